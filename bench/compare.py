@@ -3,11 +3,11 @@
 """compare - the times of two commits in one run.
 
 Builds the benchmarks of this tree with the library of each commit, in a folder of its own under
-build/compare (preset release), and runs them in turns: a turn runs each benchmark twice for each
-commit, in the order A B B A, the next turn in the order B A A B. A ratio is of two runs of one
-turn: B over A, and each commit over itself. The table shows the median of all turns and its
-interval of 95 %. A measure with several figures, such as one a trace, is their geometric mean. A
-commit over itself is 1 but for noise: within 0.01 on a quiet machine.
+build/compare (preset release, benchmarks alone), and runs them in turns: a turn runs each benchmark
+twice for each commit, in the order A B B A, the next turn in the order B A A B. A ratio is of two
+runs of one turn: B over A, and each commit over itself. The table shows the median of all turns and
+its interval of 95 %. A measure with several figures, such as one a trace, is their geometric mean.
+A commit over itself is 1 but for noise: within 0.01 on a quiet machine.
 
 Ends with 1 where a median of B over A is above the limit, with 2 where a word is wrong or a build
 fails.
@@ -53,7 +53,7 @@ MEASURES = {
     "cold": ([*STREAM, "--cold", *TRACES], of_cold),
     "live": ([*STREAM, "--live"], of_live),
     "resize": (["bench_manager", "--json"], dict),
-    "shared": (["bench_threads", "--json", "--events", "400000", "--rounds", "1"], of_threads),
+    "shared": (["bench_threads", "--json", "--events", "200000", "--rounds", "7"], of_threads),
 }
 
 
@@ -149,9 +149,9 @@ def build(commit, programs, own):
 
 def run(folder, measure):
     command, read = MEASURES[measure]
-    done = subprocess.run([folder / command[0], *command[1:]], stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([folder / command[0], *command[1:]], capture_output=True, text=True)
     if done.returncode != 0:
-        die(f"{folder / command[0]} ends with {done.returncode}")
+        die(f"{folder / command[0]} ends with {done.returncode}: {done.stderr[-500:]}")
     return read(json.loads(done.stdout))
 
 

@@ -11,11 +11,12 @@
 #include <cstring>
 #include <span>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 import vmm.backend;
 import vmm.history_tools;
+import vmm.recording;
 import vmm.top;
 
 namespace {
@@ -71,9 +72,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   switch (data[0] % 3) {
     case 0: read_history(rest); break;
     case 1: {
-      const auto read = vmm::tools::read_torch_snapshot(
-          std::string_view(reinterpret_cast<const char*>(rest.data()), rest.size()));
-      if (read.problem.empty()) show(read.taken);
+      vmm::tools::recording_outcome read = vmm::tools::parse_recording("input", rest);
+      if (!read.problem.empty()) break;
+      (void)vmm::tools::requests_of(read.value, vmm::tools::busiest_device(read.value));
+      const auto made = vmm::tools::to_history(std::move(read), {});
+      if (made.problem.empty()) show(made.taken);
       break;
     }
     default: read_top(rest);

@@ -27,6 +27,9 @@ if [[ -e $build/preload/libvmm_preload.so ]]; then
   cp "$build/preload/libvmm_preload.so" "$lib/"
   strip --strip-unneeded "$lib/libvmm_preload.so"
 fi
+if [[ -e $build/tools/vmm-fit ]]; then
+  install -D -s "$build/tools/vmm-fit" "$stage/bin/vmm-fit"
+fi
 
 mkdir "$work/source"
 cp -R "$here"/{pyproject.toml,hatch_build.py,README.md,src} "$work/source/"

@@ -52,8 +52,8 @@ build() {
   check "$tag"
   rm -f "$out"/*.deb "$out"/*.whl "$out"/vmm-docs.tar.gz "$out"/SHA256SUMS
   "$root/run" wheel "$out"
-  ninja -C "$root/build/release" vmm vmm_c vmm_preload vmm-replay vmm-trace vmm-history \
-    vmm-top >&2
+  ninja -C "$root/build/release" vmm vmm_c vmm_preload vmm-fit vmm-replay vmm-trace \
+    vmm-history vmm-top >&2
   cpack --config "$root/build/release/CPackConfig.cmake" -G DEB -B "$out/cpack" >&2
   mv "$out"/cpack/*.deb "$out/"
   rm -r "$out/cpack"
@@ -73,6 +73,7 @@ with libvmm.Driver(\"host\") as driver, libvmm.Pool(driver) as pool:
 vmm-trace pictures 1 >/tmp/pictures.trace
 vmm-replay /tmp/pictures.trace --backend fake --history /tmp/pictures.history
 vmm-history summary /tmp/pictures.history
+vmm-fit /tmp/pictures.trace --device H100-80
 vmm-top --once
 VMM_MODE=monitor LD_PRELOAD=libvmm_preload.so true
 vmm-top --once

@@ -95,6 +95,10 @@ constexpr replacement replacements[] = {
      "a part of the range may not be used in this way"},
     {"set_access gave no right to a part of the range",
      "a part of the range may not be used in this way"},
+    {"A pool's block fits into one segment, which has memory_options::reservation_bytes of "
+     "addresses and at most 512 GiB; a manager has larger blocks.",
+     "A pool's block fits into one segment, which has reservation_bytes of the options of "
+     "addresses and at most 512 GiB; a manager has larger blocks."},
     {"growable_options::segment_bytes_max is from 1 to 2^56",
      "segment_bytes_max of the options is from 1 to 2^56"},
     {"growable_options::segment_count is from 1 to 2^20",

@@ -615,6 +615,15 @@ def read_python(text, path):
     return ast.get_docstring(tree) or "", entities, exports
 
 
+def _inherit(entity, classes):
+    """Adds the members of base classes that have no page of their own."""
+    bases = re.findall(r"[\w.]+", entity.declaration.partition("(")[2])
+    for base in filter(None, (classes.get(each.rpartition(".")[2]) for each in bases)):
+        _inherit(base, classes)
+        known = {each.name for each in entity.members}
+        entity.members += [each for each in base.members if each.name not in known]
+
+
 def python_modules(root):
     """{module: (docstring, public entities)} of the package libvmm. A public name of a private
     module belongs to the public module that exports it."""
@@ -624,16 +633,22 @@ def python_modules(root):
         parts = path.relative_to(folder).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         read[name] = read_python(path.read_text(), path.relative_to(root).as_posix())
-    public = {}
+    public, hidden = {}, {}
     for name, (said, entities, exports) in read.items():
-        if any(part.startswith("_") for part in name.split(".")):
-            continue
+        is_private = any(part.startswith("_") for part in name.split("."))
         own = [
             each
             for each in entities
             if (each.name in exports if exports is not None else not each.name.startswith("_"))
         ]
-        public[name] = (said, own)
+        shown = [] if is_private else own
+        hidden.update((each.name, each) for each in entities if each not in shown)
+        if not is_private:
+            public[name] = (said, own)
+    for _, own in public.values():
+        for each in own:
+            if each.kind == "class":
+                _inherit(each, hidden)
     return public
 
 

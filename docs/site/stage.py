@@ -17,7 +17,7 @@ import sys
 import reference
 
 PARTS = (
-    ("Start", ("start", "concepts", "faq")),
+    ("Start", ("start", "fit", "concepts", "faq")),
     (
         "Guides",
         (

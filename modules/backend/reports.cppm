@@ -34,7 +34,7 @@ export struct range_info {
 export struct trim_report {
   std::uint64_t released_count = 0;
   std::uint64_t released_bytes = 0;
-  std::uint64_t still_mapped_bytes = 0;  ///< cached, but a mapping of it waits for work to finish
+  std::uint64_t still_mapped_bytes = 0;  ///< free, but kept: unfinished work may use it
   error failure{};  ///< code none, or why a release failed: that piece stays cached
 };
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.manager:facade - the manager as its users see it: allocate, free, resize, rights; memory that
-// is short. [F1, F2]
+// vmm.manager:facade - the manager as its users see it: allocate, free, resize,
+// rights. [F1, F2]
 //
 // A manager turns requests into operations of the engine by its policy, and when memory is short it
 // gives back what is kept and tries again. It is set up on its first allocation; making one costs
@@ -49,6 +49,7 @@ import :locks;
 import :policy;
 import :report;
 import :reuse;
+import :shortage;
 import :suspension;
 import :types;
 
@@ -233,7 +234,7 @@ export class manager {
   /// Effects: gives cached memory back until at most `limit_bytes` of it are kept. [C4]
   /// Errors: in the report. Cost: a release for each piece; waits for no work, only for another
   /// thread that gives memory back.
-  [[nodiscard]] trim_report trim(std::uint64_t limit_bytes);
+  [[nodiscard]] trim_report trim(std::uint64_t limit_bytes) { return shortage_.trim(limit_bytes); }
   [[nodiscard]] trim_report drain() { return trim(0); }
 
   /// Effects: none. Errors: none. Cost: O(1).
@@ -279,8 +280,6 @@ export class manager {
   friend class manager_suspension;
 
   static constexpr std::uint64_t size_bytes_max = std::uint64_t{1} << 56;
-  // The second time finds what threads that were short together had gathered in vain.
-  static constexpr int recovery_attempts = 2;
   static constexpr std::size_t reap_count =
       8;  // retired ranges looked at before each request: bounds its cost
 
@@ -305,76 +304,8 @@ export class manager {
   void note_resize_failed(const resize_request& request, stream_handle stream,
                           const error& why) noexcept;
 
-  // ---- of growable ranges: their segments are blocks of the manager's ----
-  // The engine. Errors: as set_up.
+  // For growable ranges, whose segments are blocks of the manager's. Errors: as set_up.
   [[nodiscard]] result<engine*> parts();
-  // Runs `operation`, which answers a status; where memory is short, gives back what is kept and
-  // runs it again, as allocate does. Requires: parts() has answered. Errors: in_use (the manager's
-  // memory is suspended), those of the operation.
-  template <class Operation>
-  [[nodiscard]] status recover(const creation& what, relief_pass& pass, Operation&& operation) {
-    if (!suspension_.is_running()) return memory_suspended;
-    return with_recovery(what, pass, std::forward<Operation>(operation));
-  }
-  // with_relief() of `attempt(relief_pass&)`. Where that fails, what it created goes back to the
-  // driver, and its error gets its figures. Requires: no lock is held. Errors: the attempt's.
-  template <class Attempt>
-  [[nodiscard]] status with_others(const std::uint64_t& size_bytes, Attempt&& attempt) {
-    const std::uint64_t mark = creation_mark();
-    const status done = with_relief(relief_, size_bytes, std::forward<Attempt>(attempt));
-    return done ? done : status{end_failed(mark, size_bytes, done.error())};
-  }
-
-  // ---- memory that is short ----
-  // Refuses memory that exceeds, together with the live blocks, the budget or the device. Errors:
-  // over_budget, out_of_memory. Cost: O(1), at most one query_memory.
-  [[nodiscard]] status check_can_fit(const creation& what);
-  // Runs `operation`; when memory is short, gives back what is kept and runs it again, then waits
-  // for unfinished work on freed memory, oldest first, until it succeeds or nothing is left to wait
-  // for. One thread recovers at a time: memory that another is just giving back is not missed. [F2]
-  template <class Operation>
-  [[nodiscard]] auto with_recovery(const creation& what, relief_pass& pass, Operation&& operation)
-      VMM_EXCLUDES(manager_lock::recovery) {
-    auto outcome = operation();
-    if (outcome || !is_shortage(outcome.error().code)) return outcome;
-    check(base_.blocks != nullptr, "a manager that is not set up is short of memory");
-    const bool stops_early =
-        pass.stops_early && is_device_shortage(outcome.error().code) && relief_.has_others();
-    const relief_pause pause;
-    const rank_guard recovering(manager_lock::recovery, recovery_mutex_);
-    base_.counts.recovery_count.fetch_add(1, std::memory_order_relaxed);
-    recovery so_far{.what = what, .pass = stops_early ? &pass : nullptr};
-    return retry_while_short(std::move(outcome), operation, [&] { return relieve(so_far); });
-  }
-  // The same, and where the device has no memory left, once more with the memory of
-  // options().spill.
-  template <class Operation>
-  [[nodiscard]] auto with_spill(const creation& what, relief_pass& pass, Operation&& operation) {
-    auto outcome = with_recovery(what, pass, operation);
-    if (outcome || outcome.error().code != errc::out_of_memory || !base_.options.spill)
-      return outcome;
-    if (pass.has_stopped) return outcome;
-    check(base_.blocks != nullptr, "a manager that is not set up is short of memory");
-    const spill_permit permit(base_.blocks->memory());
-    return operation();
-  }
-  // All of that, with what other allocators can give back.
-  template <class Operation>
-  [[nodiscard]] auto create_memory(const creation& what, Operation&& operation) {
-    return with_relief(relief_, what.size_bytes,
-                       [&](relief_pass& pass) { return with_spill(what, pass, operation); });
-  }
-  struct recovery {
-    creation what{};
-    relief_pass* pass = nullptr;  // where it stops before it waits
-    int drains_left = recovery_attempts;
-  };
-  // False when nothing is left to give back or to wait for.
-  [[nodiscard]] bool relieve(recovery& so_far);
-  [[nodiscard]] bool relieve_once(recovery& so_far);
-  [[nodiscard]] std::uint64_t creation_mark() const noexcept;
-  [[nodiscard]] error end_failed(std::uint64_t mark, std::uint64_t size_bytes, const error& why);
-  [[nodiscard]] std::uint64_t give_idle_back(std::uint64_t wanted_bytes);
 
   // ---- rights.cpp ----
   // What set_peers() gives rights to: blocks, and the rooms of growable ranges, whose owners wait.
@@ -403,12 +334,11 @@ export class manager {
   range_reuse ranges_{base_, history_};
   remap_copier copier_{base_, history_};
   manager_exports exports_{base_, history_};
+  manager_shortage shortage_{base_, history_, ranges_};
   manager_suspension suspension_{*this, base_, history_, ranges_};
   sync::mutex set_up_mutex_;
-  sync::mutex recovery_mutex_;
   sync::mutex peers_mutex_;
   top_use top_;
-  relief_member relief_;
   user_count users_{used_object::manager};
 };
 

@@ -161,7 +161,7 @@ status growable_range::resize(const growable_request& request) {
   if (!made_in_.is_here()) return refuse_forked();
   if (memory_->driver().feature_set().is_per_thread(request.stream)) return per_thread_stream;
   std::uint64_t new_bytes = request.size_bytes;
-  return memory_->with_others(
+  return memory_->shortage_.with_others(
       new_bytes, [&](relief_pass& pass) { return resize_once(request, new_bytes, pass); });
 }
 
@@ -176,7 +176,7 @@ status growable_range::resize_once(const growable_request& request, std::uint64_
   check(changes.new_bytes == 0 || !changes.grown.empty(), "memory is created for no segment");
   if (changes.new_bytes != 0) {
     new_bytes = changes.new_bytes;
-    if (status fits = memory_->check_can_fit(creation_of(changes)); !fits) return fits;
+    if (status fits = memory_->shortage_.check_can_fit(creation_of(changes)); !fits) return fits;
   }
   engine_->reap(reap_count);
   status done = carry_out(request, changes);
@@ -288,9 +288,10 @@ status growable_range::map_segment(const growable_request& request, block& segme
   wanted.one_handle = request.one_handle;
   const creation what{mapped_bytes - segment.sizes.mapped_bytes, wanted.handle_bytes};
   check(changes.pass != nullptr, "a segment grows in no attempt");
+  if (!memory_->suspension_.is_running()) return memory_suspended;
   engine* const parts = engine_;
-  const status grown =
-      memory_->recover(what, *changes.pass, [&] { return parts->grow_in_place(segment, wanted); });
+  const status grown = memory_->shortage_.recover(
+      what, *changes.pass, [&] { return parts->grow_in_place(segment, wanted); });
   check(!grown || segment.sizes.mapped_bytes >= mapped_bytes, "a segment grew to less than asked");
   return grown;
 }

@@ -115,7 +115,7 @@ void manager_history::note_block(history_kind kind, block& of) noexcept {
 void manager_history::changed(block& now, address before) noexcept {
   if (!recorder_ || !now.is_handed_out.load(std::memory_order_relaxed)) return;
   const rank_guard lock(manager_lock::events, event_lock_);
-  check(now.claimed, "a block has changed that nobody has claimed");
+  check(now.claimed, "I1: a block has changed that is not claimed");
   if (!recorder_) return;
   const address_range where{now.base, now.sizes.mapped_bytes};
   recorder_->note({history_kind::resized, where, now.stream, before.value});

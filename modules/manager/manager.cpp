@@ -41,10 +41,7 @@ status manager::set_up() {
     return refuse(errc::out_of_host_memory, "no host memory is left for the manager");
   check(base_.unit_bytes > 0 && base_.unit_bytes % base_.place_bytes == 0,
         "sizes are no multiples of granules");
-  const auto give_back = [](void* of, std::uint64_t wanted_bytes) noexcept {
-    return static_cast<manager*>(of)->give_idle_back(wanted_bytes);
-  };
-  relief_.enter({base_.driver.identity(), base_.placement()}, {this, give_back});
+  shortage_.enter();
   base_.is_set_up.store(true, std::memory_order_release);
   const auto sample_of = [](const void* of, top_sample& out) noexcept {
     manager_report(static_cast<const manager*>(of)->base_).sample(out);
@@ -102,7 +99,7 @@ result<core_options> manager::plan_engine() {
 }
 
 manager::~manager() {
-  relief_.leave();
+  shortage_.leave();
   top_.end();
   users_.check_destroyed();
   if (base_.blocks == nullptr) return;
@@ -186,21 +183,21 @@ result<address> manager::allocate(const allocate_request& request) {
   check(sizes->user_bytes <= sizes->mapped_bytes && sizes->mapped_bytes <= sizes->reserved_bytes,
         "the sizes of a block to be contradict one another");
   const block_request wanted{*sizes, alignment_bytes, request.stream};
-  const std::uint64_t mark = creation_mark();
+  const std::uint64_t mark = shortage_.creation_mark();
   const result<address> at = allocate_checked(wanted);
-  return at ? at : end_failed(mark, request.size_bytes, at.error());
+  return at ? at : shortage_.end_failed(mark, request.size_bytes, at.error());
 }
 
 result<address> manager::allocate_checked(const block_request& wanted) {
   const creation what{wanted.sizes.mapped_bytes, 0};
   check(what.size_bytes % base_.unit_bytes == 0, "a request has no whole granules");
   result<block*> made = nullptr;
-  if (const status fits = check_can_fit(what); !fits) {
+  if (const status fits = shortage_.check_can_fit(what); !fits) {
     made = fits.error();
   } else {
     base_.blocks->reap(reap_count);
     base_.blocks->memory().release_exported();
-    made = create_memory(what, [&] { return ranges_.obtain(wanted); });
+    made = shortage_.create(what, [&] { return ranges_.obtain(wanted); });
   }
   if (!made) {
     history_.note_failure(wanted, made.error());
@@ -364,7 +361,7 @@ result<address> manager::resize(const resize_request& request) {
   if (!claimed) return claimed.error();
   base_.blocks->reap(reap_count);
   const std::uint64_t before_bytes = (*claimed)->sizes.mapped_bytes;
-  const std::uint64_t mark = creation_mark();
+  const std::uint64_t mark = shortage_.creation_mark();
   result<address> at = resize_claimed(**claimed, request);
   const bool is_same = at && *at == request.at && (*claimed)->sizes.mapped_bytes == before_bytes;
   if (is_same) history_.changed(**claimed, request.at);  // the engine has told nobody
@@ -373,7 +370,7 @@ result<address> manager::resize(const resize_request& request) {
   check(!at || *at == (*claimed)->base, "a block is not where its caller is told");
   check(request.may_move || (*claimed)->base == request.at, "a block has moved that may not");
   base_.blocks->records().unclaim(**claimed);
-  if (!at) at = end_failed(mark, request.size_bytes, at.error());
+  if (!at) at = shortage_.end_failed(mark, request.size_bytes, at.error());
   return at;
 }
 
@@ -431,9 +428,9 @@ status manager::grow(block& grown, const resize_request& request, resize_plan pl
   resize_plan in_place = plan;
   in_place.sizes.reserved_bytes = std::max(plan.sizes.mapped_bytes, grown.sizes.reserved_bytes);
   const creation what{plan.sizes.mapped_bytes - grown.sizes.mapped_bytes, 0};
-  if (status fits = check_can_fit(what); !fits) return fits;
+  if (status fits = shortage_.check_can_fit(what); !fits) return fits;
   const status done =
-      create_memory(what, [&] { return base_.blocks->grow_in_place(grown, in_place); });
+      shortage_.create(what, [&] { return base_.blocks->grow_in_place(grown, in_place); });
   check(!done || grown.sizes.mapped_bytes == plan.sizes.mapped_bytes,
         "a block grew to another size than asked for");
   if (done || done.error().code != errc::out_of_addresses || !request.may_move) return done;
@@ -447,7 +444,7 @@ status manager::grow(block& grown, const resize_request& request, resize_plan pl
   if (!last_use) return last_use.error();
   check(grown.claimed && grown.base == request.at, "another block was claimed than was named");
   plan.last_use = *last_use;
-  return create_memory(what, [&] { return base_.blocks->move(grown, plan); });
+  return shortage_.create(what, [&] { return base_.blocks->move(grown, plan); });
 }
 
 // ---- what the host must be behind ----------------------------------------------------
@@ -495,9 +492,9 @@ status manager::copy(const copy_request& request, copy_mode mode) {
   if (request.size_bytes == 0) return {};
   if (mode == copy_mode::copy || request.target == request.source)
     return copier_.copy_bytes(request);
-  const std::uint64_t mark = creation_mark();
+  const std::uint64_t mark = shortage_.creation_mark();
   status remapped = copier_.remap(request, mode);
-  if (!remapped) remapped = end_failed(mark, request.size_bytes, remapped.error());
+  if (!remapped) remapped = shortage_.end_failed(mark, request.size_bytes, remapped.error());
   if (remapped || remapped.error().code == errc::device_lost) return remapped;
   const status copied = copier_.copy_bytes(request);
   const bool cannot = !copied && copied.error().code == errc::not_supported;
@@ -532,97 +529,6 @@ result<range_info> manager::find(address at) {
   if (found || found.error().code != errc::not_allocated || base_.blocks->space().contains(at))
     return found;
   return refuse(errc::unknown_address, "the address is not of this manager");
-}
-
-trim_report manager::trim(std::uint64_t limit_bytes) {
-  if (!base_.made_in.is_here()) return {.failure = refuse_forked()};
-  if (!base_.is_set_up.load(std::memory_order_acquire)) return {};
-  const trim_report report = ranges_.give_back(limit_bytes);
-  check(report.released_count != 0 || report.released_bytes == 0, "bytes went back in no handle");
-  if (history_.is_recorded()) {
-    if (report.released_bytes != 0)
-      history_.note({history_kind::trimmed, {{}, report.released_bytes}});
-    history_.note_footprint();
-  }
-  return report;
-}
-
-// After the driver has refused memory: creating many pieces in vain takes long.
-bool manager::relieve(recovery& so_far) {
-  check(so_far.what.size_bytes != 0, "memory is short for no request");
-  do {
-    if (!relieve_once(so_far)) return false;
-  } while (!base_.blocks->memory().may_have(so_far.what));
-  return true;
-}
-
-bool manager::relieve_once(recovery& so_far) {
-  check(so_far.drains_left >= 0 && so_far.drains_left <= recovery_attempts,
-        "memory is drained too often");
-  if (so_far.drains_left > 0) {
-    --so_far.drains_left;
-    (void)ranges_.give_back(0);
-    return true;
-  }
-  if (so_far.pass != nullptr) {
-    check(!so_far.pass->has_stopped, "an attempt stops twice");
-    so_far.pass->has_stopped = true;
-    return false;
-  }
-  if (!base_.options.wait_when_short) return false;
-  history_.note({history_kind::blocked});
-  const bool has_reaped = base_.blocks->reap_waiting();
-  history_.note({history_kind::passed});
-  if (!has_reaped) return false;
-  (void)ranges_.release_cached(0);
-  return true;
-}
-
-// ---- calls that fail -----------------------------------------------------------------
-
-std::uint64_t manager::creation_mark() const noexcept {
-  return base_.is_set_up.load(std::memory_order_acquire) ? base_.blocks->memory().creation_mark()
-                                                         : 0;
-}
-
-status manager::check_can_fit(const creation& what) {
-  check(what.size_bytes > 0, "room is looked for that takes nothing");
-  check(base_.blocks != nullptr, "room is looked for before a manager is set up");
-  physical_pool& memory = base_.blocks->memory();
-  const std::uint64_t device_bytes = base_.options.spill ? 0 : memory.device_bytes(what.size_bytes);
-  if (base_.options.budget_bytes == 0 && device_bytes == 0) return {};
-  // Of memory that was shown at two addresses the blocks do not say how much it is.
-  const bool is_known = base_.counts.remapped_copy_count.load(std::memory_order_relaxed) == 0;
-  const std::uint64_t live_bytes = is_known ? base_.blocks->records().totals().mapped_bytes : 0;
-  const auto exceeds = [&](std::uint64_t limit_bytes) {
-    return limit_bytes != 0 &&
-           (what.size_bytes > limit_bytes || live_bytes > limit_bytes - what.size_bytes);
-  };
-  if (exceeds(base_.options.budget_bytes)) return budget_spent;
-  return exceeds(device_bytes) ? status{device_full} : status{};
-}
-
-// What was created goes back, and the error says how much there was.
-error manager::end_failed(std::uint64_t mark, std::uint64_t size_bytes, const error& why) {
-  check(why.code != errc::none, "a call that succeeded is taken for a failure");
-  if (!base_.is_set_up.load(std::memory_order_acquire) || !base_.made_in.is_here()) return why;
-  const trim_report released = ranges_.release_created(mark);
-  if (history_.is_recorded() && released.released_bytes != 0) {
-    history_.note({history_kind::trimmed, {{}, released.released_bytes}});
-    history_.note_footprint();
-  }
-  return manager_report(base_).with_figures(why, size_bytes);
-}
-
-// Called on other allocators' threads: see vmm.optimizer:relief.
-std::uint64_t manager::give_idle_back(std::uint64_t wanted_bytes) {
-  const manager_statistics now = statistics();
-  const std::uint64_t idle_bytes = now.cached_memory_bytes + now.cached_range_bytes;
-  check(wanted_bytes != 0, "no memory is wanted of another allocator");
-  const relaxed_capture quiet(*base_.driver);
-  const trim_report given = trim(idle_bytes > wanted_bytes ? idle_bytes - wanted_bytes : 0);
-  check(given.released_count != 0 || given.released_bytes == 0, "bytes went back in no handle");
-  return given.released_bytes;
 }
 
 status manager::validate() const {

@@ -4,7 +4,8 @@
 // vmm.manager - blocks of whole granules, and ranges of them that grow in place.
 //
 // :growable    growable_range: segments that reserve their most and commit memory as they grow
-// :facade      manager: allocate, free, resize, rights; memory that is short
+// :facade      manager: allocate, free, resize, rights
+// :shortage    what is given back before a request is refused
 // :suspension  memory away and back          :copy     copies by remapping, or of bytes
 // :reuse       freed memory that serves again   :history  events written, histories taken
 // :exports     blocks whose handles are given to others
@@ -26,5 +27,6 @@ import :history;
 import :locks;
 import :report;
 import :reuse;
+import :shortage;
 import :suspension;
 import vmm.support;

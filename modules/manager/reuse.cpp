@@ -102,7 +102,7 @@ result<block*> range_reuse::grow_cached(block& cached, const block_request& requ
 void range_reuse::uncache_failed(block& cached) noexcept {
   check(cached.claimed && cached.has_memory, "a range goes back to the cache without its memory");
   base_.blocks->records().erase(cached);
-  check(!cached.claimed && !cached.linked, "a range goes back to the cache and stays tracked");
+  check(!cached.claimed && !cached.linked, "I1: a range goes back to the cache and stays tracked");
   base_.cache.put(cached);
 }
 

@@ -70,7 +70,7 @@ device_core& manager_suspension::core() noexcept {
 user_count& manager_suspension::users() noexcept { return of_.users(); }
 
 std::uint64_t manager_suspension::take_from_others(std::uint64_t size_bytes) {
-  return of_.relief_.relieve(size_bytes);
+  return of_.shortage_.take_from_others(size_bytes);
 }
 
 // ---- claims --------------------------------------------------------------------------

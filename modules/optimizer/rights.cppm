@@ -67,7 +67,7 @@ export template <class Fits, class Apply>
   const status applied = apply();
   if (applied) return applied;
   const status undone = scope.remaps.set_rights(before);
-  check(undone.has_value(), "rights that were in force do not fit into their list");
+  check(undone.has_value(), "I1: rights that were in force do not fit into their list");
   if (try_to_close(apply)) scope.remaps.forget_others(before);
   return applied;
 }

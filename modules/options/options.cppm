@@ -142,7 +142,8 @@ export struct memory_options {
   /// allocator may then name streams to the driver at any time: an event stands for the work of the
   /// one stream that matters, and streams are queried for captures that were not announced. Without
   /// it a stream may be destroyed at any time. It is named in calls that name it, and events behind
-  /// all work of the device cover it otherwise. Drivers without features::record_all need it.
+  /// all work of the device cover it otherwise. On drivers without features::record_all
+  /// streams are named as if it was set; one that is refused costs a wait for all work.
   bool streams_forgotten = false;
   live_report at_end{};  ///< told of blocks that are live when the allocator goes away
   /// Where the allocator writes what it does; it outlives the allocator, and `import vmm.history;`

@@ -188,7 +188,7 @@ bool capture_watch::may_record_all() {
     if (is_gone) needs_all = true;
     if (!is_gone && (!captured || *captured)) return false;
   }
-  if (!needs_all || !driver_.feature_set().record_all) return !needs_all;
+  if (!needs_all) return true;
   const events_guard held(lock_);
   return check_none_captured(entry_.named()).has_value();
 }

@@ -100,8 +100,8 @@ inline constexpr error stream_captured =
 // Left alone as one that is captured.
 inline constexpr error stream_lost =
     refuse(errc::invalid_argument,
-           "the driver refuses a stream whose memory is to be waited for, and has no event of all "
-           "work in its place: forget streams before they are destroyed");
+           "the driver refuses a stream whose memory is to be waited for, and has neither an event "
+           "of all work nor a wait for it: forget streams before they are destroyed");
 
 /// Whether a stream can neither be named nor covered: its memory is left alone.
 [[nodiscard]] inline bool is_lost(const error& failure) noexcept {
@@ -111,8 +111,9 @@ inline constexpr error stream_lost =
 /// Whether a mark of all work is put off, and nothing else is wrong: a stream is being captured, or
 /// no record is left for what is freed meanwhile.
 [[nodiscard]] inline bool is_put_off(const error& failure) noexcept {
-  const bool by_capture = failure.code == errc::not_permitted &&
-                          (failure.where == call::none || failure.where == call::record_all);
+  const bool is_of_all = failure.where == call::none || failure.where == call::record_all ||
+                         failure.where == call::synchronize_all;
+  const bool by_capture = failure.code == errc::not_permitted && is_of_all;
   const bool by_records = failure.code == errc::in_use && failure.where == call::none;
   return by_capture || by_records || is_lost(failure);
 }

@@ -185,6 +185,7 @@ struct free_handle_walk {
   std::size_t streams_begun = 0;
   std::uint64_t bytes_left = 0;
   std::uint64_t looks_left = 0;
+  std::uint64_t waiting_bytes = 0;  // of handles that were passed: unfinished work may use them
 };
 
 /// The one owner of the records.

@@ -16,22 +16,22 @@ namespace vmm {
 
 namespace {
 
-thread_local const notifier* observed = nullptr;
+thread_local const notifier* observed_by_this_thread = nullptr;
 
 }  // namespace
 
 // ---- calls from inside ---------------------------------------------------------------
 
 notifier::observer_scope::observer_scope(const notifier& of) noexcept
-    : before_(std::exchange(observed, &of)) {}
+    : before_(std::exchange(observed_by_this_thread, &of)) {}
 
 notifier::observer_scope::~observer_scope() {
-  check(observed != nullptr, "a watcher's turn ends that never began");
-  observed = before_;
+  check(observed_by_this_thread != nullptr, "a watcher's turn ends that never began");
+  observed_by_this_thread = before_;
 }
 
 void notifier::check_not_in_observer() const noexcept {
-  check(observed != this, "a block watcher calls the pool that calls it");
+  check(observed_by_this_thread != this, "a block watcher calls the pool that calls it");
 }
 
 void notifier::check_not_in_callback() const noexcept {

@@ -18,12 +18,6 @@ import vmm.va;
 
 namespace vmm {
 
-namespace {
-
-constexpr error no_room = refuse(errc::out_of_host_memory, "no host memory is left for a history");
-
-}  // namespace
-
 // ---- events ------------------------------------------------------------------------------
 
 void pool_history::note(const history_note& what) noexcept {
@@ -149,7 +143,7 @@ result<history> pool_history::take(std::unique_ptr<history_ring>* ended) const {
   try {
     taken->facts.push_back({"footprint_bytes", std::to_string(footprint_bytes)});
   } catch (const std::bad_alloc&) {
-    return no_room;
+    return no_history_memory;
   }
   return taken;
 }

@@ -496,7 +496,10 @@ result<bool> pool_state::claim_idle(free_handle_walk& walk, std::size_t looks_ma
     handle_record& h = *walk.next;
     check(h.memory != nullptr && h.count_granules != 0, "a free handle has no memory");
     walk.next = mappings_.free_of(h.stream).next_smaller(h);
-    if (!is_idle(h)) continue;
+    if (!is_idle(h)) {
+      walk.waiting_bytes += h.memory->size_bytes;
+      continue;
+    }
     if (status room = reserve_more(out, 1); !room) return room.error();
     if (status claimed = claim_handle(h); !claimed) return claimed.error();
     out.push_back(&h);

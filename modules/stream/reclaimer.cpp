@@ -86,9 +86,8 @@ void reclaimer::unmap_stale_in_steps() {
 // ---- free handles ------------------------------------------------------------------
 
 // Claims free idle handles, looking at a few at a time: allocate and free go on in between.
-status reclaimer::claim_idle(std::uint64_t size_bytes, std::vector<handle_record*>& claimed) {
+status reclaimer::claim_idle(free_handle_walk& walk, std::vector<handle_record*>& claimed) {
   constexpr std::size_t looks_max = 64;
-  free_handle_walk walk = state_.with([&](auto& state) { return state.begin_walk(size_bytes); });
   result<bool> more = true;
   while (more && *more)
     more = state_.with([&](auto& state) { return state.claim_idle(walk, looks_max, claimed); });
@@ -98,9 +97,12 @@ status reclaimer::claim_idle(std::uint64_t size_bytes, std::vector<handle_record
   return more ? status{} : more.error();
 }
 
-status reclaimer::unmap_idle(std::uint64_t size_bytes) {
+status reclaimer::unmap_idle(std::uint64_t size_bytes, std::uint64_t* waiting_bytes) {
   std::vector<handle_record*> claimed;
-  status outcome = claim_idle(size_bytes, claimed);
+  free_handle_walk walk = state_.with([&](auto& state) { return state.begin_walk(size_bytes); });
+  status outcome = claim_idle(walk, claimed);
+  check(walk.bytes_left <= size_bytes, "a walk claims less than nothing");
+  if (waiting_bytes != nullptr) *waiting_bytes = walk.waiting_bytes;
   for (handle_record* gone : claimed) {
     check(gone->current != nullptr && !gone->is_free,
           "reclaimer I1: a handle is claimed by nobody, or twice");
@@ -150,18 +152,19 @@ status reclaimer::unmap_handle(handle_record& gone) {
 }
 
 // Unmaps some of what is free beyond the limit. False when there is no more to unmap.
-result<bool> reclaimer::trim_step(std::uint64_t limit_bytes) {
+result<bool> reclaimer::trim_step(std::uint64_t limit_bytes, std::uint64_t& waiting_bytes) {
   const auto numbers = [this] {
     return state_.with([](auto& state) { return state.statistics(); });
   };
   const growth_guard growing(entry_);
+  waiting_bytes = 0;
   if (state_.is_suspended()) return false;  // nothing is free that has memory
   const lending_pause pause(state_);
   const pool_statistics before = numbers();
   check(before.reusable_bytes <= before.mapped_bytes, "more is free than is mapped");
   if (before.reusable_bytes <= limit_bytes) return false;
   const std::uint64_t step_bytes = std::min(before.reusable_bytes - limit_bytes, trim_step_bytes);
-  if (status unmapped = unmap_idle(step_bytes); !unmapped) return unmapped.error();
+  if (status unmapped = unmap_idle(step_bytes, &waiting_bytes); !unmapped) return unmapped.error();
   return numbers().mapped_bytes < before.mapped_bytes;
 }
 
@@ -251,15 +254,16 @@ trim_report reclaimer::trim(std::uint64_t limit_bytes) {
   unmap_stale_in_steps();
   const undisturbed capture(driver_, captures_.is_on());  // releasing takes no turn
   bool goes_on = true;
+  std::uint64_t waiting_bytes = 0;
   while (goes_on) {
-    if (unmapped) unmapped = trim_step(limit_bytes);
+    if (unmapped) unmapped = trim_step(limit_bytes, waiting_bytes);
     goes_on = unmapped && *unmapped;
     check(report.failure.code == errc::none, "a trim goes on after it failed");
     const trim_report step = release_cached();
     check(step.released_count != 0 || step.released_bytes == 0, "bytes went back in no handle");
     report.released_count += step.released_count;
     report.released_bytes += step.released_bytes;
-    report.still_mapped_bytes = step.still_mapped_bytes;
+    report.still_mapped_bytes = step.still_mapped_bytes + waiting_bytes;
     report.failure = step.failure;
     if (step.failure.code != errc::none) return report;
   }

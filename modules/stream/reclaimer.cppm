@@ -65,8 +65,10 @@ class reclaimer {
 
   // ---- free handles ----
   /// Unmaps free idle handles: their memory goes to the cache, their addresses become holes.
-  [[nodiscard]] status unmap_idle(std::uint64_t size_bytes) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::events, rank::state);
+  /// `waiting_bytes` gets the size of free handles that are kept because unfinished work may use
+  /// them.
+  [[nodiscard]] status unmap_idle(std::uint64_t size_bytes, std::uint64_t* waiting_bytes = nullptr)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
   /// What was freed whole while it was suspended, and has no memory, needs none: its addresses
   /// become a hole.
   [[nodiscard]] status drop_freed() VMM_REQUIRES(rank::growth)
@@ -98,9 +100,9 @@ class reclaimer {
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] status unmap_handle(handle_record& gone) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status claim_idle(std::uint64_t size_bytes, std::vector<handle_record*>& claimed)
+  [[nodiscard]] status claim_idle(free_handle_walk& walk, std::vector<handle_record*>& claimed)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<bool> trim_step(std::uint64_t limit_bytes)
+  [[nodiscard]] result<bool> trim_step(std::uint64_t limit_bytes, std::uint64_t& waiting_bytes)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
 
   driver_interface& driver_;

@@ -51,8 +51,6 @@ void add_facts(const pool_statistics& now, std::vector<history_fact>& out) {
   add("wait_count", now.wait_count);
 }
 
-constexpr error no_room = refuse(errc::out_of_host_memory, "no host memory is left for a history");
-
 }  // namespace
 
 void pool_state::note_block_now(history_kind kind, const segment& in, region_id block,
@@ -110,7 +108,7 @@ status pool_state::describe(history& into) const noexcept {
     add_facts(statistics(), into.facts);
     return {};
   } catch (const std::bad_alloc&) {
-    return no_room;
+    return no_history_memory;
   }
 }
 

@@ -172,8 +172,26 @@ result<std::uint32_t> stream_pool::count_granules(std::uint64_t size_bytes) {
       state_.with([&](auto& state) { return state.granules_for(size_bytes); });
   check(count * granule_bytes >= size_bytes || count == 0, "a request is rounded down");
   if (count != 0) return count;
-  return parts_->growth.with_figures(
-      refuse(errc::out_of_addresses, "the request is larger than a stretch of addresses can be"),
+  check(size_bytes >= granule_bytes, "a granule is too large for a segment");
+  return refuse_too_large(size_bytes);
+}
+
+// No segment takes the request. Where the budget or the device is smaller too, the error says so.
+error stream_pool::refuse_too_large(std::uint64_t size_bytes) {
+  const undisturbed capture(*driver_, captures_.is_on());
+  const std::uint64_t device_bytes =
+      options_.spill ? 0 : parts_->core.memory.device_bytes(size_bytes);
+  const std::uint64_t budget_bytes = options_.budget_bytes;
+  check(size_bytes != 0, "no byte is too many");
+  pool_growth& growth = parts_->growth;
+  if (budget_bytes != 0 && size_bytes > budget_bytes)
+    return growth.with_figures(budget_spent, size_bytes);
+  if (device_bytes != 0 && size_bytes > device_bytes)
+    return growth.with_figures(device_full, size_bytes);
+  return growth.with_figures(
+      refuse(errc::out_of_addresses,
+             "A pool's block fits into one segment, which has memory_options::reservation_bytes "
+             "of addresses and at most 512 GiB; a manager has larger blocks."),
       size_bytes);
 }
 

@@ -54,7 +54,7 @@ status stream_clock::poll(const stream_point& point) {
           "a mark covers a point and is not there");
   }
   if (answer.is == point_answer::kind::unmarked) {
-    const result<ticket_ref> fresh = record_point(std::move(answer.order));
+    const result<ticket_ref> fresh = event_for(std::move(answer));
     if (!fresh) return is_capture_refusal(fresh.error()) ? status{} : status{fresh.error()};
     count =
         state_.with([&](auto& state) { return state.progress().marks_of(point.stream, marks); });
@@ -165,15 +165,14 @@ result<ticket_ref> stream_clock::record_named(stream_handle stream) {
   return refused;
 }
 
-// Behind all work of the device, where no capture is known that the event would spoil. The driver's
-// own refusal is that of a capture.
+// Behind all work of the device, where no capture is known that the event, or the wait in its
+// place, would spoil. The driver's own refusal is that of a capture.
 result<ticket_ref> stream_clock::record_all_work() {
   const events_guard marking(captures_.lock());
   if (status quiet = captures_.check_none_captured(entry_.named()); !quiet) return quiet.error();
-  check(time_.marks_all(), "an event of all streams is recorded, and there is none");
-  result<ticket_ref> all = time_.mark_all();
+  result<ticket_ref> all = time_.cover_all();
   if (!all && is_put_off(all.error())) return stream_captured;
-  return all;
+  return all || all.error().code != errc::not_supported ? all : result<ticket_ref>{stream_lost};
 }
 
 status stream_clock::finish_all_work() {
@@ -207,10 +206,15 @@ result<ticket_ref> stream_clock::record_stream(stream_handle stream) {
   return fresh;
 }
 
-// A mark that covers the point: the oldest that does, or a new one; null where it has passed.
+// A mark that covers the point: the oldest that does, or a new one; null where it has passed. All
+// work is waited for where the driver refuses the stream and has no event in its place.
 result<ticket_ref> stream_clock::event_for(point_answer&& answer) {
-  if (answer.is == point_answer::kind::unmarked) return record_point(std::move(answer.order));
-  return std::move(answer.mark);
+  if (answer.is != point_answer::kind::unmarked) return std::move(answer.mark);
+  result<ticket_ref> made = record_point(std::move(answer.order));
+  if (made || !is_lost(made.error())) return made;
+  check(!time_.marks_all(), "a stream is lost that an event of all work covers");
+  if (status finished = finish_all_work(); !finished) return finished.error();
+  return ticket_ref{};
 }
 
 // ---- waiting -----------------------------------------------------------------------
@@ -365,7 +369,12 @@ status stream_clock::record_batches() {
     const result<bool> closed = close_batch(entry_.named());
     if (!closed) return closed.error();
     if (!*closed) continue;
-    if (status marked = end_batch(record_known_streams()); !marked) return marked;
+    result<ticket_ref> mark = record_known_streams();
+    if (!mark && is_lost(mark.error())) {
+      result<ticket_ref> all = time_.cover_all();
+      if (all || all.error().code != errc::not_supported) mark = std::move(all);
+    }
+    if (status marked = end_batch(std::move(mark)); !marked) return marked;
   }
   return {};
 }
@@ -463,7 +472,7 @@ status stream_clock::finish_all() {
   return {};
 }
 
-// False: the driver refuses the stream, and has no event of all work that could stand for it.
+// False: the driver refuses the stream, and has neither an event of all work nor a wait for it.
 result<bool> stream_clock::finish(std::uint32_t stream) {
   stream_handle handle{};
   stream_point last;
@@ -484,7 +493,7 @@ result<bool> stream_clock::finish(std::uint32_t stream) {
   // Asked about a stream that has gone, too.
   if (!captured && captured.error().code != errc::invalid_argument) return captured.error();
   const result<bool> finished = time_.finish(handle);
-  if (finished) state_.with([&](auto& state) { state.progress().note_passed(last); });
+  if (finished && *finished) state_.with([&](auto& state) { state.progress().note_passed(last); });
   return finished;
 }
 

@@ -5,8 +5,9 @@ from under an array, or loses memory.
 Method: threads do random operations on drivers, pools, managers, growable ranges and arrays of
 numpy, which are freed, closed, put into cycles and dropped in any order. The collector runs at
 nearly every allocation, a signal's handler drops arrays in the middle of any code and leaves the
-operation by an exception, and forked children drop all that they inherited. Each array reads the bytes of its own block until it is
-dropped; each block is freed once; at the end everything has ended.
+operation by an exception, and forked children drop all that they inherited. Each array reads the
+bytes of its own block until it is dropped; each block is freed once; at the end everything has
+ended.
 
     python3 python/tests/fuzz_lifetimes.py [--seed 1] [--steps 4000] [--threads 3]
         [--only show,drop_array,collect]

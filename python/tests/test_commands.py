@@ -13,7 +13,7 @@ import sys
 
 import libvmm
 import pytest
-from libvmm import _doctor, _settings
+from libvmm import _doctor, _fit, _settings
 
 
 def command(*words, **settings):
@@ -357,3 +357,35 @@ def test_a_bad_library_is_said_in_a_line(named):
         env={**os.environ, "LIBVMM": named},
     )
     assert said.returncode == 1 and "ImportError: libvmm: " in said.stderr
+
+
+def test_fit_answers_of_a_recording(tmp_path):
+    if _fit.find_program() is None:
+        pytest.skip("vmm-fit is not built here")
+    path = tmp_path / "tiny.trace"
+    path.write_text("a 1 3145728 0\na 2 1 0\nf 1\n")
+    said = command("fit", str(path), "--json", "--device", "24GiB")
+    assert said.returncode == 0, said.stderr
+    found = json.loads(said.stdout)
+    assert found["peak_live_bytes"] == 3145728 + 512
+    assert found["allocators"]["native"]["held_bytes"] == 22 << 20
+    assert found["fits"]["24GiB"]["native"] == "yes"
+    assert command("fit", str(tmp_path / "none")).returncode == 3
+
+
+def test_record_says_what_it_lacks(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("print('ran')\n")
+    assert "there is no" in command("record", str(tmp_path / "none.py")).stderr
+    said = command("record", "--max-entries", "0", str(script))
+    assert "takes a number from 1 on" in said.stderr
+    said = command("record", str(script))
+    assert (said.returncode, said.stdout) == (2, "")
+    assert "libvmm record: " in said.stderr
+
+
+def test_each_rank_records_a_file_of_its_own(monkeypatch):
+    assert _fit._path_of_rank("memory.pickle") == "memory.pickle"
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    assert _fit._path_of_rank("out/memory.pickle") == "out/memory.rank3.pickle"

@@ -214,7 +214,7 @@ def test_errors_are_exceptions_with_the_text(pool):
     with pytest.raises(libvmm.UnknownAddress, match="not_allocated") as caught:
         pool.free_raw(at)
     assert isinstance(caught.value, LookupError)
-    with pytest.raises(MemoryError, match="out_of_addresses"):
+    with pytest.raises(MemoryError, match="out_of_memory"):
         pool.allocate(1 << 60)
     for wrong in (0, -1, 1 << 64):
         with pytest.raises(ValueError):

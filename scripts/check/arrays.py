@@ -18,7 +18,13 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from _packages import KEPT, ROOT, pip, skip
 
 TESTS = os.path.join(ROOT, "python", "tests")
-FILES = ("test_dlpack.py", "test_growable.py", "test_lifetimes.py", "test_package.py")
+FILES = (
+    "test_copies.py",
+    "test_dlpack.py",
+    "test_growable.py",
+    "test_lifetimes.py",
+    "test_package.py",
+)
 NEWEST = 20
 
 

@@ -16,7 +16,7 @@ LIBRARY.vmm_last_error_text.restype = ctypes.c_char_p
 LIBRARY.vmm_status_name.restype = ctypes.c_char_p
 HANDLE, U64, U32 = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint32
 
-OUT_OF_ADDRESSES, NOT_ALLOCATED, INVALID_HANDLE = 5, 9, 18
+OUT_OF_MEMORY, NOT_ALLOCATED, INVALID_HANDLE = 3, 9, 18
 
 
 class Statistics(ctypes.Structure):
@@ -127,8 +127,8 @@ class Ctypes(unittest.TestCase):
     def test_errors(self):
         at = HANDLE()
         status = LIBRARY.vmm_pool_allocate(self.pool.pool, U64(1 << 60), None, ctypes.byref(at))
-        self.assertEqual(status, OUT_OF_ADDRESSES)
-        self.assertEqual(LIBRARY.vmm_status_name(status), b"VMM_ERROR_OUT_OF_ADDRESSES")
+        self.assertEqual(status, OUT_OF_MEMORY)
+        self.assertEqual(LIBRARY.vmm_status_name(status), b"VMM_ERROR_OUT_OF_MEMORY")
         block = self.pool.allocate(4096)
         self.pool.deallocate(block, 4096)
         self.assertEqual(LIBRARY.vmm_pool_free(self.pool.pool, HANDLE(block), None), NOT_ALLOCATED)

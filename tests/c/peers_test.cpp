@@ -130,7 +130,7 @@ TEST_F(Peers, RightsThatABlockOfAPoolCannotHave) {
   EXPECT_EQ(none, nullptr);
   EXPECT_FAILS(vmm_pool_allocate_whole(pool, 4096, nullptr, nullptr), wrong);
   EXPECT_FAILS(vmm_pool_allocate_whole(pool, ~std::uint64_t{0}, nullptr, &none),
-               VMM_ERROR_OUT_OF_ADDRESSES);
+               VMM_ERROR_OUT_OF_MEMORY);
   EXPECT_GOOD(vmm_pool_free(pool, shared, nullptr));
 }
 

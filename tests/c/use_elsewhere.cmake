@@ -5,8 +5,9 @@
 # find_package(vmm_c), by find_package(vmm COMPONENTS c), and by pkg-config; and find_package(vmm)
 # with a component that is not there says so.
 # Method: the build is installed, then moved; the project in consumer/ is built by make with the
-# system's own compilers, and its programs run.
+# system's own compilers, or the build's where the system has none, and its programs run.
 #   VMM_BINARY  the build    CONSUMER  the project    WORK  where this test may write
+#   COMPILER    the build's Clang
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE outcome OUTPUT_VARIABLE text ERROR_VARIABLE text)
   if(NOT outcome EQUAL 0)
@@ -35,6 +36,13 @@ function(build way)
   message(STATUS "${way}: ${compiler}; ${text}")
 endfunction()
 find_program(make make REQUIRED)
+find_program(system_cc NAMES cc gcc clang)
+find_program(system_cxx NAMES c++ g++ clang++)
+if(NOT system_cc OR NOT system_cxx)
+  string(REPLACE "clang++" "clang" c_compiler "${COMPILER}")
+  set(ENV{CC} "${c_compiler}")
+  set(ENV{CXX} "${COMPILER}")
+endif()
 build(vmm_c)
 build(component)
 find_program(gxx g++-12)

@@ -353,7 +353,7 @@ TEST_F(WrongUse, SizesThatCannotBe) {
   EXPECT_EQ(at, nullptr);
   for (const std::uint64_t size : {~std::uint64_t{0}, std::uint64_t{1} << 63,
                                    std::uint64_t{1} << 60, std::uint64_t{1} << 48}) {
-    EXPECT_FAILS(vmm_pool_allocate(pool, size, nullptr, &at), VMM_ERROR_OUT_OF_ADDRESSES);
+    EXPECT_FAILS(vmm_pool_allocate(pool, size, nullptr, &at), VMM_ERROR_OUT_OF_MEMORY);
     EXPECT_EQ(at, nullptr);
   }
   EXPECT_FAILS(vmm_pool_allocate(pool, std::uint64_t{1} << 38, nullptr, &at),
@@ -416,7 +416,7 @@ TEST_F(WrongUse, AddressesOfAManager) {
   resize.size_bytes = ~std::uint64_t{0};
   EXPECT_FAILS(vmm_manager_resize(manager, &resize, &moved), VMM_ERROR_INVALID_ARGUMENT);
   resize.size_bytes = 1;
-  resize.reserved = 1;
+  resize.names_stream = 2;
   EXPECT_FAILS(vmm_manager_resize(manager, &resize, &moved), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(moved, block);
   EXPECT_GOOD(vmm_manager_free(manager, nullptr));

@@ -117,6 +117,14 @@ class Planted(unittest.TestCase):
 
 
 class Tree(unittest.TestCase):
+    def test_members_of_private_bases(self):
+        """close() of a pool stands in a class that has no page."""
+        _, pools = comments.python_modules(pages.ROOT)["libvmm.pools"]
+        (pool,) = (each for each in pools if each.name == "Pool")
+        names = [each.name for each in pool.members]
+        self.assertIn("close", names)
+        self.assertEqual(len(names), len(set(names)))
+
     def test_every_public_name_has_a_comment(self):
         found = comments.without_comments(pages.ROOT)
         self.assertEqual(found, [], "\n" + "\n".join(found))

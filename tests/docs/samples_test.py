@@ -210,6 +210,7 @@ def run_says(words):
         capture_output=True,
         text=True,
         check=False,
+        cwd=ROOT,
         stdin=subprocess.DEVNULL,
     )
     return done.returncode, done.stderr

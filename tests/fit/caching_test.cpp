@@ -3,7 +3,7 @@
 //
 // Goal: the models of PyTorch's two policies hold, split, reuse and release what PyTorch does.
 // Method: requests whose outcome was worked out by hand from the published rules; a published run
-// of expandable segments; the peaks that four recorded programs had on an H200; and random
+// of expandable segments; the peaks that sixteen recorded programs had on an H100; and random
 // requests, after which the model's own invariants are checked.
 #include <cstdint>
 #include <optional>
@@ -266,24 +266,29 @@ double ratio_of(const vmm::tools::trace& input, const caching_options& options) 
   return static_cast<double>(seen.peak_held_bytes) / static_cast<double>(input.peak_live_bytes);
 }
 
-// Most held over most live, measured with PyTorch 2.11 on an H200. What native holds of beam_kv
-// depends on where the driver puts segments: 1.141 to 1.191 with places at random, 1.177 and 1.200
-// with places that go up and down.
+// Most held over most live, measured with PyTorch's allocators on an H100
+// (docs/results/data/pool-h100.csv). What native holds depends a little on where the driver puts
+// segments: 1.177 and 1.200 of beam_kv with places that go up and down, 1.141 to 1.191 with places
+// at random.
 TEST(Caching, PeaksAreThoseMeasured) {
   struct row {
     const char* name;
     double native_ratio;
     double expandable_ratio;
-    double native_error = 0.005;
   };
   for (const row& each :
        {row{"gpt_train", 1.201, 1.045}, row{"llama_generate", 1.293, 1.044},
-        row{"maskrcnn_train", 1.921, 1.073}, row{"beam_kv", 1.160, 1.112, 0.02}}) {
+        row{"maskrcnn_train", 1.921, 1.073}, row{"beam_kv", 1.173, 1.113},
+        row{"diffusion", 1.853, 1.032}, row{"experts", 1.248, 1.077}, row{"speech", 2.655, 1.459},
+        row{"serving", 1.137, 1.079}, row{"neighbours", 2.867, 1.086},
+        row{"feedback", 1.454, 1.220}, row{"folding", 1.187, 1.069}, row{"rays", 2.672, 1.191},
+        row{"search", 2.364, 1.154}, row{"recommend", 1.571, 1.116}, row{"points", 1.143, 1.010},
+        row{"video", 1.122, 1.029}}) {
     const std::string path = std::string(VMM_TRACES_FOLDER) + "/" + each.name + ".trace.gz";
     const vmm::tools::read_outcome input = vmm::tools::read_trace(path);
     ASSERT_TRUE(input) << vmm::tools::describe(input.trouble);
-    EXPECT_NEAR(ratio_of(*input.value, native), each.native_ratio, each.native_error) << each.name;
-    EXPECT_NEAR(ratio_of(*input.value, expandable), each.expandable_ratio, 0.005) << each.name;
+    EXPECT_NEAR(ratio_of(*input.value, native) / each.native_ratio, 1, 0.01) << each.name;
+    EXPECT_NEAR(ratio_of(*input.value, expandable), each.expandable_ratio, 0.001) << each.name;
   }
 }
 

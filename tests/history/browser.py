@@ -50,7 +50,8 @@ RESET = """(() => {
     list.selectedIndex = 0;
     list.dispatchEvent(new Event('change'));
   }
-  for (const pane of panes) { pane.block = -1; pane.choose(pane.h.n - 1, false); pane.showAll(); }
+  for (const pane of panes) { pane.choose(pane.h.mostLive, false); pane.showAll(); }
+  active = panes[0];
 })()"""
 BOXES = "panes.map(p => (r => [r.x, r.y, r.width, r.height])(p.map.getBoundingClientRect()))"
 

@@ -26,7 +26,7 @@ ANIMATE = """(async (act, count) => {
     new WheelEvent("wheel", {deltaY, clientX: x, clientY: y, cancelable: true}));
   const acts = {
     "wheel in": () => turn(-40), "wheel out": () => turn(40),
-    "drag": () => pane.slide((pane.v.x1 - pane.v.x0) / 100, 0),
+    "drag": () => pane.timeline.slide((pane.v.x1 - pane.v.x0) / 100),
     "at rest": () => {}};
   const frame = () => new Promise(done => requestAnimationFrame(() => done(performance.now())));
   let last = await frame();

@@ -17,6 +17,7 @@ import tempfile
 import unittest
 
 from browser import BROWSER, WHY_NONE, Browser
+from made import made_history
 
 TOOL, SAMPLE = sys.argv[1:3]
 NODE = shutil.which("node")
@@ -30,11 +31,12 @@ class ImageData {
   constructor(w, h) { this.data = new Uint8ClampedArray(4 * w * h); }
 }
 const page = new Function("matchMedia", "ImageData", text.slice(from, to) +
-  "; return {FILES, K, Pane, inflate, parse, prepare, colours, sentence};")(
+  "; return {FILES, K, Pane, Peaks, inflate, parse, prepare, colours, sentence, hex, ticks};")(
   () => ({matches: false, addEventListener() {}}), ImageData);
 
 function look(h) {
-  const {K, Pane, colours, sentence} = page, pane = Object.create(Pane.prototype), c = colours();
+  const {K, Pane, Peaks, colours, sentence, hex, ticks} = page;
+  const pane = Object.create(Pane.prototype), c = colours();
   Object.assign(pane, {h, block: -1, cursor: h.n - 1, v: {x0: 0, x1: h.n, y0: 0, y1: h.height}});
   const wrong = [];
   for (let i = 0; i < h.n; i += 97) {
@@ -48,12 +50,24 @@ function look(h) {
     return [turns, job.out];
   };
   const [, whole] = paint(Infinity), [turns, many] = paint(0), pixels = {};
-  for (const name of ["live", "live2", "free", "stranded", "stale", "suspended", "ground"])
+  for (const name of ["live", "edge", "free", "stranded", "stale", "suspended", "ground"])
     pixels[name] = whole.reduce((sum, each) => sum + (each === c[name]), 0);
   const gone = [];
   for (let i = 0; i < h.n; ++i) if (h.kind[i] === K.suspended || h.kind[i] === K.resumed)
     gone.push([pane.totals(i - 1).gone, pane.totals(i).gone]);
-  return {events: h.n, leftOut: h.leftOut, lost: h.lost, peak: h.peak, wrong, pixels, turns, gone,
+  const curve = new Peaks(h.live);
+  let off = 0;
+  for (let from = 0; from < h.n; from += 37) for (const to of [from + 1, from + 200, h.n])
+    off += curve.between(from, to) !== Math.max(...h.live.slice(from, to));
+  return {off, mostLive: h.mostLive, mostHeld: h.mostHeld,
+    sentences: h.n > 40 ? [] : [...h.kind].map((k, i) => sentence(h, i)),
+    regions: h.regions.map(each => hex(h, each.at)),
+    stretches: h.stretches.length, heldAt: [...h.held.slice(0, h.n)],
+    ticks: [ticks(0, 9.5 * 2 ** 30, 5, "bytes"), ticks(0, 126473, 4, "count"),
+      ticks(2e6, 9e6, 4, "time"),
+      ticks(0, 2 ** 60, 4, "bytes"),
+      ticks(3, 4, 4, "count")].map(row => row.map(each => each[1])),
+    events: h.n, leftOut: h.leftOut, lost: h.lost, peak: h.peak, wrong, pixels, turns, gone,
     isSame: whole.every((each, i) => each === many[i]), end: pane.totals(h.n - 1),
     live: [...h.live.slice(0, h.n)], held: h.held[h.n - 1],
     requests: h.grows.map(i => pane.request(i)),
@@ -136,10 +150,10 @@ class Script(unittest.TestCase):
             self.assertEqual((each["wrong"], each["leftOut"]), ([], 0))
 
     def test_every_kind_is_painted(self):
-        for name in ("live", "live2", "free", "stranded", "stale", "suspended"):
+        for name in ("live", "edge", "free", "stranded", "stale", "suspended"):
             self.assertGreater(self.pool["pixels"][name], 50, name)
         self.assertGreater(
-            self.pool["pixels"]["live"] + self.pool["pixels"]["live2"], 800 * 380 / 20
+            self.pool["pixels"]["live"] + self.pool["pixels"]["edge"], 800 * 380 / 20
         )
 
     def test_a_suspension_ends_where_the_memory_is_back(self):
@@ -168,6 +182,43 @@ class Script(unittest.TestCase):
             self.assertEqual(counts[-1], pane["live"][-1])
             self.assertLessEqual(set(counts[1:]), set(pane["live"]))
             self.assertLessEqual(set(pane["live"]), set(counts), "the first is before all events")
+
+    def test_curves_have_each_peak(self):
+        for each in (self.pool, self.manager):
+            self.assertEqual(each["off"], 0, "a pixel shows the most of its events")
+            live, held = each["live"], each["heldAt"]
+            self.assertEqual(each["mostLive"], live.index(max(live)))
+            self.assertEqual(each["mostHeld"], held.index(max(held)))
+
+    def test_axes_have_round_numbers_with_units(self):
+        size, count, time, large, one = self.pool["ticks"]
+        self.assertEqual(size, ["0", "2 GiB", "4 GiB", "6 GiB", "8 GiB"])
+        self.assertEqual(count, ["0", "50,000", "100,000"])
+        self.assertEqual(time, ["2 ms", "4 ms", "6 ms", "8 ms"])
+        self.assertEqual(large, ["0", "0.25 EiB", "0.5 EiB", "0.75 EiB", "1 EiB"])
+        self.assertEqual(one, ["3", "4"])
+
+    def test_values_of_two_to_53_and_above_are_exact(self):
+        """An address of Intel's driver, three neighbours 512 bytes apart, and a stream as large."""
+        base, stream = 18446720620317114368, 0xFFFFFFFFFFFFFFF1
+        places = [base, base + 512, base + 1024, 1 << 46]
+        made_history(
+            FOLDER / "high.history",
+            facts=[(b"allocator", b"stream_pool"), (b"page_bytes", b"512")],
+            events=[
+                (1764000000 * 10**9 + 1 + i, at, 512, stream, 500, 0, 0, 1)
+                for i, at in enumerate(places)
+            ],
+            regions=[(at, 512, stream, 0) for at in sorted(places)],
+            mappings=[(1 << 46, 512, 0), (base, 1536, 0)],
+        )
+        (high,) = look("high.history")
+        for at, said in zip(places, high["sentences"]):
+            self.assertEqual(said, f"allocated 512 B at {at:#x}, stream {stream:#x}")
+        self.assertEqual(high["regions"], [hex(at) for at in sorted(places)])
+        self.assertEqual(high["stretches"], 2, "neighbours stay neighbours")
+        self.assertEqual((high["wrong"], high["leftOut"], high["end"]["blocks"]), ([], 0, 4))
+        self.assertEqual(high["end"]["used"], 2048, "each block is in its mapping")
 
     def test_what_requests_had_to_do(self):
         self.assertGreater(len(self.pool["requests"]), 10)

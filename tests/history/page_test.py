@@ -1,14 +1,16 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Goal: the page that vmm-history writes loads in a browser without an error, draws what lies
-where, and answers to mouse and keys, in light and dark. Method: headless Chromium over a pipe of
-its own, with no network; the page's pixels and what it says are read back and compared with the
-history's facts.
+"""Goal: the page that vmm-history writes loads in a browser without an error, opens at the peak,
+draws the memory with axes whose numbers stand where they belong, has one selection at a time, and
+obeys mouse and keys, in light and dark, wide and on a phone. Method: headless Chromium over a pipe
+of its own, with no network; the page's pixels, texts and positions are read back and compared with
+the history's facts.
 
 usage: page_test.py VMM_HISTORY WRITE_SAMPLE
 """
 
 import base64
+import json
 import pathlib
 import shutil
 import subprocess
@@ -75,6 +77,8 @@ class Page(unittest.TestCase):
 
     def test_it_says_what_the_allocator_said(self):
         self.browser.open(page_of("pool.history"))
+        self.focus()
+        self.browser.key("End")
         data = self.data()
         self.assertEqual(int(data["cursor"]), int(self.facts["events"]) - 1)
         self.assertEqual(data["live"], self.facts["live_bytes"])
@@ -97,7 +101,7 @@ class Page(unittest.TestCase):
         for name in ("live", "free", "stranded", "stale", "suspended"):
             self.assertGreater(counts.get(self.colour(name), 0), 50, name)
         self.assertGreater(
-            counts[self.colour("live")] + counts[self.colour("live2")], box[2] * box[3] / 20
+            counts[self.colour("live")] + counts[self.colour("edge")], box[2] * box[3] / 20
         )
         self.assertGreater(len(counts), 4)
 
@@ -119,6 +123,7 @@ class Page(unittest.TestCase):
         self.assertEqual(self.browser.ask("panes[0].h.kind[%d]" % cursor), 37)
         self.assertIn("the budget would be exceeded", self.text(".now"))
         wide = float(self.data()["x1"]) - float(self.data()["x0"])
+        self.assertEqual(self.text(".chosen"), "Selected event")
         self.browser.key("+", "+")
         self.assertLess(float(self.data()["x1"]) - float(self.data()["x0"]), wide * 0.6)
         self.browser.key("0", "0")
@@ -150,6 +155,154 @@ class Page(unittest.TestCase):
         wanted = float(zoomed["x0"]) + wide / 4
         self.assertAlmostEqual(float(self.data()["x0"]), wanted, delta=wide / 20)
         self.assertEqual(self.data()["cursor"], zoomed["cursor"], "dragging chooses nothing")
+
+    def most_live(self, name):
+        """The most live memory by the Perfetto file, which is made without the page."""
+        out = FOLDER / "trace.json"
+        subprocess.run(
+            [TOOL, "perfetto", FOLDER / name, "--out", out], check=True, stderr=subprocess.DEVNULL
+        )
+        counters = [each["args"] for each in json.loads(out.read_text()) if each["ph"] == "C"]
+        return max(each["live"] for each in counters)
+
+    def boxes(self, where):
+        """Text, left, right, top and bottom of each element."""
+        return self.browser.ask(
+            "[...document.querySelectorAll('%s')].map(e => (r => [e.textContent, r.left, r.right, "
+            "r.top, r.bottom])(e.getBoundingClientRect()))" % where
+        )
+
+    def test_it_opens_at_the_peak(self):
+        self.browser.open(page_of("pool.history"))
+        self.assertEqual(int(self.data()["live"]), self.most_live("pool.history"))
+        self.assertIn("event " + f"{int(self.data()['cursor']):,} of", self.text(".now"))
+        self.assertIn("held", self.text(".now"))
+        self.focus()
+        self.browser.key("End")
+        self.browser.ask("[...document.querySelectorAll('.bar button')][0].click()")
+        self.browser.settle()
+        self.assertEqual(int(self.data()["live"]), self.most_live("pool.history"))
+
+    def check_axes(self):
+        """Each label of the axis of events, and of memory, stands at the place of its number."""
+        ((_, left, right, top, bottom),) = self.boxes("section:first-of-type .chart")
+        x0, x1 = float(self.data()["x0"]), float(self.data()["x1"])
+        marks = self.boxes("section:first-of-type .axis.x span")
+        self.assertGreaterEqual(len(marks), 3)
+        for text, begin, end, *_ in marks:
+            share = (int(text.replace(",", "")) - x0) / (x1 - x0)
+            # A label at the right edge ends at its place.
+            place = (begin + end) / 2 if share <= 0.93 else end
+            self.assertAlmostEqual(place, left + share * (right - left), delta=3, msg=text)
+            self.assertLessEqual(end, right + 20)
+        most = self.browser.ask("panes[0].top")
+        rows = self.boxes("section:first-of-type .time .axis.y span")
+        self.assertGreaterEqual(len(rows), 3)
+        for text, _, end, above, below in rows:
+            number, unit = (text + " MiB").split()[:2]
+            self.assertEqual(unit, "MiB")
+            place = bottom - float(number) * (1 << 20) / most * (bottom - top)
+            self.assertAlmostEqual((above + below) / 2, place, delta=3, msg=text)
+            self.assertLess(end, left)
+
+    def test_axes(self):
+        self.browser.open(page_of("pool.history"))
+        self.check_axes()
+        whole = [each[0] for each in self.boxes(".axis.x span")]
+        self.browser.ask("panes[0].zoom(0.1, 0.6, 0.5, false, true)")
+        self.browser.settle()
+        self.check_axes()
+        self.assertNotEqual([each[0] for each in self.boxes(".axis.x span")], whole)
+        self.browser.ask("turn('across')")
+        self.browser.settle()
+        for text, *_ in self.boxes(".axis.x span")[1:]:
+            self.assertRegex(text, r"^[\d.]+ (ns|us|ms|s)$")
+
+    def test_the_overview_moves_what_is_shown(self):
+        self.browser.open(page_of("pool.history"))
+        self.browser.ask("panes[0].zoom(0.1, 0.1, 0.5, false, true)")
+        self.browser.settle()
+        before = self.data()
+        ((_, left, right, top, bottom),) = self.boxes(".overview")
+        self.browser.click(left + (right - left) * 0.75, (top + bottom) / 2)
+        after, events = self.data(), int(self.facts["events"])
+        middle = (float(after["x0"]) + float(after["x1"])) / 2
+        self.assertAlmostEqual(middle / events, 0.75, delta=0.01)
+        self.assertLess((float(before["x0"]) + float(before["x1"])) / 2 / events, 0.5)
+        self.assertEqual(after["cursor"], before["cursor"])
+
+    def test_one_selection_at_a_time(self):
+        """Head and card name the same thing: the block that was clicked, or the event."""
+        self.browser.open(page_of("pool.history"))
+        _, (x, y, width, height) = self.shot()
+        place = self.browser.ask(
+            "(() => { const {h, cursor: i} = panes[0], b = h.blocks; "
+            "for (let j = 0; j < b.count; ++j) "
+            "if (b.x0[j] < i && b.x1[j] > i && b.size[j] > 1 << 21) "
+            "return [(i + .5) / h.n, 1 - (b.y[j] + b.size[j] / 2) / h.height, hex(h, b.at[j])]; "
+            "})()"
+        )
+        self.browser.click(x + width * place[0], y + height * place[1])
+        self.assertEqual(self.text(".chosen"), "Selected block")
+        self.assertTrue(self.text(".now").startswith(place[2]), self.text(".now"))
+        self.assertTrue(self.text("#state").startswith(place[2]), self.text("#state"))
+        counts, _ = self.shot()
+        self.assertGreater(counts.get(self.colour("mark"), 0), height, "the block is marked")
+        self.focus()
+        self.browser.key("ArrowRight")
+        self.assertEqual(self.text(".chosen"), "Selected event")
+        self.assertTrue(self.text("#state").startswith("event "), self.text("#state"))
+        self.assertNotIn("freed by event", self.text(".now"))
+
+    def test_nothing_jumps_while_one_steps(self):
+        self.browser.open(page_of("pool.history"))
+        self.focus()
+        tops = set()
+        for _ in range(12):
+            self.browser.key("ArrowRight")
+            tops.add(self.boxes(".map")[0][3])
+        self.assertEqual(len(tops), 1, "the pictures stay where they are")
+
+    def test_a_phones_width(self):
+        self.browser.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=390,
+            height=800,
+            deviceScaleFactor=2,
+            mobile=True,
+        )
+        try:
+            self.browser.open(page_of("pool.history", "manager.history"))
+            self.browser.settle()
+            self.assertEqual(self.browser.ask("document.documentElement.scrollWidth"), 390)
+            where = "canvas, button, select, .card, .axis.y span, h2"
+            for text, left, right, *_ in self.boxes(
+                "main :is(%s), header :is(%s)" % (where, where)
+            ):
+                self.assertGreaterEqual(left, 0, text)
+                self.assertLessEqual(right, 390, text)
+            maps = self.boxes(".map")
+            self.assertGreater(maps[0][2] - maps[0][1], 290)
+            self.assertLess(maps[0][4], maps[1][3], "one below the other")
+            self.check_axes()
+        finally:
+            self.browser.call("Emulation.clearDeviceMetricsOverride")
+
+    def test_costs_are_strong_and_the_rest_is_pale(self):
+        """Saturation of the colours, in light and dark: held and not live against all other."""
+        self.browser.open(page_of("pool.history"))
+        for scheme in ("light", "dark"):
+            feature = {"name": "prefers-color-scheme", "value": scheme}
+            self.browser.call("Emulation.setEmulatedMedia", features=[feature])
+            vivid = {
+                name: max(self.colour(name)) - min(self.colour(name))
+                for name in ("free", "stranded", "live", "stale", "suspended")
+            }
+            least = min(vivid["free"], vivid["stranded"])
+            self.assertGreater(least, 150)
+            for name in ("live", "stale", "suspended"):
+                self.assertLess(vivid[name], 0.6 * least, name)
+        self.browser.call("Emulation.setEmulatedMedia", features=[])
 
     def test_colours_and_dark(self):
         self.browser.open(page_of("pool.history"))
@@ -221,7 +374,7 @@ class Page(unittest.TestCase):
                 self.focus()
                 for key in ("Home", "g", "s", "ArrowRight", "t", "c", "c", "+", "0", "End"):
                     self.browser.key(key, key if len(key) == 1 else None)
-                self.browser.ask("panes[0].pick({y: 0})")
+                self.browser.ask("panes[0].pick(0.5, 0)")
                 self.assertEqual(self.browser.ask("document.title"), "vmm: memory over time")
                 self.assertEqual(
                     self.browser.ask(

@@ -13,12 +13,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
 #include <thread>
 
 #include <gtest/gtest.h>
 
 import vmm.history_tools;
+import vmm.recording;
 
 namespace {
 
@@ -26,9 +28,14 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 
-std::string problem_of(const std::string& path,
-                       std::uint64_t bytes_max = vmm::tools::history_file_bytes_max) {
-  return vmm::tools::read_history_file(path, bytes_max).problem;
+constexpr std::uint64_t history_bytes_max = std::uint64_t{1} << 30;
+
+std::string problem_of(const std::string& path, std::uint64_t bytes_max = history_bytes_max) {
+  return vmm::tools::read_history_file(path, {}, {.history_bytes_max = bytes_max}).problem;
+}
+
+std::string problem_of_pickle(const std::string& pickle) {
+  return vmm::tools::parse_recording("made", std::as_bytes(std::span(pickle))).problem;
 }
 
 std::string place(const char* name) {
@@ -62,26 +69,23 @@ TEST(ReadHistory, APipeIsReadToTheLimit) {
 TEST(ReadHistory, AFileThatIsTooLargeIsNotRead) {
   const std::string path = place("large");
   std::ofstream(path) << "vmmhist\n";
-  fs::resize_file(path, vmm::tools::history_file_bytes_max + 1);  // sparse
+  fs::resize_file(path, history_bytes_max + 1);  // sparse
   EXPECT_NE(problem_of(path).find("is larger than 1073741824 bytes"), std::string::npos)
       << problem_of(path);
   fs::remove(path);
 }
 
-// A byte each, and a value, a mark or an entry of the memo each.
-TEST(ReadHistory, APickleMakesNoMoreValuesThanItsBytesAllow) {
+// A byte each, and a value, a container, a mark or an entry of the memo each.
+TEST(ReadHistory, APickleHoldsNoMoreAtOnceThanASnapshot) {
   const std::string protocol = "\x80\x04";
-  for (const char each : {']', '}', ')'}) {
-    const auto read = vmm::tools::read_torch_snapshot(protocol + std::string(mib, each) + ".");
-    EXPECT_EQ(read.problem, "the pickle makes more values than a file of its size can hold");
-  }
-  const auto counted = vmm::tools::read_torch_snapshot(protocol + "]" + std::string(mib, '\x94'));
-  EXPECT_EQ(counted.problem, "the pickle counts further than it has values");
-  const auto far = vmm::tools::read_torch_snapshot(protocol + "]r\xff\xff\xff\x7f.");
-  EXPECT_EQ(far.problem, "the pickle counts further than it has values");
-  for (const char each : {'N', '('})
-    EXPECT_EQ(vmm::tools::read_torch_snapshot(protocol + std::string(mib, each)).problem,
-              "the pickle is cut short");
+  for (const char each : {']', '}', '('})
+    EXPECT_EQ(problem_of_pickle(protocol + std::string(2 * mib, each) + "."),
+              "made: the pickle holds more values at once than a snapshot has");
+  for (const char each : {'N', ')'})
+    EXPECT_EQ(problem_of_pickle(protocol + std::string(mib, each)),
+              "made: the pickle is cut short");
+  EXPECT_EQ(problem_of_pickle(protocol + "]r\xff\xff\xff\x7f."),
+            "made: the pickle counts further than it has values");
 }
 
 }  // namespace

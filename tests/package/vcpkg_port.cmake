@@ -121,7 +121,9 @@ foreach(unwanted IN ITEMS debug/include share/doc lib/cmake)
   endif()
 endforeach()
 set(ENV{LD_LIBRARY_PATH} "${CURRENT_PACKAGES_DIR}/lib")
+string(REPLACE "clang++" "clang" c_compiler "${COMPILER}")  # there need be no cc
 run(${CMAKE_COMMAND} -S "${VMM_SOURCE}/tests/c/consumer" -B "${WORK}/consumer" -G Ninja
+    "-DCMAKE_C_COMPILER=${c_compiler}" "-DCMAKE_CXX_COMPILER=${COMPILER}"
     -DCMAKE_MAKE_PROGRAM=${MAKE} -DWAY=vmm_c "-DCMAKE_PREFIX_PATH=${CURRENT_PACKAGES_DIR}")
 run(${CMAKE_COMMAND} --build "${WORK}/consumer")
 run("${WORK}/consumer/in_c")

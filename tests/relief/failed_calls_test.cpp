@@ -63,6 +63,29 @@ TEST_F(FailedCalls, APoolAsksForMoreThanTheDevice) {
   EXPECT_EQ(pool.statistics().held_bytes, held_bytes());
 }
 
+// More than a segment holds: the device or the budget is the reason where it is smaller still.
+TEST_F(FailedCalls, APoolAsksForMoreThanASegment) {
+  vmm::pool_options options = fine_pool();
+  options.reservation_bytes = 64 * MiB;
+  vmm::stream_pool pool(driver, options);
+  ASSERT_TRUE(pool.allocate(MiB, stream));
+  for (const std::uint64_t size_bytes : {5 * GiB, 600 * GiB, std::uint64_t{1} << 60}) {
+    const vmm::error why = expect_at_once([&] { return pool.allocate(size_bytes, stream); });
+    EXPECT_EQ(why.code, errc::out_of_memory);
+    EXPECT_EQ(why.figures.requested_bytes, size_bytes);
+    EXPECT_EQ(why.figures.limit_bytes, GiB);
+    EXPECT_EQ(vmm::describe(why).find("out of memory: request of "), 0u) << vmm::describe(why);
+  }
+  const vmm::error narrow = expect_at_once([&] { return pool.allocate(100 * MiB, stream); });
+  EXPECT_EQ(narrow.code, errc::out_of_addresses);
+  EXPECT_EQ(narrow.figures.requested_bytes, 100 * MiB);
+  EXPECT_NE(vmm::describe(narrow).find("reservation_bytes"), std::string::npos);
+  vmm::stream_pool limited(driver, fine_pool(256 * MiB));
+  const vmm::error over = expect_unchanged([&] { return limited.allocate(600 * GiB, stream); });
+  EXPECT_EQ(over.code, errc::over_budget);
+  EXPECT_EQ(over.figures.limit_bytes, 256 * MiB);
+}
+
 TEST_F(FailedCalls, APoolAsksForMoreThanLiveBlocksLeave) {
   vmm::stream_pool pool(driver, fine_pool());
   ASSERT_TRUE(pool.allocate(600 * MiB, stream));

@@ -220,20 +220,61 @@ class EndedWithoutTheEvent : public Ended {
   EndedWithoutTheEvent() : Ended(without_the_event()) {}
 };
 
-// Nothing covers its work: its memory is left alone, and others go on.
-TEST_F(EndedWithoutTheEvent, ItsMemoryIsLeftAlone) {
+// No event covers its work: all work is waited for, once, and once more for a batch of frees after
+// everything.
+TEST_F(EndedWithoutTheEvent, ItsMemoryIsWaitedForAndServesOthers) {
+  for (const bool is_after_all : {false, true}) {
+    open(moving());
+    driver.reset_calls();
+    const address at = freed_on_ended(8 * MiB);
+    if (is_after_all) fine(managed->free(allocate(2 * MiB, b)));
+    const address other = allocate(8 * MiB, a);
+    EXPECT_EQ(other, at);
+    run(a, {other, 8 * MiB}, 10);  // a misuse where the kernel of the ended one still runs
+    free(other, a);
+    const std::uint64_t waits = is_after_all ? 2 : 1;
+    EXPECT_EQ(driver.calls(call::synchronize_all), waits);
+    EXPECT_EQ(driver.misuse_count(), driver.misuse_count(vmm::fake::misuse_kind::stale_handle));
+    driver.clear_misuses();
+    fine(managed->synchronize());
+    EXPECT_EQ(managed->trim(0).failure.code, errc::none);
+    EXPECT_EQ(managed->statistics().mapped_bytes, 0u);
+    EXPECT_EQ(driver.calls(call::synchronize_all), waits);
+    EXPECT_EQ(driver.misuse_count(), 0u) << "it is not named again before the end";
+    managed.reset();
+    driver.clear_misuses();
+  }
+}
+
+TEST_F(EndedWithoutTheEvent, ThePoolEndsBehindItsWork) {
+  open();
+  const stream_handle gone = *driver.create_stream();
+  const address at = allocate(8 * MiB, gone);
+  run(gone, {at, 8 * MiB}, 1e6);
+  ASSERT_TRUE(driver.destroy_stream(gone));
+  managed.reset();
+  EXPECT_EQ(driver.resource_counts().memory_bytes, 0u);
+  EXPECT_EQ(driver.misuse_count(), driver.misuse_count(vmm::fake::misuse_kind::stale_handle));
+  driver.clear_misuses();
+}
+
+// The wait would spoil a capture: the memory is left alone until it has ended.
+TEST_F(EndedWithoutTheEvent, ItIsNotWaitedForBesideAnAnnouncedCapture) {
   open(moving());
   const address at = freed_on_ended(8 * MiB);
-  for (int round = 0; round < 5; ++round) {
-    const address other = allocate(8 * MiB, a);
-    EXPECT_NE(other, at);
-    run(a, {other, 8 * MiB}, 10);
-    free(other, a);
-  }
-  ASSERT_TRUE(driver.finish_all());
-  EXPECT_EQ(managed->trim(0).failure.code, errc::none);
-  EXPECT_EQ(managed->statistics().mapped_bytes, 8 * MiB);
-  EXPECT_EQ(managed->synchronize().error().code, errc::invalid_argument);
+  fine(managed->capture_begins());
+  ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
+  const address other = allocate(8 * MiB, b);
+  EXPECT_NE(other, at);
+  EXPECT_EQ(managed->synchronize().error().code, errc::not_permitted);
+  EXPECT_EQ(driver.calls(call::synchronize_all), 0u);
+  const auto graph = driver.end_capture(a);
+  ASSERT_TRUE(graph) << "the capture was spoiled";
+  ASSERT_TRUE(driver.destroy_graph(*graph));
+  fine(managed->capture_ended());
+  free(other, b);
+  fine(managed->synchronize());
+  EXPECT_EQ(driver.calls(call::synchronize_all), 1u);
   managed.reset();
   driver.clear_misuses();
 }

@@ -185,6 +185,12 @@ TEST_F(FreeAfterAll, AnAnnouncedCapturePutsTheMarkOff) {
   free_after_all(at);
   free_after_all(allocate(4 * MiB, b));
   EXPECT_EQ(driver.calls(call::record_all), 0u);
+  EXPECT_EQ(managed->synchronize().error().code, errc::not_permitted);
+  const vmm::trim_report kept = managed->trim(0);
+  EXPECT_EQ(kept.released_bytes, 0u);
+  EXPECT_EQ(kept.still_mapped_bytes, managed->statistics().mapped_bytes);
+  EXPECT_GE(kept.still_mapped_bytes, 12 * MiB);
+  EXPECT_EQ(managed->trim(64 * MiB).still_mapped_bytes, 0u) << "no more is to go than is kept";
   const auto graph = driver.end_capture(unknown);
   ASSERT_TRUE(graph) << "the capture was spoiled";
   ASSERT_TRUE(driver.destroy_graph(*graph));

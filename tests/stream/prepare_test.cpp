@@ -208,7 +208,7 @@ TEST_F(Prepare, CreatesNothingBeyondThePeak) {
 TEST_F(Prepare, RefusesWhatAllocateRefuses) {
   open();
   EXPECT_EQ(managed->prepare(0, a).failure.code, vmm::errc::invalid_argument);
-  EXPECT_EQ(managed->prepare(std::uint64_t{1} << 60, a).failure.code, vmm::errc::out_of_addresses);
+  EXPECT_EQ(managed->prepare(std::uint64_t{1} << 60, a).failure.code, vmm::errc::out_of_memory);
   EXPECT_EQ(memory_calls(), 0u);
 }
 

@@ -8,7 +8,7 @@
 # with the library's own flags and modules. As it is it compiles; with the mistakes each is
 # reported.
 #   SOURCE  vmm's source    BINARY  its build    WORK  where this test may write
-set(unit "${SOURCE}/modules/stream/reclaim.cpp")
+set(unit "${SOURCE}/modules/stream/block_rights.cpp")
 
 # The command of any unit of the pool, without what names its files.
 file(STRINGS "${BINARY}/compile_commands.json" commands REGEX "\"command\".*vmm.dir/.*stream")
@@ -45,7 +45,7 @@ endif()
 # mistake(FUNCTION BEFORE AFTER REPORT): inside of the function.
 set(reports "")
 function(mistake function before after report)
-  string(FIND "${text}" "stream_pool::${function}(" begin)
+  string(FIND "${text}" "block_rights::${function}(" begin)
   string(SUBSTRING "${text}" 0 ${begin} head)
   string(SUBSTRING "${text}" ${begin} -1 tail)
   string(FIND "${tail}" "${before}" at)
@@ -76,24 +76,26 @@ endfunction()
 # Clang analyses locks where the types are right.
 set(original "${text}")
 set(guard "const growth_guard growing(entry_);")
-mistake(reap_in_steps "${guard}" "" "calling function 'reap' requires holding rank 'growth'")
-mistake(trim_step "${guard}" "const table_lock held(state_); ${guard}"
+mistake(set_peers "${guard}" "" "calling function 'refresh' requires holding rank 'growth'")
+mistake(set_access "${guard}"
+        "const events_guard no_event(captures_.lock()); const table_lock held(state_); ${guard}"
         "rank 'growth' must be acquired before 'state'")
-mistake(trim "${guard}" "const events_guard held(events_lock_); ${guard}"
-        "rank 'growth' must be acquired before 'events'")
-mistake(unmap_if_passed "const stream_point last_use"
+list(APPEND reports "rank 'growth' must be acquired before 'events'")
+mistake(end_one "const stream_point last_use"
         "const table_lock held(state_); const stream_point last_use"
-        "cannot call function 'poll_events' while rank 'state' is held")
-mistake(subscribe "return board_" "(void)own_rights_.size(); return board_"
-        "reading variable 'own_rights_' requires holding rank 'growth'")
-mistake(stale_count "return" "const table_lock held(state_); return"
-        "cannot call function 'with.*' while rank 'state' is held")
+        "cannot call function 'poll' while rank 'state' is held")
+mistake(check_grants "if (grants" "(void)blocks_.size(); if (grants"
+        "reading variable 'blocks_' requires holding rank 'growth'")
+mistake(list_mapped "const table_lock state(state_);"
+        "const table_lock held(state_); const table_lock state(state_);"
+        "acquiring rank 'state' that is already held")
 expect_errors()
 
 set(text "${original}")
 set(reports "")
-mistake(unsubscribe "return board_" "(void)warm_lock(state_).statistics(); return board_"
+mistake(check_grants "if (grants" "(void)warm_lock(state_).statistics(); if (grants"
         "no member named 'statistics' in 'vmm::warm_lock'")
-mistake(stale_count "return" "(void)table_lock(state_)->statistics(); return"
+mistake(list_mapped "const table_lock state(state_);"
+        "(void)table_lock(state_)->statistics(); const table_lock state(state_);"
         "selected deleted operator '->'")
 expect_errors()

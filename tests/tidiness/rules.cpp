@@ -94,9 +94,10 @@ constexpr std::array layers{
     layer{"vmm.trace", 12},  // the tools' own, not installed
     layer{"vmm.trace_generator", 12},
     layer{"vmm.fidelity", 12},
-    layer{"vmm.history_tools", 12},
+    layer{"vmm.history_tools", 14},
     layer{"vmm.top_tools", 12},
     layer{"vmm.kernels", 12},
+    layer{"vmm.recording", 13},
     layer{"vmm.replay", 13},
     layer{"vmm.fit", 14},
 };

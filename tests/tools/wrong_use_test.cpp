@@ -128,6 +128,33 @@ TEST_F(WrongUse, OfReplay) {
   }
 }
 
+TEST_F(WrongUse, OfFit) {
+  const char* const fit = "tools/vmm-fit";
+  for (const row& each : std::vector<row>{
+           {fit, "", "", 3, "vmm-fit: which recording? Name a file\nusage:"},
+           {fit, "@ --fast", "", 3, "there is no option --fast"},
+           {fit, "@ -x", "", 3, "there is no option -x"},
+           {fit, "@ --json=1", "", 3, "--json takes no value"},
+           {fit, "@ --device", "", 3, "--device takes a value"},
+           {fit, "@ --device 24", "", 3, "--device takes a size as 24GiB, or one of T4-16"},
+           {fit, "@ --device -1GiB", "", 3, "not '-1GiB'"},
+           {fit, "@ --device 1e300GiB", "", 3, "not '1e300GiB'"},
+           {fit, "@ --page", "", 3, "--page takes a value"},
+           {fit, "@ --beside much", "", 3, "--beside takes a size as 528MiB; not 'much'"},
+           {fit, "@ --allocator rmm", "", 3, "--allocator takes native, expandable, async or vmm"},
+           {fit, "@ --of x", "", 3, "--of takes the number of a device, from 0 on; not 'x'"},
+           {fit, "@ --of 7", "", 3, "has 1 devices, from 0 on; not 7"},
+           {fit, "@ --conf max_split_size_mb", "", 3,
+            "--conf: 'max_split_size_mb' is no NAME:VALUE"},
+           {fit, "@ --conf max_split_size_mb:x", "", 3, "max_split_size_mb does not take 'x'"},
+           {fit, "@ --batch 8,16", "", 3, "--batch takes two files, one for each batch size"},
+           {fit, "@ @ --batch 8,8 --device 1GiB", "", 3, "--batch takes two batch sizes as 8,16"},
+           {fit, "none.trace", "", 3, "none.trace: cannot be read: No such file"},
+       }) {
+    expect(each);
+  }
+}
+
 TEST_F(WrongUse, OfTheDemoAndTheTraceWriter) {
   const char* const demo = "tools/vmm-demo";
   const char* const trace = "tools/vmm-trace";
@@ -238,8 +265,10 @@ TEST_F(WrongUse, OfTools) {
            {"tools/history/vmm-history", "page a b c", "", 2, "'c' is one history too many"},
            {"tools/history/vmm-history", "summary none.history", "", 2,
             "none.history: cannot be read"},
-           {"tools/history/vmm-history", "summary @", "", 2, "this is not a history of vmm"},
-           {"tools/history/vmm-history", "page /", "", 2, "/: is a folder"},
+           {"tools/history/vmm-history", "summary @", "", 2, "a trace has no addresses"},
+           {"tools/history/vmm-history", "summary @ --device x", "", 2,
+            "--device takes a number from 0 on; not 'x'"},
+           {"tools/history/vmm-history", "page /", "", 2, "/: cannot be read: Is a directory"},
            {"tools/top/vmm-top", "--nonsense", "", 2, "there is no option --nonsense"},
            {"tools/top/vmm-top", "--interval 0", "", 2, "--interval takes seconds"},
            {"tools/top/vmm-top", "--interval", "", 2, usage},

@@ -65,6 +65,22 @@ export struct segment_change {
   std::uint64_t base = 0;
 };
 
+/// What a segment held when a recording began, from its base on without a gap.
+export enum class start_part_kind : std::uint8_t { free, live, unmapped };
+export struct start_part {
+  std::uint64_t size_bytes = 0;
+  start_part_kind kind = start_part_kind::free;
+  std::uint32_t slot = 0;  ///< of a live block
+};
+export struct start_layout {
+  std::uint64_t base = 0;
+  std::uint16_t stream = 0;
+  std::uint16_t pool = 0;
+  bool is_small = false;
+  bool is_expandable = false;
+  std::vector<start_part> parts{};
+};
+
 /// A live block of the model: an index that is valid until the block is freed.
 export enum class block_number : std::uint32_t { none = 0 };
 
@@ -84,6 +100,9 @@ export class caching_model {
   [[nodiscard]] std::uint64_t free_pending(block_number block);
   /// No effect where a shortage has freed the block since. Requires: free_pending() returned it.
   void complete(std::uint64_t pending);
+  /// Begins with this segment, and writes its live blocks to `blocks` by their slots. Requires: no
+  /// segment of the model overlaps it; slots are below blocks.size().
+  void adopt(const start_layout& layout, std::span<block_number> blocks);
   /// torch.cuda.empty_cache().
   void empty_cache();
 

@@ -18,6 +18,40 @@ constexpr std::uint64_t usual_device_bytes = std::uint64_t{1} << 42;
 
 }  // namespace
 
+void caching_model::adopt(const start_layout& layout, std::span<block_number> blocks) {
+  const std::uint32_t pool = pool_of({0, layout.stream, layout.pool}, layout.is_small);
+  const std::uint64_t page_bytes =
+      layout.is_small ? small_page_bytes : options_.large_segment_bytes;
+  segment_record segment{layout.base, 0, layout.is_expandable ? page_bytes : 0};
+  block made;
+  made.base = layout.base;
+  made.segment = static_cast<std::uint32_t>(segments_.size());
+  made.pool = pool;
+  made.stream = layout.stream;
+  made.is_expandable = layout.is_expandable;
+  std::vector<start_part> parts = layout.parts;
+  constexpr std::uint64_t room_bytes = usual_device_bytes;
+  if (layout.is_expandable) parts.push_back({room_bytes, start_part_kind::unmapped, 0});
+  std::uint32_t last = 0;
+  for (const start_part& each : parts) {
+    made.size_bytes = each.size_bytes;
+    made.is_live = each.kind == start_part_kind::live;
+    made.is_mapped = each.kind != start_part_kind::unmapped;
+    made.previous = made.next = 0;
+    const std::uint32_t number = add_block(made);
+    if (last != 0) insert_after(number, last);
+    last = number;
+    made.base += each.size_bytes;
+    segment.size_bytes += each.size_bytes;
+    if (made.is_mapped) held_bytes_ += each.size_bytes;
+    if (made.is_live) blocks[each.slot] = static_cast<block_number>(number);
+    if (each.kind == start_part_kind::free) insert_free(number);
+    if (!made.is_mapped) pools_[pool].unmapped.emplace(address_key_of(number), number);
+  }
+  peak_held_bytes_ = std::max(peak_held_bytes_, held_bytes_);
+  segments_.push_back(segment);
+}
+
 bool caching_model::is_allocatable(std::uint32_t number) const noexcept {
   return number != 0 && !blocks_[number].is_live;
 }

@@ -6,4 +6,5 @@
 // Thread safety: values only.
 export module vmm.fit;
 
+export import :answer;
 export import :caching;

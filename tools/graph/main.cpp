@@ -133,6 +133,7 @@ void show_rules(vmm::cuda_driver& driver, graphs& driven, vmm::stream_handle cap
       {"query_event", [&] { return status_of(driver.query_event(event)); }},
       {"synchronize_event", [&] { return driver.synchronize_event(event); }},
       {"synchronize_stream", [&] { return driver.synchronize_stream(other); }},
+      {"synchronize_all", [&] { return driver.synchronize_all(); }},
       {"query_memory", [&] { return status_of(driver.query_memory(driver.home())); }},
       {"query_capture", [&] { return status_of(driver.query_capture(other)); }},
   };
@@ -153,8 +154,7 @@ void show_rules(vmm::cuda_driver& driver, graphs& driven, vmm::stream_handle cap
       if (relaxed) (void)driver.exchange_capture_mode(vmm::capture_mode::any_thread);
       const CUresult end = driven.end(captured);
       constexpr std::array<std::string_view, 3> made_once{"map", "unmap", "release"};
-      const bool once = std::count(made_once.begin(), made_once.end(), each.name) != 0;
-      done = once && answer;
+      done = answer && std::count(made_once.begin(), made_once.end(), each.name) != 0;
       std::printf(" %s | %d |", answer ? "success" : answer.error().native_name,
                   static_cast<int>(end));
       each.undo();

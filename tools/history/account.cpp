@@ -2,14 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Going back through a history, and the summary.
-module;
-#include <cerrno>
-#include <cstdio>
-
 module vmm.history_tools;
 
 import vmm.backend;
 import vmm.history;
+import vmm.recording;
 import vmm.std;
 
 namespace vmm::tools {
@@ -144,11 +141,6 @@ class backward_walk {
   history_account& into_;
 };
 
-[[nodiscard]] bool looks_like_history(std::string_view bytes) {
-  constexpr std::string_view begin = "vmmhist";
-  return bytes.substr(0, begin.size()) == begin;
-}
-
 // One line, without what a terminal would take for a command.
 [[nodiscard]] std::string plain(std::string_view bytes) {
   std::string out = to_utf8(bytes);
@@ -199,61 +191,12 @@ std::string to_summary(const history& taken, const history_account& account) {
   return out;
 }
 
-namespace {
-
-// The bytes of a file; `problem` where they cannot be had.
-[[nodiscard]] std::string read_bytes(const std::string& path, std::uint64_t bytes_max,
-                                     std::string& problem) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "rb"),
-                                                             &std::fclose};
-  if (file == nullptr) {
-    problem = "cannot be read: " + std::string(std::strerror(errno));
-    return "";
-  }
-  // Where a file says its size: of others more than the most is not there before it is read.
-  const bool has_end = std::fseek(file.get(), 0, SEEK_END) == 0;
-  const long size_bytes = has_end ? std::ftell(file.get()) : 0;
-  if (has_end) std::rewind(file.get());
-  std::string text;
-  std::array<char, 65536> block;
-  std::size_t got = block.size();
-  const bool is_too_large = size_bytes > 0 && static_cast<std::uint64_t>(size_bytes) > bytes_max;
-  while (got == block.size() && text.size() <= bytes_max) {
-    got = std::fread(block.data(), 1, block.size(), file.get());
-    text.append(block.data(), got);
-    if (is_too_large || (!looks_like_history(text) && !looks_like_pickle(text))) break;
-  }
-  if (std::ferror(file.get()) != 0) {
-    problem = errno == EISDIR ? "is a folder" : "cannot be read to its end";
-  } else if (text.empty()) {
-    problem = "is empty";
-  } else if (is_too_large || text.size() > bytes_max) {
-    problem = "is larger than " + std::to_string(bytes_max) +
-              " bytes, which is the most that is read: record fewer events";
-  }
-  return text;
-}
-
-}  // namespace
-
-history_outcome read_history_file(const std::string& path, std::uint64_t bytes_max) {
-  history_outcome out;
-  const std::string text = read_bytes(path, bytes_max, out.problem);
-  if (!out.problem.empty()) {
+history_outcome read_history_file(const std::string& path,
+                                  const std::optional<std::uint64_t>& device,
+                                  const reading_options& options) {
+  history_outcome out = to_history(read_recording(path, options), device);
+  if (!out.problem.empty() && !out.problem.starts_with(path))
     out.problem = path + ": " + out.problem;
-    return out;
-  }
-  if (looks_like_pickle(text)) {
-    out = read_torch_snapshot(text);
-    if (!out.problem.empty()) out.problem = path + ": " + out.problem;
-    return out;
-  }
-  result<history> taken = decode_history(std::as_bytes(std::span(text)));
-  if (!taken) {
-    out.problem = path + ": " + taken.error().detail;
-    return out;
-  }
-  out.taken = std::move(*taken);
   return out;
 }
 

@@ -14,6 +14,7 @@
 export module vmm.history_tools;
 
 export import vmm.history;
+export import vmm.recording;
 import vmm.backend;
 import vmm.std;
 
@@ -62,20 +63,22 @@ export struct named_history {
 };
 /// One HTML file that shows one history, or two side by side, and needs nothing else. [N3]
 export [[nodiscard]] std::string to_page(const std::vector<named_history>& shown);
+/// One HTML file that shows an answer of vmm-fit, and needs nothing else. The document is JSON with
+/// the keys at the head of the script in tools/view/fit.html.
+export [[nodiscard]] std::string to_fit_page(std::string_view document);
 
 export struct history_outcome {
   history taken{};
   std::string problem{};  ///< empty where it was read
 };
-/// The largest file that is read.
-export inline constexpr std::uint64_t history_file_bytes_max = std::uint64_t{1} << 30;
-/// A history, or PyTorch's snapshot as one. Of a pipe or a device no more is read than of a file,
-/// and nothing behind bytes that neither begins with.
+/// A history from a file of any form that vmm.recording reads. Without `device`, of the device that
+/// did the most.
 export [[nodiscard]] history_outcome read_history_file(
-    const std::string& path, std::uint64_t bytes_max = history_file_bytes_max);
-/// What torch.cuda.memory._dump_snapshot wrote, of the device that did the most.
-export [[nodiscard]] history_outcome read_torch_snapshot(std::string_view bytes);
-[[nodiscard]] bool looks_like_pickle(std::string_view bytes);
+    const std::string& path, const std::optional<std::uint64_t>& device = {},
+    const reading_options& options = {});
+/// A recording as a history. A recording that is one itself is returned as it is.
+export [[nodiscard]] history_outcome to_history(recording_outcome&& read,
+                                                const std::optional<std::uint64_t>& device);
 
 /// The text as UTF-8: each byte that belongs to no character of it becomes U+FFFD. Names of a
 /// history are bytes; the readers of what is written from it take nothing but UTF-8.

@@ -6,8 +6,13 @@
 //
 // Exit codes: 0 all well; 1 a file cannot be written; 2 the command line or a history is wrong; 4
 // the program's own memory ran out.
+#include <algorithm>
 #include <array>
+#include <charconv>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,13 +26,15 @@ import vmm.history_tools;
 namespace {
 
 constexpr const char* usage =
-    "usage: vmm-history page HISTORY [OTHER] [--out FILE]\n"
-    "       vmm-history memory_viz HISTORY [--out FILE]\n"
-    "       vmm-history perfetto HISTORY [--out FILE]\n"
-    "       vmm-history summary HISTORY\n"
+    "usage: vmm-history page HISTORY [OTHER] [--out FILE] [--device N]\n"
+    "       vmm-history memory_viz HISTORY [--out FILE] [--device N]\n"
+    "       vmm-history perfetto HISTORY [--out FILE] [--device N]\n"
+    "       vmm-history summary HISTORY [--device N]\n"
     "\n"
-    "What an allocator did, from a file that write_history() or a shortage wrote, or from the\n"
-    "snapshot that torch.cuda.memory._dump_snapshot() wrote.\n"
+    "What an allocator did, from a file that write_history() or a shortage wrote, from the "
+    "snapshot\n"
+    "of torch.cuda.memory._dump_snapshot() or the list of memory_snapshot(), or from RMM's log;\n"
+    "each plain or gzip. --device chooses a device of a snapshot; without it, the busiest.\n"
     "  page        one HTML file for any browser, of one history or two side by side\n"
     "              (default: HISTORY.html)\n"
     "  memory_viz  a snapshot for pytorch.org/memory_viz (default: HISTORY.pickle)\n"
@@ -38,6 +45,7 @@ struct command_line {
   std::string word;
   std::vector<std::string> paths;
   std::string out;
+  std::optional<std::uint64_t> device;
 };
 
 struct kind {
@@ -68,6 +76,16 @@ std::string read_words(int count, char** words, command_line& into) {
       if (!is_attached && i + 1 != count) into.out = words[++i];
       if (is_attached) into.out = word.substr(word.find('=') + 1);
       if (into.out.empty()) return "--out takes a path";
+    } else if (word == "--device" || word.starts_with("--device=")) {
+      std::string_view value = word;
+      value.remove_prefix(std::min<std::size_t>(9, value.size()));
+      if (value.empty() && i + 1 < count) value = words[++i];
+      std::uint64_t number = 0;
+      const auto [stop, failure] =
+          std::from_chars(value.data(), value.data() + value.size(), number);
+      if (failure != std::errc{} || stop != value.data() + value.size())
+        return "--device takes a number from 0 on; not '" + std::string(value) + "'";
+      into.device = number;
     } else if (word.starts_with("-")) {
       return "there is no option " + word;
     } else {
@@ -104,7 +122,7 @@ int run(const command_line& wanted) {
     if (has_file && vmm::tools::is_same_file(path, wanted.out))
       return fail(wanted.out + " is a history: --out takes another", 2);
     std::fprintf(stderr, "vmm-history: reading %s\n", path.c_str());
-    vmm::tools::history_outcome read = vmm::tools::read_history_file(path);
+    vmm::tools::history_outcome read = vmm::tools::read_history_file(path, wanted.device);
     if (!read.problem.empty()) return fail(read.problem, 2);
     const std::size_t slash = path.find_last_of('/');
     shown.push_back(

@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The viewer's page: its program as it stands in tools/view, and the histories behind it as base64
-// of
-// what zlib makes of the file format.
+// Pages for a browser: their programs as they stand in tools/view. The viewer's has its histories
+// as base64 of the file format compressed by zlib, fit's has its document as it is.
 module;
 #include <zlib.h>
 
@@ -15,10 +14,12 @@ import vmm.std;
 
 namespace vmm::tools {
 
-// Generated from tools/view/page.html, in a file that belongs to no module.
+// Generated from tools/view, in files that belong to no module.
 extern "C++" {
 extern const char* const page_parts[];
 extern const std::size_t page_part_count;
+extern const char* const fit_parts[];
+extern const std::size_t fit_part_count;
 }
 
 namespace {
@@ -60,11 +61,19 @@ namespace {
   return out;
 }
 
+// The page of these parts, with `data` in place of the mark.
+[[nodiscard]] std::string filled(std::span<const char* const> parts, std::string_view mark,
+                                 const std::string& data) {
+  std::string page;
+  for (const char* const each : parts) page += each;
+  const std::size_t at = page.find(mark);
+  if (at == std::string::npos) throw std::runtime_error("the page has no " + std::string(mark));
+  return page.replace(at, mark.size(), data);
+}
+
 }  // namespace
 
 std::string to_page(const std::vector<named_history>& shown) {
-  std::string page;
-  for (std::size_t i = 0; i < page_part_count; ++i) page += page_parts[i];
   std::string data;
   for (const named_history& each : shown) {
     const result<std::vector<std::byte>> bytes = encode_history(each.taken);
@@ -72,11 +81,19 @@ std::string to_page(const std::vector<named_history>& shown) {
     if (!data.empty()) data += ",\n";
     data += "{name:\"" + script_text(each.name) + "\",data:\"" + base64(compressed(*bytes)) + "\"}";
   }
-  constexpr std::string_view mark = "/*HISTORIES*/";
-  const std::size_t at = page.find(mark);
-  if (at == std::string::npos) throw std::runtime_error("the page has no place for histories");
-  page.replace(at, mark.size(), data);
-  return page;
+  return filled({page_parts, page_part_count}, "/*HISTORIES*/", data);
+}
+
+std::string to_fit_page(std::string_view document) {
+  std::string data;
+  for (const char each : to_utf8(document)) {
+    if (each == '<') {
+      data += "\\u003c";  // nothing in a string ends the script
+    } else {
+      data += each;
+    }
+  }
+  return filled({fit_parts, fit_part_count}, "/*DOCUMENT*/null", data);
 }
 
 }  // namespace vmm::tools

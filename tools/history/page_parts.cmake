@@ -1,10 +1,16 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# cmake -DPAGE=... -DOUT=... -P page_parts.cmake: writes a file of the program's with the page's
-# text.
-# The page is plain ASCII, so that a character is a byte.
-file(READ "${PAGE}" text HEX)
+# cmake -DPAGE=... -DNAME=... -DOUT=... -P page_parts.cmake: writes a source file with the text of
+# the page, in which shared.css and shared.js beside it stand in place of their marks.
+# The page is plain ASCII: a character is a byte.
+get_filename_component(folder "${PAGE}" DIRECTORY)
+file(READ "${PAGE}" text)
+file(READ "${folder}/shared.css" style)
+file(READ "${folder}/shared.js" shared)
+string(REPLACE "/*STYLE*/\n" "${style}" text "${text}")
+string(REPLACE "/*SHARED*/\n" "${shared}" text "${text}")
+string(HEX "${text}" text)
 string(LENGTH "${text}" length)
 set(parts "")
 set(count 0)
@@ -18,16 +24,16 @@ while(begin LESS length)
   math(EXPR begin "${begin} + 24000")
   math(EXPR count "${count} + 1")
 endwhile()
-file(WRITE "${OUT}" "// Generated from tools/view/page.html.
+file(WRITE "${OUT}" "// Generated from tools/view.
 #include <cstddef>
 
 namespace vmm::tools {
 
-extern const char* const page_parts[];
-extern const std::size_t page_part_count;
-const char* const page_parts[] = {
+extern const char* const ${NAME}_parts[];
+extern const std::size_t ${NAME}_part_count;
+const char* const ${NAME}_parts[] = {
 ${parts}};
-const std::size_t page_part_count = ${count};
+const std::size_t ${NAME}_part_count = ${count};
 
 }  // namespace vmm::tools
 ")

@@ -25,6 +25,7 @@
 import vmm.backend;
 import vmm.environment;
 import vmm.history;
+import vmm.recording;
 import vmm.replay;
 import vmm.trace;
 
@@ -35,8 +36,9 @@ constexpr const char* usage =
     "       [--svg FILE] [--history FILE] [--jitter SEED | --jitter-seeds N]\n";
 constexpr const char* help =
     "\n"
-    "Plays the allocation trace FILE (plain or gzip; traces/README.md) through vmm's manager and\n"
-    "reports time, memory and driver calls.\n"
+    "Plays FILE through vmm's manager and reports time, memory and driver calls. FILE is a trace\n"
+    "(traces/README.md), a memory snapshot of PyTorch, a log of RMM or a history of vmm, plain or\n"
+    "gzip.\n"
     "\n"
     "  --backend NAME  fake: a GPU's driver in plain memory, with its rules and prices (default;\n"
     "                  without the option VMM_BACKEND decides)\n"
@@ -299,7 +301,7 @@ int replay_seeds(const command_line& wanted, const vmm::tools::trace& input) {
 }
 
 int replay(const command_line& wanted) {
-  vmm::tools::read_outcome input = vmm::tools::read_trace(wanted.trace_path);
+  vmm::tools::read_outcome input = vmm::tools::read_any_trace(wanted.trace_path);
   if (!input) return complain(vmm::tools::describe(input.trouble), exit_misused);
   if (wanted.jitter_seed_count != 0) return replay_seeds(wanted, *input.value);
   if (wanted.jitter_seed) vmm::tools::jitter_sizes(*input.value, *wanted.jitter_seed);

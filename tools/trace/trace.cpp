@@ -1,15 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Three parts, each fed by the one before: read_trace (blocks of a file), decoder (gzip or plain,
-// to text), parser (text to events). None of them holds more than a block, so a trace's size is
-// bounded by its events alone.
+// Two parts: byte_source (blocks of a file, gzip or plain, as text) and parser (text to events).
+// Neither holds more than a block, so a trace's size is bounded by its events alone.
 module;
-#include <zlib.h>
-
-#include <cerrno>
 #include <cstdint>
-#include <cstdio>
 
 module vmm.trace;
 
@@ -40,31 +35,7 @@ std::string quoted(std::string_view text) {
   return out + (text.size() > shown_max ? "...'" : "'");
 }
 
-/// Files that are no trace and no gzip, told by their first bytes. Each is named with what turns it
-/// into one.
-struct foreign_form {
-  std::string_view magic;
-  const char* what;
-  const char* expected;
-};
-
 constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
-constexpr std::string_view lfs_pointer = "version https://git-lfs";
-constexpr std::array foreign_forms = {
-    foreign_form{{"\xfd\x37zXZ\0", 6},
-                 "the file is compressed by xz",
-                 "plain text or gzip: unpack it with 'xz -d'"},
-    foreign_form{"\x28\xb5\x2f\xfd", "the file is compressed by zstd",
-                 "plain text or gzip: unpack it with 'zstd -d'"},
-    foreign_form{"BZh", "the file is compressed by bzip2",
-                 "plain text or gzip: unpack it with 'bzip2 -d'"},
-    foreign_form{"PK\x03\x04", "the file is a zip archive",
-                 "plain text or gzip: unpack it with 'unzip'"},
-    foreign_form{"\xff\xfe", "the file is UTF-16 text", "ASCII text"},
-    foreign_form{"\xfe\xff", "the file is UTF-16 text", "ASCII text"},
-    foreign_form{lfs_pointer, "the file is a Git LFS pointer, not the trace itself",
-                 "the contents: fetch them with 'git lfs pull'"},
-};
 
 /// What is wrong with the blanks of a line; nullptr when fields stand apart as they must.
 const char* misplaced_blank(std::string_view line) {
@@ -276,93 +247,6 @@ class parser {
   std::vector<std::uint32_t> free_slots_;
 };
 
-/// Hands a file's bytes to the parser, inflated when they begin as gzip does. Several gzip members
-/// in a row are one text, as gzip has it; anything else behind a member is refused.
-class decoder {
- public:
-  explicit decoder(parser& sink) : sink_(sink) {}
-  ~decoder() {
-    if (form_ == form::gzip) ::inflateEnd(&stream_);
-  }
-  decoder(const decoder&) = delete;
-  decoder& operator=(const decoder&) = delete;
-
-  bool feed(std::span<const std::byte> bytes) {
-    if (bytes.empty()) return true;
-    if (form_ == form::unknown && !begin(bytes)) return false;
-    if (form_ == form::plain)
-      return sink_.feed({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-    return inflate_all(bytes);
-  }
-
-  bool finish() {
-    if (form_ == form::gzip && !member_ended_) {
-      return sink_.refuse("the gzip data is cut short here", "the rest of the file");
-    }
-    return sink_.finish();
-  }
-
- private:
-  enum class form : std::uint8_t { unknown, plain, gzip };
-  static constexpr std::byte gzip_first_byte{0x1f};  // no line of a trace begins with it
-
-  bool begin(std::span<const std::byte> bytes) {
-    const std::string_view head{reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-    for (const foreign_form& each : foreign_forms) {
-      if (head.starts_with(each.magic)) return sink_.refuse(each.what, each.expected);
-    }
-    if (bytes[0] != gzip_first_byte) {
-      form_ = form::plain;
-      return true;
-    }
-    constexpr int gzip_only =
-        15 + 16;  // the largest window; 16 asks for a gzip header and its check sum
-    if (::inflateInit2(&stream_, gzip_only) != Z_OK) {
-      return sink_.refuse("zlib cannot start to decompress", "more free memory");
-    }
-    form_ = form::gzip;
-    return true;
-  }
-
-  /// Every turn takes input or gives output, so the loop ends.
-  bool inflate_all(std::span<const std::byte> bytes) {
-    stream_.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes.data()));
-    stream_.avail_in = static_cast<uInt>(bytes.size());
-    do {
-      if (member_ended_ && !begin_member()) return false;
-      stream_.next_out = reinterpret_cast<Bytef*>(text_.data());
-      stream_.avail_out = static_cast<uInt>(text_.size());
-      const int code = ::inflate(&stream_, Z_NO_FLUSH);
-      const std::size_t got = text_.size() - stream_.avail_out;
-      if (!sink_.feed({text_.data(), got})) return false;
-      if (code == Z_STREAM_END) {
-        member_ended_ = true;
-      } else if (code != Z_OK && code != Z_BUF_ERROR) {  // Z_BUF_ERROR: it wants the next block
-        const char* const why = stream_.msg != nullptr ? stream_.msg : "unknown reason";
-        return sink_.refuse(std::string("the gzip data is damaged (") + why + ")",
-                            "an intact file");
-      }
-    } while (stream_.avail_in > 0 || (stream_.avail_out == 0 && !member_ended_));
-    return true;
-  }
-
-  bool begin_member() {
-    if (*stream_.next_in != std::to_integer<Bytef>(gzip_first_byte)) {
-      return sink_.refuse("there are further bytes behind the end of the gzip data",
-                          "the end of the file");
-    }
-    member_ended_ = false;
-    return ::inflateReset(&stream_) == Z_OK ||
-           sink_.refuse("zlib cannot start again", "an intact file");
-  }
-
-  parser& sink_;
-  form form_ = form::unknown;
-  bool member_ended_ = false;
-  z_stream stream_{};
-  std::array<char, 65536> text_;
-};
-
 /// "folder/name.trace.gz" is "name".
 std::string short_name(const std::string& path) {
   std::string name = path.substr(path.find_last_of('/') + 1);
@@ -384,12 +268,6 @@ read_outcome outcome_of(parser& sink, bool good) {
   return out;
 }
 
-read_outcome unreadable(const std::string& path) {
-  return {
-      std::nullopt,
-      {path, 0, std::string("cannot be read: ") + std::strerror(errno), "a readable trace file"}};
-}
-
 }  // namespace
 
 std::string describe(const problem& trouble) {
@@ -400,34 +278,26 @@ std::string describe(const problem& trouble) {
   return text;
 }
 
-read_outcome parse_trace(const std::string& name, std::span<const std::byte> bytes) {
-  constexpr std::size_t block_bytes_max = 65536;  // zlib counts in 32 bits
+read_outcome read_trace(const std::string& name, byte_source& source) {
   parser sink{name};
-  decoder source{sink};
-  bool good = true;
-  while (good && !bytes.empty()) {
-    const auto block = bytes.first(std::min(bytes.size(), block_bytes_max));
-    good = source.feed(block);
-    bytes = bytes.subspan(block.size());
-  }
-  return outcome_of(sink, good && source.finish());
+  bool is_good = true;
+  for (std::string_view text = source.next(); is_good && !text.empty(); text = source.next())
+    is_good = sink.feed(text);
+  const byte_source::trouble_text& trouble = source.trouble();
+  if (source.is_unreadable())
+    return {std::nullopt, {name, 0, trouble.what, "a readable trace file"}};
+  if (is_good && !trouble.what.empty()) is_good = sink.refuse(trouble.what, trouble.expected);
+  return outcome_of(sink, is_good && sink.finish());
+}
+
+read_outcome parse_trace(const std::string& name, std::span<const std::byte> bytes) {
+  byte_source source{bytes};
+  return read_trace(name, source);
 }
 
 read_outcome read_trace(const std::string& path) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "rb"),
-                                                             &std::fclose};
-  if (file == nullptr) return unreadable(path);
-  parser sink{path};
-  decoder source{sink};
-  std::array<std::byte, 65536> block;
-  bool good = true;
-  std::size_t got = block.size();
-  while (good && got == block.size()) {
-    got = std::fread(block.data(), 1, block.size(), file.get());
-    if (std::ferror(file.get()) != 0) return unreadable(path);
-    good = source.feed(std::span{block}.first(got));
-  }
-  return outcome_of(sink, good && source.finish());
+  byte_source source{path};
+  return read_trace(path, source);
 }
 
 }  // namespace vmm::tools

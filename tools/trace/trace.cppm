@@ -20,6 +20,7 @@
 // 80 a live allocation. At every limit at once that is 3 GiB.
 export module vmm.trace;
 
+export import :source;
 import vmm.std;
 
 namespace vmm::tools {
@@ -88,6 +89,8 @@ export struct read_outcome {
 /// Fails when it cannot be read, is not a whole gzip file, or is not a well-formed trace with an
 /// allocation.
 export [[nodiscard]] read_outcome read_trace(const std::string& path);
+/// The same of a source that nothing was read from; `name` stands for the file in messages.
+export [[nodiscard]] read_outcome read_trace(const std::string& name, byte_source& source);
 /// The same for a file's bytes in memory; `name` stands for the file in messages.
 export [[nodiscard]] read_outcome parse_trace(const std::string& name,
                                               std::span<const std::byte> bytes);

@@ -9,10 +9,13 @@ import sys
 
 import libvmm
 
-from . import _doctor, _run
+from . import _doctor, _fit, _run
 
 # Not the docstring, which -OO drops.
-_USAGE = "python -m libvmm doctor [--json] | run [--mode MODE] SCRIPT [ARGUMENTS] | version"
+_USAGE = (
+    "python -m libvmm doctor [--json] | run [--mode MODE] SCRIPT [ARGUMENTS] | fit FILE... | "
+    "record [-o FILE] SCRIPT [ARGUMENTS] | version"
+)
 
 
 def _answer(word: str, arguments: list[str]) -> tuple[str, int]:
@@ -43,6 +46,10 @@ def main() -> int:
     word, arguments = (sys.argv[1:2] or ["help"])[0], sys.argv[2:]
     if word == "run":
         return _run.main(arguments)
+    if word == "fit":
+        return _fit.fit(arguments)
+    if word == "record":
+        return _fit.record(arguments)
     return _written(*_answer(word, arguments))
 
 

@@ -6,7 +6,7 @@ themselves after the last Python object that uses them.
 There is no lock in here. The garbage collector, a handler of a signal and a consumer's deleter run
 in the middle of any Python code, and would wait for a lock that their own thread holds; a forked
 child would wait for a thread that it does not have. Each step is one operation on one dict or
-deque, which is atomic with and without the interpreter's lock, and keys are objects whose hash and
+list, which is atomic with and without the interpreter's lock, and keys are objects whose hash and
 comparison run no Python code.
 
 I1  Whether a call of the C library was made is read from what the library itself wrote: an address,
@@ -147,6 +147,10 @@ class Life:
         """The array has gone."""
         self._arrays.pop(array, None)
 
+    def is_shown(self) -> bool:
+        """Whether there may be arrays; False is certain."""
+        return len(self._arrays) > 0
+
     def arrays(self) -> int:
         """How many arrays show the memory."""
         return len(self._arrays.copy())
@@ -282,8 +286,10 @@ def hold(holder: Any, life: Life) -> None:
     life.begin()
 
 
-def drop(life: Life) -> None:
-    """The holder has gone."""
+def drop(life: Life, _guards: dict[object, _Guard] = _guards, _process: _Process = process) -> None:
+    """The holder has gone. A process that ends sets the names of modules to None at last."""
+    if _process.is_ending and (not life.ends_at_exit or late is None):
+        return
     life.let_go()
     _guards.pop(life.key, None)
 
@@ -293,9 +299,9 @@ class Held(_values.OneOwner):
 
     _life: Life
 
-    def __del__(self) -> None:
+    def __del__(self, _drop: Callable[[Life], None] = drop) -> None:
         if hasattr(self, "_life"):
-            drop(self._life)
+            _drop(self._life)
 
 
 def close(life: Life) -> None:

@@ -62,7 +62,7 @@ def _interpreter_options() -> list[str]:
     return made
 
 
-def _run_preloaded(mode: str, script: list[str]) -> int:  # noqa: RET503 (execv)
+def _run_preloaded(mode: str, script: list[str]) -> int:
     library = preload_library()
     if library is None and mode != "off":
         return _fail(

@@ -8,13 +8,12 @@ import contextlib
 import ctypes
 import enum
 import threading
-from collections import deque
 from typing import Any
 
 from . import _native, _words
 
 #: What could not end where it was dropped (_lifetime): settled by check().
-late: deque[Any] = _native.once("late", deque())
+late: list[Any] = _native.once("late", [])
 
 
 class _Thread(threading.local):

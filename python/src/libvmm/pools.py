@@ -471,11 +471,10 @@ class Pool(Allocator):
         """Frees what allocate_raw() returned. Raises UnknownAddress for any other address, and
         InUse for a block that an array shows."""
         at, number = _values.address("address", address), _values.stream(stream)
-        if self._life.arrays() and _dlpack.is_shown(at):
+        life = self._life
+        if life.is_shown() and _dlpack.is_shown(at):
             raise InUse(f"an array shows the block at {at:#x}")
-        outcome: list[int] = []
-        self._life.free(at, number, outcome)
-        check(outcome[-1])
+        check(_LIBRARY.vmm_pool_free(life.handle, at, number))
 
     def _free_after_all(self, address: int) -> None:
         check(_LIBRARY.vmm_pool_free_after_all(self._handle, address))

@@ -1,0 +1,117 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.manager:shortage - memory that is short: what is given back before a request is refused, in
+// this order. Not exported. [F2]
+//
+// 1  what the manager keeps for reuse, twice
+// 2  idle memory of other allocators of the device, where there are any
+// 3  freed memory that waits for work, oldest first, where options().wait_when_short
+// 4  memory at options().spill
+//
+// I1  A recovery gives back twice what is kept: the second time finds what threads that were short
+//     together had gathered in vain. One thread recovers at a time.
+// I2  What a failed call created goes back to the driver.
+//
+// Thread safety: all of it. Cost: none where memory is not short, except for check_can_fit().
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.manager:shortage;
+
+import vmm.backend;
+import vmm.optimizer;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import :base;
+import :history;
+import :locks;
+import :report;
+import :reuse;
+
+namespace vmm {
+
+class manager_shortage {
+ public:
+  manager_shortage(manager_base& base, manager_history& history, range_reuse& ranges) noexcept
+      : base_(base), history_(history), ranges_(ranges) {}
+  manager_shortage(const manager_shortage&) = delete;
+  manager_shortage& operator=(const manager_shortage&) = delete;
+
+  /// Effects: other allocators of the device are served with idle memory, until leave(). Requires:
+  /// the engine is there.
+  void enter() noexcept;
+  void leave() noexcept { relief_.leave(); }
+  std::uint64_t take_from_others(std::uint64_t size_bytes) { return relief_.relieve(size_bytes); }
+  [[nodiscard]] trim_report trim(std::uint64_t limit_bytes);
+
+  /// Refuses memory that exceeds, together with the live blocks, the budget or the device. Errors:
+  /// over_budget, out_of_memory. Cost: O(1), at most one query_memory.
+  [[nodiscard]] status check_can_fit(const creation& what);
+  /// Runs `operation`, a result, again and again while memory is short and there is more to give
+  /// back. Errors: the operation's.
+  template <class Operation>
+  [[nodiscard]] auto create(const creation& what, Operation&& operation) {
+    return with_relief(relief_, what.size_bytes,
+                       [&](relief_pass& pass) { return with_spill(what, pass, operation); });
+  }
+  /// The same without 2 and 4, for with_others().
+  template <class Operation>
+  [[nodiscard]] auto recover(const creation& what, relief_pass& pass, Operation&& operation)
+      VMM_EXCLUDES(manager_lock::recovery) {
+    auto outcome = operation();
+    if (outcome || !is_shortage(outcome.error().code)) return outcome;
+    check(base_.blocks != nullptr, "a manager that is not set up is short of memory");
+    const bool stops_early =
+        pass.stops_early && is_device_shortage(outcome.error().code) && relief_.has_others();
+    const relief_pause pause;
+    const rank_guard recovering(manager_lock::recovery, recovery_mutex_);
+    base_.counts.recovery_count.fetch_add(1, std::memory_order_relaxed);
+    recovery so_far{.what = what, .pass = stops_early ? &pass : nullptr};
+    return retry_while_short(std::move(outcome), operation, [&] { return relieve(so_far); });
+  }
+  /// with_relief() of `attempt(relief_pass&)`. Where that fails, what it created goes back to the
+  /// driver, and its error gets its figures. Requires: no lock is held. Errors: the attempt's.
+  template <class Attempt>
+  [[nodiscard]] status with_others(const std::uint64_t& size_bytes, Attempt&& attempt) {
+    const std::uint64_t mark = creation_mark();
+    const status done = with_relief(relief_, size_bytes, std::forward<Attempt>(attempt));
+    return done ? done : status{end_failed(mark, size_bytes, done.error())};
+  }
+  [[nodiscard]] std::uint64_t creation_mark() const noexcept;
+  /// Gives back what was created since, and returns the error with figures. [I2]
+  [[nodiscard]] error end_failed(std::uint64_t mark, std::uint64_t size_bytes, const error& why);
+
+ private:
+  static constexpr int recovery_attempts = 2;
+
+  struct recovery {
+    creation what{};
+    relief_pass* pass = nullptr;  // where it stops before it waits
+    int drains_left = recovery_attempts;
+  };
+  template <class Operation>
+  [[nodiscard]] auto with_spill(const creation& what, relief_pass& pass, Operation&& operation) {
+    auto outcome = recover(what, pass, operation);
+    if (outcome || outcome.error().code != errc::out_of_memory || !base_.options.spill)
+      return outcome;
+    if (pass.has_stopped) return outcome;
+    check(base_.blocks != nullptr, "a manager that is not set up is short of memory");
+    const spill_permit permit(base_.blocks->memory());
+    return operation();
+  }
+  // False when nothing is left to give back or to wait for.
+  [[nodiscard]] bool relieve(recovery& so_far);
+  [[nodiscard]] bool relieve_once(recovery& so_far);
+  [[nodiscard]] std::uint64_t give_idle_back(std::uint64_t wanted_bytes);
+
+  manager_base& base_;
+  manager_history& history_;
+  range_reuse& ranges_;
+  sync::mutex recovery_mutex_;
+  relief_member relief_;
+};
+
+}  // namespace vmm

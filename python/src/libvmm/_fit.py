@@ -1,0 +1,92 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m libvmm fit FILE...`: whether a recorded program fits a device, by the program vmm-fit.
+`python -m libvmm record [-o FILE] SCRIPT [ARGUMENTS]`: runs a script of PyTorch as python would,
+and writes its memory snapshot at the end, also where it ends with an exception.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import runpy
+import shutil
+import sys
+
+from . import _native
+
+
+def find_program() -> str | None:
+    """vmm-fit: the wheel's own, that of the build that the C library is from, or the system's."""
+    places = [os.path.join(_native.FOLDER, "bin", "vmm-fit")]
+    if os.path.isabs(_native.PATH):
+        build = os.path.dirname(os.path.dirname(_native.PATH))
+        places.append(os.path.join(build, "tools", "vmm-fit"))
+    for path in places:
+        if os.access(path, os.X_OK):
+            return path
+    return shutil.which("vmm-fit")
+
+
+def fit(arguments: list[str]) -> int:
+    """Does not return where the program is there."""
+    program = find_program()
+    if program is None:
+        print(
+            "libvmm fit: vmm-fit is neither in this package nor beside its C library; Debian has "
+            "it in vmm-tools",
+            file=sys.stderr,
+        )
+        return 3
+    os.execv(program, [program, *arguments])
+
+
+def _path_of_rank(path: str) -> str:
+    """Each process of torchrun has a file of its own."""
+    rank = os.environ.get("RANK", "")
+    if not rank or os.environ.get("WORLD_SIZE", "1") == "1":
+        return path
+    root, suffix = os.path.splitext(path)
+    return f"{root}.rank{rank}{suffix}"
+
+
+def record(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m libvmm record",
+        description="Runs a script and writes PyTorch's memory snapshot for python -m libvmm fit.",
+    )
+    parser.add_argument("-o", "--out", default="memory.pickle", metavar="FILE")
+    parser.add_argument("--max-entries", type=int, default=4_000_000, metavar="N")
+    parser.add_argument("script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    options = parser.parse_args(arguments)
+
+    def fail(why: str) -> int:
+        print(f"libvmm record: {why}", file=sys.stderr)
+        return 2
+
+    if options.max_entries < 1:
+        return fail("--max-entries takes a number from 1 on")
+    if not os.path.exists(options.script):
+        return fail(f"there is no {options.script}")
+    try:
+        import torch
+    except ImportError:
+        return fail("PyTorch is not installed")
+    if not torch.cuda.is_available():
+        return fail("PyTorch has no GPU here")
+    if torch.cuda.get_allocator_backend() != "native":
+        return fail("cudaMallocAsync writes no snapshots: unset backend:cudaMallocAsync")
+    torch.cuda.init()
+    torch.cuda.memory._record_memory_history(
+        enabled="all", context="all", stacks="python", max_entries=options.max_entries
+    )
+    sys.argv = [options.script, *options.arguments]
+    sys.path[0] = os.path.dirname(os.path.abspath(options.script))
+    path = _path_of_rank(options.out)
+    try:
+        runpy.run_path(options.script, run_name="__main__")
+    finally:
+        torch.cuda.memory._dump_snapshot(path)
+        print(f"libvmm record: wrote {path}; python -m libvmm fit {path}", file=sys.stderr)
+    return 0

@@ -1,0 +1,221 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: the page that vmm-fit writes shows the figures that vmm-fit prints, curves whose most are
+these figures, each device at the height of its size and live memory at the peak by stack, wide and
+on a phone. Method: headless Chromium without a network opens the pages of the shipped snapshot and
+of a trace; texts and positions are compared with the JSON of the same program.
+
+usage: page_test.py VMM_FIT TRACES SNAPSHOT
+"""
+
+import gzip
+import json
+import pathlib
+import pickle
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "history"))
+from browser import BROWSER, WHY_NONE, Browser
+
+FIT, TRACES, SNAPSHOT = sys.argv[1:4]
+if not BROWSER:
+    print("skipped: " + WHY_NONE)
+    sys.exit(0)
+FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="vmm_fit_page_"))
+UNITS = ["B", "KiB", "MiB", "GiB", "TiB"]
+VERDICTS = {"yes": "fits", "no": "does not fit", "within_error": "within the error"}
+
+
+def run(*arguments):
+    return subprocess.run([FIT, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def shown(count):
+    """Bytes as the page has them: four digits, in the largest unit below."""
+    power = 0
+    while count >= 1024 and power < 4:
+        count, power = count / 1024, power + 1
+    if power == 0:
+        return f"{count} B"
+    whole = len(str(int(count)))
+    return f"{count:.{max(4 - whole, 0)}f} {UNITS[power]}"
+
+
+class Page(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.browser = Browser()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.close()
+        shutil.rmtree(FOLDER)
+
+    def tearDown(self):
+        self.assertEqual(self.browser.complaints, [])
+
+    def open(self, recording, *options):
+        page = FOLDER / "page.html"
+        done = run(recording, "--json", "--page", page, *options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.browser.shown = None
+        self.browser.open(page)
+        return json.loads(done.stdout)
+
+    def boxes(self, where):
+        return self.browser.ask(
+            f"[...document.querySelectorAll('{where}')].map(e => (r => [e.textContent, r.left, "
+            "r.right, r.top, r.bottom])(e.getBoundingClientRect()))"
+        )
+
+    def rows(self):
+        return self.browser.ask(
+            "[...document.querySelectorAll('#verdicts tr')]"
+            ".map(row => [...row.children].map(cell => cell.textContent))"
+        )
+
+    def test_figures_and_verdicts(self):
+        said = self.open(SNAPSHOT)
+        (_, *names), held, beside, *devices = self.rows()
+        self.assertEqual(names, ["native", "expandable", "async", "vmm"])
+        for name, cell, total in zip(names, held[1:], beside[1:]):
+            of = said["allocators"][name]
+            most = of.get("held_bytes", of.get("held_bytes_high"))
+            self.assertTrue(cell.endswith(shown(most)), (name, cell, most))
+            self.assertEqual(total, shown(most + said["beside"]["bytes"]))
+        self.assertEqual([row[0] for row in devices], list(said["fits"]))
+        for device, *cells in devices:
+            for name, cell in zip(names, cells):
+                self.assertTrue(
+                    cell.startswith(VERDICTS[said["fits"][device][name]]), (device, cell)
+                )
+
+    def test_curves_reach_the_figures(self):
+        for recording in (SNAPSHOT, pathlib.Path(TRACES) / "maskrcnn_train.trace.gz"):
+            said = self.open(recording)
+            most = self.browser.ask(
+                "Object.fromEntries(Object.entries(panes[0].data)"
+                ".map(([k, v]) => [k, Math.max(...v)]))"
+            )
+            counts = self.browser.ask("Object.values(panes[0].data).map(each => each.length)")
+            self.assertEqual(len(set(counts)), 1)
+            self.assertEqual(most["live"], said["peak_live_bytes"])
+            for name in ("native", "expandable", "vmm"):
+                self.assertEqual(most[name], said["allocators"][name]["held_bytes"], name)
+            band = said["allocators"]["async"]
+            self.assertAlmostEqual(most["async_low"] / band["held_bytes_low"], 1, delta=1e-9)
+            self.assertAlmostEqual(most["async_high"] / band["held_bytes_high"], 1, delta=1e-9)
+            self.assertIn("live " + shown(said["peak_live_bytes"]), self.boxes("#state")[0][0])
+
+    def check_places(self):
+        """Devices and numbers of the axis stand at the height of their value."""
+        ((_, left, right, top, bottom),) = self.boxes(".chart")
+        most = self.browser.ask("panes[0].top")
+        place = lambda value: bottom - value / most * (bottom - top)
+        rows = self.boxes(".axis.y span")
+        self.assertGreaterEqual(len(rows), 4)
+        for text, _, end, above, below in rows[1:]:
+            number, unit = text.split()
+            value = float(number) * 1024 ** UNITS.index(unit)
+            self.assertAlmostEqual((above + below) / 2, place(value), delta=3, msg=text)
+            self.assertLess(end, left)
+        devices = self.boxes(".over span")
+        self.assertGreaterEqual(len(devices), 1)
+        for text, begin, end, _, below in devices:
+            value = float(text.removesuffix("GiB")) * (1 << 30)
+            self.assertAlmostEqual(below, place(value), delta=3, msg=text)
+            self.assertGreater(begin, left)
+            self.assertLess(end, right)
+
+    def test_places(self):
+        self.open(SNAPSHOT)
+        self.check_places()
+
+    def test_live_memory_by_stack(self):
+        said = self.open(SNAPSHOT)
+        rows = self.boxes(".site")
+        self.assertEqual(len(rows), len(said["live_at_peak"]))
+        widths = self.boxes(".site .track i")
+        whole = self.boxes(".site .track")
+        for row, bar, track, of in zip(rows, widths, whole, said["live_at_peak"]):
+            self.assertTrue(row[0].startswith(shown(of["bytes"])), row[0])
+            self.assertIn(of["stack"][0], row[0])
+            share = (bar[2] - bar[1]) / (track[2] - track[1])
+            self.assertAlmostEqual(share, of["bytes"] / said["peak_live_bytes"], delta=0.01)
+
+    def test_cost_of_fragmentation(self):
+        said = self.open(SNAPSHOT)
+        texts = [each[0] for each in self.boxes("#costs > :nth-child(3n)")]
+        for name, text in zip(("native", "expandable", "async", "vmm"), texts):
+            of = said["allocators"][name]
+            cost = of.get("held_bytes", of.get("held_bytes_high")) - said["peak_live_bytes"]
+            self.assertIn(shown(cost) + " beside", text)
+
+    def test_keys_and_zoom(self):
+        self.open(SNAPSHOT)
+        self.browser.ask("panes[0].timeline.canvas.focus()")
+        peak = self.boxes("#state")[0][0]
+        self.browser.key("Home")
+        self.assertTrue(self.boxes("#state")[0][0].startswith("request 0:"))
+        labels = [each[0] for each in self.boxes(".axis.x span")]
+        self.browser.key("+", "+")
+        self.browser.key("+", "+")
+        self.assertNotEqual([each[0] for each in self.boxes(".axis.x span")], labels)
+        self.browser.key("0", "0")
+        self.assertEqual([each[0] for each in self.boxes(".axis.x span")], labels)
+        self.browser.key("p", "p")
+        self.assertEqual(self.boxes("#state")[0][0], peak)
+
+    def test_a_phones_width(self):
+        self.browser.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=390,
+            height=800,
+            deviceScaleFactor=2,
+            mobile=True,
+        )
+        try:
+            self.open(SNAPSHOT)
+            self.assertEqual(self.browser.ask("document.documentElement.scrollWidth"), 390)
+            for text, left, right, *_ in self.boxes("canvas, button, td, th, .site, .row > *"):
+                self.assertGreaterEqual(left, 0, text)
+                self.assertLessEqual(right, 390, text)
+            self.check_places()
+        finally:
+            self.browser.call("Emulation.clearDeviceMetricsOverride")
+
+    def test_names_are_text(self):
+        """A file name and a stack that end a script and begin another."""
+        with gzip.open(SNAPSHOT) as file:
+            snapshot = pickle.load(file)
+        mark = "</script><script>document.title='taken'</script><b>"
+        for each in snapshot["device_traces"][0]:
+            if each.get("frames"):
+                each["frames"][-1]["name"] = mark
+        odd = FOLDER / "<b>odd.pickle"
+        odd.write_bytes(pickle.dumps(snapshot, 4))
+        self.open(odd)
+        self.assertEqual(self.browser.ask("document.title"), "vmm: will it fit?")
+        self.assertIn(mark, self.boxes("#sites")[0][0])
+        self.assertIn("<b>odd.pickle", self.boxes("#name")[0][0])
+        self.assertEqual(self.browser.ask("document.scripts.length"), 1)
+
+    def test_wrong_uses(self):
+        page = FOLDER / "none.html"
+        for arguments, why in (
+            ((SNAPSHOT, SNAPSHOT, "--page", page), "--page takes one recording, and no --batch"),
+            ((SNAPSHOT, "--page", SNAPSHOT), "is the recording: --page takes another file"),
+            ((SNAPSHOT, "--page", FOLDER / "no folder" / "x"), "No such file or directory"),
+        ):
+            done = run(*arguments)
+            self.assertEqual(done.returncode, 3)
+            self.assertIn(why, done.stderr)
+        self.assertFalse(page.exists())
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,457 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: vmm-fit and vmm-history read every shape of recordings that programs write, say of each
+what is in it, and refuse what is none with one line. Method: snapshots in the shapes of PyTorch's
+versions (shapes.py), logs of RMM, vmm's traces; what is expected was worked out by hand.
+
+    program_test.py VMM_FIT VMM_HISTORY VMM_REPLAY TRACES
+"""
+
+import gzip
+import json
+import pathlib
+import pickle
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import shapes
+from shapes import BASE, MIB
+
+FIT, HISTORY, REPLAY, TRACES = sys.argv[1:5]
+FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="vmm_fit_test_"))
+GIB = 1 << 30
+
+
+def written(content, name="made"):
+    path = FOLDER / name
+    path.write_bytes(content if isinstance(content, bytes) else pickle.dumps(content, 4))
+    return path
+
+
+def run(program, *arguments):
+    return subprocess.run(
+        [program, *map(str, arguments)], capture_output=True, text=True, errors="replace"
+    )
+
+
+def fit(what, *options):
+    path = what if isinstance(what, pathlib.Path) else written(what)
+    done = run(FIT, path, "--json", *options)
+    if done.returncode == 3:
+        raise AssertionError(done.stderr)
+    return json.loads(done.stdout)
+
+
+def summary(what, *options):
+    path = what if isinstance(what, pathlib.Path) else written(what)
+    done = run(HISTORY, "summary", path, *options)
+    if done.returncode:
+        raise AssertionError(done.stderr)
+    return dict(line.strip().rsplit(": ", 1) for line in done.stdout.splitlines() if ": " in line)
+
+
+def read_again(what):
+    """A snapshot read, and written by memory_viz."""
+    out = FOLDER / "again"
+    done = run(HISTORY, "memory_viz", written(what), "--out", out)
+    if done.returncode:
+        raise AssertionError(done.stderr)
+    return pickle.loads(out.read_bytes())
+
+
+class Shapes(unittest.TestCase):
+    def test_every_version_in_every_form(self):
+        for version in shapes.VERSIONS:
+            made = shapes.snapshot([shapes.small_program(version)])
+            for name, content in shapes.forms(made):
+                with self.subTest(version=version, form=name):
+                    for packed in (content, gzip.compress(content)):
+                        found = fit(packed)
+                        self.assertEqual(found["peak_live_bytes"], 1024 + 38 * MIB)
+                        held = {
+                            each: found["allocators"][each]["held_bytes"]
+                            for each in ("native", "expandable")
+                        }
+                        self.assertEqual(held, {"native": 52 * MIB, "expandable": 42 * MIB})
+                        self.assertEqual(found["recorded_allocator"], "native")
+                        check = found["self_check"]
+                        self.assertEqual(check["error"], 0)
+                        self.assertEqual(
+                            (check["segment_events"], check["same_segment_events"]), (3, 3)
+                        )
+                        self.assertFalse([each for each in found["notes"] if "live" in each])
+                    self.assertEqual(summary(content)["events left out"], "0")
+                    self.assertEqual(summary(content)["live_bytes"], str(1024 + 8 * MIB))
+
+    def test_who_lives_at_the_peak(self):
+        found = fit(shapes.snapshot([shapes.small_program(12)]))
+        owners = [(each["bytes"], each["stack"], each["tag"]) for each in found["live_at_peak"]]
+        self.assertEqual(
+            owners,
+            [
+                (30 * MIB, ["model.py:9 forward"], ""),
+                (8 * MIB, ["model.py:42 forward"], ""),
+                (1024, ["model.py:7 forward"], "weights"),
+            ],
+        )
+
+    def test_the_list_of_memory_snapshot(self):
+        made = shapes.small_program(12).listed()
+        found = fit(made)
+        self.assertEqual(found["peak_live_bytes"], 1024 + 8 * MIB)
+        self.assertIn("no events", found["notes"][0])
+        self.assertEqual(summary(made)["footprint_bytes"], str(52 * MIB))
+
+    def test_no_traces(self):
+        made = shapes.snapshot([shapes.small_program(12)])
+        made["device_traces"] = []
+        self.assertEqual(fit(made)["peak_live_bytes"], 1024 + 8 * MIB)
+
+    def test_a_ring_that_lost_its_beginning(self):
+        for kept in range(1, 12):
+            program = shapes.small_program(12)
+            program.events = program.events[-kept:]
+            found = fit(shapes.snapshot([program]))
+            self.assertEqual(found["peak_live_bytes"], 1024 + 38 * MIB)
+            # What is cached before the first event is known from the segments at the end.
+            self.assertEqual(found["self_check"]["error"], 0)
+            self.assertEqual(found["allocators"]["native"]["held_bytes"], 52 * MIB)
+            has_lost = any("lost its beginning" in each for each in found["notes"])
+            self.assertEqual(has_lost, kept < 10)  # the first event is a segment's
+
+    def test_frees_that_were_not_recorded(self):
+        program = shapes.small_program(12)
+        program.events = [e for e in program.events if not e["action"].startswith("free")]
+        found = fit(shapes.snapshot([program]))
+        self.assertEqual(found["peak_live_bytes"], 1024 + 38 * MIB)
+        self.assertIn("1 frees are not in the file", found["notes"])
+
+    def test_two_devices(self):
+        small, large = shapes.small_program(12), shapes.small_program(12, 2)
+        large.segment(BASE + 128 * MIB, 100 * MIB)
+        large.alloc(BASE + 128 * MIB, 100 * MIB)
+        path = written(shapes.snapshot([small, large]))
+        found = fit(path)
+        self.assertEqual((found["device"], found["devices"]), (2, 3))
+        self.assertEqual(found["allocators"]["native"]["held_bytes"], 152 * MIB)
+        self.assertEqual(fit(path, "--of", 0)["allocators"]["native"]["held_bytes"], 52 * MIB)
+        self.assertEqual(summary(path)["device"], "2 of 3")
+        self.assertEqual(summary(path, "--device", 0)["footprint_bytes"], str(52 * MIB))
+        for program, option in ((FIT, "--of"), (HISTORY, "--device")):
+            words = [path] if program is FIT else ["summary", path]
+            self.assertIn("has 3 devices", run(program, *words, option, 3).stderr)
+
+    def test_annotations_alone_are_no_work(self):
+        program = shapes.small_program(12, 1)
+        made = shapes.snapshot([program])
+        made["device_traces"][0] = [
+            {"action": "user_defined", "addr": 0, "size": 0, "stream": 0, "time_us": i}
+            for i in range(3000)
+        ]
+        self.assertEqual(fit(made)["device"], 1)
+        self.assertEqual(summary(made)["device"], "1 of 2")
+
+    def test_a_ring_of_expandable_segments(self):
+        program = shapes.Recording(12)
+        program.segment(BASE, 60 * MIB, expandable=True)
+        program.alloc(BASE, 30 * MIB)
+        program.alloc(BASE + 30 * MIB, 25 * MIB)
+        program.free(BASE)
+        program.event("segment_unmap", BASE, 20 * MIB)
+        program.event("snapshot", 0, 0)
+        program.event("segment_map", BASE, 20 * MIB)
+        program.alloc(BASE, 25 * MIB)
+        for kept in range(1, 10):
+            made = shapes.snapshot([program], expandable_segments=True)
+            made["device_traces"][0] = program.events[-kept:]
+            found = fit(made)
+            self.assertEqual(found["recorded_allocator"], "expandable")
+            self.assertEqual(found["self_check"]["recorded_held_bytes"], 60 * MIB)
+            self.assertEqual(found["self_check"]["error"], 0, kept)
+
+    def test_private_pools_share_nothing(self):
+        for version in (5, 12):  # events name their pool since 2.12
+            program = shapes.Recording(version)
+            program.segment(BASE, 20 * MIB)
+            program.alloc(BASE, 5 * MIB)
+            program.free(BASE)
+            program.segment(BASE + 32 * MIB, 20 * MIB, pool=(0, 1))
+            program.alloc(BASE + 32 * MIB, 5 * MIB)
+            found = fit(shapes.snapshot([program]))
+            self.assertEqual(found["allocators"]["native"]["held_bytes"], 40 * MIB)
+            self.assertEqual(found["self_check"]["error"], 0)
+
+
+class Sizes(unittest.TestCase):
+    def test_asked_and_rounded(self):
+        program = shapes.Recording(12)
+        program.segment(BASE, 2 * MIB)
+        program.alloc(BASE, 1000, tag="weights")
+        program.segment(BASE + 32 * MIB, 12 * MIB)
+        program.alloc(BASE + 32 * MIB, 11 * MIB + MIB // 2, rounded=12 * MIB)
+        made = shapes.snapshot([program])
+        self.assertEqual(summary(made)["events left out"], "0")
+        blocks = [
+            each
+            for segment in read_again(made)["segments"]
+            for each in segment["blocks"]
+            if each["state"] != "inactive"
+        ]
+        self.assertEqual([each["requested_size"] for each in blocks], [1000, 11 * MIB + MIB // 2])
+        self.assertEqual({each["frames"][0]["filename"] for each in blocks}, {"model.py"})
+
+    def test_large_expandable_segments(self):
+        program = shapes.Recording(12)
+        program.segment(BASE, 80 * GIB, expandable=True)
+        for i in range(80):
+            program.alloc(BASE + i * GIB, GIB)
+        program.events = []
+        found = summary(shapes.snapshot([program]))
+        self.assertEqual((found["live_bytes"], found["footprint_bytes"]), (str(80 * GIB),) * 2)
+        self.assertEqual(fit(shapes.snapshot([program]))["recorded_allocator"], "expandable")
+
+    def test_numbers_of_64_bits(self):
+        high = 18446720620317114368
+        program = shapes.Recording(12)
+        program.segment(high, 20 * MIB)
+        program.alloc(high, 4 * MIB)
+        program.event("oom", 3 * GIB, 1 << 57)
+        for content in dict(shapes.forms(shapes.snapshot([program]))).values():
+            self.assertEqual(summary(content)["live_bytes"], str(4 * MIB))
+            self.assertEqual(summary(content)["events left out"], "0")
+            self.assertEqual(fit(content)["peak_live_bytes"], 4 * MIB)
+            self.assertEqual(fit(content)["beside"]["available_at_oom_bytes"], 3 * GIB + 20 * MIB)
+
+    def test_the_block_names_what_the_events_have_lost(self):
+        program = shapes.small_program(12)
+        program.events = program.events[-2:]
+        named = [
+            each["frames"][0]["line"]
+            for segment in read_again(shapes.snapshot([program]))["segments"]
+            for each in segment["blocks"]
+            if each["state"] != "inactive"
+        ]
+        self.assertEqual(named, [7, 42])
+
+    def test_a_tag_that_is_known_when_there_are_too_many(self):
+        program = shapes.Recording(12)
+        program.segment(BASE, 20 * MIB)
+        for i in range(66000):
+            program.alloc(BASE, 4 * MIB, tag=f"step {i}")
+            program.free(BASE)
+        program.alloc(BASE, 4 * MIB, tag="step 0")
+        made = shapes.snapshot([program])
+        last = [e for e in read_again(made)["device_traces"][0] if e["action"] == "alloc"][-1]
+        self.assertEqual(last["user_metadata"], "step 0")
+        self.assertEqual(summary(made)["tags left out"], str(66000 - 65535))
+
+
+class Settings(unittest.TestCase):
+    def held(self, conf=(), **changed):
+        program = shapes.Recording(12)
+        program.segment(BASE, 20 * MIB)
+        program.alloc(BASE, 5 * MIB + 1)
+        program.segment(BASE + 32 * MIB, 34 * MIB)
+        program.alloc(BASE + 32 * MIB, 33 * MIB)
+        found = fit(shapes.snapshot([program], **changed), *conf)
+        return found["allocators"]["native"]["held_bytes"] // MIB
+
+    def test_they_are_the_files_or_those_of_the_command_line(self):
+        self.assertEqual(self.held(), 54)
+        divisions = {str(1 << i): 4 for i in range(16)}
+        self.assertEqual(self.held(roundup_power2_divisions=divisions), 60)
+        self.assertEqual(self.held(["--conf", "roundup_power2_divisions:4"]), 60)
+        self.assertEqual(self.held(["--conf", "roundup_power2_divisions:[16:1,32:4,>:1]"]), 60)
+        self.assertEqual(self.held(["--conf", "roundup_power2_divisions:[32:1,64:4]"]), 54)
+        text = {"PYTORCH_CUDA_ALLOC_CONF": "large_segment_size_mb:40"}
+        self.assertEqual(self.held(**text), 40)
+
+    def test_a_wrong_one_is_named(self):
+        for conf, why in (
+            ("max_split_size_mb", "NAME:VALUE"),
+            ("max_split_size_mb:x", "max_split_size_mb does not take 'x'"),
+            ("backend:cudaMallocAsync", "native"),
+        ):
+            done = run(FIT, written(shapes.snapshot([shapes.small_program(12)])), "--conf", conf)
+            self.assertEqual(done.returncode, 3)
+            self.assertIn(why, done.stderr)
+
+
+class Answers(unittest.TestCase):
+    def test_exit_codes(self):
+        path = written(shapes.snapshot([shapes.small_program(12)]))
+        for size, code in (("52MiB", 0), ("51MiB", 1), ("80GiB", 0), ("H100-80", 0)):
+            done = run(FIT, path, "--device", size, "--beside", 0)
+            self.assertEqual(done.returncode, code, (size, done.stdout))
+            name = json.loads(run(FIT, path, "--device", size, "--json").stdout)["fits"]
+            self.assertEqual(list(name), [size])
+        self.assertEqual(run(FIT, path).returncode, 0)
+        expandable = ("--device", "42MiB", "--beside", 0, "--allocator", "expandable")
+        self.assertEqual(run(FIT, path, *expandable).returncode, 0)
+        program = shapes.Recording(12)
+        program.segment(BASE, 100 * MIB)
+        program.alloc(BASE, 100 * MIB)
+        path = written(shapes.snapshot([program]))
+        band = ("--beside", "0", "--allocator", "async")
+        for size, code in (("352MiB", 0), ("351MiB", 2), ("128MiB", 2), ("127MiB", 1)):
+            done = run(FIT, path, f"--device={size}", *band)
+            self.assertEqual(done.returncode, code, size)
+
+    def test_a_full_cache_runs_on_less(self):
+        program = shapes.Recording(12)
+        for i in range(3):
+            at = BASE + i * 128 * MIB
+            program.segment(at, (100 + 2 * i) * MIB)
+            program.alloc(at, (100 + 2 * i) * MIB)
+            program.free(at)
+        found = fit(shapes.snapshot([program]), "--device", "110MiB", "--beside", "0")
+        self.assertEqual(found["allocators"]["native"]["held_bytes"], 306 * MIB)
+        self.assertEqual(found["fits"]["110MiB"]["native"], "yes")
+
+    def test_empty_cache_is_played(self):
+        program = shapes.Recording(12)
+        program.segment(BASE, 100 * MIB)
+        program.alloc(BASE, 100 * MIB)
+        program.free(BASE)
+        program.event("segment_free", BASE, 100 * MIB)
+        del program.segments[BASE]
+        program.event("snapshot", 0, 0)
+        program.segment(BASE, 2 * MIB)
+        program.alloc(BASE, 100)
+        program.segment(BASE + 256 * MIB, 90 * MIB)
+        program.alloc(BASE + 256 * MIB, 90 * MIB)
+        found = fit(shapes.snapshot([program]))
+        self.assertEqual(found["allocators"]["native"]["held_bytes"], 100 * MIB)
+        self.assertEqual(found["self_check"]["error"], 0)
+
+    def test_ranks_are_answered_one_by_one(self):
+        one = written(shapes.snapshot([shapes.small_program(12)]), "rank0")
+        two = written(shapes.snapshot([shapes.small_program(12)]), "rank1")
+        done = run(FIT, one, two, "--json", "--device", "24GiB")
+        self.assertEqual([len(json.loads(done.stdout)["ranks"]), done.returncode], [2, 0])
+
+    def test_the_text_is_for_people(self):
+        done = run(FIT, written(shapes.snapshot([shapes.small_program(12)])))
+        self.assertIn("native      52.00 MiB, error 0.0 %", done.stdout)
+        self.assertIn("beside the allocator: 528.00 MiB", done.stdout)
+        self.assertIn("model.py:9 forward", done.stdout)
+
+
+class Batch(unittest.TestCase):
+    """Weights of 100 MiB, and 3 MiB and 1,000 bytes for each item of the batch."""
+
+    @staticmethod
+    def recorded(batch, extra=0):
+        program, at = shapes.Recording(12), BASE
+        for line, size in ((1, 100 * MIB), (2, batch * 3 * MIB + 4096), (3, batch * 1000)):
+            program.segment(at, -(-size // (2 * MIB)) * 2 * MIB)
+            program.alloc(at, size, line=line)
+            at += 512 * MIB
+        for i in range(extra):
+            program.segment(at, 2 * MIB)
+            program.alloc(at, 100, line=50 + i)
+            at += 32 * MIB
+        return written(shapes.snapshot([program]), f"batch{batch}")
+
+    def test_two_recordings_give_the_largest(self):
+        one, two = self.recorded(8), self.recorded(16, extra=2)
+        options = ("--device", "1GiB", "--beside", "0", "--json")
+        for files, batches in (((one, two), "8,16"), ((two, one), "16,8")):
+            found = json.loads(run(FIT, *files, "--batch", batches, *options).stdout)
+            # 1,024 less 100, and less 2 for small blocks: 3 b and 4 KiB, in steps of 2, are 922.
+            self.assertEqual(found["largest_batch"]["1GiB"]["native"]["best"], 307)
+            self.assertEqual(found["requests_by_line"], 2)
+            self.assertEqual(found["requests_constant"], 1)
+            self.assertEqual(found["requests_unmatched"], 2)
+            best = [found["largest_batch"]["1GiB"]["native"][k] for k in ("low", "best", "high")]
+            self.assertEqual(best, sorted(best))
+
+    def test_other_programs_are_refused(self):
+        other = shapes.small_program(12)
+        for i in range(5000):
+            other.alloc(BASE + 4096 + i % 1000 * 512, 100, line=1000 + i)
+            other.free(BASE + 4096 + i % 1000 * 512)
+        path = written(shapes.snapshot([other]), "other")
+        done = run(FIT, self.recorded(8), path, "--batch", "8,16", "--device", "24GiB")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("differ in more than 4096", done.stderr)
+        done = run(FIT, self.recorded(8), "--batch", "8,16", "--device", "24GiB")
+        self.assertIn("--batch takes two files", done.stderr)
+
+
+LOG = (
+    "Thread,Time,Action,Pointer,Size,Stream\n"
+    "1,13:00:00:000001,allocate,0x7f0000000000,1000,0\n"
+    "1,13:00:00:000002,allocate,0x7f0000100000,2000,0x55aa\n"
+    "1,13:00:00:000003,free,0x7f0000000000,1000,0\n"
+    "1,13:00:00:000004,allocate failure,(nil),9000000,0\n"
+)
+
+
+class Others(unittest.TestCase):
+    def test_a_log_of_rmm(self):
+        for content in (LOG, LOG.replace("\n", "\r\n"), LOG.rstrip("\n")):
+            path = written(content.encode())
+            self.assertEqual(fit(path)["peak_live_bytes"], 1024 + 2048)
+            self.assertEqual(fit(path)["allocators"]["native"]["held_bytes"], 4 * MIB)
+            self.assertEqual(summary(path)["allocated"], "2")
+            done = run(REPLAY, path, "--policy", "pool", "--json")
+            self.assertEqual(json.loads(done.stdout)["peak_live_bytes"], 3072, done.stderr)
+
+    def test_a_wrong_line_is_named(self):
+        for line, why in (
+            ("1,t,allocate,0x1,1", "line 2: too few fields"),
+            ("1,t,allocate,zz,1,0", "line 2: a pointer, size or stream is no number"),
+            ("1,t,grow,0x1,1,0", "line 2: an action is"),
+        ):
+            content = "Thread,Time,Action,Pointer,Size,Stream\n" + line + "\n"
+            self.assertIn(why, run(FIT, written(content.encode())).stderr)
+
+    def test_a_snapshot_is_replayed(self):
+        path = written(shapes.snapshot([shapes.small_program(12)]))
+        done = run(REPLAY, path, "--policy", "pool", "--json")
+        self.assertEqual(json.loads(done.stdout)["peak_live_bytes"], 1024 + 38 * MIB)
+
+    def test_a_trace(self):
+        found = fit(pathlib.Path(TRACES) / "gpt_train.trace.gz", "--device", "24GiB")
+        live = found["peak_live_bytes"]
+        for name, ratio in (("native", 1.201), ("expandable", 1.045), ("vmm", 1.020)):
+            held = found["allocators"][name]["held_bytes"] / live
+            self.assertAlmostEqual(held, ratio, delta=0.005, msg=name)
+        self.assertEqual(found["fits"]["24GiB"]["native"], "no")
+        self.assertIn(
+            "no addresses",
+            run(HISTORY, "summary", pathlib.Path(TRACES) / "gpt_train.trace.gz").stderr,
+        )
+
+    def test_what_is_no_recording(self):
+        whole = pickle.dumps(shapes.snapshot([shapes.small_program(12)]), 4)
+
+        class Calls:
+            def __reduce__(self):
+                return (print, ("a pickle was run",))
+
+        for content, why in (
+            (b"", "is empty"),
+            (b"{}", "its first bytes differ"),
+            (b"PK\x03\x04", "zip archive: "),
+            (pickle.dumps(Calls(), 4), "more than plain data"),
+            (pickle.dumps({}, 4), "no segments"),
+            (pickle.dumps([1, 2], 4), "no segments"),
+            (whole[: len(whole) // 2], "cut short"),
+            (gzip.compress(whole)[:-40], "cut short"),
+        ):
+            done = run(FIT, written(content))
+            self.assertEqual((done.returncode, done.stdout), (3, ""))
+            self.assertEqual(len(done.stderr.splitlines()), 1)
+            self.assertIn(why.split(": ")[0], done.stderr)
+        self.assertIn("cannot be read", run(FIT, FOLDER / "none").stderr)
+        self.assertIn(
+            "has no allocation", run(FIT, written({"segments": [], "device_traces": []})).stderr
+        )
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1])

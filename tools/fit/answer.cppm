@@ -1,0 +1,198 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.fit:answer - what a recorded program holds under four allocators, and which devices it fits.
+//
+// Native caching and expandable segments are models (:caching); vmm's figure is of the real pool
+// over the fake driver. cudaMallocAsync has no published policy: its figure is a band, from live
+// bytes in units of 32 MiB to the most that was measured of it.
+//
+// Each figure has an error. Where the file has segment events, its own allocator is replayed and
+// compared with them; that error stands for all. A device is answered by a replay under its limit,
+// with the allocator's own releases and retries, a little below and a little above by the error.
+//
+// Thread safety: values only. Cost: a replay for each allocator, and two for each device whose
+// memory lies between the live peak and the peak that is held.
+export module vmm.fit:answer;
+
+import vmm.recording;
+import vmm.std;
+import :caching;
+
+namespace vmm::tools {
+
+export struct fit_device {
+  std::string name{};
+  std::uint64_t size_bytes = 0;
+};
+/// 16, 24, 40, 48, 80, 94 and 141 GiB.
+export [[nodiscard]] std::vector<fit_device> usual_devices();
+/// A name as H100-80, or a size as 24GiB. Nothing where it is neither.
+export [[nodiscard]] std::optional<fit_device> find_device(std::string_view name);
+/// Names that find_device() takes beside sizes, for people.
+export [[nodiscard]] std::string device_names();
+
+/// PYTORCH_CUDA_ALLOC_CONF's text into options. Empty, or what is wrong with it.
+export [[nodiscard]] std::string read_conf(std::string_view text, caching_options& into);
+/// The options that a recording names: allocator_settings, and PyTorch's version where a field
+/// shows it.
+export [[nodiscard]] caching_options options_of(const recording& from);
+
+export enum class fit_allocator : std::uint8_t { native, expandable, async, vmm };
+export inline constexpr std::size_t fit_allocator_count = 4;
+export [[nodiscard]] const char* name_of(fit_allocator which) noexcept;
+
+export enum class fit_verdict : std::uint8_t { yes, no, within_error };
+export [[nodiscard]] const char* name_of(fit_verdict verdict) noexcept;
+
+export struct fit_figure {
+  std::uint64_t held_bytes = 0;      ///< the most; of async the most that is likely
+  std::uint64_t held_low_bytes = 0;  ///< of async the least; of the others held_bytes
+  double error = 0;                  ///< of held_bytes, as a part of it
+};
+
+/// The file's own allocator, replayed beside the file's segment events.
+export struct fit_check {
+  fit_allocator allocator = fit_allocator::native;
+  std::uint64_t recorded_held_bytes = 0;
+  std::uint64_t predicted_held_bytes = 0;
+  std::uint64_t recorded_count = 0;  ///< segment events
+  std::uint64_t same_count = 0;      ///< of them, those that the replay has in the same order
+  double error = 0;
+};
+
+/// What lives at the peak from one place of the program.
+export struct fit_owner {
+  std::uint64_t size_bytes = 0;
+  std::uint64_t count = 0;
+  std::uint32_t context = 0;
+};
+
+export struct fit_device_answer {
+  fit_device device{};
+  std::array<fit_verdict, fit_allocator_count> fits{};
+};
+
+export struct fit_options {
+  std::optional<std::uint64_t> device{};  ///< of the recording; without it the busiest
+  std::vector<fit_device> devices{};      ///< none: the usual ones
+  std::string conf{};                     ///< over the file's settings
+  std::uint64_t beside_bytes = 0;         ///< of a device, not the allocator's
+};
+
+export struct fit_answer {
+  std::string problem{};  ///< empty where there is an answer
+  std::uint64_t device = 0;
+  std::uint64_t device_count = 1;
+  std::uint64_t request_count = 0;
+  std::uint64_t allocation_count = 0;
+  std::uint64_t peak_live_bytes = 0;
+  std::uint64_t peak_index = 0;
+  fit_allocator recorded = fit_allocator::native;  ///< under which the file was made
+  std::array<fit_figure, fit_allocator_count> figures{};
+  std::optional<fit_check> check{};
+  std::uint64_t beside_bytes = 0;
+  /// Memory that the allocator held or could have had when it ran out, as the file says.
+  std::optional<std::uint64_t> available_at_oom_bytes{};
+  std::vector<fit_device_answer> devices{};
+  std::vector<fit_owner> owners{};   ///< the largest first
+  std::vector<std::string> notes{};  ///< what is not known
+};
+
+export [[nodiscard]] fit_answer answer(const recording& from, const fit_options& options);
+/// The same of requests: `from` names stacks, streams and settings.
+export [[nodiscard]] fit_answer answer_requests(const recording& from, const request_stream& asked,
+                                                const fit_options& options);
+
+/// Two recordings of one program, at two batch sizes.
+export struct batch_recordings {
+  const recording* smaller = nullptr;
+  const recording* larger = nullptr;
+  std::uint64_t smaller_batch = 0;
+  std::uint64_t larger_batch = 0;
+};
+/// The largest batch with a little less memory than the device has, with all of it, and with a
+/// little more.
+export struct batch_limit {
+  std::uint64_t low = 0;
+  std::uint64_t best = 0;
+  std::uint64_t high = 0;
+};
+export struct batch_device_answer {
+  fit_device device{};
+  std::array<batch_limit, fit_allocator_count> limits{};
+};
+export struct batch_answer {
+  std::string problem{};
+  std::vector<batch_device_answer> devices{};
+  std::uint64_t line_count = 0;       ///< requests whose size is a line in the batch size
+  std::uint64_t constant_count = 0;   ///< requests of one size
+  std::uint64_t inexact_count = 0;    ///< requests whose size is no whole number of bytes an item
+  std::uint64_t unmatched_count = 0;  ///< requests of the larger batch alone, taken as constant
+  std::uint64_t guess_from = 0;       ///< a batch from here on is a guess
+};
+export inline constexpr std::uint64_t batch_max = std::uint64_t{1} << 20;
+export inline constexpr double batch_error = 0.03;
+/// Requires: options.devices is not empty, and larger_batch > smaller_batch.
+export [[nodiscard]] batch_answer largest_batch(const batch_recordings& of,
+                                                const fit_options& options);
+export [[nodiscard]] std::string to_json(const batch_answer& found);
+export [[nodiscard]] std::string to_text(const batch_answer& found);
+
+/// Whether an allocator serves all requests on the device, with `factor` times what is its own of
+/// the memory. Of async the most that is likely counts.
+[[nodiscard]] bool is_served(fit_allocator which, const request_stream& asked,
+                             const recording& from, const fit_options& options,
+                             const fit_device& device, double factor);
+
+/// What a device's context takes, measured on an H100 and an H200.
+export inline constexpr std::uint64_t context_bytes = std::uint64_t{528} << 20;
+
+/// What the recorded allocator held before the first event.
+[[nodiscard]] std::vector<start_layout> start_of(const recording& from, std::uint64_t device,
+                                                 const request_stream& asked, bool is_expandable);
+
+/// Memory over the requests: a point for every `stride` of them, with what is held behind its last
+/// request, or the most in it where that is more than ever before.
+class memory_curve {
+ public:
+  explicit memory_curve(std::uint64_t stride) : stride_(stride) {}
+  void see(std::uint64_t held_bytes, std::uint64_t peak_bytes) {
+    points_.push_back(peak_bytes > peak_bytes_ ? peak_bytes : held_bytes);
+    peak_bytes_ = std::max(peak_bytes_, peak_bytes);
+  }
+  [[nodiscard]] bool is_due(std::uint64_t index, std::uint64_t count) const noexcept {
+    return (index + 1) % stride_ == 0 || index + 1 == count;
+  }
+  [[nodiscard]] const std::vector<std::uint64_t>& points() const noexcept { return points_; }
+
+ private:
+  std::uint64_t stride_;
+  std::uint64_t peak_bytes_ = 0;
+  std::vector<std::uint64_t> points_{};
+};
+
+/// The most that a model holds; nothing where the limit is reached and releases do not help. With a
+/// start the model begins with it; blocks that were live before the first event lie there.
+[[nodiscard]] std::optional<std::uint64_t> play(const request_stream& asked, caching_model& model,
+                                                std::span<const start_layout> start = {},
+                                                memory_curve* curve = nullptr);
+/// The same for vmm's pool on a device of this size.
+[[nodiscard]] std::optional<std::uint64_t> play_pool(const request_stream& asked,
+                                                     std::uint64_t device_bytes,
+                                                     memory_curve* curve = nullptr);
+/// A device on which vmm's pool has room for the requests, however it holds them.
+[[nodiscard]] std::uint64_t roomy_bytes(const request_stream& asked) noexcept;
+
+/// One JSON object on one line, without a newline.
+export [[nodiscard]] std::string to_json(const std::string& path, const recording& from,
+                                         const fit_answer& found);
+/// The same with the sizes of the devices and memory over the requests: the document of the page in
+/// tools/view/fit.html. Cost: a replay for each allocator.
+export [[nodiscard]] std::string to_page_json(const std::string& path, const recording& from,
+                                              const fit_answer& found, const fit_options& options);
+/// Some lines for people.
+export [[nodiscard]] std::string to_text(const std::string& path, const recording& from,
+                                         const fit_answer& found);
+
+}  // namespace vmm::tools

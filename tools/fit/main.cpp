@@ -1,0 +1,276 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm-fit: whether a recorded program fits a device, under four allocators. docs/fit.md
+//
+// Exit codes: 0 an answer, and with --device: it fits; 1 it does not; 2 the answer lies within the
+// error; 3 a file cannot be read, or the command line is wrong; 4 the program's own memory ran out.
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../program/output.hpp"
+#include "../program/usage.hpp"
+
+import vmm.fit;
+import vmm.history_tools;
+import vmm.recording;
+
+namespace {
+
+namespace tools = vmm::tools;
+
+constexpr const char* usage =
+    "usage: vmm-fit FILE... [--device NAME|SIZE] [--allocator NAME] [--conf OPTIONS]\n"
+    "       [--beside SIZE] [--of N] [--batch A,B] [--json] [--page F]\n"
+    "\n"
+    "What the program behind a recording holds under PyTorch's native allocator, expandable\n"
+    "segments, cudaMallocAsync and vmm, and which devices it fits. FILE is a memory snapshot of\n"
+    "PyTorch, the list of memory_snapshot(), a log of RMM, or a trace or a history of vmm, plain "
+    "or\n"
+    "gzip. Several files are one for each rank: each has a device of its own.\n"
+    "  --device D     answer for one device: 24GiB, or a name as H100-80. May be repeated\n"
+    "  --allocator A  whose answer is the exit code: native, expandable, async or vmm\n"
+    "                 (default: the one that the file was recorded under)\n"
+    "  --conf O       as PYTORCH_CUDA_ALLOC_CONF, over the file's own settings\n"
+    "  --beside S     memory of each device that is not the allocator's (default: 528MiB)\n"
+    "  --of N         device N of the recording (default: the busiest)\n"
+    "  --batch A,B    the largest batch, from two files that were recorded at the batch sizes A\n"
+    "                 and B; needs --device\n"
+    "  --json         print one JSON object\n"
+    "  --page F       also write a page for a browser, of one recording: memory over time under "
+    "each\n"
+    "                 allocator, and live memory at the peak\n"
+    "Exit code: 0 it fits, or no device was named; 1 it does not fit; 2 the answer lies within "
+    "the\n"
+    "error; 3 a file cannot be read, or the command line is wrong.\n";
+
+constexpr int exit_unreadable = 3;
+
+struct command_line {
+  std::vector<std::string> paths;
+  tools::fit_options options;
+  std::optional<tools::fit_allocator> allocator;
+  std::array<std::uint64_t, 2> batches{};  // 0: none
+  std::string page;
+  bool is_json = false;
+};
+
+int fail(const std::string& why) {
+  std::fprintf(stderr, "vmm-fit: %s\n", why.c_str());
+  return exit_unreadable;
+}
+
+/// Reads the command line, one word after another.
+class reader {
+ public:
+  reader(int count, char** words) : count_(count), words_(words) {
+    out_.options.beside_bytes = tools::context_bytes;
+  }
+
+  [[nodiscard]] std::optional<command_line> read() {
+    while (next_ < count_ && problem_.empty()) take(words_[next_++]);
+    if (problem_.empty() && out_.paths.empty()) problem_ = "which recording? Name a file";
+    const bool is_batch = out_.batches.front() != 0;
+    if (problem_.empty() && is_batch && (out_.paths.size() != 2 || out_.options.devices.empty()))
+      problem_ = "--batch takes two files, one for each batch size, and a --device";
+    if (problem_.empty() && !out_.page.empty() && (is_batch || out_.paths.size() != 1))
+      problem_ = "--page takes one recording, and no --batch";
+    if (!problem_.empty()) return std::nullopt;
+    return out_;
+  }
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+
+ private:
+  void take(std::string_view word) {
+    if (!word.starts_with("--") || word == "--") {
+      if (word.starts_with('-')) problem_ = "there is no option " + std::string(word);
+      return out_.paths.emplace_back(word), void();
+    }
+    const std::size_t equals = word.find('=');
+    const std::string name(word.substr(0, equals));
+    if (name == "--json") {
+      out_.is_json = true;
+      if (equals != std::string_view::npos) problem_ = "--json takes no value";
+      return;
+    }
+    constexpr std::array known = {"--device", "--allocator", "--conf", "--beside",
+                                  "--of",     "--batch",     "--page"};
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      problem_ = "there is no option " + name;
+      return;
+    }
+    std::string_view value = equals == std::string_view::npos ? "" : word.substr(equals + 1);
+    if (equals == std::string_view::npos && next_ < count_) value = words_[next_++];
+    if (value.empty()) {
+      problem_ = name + " takes a value";
+      return;
+    }
+    take_value(name, value);
+  }
+  void take_value(const std::string& name, std::string_view value) {
+    const auto refuse = [&](const std::string& expected) {
+      problem_ = name + " takes " + expected + "; not '" + std::string(value) + "'";
+    };
+    if (name == "--device") {
+      const auto found = tools::find_device(value);
+      if (!found) return refuse("a size as 24GiB, or one of " + tools::device_names());
+      out_.options.devices.push_back(*found);
+    } else if (name == "--beside") {
+      const auto found = value == "0" ? tools::fit_device{} : tools::find_device(value);
+      if (!found) return refuse("a size as 528MiB");
+      out_.options.beside_bytes = found->size_bytes;
+    } else if (name == "--allocator") {
+      for (std::size_t i = 0; i < tools::fit_allocator_count; ++i) {
+        const auto each = static_cast<tools::fit_allocator>(i);
+        if (value == tools::name_of(each)) out_.allocator = each;
+      }
+      if (!out_.allocator) refuse("native, expandable, async or vmm");
+    } else if (name == "--page") {
+      out_.page = value;
+    } else if (name == "--of") {
+      out_.options.device = tools::read_count(value, 0);
+      if (!out_.options.device) refuse("the number of a device, from 0 on");
+    } else if (name == "--batch") {
+      const std::size_t comma = std::min(value.find(','), value.size() - 1);
+      const auto first = tools::read_count(value.substr(0, comma), 1);
+      const auto second = tools::read_count(value.substr(comma + 1), 1);
+      if (!first || !second || *first == *second) return refuse("two batch sizes as 8,16");
+      out_.batches = {*first, *second};
+    } else {
+      out_.options.conf = value;
+      tools::caching_options tried;
+      const std::string problem = tools::read_conf(value, tried);
+      if (!problem.empty()) problem_ = "--conf: " + problem;
+    }
+  }
+
+  int count_;
+  char** words_;
+  int next_ = 1;
+  command_line out_;
+  std::string problem_;
+};
+
+/// One line on stderr, a second after the start and then once a second.
+class progress_line {
+ public:
+  explicit progress_line(std::string path) : path_(std::move(path)) {}
+  void show(std::uint64_t done_bytes, std::uint64_t all_bytes) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - last_ < std::chrono::seconds(1)) return;
+    last_ = now;
+    if (all_bytes == 0) return;
+    std::fprintf(
+        stderr, "vmm-fit: reading %s: %d %%\n", path_.c_str(),
+        static_cast<int>(100.0 * static_cast<double>(done_bytes) / static_cast<double>(all_bytes)));
+  }
+
+ private:
+  std::string path_;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+/// The exit code of an answer: the worst of the devices that were named.
+int code_of(const tools::fit_answer& found, const command_line& wanted) {
+  if (wanted.options.devices.empty()) return 0;
+  const auto which = static_cast<std::size_t>(wanted.allocator.value_or(found.recorded));
+  int code = 0;
+  for (const tools::fit_device_answer& each : found.devices) {
+    const tools::fit_verdict verdict = each.fits[which];
+    if (verdict == tools::fit_verdict::no) return 1;
+    if (verdict == tools::fit_verdict::within_error) code = 2;
+  }
+  return code;
+}
+
+tools::recording_outcome read(const std::string& path) {
+  progress_line line(path);
+  return tools::read_recording(
+      path, {.progress = [&](std::uint64_t done, std::uint64_t all) { line.show(done, all); }});
+}
+
+struct answered {
+  std::string text;
+  int code = 0;
+};
+
+/// Empty, or why there is no page.
+std::string write_page(const std::string& path, const tools::recording& from,
+                       const tools::fit_answer& found, const command_line& wanted) {
+  if (tools::is_same_file(path, wanted.page))
+    return wanted.page + " is the recording: --page takes another file";
+  tools::output_file file;
+  const std::string why = file.open(wanted.page);
+  if (!why.empty()) return why;
+  std::fprintf(stderr, "vmm-fit: writing %s\n", wanted.page.c_str());
+  return file.write(tools::to_fit_page(tools::to_page_json(path, from, found, wanted.options)));
+}
+
+/// Nothing where a file cannot be read or a page cannot be written; stderr says why.
+std::optional<answered> answer_file(const std::string& path, const command_line& wanted) {
+  const tools::recording_outcome from = read(path);
+  if (!from.problem.empty()) return fail(from.problem), std::nullopt;
+  const tools::fit_answer found = tools::answer(from.value, wanted.options);
+  if (!found.problem.empty()) return fail(path + ": " + found.problem), std::nullopt;
+  const std::string why = wanted.page.empty() ? "" : write_page(path, from.value, found, wanted);
+  if (!why.empty()) return fail(why), std::nullopt;
+  return answered{wanted.is_json ? tools::to_json(path, from.value, found)
+                                 : tools::to_text(path, from.value, found),
+                  code_of(found, wanted)};
+}
+
+/// Of several files each stands for a rank, and the worst answers.
+int run(const command_line& wanted) {
+  std::vector<std::string> texts;
+  int code = 0;
+  for (const std::string& path : wanted.paths) {
+    const auto found = answer_file(path, wanted);
+    if (!found) return exit_unreadable;
+    texts.push_back(found->text);
+    const bool is_worse = found->code == 1 || (found->code == 2 && code != 1);
+    if (is_worse) code = found->code;
+  }
+  std::string out;
+  for (const std::string& each : texts)
+    out += (out.empty() ? "" : wanted.is_json ? ", " : "\n") + each;
+  if (wanted.is_json && texts.size() > 1) out = "{\"ranks\": [" + out + "]}";
+  if (wanted.is_json) out += "\n";
+  const std::string why = tools::print(out);
+  return why.empty() ? code : fail(why);
+}
+
+int run_batch(const command_line& wanted) {
+  std::array<std::size_t, 2> order = {0, 1};
+  if (wanted.batches[0] > wanted.batches[1]) std::swap(order[0], order[1]);
+  std::array<tools::recording_outcome, 2> from;
+  for (std::size_t i = 0; i < 2; ++i) {
+    from[i] = read(wanted.paths[order[i]]);
+    if (!from[i].problem.empty()) return fail(from[i].problem);
+  }
+  const tools::batch_answer found = tools::largest_batch(
+      {&from[0].value, &from[1].value, wanted.batches[order[0]], wanted.batches[order[1]]},
+      wanted.options);
+  if (!found.problem.empty()) return fail(found.problem);
+  const std::string why =
+      tools::print(wanted.is_json ? tools::to_json(found) + "\n" : tools::to_text(found));
+  return why.empty() ? 0 : fail(why);
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  tools::answer_help(count, words, usage);
+  reader line(count, words);
+  const std::optional<command_line> wanted = line.read();
+  if (wanted) return wanted->batches.front() != 0 ? run_batch(*wanted) : run(*wanted);
+  std::fprintf(stderr, "vmm-fit: %s\n%s", line.problem().c_str(), usage);
+  return exit_unreadable;
+}

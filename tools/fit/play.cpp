@@ -1,0 +1,95 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.fit:answer - requests played to a model, and to the real pool.
+module vmm.fit;
+
+import vmm.backend;
+import vmm.fake;
+import vmm.recording;
+import vmm.std;
+import vmm.stream;
+
+namespace vmm::tools {
+
+std::optional<std::uint64_t> play(const request_stream& asked, caching_model& model,
+                                  std::span<const start_layout> start, memory_curve* curve) {
+  std::vector<block_number> blocks(asked.slot_count);
+  for (const start_layout& each : start) model.adopt(each, blocks);
+  std::vector<std::uint64_t> pending(asked.is_any_pending ? asked.slot_count : 0);
+  auto before = static_cast<std::int64_t>(asked.live_before_count);
+  std::uint64_t index = 0;
+  for (const request& each : asked.requests) {
+    switch (each.kind) {
+      case request_kind::allocate:
+        if (before-- > 0 && blocks[each.slot] != block_number::none) break;  // adopted
+        blocks[each.slot] = model.allocate({each.size_bytes, each.stream, each.pool});
+        if (blocks[each.slot] == block_number::none) return std::nullopt;
+        break;
+      case request_kind::free: model.free(blocks[each.slot]); break;
+      case request_kind::free_pending:
+        pending[each.slot] = model.free_pending(blocks[each.slot]);
+        break;
+      case request_kind::free_completed: model.complete(pending[each.slot]); break;
+      case request_kind::empty_cache: model.empty_cache(); break;
+      case request_kind::iteration: break;
+    }
+    if (curve != nullptr && curve->is_due(index++, asked.requests.size()))
+      curve->see(model.held_bytes(), model.peak_held_bytes());
+  }
+  return model.peak_held_bytes();
+}
+
+namespace {
+
+[[nodiscard]] bool play_into(const request_stream& asked, stream_pool& pool,
+                             std::span<const stream_handle> streams, memory_curve* curve) {
+  std::vector<address> blocks(asked.slot_count);
+  std::uint64_t index = 0;
+  for (const request& each : asked.requests) {
+    const stream_handle stream = streams[each.stream];
+    if (each.kind == request_kind::allocate) {
+      const std::uint64_t size_bytes = std::max<std::uint64_t>(each.size_bytes, 1);
+      const result<address> got = pool.allocate(size_bytes, stream);
+      if (!got) return false;
+      blocks[each.slot] = *got;
+    } else if (each.kind == request_kind::free || each.kind == request_kind::free_completed) {
+      if (!pool.free(blocks[each.slot], stream)) return false;
+    }
+    if (curve != nullptr && curve->is_due(index++, asked.requests.size())) {
+      const pool_statistics now = pool.statistics();
+      curve->see(now.mapped_bytes, now.peak_mapped_bytes);
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+std::uint64_t roomy_bytes(const request_stream& asked) noexcept {
+  constexpr std::uint64_t least_bytes = std::uint64_t{143771} << 20;
+  return std::max(least_bytes, 2 * asked.peak_live_bytes);
+}
+
+std::optional<std::uint64_t> play_pool(const request_stream& asked, std::uint64_t device_bytes,
+                                       memory_curve* curve) {
+  fake::profile emulated = fake::profile::cuda();
+  constexpr std::uint64_t granule_bytes = std::uint64_t{2} << 20;
+  emulated.device_memory_bytes = device_bytes / granule_bytes * granule_bytes;
+  fake_driver driver(emulated);
+  std::uint16_t last = 0;
+  for (const request& each : asked.requests) last = std::max(last, each.stream);
+  std::vector<stream_handle> streams{stream_handle::default_stream};
+  while (streams.size() <= last) {
+    const result<stream_handle> made = driver.create_stream();
+    if (!made) return std::nullopt;
+    streams.push_back(*made);
+  }
+  pool_options options;
+  options.at_end.hook = nullptr;  // a recording may end with live blocks
+  stream_pool pool(driver, options);
+  if (!pool.set_up() || !play_into(asked, pool, streams, curve)) return std::nullopt;
+  return pool.statistics().peak_mapped_bytes;
+}
+
+}  // namespace vmm::tools

@@ -1,0 +1,683 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// PyTorch's memory snapshots: pickles of protocols 2 to 5, as Python's pickler and PyTorch's own
+// writer of C++ make them. Only the opcodes of plain data are read; a pickle that would call
+// anything is refused.
+//
+// A container is open from its opcode until its own container takes it, or until something refers
+// to it. Then it is closed: a dictionary with an action becomes an event, one with a filename a
+// frame, a list of frames a stack, a list of events a range of them; of anything else only its kind
+// is left. So at most one batch of a pickler (1,000 entries) is open at a time.
+module vmm.recording;
+
+import vmm.std;
+
+namespace vmm::tools {
+
+namespace {
+
+// What the reader looks for: keys and words of a snapshot, with the numbers of their texts.
+enum word : std::uint32_t {
+  w_none,
+  w_action,
+  w_addr,
+  w_device_free,
+  w_size,
+  w_stream,
+  w_frames,
+  w_time_us,
+  w_user_metadata,
+  w_category,
+  w_pool_id,
+  w_address,
+  w_total_size,
+  w_blocks,
+  w_device,
+  w_segment_pool_id,
+  w_segment_type,
+  w_is_expandable,
+  w_state,
+  w_requested_size,
+  w_history,
+  w_real_size,
+  w_filename,
+  w_name,
+  w_line,
+  w_stage,
+  w_segments,
+  w_device_traces,
+  w_allocator_settings,
+  w_external_annotations,
+  key_count,
+  w_alloc = key_count,
+  w_free_requested,
+  w_free_completed,
+  w_free,
+  w_segment_alloc,
+  w_segment_free,
+  w_segment_map,
+  w_segment_unmap,
+  w_oom,
+  w_snapshot,
+  w_start,
+};
+constexpr std::array<std::string_view, w_start> words = {"action",
+                                                         "addr",
+                                                         "device_free",
+                                                         "size",
+                                                         "stream",
+                                                         "frames",
+                                                         "time_us",
+                                                         "user_metadata",
+                                                         "category",
+                                                         "pool_id",
+                                                         "address",
+                                                         "total_size",
+                                                         "blocks",
+                                                         "device",
+                                                         "segment_pool_id",
+                                                         "segment_type",
+                                                         "is_expandable",
+                                                         "state",
+                                                         "requested_size",
+                                                         "history",
+                                                         "real_size",
+                                                         "filename",
+                                                         "name",
+                                                         "line",
+                                                         "stage",
+                                                         "segments",
+                                                         "device_traces",
+                                                         "allocator_settings",
+                                                         "external_annotations",
+                                                         "alloc",
+                                                         "free_requested",
+                                                         "free_completed",
+                                                         "free",
+                                                         "segment_alloc",
+                                                         "segment_free",
+                                                         "segment_map",
+                                                         "segment_unmap",
+                                                         "oom",
+                                                         "snapshot",
+                                                         "START"};
+
+enum class kind : std::uint8_t {
+  none,
+  number,
+  real,
+  text,
+  pair,  // of numbers: a pool
+  open,  // a container, by its number
+  empty_list,
+  stack,
+  frame,
+  event,  // one record
+  block,
+  segment,
+  annotation,
+  old_entry,  // of a block's history, before 2.1
+  events,     // a list of them: first and count
+  blocks,
+  segments,
+  annotations,
+  traces,  // a list of lists of events
+  map,     // of settings
+  other,
+};
+struct value {
+  std::uint64_t payload = 0;
+  kind what = kind::none;
+};
+struct container {
+  std::vector<value> items{};  // of a dictionary: key, value, key, value
+  value closed{};              // once something has referred to it
+  recorded_range run{};        // of a list of records, which has no items
+  std::uint32_t memo = 0;      // one more than its place
+  kind run_kind = kind::none;
+  bool is_dict = false;
+  bool is_closed = false;
+};
+struct old_history {
+  std::uint64_t asked_bytes = 0;
+  std::uint32_t stack = 0;
+};
+
+[[nodiscard]] constexpr value range_value(kind what, const recorded_range& range) noexcept {
+  return {range.first << 32 | range.count, what};
+}
+[[nodiscard]] constexpr recorded_range range_of(const value& from) noexcept {
+  return {from.payload >> 32, from.payload & 0xffffffff};
+}
+
+constexpr const char* cut_short = "the pickle is cut short";
+constexpr const char* too_few = "the pickle takes more than it has";
+constexpr const char* too_much = "the pickle holds more values at once than a snapshot has";
+constexpr const char* not_plain = "the pickle holds more than plain data: it is no memory snapshot";
+
+class pickle_machine {
+ public:
+  pickle_machine(byte_reader& from, recording& into) : from_(from), into_(into), tables_(into) {
+    for (const std::string_view each : words) (void)tables_.text(each);
+  }
+
+  // Empty, or what is wrong.
+  [[nodiscard]] std::string read() {
+    while (problem_ == nullptr) {
+      unsigned char opcode = 0;
+      if (!from_.take(opcode)) return cut_short;
+      if (opcode == '.') break;
+      step(opcode);
+    }
+    if (problem_ != nullptr) return problem_;
+    if (stack_.size() != 1 || !marks_.empty()) return cut_short;
+    return finish(stack_.back());
+  }
+
+ private:
+  // ---- opcodes ----
+
+  void step(unsigned char opcode) {
+    switch (opcode) {
+      case 0x80: (void)number(1); return;  // the protocol
+      case 0x95: (void)number(8); return;  // a frame
+      case '(': return begin_mark();
+      case 'N': return push({0, kind::none});
+      case 0x88: return push({1, kind::number});
+      case 0x89: return push({0, kind::number});
+      case 'J':
+        return push({static_cast<std::uint64_t>(
+                         static_cast<std::int64_t>(static_cast<std::int32_t>(number(4)))),
+                     kind::number});
+      case 'K': return push({number(1), kind::number});
+      case 'M': return push({number(2), kind::number});
+      case 0x8a: return push_long(number(1));
+      case 0x8b: return push_long(number(4));
+      case 'G': return push_real();
+      case 0x8c: return push_text(number(1));
+      case 'X': return push_text(number(4));
+      case 0x8d: return push_text(number(8));
+      case 'U': return push_text(number(1));
+      case 'T': return push_text(number(4));
+      case 'C': return push_bytes(number(1));
+      case 'B': return push_bytes(number(4));
+      case 0x8e:
+      case 0x96: return push_bytes(number(8));
+      default: return step_on_stack(opcode);
+    }
+  }
+  void step_on_stack(unsigned char opcode) {
+    switch (opcode) {
+      case '}': return push_container(true);
+      case ']': return push_container(false);
+      case ')': return push({0, kind::empty_list});
+      case 0x85: return make_tuple(1);
+      case 0x86: return make_tuple(2);
+      case 0x87: return make_tuple(3);
+      case 't': return make_tuple(take_mark());
+      case 'a': return add_items(1, false);
+      case 'e': return add_items(take_mark(), false);
+      case 's': return add_items(2, true);
+      case 'u': return add_items(take_mark(), true);
+      case 'h': return get(number(1));
+      case 'j': return get(number(4));
+      case 'q': return put(number(1));
+      case 'r': return put(number(4));
+      case 0x94: return put(memo_.size());
+      default: return fail(not_plain);
+    }
+  }
+
+  void fail(const char* why) {
+    if (problem_ == nullptr) problem_ = why;
+  }
+  [[nodiscard]] std::uint64_t number(std::size_t count) {
+    std::uint64_t out = 0;
+    if (!from_.take_number(count, out)) fail(cut_short);
+    return out;
+  }
+  void push(const value& what) {
+    if (stack_.size() >= recording_limits::values_at_once) return fail(too_much);
+    stack_.push_back(what);
+  }
+  void push_container(bool is_dict) {
+    std::uint32_t place = static_cast<std::uint32_t>(containers_.size());
+    if (!unused_.empty()) {
+      place = unused_.back();
+      unused_.pop_back();
+    } else if (containers_.size() >= recording_limits::open_containers) {
+      return fail(too_much);
+    } else {
+      containers_.emplace_back();
+    }
+    containers_[place].is_dict = is_dict;
+    push({place, kind::open});
+  }
+  // Two's complement. What does not fit into 64 bits is as large as can be.
+  void push_long(std::uint64_t count) {
+    if (!from_.take(count, 9, text_)) return fail(cut_short);
+    std::uint64_t out = 0;
+    for (std::size_t i = 0; i < text_.size() && i < 8; ++i)
+      out |= std::uint64_t{static_cast<unsigned char>(text_[i])} << (8 * i);
+    const bool is_negative = !text_.empty() && (text_.back() & 0x80) != 0;
+    if (is_negative && count < 8) out |= ~std::uint64_t{0} << (8 * count);
+    const bool is_larger = count > 9 || (count == 9 && text_[8] != 0 && !is_negative);
+    push({is_larger ? ~std::uint64_t{0} : out, kind::number});
+  }
+  void push_real() {
+    if (!from_.take(8, 8, text_)) return fail(cut_short);
+    std::uint64_t bits = 0;
+    for (const char each : text_) bits = bits << 8 | static_cast<unsigned char>(each);
+    push({bits, kind::real});
+  }
+  void push_text(std::uint64_t count) {
+    if (!from_.take(count, 65536, text_)) return fail(cut_short);
+    push({tables_.text(text_), kind::text});
+  }
+  void push_bytes(std::uint64_t count) {
+    if (!from_.take(count, 0, text_)) return fail(cut_short);
+    push({0, kind::other});
+  }
+
+  void begin_mark() {
+    if (marks_.size() >= recording_limits::open_containers) return fail(too_much);
+    marks_.push_back(stack_.size());
+  }
+  // How many values lie behind the last mark, which goes.
+  [[nodiscard]] std::size_t take_mark() {
+    if (marks_.empty()) {
+      fail(too_few);
+      return 0;
+    }
+    const std::size_t count = stack_.size() - marks_.back();
+    marks_.pop_back();
+    return count;
+  }
+  // Whether so many values lie behind the last mark, with `below` more below them in all.
+  [[nodiscard]] bool has(std::size_t count, std::size_t below) {
+    const std::size_t floor = marks_.empty() ? 0 : marks_.back();
+    if (stack_.size() >= floor + count + below) return true;
+    fail(too_few);
+    return false;
+  }
+  void make_tuple(std::size_t count) {
+    if (problem_ != nullptr || !has(count, 0)) return;
+    const std::size_t from = stack_.size() - count;
+    for (std::size_t i = from; i < stack_.size(); ++i) close(stack_[i]);
+    value made{0, kind::other};
+    const bool is_pair =
+        count == 2 && stack_[from].what == kind::number && stack_[from + 1].what == kind::number;
+    if (is_pair) made = {tables_.pool(stack_[from].payload, stack_[from + 1].payload), kind::pair};
+    stack_.resize(from);
+    push(made);
+  }
+  void add_items(std::size_t count, bool is_dict) {
+    if (problem_ != nullptr || !has(count, 1)) return;
+    const std::size_t from = stack_.size() - count;
+    const value target = stack_[from - 1];
+    if (target.what != kind::open || containers_[target.payload].is_dict != is_dict ||
+        containers_[target.payload].is_closed)
+      return fail("the pickle adds to what is no list and no dictionary");
+    for (std::size_t i = from; i < stack_.size(); ++i) close(stack_[i]);
+    container& to = containers_[target.payload];
+    if (is_dict) {
+      if (to.items.size() + count > 65536) return fail("a dictionary is too large for a snapshot");
+      to.items.insert(to.items.end(), stack_.begin() + static_cast<std::ptrdiff_t>(from),
+                      stack_.end());
+    } else {
+      for (std::size_t i = from; i < stack_.size(); ++i) append(to, stack_[i]);
+    }
+    stack_.resize(from);
+    // PyTorch's own writer marks once for millions of events: what is whole is closed at once.
+    if (is_dict && is_record(to)) close(stack_.back());
+  }
+  void get(std::uint64_t place) {
+    if (place >= memo_.size() || memo_[place] == 0)
+      return fail("the pickle refers to what it never had");
+    value found = unpacked(memo_[place]);
+    if (found.what == kind::open) found = close_in_place(static_cast<std::uint32_t>(found.payload));
+    push(found);
+  }
+  void put(std::uint64_t place) {
+    if (!has(1, 0)) return;
+    if (place >= recording_limits::referable_values || place > 2 * memo_.size() + 65536)
+      return fail("the pickle counts further than it has values");
+    if (place >= memo_.size()) memo_.resize(place + 1, 0);
+    const value& top = stack_.back();
+    if (top.what == kind::open)
+      containers_[top.payload].memo = static_cast<std::uint32_t>(place + 1);
+    memo_[place] = packed(top);
+  }
+  // A value in 8 bytes; 0 is none at all. Numbers that large are nothing that is referred to.
+  [[nodiscard]] static std::uint64_t packed(const value& from) noexcept {
+    constexpr std::uint64_t most = std::uint64_t{1} << 58;
+    const value kept = from.payload < most ? from : value{0, kind::other};
+    return kept.payload << 6 | (static_cast<std::uint64_t>(kept.what) + 1);
+  }
+  [[nodiscard]] static value unpacked(std::uint64_t from) noexcept {
+    return {from >> 6, static_cast<kind>((from & 63) - 1)};
+  }
+
+  // ---- containers ----
+
+  // The value behind an open container, which goes with it.
+  void close(value& what) {
+    if (what.what != kind::open) return;
+    const auto place = static_cast<std::uint32_t>(what.payload);
+    what = close_in_place(place);
+    container& gone = containers_[place];
+    gone.items.clear();
+    if (gone.items.capacity() > 4096) gone.items = {};
+    gone.run = {};
+    gone.memo = 0;
+    gone.run_kind = kind::none;
+    gone.is_closed = false;
+    unused_.push_back(place);
+  }
+  // The same while the container itself still lies on the stack.
+  [[nodiscard]] value close_in_place(std::uint32_t place) {
+    container& from = containers_[place];
+    if (from.is_closed) return from.closed;
+    from.closed = from.is_dict ? dict_value(from) : list_value(from);
+    from.is_closed = true;
+    if (from.memo != 0) memo_[from.memo - 1] = packed(from.closed);
+    return from.closed;
+  }
+  void append(container& to, const value& what) {
+    const bool is_one = what.what >= kind::event && what.what <= kind::old_entry;
+    if (!is_one || (to.run_kind != kind::none && to.run_kind != what.what)) {
+      if (to.items.size() >= recording_limits::open_containers) return fail(too_much);
+      return to.items.push_back(what);
+    }
+    if (to.run_kind == kind::none) {
+      to.run_kind = what.what;
+      to.run = {what.payload, 0};
+    }
+    if (to.run.first + to.run.count != what.payload) repeat(to, what.payload);
+    ++to.run.count;
+  }
+  // A list refers to a record that does not follow its last one: the records are copied to the end
+  // of their table, where they follow one another.
+  void repeat(container& to, std::uint64_t which) {
+    const auto extend = [&](auto& table) {
+      const std::uint64_t end = to.run.first + to.run.count;
+      if (table.size() + to.run.count + 1 > recording_limits::events) return fail(too_much);
+      if (end != table.size()) {
+        const std::uint64_t first = table.size();
+        for (std::uint64_t i = 0; i < to.run.count; ++i) {
+          const auto copy = table[to.run.first + i];
+          table.push_back(copy);
+        }
+        to.run.first = first;
+      }
+      const auto copy = table[which];
+      table.push_back(copy);
+    };
+    switch (to.run_kind) {
+      case kind::event: return extend(into_.events);
+      case kind::block: return extend(into_.blocks);
+      case kind::segment: return extend(into_.segments);
+      case kind::annotation: return extend(into_.annotations);
+      default: return extend(old_entries_);
+    }
+  }
+  [[nodiscard]] value list_value(const container& from) {
+    if (from.items.empty()) return run_value(from);
+    if (from.run_kind != kind::none) return {0, kind::other};
+    bool is_stack = true;
+    bool is_traces = true;
+    for (const value& each : from.items) {
+      is_stack = is_stack && each.what == kind::frame;
+      is_traces = is_traces && (each.what == kind::events || each.what == kind::empty_list);
+    }
+    if (is_stack) {
+      frames_.clear();
+      for (const value& each : from.items)
+        frames_.push_back(static_cast<std::uint32_t>(each.payload));
+      return {tables_.stack(frames_), kind::stack};
+    }
+    if (!is_traces || traces_.size() + from.items.size() > recording_limits::open_containers)
+      return {0, kind::other};
+    const std::uint64_t first = traces_.size();
+    for (const value& each : from.items)
+      traces_.push_back(each.what == kind::events ? range_of(each) : recorded_range{});
+    return range_value(kind::traces, {first, from.items.size()});
+  }
+  [[nodiscard]] static value run_value(const container& from) noexcept {
+    switch (from.run_kind) {
+      case kind::event: return range_value(kind::events, from.run);
+      case kind::block: return range_value(kind::blocks, from.run);
+      case kind::segment: return range_value(kind::segments, from.run);
+      case kind::annotation: return range_value(kind::annotations, from.run);
+      case kind::old_entry: return {from.run.first, kind::old_entry};
+      default: return {0, kind::empty_list};
+    }
+  }
+
+  // ---- dictionaries ----
+
+  // The values of the known keys.
+  using fields = std::array<value, key_count>;
+  void read_fields(const container& from, fields& into) const {
+    into = {};
+    for (std::size_t i = 0; i + 1 < from.items.size(); i += 2) {
+      const value& key = from.items[i];
+      if (key.what == kind::text && key.payload != 0 && key.payload < key_count)
+        into[key.payload] = from.items[i + 1];
+    }
+  }
+  [[nodiscard]] static bool has_key(const container& in, word key) noexcept {
+    for (std::size_t i = 0; i + 1 < in.items.size(); i += 2) {
+      if (in.items[i].what == kind::text && in.items[i].payload == key) return true;
+    }
+    return false;
+  }
+  // Whether it has become an event, a frame, a block, a segment or an annotation.
+  [[nodiscard]] static bool is_record(const container& from) noexcept {
+    for (const word each : {w_action, w_filename, w_state, w_total_size, w_stage}) {
+      if (has_key(from, each)) return true;
+    }
+    return false;
+  }
+  [[nodiscard]] static std::uint64_t number_of(const value& from) noexcept {
+    return from.what == kind::number ? from.payload : 0;
+  }
+  [[nodiscard]] static std::uint32_t text_of(const value& from) noexcept {
+    return from.what == kind::text ? static_cast<std::uint32_t>(from.payload) : 0;
+  }
+  [[nodiscard]] static std::uint32_t stack_of(const value& from) noexcept {
+    return from.what == kind::stack ? static_cast<std::uint32_t>(from.payload) : 0;
+  }
+  [[nodiscard]] static std::uint16_t pool_of(const value& from) noexcept {
+    return from.what == kind::pair ? static_cast<std::uint16_t>(from.payload) : std::uint16_t{0};
+  }
+
+  [[nodiscard]] value dict_value(const container& from) {
+    fields& of = fields_;
+    read_fields(from, of);
+    if (of[w_action].what == kind::text) return add_event(of);
+    if (of[w_filename].what == kind::text) {
+      const recorded_frame made{text_of(of[w_filename]), text_of(of[w_name]),
+                                static_cast<std::uint32_t>(number_of(of[w_line]))};
+      return {tables_.frame(made), kind::frame};
+    }
+    if (of[w_state].what == kind::text) return add_block(of);
+    if (of[w_total_size].what == kind::number) return add_segment(of);
+    if (of[w_stage].what == kind::text) {
+      if (into_.annotations.size() >= recording_limits::events) fail(too_much);
+      into_.annotations.push_back({tables_.time(number_of(of[w_time_us])), text_of(of[w_name]),
+                                   of[w_stage].payload == w_start});
+      return {into_.annotations.size() - 1, kind::annotation};
+    }
+    if (of[w_real_size].what == kind::number) {
+      if (old_entries_.size() >= recording_limits::events) fail(too_much);
+      old_entries_.push_back({number_of(of[w_real_size]), stack_of(of[w_frames])});
+      return {old_entries_.size() - 1, kind::old_entry};
+    }
+    if (has_key(from, w_segments) && has_key(from, w_device_traces)) {
+      root_ = of;
+      has_root_ = true;
+      return {0, kind::other};
+    }
+    return add_settings(from);
+  }
+  [[nodiscard]] value add_event(const fields& of) {
+    if (into_.events.size() >= recording_limits::events) {
+      fail("the snapshot has more than 67,108,864 events");
+      return {};
+    }
+    recorded_event made;
+    made.action = action_of(static_cast<std::uint32_t>(of[w_action].payload));
+    const bool is_oom = made.action == recorded_action::oom;
+    made.at = number_of(of[is_oom ? w_device_free : w_addr]);
+    made.size_bytes = number_of(of[w_size]);
+    made.time_us = of[w_time_us].what == kind::number ? tables_.time(of[w_time_us].payload) : 0;
+    made.stream = tables_.stream(number_of(of[w_stream]));
+    const std::uint32_t category = text_of(of[w_category]);
+    made.context = tables_.context(
+        {stack_of(of[w_frames]), category != 0 ? category : text_of(of[w_user_metadata])});
+    made.pool = pool_of(of[w_pool_id]);
+    into_.events.push_back(made);
+    return {into_.events.size() - 1, kind::event};
+  }
+  [[nodiscard]] static recorded_action action_of(std::uint32_t text) noexcept {
+    switch (text) {
+      case w_alloc: return recorded_action::alloc;
+      case w_free_requested: return recorded_action::free_requested;
+      case w_free:
+      case w_free_completed: return recorded_action::free_completed;
+      case w_segment_alloc: return recorded_action::segment_alloc;
+      case w_segment_free: return recorded_action::segment_free;
+      case w_segment_map: return recorded_action::segment_map;
+      case w_segment_unmap: return recorded_action::segment_unmap;
+      case w_oom: return recorded_action::oom;
+      case w_snapshot: return recorded_action::snapshot;
+      default: return recorded_action::other;
+    }
+  }
+  [[nodiscard]] value add_block(const fields& of) {
+    if (into_.blocks.size() >= recording_limits::events) {
+      fail(too_much);
+      return {};
+    }
+    recorded_block made;
+    made.base = number_of(of[w_address]);
+    made.size_bytes = number_of(of[w_size]);
+    made.asked_bytes = number_of(of[w_requested_size]);
+    std::uint32_t stack = stack_of(of[w_frames]);
+    if (of[w_history].what == kind::old_entry) {
+      const old_history& old = old_entries_[of[w_history].payload];
+      if (made.asked_bytes == 0) made.asked_bytes = old.asked_bytes;
+      if (stack == 0) stack = old.stack;
+    }
+    made.context = tables_.context({stack, text_of(of[w_user_metadata])});
+    const std::string_view state = into_.text(text_of(of[w_state]));
+    if (state == "active_allocated") made.state = block_state::live;
+    if (state == "active_pending_free" || state == "active_awaiting_free")
+      made.state = block_state::pending;
+    into_.blocks.push_back(made);
+    return {into_.blocks.size() - 1, kind::block};
+  }
+  [[nodiscard]] value add_segment(const fields& of) {
+    if (into_.segments.size() >= recording_limits::events) {
+      fail(too_much);
+      return {};
+    }
+    recorded_segment made;
+    made.base = number_of(of[w_address]);
+    made.size_bytes = number_of(of[w_total_size]);
+    made.device = number_of(of[w_device]);
+    made.stream = tables_.stream(number_of(of[w_stream]));
+    made.pool = pool_of(of[w_segment_pool_id]);
+    made.is_small = into_.text(text_of(of[w_segment_type])) == "small";
+    made.is_expandable = number_of(of[w_is_expandable]) != 0;
+    if (of[w_blocks].what == kind::blocks) {
+      const recorded_range blocks = range_of(of[w_blocks]);
+      made.first_block = static_cast<std::uint32_t>(blocks.first);
+      made.block_count = static_cast<std::uint32_t>(blocks.count);
+      std::uint64_t at = made.base;
+      for (std::uint64_t i = 0; i < blocks.count; ++i) {
+        recorded_block& each = into_.blocks[blocks.first + i];
+        if (each.base == 0) each.base = at;  // older files do not say it
+        at = each.base + each.size_bytes;
+      }
+    }
+    into_.segments.push_back(made);
+    return {into_.segments.size() - 1, kind::segment};
+  }
+  // Any other dictionary may be one of settings: names with numbers and texts.
+  [[nodiscard]] value add_settings(const container& from) {
+    const std::size_t first = settings_.size();
+    for (std::size_t i = 0; i + 1 < from.items.size(); i += 2) {
+      const value& key = from.items[i];
+      const value& what = from.items[i + 1];
+      if (key.what != kind::text || settings_.size() >= recording_limits::settings) continue;
+      recorded_setting made{into_.text(text_of(key)), {}, 0};
+      if (what.what == kind::number)
+        made.number = static_cast<double>(static_cast<std::int64_t>(what.payload));
+      if (what.what == kind::real) made.number = std::bit_cast<double>(what.payload);
+      if (what.what == kind::text) made.text = into_.text(text_of(what));
+      if (what.what == kind::map) {
+        const recorded_range inner = range_of(what);
+        for (std::uint64_t each = 0; each < inner.count; ++each)
+          settings_[inner.first + each].name.insert(0, made.name + ":");
+        continue;
+      }
+      settings_.push_back(std::move(made));
+    }
+    return range_value(kind::map, {first, settings_.size() - first});
+  }
+
+  // ---- the root ----
+
+  [[nodiscard]] std::string finish(value& root) {
+    close(root);
+    if (problem_ != nullptr) return problem_;
+    if (root.what == kind::segments || root.what == kind::empty_list) return "";
+    const auto is_list = [&](word which, kind what) {
+      return root_[which].what == what || root_[which].what == kind::empty_list;
+    };
+    if (!has_root_ || !is_list(w_segments, kind::segments) ||
+        !is_list(w_device_traces, kind::traces))
+      return "the pickle has no segments and device_traces: it is no memory snapshot of PyTorch";
+    if (root_[w_device_traces].what == kind::traces) {
+      const recorded_range traces = range_of(root_[w_device_traces]);
+      const auto begin = traces_.begin() + static_cast<std::ptrdiff_t>(traces.first);
+      into_.traces.assign(begin, begin + static_cast<std::ptrdiff_t>(traces.count));
+    }
+    into_.has_annotation_list = root_[w_external_annotations].what != kind::none;
+    if (root_[w_allocator_settings].what == kind::map) into_.settings = std::move(settings_);
+    return "";
+  }
+
+  byte_reader& from_;
+  recording& into_;
+  recording_tables tables_;
+  const char* problem_ = nullptr;
+  std::vector<value> stack_{};
+  std::vector<std::size_t> marks_{};
+  std::vector<std::uint64_t> memo_{};
+  std::vector<container> containers_{};
+  std::vector<std::uint32_t> unused_{};
+  std::vector<old_history> old_entries_{};
+  std::vector<recorded_range> traces_{};
+  std::vector<recorded_setting> settings_{};
+  std::vector<std::uint32_t> frames_{};
+  std::string text_{};
+  fields fields_{};
+  fields root_{};
+  bool has_root_ = false;
+};
+
+}  // namespace
+
+bool looks_like_pickle(std::string_view head) {
+  return head.size() >= 2 && head[0] == '\x80' && head[1] >= 2 && head[1] <= 5;
+}
+
+std::string read_pickle(byte_reader& from, recording& into) {
+  return pickle_machine(from, into).read();
+}
+
+}  // namespace vmm::tools
