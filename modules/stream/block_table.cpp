@@ -79,13 +79,14 @@ const char* live_block_table::broken_invariant() const noexcept {
       if (offset == nowhere) continue;
       ++seen_count;
       for (std::uint32_t at = home(offset); at != i; at = (at + 1) & mask_) {
-        if (slots_of(buckets_[at], nowhere) != 0) return "a block is not where it is looked for";
+        if (slots_of(buckets_[at], nowhere) != 0)
+          return "I2: a block is not where it is looked for";
       }
     }
   }
   if (seen_count != count_) return "the count of a table of blocks is wrong";
   const bool half = count_ <= std::uint64_t{bucket_count()} * (slots / 2);
-  return half ? nullptr : "a table of blocks is too full";
+  return half ? nullptr : "I1: a table of blocks is too full";
 }
 
 }  // namespace vmm

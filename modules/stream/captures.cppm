@@ -56,13 +56,13 @@ class capture_table {
     made.owner = owner;
     made.records.push_back(owner);
     graphs_.push_back(std::move(made));
-    check(find(graphs_.back().id) == &graphs_.back(), "a capture is in the table twice");
+    check(find(graphs_.back().id) == &graphs_.back(), "I1: a capture is in the table twice");
     return graphs_.back();
   }
   void remove(const captured_graph& gone) noexcept {
     const std::ptrdiff_t at = &gone - graphs_.data();
     check(!gone.records.empty() && gone.records.front() == gone.owner,
-          "a graph does not begin with its owner");
+          "I2: a graph does not begin with its owner");
     check(at >= 0 && at < std::ssize(graphs_), "a graph is forgotten that is not in the table");
     const std::uint64_t id = gone.id;
     graphs_.erase(graphs_.begin() + at);
@@ -73,12 +73,12 @@ class capture_table {
   /// nullptr when I1 to I3 hold, else what is broken. O(graphs).
   [[nodiscard]] const char* broken_invariant(const stream_table& streams) const noexcept {
     for (const captured_graph& graph : graphs_) {
-      if (find(graph.id) != &graph) return "a capture is in the table twice";
+      if (find(graph.id) != &graph) return "I1: a capture is in the table twice";
       if (graph.records.empty() || graph.records.front() != graph.owner)
-        return "a graph does not begin with its owner";
+        return "I2: a graph does not begin with its owner";
       for (const std::uint32_t record : graph.records) {
         if (!streams.is_capture(record) || streams.owner_of(record) != graph.owner)
-          return "a graph's record is not its own";
+          return "I3: a graph's record is not its own";
       }
     }
     return nullptr;

@@ -16,7 +16,7 @@ namespace vmm {
 front::front(address_range where, const pool_geometry& sizes, region_map&& regions) noexcept
     : where_(where), sizes_(sizes), regions_(std::move(regions)) {
   check(where.size_bytes == regions_.count_granules() * granule_bytes,
-        "a front has other addresses than its regions");
+        "I1: a front has other addresses than its regions");
 }
 
 result<std::unique_ptr<front>> front::create(address_range where,
@@ -40,7 +40,7 @@ address front::take(stream_handle stream, std::uint64_t size_bytes) noexcept {
   if (count == 0) return {};
   const arena_guard held(lock_);
   debug_check([&]() VMM_NOT_ANALYSED { return has_stream_ || !is_open_; },
-              "a front is open that is nobody's");
+              "I2: a front is open that is nobody's");
   if (!is_open_ || stream_ != stream) return {};
   const region_id found = regions_.best_fit(free_kind, count);
   if (found == region_id::none || !regions_.provide(1) || !blocks_.reserve()) return {};
@@ -88,7 +88,7 @@ bool front::give_here(address at) noexcept {
 
 void front::make_free(region_id region) noexcept {
   debug_check([&]() VMM_NOT_ANALYSED { return regions_.kind(region) == region_kind::unlisted; },
-              "what is free in a front is freed");
+              "I3: what is free in a front is freed");
   const region_id left = regions_.before(region);
   const region_id right = regions_.after(region);
   if (regions_.kind(left) == free_kind) {
@@ -103,7 +103,8 @@ void front::make_free(region_id region) noexcept {
 }
 
 void front::make_hole(region_id region) noexcept {
-  check(regions_.kind(region) == region_kind::unlisted, "what is listed becomes a front's hole");
+  check(regions_.kind(region) == region_kind::unlisted,
+        "I1: what is listed becomes a front's hole");
   regions_.set_note(region, {0, hole_tag});
   region_id kept = region;
   if (const region_id left = regions_.before(kept); is_hole(left)) {
@@ -118,7 +119,7 @@ void front::make_hole(region_id region) noexcept {
 
 void front::set_stream(stream_handle stream) noexcept {
   const arena_guard held(lock_);
-  check(!has_stream_ && !is_open_ && blocks_.count() == 0, "a front is another stream's");
+  check(!has_stream_ && !is_open_ && blocks_.count() == 0, "I4: a front is another stream's");
   has_stream_ = true;
   stream_ = stream;
 }
@@ -155,7 +156,7 @@ void front::close() noexcept {
 
 bool front::end_frees() noexcept {
   const arena_guard held(lock_);
-  check(!is_open_, "the frees of a front end that is open");
+  check(!is_open_, "I2: the frees of a front end that is open");
   return std::exchange(has_freed_, false);
 }
 
@@ -305,7 +306,7 @@ void front_set::add(stream_handle stream, std::uint32_t record,
   check(takes(stream) && record != none, "a front is added that has no place or no stream");
   const std::uint32_t number = place_for(stream);
   if (fronts_[number] == nullptr) fronts_[number] = std::move(made);
-  check(leases_[number].record == none, "a front's place is another stream's");
+  check(leases_[number].record == none, "I4: a front's place is another stream's");
   leases_[number] = {record};
   fronts_[number]->set_stream(stream);
   buckets_[number / slots].keys[number % slots].store(key_of(stream), std::memory_order_release);

@@ -32,7 +32,7 @@ class pool_gate {
  public:
   [[nodiscard]] inline bool is_open() const noexcept {
     const bool no_reason = reasons_.load(std::memory_order_acquire) == 0;
-    debug_check([&] { return !no_reason || is_here(); }, "a gate is open in a forked child");
+    debug_check([&] { return !no_reason || is_here(); }, "I3: a gate is open in a forked child");
     return no_reason;
   }
   /// False in a child that was forked after the gate was made.
@@ -43,12 +43,14 @@ class pool_gate {
   inline void close(gate_reason why) noexcept {
     const std::uint32_t before =
         reasons_.fetch_or(static_cast<std::uint32_t>(why), std::memory_order_acq_rel);
-    check((before & static_cast<std::uint32_t>(why)) == 0, "a gate is closed twice for one reason");
+    check((before & static_cast<std::uint32_t>(why)) == 0,
+          "I1: a gate is closed twice for one reason");
   }
   inline void open(gate_reason why) noexcept {
     const std::uint32_t before =
         reasons_.fetch_and(~static_cast<std::uint32_t>(why), std::memory_order_acq_rel);
-    check((before & static_cast<std::uint32_t>(why)) != 0, "a gate is opened that was not closed");
+    check((before & static_cast<std::uint32_t>(why)) != 0,
+          "I1: a gate is opened that was not closed");
   }
   /// For ever; in a child's child again.
   void close_for_child() noexcept {

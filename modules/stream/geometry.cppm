@@ -93,9 +93,9 @@ struct pool_geometry {
     check(unit_bytes % granule_bytes == 0, "a unit ends in a granule");
     check(std::has_single_bit(unit_granules), "the granularity is no power of two");
     check(page_granules != 0 && page_granules % unit_granules == 0,
-          "a page is no multiple of the granularity");
+          "I1: a page is no multiple of the granularity");
     check(segment_bytes != 0 && segment_bytes % page_bytes == 0,
-          "a segment is no multiple of a page");
+          "I1: a segment is no multiple of a page");
   }
 
   /// Granules for a request; 0 when it is larger than any segment.

@@ -359,8 +359,8 @@ status growth_planner::claim_handle(handle_record& h, growth_plan& plan) noexcep
   in.for_each_region(*h.current, [&](region_id region) { add_wait(plan, in.claimed_at(region)); });
   plan.moved.push_back(&h);
   plan.moved_granules += h.count_granules;
-  check(!h.is_free, "a handle that is claimed may be claimed again");
-  check(plan.waits.size() <= state_.streams().count(), "one stream is waited for twice");
+  check(!h.is_free, "I1: a handle that is claimed may be claimed again");
+  check(plan.waits.size() <= state_.streams().count(), "I4: one stream is waited for twice");
   return {};
 }
 
@@ -485,7 +485,7 @@ void growth_planner::place_slots(growth_plan& plan) noexcept {
     if (i + 1 < plan.slots.size())
       plan.slots[i + 1].region = in.cut_claimed(slot.region, slot.where->count_granules);
   }
-  check(offset == end, "the slots of a growth do not tile its target");
+  check(offset == end, "I3: the slots of a growth do not tile its target");
 }
 
 // Gives the records of the slots from `from` on back, those of new handles with them.
@@ -553,7 +553,7 @@ region_id growth_planner::build_target(const growth_plan& plan) noexcept {
 
 void growth_planner::reenter_start(const growth_plan& plan) noexcept {
   segment& in = state_.segment_at(plan.segment);
-  check(plan.start != region_id::none, "a growth that continues nothing gives that back");
+  check(plan.start != region_id::none, "I2: a growth that continues nothing gives that back");
   in.for_each_handle(in.range(plan.start), [&](handle_record& h) {
     if (h.current->live_granules == 0 && !h.is_free)
       records_.enter_free(h, now_for(plan.request.stream));

@@ -56,7 +56,7 @@ address front_lending::lend_and_take(stream_handle stream, std::uint64_t size_by
 void front_lending::count(std::uint32_t number) noexcept {
   front_lease& lease = state_.fronts()->lease_of(number);
   const std::uint64_t live = state_.fronts()->at(number).numbers().live_granules;
-  check(live <= lease.lent_granules, "more is live in a front than was lent to it");
+  check(live <= lease.lent_granules, "I2: more is live in a front than was lent to it");
   const std::uint64_t before = std::exchange(lease.counted_granules, live);
   if (live > before) state_.records().count_live(static_cast<std::uint32_t>(live - before));
   if (live < before) state_.records().count_dead(static_cast<std::uint32_t>(before - live));
@@ -102,7 +102,7 @@ bool front_lending::take_back(std::uint32_t number, std::uint32_t& steps) noexce
     --steps;
     if (now.epoch == 0) now = state_.progress().advance(lease.record);
     check(lease.lent_granules - lease.counted_granules >= free.count,
-          "more comes back from a front than was lent");
+          "I2: more comes back from a front than was lent");
     lease.lent_granules -= free.count;
     in.free_lent(in.cut_lent(free), now, state_.records(), state_.streams());
   }
@@ -194,7 +194,7 @@ status front_lending::recall_block(segment& in, std::uint32_t number,
   if (place == front_place::inside) return inside_lent_block;
   if (place == front_place::nothing) return no_lent_block;
   front_lease& lease = state_.fronts()->lease_of(number);
-  check(lease.lent_granules >= block.count, "more comes back from a front than was lent");
+  check(lease.lent_granules >= block.count, "I2: more comes back from a front than was lent");
   lease.lent_granules -= block.count;
   if (lease.counted_granules != 0) count(number);
   state_.records().count_live(block.count);
@@ -297,7 +297,7 @@ lending_pause::~lending_pause() {
   if (!is_pausing_) return;
   const table_lock state(state_);
   state->end_pause();
-  check(state->fronts() != nullptr, "the fronts of a pool went while it grew");
+  check(state->fronts() != nullptr, "I3: the fronts of a pool went while it grew");
 }
 
 }  // namespace vmm

@@ -92,11 +92,12 @@ status locked_blocks::unpin(address at) noexcept {
 // What kept a freed block is gone.
 void locked_blocks::give_free(const segment::found_block& block, const block_lock& lock,
                               const stream_point& since) noexcept {
-  check(lock.freed && lock.pins == 0 && !lock.kept, "a block is given free that something keeps");
+  check(lock.freed && lock.pins == 0 && !lock.kept,
+        "I1: a block is given free that something keeps");
   state_.note_block(freed_for(lock.stream), *block.in, block.region, lock.stream);
   state_.streams().remove_locked(lock.stream);
   block.in->forget_block(block);
-  check(since.stream == lock.stream, "a block is free for another stream than freed it");
+  check(since.stream == lock.stream, "I1: a block is free for another stream than freed it");
   check(since.epoch <= state_.progress().clock(), "a block is free later than now");
   state_.settle_free_since(*block.in, block.region, since);
 }
@@ -126,7 +127,7 @@ status locked_blocks::keep(address at) noexcept {
   if (!found->is_locked && !found->in->lock_block(*found)) return no_record_memory;
   lock.kept = true;
   found->in->write_lock(found->region, lock);
-  check(is_locked(at), "a block that is held is not locked");
+  check(is_locked(at), "I4: a block that is held is not locked");
   return {};
 }
 
@@ -183,7 +184,7 @@ void locked_blocks::free_for(const segment::found_block& block, block_lock lock,
   lock.freed = true;
   lock.stream = owner;
   state_.streams().add_locked(owner);
-  check(state_.streams().has_locked(owner), "a freed block counts nowhere");
+  check(state_.streams().has_locked(owner), "I3: a freed block counts nowhere");
   block.in->write_lock(block.region, lock);
 }
 
@@ -248,7 +249,7 @@ status locked_blocks::give_to_capture(address at, std::uint32_t record) noexcept
   }
   state_.streams().add_locked(record);
   found->in->write_lock(found->region, {0, record, false, true});
-  check(state_.streams().has_locked(record), "a graph's block counts nowhere");
+  check(state_.streams().has_locked(record), "I3: a graph's block counts nowhere");
   return {};
 }
 
@@ -261,7 +262,7 @@ result<std::uint32_t> locked_blocks::owner_after_free(const segment::found_block
   const block_lock lock = lock_of(block);
   if (lock.freed) return freed_before;
   if (lock.kept) return has_rights;
-  check(!lock.captured || block.is_locked, "a graph's block is not locked");
+  check(!lock.captured || block.is_locked, "I2: a graph's block is not locked");
   if (!lock.captured) return owner;
   if (streams.owner_of(lock.stream) == owner) return record;
   return refuse(errc::not_permitted,

@@ -158,7 +158,7 @@ void mappings::enter_free(handle_record& h, const stream_point& at) noexcept {
   check(!h.is_free && h.current->live_granules == 0, "a handle in use is entered as free");
   debug_check([&] { return !h.current->is_stale() && h.current->of == &h; },
               "a handle is not where it says");
-  debug_check([&] { return at.stream < free_of_.size(); }, "a handle is free for no stream");
+  debug_check([&] { return at.stream < free_of_.size(); }, "I2: a handle is free for no stream");
   h.is_free = true;
   h.stream = at.stream;
   h.free_since = at.epoch;
@@ -181,10 +181,11 @@ void mappings::leave_free(handle_record& h) noexcept {
 void mappings::make_stale(mapping& m, const stream_point& last_use) noexcept {
   check(!m.is_stale() && m.live_granules == 0,
         "a mapping with live memory, or a stale one, is left");
-  check(m.next_of_handle == nullptr && m.before_of_handle == nullptr, "a mapping is stale twice");
+  check(m.next_of_handle == nullptr && m.before_of_handle == nullptr,
+        "I3: a mapping is stale twice");
   m.last_use = last_use;
   stale_.push(m, m.count_granules * granule_bytes);
-  check(m.is_stale(), "a mapping that waits to be unmapped is not stale");
+  check(m.is_stale(), "I3: a mapping that waits to be unmapped is not stale");
   if (m.of == nullptr) return;
   m.before_of_handle = nullptr;
   m.next_of_handle = m.of->stale_mappings;
@@ -199,7 +200,7 @@ mapping* mappings::take_oldest_stale() noexcept {
   check(oldest == nullptr || (oldest->is_stale() && oldest->live_granules == 0),
         "a mapping in use is in the queue of stale ones");
   check(oldest != nullptr || stale_.asked_count() == stale_.size(),
-        "a stale mapping waits that nobody asks about, and is not found");
+        "I3: a stale mapping waits that nobody asks about, and is not found");
   return oldest;
 }
 
@@ -228,7 +229,7 @@ void mappings::forget_stale(mapping& gone) noexcept {
 
 void mappings::set_end(mapping& m, bool is_end) noexcept {
   if (m.is_end == is_end) return;
-  check(m.count_granules != 0, "a mapping of nothing is an end");
+  check(m.count_granules != 0, "I4: a mapping of nothing is an end");
   m.is_end = is_end;
   if (is_end) {
     ends_.push_back(m);
@@ -241,12 +242,12 @@ void mappings::set_end(mapping& m, bool is_end) noexcept {
 // ---- validation ----------------------------------------------------------------------
 
 const char* mappings::broken_invariant() const noexcept {
-  if (live_granules_ > handle_granules_) return "more granules are live than there are";
-  if (live_granules_ > peak_live_granules_) return "the peak of live granules is below them";
+  if (live_granules_ > handle_granules_) return "I5: more granules are live than there are";
+  if (live_granules_ > peak_live_granules_) return "I5: the peak of live granules is below them";
   if (handles_.live_count() < handle_count_) return "a handle that counts has no record";
   if (!stale_.validate()) return "the queue of stale mappings is broken";
   if (stale_.size() > mappings_.live_count()) return "a mapping that waits has no record";
-  if (!ends_.valid()) return "the list of ends is broken";
+  if (!ends_.valid()) return "I4: the list of ends is broken";
   for (std::uint32_t stream = 0; stream < free_of_.size(); ++stream) {
     if (!free_of_[stream]->valid(stream)) return "a list of free handles is broken";
   }

@@ -71,7 +71,7 @@ result<std::uint32_t> pool_state::add_record(stream_handle stream, stream_phase 
     if (status room = in->provide_streams(number + 1); !room) return room.error();
   }
   const result<std::uint32_t> added = streams_.add(stream, phase);
-  check(!added || *added == number, "a stream has another record than room was made for");
+  check(!added || *added == number, "I3: a stream has another record than room was made for");
   check(!added || mappings_.free_of(*added).empty(), "a new record has memory");
   return added;
 }
@@ -111,7 +111,7 @@ bool pool_state::move_free(std::uint32_t from, const stream_point& to) noexcept 
 }
 
 void pool_state::recycle(std::uint32_t stream) noexcept {
-  check(mappings_.free_of(stream).empty(), "a record in use is given back");
+  check(mappings_.free_of(stream).empty(), "I4: a record in use is given back");
   check(stream != streams_.open_batch() && stream != streams_.closed_batch(),
         "a batch goes before its mark");
   debug_check(
@@ -121,7 +121,7 @@ void pool_state::recycle(std::uint32_t stream) noexcept {
         }
         return true;
       },
-      "a record is given back while memory is free under it");
+      "I4: a record is given back while memory is free under it");
   streams_.recycle(stream);
 }
 
@@ -175,7 +175,7 @@ std::uint64_t pool_state::lent_granules() const noexcept {
   std::uint64_t lent = 0;
   fronts_->for_each(
       [&](std::uint32_t number, const front&) { lent += fronts_->lease_of(number).lent_granules; });
-  check(lent <= mappings_.handle_granules(), "more is lent than there is");
+  check(lent <= mappings_.handle_granules(), "I6: more is lent than there is");
   return lent;
 }
 
@@ -185,7 +185,7 @@ std::uint64_t pool_state::live_granules() const noexcept {
   fronts_->for_each([&](std::uint32_t number, const front& of) {
     live += of.numbers().live_granules - fronts_->lease_of(number).counted_granules;
   });
-  check(live <= mappings_.handle_granules(), "more is live than there is");
+  check(live <= mappings_.handle_granules(), "I1: more is live than there is");
   return live;
 }
 
@@ -407,7 +407,8 @@ result<address> pool_state::settle_claim(const other_stream_claim& claim) noexce
     return_claim(claim);
     return no_record_memory;
   }
-  check(in.claimed_at(claim.region).epoch == claim.last_use.epoch, "a claim has changed meanwhile");
+  check(in.claimed_at(claim.region).epoch == claim.last_use.epoch,
+        "I5: a claim has changed meanwhile");
   ++totals_.foreign_count;
   return in.make_live(claim.region, mappings_);
 }
@@ -435,7 +436,7 @@ status pool_state::claim_handle(handle_record& h) noexcept {
 
 void pool_state::return_handle(handle_record& h) noexcept {
   const mapping& m = *h.current;
-  check(!h.is_free, "a handle is given back that was not claimed");
+  check(!h.is_free, "I5: a handle is given back that was not claimed");
   check(!m.is_stale() && m.of == &h, "a handle is not where it says");
   segment& in = segment_of(m);
   in.for_each_region(m, [&](region_id region) { in.return_claim(region, streams_); });

@@ -97,10 +97,10 @@ void segment::count_live_in_each(granule_range what, mappings& records) noexcept
     mapping& m = *mapping_at(at);
     const std::uint32_t end = std::min(m.end(), what.end());
     debug_check([&] { return end > at && m.of->current == &m; },
-                "memory that has moved on is handed out");
+                "I2: memory that has moved on is handed out");
     if (m.live_granules == 0 && m.of->is_free) records.leave_free(*m.of);
     debug_check([&] { return !m.is_stale() && at >= m.offset; },
-                "a range is not under its mapping");
+                "I2: a range is not under its mapping");
     m.live_granules += end - at;
     check(m.live_granules <= m.count_granules, "more of a mapping is live than there is");
     at = end;
@@ -162,14 +162,14 @@ void segment::coalesce(region_id region, const stream_point& since,
   }
   regions_.set_note(kept, {epoch, 0});
   regions_.list(kept, own);
-  check(epoch >= since.epoch, "what is coalesced is older than a part of it");
+  check(epoch >= since.epoch, "I3: what is coalesced is older than a part of it");
   debug_check([&] { return broken_region(kept) == nullptr; }, "a free region is broken");
   debug_check(
       [&] {
         return !absorbs(regions_.before(kept), since.stream, streams) &&
                !absorbs(regions_.after(kept), since.stream, streams);
       },
-      "a neighbour that has passed is not coalesced");
+      "I4: a neighbour that has passed is not coalesced");
   audit();
 }
 
@@ -198,7 +198,7 @@ error segment::no_block_at(std::uint64_t offset_bytes) const noexcept {
   const std::uint32_t offset = granules_in(offset_bytes);
   if (offset >= regions_.count_granules()) return no_block;
   const region_id around = regions_.find(offset);
-  check(around != region_id::none, "a granule lies in no region");
+  check(around != region_id::none, "I1: a granule lies in no region");
   const bool is_live =
       kind(around) == region_kind::unlisted && state_of(regions_.tag(around)) == region_state::live;
   const bool begins_there = range(around).offset == offset && offset_bytes % granule_bytes == 0;
@@ -215,7 +215,7 @@ result<segment::found_block> segment::find_block(std::uint64_t offset_bytes) noe
     found.is_locked = true;
   }
   if (found.region == region_id::none) return no_block_at(offset_bytes);
-  check(range(found.region).offset == found.offset, "a block does not begin where it is found");
+  check(range(found.region).offset == found.offset, "I6: a block does not begin where it is found");
   return found;
 }
 
@@ -247,30 +247,30 @@ bool segment::lock_block(const found_block& block) noexcept {
   check(!block.is_locked, "a block is locked twice");
   if (!locked_.reserve()) return false;
   const region_id taken = blocks_.take(block.offset);
-  check(taken == block.region, "a block that is live is in no table");
+  check(taken == block.region, "I7: a block that is live is in no table");
   locked_.insert(block.offset, block.region);
   debug_check([&] { return blocks_.find(block.offset) == region_id::none; },
-              "a block is in both tables");
-  check(range(block.region).offset == block.offset, "a block does not begin where it is found");
+              "I7: a block is in both tables");
+  check(range(block.region).offset == block.offset, "I6: a block does not begin where it is found");
   return true;
 }
 
 bool segment::unlock_block(const found_block& block) noexcept {
   check(block.is_locked, "a block is unlocked that is not locked");
-  check(range(block.region).offset == block.offset, "a block does not begin where it is found");
+  check(range(block.region).offset == block.offset, "I6: a block does not begin where it is found");
   if (!blocks_.reserve()) return false;
   const region_id taken = locked_.take(block.offset);
   check(taken == block.region, "a block that is locked is in no table");
   regions_.set_note(block.region, {0, tag_of(region_state::live)});
   blocks_.insert(block.offset, block.region);
   debug_check([&] { return locked_.find(block.offset) == region_id::none; },
-              "a block is in both tables");
+              "I7: a block is in both tables");
   return true;
 }
 
 void segment::forget_block(const found_block& block) noexcept {
   const region_id taken = (block.is_locked ? locked_ : blocks_).take(block.offset);
-  check(taken == block.region, "a block that is live is in no table");
+  check(taken == block.region, "I7: a block that is live is in no table");
   check(state_of(regions_.tag(block.region)) == region_state::live, "a block is not live");
   debug_check([&] { return locked_.find(block.offset) == region_id::none; },
               "a block was in both tables");
@@ -300,12 +300,13 @@ void segment::pass_lent(region_id region, std::uint32_t number) noexcept {
     region = left;
   }
   if (const region_id right = regions_.after(region); joins(right)) regions_.join(region, right);
-  debug_check([&] { return broken_region(region) == nullptr; }, "a lent region is broken");
+  debug_check([&] { return broken_region(region) == nullptr; }, "I8: a lent region is broken");
 }
 
 region_id segment::cut_lent(granule_range what) noexcept {
   region_id region = regions_.find(what.offset);
-  check(is_lent(region) && range(region).end() >= what.end(), "a range is not lent to one front");
+  check(is_lent(region) && range(region).end() >= what.end(),
+        "I8: a range is not lent to one front");
   if (const std::uint32_t lead = what.offset - range(region).offset; lead != 0)
     region = regions_.cut(region, lead);
   if (range(region).count > what.count) (void)regions_.cut(region, what.count);
@@ -332,7 +333,7 @@ void segment::make_lent_live(region_id region) noexcept {
 // ---- claims --------------------------------------------------------------------------
 
 void segment::note_claim(region_id region, std::uint64_t epoch, std::uint32_t stream) noexcept {
-  check(!regions_.listed(region), "what is listed is claimed");
+  check(!regions_.listed(region), "I5: what is listed is claimed");
   regions_.set_note(region, {epoch, claim_tag(stream)});
   regions_.set_link(region, nullptr);
 }
@@ -344,7 +345,7 @@ void segment::claim_free(region_id region) noexcept {
   regions_.unlist(region);
   note_claim(region, regions_.word(region), stream_of(was));
   debug_check([&] { return is_claimed(region) && claimed_at(region).stream == stream_of(was); },
-              "a claim does not remember whose it was");
+              "I5: a claim does not remember whose it was");
 }
 
 void segment::claim_front(region_id region, std::uint32_t count) noexcept {

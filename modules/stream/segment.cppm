@@ -225,7 +225,7 @@ class alignas(64) segment {
           return locked_.count() == 0 || locked_.find(offset) == region_id::none ||
                  blocks_.find(offset) == region_id::none;
         },
-        "a block is in both tables");
+        "I7: a block is in both tables");
     return blocks_.take(offset);
   }
   /// Asks for what take_block() and make_live() look at, where any block is live.

@@ -53,14 +53,14 @@ result<std::uint32_t> stream_table::add(stream_handle stream, stream_phase phase
   const result<std::uint32_t> added = progress_.add(stream, phase);
   if (!added) return added;
   record& fresh = record_of(*added);
-  check(fresh.locked_count == 0, "a record is used again while blocks name it");
+  check(fresh.locked_count == 0, "I3: a record is used again while blocks name it");
   fresh.owner = *added;
-  check(phase_of(*added) == phase, "a record has another phase than it was added with");
+  check(phase_of(*added) == phase, "I1: a record has another phase than it was added with");
   return added;
 }
 
 void stream_table::recycle(std::uint32_t stream) noexcept {
-  check(!has_locked(stream), "a record is given back while blocks name it");
+  check(!has_locked(stream), "I3: a record is given back while blocks name it");
   check(stream != shared_, "the record of shared memory is given back");
   const bool was_retired = phase_of(stream) == stream_phase::retired;
   if (std::exchange(record_of(stream).is_batch, false)) {
@@ -82,7 +82,7 @@ void stream_table::release_all() noexcept {
 }
 
 void stream_table::set_shared(std::uint32_t stream) noexcept {
-  check(shared_ == no_stream, "free memory is shared under two records");
+  check(shared_ == no_stream, "I2: free memory is shared under two records");
   check(phase_of(stream) == stream_phase::shared, "free memory is shared under a stream's record");
   shared_ = stream;
   progress_.pass_for_ever(shared_);
@@ -104,7 +104,7 @@ void stream_table::remove_locked(std::uint32_t stream) noexcept {
 
 void stream_table::set_owner(std::uint32_t stream, std::uint32_t owner) noexcept {
   check(is_capture(stream) && is_capture(owner), "a stream's record is owned by another one");
-  check(owner_of(owner) == owner, "the owner of a graph's record is not the graph's own");
+  check(owner_of(owner) == owner, "I5: the owner of a graph's record is not the graph's own");
   check(owner_of(stream) == stream, "a record has two owners");
   record_of(stream).owner = owner;
   paranoid_check([&] { return broken_invariant() == nullptr; },

@@ -97,7 +97,7 @@ class stream_table {
   /// The batch whose mark is to be recorded; no_stream when there is none.
   [[nodiscard]] inline std::uint32_t closed_batch() const noexcept {
     debug_check([this] { return closed_batch_ == no_stream || closed_batch_ != open_batch_; },
-                "a batch is open and closed");
+                "I4: a batch is open and closed");
     return closed_batch_;
   }
   [[nodiscard]] inline bool is_batch(std::uint32_t stream) const noexcept {
