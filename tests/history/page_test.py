@@ -288,6 +288,45 @@ class Page(unittest.TestCase):
         finally:
             self.browser.call("Emulation.clearDeviceMetricsOverride")
 
+    def touch(self, kind, *places):
+        points = [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(places)]
+        self.browser.call("Input.dispatchTouchEvent", type=kind, touchPoints=points)
+
+    def test_fingers(self):
+        """Two fingers zoom, one moves across; one that goes down scrolls the page."""
+        size = {"width": 390, "height": 800, "deviceScaleFactor": 2, "mobile": True}
+        self.browser.call("Emulation.setDeviceMetricsOverride", **size)
+        self.browser.call("Emulation.setTouchEmulationEnabled", enabled=True)
+        try:
+            self.browser.open(page_of("pool.history"))
+            ((_, left, right, top, _),) = self.boxes(".map")
+            x, y = (left + right) / 2, top + 100
+            self.touch("touchStart", (x - 40, y), (x + 40, y))
+            for step in range(1, 5):
+                self.touch("touchMove", (x - 40 - 20 * step, y), (x + 40 + 20 * step, y))
+            self.touch("touchEnd")
+            self.browser.settle()
+            data = self.data()
+            wide = float(data["x1"]) - float(data["x0"])
+            self.assertLess(wide, 0.6 * int(self.facts["events"]))
+            self.touch("touchStart", (x, y))
+            for step in range(1, 6):
+                self.touch("touchMove", (x - 20 * step, y))
+            self.touch("touchEnd")
+            self.browser.settle()
+            moved = (float(self.data()["x0"]) - float(data["x0"])) / wide * (right - left)
+            self.assertGreater(moved, 50)
+            self.assertEqual(self.data()["cursor"], data["cursor"], "a drag selects nothing")
+            self.touch("touchStart", (x, y))
+            for step in range(1, 6):
+                self.touch("touchMove", (x, y - 15 * step))
+            self.touch("touchEnd")
+            self.browser.settle()
+            self.assertGreater(self.browser.ask("window.scrollY"), 20)
+        finally:
+            self.browser.call("Emulation.setTouchEmulationEnabled", enabled=False)
+            self.browser.call("Emulation.clearDeviceMetricsOverride")
+
     def test_costs_are_strong_and_the_rest_is_pale(self):
         """Saturation of the colours, in light and dark: held and not live against all other."""
         self.browser.open(page_of("pool.history"))

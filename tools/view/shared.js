@@ -196,7 +196,9 @@ class Timeline {
     const small = this.curves(this.overview, {x0: 0, x1: of.width}), sx = this.overview.width / of.width, tall = this.overview.height;
     small.fillStyle = css(c.ground); small.globalAlpha = 0.65;
     small.fillRect(0, 0, v.x0 * sx, tall); small.fillRect(v.x1 * sx, 0, this.overview.width, tall);
-    small.globalAlpha = 1; small.strokeStyle = css(c.mark); small.lineWidth = 2 * (devicePixelRatio || 1);
+    small.globalAlpha = 1;
+    this.rule(small, c.mark, of.x(of.cursor) * sx + .5, 0, of.x(of.cursor) * sx + .5, tall);
+    small.strokeStyle = css(c.mark); small.lineWidth = 2 * (devicePixelRatio || 1);
     small.strokeRect(v.x0 * sx + 1, 1, Math.max((v.x1 - v.x0) * sx - 2, 2), tall - 2);
   }
 }
