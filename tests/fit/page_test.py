@@ -115,7 +115,10 @@ class Page(unittest.TestCase):
         """Devices and numbers of the axis stand at the height of their value."""
         ((_, left, right, top, bottom),) = self.boxes(".chart")
         most = self.browser.ask("panes[0].top")
-        place = lambda value: bottom - value / most * (bottom - top)
+
+        def place(value):
+            return bottom - value / most * (bottom - top)
+
         rows = self.boxes(".axis.y span")
         self.assertGreaterEqual(len(rows), 4)
         for text, _, end, above, below in rows[1:]:
