@@ -55,6 +55,7 @@ import :types;
 
 namespace vmm {
 
+/// Ranges that grow in place: see :growable.
 export class growable_range;
 
 /// Blocks of whole granules that can be resized, copied by remapping and given room to grow.
