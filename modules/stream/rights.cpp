@@ -51,6 +51,7 @@ result<address> stream_pool::allocate_mappings(const block_shape& shape, stream_
   const result<stream_request> counted = request_for(shape);
   if (!counted) return counted.error();
   if (options_.rules.keep_none) keep_none();
+  captures_.note_uncaptured(driver_->feature_set().canonical(stream));
   slow_call call{.size_bytes = shape.size_bytes, .stream = stream, .request = *counted};
   const result<address> at = with_idle_memory(call, [this](slow_call& each, relief_pass& relief) {
     return allocate_mappings_in_turn(each, relief);

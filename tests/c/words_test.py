@@ -125,6 +125,7 @@ def is_known(word, headers):
 def error_texts(project):
     for folder in ("modules", "backends"):
         for path in sorted((project / folder).rglob("*.cpp*")):
+            invariant = re.compile(r"[a-z_]+ I\d+: ")  # the class and the number, for its authors
             where = path.relative_to(project).as_posix()
             if any(where == each or where.startswith(each + "/") for each in NOT_REACHED):
                 continue
@@ -132,7 +133,7 @@ def error_texts(project):
                 is_sentence = text.count(" ") >= 2 and not text.startswith("\\n")
                 is_answer = not ASSERTIONS.intersection(frames) and "moved from" not in text
                 if is_sentence and is_answer and not text.startswith(tuple(NOT_SET)):
-                    yield where, text
+                    yield where, invariant.sub("", text)
 
 
 def main():

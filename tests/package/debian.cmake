@@ -73,7 +73,7 @@ expect("libvmm1's needs" "^libc6 \\(>= [0-9.]+\\)\n$")  # and no C++ library
 set(text "${depends_of_libvmm-dev}${depends_of_python3-libvmm}")
 expect("needs" "libvmm1 \\(= ${VERSION}-1\\)\n.*python3.*libvmm1 \\(= ${VERSION}-1\\)\n")
 set(text "${depends_of_vmm-tools}")
-expect("vmm-tools' needs" "libc6" "libstdc\\+\\+6" "zlib1g")
+expect("vmm-tools' needs" "libc6" "libstdc\\+\\+6")
 
 set(root "${WORK}/root/usr")
 file(GLOB library "${root}/lib/libvmm.so.1" "${root}/lib/*/libvmm.so.1")

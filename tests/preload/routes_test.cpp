@@ -220,8 +220,8 @@ TEST(Breakage, AnAllocatorThatIsPreloadedAsksDlsymInItsFirstCall) {
   }
 }
 
-// The page names a test for each rule and each known breakage: those tests are here.
-TEST(Breakage, TheTestsThatThePageNamesAreThere) {
+// rules.csv names a test for each rule and each known flaw: these tests are here.
+TEST(Breakage, TheTestsThatTheRulesNameAreThere) {
   std::set<std::string> there;
   const testing::UnitTest& all = *testing::UnitTest::GetInstance();
   for (int i = 0; i < all.total_test_suite_count(); ++i) {
@@ -229,18 +229,18 @@ TEST(Breakage, TheTestsThatThePageNamesAreThere) {
     for (int j = 0; j < suite.total_test_count(); ++j)
       there.insert(std::string(suite.name()) + "." + suite.GetTestInfo(j)->name());
   }
-  const std::string page = child::read_file(VMM_PRELOAD_PAGE);
-  const std::regex named(R"(`((?:Life|Managed|Copies|Flaw|Cache|Monitor|Routes|Breakage)\.\w+)`)");
+  const std::string rules = child::read_file(VMM_PRELOAD_RULES);
+  const std::regex named(R"(\b(?:Life|Managed|Copies|Flaw|Cache|Monitor|Routes|Breakage)\.\w+)");
   int count = 0;
-  for (auto at = std::sregex_iterator(page.begin(), page.end(), named);
+  for (auto at = std::sregex_iterator(rules.begin(), rules.end(), named);
        at != std::sregex_iterator(); ++at, ++count) {
-    EXPECT_EQ(there.count((*at)[1]), 1u) << (*at)[1] << " is no test";
+    EXPECT_EQ(there.count(at->str()), 1u) << at->str() << " is not a test";
   }
   EXPECT_GT(count, 25);
   for (const std::string& each : there) {
     if (each.rfind("Flaw.", 0) != 0 && each.rfind("Breakage.", 0) != 0) continue;
-    if (each == "Breakage.TheTestsThatThePageNamesAreThere") continue;
-    EXPECT_NE(page.find("`" + each + "`"), std::string::npos) << "the page does not name " << each;
+    if (each == "Breakage.TheTestsThatTheRulesNameAreThere") continue;
+    EXPECT_NE(rules.find(each), std::string::npos) << "rules.csv does not name " << each;
   }
 }
 

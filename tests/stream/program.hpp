@@ -483,7 +483,7 @@ class basic_stream_program {
       if (!struck && !short_of_memory)
         complain("an allocation failed without a reason", got.error());
       if (!struck && live_bytes_ + size_bytes * 2 + 80 * mib < free_to_have() && stuck_free())
-        complain("an allocation failed with plenty of memory");
+        complain("an allocation failed with plenty of memory", got.error());
       return;
     }
     if (got->value % alignment_bytes != 0) complain("a block is not aligned");
