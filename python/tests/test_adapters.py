@@ -12,8 +12,8 @@ import sys
 import types
 
 import libvmm
-import libvmm.contrib.cupy
-import libvmm.contrib.rmm
+import libvmm.cupy
+import libvmm.rmm
 import pytest
 
 
@@ -64,7 +64,7 @@ class ExternalStream(Stream):
 
 
 def cupy_functions(pool, stream=Stream):
-    made = libvmm.contrib.cupy.Functions(pool, stream)
+    made = libvmm.cupy.Functions(pool, stream)
     made._foreign = ExternalStream
     made._out_of_memory = CuPyOutOfMemory
     return made
@@ -169,7 +169,7 @@ def test_cupy_serves_the_stream_of_each_thread(capfd):
 
 
 def test_rmm(pool):
-    allocate, deallocate = libvmm.contrib.rmm.functions(pool)
+    allocate, deallocate = libvmm.rmm.functions(pool)
     stream = types.SimpleNamespace(__cuda_stream__=lambda: (0, 0))
     churn(lambda size: allocate(size, stream), lambda at, size: deallocate(at, size, stream))
     assert pool.statistics().live_count == 0
@@ -183,7 +183,7 @@ def test_rmm(pool):
 
 
 def test_rmm_serves_the_stream_of_each_thread(pool):
-    allocate, deallocate = libvmm.contrib.rmm.functions(pool)
+    allocate, deallocate = libvmm.rmm.functions(pool)
     deallocate(allocate(512, 2), 512, 2)
     assert pool.statistics().live_count == 0
 
@@ -199,21 +199,18 @@ def test_rmm_serves_the_stream_of_each_thread(pool):
     ],
 )
 def test_rmm_streams(stream):
-    assert libvmm.contrib.rmm.stream_number(stream) == 0
+    assert libvmm.rmm.stream_number(stream) == 0
 
 
 def test_rmm_stream_numbers():
-    assert (
-        libvmm.contrib.rmm.stream_number(types.SimpleNamespace(__cuda_stream__=lambda: (0, 77)))
-        == 77
-    )
-    assert libvmm.contrib.rmm.stream_number(77) == 77
+    assert libvmm.rmm.stream_number(types.SimpleNamespace(__cuda_stream__=lambda: (0, 77))) == 77
+    assert libvmm.rmm.stream_number(77) == 77
 
 
 def test_without_the_packages():
     for name in ("cupy", "rmm"):
         if importlib.util.find_spec(name) is None:
-            adapter = importlib.import_module(f"libvmm.contrib.{name}")
+            adapter = importlib.import_module(f"libvmm.{name}")
             make = adapter.allocator if name == "cupy" else adapter.resource
             with libvmm.Driver("host") as driver, libvmm.Pool(driver) as pool:
                 with pytest.raises(ImportError, match=name):
@@ -233,9 +230,9 @@ def test_what_is_missing_is_named(monkeypatch, module, call, reason):
     """Each adapter is there to be imported without its library, and says what it lacks."""
     for name in ("cupy", "rmm", "numba", "vllm"):
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, f"libvmm.contrib.{module}", raising=False)
-    adapter = importlib.import_module(f"libvmm.contrib.{module}")
+    monkeypatch.delitem(sys.modules, f"libvmm.{module}", raising=False)
+    adapter = importlib.import_module(f"libvmm.{module}")
     with libvmm.Driver("host") as driver, libvmm.Pool(driver) as pool:
         with pytest.raises(ImportError, match=reason):
             getattr(adapter, call)(*([pool] if module in ("cupy", "rmm") else []))
-    sys.modules.pop(f"libvmm.contrib.{module}", None)
+    sys.modules.pop(f"libvmm.{module}", None)

@@ -69,7 +69,7 @@ for pool in pools:
 def test_modules_that_are_reloaded():
     child("""
 import libvmm.growable, libvmm.share, libvmm.suspend, libvmm.history
-import libvmm.contrib.cupy, libvmm.contrib.rmm, libvmm.torch
+import libvmm.cupy, libvmm.rmm, libvmm.torch
 pool = libvmm.Pool(libvmm.Driver("host"))
 first = shown(pool, 1)
 for name in sorted(each for each in sys.modules if each.partition(".")[0] == "libvmm"):

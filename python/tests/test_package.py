@@ -28,7 +28,7 @@ def pool(driver):
 
 def test_importing_needs_neither_torch_nor_cuda():
     code = (
-        "import sys, libvmm, libvmm.contrib.cupy, libvmm.contrib.rmm, libvmm.torch\n"
+        "import sys, libvmm, libvmm.cupy, libvmm.rmm, libvmm.torch\n"
         "print(any(name.split('.')[0] in ('torch', 'cupy', 'numba', 'rmm', 'numpy')"
         " for name in sys.modules))\n"
         "print('libcuda' in open('/proc/self/maps').read())"

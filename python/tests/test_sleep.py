@@ -13,9 +13,9 @@ import sys
 import types
 
 import libvmm
-import libvmm.contrib.torch_memory_saver as compat
+import libvmm.torch_memory_saver as compat
 import pytest
-from libvmm.contrib import vllm as backend_module
+from libvmm import vllm as backend_module
 
 MIB = 1 << 20
 

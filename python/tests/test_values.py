@@ -16,9 +16,9 @@ import pickle
 import types
 
 import libvmm
-import libvmm.contrib.cupy
-import libvmm.contrib.rmm
+import libvmm.cupy
 import libvmm.growable
+import libvmm.rmm
 import libvmm.suspend
 import libvmm.torch
 import pytest
@@ -226,7 +226,7 @@ ALLOWED = {
     ("Block.view", "shape", "b'ab'"),
     ("Manager.copy", "mode", True),
 }
-MODULES = {"cupy": libvmm.contrib.cupy, "rmm": libvmm.contrib.rmm, "torch": libvmm.torch}
+MODULES = {"cupy": libvmm.cupy, "rmm": libvmm.rmm, "torch": libvmm.torch}
 OF_THE_PACKAGE = {"libvmm", "libvmm.drivers", "libvmm.errors", "libvmm.managers", "libvmm.pools"}
 
 

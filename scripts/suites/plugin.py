@@ -16,16 +16,16 @@ _kept = []
 
 def _cupy():
     import libvmm
-    import libvmm.contrib.cupy
+    import libvmm.cupy
 
     pool = libvmm.Pool(libvmm.Driver("cuda"), capture=libvmm.Capture.PRIVATE)  # as CuPy's own
-    _kept.append(libvmm.contrib.cupy.enable(pool))
+    _kept.append(libvmm.cupy.enable(pool))
 
 
 def _rmm():
     """The adapter's resource wherever the tests make a CudaMemoryResource, which is the default."""
     import libvmm
-    import libvmm.contrib.rmm
+    import libvmm.rmm
     import rmm
 
     pool = libvmm.Pool(libvmm.Driver("cuda"))
@@ -34,11 +34,11 @@ def _rmm():
     def reinitialize(*arguments, **named):
         begin(*arguments, **named)
         if type(rmm.mr.get_current_device_resource()) is plain:
-            rmm.mr.set_current_device_resource(libvmm.contrib.rmm.resource(pool))
+            rmm.mr.set_current_device_resource(libvmm.rmm.resource(pool))
 
-    rmm.mr.CudaMemoryResource = lambda: libvmm.contrib.rmm.resource(pool)
+    rmm.mr.CudaMemoryResource = lambda: libvmm.rmm.resource(pool)
     rmm.reinitialize = reinitialize
-    rmm.mr.set_current_device_resource(libvmm.contrib.rmm.resource(pool))
+    rmm.mr.set_current_device_resource(libvmm.rmm.resource(pool))
 
 
 def _no_managed_memory():

@@ -128,8 +128,8 @@ def find_vmm():
 # What the tests import beside the saver is the library's own.
 FACE = """
 __path__.append({real!r})
-from libvmm.contrib.torch_memory_saver import *
-from libvmm.contrib.torch_memory_saver import configure_subprocess, torch_memory_saver
+from libvmm.torch_memory_saver import *
+from libvmm.torch_memory_saver import configure_subprocess, torch_memory_saver
 """
 
 
@@ -185,7 +185,7 @@ def job(suite, way, wanted, site, logs):
         "PYTHONPATH": ":".join((*python_path, os.environ.get("PYTHONPATH", ""))),
     }
     if suite == "numba" and way == "adapter":
-        environment["NUMBA_CUDA_MEMORY_MANAGER"] = "libvmm.contrib.numba"
+        environment["NUMBA_CUDA_MEMORY_MANAGER"] = "libvmm.numba"
     return {
         "name": f"{suite}-{way}",
         "words": words + found,

@@ -8,7 +8,7 @@
             print(block, pool.statistics().live_bytes)
 
 Neither CUDA nor PyTorch is needed to import it. libvmm.torch.enable() gives PyTorch's tensors
-memory of such pools; libvmm.contrib.cupy, libvmm.contrib.numba and libvmm.contrib.rmm do so for
+memory of such pools; libvmm.cupy, libvmm.numba and libvmm.rmm do so for
 those libraries.
 `python -m libvmm doctor` says what a process has, `python -m libvmm run` runs a script with it.
 """

@@ -24,10 +24,10 @@ def check(function):
 def cupy_over_vmm(**options):
     import cupy
     import libvmm
-    import libvmm.contrib.cupy
+    import libvmm.cupy
 
     pool = libvmm.Pool(libvmm.Driver("cuda"), **options)
-    libvmm.contrib.cupy.enable(pool)
+    libvmm.cupy.enable(pool)
     return cupy, pool
 
 
@@ -78,9 +78,9 @@ def numba_over_vmm():
 
     if not hasattr(numpy, "row_stack"):  # Numba 0.68 compiles no kernel with NumPy 2.5 otherwise
         numpy.row_stack = numpy.vstack
-    import libvmm.contrib.numba
+    import libvmm.numba
 
-    libvmm.contrib.numba.enable()
+    libvmm.numba.enable()
     return cuda, lambda: cuda.current_context().memory_manager
 
 
@@ -163,14 +163,12 @@ def numba_close():
 def rmm_replaced():
     """A pool of RMM's over the adapter, replaced as the current resource."""
     import libvmm
-    import libvmm.contrib.rmm
+    import libvmm.rmm
     import rmm
 
     pool = libvmm.Pool(libvmm.Driver("cuda"))
     for _ in range(5):
-        over = rmm.mr.PoolMemoryResource(
-            libvmm.contrib.rmm.resource(pool), initial_pool_size=1 << 20
-        )
+        over = rmm.mr.PoolMemoryResource(libvmm.rmm.resource(pool), initial_pool_size=1 << 20)
         rmm.mr.set_current_device_resource(over)
         buffer = rmm.DeviceBuffer(size=1000)
         del buffer, over

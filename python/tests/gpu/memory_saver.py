@@ -40,7 +40,7 @@ def captured(torch, saver, tell):
 
 def main():
     import torch
-    from libvmm.contrib.torch_memory_saver import torch_memory_saver as saver
+    from libvmm.torch_memory_saver import torch_memory_saver as saver
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
     parser.add_argument("--weights", type=int, default=4096)

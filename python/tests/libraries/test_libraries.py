@@ -20,7 +20,7 @@ import sys
 import types
 
 import libvmm
-import libvmm.contrib.torch_memory_saver as saver_module
+import libvmm.torch_memory_saver as saver_module
 import pytest
 
 MIB = 1 << 20
@@ -48,9 +48,9 @@ def cupy():
 
 def cupy_malloc(cupy, pool, size, device=0):
     """As CuPy calls it, but for the current device, which needs a driver."""
-    import libvmm.contrib.cupy
+    import libvmm.cupy
 
-    made = libvmm.contrib.cupy.allocator(pool)
+    made = libvmm.cupy.allocator(pool)
     stream = types.SimpleNamespace(ptr=0)
     made._functions._current_stream = lambda: stream
     made._cuda = types.SimpleNamespace(
@@ -62,12 +62,12 @@ def cupy_malloc(cupy, pool, size, device=0):
 
 
 def test_cupy_takes_the_allocator(cupy, pool):
-    import libvmm.contrib.cupy
+    import libvmm.cupy
 
     chosen = []
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(cupy.cuda, "set_allocator", chosen.append)
-        made = libvmm.contrib.cupy.enable(pool)
+        made = libvmm.cupy.enable(pool)
     assert chosen == [made.malloc]
 
 
@@ -122,8 +122,8 @@ def numba(monkeypatch):
     driver = pytest.importorskip("numba.cuda.cudadrv.driver", reason="numba-cuda is not installed")
     from numba.cuda.cudadrv import devices
 
-    sys.modules.pop("libvmm.contrib.numba", None)
-    adapter = importlib.import_module("libvmm.contrib.numba")
+    sys.modules.pop("libvmm.numba", None)
+    adapter = importlib.import_module("libvmm.numba")
     monkeypatch.setattr(adapter.MemoryManager, "driver_name", "host")
     monkeypatch.setattr(driver, "_memory_manager", None)
     monkeypatch.setattr(devices._runtime, "ensure_context", contextlib.nullcontext)
@@ -219,9 +219,9 @@ def rmm():
 
 
 def test_rmm_calls_the_functions(rmm, pool):
-    import libvmm.contrib.rmm
+    import libvmm.rmm
 
-    made = libvmm.contrib.rmm.resource(pool)
+    made = libvmm.rmm.resource(pool)
     blocks = [made.allocate(size) for size in (1, 1000, 3 * MIB)]
     assert live(pool) == 3 and all(at % 256 == 0 for at in blocks)
     for at, size in zip(blocks, (1, 1000, 3 * MIB)):
@@ -229,13 +229,13 @@ def test_rmm_calls_the_functions(rmm, pool):
     assert live(pool) == 0
     with pytest.raises(MemoryError, match="over_budget"):
         made.allocate(1 << 30)
-    assert libvmm.contrib.rmm.stream_number(rmm.pylibrmm.stream.DEFAULT_STREAM) == 0
+    assert libvmm.rmm.stream_number(rmm.pylibrmm.stream.DEFAULT_STREAM) == 0
 
 
 def test_rmm_adaptors_lie_over_it(rmm, pool):
-    import libvmm.contrib.rmm
+    import libvmm.rmm
 
-    counted = rmm.mr.StatisticsResourceAdaptor(libvmm.contrib.rmm.resource(pool))
+    counted = rmm.mr.StatisticsResourceAdaptor(libvmm.rmm.resource(pool))
     limited = rmm.mr.LimitingResourceAdaptor(counted, 1 * MIB)
     at = limited.allocate(5000)
     assert counted.allocation_counts.current_count == 1 and live(pool) == 1
@@ -246,14 +246,14 @@ def test_rmm_adaptors_lie_over_it(rmm, pool):
 
 
 REPLACED = """
-import gc, rmm, libvmm, libvmm.contrib.rmm
+import gc, rmm, libvmm, libvmm.rmm
 pool = libvmm.Pool(libvmm.Driver("host"))
 for _ in range(3):
-    over = rmm.mr.PoolMemoryResource(libvmm.contrib.rmm.resource(pool), 1 << 20)
+    over = rmm.mr.PoolMemoryResource(libvmm.rmm.resource(pool), 1 << 20)
     rmm.mr.set_per_device_resource(0, over)
     del over
     gc.collect()
-rmm.mr.set_per_device_resource(0, libvmm.contrib.rmm.resource(pool))
+rmm.mr.set_per_device_resource(0, libvmm.rmm.resource(pool))
 gc.collect()
 assert pool.statistics().live_count == 0
 """
@@ -278,7 +278,7 @@ def source(*path):
 
 @pytest.fixture
 def vllm(monkeypatch):
-    """vLLM's own module, and libvmm.contrib.vllm over it."""
+    """vLLM's own module, and libvmm.vllm over it."""
     name = "vllm.device_allocator.sleep_mode_backend"
     path = source("vllm", "device_allocator", "sleep_mode_backend.py")
     for each in ("vllm", "vllm.device_allocator", "vllm.utils"):
@@ -299,10 +299,10 @@ def vllm(monkeypatch):
     made = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, name, made)
     spec.loader.exec_module(made)
-    monkeypatch.delitem(sys.modules, "libvmm.contrib.vllm", raising=False)
-    made.ours = importlib.import_module("libvmm.contrib.vllm")
+    monkeypatch.delitem(sys.modules, "libvmm.vllm", raising=False)
+    made.ours = importlib.import_module("libvmm.vllm")
     yield made
-    sys.modules.pop("libvmm.contrib.vllm", None)
+    sys.modules.pop("libvmm.vllm", None)
 
 
 def test_vllm_makes_the_backend(vllm, monkeypatch):

@@ -4,9 +4,9 @@
 
 To use it:
 
-    import libvmm, libvmm.contrib.rmm, rmm
+    import libvmm, libvmm.rmm, rmm
     pool = libvmm.Pool(libvmm.Driver("cuda"))
-    rmm.mr.set_current_device_resource(libvmm.contrib.rmm.resource(pool))
+    rmm.mr.set_current_device_resource(libvmm.rmm.resource(pool))
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .. import _native, _values
-from ..errors import OutOfMemory
-from ..pools import Pool
+from . import _native, _values
+from .errors import OutOfMemory
+from .pools import Pool
 
 # RMM calls a resource's functions for memory that outlives the resource's Python object, when the
 # resource of a device is replaced for instance.
@@ -66,7 +66,7 @@ def _rmm() -> Any:
     try:
         import rmm
     except ImportError as missing:
-        raise ImportError("libvmm.contrib.rmm needs RMM, which is not installed") from missing
+        raise ImportError("libvmm.rmm needs RMM, which is not installed") from missing
     return rmm
 
 

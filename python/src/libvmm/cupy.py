@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """CuPy's memory from a pool.
 
-    import libvmm, libvmm.contrib.cupy
+    import libvmm, libvmm.cupy
     pool = libvmm.Pool(libvmm.Driver("cuda"))
-    libvmm.contrib.cupy.enable(pool)
+    libvmm.cupy.enable(pool)
 
 CuPy's hook has no stream, so each allocation takes CuPy's current one. Memory is freed in the order
 of that stream while its Stream object exists. Memory of a stream that has ended, of an
@@ -19,9 +19,9 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from .. import _values
-from ..errors import Error, OutOfMemory
-from ..pools import Pool
+from . import _values
+from .errors import Error, OutOfMemory
+from .pools import Pool
 
 
 class Functions:
@@ -83,7 +83,7 @@ class Functions:
             else:
                 self.pool._free_after_all(at)
         except Error as trouble:
-            print(f"libvmm.contrib.cupy: {at:#x} was not freed: {trouble}", file=sys.stderr)
+            print(f"libvmm.cupy: {at:#x} was not freed: {trouble}", file=sys.stderr)
 
     def _check_device(self, device: int) -> None:
         info = self.pool.driver.info
@@ -98,7 +98,7 @@ def _cupy() -> Any:
     try:
         import cupy
     except ImportError as missing:
-        raise ImportError("libvmm.contrib.cupy needs CuPy, which is not installed") from missing
+        raise ImportError("libvmm.cupy needs CuPy, which is not installed") from missing
     return cupy
 
 

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numba's device memory from a pool for each context.
 
-    NUMBA_CUDA_MEMORY_MANAGER=libvmm.contrib.numba python script.py
+    NUMBA_CUDA_MEMORY_MANAGER=libvmm.numba python script.py
 
-or, before the first use of a device, `libvmm.contrib.numba.enable()`.
+or, before the first use of a device, `libvmm.numba.enable()`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
-from ..drivers import Driver
-from ..errors import NotSupported, OutOfMemory
-from ..pools import Pool
+from .drivers import Driver
+from .errors import NotSupported, OutOfMemory
+from .pools import Pool
 
 if TYPE_CHECKING:
     _Base: Any = object
@@ -89,7 +89,7 @@ class MemoryManager(_Base):
     def get_ipc_handle(self, memory: Any) -> Any:
         """Raises NotSupported."""
         raise NotSupported(
-            "memory of libvmm.contrib.numba has no legacy IPC handle. libvmm.share sends "
+            "memory of libvmm.numba has no legacy IPC handle. libvmm.share sends "
             "blocks of a pool to other processes; Numba's own memory manager has "
             "such handles"
         )
@@ -117,5 +117,5 @@ def enable() -> None:
     try:
         from numba import cuda
     except ImportError as missing:
-        raise ImportError("libvmm.contrib.numba needs Numba, which is not installed") from missing
+        raise ImportError("libvmm.numba needs Numba, which is not installed") from missing
     cuda.set_memory_manager(MemoryManager)

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .. import _native
-from ..errors import Error, InvalidArgument
+from . import _native
+from .errors import Error, InvalidArgument
 from .torch_memory_saver import _Impl
 
 try:
@@ -106,7 +106,7 @@ class VmmBackend(_Base):
     @classmethod
     def is_supported(cls) -> bool:
         """Whether a CUDA driver can be opened."""
-        from ..drivers import drivers
+        from .drivers import drivers
 
         return any(each.name == "cuda" and each.available for each in drivers())
 
@@ -140,9 +140,9 @@ def register() -> None:
         )
     except ImportError as missing:
         raise ImportError(
-            "libvmm.contrib.vllm needs a vLLM that has sleep-mode backends, which is not installed"
+            "libvmm.vllm needs a vLLM that has sleep-mode backends, which is not installed"
         ) from missing
     try:
         SleepModeBackendFactory.get_backend_class(NAME)
     except ValueError:
-        SleepModeBackendFactory.register_backend(NAME, "libvmm.contrib.vllm", "VmmBackend")
+        SleepModeBackendFactory.register_backend(NAME, "libvmm.vllm", "VmmBackend")

@@ -3,7 +3,7 @@
 """torch_memory_saver's interface over vmm: memory of PyTorch's tensors that is paused by tag and
 resumed at the same addresses.
 
-    from libvmm.contrib.torch_memory_saver import torch_memory_saver
+    from libvmm.torch_memory_saver import torch_memory_saver
     with torch_memory_saver.region(tag="weights", enable_cpu_backup=True):
         model = build()
     torch_memory_saver.pause("weights")
@@ -23,11 +23,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from .. import _native
-from ..drivers import Driver
-from ..errors import Error, UnknownAddress, check
-from ..pools import Capture, Pool
-from ..suspend import Suspender
+from . import _native
+from .drivers import Driver
+from .errors import Error, UnknownAddress, check
+from .pools import Capture, Pool
+from .suspend import Suspender
 
 _TAG_DEFAULT = "default"
 #: Where contents of regions with a CPU backup lie: pageable or pinned memory.
@@ -46,7 +46,7 @@ def _torch() -> Any:
         import torch
     except ImportError as missing:
         raise ImportError(
-            "libvmm.contrib.torch_memory_saver needs PyTorch, which is not installed"
+            "libvmm.torch_memory_saver needs PyTorch, which is not installed"
         ) from missing
     return torch
 
