@@ -6,6 +6,7 @@ of Sphinx is an error: a link that leads nowhere stops the build."""
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -28,6 +29,8 @@ def main():
         print(f"docs: {line}", file=sys.stderr)
     if wrong:
         return 1
+    for made in ("doctrees", "html"):  # a page that went leaves no file
+        shutil.rmtree(out / made, ignore_errors=True)
     version = re.search(r"project\(vmm VERSION ([0-9.]+)", (root / "CMakeLists.txt").read_text())
     done = subprocess.run(
         [
