@@ -19,8 +19,8 @@ import :remapper;
 
 namespace vmm {
 
-// Of a list of grants that would be longer than one may be.
-inline constexpr error too_many_grants =
+/// Of a list of grants that would be longer than one may be.
+export inline constexpr error too_many_grants =
     refuse(errc::invalid_argument, "rights for more locations than a list takes");
 
 /// What a change of an allocator's rights works on. `placement` is where its memory lies.

@@ -18,13 +18,6 @@ import vmm.va;
 
 namespace vmm {
 
-namespace {
-
-constexpr error too_many_grants =
-    refuse(errc::invalid_argument, "rights for more locations than a list takes");
-
-}  // namespace
-
 // ---- rights ------------------------------------------------------------------------
 
 // Every mapping that stands, those that wait to be unmapped included: they show memory that serves
@@ -61,51 +54,25 @@ status block_rights::refresh(std::span<const address_range> ranges) {
   return {};
 }
 
-status block_rights::check_grants(std::span<const access_grant> grants) const {
-  if (grants.empty()) return refuse(errc::invalid_argument, "the list of grants is empty");
-  const location placement = options_.placement.value_or(driver_.home());
-  for (const access_grant& each : grants) {
-    if (each.who == driver_.home() || each.who == placement) {
-      return refuse(errc::invalid_argument,
-                    "the home and the placement read and write: name other locations");
-    }
-  }
-  return {};
-}
-
 status block_rights::set_peers(std::span<const access_grant> grants) {
-  if (status valid = check_grants(grants); !valid) return valid;
+  if (status valid = check_grants(scope(), grants); !valid) return valid;
   const growth_guard growing(entry_);
   // Before and after a suspension or resumption, what is mapped then gets its rights then.
   const suspension_phase phase = state_.with([](auto& state) { return state.suspension(); });
   if (phase == suspension_phase::changing) return memory_suspended;
-  const grant_list before = remaps_.rights();
-  grant_list after = before;
-  for (const access_grant& each : grants) {
-    // A location without rights is not named: a driver that does not know it refuses the list.
-    if (each.rights == access::none && after.of(each.who) == access::none) continue;
-    if (!after.set(each)) return too_many_grants;
-  }
-  check(after.all().size() >= before.all().size(), "a location has lost its rights");
-  const bool has_room = std::all_of(blocks_.begin(), blocks_.end(), [&](const auto& each) {
-    return remapper::fit(after, &each->rights);
-  });
-  if (!has_room) return too_many_grants;
-  const location placement = options_.placement.value_or(driver_.home());
-  if (status reached = check_reach(driver_, placement, grants); !reached) return reached;
   std::vector<address_range> mapped;
-  if (status listed = list_mapped(mapped); !listed) return listed;
-  if (status set = remaps_.set_rights(after); !set) return set;
-  const status given = phase == suspension_phase::suspended ? status{} : refresh(mapped);
-  if (given) return given;
-  const status undone = remaps_.set_rights(before);
-  check(undone.has_value(), "rights that were in force do not fit into their list");
-  const status taken_back = try_to_close([&] {
+  const auto fits = [&](const grant_list& after) -> status {
     assume_locked(rank::growth);
-    return refresh(mapped);
-  });
-  if (taken_back) remaps_.forget_others(before);
-  return given;
+    const bool has_room = std::all_of(blocks_.begin(), blocks_.end(), [&](const auto& each) {
+      return remapper::fit(after, &each->rights);
+    });
+    return has_room ? list_mapped(mapped) : status{too_many_grants};
+  };
+  const auto apply = [&] {
+    assume_locked(rank::growth);
+    return phase == suspension_phase::suspended ? status{} : refresh(mapped);
+  };
+  return change_peers(scope(), grants, fits, apply);
 }
 
 // ---- rights of one block -------------------------------------------------------------
@@ -147,26 +114,17 @@ result<std::size_t> block_rights::keep(address at) {
 
 // All or nothing, as far as the driver lets it.
 status block_rights::change(own_rights& of, std::span<const access_grant> grants) {
-  const grant_list before = of.rights;
-  grant_list after = before;
-  const grant_list all = remaps_.rights();
-  grant_list undone = before;
-  for (const access_grant& each : grants) {
-    const bool is_new = std::none_of(before.all().begin(), before.all().end(),
-                                     [&](const access_grant& b) { return b.who == each.who; });
-    if (!after.set(each)) return too_many_grants;
-    if (is_new) (void)undone.set({each.who, all.of(each.who)});
-  }
-  if (!remaps_.fits(&after)) return too_many_grants;
-  const status given = remaps_.give_access(of.range, &after);
-  if (given) of.rights = after;
-  if (!given) (void)try_to_close([&] { return remaps_.give_access(of.range, &undone); });
-  check(given || of.rights == before, "rights that were refused are remembered");
+  const result<own_rights_change> change =
+      own_rights_change::make(of.rights, remaps_.rights(), grants);
+  if (!change) return change.error();
+  const status given = remaps_.give_access(of.range, &change->after);
+  if (given) of.rights = change->after;
+  if (!given) (void)try_to_close([&] { return remaps_.give_access(of.range, &change->undo); });
   return given;
 }
 
 status block_rights::set_access(address at, std::span<const access_grant> grants) {
-  if (status valid = check_grants(grants); !valid) return valid;
+  if (status valid = check_grants(scope(), grants); !valid) return valid;
   if (options_.contents == contents_rule::zero_on_release ||
       options_.contents == contents_rule::poison) {
     return refuse(errc::not_supported,
@@ -232,7 +190,7 @@ void block_rights::end_freed() {
 void block_rights::end_all() {
   if (blocks_.empty()) return;
   check(gate_.is_closed_by(gate_reason::goes_away), "a pool in use waits for its streams to end");
-  const undisturbed capture(driver_, captures_.is_on());
+  const relaxed_capture capture(driver_, captures_.is_on());
   if (clock_.finish_all()) end_freed();
 }
 

@@ -73,7 +73,9 @@ class block_rights {
     bool was_pinned = false;  // then: its memory is free later than that
   };
 
-  [[nodiscard]] status check_grants(std::span<const access_grant> grants) const;
+  [[nodiscard]] rights_scope scope() const noexcept {
+    return {driver_, remaps_, options_.placement.value_or(driver_.home())};
+  }
   [[nodiscard]] status list_mapped(std::vector<address_range>& out) VMM_EXCLUDES(rank::state);
   [[nodiscard]] status refresh(std::span<const address_range> ranges) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);

@@ -21,7 +21,7 @@ status stream_pool::free(address at) {
     if (status entered = enter_closed_to_free(); !entered) return entered;
   }
   debug_check([this] { return is_ready(); }, "a pool frees before it is set up");
-  if (clears_on_release()) [[unlikely]]
+  if (contents_.fills_on_release()) [[unlikely]]
     return refuse(errc::not_supported,
                   "memory_options::contents fills a block on a stream: free it on one");
   if (!notices_.is_observed()) [[likely]] {

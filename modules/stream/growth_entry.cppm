@@ -30,24 +30,6 @@ import :notifier;
 
 namespace vmm {
 
-// For its life the calling thread's driver calls do not disturb captures that are under way.
-class undisturbed {
- public:
-  undisturbed(driver_interface& driver, bool watches) : driver_(driver), watches_(watches) {
-    if (watches_) before_ = driver_.exchange_capture_mode(capture_mode::relaxed);
-  }
-  ~undisturbed() {
-    if (watches_) (void)driver_.exchange_capture_mode(before_);
-  }
-  undisturbed(const undisturbed&) = delete;
-  undisturbed& operator=(const undisturbed&) = delete;
-
- private:
-  driver_interface& driver_;
-  bool watches_;
-  capture_mode before_ = capture_mode::any_thread;
-};
-
 /// What the calls of a pool have in common.
 struct growth_entry_options {
   bool is_observed = false;
@@ -118,7 +100,7 @@ class VMM_SCOPED_CAPABILITY growth_guard {
  private:
   observer_guard observed_;
   lock_scope<growth_lock> growing_;
-  undisturbed capture_;
+  relaxed_capture capture_;
 };
 
 /// For the destructor, beside which no other thread is: no lock is taken.

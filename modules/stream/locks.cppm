@@ -22,6 +22,7 @@ module;
 
 export module vmm.stream:locks;
 
+import vmm.optimizer;
 import vmm.std;
 import vmm.support;
 import vmm.sync;
@@ -59,7 +60,6 @@ class history_lock : public sync::mutex {};
 class events_lock : public sync::mutex {};
 class release_lock : public sync::mutex {};
 class notices_lock : public sync::mutex {};
-class change_lock : public sync::recursive_mutex {};
 
 /// Passed on in nearly the order of requests: the thread that waits for the second mutex has the
 /// first. A thread that takes the lock again and again, as one that prepares or trims does, gets it
@@ -151,11 +151,12 @@ class VMM_SCOPED_CAPABILITY notices_guard : lock_scope<notices_lock> {
   inline ~notices_guard() VMM_RELEASE() {}
 };
 
-/// Null in a remap callback: its thread has the lock of growth, without which none suspends memory.
-class VMM_SCOPED_CAPABILITY change_guard : lock_scope<change_lock> {
+/// Takes the lock of the phases. Null in a remap callback: its thread has the lock of growth,
+/// without which none suspends memory.
+class VMM_SCOPED_CAPABILITY change_guard : lock_scope<sync::recursive_mutex> {
  public:
-  inline explicit change_guard(change_lock* lock) noexcept VMM_ACQUIRE(rank::change)
-      : lock_scope(lock) {}
+  inline explicit change_guard(suspension_phases* phases) noexcept VMM_ACQUIRE(rank::change)
+      : lock_scope(phases == nullptr ? nullptr : &phases->change_mutex()) {}
   inline ~change_guard() VMM_RELEASE() {}
 };
 

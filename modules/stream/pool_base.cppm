@@ -23,6 +23,7 @@ namespace vmm {
 struct pool_lower {
   driver_interface& driver;
   const pool_options& options;
+  const content_filler& contents;
   const pool_gate& gate;
   state_cell& state;
   growth_entry& entry;

@@ -252,7 +252,7 @@ trim_report reclaimer::trim(std::uint64_t limit_bytes) {
     if (!state_.is_suspended()) rights_.end_freed();
   }
   unmap_stale_in_steps();
-  const undisturbed capture(driver_, captures_.is_on());  // releasing takes no turn
+  const relaxed_capture capture(driver_, captures_.is_on());  // releasing takes no turn
   bool goes_on = true;
   std::uint64_t waiting_bytes = 0;
   while (goes_on) {

@@ -166,35 +166,23 @@ std::uint64_t stream_pool::spilled_bytes() const noexcept {
 // A suspension that began after the block was made waits, or has the block's memory already: then
 // the block goes back.
 result<address> stream_pool::fill_acquired(address at, stream_handle stream) {
-  if (options_.contents == contents_rule::zero_on_release) return at;
-  const change_guard changing(&change_lock_);
-  if (!may_fill()) {
+  if (!contents_.fills_on_acquire()) return at;
+  const change_guard changing(&suspension_.phases());
+  if (!suspension_.phases().may_fill_here()) {
     (void)free_told(at, stream);
     return memory_suspended;
   }
   const result<address_range> whole =
       state_.with([&](auto& state) { return state.live_range(at); });
   check(whole.has_value(), "a block is not live that was just made");
-  const std::uint8_t value = options_.contents == contents_rule::poison ? poison_byte : 0;
-  const status filled = driver_->fill({*whole, value, stream});
+  const status filled = contents_.on_acquire(*whole, stream);
   if (filled) return at;
   (void)free_told(at, stream);
   return filled.error();
 }
 
-// Whether blocks have their memory. A thread that is to change that waits for a lock that this one
-// has, and has changed nothing yet; in a callback of the change itself part of it may be gone.
-bool stream_pool::may_fill() {
-  check(options_.contents != contents_rule::none, "a block is filled that keeps its bytes");
-  const table_lock state(state_);
-  const suspension_phase phase = state->suspension();
-  if (phase != suspension_phase::changing) return phase == suspension_phase::running;
-  if (changer_.load(std::memory_order_relaxed) == this_thread()) return false;
-  return changing_from_.load(std::memory_order_relaxed) == suspension_phase::running;
-}
-
 status stream_pool::fill_released(address at, stream_handle stream) {
-  if (!may_fill()) return {};
+  if (!suspension_.phases().may_fill_here()) return {};
   const result<address_range> whole =
       state_.with([&](auto& state) { return state.live_range(at); });
   if (!whole) return whole.error();
@@ -205,8 +193,7 @@ status stream_pool::fill_released(address at, stream_handle stream) {
     return refuse(errc::in_use,
                   "memory_options::contents: a pinned block is not filled; unpin it first");
   }
-  const std::uint8_t value = options_.contents == contents_rule::poison ? poison_byte : 0;
-  return driver_->fill({*whole, value, stream});
+  return contents_.on_release(*whole, stream);
 }
 
 }  // namespace vmm

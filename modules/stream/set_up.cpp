@@ -128,9 +128,7 @@ status stream_pool::make_parts() {
     auto state = std::make_unique<pool_state>(setup);
     if (!sees_all_ && options_.fronts != front_rule::never) state->permit_fronts();
     state->progress().set_default_alias(stream_handle{driver_->feature_set().default_stream_alias});
-    const pool_lower lower{*driver_,  options_, gate_,   state_,  entry_,
-                           captures_, notices_, events_, fronts_, expected_limit_bytes_};
-    parts_ = std::make_unique<pool_parts>(driver_, core, lower);
+    parts_ = std::make_unique<pool_parts>(driver_, core, lower());
     events_.begin(*state, parts_->core);
     state_.set(std::move(state));
     return {};
@@ -174,7 +172,7 @@ void stream_pool::report_live() noexcept {
 // No other thread is here, so no turn is taken; the remap callbacks that run may free and pin.
 status stream_pool::close() {
   check(parts_ != nullptr, "a pool that was not set up is closed");
-  const undisturbed capture(*driver_, captures_.is_on());
+  const relaxed_capture capture(*driver_, captures_.is_on());
   fronts_.store(nullptr, std::memory_order_release);  // remap callbacks may free
   if (status finished = parts_->clock.finish_all(); !finished) return finished;
   {

@@ -175,7 +175,7 @@ status stream_pool::check_can_fit(const slow_call& call) {
   check(size_bytes >= call.size_bytes, "a request is rounded down");
   std::uint64_t device_bytes = 0;
   if (!options_.spill && size_bytes > physical_pool::queried_bytes_min) {
-    const undisturbed capture(*driver_, captures_.is_on());
+    const relaxed_capture capture(*driver_, captures_.is_on());
     device_bytes = parts_->core.memory.device_bytes(size_bytes);
   } else if (!options_.spill) {
     device_bytes = parts_->core.memory.device_bytes(0);
@@ -216,14 +216,10 @@ result<address> stream_pool::end_failed(const slow_call& call, const error& why)
 
 // ---- other allocators ----------------------------------------------------------------
 
-std::uint64_t stream_pool::take_from_others(std::uint64_t size_bytes) {
-  return relief_.relieve(size_bytes);
-}
-
 // Called on other allocators' threads: see vmm.optimizer:relief.
 std::uint64_t stream_pool::give_idle_back(std::uint64_t wanted_bytes) {
   check(wanted_bytes != 0, "no memory is wanted of another allocator");
-  const undisturbed capture(*driver_, driver_->feature_set().capture);
+  const relaxed_capture capture(*driver_);
   const std::uint64_t free_bytes = statistics().reusable_bytes;
   return trim(free_bytes > wanted_bytes ? free_bytes - wanted_bytes : 0).released_bytes;
 }

@@ -76,14 +76,14 @@ status stream_pool::free_watched(address at, stream_handle stream) {
 
 status stream_pool::free_filled(address at, stream_handle stream) {
   check(watches_ || captures_.is_on(), "a call that nobody watches takes the slow way");
-  if (!clears_on_release()) [[likely]]
+  if (!contents_.fills_on_release()) [[likely]]
     return free_told(at, stream);
-  const change_guard changing(notices_.is_in_callback() ? nullptr : &change_lock_);
+  const change_guard changing(notices_.is_in_callback() ? nullptr : &suspension_.phases());
   return fill_and_free(at, stream);
 }
 
 status stream_pool::fill_and_free(address at, stream_handle stream) {
-  check(clears_on_release(), "a block is filled that nobody wants filled");
+  check(contents_.fills_on_release(), "a block is filled that nobody wants filled");
   if (status filled = fill_released(at, stream); !filled) return filled;
   return free_told(at, stream);
 }
@@ -178,7 +178,7 @@ result<std::uint32_t> stream_pool::count_granules(std::uint64_t size_bytes) {
 
 // No segment takes the request. Where the budget or the device is smaller too, the error says so.
 error stream_pool::refuse_too_large(std::uint64_t size_bytes) {
-  const undisturbed capture(*driver_, captures_.is_on());
+  const relaxed_capture capture(*driver_, captures_.is_on());
   const std::uint64_t device_bytes =
       options_.spill ? 0 : parts_->core.memory.device_bytes(size_bytes);
   const std::uint64_t budget_bytes = options_.budget_bytes;

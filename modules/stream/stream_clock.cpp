@@ -261,7 +261,7 @@ result<bool> stream_clock::wait_for(const stream_point& point) {
 status stream_clock::synchronize() {
   std::vector<known_mark> marks;
   if (status marked = record_all(marks); !marked) return marked;
-  const undisturbed capture(driver_, captures_.is_on());
+  const relaxed_capture capture(driver_, captures_.is_on());
   if (!marks.empty()) events_.note({history_kind::blocked});
   status waited;
   for (const known_mark& each : marks) {
@@ -364,7 +364,7 @@ status stream_clock::record_batches() {
   if (time_.marks_all()) return record_batches_by_event(entry_.named());
   for (int batch = 0; batch < batches_max && has_unmarked_batch(); ++batch) {
     const events_guard marking(captures_.lock());
-    const undisturbed capture(driver_, captures_.is_on());
+    const relaxed_capture capture(driver_, captures_.is_on());
     const result<bool> closed = close_batch(entry_.named());
     if (!closed) return closed.error();
     if (!*closed) continue;
@@ -383,7 +383,7 @@ status stream_clock::record_batches_by_event(stream_handle own) {
   check(time_.marks_all(), "an event of all streams is recorded, and there is none");
   for (int batch = 0; batch < batches_max && has_unmarked_batch(); ++batch) {
     const events_guard marking(captures_.lock());
-    const undisturbed capture(driver_, captures_.is_on());
+    const relaxed_capture capture(driver_, captures_.is_on());
     const result<bool> closed = close_batch(own);
     if (!closed) return closed.error();
     if (!*closed) continue;

@@ -48,9 +48,11 @@ import :locked;
 import :locks;
 import :mappings;
 import :notifier;
+import :pool_base;
 import :pool_history;
 import :pool_parts;
 import :pool_state;
+import :pool_suspension;
 import :segment;
 import :state_lock;
 import vmm.history;
@@ -346,46 +348,10 @@ export class stream_pool {
   /// The buffers and memory resources over this pool; it does not go while there are any.
   [[nodiscard]] user_count& users() noexcept { return users_; }
 
-  // The following eight are for vmm.suspend, which calls them in pairs, and says what they are for.
-  /// Requires: not called from a listener or a watcher; no work is given to any stream that uses
-  /// the pool's memory, until it is resumed.
-  /// Effects: nothing is handed out any more. Waits for the work of the streams that the pool knows
-  /// and of `streams`; what is free goes back to the driver. Then `out` has the memory that is
-  /// left, unchanged. [M1]
-  /// Errors: in_use (suspended already; a block is pinned; a stream is captured; an old mapping
-  /// stands), as set_up, out_of_host_memory, driver errors; the pool goes on, but for free memory.
-  /// Cost: blocks until the work has finished; a trim.
-  [[nodiscard]] status begin_suspend(std::span<const stream_handle> streams, suspension_list& out);
-  /// Requires: what begin_suspend listed. Effects: with `done` the pool is suspended: its blocks
-  /// are live and can be freed, and nothing else. Else it goes on, and all parts are mapped.
-  void end_suspend(const suspension_list& parts, bool done) noexcept;
-  /// Effects: `out` has what is to be mapped again; what was freed meanwhile is gone. Errors:
-  /// invalid_argument (it is not suspended), in_use (another thread is at it), out_of_host_memory.
-  /// Cost: O(handles).
-  [[nodiscard]] status begin_resume(suspension_list& out);
-  /// Requires: what begin_resume listed. Effects: with `done` the pool goes on; else it stays
-  /// suspended.
-  void end_resume(const suspension_list& parts, bool done) noexcept;
-  /// Requires: between a begin and its end. Effects: listeners hear that each part is `released`
-  /// (before it is) or `mapped` (when it is).
-  void announce(const suspension_list& parts, remap_kind what);
-  /// Whether free() fills the block, which it leaves to clear_freed() while the pool is suspended:
-  /// from each begin to its end, frees on other threads wait then.
-  [[nodiscard]] bool clears_on_release() const noexcept {
-    return options_.contents == contents_rule::zero_on_release ||
-           options_.contents == contents_rule::poison;
-  }
-  /// Requires: between begin_resume and its end; all that is listed is mapped. Effects: fills what
-  /// is free, as free() does, in this stream. Errors: out_of_host_memory, driver errors.
-  [[nodiscard]] status clear_freed(stream_handle stream);
-  /// Requires: no lock is held. Effects: trims other allocators of the driver until so much memory
-  /// has gone back to it, or completely. Returns the bytes given back. Cost: that of the trims.
-  std::uint64_t take_from_others(std::uint64_t size_bytes);
-  /// Requires: begin_suspend or begin_resume has answered. Effects: none.
-  [[nodiscard]] device_core& core() noexcept {
-    check(parts_ != nullptr, "a pool that was not set up has no memory");
-    return parts_->core;
-  }
+  /// For vmm.suspend. Requires: neither a listener nor a watcher makes its calls. begin_suspend()
+  /// gives free memory back even if it fails. While free() fills blocks, it waits on other threads
+  /// from each begin to its end. Cost: O(1).
+  [[nodiscard]] suspendable& suspension() noexcept { return suspension_; }
 
   /// Effects: none. Errors: none. Cost: O(streams).
   [[nodiscard]] pool_statistics statistics() const;
@@ -444,6 +410,19 @@ export class stream_pool {
   [[nodiscard]] inline bool is_uncaptured(stream_handle stream) const noexcept {
     debug_check([&] { return watches(stream); }, "a stream is asked about in vain");
     return !sees_all_ && driver_->is_uncaptured(stream);
+  }
+  [[nodiscard]] pool_lower lower() noexcept {
+    return {*driver_,
+            options_,
+            contents_,
+            gate_,
+            state_,
+            entry_,
+            captures_,
+            notices_,
+            events_,
+            fronts_,
+            expected_limit_bytes_};
   }
   [[nodiscard]] error why_not_ready() const noexcept;
   // Of calls that have nothing to do before the first allocation.
@@ -558,16 +537,6 @@ export class stream_pool {
   void report_shortage(growth_attempt& attempt, const error& cause) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
 
-  // ---- suspension.cpp ----
-  [[nodiscard]] suspension_phase change_phase(suspension_phase from) VMM_NOT_ANALYSED
-      VMM_EXCLUDES(rank::growth, rank::state);
-  void end_change(suspension_phase next) noexcept VMM_NOT_ANALYSED VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status finish_for_suspension(std::span<const stream_handle> streams)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status list_parts(suspension_list& out) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  void set_in_use(const suspension_list& parts) noexcept VMM_EXCLUDES(rank::state);
-
   // ---- rights.cpp ----
   [[nodiscard]] result<address> allocate_apart(const stream_request& request, relief_pass& relief)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
@@ -580,7 +549,6 @@ export class stream_pool {
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] status fill_released(address at, stream_handle stream) VMM_REQUIRES(rank::change)
       VMM_EXCLUDES(rank::state);
-  [[nodiscard]] bool may_fill() VMM_REQUIRES(rank::change) VMM_EXCLUDES(rank::state);
   [[nodiscard]] status fill_and_free(address at, stream_handle stream) VMM_REQUIRES(rank::change)
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<address> allocate_told(const block_shape& shape, stream_handle stream)
@@ -611,17 +579,15 @@ export class stream_pool {
   sync::atomic<front_set*> fronts_ = nullptr;  // the state's, once it has any
   state_cell state_;
   pool_options options_;
+  content_filler contents_{*driver_, options_.contents};
   gate_watch gate_watch_{gate_};
   notifier notices_;
   pool_history events_;
   mutable growth_entry entry_;
   capture_watch captures_;
   sync::atomic<std::uint64_t> expected_limit_bytes_ = 0;
-  // Of whoever has made the phase `changing`, until it ends; before growth's. Frees that fill.
-  change_lock change_lock_;
-  sync::atomic<std::uint64_t> changer_ = 0;  // the thread
-  sync::atomic<suspension_phase> changing_from_ = suspension_phase::running;
   relief_member relief_;
+  pool_suspension suspension_{*this, lower(), parts_, relief_};
   user_count users_{used_object::pool};
 };
 

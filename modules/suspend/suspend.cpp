@@ -36,54 +36,18 @@ std::uint64_t add_to_sum(std::uint64_t sum, std::span<const std::byte> bytes) no
 
 // ---- regions -------------------------------------------------------------------------
 
-// A pool as an allocator that is suspended.
-class suspended_pool final : public suspendable {
- public:
-  explicit suspended_pool(stream_pool& of) noexcept : pool_(of) {}
-
-  [[nodiscard]] device_core& core() noexcept override { return pool_.core(); }
-  [[nodiscard]] driver_interface& driver() noexcept override { return pool_.driver(); }
-  [[nodiscard]] user_count& users() noexcept override { return pool_.users(); }
-  [[nodiscard]] status begin_suspend(std::span<const stream_handle> streams,
-                                     suspension_list& out) override {
-    return pool_.begin_suspend(streams, out);
-  }
-  void end_suspend(const suspension_list& parts, bool done) noexcept override {
-    pool_.end_suspend(parts, done);
-  }
-  [[nodiscard]] status begin_resume(suspension_list& out) override {
-    return pool_.begin_resume(out);
-  }
-  void end_resume(const suspension_list& parts, bool done) noexcept override {
-    pool_.end_resume(parts, done);
-  }
-  void announce(const suspension_list& parts, suspension_phase next) override {
-    pool_.announce(parts,
-                   next == suspension_phase::suspended ? remap_kind::released : remap_kind::mapped);
-  }
-  [[nodiscard]] status clear_freed(stream_handle stream) override {
-    return pool_.clear_freed(stream);
-  }
-  [[nodiscard]] bool clears_freed() const noexcept override { return pool_.clears_on_release(); }
-  std::uint64_t take_from_others(std::uint64_t size_bytes) override {
-    return pool_.take_from_others(size_bytes);
-  }
-
- private:
-  stream_pool& pool_;
-};
-
+// One allocator.
 struct suspended_region {
-  explicit suspended_region(manager& of) : suspended_region(of.suspension(), &of) {}
-  explicit suspended_region(std::unique_ptr<suspended_pool>&& of, const void* pool)
-      : suspended_region(*of, pool) {
-    wrapped = std::move(of);
-  }
+  suspended_region(suspendable& of, const void* of_object)
+      : driver(of.driver()),
+        allocator(&of),
+        object(of_object),
+        use(&of.users()),
+        driver_use(driver_ref(driver).use()) {}
 
   driver_interface& driver;
   suspendable* allocator;
   const void* object;  // the pool or manager
-  std::unique_ptr<suspended_pool> wrapped{};
   use_of use;
   use_of driver_use;
   std::string tag;
@@ -146,12 +110,6 @@ struct suspended_region {
   }
 
  private:
-  suspended_region(suspendable& of, const void* of_object)
-      : driver(of.driver()),
-        allocator(&of),
-        object(of_object),
-        use(&of.users()),
-        driver_use(driver_ref(driver).use()) {}
   void end(bool suspended) noexcept {
     check(is_begun, "a region ends that was not begun");
     is_suspended = suspended;
@@ -408,8 +366,7 @@ status suspender::add(stream_pool& pool, const suspend_region& how) {
   if (!made_in_.is_here()) return refuse_forked();
   const sync::lock_guard<sync::mutex> lock(mutex_);
   try {
-    return add_region(
-        std::make_unique<suspended_region>(std::make_unique<suspended_pool>(pool), &pool), how);
+    return add_region(std::make_unique<suspended_region>(pool.suspension(), &pool), how);
   } catch (const std::bad_alloc&) {
     return no_list_memory;
   }
@@ -419,7 +376,7 @@ status suspender::add(manager& blocks, const suspend_region& how) {
   if (!made_in_.is_here()) return refuse_forked();
   const sync::lock_guard<sync::mutex> lock(mutex_);
   try {
-    return add_region(std::make_unique<suspended_region>(blocks), how);
+    return add_region(std::make_unique<suspended_region>(blocks.suspension(), &blocks), how);
   } catch (const std::bad_alloc&) {
     return no_list_memory;
   }

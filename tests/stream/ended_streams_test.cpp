@@ -121,9 +121,9 @@ TEST_F(Ended, SuspensionWaitsForItsWork) {
   run(gone, {at, 8 * MiB}, 1e6);
   ASSERT_TRUE(driver.destroy_stream(gone));
   vmm::suspension_list parts;
-  fine(managed->begin_suspend({}, parts));
+  fine(managed->suspension().begin_suspend({}, parts));
   EXPECT_EQ(driver.resource_counts().pending_work, 0u);
-  managed->end_suspend(parts, false);
+  managed->suspension().end_suspend(parts, false);
   free(at, a);
 }
 
@@ -368,7 +368,7 @@ TEST_F(SpecialNumbers, TheStreamOfEachThreadIsRefused) {
   EXPECT_EQ(managed->release_capture(1, per_thread).error().code, wrong);
   vmm::suspension_list parts;
   const std::array<stream_handle, 1> waited{per_thread};
-  EXPECT_EQ(managed->begin_suspend(waited, parts).error().code, wrong);
+  EXPECT_EQ(managed->suspension().begin_suspend(waited, parts).error().code, wrong);
   EXPECT_EQ(managed->statistics().stream_count, 1u);
   EXPECT_EQ(managed->statistics().live_count, 1u);
   free(at, a);

@@ -216,11 +216,11 @@ TEST_F(Prepare, RefusesASuspendedPool) {
   open();
   const vmm::address at = allocate(4 * MiB, a);
   vmm::suspension_list parts;
-  ASSERT_TRUE(managed->begin_suspend({}, parts));
+  ASSERT_TRUE(managed->suspension().begin_suspend({}, parts));
   const std::uint64_t before = memory_calls();
   EXPECT_EQ(managed->prepare(64 * MiB, a).failure.code, vmm::errc::in_use);
   EXPECT_EQ(memory_calls(), before);
-  managed->end_suspend(parts, false);
+  managed->suspension().end_suspend(parts, false);
   EXPECT_EQ(announce(64 * MiB, a).left_bytes, 0u) << "it goes on";
   free(at, a);
 }

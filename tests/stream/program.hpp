@@ -344,9 +344,9 @@ class basic_stream_program {
     const std::uint32_t how = source_.byte();
     if (how % 3 != 0) return sleep(how % 3 == 1);
     vmm::suspension_list parts;
-    if (!pool_->begin_suspend(streams_, parts)) return;
+    if (!pool_->suspension().begin_suspend(streams_, parts)) return;
     if (pool_->allocate(512, streams_[0])) complain("a suspended pool hands out memory");
-    pool_->end_suspend(parts, false);
+    pool_->suspension().end_suspend(parts, false);
   }
   // The memory goes to the driver and comes back, with or without what was in it.
   void sleep(bool keeps) {

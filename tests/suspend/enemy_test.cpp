@@ -41,10 +41,10 @@ TEST_F(SuspendBeside, RightsThatAreGivenWhileAPoolIsBeingSuspended) {
   open();
   const address block = in_pool(4 * MiB);
   vmm::suspension_list parts;
-  fine(pool->begin_suspend({}, parts));
+  fine(pool->suspension().begin_suspend({}, parts));
   const vmm::access_grant one{vmm::device(1), vmm::access::read_write};
   const vmm::status given = pool->set_peers({&one, 1});
-  pool->end_suspend(parts, false);
+  pool->suspension().end_suspend(parts, false);
   const vmm::access seen = *driver.get_access(block, vmm::device(1));
   EXPECT_EQ(seen, given ? vmm::access::read_write : vmm::access::none);
 }
@@ -54,19 +54,19 @@ TEST_F(SuspendBeside, RightsThatAreGivenWhileAPoolIsBeingResumed) {
   const address block = in_pool(4 * MiB);
   suspend({.tags = kv});
   vmm::suspension_list parts;
-  fine(pool->begin_resume(parts));
-  fine(vmm::provide_parts(pool->core(), parts));
-  fine(vmm::attach_parts(pool->core(), parts));
+  fine(pool->suspension().begin_resume(parts));
+  fine(vmm::provide_parts(pool->suspension().core(), parts));
+  fine(vmm::attach_parts(pool->suspension().core(), parts));
   const vmm::access_grant one{vmm::device(1), vmm::access::read_write};
   const vmm::status given = pool->set_peers({&one, 1});
-  pool->end_resume(parts, true);
+  pool->suspension().end_resume(parts, true);
   const vmm::access seen = *driver.get_access(block, vmm::device(1));
   EXPECT_EQ(seen, given ? vmm::access::read_write : vmm::access::none);
   vmm::suspension_list again;
-  fine(pool->begin_suspend({}, again));
-  fine(vmm::detach_parts(pool->core(), again));
-  EXPECT_EQ(vmm::release_parts(pool->core(), again), 0u);
-  pool->end_suspend(again, true);
+  fine(pool->suspension().begin_suspend({}, again));
+  fine(vmm::detach_parts(pool->suspension().core(), again));
+  EXPECT_EQ(vmm::release_parts(pool->suspension().core(), again), 0u);
+  pool->suspension().end_suspend(again, true);
   fine(sleeper->resume(kv));
 }
 

@@ -321,7 +321,8 @@ TEST(PoolThreads, ACallbackFreesBesideASuspensionWhereFreesFill) {
   what.first = [](pool_case& world) { (void)world.pool->trim(0); };
   what.second = [](pool_case& world) {
     vmm::suspension_list parts;
-    if (world.pool->begin_suspend({}, parts)) world.pool->end_suspend(parts, false);
+    if (world.pool->suspension().begin_suspend({}, parts))
+      world.pool->suspension().end_suspend(parts, false);
   };
   play_all("trim with a callback that frees and fills beside a suspension", what);
 }
@@ -550,13 +551,13 @@ TEST(PoolThreads, AFrontIsUsedWhileThePoolIsToBeSuspended) {
   };
   what.second = [&](pool_case& world) {
     vmm::suspension_list parts;
-    const vmm::status begun = world.pool->begin_suspend({}, parts);
+    const vmm::status begun = world.pool->suspension().begin_suspend({}, parts);
     if (!begun) EXPECT_EQ(begun.error().code, vmm::errc::in_use);
     if (!begun) return;
     emptied.is_open = true;
     (void)world.pool->statistics();
     emptied.is_open = false;
-    world.pool->end_suspend(parts, false);
+    world.pool->suspension().end_suspend(parts, false);
   };
   what.after = [](pool_case& world) { EXPECT_EQ(world.pool->statistics().live_bytes, 0u); };
   play_all("a front beside a suspension", what);
@@ -591,11 +592,11 @@ TEST(PoolThreads, ABlockIsFilledBesideASuspension) {
     };
     what.second = [](pool_case& world) {
       vmm::suspension_list parts;
-      if (!world.pool->begin_suspend({}, parts)) return;
+      if (!world.pool->suspension().begin_suspend({}, parts)) return;
       const std::uint64_t fills = world.driver.calls(vmm::call::fill);
       (void)world.pool->statistics();  // a step, at which the other thread may go on
       EXPECT_EQ(world.driver.calls(vmm::call::fill), fills) << "a block is filled too late";
-      world.pool->end_suspend(parts, false);
+      world.pool->suspension().end_suspend(parts, false);
     };
     what.after = [](pool_case& world) { EXPECT_EQ(world.pool->statistics().live_bytes, 0u); };
     play_all("an allocation that fills beside a suspension", what);

@@ -135,6 +135,7 @@ using vmm::suspension_list;
 using vmm::suspension_part;
 using vmm::suspension_phase;
 using vmm::suspension_phases;
+using vmm::too_many_grants;
 using vmm::try_to_attach;
 using vmm::try_to_close;
 using vmm::try_to_detach;

@@ -1,8 +1,5 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-//
-// A pool whose memory is suspended as a whole: what is free goes back to the driver first, what is
-// left is listed for vmm.suspend, and nothing is handed out until it is resumed.
 module vmm.stream;
 
 import vmm.backend;
@@ -45,49 +42,47 @@ status pool_state::list_current(std::vector<mapping*>& out) const noexcept {
   }
 }
 
-// The phase before; where it was `from`, the calling thread is the one that changes it, and has
-// change_lock_ until end_change(): that of another call, which the analysis does not follow.
-suspension_phase stream_pool::change_phase(suspension_phase from) {
-  check(from != suspension_phase::changing, "two threads suspend or resume one pool");
-  {
+// ---- the phase -------------------------------------------------------------------------
+
+// What the state publishes is what each call looks at, under its lock.
+suspension_phase pool_suspension::begin_change(suspension_phase from) {
+  return phases_.try_begin(from, [this](suspension_phase changing) {
     const table_lock state(state_);
-    const suspension_phase before = state->suspension();
-    if (before != from) return before;
-    changing_from_.store(from, std::memory_order_relaxed);
-    state->set_suspension(suspension_phase::changing);
-  }
-  change_lock_.lock();
-  check(changer_.load(std::memory_order_relaxed) == 0, "two threads change one pool");
-  changer_.store(this_thread(), std::memory_order_relaxed);
-  return from;
+    state->set_suspension(changing);
+  });
 }
 
-void stream_pool::end_change(suspension_phase next) noexcept {
-  check(next != suspension_phase::changing, "a change ends in the middle of another one");
-  {
+void pool_suspension::end_change(suspension_phase next) noexcept {
+  phases_.end(next, [this](suspension_phase now) {
     const table_lock state(state_);
-    check(state->suspension() == suspension_phase::changing, "a change ends that was not begun");
-    state->set_suspension(next);
-  }
-  check(changer_.load(std::memory_order_relaxed) == this_thread(),
-        "a change ends on another thread than its own");
-  changer_.store(0, std::memory_order_relaxed);
-  change_lock_.unlock();
+    check(state->suspension() == suspension_phase::changing,
+          "I1: a change ends that the state does not have");
+    state->set_suspension(now);
+  });
 }
+
+device_core& pool_suspension::core() noexcept {
+  check(parts_ != nullptr, "a pool that was not set up has no memory");
+  return parts_->core;
+}
+
+user_count& pool_suspension::users() noexcept { return of_.users(); }
 
 // ---- suspending ----------------------------------------------------------------------
 
-status stream_pool::begin_suspend(std::span<const stream_handle> streams, suspension_list& out) {
-  if (status ready = set_up(); !ready) return ready;
+status pool_suspension::begin_suspend(std::span<const stream_handle> streams,
+                                      suspension_list& out) {
+  if (status ready = of_.set_up(); !ready) return ready;
   check(out.empty(), "memory is listed behind other memory");
-  if (change_phase(suspension_phase::running) != suspension_phase::running)
+  if (begin_change(suspension_phase::running) != suspension_phase::running)
     return refuse(errc::in_use, "the pool's memory is suspended already");
+  assume_locked(rank::change);
   const growth_guard growing(entry_);
   const lending_pause pause(state_);
   status done;
   if (state_.with([](auto& state) { return state.totals().pinned_count; }) != 0)
     done = refuse(errc::in_use, "a block of the pool is pinned: unpin it first");
-  if (done) done = finish_for_suspension(streams);
+  if (done) done = quiesce(streams);
   if (done) done = list_parts(out);
   if (done) return done;
   out.clear();
@@ -96,8 +91,8 @@ status stream_pool::begin_suspend(std::span<const stream_handle> streams, suspen
 }
 
 // All work has finished; nothing free and nothing stale is mapped.
-status stream_pool::finish_for_suspension(std::span<const stream_handle> streams) {
-  check(state_.is_suspended(), "a pool is emptied that hands out memory");
+status pool_suspension::quiesce(std::span<const stream_handle> streams) {
+  check(state_.is_suspended(), "I1: a pool is emptied that allocates");
   const capture_watch::pressing pressing(captures_);
   if (status quiet = captures_.check_no_use(); !quiet) return quiet;
   if (status marked = parts_->clock.record_batches(); !marked) return marked;
@@ -126,7 +121,7 @@ status stream_pool::finish_for_suspension(std::span<const stream_handle> streams
   return {};
 }
 
-status stream_pool::list_parts(suspension_list& out) {
+status pool_suspension::list_parts(suspension_list& out) {
   std::vector<mapping*> mapped;
   if (status listed = state_.with([&](auto& state) { return state.list_current(mapped); }); !listed)
     return listed;
@@ -152,15 +147,16 @@ status stream_pool::list_parts(suspension_list& out) {
   return {};
 }
 
-void stream_pool::set_in_use(const suspension_list& parts) noexcept {
+void pool_suspension::set_in_use(const suspension_list& parts) noexcept {
   const table_lock state(state_);
   for (const suspension_part& part : parts) {
-    check(part.memory->is_suspended, "memory is in use again that was not suspended");
+    check(part.memory->is_suspended, "I2: a handle goes on that was not suspended");
     part.memory->is_suspended = false;
   }
 }
 
-void stream_pool::end_suspend(const suspension_list& parts, bool done) noexcept {
+void pool_suspension::end_suspend(const suspension_list& parts, bool done) noexcept {
+  assume_locked(rank::change);
   check(done || are_attached(parts), "a pool goes on without its memory");
   if (!done) set_in_use(parts);
   for (const suspension_part& part : parts) {
@@ -172,13 +168,14 @@ void stream_pool::end_suspend(const suspension_list& parts, bool done) noexcept 
 
 // ---- resuming ------------------------------------------------------------------------
 
-status stream_pool::begin_resume(suspension_list& out) {
-  if (!is_ready()) return why_not_ready();
+status pool_suspension::begin_resume(suspension_list& out) {
+  if (!gate_.is_here()) return refuse_forked();
   check(out.empty(), "memory is listed behind other memory");
-  const suspension_phase was = change_phase(suspension_phase::suspended);
+  const suspension_phase was = begin_change(suspension_phase::suspended);
   if (was == suspension_phase::changing) return memory_suspended;
   if (was == suspension_phase::running)
     return refuse(errc::invalid_argument, "the pool's memory is not suspended");
+  assume_locked(rank::change);
   const growth_guard growing(entry_);
   status done = parts_->reclaim.drop_freed();
   if (done) done = list_parts(out);
@@ -188,7 +185,8 @@ status stream_pool::begin_resume(suspension_list& out) {
   return done;
 }
 
-void stream_pool::end_resume(const suspension_list& parts, bool done) noexcept {
+void pool_suspension::end_resume(const suspension_list& parts, bool done) noexcept {
+  assume_locked(rank::change);
   check(!done || are_attached(parts), "a pool goes on without its memory");
   if (done) set_in_use(parts);
   for (const suspension_part& part : parts) {
@@ -200,8 +198,8 @@ void stream_pool::end_resume(const suspension_list& parts, bool done) noexcept {
 
 // Free memory behind live handles: blocks that were freed while there was nothing to fill, and
 // what came back with any contents.
-status stream_pool::clear_freed(stream_handle stream) {
-  check(state_.is_suspended(), "what is free is filled while others allocate it");
+status pool_suspension::clear_freed(stream_handle stream) {
+  check(state_.is_suspended(), "I1: free memory is filled while it is allocated");
   std::vector<address_range> freed;
   try {
     const table_lock state(state_);
@@ -216,16 +214,16 @@ status stream_pool::clear_freed(stream_handle stream) {
   } catch (const std::bad_alloc&) {
     return no_record_memory;
   }
-  const std::uint8_t value = options_.contents == contents_rule::poison ? poison_byte : 0;
   for (const address_range& each : freed) {
-    if (status filled = driver_->fill({each, value, stream}); !filled) return filled;
+    if (status filled = contents_.on_release(each, stream); !filled) return filled;
   }
   return {};
 }
 
-void stream_pool::announce(const suspension_list& parts, remap_kind what) {
-  check(what == remap_kind::released || what == remap_kind::mapped,
-        "memory is suspended otherwise");
+void pool_suspension::announce(const suspension_list& parts, suspension_phase next) {
+  check(next != suspension_phase::changing, "a change is announced that has no end");
+  const remap_kind what =
+      next == suspension_phase::suspended ? remap_kind::released : remap_kind::mapped;
   const growth_guard growing(entry_);
   for (const suspension_part& part : parts) {
     notices_.announce(what, part.range());

@@ -1,0 +1,96 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:pool_suspension - a pool whose memory is suspended as a whole: free memory goes back
+// to the driver, the memory of live blocks is listed for vmm.suspend. Not exported. [M1]
+//
+// I1  While the phase is not `running` nothing is allocated. The state has the phase, too: each
+//     call sees it under the state's lock.
+// I2  A handle is marked suspended from begin_suspend() until the pool goes on.
+//
+// Thread safety: all of it. Cost: waits for work; a trim; driver calls by handles.
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.stream:pool_suspension;
+
+import vmm.backend;
+import vmm.optimizer;
+import vmm.std;
+import vmm.support;
+import :capture_watch;
+import :gate;
+import :growth_entry;
+import :locks;
+import :notifier;
+import :pool_base;
+import :pool_history;
+import :pool_parts;
+import :state_lock;
+
+namespace vmm {
+
+export class stream_pool;
+
+class pool_suspension final : public suspendable {
+ public:
+  /// `parts`: null before the set-up.
+  pool_suspension(stream_pool& of, const pool_lower& lower,
+                  const std::unique_ptr<pool_parts>& parts, relief_member& relief) noexcept
+      : of_(of),
+        driver_(lower.driver),
+        gate_(lower.gate),
+        contents_(lower.contents),
+        state_(lower.state),
+        entry_(lower.entry),
+        captures_(lower.captures),
+        notices_(lower.notices),
+        events_(lower.events),
+        parts_(parts),
+        relief_(relief) {}
+
+  /// For calls that fill blocks: see suspension_phases::may_fill_here().
+  [[nodiscard]] suspension_phases& phases() noexcept { return phases_; }
+
+  [[nodiscard]] device_core& core() noexcept override;
+  [[nodiscard]] driver_interface& driver() noexcept override { return driver_; }
+  [[nodiscard]] user_count& users() noexcept override;
+  [[nodiscard]] status begin_suspend(std::span<const stream_handle> streams,
+                                     suspension_list& out) override;
+  void end_suspend(const suspension_list& parts, bool done) noexcept override;
+  [[nodiscard]] status begin_resume(suspension_list& out) override;
+  void end_resume(const suspension_list& parts, bool done) noexcept override;
+  void announce(const suspension_list& parts, suspension_phase next) override;
+  [[nodiscard]] status clear_freed(stream_handle stream) override;
+  [[nodiscard]] bool clears_freed() const noexcept override { return contents_.fills_on_release(); }
+  std::uint64_t take_from_others(std::uint64_t size_bytes) override {
+    return relief_.relieve(size_bytes);
+  }
+
+ private:
+  // Returns the phase before; with rank::change where that was `from`.
+  [[nodiscard]] suspension_phase begin_change(suspension_phase from) VMM_EXCLUDES(rank::state);
+  void end_change(suspension_phase next) noexcept VMM_REQUIRES(rank::change)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status quiesce(std::span<const stream_handle> streams)
+      VMM_REQUIRES(rank::change, rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status list_parts(suspension_list& out) VMM_REQUIRES(rank::change, rank::growth)
+      VMM_EXCLUDES(rank::state);
+  void set_in_use(const suspension_list& parts) noexcept VMM_REQUIRES(rank::change)
+      VMM_EXCLUDES(rank::state);
+
+  stream_pool& of_;
+  driver_interface& driver_;
+  const pool_gate& gate_;
+  const content_filler& contents_;
+  state_cell& state_;
+  growth_entry& entry_;
+  capture_watch& captures_;
+  notifier& notices_;
+  pool_history& events_;
+  const std::unique_ptr<pool_parts>& parts_;
+  relief_member& relief_;
+  suspension_phases phases_;
+};
+
+}  // namespace vmm
