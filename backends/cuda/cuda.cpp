@@ -108,7 +108,7 @@ result<granularity> cuda_driver::query_granularity(const physical_request& reque
   std::size_t minimum = 0;
   std::size_t recommended = 0;
   const status outcome = state_->run(call::query_granularity, [&](const cuda::entry_points& cu) {
-    // The driver answers for devices that are not there; the device's number is looked at first.
+    // The driver succeeds for devices that do not exist, so the device's number is checked first.
     CUdevice there = 0;
     const bool elsewhere =
         request.where.kind == location::place::device && !(request.where == home());
@@ -126,7 +126,7 @@ result<granularity> cuda_driver::query_granularity(const physical_request& reque
 result<memory_info> cuda_driver::query_memory(location who) {
   check(state_ != nullptr, cuda::moved_from);
   if (who.kind != location::place::device)
-    return state_->lacks(call::memory_info, "the CUDA driver tells only devices' memory");
+    return state_->lacks(call::memory_info, "the CUDA driver reports only devices' memory");
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
   const status outcome = state_->run(call::memory_info, [&](const cuda::entry_points& cu) {

@@ -9,8 +9,8 @@
 // I1  One object is one device: its primary context is retained from open() to the destructor.
 // I2  Every call makes that context current for its own duration and restores the caller's, so any
 //     thread may call, also one that never touched CUDA.
-// I3  No error is kept: each call reports what the driver answered to that call, with the driver's
-//     own name for it.
+// I3  No error is kept: each call reports the driver's result of that call, with the driver's name
+//     for it.
 // I4  No lock is held over a driver call; the object is constant after open().
 // I5  Multicast calls are not even looked up unless options.allow_multicast says so.
 // I6  A forked child is refused every call before the driver is reached, and destroying its copy
@@ -87,7 +87,7 @@ export class cuda_driver {
   [[nodiscard]] status synchronize_all();
 
   // `capture_backend`. A stream of its own needs no context; the default one, which cannot be
-  // captured, answers not_permitted while a stream that synchronises with it is captured.
+  // captured, returns not_permitted while a stream that synchronises with it is captured.
   [[nodiscard]] result<capture_info> query_capture(stream_handle stream);
   /// `quick_capture_backend`, for streams that need no context.
   [[nodiscard]] bool is_uncaptured(stream_handle stream) noexcept;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.cuda:description - what a caller asks of open(), and what the device says of itself.
+// vmm.cuda:description - the options of open(), and the properties of the device.
 //
 // Thread safety: values only.
 export module vmm.cuda:description;
@@ -11,7 +11,7 @@ import vmm.std;
 
 namespace vmm {
 
-/// What lies behind a reservation.
+/// How a reservation gets its memory.
 export enum class cuda_memory : std::uint8_t {
   from_environment,  // VMM_CUDA_MEMORY (mapped or plain), else mapped
   mapped,            // what is mapped there: the driver's virtual memory management
@@ -26,11 +26,11 @@ export struct cuda_options {
   std::int32_t device = 0;  ///< as the driver counts the visible devices
   const char* driver_library =
       nullptr;  ///< the driver's library; null: $VMM_CUDA_LIBRARY, else libcuda.so.1
-  bool allow_multicast = false;  ///< a program that uses multicast asks for it by name
+  bool allow_multicast = false;  ///< must be set by a program that uses multicast
   cuda_memory memory = cuda_memory::from_environment;  ///< plain excludes allow_multicast
 };
 
-/// Who the device is, for reports. Texts end with a null.
+/// The device's identity, for reports. Texts are null-terminated.
 export struct cuda_description {
   char device_name[128] = {};
   std::int32_t driver_version = 0;  ///< CUDA version of the driver: 13000 is 13.0

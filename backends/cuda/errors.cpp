@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.cuda - the driver's answers in vmm's words.
+// vmm.cuda - translation of the driver's results to vmm's errors.
 module;
 #include "loader.h"
 
@@ -15,8 +15,8 @@ import vmm.support;
 namespace vmm::cuda {
 namespace {
 
-// Failures of work that somebody launched, and of the machine. They come back from calls that have
-// nothing to do with them, and the context answers every later call with the same code.
+// Failures of launched work, and of the machine. Unrelated calls report them, and every later call
+// in the context returns the same code.
 errc sticky_code(CUresult code) noexcept {
   switch (code) {
     case CUDA_ERROR_ILLEGAL_ADDRESS:

@@ -141,7 +141,7 @@ const char* load_driver(const load_options& options, entry_points& points) noexc
   check(points.init != nullptr && points.mem_map != nullptr && points.event_query != nullptr,
         "a complete driver lacks a call");
   check(options.multicast || points.multicast_create == nullptr,
-        "multicast calls are looked up that nobody allowed");
+        "multicast entry points are loaded although not allowed");
   return nullptr;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The CUDA driver's entry points, found at run time. Private to backends/cuda; knows nothing of
-// vmm's vocabulary.
+// The CUDA driver's entry points, found at run time. Private to backends/cuda; independent of vmm's
+// modules.
 //
 // I1  After a load without a problem every required pointer is set; an optional one may be null.
 // I2  The library is never unloaded: error names and code that it owns stay valid to the end of the
@@ -16,8 +16,8 @@
 
 namespace vmm::cuda {
 
-/// One pointer a driver call; the typedef's suffix is the driver version that the call is asked for
-/// by.
+/// One pointer for each driver call. The typedef's suffix is the driver version with which the call
+/// is looked up.
 struct entry_points {
   // Device and context.
   PFN_cuGetErrorName_v6000 get_error_name = nullptr;

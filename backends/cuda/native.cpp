@@ -53,7 +53,7 @@ CUmemAccess_flags native(access rights) noexcept {
     case access::read: return CU_MEM_ACCESS_FLAGS_PROT_READ;
     case access::read_write: return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   }
-  check(false, "a right is no right");
+  check(false, "access is not one of the enumerators");
   return CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
@@ -68,7 +68,7 @@ CUstreamCaptureMode native(capture_mode mode) noexcept {
     case capture_mode::this_thread: return CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     case capture_mode::relaxed: return CU_STREAM_CAPTURE_MODE_RELAXED;
   }
-  check(false, "a capture mode is no mode");
+  check(false, "capture_mode is not one of the enumerators");
   return CU_STREAM_CAPTURE_MODE_GLOBAL;
 }
 

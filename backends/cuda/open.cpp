@@ -41,10 +41,10 @@ result<bool> wants_plain(const cuda_options& options) noexcept {
   return named == "plain";
 }
 
-// An error of open(): there is no usable device, whatever word the driver has for it.
+// An error of open(): no device is usable, whatever the driver's name for the reason.
 error unusable(const entry_points& cu, CUresult code, const char* detail) noexcept {
-  check(detail != nullptr, "a device is of no use and nobody says why");
-  check(code != CUDA_SUCCESS, "a device is of no use and nothing has failed");
+  check(detail != nullptr, "an unusable device is reported without a reason");
+  check(code != CUDA_SUCCESS, "an unusable device is reported after CUDA_SUCCESS");
   error failure = error_of(cu, call::none, code);
   failure.code = errc::unavailable;
   failure.detail = detail;
@@ -67,7 +67,7 @@ bool has_multicast(const entry_points& cu) noexcept {
 
 }  // namespace
 
-// Fills features and description from the device's attributes. What no attribute tells was
+// Fills features and description from the device's attributes. Values without an attribute were
 // measured: docs/contract.md.
 status driver_state::read_device() {
   check(context == nullptr && !can.streams, "a device is read twice, or too late");
@@ -107,7 +107,7 @@ status driver_state::read_device() {
   can.alias = alias_level::after_work;
   can.read_only = read_only_level::enforced;
   can.max_reservation_bytes = largest_reservation_bytes;
-  check(!can.multicast || multicast_allowed, "multicast is offered that nobody allowed");
+  check(!can.multicast || multicast_allowed, "multicast is a feature although not allowed");
   check(!can.offset_map && !can.short_map, "the driver is said to map a part of a handle");
   read_description();
   return {};
@@ -156,7 +156,7 @@ status driver_state::find_device() {
                   detail_text()
                       .add("device ")
                       .add_number(static_cast<std::uint64_t>(ordinal))
-                      .add(" was asked for, and the CUDA driver sees ")
+                      .add(" was requested, and the CUDA driver sees ")
                       .add_number(static_cast<std::uint64_t>(count))
                       .add(count == 1 ? " device" : " devices")
                       .add("; the first is 0: look at CUDA_VISIBLE_DEVICES")

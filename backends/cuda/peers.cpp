@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.cuda - what lies between devices, and ranges for other drivers of the system.
+// vmm.cuda - links between devices, and ranges for other drivers of the system.
 module;
 #include "loader.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 // What the driver says of two devices that are there.
 CUresult ask_peer(const cuda::entry_points& cu, const peer_query& query, peer_info& into) {
-  check(cu.device_can_access_peer != nullptr, "the driver is asked by a call that it lacks");
+  check(cu.device_can_access_peer != nullptr, "a call is made that the driver lacks");
   CUdevice from = 0;
   CUdevice to = 0;
   CUresult code = cu.device_get(&from, query.from.ordinal);
@@ -49,8 +49,7 @@ result<peer_info> cuda_driver::query_peer(const peer_query& query) {
   check(state_ != nullptr, cuda::moved_from);
   using place = location::place;
   if (!state_->can.peers)
-    return state_->lacks(call::query_peer,
-                         "the CUDA driver does not tell what lies between devices");
+    return state_->lacks(call::query_peer, "the CUDA driver does not report links between devices");
   peer_info answer{};
   if (query.from.kind == place::device && query.to.kind == place::device) {
     const status asked = state_->run(call::query_peer, [&](const cuda::entry_points& cu) {
@@ -64,7 +63,7 @@ result<peer_info> cuda_driver::query_peer(const peer_query& query) {
   const bool made_there =
       query.to.kind == place::host ? state_->can.host_location : state_->can.host_node_location;
   if (query.from.kind == place::device && made_there) answer.link = link_kind::host;
-  check(!answer.native_atomics, "nobody said that atomics work to the host");
+  check(!answer.native_atomics, "atomics to the host are claimed without a driver query");
   return answer;
 }
 

@@ -35,8 +35,8 @@ constexpr const char* only_mapped =
 
 plain_memory::plain_memory(driver_state& state, const limits& known) noexcept
     : state_(state), limits_(known) {
-  check(std::has_single_bit(known.granule_bytes), "the granularity is no power of two");
-  check(known.device_bytes >= known.granule_bytes, "a device has less than a granule");
+  check(std::has_single_bit(known.granule_bytes), "the granularity is not a power of two");
+  check(known.device_bytes >= known.granule_bytes, "the device's memory is smaller than a granule");
 }
 
 error plain_memory::needs_mapping(call where) const noexcept {
@@ -97,7 +97,7 @@ result<address> plain_memory::allocate(std::uint64_t size_bytes) {
 
 status plain_memory::add(address_range range, address origin) noexcept {
   check(is_whole(range.size_bytes) && origin <= range.base,
-        "a reservation is no whole granules, or begins before its memory");
+        "a reservation is not whole granules, or begins before its memory");
   const lock locked(mutex_);
   try {
     const bool is_new =
@@ -119,7 +119,7 @@ result<address_range> plain_memory::reserve(const reserve_request& request) {
   if (!origin) return origin.error();
   const address_range range{{round_up(origin->value, *alignment_bytes)}, request.size_bytes};
   check(range.base - *origin <= *alignment_bytes, "a range lies outside of its memory");
-  check(range.base.value % *alignment_bytes == 0, "a range is not aligned as asked for");
+  check(range.base.value % *alignment_bytes == 0, "a range does not have the requested alignment");
   check(range.end() - *origin <= request.size_bytes + *alignment_bytes,
         "a range ends behind its memory");
   const status added = add(range, *origin);
@@ -216,7 +216,7 @@ status plain_memory::release(physical_handle handle) {
   check(created_bytes_ >= found->second.size_bytes, "more is released than was created");
   created_bytes_ -= found->second.size_bytes;
   memories_.erase(found);
-  check(!memories_.empty() || created_bytes_ == 0, "memory is counted that nobody has");
+  check(!memories_.empty() || created_bytes_ == 0, "bytes are counted although no memory exists");
   paranoid_check([this] { return is_valid(); }, "the records of plain memory disagree");
   return {};
 }

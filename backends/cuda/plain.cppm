@@ -4,9 +4,9 @@
 // vmm.cuda:plain (internal) - memory for cuda_memory::plain: reservations that are memory from end
 // to end, and handles and mappings that are records.
 //
-// It keeps docs/contract.md but for what contents_stay says: who maps a handle elsewhere finds what
-// lay at the new addresses. Handles are mapped whole and once. reserve and free_reservation make
-// one driver call each (cuMemAlloc, cuMemFree), the others none.
+// It keeps docs/contract.md except that contents_stay is false: a handle that is mapped elsewhere
+// shows the contents of the new addresses. Handles are mapped whole and once. reserve and
+// free_reservation make one driver call each (cuMemAlloc, cuMemFree), the others none.
 //
 // I1  Mappings do not overlap; each lies in one reservation and is the whole of one handle.
 // I2  A handle has at most one mapping. The handles together are not larger than the device.

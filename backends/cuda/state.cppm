@@ -24,7 +24,7 @@ import vmm.support;
 
 namespace vmm::cuda {
 
-/// What the driver answered, in vmm's words.
+/// The driver's result as an error of vmm.
 [[nodiscard]] error error_of(const entry_points& cu, call where, CUresult code) noexcept;
 
 /// The text of a check on an object that was moved from.
@@ -84,7 +84,7 @@ struct driver_state {
   bool multicast_allowed = false;
   features can;
   cuda_description description;
-  std::unique_ptr<address_memory> memory;  // of which it is told at the end of open()
+  std::unique_ptr<address_memory> memory;  // set at the end of open()
 
   driver_state() = default;
   ~driver_state();
@@ -93,16 +93,16 @@ struct driver_state {
 
   [[nodiscard]] location home() const noexcept { return vmm::device(ordinal); }
 
-  /// What a call answers that the device or the driver does not have. In a forked child that is not
-  /// looked at.
+  /// The error of a call that the device or the driver lacks. In a forked child the error is
+  /// unavailable instead.
   [[nodiscard]] error lacks(call where, const char* detail) const noexcept {
     check(detail != nullptr, "a refusal has no text");
     if (!made_in.is_here()) return refuse_forked(where);
     return {errc::not_supported, where, 0, "", detail};
   }
 
-  /// Runs `body(cu)`, which answers a CUresult, with the context current, and says in vmm's words
-  /// how it went.
+  /// Runs `body(cu)`, which returns a CUresult, with the context current, and translates the
+  /// result.
   template <class Body>
   [[nodiscard]] status run(call where, Body&& body) {
     if (!made_in.is_here()) [[unlikely]]

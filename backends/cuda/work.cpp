@@ -126,7 +126,9 @@ constexpr std::uint64_t reserved_numbers = 2;  // streams up to here are the con
 bool cuda_driver::is_uncaptured(stream_handle stream) noexcept {
   check(state_ != nullptr, cuda::moved_from);
   const cuda::entry_points& cu = state_->cu;
-  check(!state_->can.capture || cu.stream_is_capturing != nullptr, "captures are told by no call");
+  check(!state_->can.capture || cu.stream_is_capturing != nullptr,
+        "the driver has no call for "
+        "the state of a capture");
   const bool is_own = static_cast<std::uint64_t>(stream) > reserved_numbers;
   if (!is_own || !state_->can.capture || !state_->made_in.is_here()) return false;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
@@ -151,7 +153,7 @@ result<capture_info> cuda_driver::query_capture(stream_handle stream) {
   if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED)
     return capture_info{capture_state::invalidated, 0};
   cuuint64_t id = 0;
-  check(cu.stream_get_capture != nullptr, "captures are told by no call");
+  check(cu.stream_get_capture != nullptr, "the driver has no call for the state of a capture");
   const CUresult code = cu.stream_get_capture(cuda::native(stream), &status, &id);
   if (code != CUDA_SUCCESS) return cuda::error_of(cu, call::query_capture, code);
   return capture_info{capture_state::active, id};

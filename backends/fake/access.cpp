@@ -221,7 +221,7 @@ result<access> fake_driver::get_access(address at, location who) {
 namespace fake {
 
 bool driver_state::reaches(std::int32_t device, location memory_at) const noexcept {
-  check(device >= 0 && device < emulated.device_count, "a device is asked that is not there");
+  check(device >= 0 && device < emulated.device_count, "the device does not exist");
   if (memory_at.kind != location::place::device || memory_at.ordinal == device) return true;
   const auto bits = emulated.reaches[static_cast<std::size_t>(device)];
   return ((bits >> memory_at.ordinal) & 1U) != 0;
@@ -246,7 +246,9 @@ result<peer_info> fake_driver::query_peer(const peer_query& query) {
     const bool from_device = query.from.kind == place::device;
     if (from_device && query.to.kind != place::device) return peer_info{link_kind::host, false, 0};
     const bool near = from_device && s.reaches(query.from.ordinal, query.to);
-    check(!near || query.to.kind == place::device, "a device reaches what is no device");
+    check(!near || query.to.kind == place::device,
+          "a device link ends at a place that is not a "
+          "device");
     return near ? peer_info{link_kind::peer, true, 0} : peer_info{};
   });
 }

@@ -72,7 +72,7 @@ std::uint64_t address_space::take(std::uint64_t size_bytes, std::uint64_t alignm
 }
 
 bool address_space::take_at(std::uint64_t base, std::uint64_t size_bytes) {
-  check(size_bytes != 0, "no addresses are asked for");
+  check(size_bytes != 0, "a reservation of size 0");
   auto gap = gaps_.upper_bound(base);
   if (gap == gaps_.begin()) return false;
   --gap;

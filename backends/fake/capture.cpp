@@ -89,7 +89,7 @@ stream_record* driver_state::captured(stream_handle stream) noexcept {
 // Whether a call that may spoil a capture is made where it may.
 std::optional<error> driver_state::capture_refuses(call where) noexcept {
   if (!is_unsafe(where)) return std::nullopt;
-  check(!captures.empty(), "a call is refused for a capture, and there is none");
+  check(!captures.empty(), "a call is refused for a capture, but no stream is captured");
   const std::uint64_t self = this_thread();
   const capture_mode mode = mode_of_this_thread;
   if (mode == capture_mode::relaxed) return std::nullopt;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.fake - the driver object: made, moved, asked about, told to fail.
+// vmm.fake - the driver object: creation, moves, queries, planned faults.
 module vmm.fake;
 
 import vmm.backend;

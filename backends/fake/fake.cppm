@@ -1,17 +1,17 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.fake - a deterministic GPU driver in plain memory. [A3]
+// vmm.fake - a deterministic GPU driver in plain memory.
 //
-// It follows the rules and the costs of a real driver, remembers what memory holds, fails when it
-// is told to, and reports every misuse. No system calls, no threads, no wall clock: equal calls
-// give equal answers.
+// It follows the rules and the costs of a real driver, stores the contents of memory, injects
+// planned faults, and reports every misuse. No system calls, no threads, no wall clock: equal calls
+// give equal results.
 //
 // I1  A failed call changes nothing, except where a trap of the profile says so.
 // I2  Memory lives while a handle or a mapping refers to it, in any driver of the same machine.
 // I3  now_ns never goes back; busy_ns is the part of it that calls took, without waiting.
-// I4  A forked child is refused every driver call, and destroying its copy changes nothing. What a
-//     test asks beside the calls is for the process that made the machine.
+// I4  A forked child is refused every driver call, and destroying its copy changes nothing. A
+//     test's other queries are for the process that created the machine.
 //
 // Thread safety: any call from any thread; one lock for all drivers of a machine.
 // Cost: O(log n) in the live mappings or reservations, plus O(1) for each mapping touched. No
@@ -117,8 +117,8 @@ export class fake_driver {
   [[nodiscard]] status write(address at, std::span<const std::byte> source);
   [[nodiscard]] status read(std::span<std::byte> target, address at);
 
-  // sharing_backend, between the drivers of one machine. A descriptor is closed by whoever received
-  // it, with close_descriptor; importing leaves it open.
+  // sharing_backend, between the drivers of one machine. The receiver of a descriptor closes it
+  // with close_descriptor; importing leaves it open.
   [[nodiscard]] result<shared_handle> export_handle(physical_handle handle, share_kind kind);
   [[nodiscard]] result<physical_handle> import_handle(const shared_handle& shared);
   [[nodiscard]] status close_descriptor(const shared_handle& shared);
@@ -138,12 +138,12 @@ export class fake_driver {
   [[nodiscard]] status bind_multicast_address(const multicast_address_binding& binding);
   [[nodiscard]] status unbind_multicast(const multicast_binding& binding);
 
-  // ---- what a test asks and tells; none of it is counted, charged or made to fail ----
+  // ---- for tests; these calls are not counted, charged or made to fail ----
 
   /// The profile that the object was made with.
   [[nodiscard]] const fake::profile& emulated() const noexcept;
-  /// Plans a failure; several may be planned at once, and the first one planned that fits a call is
-  /// the one that it answers. A fault that is not `forever` is forgotten when it has struck.
+  /// Plans a failure. Several may be planned at once; a call returns the first one planned that
+  /// fits it. A fault that is not `forever` strikes once.
   void fail(const fake::fault& planned);
   void clear_faults();
   /// Calls that a planned fault made fail since the driver was made.
@@ -187,7 +187,8 @@ export class fake_driver {
   /// Finishes the next work of the index-th of them. Errors: invalid_argument (not so many),
   /// out_of_host_memory.
   [[nodiscard]] status finish_ready(std::size_t index);
-  /// Finishes the next work of a stream; false when there is none or it must wait for another's.
+  /// Finishes the next work of a stream; false if the stream is empty or must wait for another
+  /// stream.
   [[nodiscard]] result<bool> finish_next(stream_handle stream);
   /// Finishes everything, under either schedule. Errors: out_of_host_memory.
   [[nodiscard]] status finish_all();
@@ -208,8 +209,9 @@ export class fake_driver {
   /// When on, a misuse ends the process with its description.
   void set_misuse_fatal(bool fatal);
   static constexpr std::size_t max_misuses = 1024;
-  /// When on, asking whether a destroyed stream is captured is a misuse, as every other use of it
-  /// is: undefined behaviour on a real driver. Else it is answered while nothing is captured.
+  /// If on, querying the capture of a destroyed stream is a misuse, like every other use of it
+  /// (undefined behaviour on a real driver). If off, the query succeeds while no stream is
+  /// captured.
   void set_gone_streams_undefined(bool undefined);
 
   /// Fills a mapped range with `tag`, as 64-bit words counted from the start of the memory; fresh

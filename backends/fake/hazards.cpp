@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.fake - hazards: who may touch memory that unfinished work uses.
+// vmm.fake - hazards: access to memory that unfinished work uses.
 //
 // Each memory lists the unfinished work that uses it, by part and by the address it goes through.
 // Two works on one part, one of them writing, must be ordered: by their queue, or by an event. What

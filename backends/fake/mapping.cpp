@@ -46,7 +46,7 @@ mapping_map::iterator driver_state::mapping_at(std::uint64_t at) noexcept {
 mapping_map::iterator driver_state::first_in(address_range range) noexcept {
   const auto containing = mapping_at(range.base.value);
   debug_check([&] { return containing == mappings.end() || containing->first <= range.base.value; },
-              "a mapping contains what lies before it");
+              "a mapping contains an address before its start");
   return containing != mappings.end() ? containing : mappings.lower_bound(range.base.value);
 }
 
@@ -187,7 +187,7 @@ status fake_driver::free_reservation(address_range range) {
       s.misused(misuse_kind::stale_handle, call::free_reservation, range, range.base.value,
                 "not a whole reservation");
       return s.refuse_as(call::free_reservation, refusal::not_reserved,
-                         "give the exact range that reserve answered, once");
+                         "pass the exact range that reserve returned, once");
     }
     if (found->second.mappings > 0) {
       s.misused(misuse_kind::freed_while_mapped, call::free_reservation, range, range.base.value,
@@ -344,7 +344,7 @@ coverage survey(driver_state& s, address_range range) {
     if (next->first >= range.end().value) break;
     ++found.mappings;
     const address_range whole{address{next->first}, next->second.size_bytes};
-    check(whole.overlaps(range), "a mapping is met outside of the range that is looked over");
+    check(whole.overlaps(range), "a mapping lies outside of the range searched");
     if (!range.contains(whole)) found.cut = true;
   }
   return found;

@@ -68,7 +68,9 @@ void machine_state::drop_if_unused(std::uint64_t token) noexcept {
   memories.remove(token);
   for (const binding& each : dissolved->bindings) {
     memory& bound = *memories.find(each.memory);
-    check(bound.bindings != 0 && !bound.multicast, "what was bound is not, or is no memory");
+    check(bound.bindings != 0 && !bound.multicast,
+          "a binding names a handle that is not bound, "
+          "or is not memory");
     --bound.bindings;
     if (bound.references() > 0) continue;
     give_back(bound.made_as);
@@ -89,7 +91,7 @@ bool driver_state::known(location where) const noexcept {
 
 granularity driver_state::granularity_of(const physical_request& request) const noexcept {
   if (request.where.kind != location::place::device) return emulated.host_granularity;
-  check(emulated.device_count > 0, "a machine without devices is asked for a device's granularity");
+  check(emulated.device_count > 0, "the granularity of a device on a machine without devices");
   const bool small = request.size_bytes != 0 && request.size_bytes < emulated.small_below_bytes;
   if (small) return emulated.small_granularity;
   return emulated.device_granularity;

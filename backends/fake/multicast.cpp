@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.fake - multicast: one address, several devices' memories. Simulated only. [J1]
+// vmm.fake - multicast: one address, several devices' memories. Simulated only.
 //
 // A team is a memory whose writes go to whatever is bound to it; its handle is mapped and released
-// like another's. Where a real driver blocks until the team is full, the fake refuses: there is
-// nobody else to fill it.
+// like another's. Where a real driver blocks until the team is full, the fake refuses: no other
+// thread can fill it.
 module vmm.fake;
 
 import vmm.backend;
@@ -58,7 +58,7 @@ bool inside(std::uint64_t offset, std::uint64_t size, std::uint64_t whole) noexc
   return offset <= whole && size <= whole - offset;
 }
 
-// `bound` is what request.memory names, or what is mapped at the address that was given instead.
+// `bound` is the memory named by request.memory, or the memory mapped at request's address.
 std::optional<objection> object_to(driver_state& s, const multicast_binding& request,
                                    const fake::memory* bound) {
   if (!s.emulated.can.multicast) return no_multicast;

@@ -87,7 +87,7 @@ cost_table h200_costs() {
   // 26 to 35 and 11.3. Other sizes were not measured, nor more devices.
   costs.peer_access_us = 42.0;
   costs.peer_unmap_us = 32.0;
-  costs.export_us = 906.0;  // of the first export; later ones were not told apart
+  costs.export_us = 906.0;  // of the first export; later ones were not measured separately
   costs.import_us = 23.0;
   costs.clear_bytes_per_us = 430e3;    // 16 GiB in 40 ms
   costs.traffic_bytes_per_us = 4.2e6;  // 4.2 TB/s of reads plus writes

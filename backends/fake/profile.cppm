@@ -9,8 +9,8 @@
 // (docs/decisions/0004-fake-driver-fidelity.md); the traps of the others were read in their
 // documents and sources.
 //
-// I1  A trap is behaviour of a driver that answers success, or changes something, where the
-//     contract has the caller keep away. Code that keeps the contract never meets one.
+// I1  A trap is a driver's success or change of state in a case that the contract forbids. Code
+//     that keeps the contract never reaches one.
 //
 // Thread safety: values only. Cost: cost_curve::at is linear in its (at most eight) points.
 export module vmm.fake:profile;
@@ -85,7 +85,8 @@ export struct busy_table {
   double query_event = 1;
 };
 
-/// Ways in which a real driver answers success, or half does its work, where another would refuse.
+/// Cases in which a real driver returns success, or does half of its work, where another would
+/// refuse.
 export struct trap_set {
   bool cut_unmap_skips = false;  ///< unmap that cuts a mapping succeeds and leaves it mapped
   bool overlap_unseen = false;   ///< map over a mapping is refused only at an equal start address

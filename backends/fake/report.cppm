@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.fake:report - what the fake tells a test: misuse, resource counts, and the faults that a test
-// plans. [A3]
+// vmm.fake:report - the fake's reports to a test: misuse, resource counts, and planned faults.
 //
 // Thread safety: values only. Cost: no allocation.
 export module vmm.fake:report;
@@ -31,8 +30,7 @@ export enum class misuse_kind : std::uint8_t {
   wrong_contents,         // a kernel read something else than it expected
 };
 
-/// One misuse. `range` is where, `object` the token involved (0 when there is none); texts have
-/// static storage.
+/// One misuse. `range` is where, `object` the token involved, or 0; texts have static storage.
 export struct misuse {
   misuse_kind kind = misuse_kind::leak;
   call where = call::none;
@@ -72,7 +70,7 @@ export struct resource_counts {
   }
 };
 
-/// A failure to inject: the nth call of a kind (counted from when the fault is planned) answers
+/// A failure to inject: the nth call of a kind (counted from when the fault is planned) returns
 /// `failure` and does nothing.
 export struct fault {
   call where = call::none;  ///< which calls count; none: every call

@@ -3,9 +3,9 @@
 //
 // vmm.fake - sharing memory between the drivers of one machine.
 //
-// A descriptor is a token of the machine: it keeps the memory alive until it is closed, and a
-// number that no system would give, so that nobody closes a real one by mistake. A fabric handle is
-// the memory's own token, and keeps nothing alive.
+// A descriptor is a token of the machine that keeps the memory alive until it is closed. Its number
+// is one that no system returns, so closing it can never close a real descriptor. A fabric handle
+// is the memory's own token, and keeps nothing alive.
 module vmm.fake;
 
 import vmm.backend;

@@ -70,12 +70,12 @@ using rights_word = std::uint64_t;
   return 0;
 }
 [[nodiscard]] constexpr access rights_of(rights_word rights, unsigned slot) noexcept {
-  check(slot < 32, "there is no room for the rights of a location");
+  check(slot < 32, "the slot of a location's access exceeds 31");
   return static_cast<access>((rights >> (2 * slot)) & 3U);
 }
 [[nodiscard]] constexpr rights_word with_rights(rights_word rights, unsigned slot,
                                                 access value) noexcept {
-  check(slot < 32, "there is no room for the rights of a location");
+  check(slot < 32, "the slot of a location's access exceeds 31");
   const rights_word mask = rights_word{3} << (2 * slot);
   return (rights & ~mask) | (static_cast<rights_word>(value) << (2 * slot));
 }
@@ -247,7 +247,7 @@ struct machine_state {
   [[nodiscard]] inline std::uint64_t& free_bytes(location where) noexcept {
     check(where.kind != location::place::device ||
               static_cast<std::size_t>(where.ordinal) < device_free.size(),
-          "the memory of a device is asked for that the machine has not");
+          "the device does not exist in the machine");
     return where.kind == location::place::device
                ? device_free[static_cast<std::size_t>(where.ordinal)]
                : host_free;
@@ -319,7 +319,7 @@ struct mapping {
 class address_space {
  public:
   address_space(std::uint64_t begin, std::uint64_t end, std::pmr::memory_resource* nodes);
-  /// 0 when there is no room.
+  /// 0 without space.
   [[nodiscard]] std::uint64_t take(std::uint64_t size_bytes, std::uint64_t alignment_bytes);
   [[nodiscard]] bool take_at(std::uint64_t base, std::uint64_t size_bytes);
   /// May throw std::bad_alloc, and then has done nothing.
@@ -370,7 +370,7 @@ struct work {
 
 /// A queue of work in order: what a stream is made of. It outlives its stream until it has run dry.
 struct work_queue {
-  std::deque<work> works{};  // the front is work number finished_seq + 1
+  std::deque<work> works{};  // the first is work number finished_seq + 1
   std::uint64_t tail_seq = 0;
   std::uint64_t finished_seq = 0;
   std::uint64_t tail_finish_ns = 0;
@@ -409,7 +409,7 @@ struct graph_record {
   std::uint64_t serial = 0;
 };
 
-/// A moment of the timed schedule: a queue's front work starts or finishes.
+/// A moment of the timed schedule: a queue's first work starts or finishes.
 struct moment {
   std::uint64_t ns = 0;
   std::uint64_t serial = 0;
@@ -495,7 +495,7 @@ struct driver_state {
     std::uint64_t offset = 0;
     std::uint64_t size_bytes = 0;
   };
-  /// Who uses memory, for what, and by whose hand.
+  /// A use of memory: the user, the purpose, and the caller.
   struct user {
     location who{};
     access need = access::none;

@@ -158,7 +158,7 @@ void driver_state::finish_by_hand(std::uint32_t which) {
 
 // The first word of each piece that a kernel reads.
 void driver_state::check_expected(const work& done) {
-  check(done.has_expected, "contents are looked at that nobody expects");
+  check(done.has_expected, "contents are compared without an expected value");
   for (const address_range& range : done.reads) {
     const user by{done.who, access::read};
     const status seen = each_part(call::none, range, by, [&](const mapped_part& part, address at) {
@@ -254,7 +254,7 @@ work driver_state::wait_behind(const event_record& event, std::uint32_t queue) c
   return wait;
 }
 
-// Waits whose work has finished are over, in the manual schedule too: nobody sees them.
+// Waits whose work has finished are over, in the manual schedule too.
 void driver_state::pass_waits() {
   check(!queues.empty() && queues.front().open, "the default stream has no queue");
   bool passed = true;

@@ -125,7 +125,7 @@ template <class Work>
 constexpr const char* moved_from = "a host_driver is used that was moved from";
 
 linux_os::span span_of(address_range range) noexcept {
-  check(!range.empty(), "the kernel is asked for a range of no size");
+  check(!range.empty(), "a range of size 0 is passed to the kernel");
   return {range.base.value, range.size_bytes};
 }
 
@@ -135,7 +135,7 @@ linux_os::protection protection_of(access rights) noexcept {
     case access::read: return linux_os::protection::read;
     case access::read_write: return linux_os::protection::read_write;
   }
-  check(false, "a right is no right");
+  check(false, "access is not one of the enumerators");
   return linux_os::protection::none;
 }
 
@@ -513,7 +513,7 @@ result<granularity> chosen_granularity(const host_options& options) noexcept {
   if (options.recommended_bytes == 0 || options.recommended_bytes % minimum != 0) {
     return refuse(errc::bad_option, "host_options::recommended_bytes is a multiple of the minimum");
   }
-  check(minimum % page == 0, "a granule is no multiple of a page");
+  check(minimum % page == 0, "the granule is not a multiple of the page size");
   return granularity{minimum, options.recommended_bytes};
 }
 
@@ -576,8 +576,8 @@ result<memory_info> host_driver::query_memory(location where) noexcept {
 
 namespace {
 
-// An aligned range of the size asked for, wherever the kernel puts it. ENOMEM is the kernel's word
-// for too large a size, ENOSPC here for too many mappings.
+// An aligned range of the requested size, at an address of the kernel's choice. ENOMEM is the
+// kernel's error for too large a size; ENOSPC stands for too many mappings.
 linux_os::placed reserve_aligned(std::uint64_t size_bytes, std::uint64_t alignment_bytes) noexcept {
   check(alignment_bytes >= linux_os::page_size_bytes(), "an alignment is less than a page");
   const std::uint64_t extra = alignment_bytes - linux_os::page_size_bytes();
@@ -636,7 +636,7 @@ result<address_range> host_driver::reserve(const reserve_request& request) noexc
   }
   check(place.base != 0 && place.base % granule.minimum_bytes == 0,
         "a range is reserved at no address, or not aligned");
-  check(wanted == 0 || place.base % wanted == 0, "a range is not aligned as asked for");
+  check(wanted == 0 || place.base % wanted == 0, "a range does not have the requested alignment");
   debug_check([&] { return !state_->any_mapped({{place.base}, size}); },
               "fresh addresses have a mapping");
   return address_range{{place.base}, size};

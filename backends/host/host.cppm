@@ -67,8 +67,8 @@ export struct host_resource_counts {
 };
 
 /// Satisfies backend, stream_backend, copy_backend, retain_backend, property_backend and
-/// sharing_backend; docs/contract.md says what each call requires, leaves and answers. Work is done
-/// when a call returns, so the calls of stream_backend answer not_supported.
+/// sharing_backend; docs/contract.md has the contract of each call. Work is done when a call
+/// returns, so the calls of stream_backend return not_supported.
 export class host_driver {
  public:
   /// Errors: bad_option (a size that is not as host_options says), unavailable (no memory files on
@@ -98,7 +98,7 @@ export class host_driver {
                                   std::span<const access_grant> grants) noexcept;
   [[nodiscard]] result<access> get_access(address at, location who) noexcept;
 
-  // stream_backend: features::streams is false, and each answers not_supported
+  // stream_backend: features::streams is false, and each returns not_supported
   [[nodiscard]] result<stream_handle> create_stream() noexcept;
   [[nodiscard]] status destroy_stream(stream_handle stream) noexcept;
   [[nodiscard]] status synchronize_stream(stream_handle stream) noexcept;
@@ -119,8 +119,8 @@ export class host_driver {
   [[nodiscard]] result<physical_handle> retain(address at) noexcept;
   [[nodiscard]] result<physical_properties> get_properties(physical_handle handle) noexcept;
 
-  // sharing_backend; the descriptor that export answers is the caller's to close, and import leaves
-  // its own open
+  // sharing_backend; the caller closes the descriptor that export returns; import leaves its
+  // descriptor open
   [[nodiscard]] result<shared_handle> export_handle(physical_handle handle,
                                                     share_kind kind) noexcept;
   [[nodiscard]] result<physical_handle> import_handle(const shared_handle& shared) noexcept;

@@ -37,8 +37,8 @@ constexpr unsigned memfd_huge_2mib = 21u
 constexpr int reservation_flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 constexpr const char* no_descriptor = "a file is used that is not open";
-constexpr const char* more_read = "more is read than was asked for";
-constexpr const char* no_size = "the kernel is asked for a range of no size";
+constexpr const char* more_read = "more bytes were read than requested";
+constexpr const char* no_size = "a range of size 0 is passed to the kernel";
 
 void* pointer(std::uint64_t value) noexcept {
   return reinterpret_cast<void*>(
@@ -71,8 +71,7 @@ std::string_view read_start(const char* path, std::array<char, Size>& buffer) no
                     : std::string_view{buffer.data(), static_cast<std::size_t>(count)};
 }
 
-// The first decimal number after `key`; `otherwise` where there is none ("max", a file that is not
-// there).
+// The first decimal number after `key`; `otherwise` without a number ("max", a missing file).
 std::uint64_t number_after(std::string_view text, std::string_view key,
                            std::uint64_t otherwise) noexcept {
   const std::size_t found = text.find(key);
@@ -97,7 +96,7 @@ struct group_files {
   const char* limit;
   const char* usage;
   const char*
-      cache_key;  // in memory.stat: file pages that the kernel gives up before it kills anybody
+      cache_key;  // in memory.stat: file pages that the kernel drops before it kills a process
 };
 
 // Reads `group`'s file `name` into `buffer`; empty when it is not there or its path is too long.
@@ -162,7 +161,7 @@ std::uint64_t group_room() noexcept {
 
 std::uint64_t page_size_bytes() noexcept {
   const long answer = ::sysconf(_SC_PAGESIZE);
-  check(answer > 0 && (answer & (answer - 1)) == 0, "the system's page is no power of two");
+  check(answer > 0 && (answer & (answer - 1)) == 0, "the system's page size is not a power of two");
   return static_cast<std::uint64_t>(answer);
 }
 

@@ -3,7 +3,7 @@
 //
 // The Linux calls behind vmm.host: no bookkeeping, no policy. Private to backends/host.
 //
-// Each function answers 0 or an errno, or a value beside one. Interrupted calls are repeated a
+// Each function returns 0 or an errno, or a value with one. Interrupted calls are repeated a
 // bounded number of times. None allocates. Thread safety: as the kernel's.
 #ifndef VMM_BACKENDS_HOST_LINUX_HPP
 #define VMM_BACKENDS_HOST_LINUX_HPP
@@ -41,7 +41,7 @@ struct placed {
 struct file_facts {
   std::uint64_t size_bytes = 0;
   bool memory_file = false;    ///< has seals: a memfd, not an ordinary file
-  bool shrink_sealed = false;  ///< nobody can cut it short, so a mapping of it cannot fault
+  bool shrink_sealed = false;  ///< it cannot be truncated, so a mapping of it cannot fault
   bool writable = false;
   int failure = 0;
 };

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.level_zero where vmm is built without Level Zero's headers: the module can be imported, and
-// open() says why there is no device. No object of the class can exist here, so no other member is
-// ever called; each answers the same refusal.
+// open() reports why no device exists. No object of the class can exist here, so the other members
+// are never called; each returns the same error.
 module vmm.level_zero;
 
 import vmm.backend;

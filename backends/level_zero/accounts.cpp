@@ -66,7 +66,7 @@ result<accounts::reservation_table::node_type> accounts::take_reservation(
     address_range range) noexcept {
   const auto found = reservations_.find(range.base.value);
   if (found == reservations_.end() || found->second.size_bytes != range.size_bytes) {
-    return mistake(call::free_reservation, "not exactly a range that reserve answered");
+    return mistake(call::free_reservation, "not exactly a range that reserve returned");
   }
   if (is_touched(range)) {
     return mistake(call::free_reservation,
@@ -164,7 +164,7 @@ status accounts::map(const map_request& request) noexcept {
                    errc::not_supported);
   }
   if (request.at.value % behind.page_bytes != 0) {
-    return mistake(call::map, "the address is no multiple of the memory's granularity");
+    return mistake(call::map, "the address is not a multiple of the memory's granularity");
   }
   if (!is_reserved(range)) return mistake(call::map, "the range lies in no reservation");
   if (is_touched(range)) {

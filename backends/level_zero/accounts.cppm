@@ -8,19 +8,19 @@
 //
 // I1  Mappings do not overlap, and each lies inside one reservation.
 // I2  A memory is mapped at most once, and whole.
-// I3  A number of a handle, stream or event is never used again in this process: what belongs to
-//     another driver object is refused as what no longer lives is.
+// I3  A number of a handle, stream or event is never used again in this process: objects of another
+//     driver object are refused like destroyed ones.
 // I4  Reservations do not overlap.
 // I5  The bytes created are those of all memories.
-// I6  A mapping in transit is its holder's: nobody else changes it or takes it out, and its rights
-//     stay what they were until it arrives. A run in transit is a chain of mappings, which its
-//     holder may walk without the lock: the table's own order may change meanwhile.
-// I7  Memory and reservations that the driver is asked to take back are in no table: whatever the
-//     driver gives anew, also the same addresses, finds its place. What it keeps is put back.
+// I6  Only the holder of a mapping in transit changes or removes it, and its access stays unchanged
+//     until it arrives. A run in transit is a chain of mappings, which its holder may walk without
+//     the lock, because the table's order may change meanwhile.
+// I7  Memory and reservations being released by the driver are in no table, so new ones, also at
+//     the same addresses, can be entered. If the release fails, they are put back.
 //
-// Thread safety: none of its own, but for next_token() and room_for_memory(); driver_state has the
-// lock. Cost: O(log n) in what there is, and O(1) for each mapping in a range; validate() is
-// O(n log n).
+// Thread safety: none, except next_token() and room_for_memory(); driver_state has the lock. Cost:
+// O(log n) in the number of entries, and O(1) for each mapping in a range; validate() is O(n log
+// n).
 module vmm.level_zero:accounts;
 
 import vmm.backend;
@@ -51,7 +51,7 @@ struct mapping {
   bool is_in_transit = false;  // a set_access or unmap is under way
   // Of the holder, while it is in transit:
   std::uint64_t at = 0;
-  bool is_switched = false;  // the driver was asked, and did it
+  bool is_switched = false;  // the driver's call succeeded
   mapping* next = nullptr;   // in the run
 };
 
@@ -90,7 +90,7 @@ class accounts {
   /// The whole mappings of which a range is made.
   [[nodiscard]] result<run> whole_mappings(call where, address_range range) noexcept;
   [[nodiscard]] static bool is_in_transit(const run& which) noexcept;
-  /// The run is the caller's from now on, as a chain of which the first is answered.
+  /// The caller holds the run from now on, as a chain. Returns its first mapping.
   [[nodiscard]] static mapping& depart(const run& which) noexcept;
   /// What the driver did to the run in transit has given those that were switched these rights.
   static void arrive(const run& which, access rights) noexcept;

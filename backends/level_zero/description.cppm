@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.level_zero:description - which device is asked for, and who it is.
+// vmm.level_zero:description - the selection of a device, and its identity.
 //
 // Thread safety: values only. Cost: none.
 export module vmm.level_zero:description;
@@ -13,15 +13,15 @@ namespace vmm {
 /// Which GPU of which driver to open, and through which loader.
 export struct level_zero_options {
   std::int32_t device = 0;  ///< among the GPUs of all drivers, in the loader's order
-  /// all_drivers, or a driver's number in the loader's order: `device` counts its GPUs only, and no
-  /// other driver is asked for any.
+  /// all_drivers, or a driver's number in the loader's order: `device` counts only that driver's
+  /// GPUs.
   std::int32_t driver = all_drivers;
   static constexpr std::int32_t all_drivers = -1;
   const char* loader_library =
       nullptr;  ///< the loader; null: $VMM_LEVEL_ZERO_LIBRARY, else libze_loader.so.1
 };
 
-/// Who the device is, for reports. Texts end with a null.
+/// The device's identity, for reports. Texts are null-terminated.
 export struct level_zero_description {
   char device_name[256] = {};
   std::int32_t driver_number = 0;  ///< in the loader's order

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.level_zero - the driver's answers in vmm's words.
+// vmm.level_zero - translation of the driver's results to vmm's errors.
 module;
 #include "loader.h"
 
@@ -132,7 +132,7 @@ error error_of(call where, ze_result_t code) noexcept {
 }
 
 error no_answer(call where) noexcept {
-  return error{errc::internal, where, 0, "", "the driver answers success and gives nothing"};
+  return error{errc::internal, where, 0, "", "the driver returned success without a value"};
 }
 
 }  // namespace vmm::level_zero

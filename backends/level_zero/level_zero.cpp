@@ -54,7 +54,7 @@ result<std::uint64_t> driver_state::page_size(call where, std::uint64_t size_byt
   const ze_result_t code = ze.query_page_size(context, device, size_bytes, &page_bytes);
   if (code != ZE_RESULT_SUCCESS) return error_of(where, code);
   if (!std::has_single_bit(page_bytes)) {
-    return error{errc::internal, where, 0, "", "the driver's page size is no power of two"};
+    return error{errc::internal, where, 0, "", "the driver's page size is not a power of two"};
   }
   return page_bytes;
 }
@@ -64,7 +64,7 @@ result<address_range> driver_state::reserve_native(std::uint64_t size_bytes, add
   void* base = nullptr;
   ze_result_t code = ZE_RESULT_ERROR_INVALID_ARGUMENT;
   if (hint) code = ze.reserve(context, pointer(hint.value), size_bytes, &base);
-  // A hint is a wish: what a driver answers to it says nothing of other addresses.
+  // A hint is optional: a driver's result for it says nothing about other addresses.
   if (code != ZE_RESULT_SUCCESS) {
     code = ze.reserve(context, pointer(any_start), size_bytes, &base);
   }
@@ -81,15 +81,15 @@ result<address_range> driver_state::reserve_native(std::uint64_t size_bytes, add
 }
 
 status driver_state::free_native(call where, address_range given) {
-  check(!given.empty(), "addresses that the driver gave are no empty range");
+  check(!given.empty(), "a reservation of the driver is an empty range");
   const ze_result_t code = ze.free(context, pointer(given.base.value), given.size_bytes);
   if (code != ZE_RESULT_SUCCESS) return error_of(where, code);
   return {};
 }
 
 // The driver takes no alignment. What it gives is tried first; else the range is taken out of a
-// larger one. What it will not take back nobody can: the object is of no use any more. A hint that
-// cannot be the answer is no start to ask for: drivers take those only where a page begins.
+// larger one. If the driver refuses to release it, the object is unusable. A hint that cannot be
+// the result is not passed on: drivers accept only page-aligned ones.
 result<address_range> driver_state::reserve_aligned(const reserve_request& request,
                                                     std::uint64_t alignment_bytes) {
   check(alignment_bytes % large_page_bytes == 0, "an alignment is one of large pages at least");
@@ -152,9 +152,8 @@ status driver_state::switch_run(call where, mapping& first, bool on) {
   return {};
 }
 
-// Makes the driver's calls for a range of whole mappings, which are in transit meanwhile: who wants
-// to change or use one of them waits for it, and nobody else does. `lock` is memory_lock's, and
-// held on return.
+// Makes the driver's calls for a range of whole mappings, which are in transit meanwhile: only
+// calls that change or use one of them wait. `lock` is memory_lock's, and held on return.
 result<accounts::run> driver_state::switch_range(unlockable& lock, call where, address_range range,
                                                  bool on) {
   check(lock.owns_lock(), "accounts are read under their lock");
@@ -259,7 +258,7 @@ result<physical_handle> level_zero_driver::create(const physical_request& reques
   if (!page) return page.error();
   if (request.size_bytes % *page != 0) {
     return error{errc::invalid_argument, call::create, 0, "",
-                 "the size is no multiple of the granularity that memory of this size has"};
+                 "the size is not a multiple of the granularity for this size"};
   }
   auto room = accounts::room_for_memory();
   if (!room) return room.error();
@@ -270,7 +269,7 @@ result<physical_handle> level_zero_driver::create(const physical_request& reques
   if (native == nullptr) return no_answer(call::create);
   room->mapped() = {request.size_bytes, *page, reinterpret_cast<std::uintptr_t>(native)};
   const auto handle = static_cast<physical_handle>(room->key());
-  check(handle != physical_handle::none, "a live handle is no none");
+  check(handle != physical_handle::none, "a live handle equals physical_handle::none");
   const guard lock(s.memory_lock);
   s.records.add_memory(std::move(*room));
   return handle;
@@ -341,7 +340,7 @@ status level_zero_driver::set_access(address_range range, std::span<const access
   const auto run = s.switch_range(lock, call::set_access, range, wanted == access::read_write);
   if (!run) return run.error();
   debug_check([&] { return *s.records.rights_at(range.base) == wanted; },
-              "a range has the rights that it was given");
+              "set_access did not change the access of the range");
   return {};
 }
 

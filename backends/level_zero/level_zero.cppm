@@ -12,7 +12,7 @@
 //     overlap nor use. Accounts of what exists decide instead: no mistake reaches the driver.
 // I3  The driver's map call takes the right with it. map() therefore only takes account;
 //     set_access() makes the driver's map and unmap calls, one for each mapping.
-// I4  Each call reports what the driver answered to it, under the name in level_zero/ze_api.h.
+// I4  Each call reports the driver's result, under the name in level_zero/ze_api.h.
 // I5  A stream is an immediate command list in which a barrier stands before each command.
 // I6  A forked child is refused every call before the driver is reached, and destroying its copy
 //     changes nothing. The same holds for static objects that exit() destroys after the driver's
@@ -51,12 +51,13 @@ export class level_zero_driver {
   /// The pools and managers over this object; it neither moves nor goes while there are any.
   [[nodiscard]] user_count& users() noexcept { return users_; }
 
-  // The concept `backend`. Contracts stand in docs/contract.md. Every place but home() answers
+  // The concept `backend`. Contracts: docs/contract.md. Every place except home() returns
   // not_supported.
   [[nodiscard]] std::string_view name() const noexcept { return "level_zero"; }
   [[nodiscard]] const features& feature_set() const noexcept;
   [[nodiscard]] location home() const noexcept;
-  /// The page size depends on the size asked for. Recommended is that of large sizes.
+  /// The page size depends on the requested size. The recommended granularity is that of large
+  /// sizes.
   [[nodiscard]] result<granularity> query_granularity(const physical_request& request);
   /// free_bytes is the device's memory less what this object created: the core calls tell no more.
   [[nodiscard]] result<memory_info> query_memory(location who);
@@ -68,7 +69,7 @@ export class level_zero_driver {
   [[nodiscard]] status release(physical_handle handle);
   [[nodiscard]] status map(const map_request& request);
   [[nodiscard]] status unmap(address_range range);
-  /// Answers device_lost where a step failed and what went before could not be undone.
+  /// Returns device_lost if a step failed and the steps before it could not be undone.
   [[nodiscard]] status set_access(address_range range, std::span<const access_grant> grants);
   [[nodiscard]] result<access> get_access(address at, location who);
 
@@ -100,8 +101,8 @@ export class level_zero_driver {
   /// The ze_context_handle_t and ze_device_handle_t, for programs that run kernels beside vmm.
   [[nodiscard]] std::uint64_t native_context() const noexcept;
   [[nodiscard]] std::uint64_t native_device() const noexcept;
-  /// The stream's ze_command_list_handle_t; 0: no such stream. Whoever appends to it appends a
-  /// barrier first, and makes no call of vmm on the same stream meanwhile.
+  /// The stream's ze_command_list_handle_t; 0: no such stream. A caller that appends to it appends
+  /// a barrier first, and makes no call of vmm on the same stream meanwhile.
   [[nodiscard]] std::uint64_t native_stream(stream_handle stream) const noexcept;
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The entry points of Level Zero's loader, found at run time. Private to backends/level_zero; knows
-// nothing of vmm's vocabulary but its checks.
+// The entry points of Level Zero's loader, found at run time. Private to backends/level_zero; of
+// vmm it uses only the checks.
 //
 // I1  After a load without a problem every pointer is set.
 // I2  The library is never unloaded.

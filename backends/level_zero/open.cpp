@@ -25,7 +25,7 @@ constexpr const char* no_context = "the driver is called before there is a conte
 // then have gone.
 std::atomic<bool> exit_has_begun = false;
 
-// An error of open(): there is no usable device, whatever word the driver has for it.
+// An error of open(): no device is usable, whatever the driver's name for the reason.
 error unusable(ze_result_t code, const char* detail) noexcept {
   check(detail != nullptr, "an error says what is wrong");
   error failure = error_of(call::none, code);
@@ -68,7 +68,7 @@ detail_text& add_count(detail_text& to, std::size_t count, std::string_view what
   return to.add_number(count).add(" ").add(what).add(count == 1 ? "" : "s");
 }
 
-// There are fewer drivers than the number that was asked for says.
+// The requested driver number exceeds the number of drivers.
 error no_such_driver(std::size_t number, std::size_t count) noexcept {
   check(number >= count, "a driver that there is is refused");
   detail_text text;
@@ -82,8 +82,8 @@ error no_such_driver(std::size_t number, std::size_t count) noexcept {
 error no_such_device(std::size_t number, std::size_t count) noexcept {
   check(number >= count && count != 0, "a GPU that there is is refused");
   detail_text text;
-  text.add("GPU ").add_number(number).add(" was asked for, and ");
-  text.add("the Level Zero drivers that were asked see ");
+  text.add("GPU ").add_number(number).add(" was requested, and ");
+  text.add("the Level Zero drivers searched see ");
   add_count(text, count, "GPU").add("; the first is 0");
   if (const std::string_view mask = variable("ZE_AFFINITY_MASK"); !mask.empty()) {
     text.add("; ZE_AFFINITY_MASK is '").add(mask).add("'");
@@ -168,8 +168,8 @@ status driver_state::start_drivers() {
   return {};
 }
 
-// Drivers are asked in their order until the device is found: what one behind it answers does not
-// matter, and one before it that fails leaves no number certain.
+// Drivers are queried in order until the device is found. Later drivers do not matter; an earlier
+// one that fails makes the device's number uncertain.
 status driver_state::find_device() {
   check(asked.device >= 0, "a device has a number");
   std::vector<ze_driver_handle_t> drivers;
@@ -206,8 +206,8 @@ status driver_state::find_device() {
   return {};
 }
 
-// Fills description and the sizes. What no call tells stays off in the features until somebody has
-// tried it on a device: docs/level_zero.md.
+// Fills description and the sizes. A feature that no call reports stays off until it has been tried
+// on a device: docs/level_zero.md.
 status driver_state::read_device() {
   check(device != nullptr, "a device is found before it is read");
   ze_device_properties_t about{};
@@ -284,7 +284,7 @@ status driver_state::make_context() {
     return unusable(code, "the Level Zero driver makes no context for the device");
   }
   if (context == nullptr) {
-    return refuse(errc::internal, "the driver answers success and gives nothing");
+    return refuse(errc::internal, "the driver returned success without a value");
   }
   points.use(ze, context);
   const result<std::uint64_t> page = page_size(call::query_granularity, large_bytes);

@@ -21,8 +21,8 @@ void point_store::use(const entry_points& ze, ze_context_handle_t context) noexc
   context_ = context;
 }
 
-// Looks at so many of the retired points, from where the last look ended: those that have been
-// signalled become free. An answer that is no success leaves a point where it is.
+// Queries that many of the retired points, beginning where the last call ended. Signalled points
+// become free. A failed query leaves the point where it is.
 void point_store::reuse(std::size_t look_count_max) noexcept {
   check(ze_ != nullptr, "points are used before there is a context");
   for (std::size_t i = std::min(look_count_max, retired_.size()); i > 0; --i) {
@@ -116,7 +116,7 @@ result<point*> point_store::take(call where) noexcept {
   }
   check(!free_.empty(), "there is a free point");
   point* const taken = free_.back();
-  check(taken->references == 0 && taken->native != nullptr, "a free point is nobody's");
+  check(taken->references == 0 && taken->native != nullptr, "a free point is referenced");
   free_.pop_back();
   taken->references = 1;
   return taken;

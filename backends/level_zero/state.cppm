@@ -6,9 +6,9 @@
 // I1  memory_lock guards the accounts, and work_lock streams, events and points. Neither is held
 //     over a driver call that may be slow: memory calls are made on what is in transit or in no
 //     table (I6 and I7 of :accounts), commands are appended in the stream's turn, and waits hold
-//     nothing. Lists and native events are ended under work_lock, when they are idle, and native
-//     events are made, asked and set back under it. A stream's turn is taken before work_lock;
-//     transfer_lock is held over a whole read or write, and taken before memory_lock.
+//     nothing. Lists and native events are destroyed under work_lock, when they are idle, and
+//     native events are created, queried and reset under it. A stream's turn is taken before
+//     work_lock; transfer_lock is held over a whole read or write, and taken before memory_lock.
 // I2  A point is a native event that is signalled once. It is set back, and used again, when its
 //     signal was seen and nothing refers to it: no event, no queued wait, no waiting thread.
 // I3  A stream that waits for points holds them until a marker, queued behind the waits, has
@@ -16,9 +16,9 @@
 // I4  A list is destroyed when nothing in it is unfinished: the last marker of a destroyed stream
 //     has passed, or the object that goes has waited for it.
 // I5  Commands are appended to a list by the thread that has the stream's turn: Level Zero forbids
-//     two at once. Its other calls may be made from any thread at any time, but for those that end
-//     an object. A stream in whose turn somebody is, or for which somebody waits, is pinned and
-//     stays.
+//     two at once. Its other calls may be made from any thread at any time, except those that
+//     destroy an object. A stream whose turn a thread has, or for which a thread waits, is pinned
+//     and stays.
 // I6  Once exit() has begun to undo what was done after the drivers started, no driver is called:
 //     its own static objects go then.
 //
@@ -38,14 +38,14 @@ import :description;
 
 namespace vmm::level_zero {
 
-/// What the driver answered, in vmm's words.
+/// The driver's result as an error of vmm.
 [[nodiscard]] error error_of(call where, ze_result_t code) noexcept;
 /// The enumerator in level_zero/ze_api.h.
 [[nodiscard]] const char* name_of(ze_result_t code) noexcept;
 /// A driver's answer that is none: success, and nothing is given.
 [[nodiscard]] error no_answer(call where) noexcept;
 
-/// The size that open() asks the large page of. Larger sizes may have larger pages.
+/// The size for which open() queries the large page. Larger sizes may have larger pages.
 inline constexpr std::uint64_t large_bytes = 1ull << 30;
 
 /// Of the check in every member of level_zero_driver.
@@ -176,7 +176,7 @@ struct driver_state {
   [[nodiscard]] status make_lists();
   void finish_work() noexcept;
 
-  // Memory; without memory_lock, but for switch_range.
+  // Memory; without memory_lock, except for switch_range.
   [[nodiscard]] result<std::uint64_t> page_size(call where, std::uint64_t size_bytes);
   [[nodiscard]] result<address_range> reserve_native(std::uint64_t size_bytes, address hint);
   [[nodiscard]] status free_native(call where, address_range given);

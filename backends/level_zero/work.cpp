@@ -202,7 +202,7 @@ status driver_state::synchronize_left_streams() {
 }
 
 status driver_state::check_usable(call where, address_range range) {
-  check(context != nullptr, "bytes are asked for before there is a context");
+  check(context != nullptr, "bytes are requested before there is a context");
   unlockable lock(memory_lock);
   arrived.wait(lock, [&] { return !records.touches_transit(range); });
   return records.check_usable(where, range);

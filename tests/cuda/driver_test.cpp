@@ -129,7 +129,7 @@ TEST_F(Cuda, RefusesAMachineThatCannot) {
   standin().reset(&old);
   refused(options(), errc::not_supported, "virtual memory management");
   standin().reset(nullptr);
-  refused(options(2), errc::unavailable, "device 2 was asked for");
+  refused(options(2), errc::unavailable, "device 2 was requested");
   refused(options(2), errc::unavailable, "sees 2 devices");
   refused(options(-1), errc::bad_option, "cuda_options::device");
 }
