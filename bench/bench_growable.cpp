@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // bench_growable: growing a buffer in equal steps with its data, by a growable range, by the
-// driver's calls written by hand, and by allocating anew and copying. [M3]
+// driver's calls written by hand, and by allocating anew and copying.
 //
 // All ways run in turns in one process, each from a fresh start; what ends one is not timed. Each
 // step ends with the default stream synchronised. Handles have one size in the first two; the copy

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // bench_history - what a history costs an allocation and a free of the stream pool whose memory is
-// there: where one is recorded, and where none is. [N1]
+// there: where one is recorded, and where none is.
 //
 // Pools that differ in their history alone play a recorded trace on the fake driver, each in a
 // process of its own (history_player), in turns. Two are of a library that has no history in its

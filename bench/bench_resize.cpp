@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // bench_resize: doubling a buffer on a CUDA device with its data, by copying, by the driver's calls
-// written by hand, and by vmm. [E1, E2, E4]
+// written by hand, and by vmm.
 //
 // All ways run interleaved in one process; each run prepares its buffer and checks the contents on
 // the device outside the timed part, which ends with the stream synchronised. A wrong word ends the

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // bench_suspend: suspending and resuming regions, beside the driver's calls by hand and beside
-// plain copies. [M1, M2]
+// plain copies.
 //
 // Half of the memory is a manager's, half a pool's. By hand: handles of the sizes that a resume
 // makes, in the same order of calls. All drivers' calls pass one observer, which counts the live

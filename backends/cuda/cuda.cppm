@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.cuda - a CUDA device as a backend, over the driver API. [A2, A9, J1, J2, J4]
+// vmm.cuda - a CUDA device as a backend, over the driver API.
 //
 // The driver is loaded when open() is called: neither a GPU nor a driver is needed to build, link
 // or start a program, and no vendor header to build vmm or to import this module.

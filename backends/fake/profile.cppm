@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.fake:profile - which driver the fake emulates: what it can do, its sizes, its traps and its
-// prices. [A3]
+// prices.
 //
 // A profile is a plain value: take one of the four, change any field, and make a driver from it.
 // The figures of profile::cuda() were measured on one GPU

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.host - real memory on Linux, without a GPU: memory files mapped in reserved addresses. [A4]
+// vmm.host - real memory on Linux, without a GPU: memory files mapped in reserved addresses.
 //
 // Linux replaces mappings silently, maps past a file's end and changes rights half-way; the driver
 // has its own table of reservations, memory and mappings and refuses that (docs/contract.md).

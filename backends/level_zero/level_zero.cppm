@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.level_zero - a Level Zero device as a backend. [A5, A9]
+// vmm.level_zero - a Level Zero device as a backend.
 //
 // The loader (libze_loader.so.1) is loaded when open() is called; where vmm was built without
 // Level Zero's headers, open() says so. No vendor header is needed to import this module. What was

@@ -235,7 +235,7 @@ class block_index {
     }
   }
 
-  // A bucket that was full has room: what went past it moves back. [I2]
+  // A bucket that was full has room: what went past it moves back.
   void fill_gap(std::size_t gap) noexcept {
     for (std::size_t from = next(gap); from != gap; from = next(from)) {
       bucket& in = buckets_[from];

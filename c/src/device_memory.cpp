@@ -152,7 +152,7 @@ vmm::result<vmm::address> device_memory::allocate(std::uint64_t size_bytes,
 }
 
 // A free that has to wait makes its entry before the block leaves the table: what comes then needs
-// no host memory. [I1]
+// no host memory.
 vmm::result<bool> device_memory::free(std::uint64_t at, bool captures) {
   live_block gone;
   frees::owner entry;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.backend:concepts - what vmm asks of a driver. [A1]
+// vmm.backend:concepts - what vmm asks of a driver.
 //
 // `backend` is the least that every driver can honestly do; further concepts refine it. Code asks
 // for the least it needs. What each call requires, leaves behind and may answer stands in

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.backend:driver - a driver of any type behind one interface. [A6, A8]
+// vmm.backend:driver - a driver of any type behind one interface.
 //
 // Everything above the backends costs driver calls of microseconds, where a virtual call is free.
 // So it works through driver_interface, is compiled once, and can be named without a backend.

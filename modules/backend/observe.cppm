@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.backend:observe - observers of the calls to a backend. [A8] observed_backend (:driver) tells
+// vmm.backend:observe - observers of the calls to a backend. observed_backend (:driver) tells
 // one before and after each call.
 //
 // call_counter  counts by kind, failures apart

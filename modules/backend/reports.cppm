@@ -14,7 +14,7 @@ import vmm.std;
 
 namespace vmm {
 
-/// The three sizes of an allocation, which are never mixed. [C5]
+/// The three sizes of an allocation, which are never mixed.
 export struct range_sizes {
   std::uint64_t user_bytes = 0;      ///< what was asked for
   std::uint64_t mapped_bytes = 0;    ///< what has physical memory behind it

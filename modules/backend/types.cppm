@@ -123,7 +123,7 @@ export struct access_grant {
 };
 
 /// The rights of up to grants_max locations, each named once, in the order in which they came.
-/// A value: nothing is allocated. [I2]
+/// A value: nothing is allocated.
 export class grant_list {
  public:
   static constexpr std::size_t grants_max = 18;
@@ -194,7 +194,7 @@ export enum class link_kind : std::uint8_t {
   host,    // a device and memory of the host
 };
 
-/// What a driver says of two locations. [I2]
+/// What a driver says of two locations.
 export struct peer_info {
   link_kind link = link_kind::none;
   bool native_atomics = false;  ///< atomic operations work across the link
@@ -231,7 +231,7 @@ export struct physical_request {
   bool rdma_capable = false;
 };
 
-/// Physical memory as granted: what a driver says of a handle when asked. [J2, J4]
+/// Physical memory as granted: what a driver says of a handle when asked.
 export struct physical_properties {
   location where{};
   share_kind shareable = share_kind::none;
@@ -345,7 +345,7 @@ export enum class alias_level : std::uint8_t {
 /// What a device makes of read-only access.
 export enum class read_only_level : std::uint8_t { refused, hint, enforced };
 
-/// What this backend and its device can do. Constant for the object's life. [A9]
+/// What this backend and its device can do. Constant for the object's life.
 export struct features {
   bool offset_map = false;            ///< map may start inside a handle
   bool short_map = false;             ///< map may take less than the whole handle

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.backends - drivers by name, for programs that choose theirs when they run. [A6, A8]
+// vmm.backends - drivers by name, for programs that choose theirs when they run.
 //
 // Code that knows its driver imports that driver's module and needs nothing from here.
 //

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.buffer - owners of blocks, over a pool, a manager or an allocator of the program's own. [K3]
+// vmm.buffer - owners of blocks, over a pool, a manager or an allocator of the program's own.
 //
 // stream_allocator  what an allocator has to have
 // allocator_ref     an allocator of any type, without owning it; two pointers

@@ -26,10 +26,10 @@ export [[nodiscard]] std::optional<std::uint64_t> parse_bytes(std::string_view t
 /// A decimal number, whole text. nullopt when malformed.
 export [[nodiscard]] std::optional<double> parse_number(std::string_view text) noexcept;
 
-/// Whether the environment is of a caller with the rights of this program. [I1] Cost: none.
+/// Whether the environment is of a caller with the rights of this program. Cost: none.
 export [[nodiscard]] bool environment_is_trusted() noexcept;
 
-/// The value, which stays the environment's; null where the variable is unset or empty. [I1] Every
+/// The value, which stays the environment's; null where the variable is unset or empty. Every
 /// variable that vmm reads is read by this call. Requires: a name. Cost: a getenv.
 export [[nodiscard]] const char* environment_text(const char* name) noexcept;
 

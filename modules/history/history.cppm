@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.history - what an allocator did, event by event, in bounded memory. [N1]
+// vmm.history - what an allocator did, event by event, in bounded memory.
 //
 // A history_ring has room for a fixed number of events; a new one takes the place of the oldest. An
 // allocator that is given one (memory_options::recorder) writes each allocation, free, growth,

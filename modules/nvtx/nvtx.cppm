@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.nvtx - the blocks of a pool declared to memory checkers, by NVTX's memory extension. [G4]
+// vmm.nvtx - the blocks of a pool declared to memory checkers, by NVTX's memory extension.
 //
 // To a checker the memory of a pool is one large allocation: a kernel that runs over the end of one
 // block into the next is nothing it could see. nvtx_declarer, given to a pool as its watcher, says
@@ -55,7 +55,7 @@ export class nvtx_declarer final : public block_watcher {
 
 /// What an allocator does, for Nsight Systems: a range for each growth and each wait of the caller,
 /// on the thread that makes it, marks for shortages, trims and suspensions, and two counters, bytes
-/// that are live and physical memory that is held. [N2]
+/// that are live and physical memory that is held.
 ///
 /// It is history_options::listener of one ring: it hears what the ring records. Live bytes are
 /// those of blocks that were allocated since. Where no tool listens, nothing is shown.

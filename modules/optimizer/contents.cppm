@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.optimizer:contents - bytes that are filled when memory is handed out and when it is freed,
-// by memory_options::contents. [G8]
+// by memory_options::contents.
 //
 // Thread safety: all of it. Cost: one fill where the rule fills, else none.
 export module vmm.optimizer:contents;

@@ -130,7 +130,7 @@ export void report_unclosed(const char* owner, const error& failure) noexcept;
 /// Goes on from `outcome`, a result of `operation()`: where memory is short, calls `relieve()`,
 /// which gives back something or waits for it, and the operation again, until that succeeds, fails
 /// otherwise, or nothing is left to relieve. `relieve()` answers result<bool>: false when nothing
-/// is left, and its error is the answer of the whole. [F2]
+/// is left, and its error is the answer of the whole.
 export template <class Outcome, class Operation, class Relieve>
 [[nodiscard]] Outcome retry_while_short(Outcome outcome, Operation&& operation, Relieve&& relieve) {
   while (!outcome && is_shortage(outcome.error().code)) {

@@ -6,7 +6,7 @@
 //
 // A block is an extent of addresses with pieces mapped to it. The engine performs each change as
 // one transaction over the core (addresses, pieces, mappings) and the tracker: what can fail comes
-// first, and undoing it allocates nothing. [E1-E4, H2]
+// first, and undoing it allocates nothing.
 //
 // I1  A failed operation leaves blocks, contents and accounts as they were.
 // I2  Nothing is unmapped while a ticket says that work may still use it: such a range is retired,
@@ -201,7 +201,7 @@ export class engine {
   }
 
   /// Makes `target` show `source`'s memory, its own memory going to the cache, new memory filling
-  /// what is left. [E2] After take_over the source has no memory; after alias both show the same.
+  /// what is left. After take_over the source has no memory; after alias both show the same.
   /// Both blocks are claimed and idle; `user` is the stream that uses the target next. Errors: as
   /// build; device_lost where the driver would not put the memory of either back.
   [[nodiscard]] status take_over(block& target, block& source, stream_handle user);

@@ -50,7 +50,7 @@ struct relief_registry {
   }
 
   // The first other member of this key behind the number, which is its number then; with a share of
-  // its use. [I3]
+  // its use.
   [[nodiscard]] relief_member* take_next(const relief_member& asks,
                                          std::uint64_t& number) noexcept VMM_NOT_ANALYSED {
     const sync::lock_guard<sync::spin_lock> lock(mutex);

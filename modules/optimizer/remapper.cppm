@@ -3,7 +3,7 @@
 //
 // vmm.optimizer:remapper - the one place that maps, unmaps and gives access.
 //
-// I1  map() is all or nothing: a set-access or a map that fails leaves no mapping behind. [A7]
+// I1  map() is all or nothing: a set-access or a map that fails leaves no mapping behind.
 // I2  Before a piece is mapped for a stream, that stream is ordered behind the piece's last use, on
 //     the device.
 // I3  Where the driver will not undo either, the outcome says how many leading pieces still stand
@@ -11,7 +11,7 @@
 //     Nothing is forgotten.
 //
 // I4  Every mapping has the rights that its plan names, else those of set_rights(), whatever became
-//     of it: see give_access(). [I2]
+//     of it: see give_access().
 //
 // Thread safety: all of it, for ranges that one thread works on at a time. Cost: one map call a
 // piece, one set-access call a range (the driver charges for each mapping all the same), one unmap
@@ -35,7 +35,7 @@ export [[nodiscard]] inline grant_list grants_for(location home, location where)
   return {works, access_grant{where, access::read_write}};
 }
 
-/// One mapping of a range, and the driver's handle behind it. [I1]
+/// One mapping of a range, and the driver's handle behind it.
 export struct memory_segment {
   address_range range{};
   physical_handle handle = physical_handle::none;  ///< the allocator's: not to be released

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.optimizer:rights - a change of the devices that may use all memory of an allocator, or one
-// block of it. [I2]
+// block of it.
 //
 // I1  A change that fails leaves the rights of the mappings, and of those to come, as they were, as
 //     far as the driver undoes what it did.

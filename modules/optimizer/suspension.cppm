@@ -6,7 +6,7 @@
 // A part is one piece at the one address where it is mapped. Its state is the piece's own: mapped
 // or not, with a handle or without. Every function takes the parts from wherever they are to where
 // it leads, so that a call that failed half-way, and could not be undone, is finished by a later
-// one. [M1]
+// one.
 //
 // I1  A part that is mapped has a handle. A part without a handle counts as suspended, in no other
 //     sum.

@@ -106,7 +106,7 @@ export template <class Options>
 /// No device has more memory or address space than this.
 export inline constexpr std::uint64_t option_bytes_max = std::uint64_t{1} << 56;
 
-/// What becomes of old bytes: those of whoever had the memory before. [G8]
+/// What becomes of old bytes: those of whoever had the memory before.
 export enum class contents_rule : std::uint8_t {
   none,             // bytes are not specified
   zero_on_acquire,  // a block reads as zero, behind a fill on the stream that it is allocated on
@@ -129,11 +129,11 @@ export struct memory_options {
   /// write it.
   std::optional<location> placement{};
   /// Other devices that may use all of the memory, from the first mapping on, wherever it moves.
-  /// The home and the placement may read and write it besides. [I2]
+  /// The home and the placement may read and write it besides.
   grant_list peers{};
   /// Where memory is made once the placement has none left, after everything else was tried; none:
   /// nowhere. The home and the peers may use it as any other. What lies there serves no second
-  /// block of a manager. [J4]
+  /// block of a manager.
   std::optional<location> spill{};
   /// Needs features::copy. A manager's block grows in place only under the rules that fill, and a
   /// block is freed on a stream under those that fill on release.
@@ -147,9 +147,9 @@ export struct memory_options {
   bool streams_forgotten = false;
   live_report at_end{};  ///< told of blocks that are live when the allocator goes away
   /// Where the allocator writes what it does; it outlives the allocator, and `import vmm.history;`
-  /// names its type. Null: nowhere. [N1]
+  /// names its type. Null: nowhere.
   history_ring* recorder = nullptr;
-  /// Shows other processes of the user what the allocator has, for vmm-top: as VMM_TOP=1. [N3]
+  /// Shows other processes of the user what the allocator has, for vmm-top: as VMM_TOP=1.
   bool publish = false;
 
   /// The options that have a range: reservation_bytes from 1 to 2^56, budget_bytes to 2^56.

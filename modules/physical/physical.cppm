@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.physical - physical memory as an asset: created once, kept when freed, gathered for the next
-// request. [C1-C5]
+// request.
 //
 // A piece is one driver handle with vmm's account of it. Freed pieces go to a cache ordered by
 // size; a request takes an exact match, else the largest cached pieces that fit and are not too
@@ -17,9 +17,9 @@
 // I5  Every piece's size is a multiple of the granularity.
 // I6  A piece that another process was given serves no request any more: it is cached until it is
 //     released, since that process may still use it. [S7] So is a piece that was spilled: memory of
-//     the device serves the next request where there is any. [J4]
+//     the device serves the next request where there is any.
 // I7  A piece that is suspended is held by its range and serves nothing else. Without a handle it
-//     counts in suspended_bytes, and in no other sum. [M1]
+//     counts in suspended_bytes, and in no other sum.
 // I8  A call that fails holds no more than before: it takes creation_mark() first, and gives the
 //     pieces that it created back with release_created(). Between its own attempts they are cached.
 //
@@ -78,7 +78,7 @@ export struct physical_options {
   physical_request like{};  ///< placement and properties of every piece; its size is ignored
   std::uint64_t granularity_bytes = 0;  ///< sizes of pieces and requests are multiples of it
   double fragment_ratio =
-      0.25;  ///< a smaller share of the request than this is not taken from the cache [C3]
+      0.25;  ///< a smaller share of the request than this is not taken from the cache
   std::uint64_t chunk_bytes =
       0;  ///< new memory comes in pieces of this size; 0: one piece for all that is missing
   std::uint64_t budget_bytes = 0;   ///< never hold more than this; 0: no limit but the device's
@@ -262,7 +262,7 @@ export class physical_pool {
   void release_exported() noexcept;
 
   /// Effects: releases cached pieces, largest first, until at most `limit_bytes` stay cached; 0
-  /// drains. What is still mapped stays. [C4] Errors: in the report. Cost: a release for each
+  /// drains. What is still mapped stays. Errors: in the report. Cost: a release for each
   /// piece.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes) noexcept;
 
@@ -271,7 +271,7 @@ export class physical_pool {
     return store_.statistics().created_count;
   }
   /// Effects: releases the cached pieces that were created after the mark and are not mapped: those
-  /// of a call that failed. [I8] Errors: in the report. Cost: O(cached pieces), and a release for
+  /// of a call that failed. Errors: in the report. Cost: O(cached pieces), and a release for
   /// each piece.
   trim_report release_created(std::uint64_t mark) noexcept;
 
@@ -296,7 +296,7 @@ export class physical_pool {
     return store_.may_be_suspended(of);
   }
   /// Requires: a piece that one range holds, that is suspended and mapped nowhere.
-  /// Effects: gives its memory back; where the driver refuses that, all stays as it is. [M1]
+  /// Effects: gives its memory back; where the driver refuses that, all stays as it is.
   /// Errors: what release answers. Cost: a release.
   [[nodiscard]] status suspend(physical_memory& given_up);
   /// Requires: as suspend, and no handle. Effects: new memory for the piece, with unspecified

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.pmr - memory of a pool or manager for the standard library's containers. [K3]
+// vmm.pmr - memory of a pool or manager for the standard library's containers.
 //
 // The containers touch their memory on the host, so it has to be memory that the host can reach:
 // that of a driver with features::host_accessible, such as vmm.host.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.reservation - address space, reserved in few large ranges and handed out in extents. [B1, B3]
+// vmm.reservation - address space, reserved in few large ranges and handed out in extents.
 //
 // One large range is reserved on first use, and further ones only when none has room: never one
 // reservation an allocation. Where the driver has no room for the size wished for, half of it is

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.special:alias - one memory at several addresses. [J3]
+// vmm.special:alias - one memory at several addresses.
 //
 // What is written through one view is seen through another by the rules of features::alias:
 //   none        there is one view

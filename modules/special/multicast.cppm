@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.special:multicast - a multicast object as a state machine. [J1]
+// vmm.special:multicast - a multicast object as a state machine.
 //
 //   gathering  devices are added, each once, until there are as many as were asked for
 //   binding    each device binds memory of its own, until every byte has memory of every device

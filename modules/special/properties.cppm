@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.special:properties - what a driver granted of what was wished for. [J2, J4]
+// vmm.special:properties - what a driver granted of what was wished for.
 //
 // Compression is a wish that a driver may decline without a word, so whoever counts on it asks the
 // handle. RDMA and ways of sharing are refused when they cannot be had, and asked all the same.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.special:registration - memory for libraries that register it (NCCL, UCX, network cards), and
-// calls around every change of it. [I1, J4]
+// calls around every change of it.
 //
 // registrable_options   a manager's options under which such a library takes its blocks
 // check_registrable     what would keep it from taking a block, before it is asked

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.special - several devices, and memory that is more than bytes of one of them. [I2, J1-J4]
+// vmm.special - several devices, and memory that is more than bytes of one of them.
 //
 // :topology      who reaches whose memory, and over what
 // :properties    what a driver granted of what was wished for

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.special:topology - who reaches whose memory, and over what. [I2]
+// vmm.special:topology - who reaches whose memory, and over what.
 //
 // I1  There is an answer for each pair of devices, in both directions; the one need not be as the
 //     other.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.suspend:backup - where contents are kept while their memory is with the driver. [M1]
+// vmm.suspend:backup - where contents are kept while their memory is with the driver.
 //
 // One arena for each suspender. It has spaces; a space is taken for one region at a time, stays
 // when it is given back, and serves the next region that fits. So a program that suspends and

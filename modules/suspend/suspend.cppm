@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.suspend - regions whose memory goes back to the driver for a while, and comes back to the
-// same addresses. [M1, M2, M4]
+// same addresses.
 //
 // A region is a pool or a manager with a tag. suspend() gives the physical memory of the regions
 // with these tags back to the driver; their addresses stay reserved and their blocks live. resume()

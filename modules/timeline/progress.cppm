@@ -123,7 +123,7 @@ export class stream_progress {
     debug_check([&] { return stream < count(); }, "no stream has this number");
     return records_[stream]->phase;
   }
-  /// To name an active stream to the driver. [I3]
+  /// To name an active stream to the driver.
   [[nodiscard]] stream_handle active_handle(std::uint32_t stream) const noexcept;
   /// To tell streams apart for people; a retired one may share it with an active one.
   [[nodiscard]] inline stream_handle shown_handle(std::uint32_t stream) const noexcept {
@@ -236,7 +236,7 @@ export class stream_progress {
   // What each allocation and free reads is side by side, on one cache line where this lies on one.
   stream_handle last_handle_ = stream_handle::default_stream;
   std::uint32_t last_stream_ = no_stream;
-  std::uint64_t last_epoch_ = 0;  // of last_stream_ [I5]
+  std::uint64_t last_epoch_ = 0;  // of last_stream_
   std::uint64_t clock_ = 0;
   std::vector<std::unique_ptr<stream_record>> records_;
   std::vector<stream_slot> table_;      // open addressing, a power of two long

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.top - what this process's allocators have, shown to other processes of the same user. [N3]
+// vmm.top - what this process's allocators have, shown to other processes of the same user.
 //
 // A process that wants it (VMM_TOP=1, memory_options::publish, publish_allocators) has one file of
 // fixed size in a folder that only its user may enter; a thread writes what each allocator has

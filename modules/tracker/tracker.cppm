@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.tracker - what is where: from an address to the allocation it lies in. [D1, D2]
+// vmm.tracker - what is where: from an address to the allocation it lies in.
 //
 // A tracked range is the record of one allocation: where it is, its three sizes, the pieces behind
 // it in order, the stream it belongs to. The tracker indexes records that its user owns and makes
@@ -74,7 +74,7 @@ export class tracker {
   /// Requires: a record that this thread has claimed. Effects: any thread may claim it.
   void unclaim(tracked_range& range) noexcept;
   /// Requires: as unclaim; before its handles are written, and after. Effects: its memory is
-  /// suspended, or is there again. [M1]
+  /// suspended, or is there again.
   void set_suspended(tracked_range& range, bool is_suspended) noexcept;
   /// Requires: as unclaim. Effects: takes the record out; it is its owner's again.
   void erase(tracked_range& range) noexcept;

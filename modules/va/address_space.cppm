@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.va:address_space - bytes and addresses over the ranges that the caller has reserved: one
-// large range as a rule, further ones only when it is used up. [B1] It makes no driver call.
+// large range as a rule, further ones only when it is used up. It makes no driver call.
 //
 // I1  Ranges do not overlap; each begins and ends on a multiple of the granularity.
 // I2  An extent lies inside one range.
@@ -91,7 +91,7 @@ export class address_space {
   /// The largest range that add_range takes.
   [[nodiscard]] std::uint64_t max_range_bytes() const noexcept;
 
-  /// The best fit in the first range that has one. [B2]
+  /// The best fit in the first range that has one.
   /// Errors: invalid_argument (a size or an alignment that address_request does not allow),
   /// out_of_addresses (no range has room: add another), out_of_host_memory.
   [[nodiscard]] result<extent> allocate(const address_request& request) noexcept;
@@ -99,12 +99,12 @@ export class address_space {
   /// Gives the extent back; it merges with free neighbours. Cannot fail.
   void free(extent_id id) noexcept;
 
-  /// Makes the extent `size_bytes` long by taking free addresses to its right. [B3] Needs no
+  /// Makes the extent `size_bytes` long by taking free addresses to its right. Needs no
   /// memory. Errors: invalid_argument (not a multiple, or less than now), out_of_addresses (too
   /// little is free there).
   [[nodiscard]] result<extent> grow(extent_id id, std::uint64_t size_bytes) noexcept;
 
-  /// Makes the extent `size_bytes` long and frees its tail. [B3]
+  /// Makes the extent `size_bytes` long and frees its tail.
   /// Errors: invalid_argument (0, not a multiple, or more than now), out_of_host_memory.
   [[nodiscard]] result<extent> shrink(extent_id id, std::uint64_t size_bytes) noexcept;
 

@@ -87,7 +87,7 @@ export struct range_statistics {
   std::uint32_t free_blocks = 0;
 };
 
-/// Best fit over intrusive lists and tries behind a bitmap. [B2, B3] Movable; a moved-from object
+/// Best fit over intrusive lists and tries behind a bitmap. Movable; a moved-from object
 /// may only be destroyed or assigned to.
 ///
 /// Every call: Requires: ids name live blocks of this object, else the process ends; one thread at

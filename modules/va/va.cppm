@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.va - address space: who has which range. It makes no driver call; its callers reserve and
-// map. [B1-B4]
+// map.
 //
 // :range_allocator        ranges of granules out of one range
 // :address_space          bytes and addresses over several ranges

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.vector - a vector whose growth maps memory instead of copying elements. [L5, E1]
+// vmm.vector - a vector whose growth maps memory instead of copying elements.
 //
 // The elements lie in one block of a manager. Growing maps more memory behind the block at the same
 // address; where the addresses behind it are taken, the block's memory is mapped at a larger range

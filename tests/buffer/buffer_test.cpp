@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: a buffer owns its block, frees it once and on its stream, and a failed call changes
-// nothing, over a pool, a manager and an allocator of the program's own. [K3]
+// nothing, over a pool, a manager and an allocator of the program's own.
 // Method: every operation on both; moves and swaps with the live blocks counted; an allocator that
 // records its calls and fails when told to.
 #include <cstddef>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: allocate and deallocate in the field's shape do what the calls beside them do, for a pool
-// and a manager, and say what is wrong with an alignment. [K3]
+// and a manager, and say what is wrong with an alignment.
 // Method: each alignment there is on both; frees behind a stream's work, seen by the fake driver.
 #include <bit>
 #include <cstdint>

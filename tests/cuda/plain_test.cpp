@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: in plain memory a stream pool works as in memory that is mapped, whoever needs more is
-// refused, and what a watcher tells a tool is told with the device's context current. [G4]
+// refused, and what a watcher tells a tool is told with the device's context current.
 // Method: the CUDA backend on the stand-in, with cuda_memory::plain or VMM_CUDA_MEMORY; contents
 // are compared while blocks are reused, split and merged, and every call for memory fails once and
 // for ever. That it keeps the contract otherwise is conformance_standin's.

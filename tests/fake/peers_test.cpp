@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: the simulated machine has several devices whose rights bind as they bind on two H200s: each
-// kernel by those of its device, and the driver's own copies by none. [I2, A3]
+// kernel by those of its device, and the driver's own copies by none.
 // Method: memory mapped with rights for each device, used by kernels of each, by copies and by the
 // host; prices against the two that were measured.
 #include <cstdint>

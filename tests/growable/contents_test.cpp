@@ -3,7 +3,7 @@
 //
 // Goal: through random schedules of two ranges that take one another's memory, every byte is what a
 // naive model says: what was written stays, what was added is zero, and no work of one range
-// reaches the other's bytes. [M3]
+// reaches the other's bytes.
 // Method: the host driver with queued work, so that memory is real and work is finished by the
 // test, in random order, or by a call that has to wait. The model is a vector of bytes for each
 // segment; the device writes a byte over a part of a segment, in the order of the range's stream.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: a growable range keeps its addresses and its bytes, adds zeros, gives memory back in stream
-// order without waiting, and shares its manager's memory with other ranges. [M3]
+// order without waiting, and shares its manager's memory with other ranges.
 // Method: contents are written and read through pointers on the host driver, and by tags and reads
 // on the fake driver, whose work is unfinished for as long as the test says. Driver calls are
 // counted; the fake driver finds every use of memory that is not mapped.

@@ -3,7 +3,7 @@
 //
 // Goal: under a contents rule, a call that fails leaves a block's size and bytes as they were:
 // bytes are filled only by a call that then succeeds, and a block whose new bytes could not be
-// filled is no larger than before. [G8]
+// filled is no larger than before.
 // Method: each call of a manager and of a growable range that fills, with each driver call that it
 // makes failing once, on the fake driver, whose memory remembers a tag; work is finished by time,
 // or by the test. The result of the call decides which bytes are expected.

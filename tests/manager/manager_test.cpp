@@ -80,7 +80,7 @@ class Manager : public testing::Test {
   std::unique_ptr<manager> managed;
 };
 
-// ---- address space [B1] and the sources' numbers [C1-C5]
+// ---- address space and the sources' numbers
 
 TEST_F(Manager, EightyOneBlocksOf64MbTakeOneReservation) {
   open();
@@ -188,7 +188,7 @@ TEST_F(Manager, TrimsDownToALimitAndDrains) {
   EXPECT_EQ(driver.resource_counts().handles, 0u);
 }
 
-// ---- mistakes of the caller [D2]
+// ---- mistakes of the caller
 
 TEST_F(Manager, RefusesWhatIsNotAnAllocation) {
   open();
@@ -206,7 +206,7 @@ TEST_F(Manager, RefusesWhatIsNotAnAllocation) {
   EXPECT_EQ(managed->find(at).error().code, errc::not_allocated);
 }
 
-// ---- resizing [E1, B3]
+// ---- resizing
 
 TEST_F(Manager, GrowsInPlaceAndKeepsTheData) {
   open();
@@ -298,7 +298,7 @@ TEST_F(Manager, ResizingCostsTheSameCallsAtAnySize) {
   EXPECT_EQ(calls[0], calls[1]);
 }
 
-// ---- copies [E2-E4]
+// ---- copies
 
 TEST_F(Manager, MoveGivesTheSourcesMemoryToTheTarget) {
   open();
@@ -357,7 +357,7 @@ TEST_F(Manager, CopiesBytesWhereTheConditionsDoNotHold) {
   free(target);
 }
 
-// ---- the cases of the caching allocator [H1, H3, B4]
+// ---- the cases of the caching allocator
 
 TEST_F(Manager, VirtualCachingFollowsTheFourCases) {
   open(vmm::policy::virtual_caching());
@@ -432,7 +432,7 @@ TEST_F(Manager, KeepMappedServesTheSameSizeWithoutADriverCall) {
   free(again);
 }
 
-// ---- out of memory [F2]
+// ---- out of memory
 
 TEST_F(Manager, DrainsTheCacheAndTriesAgainWhenMemoryIsShort) {
   vmm::fake::profile small = vmm::fake::profile::cuda();
@@ -464,7 +464,7 @@ TEST_F(Manager, NeverHoldsMoreThanItsBudget) {
   free(large);
 }
 
-// ---- unfinished work [H2]: nothing is unmapped, and nothing changes hands unordered, before it
+// ---- unfinished work: nothing is unmapped, and nothing changes hands unordered, before it
 // has finished
 
 TEST_F(Manager, AFreedRangeWaitsForItsWork) {
@@ -539,7 +539,7 @@ TEST_F(Manager, CopiesBytesWhileWorkIsUnfinished) {
   free(target);
 }
 
-// ---- set-up [F1]
+// ---- set-up
 
 TEST_F(Manager, IsSetUpOnFirstUse) {
   open();

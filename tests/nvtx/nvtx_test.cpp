@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: a memory checker that listens to NVTX knows of each byte of the pool whether a kernel may
-// use it: the bytes that were asked for, and none between blocks. [G4] Method: a tool of our own
+// use it: the bytes that were asked for, and none between blocks. Method: a tool of our own
 // listens, and answers for single bytes; it also counts declarations that break NVTX's rules.
 #include <dlfcn.h>
 

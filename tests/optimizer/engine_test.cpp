@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: each transaction of the engine keeps what blocks hold, waits for unfinished work, and
-// leaves a block as it was when the driver refuses. [E1-E4, H2] Method: the engine by itself on
+// leaves a block as it was when the driver refuses. Method: the engine by itself on
 // fake drivers that differ in aliases and in how they unmap; contents are tags, work finishes when
 // the test says so, and the driver's misuse list and resource counts are empty at the end.
 #include <cstddef>
@@ -319,7 +319,7 @@ TEST_P(Engine, CloseUnmapsWhatIsRetiredAndCanBeTriedAgain) {
   EXPECT_EQ(driver.resource_counts().reservations, 0u);
 }
 
-// ---- growing in place [B3, E1]
+// ---- growing in place
 
 TEST_P(Engine, GrowsInPlaceByMappingTheTailOnly) {
   block& grown = build(4 * MiB);
@@ -462,7 +462,7 @@ TEST_P(Engine, ABusyTailWaitsByItself) {
   expect_intact(cut);
 }
 
-// ---- moving [E1]
+// ---- moving
 
 TEST_P(Engine, MovesItsMemoryToALargerRange) {
   block& moved = build(8 * MiB);
@@ -549,7 +549,7 @@ TEST_F(EngineWithoutAliases, ABlockThatCannotGoEitherWayIsLostAndCanOnlyEnd) {
   EXPECT_EQ(engine->space().statistics().live_bytes, 4 * MiB);
 }
 
-// ---- showing one block's memory at another's address [E2, E4]
+// ---- showing one block's memory at another's address
 
 TEST_P(Engine, TakesOverTheSourcesMemory) {
   block& source = build(8 * MiB);

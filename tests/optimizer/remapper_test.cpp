@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: a plan is mapped whole or not at all, undone whole or put back, and what the driver leaves
-// standing is told exactly. [A7] Method: three pieces on the fake driver, with refusals planned for
+// standing is told exactly. Method: three pieces on the fake driver, with refusals planned for
 // the call that matters; afterwards the driver's mappings, rights and contents are compared with
 // what the outcome says.
 #include <cstddef>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: physical memory is created once, kept when freed and gathered by the rules of the sources;
-// accounts, budget and tickets hold whatever fails. [C1-C5] Method: a pool on the fake driver
+// accounts, budget and tickets hold whatever fails. Method: a pool on the fake driver
 // without any mapping of its own (mappings are counts here), driver calls counted, and a naive
 // model that picks pieces from a plain list.
 #include <algorithm>
@@ -138,7 +138,7 @@ TEST_F(Physical, AppendsToTheList) {
   drop(pieces);
 }
 
-// ---- reuse [C1-C3]
+// ---- reuse
 
 TEST_F(Physical, AFreedPieceServesTheNextRequest) {
   memory_list pieces = take(32 * MiB);
@@ -297,7 +297,7 @@ TEST_F(Physical, AFailedCreateDoesNotCountAgainstTheBudget) {
   drop(take(64 * MiB));
 }
 
-// ---- trim [C4]
+// ---- trim
 
 TEST_F(Physical, TrimsTheLargestFirstDownToTheLimit) {
   cache({8, 32, 16});
@@ -345,7 +345,7 @@ TEST_F(Physical, ARefusedReleaseKeepsThePieceCached) {
   drop(again);
 }
 
-// ---- mappings and holders: when a freed piece is cached [I2, I3]
+// ---- mappings and holders: when a freed piece is cached
 
 TEST_F(Physical, APieceIsCachedWhenItsLastMappingIsUndone) {
   const memory_list pieces = take(8 * MiB);

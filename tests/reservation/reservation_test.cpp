@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: address space comes from few large reservations, further ones only when none has room, and
-// goes back whole. [B1, B3] Method: a space on the fake driver, whose calls and resource counts are
+// goes back whole. Method: a space on the fake driver, whose calls and resource counts are
 // counted and whose refusals are planned.
 #include <cstdint>
 #include <optional>
@@ -62,7 +62,7 @@ class Reservation : public testing::Test {
   std::vector<extent> live;
 };
 
-// ---- few reservations [B1]
+// ---- few reservations
 
 TEST_F(Reservation, ReservesOnFirstUseAndOnce) {
   open(8 * TiB);
@@ -151,7 +151,7 @@ TEST_F(Reservation, MoreThanThereIsIsRefused) {
   EXPECT_EQ(driver.resource_counts().reservations, 0u);
 }
 
-// ---- extents [B3]
+// ---- extents
 
 TEST_F(Reservation, ExtentsGrowShrinkAndSplit) {
   open(64 * MiB);

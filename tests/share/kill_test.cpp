@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: whichever side is killed, at whatever step of the protocol, the other side gets a typed
-// error at once and keeps nothing: no descriptor, no memory, no reservation. [G7]
+// error at once and keeps nothing: no descriptor, no memory, no reservation.
 // Method: a forked child plays one side and kills itself (SIGKILL) before its n-th step, for every
 // n until a child gets through; this process plays the other side with a wait of one second, which
 // must not pass, and counts what it has before and after. VMM_SHARE_KILL_ROUNDS says how many

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: what a policy of contents promises holds at every reuse: a byte of the block before is
-// never seen where it says so, in managers and in pools. [G8]
+// never seen where it says so, in managers and in pools.
 // Method: 1,000 blocks of changing sizes, each looked at from end to end when it comes and filled
 // with a byte of its own before it goes, on the fake driver, whose memory keeps what was written.
 #include <array>

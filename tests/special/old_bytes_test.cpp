@@ -4,7 +4,7 @@
 // Goal: under each policy of contents no block ever shows a byte of another one, whichever way the
 // memory came to it: reuse, growth in place and a block cut off, memory given back and made anew,
 // memory of the host when the device is full, blocks freed after everything or on other streams,
-// and ranges that grow. [G8]
+// and ranges that grow.
 // Method: 1,000 reuses for each allocator and policy on the fake driver, whose memory keeps what
 // was written, in an order drawn from a seed. Each block is read from end to end when it comes,
 // and soiled by work that is still waiting when it goes; how often each way was taken is counted.

@@ -3,7 +3,7 @@
 //
 // Goal: the locations that were given rights have them, and no other has any, from creation and
 // later, in pools and in managers, through growth, moves, reuse and copies by remapping; memory
-// goes where the options say, to the host too when the device is full. [I2, J4]
+// goes where the options say, to the host too when the device is full.
 // Method: a fake machine of three devices. Rights are asked of the driver at every granule, and
 // tried by kernels of the other devices. The driver's list of misuses and its counts are empty.
 #include <cstdint>

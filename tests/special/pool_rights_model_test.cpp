@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: whatever a program does, a pool's block of whole mappings has the rights that it was given,
-// and no other block has any of them, ever. [I2]
+// and no other block has any of them, ever.
 // Method: random programs of two streams beside a model, with driver faults at random calls; the
 // driver is asked at every granule.
 #include <array>

@@ -3,7 +3,7 @@
 //
 // Goal: a pool's block of whole mappings has rights of its own, through suspension and whatever is
 // given to all; freed, its memory serves nobody before its work has finished and the rights are
-// gone; no other block has any of them, ever. [I2]
+// gone; no other block has any of them, ever.
 // Method: a fake machine of three devices and kernels that are late; the driver is asked.
 #include <array>
 #include <cstdint>

@@ -3,7 +3,7 @@
 //
 // Goal: vmm.special does what its heads say: the topology is the driver's, multicast refuses each
 // wrong order before the driver sees it, aliases keep their ordering rules, what was granted is
-// what is told, and registrations follow every change of the memory. [I1, I2, J1-J4]
+// what is told, and registrations follow every change of the memory.
 // Method: a fake machine of three devices, and of drivers that lack what is asked for. Its misuses
 // and its counts are empty after each test that does not plan one.
 #include <algorithm>
@@ -193,7 +193,7 @@ TEST(AliasElsewhere, ADriverWithoutAliasesGivesOneView) {
   EXPECT_TRUE(driver.check_empty());
 }
 
-// Memory of the host, used by the device and by the host. [J4]
+// Memory of the host, used by the device and by the host.
 TEST_F(Special, HostNodeMemoryIsUsedByTheDeviceAndTheHost) {
   vmm::aliased_memory memory =
       *vmm::aliased_memory::make(driver, {.size_bytes = 4 * MiB, .placement = vmm::host_node(0)});

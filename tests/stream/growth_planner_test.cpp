@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: a plan claims what it says, and commit, commit_free and abandon leave the state whole. [G3]
+// Goal: a plan claims what it says, and commit, commit_free and abandon leave the state whole.
 // Method: a unit of vmm.stream, which reaches what the module does not export. The state of a pool
 // without a driver: pieces of memory are plain objects, mapped by saying so. After each step the
 // whole state is validated; what is abandoned leaves the list of regions as it was.

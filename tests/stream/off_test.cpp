@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: under the policy "off" each block is driver memory of its own and goes back to the driver
-// when the work before its free has finished. [G5] Method: on the fake driver, whose memory and
+// when the work before its free has finished. Method: on the fake driver, whose memory and
 // handles are counted; kernels are left running over what is freed.
 #include <cstdint>
 #include <memory>

@@ -3,7 +3,7 @@
 //
 // Goal: a request that was announced finds its memory: prepare() creates within the headroom, moves
 // what is free without making a stream wait, stops where nothing is to do, and changes nothing for
-// those who hold blocks; beside captures, suspension, pins, budgets and fronts. [G3]
+// those who hold blocks; beside captures, suspension, pins, budgets and fronts.
 // Method: a pool on the fake driver, whose counts of calls say what a request needed. That every
 // failing driver call leaves all as it was is in the sweeps (scenarios.h), that threads may call it
 // at any time in tests/threads.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: a segment, the records of handles and the records of streams keep their own invariants,
-// each by itself. [G1, G3, G4]
+// each by itself.
 // Method: a unit of vmm.stream, which reaches what the module does not export. One segment of 32
 // units without a driver; pieces of memory are plain objects that nobody maps.
 module;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: with the vpmm policy, the source's walkthrough (+10 > +1 > -10 > +4 > +11 with X free
-// pages) gives the layouts that the source prints, cases A to D. [G6] Method: a page stands for the
+// pages) gives the layouts that the source prints, cases A to D. Method: a page stands for the
 // source's gigabyte. The source's own lines are the expected text; its expressions in X are worked
 // out, and regions of size 0 are left out. Each line is printed, and compared with what regions()
 // shows; the lines within step 5 are composed from regions() and from how much the pool says it

@@ -3,7 +3,7 @@
 //
 // Goal: what happens beside a suspension, or to the objects of one: rights that are given in
 // between, frees that promise to clear, forks, tags of which one region is suspended, a driver that
-// refuses to end a backup, work of streams whose blocks were freed. [M1]
+// refuses to end a backup, work of streams whose blocks were freed.
 // Method: each once, on the fake driver.
 #include <sys/wait.h>
 #include <unistd.h>

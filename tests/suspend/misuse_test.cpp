@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: what cannot be suspended is refused with an error that says why, what is suspended is
-// refused to everybody but free(), and a refusal changes nothing. [M1]
+// refused to everybody but free(), and a refusal changes nothing.
 // Method: each misuse once, then the call that it kept from being done.
 #include <cstdint>
 #include <string_view>

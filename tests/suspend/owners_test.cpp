@@ -3,7 +3,7 @@
 //
 // Goal: a manager that is suspended may have vectors and growable ranges: each of their calls does
 // what it promises or is refused with in_use, in any order with suspensions, and every byte that
-// was promised is there. [M1, M3]
+// was promised is there.
 // Method: random programs on the host's memory, with a budget or without one, beside a model that
 // has the same words in the process; seeds print.
 #include <cstdint>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: suspended memory is the driver's, its addresses stay, and what comes back is what the
-// policy promises, behind the work that used it, with the rights of all; nothing piles up. [M1, M2]
+// policy promises, behind the work that used it, with the rights of all; nothing piles up.
 // Method: a pool and a manager on the fake driver, which counts what is alive, knows what memory
 // shows, and reports who touches memory that is not there.
 #include <atomic>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: an allocation that needs the memory which another thread is just giving back gets it: it is
-// not out of memory. [F2]
+// not out of memory.
 // Method: every schedule of the two threads with few preemptions, on a fake driver that has memory
 // for one of the blocks only. [R11]
 #include <array>

@@ -3,7 +3,7 @@
 //
 // Goal: vmm-top shows what the allocators of a live process have, and nothing of one that is gone;
 // what is not the user's own, or not what vmm writes, is refused and harms nothing; a sample that
-// is being written is never shown in part. [N3] Method: child processes that publish, or lie, in a
+// is being written is never shown in part. Method: child processes that publish, or lie, in a
 // folder of the test's own.
 #include <fcntl.h>
 #include <signal.h>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: the tracker finds an allocation from any address in it, refuses overlaps and double frees,
-// and lets one thread at a time change a record. [D1, D2]
+// and lets one thread at a time change a record.
 // Method: records made by hand, a naive model in a std::map under random operations, and threads
 // that look while others move.
 #include <atomic>
@@ -56,7 +56,7 @@ class Tracker : public testing::Test {
   vmm::tracker tracked;
 };
 
-// ---- looking up [D1]
+// ---- looking up
 
 TEST_F(Tracker, FindsARecordFromAnyAddressInIt) {
   add(1000, {50, 60, 100});
@@ -109,7 +109,7 @@ TEST_F(Tracker, CoversOnlyWhatTheUserAskedFor) {
   EXPECT_FALSE(tracked.covers({address{1010}, ~std::uint64_t{0} - 5})) << "the end wraps around";
 }
 
-// ---- mistakes [D2]
+// ---- mistakes
 
 TEST_F(Tracker, RefusesEveryShapeOfOverlap) {
   add(1000, {10, 10, 100});

@@ -3,7 +3,7 @@
 //
 // Goal: address_space speaks bytes and addresses over several ranges as its comments say: it tries
 // ranges in order, refuses what it cannot describe, and gives a range back when it is free.
-// [B1, B2, B3, B4]
+//
 // Method: small ranges at made-up addresses, whose layout is worked out by hand.
 #include <cstdint>
 #include <limits>
@@ -107,7 +107,7 @@ TEST(AddressSpace, RefusesSizesThatAreNoMultiple) {
   EXPECT_TRUE(space.validate());
 }
 
-// The foundation's count: 81 allocations of 64 MB come from one range. [B1]
+// The foundation's count: 81 allocations of 64 MB come from one range.
 TEST(AddressSpace, ServesManyAllocationsFromOneRange) {
   address_space space = make();
   (void)space.add_range({first_base, 8 * TiB}).value();
@@ -187,7 +187,7 @@ TEST(AddressSpace, GrowsShrinksAndSplits) {
   EXPECT_TRUE(space.validate());
 }
 
-// [B3] Room to grow beside a block is a larger extent: nothing else is placed in it, and shrink()
+// Room to grow beside a block is a larger extent: nothing else is placed in it, and shrink()
 // gives it back.
 TEST(AddressSpace, KeepsRoomForTheExtentThatAskedForIt) {
   address_space space = make();

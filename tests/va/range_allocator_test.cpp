@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: each operation of the range allocator does what its comment says, at its boundaries too,
-// and misuse ends the process. [B2, B3, B4]
+// and misuse ends the process.
 // Method: small ranges whose layout is worked out by hand.
 #include <cstdint>
 #include <string>
@@ -86,7 +86,7 @@ TEST(RangeAllocator, TakesTheSmallestHoleThatFitsAndTheEndLast) {
   EXPECT_EQ(layout(range), "-5 1 2 -1 1 4 1 6 -79");
 }
 
-// [B4] Address ranges are reused exact size first, then by growing a smaller one.
+// Address ranges are reused exact size first, then by growing a smaller one.
 TEST(RangeAllocator, ReusesTheRangeFreedLastAmongEquals) {
   range_allocator range = make_range(1000);
   std::vector<block_id> blocks;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm-after-all - blocks of a pool that are freed after everything, on a CUDA device. [K4]
+// vmm-after-all - blocks of a pool that are freed after everything, on a CUDA device.
 //
 // Each round allocates on one of eight streams, writes there, and lets a kernel of one of eight
 // streams that the pool does not know read the block, late; meanwhile it frees the block and asks

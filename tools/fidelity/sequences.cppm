@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.fidelity:sequences - random sequences of calls that two drivers must answer alike. [G3]
+// vmm.fidelity:sequences - random sequences of calls that two drivers must answer alike.
 //
 // Both drivers get the same calls in lockstep, places named by reservation and offset since their
 // addresses differ. After each call the answers are compared, at the end the contents of every

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.history_tools - an allocator's history in the formats of tools that people have. [N2]
+// vmm.history_tools - an allocator's history in the formats of tools that people have.
 //
 // A history is gone through backward from what lay where at its end, as PyTorch's viewer does:
 // events that do not fit to what is known by then are left out and counted: of an allocator's own
@@ -61,7 +61,7 @@ export struct named_history {
   std::string name{};
   history taken{};
 };
-/// One HTML file that shows one history, or two side by side, and needs nothing else. [N3]
+/// One HTML file that shows one history, or two side by side, and needs nothing else.
 export [[nodiscard]] std::string to_page(const std::vector<named_history>& shown);
 /// One HTML file that shows an answer of vmm-fit, and needs nothing else. The document is JSON with
 /// the keys at the head of the script in tools/view/fit.html.

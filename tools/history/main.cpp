@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm-history: shows what an allocator did, from the file that it wrote: as a page of our own, in
-// the formats of other viewers, or in a few lines. [N2, N3]
+// the formats of other viewers, or in a few lines.
 //
 // Exit codes: 0 all well; 1 a file cannot be written; 2 the command line or a history is wrong; 4
 // the program's own memory ran out.

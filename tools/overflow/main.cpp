@@ -3,7 +3,7 @@
 //
 // vmm-overflow - blocks of a pool on a CUDA device, and kernels that write into them: within them,
 // or where no block is. For a memory checker: the pool lies in plain memory and declares its blocks
-// through NVTX, and what is written elsewhere is what the checker must see. [G4]
+// through NVTX, and what is written elsewhere is what the checker must see.
 //
 //   compute-sanitizer --nvtx yes --report-api-errors no vmm-overflow            no error
 //   compute-sanitizer --nvtx yes --report-api-errors no vmm-overflow --planted  one error

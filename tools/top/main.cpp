@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm-top: what the pools and managers of the user's running processes have. [N3]
+// vmm-top: what the pools and managers of the user's running processes have.
 //
 // Exit codes: 0 all well; 1 a folder or file was refused, or standard output cannot be written; 2
 // the command line is wrong; 4 the program's own memory ran out.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.top_tools - what the allocators of the user's running processes have, read from the files
-// that vmm.top publishes. [N3]
+// that vmm.top publishes.
 //
 // I1  A file is read only in a folder that is the user's alone, and only if it is a regular file of
 //     the user's, of the one size, that nobody else may read, whose head is of its process.
