@@ -16,8 +16,8 @@ struct replacement {
 constexpr replacement replacements[] = {
     {"memory_options::reservation_bytes is from 1 to 2^56",
      "reservation_bytes of the options is from 1 to 2^56"},
-    {"memory_options::budget_bytes is from 0 to 2^56, where 0 is no budget",
-     "budget_bytes of the options is from 0 to 2^56, where 0 is no budget"},
+    {"memory_options::budget_bytes is from 0 to 2^56, where 0 means no budget",
+     "budget_bytes of the options is from 0 to 2^56, where 0 means no budget"},
     {"policy::fragment_ratio is a number from 0 to 1",
      "fragment_ratio of the options is a number from 0 to 1, or VMM_POLICY_RATIO"},
     {"policy::chunk_bytes is at most 2^56, or 0 for no chunks",

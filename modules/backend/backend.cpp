@@ -78,7 +78,7 @@ const char* name_of(call where) noexcept {
 
 namespace {
 
-// Text that is cut where there is no more room.
+// Text that is cut at the end of the buffer.
 class short_text {
  public:
   explicit short_text(std::span<char> out) noexcept : out_(out) {
@@ -160,7 +160,7 @@ std::string describe(const error& failure) {
   if (failure.native_name[0] != '\0' || failure.native != 0) {
     text += " (";
     text += failure.native_name[0] != '\0' ? failure.native_name : "code";
-    // 0 is no failure's number: the name then stands for what is missing, a call for one.
+    // Code 0: the name is that of what is missing, a driver call for example.
     if (failure.native != 0) text += ' ' + std::to_string(failure.native);
     text += ')';
   }
@@ -173,7 +173,9 @@ std::string describe(const error& failure) {
 }
 
 void print_live_blocks(void*, const live_blocks& left) noexcept {
-  check(left.owner != nullptr && left.count > 0, "nobody's blocks are reported, or none");
+  check(left.owner != nullptr && left.count > 0,
+        "a leak report without an owner or without "
+        "blocks");
   static std::atomic<std::uint32_t> report_count = 0;
   const std::uint32_t number = report_count.fetch_add(1, std::memory_order_relaxed);
   if (number >= live_report_count_max) return;

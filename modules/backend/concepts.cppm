@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.backend:concepts - what vmm asks of a driver.
+// vmm.backend:concepts - what vmm requires of a driver.
 //
-// `backend` is the least that every driver can honestly do; further concepts refine it. Code asks
-// for the least it needs. What each call requires, leaves behind and may answer stands in
-// docs/contract.md, and tests/conformance holds every backend to it. A driver may lack the members
-// of a refinement: generic code asks for the concept, or takes an any_backend, which has them all.
+// `backend` is the least that every driver can honestly do; further concepts refine it. Code
+// requires the least concept that it needs. docs/contract.md has the contract of each call, and
+// tests/conformance checks every backend against it. A driver may lack the members of a refinement:
+// generic code requires the concept, or takes an any_backend, which has them all.
 //
 // Rules for every implementation:
 // I1  A failed call changes nothing; one that cannot undo what it did reports device_lost.
@@ -25,7 +25,7 @@ import vmm.std;
 namespace vmm {
 
 // The members of a backend, a concept each: a compiler's message then names the one that is
-// missing or answers something else.
+// missing or returns another type.
 template <class B>
 concept has_name = requires(const B& b) {
   { b.name() } -> std::convertible_to<std::string_view>;
@@ -79,8 +79,8 @@ concept has_get_access = requires(B& b, address at, location who) {
   { b.get_access(at, who) } -> std::same_as<result<access>>;
 };
 
-/// Reserve addresses, create physical memory, join the two, and say who may use them. home() is
-/// where this object's memory is made unless a request says otherwise.
+/// Reserves addresses, creates physical memory, maps it, and sets access. home() is where this
+/// object's memory is created unless a request names another place.
 export template <class B>
 concept backend =
     has_name<B> && has_feature_set<B> && has_home<B> && has_query_granularity<B> &&
@@ -129,20 +129,20 @@ concept stream_backend = backend<B> && requires(B& b, stream_handle stream, even
   { b.synchronize_event(event) } -> std::same_as<status>;  // blocks the calling thread
 };
 
-/// One event can stand for all work that the device was given, on every stream.
+/// One event can stand for all work submitted to the device, on every stream.
 export template <class B>
 concept all_work_backend = stream_backend<B> && requires(B& b, event_handle event) {
   { b.record_all(event) } -> std::same_as<status>;
 };
 
-/// The host can wait for all work that the device was given, on every stream.
+/// The host can wait for all work submitted to the device, on every stream.
 export template <class B>
 concept all_wait_backend = stream_backend<B> && requires(B& b) {
   { b.synchronize_all() } -> std::same_as<status>;  // blocks the calling thread
 };
 
-/// Streams can be captured into graphs. The mode is the calling thread's, and asking for it is no
-/// call that can fail.
+/// Streams can be captured into graphs. The mode is the calling thread's; exchanging it cannot
+/// fail.
 export template <class B>
 concept capture_backend =
     stream_backend<B> && requires(B& b, stream_handle stream, capture_mode mode) {
@@ -150,8 +150,8 @@ concept capture_backend =
       { b.exchange_capture_mode(mode) } -> std::same_as<capture_mode>;  // the one before
     };
 
-/// That a stream is not captured can be said in a register, where nobody observes the call. False
-/// says nothing: query_capture() knows.
+/// Can report in a register that a stream is not captured, while the call is not observed. False
+/// means unknown: call query_capture().
 export template <class B>
 concept quick_capture_backend = capture_backend<B> && requires(B& b, stream_handle stream) {
   { b.is_uncaptured(stream) } noexcept -> std::same_as<bool>;
@@ -198,7 +198,7 @@ concept sharing_backend = backend<B> && requires(B& b, physical_handle handle, s
   { b.import_handle(shared) } -> std::same_as<result<physical_handle>>;
 };
 
-/// Devices may be given rights to one another's memory, and the driver tells which may.
+/// Devices can get access to each other's memory; the driver reports which can.
 export template <class B>
 concept peer_backend = backend<B> && requires(B& b, const peer_query& query) {
   { b.query_peer(query) } -> std::same_as<result<peer_info>>;

@@ -6,9 +6,9 @@
 // Everything above the backends costs driver calls of microseconds, where a virtual call is free.
 // So it works through driver_interface, is compiled once, and can be named without a backend.
 //
-// driver_interface  every call of every refinement; what a driver lacks answers not_supported
-// driver_ref        makes a driver of any type a driver_interface, without owning it
-// any_backend       owns a driver of any type
+// driver_interface  every call of every refinement; calls that a driver lacks return not_supported
+// driver_ref        makes a driver of any type a driver_interface, without owning it any_backend
+//    owns a driver of any type
 // observed_backend  owns a driver, and an observer sees its calls
 //
 // I1  Name, home and features are those of the driver inside: what features promise can be called.
@@ -31,7 +31,7 @@ import :types;
 
 namespace vmm {
 
-/// Every call that a driver can have. docs/contract.md says what each requires, leaves and answers.
+/// Every call that a driver can have. docs/contract.md has the contract of each.
 export class driver_interface {
  public:
   virtual ~driver_interface() = default;
@@ -68,8 +68,8 @@ export class driver_interface {
   // all_wait_backend
   [[nodiscard]] virtual status synchronize_all() = 0;
 
-  // capture_backend. Exchanging the mode is no call on a device and cannot fail: without captures
-  // the answer is the mode that was given.
+  // capture_backend. Exchanging the mode makes no call on a device and cannot fail: without
+  // captures it returns its argument.
   virtual capture_mode exchange_capture_mode(capture_mode) = 0;
   [[nodiscard]] virtual result<capture_info> query_capture(stream_handle) = 0;
   /// quick_capture_backend; without it, or under an observer, false.
@@ -410,7 +410,7 @@ class driver_model : public driver_interface {
     }
   }
 
-  // Makes the call where the driver has the refinement, and tells the observer where there is one.
+  // Makes the call if the driver has the refinement, and notifies the observer, if any.
   template <bool Has, class Answer, class Work, class... Given>
   Answer run(call kind, Work&& work, const Given&... given) {
     if constexpr (!Has) {
@@ -550,7 +550,7 @@ export class driver_ref {
   driver_interface* face_;
 };
 
-/// A B whose calls an observer sees. The observer is shared with whoever wants to ask it.
+/// A B whose calls an observer sees. The observer is shared, so that its owner can query it.
 export template <backend B, call_observer Observer>
 class observed_backend : public driver_model<owned_driver<B>, Observer> {
  public:

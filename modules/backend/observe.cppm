@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.backend:observe - observers of the calls to a backend. observed_backend (:driver) tells
-// one before and after each call.
+// vmm.backend:observe - observers of the calls to a backend. observed_backend (:driver) calls one
+// before and after each call.
 //
-// call_counter  counts by kind, failures apart
+// call_counter  counts by kind, failures separately
 // call_log      writes a line a call, with arguments and result
 // fail_plan     makes chosen calls fail before they reach the driver
 //
@@ -57,7 +57,7 @@ concept call_observer = requires(O& observer, const call_record& record) {
 /// Counts calls by kind.
 export class call_counter {
  public:
-  /// As call_observer asks: refuses nothing, and counts. Cost: two relaxed additions at most.
+  /// Implements call_observer: counts, and refuses nothing. Cost: two relaxed additions at most.
   [[nodiscard]] status before(const call_record&) noexcept { return {}; }
   void after(const call_record& record) noexcept {
     const std::size_t index = index_of(record.kind);
@@ -105,8 +105,8 @@ export class call_log {
   call_log& operator=(const call_log&) = delete;
   ~call_log();
 
-  /// As call_observer asks: refuses nothing, and writes a line. A line that cannot be written is
-  /// reported once, on stderr, and ends no program. Cost: formatting and one write.
+  /// Implements call_observer: writes a line, and refuses nothing. A failed write is reported once,
+  /// on stderr, and does not end the program. Cost: formatting and one write.
   [[nodiscard]] status before(const call_record&) noexcept { return {}; }
   void after(const call_record& record) noexcept;
 
@@ -138,7 +138,7 @@ export class fail_plan {
   /// Calls that a rule made fail since the plan was made.
   [[nodiscard]] std::uint64_t struck() const noexcept;
 
-  /// As call_observer asks: answers the failure of the rule that strikes. Cost: O(rules).
+  /// Implements call_observer: returns the failure of the rule that strikes. Cost: O(rules).
   [[nodiscard]] status before(const call_record& record) noexcept;
   void after(const call_record&) noexcept {}
 

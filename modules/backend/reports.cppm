@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.backend:reports - what allocators say of themselves: their blocks, what a trim gave back, and
-// what was live at their end. Here, below the parts that fill them in, so that whoever uses an
-// allocator need not import those parts.
+// vmm.backend:reports - reports of allocators: their blocks, the result of a trim, and leaks. They
+// are below the parts that fill them in, so that a user of an allocator does not import those
+// parts.
 //
 // Thread safety: values only. Cost: no allocation but the list of handles in range_info.
 export module vmm.backend:reports;
@@ -16,7 +16,7 @@ namespace vmm {
 
 /// The three sizes of an allocation, which are never mixed.
 export struct range_sizes {
-  std::uint64_t user_bytes = 0;      ///< what was asked for
+  std::uint64_t user_bytes = 0;      ///< the requested size
   std::uint64_t mapped_bytes = 0;    ///< what has physical memory behind it
   std::uint64_t reserved_bytes = 0;  ///< what address space it takes, with its room to grow
 };

@@ -25,7 +25,7 @@ export enum class errc : std::uint8_t {
   bad_option,          // an option or environment variable with a value it cannot have
   out_of_memory,       // the backend has no physical memory left for the request
   out_of_host_memory,  // operator new failed inside vmm
-  out_of_addresses,    // no address range of the size asked for is left
+  out_of_addresses,    // no address range of the requested size is left
   out_of_mappings,     // the system's limit on the number of mappings is reached
   over_budget,         // vmm's own byte budget would be exceeded
   unknown_address,     // not an address that this manager ever handed out
@@ -36,7 +36,7 @@ export enum class errc : std::uint8_t {
   not_permitted,  // it could, but this process may not: no right to it, or a forked child
   unavailable,    // no driver, no device, or a library that is not there
   device_lost,    // the device or its context no longer works
-  foreign_error,  // an earlier failure of somebody else's work shows up in this call
+  foreign_error,  // an earlier failure of other work shows up in this call
   internal,       // a code that vmm has no better word for; see error::native_name
 };
 
@@ -147,7 +147,7 @@ export [[nodiscard]] constexpr error refuse_forked(call where = call::none) noex
 }
 
 // Room for an error. Success writes no part of it: what a warm call reads and writes of its result
-// is at the front, on one cache line, however long an error is.
+// is at the start, on one cache line, however long an error is.
 union error_room {
   constexpr error_room() noexcept {}
   constexpr error_room(const error& of) noexcept : failure(of) {}
@@ -231,7 +231,7 @@ class [[nodiscard]] result<void> {
   error_room error_;
 };
 
-/// What a call answers that has no value to give: success, or an error.
+/// The result of a call without a value: success, or an error.
 export using status = result<void>;
 
 }  // namespace vmm

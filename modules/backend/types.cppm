@@ -92,10 +92,10 @@ export template <class Native>
   return reinterpret_cast<Native>(static_cast<std::uintptr_t>(stream));
 }
 
-/// A point in a stream's work that can be asked about and waited for. Zero is "none".
+/// A point in a stream's work that can be queried and waited for. Zero is "none".
 export enum class event_handle : std::uint64_t { none = 0 };
 
-/// Where memory lives, and who may touch it.
+/// A place of memory, and a party that can have access to memory.
 export struct location {
   enum class place : std::uint8_t { device, host, host_node };
   place kind = place::device;
@@ -148,7 +148,7 @@ export class grant_list {
     }
     if (count_ == grants_max) return false;
     grants_[count_++] = grant;
-    debug_check([&] { return of(grant.who) == grant.rights; }, "a right that was given is lost");
+    debug_check([&] { return of(grant.who) == grant.rights; }, "set() lost an access right");
     return true;
   }
   /// What the list says of a location; none where it does not name it.
@@ -186,7 +186,7 @@ export struct peer_query {
   location to{};
 };
 
-/// What lies between two locations, as far as a driver tells.
+/// The link between two locations, as far as the driver reports it.
 export enum class link_kind : std::uint8_t {
   none,    // the one cannot reach the other's memory
   itself,  // they are one
@@ -198,14 +198,14 @@ export enum class link_kind : std::uint8_t {
 export struct peer_info {
   link_kind link = link_kind::none;
   bool native_atomics = false;  ///< atomic operations work across the link
-  /// The driver's own measure of the link, where it has one: smaller is nearer. 0: not told.
+  /// The driver's own measure of the link, if it has one: smaller is nearer. 0: not reported.
   std::uint32_t rank = 0;
 
   /// Whether rights can be given across the link.
   [[nodiscard]] constexpr bool is_reachable() const noexcept { return link != link_kind::none; }
 };
 
-/// A descriptor of a DMA-BUF over an address range; whoever receives it closes it.
+/// A descriptor of a DMA-BUF over an address range; the receiver closes it.
 export struct dma_buf {
   std::int64_t descriptor = -1;
   std::uint64_t size_bytes = 0;
@@ -221,8 +221,8 @@ export struct granularity {
 /// Ways to hand physical memory to another process, as bits.
 export enum class share_kind : std::uint8_t { none = 0, posix_fd = 1, win32 = 2, fabric = 4 };
 
-/// Physical memory as asked for. Wishes (`compressible`) may be declined by the driver; read back
-/// what was granted.
+/// A request for physical memory. The driver may decline optional properties (`compressible`);
+/// query the granted ones.
 export struct physical_request {
   std::uint64_t size_bytes = 0;
   location where{};
@@ -231,7 +231,7 @@ export struct physical_request {
   bool rdma_capable = false;
 };
 
-/// Physical memory as granted: what a driver says of a handle when asked.
+/// Physical memory as granted: the driver's properties of a handle.
 export struct physical_properties {
   location where{};
   share_kind shareable = share_kind::none;
@@ -239,8 +239,7 @@ export struct physical_properties {
   bool rdma_capable = false;
 };
 
-/// An address range as asked for. `hint` is a wish; `alignment_bytes` (a power of two, or 0) is
-/// kept.
+/// A request for addresses. `hint` is optional; `alignment_bytes` (a power of two, or 0) is kept.
 export struct reserve_request {
   std::uint64_t size_bytes = 0;
   std::uint64_t alignment_bytes = 0;
@@ -279,7 +278,7 @@ export struct shared_handle {
   std::uint64_t size_bytes = 0;
 };
 
-/// A multicast object as asked for.
+/// A request for a multicast object.
 export struct multicast_request {
   std::uint64_t size_bytes = 0;
   std::uint32_t device_count = 0;
@@ -318,7 +317,7 @@ export struct memory_info {
 export enum class capture_state : std::uint8_t {
   none,
   active,
-  invalidated,  // an error ended the capture; the stream is of no use until somebody ends it
+  invalidated,  // an error ended the capture; the stream is unusable until the capture is ended
 };
 
 /// What a stream is captured into. One capture may hold several streams.
@@ -360,7 +359,7 @@ export struct features {
   bool unmap_may_stall = false;       ///< unmap or release can take milliseconds under running work
   bool fresh_memory_zero = false;  ///< observed, not promised: newly created memory reads as zero
   bool contents_stay =
-      false;  ///< contents stay at their addresses when memory is mapped elsewhere: for whoever
+      false;  ///< contents stay at their addresses when memory is mapped elsewhere: for code that
               ///< moves nothing but free memory
   bool host_accessible = false;  ///< the host may dereference mapped addresses
   bool streams = false;          ///< work is asynchronous; events tell when it has finished
@@ -387,8 +386,7 @@ export struct features {
   read_only_level read_only = read_only_level::refused;
   std::uint64_t max_reservation_bytes =
       0;  ///< the largest single reservation known to work; 0 when not known
-  std::uint64_t max_mapping_count =
-      0;  ///< the system's limit on live mappings; 0 when there is none known
+  std::uint64_t max_mapping_count = 0;  ///< the system's limit on live mappings; 0 if unknown
 
   /// Whether the number names another stream in each thread, which no allocator takes.
   [[nodiscard]] constexpr bool is_per_thread(stream_handle stream) const noexcept {

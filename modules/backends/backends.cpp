@@ -60,7 +60,7 @@ constexpr std::array<known_backend, backend_entry_count> known_backends{
 error unknown_name(std::string_view name) noexcept {
   check(!name.empty(), "the empty name stands for a backend");
   return refuse(errc::bad_option, detail_text()
-                                      .add("there is no backend '")
+                                      .add("unknown backend '")
                                       .add(name)
                                       .add("': ")
                                       .add(known_names)
@@ -81,7 +81,7 @@ result<any_backend> open_numbered(std::string_view name) {
   if (failure != std::errc{} || rest != end || device < 0) {
     return unknown_name(name);
   }
-  check(rest > name.data() + colon, "a device's number is no part of its name");
+  check(rest > name.data() + colon, "a device's number is not part of its name");
   return is_cuda ? open_cuda(device) : open_level_zero(device);
 }
 

@@ -3,7 +3,7 @@
 //
 // vmm.backends - drivers by name, for programs that choose theirs when they run.
 //
-// Code that knows its driver imports that driver's module and needs nothing from here.
+// Code with a fixed driver imports that driver's module and needs nothing from here.
 //
 // Thread safety: any call from any thread, as long as none changes the environment.
 // Cost: that of opening the driver; with a log, a line for each of its calls from then on.
@@ -14,19 +14,19 @@ import vmm.std;
 
 namespace vmm {
 
-/// One name that open_backend knows.
+/// One name that open_backend accepts.
 export struct backend_entry {
   std::string_view name{};
   bool available = false;
   const char* reason = "";  ///< why not, when it is not; static storage
 };
-/// How many names open_backend knows.
+/// The number of names that open_backend accepts.
 export inline constexpr std::size_t backend_entry_count = 7;
 
-/// Effects: opens and closes each driver that open_backend knows; answers every name, in the order
-/// in which a driver is looked for, and whether it can be opened now. Errors: none; an entry says
-/// why its driver is not there. Cost: up to a second where there is a GPU. Thread safety: any
-/// thread, as long as none changes the environment.
+/// Effects: opens and closes each driver that open_backend accepts. Returns every name, in the
+/// order in which open_backend tries them, and whether it can be opened now. Errors: none; an entry
+/// has the reason why its driver cannot be opened. Cost: up to a second with a GPU. Thread safety:
+/// any thread, as long as none changes the environment.
 export [[nodiscard]] std::array<backend_entry, backend_entry_count> backend_names() noexcept;
 
 /// Effects: opens a driver: "cuda" (device 0), "cuda:N", "level_zero" (device 0), "level_zero:N",
@@ -38,7 +38,7 @@ export [[nodiscard]] std::array<backend_entry, backend_entry_count> backend_name
 /// driver. Thread safety: as backend_names.
 export [[nodiscard]] result<any_backend> open_backend(std::string_view name = {}) noexcept;
 
-/// The B inside a backend that open_backend made, also behind a log; nullptr if there is none.
+/// The B inside a backend that open_backend made, also behind a log; nullptr if it is another type.
 /// Requires: a backend that was not moved from. Cost: two dynamic_casts.
 export template <backend B>
 [[nodiscard]] B* driver_in(any_backend& opened) noexcept {

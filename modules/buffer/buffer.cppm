@@ -24,16 +24,16 @@ import vmm.support;
 
 namespace vmm {
 
-// Asked first: a buffer has a function allocate, too, and asking about that would ask whether a
+// Checked first: a buffer also has a function allocate, and checking it would check whether a
 // buffer is an allocator.
 template <class A>
 concept has_driver = requires(A& a) {
   { a.driver() } -> std::same_as<driver_interface&>;
 };
 
-/// An allocator that a buffer can stand on: allocate answers a block for work that the stream is
-/// given from then on; deallocate takes it back, with the same size and alignment, after the work
-/// that its stream has been given so far. stream_pool and manager are such.
+/// An allocator that a buffer can use: allocate returns a block for work submitted to the stream
+/// from then on; deallocate frees it, with the same size and alignment, after the work submitted to
+/// its stream so far. stream_pool and manager satisfy it.
 export template <class A>
 concept stream_allocator =
     has_driver<A> && requires(A& a, address at, std::uint64_t bytes, stream_handle stream) {
@@ -123,21 +123,21 @@ export class allocator_ref {
   }
   /// Whether resize() can do anything: true of a manager, false of a pool.
   [[nodiscard]] bool can_resize() const noexcept { return calls_->resize != nullptr; }
-  /// Requires: a live block of this allocator; manager::resize says what it requires of streams.
-  /// Effects: changes its size and keeps its bytes; answers where it lies now.
+  /// Requires: a live block of this allocator, and the stream order that manager::resize requires.
+  /// Effects: changes its size and keeps its bytes; returns its new address.
   /// Errors: not_supported (can_resize() is false), those of the allocator; the block is as before.
   [[nodiscard]] result<address> resize(address at, std::uint64_t size_bytes) const;
   /// Requires: a live block of this allocator that was allocated for `stream`.
-  /// Effects: blocks until the host may touch it: until the work of those who had its memory before
-  /// has finished. A pool waits for all of the stream's work.
-  /// Errors: those of manager::settle or of synchronize_stream.
+  /// Effects: blocks until the host may touch it: until the work of the memory's earlier users has
+  /// finished. A pool waits for all of the stream's work. Errors: those of `manager::settle` or of
+  /// synchronize_stream.
   [[nodiscard]] status settle(address at, stream_handle stream) const {
     check(calls_->settle != nullptr, incomplete);
     return calls_->settle(object_, at, stream);
   }
   /// What the allocator works through.
   [[nodiscard]] driver_interface& driver() const noexcept { return calls_->driver(object_); }
-  /// Who uses the allocator; null where it does not count its users.
+  /// The count of the allocator's users; null if it does not count them.
   [[nodiscard]] user_count* users() const noexcept { return calls_->users(object_); }
   friend bool operator==(const allocator_ref& a, const allocator_ref& b) noexcept {
     return a.object_ == b.object_;
@@ -162,11 +162,11 @@ static_assert(sizeof(allocator_ref) == 2 * sizeof(void*));
 /// call of the allocator.
 export class device_buffer {
  public:
-  /// What every block is aligned to unless more or less is asked for.
+  /// The alignment of every block unless another is requested.
   static constexpr std::uint64_t alignment_bytes_default = 256;
 
   /// A buffer without a block; one that resize() makes has the alignment. Requires: an allocator
-  /// that outlives the buffer. Errors: none: resize() answers those of the alignment. Cost: no call
+  /// that outlives the buffer. Errors: none: resize() returns those of the alignment. Cost: no call
   /// of the allocator.
   explicit device_buffer(allocator_ref memory, stream_handle stream = stream_handle::default_stream,
                          std::uint64_t alignment_bytes = alignment_bytes_default) noexcept
@@ -175,8 +175,8 @@ export class device_buffer {
   /// Requires: an allocator that outlives the buffer, and an alignment that it has.
   /// Effects: a buffer with a block for work that `stream` is given from now on; of 0 bytes without
   /// a block. The bytes are not specified.
-  /// Errors: those of the allocator; invalid_argument (an alignment that is no power of two, of 0
-  /// bytes too), not_supported (a larger alignment than a pool has). Cost: one allocate.
+  /// Errors: those of the allocator; invalid_argument (an alignment that is not a power of two,
+  /// also for 0 bytes), not_supported (a larger alignment than a pool has). Cost: one allocate.
   [[nodiscard]] static result<device_buffer> allocate(
       allocator_ref memory, std::uint64_t size_bytes, stream_handle stream,
       std::uint64_t alignment_bytes = alignment_bytes_default);
@@ -278,7 +278,7 @@ class device_array {
         device_buffer::allocate(memory, count * sizeof(T), stream, element_alignment_bytes);
     if (!bytes) return bytes.error();
     check(bytes->data_address().value % alignof(T) == 0, misplaced);
-    check(bytes->size_bytes() == count * sizeof(T), "an array is not as long as asked for");
+    check(bytes->size_bytes() == count * sizeof(T), "an array does not have the requested length");
     return device_array(std::move(*bytes));
   }
 
@@ -308,7 +308,7 @@ class device_array {
     if (count > count_max) return refuse(errc::invalid_argument, too_many);
     const status done = bytes_.resize(count * sizeof(T));
     check(!done || bytes_.size_bytes() == count * sizeof(T),
-          "an array is not as long as asked for");
+          "an array does not have the requested length");
     check(data_address().value % alignof(T) == 0, misplaced);
     return done;
   }

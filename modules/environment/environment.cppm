@@ -19,7 +19,7 @@ import vmm.std;
 
 namespace vmm {
 
-/// Answers "1536", "64KiB", "20MB", "8TiB" in bytes. KB, MB, GB, TB are powers of 1000, KiB, MiB,
+/// Parses "1536", "64KiB", "20MB", "8TiB" to bytes. KB, MB, GB, TB are powers of 1000, KiB, MiB,
 /// GiB, TiB powers of 1024, and a bare K, M, G or T is a power of 1024. nullopt when malformed, and
 /// of 2^63 bytes and more: 2^63 - 1 is the most.
 export [[nodiscard]] std::optional<std::uint64_t> parse_bytes(std::string_view text) noexcept;

@@ -55,7 +55,7 @@ name_tables& names() {
 
 constexpr std::size_t tag_count_max = 0xffff;
 
-// How many numbers were given. Who has one has it from a call that has counted it.
+// The number of names registered. A name's holder got it from a call that has counted it.
 sync::atomic<std::uint32_t> tag_count = 0;
 sync::atomic<std::uint32_t> frame_count = 0;
 
@@ -323,7 +323,7 @@ void history_use::begin(std::unique_ptr<history_ring> own) noexcept {
 }
 
 std::unique_ptr<history_ring> history_use::end() noexcept {
-  check(get() != nullptr, "a history ends that nobody records");
+  check(get() != nullptr, "end() without a recording");
   check(own_ == nullptr || own_.get() == get(), "a ring of its own is not the one written to");
   if (std::exchange(is_attached_, false)) get()->detach();
   ring_.store(nullptr, std::memory_order_relaxed);
@@ -333,7 +333,7 @@ std::unique_ptr<history_ring> history_use::end() noexcept {
 // ---- taking ----------------------------------------------------------------------------
 
 status history_steps::reserve() {
-  check(taken_.events.empty() && next_ == 0, "room is asked for after events were taken");
+  check(taken_.events.empty() && next_ == 0, "space is reserved after events were taken");
   try {
     taken_.events.reserve(ring_.options().event_count + step_count);
     return {};

@@ -7,17 +7,17 @@
 // allocator that is given one (memory_options::recorder) writes each allocation, free, growth,
 // move,
 // wait, pin, captured block and shortage into it. take_history() of the allocator copies the events
-// together with what lies where at that moment, so that a reader can go back from there, event by
-// event, also where the oldest events were lost. docs/history.md has the file's format.
+// together with the memory layout at that moment, so that a reader can go back from there, event by
+// event, even if the oldest events were lost. docs/history.md has the file's format.
 //
 // I1  The events of a ring are in the order in which they changed the allocator's state: each is
-//     written under the lock of that state, or before the state's owner can know of the change.
+//     written under the lock of that state, or before the state's owner can observe the change.
 // I2  A ring records one allocator at a time.
 // I3  No bytes make decode_history() read outside of them, or take more memory than a small
 //     multiple of their number.
 //
-// Thread safety: a ring's notes are serialised by its allocator; the rest is values, but for
-// history_label, which is one thread's, and the table of names, which has a lock.
+// Thread safety: a ring's notes are serialised by its allocator; the rest is values, except
+// history_label, which belongs to one thread, and the table of names, which has a lock.
 // Cost: without a ring, one branch an event; with one, four stores of 8 bytes, and the clock at
 // every clock_interval-th record and at each event that is slow.
 export module vmm.history;
@@ -33,7 +33,7 @@ namespace vmm {
 export enum class history_kind : std::uint8_t {
   none = 0,
   // Blocks.
-  allocated = 1,    ///< size: as rounded up; detail: as asked for
+  allocated = 1,    ///< size: as rounded up; detail: as requested
   freed = 2,        ///< its memory is free from now on, for the stream at once
   free_pinned = 3,  ///< freed by its owner while pinned: `freed` follows with the last pin
   captured = 4,     ///< as allocated, for the graph that the stream is captured into
@@ -51,7 +51,7 @@ export enum class history_kind : std::uint8_t {
   unmapped = 19,
   released = 20,   ///< the same, and the memory is the cache's or the driver's
   footprint = 21,  ///< size: physical memory that the allocator has from now on
-  suspended = 22,  ///< the memory behind these addresses was given up; they stay reserved
+  suspended = 22,  ///< the memory behind these addresses was released; they stay reserved
   resumed = 23,
   remapped =
       24,  ///< the block is shown the memory of the block at `detail`: a copy without copying
@@ -135,11 +135,11 @@ export struct history {
   std::vector<history_fact> facts{};
 };
 
-/// Hears each event as it is written: for tools that show it while the program runs.
+/// Is called with each event as it is written: for tools that show it while the program runs.
 export class history_listener {
  public:
-  /// Called under the lock of the allocator's state: it makes no call of vmm and does not wait. Of
-  /// a block's event the detail is what was asked for.
+  /// Called under the lock of the allocator's state: must not call vmm or wait. The detail of a
+  /// block's event is the requested size.
   virtual void heard(const history_note& what) noexcept = 0;
 
  protected:
@@ -157,7 +157,7 @@ export struct history_options {
   /// ".0", ".1" and so on behind it. Empty: nowhere.
   std::string shortage_path{};
   std::uint32_t shortage_count_max = 4;  ///< so many files at most
-  /// Hears each event; it outlives the recording. Null: nobody does, and that costs nothing.
+  /// Is called with each event; it outlives the recording. Null: no listener, at no cost.
   history_listener* listener = nullptr;
 
   /// Errors: bad_option; the detail names the option and its range.
@@ -187,7 +187,7 @@ export class history_ring {
   void detach() noexcept;
   /// A slow event: it reads the clock.
   void note(const history_note& what) noexcept;
-  /// A fast one: `size_bytes` as rounded up, `asked_bytes` as the caller wants it (0: not known).
+  /// A fast one: `size_bytes` as rounded up, `asked_bytes` as requested (0: unknown).
   inline void note_block(history_kind kind, address_range block, std::uint64_t asked_bytes,
                          stream_handle stream) noexcept;
   /// Records written since the ring was made, those lost with them.
@@ -207,15 +207,15 @@ export class history_ring {
   /// Turns the times that copy() gives into nanoseconds, and adds the names of tags and frames.
   /// Errors: out_of_host_memory.
   [[nodiscard]] status complete(history& taken) const;
-  /// Writes `taken` to the next of the shortage's files, where the options name one and there are
-  /// fewer than they allow. A failure is told on stderr, once.
+  /// Writes `taken` to the next of the shortage's files, if the options name one and fewer exist
+  /// than they allow. A failure is reported on stderr, once.
   void write_shortage(const history& taken) noexcept;
   [[nodiscard]] bool wants_shortage() const noexcept {
     return !options_.shortage_path.empty() && shortage_count_ < options_.shortage_count_max;
   }
 
  private:
-  // Kind above the address, tag above the size; the frame above what was not asked for of it. Four
+  // Kind above the address, tag above the size; the frame above the bytes not requested. Four
   // words: two records share a cache line, and none lies in two. A clock's ticks are its stream.
   struct record {
     std::uint64_t at_and_kind = 0;
@@ -274,9 +274,13 @@ export class history_ring {
 inline void history_ring::note_block(history_kind kind, address_range block,
                                      std::uint64_t asked_bytes, stream_handle stream) noexcept {
   debug_check([&] { return is_block_kind(kind) && asked_bytes <= block.size_bytes; },
-              "a block's event is none, or it is smaller than what was asked for");
-  debug_check([&] { return (block.base.value & ~at_mask) == 0; }, "an address has no room");
-  debug_check([&] { return (block.size_bytes & ~size_mask) == 0; }, "a size has no room");
+              "a block's event has another kind, or a size below the requested one");
+  debug_check([&] { return (block.base.value & ~at_mask) == 0; },
+              "an address exceeds its bits in "
+              "a record");
+  debug_check([&] { return (block.size_bytes & ~size_mask) == 0; },
+              "a size exceeds its bits in a "
+              "record");
   const bool is_plain =
       (written_count_ & clock_mask_) != 0 && !history_needs_more.load(std::memory_order_relaxed);
   if (is_plain) [[likely]] {
@@ -297,9 +301,9 @@ inline history_ring::record& history_ring::write_block(history_kind kind, addres
   return to;
 }
 
-/// The ring that an allocator writes to: one that it was given, for the allocator's life; one that
-/// it made itself, from begin() to end(); or none. Changed under the lock under which events are
-/// written. Who looks without it, looks again under it.
+/// The ring that an allocator writes to: one from its options, for the allocator's life; one of its
+/// own, from begin() to end(); or none. Changed under the lock under which events are written. A
+/// read without the lock is repeated under it.
 export class history_use {
  public:
   /// Requires: the ring, where there is one, outlives this. Effects: none on the ring until
@@ -310,9 +314,11 @@ export class history_use {
   history_use& operator=(const history_use&) = delete;
   /// Before the first note. Errors: bad_option (the ring records another allocator).
   [[nodiscard]] status attach() noexcept;
-  /// Records into a ring of its own from now on. Requires: there is none, and a ring.
+  /// Records into a ring of its own from now on. Requires: no recording is in progress; `ring` is
+  /// not null.
   void begin(std::unique_ptr<history_ring> own) noexcept;
-  /// Records no more. Returns the ring where it is its own, for as long as it is read.
+  /// Ends the recording. Returns the ring if it is the allocator's own, so that it can still be
+  /// read.
   [[nodiscard]] std::unique_ptr<history_ring> end() noexcept;
   /// Whether there is a ring, to write to from attach() on.
   [[nodiscard]] inline explicit operator bool() const noexcept {
@@ -352,9 +358,9 @@ export class history_steps {
   std::uint64_t steps_left_ = 1 << 15;
 };
 
-/// Takes the ring's events in steps under an allocator's lock, so that nobody waits for long.
-/// `with_lock(work)` calls `work` under the lock; the last step also calls `look`, which adds what
-/// lies where. Errors: out_of_host_memory, what `look` answers.
+/// Takes the ring's events in short steps under an allocator's lock. `with_lock(work)` calls `work`
+/// under the lock; the last step also calls `look`, which adds the memory layout. Errors:
+/// out_of_host_memory, those of `look`.
 export template <class WithLock, class Look>
 [[nodiscard]] result<history> take_from(const history_ring& ring, WithLock&& with_lock,
                                         Look&& look) {
@@ -365,7 +371,9 @@ export template <class WithLock, class Look>
   while (!is_last) {
     with_lock([&] {
       is_last = steps.step();
-      check(steps.taken().events.size() <= ring.written_count(), "nobody wrote what is taken");
+      check(steps.taken().events.size() <= ring.written_count(),
+            "more events are taken than were "
+            "written");
       if (is_last) looked = look(steps.taken());
     });
   }
@@ -412,11 +420,10 @@ export [[nodiscard]] std::uint32_t history_line(std::string_view file, std::uint
 export [[nodiscard]] result<std::vector<std::byte>> encode_history(const history& taken) noexcept;
 /// Errors: invalid_argument (the detail says what is wrong), out_of_host_memory.
 export [[nodiscard]] result<history> decode_history(std::span<const std::byte> bytes) noexcept;
-/// Effects: the file is written beside `path` and takes its place once it is whole: whoever reads
-/// `path` finds the old one or the new one. What is no regular file is written as it stands, and so
-/// is a file whose folder takes no new one. Errors: out_of_host_memory; unavailable, with the
-/// system's code, where the file cannot be written: what stood there still does, unless it was
-/// written as it stands.
+/// Effects: writes a file beside `path`, then renames it to `path`: a reader finds the old file or
+/// the new one. Writes in place if `path` is not a regular file, or if its folder takes no new
+/// file. Errors: out_of_host_memory; unavailable, with the system's code, if the file cannot be
+/// written: the old file is unchanged, except after a write in place.
 export [[nodiscard]] status write_history(const history& taken, const char* path) noexcept;
 
 }  // namespace vmm

@@ -141,7 +141,7 @@ void write_names(byte_writer& to, const history& taken) {
 
 constexpr error is_cut = refuse(errc::invalid_argument, "the history is cut short");
 
-// Reads numbers off the front; what is missing makes it fail, once and for all.
+// Reads numbers from the start; after a missing one every read fails.
 class byte_reader {
  public:
   explicit byte_reader(std::span<const std::byte> from) noexcept : left_(from) {}
@@ -395,7 +395,7 @@ class file_beside {
       descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
       if (descriptor_ < 0 && errno != EEXIST) break;
     }
-    if (descriptor_ < 0) path_.clear();  // what lies there, if anything, is another's
+    if (descriptor_ < 0) path_.clear();  // a file at this path belongs to another writer
     check(path_.empty() == (descriptor_ < 0), "a file has no name");
   }
   ~file_beside() {

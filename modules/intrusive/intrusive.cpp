@@ -115,15 +115,15 @@ index_node* ordered_index::last() const noexcept {
 }
 
 index_node* ordered_index::next(const index_node& node) const noexcept {
-  check(node.linked, "the neighbour of a node is asked for that is in no index");
-  check(count_ > 0, "the neighbour of a node is asked for in an empty index");
+  check(node.linked, "a node without an index has no neighbours");
+  check(count_ > 0, "an empty index has no neighbours");
   index_node* const found = tree::next_node(const_cast<index_node*>(&node));
   return found == &header_ ? nullptr : found;
 }
 
 index_node* ordered_index::previous(const index_node& node) const noexcept {
-  check(node.linked, "the neighbour of a node is asked for that is in no index");
-  check(count_ > 0, "the neighbour of a node is asked for in an empty index");
+  check(node.linked, "a node without an index has no neighbours");
+  check(count_ > 0, "an empty index has no neighbours");
   if (&node == tree::begin_node(&header_)) return nullptr;
   index_node* const found = tree::prev_node(const_cast<index_node*>(&node));
   check(found != &header_, "the first node has a neighbour before it");

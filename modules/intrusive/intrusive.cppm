@@ -48,10 +48,9 @@ export class ordered_index {
   /// Unlinks a node of this index. O(1) amortised.
   void erase(index_node& node) noexcept;
 
-  /// The first node whose key is `key` or more; null when there is none. O(log n).
+  /// The first node whose key is at least `key`, or null. O(log n).
   [[nodiscard]] index_node* at_least(std::uint64_t key) const noexcept;
-  /// The node with the greatest key of `key` or less, the latest inserted of equals; null when
-  /// there is none.
+  /// The node with the greatest key up to `key`, the latest inserted of equals, or null.
   [[nodiscard]] index_node* at_most(std::uint64_t key) const noexcept;
   /// Neighbours in key order; null at the ends. O(1) amortised.
   [[nodiscard]] index_node* first() const noexcept;

@@ -116,7 +116,7 @@ bool nvtx_declarer::state::is_valid() const {
 }
 
 nvtx_declarer::nvtx_declarer(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {
-  check(state_ != nullptr, "blocks are declared to nobody");
+  check(state_ != nullptr, "a declarer that was moved from is used");
 }
 
 nvtx_declarer::~nvtx_declarer() {
@@ -174,7 +174,7 @@ void nvtx_declarer::unreserved(address_range addresses) noexcept {
                  "declared regions overlap, or lie in no heap");
 }
 
-// What lies in a heap is allowed block by block, whatever is behind it.
+// Access within a heap is allowed block by block, whatever memory is behind it.
 void nvtx_declarer::mapped(address_range) noexcept {}
 
 // Blocks that were freed without a word end here.

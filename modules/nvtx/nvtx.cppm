@@ -3,12 +3,12 @@
 //
 // vmm.nvtx - the blocks of a pool declared to memory checkers, by NVTX's memory extension.
 //
-// To a checker the memory of a pool is one large allocation: a kernel that runs over the end of one
-// block into the next is nothing it could see. nvtx_declarer, given to a pool as its watcher, says
-// where the pool's addresses are (a heap that nobody may touch) and which bytes of them are blocks
-// (regions that anybody may). compute-sanitizer listens when it is started with --nvtx yes; it
-// takes plain memory only: open the CUDA backend with cuda_memory::plain, docs/checking.md. Where
-// no tool listens, nothing happens.
+// To a checker the memory of a pool is one large allocation: it cannot see a kernel that writes
+// past the end of one block into the next. nvtx_declarer, set as a pool's `watcher`, declares the
+// pool's addresses (a heap without access) and the bytes of them that are blocks (regions with
+// access). compute-sanitizer reads this if it is started with --nvtx yes; it supports plain memory
+// only: open the CUDA backend with cuda_memory::plain, docs/checking.md. Without a tool, nothing
+// happens.
 //
 // I1  Declared regions do not overlap, and each lies in one declared heap.
 //
@@ -32,8 +32,8 @@ export class nvtx_declarer final : public block_watcher {
   nvtx_declarer(const nvtx_declarer&) = delete;
   nvtx_declarer& operator=(const nvtx_declarer&) = delete;
 
-  /// As block_watcher: what the pool tells is declared, or declared no more. Cost: O(log n) and the
-  /// tool's own, for each region.
+  /// Implements `block_watcher`: declares or undeclares the regions that the pool reports. Cost:
+  /// O(log n) and the tool's own, for each region.
   void reserved(address_range addresses) noexcept override;
   void unreserved(address_range addresses) noexcept override;
   void mapped(address_range memory) noexcept override;
@@ -54,11 +54,11 @@ export class nvtx_declarer final : public block_watcher {
 };
 
 /// What an allocator does, for Nsight Systems: a range for each growth and each wait of the caller,
-/// on the thread that makes it, marks for shortages, trims and suspensions, and two counters, bytes
-/// that are live and physical memory that is held.
+/// on the thread that makes it, marks for shortages, trims and suspensions, and two counters, live
+/// bytes and physical memory held.
 ///
-/// It is history_options::listener of one ring: it hears what the ring records. Live bytes are
-/// those of blocks that were allocated since. Where no tool listens, nothing is shown.
+/// Set it as history_options::listener of one ring: it shows that ring's events. Live bytes are
+/// those of blocks allocated since then. Without a tool, nothing is shown.
 export class nvtx_ranges final : public history_listener {
  public:
   /// Errors: unavailable (vmm was built without NVTX's headers), out_of_host_memory.

@@ -72,7 +72,7 @@ void sample(nvtxDomainHandle_t domain, std::uint64_t counter, std::uint64_t byte
 }  // namespace
 
 nvtx_ranges::nvtx_ranges(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {
-  check(state_ != nullptr, "events are shown to nobody");
+  check(state_ != nullptr, "a listener that was moved from is used");
 }
 nvtx_ranges::~nvtx_ranges() = default;
 bool nvtx_ranges::has_counters() noexcept { return VMM_NVTX_COUNTERS != 0; }

@@ -37,14 +37,14 @@ status add_peers(driver_interface& driver, const memory_options& options, locati
 status check_reach(driver_interface& driver, location memory_at,
                    std::span<const access_grant> grants) {
   for (const access_grant& each : grants) {
-    check(each.who != driver.home() && each.who != memory_at, "the home's rights are asked about");
+    check(each.who != driver.home() && each.who != memory_at, "the home's access is queried");
     if (each.rights == access::none) continue;
     if (!driver.feature_set().peers) {
       return refuse(errc::not_supported,
                     "the driver has no rights for each device: see features::peers");
     }
-    // Of a location that is not there this says so, though CUDA's does not look at nodes. What it
-    // says of the host and its own memory is about links, of which there is none.
+    // This fails for a location that does not exist, except nodes on CUDA. For the host and its own
+    // memory it reports links, which do not exist.
     const result<peer_info> link = driver.query_peer({each.who, memory_at});
     if (!link) return link.error();
     const bool is_of_a_device =
@@ -90,7 +90,7 @@ result<core_plan> plan_core(driver_interface& driver, const memory_options& opti
     plan.unit.recommended_bytes = std::max(plan.unit.recommended_bytes, unit->recommended_bytes);
     plan.options.physical.spill = options.spill;
   }
-  check(!plan.options.grants.all().empty(), "nobody may use a core's memory");
+  check(!plan.options.grants.all().empty(), "a core's memory without access");
   return plan;
 }
 
@@ -108,8 +108,10 @@ status give_back_core(device_core& core, const status& emptied) {
 }
 
 void report_unclosed(const char* owner, const error& failure) noexcept {
-  check(failure.code != errc::none, "a core that closed is said not to");
-  check(owner != nullptr && failure.detail != nullptr, "nobody reports a core that did not close");
+  check(failure.code != errc::none, "a core's failure to close is reported without an error");
+  check(owner != nullptr && failure.detail != nullptr,
+        "a core's failure to close is reported "
+        "without an owner");
   std::fprintf(
       stderr, "vmm: a %s could not give everything back: %s, %s; the rest stays with the process\n",
       owner, name_of(failure.code), failure.detail);

@@ -1,17 +1,18 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.optimizer:core - what every allocator stands on: time, physical memory, addresses, mappings.
+// vmm.optimizer:core - the base of every allocator: time, physical memory, addresses, mappings.
 //
-// An allocator is a way of bookkeeping over one device_core. plan_core() asks the driver what the
-// core has to know, and decides who may use the memory; close_core() gives everything back.
+// An allocator is a way of bookkeeping over one device_core. plan_core() queries the driver and
+// determines the access to the memory; close_core() gives everything back.
 //
-// I1  Memory may be read and written from the backend's home and from where it lies, whoever asks.
-// I2  close_core() tries as often as a fault needs that strikes once, and no more.
+// I1  The backend's home and the memory's own device always have read and write access.
+// I2  close_core() tries as often as a fault that strikes once requires, and no more.
 //
 // Thread safety: all of device_core's parts; plan_core() and close_core() by one thread.
-// Cost: plan_core() is one query for each size asked about; close_core() what it gives back.
-// Elsewhere: what waits to be unmapped (:unmap_queue), blocks (:engine, vmm.stream).
+// Cost: plan_core() makes one query for each size; close_core() one driver call for each object
+// that it gives back. Elsewhere: ranges that wait to be unmapped (:unmap_queue), blocks (:engine,
+// vmm.stream).
 export module vmm.optimizer:core;
 
 import vmm.backend;
@@ -37,23 +38,23 @@ export struct core_options {
 /// pieces and its extents have, and sets it in `options`.
 export struct core_plan {
   core_options options{};
-  granularity unit{};  ///< the coarsest of the sizes that were asked about
+  granularity unit{};  ///< the coarsest of the sizes queried
 };
 
-/// Asks about `like`, at the options' placement, in each of `sizes_bytes`. The plan has the
-/// placement, the budget, the reservations' size, and the rights of I1. Some devices have a finer
-/// granularity for small sizes. Requires: options that validate() takes; one size at least.
-/// Errors: what query_granularity answers.
+/// Queries the granularity of `like`, at the options' placement, in each of `sizes_bytes`. The plan
+/// has the placement, the budget, the reservations' size, and the access of I1. Some devices have a
+/// finer granularity for small sizes. Requires: options that validate() accepts; at least one size.
+/// Errors: those of query_granularity.
 export [[nodiscard]] result<core_plan> plan_core(driver_interface& driver,
                                                  const memory_options& options,
                                                  const physical_request& like,
                                                  std::span<const std::uint64_t> sizes_bytes);
 
-/// Whether the driver gives these rights to memory that lies there, as far as it says so before
-/// there is any: what it is to refuse is refused when it is asked for, not by a growth.
-/// What is taken away is not asked about.
-/// Errors: not_supported (features::peers is not there, a device does not reach the memory, or the
-/// host is to use a device's), what query_peer answers. Cost: a question for each grant.
+/// Checks with the driver that these locations can get access to memory at that place, so that a
+/// grant is refused when it is requested, not by a later growth. Grants that take access away are
+/// not checked. Errors: not_supported (without features::peers, if a device does not reach the
+/// memory, or for the host and a device's memory), those of query_peer. Cost: one query for each
+/// grant.
 export [[nodiscard]] status check_reach(driver_interface& driver, location memory_at,
                                         std::span<const access_grant> grants);
 
@@ -127,10 +128,10 @@ export template <class Empty>
 /// One line on stderr about what stays with the process. `owner` is "manager", "stream pool".
 export void report_unclosed(const char* owner, const error& failure) noexcept;
 
-/// Goes on from `outcome`, a result of `operation()`: where memory is short, calls `relieve()`,
-/// which gives back something or waits for it, and the operation again, until that succeeds, fails
-/// otherwise, or nothing is left to relieve. `relieve()` answers result<bool>: false when nothing
-/// is left, and its error is the answer of the whole.
+/// Continues from `outcome`, a result of `operation()`. If memory is short, calls `relieve()`,
+/// which gives back something or waits for it, and then the operation again, until it succeeds,
+/// fails otherwise, or nothing is left to relieve. `relieve()` returns result<bool>: false if
+/// nothing is left; its error ends the loop and is returned.
 export template <class Outcome, class Operation, class Relieve>
 [[nodiscard]] Outcome retry_while_short(Outcome outcome, Operation&& operation, Relieve&& relieve) {
   while (!outcome && is_shortage(outcome.error().code)) {

@@ -83,8 +83,10 @@ status engine::map_fresh(block& fresh, const block_request& request) {
 status engine::grow_in_place(block& grown, const resize_plan& plan) {
   if (status unlocked = unlock(grown); !unlocked) return unlocked;
   check_block(grown);
-  check(grown.locked_count == 0, "a block grows behind pieces that it must not use");
-  check(plan.sizes.mapped_bytes > grown.sizes.mapped_bytes, "a block grows to no more than it is");
+  check(grown.locked_count == 0, "a block grows while its last pieces are locked");
+  check(plan.sizes.mapped_bytes > grown.sizes.mapped_bytes,
+        "a block grows to at most its present "
+        "size");
   if (grown.is_room && is_stale(grown)) {
     return refuse(errc::in_use, "unfinished work may still use the addresses that were given up");
   }
@@ -101,7 +103,7 @@ status engine::grow_in_place(block& grown, const resize_plan& plan) {
 
 // Behind the pieces that the list has.
 status engine::gather(const resize_plan& plan, std::uint64_t size_bytes, memory_list& memories) {
-  check(size_bytes > 0, "no memory is gathered");
+  check(size_bytes > 0, "no memory is collected");
   if (plan.one_handle) return core_.memory.acquire_whole(size_bytes, memories);
   if (plan.handle_bytes == 0) return core_.memory.acquire(size_bytes, memories);
   if (status room = core_.memory.check_room(size_bytes); !room) return room;
@@ -114,7 +116,7 @@ status engine::gather(const resize_plan& plan, std::uint64_t size_bytes, memory_
     }
     left_bytes -= next_bytes;
   }
-  check(memories.size() > before, "memory was gathered without a piece");
+  check(memories.size() > before, "memory was collected without a piece");
   return {};
 }
 
@@ -141,7 +143,7 @@ status engine::map_tail(block& grown, memory_list& memories, const resize_plan& 
   }
   place(grown, sizes, memories);
   check(!mapped.result || grown.sizes.mapped_bytes == plan.sizes.mapped_bytes,
-        "a block grew to another size than asked for");
+        "a block grew to another size than requested");
   return mapped.result;
 }
 
@@ -341,7 +343,9 @@ void engine::cut_rooms(std::span<room_cut> cuts, const ticket_ref& last_use) noe
 status engine::reserve_cut(room_cut& cut) noexcept {
   const block& room = *cut.room;
   check_block(room);
-  check(room.is_room && cut.user_bytes <= cut.mapped_bytes, "a block is cut that is no room");
+  check(room.is_room && cut.user_bytes <= cut.mapped_bytes,
+        "a block without addresses of its own "
+        "is cut");
   const std::size_t keep_count = leading_count(room.memories, cut.mapped_bytes);
   if (keep_count == room.memories.size()) return {};
   const result<block*> spare = blocks_.acquire();
@@ -464,14 +468,14 @@ void engine::leave_old_place(block& spare, const ticket_ref& last_use) noexcept 
 // ---- showing -------------------------------------------------------------------------
 
 status engine::take_over(block& target, block& source, stream_handle user) {
-  check(target.claimed && source.claimed, "a block takes over what nobody has claimed");
+  check(target.claimed && source.claimed, "a block takes over memory that is not claimed");
   return show(target, source, {user, false});
 }
 
 status engine::alias(block& target, block& source, stream_handle user) {
   if (!may_alias_)
     return refuse(errc::not_supported, "this backend maps a handle at one address only");
-  check(target.claimed && source.claimed, "a block shows what nobody has claimed");
+  check(target.claimed && source.claimed, "a block aliases memory that is not claimed");
   return show(target, source, {user, true});
 }
 
@@ -574,7 +578,7 @@ void engine::empty_source(block& source) noexcept {
 // A block whose contents the driver would not put back. What stands mapped at its address, of its
 // own pieces or of those that were to take their place, is undone when it is freed.
 void engine::lose(block& lost, std::size_t standing_count, memory_list* instead) noexcept {
-  check(lost.claimed, "a block is lost that nobody has claimed");
+  check(lost.claimed, "a lost block is not claimed");
   memory_list own;
   place(lost, {0, 0, lost.sizes.reserved_bytes}, own);
   if (lost.has_memory) drop_holders(own, 0, ticket_ref{});
@@ -588,7 +592,7 @@ void engine::lose(block& lost, std::size_t standing_count, memory_list* instead)
 // ---- rights --------------------------------------------------------------------------
 
 status engine::set_own_rights(block& of, std::span<const access_grant> grants) {
-  check(of.claimed && !grants.empty(), "rights are given to a block that nobody has claimed");
+  check(of.claimed && !grants.empty(), "access is set on a block that is not claimed");
   if (status unlocked = unlock(of); !unlocked) return unlocked;
   const grant_list own = of.own_rights != nullptr ? *of.own_rights : grant_list{};
   const result<own_rights_change> change =
@@ -606,7 +610,7 @@ status engine::set_own_rights(block& of, std::span<const access_grant> grants) {
 }
 
 status engine::refresh_rights(block& of) {
-  check(of.claimed, "rights are given to a block that nobody has claimed");
+  check(of.claimed, "access is set on a block that is not claimed");
   const std::uint64_t version = core_.remaps.rights_version();
   if (!core_.remaps.fits(of.own_rights.get())) return too_many_grants;
   if (of.rights_version == version || of.sizes.mapped_bytes == 0 || of.is_suspended) return {};
@@ -618,7 +622,7 @@ status engine::refresh_rights(block& of) {
 
 // ---- going ---------------------------------------------------------------------------
 
-// Its memory is with the driver but for what a resumption left mapped; its addresses go at once.
+// The driver has its memory, except pieces that a resumption left mapped; its addresses go at once.
 status engine::dissolve_suspended(block& gone) {
   check(gone.is_suspended && !gone.is_room, "a block in use ends as a suspended one");
   address at = gone.base;
@@ -735,16 +739,16 @@ void engine::drop_holders(const memory_list& memories, std::size_t from,
 
 void engine::place(block& owner, const range_sizes& sizes, memory_list& memories) noexcept {
   check(owner.claimed && sizes.reserved_bytes <= owner.where.range.size_bytes,
-        "a block reaches out of its addresses, or nobody has claimed it");
+        "a block exceeds its addresses, or is not claimed");
   const address_range before{owner.base, owner.sizes.mapped_bytes};
   const status placed = records_.relocate(owner, {owner.base, sizes, owner.stream}, memories);
   check(placed.has_value(), "a block within its own extent overlaps another");
   tell(owner, before);
 }
 
-// What it has given up is still nobody's.
+// The pieces that it gave up are still unowned.
 void engine::tell(block& now, const address_range& before) noexcept {
-  check(now.claimed, "a block has changed that nobody has claimed");
+  check(now.claimed, "a block has changed that is not claimed");
   const bool is_same = now.base == before.base && now.sizes.mapped_bytes == before.size_bytes;
   if (listener_ != nullptr && !is_same) listener_->changed(now, before.base);
 }

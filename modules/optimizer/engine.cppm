@@ -47,14 +47,14 @@ namespace vmm {
 export struct block : tracked_range, unmap_entry {
   extent where{};
   ticket_ref last_use;           ///< cached or retired: the work that may still use its addresses
-  std::uint64_t room_bytes = 0;  ///< the reserved size its user asked for, kept when it shrinks
-  std::uint64_t alignment_bytes = 0;  ///< as asked for, kept when it moves
+  std::uint64_t room_bytes = 0;  ///< the reserved size as requested, kept when it shrinks
+  std::uint64_t alignment_bytes = 0;  ///< as requested, kept when it moves
   std::uint64_t number = 0;           ///< of its allocation, kept when it moves
   bool has_memory =
       true;  ///< false where its mappings stand but its pieces belong to others by now
-  std::size_t locked_count = 0;  ///< pieces at its end that nobody may use: see unlock()
-  bool is_room = false;          ///< I5
-  block* inside = nullptr;       ///< retired: the room whose addresses these are
+  std::size_t locked_count = 0;                 ///< pieces at its end without access: see unlock()
+  bool is_room = false;                         ///< I5
+  block* inside = nullptr;                      ///< retired: the room whose addresses these are
   sync::atomic<std::uint32_t> stale_count = 0;  ///< of a room: retired ranges inside of it
   std::unique_ptr<grant_list> own_rights;    ///< besides those of all blocks, which they overrule
   std::uint64_t rights_version = 0;          ///< of the rights that its mappings have
@@ -68,7 +68,7 @@ export struct block : tracked_range, unmap_entry {
   block* next_free = nullptr;
 };
 
-/// Hears of each change to where a tracked block is and how much memory it has.
+/// Is called at each change of a tracked block's address or size.
 export class block_listener {
  public:
   /// Called by the thread that has claimed the block: after the change, and before the addresses
@@ -109,8 +109,7 @@ export struct block_request {
   stream_handle stream = stream_handle::default_stream;
 };
 
-/// What a block's size is to become. `last_use` covers the work that was given its present
-/// addresses.
+/// A block's new size. `last_use` covers the submitted work that uses its present addresses.
 export struct resize_plan {
   range_sizes sizes{};
   stream_handle stream = stream_handle::default_stream;
@@ -158,9 +157,9 @@ export class engine {
   /// Cannot fail.
   void discard(block& gone, const ticket_ref& last_use) noexcept;
 
-  /// Undoes what a growth or a cut left mapped at the block's end because the driver would not undo
-  /// it then. A change of the block begins with this. Errors: what unmap answers; the block is as
-  /// before.
+  /// Unmaps pieces that a growth or a cut left mapped at the block's end because the driver refused
+  /// to unmap them. Every change of the block begins with this. Errors: those of unmap; the block
+  /// is as before.
   [[nodiscard]] status unlock(block& locked);
   /// Adds memory behind the block, at its address. Errors: out_of_addresses where the addresses
   /// behind it are taken.
@@ -180,7 +179,7 @@ export class engine {
   [[nodiscard]] status move(block& moved, const resize_plan& plan);
 
   /// Rooms at one extent of addresses, in address order, tracked and owned, without memory. They
-  /// fill `rooms`. Errors: out_of_addresses, out_of_host_memory, what reserve answers.
+  /// fill `rooms`. Errors: out_of_addresses, out_of_host_memory, those of reserve.
   [[nodiscard]] status build_rooms(const room_request& request, std::span<block*> rooms);
   /// Takes whole pieces off the rooms' ends, as many as the new sizes leave unused; they are
   /// unmapped after `last_use`, by reap(). No driver call. Requires: reserve_cuts() of these.
@@ -191,12 +190,12 @@ export class engine {
   void drop_cuts(std::span<room_cut> cuts) noexcept;
   /// Whether ranges inside of the room wait to be unmapped: it cannot grow.
   [[nodiscard]] static bool is_stale(const block& room) noexcept {
-    check(room.is_room, "a block that is no room has no addresses to keep");
+    check(room.is_room, "a block without addresses of its own cannot keep them");
     return room.stale_count.load(std::memory_order_acquire) != 0;
   }
-  /// Ends the ownership: the room is a block, which whoever closes the engine frees.
+  /// Ends the ownership: the room is then a block, which close() frees.
   void abandon(block& room) noexcept {
-    check(room.is_room && room.claimed, "a room is given up that nobody owns");
+    check(room.is_room && room.claimed, "a room without an owner is given up");
     records_.unclaim(room);
   }
 
@@ -207,33 +206,33 @@ export class engine {
   [[nodiscard]] status take_over(block& target, block& source, stream_handle user);
   [[nodiscard]] status alias(block& target, block& source, stream_handle user);
 
-  /// Rights of one block, besides those of all: remembered, and kept through resize() and copies by
-  /// remapping. Errors: invalid_argument (more locations than a list takes), out_of_host_memory,
-  /// what set_access answers; the block is as before.
+  /// Access of one block, in addition to that of all: recorded, and kept through resize() and
+  /// copies by remapping. Errors: invalid_argument (more locations than a list takes),
+  /// out_of_host_memory, those of set_access; the block is as before.
   [[nodiscard]] status set_own_rights(block& of, std::span<const access_grant> grants);
-  /// Gives a block's mappings the rights that they are to have now. Cost: nothing where they have
-  /// them. Errors: what set_access answers.
+  /// Sets the recorded access on a block's mappings. Cost: none if they have it. Errors: those of
+  /// set_access.
   [[nodiscard]] status refresh_rights(block& of);
 
   /// Makes later work of `user` wait, on the device, for the work that may still use the block, or
   /// that may still use one of its pieces by an earlier range. Errors: what query_event and
   /// wait_event answer.
   [[nodiscard]] status order(stream_handle user, const block& used) {
-    check(!used.linked || used.claimed, "a stream is ordered behind a block that nobody claimed");
+    check(!used.linked || used.claimed, "a stream is ordered behind a block that is not claimed");
     status ordered = core_.time.order(user, used.last_use);
     if (ordered) ordered = order_memories(user, used.memories);
     return ordered;
   }
 
   /// Blocks the calling thread until the work that order() names has finished: then the host may
-  /// touch the block's bytes, but for work of the block's own user. Errors: what synchronize_event
-  /// answers.
+  /// touch the block's bytes, except for work of the block's own user. Errors: those of
+  /// synchronize_event.
   [[nodiscard]] status settle(const block& used);
 
-  /// Asks about `count_max` retired ranges at most, oldest first, and unmaps those whose tickets
-  /// have passed. Refusals are counted and tried again by later calls.
+  /// Polls at most `count_max` retired ranges, oldest first, and unmaps those whose tickets have
+  /// passed. Refusals are counted and tried again by later calls.
   void reap(std::size_t count_max);
-  /// Asks about all of them. What another thread is just unmapping has gone when this returns.
+  /// Polls all of them. Ranges that another thread is unmapping are gone when this returns.
   void reap_all();
   /// Waits for the oldest retired range's work, then unmaps it. False when none is left, waiting
   /// failed, or the driver refused.

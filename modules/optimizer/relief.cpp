@@ -105,7 +105,8 @@ void relief_member::leave() noexcept {
     *at = std::exchange(next_, nullptr);
     number_ = 0;
   }
-  const sync::lock_guard<sync::shared_mutex> alone(use_);  // who has found it has let go of it
+  const sync::lock_guard<sync::shared_mutex> alone(use_);  // every thread that found it has
+                                                           // released it
 }
 
 bool relief_member::has_others() const noexcept {

@@ -21,7 +21,7 @@ remap_outcome remapper::checked(const mapping_plan& plan, const remap_outcome& o
 
 grant_list remapper::rights() const {
   const std::lock_guard<std::mutex> lock(rights_mutex_);
-  check(!grants_.empty(), "nobody may use what is mapped");
+  check(!grants_.empty(), "memory is mapped without access");
   return grants_;
 }
 
@@ -42,7 +42,7 @@ void remapper::forget_others(const grant_list& grants) {
 }
 
 bool remapper::fit(const grant_list& all, const grant_list* own_rights) noexcept {
-  check(!all.empty(), "nobody may use what is mapped");
+  check(!all.empty(), "memory is mapped without access");
   if (own_rights == nullptr) return true;
   grant_list merged = all;
   return std::all_of(own_rights->all().begin(), own_rights->all().end(),
@@ -50,7 +50,7 @@ bool remapper::fit(const grant_list& all, const grant_list* own_rights) noexcept
 }
 
 status remapper::set_rights(const grant_list& grants) {
-  check(!grants.empty(), "nobody may use what is mapped");
+  check(!grants.empty(), "memory is mapped without access");
   const std::lock_guard<std::mutex> lock(rights_mutex_);
   grant_list named = grants;
   for (const access_grant& each : grants_.all()) {

@@ -71,14 +71,14 @@ export class remapper {
   remapper(driver_ref driver, timeline& time, physical_pool& memory,
            const grant_list& grants) noexcept
       : driver_(driver), time_(time), memory_(memory), grants_(grants) {
-    check(!grants.all().empty(), "nobody may use what is mapped");
+    check(!grants.all().empty(), "memory is mapped without access");
   }
   remapper(const remapper&) = delete;
   remapper& operator=(const remapper&) = delete;
 
-  /// Gives a range that stands mapped the rights that it is to have: those of everything, and those
-  /// of its own, which overrule them. For whoever maps without map(): after each move, growth and
-  /// resumption. Requires: whole mappings. Errors: what set_access answers; nothing is changed.
+  /// Sets the access of a mapped range: that of everything, overruled by that of its own. For
+  /// callers that map without map(): after each move, growth and resumption. Requires: whole
+  /// mappings. Errors: those of set_access; nothing is changed.
   [[nodiscard]] status give_access(address_range range, const grant_list* own_rights = nullptr);
   /// What everything may be used by, from the next map() or give_access() on. Locations that it had
   /// named and that are not in `grants` stay named, without rights. Errors: invalid_argument (more

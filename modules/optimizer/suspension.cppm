@@ -38,7 +38,7 @@ export enum class suspension_phase : std::uint8_t {
   suspended,  // its blocks are live and have no memory: they can only be freed
 };
 
-/// What every call answers that needs the memory of an allocator, or of a block, meanwhile.
+/// The error of every call that needs the memory of a suspended allocator or block.
 export inline constexpr error memory_suspended =
     refuse(errc::in_use, "the memory is suspended, or is being suspended: resume it first");
 
@@ -146,18 +146,18 @@ export class suspension_phases {
   std::atomic<std::uint64_t> changer_ = 0;  // no step of a test's schedule; 0: no thread
 };
 
-/// Unmaps what is mapped. Requires: no unfinished work uses it. Errors: what unmap answers; all is
-/// mapped again, if the driver takes it.
+/// Unmaps the mapped pieces. Requires: no unfinished work uses them. Errors: those of unmap; all
+/// are mapped again, unless the driver refuses.
 export [[nodiscard]] status detach_parts(device_core& core, std::span<suspension_part> parts);
 /// Maps what is not mapped, and gives all of it its rights. Requires: parts with handles. Errors:
 /// what map and set_access answer; what was not mapped before is not, if the driver lets it.
 export [[nodiscard]] status attach_parts(device_core& core, std::span<suspension_part> parts);
-/// Makes memory for what has none. Errors: over_budget, what create answers; what was made is given
-/// back, if the driver takes it.
+/// Creates memory for pieces without memory. Errors: over_budget, those of create; the created
+/// memory is released, unless the driver refuses.
 export [[nodiscard]] status provide_parts(device_core& core,
                                           std::span<const suspension_part> parts);
-/// Gives back the memory of what is not mapped. Answers the bytes that the driver did not take;
-/// their pieces keep their handles, for attach_parts().
+/// Releases the memory of pieces that are not mapped. Returns the bytes that the driver refused to
+/// release; their pieces keep their handles, for attach_parts().
 export [[nodiscard]] std::uint64_t release_parts(device_core& core,
                                                  std::span<const suspension_part> parts) noexcept;
 /// An allocator, as vmm.suspend sees it: its calls come in pairs of a begin and its end.
@@ -206,7 +206,8 @@ export class suspendable {
   ~suspendable() = default;
 };
 
-/// Tries as often as a fault needs that strikes once: for whoever undoes. Whether all is mapped.
+/// Tries as often as a fault that strikes once requires: for code that undoes. Returns whether all
+/// is mapped.
 export bool try_to_attach(device_core& core, std::span<suspension_part> parts) noexcept;
 /// Whether nothing is mapped.
 export bool try_to_detach(device_core& core, std::span<suspension_part> parts) noexcept;

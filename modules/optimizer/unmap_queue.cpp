@@ -58,7 +58,7 @@ unmap_entry* unmap_list::take_oldest() noexcept {
   check(range->waiting_bytes != 0, "a range waits that is not counted");
   range->is = unmap_entry::place::asked;
   ++asked_count_;
-  check(asked_count_ <= count_, "more ranges are asked about than wait");
+  check(asked_count_ <= count_, "more ranges are polled than wait");
   return range;
 }
 
@@ -74,7 +74,7 @@ void unmap_list::put_back(unmap_entry& kept) noexcept {
 void unmap_list::remove(unmap_entry& unmapped) noexcept {
   check(unmapped.is != unmap_entry::place::outside, "a range leaves a list that it is not on");
   if (unmapped.is == unmap_entry::place::asked) {
-    check(asked_count_ > 0, "a range was asked about and none was taken");
+    check(asked_count_ > 0, "a polled range was not taken");
     --asked_count_;
   } else {
     unlink(unmapped);
@@ -124,7 +124,9 @@ unmap_entry* unmap_queue::take_oldest() noexcept {
 
 void unmap_queue::settle(unmap_entry& asked, unmap_answer answer) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(asked.is == unmap_entry::place::asked, "I2: an answer is given about a range nobody took");
+  check(asked.is == unmap_entry::place::asked,
+        "I2: a result is recorded for a range that was not "
+        "taken");
   if (answer == unmap_answer::refused) ++refused_count_;
   if (answer == unmap_answer::unmapped) {
     list_.remove(asked);

@@ -4,20 +4,21 @@
 // vmm.optimizer:unmap_queue - mapped ranges that wait until no work uses them.
 //
 // Unmapping does not wait for the device, so a range whose work is unfinished waits here, and is
-// asked about later, oldest first. What is asked (a ticket, a point on a stream) is the owner's.
+// polled later, oldest first. The owner defines the poll (a ticket, a point on a stream).
 //
 // I1  A range is in one queue, once; it is counted there until it has been unmapped.
-// I2  One thread at a time asks about a range and unmaps it. It stays counted meanwhile, so that no
-//     other thread takes the queue for empty: that one waits for the answer (wait_for_asked()).
+// I2  One thread at a time polls a range and unmaps it. The range stays counted meanwhile, so that
+//     no other thread takes the queue for empty: such a thread waits for the result
+//     (wait_for_asked()).
 // I3  A range that stays (its work is unfinished, or the driver refused) goes to the end, and is
-//     asked about again: one stuck range does not hold up the others.
+//     polled again: one stuck range does not delay the others.
 //
-// unmap_queue is an unmap_list with a lock of its own. Where the ranges are under a lock anyway, as
-// a pool's stale mappings are, their owner has an unmap_list there and does the asking.
+// unmap_queue is an unmap_list with a lock of its own. If the ranges are already under a lock, like
+// a pool's stale mappings, their owner has an unmap_list there and polls it.
 //
 // Thread safety: unmap_list none, its owner has the lock; unmap_queue all of it. No lock is held
-// over a driver call but `asked`, shared, which only wait_for_asked() takes alone. Cost: O(1) a
-// range besides what the owner's functions cost; no heap allocation.
+// over a driver call except `asked_`, shared, which only wait_for_asked() takes exclusively. Cost:
+// O(1) a range besides what the owner's functions cost; no heap allocation.
 module;
 #include "../sync/thread_annotations.h"
 
@@ -51,18 +52,18 @@ export class unmap_list {
   void push(unmap_entry& range, std::uint64_t size_bytes) noexcept;
   /// The oldest, which is the caller's to ask about; null when none is listed. It stays counted.
   [[nodiscard]] unmap_entry* take_oldest() noexcept;
-  /// An asked range stays: to the end.
+  /// A polled range stays: to the end.
   void put_back(unmap_entry& kept) noexcept;
-  /// A range that was unmapped, asked or listed: it is no longer counted.
+  /// Removes an unmapped range, polled or listed, from the count.
   void remove(unmap_entry& unmapped) noexcept;
 
   /// The oldest that is listed; null when none is.
   [[nodiscard]] unmap_entry* oldest() const noexcept {
     debug_check([this] { return (first_ == nullptr) == (count_ == asked_count_); },
-                "a range waits that nobody took, and is not found");
+                "a listed range is not found in its list");
     return first_;
   }
-  /// Ranges listed or asked.
+  /// Ranges listed or being polled.
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
   [[nodiscard]] std::size_t asked_count() const noexcept { return asked_count_; }
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return size_bytes_; }
@@ -82,10 +83,10 @@ export class unmap_list {
   std::size_t unaudited_count_ = 0;  // changes since the last look at everything
 };
 
-/// What became of a range that was asked about.
+/// The outcome for a polled range.
 export enum class unmap_answer : std::uint8_t {
   unmapped,  // it waits no more
-  waits,     // its work is unfinished, or that could not be told
+  waits,     // its work is unfinished, or the query failed
   refused,   // the driver did not unmap it
 };
 
@@ -99,35 +100,35 @@ export class unmap_queue {
   /// To the end.
   void push(unmap_entry& range, std::uint64_t size_bytes) noexcept;
 
-  /// Asks about the oldest range that no thread asks about: `ask(unmap_entry&)`, an unmap_answer,
-  /// unmaps it where it may; `gone(unmap_entry&)` gets it when it waits no more, and may end it.
-  /// `waits` where nothing was asked.
+  /// Polls the oldest range that no thread is polling: `ask(unmap_entry&)` unmaps it if it may, and
+  /// returns an unmap_answer; `gone(unmap_entry&)` gets a range that no longer waits, and may
+  /// destroy it. Returns `waits` if no range was polled.
   template <class Ask, class Gone>
   unmap_answer reap_one(Ask&& ask, Gone&& gone) {
     const sync::shared_guard asking(asked_);
     unmap_entry* const range = take_oldest();
     if (range == nullptr) return unmap_answer::waits;
-    check(range->is == unmap_entry::place::asked, "a range is asked about that nobody took");
+    check(range->is == unmap_entry::place::asked, "a range is polled that was not taken");
     const unmap_answer answer = std::forward<Ask>(ask)(*range);
     settle(*range, answer);
     if (answer == unmap_answer::unmapped) std::forward<Gone>(gone)(*range);
     return answer;
   }
 
-  /// Asks about `count_max` ranges at most, oldest first, each once. Returns how many were
-  /// unmapped; those that stay are asked about by a later call.
+  /// Polls at most `count_max` ranges, oldest first, each once. Returns the number unmapped; a
+  /// later call polls the others.
   template <class Ask, class Gone>
   std::size_t reap(std::size_t count_max, Ask&& ask, Gone&& gone) {
     std::size_t unmapped_count = 0;
     for (std::size_t left = std::min(count_max, size()); left > 0; --left) {
       if (reap_one(ask, gone) == unmap_answer::unmapped) ++unmapped_count;
     }
-    check(unmapped_count <= count_max, "more ranges were unmapped than asked about");
+    check(unmapped_count <= count_max, "more ranges were unmapped than polled");
     return unmapped_count;
   }
 
-  /// Calls `look(unmap_entry&)` for the oldest range that no thread asks about, under the lock: it
-  /// makes no driver call. False when there is none.
+  /// Calls `look(unmap_entry&)` for the oldest range that no thread is polling, under the lock: it
+  /// makes no driver call. False if no range is listed.
   template <class Look>
   [[nodiscard]] bool look_at_oldest(Look&& look) {
     const sync::lock_guard<sync::mutex> lock(mutex_);
@@ -147,13 +148,13 @@ export class unmap_queue {
     list_.put_back(*range);
   }
 
-  /// Returns when no thread asks about a range that it asked about when this was called. Not from
-  /// within `ask` and `gone`.
+  /// Returns once every poll in progress at the time of the call has ended. Not from within `ask`
+  /// and `gone`.
   void wait_for_asked() noexcept;
   /// A range outside of the queue was refused: it counts with those inside.
   void count_refusal() noexcept;
 
-  /// Ranges that wait, those that are being asked about with them.
+  /// Ranges that wait, including those being polled.
   [[nodiscard]] std::size_t size() const noexcept;
   [[nodiscard]] std::uint64_t size_bytes() const noexcept;
   /// Times that the driver refused to unmap a range whose work had finished.
@@ -164,7 +165,7 @@ export class unmap_queue {
   [[nodiscard]] unmap_entry* take_oldest() noexcept;
   void settle(unmap_entry& asked, unmap_answer answer) noexcept;
 
-  sync::shared_mutex asked_;  // shared while a range is asked about; before mutex_
+  sync::shared_mutex asked_;  // shared while a range is polled; before mutex_
   mutable sync::mutex mutex_;
   unmap_list list_ VMM_GUARDED_BY(mutex_);
   std::uint64_t refused_count_ VMM_GUARDED_BY(mutex_) = 0;

@@ -14,7 +14,7 @@ namespace {
 constexpr std::array<option_row<memory_options>, 2> memory_rows{{
     {"memory_options::reservation_bytes is from 1 to 2^56", &memory_options::reservation_bytes, 1,
      option_bytes_max},
-    {"memory_options::budget_bytes is from 0 to 2^56, where 0 is no budget",
+    {"memory_options::budget_bytes is from 0 to 2^56, where 0 means no budget",
      &memory_options::budget_bytes, 0, option_bytes_max},
 }};
 

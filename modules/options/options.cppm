@@ -31,13 +31,13 @@ template <class Options>
 class option_member {
  public:
   constexpr option_member(std::uint64_t Options::* at) noexcept : whole_(at) {
-    check(at != nullptr, "an option is no member of its struct");
+    check(at != nullptr, "an option is not a member of its struct");
   }
   constexpr option_member(std::uint32_t Options::* at) noexcept : share_(at) {
-    check(at != nullptr, "an option is no member of its struct");
+    check(at != nullptr, "an option is not a member of its struct");
   }
   constexpr option_member(double Options::* at) noexcept : number_(at) {
-    check(at != nullptr, "an option is no member of its struct");
+    check(at != nullptr, "an option is not a member of its struct");
   }
 
   /// Calls `look` with the pointer to the member.
@@ -77,7 +77,7 @@ struct option_row {
     check(low <= high, "the range of an option is empty");
     return value >= low && value <= high;
   }
-  // As integers: a double does not tell neighbours above 2^53 apart.
+  // As integers: a double cannot represent all of them above 2^53.
   [[nodiscard]] bool is_within(std::uint64_t value) const noexcept {
     check(low >= 0 && low <= high, "the range of an option is empty");
     const bool is_power = value != 0 && (value & (value - 1)) == 0;
@@ -106,7 +106,7 @@ export template <class Options>
 /// No device has more memory or address space than this.
 export inline constexpr std::uint64_t option_bytes_max = std::uint64_t{1} << 56;
 
-/// What becomes of old bytes: those of whoever had the memory before.
+/// Treatment of old bytes: those of the memory's earlier user.
 export enum class contents_rule : std::uint8_t {
   none,             // bytes are not specified
   zero_on_acquire,  // a block reads as zero, behind a fill on the stream that it is allocated on
@@ -131,23 +131,23 @@ export struct memory_options {
   /// Other devices that may use all of the memory, from the first mapping on, wherever it moves.
   /// The home and the placement may read and write it besides.
   grant_list peers{};
-  /// Where memory is made once the placement has none left, after everything else was tried; none:
-  /// nowhere. The home and the peers may use it as any other. What lies there serves no second
-  /// block of a manager.
+  /// Where memory is created once the placement has none left and everything else was tried;
+  /// nullopt: nowhere. The home and the peers may use it like other memory. A manager does not
+  /// reuse it for a second block.
   std::optional<location> spill{};
   /// Needs features::copy. A manager's block grows in place only under the rules that fill, and a
   /// block is freed on a stream under those that fill on release.
   contents_rule contents = contents_rule::none;
-  /// The program calls forget() before a stream that the allocator was given is destroyed. The
-  /// allocator may then name streams to the driver at any time: an event stands for the work of the
-  /// one stream that matters, and streams are queried for captures that were not announced. Without
-  /// it a stream may be destroyed at any time. It is named in calls that name it, and events behind
-  /// all work of the device cover it otherwise. On drivers without features::record_all
-  /// streams are named as if it was set; one that is refused costs a wait for all work.
+  /// The program calls forget() before a stream passed to the allocator is destroyed. The allocator
+  /// may then name streams to the driver at any time: an event stands for the work of the one
+  /// stream that matters, and streams are queried for captures that were not announced. Without it
+  /// a stream may be destroyed at any time. It is then used only in calls that name it, and events
+  /// behind all work of the device cover it otherwise. On drivers without features::record_all
+  /// streams are named as if this was set; a refused one costs a wait for all work.
   bool streams_forgotten = false;
-  live_report at_end{};  ///< told of blocks that are live when the allocator goes away
-  /// Where the allocator writes what it does; it outlives the allocator, and `import vmm.history;`
-  /// names its type. Null: nowhere.
+  live_report at_end{};  ///< called with the blocks that are live when the allocator is destroyed
+  /// The ring to which the allocator writes its events. It outlives the allocator; its type is in
+  /// vmm.history. Null: no recording.
   history_ring* recorder = nullptr;
   /// Shows other processes of the user what the allocator has, for vmm-top: as VMM_TOP=1.
   bool publish = false;

@@ -72,7 +72,7 @@ void memory_store::uncache(physical_memory& cached) noexcept {
 }
 
 physical_memory* memory_store::take(const wanted& want) noexcept {
-  check(want.remaining_bytes <= want.request_bytes, "more is missing than was asked for");
+  check(want.remaining_bytes <= want.request_bytes, "more bytes are missing than were requested");
   check(want.remaining_bytes > 0, "nothing is missing");
   const sync::lock_guard<sync::mutex> lock(mutex_);
   auto* found = static_cast<physical_memory*>(cache_.at_most(want.remaining_bytes));
@@ -133,14 +133,14 @@ result<physical_memory*> memory_store::admit(std::uint64_t size_bytes) noexcept 
   asked_bytes_ += size_bytes;
   check(options_.budget_bytes == 0 ||
             numbers_.footprint_bytes + asked_bytes_ <= options_.budget_bytes,
-        "the driver is asked for more than the budget allows");
+        "more bytes are requested from the driver than the budget allows");
   return blank;
 }
 
 void memory_store::mark_spilled(physical_memory& blank) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(options_.spill.has_value(), "memory is spilled to nowhere");
-  check(blank.handle == physical_handle::none, "memory that there is lies where it lies");
+  check(options_.spill.has_value(), "memory is spilled without a place to spill to");
+  check(blank.handle == physical_handle::none, "memory that exists is given another place");
   blank.spilled = true;
 }
 
@@ -148,7 +148,7 @@ void memory_store::abandon(physical_memory& blank) noexcept {
   check(blank.handle == physical_handle::none, "a piece that the driver made is not a blank one");
   check(!blank.linked && blank.mapping_count == 0, "a piece is given up that is cached or mapped");
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(asked_bytes_ >= blank.size_bytes, "a piece is given up that was not asked for");
+  check(asked_bytes_ >= blank.size_bytes, "a piece is given up that was not being created");
   asked_bytes_ -= blank.size_bytes;
   blank.holder_count = 0;
   pool_.release(blank);
@@ -158,7 +158,7 @@ void memory_store::confirm(physical_memory& fresh, physical_handle handle) noexc
   check(handle != physical_handle::none, "a driver that creates memory gives a handle");
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(fresh.handle == physical_handle::none, "a piece is made twice");
-  check(asked_bytes_ >= fresh.size_bytes, "a piece is made that was not asked for");
+  check(asked_bytes_ >= fresh.size_bytes, "a piece is created that was not counted");
   fresh.handle = handle;
   asked_bytes_ -= fresh.size_bytes;
   numbers_.footprint_bytes += fresh.size_bytes;
@@ -247,7 +247,7 @@ void memory_store::mark_exported(std::span<physical_memory* const> memories) noe
   const sync::lock_guard<sync::mutex> lock(mutex_);
   for (physical_memory* const given : memories) {
     check(given->handle != physical_handle::none, "memory is exported that has no handle");
-    check(given->holder_count > 0 && !given->linked, "a piece is exported that nobody holds");
+    check(given->holder_count > 0 && !given->linked, "a piece without a holder is exported");
     given->exported = true;
   }
 }
@@ -300,7 +300,7 @@ status memory_store::admit_again(const physical_memory& suspended) noexcept {
 void memory_store::abandon_again(const physical_memory& suspended) noexcept {
   check(suspended.is_suspended, "a piece in use is given up");
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(asked_bytes_ >= suspended.size_bytes, "a piece is given up that was not asked for");
+  check(asked_bytes_ >= suspended.size_bytes, "a piece is given up that was not being created");
   asked_bytes_ -= suspended.size_bytes;
 }
 
@@ -311,7 +311,7 @@ void memory_store::resumed(physical_memory& suspended, physical_handle handle) n
   const sync::lock_guard<sync::mutex> lock(mutex_);
   const std::uint64_t size_bytes = suspended.size_bytes;
   check(asked_bytes_ >= size_bytes && numbers_.suspended_bytes >= size_bytes,
-        "a piece is made that was not asked for, or not suspended");
+        "a piece is created that was not counted, or not suspended");
   suspended.handle = handle;
   asked_bytes_ -= size_bytes;
   numbers_.suspended_bytes -= size_bytes;
@@ -365,7 +365,7 @@ void memory_store::add_holder(physical_memory& memory) noexcept {
 
 void memory_store::drop_holder(physical_memory& memory, const ticket_ref& last_use) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(memory.holder_count > 0, "a piece is dropped that nobody holds");
+  check(memory.holder_count > 0, "a piece without a holder is dropped");
   check(!memory.linked && memory.handle != physical_handle::none,
         "a piece is held that is cached or gone");
   if (--memory.holder_count > 0) return;
@@ -410,8 +410,8 @@ bool memory_store::any_was_shared(std::span<physical_memory* const> memories) co
                      [](const physical_memory* memory) { return memory->was_shared; });
 }
 
-// A piece nobody holds goes to the cache at once where the next user can be ordered behind the last
-// one's work, else when its last mapping is undone, which happens only after that work.
+// A piece without a holder goes to the cache at once if its next user can be ordered behind its
+// last user's work; else when its last mapping is undone, which happens only after that work.
 void memory_store::cache_if_idle(physical_memory& memory) noexcept {
   check(memory.holder_count == 0 && !memory.linked,
         "a piece is cached that is held, or cached already");
@@ -486,7 +486,7 @@ status memory_store::validate_all() const noexcept {
 status physical_pool::acquire(std::uint64_t size_bytes, memory_list& out,
                               std::uint64_t new_bytes_max) {
   check(size_bytes > 0 && size_bytes % store_.options().granularity_bytes == 0,
-        "physical memory is asked for in whole granules");
+        "a request for physical memory is not whole granules");
   check(new_bytes_max % store_.options().granularity_bytes == 0,
         "new pieces are made of whole granules");
   const std::uint64_t largest_bytes = smaller_limit(new_bytes_max, store_.options().chunk_bytes);
@@ -503,15 +503,15 @@ status physical_pool::acquire(std::uint64_t size_bytes, memory_list& out,
     check((*next)->size_bytes <= remaining_bytes, "a piece is larger than what is missing");
     remaining_bytes -= (*next)->size_bytes;
   }
-  check(out.size() > before, "memory was gathered without a piece");
+  check(out.size() > before, "memory was collected without a piece");
   debug_check([&] { return sum_of(out, before) == size_bytes; },
-              "the pieces are not what was asked");
+              "the pieces' sum is not the requested size");
   return {};
 }
 
 status physical_pool::acquire_whole(std::uint64_t size_bytes, memory_list& out) {
   check(size_bytes > 0 && size_bytes % store_.options().granularity_bytes == 0,
-        "physical memory is asked for in whole granules");
+        "a request for physical memory is not whole granules");
   if (status room = reserve_more(out, 1); !room) return room;
   physical_memory* next = store_.take_exact(size_bytes);
   if (next == nullptr) {
@@ -574,8 +574,8 @@ result<physical_memory*> physical_pool::acquire_one(const memory_store::wanted& 
     if (!fresh) return fresh;
     next = *fresh;
   }
-  check(next->holder_count == 1, "a piece is handed out that others hold");
-  check(out.size() < out.capacity(), "there is no room for a piece");
+  check(next->holder_count == 1, "a piece with other holders is handed out");
+  check(out.size() < out.capacity(), "the list of pieces is full");
   out.push_back(next);
   return next;
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.physical - physical memory as an asset: created once, kept when freed, gathered for the next
+// vmm.physical - physical memory: created once, retained when freed, collected for the next
 // request.
 //
 // A piece is one driver handle with vmm's account of it. Freed pieces go to a cache ordered by
@@ -11,17 +11,17 @@
 // I1  held = in use + cached, in bytes and in pieces; every piece is in exactly one of the two.
 // I2  A cached piece has no holder. It may still have mappings that wait to be undone, and work
 // that may still use it:
-//     its ticket says so, and whoever maps it next is ordered behind that ticket.
+//     its next user is ordered behind its ticket.
 // I3  A piece that several ranges have held is cached only when its last mapping is gone.
-// I4  Held bytes, with those that the driver is being asked for, never exceed the budget.
+// I4  Held bytes, including those being created, never exceed the budget.
 // I5  Every piece's size is a multiple of the granularity.
-// I6  A piece that another process was given serves no request any more: it is cached until it is
-//     released, since that process may still use it. [S7] So is a piece that was spilled: memory of
-//     the device serves the next request where there is any.
+// I6  An exported piece serves no further request: it is cached until it is released, since the
+//     importing process may still use it. The same holds for a spilled piece, so that the next
+//     request gets memory of the device if there is any.
 // I7  A piece that is suspended is held by its range and serves nothing else. Without a handle it
 //     counts in suspended_bytes, and in no other sum.
-// I8  A call that fails holds no more than before: it takes creation_mark() first, and gives the
-//     pieces that it created back with release_created(). Between its own attempts they are cached.
+// I8  A failed call does not hold more than before: it calls creation_mark() first, and releases
+//     the pieces that it created with release_created(). Between its own attempts they are cached.
 //
 // Thread safety: all of it; no driver call is made under the lock. Cost: O(log n) for each piece
 // taken or given back, no heap allocation in steady state; driver calls only to create and to
@@ -48,7 +48,7 @@ export struct physical_memory : index_node {
   std::uint32_t holder_count = 0;   ///< ranges that hold it; more than one where it is aliased
   std::uint32_t mapping_count = 0;  ///< standing mappings, those that wait to be undone included
   bool was_shared = false;          ///< had several holders since it was last cached
-  bool exported = false;            ///< another process was given it; never reset
+  bool exported = false;            ///< another process imported it; never reset
   bool spilled = false;             ///< it lies at physical_options::spill
   bool is_suspended = false;  ///< its range is suspended: it may have no handle, or no mapping
   std::uint64_t number = 0;   ///< of its creation: they grow
@@ -87,7 +87,7 @@ export struct physical_options {
       false;  ///< a freed piece may be mapped again before its old mapping is undone
 };
 
-/// What is held now, and what was created, reused and released over the pool's life.
+/// Memory held now, and memory created, reused and released over the pool's life.
 export struct physical_statistics {
   std::uint64_t footprint_bytes = 0;
   std::uint64_t peak_footprint_bytes = 0;
@@ -97,7 +97,7 @@ export struct physical_statistics {
   std::uint64_t created_count = 0;  ///< over the pool's life
   std::uint64_t reused_count = 0;   ///< pieces that requests took from the cache
   std::uint64_t released_count = 0;
-  std::uint64_t spilled_bytes = 0;    ///< of the footprint, what lies at physical_options::spill
+  std::uint64_t spilled_bytes = 0;    ///< of the footprint, the part at physical_options::spill
   std::uint64_t suspended_bytes = 0;  ///< not of the footprint: given back until it is resumed
 };
 
@@ -110,22 +110,20 @@ class memory_store {
   ~memory_store();
 
   /// A cached piece of exactly `remaining_bytes`, else the largest that is smaller and passes the
-  /// fragment filter for a request of `request_bytes`; null when there is none. The piece then has
-  /// one holder.
+  /// fragment filter for a request of `request_bytes`; or null. The piece then has one holder.
   struct wanted {
     std::uint64_t remaining_bytes = 0;
     std::uint64_t request_bytes = 0;
   };
   [[nodiscard]] physical_memory* take(const wanted& want) noexcept;
-  /// A cached piece of exactly `size_bytes`, with one holder; null when there is none.
+  /// A cached piece of exactly `size_bytes`, with one holder, or null.
   [[nodiscard]] physical_memory* take_exact(std::uint64_t size_bytes) noexcept;
-  /// A blank piece that counts `size_bytes` against the budget, before the driver is asked for it.
-  /// It counts as held when it is confirmed.
+  /// A blank piece that counts `size_bytes` against the budget before the driver call. It counts as
+  /// held once it is confirmed.
   [[nodiscard]] result<physical_memory*> admit(std::uint64_t size_bytes) noexcept;
   void abandon(physical_memory& blank) noexcept;
   void confirm(physical_memory& fresh, physical_handle handle) noexcept;
-  /// The largest cached piece without mappings, taken out of the cache to be released; null when
-  /// there is none.
+  /// The largest cached piece without mappings, taken out of the cache to be released, or null.
   [[nodiscard]] physical_memory* take_releasable(std::uint64_t limit_bytes) noexcept;
   /// The cached pieces that were created after the mark and have no mapping, taken out of the cache
   /// to be released: a chain by next_free. O(cached pieces).
@@ -193,10 +191,10 @@ class memory_store {
   std::atomic<std::uint64_t> cached_exported_count_ = 0;
 };
 
-/// Creates, gathers, keeps and releases physical memory on one backend.
+/// Creates, collects, retains and releases physical memory on one backend.
 ///
-/// Every call: Thread safety: any thread, but for the destructor. Cost: O(log n) for each piece, no
-/// driver call but where one is named.
+/// Every call: Thread safety: any thread, except the destructor. Cost: O(log n) for each piece, no
+/// driver call unless named.
 export class physical_pool {
  public:
   /// Requires: a driver that outlives the pool; a granularity; a chunk that is a multiple of it; a
@@ -207,14 +205,14 @@ export class physical_pool {
     check(options.chunk_bytes % options.granularity_bytes == 0,
           "the chunk size is not a multiple of the granularity");
     check(options.fragment_ratio >= 0 && options.fragment_ratio <= 1,
-          "the share that a cached piece must have is no share");
+          "the share that a cached piece must have is not from 0 to 1");
   }
 
-  /// Requires: a size that is a positive multiple of the granularity, as is new_bytes_max, the most
-  /// that a new piece has; 0: as much as the options allow. Else the process ends.
+  /// Requires: `size_bytes` and new_bytes_max, the largest size of a new piece, are positive
+  /// multiples of the granularity (new_bytes_max 0: the options' limit). Else the process ends.
   /// Effects: appends pieces of `size_bytes` in all to `out`, which then holds them once each: from
   /// the cache by C2 and C3, the rest new. Errors: out_of_memory, over_budget, out_of_host_memory,
-  /// and what create answers; `out` is as before and what had been taken is cached.
+  /// those of create; `out` is as before, and pieces already taken are cached.
   /// Cost: a create for each new piece.
   [[nodiscard]] status acquire(std::uint64_t size_bytes, memory_list& out,
                                std::uint64_t new_bytes_max = 0);
@@ -253,12 +251,13 @@ export class physical_pool {
   void mark_exported(std::span<physical_memory* const> memories) noexcept {
     store_.mark_exported(memories);
   }
-  /// Effects: none; answers whether some of it was exported. Errors: none. Cost: O(memories).
+  /// Effects: none; returns whether any of the memory was exported. Errors: none. Cost:
+  /// O(memories).
   [[nodiscard]] bool any_exported(std::span<physical_memory* const> memories) const noexcept {
     return store_.any_exported(memories);
   }
-  /// Effects: releases what was exported and nothing here uses any more. What the driver refuses is
-  /// tried again by a later call. Errors: none. Cost: a load where there is none.
+  /// Effects: releases exported pieces that nothing here uses any more. A later call retries those
+  /// that the driver refuses. Errors: none. Cost: one load without such pieces.
   void release_exported() noexcept;
 
   /// Effects: releases cached pieces, largest first, until at most `limit_bytes` stay cached; 0
@@ -290,18 +289,18 @@ export class physical_pool {
   static constexpr std::uint64_t queried_bytes_min = std::uint64_t{4} << 30;
   static constexpr std::uint64_t queried_count_min = 64;
 
-  /// Whether one range holds the piece, at one address where it is not suspended, and no other
-  /// process was given it. Requires: a piece that is held. Cost: O(1).
+  /// Whether one range holds the piece, at one address unless it is suspended, and no other process
+  /// imported it. Requires: a piece that is held. Cost: O(1).
   [[nodiscard]] bool may_be_suspended(const physical_memory& of) const noexcept {
     return store_.may_be_suspended(of);
   }
-  /// Requires: a piece that one range holds, that is suspended and mapped nowhere.
-  /// Effects: gives its memory back; where the driver refuses that, all stays as it is.
-  /// Errors: what release answers. Cost: a release.
+  /// Requires: a piece that one range holds, that is suspended and mapped nowhere. Effects:
+  /// releases its memory; if the driver refuses, nothing is changed. Errors: those of release.
+  /// Cost: a release.
   [[nodiscard]] status suspend(physical_memory& given_up);
   /// Requires: as suspend, and no handle. Effects: new memory for the piece, with unspecified
-  /// contents; where a spill_permit lives and the device has none, at options().spill.
-  /// Errors: over_budget, what create answers; nothing is changed. Cost: a create, or two.
+  /// contents; at options().spill if a spill_permit lives and the device has no memory left.
+  /// Errors: over_budget, those of create; nothing is changed. Cost: a create, or two.
   [[nodiscard]] status resume(physical_memory& suspended);
   /// Requires: as suspend. Effects: the range that held the piece has gone: what memory it has goes
   /// to the cache. Errors: none.
@@ -313,7 +312,7 @@ export class physical_pool {
     return spill_permits_.load(std::memory_order_relaxed) != 0;
   }
 
-  /// Effects: none. statistics() answers the sums, largest_cached_bytes() the size of the largest
+  /// Effects: none. statistics() returns the sums, largest_cached_bytes() the size of the largest
   /// cached piece; validate() checks I1, I2, I4 and I5.
   /// Errors: internal, with what is broken. Cost: O(1); of validate, O(cached pieces).
   [[nodiscard]] physical_statistics statistics() const noexcept { return store_.statistics(); }
@@ -336,11 +335,11 @@ export class physical_pool {
   driver_ref driver_;
   memory_store store_;
   std::atomic<std::uint32_t> spill_permits_ = 0;  // no step of a test's schedule
-  std::atomic<std::uint64_t> device_bytes_ = 0;   // the same; 0: the device was not asked
+  std::atomic<std::uint64_t> device_bytes_ = 0;   // the same; 0: not queried yet
 };
 
-/// While one lives, memory that the device has not is made at physical_options::spill, for whoever
-/// asks: what another thread is refused then, it is refused for the same reason.
+/// While one lives, memory that the device lacks is created at physical_options::spill, for every
+/// thread: a refusal to another thread has the same cause.
 export class spill_permit {
  public:
   /// Requires: the pool outlives the permit. Effects: as the head of the class says.

@@ -25,7 +25,7 @@ status reservation_space::close() {
     reserved_.pop_back();
     check(sums_fit(), "the ranges held are not those of the address space");
   }
-  check(space_.statistics().reserved_bytes == 0, "I2: a range is left that nobody holds");
+  check(space_.statistics().reserved_bytes == 0, "I2: a range without a holder is left");
   return {};
 }
 
@@ -123,8 +123,8 @@ result<extent> reservation_space::hand_out(const address_request& request) noexc
   const std::uint64_t alignment_bytes =
       std::max(request.alignment_bytes, options_.granularity_bytes);
   check(found->id && range.size_bytes == request.size_bytes,
-        "an extent is not as long as asked for");
-  check(range.base.value % alignment_bytes == 0, "an extent is not aligned as asked for");
+        "an extent does not have the requested length");
+  check(range.base.value % alignment_bytes == 0, "an extent does not have the requested alignment");
   debug_check([&]() VMM_NOT_ANALYSED { return is_reserved(range); },
               "an extent lies in no reservation");
   return found;
@@ -144,7 +144,7 @@ result<address_range> reservation_space::reserve_for(const address_request& requ
     check(wished_bytes >= needed_bytes, "less is reserved than is needed");
     result<address_range> range = driver_->reserve({wished_bytes, unit, address{}});
     check(!range || (range->base && range->size_bytes >= wished_bytes),
-          "a driver that reserves addresses gives as many as it was asked for");
+          "a reservation does not have the requested size");
     if (range) return range;
     const errc code = range.error().code;
     const bool smaller_may_do = code == errc::out_of_memory || code == errc::out_of_addresses;

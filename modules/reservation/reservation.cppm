@@ -35,8 +35,8 @@ export struct reservation_options {
 
 /// Address space of one driver, in extents.
 ///
-/// Every call: Thread safety: any thread, but for the destructor. Cost: as vmm.va, no driver call
-/// where none is named.
+/// Every call: Thread safety: any thread, except the destructor. Cost: as vmm.va, no driver call
+/// unless named.
 export class reservation_space {
  public:
   /// Requires: a driver that outlives the space; a granularity that is a power of two, and a size
@@ -53,13 +53,13 @@ export class reservation_space {
   reservation_space& operator=(const reservation_space&) = delete;
 
   /// Requires: all extents have come back. Effects: frees every reservation.
-  /// Errors: what free_reservation answers; the ranges that are left stay usable.
+  /// Errors: those of free_reservation; the remaining ranges stay usable.
   /// Cost: a driver call for each reservation.
   [[nodiscard]] status close();
 
-  /// Effects: an extent, in a further reservation where none has room. Errors: invalid_argument (a
-  /// size or an alignment that address_request does not allow), out_of_addresses,
-  /// out_of_host_memory, what reserve answers. Cost: a reserve where no range has room.
+  /// Effects: returns an extent, in a further reservation if no present one has space. Errors:
+  /// invalid_argument (a size or an alignment that address_request does not allow),
+  /// out_of_addresses, out_of_host_memory, those of reserve. Cost: a reserve if no range has space.
   [[nodiscard]] result<extent> allocate(const address_request& request);
 
   /// Requires: a live extent of this space, with nothing mapped in it. Effects: takes it back.
@@ -80,7 +80,7 @@ export class reservation_space {
   /// Whether the address lies in one of the reservations.
   [[nodiscard]] bool contains(address at) const noexcept;
 
-  /// Effects: none; answers the sums. Cost: O(reservations).
+  /// Effects: none; returns the sums. Cost: O(reservations).
   [[nodiscard]] address_space_statistics statistics() const noexcept;
 
   /// Effects: none; checks I1 and every range. Errors: internal, with what is broken.

@@ -68,12 +68,12 @@ error place_error(unix_os::place_fault fault, int failure) noexcept {
                           "the socket's directory is not there: make it, of mode 0700");
     case unix_os::place_fault::exists:
       return system_error(errc::in_use, failure,
-                          "something has the socket's name already: remove it, if nobody uses it");
+                          "a file with the socket's name exists: remove it if it is not in use");
     case unix_os::place_fault::not_a_socket:
-      return system_error(errc::not_permitted, failure, "the path is no socket of this user's");
+      return system_error(errc::not_permitted, failure, "the path is not a socket of this user");
     case unix_os::place_fault::none: break;
   }
-  return system_error(errc::unavailable, failure, "nobody listens at the socket's path");
+  return system_error(errc::unavailable, failure, "no process listens at the socket's path");
 }
 
 unix_os::deadline deadline_at(std::int64_t at_ns) noexcept { return {at_ns}; }
@@ -195,7 +195,7 @@ result<share_channel> share_channel::begin(int descriptor, share_role role,
   check(descriptor >= 0, "a channel is opened on nothing");
   share_channel made(descriptor, role, options, nonce->bytes);
   if (const status peer = made.check_peer(); !peer) return peer.error();
-  made.options_.secret.wipe();  // the session has it for as long as it needs it
+  made.options_.secret.wipe();  // the session has its own copy while it needs it
   made.watch(share_step::connected, share_message_kind::hello);
   if (const status greeted = made.transmit(made.session_.hello(), {}); !greeted)
     return greeted.error();
@@ -231,7 +231,7 @@ result<share_channel> share_channel::adopt(int descriptor, share_role role,
 }
 
 status share_channel::check_peer() noexcept {
-  check(descriptor_ >= 0, "nobody is at the end of a closed channel");
+  check(descriptor_ >= 0, "a closed channel has no peer");
   const unix_os::peer peer = unix_os::peer_of(descriptor_);
   if (peer.failure != 0) return fail(socket_error(peer.failure));
   if (peer.uid == options_.peer_uid.value_or(unix_os::own_uid())) return {};
@@ -500,7 +500,7 @@ result<std::uint64_t> share_channel::lend(const exported_block& block) noexcept 
                                share_event::what::released};
   const result<share_event> answer = wait_for(*id, answers);
   if (!answer) return answer.error();
-  check(answer->id == *id, "a loan is answered for another");
+  check(answer->id == *id, "the reply names another loan");
   if (answer->kind == share_event::what::accepted) return id;
   return refuse(answer->kind == share_event::what::refused ? answer->reason : errc::unavailable,
                 "the peer does not take the block");

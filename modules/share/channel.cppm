@@ -3,18 +3,18 @@
 //
 // vmm.share:channel - connections over which blocks are lent: sockets, descriptors, leases.
 //
-// I1  A channel is open only where the peer is the user that it is to be, which is asked before any
-//     byte of its is looked at, and has the secret. [S3]
+// I1  A channel is open only if the peer is the expected user, which is checked before any byte
+//     from it is read, and has the secret.
 // I2  A message is taken with exactly its descriptors, each closed by exec. Others are closed, and
-//     the connection with them. [S4]
+//     the connection with them.
 // I3  The connection is the lease: when it ends, by a call or with a process, every block that was
 //     lent on it counts as given back. A forked child closes its copy at once.
 // I4  Nothing waits longer than share_options::timeout_ms for the peer.
-// I5  After not_permitted and foreign_error the channel is closed; after a timeout it is as before.
-// I6  In a forked child every call answers not_permitted. [S8]
+// I5  After not_permitted and foreign_error the channel is closed; after a timeout it is unchanged.
+// I6  In a forked child every call returns not_permitted.
 //
 // Thread safety: a channel is for one thread at a time. Cost: two system calls for a message, a
-// driver call for each handle of a block; no thread, no heap but for lists of blocks.
+// driver call for each handle of a block; no thread, no heap except lists of blocks.
 export module vmm.share:channel;
 
 import vmm.backend;
@@ -26,7 +26,7 @@ import :wire;
 
 namespace vmm {
 
-/// Where a connection is in its work, for whoever watches it.
+/// The phase of a connection's work, for tests and tools.
 export enum class share_step : std::uint8_t {
   connected,  // the peer's user was checked
   sending,
@@ -41,7 +41,7 @@ export struct share_watch {
   void* context = nullptr;
 };
 
-/// How a channel knows its peer, and how long it waits for it.
+/// A channel's check of its peer, and its timeout.
 export struct share_options {
   share_secret secret{};                    ///< the same on both sides
   std::uint32_t timeout_ms = 1000;          ///< of each wait for the peer; at most an hour
@@ -54,7 +54,7 @@ export struct share_event {
   enum class what : std::uint8_t {
     offered,    // a block is offered: import it and accept(), or refuse()
     updated,    // a block that is imported here has changed: imported_block::update() and accept()
-    withdrawn,  // a block that is imported here is asked back: release it and give_back()
+    withdrawn,  // the exporter withdraws a block imported here: release it and give_back()
     accepted,   // the peer uses a block that was lent, at `epoch`
     refused,    // the peer does not take a block, for `reason`
     released,   // the peer has given a block back
@@ -71,8 +71,8 @@ export class share_channel {
  public:
   share_channel() = default;
   /// Connects to a share_listener's path. Errors: not_permitted (the directory, its owner or mode;
-  /// the peer's user or secret), invalid_argument (the path), unavailable (nobody listens, the peer
-  /// ended, or ETIMEDOUT).
+  /// the peer's user or secret), invalid_argument (the path), unavailable (no process listens, the
+  /// peer ended, or ETIMEDOUT).
   [[nodiscard]] static result<share_channel> connect(std::string_view path,
                                                      const share_options& options) noexcept;
   /// A connected Unix socket of type SOCK_SEQPACKET, such as one end of a socketpair. It is the
@@ -90,17 +90,18 @@ export class share_channel {
   // ---- exporting ----
 
   /// Offers the block. Effects: it is lent until the peer refuses or releases it, or the connection
-  /// ends. Answers its number here. Errors: in_use (share_loans_max are lent), invalid_argument (a
+  /// ends. Returns its number here. Errors: in_use (share_loans_max are lent), invalid_argument (a
   /// fake driver's handles have no descriptors), as exported_block::describe, unavailable.
   [[nodiscard]] result<std::uint64_t> send(const exported_block& block) noexcept;
   /// send(), and waits for the answer. Errors: as send; the peer's reason where it refuses.
   [[nodiscard]] result<std::uint64_t> lend(const exported_block& block) noexcept;
-  /// Tells the importer that a followed block has changed. Requires: the peer has accepted it.
-  /// Effects: answers the new epoch. Errors: as send.
+  /// Notifies the importer that a followed block has changed. Requires: the peer has accepted it.
+  /// Effects: returns the new epoch. Errors: as send.
   [[nodiscard]] result<std::uint64_t> update(std::uint64_t id) noexcept;
-  /// Asks a block back. The importer may use it until it has released it.
+  /// Withdraws a block. The importer may use it until it has released it.
   [[nodiscard]] status withdraw(std::uint64_t id) noexcept;
-  /// withdraw(), where nobody has, and waits until it was released. After a timeout: goes on.
+  /// withdraw(), unless already called, and waits until the block is released. After a timeout,
+  /// call it again to continue.
   [[nodiscard]] status take_back(std::uint64_t id) noexcept;
   [[nodiscard]] loan_state lent(std::uint64_t id) const noexcept { return session_.lent(id); }
   [[nodiscard]] std::uint64_t accepted_epoch(std::uint64_t id) const noexcept {
@@ -109,7 +110,7 @@ export class share_channel {
 
   // ---- importing ----
 
-  /// Tells the exporter that the block is in use, as the last event said that this side was given.
+  /// Notifies the exporter that the block is in use at the state of the last event received.
   [[nodiscard]] status accept(std::uint64_t id) noexcept;
   /// Errors: invalid_argument (not offered, or accepted before: it is given back).
   [[nodiscard]] status refuse_offer(std::uint64_t id, errc reason) noexcept;
@@ -117,7 +118,7 @@ export class share_channel {
   /// Errors: as next, import_block and map.
   [[nodiscard]] result<imported_block> borrow(driver_ref driver,
                                               const import_options& options = {}) noexcept;
-  /// Releases the block and tells the exporter. Requires: as imported_block::release. Errors: as
+  /// Releases the block and notifies the exporter. Requires: as imported_block::release. Errors: as
   /// there; invalid_argument (it came by another channel), unavailable, where the connection has
   /// ended: the block is released all the same.
   [[nodiscard]] status give_back(imported_block& block) noexcept;

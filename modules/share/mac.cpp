@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// HMAC-SHA-256 from whoever on this system keeps one well: OpenSSL's libcrypto, loaded at run time
-// so that nothing has to be there to build or to start, else the kernel's AF_ALG.
+// HMAC-SHA-256 of OpenSSL's libcrypto, loaded at run time so that neither build nor start require
+// it, else of the kernel's AF_ALG.
 #include <dlfcn.h>
 #include <linux/if_alg.h>
 #include <sys/socket.h>

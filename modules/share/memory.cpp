@@ -108,11 +108,11 @@ status mapped_parts::map(std::span<const access_grant> grants) noexcept {
   check(!parts_.empty() && !mapped_,
         "I2: a block is mapped that has no parts, or is mapped already");
   if (status undone = unmap(); !undone) return undone;  // what an earlier try left
-  check(!grants.empty() && mapped_count_ == 0, "a block is mapped for nobody, or twice");
+  check(!grants.empty() && mapped_count_ == 0, "a block is mapped without access, or twice");
   const result<address_range> reserved = driver_->reserve({.size_bytes = size_bytes()});
   if (!reserved) return reserved.error();
   where_ = *reserved;
-  check(where_.size_bytes == size_bytes(), "a reservation is of another size than asked for");
+  check(where_.size_bytes == size_bytes(), "a reservation does not have the requested size");
   address at = where_.base;
   status done;
   while (done && mapped_count_ < parts_.size()) {
@@ -187,7 +187,8 @@ result<share_description> export_state::refresh() noexcept {
   next.part_bytes = {};
   if (now->parts.size() > share_parts_max || (one_handle && now->parts.size() != 1)) {
     return refuse(errc::invalid_argument,
-                  "the block has more handles than can be sent, or than one that was asked for");
+                  "the block has more handles than can be sent, or more than the one that was "
+                  "requested");
   }
   for (const block_part& part : now->parts) next.part_bytes[next.part_count++] = part.size_bytes;
   check(next.part_count == now->parts.size(), "a block is described without a part");
@@ -241,7 +242,7 @@ status create_parts(mapped_parts& to, physical_request like, std::uint64_t size_
       (void)to.driver().release(*made);
       return added;
     }
-    check(like.size_bytes != 0 && like.size_bytes <= left_bytes, "a part is larger than asked for");
+    check(like.size_bytes != 0 && like.size_bytes <= left_bytes, "a part exceeds its request");
     left_bytes -= like.size_bytes;
   }
   check(to.size_bytes() == size_bytes, "the handles of a block are not its size");
@@ -283,7 +284,7 @@ result<exported_block> exported_block::make(driver_ref driver,
                   "a shared block has at most 240 handles: make it of larger ones, or of one");
   }
   std::shared_ptr<export_state> state = try_make_shared<export_state>(driver);
-  check(handle_bytes % unit->minimum_bytes == 0, "a handle is no whole granules");
+  check(handle_bytes % unit->minimum_bytes == 0, "a handle is not whole granules");
   if (state == nullptr) return refuse(errc::out_of_host_memory, no_block_memory);
   if (const status made = create_parts(state->own, like, size_bytes, handle_bytes); !made)
     return made.error();
@@ -296,7 +297,7 @@ result<exported_block> exported_block::make(driver_ref driver,
   if (!block) return block.error();
   const two_grants grants = grants_in(*driver, granted->where, access::read_write);
   if (const status mapped = state->own.map(grants.all()); !mapped) return mapped.error();
-  check(block->size_bytes == size_bytes, "a block is of another size than asked for");
+  check(block->size_bytes == size_bytes, "a block does not have the requested size");
   check(state->own.where().size_bytes == size_bytes, "a block is not mapped whole");
   state->block = *block;
   state->block.label = request.label;
@@ -397,7 +398,7 @@ status exported_block::export_handles(std::span<shared_handle> to) const noexcep
       }
       return made.error();
     }
-    check(made->kind == state_->block.kind, "a handle is of another kind than asked for");
+    check(made->kind == state_->block.kind, "a handle is not of the requested kind");
     to[i] = *made;
     to[i].size_bytes = parts[i].size_bytes;
   }
@@ -448,7 +449,7 @@ received_block::received_block(received_block&& other) noexcept
 received_block& received_block::operator=(received_block&& other) noexcept {
   if (this == &other) return *this;
   close();
-  check(descriptor_count_ == 0 && !owns_, "descriptors are left that nobody closes");
+  check(descriptor_count_ == 0 && !owns_, "descriptors without an owner are left");
   block_ = other.block_;
   channel_ = other.channel_;
   descriptors_ = other.descriptors_;
@@ -466,7 +467,7 @@ void received_block::close() noexcept {
 }
 
 shared_handle received_block::handle(std::size_t index) const noexcept {
-  check(index < block_.part_count, "a handle is asked for that the block does not have");
+  check(index < block_.part_count, "the index of a handle exceeds the block's count");
   check(!owns_ || block_.kind != share_kind::posix_fd || index < descriptor_count_,
         "a part came without its descriptor");
   shared_handle made;
@@ -511,7 +512,7 @@ status check_granularity(driver_interface& driver, const share_description& bloc
         "a block is imported that has no parts, or too many");
   for (std::size_t i = 0; i < block.part_count; ++i) {
     if (block.part_bytes[i] % unit->minimum_bytes != 0)
-      return disagrees("a part is no whole granules of this driver's");
+      return disagrees("a part is not whole granules of this driver");
   }
   return {};
 }

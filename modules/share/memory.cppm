@@ -9,11 +9,11 @@
 //
 // I1  A failed call leaves a block as it was.
 // I2  An imported block has exactly the addresses of its size, and its parts in their order.
-// I3  What is given back goes in this order: mappings, addresses, handles. A refusal stops there; a
-//     later call goes on. Destroying tries three times, and a line on stderr says what stays.
+// I3  Release is in this order: mappings, addresses, handles. A refusal stops it; a later call
+//     continues. The destructor tries three times, and reports on stderr what is left.
 // I4  A manager's block that was exported as pinned is neither freed nor moved until the last loan
 //     and the exported_block have gone. Memory that was exported never serves another block.
-// I5  In a forked child every call answers not_permitted, and destroying changes nothing. [S8]
+// I5  In a forked child every call returns not_permitted, and destroying changes nothing.
 //
 // Thread safety: a block is for one thread at a time. Cost: driver calls by the number of parts.
 export module vmm.share:memory;
@@ -111,20 +111,20 @@ class export_state {
   std::vector<block_part> parts;  // of a manager's block, as refresh() found them
 };
 
-/// A block of this process's that others may be lent. Whoever receives it may read and write it:
-/// there is no lending for reading only.
+/// A block of this process that can be lent to others. An importer may read and write it: read-only
+/// lending does not exist.
 export class exported_block {
  public:
   exported_block() = default;
-  /// Memory of its own: created, mapped, and readable and writable here. Fresh memory; its bytes
-  /// are what the driver gives. Errors: invalid_argument (no size, a handle size that is no whole
-  /// granules, more than share_parts_max handles), not_supported (the kind, the placement), what
-  /// create, reserve, map and set_access answer.
+  /// Memory of its own: created, mapped, and readable and writable here. The bytes are as the
+  /// driver created them. Errors: invalid_argument (size 0, a handle size that is not whole
+  /// granules, more than share_parts_max handles), not_supported (the kind, the placement), those
+  /// of create, reserve, map and set_access.
   [[nodiscard]] static result<exported_block> make(driver_ref driver,
                                                    const export_request& request) noexcept;
   /// A manager's block. Requires: the manager outlives the block and its loans. Errors: as
   /// manager::exports().begin(); not_supported (the kind), invalid_argument (too many handles, or
-  /// more than one where one was asked for).
+  /// more than one if one was requested).
   [[nodiscard]] static result<exported_block> from(manager& owner, address at,
                                                    const block_export& how = {}) noexcept;
 
@@ -144,13 +144,14 @@ export class exported_block {
   [[nodiscard]] std::size_t part_count() const noexcept;
   [[nodiscard]] bool is_lent() const noexcept { return state_.use_count() > 1; }
 
-  /// Where resize() of the manager has put a followed block. share_channel::update tells it.
+  /// The address to which resize() of the manager moved a followed block. share_channel::update
+  /// sends it.
   /// Errors: invalid_argument (a block that is not followed), not_allocated (another block lies
   /// there: this one was freed), as manager::exports().begin().
   [[nodiscard]] status moved_to(address at) noexcept;
 
-  /// Ends the block now. Errors: in_use (it is lent), not_permitted (a forked child), what the
-  /// driver answers; a later call goes on.
+  /// Ends the block now. Errors: in_use (it is lent), not_permitted (a forked child), driver
+  /// errors; a later call continues.
   [[nodiscard]] status release() noexcept;
 
   /// The block as its message describes it, with the fabric handles. For any way to another
@@ -210,13 +211,12 @@ export struct import_options {
   bool any_device = false;
 };
 
-/// A block of another process's. Its bytes stay for as long as it is imported, whatever becomes of
-/// the exporter.
+/// A block of another process. Its bytes stay while it is imported, even if the exporter ends.
 export class imported_block {
  public:
   imported_block() = default;
-  /// Imports the handles, and checks what the driver says of them against what the peer said.
-  /// Errors: foreign_error (they do not agree), not_supported, what import_handle answers. [S7]
+  /// Imports the handles, and checks the driver's properties of them against the peer's
+  /// description. Errors: foreign_error (they do not agree), not_supported, those of import_handle.
   [[nodiscard]] static result<imported_block> import_block(
       driver_ref driver, const received_block& from, const import_options& options = {}) noexcept;
 
@@ -230,13 +230,13 @@ export class imported_block {
   /// Reserves exactly the block's size, maps it and gives access. Again: where it lies.
   /// Errors: what reserve, map and set_access answer.
   [[nodiscard]] result<address> map() noexcept;
-  /// Rights for each location and range. Requires: a range of whole parts, unless the driver has
-  /// partial_access. Errors: invalid_argument (not mapped, or outside), what set_access answers.
+  /// Access for each location and range. Requires: a range of whole parts, unless the driver has
+  /// partial_access. Errors: invalid_argument (not mapped, or outside), those of set_access.
   [[nodiscard]] status set_access(address_range range,
                                   std::span<const access_grant> grants) noexcept;
-  /// The block as an update says that it is now: imported, mapped if it was, and then the old
-  /// mapping is undone. Requires: no unfinished work uses the block. Effects: answers where it
-  /// lies; none where it is not mapped. Errors: invalid_argument (another block's update), as
+  /// Applies an update: imports the new memory, maps it if the block was mapped, and then undoes
+  /// the old mapping. Requires: no unfinished work uses the block. Effects: returns the block's
+  /// range; empty if it is not mapped. Errors: invalid_argument (another block's update), as
   /// import_block and map; the block is as before.
   [[nodiscard]] result<address> update(const received_block& from) noexcept;
   /// I3. Requires: no unfinished work uses the block. Errors: not_permitted (a forked child), what

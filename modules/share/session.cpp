@@ -184,12 +184,13 @@ result<share_message> share_session::update(share_description& block) noexcept {
   loan* const found = block.id == 0 ? nullptr : find(lent_, block.id);
   if (found == nullptr || found->state != loan_state::accepted) {
     return refuse(errc::invalid_argument,
-                  "only a block that the peer has accepted, and was not asked back, is updated");
+                  "only a block that the peer has accepted, and that was not withdrawn, is "
+                  "updated");
   }
   if (const status fits = check_share_description(block); !fits) return fits.error();
   check(found->accepted_epoch <= found->epoch, "a peer is ahead of the block");
   block.epoch = ++found->epoch;
-  check(found->epoch > found->accepted_epoch, "an update is no later than what is in use");
+  check(found->epoch > found->accepted_epoch, "an update is not newer than the state in use");
   paranoid_check([this] { return validate().has_value(); }, "an update breaks a table");
   share_message message = make(share_message_kind::update);
   message.block = block;
@@ -200,10 +201,9 @@ result<share_message> share_session::withdraw(std::uint64_t id) noexcept {
   if (!is_open()) return refuse(errc::not_permitted, not_open);
   loan* const found = id == 0 ? nullptr : find(lent_, id);
   if (found == nullptr || found->state == loan_state::withdrawn) {
-    return refuse(errc::invalid_argument,
-                  "no such block is lent here, or it was asked back before");
+    return refuse(errc::invalid_argument, "no such block is lent here, or it was withdrawn before");
   }
-  check(found->id == id, "another block is asked back");
+  check(found->id == id, "another block is withdrawn");
   found->state = loan_state::withdrawn;
   paranoid_check([this] { return validate().has_value(); }, "asking a block back breaks a table");
   share_message message = make(share_message_kind::withdraw);
@@ -332,24 +332,23 @@ result<share_session::meaning> share_session::take_from_exporter(
   if (id > last_borrowed_) return ends(broken("a message is about a block that was never offered"));
   if (found == nullptr) return meaning::ignored;  // given back while the message was on its way
   if (message.kind == share_message_kind::withdraw) {
-    if (found->state == loan_state::withdrawn) return ends(broken("a block is asked back twice"));
+    if (found->state == loan_state::withdrawn) return ends(broken("a block is withdrawn twice"));
     found->state = loan_state::withdrawn;
     return meaning::told;
   }
   if (found->state != loan_state::accepted || message.block.epoch != found->epoch + 1)
     return ends(broken("a block is updated out of turn"));
   found->epoch = message.block.epoch;
-  check(found->epoch > found->accepted_epoch, "an update is no later than what is in use");
+  check(found->epoch > found->accepted_epoch, "an update is not newer than the state in use");
   return meaning::told;
 }
 
 result<share_session::meaning> share_session::take_from_importer(
     const share_message& message) noexcept {
-  if (!is_open())
-    return ends(broken("a block is answered before both sides have proved themselves"));
+  if (!is_open()) return ends(broken("a reply about a block precedes the proofs of both sides"));
   loan* const found = find(lent_, message.block.id);
   if (found == nullptr)
-    return ends(broken("the peer answers about a block that is not lent to it"));
+    return ends(broken("the peer replies about a block that is not lent to it"));
   switch (message.kind) {
     case share_message_kind::accept:
       if (message.block.epoch > found->epoch || message.block.epoch < found->accepted_epoch)

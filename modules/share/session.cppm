@@ -6,12 +6,12 @@
 // A session makes the messages that its side sends, and takes those of the peer. It decides what is
 // allowed when; sockets, descriptors and memory are elsewhere.
 //
-// I1  No block is offered, and no offer believed, before both sides have proved that they have the
+// I1  No block is offered, and no offer accepted, before both sides have proved that they have the
 //     secret. The connecting side proves first.
 // I2  A proof is of this connection, of this side and of both nonces: none serves twice.
 // I3  A message that the peer may not send now ends the session; no later one is taken.
 // I4  At most share_loans_max blocks are lent and as many borrowed at a time.
-// I5  A number that was given to a block is never given to another one of the connection.
+// I5  The number of a block is never used again for another block of the connection.
 // I6  A session that is open, or closed, has no secret any more.
 //
 // Thread safety: one thread at a time. Cost: constant for each message, O(loans) to find one; a
@@ -27,17 +27,18 @@ namespace vmm {
 /// The most blocks that may be lent on one channel at a time.
 export inline constexpr std::size_t share_loans_max = 64;
 
-/// What both processes have and nobody else: 32 bytes that cannot be guessed. [S3]
+/// The secret of two processes: 32 bytes that cannot be guessed.
 export struct share_secret {
   std::array<std::byte, 32> bytes{};
 
   /// A copy that goes leaves no bytes behind it in the process's memory.
   ~share_secret() { wipe(); }
-  /// Effects: all bytes are 0, whatever a compiler thinks of a store that nobody reads. Cost: O(1).
+  /// Effects: sets all bytes to 0; a compiler cannot remove the stores. Cost: O(1).
   void wipe() noexcept;
   /// From the system's random bytes. Errors: unavailable.
   [[nodiscard]] static result<share_secret> make() noexcept;
-  /// From a file of 32 bytes that is this user's, that nobody else may read, and no symbolic link.
+  /// Reads a file of 32 bytes that this user owns, that no other user may read, and that is not a
+  /// symbolic link.
   /// Errors: not_permitted (its owner or mode), invalid_argument (its size), unavailable.
   [[nodiscard]] static result<share_secret> from_file(const char* path) noexcept;
 };
@@ -49,15 +50,15 @@ export [[nodiscard]] result<share_digest> sign_bytes(const share_secret& secret,
 /// Whether two digests are the same, in a time that does not depend on where they differ.
 export [[nodiscard]] bool is_same_digest(const share_digest& a, const share_digest& b) noexcept;
 
-/// Which side of a connection this is: who connects proves first.
+/// The side of a connection. The connecting side proves first.
 export enum class share_role : std::uint8_t { connecting, accepting };
 
 /// How far a block that is lent, or borrowed, has come.
 export enum class loan_state : std::uint8_t {
   none,       // not lent on this connection, or given back
-  offered,    // the importer has not answered
+  offered,    // the importer has not replied
   accepted,   // in use at the epoch that the importer named last
-  withdrawn,  // asked back; the importer may still use it
+  withdrawn,  // withdrawn; the importer may still use it
 };
 
 /// One connection's protocol.
@@ -74,14 +75,14 @@ export class share_session {
   /// Effects: none. Cost: O(1).
   [[nodiscard]] share_role role() const noexcept { return role_; }
 
-  // ---- what this side sends; each answer is sent before the next is asked for ----
+  // ---- messages that this side sends; each is sent before the next is made ----
 
   /// Requires: nothing was said. Effects: the first message, with the nonce. Cost: O(1).
   [[nodiscard]] share_message hello() noexcept;
-  /// Requires: the peer's hello was taken. Errors: what sign_bytes answers.
+  /// Requires: the peer's hello was taken. Errors: those of sign_bytes.
   [[nodiscard]] result<share_message> proof() noexcept;
   /// Gives the description its number. Errors: not_permitted (not open), in_use (share_loans_max
-  /// are lent), what check_share_description answers.
+  /// are lent), those of check_share_description.
   [[nodiscard]] result<share_message> offer(share_description& block) noexcept;
   /// The block as it is now, at the next epoch. Errors: invalid_argument (not lent, or not
   /// accepted), as offer.
@@ -136,7 +137,7 @@ export class share_session {
   };
   using loan_table = std::array<loan, share_loans_max>;
 
-  // The loan of this number, of 0 a free place; null where there is none.
+  // The loan of this number, of 0 a free place; or null.
   template <class Table>
   [[nodiscard]] static auto* find(Table& loans, std::uint64_t id) noexcept {
     const auto found =

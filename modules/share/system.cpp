@@ -279,7 +279,7 @@ int check_connected(int descriptor) noexcept {
 }
 
 peer peer_of(int descriptor) noexcept {
-  check(descriptor >= 0, "no connection is asked who is at its end");
+  check(descriptor >= 0, "the peer of a closed connection is queried");
   ucred facts{};
   socklen_t size = sizeof facts;
   if (::getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &facts, &size) != 0) return {0, errno};
@@ -455,7 +455,7 @@ secret_file read_secret(const char* path, std::byte* to, std::size_t size) noexc
   if (answer.failure == 0 && answer.is_private && answer.has_size) {
     const ssize_t came = repeat([&] { return ::read(file, to, size); });
     if (came < 0) answer.failure = errno;
-    check(came <= static_cast<ssize_t>(size), "more is read than was asked for");
+    check(came <= static_cast<ssize_t>(size), "more bytes were read than requested");
     answer.has_size = came >= 0 && static_cast<std::size_t>(came) == size;
   }
   close(file);

@@ -4,8 +4,8 @@
 // The calls of the system behind vmm.share: no bookkeeping, no policy of the protocol. Private to
 // modules/share.
 //
-// Each function answers 0 or an errno, or a value beside one. Interrupted calls are repeated.
-// Every wait has a deadline. None allocates. Thread safety: as the kernel's.
+// Each function returns 0 or an errno, or a value with one. Interrupted calls are repeated. Every
+// wait has a deadline. None allocates. Thread safety: as the kernel's.
 #ifndef VMM_MODULES_SHARE_SYSTEM_HPP
 #define VMM_MODULES_SHARE_SYSTEM_HPP
 
@@ -38,7 +38,7 @@ enum class place_fault : std::uint8_t {
   bad_directory,  // not this user's, open to others, a symbolic link, or no directory
   no_directory,   // it is not there
   exists,         // something has the name already
-  not_a_socket,   // what has the name is no socket of this user's
+  not_a_socket,   // the file of that name is not a socket of this user
 };
 struct listening {
   int descriptor = -1;
@@ -49,7 +49,7 @@ struct listening {
 };
 
 /// A socket for connections at a path in a directory of mode 0700 that is this user's. The
-/// directory is looked at by its descriptor, and the socket is made by that descriptor. [S2]
+/// directory is looked at by its descriptor, and the socket is made by that descriptor.
 [[nodiscard]] listening listen_at(const char* path, std::size_t length) noexcept;
 /// Takes the name away, if it is still this socket's, and closes the descriptors.
 void stop_listening(const listening& ended, const char* path, std::size_t length) noexcept;
@@ -60,7 +60,7 @@ struct connected {
   place_fault fault = place_fault::none;
 };
 [[nodiscard]] connected connect_at(const char* path, std::size_t length, deadline until) noexcept;
-/// A connection that waits at the socket; ETIMEDOUT where there is none now.
+/// A connection that waits at the socket; ETIMEDOUT if none waits.
 [[nodiscard]] opened accept_now(int descriptor) noexcept;
 
 /// Waits until one of the descriptors can be read, or its peer is gone; sets `ready` of each. False
@@ -69,7 +69,7 @@ inline constexpr std::size_t waits_max = 64;
 [[nodiscard]] bool wait_for_any(const int* descriptors, std::size_t count, bool* ready,
                                 deadline until) noexcept;
 
-/// 0 where the descriptor is a connected Unix socket that keeps messages apart (SOCK_SEQPACKET);
+/// 0 if the descriptor is a connected Unix socket that keeps message boundaries (SOCK_SEQPACKET);
 /// it is closed by exec from now on.
 [[nodiscard]] int check_connected(int descriptor) noexcept;
 
@@ -89,8 +89,7 @@ struct descriptors_in {
   std::size_t count = 0;
 };
 
-/// Sends one message with its descriptors. EPIPE or ECONNRESET: nobody is there any more.
-/// ETIMEDOUT.
+/// Sends one message with its descriptors. EPIPE or ECONNRESET: the peer is gone. ETIMEDOUT.
 [[nodiscard]] int send_message(int descriptor, bytes_in bytes, descriptors_in passed,
                                deadline until) noexcept;
 
@@ -99,7 +98,7 @@ enum class receive_fault : std::uint8_t {
   none,
   failed,           // see failure; ETIMEDOUT where nothing came
   ended,            // the peer has closed the connection
-  wrong_size,       // the message is longer or shorter than asked for
+  wrong_size,       // the message is longer or shorter than requested
   cut_descriptors,  // not all of the descriptors could be taken
 };
 struct received {
@@ -111,7 +110,7 @@ struct received {
                                        int* descriptors, deadline until) noexcept;
 
 void close(int descriptor) noexcept;
-/// Ends a connection, whoever has copies of the descriptor, and closes it.
+/// Ends a connection, even if copies of the descriptor exist, and closes it.
 void end_connection(int descriptor) noexcept;
 
 /// Registers a descriptor that a forked child closes at once: a connection is a lease, and must not

@@ -137,7 +137,8 @@ bool has_only(std::span<const std::byte> bytes, share_message_kind kind) noexcep
          is_zero(bytes.subspan(at::label));
 }
 
-// Everything but the table: of that a parser reads no more than the count says, once it is checked.
+// Everything but the table: of that a parser reads only as many entries as the count, once it is
+// checked.
 status check_facts(const share_description& block) noexcept {
   if (block.kind == share_kind::win32) {
     return refuse(errc::not_supported,
@@ -156,7 +157,9 @@ status check_facts(const share_description& block) noexcept {
     return refuse(errc::invalid_argument, "a shared block has no size, or one that nothing has");
   if (!std::has_single_bit(block.granularity_bytes) ||
       block.granularity_bytes > granularity_bytes_max)
-    return refuse(errc::invalid_argument, "the granularity of a shared block is no power of two");
+    return refuse(errc::invalid_argument,
+                  "the granularity of a shared block is not a power of "
+                  "two");
   const bool known_place = block.where.kind == location::place::device ||
                            block.where.kind == location::place::host ||
                            block.where.kind == location::place::host_node;
@@ -174,7 +177,7 @@ status check_part_table(const share_description& block) noexcept {
   for (std::size_t i = 0; i < block.part_count; ++i) {
     const std::uint64_t part_bytes = block.part_bytes[i];
     if (part_bytes == 0 || part_bytes % block.granularity_bytes != 0)
-      return refuse(errc::invalid_argument, "a part of a shared block is no whole granules");
+      return refuse(errc::invalid_argument, "a part of a shared block is not whole granules");
     if (part_bytes > block.size_bytes - sum_bytes)
       return refuse(errc::invalid_argument, "the parts of a shared block are more than the block");
     sum_bytes += part_bytes;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.share:wire - the message that two processes exchange, and its bytes. [S5]
+// vmm.share:wire - the message that two processes exchange, and its bytes.
 //
 // Every message has share_message_bytes, whatever it says: a header of 128 bytes and a table of the
 // block's parts. Numbers are little-endian. The table has 8 bytes for each part, its size, and
@@ -47,7 +47,7 @@ export using share_fabric = std::array<std::uint8_t, share_fabric_bytes>;
 /// A label from a text, cut to what fits.
 export [[nodiscard]] share_label make_share_label(std::string_view text) noexcept;
 
-/// What a message asks or answers, and which side sends it.
+/// The kind of a message, and the side that sends it.
 export enum class share_message_kind : std::uint16_t {
   hello = 1,  // both: a nonce
   proof,      // both: that the sender has the secret

@@ -46,7 +46,7 @@ result<aliased_memory> aliased_memory::make(driver_ref driver, const alias_reque
     (void)made->rights.set({driver->home(), access::read_write});
     (void)made->rights.set({like.where, access::read_write});
   }
-  check(!made->rights.empty(), "memory is mapped that nobody may use");
+  check(!made->rights.empty(), "memory is mapped without access");
   const result<physical_handle> memory = driver->create(like);
   if (!memory) return memory.error();
   made->memory = *memory;
@@ -66,7 +66,7 @@ result<address_range> aliased_memory::add_mapping() {
   if (status room = reserve_more(s.unmapped, 1); !room) return room.error();
   const result<address_range> where = s.driver->reserve({s.size_bytes, 0, {}});
   if (!where) return where.error();
-  check(where->size_bytes == s.size_bytes, "other addresses were reserved than asked for");
+  check(where->size_bytes == s.size_bytes, "a reservation does not have the requested size");
   status done = s.driver->map({where->base, s.size_bytes, s.memory, 0});
   const bool mapped = done.has_value();
   if (done) done = s.driver->set_access(*where, s.rights.all());
@@ -74,7 +74,7 @@ result<address_range> aliased_memory::add_mapping() {
     s.mappings.push_back(*where);
     return *where;
   }
-  // A mapping that the driver will not undo is a view that nobody was told of.
+  // A mapping that the driver refuses to undo is a view that was never returned.
   if (mapped && !insist([&] { return s.driver->unmap(*where); })) {
     s.mappings.push_back(*where);
   } else if (!insist([&] { return s.driver->free_reservation(*where); })) {
@@ -84,7 +84,7 @@ result<address_range> aliased_memory::add_mapping() {
 }
 
 status aliased_memory::state::unmap_one(address_range mapping) {
-  check(unmapped.capacity() > unmapped.size(), "there is no room for addresses that stay");
+  check(unmapped.capacity() > unmapped.size(), "the list of remaining addresses is full");
   if (status undone = driver->unmap(mapping); !undone) return undone;
   std::erase(mappings, mapping);
   if (insist([&] { return driver->free_reservation(mapping); })) return {};

@@ -32,7 +32,7 @@ const char* name_of(multicast_phase phase) noexcept {
     case multicast_phase::mapped: return "mapped";
     case multicast_phase::gone: return "gone";
   }
-  check(false, "a phase is no phase");
+  check(false, "phase is not one of the enumerators");
   return "";
 }
 
@@ -70,7 +70,7 @@ result<multicast_team> multicast_team::create(driver_ref driver, const multicast
   wanted.size_bytes = round_up(request.size_bytes, unit->minimum_bytes);
   check(wanted.size_bytes >= request.size_bytes, "a size was rounded down");
   if (status room = reserve_more(made->devices, request.device_count); !room) return room.error();
-  check(made->devices.capacity() >= request.device_count, "there is no room for the devices");
+  check(made->devices.capacity() >= request.device_count, "the list of devices is too small");
   const result<multicast_handle> team = driver->create_multicast(wanted);
   if (!team) return team.error();
   made->team = *team;
@@ -89,7 +89,7 @@ status multicast_team::add(location device) {
     return refuse(errc::invalid_argument, "a multicast object is made of devices");
   if (std::find(s.devices.begin(), s.devices.end(), device) != s.devices.end())
     return refuse(errc::invalid_argument, "the device was added before");
-  check(s.devices.size() < s.devices.capacity(), "there is no room for a device");
+  check(s.devices.size() < s.devices.capacity(), "the list of devices is full");
   status added = s.driver->add_multicast_device(s.team, device);
   if (added) s.devices.push_back(device);
   return added;
@@ -184,7 +184,7 @@ result<address_range> multicast_team::map(std::span<const access_grant> grants) 
     if (!room) return room.error();
     s.where = *room;
   }
-  check(s.where.size_bytes == s.size_bytes, "other addresses were reserved than asked for");
+  check(s.where.size_bytes == s.size_bytes, "a reservation does not have the requested size");
   status done =
       s.driver->map({s.where.base, s.size_bytes, static_cast<physical_handle>(s.team), 0});
   s.mapped = done.has_value();

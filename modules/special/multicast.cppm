@@ -3,17 +3,17 @@
 //
 // vmm.special:multicast - a multicast object as a state machine.
 //
-//   gathering  devices are added, each once, until there are as many as were asked for
-//   binding    each device binds memory of its own, until every byte has memory of every device
-//   ready      the object may be mapped and used: a write reaches the memory of every device
+//   gathering  devices are added, each once, until the requested number is reached binding    each
+//   device binds memory of its own, until every byte has memory of every device ready      the
+//   object may be mapped and used: a write reaches the memory of every device
 //
-// A driver blocks, or answers something that depends on it, where a step comes too early; here each
-// wrong step is refused before the driver is called.
+// If a step comes too early, some drivers block and others return various errors; here each wrong
+// step is refused before the driver is called.
 //
 // I1  Nothing is mapped before every device has bound all of the object, and nothing is unbound
 //     while it is mapped.
-// I2  What ends, ends in this order: mapping, addresses, bindings, object. Memory that was bound
-//     stays its owner's.
+// I2  Destruction is in this order: mapping, addresses, bindings, object. Bound memory stays its
+//     owner's.
 //
 // The CUDA backend refuses these calls with not_permitted unless it was opened with
 // cuda_options::allow_multicast: multicast between devices is a matter of the whole machine.
@@ -56,12 +56,12 @@ export class multicast_team {
   /// Requires: no unfinished work uses the object.
   ~multicast_team() = default;
 
-  /// Errors: in_use (all devices were added), invalid_argument (it was added before, or is no
-  /// device), what add_multicast_device answers.
+  /// Errors: in_use (all devices were added), invalid_argument (it was added before, or is not a
+  /// device), those of add_multicast_device.
   [[nodiscard]] status add(location device);
   /// Errors: in_use (devices are missing, or the object is mapped), invalid_argument (not a device
-  /// of the object, not whole granules, outside, or bound there before), out_of_host_memory, what
-  /// bind_multicast answers.
+  /// of the object, not whole granules, outside, or bound there before), out_of_host_memory, those
+  /// of bind_multicast.
   [[nodiscard]] status bind(const multicast_part& part);
   /// The same for memory that is mapped at `memory`, of `device`.
   struct mapped_part {
@@ -73,13 +73,13 @@ export class multicast_team {
   /// Reserves addresses, maps the object and gives access. Errors: in_use (devices or memory are
   /// missing, or it is mapped), what reserve, map and set_access answer; it is not mapped then.
   [[nodiscard]] result<address_range> map(std::span<const access_grant> grants);
-  /// Errors: in_use (it is not mapped), what set_access answers.
+  /// Errors: in_use (it is not mapped), those of set_access.
   [[nodiscard]] status set_access(std::span<const access_grant> grants);
   /// Requires: no unfinished work uses the object. Errors: in_use (it is not mapped), what unmap
   /// and free_reservation answer; a later call goes on.
   [[nodiscard]] status unmap();
   /// Undoes one binding: that of the device at this offset. Errors: in_use (it is mapped),
-  /// invalid_argument (nothing is bound there), what unbind_multicast answers.
+  /// invalid_argument (nothing is bound there), those of unbind_multicast.
   [[nodiscard]] status unbind(location device, std::uint64_t offset_bytes);
   /// I2. Errors: what the driver's calls answer; a later call goes on.
   [[nodiscard]] status release();

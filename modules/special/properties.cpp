@@ -26,7 +26,7 @@ result<physical_properties> probe_memory(driver_interface& driver, const physica
 
 result<physical_properties> granted_of(driver_interface& driver,
                                        std::span<const memory_segment> segments) {
-  check(!segments.empty(), "the properties of no memory are asked for");
+  check(!segments.empty(), "a query for the properties of no memory");
   result<physical_properties> all = driver.get_properties(segments.front().handle);
   if (!all) return all;
   for (const memory_segment& each : segments.subspan(1)) {

@@ -1,12 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.special:properties - what a driver granted of what was wished for.
+// vmm.special:properties - the properties that a driver granted.
 //
-// Compression is a wish that a driver may decline without a word, so whoever counts on it asks the
-// handle. RDMA and ways of sharing are refused when they cannot be had, and asked all the same.
+// A driver may decline compression without an error, so code that relies on it must query the
+// handle. RDMA and shareable kinds are refused with an error if unavailable, and can be queried as
+// well.
 //
-// I1  A property is granted only if every handle asked about has it.
+// I1  A property is granted only if every queried handle has it.
 //
 // Thread safety: that of the driver. Cost: a driver call for each handle.
 export module vmm.special:properties;
@@ -17,13 +18,13 @@ import vmm.std;
 
 namespace vmm {
 
-/// Creates one granule of memory as wished for, asks what it is, and releases it.
-/// Errors: what query_granularity, create, get_properties and release answer.
+/// Creates one granule of memory with the requested properties, queries the granted ones, and
+/// releases it. Errors: those of query_granularity, create, get_properties and release.
 export [[nodiscard]] result<physical_properties> probe_memory(driver_interface& driver,
                                                               const physical_request& like);
 
-/// What all the handles have. Requires: one at least. Errors: foreign_error (they lie at several
-/// places), what get_properties answers.
+/// The properties common to all the handles. Requires: at least one. Errors: foreign_error (they
+/// are at several places), those of get_properties.
 export [[nodiscard]] result<physical_properties> granted_of(
     driver_interface& driver, std::span<const memory_segment> segments);
 

@@ -10,7 +10,7 @@ import vmm.support;
 
 namespace vmm {
 
-// ---- what is asked of memory -------------------------------------------------------
+// ---- properties required of memory -------------------------------------------------------
 
 result<manager_options> registrable_options(driver_interface& driver, const manager_options& base) {
   manager_options wanted = base;
@@ -91,14 +91,14 @@ pool_registrations::~pool_registrations() {
 void pool_registrations::before_change(const remap_notice& notice) noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = ranges_.find(notice.range.base.value);
-  if (found == ranges_.end()) return;  // told before, or never entered
+  if (found == ranges_.end()) return;  // notified before, or never entered
   check(found->second == notice.range.size_bytes, "a mapping changes that has another size");
   hooks_.leave(hooks_.context, notice.range);
   ranges_.erase(found);
 }
 
 void pool_registrations::after_change(const remap_notice& notice) noexcept {
-  check(notice.kind == remap_kind::mapped, "I1: a change is told late");
+  check(notice.kind == remap_kind::mapped, "I1: a notification came after its change");
   const std::lock_guard<std::mutex> lock(mutex_);
   try {
     const auto made = ranges_.emplace(notice.range.base.value, notice.range.size_bytes);

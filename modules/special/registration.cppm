@@ -5,9 +5,9 @@
 // calls around every change of it.
 //
 // registrable_options   a manager's options under which such a library takes its blocks
-// check_registrable     what would keep it from taking a block, before it is asked
-// pool_registrations    registers what a pool maps, and lets go of it before it changes
-// registered_blocks     the same for a manager's blocks, around allocate, resize and free
+// check_registrable     the reason why it would refuse a block, found beforehand pool_registrations
+//    registers what a pool maps, and deregisters it before it changes registered_blocks     the
+// same for a manager's blocks, around allocate, resize and free
 //
 // I1  What is registered is mapped: `leave` is called before the memory behind it changes, `enter`
 //     after it has.
@@ -25,17 +25,17 @@ import vmm.support;
 
 namespace vmm {
 
-/// A library's two calls. `enter` is given whole mappings; what it answers other than success keeps
-/// the range unregistered. Neither may call the allocator.
+/// A library's two calls. `enter` gets whole mappings; if it returns an error, the range stays
+/// unregistered. Neither may call the allocator.
 export struct registration_hooks {
   status (*enter)(void* context, address_range range) noexcept = nullptr;
   void (*leave)(void* context, address_range range) noexcept = nullptr;
   void* context = nullptr;
 };
 
-/// `base` with what registration asks for: each way of sharing that this process may use (posix_fd;
-/// fabric where trying it works), memory that RDMA reaches where the device has it, and blocks of
-/// one handle each. Errors: not_supported (no way of sharing), what the driver answers.
+/// `base` with the properties that registration requires: each shareable kind that this process may
+/// use (posix_fd; fabric if a trial works), memory that RDMA reaches if the device has it, and
+/// blocks of one handle each. Errors: not_supported (no shareable kind), driver errors.
 export [[nodiscard]] result<manager_options> registrable_options(driver_interface& driver,
                                                                  const manager_options& base = {});
 
@@ -55,7 +55,7 @@ export struct registration_report {
 /// Errors: as manager::segments, what query_granularity and get_properties answer.
 export [[nodiscard]] result<registration_report> check_registrable(manager& owner, address at);
 
-/// Registers a pool's mappings for as long as it lives: those that it makes from now on.
+/// Registers the mappings that a pool makes during this object's life.
 export class pool_registrations final : public remap_listener {
  public:
   /// Requires: the pool outlives this object; hooks, both. Errors: as stream_pool::subscribe.
@@ -98,12 +98,13 @@ export class registered_blocks final : public suspension_listener {
   /// Leaves what is registered; the blocks stay the manager's.
   ~registered_blocks();
 
-  /// A block that is registered. Errors: as manager::allocate, what `enter` answers (the block is
+  /// A block that is registered. Errors: as manager::allocate, those of `enter` (the block is
   /// freed), out_of_host_memory.
   [[nodiscard]] result<address> allocate(const allocate_request& request);
-  /// Leaves the block, resizes it, and registers it where it lies then. Errors: as manager::resize;
-  /// the block is as before, and registered where `enter` takes it again. Where the hook fails
-  /// after the resize, the block is live at the address answered and is_registered() says no.
+  /// Deregisters the block, resizes it, and registers it at its new address. Errors: as
+  /// manager::resize; the block is as before, and registered if `enter` succeeds again. If the hook
+  /// fails after the resize, the block is live at the returned address and is_registered() is
+  /// false.
   [[nodiscard]] result<address> resize(const resize_request& request);
   /// Leaves the block and frees it. Errors: as manager::free; the block is registered as before
   /// where `enter` takes it again.

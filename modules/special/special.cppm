@@ -3,8 +3,8 @@
 //
 // vmm.special - several devices, and memory that is more than bytes of one of them.
 //
-// :topology      who reaches whose memory, and over what
-// :properties    what a driver granted of what was wished for
+// :topology      which device reaches which memory, and over which link
+// :properties    the properties that a driver granted
 // :registration  memory for libraries that register it, and calls around every change of it
 // :multicast     a multicast object as a state machine
 // :alias         one memory at several addresses, with its ordering

@@ -42,7 +42,7 @@ result<peer_topology> peer_topology::ask(driver_interface& driver) {
         seen.links_.push_back(*link);
       }
     }
-    check(seen.links_.size() == count * count, "I1: a pair of devices was not asked about");
+    check(seen.links_.size() == count * count, "I1: a pair of devices was not queried");
   } catch (const std::bad_alloc&) {
     return refuse(errc::out_of_host_memory, "no host memory is left for a list of links");
   }

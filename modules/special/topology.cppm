@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.special:topology - who reaches whose memory, and over what.
+// vmm.special:topology - which device reaches which memory, and over which link.
 //
-// I1  There is an answer for each pair of devices, in both directions; the one need not be as the
-//     other.
+// I1  A topology has an entry for each pair of devices and each direction; the two directions may
+//     differ.
 //
 // Thread safety: values only. Cost: ask() makes a driver call for each pair.
 export module vmm.special:topology;
@@ -17,10 +17,10 @@ namespace vmm {
 /// What the driver says of every pair of the devices that it sees.
 export class peer_topology {
  public:
-  /// More devices than this are not asked about.
+  /// Further devices are not queried.
   static constexpr std::int32_t devices_max = 64;
 
-  /// Errors: not_supported (features::peers), out_of_host_memory, what query_peer answers.
+  /// Errors: not_supported (features::peers), out_of_host_memory, those of query_peer.
   [[nodiscard]] static result<peer_topology> ask(driver_interface& driver);
 
   /// Devices 0 to device_count() - 1.

@@ -31,22 +31,22 @@ alignas(64) std::atomic<std::uint32_t> forks_passed = 0;
 
 namespace {
 
-// What was given up, in a list that leak checkers follow.
+// Abandoned objects, in a list that leak checkers follow.
 struct left_object {
   const void* object = nullptr;
   left_object* next = nullptr;
 };
 std::atomic<left_object*> left_objects = nullptr;
 
-// Who listens for forks. Blocks are never given back, and every word is atomic: a child sees each
-// listener or does not, whatever other threads were doing.
+// The fork listeners. Blocks are never freed, and every word is atomic: a child sees a listener
+// whole or not at all, whatever other threads were doing.
 struct listener_block {
   std::array<std::atomic<fork_listener*>, 63> listeners{};
   std::atomic<listener_block*> next = nullptr;
 };
 constinit listener_block first_listeners;
 
-// Each takes a place that is free. Null when there is none in the block.
+// Each takes a free place of the block; null if the block is full.
 std::atomic<fork_listener*>* take_place(listener_block& in, fork_listener& who) noexcept {
   for (std::atomic<fork_listener*>& place : in.listeners) {
     fork_listener* expected = nullptr;

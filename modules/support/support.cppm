@@ -10,15 +10,15 @@
 // or a driver is called, and left as it is when the child's copy is destroyed.
 // Users: a driver has a user_count and returns it from users(); a pool and a manager hold a use_of
 // their driver, a vector or buffer one of its allocator. An object that goes away or moves while it
-// has users ends the process with a text that names the mistake. exit() destroys what is static and
-// nothing that lies on a stack: a static driver goes before a pool that main() holds. That is no
-// mistake, and nothing is said of it.
+// has users ends the process with a text that names the mistake. exit() destroys static objects and
+// none on a stack: a static driver is destroyed before a pool on the stack of main(). That is not a
+// mistake, and is not reported.
 //
 // Writing: a file that cannot take what is written gives an error and never a signal.
 //
 // I1  is_here() is false in every process that was forked after the mark was made, and stays false.
 //     Children of vfork() and of clone() without fork handlers are not noticed: they may only exec.
-// I2  What leave_behind() was given is not destroyed and stays reachable.
+// I2  An object passed to leave_behind() is not destroyed and stays reachable.
 // I3  A user_count whose object is destroyed, moved from or assigned to has no user. A forked
 //     child's copies are not looked at: what it leaves behind uses nothing any more.
 //
@@ -91,7 +91,7 @@ export [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value,
   return rounded;
 }
 
-/// Asks for a cache line that is used soon. A hint: the address need not be good.
+/// Prefetches a cache line. A hint: the address need not be good.
 export inline void fetch_ahead(const void* line) noexcept { __builtin_prefetch(line, 1); }
 
 // ---- history -------------------------------------------------------------------------
@@ -122,9 +122,9 @@ export class process_mark {
   std::uint32_t made_after_;
 };
 
-/// An object that is told of a fork, in the child, before fork() returns there: what it then writes
-/// down is read where its owner looks anyway, and not in a counter of the process. Calls nothing
-/// but what a signal handler may.
+/// An object that is notified of a fork, in the child, before fork() returns there: it records the
+/// fork where its owner looks anyway, instead of in a counter of the process. It may call only what
+/// a signal handler may.
 export class fork_listener {
  public:
   fork_listener() = default;
@@ -219,8 +219,8 @@ export class user_count {
   used_object what_;
 };
 
-/// A user of an object, for its life. An object without users() is not watched: whoever writes such
-/// a driver keeps it alive and in place without help.
+/// A user of an object, for its life. An object without users() is not checked: the author of such
+/// a driver must keep it alive and in place.
 export class use_of {
  public:
   template <class Used>

@@ -103,7 +103,7 @@ result<backup_space*> backup_arena::take(const wanted& given) {
 }
 
 void backup_arena::give_back(backup_space& done) noexcept {
-  check(done.is_taken, "I1: a space is given back that nobody has");
+  check(done.is_taken, "I1: a space is given back that was not taken");
   done.is_taken = false;
 }
 

@@ -62,8 +62,8 @@ class backup_arena {
   [[nodiscard]] result<backup_space*> take(const wanted& want);
   /// It serves the next one.
   void give_back(backup_space& done) noexcept;
-  /// Ends the spaces that nobody has, of one driver or, with null, all. Errors: what unmap, release
-  /// and free_reservation answer; what is left is tried again by the next call.
+  /// Destroys the unused spaces of one driver or, with null, of all. Errors: those of unmap,
+  /// release and free_reservation; the next call retries the rest.
   [[nodiscard]] status release_unused(const driver_interface* of) noexcept;
   /// The bytes of all spaces, and of those that are taken.
   [[nodiscard]] std::uint64_t size_bytes() const noexcept;

@@ -105,7 +105,9 @@ struct suspended_region {
   }
   [[nodiscard]] status provide_stream();
   [[nodiscard]] status finish_copies() {
-    check(has_stream || !driver.feature_set().streams, "copies are waited for that nobody made");
+    check(has_stream || !driver.feature_set().streams,
+          "a wait for copies without a stream of "
+          "copies");
     return has_stream ? driver.synchronize_stream(stream) : status{};
   }
 
@@ -131,7 +133,7 @@ status suspended_region::provide_stream() {
 
 namespace {
 
-// What each part has, read in steps: `look` answers whether the bytes are as they should be.
+// Reads each part in steps; `look` returns whether the bytes are as expected.
 template <class Look>
 status look_at(suspended_region& of, const suspension_part& part, std::vector<std::byte>& buffer,
                Look&& look) {
@@ -310,7 +312,7 @@ const suspended_region* find_tag(const all_regions& regions, std::string_view ta
 }
 
 bool has_suspended(const all_regions& regions, std::string_view tag) noexcept {
-  check(find_tag(regions, tag) != nullptr, "a tag is asked about that no region has");
+  check(find_tag(regions, tag) != nullptr, "a query for a tag that no region has");
   return std::any_of(regions.begin(), regions.end(),
                      [&](const auto& each) { return each->tag == tag && each->is_suspended; });
 }
@@ -321,7 +323,7 @@ suspender::suspender(const suspend_options& options) : options_(options) {
   if (!options_.directory.empty()) return;
   const char* const given = environment_text("TMPDIR");
   options_.directory = given != nullptr ? given : "/tmp";
-  check(!options_.directory.empty(), "there is no directory for files");
+  check(!options_.directory.empty(), "the directory for files is not set");
 }
 
 suspender::~suspender() {
@@ -391,7 +393,7 @@ status suspender::remove_region(const void* object) {
   const auto found = std::find_if(regions_.begin(), regions_.end(),
                                   [&](const auto& each) { return each->object == object; });
   if (found == regions_.end())
-    return refuse(errc::invalid_argument, "the allocator is no region of this suspender");
+    return refuse(errc::invalid_argument, "the allocator is not a region of this suspender");
   suspended_region& gone = **found;
   if (gone.is_suspended) return refuse(errc::in_use, "the region is suspended: resume it first");
   check(gone.backup == nullptr && !gone.is_begun, "a region goes that is being changed");
@@ -670,7 +672,7 @@ std::uint64_t suspender::backup_bytes() const noexcept {
 
 namespace {
 
-// Copies what of `wanted` lies in the backup, and answers how many bytes did.
+// Copies the part of `wanted` that is in the backup, and returns its size.
 result<std::uint64_t> read_kept(const suspended_region& of, address_range wanted,
                                 std::span<std::byte> into) {
   std::uint64_t found_bytes = 0;

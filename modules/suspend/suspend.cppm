@@ -9,16 +9,15 @@
 // maps new memory at the same addresses, with the contents that each region's policy promises.
 //
 // I1  A call does all of its regions or none. Only where the driver refuses a step and then its
-//     undoing, each time, is a region suspended by a call that failed: its memory and contents are
-//     kept, and resume() brings it back.
+//     undoing, each time, is a region suspended by a failed call: its memory and contents are kept,
+//     and resume() brings it back.
 // I2  Nothing is unmapped before the work of the streams that use it has finished, and no other
 //     stream is waited for.
 // I3  Contents that are kept are copied before anything is unmapped, and are there when resume()
 //     returns.
-// I4  A block that is suspended can be freed; every other use of it through its allocator answers
-//     in_use.
-// I5  Everybody who was given rights has them again after resume().
-// I6  In a forked child every call answers not_permitted, and destroying the child's copy changes
+// I4  A suspended block can be freed; every other use of it through its allocator returns in_use.
+// I5  After resume(), every location has its access again.
+// I6  In a forked child every call returns not_permitted, and destroying the child's copy changes
 //     nothing.
 //
 // Thread safety: all of it; one call at a time. Cost: driver calls by handles, copies by bytes
@@ -50,8 +49,9 @@ export enum class suspend_contents : std::uint8_t {
 export struct suspend_options {
   backup_tier tier = backup_tier::best;  ///< where contents are kept
   std::string directory{};  ///< of backup_tier::file; empty: the environment's TMPDIR, or /tmp
-  /// Contents are looked at after each resume (kept ones against a checksum, zero ones), and what
-  /// is discarded is filled with poison_byte, so that whoever relies on it finds out. Slow.
+  /// Contents are checked after each resume (kept ones against a checksum, zeroed ones against
+  /// zero), and discarded contents are filled with poison_byte, so that code that relies on them
+  /// fails visibly. Slow.
   bool verify = false;
 };
 
@@ -95,8 +95,8 @@ struct suspended_region;
 
 /// Suspends and resumes regions by their tags.
 ///
-/// Every call: Thread safety: any thread, but for the destructor. "Driver errors" are what the
-/// calls of docs/contract.md answer.
+/// Every call: Thread safety: any thread, except the destructor. "Driver errors" are those of the
+/// calls of docs/contract.md.
 export class suspender {
  public:
   /// Effects: none yet. Cost: no driver call.
@@ -108,14 +108,14 @@ export class suspender {
   /// their blocks can be freed, their allocators destroyed.
   ~suspender();
 
-  /// Requires: the allocator outlives the suspender, or is removed first.
-  /// Effects: the allocator is a region. Errors: in_use (it is one already), invalid_argument (an
-  /// empty tag), not_supported (the driver cannot copy, which `contents` asks for),
-  /// out_of_host_memory. Cost: O(regions).
+  /// Requires: the allocator outlives the suspender, or is removed first. Effects: the allocator is
+  /// a region. Errors: in_use (it is one already), invalid_argument (an empty tag), not_supported
+  /// (`contents` requires copies, which the driver lacks), out_of_host_memory. Cost: O(regions).
   [[nodiscard]] status add(stream_pool& pool, const suspend_region& how);
   [[nodiscard]] status add(manager& blocks, const suspend_region& how);
-  /// Effects: the allocator is a region no more. Errors: in_use (it is suspended), invalid_argument
-  /// (it is no region), driver errors of giving back what was for it alone. Cost: O(regions).
+  /// Effects: the allocator is not a region any more. Errors: in_use (it is suspended),
+  /// invalid_argument (it is not a region), driver errors of releasing what only it used. Cost:
+  /// O(regions).
   [[nodiscard]] status remove(const stream_pool& pool);
   [[nodiscard]] status remove(const manager& blocks);
 
@@ -133,10 +133,10 @@ export class suspender {
   /// Cost: waits for the work of the regions' streams, and for no other; driver calls by handles;
   /// contents by bytes.
   [[nodiscard]] result<suspend_report> suspend(const suspend_request& request = {});
-  /// Effects: the regions' memory is there again, at the same addresses, with the contents promised
-  /// and with the rights of all who were granted any; when it returns, any stream may use it. No
-  /// tags: every region that is suspended. Listeners of pools hear `mapped`. Where the device is
-  /// short of memory, other allocators are trimmed; what is missing then is made at the regions'
+  /// Effects: restores the regions' memory at the same addresses, with the promised contents and
+  /// all access that was granted; when it returns, any stream may use it. Without tags: every
+  /// suspended region. Listeners of pools are notified with `mapped`. If the device is short of
+  /// memory, other allocators are trimmed; memory that is still missing is created at the regions'
   /// memory_options::spill.
   /// Errors: invalid_argument (a tag that no region has, or no suspended one), in_use (another
   /// thread frees a block), out_of_memory, over_budget, internal (options().verify: other contents
@@ -144,13 +144,13 @@ export class suspender {
   /// Cost: driver calls by handles; contents by bytes.
   [[nodiscard]] status resume(std::span<const std::string_view> tags = {});
 
-  /// Effects: none; answers whether any region with the tag is suspended. Errors: invalid_argument
+  /// Effects: none; returns whether any region with the tag is suspended. Errors: invalid_argument
   /// (a tag that no region has). Cost: O(regions).
   [[nodiscard]] result<bool> is_suspended(std::string_view tag) const;
-  /// Effects: none; answers the tag of the region that kept the last suspend() or resume() from
-  /// being done; empty: none did. Errors: out_of_host_memory.
+  /// Effects: none; returns the tag of the region at which the last suspend() or resume() failed;
+  /// empty if it did not fail. Errors: out_of_host_memory.
   [[nodiscard]] result<std::string> last_obstacle() const;
-  /// Effects: none; answers the bytes of all backups, those that wait to be used again included.
+  /// Effects: none; returns the bytes of all backups, including those kept for reuse.
   /// Cost: O(backups).
   [[nodiscard]] std::uint64_t backup_bytes() const noexcept;
   /// Effects: copies contents that a suspended region keeps, of the memory at `from`, to `into`.

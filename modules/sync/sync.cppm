@@ -9,9 +9,9 @@
 // thread back: so a test decides which thread runs next. Without VMM_SCHEDULE_POINTS nothing is
 // left of that: each operation is the standard library's, inlined.
 //
-// I1  A lock is announced before it is taken, and an unlock after the lock is free. So no thread
-//     waits for a lock under an observer that lets one thread run at a time, and none that wants a
-//     lock which is held.
+// I1  A lock is announced before it is taken, and an unlock after the lock is free. So under an
+//     observer that runs one thread at a time, and never one that needs a held lock, no thread
+//     waits for a lock.
 // I2  An atomic operation is announced before it happens.
 //
 // Thread safety: all of it; set_schedule_observer() while no other thread uses any of it.
@@ -53,7 +53,7 @@ export class schedule_observer {
   schedule_observer& operator=(const schedule_observer&) = default;
 };
 
-/// Null: nobody observes. Without schedule points it is never called. Returns the one before.
+/// Null: no observer. Without schedule points it is never called. Returns the previous one.
 export schedule_observer* set_schedule_observer(schedule_observer* observer) noexcept;
 
 void announce(step what, const void* object) noexcept;
@@ -111,7 +111,7 @@ export class VMM_CAPABILITY("mutex") watched_mutex {
   void lock_slowly() noexcept;
 
   std::mutex mutex_;
-  std::atomic<bool> is_locked_ = false;  // for who looks on: may be late
+  std::atomic<bool> is_locked_ = false;  // for observers: may be late
 };
 
 /// std::recursive_mutex. Each unlock is announced, the last one like the others.
@@ -163,10 +163,9 @@ export class VMM_CAPABILITY("shared_mutex") shared_mutex {
 };
 
 /// A lock for some tens of nanoseconds. std::mutex takes three times as long: two calls into the C
-/// library, two atomic exchanges. Here taking costs one exchange where nobody competes, and giving
-/// back is a plain store, so that no thread can be woken: one that finds the lock held looks again,
-/// then lets others run, then sleeps for longer and longer. Not fair. Never to be held while the
-/// driver is called.
+/// library, two atomic exchanges. Here an uncontended lock() costs one exchange, and unlock() is a
+/// plain store, which cannot wake a thread: one that finds the lock held tries again, then yields,
+/// then sleeps for longer and longer. Not fair. Never to be held while the driver is called.
 export class VMM_CAPABILITY("spin_lock") spin_lock {
  public:
   spin_lock() = default;
@@ -186,7 +185,7 @@ export class VMM_CAPABILITY("spin_lock") spin_lock {
   }
   inline void unlock() noexcept VMM_RELEASE() {
     debug_check([this] { return is_locked_.load(std::memory_order_relaxed); },
-                "a spin lock is given back that nobody has taken");
+                "a spin lock is unlocked that is not locked");
     is_locked_.store(false, std::memory_order_release);
     reach(step::unlock, this);
   }

@@ -8,7 +8,7 @@ import vmm.support;
 namespace vmm {
 namespace {
 
-// Filled from the front; an entry that is set stays as it is.
+// Filled from the start; an entry that is set stays as it is.
 constinit std::array<std::atomic<const char*>, kept_count_max> kept{};
 
 const char* copy_of(std::string_view text) noexcept {
@@ -46,7 +46,7 @@ detail_text& detail_text::add_number(std::uint64_t number) noexcept {
 }
 
 const char* detail_text::keep(const char* otherwise) const noexcept {
-  check(otherwise != nullptr, "there is no text for where there is no room");
+  check(otherwise != nullptr, "keep() has no text to return when it is full");
   const char* mine = nullptr;
   for (std::atomic<const char*>& each : kept) {
     const char* there = each.load(std::memory_order_acquire);
@@ -54,7 +54,7 @@ const char* detail_text::keep(const char* otherwise) const noexcept {
       if (mine == nullptr) mine = copy_of(text());
       if (mine == nullptr) return otherwise;
       if (each.compare_exchange_strong(there, mine, std::memory_order_acq_rel)) return mine;
-      check(there != nullptr, "an entry is taken by nobody");
+      check(there != nullptr, "an entry failed to be set but is empty");
     }
     if (text() != there) continue;
     delete[] mine;

@@ -4,13 +4,13 @@
 // vmm.texts - details of errors that name what was tried: a library, a number. For vmm's own
 // modules.
 //
-// The texts of an error are never freed (I2 of vmm.backend:result). A text that is put together
-// when a call fails is therefore kept to the end of the process. There are few: calls that open
-// something have them, and no call that a program makes often.
+// The texts of an error are never freed (I2 of vmm.backend:result). A text that is composed when a
+// call fails is therefore kept to the end of the process. Such texts are few: only calls that open
+// something make them.
 //
-// I1  A text that keep() answers stays as it is as long as the process runs.
-// I2  Equal texts are kept once, and kept_count_max texts at most; keep() answers `otherwise` where
-//     there is no room or no memory for another.
+// I1  A text that keep() returns is valid and constant until the process ends.
+// I2  Equal texts are kept once, and kept_count_max texts at most; keep() returns `otherwise` if
+//     the limit or memory is exhausted.
 //
 // Thread safety: a detail_text belongs to one thread; keep() may be called by any, also in a forked
 // child: it takes no lock. Cost: keep() compares with each text that is kept, and allocates once.
@@ -33,8 +33,8 @@ export class detail_text {
   /// Effects: as add, in decimal digits.
   detail_text& add_number(std::uint64_t number) noexcept;
   [[nodiscard]] std::string_view text() const noexcept { return {text_, size_}; }
-  /// Requires: `otherwise` lives as long as the process. Effects: answers a copy of the text that
-  /// does too, with a null behind it; or `otherwise`.
+  /// Requires: `otherwise` lives as long as the process. Effects: returns a null-terminated copy of
+  /// the text that lives as long, or `otherwise`.
   [[nodiscard]] const char* keep(const char* otherwise) const noexcept;
 
  private:

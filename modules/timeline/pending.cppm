@@ -79,8 +79,8 @@ class pending_frees {
     entry* last_ = nullptr;
   };
 
-  /// `has_pending` says whether any entry is pending, for whoever looks without the lock: it may be
-  /// late. Requires: it outlives this.
+  /// `has_pending` is whether any entry is pending, for reads without the lock: it may be late.
+  /// Requires: it outlives this.
   explicit pending_frees(std::atomic<bool>& has_pending) noexcept : has_pending_(has_pending) {}
   pending_frees(const pending_frees&) = delete;
   pending_frees& operator=(const pending_frees&) = delete;

@@ -21,7 +21,9 @@ constexpr error no_host_memory =
 std::uint32_t stream_progress::look_up(stream_handle stream) noexcept {
   if (table_.empty()) return no_stream;
   if (stream == default_alias_) stream = stream_handle::default_stream;
-  check((table_.size() & (table_.size() - 1)) == 0, "the table of streams is no power of two long");
+  check((table_.size() & (table_.size() - 1)) == 0,
+        "the length of the table of streams is not a "
+        "power of two");
   const std::size_t mask = table_.size() - 1;
   for (std::size_t at = home_of(stream, mask); table_[at].stream != no_stream;
        at = (at + 1) & mask) {
@@ -62,7 +64,9 @@ status stream_progress::provide_slot() noexcept {
     for (const stream_slot& old : table_) {
       if (old.stream != no_stream) enter(larger, old);
     }
-    check(std::has_single_bit(larger.size()), "the table of streams is no power of two long");
+    check(std::has_single_bit(larger.size()),
+          "the length of the table of streams is not a power "
+          "of two");
     check(larger.size() >= wanted, "the table of streams is more than half full");
     table_ = std::move(larger);
     return {};
@@ -98,8 +102,8 @@ status stream_progress::provide_record(stream_phase phase) noexcept {
     return no_host_memory;
   }
   check(unused_.capacity() > unused_.size() && retired_.capacity() >= records_.size(),
-        "there is no room to take a stream's record back");
-  check(records_.size() <= max_records, "there are more records than there may be");
+        "the list of free records is full");
+  check(records_.size() <= max_records, "the number of records exceeds its limit");
   unused_.push_back(count() - 1);
   return {};
 }
@@ -229,7 +233,7 @@ point_answer stream_progress::ask(const stream_point& point) const noexcept {
     answer.mark = record.marks[i].mark;
     return answer;
   }
-  check(point.epoch <= clock_, "a point is asked about that is to come");
+  check(point.epoch <= clock_, "a query for a point in the future");
   answer.is = point_answer::kind::unmarked;
   answer.order.at_ = {point.stream, clock_};
   answer.order.handle_ = active_handle(point.stream);

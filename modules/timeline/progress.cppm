@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.timeline:progress - many streams, and how far the work of each is known to have come.
+// vmm.timeline:progress - the known progress of the work of many streams.
 //
 // For an allocator that frees far more often than events can be recorded: a free is a point on the
-// allocator's clock and costs a counter. An event is recorded when somebody asks about a point, and
-// covers every point before it. This is the one owner of that clock, of each stream's handle and
-// phase, of the points, and of the marks (recorded events) that tell whether those have passed.
+// allocator's clock and costs a counter. An event is recorded when a point is queried, and covers
+// every point before it. This is the one owner of that clock, of each stream's handle and phase, of
+// the points, and of the marks (recorded events) that tell whether those have passed.
 //
 // I1  The clock only grows. A stream's last epoch is its newest free; its passed epoch says up to
 //     which all of its work has finished. A point at the passed epoch or earlier has passed.
@@ -21,7 +21,7 @@
 //
 // Thread safety: none of its own; the owner's lock is held around each call. A mark_order is
 // carried out without it, but not while retire() may be called. No driver call is made here.
-// Cost: O(1), but for next_unmarked() and the growth of the tables, which double.
+// Cost: O(1), except next_unmarked() and the growth of the tables, which double.
 export module vmm.timeline:progress;
 
 import vmm.backend;
@@ -44,7 +44,7 @@ export enum class stream_phase : std::uint8_t {
   retired,   // a stream that callers have forgotten and whose work may be unfinished
   shared,    // what forgotten streams left: free for every stream
   capture,   // a graph that is captured, or was: free for nothing else until it is released
-  unmarked,  // all streams: free for nobody until a mark of all work was recorded
+  unmarked,  // all streams: free for no stream until a mark of all work was recorded
 };
 
 /// A point and the event that was recorded at it or later.
@@ -96,7 +96,7 @@ export class stream_progress {
   static constexpr std::size_t marks_max = 4;
 
   // ---- numbers and handles ----
-  /// Another number of the default stream; default_stream: there is none.
+  /// Another number of the default stream; default_stream if it has one number.
   void set_default_alias(stream_handle alias) noexcept { default_alias_ = alias; }
   [[nodiscard]] inline std::uint32_t find(stream_handle stream) noexcept {
     if (stream == last_handle_ && last_stream_ != no_stream) [[likely]] {
@@ -125,7 +125,7 @@ export class stream_progress {
   }
   /// To name an active stream to the driver.
   [[nodiscard]] stream_handle active_handle(std::uint32_t stream) const noexcept;
-  /// To tell streams apart for people; a retired one may share it with an active one.
+  /// To distinguish streams in texts; a retired one may share it with an active one.
   [[nodiscard]] inline stream_handle shown_handle(std::uint32_t stream) const noexcept {
     debug_check([&] { return stream < count(); }, "no stream has this number");
     return records_[stream]->handle;
@@ -134,13 +134,13 @@ export class stream_progress {
   [[nodiscard]] bool is_capture_of(std::uint32_t record, stream_handle stream) const noexcept {
     return phase_of(record) == stream_phase::capture && records_[record]->handle == stream;
   }
-  /// Nobody names the stream any more; all_marked() came before. Its marks are cut off from its
-  /// handle.
+  /// The stream is not named any more. Requires: all_marked() before. Its marks are cut off from
+  /// its handle.
   void retire(std::uint32_t stream, timeline& time) noexcept;
   /// All work was marked after the last point of an unmarked record: from now on it is as a retired
   /// stream whose last work the mark stands for.
   void retire_marked(std::uint32_t record, ticket_ref mark) noexcept;
-  /// A retired stream, each in turn; no_stream when there is none.
+  /// A retired stream, each in turn; or no_stream.
   [[nodiscard]] std::uint32_t next_retired() noexcept;
   [[nodiscard]] std::size_t retired_count() const noexcept { return retired_.size(); }
   /// Nothing is listed under the record: it goes to the next stream.
@@ -189,7 +189,7 @@ export class stream_progress {
                                      std::array<known_mark, marks_max>& out) const noexcept;
   /// A mark of the stream stands for all that was ever freed on it, or all of that has passed.
   [[nodiscard]] bool all_marked(std::uint32_t stream) const noexcept;
-  /// The next active stream from `from` on that is not all_marked(); no_stream when there is none.
+  /// The next active stream from `from` on that is not all_marked(); or no_stream.
   [[nodiscard]] std::uint32_t next_unmarked(std::uint32_t from) const noexcept;
   /// What every stream may take has always passed.
   void pass_for_ever(std::uint32_t stream) noexcept;
@@ -214,7 +214,7 @@ export class stream_progress {
 
   [[nodiscard]] static std::size_t home_of(stream_handle stream, std::size_t mask) noexcept {
     debug_check([&] { return (mask & (mask + 1)) == 0; },
-                "the table of streams is no power of two long");
+                "the length of the table of streams is not a power of two");
     const std::uint64_t mixed = static_cast<std::uint64_t>(stream) * 0x9E3779B97F4A7C15u;
     return static_cast<std::size_t>(mixed >> 32) & mask;
   }

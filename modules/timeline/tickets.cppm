@@ -1,15 +1,15 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.timeline:tickets - points in a stream's work, and what must not happen before them.
+// vmm.timeline:tickets - points in a stream's work, for changes that must wait for them.
 //
 // Unmapping does not wait for the device, so nothing may be unmapped, moved or handed to another
-// stream before the work that may touch it has finished. A ticket stands for "everything that
-// stream S had been given when the ticket was made". It is asked (passed), waited for on the device
+// stream before the work that may touch it has finished. A ticket stands for all work submitted to
+// stream S before the ticket was made. It can be queried (passed), waited for on the device
 // (order), or, as the last resort, by the host (wait).
 //
 // I1  A ticket that has passed stays passed.
-// I2  The event behind a ticket is reused only when nobody refers to the ticket any more.
+// I2  The event behind a ticket is reused only when the ticket has no reference any more.
 // I3  A null ticket has passed: backends whose work is done when the call returns never make any
 // other.
 // I4  In a forked child a reference goes without a lock, and its ticket is left as it is: a thread
@@ -56,7 +56,7 @@ class ticket_home {
   /// A ticket with one reference whose event may be none; null when the host is out of memory.
   [[nodiscard]] ticket* acquire() noexcept;
   void recycle(ticket& point) noexcept;
-  /// Takes one kept event away for good; none when there are no more.
+  /// Removes one kept event for good; none if no event is kept.
   [[nodiscard]] event_handle take_event() noexcept;
 
  private:
@@ -76,7 +76,7 @@ export class ticket_ref {
   ticket_ref(const ticket_ref& other) noexcept : point_(other.point_) {
     if (point_ == nullptr) return;
     const std::uint32_t before = point_->reference_count.fetch_add(1, std::memory_order_relaxed);
-    check(before > 0, "a ticket is referred to that nobody refers to");
+    check(before > 0, "a reference is copied from a ticket without references");
   }
   ticket_ref(ticket_ref&& other) noexcept : point_(std::exchange(other.point_, nullptr)) {}
   ticket_ref& operator=(ticket_ref other) noexcept {
@@ -96,7 +96,7 @@ export class ticket_ref {
   ticket* point_ = nullptr;
 };
 
-/// Makes and asks tickets on one driver. Outlives every ticket it makes.
+/// Makes and queries tickets on one driver. Outlives every ticket it makes.
 export class timeline {
  public:
   /// `streams_forgotten`: memory_options::streams_forgotten.
@@ -129,9 +129,9 @@ export class timeline {
     const features& can = driver_->feature_set();
     return !can.streams || can.record_all;
   }
-  /// A ticket for all that the device has been given so far, on every stream; null where work is
-  /// done when a call returns. One event. Requires: marks_all(), and that no stream is captured:
-  /// the driver answers not_permitted then and spoils the capture. Errors: as mark().
+  /// A ticket for all work submitted to the device so far, on every stream; null if work is done
+  /// when a call returns. One event. Requires: marks_all(), and no stream is captured: the driver
+  /// would return not_permitted and invalidate the capture. Errors: as mark().
   [[nodiscard]] result<ticket_ref> mark_all();
   /// The same, where no event can stand for all work by waiting for it: then the ticket is null.
   /// Requires: no stream is captured. Errors: as mark_all(), and those of synchronize_all.
@@ -152,22 +152,22 @@ export class timeline {
   /// order() and wait().
   [[nodiscard]] status order_unnamed(stream_handle stream, const ticket_ref& point);
 
-  /// The ticket's stream is going away, and its number may come back for another one: from now on
-  /// order() makes that one wait, too. Nobody else looks at the ticket meanwhile.
+  /// The ticket's stream is about to be destroyed, and its handle may be used again for another
+  /// one: from now on order() makes that one wait, too. No other thread uses the ticket meanwhile.
   void orphan(const ticket_ref& point) noexcept;
 
-  /// A stream is going away, and its number may come back for another one: from now on order() asks
-  /// and waits for every ticket that was made before, whichever stream's. Any thread may look at
-  /// tickets meanwhile.
+  /// A stream is about to be destroyed, and its handle may be used again for another one: from now
+  /// on order() queries and waits for every ticket made before, whichever its stream. Any thread
+  /// may use tickets meanwhile.
   void begin_era() noexcept { era_.fetch_add(1, std::memory_order_acq_rel); }
 
   /// Blocks the calling thread until the ticket has passed. The last resort.
   [[nodiscard]] status wait(const ticket_ref& point);
 
-  /// Waits for all that `stream` has been given so far; where the driver refuses the stream, for
-  /// all work of the device. False: the driver has no such stream, which it says of the mark and
-  /// then of the stream itself, and no call that waits for all work. Requires: no stream is being
-  /// captured. Errors: as mark_unnamed() and wait(), and what synchronize_stream answers.
+  /// Waits for all work submitted to `stream` so far; if the driver refuses the stream, for all
+  /// work of the device. Returns false if the driver refuses both the mark and the stream, and has
+  /// no call that waits for all work. Requires: no stream is being captured. Errors: as
+  /// mark_unnamed() and wait(), and those of synchronize_stream.
   [[nodiscard]] result<bool> finish(stream_handle stream);
 
  private:

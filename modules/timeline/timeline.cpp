@@ -71,8 +71,8 @@ event_handle ticket_home::take_event() noexcept {
 void ticket_ref::reset() noexcept {
   ticket* const point = std::exchange(point_, nullptr);
   if (point == nullptr) return;
-  // While the reference stands: behind it the ticket may be another's.
-  check(point->home != nullptr, "a ticket that nobody made is referred to");
+  // Before the reference ends: afterwards the ticket may be reused.
+  check(point->home != nullptr, "a reference to a ticket without an owner");
   const std::uint32_t before = point->reference_count.fetch_sub(1, std::memory_order_acq_rel);
   check(before > 0, "a ticket loses a reference that it does not have");
   if (before == 1) point->home->recycle(*point);

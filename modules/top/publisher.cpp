@@ -74,7 +74,7 @@ void close_in_child() noexcept {
 [[maybe_unused]] const int fork_handler = ::pthread_atfork(nullptr, nullptr, close_in_child);
 
 // The file, under its name and its lock. It is written by pwrite() and not mapped: a store to a
-// mapping ends the process where the file system is full, or somebody has cut the file.
+// mapping ends the process if the file system is full or the file was truncated.
 class top_file {
  public:
   top_file() noexcept = default;
@@ -139,7 +139,7 @@ class top_file {
   }
 
  private:
-  // In a folder of this user's, or in one like /tmp, where nobody removes another's.
+  // In a folder of this user, or in one like /tmp, where users cannot remove each other's files.
   [[nodiscard]] static bool make_folder(const std::string& path) {
     const std::size_t slash = path.rfind('/');
     check(slash != std::string::npos && slash + 1 < path.size(), "a folder has no name");
@@ -226,7 +226,7 @@ class publisher {
 
   /// The source's number; 0 where it cannot be shown.
   [[nodiscard]] std::uint64_t add(const top_source& source) {
-    check(source.sample != nullptr, "a source cannot be asked");
+    check(source.sample != nullptr, "a source without a sample function");
     const std::lock_guard<std::mutex> life(life_mutex_);
     if (!file_.is_open() && !file_.open()) return 0;
     const std::uint64_t number = ++number_;
@@ -287,7 +287,9 @@ class publisher {
   // Under the lock.
   void write(std::size_t place) noexcept {
     const shown& each = sources_[place];
-    check(each.number != 0 && each.source.sample != nullptr, "nothing is asked what it has");
+    check(each.number != 0 && each.source.sample != nullptr,
+          "an entry without a source is "
+          "sampled");
     top_sample now;
     each.source.sample(each.source.of, now);
     now.number = each.number;
@@ -329,7 +331,7 @@ class publisher {
   top_file file_;
 };
 
-// A value that is none is told, and nothing is shown.
+// A malformed value is reported, and nothing is shown.
 [[nodiscard]] bool is_asked_for() noexcept {
   bool wanted = is_on.load(std::memory_order_relaxed);
   const status read = read_switch_option("VMM_TOP", wanted, "VMM_TOP is 0, off, 1 or on");

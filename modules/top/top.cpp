@@ -100,7 +100,7 @@ result<top_sample> decode_sample(
 status check_head(const top_head& read, std::uint64_t process) noexcept {
   check(process != 0, "a file is looked for of no process");
   if (read.magic != top_head::magic_number)
-    return refuse(errc::invalid_argument, "this is no file of vmm-top: its first bytes differ");
+    return refuse(errc::invalid_argument, "this is not a file of vmm-top: its first bytes differ");
   if (read.version != top_head::version_number)
     return refuse(errc::not_supported, "the file is of a version that this vmm-top does not read");
   if (read.slot_count != top_slot_count || read.program.back() != '\0')

@@ -1,22 +1,23 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.top - what this process's allocators have, shown to other processes of the same user.
+// vmm.top - publishes the statistics of this process's allocators to other processes of the same
+// user.
 //
-// A process that wants it (VMM_TOP=1, memory_options::publish, publish_allocators) has one file of
-// fixed size in a folder that only its user may enter; a thread writes what each allocator has
-// there, four times a second. vmm-top reads it. docs/history.md has the format.
+// A process that enables it (VMM_TOP=1, memory_options::publish, publish_allocators) has one file
+// of fixed size in a folder that only its user may enter; a thread writes each allocator's
+// statistics there, four times a second. vmm-top reads it. docs/history.md has the format.
 //
 // I1  A slot's sequence is odd while it is written: what is read between two equal, even readings
 //     of it is one sample.
 // I2  The file is there under its name only with its head written and its lock held. Of a process
 //     that is gone the lock is gone, too.
-// I3  The folder and the file are the user's own, and nobody else may read them: else nothing is
-//     published.
-// I4  Nothing that is read out of a file is taken on trust.
+// I3  The folder and the file are the user's own, and other users may not read them: else nothing
+//     is published.
+// I4  Everything read from a file is validated.
 //
 // Thread safety: all of it. In a forked child the parent's allocators are not shown, its own are.
-// Cost: a getenv where an allocator is set up; nothing else where nobody wants it. Else a thread.
+// Cost: a getenv when an allocator is set up; a thread if enabled, else nothing more.
 export module vmm.top;
 
 import vmm.backend;
@@ -103,7 +104,7 @@ export [[nodiscard]] result<int> open_top_folder(const std::string& path) noexce
 
 // ---- publishing ----------------------------------------------------------------------
 
-/// An allocator that can be asked what it has, from any thread, until end().
+/// An allocator whose statistics can be queried from any thread, until end().
 export struct top_source {
   const void* of = nullptr;
   void (*sample)(const void* of, top_sample& out) noexcept = nullptr;
@@ -116,10 +117,10 @@ export class top_use {
   top_use(const top_use&) = delete;
   top_use& operator=(const top_use&) = delete;
   ~top_use() { end(); }
-  /// Effects: where `is_wanted`, VMM_TOP or publish_allocators() say so, the source is shown from
-  /// now on. What keeps it from being shown is told on stderr, once in a process. Errors: none.
+  /// Effects: shows the source from now on if `is_wanted`, VMM_TOP or publish_allocators() enables
+  /// it. A failure is reported on stderr, once in a process. Errors: none.
   void publish(const top_source& source, bool is_wanted) noexcept;
-  /// Effects: the source is asked no more when this returns. Cost: waits for its sample.
+  /// Effects: after return the source is not queried any more. Cost: waits for its sample.
   void end() noexcept;
 
  private:

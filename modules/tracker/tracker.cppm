@@ -12,9 +12,8 @@
 //     where the contents have gone: moved to another allocation, or lost with the device; and in
 //     the record of an owner, which is as large as the owner has made it.
 // I2  No two records overlap in [base, base + reserved_bytes).
-// I3  A claimed record is changed by the thread that claimed it and by nobody else, through
-// relocate(); claiming it
-//     again is refused, so of two threads that free one address exactly one succeeds.
+// I3  A claimed record is changed only by the thread that claimed it, through relocate(); claiming
+// it again is refused, so of two threads that free one address exactly one succeeds.
 //
 // Thread safety: all of it. Fields of a record are read by its claimer, or by others through find()
 // and visit(). Cost: O(log n) a call, no heap allocation but in find(), which copies the list of
@@ -61,14 +60,14 @@ export class tracker {
   /// calling thread. Errors: overlap; nothing is changed.
   [[nodiscard]] status insert_claimed(tracked_range& range) noexcept;
 
-  /// Effects: answers the record whose base is `base`, for this thread alone until unclaim() or
+  /// Effects: returns the record whose base is `base`, for this thread alone until unclaim() or
   /// erase().
   /// Errors: not_allocated (no record there), invalid_argument (inside an allocation, not at its
   /// base), in_use (another thread has claimed it, or it is pinned).
   [[nodiscard]] result<tracked_range*> claim(
       address base, pinned_record pinned = pinned_record::refused) noexcept;
   /// Requires: a record that this thread has claimed; for unpin, that was pinned. Effects: a pinned
-  /// one is claimed only by who asks for pinned ones too.
+  /// one is claimed only by calls that accept pinned ones.
   void pin(tracked_range& range) noexcept;
   void unpin(tracked_range& range) noexcept;
   /// Requires: a record that this thread has claimed. Effects: any thread may claim it.
@@ -96,8 +95,8 @@ export class tracker {
   /// `keep_count` pieces have. Effects: the record has these sizes and pieces. Errors: none.
   void cut(tracked_range& range, const range_sizes& sizes, std::size_t keep_count) noexcept;
 
-  /// Effects: none; answers a copy of the record that `at` lies in, its base or not. The handles of
-  /// a suspended one are `none`: they are not read, and may be written without this lock.
+  /// Effects: none; returns a copy of the record that contains `at`. The handles of a suspended one
+  /// are `none`: they are not read, and may be written without this lock.
   /// Errors: not_allocated, out_of_host_memory. Cost: O(log n + pieces), one heap allocation.
   [[nodiscard]] result<range_info> find(address at) const noexcept;
   /// Whether all of `range` lies in the user bytes of one allocation.

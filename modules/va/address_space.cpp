@@ -55,7 +55,7 @@ const address_space::slot* address_space::slot_around(address at) const noexcept
   return at - in.range.base < in.range.size_bytes ? &in : nullptr;
 }
 
-/// 0 when the size is no multiple; the largest value when it is more than any range holds.
+/// 0 if the size is not a multiple; the largest value if it exceeds every range.
 std::uint32_t address_space::granules(std::uint64_t size_bytes) const noexcept {
   debug_check([this] { return granularity_bytes_ != 0; }, "an address space was moved from");
   if (size_bytes % granularity_bytes_ != 0) return 0;
@@ -171,7 +171,7 @@ result<extent> address_space::allocate(const address_request& request) noexcept 
       const extent_id id{static_cast<reservation_id>(index + 1), *block};
       const extent made{id, bytes(in, in.blocks->where(*block))};
       check(lies_in(in.range, made.range) && made.range.size_bytes == request.size_bytes,
-            "an extent is handed out that is not what was asked for");
+            "an extent does not have the requested size or alignment");
       return made;
     }
     if (block.error().code != errc::out_of_addresses) failure = block.error();
@@ -215,7 +215,7 @@ result<extent> address_space::split(extent_id id, std::uint64_t left_bytes) noex
   if (!right) return right.error();
   check(where(id).size_bytes == left_bytes, "the left part of an extent has another size");
   const extent_id right_id{id.reservation, *right};
-  check(where(id).end() == where(right_id).base, "the parts of an extent are no neighbours");
+  check(where(id).end() == where(right_id).base, "the parts of an extent are not adjacent");
   debug_check([&] { return lies_in(in.range, where(right_id)); },
               "a part of an extent lies outside of its range");
   return extent{right_id, where(right_id)};

@@ -51,7 +51,7 @@ export struct address_space_options {
   std::uint64_t granularity_bytes = 0;  ///< a power of two; every size is a multiple of it
 };
 
-/// Addresses as asked for: a multiple of the granularity, at an alignment that is 0 (the
+/// A request for addresses: a multiple of the granularity, at an alignment that is 0 (the
 /// granularity) or a power of two.
 export struct address_request {
   std::uint64_t size_bytes = 0;
@@ -77,7 +77,7 @@ export struct address_space_statistics {
 /// range_allocator.
 export class address_space {
  public:
-  /// Errors: invalid_argument (the granularity is no power of two).
+  /// Errors: invalid_argument (the granularity is not a power of two).
   [[nodiscard]] static result<address_space> create(const address_space_options& options) noexcept;
 
   /// Takes a range into use that the caller has reserved, and keeps reserved until remove_range.
@@ -122,7 +122,7 @@ export class address_space {
   [[nodiscard]] inline std::uint64_t granularity_bytes() const noexcept {
     return granularity_bytes_;
   }
-  /// Effects: none; answers the sums over all ranges. Cost: O(ranges).
+  /// Effects: none; returns the sums over all ranges. Cost: O(ranges).
   [[nodiscard]] address_space_statistics statistics() const noexcept;
 
   /// Calls `visitor(const extent&, bool live)` for every extent, live and free, in address order.

@@ -57,8 +57,8 @@ bool block_records::commit(std::uint32_t count) noexcept {
   const std::uint64_t granted = std::min<std::uint64_t>(room, limit_);
   if (!state_memory_.commit(granted)) return false;
   if (!hole_memory_.commit(holes_for(granted) * sizeof(hole_record))) return false;
-  check(granted >= count, "there is memory for fewer blocks than were asked for");
-  check(granted >= committed_, "there is memory for fewer blocks than before");
+  check(granted >= count, "memory was granted for fewer blocks than requested");
+  check(granted >= committed_, "memory was granted for fewer blocks than before");
   committed_ = static_cast<std::uint32_t>(granted);
   return true;
 }

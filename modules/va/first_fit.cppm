@@ -55,11 +55,11 @@ class first_fit {
     }
   }
 
-  /// The lowest slot whose place is `size` long or longer; none when there is none.
+  /// The lowest slot whose place is at least `size` long, or none.
   [[nodiscard]] std::uint32_t find(std::uint32_t size) const noexcept;
 
   [[nodiscard]] inline std::uint32_t size_at(std::uint32_t slot) const noexcept {
-    debug_check([&] { return slot < count_[0]; }, "a slot is asked for that is not there");
+    debug_check([&] { return slot < count_[0]; }, "the slot does not exist");
     return words_[slot];
   }
 

@@ -53,9 +53,9 @@ void first_region_by_page::flip(std::uint32_t group) noexcept {
   }
 }
 
-// The first group from `group` on that has a record; group_count_ when there is none.
+// The first group from `group` on that has a record; else group_count_.
 std::uint32_t first_region_by_page::next_group(std::uint32_t group) const noexcept {
-  debug_check([&] { return group <= group_count_; }, "a group is asked for that is not there");
+  debug_check([&] { return group <= group_count_; }, "the group does not exist");
   std::uint32_t index = group;
   for (std::uint32_t level = 0; level < level_count_; ++level) {
     if (index / 64 >= count_[level]) return group_count_;
@@ -79,7 +79,7 @@ std::uint32_t first_region_by_page::next_group(std::uint32_t group) const noexce
 }
 
 std::uint32_t first_region_by_page::next(std::uint32_t page) const noexcept {
-  debug_check([&] { return page <= page_count_; }, "a page is asked for that is not there");
+  debug_check([&] { return page <= page_count_; }, "the page does not exist");
   for (; page % group_pages != 0; ++page) {
     if (page >= page_count_ || firsts_[page] != 0) return std::min(page, page_count_);
   }

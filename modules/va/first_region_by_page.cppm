@@ -28,7 +28,7 @@ class first_region_by_page {
   [[nodiscard]] static result<first_region_by_page> create(std::uint32_t page_count) noexcept;
 
   [[nodiscard]] inline std::uint32_t at(std::uint32_t page) const noexcept {
-    debug_check([&] { return page < page_count_; }, "a page is asked for that is not there");
+    debug_check([&] { return page < page_count_; }, "the page does not exist");
     return firsts_[page];
   }
 
@@ -42,8 +42,8 @@ class first_region_by_page {
     debug_check([&] { return is_marked(page / group_pages) == has_any(page / group_pages); },
                 "a group's bit disagrees with its records");
   }
-  /// Where `from` is written down, `to`, which is not 0 either, takes its place. As often as not it
-  /// is, so there is no branch.
+  /// Replaces `from`, if recorded, by `to`, which is not 0 either. Without a branch, since both
+  /// cases are equally frequent.
   inline void replace(std::uint32_t page, std::uint32_t from, std::uint32_t to) noexcept {
     debug_check([&] { return page < page_count_; }, "a region begins in a page that is not there");
     debug_check([&] { return from != 0 && to != 0; }, "a region is replaced by none");
@@ -52,7 +52,7 @@ class first_region_by_page {
     firsts_[page] = first == from ? to : first;
   }
 
-  /// The first page from `page` on in which a region begins; page_count() when there is none.
+  /// The first page from `page` on in which a region begins; else page_count().
   [[nodiscard]] std::uint32_t next(std::uint32_t page) const noexcept;
   [[nodiscard]] inline std::uint32_t page_count() const noexcept { return page_count_; }
 

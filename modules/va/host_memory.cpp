@@ -24,7 +24,7 @@ constexpr std::uint64_t huge_page_bytes = 2 * 1024 * 1024;
 std::uint64_t page_bytes() noexcept {
   const long answer = ::sysconf(_SC_PAGESIZE);
   const std::uint64_t unit = answer > 0 ? static_cast<std::uint64_t>(answer) : 4096;
-  check(std::has_single_bit(unit), "the system's page is no power of two");
+  check(std::has_single_bit(unit), "the system's page size is not a power of two");
   return unit;
 }
 
@@ -71,7 +71,7 @@ reserved_memory::~reserved_memory() {
 
 result<reserved_memory> reserved_memory::reserve(std::uint64_t size_bytes) noexcept {
   const std::uint64_t rounded = round_up(size_bytes, page_bytes());
-  check(rounded != 0 && rounded >= size_bytes, "host memory of no size is asked for");
+  check(rounded != 0 && rounded >= size_bytes, "a request for 0 bytes of host memory");
   std::byte* const base = map_aligned(rounded);
   if (base == nullptr) {
     return refuse(errc::out_of_host_memory,
@@ -90,8 +90,7 @@ result<reserved_memory> reserved_memory::make(std::uint64_t size_bytes,
                                               const char* detail) noexcept {
   result<reserved_memory> memory = reserve(size_bytes);
   if (memory && !memory->commit(size_bytes)) return refuse(errc::out_of_host_memory, detail);
-  check(!memory || memory->committed_bytes_ >= size_bytes,
-        "host memory is less than was asked for");
+  check(!memory || memory->committed_bytes_ >= size_bytes, "host memory is smaller than requested");
   return memory;
 }
 

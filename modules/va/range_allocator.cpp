@@ -199,8 +199,7 @@ result<block_id> range_allocator::take_aligned(granule_request request) noexcept
   return carve(found.block, {found.offset + wanted.lead(found.offset), wanted.count});
 }
 
-/// What free() does where a neighbour is free, at the end of the range, and for what is no live
-/// block.
+/// free() beside a free neighbour, at the end of the range, and for an id that is not a live block.
 [[gnu::noinline]] void range_allocator::free_and_merge(std::uint32_t index) noexcept {
   check(table_.is_live(index), not_live);
   table_.state(index) = without(table_.state(index), block_state::live);
@@ -305,7 +304,7 @@ result<block_id> range_allocator::split(block_id block, std::uint32_t count_left
   state_.live_blocks += 1;
   check(state_.live_blocks < table_.used_blocks(), "more blocks are live than there are");
   check(where(block).end() == where(static_cast<block_id>(rest)).offset,
-        "the parts of a block are no neighbours");
+        "the parts of a block are not adjacent");
   audit();
   return static_cast<block_id>(rest);
 }

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.va:range_allocator - hands out runs of granules from [0, count_granules). A granule is
-// whatever its user says. No refusal while a hole fits, unless there is no memory for a record.
+// vmm.va:range_allocator - hands out runs of granules from [0, count_granules). The user defines
+// the granule. A request is refused only if no hole fits, or a record cannot be allocated.
 //
 // I1  Blocks, live and free, tile the range in the order of their neighbour links; none is empty.
 // I2  No two neighbours are free: free blocks merge at once.
@@ -10,8 +10,8 @@
 //     cut only when nothing else fits, so that use stays low in the range.
 // I4  A record is a block or spare; a block_id is a record's index. Record 0, never live and never
 //     free, is the neighbour of both ends.
-// I5  A block's state says whether the block before it is free, so that most frees need not know
-//     who that is.
+// I5  A block's state says whether the block before it is free, so that most frees need not find
+//     that block.
 // I6  A failed call changes nothing. Between calls every free block has its hole; within one, a
 //     block that is neither live nor offered is loose, and its place is its offset.
 //
@@ -57,13 +57,12 @@ export struct granule_range {
 /// The size and place of a range, and how many blocks it may have.
 export struct range_options {
   std::uint32_t count_granules = 0;
-  std::uint32_t origin_granules =
-      0;                         ///< what offset 0 counts as where a request asks for alignment
+  std::uint32_t origin_granules = 0;  ///< the position of offset 0 for a request with an alignment
   std::uint32_t max_blocks = 0;  ///< most blocks at a time, live and free; 0: one for each granule
 };
 
-/// Granules as asked for. The place's offset plus origin_granules is a multiple of the alignment, a
-/// power of two.
+/// A request for granules. The place's offset plus origin_granules is a multiple of the alignment,
+/// a power of two.
 export struct granule_request {
   std::uint32_t count_granules = 1;
   std::uint32_t alignment_granules = 1;
@@ -115,10 +114,10 @@ export class range_allocator {
   range_allocator& operator=(const range_allocator&) = delete;
   ~range_allocator() = default;
 
-  /// The smallest hole that fits, at its low end; the end block only when there is no hole.
-  /// Errors: invalid_argument (no granules, or an alignment that is no power of two),
-  /// out_of_addresses (nothing is large enough), out_of_host_memory (no memory for one more record,
-  /// or max_blocks reached).
+  /// The smallest hole that fits, at its low end; the end block only without a hole. Errors:
+  /// invalid_argument (no granules, or an alignment that is not a power of two), out_of_addresses
+  /// (nothing is large enough), out_of_host_memory (no memory for one more record, or max_blocks
+  /// reached).
   [[nodiscard]] inline result<block_id> allocate(granule_request request) noexcept {
     const std::uint32_t count = request.count_granules;
     if (request.alignment_granules == 1 && count < bins::exact_bins) [[likely]] {
@@ -176,7 +175,7 @@ export class range_allocator {
     return {record.place, record.size};
   }
 
-  /// Constant cost but for the largest hole, which may be a trie's depth away.
+  /// Constant cost except for the largest hole, which may be a trie's depth away.
   [[nodiscard]] range_statistics statistics() const noexcept;
   [[nodiscard]] std::uint32_t largest_free() const noexcept;
   [[nodiscard]] inline std::uint32_t count_granules() const noexcept {
@@ -243,7 +242,7 @@ export class range_allocator {
   }
 
   [[nodiscard]] inline bool is_free(std::uint32_t index) const noexcept {
-    debug_check([&] { return index < table_.used_blocks(); }, "a neighbour is no record");
+    debug_check([&] { return index < table_.used_blocks(); }, "a neighbour is not a record");
     return index != 0 && !table_.is_live(index);
   }
 

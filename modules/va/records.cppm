@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.va:records - what is written down of blocks, holes and regions. Not exported.
+// vmm.va:records - the records of blocks, holes and regions. Not exported.
 //
-// Most blocks of a range are live, and any of them may be freed next; few are free, and which are
-// used next is known. So a block has 16 bytes, and what only a free one needs lies apart, in a
-// record that it takes when it is freed: at 100,000 blocks the first fit a processor's second
-// cache, and the second are few enough to be in it always. A region of a region_map has all of its
-// own in one cache line, with a note behind it.
+// Most blocks of a range are live, and any of them may be freed next; few are free, and the next
+// used is known. So a block has 16 bytes, and the fields of a free one are in a separate record
+// that it gets when it is freed: 100,000 blocks fit a processor's second cache, and the few
+// separate records always do. A region of a region_map has all of its fields in one cache line,
+// followed by a note.
 //
 // Thread safety: values only.
 export module vmm.va:records;
@@ -30,7 +30,7 @@ struct bin_links {
 /// One block, live or free.
 struct block_record {
   std::uint32_t place;   // where it begins; of a free block: its hole
-  std::uint32_t size;    // in granules, 0 in a record that is no block
+  std::uint32_t size;    // in granules, 0 in a record that is not a block
   std::uint32_t before;  // neighbours in address order; 0 at the ends
   std::uint32_t after;
 };

@@ -94,7 +94,7 @@ bool region_map::commit(std::uint32_t count) noexcept {
   return true;
 }
 
-// Whoever keeps the address of the records is given the new one.
+// Every holder of the records' address gets the new one.
 bool region_map::extend(std::uint64_t size_bytes) noexcept {
   const std::uint64_t limit_bytes = std::uint64_t{limit_} * sizeof(region_record);
   const std::uint64_t twice = node_memory_.reserved_bytes() * 2;

@@ -3,11 +3,10 @@
 //
 // vmm.va:region_map - one range tiled by regions of several kinds, each kind searched by itself.
 //
-// Where range_allocator knows live and free, a pool over mapped memory knows more: free for this
-// stream or that one, a hole with nothing behind it, a place whose memory has moved on. A region is
-// listed under a kind, and then found by size or as the lowest that fits, or it is unlisted, and
-// then cut, joined or used. Nothing merges by itself: who knows what may merge joins it. [G2, G4,
-// G8]
+// A range_allocator distinguishes live and free; a pool over mapped memory has more kinds: free for
+// one stream or another, an unmapped hole, a range whose memory has moved away. A region is listed
+// under a kind, and then found by size or as the lowest that fits, or it is unlisted, and then cut,
+// joined or used. Regions never coalesce by themselves: the owner joins them.
 //
 // I1  Regions tile the range in the order of their neighbour links; none is empty.
 // I2  A listed region is in the bins of its kind, and in its index of large places when it is at
@@ -43,7 +42,7 @@ export enum class region_kind : std::uint32_t { unlisted = 0 };
 /// The size of a map, and the units in which it is searched.
 export struct region_map_options {
   std::uint32_t count_granules = 0;
-  std::uint32_t page_granules = 0;       ///< a power of two; find_page() answers by these
+  std::uint32_t page_granules = 0;       ///< a power of two; find_page() searches by these
   std::uint32_t slot_granules = 0;       ///< smallest size of lowest_fit; 0: it is not used
   std::uint32_t max_regions = 1u << 24;  ///< most regions at a time
 };
@@ -56,7 +55,7 @@ export struct region_note {
 };
 
 /// Movable; a moved-from object may only be destroyed or assigned to. Ids must name regions of this
-/// object: anything else is undefined, but for what the checks find. Not thread-safe.
+/// object: anything else is undefined, unless a check finds it. Not thread-safe.
 export class region_map {
  public:
   /// One unlisted region over the whole range.
@@ -71,7 +70,7 @@ export class region_map {
   }
   static constexpr std::uint32_t max_kinds = 4096;
 
-  /// Makes sure that the next `count` cuts need no memory; false when there is none.
+  /// Ensures that the next `count` cuts need no memory; false if memory is exhausted.
   [[nodiscard]] inline bool provide(std::uint32_t count) noexcept {
     debug_check([this] { return used_ <= committed_; }, "a record is used without memory");
     return spare_count_ >= count || provide_fresh(count - spare_count_);
@@ -100,14 +99,14 @@ export class region_map {
     note_of(id).word = note.word;
     note_of(id).tag = note.tag;
   }
-  /// A pointer of the owner's about where the region begins, which it keeps as long as it begins
-  /// there: what is cut off behind it, or in front of it, has none.
+  /// A pointer of the owner, about the address at which the region begins, which it keeps as long
+  /// as it begins there: parts cut off after it or before it have none.
   inline void set_link(region_id id, void* link) noexcept {
     debug_check([&] { return is_region(id) && id != region_id::none; }, no_region);
     note_of(id).link = link;
   }
   [[nodiscard]] inline void* link(region_id id) const noexcept { return note_of(id).link; }
-  /// Asks for the cache line of a region's records.
+  /// Prefetches the cache line of a region's records.
   inline void fetch_ahead(region_id id) const noexcept { vmm::fetch_ahead(&node_of(id)); }
   /// Neighbours; none at the ends.
   [[nodiscard]] inline region_id before(region_id id) const noexcept {
@@ -142,7 +141,7 @@ export class region_map {
                 "a region is found that is too small");
     return found;
   }
-  /// Whether lowest_fit() may be asked for a size: that of a slot, or more.
+  /// Whether lowest_fit() accepts a size: at least that of a slot.
   [[nodiscard]] inline bool is_large(std::uint32_t count) const noexcept {
     return count >= large_from_;
   }
@@ -167,7 +166,7 @@ export class region_map {
                 "a listed region is empty");
     return kind_of(kind).count;
   }
-  /// Size of the largest region of this kind; 0 when there is none.
+  /// Size of the largest region of this kind, or 0.
   [[nodiscard]] inline std::uint32_t largest(region_kind kind) const noexcept {
     return kind_of(kind).bins.largest();
   }
@@ -206,9 +205,9 @@ export class region_map {
   static_assert(sizeof(note_record) <= sizeof(region_record));
   static constexpr const char* no_region = "an id names no region of this map";
 
-  // A region's kind where it is below 255: a byte, apart from the records, so that asking after a
-  // neighbour does not fetch its record. An enumeration, since plain bytes may alias everything
-  // that a caller holds in registers.
+  // A region's kind if below 255: a byte outside of the records, so that a query for a neighbour's
+  // kind does not fetch its record. An enumeration, since plain bytes may alias everything that a
+  // caller holds in registers.
   enum class kind_mark : std::uint8_t { unlisted = 0, other = 255 };
   // What sizes below a slot need of it is on one cache line.
   struct alignas(64) kind_state {
@@ -407,7 +406,7 @@ inline void region_map::join(region_id left_id, region_id right_id) noexcept {
   region_record& left = nodes_[index];
   region_record& right = nodes_[gone];
   check(left.is_unlisted() && right.is_unlisted() && left.after == gone && gone != 0,
-        "regions are joined that are no unlisted neighbours");
+        "regions are joined that are not adjacent and unlisted");
   debug_check([&] { return left.offset + left.size() == right.offset; }, "regions have a gap");
   forget_start(gone, left.offset);
   debug_check([&] { return right.before == index; }, "neighbour links disagree");

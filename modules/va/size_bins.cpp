@@ -45,7 +45,7 @@ void size_bins<Record>::attach(Record* nodes, std::byte* table, std::uint32_t si
   const std::uint32_t exact = std::min(exact_bins, bin_count_);
   for (std::uint32_t bin = 0; bin < exact; ++bin) bins_[bin].load = exact_load;
   summary_ = 0;
-  check(bin_count_ > 0 && bins_ != nullptr, "there are no bins");
+  check(bin_count_ > 0 && bins_ != nullptr, "no bins are allocated");
 }
 
 // A list that is as long as one may be turns into a trie first.

@@ -9,13 +9,13 @@
 // I2  Bins below exact_bins hold one size each, as a list, last in first out. Above, each octave
 //     has 128 bins.
 // I3  A wide bin's load is the length of its list; an exact bin's is always exact_load, so that one
-//     comparison tells where a list is too long.
+//     comparison detects a list that is too long.
 // I4  A wide bin is a list of at most list_limit blocks, or, with trie_load, a bitwise trie: a
 //     vertex at depth d agrees with its path in the d highest bits below the bin's own, and blocks
 //     of one size form a ring around one vertex. A vertex has no link to its parent: its size leads
 //     there.
-// I5  Only ring members that are no vertex carry ring_bit.
-// I6  Index 0 is a real record that is never in a bin; unlinking writes to it instead of asking.
+// I5  Only ring members that are not a vertex carry ring_bit.
+// I6  Index 0 is a real record that is never in a bin; unlinking writes to it instead of branching.
 //
 // Thread safety: none of its own. Cost: constant, plus a trie's depth in a wide bin, which the bits
 // of the bin's width bound (22), not the number of blocks; find_aligned is linear.
@@ -36,13 +36,13 @@ struct aligned_fit {
   std::uint32_t alignment = 1;
   std::uint32_t origin = 0;
 
-  /// Granules to leave out at the front of a hole that begins at `offset`.
+  /// Granules to leave out at the start of a hole that begins at `offset`.
   [[nodiscard]] inline std::uint32_t lead(std::uint32_t offset) const noexcept {
     debug_check([this] { return std::has_single_bit(alignment); }, "no power of two");
     return (0u - (offset + origin)) & (alignment - 1);
   }
   [[nodiscard]] inline bool fits(const auto& hole) const noexcept {
-    debug_check([this] { return count != 0; }, "nothing is asked for");
+    debug_check([this] { return count != 0; }, "a request of 0 granules");
     return std::uint64_t{lead(hole.offset)} + count <= hole.size();
   }
 };
@@ -62,7 +62,8 @@ class size_bins {
     return octave * bins_per_octave + (size >> octave);
   }
 
-  /// Whether there is a bin for blocks of this size: none is much larger than attach() was told.
+  /// Whether a bin exists for blocks of this size: none is much larger than the size passed to
+  /// attach().
   [[nodiscard]] inline bool has_bin(std::uint32_t size) const noexcept {
     return bin_of(size) < bin_count_;
   }
@@ -106,7 +107,7 @@ class size_bins {
     debug_check([&] { return nodes_[index].size() == size; }, "a block has not its new size");
   }
 
-  /// Takes out a hole of exactly `count` granules, fewer than exact_bins; 0 when there is none.
+  /// Takes out a hole of exactly `count` granules, fewer than exact_bins, or 0.
   [[nodiscard]] inline std::uint32_t pop_exact(std::uint32_t count) noexcept {
     debug_check([&] { return count < exact_bins; }, "a bin of several sizes is exact");
     const std::uint32_t head = bins_[count].head;
@@ -119,8 +120,8 @@ class size_bins {
     return head;
   }
 
-  /// The smallest hole of at least `count` granules, for which there is a bin; of equals
-  /// the latest freed while their bin is a list, any where it is a trie. 0 when there is none.
+  /// The smallest hole of at least `count` granules, for which there is a bin; of equals the latest
+  /// freed while their bin is a list, any if it is a trie. 0 if no hole fits.
   [[nodiscard]] inline std::uint32_t find(std::uint32_t count) const noexcept {
     debug_check([&] { return bin_of(count) < bin_count_; }, "a size is looked for that has no bin");
     std::uint32_t bin = bin_of(count);
@@ -137,11 +138,10 @@ class size_bins {
     return found;
   }
 
-  /// A hole that `wanted` fits into, among those too small to be sure of it by size. 0 when there
-  /// is none.
+  /// A hole that `wanted` fits into, among those too small to be sure of it by size; or 0.
   [[nodiscard]] std::uint32_t find_aligned(const aligned_fit& wanted) const noexcept;
 
-  /// Size of the largest hole; 0 when there is none.
+  /// Size of the largest hole, or 0.
   [[nodiscard]] std::uint32_t largest() const noexcept;
 
   /// nullptr when I1 to I5 hold and the bins hold `expected_count` blocks, else what is broken.
@@ -157,8 +157,8 @@ class size_bins {
   static constexpr std::int32_t exact_load = std::numeric_limits<std::int32_t>::min();
   static constexpr std::int32_t trie_load = std::numeric_limits<std::int32_t>::max();
 
-  // What stands before `next`. At a list's end there is no `next`, and the write goes to `own`,
-  // where nobody reads it: its cache line is there, record 0's is not, and there is no branch.
+  // What stands before `next`. At a list's end the write goes to `own`, where it is never read: its
+  // cache line is loaded, record 0's is not, and no branch is needed.
   inline void link_back(std::uint32_t next, std::uint32_t previous, std::uint32_t own) noexcept {
     debug_check([&] { return own != 0; }, "record 0 is in a list");
     nodes_[next != 0 ? next : own].links.previous = previous;
@@ -230,7 +230,7 @@ class size_bins {
     summary_ |= std::uint64_t{1} << (bin / 64);
   }
 
-  // Half of the time, and in no order, so there is no branch.
+  // Half of the time, and unpredictably, so this does not branch.
   inline void unmark_where(bool is_empty, std::uint32_t bin) noexcept {
     debug_check([&] { return is_marked(bin); }, "a bin is emptied that is empty");
     const std::uint64_t word = words_[bin / 64] & ~(std::uint64_t{is_empty} << (bin % 64));
@@ -257,7 +257,7 @@ class size_bins {
     return found;
   }
 
-  /// Highest bit of a size that tells apart the sizes of this wide bin.
+  /// Highest bit in which the sizes of this wide bin differ.
   [[nodiscard]] static inline std::uint32_t top_bit(std::uint32_t bin) noexcept {
     debug_check([&] { return bin >= exact_bins; }, "an exact bin has a width");
     debug_check([&] { return bin / bins_per_octave - 2 < 31; }, "a bin is wider than any size");

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.va - address space: who has which range. It makes no driver call; its callers reserve and
-// map.
+// vmm.va - address space: the allocation of ranges. It makes no driver call; its callers reserve
+// and map.
 //
 // :range_allocator        ranges of granules out of one range
 // :address_space          bytes and addresses over several ranges

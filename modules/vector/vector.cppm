@@ -12,11 +12,11 @@
 // I2  A failed operation, or one in which an element's constructor throws, leaves the vector as it
 //     was.
 // I3  Elements of a trivially copyable type are never copied from one address to another.
-// I4  The host touches an element's bytes only when the work of those who had its memory before and
-//     the vector's own fills of these bytes have finished. Elements that are alive were written by
-//     the host after that, or by a fill, which follows that work in stream order.
-// I5  In a forked child every operation that answers an error answers not_permitted, no element is
-//     reached or destroyed, and destroying the child's copy changes nothing.
+// I4  The host touches an element's bytes only when the work of the memory's earlier users and the
+//     vector's own fills of these bytes have finished. Elements that are alive were written by the
+//     host after that, or by a fill, which follows that work in stream order.
+// I5  In a forked child every operation that can fail returns not_permitted, no element is reached
+//     or destroyed, and destroying the child's copy changes nothing.
 //
 // Errors are values: every operation that needs memory returns one. Thread safety: as std::vector.
 // Cost: amortised by doubling, as std::vector; a growth costs driver calls by pieces, not by bytes.
@@ -36,10 +36,10 @@ namespace vmm {
 
 /// Elements of type T in memory of a manager, which outlives the vector.
 ///
-/// A vector has one stream, in whose order its memory comes, is zeroed and goes. The host waits
-/// where it must for what others left unfinished in the memory, and for the vector's own zeros:
-/// once, and for nothing else. Zeros follow what the stream was given before, so that waiting for
-/// them waits for that too. The caller orders the caller's own work. Requires:
+/// A vector has one stream, in whose order its memory is allocated, zeroed and freed. The host
+/// waits only for unfinished work of the memory's earlier users, and once for the vector's own
+/// zeros. Zeros follow the work submitted to the stream before, so that waiting for them waits for
+/// that too. The caller orders the caller's own work. Requires:
 /// - Kernels on other streams are ordered behind the vector's stream before they use elements that
 ///   resize made.
 /// - Kernels on other streams are ordered before the vector's stream when a call may move memory or
@@ -156,7 +156,7 @@ class vector {
   {
     if (!made_in_.is_here()) return refuse_forked();
     if (first > size_ || target.size() > size_ - first) {
-      return refuse(errc::invalid_argument, "the elements asked for reach past the vector's end");
+      return refuse(errc::invalid_argument, "the requested elements reach past the vector's end");
     }
     if (target.empty()) return {};
     check(static_cast<bool>(base_), "I1: a vector has elements and no memory");
@@ -165,9 +165,9 @@ class vector {
   }
 
   /// Effects: adds an element made of the arguments at the end. What its constructor throws is
-  /// passed on. May wait, as append. Errors: out_of_memory and what else manager::resize answers;
-  /// what the waiting answers. Cost: amortised O(1); a growth costs driver calls by pieces. On
-  /// memory that the host cannot reach, one write of the driver: append whole spans there.
+  /// passed on. May wait, as append. Errors: out_of_memory and the others of manager::resize; those
+  /// of waiting. Cost: amortised O(1); a growth costs driver calls by pieces. On memory that the
+  /// host cannot reach, one write of the driver: append whole spans there.
   template <class... Arguments>
   [[nodiscard]] status emplace_back(Arguments&&... arguments) {
     if constexpr (std::is_trivially_copyable_v<T>) {
@@ -186,9 +186,9 @@ class vector {
   [[nodiscard]] status push_back(const T& element) { return emplace_back(element); }
   [[nodiscard]] status push_back(T&& element) { return emplace_back(std::move(element)); }
 
-  /// Effects: adds copies of the elements at the end. They may be this vector's own. Waits until
-  /// nobody who had the memory before works on it, and for an earlier resize that zeroes these very
-  /// places. Errors: as emplace_back; what write answers. Cost: one write, amortised growth.
+  /// Effects: adds copies of the elements at the end. They may be this vector's own. Waits for the
+  /// work of the memory's earlier users, and for an earlier resize that zeroes these elements.
+  /// Errors: as emplace_back; those of write. Cost: one write, amortised growth.
   [[nodiscard]] status append(std::span<const T> elements)
     requires std::is_copy_constructible_v<T>
   {
@@ -229,7 +229,7 @@ class vector {
     if (!made_in_.is_here()) return refuse_forked();
     if (count <= size_) {
       destroy(count);
-      check(size_ == count, "a vector is not as long as asked for");
+      check(size_ == count, "a vector does not have the requested length");
       return {};
     }
     if constexpr (std::is_trivially_copyable_v<T>) {
@@ -244,7 +244,7 @@ class vector {
     return {};
   }
 
-  /// Effects: makes room for `count` elements in all, and no more than granules make of it.
+  /// Effects: the capacity is at least `count` elements, rounded up to granules.
   /// Errors: as emplace_back. Cost: one growth.
   [[nodiscard]] status reserve(std::uint64_t count) {
     if (!made_in_.is_here()) return refuse_forked();
@@ -263,7 +263,7 @@ class vector {
       base_ = address{};
       capacity_ = settled_count_ = 0;
       fills_ = {};
-      check(fills_.begin == fills_.end, "zeros are awaited in memory that was given back");
+      check(fills_.begin == fills_.end, "zeros are awaited in memory that was freed");
       return {};
     }
     check(size_ <= capacity_, too_many_elements);

@@ -185,8 +185,8 @@ TEST(OrderedIndexDeathTest, MisuseEndsTheProcess) {
   index.insert(first, 1);
   EXPECT_DEATH(index.insert(first, 2), "inserted into an index twice");
   EXPECT_DEATH(index.erase(second), "erased that is in no index");
-  EXPECT_DEATH((void)index.next(second), "in no index");
-  EXPECT_DEATH((void)index.previous(second), "in no index");
+  EXPECT_DEATH((void)index.next(second), "without an index");
+  EXPECT_DEATH((void)index.previous(second), "without an index");
 }
 
 // ---- the pool

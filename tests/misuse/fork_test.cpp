@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: a forked child that uses its parent's pool or manager is refused, and what it destroys is
-// left to the parent. [S8, R12] Method: a child of fork() answers with its exit status; the parent
+// left to the parent. Method: a child of fork() answers with its exit status; the parent
 // looks at its own block afterwards.
 #include <sys/wait.h>
 #include <unistd.h>

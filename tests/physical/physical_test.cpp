@@ -483,7 +483,7 @@ TEST(PhysicalDeathTest, MisuseEndsTheProcess) {
       },
       "while it holds memory");
   memory.drop_holder(*pieces[0], {});
-  EXPECT_DEATH(memory.drop_holder(*pieces[0], {}), "that nobody holds");
+  EXPECT_DEATH(memory.drop_holder(*pieces[0], {}), "without a holder");
   EXPECT_DEATH(memory.add_holder(*pieces[0]), "held without being taken");
   EXPECT_EQ(memory.trim(0).released_count, 1u);
 }

@@ -3,7 +3,7 @@
 //
 // Goal: whatever a forked child does with a driver that its parent opened is refused and changes
 // nothing of the parent's; destroying its copy changes nothing either; a driver that the child
-// opens works. [S8]
+// opens works.
 // Method: a program of driver calls, with a fork after each of them. Each child makes every call
 // there is with the objects that are alive, moves the driver and destroys it. The parent compares
 // its resource counts and its bytes, and goes on.

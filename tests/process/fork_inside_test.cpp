@@ -3,7 +3,7 @@
 //
 // Goal: a fork in the middle of an operation is as one before or after it: the parent's operation
 // goes on and nothing of the parent's changes; the child's copy of the operation ends, and all that
-// follows is refused. [S8, R11]
+// follows is refused.
 // Method: an observer forks at the nth driver call of a program, for every n, on the thread that
 // makes the call; a callback of a pool forks; and a thread forks while another one is stopped
 // inside a driver call, with the locks that it holds there.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: a forked child takes no lock of its parent's, whatever it calls or destroys: another thread
-// of the parent may have held it at the fork, and nobody is left to give it back. [S8]
+// of the parent may have held it at the fork, and nobody is left to give it back.
 // Method: the library announces its locks to an observer that counts them in the child. Needs a
 // build with VMM_SCHEDULE_POINTS.
 #include <cstdint>

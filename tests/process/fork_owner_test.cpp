@@ -3,7 +3,7 @@
 //
 // Goal: a forked child is refused every call of its parent's managers, pools and vectors, and may
 // destroy its copies in any order without a trace: the parent's bytes, resource counts and accounts
-// are as they were. [S8]
+// are as they were.
 // Method: programs of a few calls, with a fork after each. Each child makes every call there is,
 // destroys what it has in one of several orders, and exits; the parent compares and goes on.
 #include <array>

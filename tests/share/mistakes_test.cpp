@@ -77,7 +77,7 @@ TEST_F(Mistake, TakingBackGoesOnAfterATimeout) {
   auto borrowed = both.server.borrow(user);
   ASSERT_TRUE(borrowed);
   EXPECT_EQ(both.client.take_back(id).error().native, ETIMEDOUT);
-  EXPECT_EQ(both.client.take_back(id).error().native, ETIMEDOUT) << "asked back before";
+  EXPECT_EQ(both.client.take_back(id).error().native, ETIMEDOUT) << "it was withdrawn before";
   ASSERT_TRUE(both.server.give_back(*borrowed));
   const vmm::status back = both.client.take_back(id);
   EXPECT_TRUE(back) << vmm::describe(back.error());

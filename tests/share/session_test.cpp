@@ -148,8 +148,8 @@ TEST(Session, ABlockGoesAndComesBack) {
   ASSERT_TRUE(both.client.take(both.server.accept(1).value()));
   EXPECT_EQ(both.client.accepted_epoch(1), 1U);
   ASSERT_TRUE(both.server.take(both.client.withdraw(1).value()));
-  EXPECT_FALSE(both.client.withdraw(1)) << "asked back before";
-  EXPECT_FALSE(both.client.update(block)) << "asked back";
+  EXPECT_FALSE(both.client.withdraw(1)) << "it was withdrawn before";
+  EXPECT_FALSE(both.client.update(block)) << "withdrawn";
   ASSERT_TRUE(both.client.take(both.server.release(1).value()));
   EXPECT_EQ(both.client.lent(1), loan_state::none);
   EXPECT_EQ(both.server.borrowed(1), loan_state::none);
