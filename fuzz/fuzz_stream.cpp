@@ -3,7 +3,7 @@
 //
 // Goal: whatever is asked of a stream-ordered pool, whatever its driver refuses, and in whatever
 // order work finishes, no two blocks overlap, contents stay, nothing is used, moved or unmapped
-// while unfinished work may touch it, and nothing is left at the end. [R3, R15] Method: the input's
+// while unfinished work may touch it, and nothing is left at the end. Method: the input's
 // bytes are a program of at most 64 operations, faults among them, beside the naive model of
 // program.hpp; everything is validated every 32 operations and at the end, and where something is
 // wrong, once more after each. Where the last byte says so, every call is among the operations.

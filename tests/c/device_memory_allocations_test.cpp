@@ -5,7 +5,7 @@
 // block live, or succeeds; no block is lost between the two.
 // Method: frees that wait for another stream or for a capture, with each host allocation that they
 // make failing in its turn. A call that failed is made again. At the end no block is in use, and
-// the pool can serve all of its memory. [R2]
+// the pool can serve all of its memory.
 #include "../support/failing_new.h"
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: blocks and vectors hold what was put into them, whatever device work is unfinished when
-// their memory comes, grows, moves, is shared and goes. [R3]
+// their memory comes, grows, moves, is shared and goes.
 // Method: random programs from fixed seeds beside the model in program.hpp, on the fake driver and
 // on real memory with queued work. Drivers that do not wait when they are asked to show that the
 // programs find a library that does not wait.

@@ -3,7 +3,7 @@
 //
 // A program of operations on the blocks and vectors of one manager beside a model of every byte,
 // on a driver whose work finishes when the program says so, in any order that streams and events
-// allow. [R3] Bytes choose: the fuzzer's or a random generator's.
+// allow. Bytes choose: the fuzzer's or a random generator's.
 //
 // The model is written from docs/contract.md and the comments on the public calls. What it holds
 // each object to:

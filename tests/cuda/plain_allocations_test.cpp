@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: when operator new fails for a record of plain memory, the call says so and changes nothing.
-// [R2] Method: operator new fails, once and for ever, in each call that makes a record; the same
+// Method: operator new fails, once and for ever, in each call that makes a record; the same
 // call then works.
 #include <cstdint>
 

@@ -3,7 +3,7 @@
 //
 // Goal: whatever host allocation inside the library fails, a growable range answers
 // out_of_host_memory or succeeds all the same, every size and every byte is as before, and nothing
-// leaks. [R2] Method: operator new is replaced; each scenario is run once to count the library's
+// leaks. Method: operator new is replaced; each scenario is run once to count the library's
 // own allocations (an observer leaves the driver's out), then once for each of them failing, and
 // once with all from it on failing.
 #include <cstdint>

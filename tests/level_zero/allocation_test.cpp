@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: when operator new fails in the Level Zero backend, the call says so and changes nothing.
-// [R2] Method: in each call, the first, second, ... allocation of the backend's own fails until the
+// Method: in each call, the first, second, ... allocation of the backend's own fails until the
 // call succeeds; those of the loader, its layers and the driver do not fail.
 #include <cstdint>
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: whatever code any entry point of Level Zero answers, the backend reports that code for that
-// call, under its own name, and the driver's state is as before. [R1] Method: a life of one of
+// call, under its own name, and the driver's state is as before. Method: a life of one of
 // everything as a list of steps, on the distribution's loader; before each step, each entry point
 // that it uses fails with each code, once and for ever; the resource counts are compared before and
 // after, and must be empty at the end.

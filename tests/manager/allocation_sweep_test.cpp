@@ -3,7 +3,7 @@
 //
 // Goal: whatever host allocation inside the library fails, the manager reports out_of_host_memory
 // or succeeds all the same, every allocation and its contents are as before, and nothing leaks.
-// [R2] Method: operator new is replaced; each scenario is run once to count the library's own
+// Method: operator new is replaced; each scenario is run once to count the library's own
 // allocations (the driver's are left out: an observer pauses the count during its calls), then once
 // for each of them failing, and once with all from it on failing.
 #include <algorithm>

@@ -3,7 +3,7 @@
 //
 // Goal: the streams of a manager's blocks and of a growable range may be destroyed before the
 // memory goes. Calls that do not name a stream never name it to the driver, wait for its work, and
-// give everything back. [R18] Method: streams that are destroyed under running kernels, on a fake
+// give everything back. Method: streams that are destroyed under running kernels, on a fake
 // driver that ends the process at a use of a destroyed stream and of memory in use; random
 // programs.
 #include <algorithm>

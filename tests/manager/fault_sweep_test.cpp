@@ -3,7 +3,7 @@
 //
 // Goal: whatever driver call fails, with whatever code, once, for ever, or a second time while the
 // first failure is being undone, the manager reports the injected error or succeeds all the same,
-// every allocation and its contents are as before, and nothing leaks. [R1, R14]
+// every allocation and its contents are as before, and nothing leaks.
 // Method: each scenario is run once to count its driver calls, then once for every call, code and
 // way of failing, on drivers that differ in what they can do with mappings. The driver's resource
 // counts are zero and its list of misuses is empty after each.

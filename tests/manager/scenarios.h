@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every public operation of the manager in the situations that take different ways through it, for
-// the sweeps that make each driver call and each host allocation in them fail. [R1, R2]
+// the sweeps that make each driver call and each host allocation in them fail.
 //
 // A scenario prepares a world and then does one operation. A world knows what it has allocated and
 // what the memory shows, so that it can be compared with itself after a failure.

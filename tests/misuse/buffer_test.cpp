@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: deallocate, which answers no error, ends the process for a wrong address and for nothing
-// else, and an allocator that goes before its buffers is told. [R12]
+// else, and an allocator that goes before its buffers is told.
 // Method: each wrong use in a child that must end with a text; in a forked child, where blocks are
 // the parent's, and on a captured stream the call must not end it.
 #include <cstdint>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: objects that go away or move in the wrong order are told apart from those in the right one,
-// on every driver and adaptor, and blocks that are live at an end are told. [R12] Method: the wrong
+// on every driver and adaptor, and blocks that are live at an end are told. Method: the wrong
 // order in a child that must end with a text; the right order here; a hook that counts.
 #include <cstdint>
 #include <cstdlib>

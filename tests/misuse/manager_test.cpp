@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: every wrong use of a manager and of a vector is answered as docs/misuse.md says. [R12]
+// Goal: every wrong use of a manager and of a vector is answered as docs/misuse.md says.
 // Method: one test a row; a refused call leaves the manager as it was, which the validator and the
 // resource counts check at the end.
 #include <array>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every call of a driver, each expected to be refused as a forked child's: of each place, kind and
-// feature, whether the driver has it or not.  It imports what it uses, so it is the last
+// feature, whether the driver has it or not. It imports what it uses, so it is the last
 // include but for those that do the same.
 #pragma once
 

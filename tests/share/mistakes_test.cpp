@@ -3,7 +3,7 @@
 //
 // Goal: what a program does wrong with a block, or late, is answered to that program: it ends no
 // connection, gives no other block away and takes no other block back; and a copy of a connection
-// that a fork left somewhere keeps no lease. [I1, I3, R12]
+// that a fork left somewhere keeps no lease.
 // Method: two honest sides in one process, and one mistake each.
 #include <unistd.h>
 

@@ -4,7 +4,7 @@
 // Goal: whatever driver call fails in an operation of vmm.special, of rights, of spilling or of
 // clearing, with whatever code, once, for ever, or a second time while the first is being undone,
 // the error is the one reported or the operation succeeds all the same, and nothing leaks.
-// [R1, R14]
+//
 // Method: each operation runs once to count its driver calls, then once for every call, code and
 // way of failing; what it made is released afterwards, and the driver's counts and misuses are
 // empty.

@@ -3,7 +3,7 @@
 //
 // Goal: the hazard checker that the pool's proofs rest on sees each kind of bug that they are to
 // exclude: a skipped wait, a zombie unmapped early, memory of two streams merged or handed across
-// without waiting, a host that does not block. [R13, R15] Method: a driver that belies one kind of
+// without waiting, a host that does not block. Method: a driver that belies one kind of
 // ordering, under the same operations twice: with the bug there is a misuse of the expected kind,
 // without it there is none. Then random schedules until each bug has shown itself.
 #include <algorithm>

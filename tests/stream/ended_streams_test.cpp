@@ -3,7 +3,7 @@
 //
 // Goal: streams may be destroyed without forget(), and a wrong stream harms only the call that
 // names it. The pool never names a destroyed stream to the driver, never takes its work as
-// finished, and goes on for all other callers. [R18] Method: streams that are destroyed under
+// finished, and goes on for all other callers. Method: streams that are destroyed under
 // running kernels and handles that never were, on a fake driver that reports each use of a
 // destroyed stream as a misuse; the fixture expects none.
 #include <array>

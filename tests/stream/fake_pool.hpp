@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A stream pool on the fake driver with two streams. After every test the pool's validator passes,
-// the driver's resource counts are zero, and it has seen no misuse. [R14] It imports what it uses,
+// the driver's resource counts are zero, and it has seen no misuse. It imports what it uses,
 // so it is the last include of a file.
 #ifndef VMM_TESTS_STREAM_FAKE_POOL_HPP
 #define VMM_TESTS_STREAM_FAKE_POOL_HPP

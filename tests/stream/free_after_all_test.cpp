@@ -3,7 +3,7 @@
 //
 // Goal: a block that is freed after everything is handed out again, to whoever asks, when all work
 // that the device had been given has finished, and not before; nobody waits for that, no capture is
-// spoiled by it, and a mark that fails loses nothing. [K4, R15] Method: kernels on streams that the
+// spoiled by it, and a mark that fails loses nothing. Method: kernels on streams that the
 // pool does not know, finished by hand; calls are counted, and the driver's list of misuses tells.
 #include <cstdint>
 #include <string>

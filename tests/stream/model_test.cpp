@@ -3,7 +3,7 @@
 //
 // Goal: what a pool says of itself is what it was asked for: its numbers, its regions, what its
 // listeners and its history were told, the rights of other devices, what lies at the spill, and
-// what the driver has. [G1, G8, I2, N1, R15]
+// what the driver has.
 // Method: random programs from fixed seeds beside a model that knows nothing of the pool but the
 // calls and their answers, on a fake driver whose work finishes when the program says so. No call
 // of the driver is made to fail, so that the sums are exact; program.hpp is for faults, captures

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: whatever host allocation inside the library fails, the pool reports out_of_host_memory or
-// succeeds all the same, every block and its contents are as before, and nothing leaks. [R2]
+// succeeds all the same, every block and its contents are as before, and nothing leaks.
 // Method: operator new is replaced; each scenario is run once to count the library's own
 // allocations (the driver's are left out: an observer pauses the count during its calls), then once
 // for each of them failing, and once with all from it on failing.

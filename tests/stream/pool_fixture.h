@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A stream pool on the fake driver, whose resource counts and list of misuses must be empty after
-// every test. [R14] To be included after the standard headers and before `import`; it declares what
+// every test. To be included after the standard headers and before `import`; it declares what
 // needs no module.
 #pragma once
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A program of pool operations beside a naive model, on a fake driver whose work finishes only when
-// the program says so, in any order that streams and events allow. [R3, R15] Bytes choose: the
+// the program says so, in any order that streams and events allow. Bytes choose: the
 // fuzzer's or a random generator's. It imports what it checks, so it is the last include of a file,
 // but for those that do the same.
 //

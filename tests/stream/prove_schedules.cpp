@@ -3,7 +3,7 @@
 //
 // The long proof of the pool: many random schedules, each a program of some 90 operations on four
 // streams with faults among them, beside the naive model of program.hpp, on a fake driver whose
-// work finishes in any order that streams and events allow. [R15] A schedule is its seed: what
+// work finishes in any order that streams and events allow. A schedule is its seed: what
 // fails is named by it and run again alone. Every call that a program can make is among the
 // operations: program.hpp lists them. Usage: prove_schedules [COUNT] [--first SEED] [--threads N].
 #include <algorithm>

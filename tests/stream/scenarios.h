@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every public operation of the pool in the situations that take different ways through it, for the
-// sweeps that make each driver call and each host allocation in them fail. [R1, R2]
+// sweeps that make each driver call and each host allocation in them fail.
 //
 // A scenario prepares a world and then does one operation. In a world, work is queued on every
 // block and finishes only when somebody waits for it, so that whatever is handed out, moved or

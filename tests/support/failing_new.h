@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Replaces operator new with one that fails where a test plans it, on the planning thread only.
-// [R2] For one source file of a program that vmm_allocation_test makes. Included before `import`.
+// For one source file of a program that vmm_allocation_test makes. Included before `import`.
 #pragma once
 
 #include <cstddef>

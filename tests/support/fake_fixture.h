@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A manager on the fake driver whose resource counts must be zero, and whose list of misuses too,
-// after every test. [R14]
+// after every test.
 // To be included after the standard headers and before `import`; it declares what needs no module.
 #pragma once
 

@@ -3,7 +3,7 @@
 //
 // The order in which a sweep makes driver calls fail: every call that an operation makes, with
 // every code that it may answer, once and for ever, and with the first code once more beside a
-// second fault at every call that undoing makes. [R1] What is run, and what must hold after it, is
+// second fault at every call that undoing makes. What is run, and what must hold after it, is
 // the caller's. It imports what it uses, so it is the last include but for those that do the same.
 #pragma once
 

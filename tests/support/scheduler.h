@@ -3,7 +3,7 @@
 //
 // A scheduler for tests of threads: real threads, of which exactly one runs. At each step (a lock,
 // an unlock, an atomic operation, a driver call, the end of a thread) the scheduler says which one
-// runs next: by a seed, or by a list. Equal plans over equal programs make equal schedules. [R11]
+// runs next: by a seed, or by a list. Equal plans over equal programs make equal schedules.
 //
 // It keeps a model of the locks, so that a thread which wants a lock that is held is not chosen and
 // never blocks on it. When nobody can be chosen, that is a deadlock: who wants what, who holds it,

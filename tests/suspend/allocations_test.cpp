@@ -3,7 +3,7 @@
 //
 // Goal: whatever host allocation inside the library fails, a call of a suspender answers
 // out_of_host_memory or succeeds all the same; regions are as before or as promised, contents are
-// never lost, and nothing leaks. [M1, R2] Method: operator new is replaced; each operation is run
+// never lost, and nothing leaks. Method: operator new is replaced; each operation is run
 // once to count the library's own allocations (an observer leaves the driver's out), then once for
 // each of them failing, and once with all from it on failing.
 #include <cstdint>

@@ -3,7 +3,7 @@
 //
 // Goal: whatever driver call fails in suspend() and resume(), with whatever code, once, for ever,
 // or a second time while the first failure is being undone: all regions are as before, or the same
-// call done again finishes the change; contents are never lost, nothing leaks. [M1, R1]
+// call done again finishes the change; contents are never lost, nothing leaks.
 // Method: each operation is run once to count its driver calls, then once for every call, code and
 // way of failing.
 #include <cstdint>

@@ -4,7 +4,7 @@
 // Goal: an allocation that needs the memory which another thread is just giving back gets it: it is
 // not out of memory.
 // Method: every schedule of the two threads with few preemptions, on a fake driver that has memory
-// for one of the blocks only. [R11]
+// for one of the blocks only.
 #include <array>
 #include <cstdint>
 #include <memory>

@@ -5,7 +5,7 @@
 // waits for ever or reads what another thread is changing.
 // Method: every schedule of the two threads with few preemptions, on a fake driver that reports
 // stale handles and hazards. Reads without a lock are ThreadSanitizer's to see (preset tsan): the
-// hand-over between the threads is invisible to it. [R11]
+// hand-over between the threads is invisible to it.
 #include <algorithm>
 #include <array>
 #include <atomic>
