@@ -12,8 +12,10 @@ import gc
 import os
 import socket
 import sys
+import types
 
 import libvmm
+import libvmm.cupy
 import pytest
 from libvmm import share
 from libvmm.growable import Growable
@@ -198,6 +200,61 @@ def test_allocate_raw():
             assert pool.statistics().live_count == len(seen) == (not interrupted)
             for each in seen:
                 pool.free_raw(each)
+        if not interrupter.has_raised:
+            return
+
+
+def test_addresses_that_their_caller_lost():
+    """An exception between a function's last call and its caller's next instruction."""
+    number = lost_count = 0
+    while True:
+        number += 1
+        with libvmm.Driver("host") as driver, libvmm.Pool(driver) as pool:
+            block, kept = pool.allocate(4 * KIB), pool.allocate_raw(512)
+            interrupter, seen = Interrupter(number), [kept]
+            interrupter.run(lambda: seen.append(pool.allocate_raw(4 * KIB)))
+            lost = pool.raw_blocks().keys() - set(seen)
+            lost_count += len(lost)
+            assert pool.statistics().live_count == 1 + len(seen) + len(lost)
+            assert block.address not in lost and pool.raw_blocks()[kept] == 512
+            for each in (*seen, *lost):
+                pool.free_raw(each)
+            assert pool.raw_blocks() == {} and pool.statistics().live_count == 1
+        if not interrupter.has_raised:
+            break
+    assert lost_count > 0
+
+
+class Stream:
+    """As a stream of CuPy."""
+
+    ptr = 0
+
+
+def test_an_adapters_allocation():
+    """Of CuPy: what is allocated is freed where its array is never made."""
+    number = 0
+    while True:
+        number += 1
+        with libvmm.Driver("host") as driver, libvmm.Pool(driver) as pool:
+            functions = libvmm.cupy.Functions(pool, Stream)
+            cuda = types.SimpleNamespace(
+                runtime=types.SimpleNamespace(getDevice=lambda: 0),
+                UnownedMemory=lambda *of: of,
+                MemoryPointer=lambda *of: of,
+            )
+            allocator, seen = libvmm.cupy._Allocator(functions, cuda), []
+            interrupter = Interrupter(number, at_returns=False)
+            interrupted = interrupter.run(lambda: seen.append(allocator.malloc(4 * KIB)))
+            assert pool.statistics().live_count == len(seen) == (not interrupted)
+            seen.clear()
+            gc.collect()
+            assert pool.statistics().live_count == 0 and functions._streams == {}
+            interrupter = Interrupter(number, at_returns=False)
+            interrupted = interrupter.run(lambda: seen.append(functions._malloc(4 * KIB, 0)))
+            assert pool.statistics().live_count == len(seen) == (not interrupted)
+            for each in seen:
+                functions._free(each, 0)
         if not interrupter.has_raised:
             return
 

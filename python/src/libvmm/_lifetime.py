@@ -30,6 +30,7 @@ from . import _native, _values
 from .errors import Error, InUse, UnknownAddress, late
 
 Answer = TypeVar("Answer")
+Kind = TypeVar("Kind", bound="Life")
 
 _CALL = "call"
 _OBJECT = "object"  # the keeper that is the Python object itself
@@ -292,6 +293,13 @@ def drop(life: Life, _guards: dict[object, _Guard] = _guards, _process: _Process
         return
     life.let_go()
     _guards.pop(life.key, None)
+
+
+def lives(kind: type[Kind]) -> list[Kind]:
+    """The lives of a kind that have not ended, those that wait for their end among them."""
+    held = [each.life for each in list(_guards.values())]
+    waiting = [getattr(each, "life", each) for each in late.copy()]
+    return [each for each in held + waiting if isinstance(each, kind) and not each.has_ended]
 
 
 class Held(_values.OneOwner):

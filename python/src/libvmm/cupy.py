@@ -14,6 +14,7 @@ been given: the handles of the first two may be destroyed, and the third is one 
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import weakref
 from collections.abc import Callable
@@ -43,20 +44,32 @@ class Functions:
         self._streams: dict[int, Callable[[], Any]] = {}
 
     def _malloc(self, size: int, device: int) -> int:
-        """The address of `size` bytes. Raises CuPy's OutOfMemoryError; ValueError for a device that
-        is not the pool's; what else the pool raises."""
+        """The address of `size` bytes. Raises as _take()."""
+        into = ctypes.c_void_p()
+        try:
+            self._take(into, size, device)
+            return into.value or 0
+        except BaseException:
+            self._give_up(into)
+            raise
+
+    def _take(self, into: ctypes.c_void_p, size: int, device: int) -> None:
+        """Writes the address of `size` bytes. Where it raises, _give_up() frees what there is.
+        Raises CuPy's OutOfMemoryError; ValueError for a device that is not the pool's; what else
+        the pool raises."""
         self._check_device(device)
         stream = self._current_stream()
         number = int(stream.ptr)
         is_per_thread = number == _values.PER_THREAD
         try:
-            at = self.pool.allocate_raw(max(size, 1), 0 if is_per_thread else number)
+            self.pool._allocate(into, max(size, 1), 512, 0 if is_per_thread else number)
         except OutOfMemory as short:
             if self._out_of_memory is None:
                 raise
             shortage = self.pool.last_shortage()
             held, limit = (shortage.held_bytes, shortage.budget_bytes) if shortage else (0, 0)
             raise self._out_of_memory(size, held, limit) from short
+        at = into.value or 0
         if is_per_thread or isinstance(stream, self._foreign):
             self._streams[at] = lambda: None
         elif number:
@@ -64,7 +77,14 @@ class Functions:
                 self._streams[at] = weakref.ref(stream)
             except TypeError:  # of a class without weak references
                 self._streams[at] = lambda: None
-        return at
+
+    def _give_up(self, into: ctypes.c_void_p) -> None:
+        """Frees, once, what an exception has kept from its caller: nothing has used it, but the
+        work of its stream, which may not be known yet, comes before."""
+        at, into.value = into.value, None
+        if at:
+            self._streams.pop(at, None)
+            self.pool._free_after_all(at)
 
     def _free(self, at: int, _device: int) -> None:
         """Frees the memory on the stream of its allocation, or after all work. CuPy calls it where
@@ -107,11 +127,12 @@ class _Owner:
 
     __slots__ = ("_at", "_device", "_functions")
 
-    def __init__(self, functions: Functions, at: int, device: int) -> None:
+    def __init__(self, functions: Functions, at: ctypes.c_void_p, device: int) -> None:
         self._functions, self._at, self._device = functions, at, device
 
     def __del__(self) -> None:
-        self._functions._free(self._at, self._device)
+        at, self._at.value = self._at.value, None
+        self._functions._free(at or 0, self._device)
 
 
 class _Allocator:
@@ -125,10 +146,16 @@ class _Allocator:
     def malloc(self, size: int) -> Any:
         """Raises CuPy's OutOfMemoryError; ValueError where the current device is not the pool's;
         what else the pool raises."""
-        device = self._cuda.runtime.getDevice()
-        at = self._functions._malloc(size, device) if size else 0
-        owner = _Owner(self._functions, at, device) if at else None
-        return self._cuda.MemoryPointer(self._cuda.UnownedMemory(at, size, owner, device), 0)
+        device, at = self._cuda.runtime.getDevice(), ctypes.c_void_p()
+        try:
+            if size:
+                self._functions._take(at, size, device)
+            owner = _Owner(self._functions, at, device) if size else None
+            memory = self._cuda.UnownedMemory(at.value or 0, size, owner, device)
+            return self._cuda.MemoryPointer(memory, 0)
+        except BaseException:
+            self._functions._give_up(at)
+            raise
 
 
 def allocator(pool: Pool) -> Any:

@@ -68,17 +68,21 @@ class MemoryManager(_Base):
         """A MemoryPointer, which has the memory until it and its views are gone. Freed memory
         serves new requests after all work that the device has been given, on every stream: an array
         belongs to no stream in Numba. Raises MemoryError."""
-        pool = self._opened()
-        try:
-            at = pool.allocate_raw(max(size, 1))
-        except OutOfMemory as short:
-            raise MemoryError(str(short)) from short
+        pool, at = self._opened(), ctypes.c_void_p()
 
         def finalizer() -> None:
-            if pool.is_open:
-                pool._free_after_all(at)
+            address, at.value = at.value, None
+            if address and pool.is_open:
+                pool._free_after_all(address)
 
-        return MemoryPointer(self.context, _pointer(at), size, finalizer=finalizer)
+        try:
+            pool._allocate(at, max(size, 1), 512, 0)
+            return MemoryPointer(self.context, _pointer(at.value or 0), size, finalizer=finalizer)
+        except OutOfMemory as short:
+            raise MemoryError(str(short)) from short
+        except BaseException:
+            finalizer()
+            raise
 
     def get_memory_info(self) -> Any:
         """The device's memory. Free memory of the pool counts as free."""

@@ -476,6 +476,14 @@ class Pool(Allocator):
             raise InUse(f"an array shows the block at {at:#x}")
         check(_LIBRARY.vmm_pool_free(life.handle, at, number))
 
+    def raw_blocks(self) -> dict[int, int]:
+        """Sizes, by address, of the live blocks that no libvmm.Block has: those of allocate_raw(),
+        and of other code that uses `handle`. Has what a signal's handler that raised made the
+        caller of allocate_raw() lose: free_raw() frees it. Requires: no other thread allocates."""
+        live = [each for each in self.regions() if each.kind is RegionKind.LIVE]
+        owned = {each.at.value for each in _lifetime.lives(_BlockLife) if each.owner is self._life}
+        return {each.base: each.size for each in live if each.base not in owned}
+
     def _free_after_all(self, address: int) -> None:
         check(_LIBRARY.vmm_pool_free_after_all(self._handle, address))
 

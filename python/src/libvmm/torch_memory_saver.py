@@ -73,14 +73,15 @@ class _Region:
 
     # Called by PyTorch for each segment; a null pointer is its OutOfMemoryError.
     def _allocate(self, size: int, _device: int, stream: int | None) -> int | None:
+        into = ctypes.c_void_p()
         try:
             if (
                 self._saver.margin_bytes
                 and self._driver.memory()[0] < size + self._saver.margin_bytes
             ):
                 return None
-            at = self.pool.allocate_raw(size, stream or 0)
-            capture = ctypes.c_uint64()
+            self.pool._allocate(into, size, 512, stream or 0)
+            at, capture = into.value or 0, ctypes.c_uint64()
             status = _native.LIBRARY.vmm_pool_capture_number(
                 self.pool.handle, stream, ctypes.byref(capture)
             )
@@ -89,6 +90,11 @@ class _Region:
             return at
         except Error:
             return None
+        except BaseException:  # of a signal's handler: ctypes prints it and returns null
+            self._captures.pop(into.value or 0, None)
+            if into.value:
+                self.pool.free_raw(into.value, stream or 0)
+            raise
 
     def _free(self, at: int | None, _size: int, _device: int, stream: int | None) -> None:
         pool = getattr(self, "pool", None)  # PyTorch frees what is left while Python itself ends
