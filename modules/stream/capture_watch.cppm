@@ -58,6 +58,10 @@ class capture_watch {
   }
   /// Errors: invalid_argument (a stream of each thread), driver errors.
   [[nodiscard]] result<capture_info> query(stream_handle stream) VMM_EXCLUDES(rank::state);
+  /// As query(); none without a query for a stream that cannot be captured.
+  [[nodiscard]] result<capture_info> of(stream_handle stream) VMM_EXCLUDES(rank::state) {
+    return may_be_captured(stream) ? query(stream) : capture_info{};
+  }
   /// Whether an event on the stream would be a capture's. Errors: driver errors.
   [[nodiscard]] result<bool> is_captured(stream_handle stream) VMM_EXCLUDES(rank::state);
   /// Errors: not_permitted (captures are announced, and this one was not), driver errors.

@@ -20,10 +20,7 @@ namespace vmm {
 // gets until the graph is released.
 result<address> stream_pool::allocate_captured(const block_shape& shape, stream_handle stream,
                                                const capture_info& seen) {
-  check(captures_.is_on(), "a graph allocates that cannot be captured");
-  if (status named = check_stream(*driver_, stream); !named) return named.error();
-  if (seen.state == capture_state::active) captures_.note_seen(stream, seen.id);
-  if (status allowed = captures_.check_allowed(seen); !allowed) return allowed.error();
+  if (status allowed = check_captured(stream, seen); !allowed) return allowed.error();
   const result<stream_request> counted = request_for(shape);
   if (!counted) return counted.error();
   slow_call call{.size_bytes = shape.size_bytes, .stream = stream, .request = *counted};
@@ -85,11 +82,16 @@ result<address> stream_pool::take_for_capture(const stream_request& request, slo
   return grown;
 }
 
-status stream_pool::free_captured(address at, stream_handle stream, const capture_info& seen) {
-  check(captures_.is_on(), "a graph frees that cannot be captured");
+// Whether the pool serves the stream in the capture that it was seen in.
+status stream_pool::check_captured(stream_handle stream, const capture_info& seen) {
+  check(captures_.is_on(), "a graph allocates or frees that cannot be captured");
   if (status named = check_stream(*driver_, stream); !named) return named;
   if (seen.state == capture_state::active) captures_.note_seen(stream, seen.id);
-  if (status allowed = captures_.check_allowed(seen); !allowed) return allowed;
+  return captures_.check_allowed(seen);
+}
+
+status stream_pool::free_captured(address at, stream_handle stream, const capture_info& seen) {
+  if (status allowed = check_captured(stream, seen); !allowed) return allowed;
   const table_lock state(state_);
   const result<std::uint32_t> record = locked_blocks(*state).enter_capture(seen.id, stream);
   if (!record) return record.error();

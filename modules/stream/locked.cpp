@@ -269,6 +269,13 @@ result<std::uint32_t> locked_blocks::owner_after_free(const segment::found_block
                 "the block is another graph's: free it when no stream is being captured");
 }
 
+status locked_blocks::check_free_in_capture(address at, std::uint32_t record) noexcept {
+  const result<segment::found_block> found = state_.find_block(at);
+  if (!found) return found.error();
+  const result<std::uint32_t> owner = owner_after_free(*found, record);
+  return owner ? status{} : status{owner.error()};
+}
+
 status locked_blocks::free_in_capture(address at, std::uint32_t record) noexcept {
   const result<segment::found_block> found = state_.find_block(at);
   if (!found) return found.error();

@@ -70,6 +70,8 @@ class locked_blocks {
   /// What a captured stream frees: the capture's own goes to the record, any other is kept for the
   /// graph. Errors: unknown_address, not_allocated, not_permitted (another capture's).
   [[nodiscard]] status free_in_capture(address at, std::uint32_t record) noexcept;
+  /// The error that free_in_capture() would return; changes nothing.
+  [[nodiscard]] status check_free_in_capture(address at, std::uint32_t record) noexcept;
   /// What a graph keeps becomes free for `to`, some of it: true when that was the last, and the
   /// graph is forgotten; its live blocks are as any others then. Cost: O(1) for each of at most
   /// 1024 regions, and at the last the locked blocks.

@@ -168,16 +168,15 @@ std::uint64_t stream_pool::spilled_bytes() const noexcept {
 result<address> stream_pool::fill_acquired(address at, stream_handle stream) {
   if (!contents_.fills_on_acquire()) return at;
   const change_guard changing(&suspension_.phases());
-  if (!suspension_.phases().may_fill_here()) {
-    (void)free_told(at, stream);
-    return memory_suspended;
+  status filled = memory_suspended;
+  if (suspension_.phases().may_fill_here()) {
+    const result<address_range> whole =
+        state_.with([&](auto& state) { return state.live_range(at); });
+    check(whole.has_value(), "a block is not live that was just made");
+    filled = contents_.on_acquire(*whole, stream);
   }
-  const result<address_range> whole =
-      state_.with([&](auto& state) { return state.live_range(at); });
-  check(whole.has_value(), "a block is not live that was just made");
-  const status filled = contents_.on_acquire(*whole, stream);
   if (filled) return at;
-  (void)free_told(at, stream);
+  (void)try_to_close([&] { return free_told(at, stream); });  // else nothing would free it
   return filled.error();
 }
 

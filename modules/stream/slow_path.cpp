@@ -55,13 +55,11 @@ result<address> stream_pool::allocate_told(const block_shape& shape, stream_hand
 result<address> stream_pool::check_capture_and_allocate(const block_shape& shape,
                                                         stream_handle stream) {
   check(watches_ || captures_.is_on(), "a capture is asked for in vain");
-  if (asks_about(stream)) {
-    const result<capture_info> seen = captures_.query(stream);
-    if (!seen) [[unlikely]]
-      return seen.error();
-    if (seen->state != capture_state::none) [[unlikely]]
-      return allocate_captured(shape, stream, *seen);
-  }
+  const result<capture_info> seen = captures_.of(stream);
+  if (!seen) [[unlikely]]
+    return seen.error();
+  if (seen->state != capture_state::none) [[unlikely]]
+    return allocate_captured(shape, stream, *seen);
   if (options_.rules.keep_none) return allocate_mappings(shape, stream);
   return shape.alignment_bytes > granule_bytes ? allocate_aligned_uncaptured(shape, stream)
                                                : allocate_uncaptured(shape.size_bytes, stream);
@@ -74,30 +72,51 @@ status stream_pool::free_watched(address at, stream_handle stream) {
   return freed;
 }
 
+// All that a free can fail with comes before the fill: bytes that were filled are gone.
 status stream_pool::free_filled(address at, stream_handle stream) {
   check(watches_ || captures_.is_on(), "a call that nobody watches takes the slow way");
   if (!contents_.fills_on_release()) [[likely]]
     return free_told(at, stream);
   const change_guard changing(notices_.is_in_callback() ? nullptr : &suspension_.phases());
-  return fill_and_free(at, stream);
+  if (notices_.is_observed()) [[unlikely]]
+    notices_.check_not_in_observer();
+  const result<capture_info> seen = captures_.of(stream);
+  if (!seen) return seen.error();
+  if (status ready = enter_to_free(at, stream, *seen); !ready) return ready;
+  if (status filled = fill_released(at, stream); !filled) return filled;
+  return free_as_seen(at, stream, *seen);
 }
 
-status stream_pool::fill_and_free(address at, stream_handle stream) {
-  check(contents_.fills_on_release(), "a block is filled that nobody wants filled");
-  if (status filled = fill_released(at, stream); !filled) return filled;
-  return free_told(at, stream);
+// The block can be freed on the stream, which has its record from now on.
+status stream_pool::enter_to_free(address at, stream_handle stream, const capture_info& seen) {
+  check(contents_.fills_on_release(), "a free is entered that fills nothing");
+  if (seen.state != capture_state::none) {
+    if (status allowed = check_captured(stream, seen); !allowed) return allowed;
+    const table_lock state(state_);
+    locked_blocks blocks(*state);
+    const result<std::uint32_t> record = blocks.enter_capture(seen.id, stream);
+    return record ? blocks.check_free_in_capture(at, *record) : status{record.error()};
+  }
+  if (status named = check_stream(*driver_, stream); !named) return named;
+  const table_lock state(state_);
+  if (status live = locked_blocks(*state).check_live(at); !live) return live;
+  if (state->find_stream(stream) != pool_state::no_stream) return {};
+  const result<std::uint32_t> added = state->add_stream(driver_->feature_set().canonical(stream));
+  return added ? status{} : status{added.error()};
 }
 
 status stream_pool::free_told(address at, stream_handle stream) {
   if (notices_.is_observed()) [[unlikely]]
     notices_.check_not_in_observer();
-  if (asks_about(stream)) {
-    const result<capture_info> seen = captures_.query(stream);
-    if (!seen) [[unlikely]]
-      return seen.error();
-    if (seen->state != capture_state::none) [[unlikely]]
-      return free_captured(at, stream, *seen);
-  }
+  const result<capture_info> seen = captures_.of(stream);
+  if (!seen) [[unlikely]]
+    return seen.error();
+  return free_as_seen(at, stream, *seen);
+}
+
+status stream_pool::free_as_seen(address at, stream_handle stream, const capture_info& seen) {
+  if (seen.state != capture_state::none) [[unlikely]]
+    return free_captured(at, stream, seen);
   if (notices_.is_observed()) [[unlikely]] {
     const observer_guard observed(entry_);
     const bool is_locked =

@@ -549,11 +549,13 @@ export class stream_pool {
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] status fill_released(address at, stream_handle stream) VMM_REQUIRES(rank::change)
       VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status fill_and_free(address at, stream_handle stream) VMM_REQUIRES(rank::change)
-      VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<address> allocate_told(const block_shape& shape, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::state);
   [[nodiscard]] status free_told(address at, stream_handle stream) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status free_as_seen(address at, stream_handle stream, const capture_info& seen)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status enter_to_free(address at, stream_handle stream, const capture_info& seen)
+      VMM_EXCLUDES(rank::events, rank::state);
 
   // ---- captured_calls.cpp ----
   [[nodiscard]] result<address> allocate_captured(const block_shape& shape, stream_handle stream,
@@ -563,6 +565,8 @@ export class stream_pool {
       VMM_EXCLUDES(rank::growth, rank::state);
   [[nodiscard]] result<address> take_for_capture(const stream_request& request, slow_call& call)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status check_captured(stream_handle stream, const capture_info& seen)
+      VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] status free_captured(address at, stream_handle stream, const capture_info& seen)
       VMM_EXCLUDES(rank::state);
 

@@ -1,0 +1,139 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: under a contents rule, a free that fails leaves the block's bytes as they were: bytes are
+// filled only by a free that then succeeds, and no graph fills a block that it was refused. A block
+// whose bytes could not be filled when it was allocated is not live. [G8]
+// Method: calls that fail for each reason, on the fake driver, whose memory remembers a tag.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "fake_pool.hpp"
+
+namespace {
+
+using sizes::MiB;
+using vmm::address;
+using vmm::call;
+using vmm::contents_rule;
+using vmm::errc;
+using vmm::stream_handle;
+
+constexpr std::uint64_t tag = 7;
+constexpr std::uint64_t nth_max = 8;
+
+class PoolContents : public FakePool {
+ protected:
+  void open_filling(vmm::pool_options options = moving()) {
+    options.contents = contents_rule::zero_on_release;
+    open(options);
+  }
+  [[nodiscard]] address tagged(std::uint64_t size_bytes, stream_handle stream) {
+    const address at = allocate(size_bytes, stream);
+    EXPECT_TRUE(driver.finish_all());
+    EXPECT_TRUE(driver.write_tag({at, size_bytes}, tag));
+    return at;
+  }
+  void expect_kept(address at, const std::string& when) {
+    ASSERT_TRUE(driver.finish_all());
+    EXPECT_EQ(driver.read_tag(at).value_or(0), tag) << when;
+    EXPECT_EQ(managed->statistics().live_count, 1u) << when;
+  }
+};
+
+TEST_F(PoolContents, AreKeptByAFreeWhoseDriverCallFails) {
+  open_filling();
+  const address at = tagged(4 * MiB, a);
+  for (const call kind : {call::query_capture, call::fill, call::record_event}) {
+    bool has_struck = true;
+    for (std::uint64_t nth = 1; has_struck && managed->statistics().live_count == 1; ++nth) {
+      ASSERT_LE(nth, nth_max);
+      const std::uint64_t before = driver.faults_struck();
+      driver.fail({kind, nth, false, {errc::internal, 77, "INJECTED"}});
+      const vmm::status freed = managed->free(at, a);
+      has_struck = driver.faults_struck() != before;
+      driver.clear_faults();
+      if (freed) {
+        EXPECT_EQ(allocate(4 * MiB, a), at);
+        ASSERT_TRUE(driver.finish_all());
+        EXPECT_EQ(driver.read_tag(at).value_or(1), 0u);
+        ASSERT_TRUE(driver.write_tag({at, 4 * MiB}, tag));
+      }
+      expect_kept(at, vmm::name_of(kind));
+    }
+  }
+  free(at, a);
+}
+
+TEST_F(PoolContents, AreKeptByAFreeInACaptureThatIsRefused) {
+  open_filling();
+  const address at = tagged(4 * MiB, a);
+  ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
+  EXPECT_EQ(managed->free(at, a).error().code, errc::not_permitted);
+  const auto made = driver.end_capture(a);
+  ASSERT_TRUE(made);
+  ASSERT_TRUE(driver.launch_graph(*made, a));
+  expect_kept(at, "a graph that was refused the block");
+  ASSERT_TRUE(driver.destroy_graph(*made));
+  free(at, a);
+}
+
+// A block of one graph that another one frees.
+TEST_F(PoolContents, AreKeptByAFreeInAnotherGraph) {
+  vmm::pool_options options = moving();
+  options.capture = vmm::capture_rule::private_memory;
+  open_filling(options);
+  ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
+  const std::uint64_t number = managed->capture_number(a).value_or(0);
+  const address at = allocate(4 * MiB, a);
+  const auto first = driver.end_capture(a);
+  ASSERT_TRUE(first);
+  ASSERT_TRUE(driver.write_tag({at, 4 * MiB}, tag));
+  ASSERT_TRUE(driver.begin_capture(b, vmm::capture_mode::any_thread));
+  EXPECT_EQ(managed->free(at, b).error().code, errc::not_permitted);
+  const auto second = driver.end_capture(b);
+  ASSERT_TRUE(second);
+  ASSERT_TRUE(driver.launch_graph(*second, b));
+  expect_kept(at, "a graph that was refused another graph's block");
+  ASSERT_TRUE(driver.destroy_graph(*first));
+  ASSERT_TRUE(driver.destroy_graph(*second));
+  fine(managed->release_capture(number, a));
+  free(at, a);
+}
+
+TEST_F(PoolContents, AreKeptByAFreeOnOneStreamTooMany) {
+  open_filling();
+  const address at = tagged(4 * MiB, a);
+  std::vector<stream_handle> streams;
+  while (managed->statistics().stream_count < pool::max_streams) {
+    streams.push_back(*driver.create_stream());
+    free(allocate(512, streams.back()), streams.back());
+  }
+  EXPECT_EQ(managed->free(at, b).error().code, errc::in_use);
+  expect_kept(at, "a stream more than a pool serves");
+  for (const stream_handle stream : streams) {
+    fine(managed->forget(stream));
+    ASSERT_TRUE(driver.destroy_stream(stream));
+  }
+  free(at, a);
+}
+
+// The fill is refused, and the first driver call of the free that undoes the allocation.
+TEST_F(PoolContents, AreFilledOrTheBlockIsNotLive) {
+  vmm::pool_options options = moving();
+  options.contents = contents_rule::zero_on_acquire;
+  open(options);
+  free(allocate(4 * MiB, a), a);
+  driver.fail({call::fill, 1, false, {errc::internal, 78, "FILL"}});
+  driver.fail({call::query_capture, 2, false, {errc::internal, 77, "INJECTED"}});
+  const auto refused = managed->allocate(4 * MiB, a);
+  EXPECT_EQ(driver.faults_struck(), 2u);
+  driver.clear_faults();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(managed->statistics().live_count, 0u);
+}
+
+}  // namespace
