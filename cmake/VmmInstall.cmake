@@ -6,7 +6,7 @@
 # every unit has been added to the library.
 include(CMakePackageConfigHelpers)
 
-# A checkout is no prefix: what is installed would lie among the sources.
+# A checkout is not a prefix: the installed files would lie among the sources.
 get_filename_component(vmm_real_source "${PROJECT_SOURCE_DIR}" REALPATH)
 install(CODE "
   get_filename_component(vmm_prefix \"\${CMAKE_INSTALL_PREFIX}\" REALPATH)

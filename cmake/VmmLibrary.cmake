@@ -44,7 +44,7 @@ endfunction()
 
 # Warnings are ours to keep at none with Clang, the compiler that this is written for; GCC's own are
 # only shown. A parent project decides for itself. BUILD_INTERFACE, because an installed module
-# library carries its private options to whoever compiles its interfaces.
+# library carries its private options to every consumer that compiles its interfaces.
 function(vmm_warnings target)
   if(PROJECT_IS_TOP_LEVEL)
     set(warnings -Wall -Wextra -Wpedantic -Wconversion -Wshadow
@@ -179,10 +179,10 @@ function(vmm_joined result name)
   endif()
 endfunction()
 
-# vmm_test(NAME name SOURCES ... [LABELS ...] [ENVIRONMENT VARIABLE:OPTIONS] [EACH] [APART]): a
+# `vmm_test(NAME name SOURCES ... [LABELS ...] [ENVIRONMENT VARIABLE:OPTIONS] [EACH] [APART])`: a
 # GoogleTest program. EACH is for tests that take seconds, so that they share the cores, and for
-# those that need a process of their own; APART for sources that have names in common and cannot be
-# joined. One that is left out can still be built by its name.
+# those that need a process of their own. `APART` is for sources that have names in common and
+# cannot be joined. A test that is left out can still be built by its name.
 function(vmm_test)
   cmake_parse_arguments(A "EACH;APART" "NAME;ENVIRONMENT" "SOURCES;LABELS;LIBRARIES" ${ARGN})
   vmm_sources_to_test(sources "${A_LABELS}" ${A_SOURCES})
@@ -245,7 +245,7 @@ function(vmm_only_by_name)
   endif()
 endfunction()
 
-# vmm_bare_program(name sources...): without that, for whoever has a main of its own.
+# vmm_bare_program(name sources...): without that, for a program with a main of its own.
 function(vmm_bare_program name)
   add_executable(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE vmm::vmm)

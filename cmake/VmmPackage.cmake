@@ -85,7 +85,7 @@ file(WRITE "${vmm_made}/INSTALLER" "dpkg\n")
 vmm_ships(python3-libvmm "lib/python3/dist-packages/libvmm-${PROJECT_VERSION}.dist-info"
           "${vmm_made}/METADATA" "${vmm_made}/INSTALLER")
 
-# ---- what Debian wants to know -----------------------------------------------------------------
+# ---- the metadata of Debian ----------------------------------------------------------------------
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME vmm)

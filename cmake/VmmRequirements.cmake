@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-# What whoever compiles vmm's interface units needs: vmm's own build and every project that uses it.
-# Installed beside vmmConfig.cmake.
+# The requirements of compiling vmm's interface units: for vmm's own build and for every project
+# that uses it. Installed beside vmmConfig.cmake.
 
 # vmm_missing_requirement(RESULT): what the configuration at hand lacks, with the flags to pass;
 # empty when it lacks nothing.

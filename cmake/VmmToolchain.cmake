@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-# Configurations that cannot build named modules are refused here, with what to do, before CMake
-# says it less clearly. Presets are vmm's own: a parent project is not told of them.
+# Configurations that cannot build named modules are refused here with advice, before CMake fails
+# with a less clear message. Presets are vmm's own and are not named to a parent project.
 include(VmmRequirements)
 vmm_missing_requirement(vmm_missing)
 if(vmm_missing)

@@ -5,27 +5,25 @@
  *
  * A driver is opened by name. A pool gives memory out in stream order, from a few bytes up. A
  * manager gives out whole ranges that grow and are copied by remapping. docs/c.md begins with ten
- * lines of code, docs/decisions/0010 says why the interface is as it is.
+ * lines of code, docs/decisions/0010 has the reasons for the design.
  *
- * What holds for every call:
+ * Rules for every call:
  *
- * Errors    A call answers VMM_SUCCESS or a code that is never 0, and then has changed nothing,
- *           where its comment does not say more. vmm_last_error() tells the calling thread what
- *           went wrong. No call throws, and none ends the process for what a caller passes as an
- *           argument, but for a pointer to memory that is not there. VMM_ERROR_INVALID_HANDLE
- *           (null, no handle, of another kind, or destroyed) and VMM_ERROR_INVALID_ARGUMENT (a
- *           null pointer, or a struct_size that cannot be) may be answered by every call and are
- *           not listed again.
- * Threads   Every call may be made from any thread, on any handle, at any time. A handle that is
- *           destroyed while another thread is inside a call on it stays, and the destroying call
- *           answers VMM_ERROR_IN_USE.
- * Forks     In a forked child a call on a handle of the parent answers VMM_ERROR_NOT_PERMITTED, or
- *           zeros where it has no error to answer; destroying the handle succeeds and changes
- *           nothing of the parent's. A child opens a driver of its own.
+ * Errors    A call returns VMM_SUCCESS or a code that is never 0. A failed call has changed
+ *           nothing, unless its comment says more. vmm_last_error() returns the calling thread's
+ *           last error. No call throws, and no argument ends the process, except a pointer to
+ *           invalid memory. Every call may return VMM_ERROR_INVALID_HANDLE (null, not a handle, of
+ *           another kind, or destroyed) and VMM_ERROR_INVALID_ARGUMENT (a null pointer, or an
+ *           impossible struct_size); they are not listed again.
+ * Threads   Every call may be made from any thread, on any handle, at any time. Destroying a handle
+ *           while another thread is inside a call on it fails with VMM_ERROR_IN_USE.
+ * Forks     In a forked child a call on a handle of the parent returns VMM_ERROR_NOT_PERMITTED, or
+ *           zeros if it returns no status; destroying the handle succeeds and does not affect the
+ *           parent. A child opens a driver of its own.
  * Structs   Begin with struct_size, which the caller sets to sizeof of the struct that it was
- *           compiled with (vmm_*_options_init does it). Later versions add members at the end; an
- *           added member that is 0 means what was there before. Elements of arrays never grow.
- *           Members that say yes or no are 1 or 0.
+ *           compiled with (vmm_*_options_init does it). Later versions add members at the end; 0 in
+ *           an added member selects the earlier behaviour. Elements of arrays never grow. Boolean
+ *           members are 1 or 0.
  * Names     Sizes are bytes. Texts are UTF-8, end with 0, and live as long as the library, where a
  *           comment does not say less.
  * Handles   Are numbers in the shape of pointers: they point to nothing.
@@ -58,7 +56,7 @@ extern "C" {
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-/** What a call answers: one of the values below. Later versions may add some. */
+/** The result of a call: one of the values below. Later versions may add some. */
 typedef int32_t vmm_status;
 
 enum {
@@ -73,7 +71,7 @@ enum {
   VMM_ERROR_UNKNOWN_ADDRESS = 8,    /* not an address that this pool or manager handed out */
   VMM_ERROR_NOT_ALLOCATED = 9,      /* inside a managed range, but free */
   VMM_ERROR_OVERLAP = 10,           /* the range overlaps one that is already there */
-  VMM_ERROR_IN_USE = 11,            /* somebody still uses the object */
+  VMM_ERROR_IN_USE = 11,            /* the object is still in use */
   VMM_ERROR_NOT_SUPPORTED = 12,     /* the driver or the device cannot do this */
   VMM_ERROR_NOT_PERMITTED = 13, /* it could, but not here: a forked child, a capture, a callback */
   VMM_ERROR_UNAVAILABLE = 14,   /* no driver, no device, or a library that is not there */
@@ -86,11 +84,11 @@ enum {
 /** The latest failure of a thread. */
 typedef struct vmm_error_info {
   uint64_t struct_size;
-  vmm_status status;       /* what the call answered; VMM_SUCCESS: no call has failed yet */
+  vmm_status status;       /* the call's result; VMM_SUCCESS: no call has failed yet */
   uint32_t reserved;       /* 0 */
   int64_t native_code;     /* the driver's own number (a CUresult, an errno, a ze_result_t), or 0 */
   const char* name;        /* "out_of_memory" */
-  const char* call;        /* the driver call that failed, "map"; "none" when no driver was asked */
+  const char* call;        /* the driver call that failed, "map"; "none" without a driver call */
   const char* native_name; /* the driver's own name of its code, or "" */
   const char* advice;      /* what was wrong and what to do about it, or "" */
   const char* text;        /* all of it in one line; until the thread's next failure */
@@ -150,7 +148,7 @@ VMM_API vmm_status vmm_list_drivers(vmm_driver_entry* entries, uint64_t capacity
  *  path) has every driver call logged.
  *  Errors: BAD_OPTION (no such name, a device where the name has none to choose or has chosen
  *  one, a log that cannot be written), UNAVAILABLE (no such driver or device here),
- *  OUT_OF_HOST_MEMORY, what the driver says.
+ *  OUT_OF_HOST_MEMORY, driver errors.
  *  Cost: up to a second. Threads: as long as none changes the environment. */
 VMM_API VMM_CHECKED vmm_status vmm_driver_open(const char* name, int32_t device,
                                                vmm_driver** driver) VMM_NOEXCEPT;
@@ -189,7 +187,7 @@ typedef struct vmm_driver_info {
   int32_t device;       /* the device's number; 0 on the host */
 } vmm_driver_info;
 
-/** Requires: info->struct_size is set. Effects: fills *info. Errors: what the driver says. */
+/** Requires: info->struct_size is set. Effects: fills *info. Errors: driver errors. */
 VMM_API vmm_status vmm_driver_query(vmm_driver* driver, vmm_driver_info* info) VMM_NOEXCEPT;
 
 /** Physical memory where the driver makes it. Effects: either pointer may be NULL. Errors: what the
@@ -198,12 +196,12 @@ VMM_API vmm_status vmm_driver_memory(vmm_driver* driver, uint64_t* free_bytes,
                                      uint64_t* total_bytes) VMM_NOEXCEPT;
 
 /** A stream for programs that have no other way to make one. Errors: NOT_SUPPORTED (no streams),
- *  what the driver says. */
+ *  driver errors. */
 VMM_API VMM_CHECKED vmm_status vmm_driver_create_stream(vmm_driver* driver,
                                                         vmm_stream* stream) VMM_NOEXCEPT;
 
 /** Requires: the stream is of vmm_driver_create_stream(); pools and managers whose options say
- *  `streams_forgotten` have forgotten it. Errors: what the driver says; INVALID_ARGUMENT for the
+ *  `streams_forgotten` have forgotten it. Errors: driver errors; INVALID_ARGUMENT for the
  *  default stream. */
 VMM_API vmm_status vmm_driver_destroy_stream(vmm_driver* driver, vmm_stream stream) VMM_NOEXCEPT;
 
@@ -214,16 +212,16 @@ VMM_API vmm_status vmm_driver_destroy_stream(vmm_driver* driver, vmm_stream stre
 VMM_API vmm_status vmm_driver_synchronize_stream(vmm_driver* driver,
                                                  vmm_stream stream) VMM_NOEXCEPT;
 
-/** Work that `then` is given from now on begins after the work that `first` was given so far; the
- *  host waits for nothing. Two names of one stream: nothing to do. Without VMM_FEATURE_STREAMS NULL
- *  is the only stream. Errors: as vmm_driver_synchronize_stream. Cost: four driver calls. */
+/** Orders work submitted to `then` from now on after the work submitted to `first` so far; the host
+ *  does not wait. No effect for two names of one stream. Without VMM_FEATURE_STREAMS NULL is the
+ *  only stream. Errors: as vmm_driver_synchronize_stream. Cost: four driver calls. */
 VMM_API vmm_status vmm_driver_order_streams(vmm_driver* driver, vmm_stream first,
                                             vmm_stream then) VMM_NOEXCEPT;
 
 /** Bytes from the host's memory to the device's, and back; returned when they have arrived. Waits
  *  for no work: the caller synchronises first. Requires: the host's side is `size_bytes` long.
  *  Errors: INVALID_ARGUMENT (a range that is not mapped, where the driver can tell; one that ends
- *  behind the last address), NOT_SUPPORTED, what the driver says. */
+ *  behind the last address), NOT_SUPPORTED, driver errors. */
 VMM_API vmm_status vmm_driver_write(vmm_driver* driver, void* target, const void* source,
                                     uint64_t size_bytes) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_driver_read(vmm_driver* driver, void* target, const void* source,
@@ -244,11 +242,11 @@ typedef struct vmm_pool vmm_pool;
 enum {
   VMM_CAPTURE_REFUSE = 0,   /* they answer NOT_PERMITTED and change nothing */
   VMM_CAPTURE_PRIVATE = 1,  /* the graph gets memory of its own, until it is released */
-  VMM_CAPTURE_UNCHECKED = 2 /* no stream of this pool is ever captured: nobody asks */
+  VMM_CAPTURE_UNCHECKED = 2 /* no stream of this pool is ever captured: no checks */
 };
 
-/** When streams get fronts: small stores of their own, from which a warm allocation or free takes
- *  no lock that threads on other streams take. docs/decisions/0021. */
+/** When streams get arenas of their own, in which a warm allocation or free takes no lock that
+ *  other streams use. docs/decisions/0021. */
 enum {
   VMM_FRONTS_WAITING = 0, /* where threads have waited for one another */
   VMM_FRONTS_ALWAYS = 1,  /* from a stream's first growth on */
@@ -274,15 +272,15 @@ typedef struct vmm_pool_options {
   uint32_t report_live;       /* 1: a line on stderr for blocks that are live at the end: 1 */
   uint32_t reserved;          /* 0 */
   uint32_t fronts;            /* VMM_FRONTS_*: WAITING */
-  /* 1: every capture on a stream that the pool is used with stands between
-     vmm_pool_capture_begins() and vmm_pool_capture_ended(), and only there the driver is asked at
-     each call. Beside VMM_CAPTURE_UNCHECKED, where nobody asks, it does nothing: 0 */
+  /* 1: every capture on a stream that is used with the pool is between vmm_pool_capture_begins()
+     and vmm_pool_capture_ended(), and only there each call queries the driver. No effect with
+     VMM_CAPTURE_UNCHECKED, which makes no queries: 0 */
   uint32_t captures_announced;
-  /* 1: vmm_pool_forget_stream() is called before a stream that the pool was given is destroyed. The
-     pool may then name streams to the driver at any time, and queries them for captures that were
-     not announced. 0: streams may be destroyed at any time; events behind all work of the device
-     stand for those that a call does not name. CUDA before 12.5 and Level Zero have no such event:
-     0 is as 1 there: 0 */
+  /* 1: vmm_pool_forget_stream() is called before a stream that was passed to the pool is destroyed.
+     The pool may then name streams to the driver at any time, and queries them for captures that
+     were not announced. 0: streams may be destroyed at any time; events behind all work of the
+     device stand for streams that a call does not name. CUDA before 12.5 and Level Zero have no
+     such event: there 0 means the same as 1: 0 */
   uint32_t streams_forgotten;
 } vmm_pool_options;
 
@@ -293,9 +291,9 @@ VMM_API vmm_status vmm_pool_options_init(vmm_pool_options* options,
 /** Makes a pool on a driver, which cannot be closed before it.
  *  Requires: `options` is NULL for the defaults, or was initialised.
  *  Effects: *pool is to be destroyed.
- *  Errors: BAD_OPTION, NOT_SUPPORTED (an option of a newer version; a device without what an option
- *  asks for), OUT_OF_MEMORY and others of the pages asked for, OUT_OF_HOST_MEMORY, what the driver
- *  says. Cost: driver calls; no memory is taken but page_count pages. */
+ *  Errors: BAD_OPTION, NOT_SUPPORTED (an option of a newer version; a device without the feature
+ *  that an option requires), OUT_OF_MEMORY and others of allocating the pages, OUT_OF_HOST_MEMORY,
+ *  driver errors. Cost: driver calls; takes page_count pages and no other memory. */
 VMM_API VMM_CHECKED vmm_status vmm_pool_create(vmm_driver* driver, const vmm_pool_options* options,
                                                vmm_pool** pool) VMM_NOEXCEPT;
 
@@ -314,7 +312,7 @@ VMM_API vmm_status vmm_pool_destroy(vmm_pool* pool) VMM_NOEXCEPT;
  *  vmm_pool_last_shortage; at once where the live blocks and the request exceed the device or the
  *  budget; no more memory is held than before), OUT_OF_ADDRESSES, OUT_OF_HOST_MEMORY, IN_USE
  *  (too many streams: forget those that are gone), NOT_PERMITTED (the stream is being captured, or
- *  this is a callback of the pool), what the driver says.
+ *  this is a callback of the pool), driver errors.
  *  Cost: some tens of nanoseconds and no driver call while memory freed on the stream fits. */
 VMM_API VMM_CHECKED vmm_status vmm_pool_allocate(vmm_pool* pool, uint64_t size_bytes,
                                                  vmm_stream stream, void** at) VMM_NOEXCEPT;
@@ -335,33 +333,34 @@ VMM_API VMM_CHECKED vmm_status vmm_pool_allocate_aligned(vmm_pool* pool, uint64_
  *  Cost: as vmm_pool_allocate. */
 VMM_API vmm_status vmm_pool_free(vmm_pool* pool, void* at, vmm_stream stream) VMM_NOEXCEPT;
 
-/** vmm_pool_free() for callers that know the size. The pool knows it too: `size_bytes` is neither
+/** vmm_pool_free() for callers that have the size. The pool records it too: `size_bytes` is neither
  *  needed nor checked. */
 VMM_API vmm_status vmm_pool_free_sized(vmm_pool* pool, void* at, uint64_t size_bytes,
                                        vmm_stream stream) VMM_NOEXCEPT;
 
 /** Gives a block back after all that the device has been given so far, on every stream, known to
- *  the pool or not: what cudaFree promises, without waiting. NULL: nothing. The memory is handed
- *  out again, to whoever asks, when an event behind all that work has passed; where the driver has
- *  no such event (CUDA before 12.5, Level Zero), behind the work of the streams that the pool
- *  knows.
- *  Requires: vmm_pool_capture_begins() for captures on streams that the pool does not know; the
- *  event would spoil them. While one is announced, or a known stream is captured, the block waits.
- *  Errors: as vmm_pool_free, but for a captured stream. Cost: as vmm_pool_free, and at most one
- *  event. */
+ *  the pool or not: what cudaFree promises, without waiting. NULL: nothing. The memory is reused,
+ *  on any stream, once an event behind all that work has passed. Without such an event in the
+ *  driver (CUDA before 12.5, Level Zero), it is reused after the work of the streams registered
+ *  with the pool.
+ *  Requires: vmm_pool_capture_begins() for captures on streams that the pool has not seen; the
+ *  event would invalidate them. While a capture is announced, or a stream of the pool is captured,
+ *  the block waits. Errors: as vmm_pool_free, except that of a captured stream. Cost: as
+ *  vmm_pool_free, and at most one event. */
 VMM_API vmm_status vmm_pool_free_after_all(vmm_pool* pool, void* at) VMM_NOEXCEPT;
 /** Around a capture on a stream that the pool may not know: begins before cuStreamBeginCapture,
  *  ended after cuStreamEndCapture, in pairs, from any thread. With captures_announced of the
- *  options around every capture: of one that was not announced nothing is seen by a call whose
- *  memory is there, and its graph then shares memory with later work; a call that needs the driver
- *  answers NOT_PERMITTED.
+ *  options, required around every capture: a call served from free memory does not notice an
+ *  unannounced one, and its graph then shares memory with later work; a call that needs the driver
+ *  returns NOT_PERMITTED.
  *  Errors: ended: INVALID_ARGUMENT (no capture was announced). Cost: a lock; with
- *  captures_announced each call on the pool asks the driver until the last one has ended. */
+ *  captures_announced each call on the pool queries the driver until the last capture has ended. */
 VMM_API vmm_status vmm_pool_capture_begins(vmm_pool* pool) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_pool_capture_ended(vmm_pool* pool) VMM_NOEXCEPT;
 
 /** Keeps the memory behind the block where it is until vmm_pool_unpin() was called as often, freed
- *  or not: for who reaches it beside the streams (a network card, another process, a graph).
+ *  or not: for memory that is accessed outside of the streams (by a network card, another process,
+ *  a graph).
  *  Errors: UNKNOWN_ADDRESS, NOT_ALLOCATED, INVALID_ARGUMENT (inside a block; unpin: not pinned),
  *  OUT_OF_HOST_MEMORY. Cost: O(1), no driver call. */
 VMM_API vmm_status vmm_pool_pin(vmm_pool* pool, void* at) VMM_NOEXCEPT;
@@ -370,9 +369,10 @@ VMM_API vmm_status vmm_pool_unpin(vmm_pool* pool, void* at) VMM_NOEXCEPT;
 /** Frees the record of a stream in the pool, which has 4,000. Not needed before a stream is
  *  destroyed, unless `streams_forgotten` of the options promises it. Requires: the stream exists,
  *  and no thread allocates or frees on it any more. Effects: blocks allocated on it stay live, and
- *  a stream that gets its number is a new one. A stream that the pool does not know is no error.
+ *  a later stream with its number counts as a new one. A stream that the pool has not seen is not
+ *  an error.
  *  Errors: IN_USE (it is being captured, or freed on), OUT_OF_HOST_MEMORY, NOT_PERMITTED (in a
- *  callback), what the driver says. Cost: an event where anything was freed on it. */
+ *  callback), driver errors. Cost: an event where anything was freed on it. */
 VMM_API vmm_status vmm_pool_forget_stream(vmm_pool* pool, vmm_stream stream) VMM_NOEXCEPT;
 
 /** The number of the capture that the stream is in, to release it by: ask before it is ended.
@@ -382,14 +382,14 @@ VMM_API vmm_status vmm_pool_capture_number(vmm_pool* pool, vmm_stream stream,
                                            uint64_t* number) VMM_NOEXCEPT;
 
 /** Ends what a captured graph keeps, when the graph is destroyed: it becomes free for `stream`.
- *  Requires: the graph's last launch is ordered before. A number that is not known is no error.
+ *  Requires: the graph's last launch is ordered before. An unknown number is not an error.
  *  Errors: IN_USE (the capture is under way on this stream), OUT_OF_HOST_MEMORY, NOT_PERMITTED (in
- *  a callback), what the driver says. */
+ *  a callback), driver errors. */
 VMM_API vmm_status vmm_pool_release_capture(vmm_pool* pool, uint64_t number,
                                             vmm_stream stream) VMM_NOEXCEPT;
 
 /** Blocks until all work before the frees so far has finished. Errors: NOT_PERMITTED (in a
- *  callback, while a capture is announced or a known stream is captured), what the driver says. */
+ *  callback, while a capture is announced or a known stream is captured), driver errors. */
 VMM_API vmm_status vmm_pool_synchronize(vmm_pool* pool) VMM_NOEXCEPT;
 
 /** What giving memory back came to. */
@@ -401,9 +401,9 @@ typedef struct vmm_trim_report {
 } vmm_trim_report;
 
 /** Gives free memory back until at most `limit_bytes` of it are kept. Never waits for work.
- *  Requires: `report` is NULL, or its struct_size is set.
- *  Errors: NOT_PERMITTED (in a callback), what the driver says of a release; *report then counts
- *  what was given back before. Cost: driver calls; others allocate meanwhile. */
+ *  Requires: `report` is NULL, or its struct_size is set. Errors: NOT_PERMITTED (in a callback),
+ *  driver errors of a release; *report then counts the memory released before. Cost: driver
+ *  calls; others allocate meanwhile. */
 VMM_API vmm_status vmm_pool_trim(vmm_pool* pool, uint64_t limit_bytes,
                                  vmm_trim_report* report) VMM_NOEXCEPT;
 
@@ -417,15 +417,14 @@ typedef struct vmm_prepare_report {
 } vmm_prepare_report;
 
 /** Says that a request of `size_bytes` is to come on the stream, and makes its memory ready: new
- *  memory within the headroom of the pool's policy, else free memory that moves. It stays free: who
- *  asks first has it, and two requests at a time are announced by their sum. A program that says
- *  the most that it will have live, before its first request, finds nearly all of it there. For
- *  moments when nobody waits, or a thread beside the requests: one handle is mapped at a time.
- *  Never waits for work.
+ *  memory within the headroom of the pool's policy, else free memory that moves. It stays free for
+ *  any request; announce two concurrent requests by their sum. A program that passes its peak of
+ *  live bytes before its first request finds nearly all of it ready. Call it while no request is
+ *  waiting, or from a thread of its own: it maps one handle at a time. Never waits for work.
  *  Requires: `report` is NULL, or its struct_size is set.
  *  Errors: INVALID_ARGUMENT (no bytes, cudaStreamPerThread), OUT_OF_MEMORY, OVER_BUDGET,
  *  OUT_OF_ADDRESSES, OUT_OF_HOST_MEMORY, IN_USE (suspended, or too many streams), NOT_PERMITTED (in
- *  a callback), what the driver says; *report then counts what was done before, which stays.
+ *  a callback), driver errors; *report then counts the completed part, which stays.
  *  Cost: driver calls by handles; others allocate meanwhile. */
 VMM_API vmm_status vmm_pool_prepare(vmm_pool* pool, uint64_t size_bytes, vmm_stream stream,
                                     vmm_prepare_report* report) VMM_NOEXCEPT;
@@ -455,8 +454,8 @@ typedef struct vmm_pool_statistics {
   uint64_t mark_count;      /* events recorded */
   uint64_t blocked_count;   /* times a caller was made to wait: memory was short */
   uint64_t suspended_bytes; /* of mapped_bytes: given back until they are resumed */
-  uint64_t front_count;     /* streams that have a front */
-  uint64_t front_bytes;     /* of reusable_bytes: what lies in fronts */
+  uint64_t front_count;     /* streams that have an arena */
+  uint64_t front_bytes;     /* of reusable_bytes: those in arenas */
   uint64_t held_bytes;      /* physical memory that the driver has given and not got back */
 } vmm_pool_statistics;
 
@@ -492,7 +491,7 @@ typedef struct vmm_shortage {
   uint64_t struct_size;
   uint64_t request_bytes; /* 0: no request was ever too large */
   vmm_stream stream;
-  vmm_status failure; /* what the last try to create memory answered */
+  vmm_status failure; /* the result of the last attempt to create memory */
   uint32_t trimmed;   /* 1: cached memory went back to the driver to make room */
   uint32_t blocked;   /* 1: the caller was made to wait for the work of a stream */
   uint32_t reserved;  /* 0 */
@@ -530,16 +529,16 @@ typedef struct vmm_remap_notice {
   uint32_t reserved; /* 0 */
 } vmm_remap_notice;
 
-/** Called before the change, on the thread that makes it: whoever keeps something about an address
- *  after the block there was freed (a registration, a captured graph) lets go of it.
- *  Requires: it throws nothing, and waits for no other thread that uses the pool. Of its own pool
- *  it may free, pin, unpin, and ask; other calls on it answer VMM_ERROR_NOT_PERMITTED. While the
- *  pool is destroyed every call on it answers VMM_ERROR_INVALID_HANDLE. */
+/** Called before the change, on the thread that makes it, so that code that keeps state about an
+ *  address after its block was freed (a registration, a captured graph) can drop it.
+ *  Requires: it throws nothing, and waits for no other thread that uses the pool. On its own pool
+ *  it may free, pin, unpin, and query; other calls on it return VMM_ERROR_NOT_PERMITTED. While the
+ *  pool is destroyed every call on it returns VMM_ERROR_INVALID_HANDLE. */
 typedef void (*vmm_remap_callback)(void* context, const vmm_remap_notice* notice);
 
 /** Effects: `callback` is called with `context` from the next change on; *subscription ends it.
- *  Errors: OUT_OF_HOST_MEMORY, NOT_PERMITTED (in a callback). Cost: nothing while nobody
- *  subscribes; then a call for each change. */
+ *  Errors: OUT_OF_HOST_MEMORY, NOT_PERMITTED (in a callback). Cost: none without subscribers; then
+ *  a call for each change. */
 VMM_API VMM_CHECKED vmm_status vmm_pool_subscribe(vmm_pool* pool, vmm_remap_callback callback,
                                                   void* context,
                                                   uint64_t* subscription) VMM_NOEXCEPT;
@@ -605,7 +604,7 @@ VMM_API VMM_CHECKED vmm_status vmm_manager_create(vmm_driver* driver,
  *  and gives everything back. Errors: IN_USE (another thread is inside a call). */
 VMM_API vmm_status vmm_manager_destroy(vmm_manager* manager) VMM_NOEXCEPT;
 
-/** A block as asked for. Members that are 0 have their defaults. */
+/** A request for a block. Members that are 0 have their defaults. */
 typedef struct vmm_block_request {
   uint64_t struct_size;
   uint64_t size_bytes;      /* not 0; rounded up to the granularity */
@@ -615,10 +614,10 @@ typedef struct vmm_block_request {
 } vmm_block_request;
 
 /** A block. Its contents are not specified; its stream is ordered, on the device, behind the work
- *  of those who had its memory before, and the host waits for them in vmm_manager_settle().
+ *  of the memory's earlier users, and the host waits for them in vmm_manager_settle().
  *  Effects: *at is its address; on failure NULL.
  *  Errors: INVALID_ARGUMENT, OUT_OF_MEMORY (after the caches were drained), OVER_BUDGET,
- *  OUT_OF_MAPPINGS, OUT_OF_ADDRESSES, OUT_OF_HOST_MEMORY, what the driver says.
+ *  OUT_OF_MAPPINGS, OUT_OF_ADDRESSES, OUT_OF_HOST_MEMORY, driver errors.
  *  Cost: bookkeeping O(log n), driver calls by the number of pieces. */
 VMM_API VMM_CHECKED vmm_status vmm_manager_allocate(vmm_manager* manager,
                                                     const vmm_block_request* request,
@@ -627,7 +626,7 @@ VMM_API VMM_CHECKED vmm_status vmm_manager_allocate(vmm_manager* manager,
 /** Frees a block after the work that its stream has been given so far; never waits. NULL: nothing.
  *  Requires: other streams that used it are ordered before that.
  *  Errors: UNKNOWN_ADDRESS, NOT_ALLOCATED (freed before), INVALID_ARGUMENT (inside a block),
- *  IN_USE (another thread is at it), what the driver says. */
+ *  IN_USE (another thread is at it), driver errors. */
 VMM_API vmm_status vmm_manager_free(vmm_manager* manager, void* at) VMM_NOEXCEPT;
 /** The same after the work of `last_use`, the stream that used the block last. */
 VMM_API vmm_status vmm_manager_free_on(vmm_manager* manager, void* at,
@@ -638,7 +637,7 @@ VMM_API vmm_status vmm_manager_free_idle(vmm_manager* manager, void* at) VMM_NOE
 /** A live block of a manager, and the size that it is to have. */
 typedef struct vmm_resize_request {
   uint64_t struct_size;
-  void* at;              /* what allocate answered */
+  void* at;              /* the address that allocate returned */
   uint64_t size_bytes;   /* not 0 */
   uint64_t growth_bytes; /* room to keep behind the block where it has to move */
   uint32_t in_place;     /* 1: keep the address, or fail with OUT_OF_ADDRESSES */
@@ -679,9 +678,9 @@ typedef struct vmm_copy_request {
 } vmm_copy_request;
 
 /** Copies in the order of the stream. ALIAS and MOVE remap where both ends are whole, idle blocks
- *  that fit, and copy bytes otherwise: only the time tells.
+ *  that fit, and copy bytes otherwise; the two differ only in time.
  *  Errors: NOT_ALLOCATED (a range that reaches outside of a block), NOT_SUPPORTED (bytes must be
- *  copied and the driver cannot), DEVICE_LOST as vmm_manager_resize, what the driver says. */
+ *  copied and the driver cannot), DEVICE_LOST as vmm_manager_resize, driver errors. */
 VMM_API VMM_CHECKED vmm_status vmm_manager_copy(vmm_manager* manager,
                                                 const vmm_copy_request* request) VMM_NOEXCEPT;
 
@@ -690,22 +689,22 @@ VMM_API VMM_CHECKED vmm_status vmm_manager_copy(vmm_manager* manager,
  *  this stream. */
 VMM_API vmm_status vmm_manager_forget_stream(vmm_manager* manager, vmm_stream stream) VMM_NOEXCEPT;
 
-/** Blocks until the host may touch the block's bytes: until the work of those who had its memory
- *  before has finished. Errors: as vmm_manager_free, what the driver says. */
+/** Blocks until the host may touch the block's bytes: until the work of the memory's earlier users
+ *  has finished. Errors: as vmm_manager_free, driver errors. */
 VMM_API vmm_status vmm_manager_settle(vmm_manager* manager, void* at) VMM_NOEXCEPT;
 
 /** The record of one block of a manager. */
 typedef struct vmm_block_info {
   uint64_t struct_size;
   void* base;
-  uint64_t user_bytes;     /* what was asked for; 0: the memory has gone */
+  uint64_t user_bytes;     /* the requested size; 0: the memory has gone */
   uint64_t mapped_bytes;   /* what has physical memory behind it */
   uint64_t reserved_bytes; /* what address space it takes */
   vmm_stream stream;
   uint64_t piece_count; /* pieces of physical memory */
 } vmm_block_info;
 
-/** Requires: info->struct_size is set. Effects: tells of the block that `at` lies in. Errors:
+/** Requires: info->struct_size is set. Effects: describes the block that contains `at`. Errors:
  *  UNKNOWN_ADDRESS, NOT_ALLOCATED, OUT_OF_HOST_MEMORY. */
 VMM_API vmm_status vmm_manager_find(vmm_manager* manager, const void* at,
                                     vmm_block_info* info) VMM_NOEXCEPT;
@@ -719,7 +718,7 @@ typedef struct vmm_manager_statistics {
   uint64_t struct_size;
   uint64_t granularity_bytes; /* sizes are multiples of it */
   uint64_t live_count;
-  uint64_t user_bytes;   /* as asked for, of live blocks */
+  uint64_t user_bytes;   /* as requested, of live blocks */
   uint64_t mapped_bytes; /* behind live blocks; an aliased piece counts at each address */
   uint64_t held_bytes;   /* physical memory that the driver has given and not got back */
   uint64_t peak_held_bytes;
@@ -795,14 +794,14 @@ VMM_API vmm_status vmm_growable_options_init(vmm_growable_options* options,
 
 /** Reserves a range in a manager, which cannot be destroyed before it. No memory is taken.
  *  Errors: BAD_OPTION, OUT_OF_ADDRESSES, NOT_SUPPORTED (zeros on a driver that cannot fill),
- *  OUT_OF_HOST_MEMORY, what the driver says. Cost: O(segments). */
+ *  OUT_OF_HOST_MEMORY, driver errors. Cost: O(segments). */
 VMM_API VMM_CHECKED vmm_status vmm_growable_create(vmm_manager* manager,
                                                    const vmm_growable_options* options,
                                                    vmm_growable** growable) VMM_NOEXCEPT;
 
 /** Gives memory and addresses up behind the work that the stream has been given, without waiting.
  *  NULL: nothing. Requires: other streams that use the range are ordered before this one. Errors:
- *  IN_USE (a pin, or a call that is inside), what the driver says; the range is as before. */
+ *  IN_USE (a pin, or a call that is inside), driver errors; the range is as before. */
 VMM_API vmm_status vmm_growable_destroy(vmm_growable* growable, vmm_stream last_use) VMM_NOEXCEPT;
 
 /** What a resize may do. */
@@ -812,7 +811,7 @@ enum {
   VMM_GROWABLE_SHRINK = 2 /* a segment that is smaller is an error */
 };
 
-/** What a resize asks for. Sizes are in bytes. */
+/** A request to resize. Sizes are in bytes. */
 typedef struct vmm_growable_request {
   uint64_t struct_size;
   uint64_t size_bytes;    /* of each segment named; 0 gives its memory up */
@@ -826,27 +825,27 @@ typedef struct vmm_growable_request {
 } vmm_growable_request;
 
 /** Gives each segment named this size; all of them, or on failure none. Bytes below both sizes keep
- *  their contents; bytes that are added are zero, by a fill in the stream. Memory that goes serves
+ *  their contents; bytes that are added are zero, by a fill in the stream. Removed memory serves
  *  the manager's other ranges and blocks, and is unmapped when the stream's work so far has
  *  finished.
- *  Requires: other streams are ordered behind this one before they use bytes that were added, and
- *  before it when bytes go. The stream is not being captured.
- *  Errors: INVALID_ARGUMENT (beyond the most, no such segment, a change that was not asked for,
+ *  Requires: other streams are ordered behind this one before they use added bytes, and before it
+ *  when bytes are removed. The stream is not being captured.
+ *  Errors: INVALID_ARGUMENT (beyond the maximum, no such segment, a direction other than requested,
  *  one_handle for a segment that has memory), IN_USE (a pin covers bytes that would go; no_wait),
- *  OUT_OF_MEMORY, OVER_BUDGET, OUT_OF_MAPPINGS, OUT_OF_HOST_MEMORY, what the driver says.
+ *  OUT_OF_MEMORY, OVER_BUDGET, OUT_OF_MAPPINGS, OUT_OF_HOST_MEMORY, driver errors.
  *  Cost: docs/growable.md. Blocks where memory is short and the manager's options allow it, and to
- *  grow over addresses that were given up and that unfinished work may still use. */
+ *  grow over released addresses that unfinished work may still use. */
 VMM_API VMM_CHECKED vmm_status
 vmm_growable_resize(vmm_growable* growable, const vmm_growable_request* request) VMM_NOEXCEPT;
 
-/** Blocks until the host may touch the bytes: until those who had the memory before, and all that
- *  the stream has been given, have finished. Errors: what the driver says. */
+/** Blocks until the host may touch the bytes: until the work of the memory's earlier users, and all
+ *  work submitted to the stream, have finished. Errors: driver errors. */
 VMM_API vmm_status vmm_growable_settle(vmm_growable* growable, vmm_stream stream) VMM_NOEXCEPT;
 
 /** What a range has. Sizes are in bytes. */
 typedef struct vmm_growable_info {
   uint64_t struct_size;
-  void* base; /* of the first segment; the others lie stride_bytes apart */
+  void* base; /* of the first segment; the others follow at steps of stride_bytes */
   uint64_t segment_count;
   uint64_t segment_bytes_max;
   uint64_t stride_bytes;
@@ -870,7 +869,7 @@ typedef struct vmm_growable_part {
   uint64_t size_bytes;
 } vmm_growable_part;
 
-/** The physical handles behind a segment, in address order: for those who register memory.
+/** The physical handles behind a segment, in address order: for code that registers memory.
  *  Effects: *count becomes their number; the first `capacity` are written to `parts`, which may be
  *  NULL when `capacity` is 0. They change with the next resize. Errors: as vmm_growable_segment,
  *  OUT_OF_HOST_MEMORY. */
@@ -928,8 +927,8 @@ VMM_API vmm_status vmm_suspender_options_init(vmm_suspender_options* options,
 /** NULL options: the defaults. Errors: BAD_OPTION, OUT_OF_HOST_MEMORY. */
 VMM_API VMM_CHECKED vmm_status vmm_suspender_create(const vmm_suspender_options* options,
                                                     vmm_suspender** suspender) VMM_NOEXCEPT;
-/** NULL is no error. The contents of regions that are suspended are gone then: their blocks can be
- *  freed, and their pools and managers destroyed. */
+/** NULL is not an error. The contents of suspended regions are lost: their blocks can be freed, and
+ *  their pools and managers destroyed. */
 VMM_API vmm_status vmm_suspender_destroy(vmm_suspender* suspender) VMM_NOEXCEPT;
 
 /** The pool or manager is a region, and is not destroyed before it is removed or the suspender is
@@ -941,7 +940,7 @@ VMM_API vmm_status vmm_suspender_add_pool(vmm_suspender* suspender, vmm_pool* po
 /** The same for a manager. */
 VMM_API vmm_status vmm_suspender_add_manager(vmm_suspender* suspender, vmm_manager* manager,
                                              const char* tag, uint32_t contents) VMM_NOEXCEPT;
-/** Errors: IN_USE (the region is suspended), INVALID_ARGUMENT (it is no region). */
+/** Errors: IN_USE (the region is suspended), INVALID_ARGUMENT (it is not a region). */
 VMM_API vmm_status vmm_suspender_remove_pool(vmm_suspender* suspender, vmm_pool* pool) VMM_NOEXCEPT;
 /** The same for a manager. */
 VMM_API vmm_status vmm_suspender_remove_manager(vmm_suspender* suspender,
@@ -970,12 +969,13 @@ typedef struct vmm_suspend_report {
   uint64_t reserved;         /* 0 */
 } vmm_suspend_report;
 
-/** Requires: until vmm_suspender_resume() has answered, no stream is given work that uses the
- *  regions' memory, and no captured graph over it is launched.
- *  Effects: the work of the regions' streams and of the request's is waited for, and no other;
- *  then the regions' physical memory is the driver's. Their blocks can be freed; every other call
- *  that needs their memory answers IN_USE. All regions or none. `request` and `report` may be NULL.
- *  Errors: INVALID_ARGUMENT (a tag that no region has, a stream that is none), IN_USE (suspended
+/** Requires: until vmm_suspender_resume() has returned, no work that uses the regions' memory is
+ *  submitted, and no captured graph over it is launched.
+ *  Effects: waits for the work of the regions' streams and of the request's streams, and no other;
+ *  then releases the regions' physical memory to the driver. Their blocks can be freed; every other
+ *  call that needs their memory returns IN_USE. All regions or none. `request` and `report` may be
+ *  NULL.
+ *  Errors: INVALID_ARGUMENT (a tag that no region has, an invalid stream), IN_USE (suspended
  *  already; a block is pinned, exported, a growable range's, being changed, or shares its memory; a
  *  stream is captured), NOT_PERMITTED (contents that the driver's device must not read, or inside a
  *  callback), NOT_SUPPORTED (no pinned memory), OUT_OF_HOST_MEMORY, driver errors. Cost:
@@ -998,7 +998,7 @@ typedef struct vmm_suspender_info {
   uint64_t backup_bytes; /* of all backups, those that wait to be used again included */
   const char* obstacle;  /* the tag of the region that kept the last call from being done, or "";
                              until the thread's next vmm_suspender_query() */
-  uint32_t is_suspended; /* 1: the region with the tag that was asked about is */
+  uint32_t is_suspended; /* 1: the region with the queried tag is */
   uint32_t reserved;     /* 0 */
 } vmm_suspender_info;
 
@@ -1017,8 +1017,8 @@ VMM_API vmm_status vmm_suspender_return_backups(vmm_suspender* suspender) VMM_NO
 
 /* ---- several devices ------------------------------------------------------------------------- */
 
-/** What a location may do with memory, and who it is. Rights bind kernels; they do not bind copies
- *  that CUDA's driver makes. docs/special.md. The element of an array: it never grows. */
+/** A location and its access to memory. Access limits kernels; it does not limit copies that CUDA's
+ *  driver makes. docs/special.md. The element of an array: it never grows. */
 enum { VMM_RIGHTS_NONE = 0, VMM_RIGHTS_READ = 1, VMM_RIGHTS_READ_WRITE = 2 };
 
 /** How many locations one list of rights names at most. */
@@ -1032,7 +1032,7 @@ typedef struct vmm_grant {
   uint32_t reserved; /* 0 */
 } vmm_grant;
 
-/** What lies between two devices. */
+/** The link between two devices. */
 enum {
   VMM_LINK_NONE = 0,   /* the one cannot be given rights to the other's memory */
   VMM_LINK_ITSELF = 1, /* they are one */
@@ -1056,7 +1056,7 @@ VMM_API vmm_status vmm_driver_get_access(vmm_driver* driver, const void* at, uin
  *  work of a location whose rights become less has finished. Errors: INVALID_ARGUMENT (no grants,
  *  more than VMM_GRANTS_MAX, a location that is none; for all memory, the driver's own device or
  *  where the memory lies), NOT_SUPPORTED (out of reach), IN_USE (a manager another thread is
- *  changing a block of), those of vmm_manager_free, what the driver says; nothing is changed. Cost:
+ *  changing a block of), those of vmm_manager_free, driver errors; nothing is changed. Cost:
  *  a driver call for each mapping. */
 VMM_API vmm_status vmm_manager_set_access(vmm_manager* manager, void* at, const vmm_grant* grants,
                                           uint64_t count) VMM_NOEXCEPT;
@@ -1066,29 +1066,30 @@ VMM_API vmm_status vmm_pool_set_peers(vmm_pool* pool, const vmm_grant* grants,
                                       uint64_t count) VMM_NOEXCEPT;
 
 /** vmm_pool_allocate() of a block that shares no mapping with others, so that it may have rights of
- *  its own: new memory, or what the pool gave back, in whole pages. Errors: as vmm_pool_allocate.
- *  Cost: driver calls; free memory of the pool goes back to the driver where there is no other. */
+ *  its own: new memory, or memory that the pool released, in whole pages. Errors: as
+ *  vmm_pool_allocate. Cost: driver calls; releases free memory of the pool to the driver if no
+ *  other memory is left. */
 VMM_API VMM_CHECKED vmm_status vmm_pool_allocate_whole(vmm_pool* pool, uint64_t size_bytes,
                                                        vmm_stream stream, void** at) VMM_NOEXCEPT;
 /** Rights of several locations to one block of a pool, until it is freed, through suspension and
  *  resumption; they overrule those of vmm_pool_set_peers(). The block is freed on a stream that is
- *  not being captured; its memory serves nobody until that stream's work has finished and a later
- *  call that grows or gives back has taken the rights away: free such blocks seldom. Requires: work
- *  of a location whose rights become less has finished with the block.
- *  Errors: INVALID_ARGUMENT (no grants, more than VMM_GRANTS_MAX, a location that is none, the
- *  driver's own device or where the memory lies; `at` is inside a block), UNKNOWN_ADDRESS,
- *  NOT_ALLOCATED (freed before), NOT_SUPPORTED (out of reach; the block shares a mapping: see
- *  vmm_pool_allocate_whole), IN_USE (the pool is suspended), NOT_PERMITTED (a captured graph's, or
- *  in a callback), OUT_OF_HOST_MEMORY, what the driver says; nothing is changed. Cost: a driver
- *  call for each mapping of the block. */
+ *  not being captured; its memory is not reused until that stream's work has finished and a later
+ *  call that grows or trims the pool has removed the access: free such blocks seldom. Requires:
+ *  work of a location that loses access has finished with the block.
+ *  Errors: INVALID_ARGUMENT (no grants, more than VMM_GRANTS_MAX, an invalid location, the driver's
+ *  own device or the memory's own; `at` is inside a block), UNKNOWN_ADDRESS, NOT_ALLOCATED (freed
+ *  before), NOT_SUPPORTED (out of reach; the block shares a mapping: see vmm_pool_allocate_whole),
+ *  IN_USE (the pool is suspended), NOT_PERMITTED (a captured graph's, or in a callback),
+ *  OUT_OF_HOST_MEMORY, driver errors; nothing is changed. Cost: a driver call for each
+ *  mapping of the block. */
 VMM_API vmm_status vmm_pool_set_access(vmm_pool* pool, void* at, const vmm_grant* grants,
                                        uint64_t count) VMM_NOEXCEPT;
 
 /* ---- sharing with other processes ------------------------------------------------------------ */
 
-/** Memory lent to other processes and borrowed from them, as docs/sharing.md describes. Whoever
- *  receives a block may read and write it. The connection is the lease: when it ends, what was lent
- *  on it counts as given back. Calls on one channel or block wait for each other. */
+/** Memory lent to other processes and borrowed from them, as docs/sharing.md describes. The
+ *  receiver of a block may read and write it. The connection is the lease: when it ends, blocks
+ *  lent on it count as given back. Calls on one channel or block wait for each other. */
 typedef struct vmm_listener vmm_listener; /* a socket at a path */
 typedef struct vmm_channel vmm_channel;   /* a connection to one peer */
 typedef struct vmm_export vmm_export;     /* a block that others may be lent */
@@ -1097,13 +1098,13 @@ typedef struct vmm_import vmm_import;     /* a block of another process's */
 /** The size of a secret. */
 #define VMM_SHARE_SECRET_BYTES 32
 
-/** 32 bytes that both sides have and nobody else. Errors: UNAVAILABLE. */
+/** The secret of both sides: 32 bytes. Errors: UNAVAILABLE. */
 VMM_API vmm_status vmm_share_make_secret(uint8_t* secret) VMM_NOEXCEPT;
 /** From a file of 32 bytes, this user's, of mode 0600, no symbolic link. Errors: NOT_PERMITTED,
  *  INVALID_ARGUMENT (its size), UNAVAILABLE. */
 VMM_API vmm_status vmm_share_read_secret(const char* path, uint8_t* secret) VMM_NOEXCEPT;
 
-/** How a channel knows its peer, and how long it waits for it. */
+/** A channel's check of its peer, and its timeout. */
 typedef struct vmm_share_options {
   uint64_t struct_size;
   uint8_t secret[VMM_SHARE_SECRET_BYTES];
@@ -1119,8 +1120,8 @@ VMM_API vmm_status vmm_share_options_init(vmm_share_options* options,
  *  directory), IN_USE (the name is taken), INVALID_ARGUMENT (the name), UNAVAILABLE. */
 VMM_API VMM_CHECKED vmm_status vmm_share_listen(const char* path,
                                                 vmm_listener** listener) VMM_NOEXCEPT;
-/** Waits for a connection and for the peer's proof. Errors: UNAVAILABLE (nobody came in time),
- *  NOT_PERMITTED (another user, or another secret), FOREIGN (somebody who speaks otherwise). */
+/** Waits for a connection and for the peer's proof. Errors: UNAVAILABLE (timeout), NOT_PERMITTED
+ *  (another user, or another secret), FOREIGN (a peer with another protocol). */
 VMM_API VMM_CHECKED vmm_status vmm_share_accept(vmm_listener* listener,
                                                 const vmm_share_options* options,
                                                 vmm_channel** channel) VMM_NOEXCEPT;
@@ -1152,7 +1153,7 @@ typedef struct vmm_export_request {
 } vmm_export_request;
 
 /** Memory of its own, to be lent. Errors: INVALID_ARGUMENT, NOT_SUPPORTED, NOT_PERMITTED (fabric),
- *  what the driver says. */
+ *  driver errors. */
 VMM_API VMM_CHECKED vmm_status vmm_share_export(vmm_driver* driver,
                                                 const vmm_export_request* request,
                                                 vmm_export** block) VMM_NOEXCEPT;
@@ -1162,7 +1163,7 @@ VMM_API VMM_CHECKED vmm_status vmm_share_export(vmm_driver* driver,
 VMM_API VMM_CHECKED vmm_status vmm_share_export_block(vmm_manager* manager, void* at,
                                                       const vmm_export_request* request,
                                                       vmm_export** block) VMM_NOEXCEPT;
-/** Where vmm_manager_resize has put a followed block. vmm_share_update tells it. */
+/** The address to which vmm_manager_resize moved a followed block. vmm_share_update sends it. */
 VMM_API vmm_status vmm_share_moved(vmm_export* block, void* at) VMM_NOEXCEPT;
 
 /** An exported or imported block. */
@@ -1187,10 +1188,10 @@ VMM_API vmm_status vmm_share_end_export(vmm_export* block) VMM_NOEXCEPT;
  *  answer in time: the block stays offered), the peer's reason where it refuses. */
 VMM_API vmm_status vmm_share_lend(vmm_channel* channel, vmm_export* block,
                                   uint64_t* id) VMM_NOEXCEPT;
-/** Tells the peer that a followed block has changed. `epoch` may be NULL. */
+/** Notifies the peer that a followed block has changed. `epoch` may be NULL. */
 VMM_API vmm_status vmm_share_update(vmm_channel* channel, uint64_t id,
                                     uint64_t* epoch) VMM_NOEXCEPT;
-/** Asks a block back and waits until it was released; called again, it goes on. Errors:
+/** Withdraws a block and waits until it is released; a second call continues the wait. Errors:
  *  UNAVAILABLE. */
 VMM_API vmm_status vmm_share_take_back(vmm_channel* channel, uint64_t id) VMM_NOEXCEPT;
 
@@ -1226,17 +1227,17 @@ typedef struct vmm_import_request {
 
 /** Imports, maps and accepts the oldest block that is offered, waiting for one where none is;
  *  refuses it where that fails. `request` may be NULL. Errors: UNAVAILABLE, FOREIGN (the driver
- *  says otherwise than the peer), what the driver says. */
+ *  says otherwise than the peer), driver errors. */
 VMM_API VMM_CHECKED vmm_status vmm_share_borrow(vmm_channel* channel, vmm_driver* driver,
                                                 const vmm_import_request* request,
                                                 vmm_import** block) VMM_NOEXCEPT;
-/** Takes the last change that vmm_share_next has told, and accepts it; the block may lie elsewhere
- *  then. Requires: no unfinished work uses the block. */
+/** Applies and accepts the last change that vmm_share_next returned; the block's address may
+ *  change. Requires: no unfinished work uses the block. */
 VMM_API vmm_status vmm_share_apply(vmm_channel* channel, vmm_import* block) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_share_query_import(vmm_import* block, vmm_shared_info* info) VMM_NOEXCEPT;
-/** Releases the block's memory and tells the peer; vmm_share_end_import ends the handle. Requires:
- *  no unfinished work uses it. Errors: UNAVAILABLE (the connection has ended; it is released),
- *  INVALID_ARGUMENT (it came by another channel). */
+/** Releases the block's memory and notifies the peer; vmm_share_end_import ends the handle.
+ *  Requires: no unfinished work uses it. Errors: UNAVAILABLE (the connection has ended; it is
+ *  released), INVALID_ARGUMENT (it came by another channel). */
 VMM_API vmm_status vmm_share_give_back(vmm_channel* channel, vmm_import* block) VMM_NOEXCEPT;
 /** Releases what is left of the block and ends the handle. NULL: nothing. */
 VMM_API vmm_status vmm_share_end_import(vmm_import* block) VMM_NOEXCEPT;
@@ -1254,7 +1255,7 @@ typedef struct vmm_history_options {
   uint32_t clock_interval;     /* of allocations and frees each of so many reads the clock: 32 */
   uint32_t shortage_count_max; /* files that are written at shortages, at most: 4 */
   const char* shortage_path; /* PATH.0 and so on are written before OUT_OF_MEMORY or OVER_BUDGET is
-                                  answered; NULL: none is */
+                                  returned; NULL: no block */
 } vmm_history_options;
 
 /** Requires: struct_size is sizeof(vmm_history_options). Effects: *options gets the defaults. */
@@ -1264,7 +1265,7 @@ VMM_API vmm_status vmm_history_options_init(vmm_history_options* options,
  *  already), BAD_OPTION, OUT_OF_HOST_MEMORY. */
 VMM_API vmm_status vmm_history_start(const void* owner, int32_t device,
                                      const vmm_history_options* options) VMM_NOEXCEPT;
-/** Writes what was recorded so far, and what lies where now, to the file at `path`. Errors:
+/** Writes the recording so far, and the present layout, to the file at `path`. Errors:
  *  INVALID_ARGUMENT (nothing is recorded), OUT_OF_HOST_MEMORY, UNAVAILABLE (the file cannot be
  *  written; with the system's code). Cost: O(events); the owner's calls go on meanwhile. */
 VMM_API vmm_status vmm_history_dump(const void* owner, int32_t device,

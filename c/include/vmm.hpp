@@ -4,18 +4,17 @@
 // vmm.hpp - libvmm.so for C++17, also under nvcc: owners, buffers, and memory resources for
 // cuda::mr (CCCL, Thrust, RMM) and std::pmr. Header only; link vmm::c.
 //
-// A call that fails throws vmm::out_of_memory (a std::bad_alloc) when memory of any kind is short,
-// and vmm::error (a std::runtime_error) otherwise; both have the code and say what went wrong.
-// Functions named try_ throw nothing and answer a vmm_status; vmm_last_error() has the rest.
-// Compiled with -fno-exceptions, a failure that would be thrown is printed and ends the process:
-// use try_ there.
+// A failed call throws vmm::out_of_memory (a std::bad_alloc) if memory of any kind is short, and
+// vmm::error (a std::runtime_error) otherwise; both have the code and a description. Functions
+// named try_ throw nothing and return a vmm_status; vmm_last_error() has the rest. Compiled with
+// -fno-exceptions, a failure that would be thrown is printed and ends the process: use try_ there.
 //
-// Owners can be moved and not copied. They do not know who refers to them: a driver outlives its
+// Owners can be moved and not copied. They do not track references to them: a driver outlives its
 // pools and managers, and these outlive their buffers and resources.
 //
 // Where <cuda/memory_resource> and <cuda_runtime_api.h> are found, the resources have the
 // properties of cuda::mr, and this header asserts that they satisfy its concepts. CCCL before 3.2
-// wants LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE defined for that. VMM_NO_CUDA_MR leaves it
+// needs LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE defined for that. VMM_NO_CUDA_MR leaves it
 // out.
 //
 // A source file that says `import vmm;` does not include this header: both have names in vmm.
@@ -58,7 +57,7 @@ inline namespace v1 {
 
 // ---- errors ------------------------------------------------------------------------------------
 
-/// What a failed call answered.
+/// The error of a failed call.
 class failure {
  public:
   /// Requires: a code that is not VMM_SUCCESS.
@@ -230,8 +229,9 @@ class driver : public detail::owned<vmm_driver, vmm_driver_close> {
   }
 };
 
-/// A stream of a driver, for programs that have no other way to make one; the default stream where
-/// the driver has no others. Pools and managers that it was given go or forget it first.
+/// A stream of a driver, for programs without another way to make one; the default stream if the
+/// driver has no others. Requires: pools and managers that it was passed to are destroyed, or
+/// forget it, first.
 class stream {
  public:
   stream() = default;
@@ -385,7 +385,7 @@ class pool {
 class device_buffer {
  public:
   device_buffer() = default;
-  /// What every block is aligned to, and the most that may be asked for.
+  /// The alignment of every block, and the largest that may be requested.
   static constexpr std::uint64_t default_alignment = 512;
   static constexpr std::uint64_t max_alignment = std::uint64_t{2} << 20;
 
@@ -642,9 +642,9 @@ class growing_array {
 
 namespace detail {
 
-/// The blocks of a pool for who knows of no streams: what is handed out is usable at once,
-/// everywhere. They are allocated on the pool's idle stream, and the host waits for that stream:
-/// until what the block was used for before has finished.
+/// The blocks of a pool for code without streams: a returned block is usable at once, everywhere.
+/// They are allocated on the pool's idle stream, and the host waits for that stream: until the work
+/// of the block's earlier users has finished.
 class resource_core {
  public:
   static constexpr std::size_t default_alignment = 256;

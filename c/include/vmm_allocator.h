@@ -14,8 +14,8 @@
 extern "C" {
 #endif
 
-/** A stream-ordered pool for each device, made when it is first asked for: with handles of 64 MiB
- *  at most and a headroom of 1.01, unless VMM_POOL_POLICY is set and read. Streams are as in
+/** A stream-ordered pool for each device, created at its first use: with handles of at most 64 MiB
+ *  and a headroom of 1.01, unless VMM_POOL_POLICY is set and read. Streams are as in
  *  vmm_pool_allocate(), and stay until vmm_allocator_forget_stream(). */
 typedef struct vmm_allocator vmm_allocator;
 
@@ -67,7 +67,7 @@ typedef struct vmm_allocator_calls {
 } vmm_allocator_calls;
 
 /** Requires: calls->struct_size is set. Effects: *calls gets the functions; the allocator is kept
- *  for as long as the process lives, and vmm_allocator_destroy() answers IN_USE from now on.
+ *  until the process ends, and vmm_allocator_destroy() returns IN_USE from now on.
  *  Errors: INVALID_ARGUMENT. */
 VMM_API vmm_status vmm_allocator_keep(vmm_allocator* allocator,
                                       vmm_allocator_calls* calls) VMM_NOEXCEPT;
@@ -96,8 +96,8 @@ VMM_API vmm_status vmm_allocator_forget_stream(vmm_allocator* allocator, int32_t
 VMM_API vmm_status vmm_allocator_trim(vmm_allocator* allocator, int32_t device,
                                       uint64_t limit_bytes, vmm_trim_report* report) VMM_NOEXCEPT;
 
-/** Physical memory of a device is never more than `limit_bytes`; 0: as much as there is. What is
- *  held already stays. Errors: those of a device that is used for the first time. */
+/** Physical memory of a device never exceeds `limit_bytes`; 0: no limit. Memory already held stays.
+ *  Errors: those of a device that is used for the first time. */
 VMM_API vmm_status vmm_allocator_set_limit(vmm_allocator* allocator, int32_t device,
                                            uint64_t limit_bytes) VMM_NOEXCEPT;
 
@@ -109,7 +109,7 @@ VMM_API vmm_status vmm_allocator_add_peer(vmm_allocator* allocator, int32_t devi
 /** The element of an array: it never grows. */
 typedef struct vmm_allocation {
   void* base;
-  uint64_t requested_bytes; /* as asked for */
+  uint64_t requested_bytes; /* as requested */
   uint64_t size_bytes;      /* rounded up */
   vmm_stream stream;
   int32_t device;
@@ -150,7 +150,7 @@ typedef struct vmm_allocator_statistics {
   vmm_level allocated_bytes[VMM_LEVEL_COUNT]; /* rounded up */
   vmm_level active[VMM_LEVEL_COUNT];          /* blocks, those with a free that waits too */
   vmm_level active_bytes[VMM_LEVEL_COUNT];
-  vmm_level requested_bytes[VMM_LEVEL_COUNT]; /* of active blocks, as asked for */
+  vmm_level requested_bytes[VMM_LEVEL_COUNT]; /* of active blocks, as requested */
   vmm_level held_bytes;                       /* physical memory */
   vmm_level handles;                          /* pieces of it */
   uint64_t short_count;                       /* requests that failed for memory */

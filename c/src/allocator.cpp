@@ -125,7 +125,7 @@ bool is_named(const device_memory& device, vmm_stream stream) noexcept {
          address_of(stream).value != static_cast<std::uint64_t>(cuda_default::per_thread);
 }
 
-// Work on each device in use, or on one, until one answers other than success.
+// Runs work on each device in use, or on one, until one fails.
 template <class Work>
 vmm_status on_devices(allocator_object& on, std::int32_t number, Work&& work) {
   const bool all = number == VMM_ALL_DEVICES;
@@ -140,7 +140,7 @@ vmm_status on_devices(allocator_object& on, std::int32_t number, Work&& work) {
   return VMM_SUCCESS;
 }
 
-// Asks one device after the other for a block, until one has it.
+// Searches the devices for a block, one after the other.
 template <class Ask>
 vmm_status with_block(allocator_object& on, Ask&& ask) {
   const std::int32_t end = on.device_count.load(std::memory_order_relaxed);
@@ -287,7 +287,7 @@ static_assert(static_cast<int>(vmm::capture_rule::refuse) == VMM_CAPTURE_REFUSE 
 std::atomic<vmm_allocator*> plugin_in_use = nullptr;
 std::atomic<vmm_plugin_failure> plugin_failure = nullptr;
 
-// That of the process, which nobody destroys.
+// That of the process, which is never destroyed.
 vmm_allocator* allocator_of_process() noexcept {
   static vmm_allocator* const made = [] {
     vmm_allocator* out = nullptr;

@@ -4,8 +4,8 @@
 // How many blocks of a device live, their bytes, and the peaks of both: fifteen levels of
 // vmm_allocator.h, of which an allocation or a free writes one line of cache.
 //
-// I1  A class of sizes keeps what is live and what was ever added; the levels of both classes, of
-//     blocks whose free waits, and what went are worked out when they are asked for.
+// I1  A size class keeps its live levels and its totals; the levels of both classes, of blocks
+//     whose free waits, and of freed blocks are computed when they are queried.
 // I2  No peak is below what it counts. While a class stays within quiet_count and quiet_bytes no
 //     level of either class, nor of both, gets above its peak.
 //
@@ -47,7 +47,7 @@ class block_counts {
     in.quiet_count -= gone.count;
     in.quiet_bytes -= gone.bytes;
   }
-  // What was given back waits again.
+  // Freed blocks wait again.
   void wait_again(const sizes& block) noexcept {
     waiting_[class_number(block.size_bytes)] += of(block);
     raise_peaks();

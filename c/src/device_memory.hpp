@@ -7,8 +7,8 @@
 // I1  A block is in the table, or pending behind work of other streams, or deferred until captures
 //     end; the pool has it in each of these cases. A free that fails leaves it in the table.
 // I2  The table and the counts change under lock_, which comes before the lock of pending frees.
-//     The pool and the driver are called outside of it. Under lock_ the table asks for host memory
-//     when it doubles, and for the few blocks that have more than it has room for.
+//     The pool and the driver are called outside of it. Under lock_ the table allocates host memory
+//     when it doubles, and for the few blocks whose data exceed an entry.
 //
 // Threads: all of it. Cost: the pool's, and a spin lock over three lines of cache: one of its own,
 // one of the table and one of the counts.
@@ -85,7 +85,7 @@ class device_memory {
   // Completes what can be. `captures`: captures are announced, and blocks that wait for their end
   // stay.
   void collect(bool captures);
-  // The same, and waits for the work that frees wait for. True: any block was given back.
+  // The same, and waits for the work that frees wait for. True: any block was freed.
   bool wait_for_frees(bool captures);
   // 0: as much as the device has.
   void set_limit(std::uint64_t limit_bytes) noexcept;

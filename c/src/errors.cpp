@@ -77,7 +77,7 @@ const char* write_text() noexcept {
     const bool has_call =
         last_failure.call[0] != '\0' && std::strcmp(last_failure.call, "none") != 0;
     const bool has_name = last_failure.native_name[0] != '\0';
-    text.add(" (%s%s%s%s%lld)", has_call ? last_failure.call : "", has_call ? " answered " : "",
+    text.add(" (%s%s%s%s%lld)", has_call ? last_failure.call : "", has_call ? " returned " : "",
              last_failure.native_name, has_name ? ", " : "",
              static_cast<long long>(last_failure.native_code));
   }

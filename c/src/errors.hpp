@@ -19,10 +19,10 @@ struct failure {
   std::int64_t native_code = 0;
   const char* native_name = "";
   const char* advice = "";
-  std::array<char, 192> figures{};  // of a shortage: how much was asked for, held and allowed
+  std::array<char, 192> figures{};  // of a shortage: bytes requested, held and allowed
 };
 
-// Keeps it for vmm_last_error(), and answers its status.
+// Keeps it for vmm_last_error(), and returns its status.
 vmm_status fail(const failure& what) noexcept;
 vmm_status fail(vmm_status status, const char* advice) noexcept;
 vmm_status fail_handle() noexcept;

@@ -75,7 +75,7 @@ std::uint64_t state_expected(std::uint64_t handle, handle_kind kind) noexcept {
   return state_of((handle >> slot_bits) & generation_mask, kind, phase::live);
 }
 
-// Stacks of threads lie megabytes apart, so that threads mostly use different stripes; that two use
+// Stacks of threads have distances of megabytes, so threads mostly use different stripes; sharing
 // one costs time only.
 handle_slot::stripe& stripe_of(handle_slot& slot) noexcept {
   constexpr unsigned stack_shift = 20;
@@ -150,8 +150,9 @@ void* add_handle(handle_kind kind, void* object) noexcept {
   return handle != nullptr ? handle : add_among(chunk_slots * chunk_count, kind, object);
 }
 
-// A caller is counted before it looks at the state; who destroys changes the state before it looks
-// at the counts. In the one order of these operations one of them sees the other.
+// A caller is counted before it reads the state; the destroying thread changes the state before it
+// reads the counts. These operations have one total order, so at least one of the two threads sees
+// the other.
 entered_slot enter_handle(const void* handle, handle_kind kind) noexcept {
   const std::uint64_t number = number_of(handle);
   const std::uint64_t expected = state_expected(number, kind);

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What stands behind the handles of vmm.h: a table of slots. A handle is the number of a slot, its
-// generation and its kind in the shape of a pointer, so that a handle that was destroyed, or is
-// none at all, is told from a live one without reading what it seems to point to.
+// The table of slots behind the handles of vmm.h. A handle is the number of a slot, its generation
+// and its kind in the shape of a pointer, so that destroyed and invalid handles are detected
+// without dereferencing them.
 //
 // I1  A slot's object exists while a thread is inside a call on it: each call is counted, and
 //     destroying is refused while there are any.
@@ -53,7 +53,8 @@ struct handle_slot {
 
   [[nodiscard]] bool has_callers() const noexcept;
 
-  // Generation, kind and phase in one word: who sees it as its handle says, sees the object.
+  // Generation, kind and phase in one word: a thread that reads the handle's values from it may use
+  // the object.
   std::atomic<std::uint64_t> state = 0;
   void* object = nullptr;
   std::array<stripe, stripe_count> stripes;

@@ -16,7 +16,7 @@ namespace vmm_c {
 
 using pool_work = vmm_status (*)(vmm::stream_pool& pool, void* context);
 
-// What `work` answers; nothing where the handle is no live one of this kind.
+// The result of `work`; nullopt if the handle is not a live one of this kind.
 [[nodiscard]] std::optional<vmm_status> with_pool(const void* handle, pool_work work,
                                                   void* context);
 // The same of the pool that an allocator has on a device, which is opened where it was not in use.

@@ -97,8 +97,8 @@ inline vmm_status fail_range() noexcept {
   return fail(VMM_ERROR_INVALID_ARGUMENT, "the range ends behind the last address");
 }
 
-// CUDA's numbers for its default streams: the legacy one has two, and that of each thread is
-// another stream in each thread under one number, which nobody can keep in order.
+// CUDA's numbers for its default streams: the legacy one has two, and the per-thread one is a
+// different stream in each thread under one number, so it cannot be ordered.
 enum class cuda_default : std::uint64_t { legacy = 1, per_thread = 2 };
 
 [[nodiscard]] inline bool names_stream(const driver_object& driver, vmm_stream stream) noexcept {

@@ -1,15 +1,15 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What lets a library that is built with a newer C library run with glibc 2.28: hidden functions
-// with the names that the C++ runtime and the modules call, which go to the versions of those that
-// 2.28 has. Until 2.34 they lay in libpthread.so.0 and libdl.so.2, which newer ones still have as
-// empty files: whoever links this needs both. python/tests/test_wheel.py looks what is needed.
+// Lets a library built with a newer C library run with glibc 2.28: hidden functions with the names
+// that the C++ runtime and the modules call, which forward to the versions in 2.28. Until 2.34
+// these were in libpthread.so.0 and libdl.so.2, which newer versions still have as empty files: a
+// library that links this needs both. python/tests/test_wheel.py checks the needed versions.
 //
-// Three have no older version. _dl_find_object (2.35) is what exceptions find their tables by: here
-// by dl_iterate_phdr, as before 2.35. __libc_single_threaded (2.32) is answered with no.
-// pthread_cond_clockwait (2.30) is taken where it is there, and is else a wait by the wall clock,
-// which may last longer where somebody sets that clock.
+// Three have no older version. Exceptions find their tables by _dl_find_object (2.35): here by
+// dl_iterate_phdr, as before 2.35. __libc_single_threaded (2.32) is false. pthread_cond_clockwait
+// (2.30) is used if present, and is else a wait by the wall clock, which may last longer if that
+// clock is set.
 #include <link.h>
 
 #include <atomic>

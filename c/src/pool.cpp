@@ -35,7 +35,7 @@ void listener::before_change(const vmm::remap_notice& notice) noexcept {
     case vmm::remap_kind::moved: out.kind = VMM_REMAP_MOVED; break;
     case vmm::remap_kind::unmapped: out.kind = VMM_REMAP_UNMAPPED; break;
     case vmm::remap_kind::released: out.kind = VMM_REMAP_RELEASED; break;
-    case vmm::remap_kind::mapped: return;  // told to after_change() alone
+    case vmm::remap_kind::mapped: return;  // reported to after_change() alone
   }
   const std::uint64_t before = owner_.telling.exchange(this_thread());
   callback_(context_, &out);

@@ -44,7 +44,7 @@ struct channel_object {
   const made_here made_in;
   std::mutex mutex;
   vmm::share_channel channel;
-  // What vmm_share_next() has told, until it is borrowed or applied.
+  // The last event of vmm_share_next(), until it is borrowed or applied.
   std::vector<vmm::share_event> offers;
   std::vector<vmm::share_event> updates;
 };
@@ -239,7 +239,7 @@ vmm_status next(channel_object& on, std::uint32_t timeout_ms, vmm_share_event& o
   return VMM_SUCCESS;
 }
 
-// An offer that was told of before: imported, mapped, and answered.
+// An offer that was returned before: imported, mapped, and accepted.
 vmm::result<vmm::imported_block> borrow_told(channel_object& on, driver_object& driver,
                                              const vmm::import_options& options) {
   const vmm::share_event offer = std::move(on.offers.front());
@@ -284,7 +284,9 @@ vmm_status apply(channel_object& on, import_object& changed) {
     on.updates.erase(at);
     return answer(on.channel.accept(changed.block.id()));
   }
-  return fail(VMM_ERROR_INVALID_ARGUMENT, "no update of this block was told: see vmm_share_next");
+  return fail(VMM_ERROR_INVALID_ARGUMENT,
+              "no update of this block was received: see "
+              "vmm_share_next");
 }
 
 vmm_status answer_info(const vmm::share_description& block, const vmm_shared_info& known,

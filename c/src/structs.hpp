@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Structs that grow: struct_size says how much of one the caller has. What this library knows and
-// the caller does not keeps its default; what the caller has and this library does not know is 0,
-// or the call is refused.
+// Structs that grow: struct_size is the size of the caller's version. Members that only this
+// library has keep their defaults; members that only the caller has must be 0, or the call is
+// refused.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 
 namespace vmm_c {
 
-// The size that a struct had in the first version that it was in: nobody has a smaller one.
+// The size of a struct in its first version: the smallest possible.
 template <class Struct>
 inline constexpr std::size_t first_bytes = 0;
 template <>
@@ -74,7 +74,8 @@ inline constexpr std::size_t first_bytes<vmm_suspend_report> = 64;
 template <>
 inline constexpr std::size_t first_bytes<vmm_suspender_info> = 32;
 
-// No struct will be larger; a number above is no size, and what it would have read is not there.
+// No struct will be larger; a larger number is invalid, and reading that many bytes would read past
+// the struct.
 inline constexpr std::uint64_t struct_bytes_max = 4096;
 
 template <class Struct>
@@ -116,8 +117,8 @@ void write_struct(Struct& into, const Struct& from) noexcept {
   if (size > sizeof(Struct)) std::memset(bytes + sizeof(Struct), 0, size - sizeof(Struct));
 }
 
-// What vmm_*_options_init() does: the defaults that this library knows, and 0 for what only the
-// caller knows.
+// Implements vmm_*_options_init(): the library's defaults, and 0 for members that only the caller
+// has.
 template <class Struct, class Fill>
 vmm_status init_struct(Struct* out, std::uint64_t struct_size, Fill&& fill) noexcept {
   if (out == nullptr) return fail_null();

@@ -73,11 +73,11 @@ constexpr replacement replacements[] = {
      "event_count of vmm_history_options is a power of two from 2^10 to 2^26"},
     {"history_options::clock_interval is a power of two from 1 to 4096",
      "clock_interval of vmm_history_options is a power of two from 1 to 4096"},
-    {"nobody records the manager's history: give it a memory_options::recorder, or start its "
+    {"the manager's history is not recorded: give it a memory_options::recorder, or start its "
      "history",
-     "nobody records the manager's history: call vmm_history_start() before"},
-    {"nobody records the pool's history: give it a memory_options::recorder, or start its history",
-     "nobody records the pool's history: call vmm_history_start() before"},
+     "the manager's history is not recorded: call vmm_history_start() before"},
+    {"the pool's history is not recorded: give it a memory_options::recorder, or start its history",
+     "the pool's history is not recorded: call vmm_history_start() before"},
     {"the device or the driver cannot do this: look at feature_set() before",
      "the device or the driver cannot do this: look at features of vmm_driver_info before"},
     {"cuda_options::device is not a device that the CUDA driver sees",

@@ -244,11 +244,11 @@ result<history> manager_history::take(history_end how, std::unique_ptr<history_r
   if (!recorder_)
     return refuse(
         errc::invalid_argument,
-        "nobody records the manager's history: give it a memory_options::recorder, or start "
+        "the manager's history is not recorded: give it a memory_options::recorder, or start "
         "its history");
   if (!base_.is_set_up.load(std::memory_order_acquire))
     return refuse(errc::invalid_argument, "the manager has allocated nothing");
-  check(recorder_.get() != nullptr, "a history is taken that nobody records");
+  check(recorder_.get() != nullptr, "a history is taken without a recording");
   note_footprint();  // what calls have changed that write no event
   const result<std::vector<extent_info>> listed = manager_report(base_).extents();
   if (!listed) return listed.error();

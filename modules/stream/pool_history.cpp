@@ -121,8 +121,8 @@ result<history> pool_history::take(std::unique_ptr<history_ring>* ended) const {
   const history_guard held(lock_);
   if (!recorder_)
     return refuse(errc::invalid_argument,
-                  "nobody records the pool's history: give it a memory_options::recorder, or start "
-                  "its history");
+                  "the pool's history is not recorded: give it a memory_options::recorder, or "
+                  "start its history");
   if (!is_ready())
     return refuse(errc::invalid_argument, "the pool has allocated nothing: its history is empty");
   const history_ring& ring = *recorder_.get();
