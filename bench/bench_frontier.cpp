@@ -5,8 +5,9 @@
 // costs on traces, under its default policy and with one knob of it turned at a time.
 //
 // Every figure is exact and the same on every machine: the fake driver's virtual clock has an
-// H200's prices. Two times are told: within the trace, where unmapping what has moved may be put
-// off for ever, and with all of it unmapped at the end. --svg FILE draws a panel for each trace.
+// H200's prices. Reports two times: within the trace, where unmapping of moved memory may be
+// deferred for ever, and with all of it unmapped at the end. --svg FILE draws a panel for each
+// trace.
 // --jitter-seeds N: means over N variants of each trace with sizes changed by up to 3 %, and the
 // means of all traces. --knob TEXT: only the default and the knobs whose names begin so.
 #include <algorithm>
@@ -95,8 +96,7 @@ std::vector<setting> every_setting() {
   return all;
 }
 
-/// The default and the settings whose knob begins with `only`. The program ends where there is no
-/// such knob.
+/// The default and the settings whose knob begins with `only`. The program ends if no knob matches.
 std::vector<setting> settings(std::string_view only) {
   std::vector<setting> chosen;
   std::string names;
@@ -111,7 +111,7 @@ std::vector<setting> settings(std::string_view only) {
     if (is_wanted || chosen.empty()) chosen.push_back(std::move(each));
   }
   if (is_there) return chosen;
-  std::fprintf(stderr, "bench_frontier: there is no knob that begins with '%s'; knobs are: %s\n",
+  std::fprintf(stderr, "bench_frontier: no knob begins with '%s'; knobs are: %s\n",
                std::string(only).c_str(), names.c_str());
   std::exit(2);
 }
@@ -148,7 +148,7 @@ std::vector<vmm::stream_handle> open_streams(vmm::fake_driver& driver, const tra
 figure measure(const trace& input, const pool_policy& rules) {
   vmm::pool_options options;
   options.rules = rules;
-  options.at_end.hook = nullptr;  // what a trace leaves live is no mistake
+  options.at_end.hook = nullptr;  // blocks that a trace leaves live are not a mistake
   vmm::fake_driver driver;
   const std::vector<vmm::stream_handle> streams = open_streams(driver, input);
   vmm::stream_pool pool(driver, options);

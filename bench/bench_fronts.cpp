@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// How often streams that share a pool meet at what they share: the events of bench_threads, made by
+// Counts how often streams that share a pool use shared locks: the events of bench_threads, made by
 // one thread for each stream in turn, so that equal runs count alike. For each number of streams,
-// without fronts and with fronts at once, per 1,000 events: how often the lock of the pool's state
-// was taken, that of growth (by each request that what is at hand does not serve), all other locks
-// (of fronts, of the timeline), how many calls the driver answered, and how many requests grew the
-// pool. Then what the pool held at most over what was live at the end, the mean of the rounds and
-// the most. The locks of the fake driver are among the others.
+// without arenas and with arenas from the start, per 1,000 events: acquisitions of the pool's state
+// lock, of the growth lock (by each request that free memory cannot serve), and of all other locks
+// (of arenas, of the timeline), driver calls, and requests that grew the pool. Then the peak held
+// over the bytes live at the end, mean and maximum of the rounds. The locks of the fake driver are
+// among the others.
 //
 // Built with a library whose locks announce themselves. What is counted begins after a warm-up of a
 // quarter as many events. Each round has other numbers. --json prints one object; --events N sets
@@ -133,7 +133,7 @@ counts count(const scene& of) {
   return found;
 }
 
-// The mean over the rounds; of what is held, the most.
+// The mean over the rounds; of memory held, the maximum.
 counts count_rounds(scene of, std::uint64_t rounds) {
   counts sum;
   for (std::uint64_t round = 0; round < rounds; ++round) {
@@ -177,7 +177,7 @@ int main(int argc, char** argv) {
   const auto [json, events, rounds] =
       read_churn_words(argc, argv, usage, {.events = 1'000'000, .rounds = 5});
   std::printf(json ? "{\"rows\": ["
-                   : "| streams | fronts | pool's lock | growth's | others | driver calls | "
+                   : "| streams | arenas | pool's lock | growth's | others | driver calls | "
                      "growths | held over live | most |\n| ---: | --- | ---: | ---: | ---: | "
                      "---: | ---: | ---: | ---: |\n");
   bool is_first = true;

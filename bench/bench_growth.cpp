@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // bench_growth - how long a program waits for the stream pool while it grows: driver time within
-// the program's requests, apart from that of calls that it makes beside them.
+// the program's requests, without that of calls that it makes beside them.
 //
 // Each trace is played from nothing and then again and again in one pool, with what it leaves live
 // freed in between. After each allocation and free the fake driver's virtual clock says what the
@@ -53,7 +53,7 @@ struct settings {
   bool json = false;
 };
 
-/// What the driver was asked for.
+/// The driver calls made.
 struct call_sums {
   std::uint64_t created = 0;
   std::uint64_t mapped = 0;
@@ -134,7 +134,7 @@ class player {
       if (!made) fail(describe(made.error()));
       streams_.push_back(*made);
     }
-    if (!pool_.subscribe(steps_)) fail("nobody listens");
+    if (!pool_.subscribe(steps_)) fail("subscribe() failed");
   }
 
   /// The whole trace, and what it leaves live is freed.

@@ -79,7 +79,7 @@ constexpr std::array<subject, 4> checked{{{"no assertion", VMM_PLAYER_WITHOUT_CH
                                           {"assertions", VMM_PLAYER, 0},
                                           {"assertions, again", VMM_PLAYER, 0}}};
 
-/// What is asked for.
+/// The command line.
 struct plan {
   std::span<const subject> all = subjects;
   unsigned turns = 24;
@@ -125,7 +125,7 @@ class running_player {
     tell(&all, sizeof(all));
     return answer();
   }
-  /// Instructions an event; nothing where the system lets nobody count them.
+  /// Instructions per event; nullopt if the system does not permit counting them.
   std::optional<double> count() {
     const order some{counted_events};
     tell(&some, sizeof(some));
@@ -265,7 +265,7 @@ int main(int count, char** words) {
       continue;
     }
     if ((word != "--turns" && word != "--starts" && word != "--trace") || i + 1 == count)
-      stop("there is no option '" + std::string(word) +
+      stop("unknown option '" + std::string(word) +
            "', or its value is missing: --help lists them");
     ++i;
     if (word == "--turns") of.turns = count_of(words[i]);

@@ -3,8 +3,8 @@
 //
 // bench_memory: how fast kernels run on memory of different make: cuMemAlloc's, the stream-ordered
 // pool's (new, and after a trace has been through it), and mappings of handles of one size by hand.
-// All arrays stand at the same time, each round runs every kernel on every make once, and medians
-// are told. What a kernel wrote is checked on the device.
+// All arrays exist at the same time, each round runs every kernel on every make once, and medians
+// are reported. The kernels' results are checked on the device.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -125,7 +125,7 @@ class handle_maker : public maker {
 class pool_maker : public maker {
  public:
   explicit pool_maker(vmm::cuda_driver& driver) : pool_(driver) {}
-  /// Plays the trace, so that what is free lies where a program would have left it.
+  /// Plays the trace, so that free memory has the layout that a program would leave.
   void play(const vmm::tools::trace& input) {
     std::vector<vmm::address> live(input.slot_count);
     for (const vmm::tools::event& now : input.events) {

@@ -7,9 +7,9 @@
 // trace again and again: forty passes in the first round, five in the others. The peak of memory is
 // read behind the last pass, since some allocators hold more with each; time is that of the passes
 // but the first. No kernel runs: times are the host's. A shared host changes its speed by up to two
-// within a minute, so ratios are taken within a round, and the median of the rounds is told.
+// within a minute, so ratios are taken within a round, and the median of the rounds is reported.
 //
-// A pause after each leaves the device time to clear what was given back, so that nobody pays for
+// A pause after each leaves the device time to clear released memory, so that no allocator pays for
 // the one before.
 #include <algorithm>
 #include <chrono>
@@ -95,7 +95,7 @@ class bench {
  public:
   bench(vmm::cuda_driver& driver, const settings& how) : driver_(driver), how_(how) {}
 
-  /// The first that is added is the one that the others' times are told in.
+  /// The first one added is the reference for the others' times.
   void add(std::unique_ptr<contender> who, bool on_created_stream = false) {
     all_.push_back({std::move(who), on_created_stream});
   }
@@ -309,7 +309,7 @@ page page_of(const settings& how, const vmm::cuda_driver& driver) {
                "choices of the pool's default policy. By the pool's: the median of the "
                "rounds' ratios, since a shared host changes its speed from round to round. A "
                "trace's first stream is the default stream, for all of them, as it was where the "
-               "trace was recorded; on a created stream the pool asks the driver at each call "
+               "trace was recorded; on a created stream the pool queries the driver at each call "
                "whether it is being captured. Growth is the first pass less a warm one: the "
                "driver's calls, and what an allocator does around them. Reserved is the "
                "allocator's own account; the device's own is by how much its free memory had "

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// bench_release: what it costs to give memory back to a CUDA device, and who waits for it. The
-// driver's create and release of one handle, on an idle device and while a kernel runs; then
+// bench_release: the cost of releasing memory to a CUDA device, and of the waits that it causes.
+// The driver's create and release of one handle, on an idle device and while a kernel runs; then
 // allocations from a pool while another thread trims it, beside the same without a trim.
 #include <algorithm>
 #include <array>
@@ -127,7 +127,8 @@ class trimmed_pool {
       }
       is_done = true;
     });
-    // Requests beyond what is free: the first ones of each size take what the trim leaves.
+    // Requests beyond free memory: the first ones of each size take the memory that the trim
+    // leaves.
     std::vector<vmm::address> grown;
     while (!is_done && grown.size() < 256) {
       seen.warm_us.push_back(time_us([&] { touch(); }));
@@ -240,7 +241,7 @@ int main(int count, char** words) {
       pool_table(r, handle_sizes, (is_quick ? 512 : 8192) * mib);
   must(driver.destroy_stream(r.busy));
   publish({.path = told.markdown,
-           .title = "Giving memory back, and who waits",
+           .title = "Releasing memory, and the waits it causes",
            .head = head_of(told.head, driver),
            .about = "",
            .command = "./run bench release"},

@@ -33,7 +33,7 @@ struct settings : report_words {
   std::uint64_t event_count = 400'000;  // of all threads
 };
 
-/// An allocator and the streams of its threads, as churn.hpp wants them.
+/// An allocator and the streams of its threads, as churn.hpp needs them.
 class source {
  public:
   source(vmm::cuda_driver& driver, contender& who, unsigned threads) : driver_(driver), who_(who) {
@@ -113,7 +113,8 @@ page page_of(const settings& how, const vmm::cuda_driver& driver) {
                    std::to_string(how.round_count) +
                    " rounds, in which the allocators take turns, each from nothing and warmed "
                    "before. Speed-up: how many times the events of one thread are served in that "
-                   "time. No kernel runs. The pool asks the driver at each call whether the stream "
+                   "time. No kernel runs. The pool queries the driver at each call whether the "
+                   "stream "
                    "is being captured; asking nothing is `capture_rule::unchecked`.",
           .command = "scripts/gpu.sh sharing"};
 }

@@ -14,7 +14,7 @@
 //   caching  best fit in cached segments, in the shape that frameworks use: an ordered set of free
 //            blocks by stream, size and address for requests up to 1 MiB and one for larger ones,
 //            a hash map from address to block, blocks that know their neighbours, one mutex.
-//   malloc   glibc's, with a byte for every 512 asked for; it never maps or trims.
+//   malloc   glibc's, with a byte for every 512 requested; it never maps or trims.
 //   pmr      std::pmr::unsynchronized_pool_resource over malloc, likewise.
 // The last two keep their records inside the memory that they hand out, which an allocator of
 // device memory cannot.
@@ -29,9 +29,8 @@
 // Lines (--lines): plays each trace with the pool alone, once to warm it and once between marks,
 // for bench/cache_lines.py, which runs this under valgrind and counts the cache lines of each call.
 //
-// With --created the pool's calls are made on a stream that was created, not on the default one:
-// the driver is asked then whether it is being captured. The fake driver answers, which costs less
-// than a real one's word.
+// With --created the pool's calls are made on a created stream, not on the default one: the pool
+// then queries the driver for a capture. The fake driver's query costs less than a real one's.
 //
 // Live blocks: sizes from a bounded power law (exponent 1.2, 512 bytes to 2 MiB); 64 blocks are
 // freed and 64 allocated in a timed batch, victims and sizes drawn outside it; the slowest 2 % of
@@ -349,7 +348,7 @@ double clock_cost_ns(other_work& work) {
   return median(ns);
 }
 
-/// Written to where a call begins or ends: whoever traces memory sees that.
+/// Written at the beginning and end of a call: visible to a tracer of memory accesses.
 struct alignas(64) call_marks {
   volatile std::uint64_t allocates = 0;
   volatile std::uint64_t frees = 0;

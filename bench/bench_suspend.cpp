@@ -6,8 +6,8 @@
 //
 // Half of the memory is a manager's, half a pool's. By hand: handles of the sizes that a resume
 // makes, in the same order of calls. All drivers' calls pass one observer, which counts the live
-// handles. What is compared runs in turns, and who is first changes; tables show medians, and
-// ratios of the same turn with their lowest and highest. The program ends with 1 where contents
+// handles. The compared runs alternate, and so does the first of each round; tables show medians,
+// and ratios of the same turn with their lowest and highest. The program ends with 1 where contents
 // are wrong or something has leaked, whatever the ratios are.
 #include <algorithm>
 #include <chrono>
@@ -512,13 +512,13 @@ plan read_plan(int count, char** words, report_words& report) {
   return wanted;
 }
 
-// No more than there is room for, and a word about it.
+// At most what fits in memory, with a remark.
 std::string fit(std::uint64_t& bytes, std::uint64_t room_bytes, const char* what) {
   if (bytes <= room_bytes) return "";
   const std::uint64_t fitting = room_bytes / bytes_unit * bytes_unit;
   if (fitting == 0) stop(std::string("there is not even memory for 32 MiB to ") + what);
   const std::string text = " Only " + mib_of(fitting) + " MiB instead of " + mib_of(bytes) +
-                           " to " + what + ": there is no room for more.";
+                           " to " + what + ": more does not fit.";
   bytes = fitting;
   return text;
 }

@@ -1,18 +1,18 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What an allocation or a free costs when 1 to 16 threads make them at once, each on its own
-// stream: on one stream pool that all share, on the same without fronts, on the same with fronts
-// from the first growth on, on the same with a question to the driver at each call (whether the
-// stream is being captured), on a pool for each thread, and on the C library's malloc. The driver
-// is the fake one; when warm the pool does not call it but for that question.
+// The cost of an allocation or a free when 1 to 16 threads make them at once, each on its own
+// stream: on one stream pool that all share, without arenas, with arenas from the first growth on,
+// with a capture query to the driver at each call, on a pool for each thread, and on the C
+// library's malloc. The driver is the fake one; a warm pool makes no other call to it than that
+// query.
 //
 // What the threads do is in churn.hpp. "ns" is wall time over the events of all threads, "CPU" the
 // processor time that they took; "speed-up" is how many times the events of one thread are served
 // in that time. The best of the rounds, in which the sources take turns. The second table has what
 // a pool held at most over what was live at the end, which is the same for all of a row, the worst
 // of the rounds, and how many of its
-// streams had fronts. --json prints one object; --events N sets the events of all threads, --rounds
+// streams had arenas. --json prints one object; --events N sets the events of all threads, --rounds
 // N the rounds.
 #include <algorithm>
 #include <array>
@@ -121,8 +121,8 @@ struct contender_name {
   const char* key;
 };
 constexpr std::array<contender_name, 6> names{{{"one pool", "one_pool"},
-                                               {"without fronts", "without_fronts"},
-                                               {"fronts at once", "fronts_at_once"},
+                                               {"without arenas", "without_fronts"},
+                                               {"arenas at once", "fronts_at_once"},
                                                {"asking", "asking"},
                                                {"a pool a thread", "own_pools"},
                                                {"malloc", "malloc"}}};
@@ -177,7 +177,7 @@ void print_table(const std::vector<row>& rows) {
   }
   std::printf("\n| threads ");
   for (std::size_t i = 0; i < shared_count; ++i)
-    std::printf("| %s, held over live | fronts ", names[i].shown);
+    std::printf("| %s, held over live | arenas ", names[i].shown);
   std::printf("|\n| ---: ");
   for (std::size_t i = 0; i < 2 * shared_count; ++i) std::printf("| ---: ");
   std::printf("|\n");

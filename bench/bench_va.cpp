@@ -279,7 +279,7 @@ marks measure_marks(std::size_t live_count, std::uint64_t& refusals) {
 }
 
 /// Blocks of [low, high] granules fill a range exactly; every other one is freed, and its size
-/// asked for again, in another order. A perfect fit serves all.
+/// requested again, in another order. A perfect fit serves all.
 std::uint64_t refusals_in_exact_refill(std::uint32_t low, std::uint32_t high) {
   constexpr std::size_t block_count = 60'000;
   engine random(7);

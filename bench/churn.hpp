@@ -30,7 +30,7 @@
 inline constexpr std::array<unsigned, 5> thread_counts{1, 2, 4, 8, 16};
 inline constexpr std::size_t live_count = 256;
 
-/// What a benchmark of threads is told.
+/// The options of a benchmark of threads.
 struct churn_words {
   bool json = false;
   std::uint64_t events = 0;
@@ -106,8 +106,8 @@ inline double thread_ns() {
 /// Lets `threads` threads, each after a warm-up of a quarter as much, replace `pairs` blocks at
 /// once, and lowers `best` where that took less. A source has take and give and, where a thread has
 /// to be made ready for it, begin_thread. The threads look at the clock themselves: on a machine
-/// with fewer processors, who waits for them may wake when they are done. A source that has look()
-/// is looked at when all are done and nothing has been given back.
+/// with fewer processors, a thread that waits for them may wake when they are done. A source that
+/// has look() is looked at when all are done and nothing has been given back.
 template <class Source>
 void measure(Source& source, unsigned threads, std::uint64_t pairs, figure& best) {
   std::barrier ready(threads);

@@ -151,7 +151,7 @@ inline std::vector<std::unique_ptr<contender>> open_peers(const std::string& lib
   void* const opened = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (opened == nullptr) stop(::dlerror());
   const auto list = reinterpret_cast<vmm_peers_function>(::dlsym(opened, "vmm_peers"));
-  if (list == nullptr) stop(library + " is no library of peers");
+  if (list == nullptr) stop(library + " is not a library of peers");
   const vmm_peer* first = nullptr;
   const int count = list(&first);
   std::vector<std::unique_ptr<contender>> all;

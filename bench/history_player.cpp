@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// history_player - a pool that bench_history measures, in a process of its own: it plays a trace
-// when it is told to. Built twice: with the library, and with one that has no history in its code.
+// history_player - a pool that bench_history measures, in a process of its own: it plays a trace on
+// command. Built twice: with the library, and with one that has no history in its code.
 #include <sys/ptrace.h>
 #include <time.h>
 #include <unistd.h>

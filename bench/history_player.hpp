@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What bench_history and history_player tell each other, through a pipe each way: the head, the
-// steps, then orders. Each order is answered with a double; of a trace that is played without
-// counting, nanoseconds an event.
+// The messages of bench_history and history_player, through a pipe each way: the head, the steps,
+// then orders. The reply to an order is a double; for a trace played without counting, nanoseconds
+// per event.
 #ifndef VMM_BENCH_HISTORY_PLAYER_HPP
 #define VMM_BENCH_HISTORY_PLAYER_HPP
 

@@ -55,9 +55,9 @@ template <class Take>
 void read_options(int count, char** words, Take&& take) {
   for (int i = 1; i < count; i += 2) {
     const std::string word = words[i];
-    if (i + 1 == count) stop("'" + word + "' is no option, or has no value: --help lists them");
+    if (i + 1 == count) stop("'" + word + "' is not an option, or has no value: --help lists them");
     if (!take(std::string_view(word), words[i + 1]))
-      stop("there is no option '" + word + "': --help lists them");
+      stop("unknown option '" + word + "': --help lists them");
   }
 }
 

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Compressible memory is a wish: whoever counts on it asks what was granted. The first GPU is asked
-// where there is one, else two simulated devices, of which one declines.
+// A driver may decline compressible memory, so a program that relies on it queries the granted
+// properties. Uses the first GPU if there is one, else two simulated devices, one of which
+// declines.
 #include <cstdint>
 #include <cstdio>
 

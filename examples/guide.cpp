@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program of docs/guide.md. It opens a CUDA device and says so where there is none.
+// The program of docs/guide.md. It opens a CUDA device, or reports that it found none.
 #include <cstdio>
 
 import vmm;

@@ -31,7 +31,7 @@ namespace {
 
 constexpr std::uint64_t count = 1'000'000;
 
-// What rank 0 tells rank 1 before anything else: how the block will come.
+// The first message of rank 0 to rank 1: the way in which the block is sent.
 enum class way : int { none, fabric, descriptors };
 
 int fail(const char* who, const vmm::error& what) {

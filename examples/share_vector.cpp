@@ -29,7 +29,7 @@ void print_sum(const vmm::imported_block& block) {
   std::fflush(stdout);
 }
 
-// Reads what it is lent until it is asked for it back.
+// Reads the blocks lent to it until they are withdrawn.
 int read_numbers(int socket, const vmm::share_options& options) {
   auto driver = vmm::host_driver::open();
   if (!driver) return fail("reader", driver.error());
@@ -48,9 +48,9 @@ int read_numbers(int socket, const vmm::share_options& options) {
     } else if (event->kind == vmm::share_event::what::updated) {
       if (const auto at = block.update(event->block); !at) return fail("reader", at.error());
     } else {
-      break;  // asked back
+      break;  // withdrawn
     }
-    print_sum(block);  // before the owner is told: it may write again then
+    print_sum(block);  // before the owner is notified and may write again
     if (const auto told = channel->accept(event->id); !told) return fail("reader", told.error());
   }
   const vmm::status given = channel->give_back(block);
@@ -65,7 +65,7 @@ vmm::status append(vmm::vector<std::uint64_t>& numbers, std::uint64_t count) {
   return {};
 }
 
-// Lends a vector, lets it grow, tells the reader, and takes it back.
+// Lends a vector, lets it grow, notifies the reader, and takes it back.
 int lend_numbers(int socket, const vmm::share_options& options) {
   auto driver = vmm::host_driver::open();
   if (!driver) return fail("owner", driver.error());
@@ -96,7 +96,7 @@ int lend_numbers(int socket, const vmm::share_options& options) {
 }  // namespace
 
 int main() {
-  // The secret is made before the fork: both processes have it, and nobody else.
+  // The secret is made before the fork: only these two processes have it.
   vmm::share_options options;
   const auto secret = vmm::share_secret::make();
   if (!secret) return fail("main", secret.error());

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Spilling: a pool that goes on in the host's memory when the device is full. The device uses what
-// lies there as any other memory. On a simulated device of 256 MiB.
+// Spilling: a pool that goes on in the host's memory when the device is full. The device uses that
+// memory like any other. On a simulated device of 256 MiB.
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>

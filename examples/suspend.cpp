@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A program that gives the memory of its weights and its cache back while somebody else needs it,
-// and has both again at the same addresses. It runs on the host's memory.
+// A program that releases the memory of its weights and its cache while another process needs it,
+// and restores both at the same addresses. It runs on the host's memory.
 #include <cstdint>
 #include <cstdio>
 #include <string_view>

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: whatever is asked of a manager, and whatever its driver refuses, every allocation keeps its
-// size, its place and its contents, nothing is used before it may be, and nothing is left at the
-// end. Method: the input's bytes are a program of at most 64 operations on the fake driver; a naive
-// model, written from the documentation, knows what must be live and what each granule must hold.
-// The fake ends the process at the first misuse.
+// Goal: for every sequence of calls and driver errors, every allocation of a manager keeps its
+// size, address and contents, no memory is used too early, and nothing leaks. Method: the input's
+// bytes are a program of at most 64 operations on the fake driver; a naive model, written from the
+// documentation, has the expected live blocks and the contents of each granule. The fake ends the
+// process at the first misuse.
 //
 // The first four bytes choose the driver's profile, the policy, the limits and the schedule.
 #include <algorithm>
@@ -105,7 +105,7 @@ set_up choose(program& input) {
 
 // ---- the model
 
-// What the manager was asked for, and what it must hold now.
+// The requests to the manager, and its expected state.
 struct block {
   address base{};
   std::uint64_t user_bytes = 0;
@@ -186,7 +186,7 @@ class machine {
                                     : device_granules * granule_;
     require(now.footprint_bytes - now.cached_memory_bytes + needed_bytes > limit,
             "memory ran short although there was enough");
-    // Refused at once, with the caches as they were: no more than the live blocks is ever free.
+    // Refused at once, with the caches as they were: at most the live blocks' size is ever free.
     if (live_bytes(now) + needed_bytes > limit) return;
     require(now.cached_range_bytes == 0, "memory ran short while ranges were cached");
     require(now.retired_bytes == 0, "memory ran short while ranges waited");
@@ -349,7 +349,7 @@ void machine::allocate(program& input) {
   fresh.serial = next_serial_++;
   const auto info = managed_->find(fresh.base + (request.size_bytes - 1));
   require(info.has_value() && info->base == fresh.base, "a fresh block is not found");
-  require(info->sizes.user_bytes == request.size_bytes, "another size than asked for");
+  require(info->sizes.user_bytes == request.size_bytes, "another size than requested");
   require(info->sizes.reserved_bytes >= info->sizes.mapped_bytes + request.growth_bytes,
           "no room to grow");
   live_.push_back(std::move(fresh));
@@ -379,7 +379,7 @@ void machine::free_one(program& input) {
   }
   require_explained(freed, {});
   if (!freed) return;
-  // What shows its memory may be written now, behind the work that the freed one was given.
+  // An alias of its memory may be written now, after the work submitted for the freed one.
   for (const block& each : live_) {
     if (gone->alias_group != 0 && each.alias_group == gone->alias_group)
       order(gone->stream, each.stream);
@@ -496,10 +496,10 @@ void machine::trim(program& input) {
   if (struck_) return;
   require(report.failure.code == errc::none, "trim failed by itself");
   const vmm::manager_statistics now = managed_->statistics();
-  require(now.cached_range_bytes <= limit_bytes, "more ranges are kept than trim was told");
+  require(now.cached_range_bytes <= limit_bytes, "more ranges are retained than the limit of trim");
   require(now.cached_memory_bytes <=
               std::max(limit_bytes - now.cached_range_bytes, report.still_mapped_bytes),
-          "more is kept than trim was told");
+          "more memory is retained than the limit of trim");
 }
 
 void machine::plan_fault(program& input) {

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: no program of allocations, copies, streams and captures sees under the preload library what
-// it does not see without. Method: each two bytes are one choice of a random program
-// (tests/preload/caller/program.h). It runs on a stand-in for the driver, straight and through the
-// library in the mode vmm; the two digests must be the same, and the fake driver below must have
-// seen no misuse.
+// Goal: a program of allocations, copies, streams and captures observes the same with and without
+// the preload library. Method: each two bytes are one choice of a random program
+// (tests/preload/caller/program.h). It runs on a stub driver, directly and through the library in
+// the mode vmm; the two digests must be the same, and the fake driver below must have seen no
+// misuse.
 #include <dlfcn.h>
 
 #include <cstddef>
@@ -46,7 +46,9 @@ const both& drivers() {
   static const both only = [] {
     (void)setenv("VMM_MODE", "vmm", 1);
     (void)setenv("VMM_REPORT", "off", 1);
-    caller::must(dlopen(VMM_PRELOAD_DRIVER "/libcuda.so.1", RTLD_NOW) != nullptr, "the stand-in");
+    caller::must(dlopen(VMM_PRELOAD_DRIVER "/libcuda.so.1", RTLD_NOW) != nullptr,
+                 "the stub "
+                 "driver");
     void* library = dlopen(VMM_PRELOAD_LIBRARY, RTLD_NOW | RTLD_LOCAL);
     caller::must(library != nullptr, VMM_PRELOAD_LIBRARY);
     both made;
@@ -93,6 +95,6 @@ std::uint64_t digest_of(const way& cu, const std::uint8_t* data, std::size_t siz
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const both& cu = drivers();
   caller::expect(digest_of(cu.straight, data, size) == digest_of(cu.managed, data, size),
-                 "the same answers and contents");
+                 "the same results and contents");
   return 0;
 }

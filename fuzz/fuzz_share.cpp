@@ -129,7 +129,7 @@ void play_session(reader in) {
   share_session peer = opened.peer;
   share_session victim = opened.victim;
   while (!in.empty() && !victim.is_closed()) {
-    if (in.byte() % 4 == 0) {  // the victim's turn: it lends and answers
+    if (in.byte() % 4 == 0) {  // the victim's turn: it lends and replies
       const auto message = honest(victim, in);
       if (message) (void)peer.take(*message);
       continue;

@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: whatever is asked of a stream-ordered pool, whatever its driver refuses, and in whatever
-// order work finishes, no two blocks overlap, contents stay, nothing is used, moved or unmapped
-// while unfinished work may touch it, and nothing is left at the end. Method: the input's
-// bytes are a program of at most 64 operations, faults among them, beside the naive model of
-// program.hpp; everything is validated every 32 operations and at the end, and where something is
-// wrong, once more after each. Where the last byte says so, every call is among the operations.
+// Goal: for every sequence of calls to a stream-ordered pool, driver errors and order of work,
+// blocks do not overlap, contents stay, no memory is used, moved or unmapped while unfinished work
+// may touch it, and nothing leaks. Method: the input's bytes are a program of at most 64
+// operations, faults among them, beside the naive model of program.hpp; everything is validated
+// every 32 operations and at the end, and where something is wrong, once more after each. Where the
+// last byte says so, every call is among the operations.
 #include <array>
 #include <cstddef>
 #include <cstdint>

@@ -5,9 +5,9 @@
 //
 // The library has its tables in host memory of its own, mapped when a range, a segment or a pool is
 // made and unmapped when it goes: up to half of an input's time without this file. Here such memory
-// is kept for the next input that asks for as much. While it is kept, and behind the part that its
-// present owner has made accessible, it is poisoned: AddressSanitizer reports what else would have
-// been a fault. It is zero again when it is handed out.
+// is kept for the next input that requests the same size. While it is kept, and behind the part
+// that its present owner has made accessible, it is poisoned: AddressSanitizer reports what else
+// would have been a fault. It is zero again when it is handed out.
 //
 // Only calls of the library come here (the linker's --wrap), from one thread.
 #include <sanitizer/asan_interface.h>

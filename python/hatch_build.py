@@ -13,7 +13,7 @@ import struct
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-MINOR_LEAST = 28  # below it, tags have other rules; nothing older is asked for
+MINOR_LEAST = 28  # below it, tags have other rules; nothing older is needed
 
 
 def needed_versions(image):

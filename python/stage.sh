@@ -16,7 +16,7 @@ stage=$work/stage
 
 cmake --install "$build" --component c --strip --prefix "$stage" >/dev/null
 lib=$stage/lib
-# A distribution's own folder of libraries is no place in a wheel.
+# A distribution's own folder of libraries does not exist in a wheel.
 [[ -e $lib/libvmm.so ]] || { echo "stage.sh: no libvmm.so in $lib" >&2; exit 1; }
 real=$(basename "$(readlink -f "$lib/libvmm.so")")
 rm "$lib/libvmm.so" "$lib/libvmm.so.1"

@@ -212,7 +212,8 @@ find_sanitizer() {
 }
 
 # The suite makes calls that must be refused, so memcheck reports accesses and leaks, not refusals;
-# and two tests read memory that nobody wrote, because fresh memory is zero: not under initcheck.
+# and two tests read memory that was never written, because fresh memory is zero: not under
+# initcheck.
 sanitizer() {
   local tool code=0 kind text
   local -A options=(
@@ -757,7 +758,7 @@ main() {
   case ${1:-} in help | --help | -h) help; exit ;; esac
   for word in "$@"; do
     [[ " build all pair prove suites ${all_words[*]} " == *" $word "* ]] ||
-      { say "gpu: there is no word '$word'"; help >&2; exit 2; }
+      { say "gpu: unknown command '$word'"; help >&2; exit 2; }
   done
   if [[ ${#words[@]} -eq 0 ]]; then
     words=(all)

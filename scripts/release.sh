@@ -96,7 +96,7 @@ try() {
   cp "$1"/*.deb "$root/tests/c/samples/first.c" "$bare/packages/"
   cp /etc/apt/apt.conf.d/*proxy* "$bare/etc/apt/apt.conf.d/" 2>/dev/null || true
   chroot "$bare" apt-get update -q >/dev/null
-  # /proc in a mount namespace of its own: the host driver asks there how much memory there is.
+  # /proc in a mount namespace of its own: the host driver reads the size of memory there.
   DEBIAN_FRONTEND=noninteractive unshare --mount bash -c \
     'mount -t proc proc "$0/proc" && exec chroot "$0" bash -c "$1"' "$bare" "$inside"
 }

@@ -1,8 +1,8 @@
 /* SPDX-FileCopyrightText: 2026 The vmm authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * An allocator of somebody else's as bench_pool and bench_sharing see it: a shared library that
- * exports vmm_peers.
+ * The interface of other allocators for bench_pool and bench_sharing: a shared library that exports
+ * vmm_peers.
  * C only, so that it may be built by another compiler against another C++ library.
  *
  * Several threads call allocate and release at once, one the others; the device's primary context
@@ -32,7 +32,7 @@ struct vmm_peer {
   const char* (*describe)(void);
 };
 
-/* Stores where an array of peers begins and answers how many there are. */
+/* Stores the address of an array of peers and returns its length. */
 typedef int (*vmm_peers_function)(const struct vmm_peer** first);
 
 #ifdef __cplusplus

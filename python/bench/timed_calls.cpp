@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Takes the time of each allocation and each free that PyTorch's C++ asks of its CUDA allocator,
-// inside of a running program and whatever the allocator is: a class that passes every call on.
-// Blocks that were made before it was put in are freed past it.
+// Measures each allocation and free that PyTorch's C++ makes on its CUDA allocator, inside a
+// running program and for any allocator: a class that forwards every call. Blocks that were made
+// before it was put in are freed past it.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <x86intrin.h>
@@ -90,7 +90,7 @@ class timed final : public CUDAAllocator {
   }
   void recordStream(const DataPtr& block, c10::cuda::CUDAStream stream) override {
     if (block.get_deleter() != &timed_delete) return of_->recordStream(block, stream);
-    // The allocator knows its blocks by its own deleter.
+    // The allocator recognises its blocks by its own deleter.
     DataPtr same(block.get(), block.get_context(), of_->raw_deleter(), block.device());
     of_->recordStream(same, stream);
     (void)same.release_context();

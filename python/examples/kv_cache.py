@@ -82,7 +82,7 @@ def serve(manager, models, schedule):
         else:
             event = f"{model.name} ends {request}"
             model.end(request)
-        for _ in range(len(waiting)):  # in line, but nobody waits for a larger one before it
+        for _ in range(len(waiting)):  # in order, but no request waits for a larger one before it
             one = waiting.popleft()
             try:
                 one[0].start(*one[1:])

@@ -96,7 +96,7 @@ def test_random_calls_beside_a_list(allocator):
                 live.popitem() if choose.random() < 0.3 else (choose.choice(list(live.items())))
             )
             live.pop((at, device), None)
-            # Two simulated devices may hand out one address: the allocator asks in their order.
+            # Two simulated devices may return one address: the allocator searches them in order.
             allocator.free(at)
             if all(key[0] != at for key in live):
                 with pytest.raises(libvmm.UnknownAddress):

@@ -243,7 +243,7 @@ def test_files_that_cannot_be_written(tmp_path):
         assert _settings.wrong({name: value}) == []
 
 
-# Wrong values, and words of what is said of them. The C library is asked for the first ones.
+# Wrong values, and parts of their messages. The first ones are checked by the C library.
 WRONG_SETTINGS = [
     ("VMM_BUDGET", "40 gigs", "VMM_BUDGET takes bytes with a unit"),
     ("VMM_BUDGET", "-1", "VMM_BUDGET takes bytes with a unit"),

@@ -177,7 +177,7 @@ def configure(flavour: str) -> None:
     if (folder / "build.ninja").exists():
         return
     sanitizers, level, more = FLAVOURS[flavour]
-    # Without warnings: a mutant is no good code. Tests of threads need the schedule points.
+    # Without warnings: a mutant may be bad code. Tests of threads need the schedule points.
     command: list[str | pathlib.Path] = [
         "cmake",
         "-S",

@@ -97,7 +97,7 @@ TEST_F(Cuda, SaysWhatTheDeviceIsAndCan) {
   const cuda_driver driver = open();
   EXPECT_EQ(driver.name(), "cuda");
   EXPECT_EQ(driver.home(), vmm::device(0));
-  EXPECT_STREQ(driver.description().device_name, "vmm stand-in");
+  EXPECT_STREQ(driver.description().device_name, "vmm stub driver");
   EXPECT_GE(driver.description().driver_version, 12010);
   EXPECT_EQ(driver.description().compute_major, 9);
   EXPECT_TRUE(driver.description().dma_buf);

@@ -403,7 +403,7 @@ class Others(unittest.TestCase):
     def test_a_wrong_line_is_named(self):
         for line, why in (
             ("1,t,allocate,0x1,1", "line 2: too few fields"),
-            ("1,t,allocate,zz,1,0", "line 2: a pointer, size or stream is no number"),
+            ("1,t,allocate,zz,1,0", "line 2: a pointer, size or stream is not a number"),
             ("1,t,grow,0x1,1,0", "line 2: an action is"),
         ):
             content = "Thread,Time,Action,Pointer,Size,Stream\n" + line + "\n"

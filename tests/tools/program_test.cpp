@@ -220,12 +220,12 @@ TEST_F(Program, RefusesCommandLinesWithAClearMessage) {
         row{"x --backend gpu",
             "--backend takes one of fake, host, cuda, cuda:N, level_zero, level_zero:N; not 'gpu'"},
         row{"x --policy best",
-            "there is no policy 'best': a policy is one of va_pool, "
+            "unknown policy 'best': a policy is one of va_pool, "
             "keep_mapped, virtual_caching, pool, vpmm"},
         row{"x --repeat -1", "--repeat takes a number from 0 to 1000; not '-1'"},
         row{"x --repeat 1001", "--repeat takes a number from 0 to 1000; not '1001'"},
         row{"x --repeat 2x", "--repeat takes a number from 0 to 1000; not '2x'"},
-        row{"x --json=1", "--json takes no value"}, row{"x --fast", "there is no option --fast"},
+        row{"x --json=1", "--json takes no value"}, row{"x --fast", "unknown option --fast"},
         row{"x y", "one trace at a time; 'y' is one too many"},
         row{"x --svg", "--svg takes a value"}}) {
     const std::string arguments = each.arguments;
@@ -432,7 +432,7 @@ TEST_F(Program, TheDemoRefusesWhatItDoesNotTake) {
   };
   for (const row& each :
        {row{"--up-to 2MiB", "--up-to takes a size from 4MiB to 16GiB; not '2MiB'"},
-        row{"--up-to", "--up-to takes a value"}, row{"--fast", "there is no option --fast"},
+        row{"--up-to", "--up-to takes a value"}, row{"--fast", "unknown option --fast"},
         row{"--backend gpu",
             "--backend takes cuda, cuda:N, level_zero, level_zero:N or host; not 'gpu'"}}) {
     const finished got = run_program(demo, each.arguments);

@@ -91,7 +91,7 @@ TEST_F(RunScript, ListsNamesThatCanBeTyped) {
   const finished wrong = ask("./run bench vb");
   EXPECT_EQ(wrong.code, 2);
   EXPECT_EQ(wrong.out, "");
-  EXPECT_EQ(wrong.err.find("run: there is no bench 'vb'; NAME is one of: fake "), 0u) << wrong.err;
+  EXPECT_EQ(wrong.err.find("run: unknown bench 'vb'; NAME is one of: fake "), 0u) << wrong.err;
   EXPECT_EQ(ask("./run bench bench_va").out, "va: \n") << "with the program's prefix too";
 }
 
@@ -243,7 +243,7 @@ TEST_F(RunScript, NamesTheNearestWord) {
   EXPECT_EQ(got.code, 2);
   EXPECT_EQ(got.out, "");
   EXPECT_EQ(got.err,
-            "run: there is no word 'dmeo'; did you mean 'demo'?\n"
+            "run: unknown command 'dmeo'; did you mean 'demo'?\n"
             "     ./run help lists the words\n");
   EXPECT_EQ(ask("./run nonsense").err.find("mean"), std::string::npos);
   EXPECT_EQ(ask("./run view").err.find("run: usage: ./run view HISTORY"), 0u);
@@ -420,7 +420,7 @@ TEST_F(RunScriptChecks, AreListedAndRunByName) {
   EXPECT_EQ(ask("./run check fetches").code, 77);
   const finished wrong = ask("./run check add");
   EXPECT_EQ(wrong.code, 2);
-  EXPECT_EQ(wrong.err, "run: there is no check 'add'; NAME is one of: adds fetches \n");
+  EXPECT_EQ(wrong.err, "run: unknown check 'add'; NAME is one of: adds fetches \n");
 }
 
 TEST_F(RunScriptChecks, FollowTheTests) {

@@ -1,16 +1,16 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm-after-all - blocks of a pool that are freed after everything, on a CUDA device.
+// vmm-after-all - device-wide frees of a pool's blocks, on a CUDA device.
 //
-// Each round allocates on one of eight streams, writes there, and lets a kernel of one of eight
-// streams that the pool does not know read the block, late; meanwhile it frees the block and asks
-// for the next one, which another stream writes. A kernel that finds another's words counts them.
-// Some of the reading streams are destroyed while they still read. Beside some rounds a stream is
-// captured: one that the pool knows, and one that it is told of. Then the price of such a free is
-// taken beside those of cuMemFree and cuMemFreeAsync, with an idle device and with a busy one.
+// Each round allocates on one of eight streams, writes there, and lets a kernel on one of eight
+// streams that were never passed to the pool read the block, late; meanwhile it frees the block and
+// requests the next one, which another stream writes. A kernel counts wrong words. Some of the
+// reading streams are destroyed while they still read. Beside some rounds a stream is captured: one
+// of the pool's, or one whose capture is announced. Then the cost of such a free is measured beside
+// those of cuMemFree and cuMemFreeAsync, with an idle device and with a busy one.
 //
-//   vmm-after-all [ROUNDS]    10000 where nothing is said
+//   vmm-after-all [ROUNDS]    default: 10000
 //
 // Exits with 0 when all words were right, no capture was spoiled and nothing is left.
 #include <algorithm>
@@ -119,8 +119,8 @@ void play_block(bench& on, vmm::stream_pool& pool, std::uint64_t round, vmm::add
   must(pool.free(at));
 }
 
-// 100 rounds beside a capture, of every 1,000: in turns of a stream that the pool knows, and of one
-// that it is told of.
+// 100 rounds beside a capture, of every 1,000: alternately of a stream of the pool, and of one
+// whose capture is announced.
 class capture_beside {
  public:
   capture_beside(bench& on, vmm::stream_pool& pool, found& seen)
@@ -151,7 +151,7 @@ class capture_beside {
   }
 
  private:
-  // A stream that the pool knows and that no round uses.
+  // A stream of the pool that no round uses.
   [[nodiscard]] vmm::stream_handle own_known() {
     if (known_ != vmm::stream_handle::default_stream) return known_;
     known_ = must(on_.driver.create_stream());

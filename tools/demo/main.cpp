@@ -168,7 +168,7 @@ std::string take_backend(command_line& into, const std::string& name, std::strin
 std::string take_option(command_line& into, const std::string& name, const char* value) {
   if (name != "--backend" && name != "--up-to" && name != "--trace" && name != "--svg" &&
       name != "--page")
-    return "there is no option " + name;
+    return "unknown option " + name;
   if (value == nullptr || *value == '\0') return name + " takes a value";
   if (name == "--trace") into.trace_path = value;
   if (name == "--svg") into.picture_path = value;
@@ -327,8 +327,7 @@ int run_on_gpu(vmm::cuda_driver driver, const command_line& wanted, prepared& re
 
 int run_on_level_zero(const command_line& wanted, prepared& ready) {
   auto driver = vmm::level_zero_driver::open({.device = wanted.backend.device});
-  if (!driver)
-    return fail("there is no Level Zero device to use here: " + vmm::describe(driver.error()));
+  if (!driver) return fail("no Level Zero device is usable here: " + vmm::describe(driver.error()));
   std::printf("Driver: level_zero, on %s.\n\n", driver->description().device_name);
   const auto stage = std::make_unique<demo::level_zero_stage>(*driver);
   const std::uint64_t bytes =
@@ -352,13 +351,13 @@ int run(const command_line& wanted) {
   prepared ready;
   if (const int code = prepare(wanted, ready); code != 0) return code;
   std::puts("vmm grows memory by mapping, not by copying.\n");
-  if (wanted.backend.kind == "host") return run_on_host("it is asked for", wanted, ready);
+  if (wanted.backend.kind == "host") return run_on_host("it was requested", wanted, ready);
   if (wanted.backend.kind == "level_zero") return run_on_level_zero(wanted, ready);
   auto gpu = vmm::cuda_driver::open({.device = wanted.backend.device});
   if (gpu) return run_on_gpu(std::move(*gpu), wanted, ready);
   const std::string reason = vmm::describe(gpu.error());
-  if (wanted.backend.kind == "cuda") return fail("there is no GPU to use here: " + reason);
-  return run_on_host("there is no GPU to use here\n(" + reason + ")", wanted, ready);
+  if (wanted.backend.kind == "cuda") return fail("no GPU is usable here: " + reason);
+  return run_on_host("no GPU is usable here\n(" + reason + ")", wanted, ready);
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ export enum class company : std::uint8_t { any, alone };
 
 export template <class B>
 struct probe {
-  const char* id;    ///< stable: the recorded answers are found by it
+  const char* id;    ///< stable: identifies the recorded results
   const char* what;  ///< for people
   company with;
   std::string (*run)(scratch<B>& s);
@@ -52,7 +52,7 @@ void add_reserve_probes(probe_list<B>& to) {
       [](S s) { return text(s.try_reserve({.size_bytes = s.g + 1})); });
   add("reserve-half", "reserve half a granule",
       [](S s) { return text(s.try_reserve({.size_bytes = s.g / 2})); });
-  add("reserve-align-three", "reserve with an alignment that is no power of two",
+  add("reserve-align-three", "reserve with an alignment that is not a power of two",
       [](S s) { return text(s.try_reserve({.size_bytes = s.g, .alignment_bytes = 3 * s.g})); });
   add("reserve-align-page", "reserve with an alignment of 4 KiB",
       [](S s) { return text(s.try_reserve({.size_bytes = s.g, .alignment_bytes = 4096})); });
@@ -193,7 +193,7 @@ void add_release_probes(probe_list<B>& to) {
   const adder<B> add{to};
   add("release-none", "release handle 0", company::alone,
       [](S s) { return text(s.b.release(physical_handle::none)); });
-  add("release-garbage", "release a number that is no handle", company::alone,
+  add("release-garbage", "release a number that is not a handle", company::alone,
       [](S s) { return text(s.b.release(static_cast<physical_handle>(0x1234567))); });
   add("release-twice", "release a handle again", company::alone, [](S s) {
     const physical_handle handle = s.memory(1);

@@ -61,7 +61,7 @@ int run_about(const settings& how) {
               head.driver.c_str(), "compute capability", who.compute_major, who.compute_minor);
   const std::pair<const char*, bool> lines[] = {
       {"descriptors", can.export_posix_fd},
-      {"fabric, as told", can.export_fabric},
+      {"fabric, as reported", can.export_fabric},
       {"fabric, as tried", static_cast<bool>(device->probe_fabric())},
       {"compression", can.compression},
       {"RDMA", can.rdma},

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.fidelity - is the fake driver like a real one? The calls that are asked of both.
+// vmm.fidelity - compares the fake driver with a real one, call by call.
 //
 // :scratch    what one probe makes, and its undoing
-// :cases      single invalid and boundary calls, with the answer in words
+// :cases      single invalid and boundary calls, with the result in words
 // :sequences  random sequences in lockstep
 // :scripts    valid call sequences whose driver time is measured or predicted
 export module vmm.fidelity;

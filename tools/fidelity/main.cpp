@@ -28,8 +28,8 @@ constexpr const char* help = R"(usage: vmm-fidelity WORD [OPTIONS]
   --library PATH        the CUDA driver's library (else $VMM_CUDA_LIBRARY, else the machine's)
   --count N             random: sequences; leak: cycles; oom, busy: rounds
   --seed N              random: the first seed
-  --record FILE         probes: write the device's answers
-  --expect FILE         probes: compare the fake with recorded answers, without a device
+  --record FILE         probes: write the device's results
+  --expect FILE         probes: compare the fake with recorded results, without a device
   --differences FILE    probes: the differences that are known, with their reasons
   --markdown FILE       write the table to a file
   --trace FILE          predict: the trace

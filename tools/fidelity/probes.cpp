@@ -129,10 +129,10 @@ int report(const settings& how, const report_head& head, const std::vector<compa
                   each.fake.c_str(), each.reason.c_str());
     }
   }
-  std::printf("%zu calls, %zu answered alike, %zu differ for a known reason, %zu unexplained\n",
+  std::printf("%zu calls, %zu with equal results, %zu differ for a known reason, %zu unexplained\n",
               all.size(), all.size() - differing, differing - unknown, unknown);
   const std::string words =
-      "Invalid and boundary calls: what the device answered, and what the fake driver answers. "
+      "Invalid and boundary calls: the results of the device and of the fake driver. "
       "SUCCESS is followed by what the call found out, where it found out something. " +
       std::to_string(all.size()) + " calls, " + std::to_string(all.size() - differing) +
       " alike.\n\nCommand: `vmm-fidelity probes`.";
@@ -151,7 +151,7 @@ int compare_recorded(const settings& how, const answers& known) {
     all.push_back({each.id, each.what, line->second, ask_fake(each),
                    reason == known.end() ? "" : reason->second});
   }
-  return report(how, {"recorded answers", "see " + how.expect}, all);
+  return report(how, {"recorded results", "see " + how.expect}, all);
 }
 
 }  // namespace
@@ -164,7 +164,7 @@ int run_one_probe(const settings& how) {
     std::fflush(stdout);
     _exit(0);  // a context that the probe spoilt is not worth tearing down
   }
-  std::fprintf(stderr, "vmm-fidelity: there is no probe %s\n", how.one.c_str());
+  std::fprintf(stderr, "vmm-fidelity: unknown probe %s\n", how.one.c_str());
   return 2;
 }
 

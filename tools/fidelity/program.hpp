@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The words of the program vmm-fidelity. Each answers the exit code: 0 when everything was as it
-// should be, 1 when not, 2 when it could not be tried.
+// The commands of the program vmm-fidelity. Each returns the exit code: 0 if all results are as
+// expected, 1 if not, 2 if it could not run.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace fidelity {
 struct settings {
   std::string program;         ///< how this program was called
   std::string driver_library;  ///< the CUDA driver's library; empty: the machine's
-  std::string record;          ///< probes: write the device's answers to this file
+  std::string record;          ///< probes: write the device's results to this file
   std::string expect;          ///< probes: compare the fake with this file instead of a device
   std::string differences;     ///< probes: known differences, with reasons
   std::string markdown;        ///< write the table to this file
@@ -54,10 +54,10 @@ struct report_head {
                                const std::string& words, const table& rows);
 /// Writes the page where the settings say, if they do. False when that fails, said on stderr.
 [[nodiscard]] bool publish(const settings& how, const std::string& text);
-/// Opens the device once to fill the head. False when there is none, with the reason on stdout.
+/// Opens the device once to fill the head. False without a device, with the reason on stdout.
 [[nodiscard]] bool find_device(const settings& how, report_head& head);
 
-// ---- recorded answers: a line each, an id, a tab, the text; lines with # are remarks ----
+// ---- recorded results: a line each, an id, a tab, the text; lines with # are remarks ----
 
 using answers = std::map<std::string, std::string>;
 

@@ -79,7 +79,7 @@ bool read_answers(const std::string& path, answers& into) {
 bool write_answers(const std::string& path, const report_head& head,
                    const std::vector<std::pair<std::string, std::string>>& lines) {
   std::ofstream file(path, std::ios::binary);
-  file << "# What a device answered to each probe of vmm-fidelity: id, tab, answer.\n"
+  file << "# A device's result of each probe of vmm-fidelity: id, tab, result.\n"
        << "# " << head_line(head) << "\n# Written by: vmm-fidelity probes --record FILE\n";
   for (const auto& [id, answer] : lines) file << id << '\t' << answer << '\n';
   file.close();

@@ -20,8 +20,8 @@ export struct setup_failure {
   error why;
 };
 
-/// "SUCCESS", or the driver's name for its code without the common beginning, or vmm's word when
-/// there is none.
+/// "SUCCESS", or the driver's name for its code without the common beginning, or vmm's name if the
+/// driver has none.
 export inline std::string text(const error& failure) {
   const std::string_view name = failure.native_name;
   constexpr std::string_view common = "CUDA_ERROR_";

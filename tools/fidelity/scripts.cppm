@@ -243,9 +243,9 @@ play_time play(B& driver, const script& what) {
   return player<B>(driver, what).run();
 }
 
-/// Handles of one size, each made, mapped behind the last and given access, and all kept until the
-/// end: what a program asks of a driver while it grows. No call meets memory or records that an
-/// earlier release left, as all but the first round of a script's do.
+/// Handles of one size, each created, mapped behind the last and given access, and all kept until
+/// the end: the driver calls of a growing program. No call meets memory or records that an earlier
+/// release left, as all but the first round of a script's do.
 export template <class B>
 class growth {
  public:

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.fidelity:sequences - random sequences of calls that two drivers must answer alike.
+// vmm.fidelity:sequences - random sequences of calls with equal results on two drivers.
 //
 // Both drivers get the same calls in lockstep, places named by reservation and offset since their
-// addresses differ. After each call the answers are compared, at the end the contents of every
+// addresses differ. After each call the results are compared, at the end the contents of every
 // accessible granule. Many calls are invalid on purpose; those that could spoil a real process
 // (stale handles, touching memory without the right to) are left to the probes.
 //
@@ -23,7 +23,7 @@ export struct sequence_options {
   unsigned step_count = 48;
 };
 
-/// What became of a sequence. `difference` is empty when both drivers answered everything alike.
+/// The result of a sequence. `difference` is empty if both drivers returned equal results.
 export struct sequence_outcome {
   unsigned call_count = 0;
   unsigned refused_count = 0;  ///< calls that both refused, with the same code
@@ -80,7 +80,7 @@ class lockstep {
     std::uint64_t offset_bytes;
   };
 
-  // Compares two answers; true when both succeeded.
+  // Compares two results; true if both are successes.
   template <class X, class Y>
   bool same(const char* what, const X& x, const Y& y) {
     ++out_.call_count;

@@ -156,7 +156,8 @@ int run_time(const settings& how) {
   const std::string words =
       "Driver time of twenty call sequences: what the fake predicts, times how much slower this "
       "host was at that moment than the one of the fake's prices (the host factor: a sequence "
-      "apart, timed before and after each play; waiting for the device is not multiplied by it), "
+      "timed separately, before and after each play; waiting for the device is not multiplied by "
+      "it), "
       "and what the device takes (host time inside the calls, the median "
       "of " +
       std::to_string(repeat_count) + " plays). " + counted +

@@ -24,7 +24,8 @@ namespace {
 constexpr std::uint64_t default_cycles = 1'000'000;
 constexpr std::uint64_t rounds_of_wear = 100;
 // What the process itself may grow by; eight bytes lost in each of a million cycles are more.
-// A short run shows only how the process warms up, so there the host's bytes are told, not judged.
+// A short run shows only how the process warms up, so there the host's bytes are reported without a
+// limit.
 constexpr std::uint64_t host_growth_max = 4u << 20;
 constexpr std::uint64_t judged_cycles_min = 100'000;
 

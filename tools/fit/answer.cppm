@@ -8,11 +8,12 @@
 // bytes in units of 32 MiB to the most that was measured of it.
 //
 // Each figure has an error. Where the file has segment events, its own allocator is replayed and
-// compared with them; that error stands for all. A device is answered by a replay under its limit,
-// with the allocator's own releases and retries, a little below and a little above by the error.
+// compared with them; that error stands for all. The result for a device is a replay under its
+// limit, with the allocator's own releases and retries, a little below and a little above by the
+// error.
 //
 // Thread safety: values only. Cost: a replay for each allocator, and two for each device whose
-// memory lies between the live peak and the peak that is held.
+// memory lies between the live peak and the held peak.
 export module vmm.fit:answer;
 
 import vmm.recording;
@@ -127,7 +128,8 @@ export struct batch_answer {
   std::vector<batch_device_answer> devices{};
   std::uint64_t line_count = 0;       ///< requests whose size is a line in the batch size
   std::uint64_t constant_count = 0;   ///< requests of one size
-  std::uint64_t inexact_count = 0;    ///< requests whose size is no whole number of bytes an item
+  std::uint64_t inexact_count = 0;    ///< requests whose size is not a whole number of bytes per
+                                      ///< item
   std::uint64_t unmatched_count = 0;  ///< requests of the larger batch alone, taken as constant
   std::uint64_t guess_from = 0;       ///< a batch from here on is a guess
 };
@@ -152,8 +154,8 @@ export inline constexpr std::uint64_t context_bytes = std::uint64_t{528} << 20;
 [[nodiscard]] std::vector<start_layout> start_of(const recording& from, std::uint64_t device,
                                                  const request_stream& asked, bool is_expandable);
 
-/// Memory over the requests: a point for every `stride` of them, with what is held behind its last
-/// request, or the most in it where that is more than ever before.
+/// Memory over the requests: a point for every `stride` of them, with the memory held after its
+/// last request, or the peak within it if that is a new maximum.
 class memory_curve {
  public:
   explicit memory_curve(std::uint64_t stride) : stride_(stride) {}

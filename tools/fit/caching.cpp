@@ -437,7 +437,7 @@ std::string caching_model::validate() const {
   }
   for (const block_pool& each : pools_) free_count -= each.free.size() + each.unmapped.size();
   if (free_count != 0) return "I2: an index names a block that is gone";
-  return mapped_bytes == held_bytes_ ? "" : "I3: the sum of the blocks is not what is held";
+  return mapped_bytes == held_bytes_ ? "" : "I3: the sum of the blocks is not the memory held";
 }
 
 }  // namespace vmm::tools

@@ -64,8 +64,8 @@ bool caching_model::has_room(std::uint32_t first, std::uint64_t size_bytes) cons
   return bytes >= size_bytes;
 }
 
-// The unmapped addresses of the lowest place, with a free block just before them, that have room
-// together with what is free behind; else those of a new reservation.
+// The unmapped addresses of the lowest place, with a free block just before them, that suffice
+// together with free memory behind them; else those of a new reservation.
 std::uint32_t caching_model::find_expandable(const search& wanted) {
   block_pool& pool = pools_[wanted.pool];
   for (auto at = pool.unmapped.lower_bound({wanted.stream, 0, 0});

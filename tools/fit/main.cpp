@@ -91,7 +91,7 @@ class reader {
  private:
   void take(std::string_view word) {
     if (!word.starts_with("--") || word == "--") {
-      if (word.starts_with('-')) problem_ = "there is no option " + std::string(word);
+      if (word.starts_with('-')) problem_ = "unknown option " + std::string(word);
       return out_.paths.emplace_back(word), void();
     }
     const std::size_t equals = word.find('=');
@@ -104,7 +104,7 @@ class reader {
     constexpr std::array known = {"--device", "--allocator", "--conf", "--beside",
                                   "--of",     "--batch",     "--page"};
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      problem_ = "there is no option " + name;
+      problem_ = "unknown option " + name;
       return;
     }
     std::string_view value = equals == std::string_view::npos ? "" : word.substr(equals + 1);
@@ -202,7 +202,7 @@ struct answered {
   int code = 0;
 };
 
-/// Empty, or why there is no page.
+/// Empty, or the reason for a missing page.
 std::string write_page(const std::string& path, const tools::recording& from,
                        const tools::fit_answer& found, const command_line& wanted) {
   if (tools::is_same_file(path, wanted.page))
@@ -227,7 +227,7 @@ std::optional<answered> answer_file(const std::string& path, const command_line&
                   code_of(found, wanted)};
 }
 
-/// Of several files each stands for a rank, and the worst answers.
+/// Of several files each stands for a rank, and the worst result counts.
 int run(const command_line& wanted) {
   std::vector<std::string> texts;
   int code = 0;

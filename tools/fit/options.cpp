@@ -113,7 +113,7 @@ constexpr std::array units = {
     for (const char* const each : known) {
       if (name == each) return wrong_value(name, value);
     }
-    return "";  // an option that does not change what is held
+    return "";  // an option that does not change the memory held
   }
   return "";
 }
@@ -161,7 +161,7 @@ std::string read_conf(std::string_view text, caching_options& into) {
     text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
     const std::size_t colon = entry.find(':');
     if (colon == std::string_view::npos)
-      return "'" + std::string(entry) + "' is no NAME:VALUE of PYTORCH_CUDA_ALLOC_CONF";
+      return "'" + std::string(entry) + "' is not a NAME:VALUE of PYTORCH_CUDA_ALLOC_CONF";
     std::string problem = read_entry(entry.substr(0, colon), entry.substr(colon + 1), into);
     if (!problem.empty()) return problem;
   }

@@ -130,7 +130,7 @@ class json_object {
   return show_bytes(of.held_bytes) + ", error " + percent(of.error);
 }
 
-// The smallest device that is answered with yes.
+// The smallest device with the result "yes".
 [[nodiscard]] std::string smallest_text(const fit_answer& found, std::size_t i) {
   const fit_device_answer* least = nullptr;
   for (const fit_device_answer& each : found.devices) {

@@ -80,7 +80,7 @@ void remove_range(start_segments& from, std::uint64_t base, std::uint64_t end) {
   return out;
 }
 
-// The live blocks of a segment, and what is free between them.
+// The live blocks of a segment, and the free memory between them.
 void add_blocks(const request_stream& asked, std::uint64_t base, std::uint64_t end,
                 start_layout& into) {
   std::uint64_t at = base;

@@ -178,7 +178,7 @@ bool show_streams(const vmm::cuda_driver& driver, graphs& driven, vmm::stream_ha
       {"created", created},
   };
   bool alike = true;
-  std::printf("\n| stream | cuStreamBeginCapture answers | can_capture |\n| --- | --- | --- |\n");
+  std::printf("\n| stream | cuStreamBeginCapture returns | can_capture |\n| --- | --- | --- |\n");
   for (const auto& [name, stream] : streams) {
     const CUresult code = driven.try_begin(stream);
     const bool told = vmm::can_capture(driver.feature_set(), stream);

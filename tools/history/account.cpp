@@ -13,7 +13,7 @@ namespace vmm::tools {
 
 namespace {
 
-// A fact that is a number; else, or where there is none, what stands in its place.
+// A fact that is a number; else the replacement.
 [[nodiscard]] std::uint64_t number_of(const history& taken, const char* name, std::uint64_t other) {
   const std::string text = fact_of(taken, name);
   std::uint64_t value = 0;

@@ -84,7 +84,7 @@ export [[nodiscard]] history_outcome to_history(recording_outcome&& read,
 /// history are bytes; the readers of what is written from it take nothing but UTF-8.
 export [[nodiscard]] std::string to_utf8(std::string_view bytes);
 
-/// The value of a fact; empty where there is none of this name.
+/// The value of the fact of this name, or an empty text.
 export [[nodiscard]] std::string fact_of(const history& taken, const std::string& name);
 
 /// 0x and hexadecimal digits.

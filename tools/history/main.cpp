@@ -68,7 +68,7 @@ std::string read_words(int count, char** words, command_line& into) {
   if (count < 2) return "a word is missing";
   into.word = words[1];
   const kind* const known = find_kind(into.word);
-  if (known == nullptr) return "there is no word '" + into.word + "'";
+  if (known == nullptr) return "unknown command '" + into.word + "'";
   for (int i = 2; i < count; ++i) {
     const std::string word = words[i];
     if (word == "--out" || word.starts_with("--out=")) {
@@ -87,7 +87,7 @@ std::string read_words(int count, char** words, command_line& into) {
         return "--device takes a number from 0 on; not '" + std::string(value) + "'";
       into.device = number;
     } else if (word.starts_with("-")) {
-      return "there is no option " + word;
+      return "unknown option " + word;
     } else {
       into.paths.push_back(word);
     }

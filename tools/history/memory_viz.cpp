@@ -3,7 +3,7 @@
 //
 // PyTorch's memory snapshot. Its viewer lays the blocks of a segment end to end, runs the events
 // backward from the segments, and joins neighbours of one stream; so a run of mapped memory is one
-// segment, what is free in it is a block, and all segments are of stream 0, since a run may serve
+// segment, free memory in it is a block, and all segments are of stream 0, since a run may serve
 // several. Sizes of blocks are as rounded up: allocations and frees cancel out.
 module vmm.history_tools;
 

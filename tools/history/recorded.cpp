@@ -3,10 +3,10 @@
 //
 // A recording of another library as a history: to stand beside one of ours.
 //
-// Events of blocks have the size that was asked for, blocks the one that it was rounded up to: an
-// event's size is its block's where that is known, else rounded up to 512, which is the same for an
-// allocation and its free. Memory that can be unmapped in parts is listed in parts, cut wherever an
-// event of the recording cuts it.
+// Events of blocks have the requested size, blocks the one that it was rounded up to: an event's
+// size is its block's if that is known, else rounded up to 512, which is the same for an allocation
+// and its free. Memory that can be unmapped in parts is listed in parts, cut wherever an event of
+// the recording cuts it.
 module vmm.history_tools;
 
 import vmm.backend;
@@ -49,7 +49,7 @@ class recorded_history {
   }
 
  private:
-  // ---- what lies where at the end ----
+  // ---- the layout at the end ---------
 
   static bool is_whole(std::uint64_t at, std::uint64_t size_bytes) {
     return size_bytes != 0 && size_bytes <= std::numeric_limits<std::uint64_t>::max() - at;
@@ -197,7 +197,7 @@ class recorded_history {
     total.kind = history_kind::footprint;
     out_.events.push_back(total);
   }
-  // What was held before the first event, from what is held after the last.
+  // The memory held before the first event, from that held after the last.
   void count_footprint() {
     std::uint64_t held = held_bytes_;
     for (std::size_t i = out_.events.size(); i-- != 0;) {
@@ -272,7 +272,8 @@ class recorded_history {
   history out_{};
   std::vector<std::uint64_t> cuts_{};
   std::map<std::uint64_t, const recorded_block*> live_blocks_{};
-  std::unordered_map<std::uint64_t, std::size_t> last_allocation_{};  // of what is live at the end
+  std::unordered_map<std::uint64_t, std::size_t> last_allocation_{};  // of the blocks live at the
+                                                                      // end
   std::unordered_set<std::uint64_t> is_freed_{};
   std::unordered_map<std::uint32_t, std::uint32_t> frames_by_stack_{};
   std::unordered_map<std::uint32_t, std::uint32_t> frames_{};

@@ -13,8 +13,8 @@ namespace vmm::tools {
 
 namespace {
 
-// How many bytes the character at the front takes; 0 where there is none: a byte out of place, one
-// that is cut short, one in more bytes than it needs, a surrogate, or one behind the last.
+// The number of bytes of the first character; 0 if it is invalid: a byte out of place, one that is
+// cut short, one in more bytes than it needs, a surrogate, or one behind the last.
 [[nodiscard]] std::size_t length_of_character(std::string_view bytes) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]); };
   if (byte(0) < 0x80) return 1;

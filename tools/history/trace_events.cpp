@@ -4,7 +4,7 @@
 // Trace events as JSON. Tracks: one for what growth does, one for the waits of the host, one for
 // each stream. A block is a pair of asynchronous events, which may overlap; slices that must nest
 // (X) are growths, waits, and a point of no length for each end of an arrow. An arrow leads from
-// the stream that freed memory to another one that was given it.
+// the stream that freed memory to another one that received it.
 module;
 #include <cstdio>
 
@@ -53,7 +53,7 @@ namespace {
   return text.data() + std::string(name);
 }
 
-// Who freed which addresses last.
+// The stream that last freed each range of addresses.
 class last_frees {
  public:
   struct owner {
@@ -65,7 +65,7 @@ class last_frees {
     cut(begin, now.end);
     owners_[begin] = now;
   }
-  // Who of [begin, end) is another stream, each stream once; the range is nobody's then.
+  // The other streams that freed parts of [begin, end), each stream once; clears the range.
   [[nodiscard]] std::map<std::uint64_t, owner> take(std::uint64_t begin, std::uint64_t end,
                                                     std::uint64_t stream) {
     std::map<std::uint64_t, owner> out;

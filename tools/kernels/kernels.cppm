@@ -39,7 +39,7 @@ export struct array_request {
 };
 
 /// The word of the source that gather puts at `index` of the target, in arrays of `word_count`. A
-/// permutation whose neighbours lie far apart.
+/// permutation that places neighbours at large distances.
 export [[nodiscard]] constexpr std::uint64_t gather_place(std::uint64_t index,
                                                           std::uint64_t word_count) noexcept {
   std::uint64_t place = index * pattern_step & (word_count - 1);

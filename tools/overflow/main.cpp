@@ -12,11 +12,10 @@
 //   --planted   one byte over the end of a block, before the next one
 //   --gap       the last byte before that next one
 //   --freed     a block that was freed
-//   --trimmed   a block that was freed and whose memory was given back
+//   --trimmed   a block that was freed and whose memory was released
 // --workload COUNT allocates and frees COUNT blocks of many sizes on four streams, and kernels
-// write and read each of them to its last byte: no error. --ask prints what it costs to ask a
-// stream whether it is being captured, which the pool does at every call unless it is told that
-// nothing ever is.
+// write and read each of them to its last byte: no error. --ask prints the cost of querying a
+// stream for a capture, which the pool does at every call unless an option excludes captures.
 //
 // Exits with 0 when the kernels ran or the checker stopped the planted one.
 #include <algorithm>
@@ -133,8 +132,7 @@ vmm::status play(vmm::cuda_driver& driver, vmm::nvtx_declarer& declarer, std::st
 
 // ---- many blocks -------------------------------------------------------------------------------
 
-// Blocks of many sizes, on streams of their own, each written and read by kernels that nobody waits
-// for.
+// Blocks of many sizes, on streams of their own, each written and read by kernels without a wait.
 class workload {
  public:
   workload(vmm::cuda_driver& driver, vmm::tools::kernel_set& kernels, pool& memory)

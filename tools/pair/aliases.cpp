@@ -180,7 +180,7 @@ outcome unordered_streams(rig& in, const pair_settings& how) {
   in.write(in.first, 2, in.writer);
   in.check(in.second, 2, in.reader);
   outcome seen = counted(in, in.first.size_bytes / 8);
-  seen.wrong = seen.wrong != 0 || how.is_quick ? 0 : 1;  // the stand-in's kernels are never late
+  seen.wrong = seen.wrong != 0 || how.is_quick ? 0 : 1;  // the stub driver's kernels are never late
   return seen;
 }
 
@@ -244,7 +244,7 @@ outcome one_kernel(rig& in, const pair_settings& how) {
     code = start(kernel, 1024, 1, 1, 256, 1, 1, 0, native_stream<CUstream>(in.writer),
                  arguments.data(), nullptr);
   }
-  if (code != CUDA_SUCCESS) stop(text_of("the kernel with the fence answered %d", code));
+  if (code != CUDA_SUCCESS) stop(text_of("the kernel with the fence returned %d", code));
   outcome seen = counted(in, rounds * count);
   (void)unload(loaded);
   in.driver.pop_context();

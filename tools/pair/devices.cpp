@@ -88,13 +88,13 @@ CUcontext context_of(const cuda_driver& driver) {
   return reinterpret_cast<CUcontext>(static_cast<std::uintptr_t>(driver.native_context()));
 }
 
-// `work` with the device's context current; it answers the driver's code.
+// Runs `work` with the device's context current; returns the driver's code.
 template <class Work>
 void in_context(cuda_driver& of, const char* what, Work&& work) {
   if (!of.push_context()) stop("a context could not be made current");
   const CUresult code = work();
   of.pop_context();
-  if (code != CUDA_SUCCESS) stop(text_of("%s answered %d", what, static_cast<int>(code)));
+  if (code != CUDA_SUCCESS) stop(text_of("%s returned %d", what, static_cast<int>(code)));
 }
 
 // Without peer access the driver copies plain memory by way of the host, and the peer is none.

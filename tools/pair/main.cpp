@@ -35,7 +35,7 @@ constexpr const char* usage =
     "  What two GPUs of one host do with vmm's memory. Each part has SECONDS (150), and\n"
     "  COUNT (100) importers are killed. The part aliases needs one GPU.\n"
     "  0: nothing failed; 1: a part failed or took too long; 77: there are not two GPUs.\n"
-    "  --quick: small sizes and 4 kills, for the stand-in of the tests.\n";
+    "  --quick: small sizes and 4 kills, for the stub driver of the tests.\n";
 
 struct part {
   std::string_view name;

@@ -140,7 +140,7 @@ class trial {
 
 std::string trial::why(int code) const {
   const char* said = nccl_.last_error != nullptr ? nccl_.last_error(ranks_[0].comm) : nullptr;
-  return text_of("answered %d %s", code, said != nullptr ? said : "");
+  return text_of("returned %d %s", code, said != nullptr ? said : "");
 }
 
 void trial::need(int code, const char* what) const {

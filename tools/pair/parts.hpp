@@ -25,7 +25,8 @@ namespace vmm::tools {
 
 inline constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 
-/// How much the parts do. The quick form is for the stand-in, whose figures mean nothing.
+/// The sizes of the parts' work. The quick form is for the stub driver, whose figures are
+/// meaningless.
 struct pair_settings {
   bool is_quick = false;
   std::uint64_t kill_count = 100;
@@ -94,7 +95,7 @@ std::string text_of(const char* form, Values... values) {
 inline manager_options both_devices(const cuda_driver& driver) {
   manager_options how;
   const access_grant other{device(1 - driver.home().ordinal), access::read_write};
-  if (!how.peers.set(other)) stop("there is no room for a right");
+  if (!how.peers.set(other)) stop("the list of access grants is full");
   return how;
 }
 

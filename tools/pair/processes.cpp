@@ -32,8 +32,8 @@ constexpr std::uint32_t wait_ms = 60'000;  // starting a driver on a host of man
 
 // The tests' simulated driver keeps its memory in one process.
 void need_processes(const cuda_driver& driver) {
-  if (std::string_view(driver.description().device_name) == "vmm stand-in")
-    end_part(verdict::skipped, "the stand-in's memory does not reach another process");
+  if (std::string_view(driver.description().device_name) == "vmm stub driver")
+    end_part(verdict::skipped, "the stub driver's memory does not reach another process");
 }
 
 share_options options_with(const share_secret& secret) {
@@ -43,7 +43,7 @@ share_options options_with(const share_secret& secret) {
   return made;
 }
 
-// What an importer does, and where it hears and answers.
+// An importer's work, and its pipes.
 struct importer {
   int socket = -1;
   bool stays = false;  ///< uses the block until it is killed
@@ -217,7 +217,7 @@ void run_groups(wave& of, cuda_driver& driver, std::vector<std::unique_ptr<check
   }
 }
 
-// In a process of its own, which tells `to` what came of it.
+// In a process of its own, which writes the result to `to`.
 [[noreturn]] void run_wave(int to, const pair_settings& how, std::uint64_t count,
                            double deadline_us) {
   wave of;

@@ -44,7 +44,7 @@ struct part_report {
 /// Where the process of a part says its figure.
 inline int figure_end = -1;
 
-/// The part's figure, or why there is none; it takes the place of the former one.
+/// The part's figure, or the reason for its absence; it replaces the former one.
 inline void give_figure(const std::string& text) {
   std::fflush(stdout);
   if (figure_end < 0) return;

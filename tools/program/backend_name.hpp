@@ -23,8 +23,8 @@ struct backend_name {
   std::int32_t device = 0;
 };
 
-/// Reads `text`, which the option or variable `name` was given, as one of `kinds`; `choice` lists
-/// them for people. Empty, or what is wrong.
+/// Parses `text`, the value of the option or variable `name`, as one of `kinds`; `choice` lists
+/// them in messages. Returns an empty text, or the error.
 [[nodiscard]] inline std::string read_backend(const std::string& name, std::string_view text,
                                               std::span<const std::string_view> kinds,
                                               std::string_view choice, backend_name& into) {

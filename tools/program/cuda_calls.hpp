@@ -16,10 +16,10 @@ import vmm.cuda;
 
 inline void must(CUresult code, const char* what) {
   if (code != CUDA_SUCCESS)
-    stop(std::string(what) + " answered " + std::to_string(static_cast<int>(code)));
+    stop(std::string(what) + " returned " + std::to_string(static_cast<int>(code)));
 }
 
-/// The call of the driver; ends the program where there is none.
+/// The call of the driver; ends the program if the driver lacks it.
 template <class Function>
 [[nodiscard]] Function call_of(const vmm::cuda_driver& driver, const char* symbol, int version) {
   auto* const found = reinterpret_cast<Function>(driver.entry_point(symbol, version));

@@ -51,7 +51,7 @@ class output_file {
     const int descriptor = std::exchange(descriptor_, -1);
     std::string why;
     if (!write_beside(descriptor, text, why)) {
-      // What is no regular file cannot be cut, and need not be.
+      // A file that is not regular cannot be truncated, and need not be.
       if (::ftruncate(descriptor, 0) != 0 && errno != EINVAL) why = complaint();
       if (why.empty()) why = write_all(descriptor, text);
     }
@@ -72,8 +72,8 @@ class output_file {
     return "";
   }
 
-  /// Writes a file beside the one behind `old` and puts it in its place. False, with nothing done:
-  /// there can be none, since this is no regular file, or the folder takes no other.
+  /// Writes a file beside the one behind `old` and puts it in its place. False, with nothing done,
+  /// if this is not a regular file or the folder takes no other.
   [[nodiscard]] bool write_beside(int old, std::string_view text, std::string& why) const {
     struct ::stat is{};
     if (::fstat(old, &is) != 0 || !S_ISREG(is.st_mode)) return false;
@@ -121,8 +121,8 @@ class output_file {
   return picture + " is the trace: --svg takes another file";
 }
 
-/// Whether print() has answered that standard output cannot be written. What it answers is told by
-/// its caller; of other output the end of the program sees to it (program.cpp).
+/// Whether print() has returned an error of standard output. Its caller reports that error; errors
+/// of other output are reported at the end of the program (program.cpp).
 inline bool is_output_given_up = false;
 
 /// Writes `text` and whatever standard output holds back. Empty, or why it, or what was written

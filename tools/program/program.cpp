@@ -6,7 +6,7 @@
 // An exception that nothing in the program catches, on any thread, ends it with a message and the
 // exit code 4 instead of an abort. A program whose standard output cannot be written says so when
 // it ends, and its exit code is 1. At the process's limit of file size (ulimit -f) the call that
-// writes answers an error and no signal ends the program, so that it can say so.
+// writes returns an error and no signal ends the program, so that it can report it.
 #include <unistd.h>
 
 #include <cerrno>

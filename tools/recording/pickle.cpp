@@ -154,7 +154,9 @@ struct old_history {
 constexpr const char* cut_short = "the pickle is cut short";
 constexpr const char* too_few = "the pickle takes more than it has";
 constexpr const char* too_much = "the pickle holds more values at once than a snapshot has";
-constexpr const char* not_plain = "the pickle holds more than plain data: it is no memory snapshot";
+constexpr const char* not_plain =
+    "the pickle holds more than plain data: it is not a memory "
+    "snapshot";
 
 class pickle_machine {
  public:
@@ -318,7 +320,7 @@ class pickle_machine {
     const value target = stack_[from - 1];
     if (target.what != kind::open || containers_[target.payload].is_dict != is_dict ||
         containers_[target.payload].is_closed)
-      return fail("the pickle adds to what is no list and no dictionary");
+      return fail("the pickle adds to a value that is neither a list nor a dictionary");
     for (std::size_t i = from; i < stack_.size(); ++i) close(stack_[i]);
     container& to = containers_[target.payload];
     if (is_dict) {
@@ -640,7 +642,7 @@ class pickle_machine {
     };
     if (!has_root_ || !is_list(w_segments, kind::segments) ||
         !is_list(w_device_traces, kind::traces))
-      return "the pickle has no segments and device_traces: it is no memory snapshot of PyTorch";
+      return "the pickle has no segments and device_traces: it is not a memory snapshot of PyTorch";
     if (root_[w_device_traces].what == kind::traces) {
       const recorded_range traces = range_of(root_[w_device_traces]);
       const auto begin = traces_.begin() + static_cast<std::ptrdiff_t>(traces.first);

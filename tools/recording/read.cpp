@@ -85,7 +85,7 @@ class log_reader {
     const bool is_good = read_number(field[columns_.pointer], made.at) &&
                          read_number(field[columns_.size], made.size_bytes) &&
                          read_number(field[columns_.stream], stream);
-    if (!is_good) return wrong("a pointer, size or stream is no number");
+    if (!is_good) return wrong("a pointer, size or stream is not a number");
     const std::string_view action = field[columns_.action];
     if (action == "allocate") {
       made.action = recorded_action::alloc;
@@ -337,7 +337,7 @@ std::string read_rmm_log(byte_reader& from, recording& into) {
   for (std::string_view some = from.peek(); !some.empty() && problem.empty(); some = from.peek()) {
     const std::size_t end = some.find('\n');
     if (line.size() + std::min(end, some.size()) > line_bytes_max)
-      return "a line is longer than 1024 bytes: it is no log of RMM";
+      return "a line is longer than 1024 bytes: it is not a log of RMM";
     line += some.substr(0, end);
     from.skip(end == std::string_view::npos ? some.size() : end + 1);
     if (end == std::string_view::npos) continue;

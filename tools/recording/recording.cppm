@@ -161,7 +161,7 @@ export [[nodiscard]] recording_outcome parse_recording(const std::string& name,
 
 /// The device that allocated and freed the most; without events, the one that holds the most.
 export [[nodiscard]] std::uint64_t busiest_device(const recording& from);
-/// Devices that the recording knows, of which some may have done nothing.
+/// Devices of the recording; some may have no events.
 export [[nodiscard]] std::uint64_t device_count(const recording& from);
 /// The events of a device; none where it has no trace.
 export [[nodiscard]] std::span<const recorded_event> events_of(const recording& from,
@@ -180,15 +180,15 @@ export enum class request_kind : std::uint8_t {
 
 /// One call to an allocator; 16 bytes.
 export struct request {
-  std::uint64_t size_bytes = 0;  ///< as asked for
+  std::uint64_t size_bytes = 0;  ///< as requested
   std::uint32_t slot = 0;        ///< of the block: a number that is reused after its free
   std::uint16_t stream = 0;
   std::uint8_t pool = 0;
   request_kind kind = request_kind::allocate;
 };
 
-/// What a device's program asked for, from an empty allocator on: what was live before the first
-/// event is allocated first.
+/// The requests of a device's program, from an empty allocator on: blocks live before the first
+/// event are allocated first.
 export struct request_stream {
   std::vector<request> requests{};
   std::vector<std::uint32_t> contexts{};  ///< of each request
@@ -198,7 +198,7 @@ export struct request_stream {
   std::uint64_t allocation_count = 0;
   std::uint64_t live_before_count = 0;  ///< requests at the head that no event names
   std::uint64_t live_before_bytes = 0;
-  std::uint64_t lost_free_count = 0;     ///< of blocks whose address was given out again
+  std::uint64_t lost_free_count = 0;     ///< of blocks whose address was allocated again
   std::uint64_t unknown_live_count = 0;  ///< live at the end, but not by the events
   std::uint64_t left_out_count = 0;      ///< events that no program can have made
   std::uint64_t peak_live_bytes = 0;     ///< each request rounded up to 512

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.recording - what a program asked for, from the events of a device.
+// vmm.recording - a program's requests, from the events of a device.
 //
-// A ring has lost its oldest events. What was live before the first one that is left is known all
+// A ring has lost its oldest events. The blocks live before the first remaining event are known all
 // the same: an address that is freed before it is allocated, and an active block at the end that no
 // event names.
 module vmm.recording;

@@ -199,7 +199,7 @@ class reader {
     if (!problem_.empty() || std::ranges::find(known, given) != known.end()) return;
     const auto distance = [&](std::string_view one) { return vmm::tools::distance_of(given, one); };
     const std::string_view nearest = *std::ranges::min_element(known, {}, distance);
-    problem_ = "there is no policy '" + given + "'";
+    problem_ = "unknown policy '" + given + "'";
     if (distance(nearest) <= 2) problem_ += "; the nearest is " + std::string(nearest);
     problem_ += ": a policy is one of va_pool, keep_mapped, virtual_caching, pool, vpmm";
   }
@@ -216,7 +216,7 @@ class reader {
 
   void take_file(std::string_view word) {
     if (word.starts_with("-") && word != "-") {
-      problem_ = "there is no option " + std::string(word);
+      problem_ = "unknown option " + std::string(word);
     } else if (!out_.trace_path.empty()) {
       problem_ = "one trace at a time; '" + std::string(word) + "' is one too many";
     } else if (word.empty()) {
@@ -240,7 +240,7 @@ struct written {
   bool history = false;
 };
 
-/// The report, and the failures of the replay for whoever reads only stderr.
+/// The report; the replay's failures also go to stderr.
 int show(const vmm::tools::replay_report& report, const command_line& wanted, written files) {
   std::string text =
       wanted.is_json ? vmm::tools::to_json(report) + "\n" : vmm::tools::to_text(report);

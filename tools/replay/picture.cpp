@@ -27,8 +27,8 @@ struct style {
 };
 constexpr std::array<style, extent_kind_count> styles = {{
     {"live", "#2166ac", "handed out to the program"},
-    {"rounding", "#92c5de", "mapped beyond what was asked for: blocks take whole granules"},
-    {"free but mapped", "#f4a442", "memory kept for the next request: it serves nobody now"},
+    {"rounding", "#92c5de", "mapped beyond the requested sizes: blocks take whole granules"},
+    {"free but mapped", "#f4a442", "memory retained for the next request, unused now"},
     {"waiting", "#8856a7", "freed, but device work may still use it"},
     {"hole", "#e6e8eb", "addresses with no memory behind them: they cost nothing"},
 }};
@@ -239,7 +239,7 @@ std::string axis_label(std::uint64_t at_bytes, std::uint64_t whole_bytes) {
   return text + " " + units[unit];
 }
 
-/// Rounding and waiting do not occur everywhere, and are told only where they do.
+/// Rounding and waiting are listed only if they occur.
 bool is_in_legend(const picture_sums& sums, std::size_t kind) {
   const bool is_always =
       kind != index_of(extent_kind::rounding) && kind != index_of(extent_kind::waiting);

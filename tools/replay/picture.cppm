@@ -17,8 +17,8 @@ import vmm.std;
 namespace vmm::tools {
 
 export enum class extent_kind : std::uint8_t {
-  live,      // handed out, as far as it was asked for
-  rounding,  // behind a live block, beyond what was asked for
+  live,      // handed out, up to the requested size
+  rounding,  // behind a live block, beyond the requested size
   kept,      // mapped and free: the next request may have it without a driver call
   waiting,   // free, but device work may still use it
   hole,      // addresses with nothing behind them

@@ -5,9 +5,9 @@
 //
 // The allocator is anything that satisfies `replayable`; a pass calls it event by event. A timed
 // pass reads the clock before the first event and after the last, so that the figure is the
-// allocator's (and the loop's: an index and a branch an event). An observed pass asks after each
-// event how much memory the allocator holds, and is not timed. A pass may be repeated: reset()
-// frees, untimed, what the trace leaves live.
+// allocator's (and the loop's: an index and a branch an event). An observed pass queries the memory
+// held after each event, and is not timed. A pass may be repeated: reset() frees, untimed, what the
+// trace leaves live.
 //
 // I1  An allocation that fails is counted, and its free is skipped; every other free must succeed
 //     or is counted too.
@@ -42,15 +42,15 @@ concept replayable = requires(A& a, const A& c, const replay_request& request, a
   { c.held_bytes() } -> std::same_as<std::uint64_t>;
 };
 
-/// Plays one trace against one allocator, as often as asked. Both outlive it.
+/// Plays one trace against one allocator, any number of times. Both outlive it.
 export template <replayable A>
 class replayer {
  public:
   replayer(A& subject, const trace& input)
       : subject_(subject), input_(input), live_(input.slot_count, address{}) {}
 
-  /// The whole trace. Nothing may be live: call reset() between passes. `progress`, where there is
-  /// one, hears of the events done some forty times, while the clock stands.
+  /// The whole trace. Nothing may be live: call reset() between passes. `progress`, if not null, is
+  /// called some forty times with the number of events done, while the clock stands.
   [[nodiscard]] timed_pass play(const std::function<void(std::uint64_t)>& progress = {}) {
     using clock = std::chrono::steady_clock;
     constexpr std::size_t part_count = 40;
@@ -88,7 +88,7 @@ class replayer {
     return out;
   }
 
-  /// Frees what is live, slot by slot.
+  /// Frees the live blocks, slot by slot.
   [[nodiscard]] failure_list reset() {
     failure_list out;
     std::vector<std::uint16_t> streams(live_.size());

@@ -10,7 +10,7 @@ import vmm.std;
 namespace vmm::tools {
 namespace {
 
-/// The calls that every backend has: always told, also when there were none.
+/// The calls that every backend has: always listed, also with a count of 0.
 constexpr std::array base_calls = {
     call::reserve, call::free_reservation, call::create, call::release, call::map,
     call::unmap,   call::set_access};
@@ -23,7 +23,7 @@ double per_event(double elapsed_ns, std::uint64_t events) {
   return events == 0 ? 0 : elapsed_ns / static_cast<double>(events);
 }
 
-/// Length of the well-formed UTF-8 sequence at the front of `text`; 0 when there is none.
+/// Length of the well-formed UTF-8 sequence at the start of `text`, or 0.
 std::size_t sequence_length(std::string_view text) {
   const auto at = [text](std::size_t i) {
     return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;

@@ -53,7 +53,7 @@ export struct replay_report {
   std::uint64_t iteration_count = 0;
   std::uint64_t peak_live_bytes = 0;      ///< of the trace: requests rounded up to 512
   std::uint64_t peak_reserved_bytes = 0;  ///< the most physical memory that the allocator held
-  /// The same as the device's driver tells it: free memory before less free memory at the peak,
+  /// The same as the device's driver reports it: free memory before less free memory at the peak,
   /// with what the driver takes for itself. On a CUDA device only.
   std::optional<std::uint64_t> device_peak_bytes;
   call_counts driver_calls{};         ///< of the first pass

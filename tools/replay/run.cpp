@@ -51,7 +51,7 @@ class fake_ground {
                              " times as much as in a replay on a GPU, as in running programs");
     }
   }
-  /// Empty when everything was given back and nothing was misused.
+  /// Empty if everything was released and nothing was misused.
   [[nodiscard]] std::string complaint() {
     if (driver_.check_empty() && driver_.misuse_count() == 0) return "";
     return "the driver's resource counts are not zero afterwards: " + driver_.report(3);
@@ -249,7 +249,7 @@ class pool_subject {
     return {now.mapped_bytes, now.peak_mapped_bytes, 0};
   }
 
-  /// Up to the last region that is no hole.
+  /// Up to the last region that is not a hole.
   [[nodiscard]] result<std::vector<extent>> extents() {
     const result<std::vector<pool_region>> regions = pool_.regions();
     if (!regions) return regions.error();
@@ -332,8 +332,8 @@ class bench_rig {
   std::vector<stream_handle> streams_;
 };
 
-/// A rig whose memory is what the driver has less of since the gauge was made: asked for after each
-/// event that created some.
+/// A rig whose memory is the decrease of the driver's free memory since the gauge was made: queried
+/// after each event that created some.
 template <class Rig>
 class device_gauge {
  public:
@@ -465,7 +465,7 @@ template <class Ground, template <class> class Subject, class Options>
   return {rig.close()};
 }
 
-/// One more pass, untimed, that asks the device's driver how much memory is gone.
+/// One more pass, untimed, that queries the device's driver for used memory.
 template <class Ground, template <class> class Subject, class Options>
 [[nodiscard]] std::string measure_device(const trace& input, const run_options& options,
                                          const Options& rules, replay_report& report) {
@@ -494,7 +494,7 @@ template <class Ground, template <class> class Subject, class Options>
   auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, options, rules);
   if (!opened) return describe(opened.error());
   replayer player{**opened, input};
-  (void)player.play_until(peak_event);  // the measured pass has told of failures
+  (void)player.play_until(peak_event);  // the measured pass has reported failures
   auto extents = (*opened)->subject().extents();
   if (!extents) return describe(extents.error());
   drawn =
@@ -517,7 +517,7 @@ template <class Ground, template <class> class Subject, class Options>
   auto opened = open_rig<bench_rig<Ground, Subject>, Ground>(input, options, rules);
   if (!opened) return describe(opened.error());
   replayer player{**opened, input};
-  (void)player.play();  // the measured pass has told of failures
+  (void)player.play();  // the measured pass has reported failures
   auto seen = (*opened)->subject().take_history();
   if (!seen) return describe(seen.error());
   taken = std::move(*seen);

@@ -4,8 +4,8 @@
 // vmm.replay:run - a whole replay through vmm's manager: driver, policy, passes, report, picture.
 //
 // The first pass starts from nothing, so it pays for every driver call; warm passes follow on the
-// same manager. The picture is made apart: one replay finds the event at which the most memory is
-// held, another stops there. Both make the same calls in the same order as the measured pass.
+// same manager. The picture is made separately: one replay finds the event at which the most memory
+// is held, another stops there. Both make the same calls in the same order as the measured pass.
 //
 // On the host driver memory is committed lazily and never touched, so that a trace may hold more
 // than the machine has; the report says so.
@@ -13,8 +13,8 @@
 // The allocator is set up before the clock runs: its calls to the driver count among those of the
 // first pass, its time does not, and options that it refuses end the replay before the first event.
 //
-// On a CUDA device no kernel runs. One more pass, untimed, asks the driver after each event that
-// created memory how much is free, so that the report has the device's own peak beside ours.
+// On a CUDA device no kernel runs. One more pass, untimed, queries the driver's free memory after
+// each event that created memory, so that the report has the device's own peak beside ours.
 //
 // Thread safety: runs share nothing but the environment. Cost: one replay for each pass, one more
 // on a CUDA device, two more for the picture.
@@ -46,16 +46,16 @@ export struct run_options {
   /// false: no pass is made. The options and the environment are tried on the driver, and the
   /// report says nothing.
   bool plays = true;
-  bool asks_device = true;  ///< on a CUDA device: make the pass that asks for its own peak
+  bool asks_device = true;  ///< on a CUDA device: make the pass that measures its own peak
   /// Called now and then during the first pass with the events done; its time is not counted.
   std::function<void(std::uint64_t)> progress{};
 };
 
-/// A report, and the picture where one was asked for; or why there is none.
+/// A report, and the picture if requested; or the reason for a failure.
 export struct run_outcome {
   std::optional<replay_report> report;
-  picture drawn;                  ///< without extents where none was asked for
-  history taken;                  ///< without events where none was asked for
+  picture drawn;                  ///< without extents unless requested
+  history taken;                  ///< without events unless requested
   std::string problem;            ///< empty when there is a report
   bool is_callers_fault = false;  ///< an option or an environment variable is wrong
 };

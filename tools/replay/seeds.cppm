@@ -28,7 +28,7 @@ export struct seeds_report {
   [[nodiscard]] std::uint64_t failure_count() const noexcept;
 };
 
-/// A report, or why there is none.
+/// A report, or the reason for a failure.
 export struct seeds_outcome {
   seeds_report report;            ///< without runs where there is a problem
   std::string problem;            ///< empty when there is a report

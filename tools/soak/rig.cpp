@@ -29,7 +29,7 @@ vmm::cuda_driver open_device() {
 
 vmm::pool_policy policy_of(const settings& how) {
   const auto named = vmm::pool_policy::by_name(how.policy);
-  if (!named) stop("there is no policy " + how.policy);
+  if (!named) stop("unknown policy " + how.policy);
   return *named;
 }
 

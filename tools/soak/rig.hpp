@@ -28,7 +28,7 @@ struct settings {
   std::string markdown;
   std::uint64_t count = 0;  ///< rounds; events of each trace; 0: 10,000, or all
   std::uint64_t seed = 1;
-  bool planted = false;  ///< rounds: free on a stream that knows nothing of the block's work
+  bool planted = false;  ///< rounds: free on a stream that is not ordered behind the block's work
 };
 
 int run_rounds(const settings& how);
@@ -71,9 +71,10 @@ class rig {
   void spin(std::size_t stream, std::uint64_t duration_ns) {
     must(kernels_.spin(duration_ns, streams_[stream]));
   }
-  /// Orders what `second` is given from now on behind what `first` was given so far.
+  /// Orders work submitted to `second` from now on behind the work submitted to `first` so far.
   void order(std::size_t first, std::size_t second);
-  /// A mark behind what the stream was given so far, and whether the last one has been passed.
+  /// A mark behind the work submitted to the stream so far, and whether the last one has been
+  /// passed.
   void mark(std::size_t stream) { must(driver.record_event(mark_, streams_[stream])); }
   [[nodiscard]] bool mark_passed() { return must(driver.query_event(mark_)); }
 
@@ -100,7 +101,7 @@ class rig {
   std::uint64_t checked_count_ = 0;
 };
 
-/// Opens the device; stops the program where there is none (exit code 2).
+/// Opens the device; stops the program without a device (exit code 2).
 [[nodiscard]] vmm::cuda_driver open_device();
 [[nodiscard]] vmm::pool_policy policy_of(const settings& how);
 /// Writes the page where the settings say, if they do.

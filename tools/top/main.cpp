@@ -28,7 +28,7 @@ constexpr const char* usage =
     "\n"
     "What the allocators of your running processes have that were started with VMM_TOP=1, or that\n"
     "publish it by themselves. Ends with Ctrl-C.\n"
-    "  --once              once, and end; so it does where standard output is no terminal\n"
+    "  --once              once, and end; also if standard output is not a terminal\n"
     "  --json              once, as JSON\n"
     "  --interval SECONDS  from one look to the next, 1 to 3600 (default: 1)\n";
 
@@ -51,7 +51,7 @@ std::string read_words(int count, char** words, wanted& into) {
       if (!seconds || *seconds > 3600) return "--interval takes seconds, 1 to 3600";
       into.seconds = *seconds;
     } else {
-      return "there is no option " + std::string(word);
+      return "unknown option " + std::string(word);
     }
   }
   return "";

@@ -83,7 +83,7 @@ void remove_stale(int folder, const std::string& name, const struct ::stat& seen
 
 // Empty, or what is wrong with the file.
 [[nodiscard]] std::string why_refused(const struct ::stat& found) {
-  if (!S_ISREG(found.st_mode)) return "is no regular file";
+  if (!S_ISREG(found.st_mode)) return "is not a regular file";
   if (found.st_uid != ::geteuid()) return "is another user's";
   if ((found.st_mode & 077U) != 0) return "may be read by others";
   return "";

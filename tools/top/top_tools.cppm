@@ -4,8 +4,8 @@
 // vmm.top_tools - what the allocators of the user's running processes have, read from the files
 // that vmm.top publishes.
 //
-// I1  A file is read only in a folder that is the user's alone, and only if it is a regular file of
-//     the user's, of the one size, that nobody else may read, whose head is of its process.
+// I1  A file is read only in a folder that is private to the user, and only if it is a regular file
+//     of the user, of the one size, unreadable to others, whose head is of its process.
 // I2  A sample is shown only if its slot was not written while it was read.
 // I3  The file of a process that is gone is removed; nothing else is changed.
 // I4  A text of a file is shown as plain ASCII: nothing of it reaches the terminal as a command.
@@ -32,7 +32,7 @@ export struct top_listing {
   std::vector<std::string> complaints{};  ///< files and folders that were refused, with the reason
 };
 
-/// Adds what lies in the folder. One that is not there is no complaint.
+/// Adds the files of the folder. A missing folder is not an error.
 export void read_top_folder(const std::string& path, top_listing& into);
 /// Of all folders of the user.
 export [[nodiscard]] top_listing read_top();

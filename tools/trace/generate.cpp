@@ -76,7 +76,7 @@ void denoise(script& out, dice& draw, const picture_job& job) {
       const number norm = out.take(half_bytes);
       out.touch(tokens * 8);
       const number result = out.take(half_bytes);
-      out.touch(draw.between(1, 64) << 20);  // what the convolution asks for to work in
+      out.touch(draw.between(1, 64) << 20);  // the convolution's workspace
       out.give(norm);
       if (level < 3) {
         blocks heads = {out.take(half_bytes), out.take(half_bytes), out.take(half_bytes)};
@@ -296,7 +296,7 @@ void learn_on_graphs(script& out, dice& draw) {
   }
 }
 
-// ---- learning from answers: generate, score, train, with models moved in and out ---------
+// ---- reinforcement: generate, score, train, with models moved in and out -----------------
 
 constexpr number tuned_width = 2048;
 constexpr number tuned_layers = 24;
@@ -450,7 +450,7 @@ struct entry {
   void (*write)(script&, dice&);
 };
 constexpr std::array<entry, 8> entries = {{
-    {{"pictures", "draws pictures of any size from text; a decoder of large blocks, answers kept"},
+    {{"pictures", "draws pictures of any size from text; a decoder of large blocks, outputs kept"},
      draw_pictures},
     {{"vision", "trains a vision transformer; gradients stay, half of the layers run twice"},
      train_on_pictures},
@@ -458,7 +458,7 @@ constexpr std::array<entry, 8> entries = {{
      serve_texts},
     {{"graphs", "learns on graphs: neighbourhoods of any size, features kept for a while"},
      learn_on_graphs},
-    {{"answers", "generates, scores and trains in turns; models are brought in and taken out"},
+    {{"answers", "generates, scores and trains in turns; models are moved in and out"},
      learn_from_answers},
     {{"tables", "sorts and joins tables, each query of other lengths: few, large requests"},
      join_large_tables},

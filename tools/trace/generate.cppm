@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.trace_generator - allocation traces of programs that nobody recorded, from the arithmetic of
-// what they compute. Above the library; imports nothing.
+// vmm.trace_generator - allocation traces of programs without a recording, from the arithmetic of
+// their computation. Above the library; imports nothing.
 //
 // The recorded traces are four samples. These have other habits: the shapes are those of real
 // models, and a seed draws what a user would bring (picture sizes, lengths of texts, graphs). They

@@ -48,7 +48,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "--help" || word == "-h") return print(usage());
-    if (word.starts_with("-")) return complain("there is no option " + std::string(word));
+    if (word.starts_with("-")) return complain("unknown option " + std::string(word));
   }
   if (argc < 2) return print(usage());
   if (argc > 3) return complain("one seed at most; '" + std::string(argv[3]) + "' is one too many");
@@ -60,6 +60,6 @@ int main(int argc, char** argv) {
       return complain("a seed is a whole number from 0 on; not '" + std::string(word) + "'");
   }
   const std::string text = vmm::tools::generate_trace(argv[1], seed);
-  if (text.empty()) return complain("there is no kind '" + std::string(argv[1]) + "'");
+  if (text.empty()) return complain("unknown kind '" + std::string(argv[1]) + "'");
   return print(text);
 }

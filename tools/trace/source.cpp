@@ -14,7 +14,7 @@ namespace vmm::tools {
 
 namespace {
 
-/// Files that are neither text nor gzip, told by their first bytes.
+/// Files that are neither text nor gzip, recognised by their first bytes.
 struct other_form {
   std::string_view magic;
   const char* what;

@@ -37,7 +37,7 @@ std::string quoted(std::string_view text) {
 
 constexpr std::string_view byte_order_mark = "\xef\xbb\xbf";
 
-/// What is wrong with the blanks of a line; nullptr when fields stand apart as they must.
+/// The error in the blanks of a line; nullptr if fields are separated correctly.
 const char* misplaced_blank(std::string_view line) {
   if (line.find('\r') != std::string_view::npos) return "a carriage return inside the line ";
   if (line.find('\t') != std::string_view::npos) return "a tab in the line ";

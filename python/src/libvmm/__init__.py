@@ -18,7 +18,7 @@ import sys as _sys
 try:
     from . import _native
 except ImportError as trouble:
-    # `python -m libvmm` says it in a line; whoever imports the package gets the exception.
+    # `python -m libvmm` prints it in a line; importing the package raises the exception.
     _words = getattr(_sys, "orig_argv", [])
     if _sys.argv[:1] == ["-m"] and "libvmm" in _words[_words.index("-m") + 1 :][:1]:
         _sys.exit(str(trouble))

@@ -15,7 +15,7 @@ from .errors import Error
 from .managers import Manager
 from .pools import Pool
 
-# Read by pools and by managers: the C library is asked.
+# Read by pools and by managers, through the C library.
 POOL = (
     "VMM_POOL_POLICY",
     "VMM_POOL_CAPTURE",

@@ -62,8 +62,8 @@ class _Region:
             self._driver, report_live=False, capture=Capture.PRIVATE, streams_forgotten=True
         )  # PyTorch's live as long as the process
         self._captures: dict[int, int] = {}
-        # PyTorch keeps the addresses of both for as long as the process lives, and calls them while
-        # Python ends: a reference that is never given back keeps them, and this region, until then.
+        # PyTorch keeps the addresses of both until the process ends, and calls them while Python
+        # ends: a reference that is never given back keeps them, and this region, until then.
         self._functions = (_MALLOC(self._allocate), _FREE(self._free))
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._functions))
         torch = _torch()

@@ -10,7 +10,7 @@ int cudaGetDeviceCount(int* count) { return *count = 1, 0; }
 int cudaGetDevice(int* device) { return *device = 0, 0; }
 int cudaSetDevice(int device) { return device != 0; }
 int cudaGetLastError(void) { return 0; }
-const char* cudaGetErrorString(int code) { return (void)code, "an error of the stand-in"; }
+const char* cudaGetErrorString(int code) { return (void)code, "an error of the stub"; }
 const char* cudaGetErrorName(int code) { return (void)code, "error"; }
 int cudaDriverGetVersion(int* version) { return *version = 13000, 0; }
 int cudaDeviceGetStreamPriorityRange(int* least, int* most) { return *least = *most = 0; }

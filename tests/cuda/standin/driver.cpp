@@ -304,7 +304,7 @@ CUresult cuDeviceGet(CUdevice* device, int ordinal) {
 CUresult cuDeviceGetName(char* name, int size, CUdevice device) {
   return answer("cuDeviceGetName", needs::initialised, [&](auto&) {
     if (!known(device) || size < 1) return CUDA_ERROR_INVALID_DEVICE;
-    std::strncpy(name, "vmm stand-in", static_cast<std::size_t>(size));
+    std::strncpy(name, "vmm stub driver", static_cast<std::size_t>(size));
     name[size - 1] = '\0';
     return CUDA_SUCCESS;
   });

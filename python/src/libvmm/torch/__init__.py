@@ -211,7 +211,8 @@ def _install_functions(torch: Any) -> None:
         getattr(inside, name)(
             ctypes.cast(getattr(_native.LIBRARY, function), ctypes.c_void_p).value
         )
-    # PyTorch's own function that throws: a request that fails raises and answers no null tensor.
+    # PyTorch's own function that throws: a failed request raises instead of returning a null
+    # tensor.
     try:
         c10 = ctypes.CDLL(os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so"))
         _state.failure = c10._ZN3c106detail14torchCheckFailEPKcS2_jS2_

@@ -95,7 +95,7 @@ struct route {
   std::function<bool(cudaStream_t)> takes;
 };
 
-// The history that record_memory_history asks for: as PyTorch keeps it.
+// The history of record_memory_history, as PyTorch keeps it.
 class history {
  public:
   void set(bool enabled, torch_cuda::CreateContextFn gather, size_t entries_max, RecordContext when,
@@ -523,7 +523,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
   }
 
  private:
-  // A process with one device asks nobody which one is current.
+  // A process with one device makes no query for the current one.
   [[nodiscard]] DeviceIndex current_device() {
     const DeviceIndex count = device_count_.load(std::memory_order_relaxed);
     if (count == 1) [[likely]]
@@ -531,7 +531,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
     if (count == 0) device_count_.store(c10::cuda::device_count(), std::memory_order_relaxed);
     return c10::cuda::current_device();
   }
-  // Whether somebody wants to hear of blocks.
+  // Whether a tracer of blocks is registered.
   [[nodiscard]] bool is_told() const {
     return (unusual.load(std::memory_order_relaxed) != 0 && history_.is_on()) ||
            c10::impl::GPUTrace::get_trace() != nullptr || c10::memoryProfilingEnabled();
@@ -696,8 +696,8 @@ class allocator final : public torch_cuda::CUDAAllocator {
     to.blocks.push_back(std::move(made));
   }
 
-  // What every call reads first.
-  std::atomic<DeviceIndex> device_count_{0};  // 0: nobody has asked
+  // The members that every call reads first.
+  std::atomic<DeviceIndex> device_count_{0};  // 0: not queried yet
   vmm_allocator_calls calls_{};
   torch_cuda::CUDAAllocator* const native_;
   vmm_allocator* const vmm_;
@@ -715,7 +715,7 @@ void delete_block(void* at) { installed->raw_delete(at); }
 
 extern "C" {
 
-// Makes the allocator PyTorch's. Answers "" or why not.
+// Installs the allocator in PyTorch. Returns "", or the reason of a failure.
 __attribute__((visibility("default"))) const char* vmm_torch_install(vmm_allocator* vmm) {
   static std::string text;
   try {
