@@ -20,26 +20,18 @@ import vmm.tracker;
 
 namespace vmm {
 
-// After the driver has refused memory: creating many pieces in vain takes long.
-bool manager_shortage::relieve(recovery& so_far) {
-  check(so_far.what.size_bytes != 0, "memory is short for no request");
-  do {
-    if (!relieve_once(so_far)) return false;
-  } while (!base_.blocks->memory().may_have(so_far.what));
+bool manager_shortage::drain(int& drains_left) {
+  check(drains_left >= 0 && drains_left <= recovery_attempts, "I1: memory is drained too often");
+  if (drains_left == 0) return false;
+  --drains_left;
+  (void)ranges_.give_back(0);
   return true;
 }
 
-bool manager_shortage::relieve_once(recovery& so_far) {
-  check(so_far.drains_left >= 0 && so_far.drains_left <= recovery_attempts,
-        "I1: memory is drained too often");
-  if (so_far.drains_left > 0) {
-    --so_far.drains_left;
-    (void)ranges_.give_back(0);
-    return true;
-  }
-  if (so_far.pass != nullptr) {
-    check(!so_far.pass->has_stopped, "an attempt stops twice");
-    so_far.pass->has_stopped = true;
+bool manager_shortage::wait_for_oldest(relief_pass* pass) {
+  if (pass != nullptr) {
+    check(!pass->has_stopped, "an attempt stops twice");
+    pass->has_stopped = true;
     return false;
   }
   if (!base_.options.wait_when_short) return false;

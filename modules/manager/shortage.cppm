@@ -69,8 +69,15 @@ class manager_shortage {
     const relief_pause pause;
     const rank_guard recovering(manager_lock::recovery, recovery_mutex_);
     base_.counts.recovery_count.fetch_add(1, std::memory_order_relaxed);
-    recovery so_far{.what = what, .pass = stops_early ? &pass : nullptr};
-    return retry_while_short(std::move(outcome), operation, [&] { return relieve(so_far); });
+    int drains_left = recovery_attempts;
+    relief_ladder ladder([&] { return drain(drains_left); },
+                         [&] { return wait_for_oldest(stops_early ? &pass : nullptr); });
+    return retry_while_short(std::move(outcome), operation, [&]() -> result<bool> {
+      for (;;) {  // after the driver has refused memory: creating many pieces in vain takes long
+        const result<bool> more = ladder();
+        if (!more || !*more || base_.blocks->memory().may_have(what)) return more;
+      }
+    });
   }
   /// with_relief() of `attempt(relief_pass&)`. Where that fails, what it created goes back to the
   /// driver, and its error gets its figures. Requires: no lock is held. Errors: the attempt's.
@@ -87,11 +94,6 @@ class manager_shortage {
  private:
   static constexpr int recovery_attempts = 2;
 
-  struct recovery {
-    creation what{};
-    relief_pass* pass = nullptr;  // where it stops before it waits
-    int drains_left = recovery_attempts;
-  };
   template <class Operation>
   [[nodiscard]] auto with_spill(const creation& what, relief_pass& pass, Operation&& operation) {
     auto outcome = recover(what, pass, operation);
@@ -102,9 +104,9 @@ class manager_shortage {
     const spill_permit permit(base_.blocks->memory());
     return operation();
   }
-  // False when nothing is left to give back or to wait for.
-  [[nodiscard]] bool relieve(recovery& so_far);
-  [[nodiscard]] bool relieve_once(recovery& so_far);
+  // The rungs: false if nothing is left to give back or to wait for. A pass stops before it waits.
+  [[nodiscard]] bool drain(int& drains_left);
+  [[nodiscard]] bool wait_for_oldest(relief_pass* pass);
   [[nodiscard]] std::uint64_t give_idle_back(std::uint64_t wanted_bytes);
 
   manager_base& base_;

@@ -144,4 +144,43 @@ export template <class Outcome, class Operation, class Relieve>
   return outcome;
 }
 
+/// Two rungs for retry_while_short(), tried in order; the second may be a ladder. A rung returns
+/// result<bool>: true if it gave something back or waited for it, false if it has nothing left,
+/// which begins the next rung. An error ends the request.
+export template <class First, class Next>
+class relief_ladder {
+ public:
+  relief_ladder(First first, Next next) : first_(std::move(first)), next_(std::move(next)) {}
+
+  [[nodiscard]] result<bool> operator()() {
+    if (!is_past_first_) {
+      const result<bool> relieved = first_();
+      if (!relieved || *relieved) return relieved;
+      is_past_first_ = true;
+    }
+    return next_();
+  }
+
+ private:
+  First first_;
+  Next next_;
+  bool is_past_first_ = false;
+};
+
+/// A rung of one step.
+export template <class Step>
+class single_rung {
+ public:
+  explicit single_rung(Step step) : step_(std::move(step)) {}
+
+  [[nodiscard]] result<bool> operator()() {
+    if (std::exchange(is_done_, true)) return false;
+    return step_();
+  }
+
+ private:
+  Step step_;
+  bool is_done_ = false;
+};
+
 }  // namespace vmm

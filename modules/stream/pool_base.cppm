@@ -32,6 +32,7 @@ struct pool_lower {
   pool_history& events;
   sync::atomic<front_set*>& fronts;  ///< the state's, once it has any
   const sync::atomic<std::uint64_t>& expected_limit_bytes;
+  relief_member& relief;
 };
 
 struct pool_base : pool_lower {

@@ -7,33 +7,25 @@ export module vmm.stream:pool_parts;
 
 import vmm.backend;
 import vmm.optimizer;
-import :block_rights;
-import :memory_reuse;
+import :captured_calls;
+import :memory_parts;
 import :pool_base;
-import :pool_growth;
-import :reclaimer;
-import :stream_clock;
+import :shortage;
+import :slow_path;
 
 namespace vmm {
 
-struct pool_parts {
+struct pool_parts : memory_parts {
   /// Throws std::bad_alloc.
   pool_parts(driver_ref driver, const core_options& how, const pool_lower& lower)
-      : core(driver, how),
-        clock({lower, core}),
-        rights({lower, core}, clock),
-        reclaim({lower, core}, clock, rights),
-        reuse({lower, core}, clock, rights),
-        growth({lower, core}, clock, reclaim) {}
-  pool_parts(const pool_parts&) = delete;
-  pool_parts& operator=(const pool_parts&) = delete;
+      : memory_parts(driver, how, lower),
+        shortage({lower, core}, *this),
+        slow({lower, core}, *this, shortage),
+        captured({lower, core}, *this, shortage) {}
 
-  device_core core;
-  stream_clock clock;
-  block_rights rights;
-  reclaimer reclaim;
-  memory_reuse reuse;
-  pool_growth growth;
+  pool_shortage shortage;
+  slow_path slow;
+  captured_calls captured;
 };
 
 }  // namespace vmm

@@ -36,7 +36,7 @@ class pool_suspension final : public suspendable {
  public:
   /// `parts`: null before the set-up.
   pool_suspension(stream_pool& of, const pool_lower& lower,
-                  const std::unique_ptr<pool_parts>& parts, relief_member& relief) noexcept
+                  const std::unique_ptr<pool_parts>& parts) noexcept
       : of_(of),
         driver_(lower.driver),
         gate_(lower.gate),
@@ -46,8 +46,8 @@ class pool_suspension final : public suspendable {
         captures_(lower.captures),
         notices_(lower.notices),
         events_(lower.events),
-        parts_(parts),
-        relief_(relief) {}
+        relief_(lower.relief),
+        parts_(parts) {}
 
   /// For calls that fill blocks: see suspension_phases::may_fill_here().
   [[nodiscard]] suspension_phases& phases() noexcept { return phases_; }
@@ -88,8 +88,8 @@ class pool_suspension final : public suspendable {
   capture_watch& captures_;
   notifier& notices_;
   pool_history& events_;
-  const std::unique_ptr<pool_parts>& parts_;
   relief_member& relief_;
+  const std::unique_ptr<pool_parts>& parts_;
   suspension_phases phases_;
 };
 

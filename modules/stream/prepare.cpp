@@ -157,36 +157,4 @@ void growth_planner::commit_ahead(const growth_plan& plan) noexcept {
   --state_.totals().grown_count;  // of requests
 }
 
-prepare_report stream_pool::prepare(std::uint64_t size_bytes, stream_handle stream) {
-  prepare_report report;
-  report.left_bytes = size_bytes;
-  if (notices_.is_observed()) notices_.check_not_in_observer();
-  const status ready = set_up();
-  const result<std::uint32_t> count = ready ? count_granules(size_bytes) : ready.error();
-  if (!count) {
-    report.failure = count.error();
-    return report;
-  }
-  const slow_call call{.size_bytes = size_bytes, .stream = stream, .request = {*count}};
-  if (const status fits = check_can_fit(call); !fits) {
-    report.failure = fits.error();
-    return report;
-  }
-  const status more = parts_->growth.make_ready(*count, stream, report);
-  check(report.left_bytes <= std::max(size_bytes, *count * granule_bytes),
-        "more is left than was asked for");
-  if (more) parts_->reclaim.unmap_ahead(report);
-  if (more) return report;
-  report.failure = more.error();
-  if (!is_shortage(report.failure.code)) return report;
-  if (report.created_bytes != 0) {
-    const std::uint64_t free_bytes = statistics().reusable_bytes;
-    (void)trim(free_bytes - std::min(free_bytes, report.created_bytes));
-    report.created_bytes = 0;
-  }
-  const growth_guard growing(entry_);
-  report.failure = parts_->growth.with_figures(report.failure, size_bytes);
-  return report;
-}
-
 }  // namespace vmm

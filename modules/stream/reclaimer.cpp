@@ -273,4 +273,14 @@ trim_report reclaimer::trim(std::uint64_t limit_bytes) {
   return report;
 }
 
+trim_report reclaimer::trim_by(std::uint64_t size_bytes) {
+  check(size_bytes != 0, "free memory is to become less by nothing");
+  std::uint64_t free_bytes = 0;
+  {
+    const table_lock state(state_);
+    free_bytes = state->statistics().reusable_bytes;
+  }
+  return trim(free_bytes - std::min(free_bytes, size_bytes));
+}
+
 }  // namespace vmm

@@ -91,6 +91,9 @@ class reclaimer {
   /// that has to grow waits for one step, not for all that is given back.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes)
       VMM_EXCLUDES(rank::growth, rank::release, rank::events, rank::state);
+  /// The same until so many bytes less are free.
+  trim_report trim_by(std::uint64_t size_bytes)
+      VMM_EXCLUDES(rank::growth, rank::release, rank::events, rank::state);
 
  private:
   void unmap_stale_in_steps() VMM_EXCLUDES(rank::growth, rank::events, rank::state);

@@ -30,93 +30,14 @@ result<address> stream_pool::allocate_whole(std::uint64_t size_bytes, stream_han
       return refuse(errc::not_permitted, "the stream is being captured: allocate before it is");
   }
   const result<address> at = [&] {
-    if (!notices_.is_observed()) return allocate_mappings({size_bytes}, stream);
+    if (!notices_.is_observed()) return parts_->slow.allocate_dedicated({size_bytes}, stream);
     const observer_guard observed(entry_);
-    const result<address> made = allocate_mappings({size_bytes}, stream);
+    const result<address> made = parts_->slow.allocate_dedicated({size_bytes}, stream);
     if (made) notices_.observe([&](block_watcher& who) { who.allocated({*made, size_bytes}); });
     return made;
   }();
   if (!at || options_.contents == contents_rule::none) return at;
   return fill_acquired(*at, stream);
-}
-
-// What is idle goes back. In a callback nothing can: the next call does it.
-void stream_pool::keep_none() {
-  check(options_.rules.keep_none, "a pool gives back what it is to keep");
-  if (!notices_.is_in_callback() && !state_.is_suspended()) (void)trim(0);
-}
-
-// A block of mappings of its own.
-result<address> stream_pool::allocate_mappings(const block_shape& shape, stream_handle stream) {
-  const result<stream_request> counted = request_for(shape);
-  if (!counted) return counted.error();
-  if (options_.rules.keep_none) keep_none();
-  captures_.note_uncaptured(driver_->feature_set().canonical(stream));
-  slow_call call{.size_bytes = shape.size_bytes, .stream = stream, .request = *counted};
-  const result<address> at = with_idle_memory(call, [this](slow_call& each, relief_pass& relief) {
-    return allocate_mappings_in_turn(each, relief);
-  });
-  check(!at || at->value % shape.alignment_bytes == 0, "a block has another alignment");
-  return at;
-}
-
-result<address> stream_pool::allocate_mappings_in_turn(slow_call& call, relief_pass& relief) {
-  const growth_guard growing(entry_);
-  const named_stream named(entry_, driver_->feature_set().canonical(call.stream));
-  if (state_.is_suspended()) return memory_suspended;
-  check(entry_.may_name(entry_.named()), "a request of whole mappings does not name its stream");
-  parts_->rights.end_freed();
-  const result<std::uint32_t> number = parts_->clock.enter(call.stream);
-  if (!number) return number.error();
-  const std::uint32_t pages = state_.with(
-      [&](auto& state) { return state.sizes().rounded_to_pages(call.request.block_granules()); });
-  const std::uint32_t spare = call.request.spare_granules;
-  const stream_request request{pages + spare, *number, spare};
-  check(request.block_bytes() >= call.size_bytes, "a request is rounded down");
-  const lending_pause pause(state_);  // what fronts keep may have to go back for this
-  events_.note_growth(request, history_kind::grow, {});
-  mark_created(call);
-  const result<address> at = allocate_apart(request, relief);
-  if (!at && options_.rules.keep_none && is_shortage(at.error().code)) {
-    growth_attempt attempt{request};
-    report_shortage(attempt, at.error());
-  }
-  events_.note_growth(request, history_kind::served, at ? *at : address{});
-  return events_.served(request, call.size_bytes, at);
-}
-
-// Of memory that is created, or lies in the cache. Where there is none, what is free and idle goes
-// there first; then what its streams have to be waited for.
-result<address> stream_pool::allocate_apart(const stream_request& request, relief_pass& relief) {
-  growth_effort effort{.may_move = false, .use_all_free = true, .apart = true};
-  growth_attempt attempt{.request = request, .relief = &relief};
-  shortage_ladder ladder;
-  const auto grow_once = [&] {
-    assume_locked(rank::growth);
-    return parts_->growth.try_grow(request, effort);
-  };
-  const auto give_back = [&]() -> result<bool> {
-    assume_locked(rank::growth);
-    const capture_watch::pressing pressing(captures_);
-    const result<bool> more = relieve(attempt, ladder);
-    if (!more || !*more) return more;
-    parts_->rights.end_freed();
-    parts_->reclaim.unmap_stale(state_.stale_count());
-    if (status unmapped = parts_->reclaim.unmap_idle(request.size_bytes()); !unmapped)
-      return unmapped.error();
-    (void)parts_->reclaim.release_cached();
-    return true;
-  };
-  const result<address> first = grow_once();
-  if (first || !stops_for_others(attempt, first.error())) attempt.relief = nullptr;
-  result<address> at = retry_while_short(first, grow_once, give_back);
-  if (attempt.relief != nullptr && attempt.relief->has_stopped) return at;
-  if (!at && at.error().code == errc::out_of_memory && options_.spill) {
-    const spill_permit permit(parts_->core.memory);
-    at = grow_once();
-  }
-  check(!at || at->value != 0, "a block begins nowhere");
-  return at;
 }
 
 result<std::vector<memory_segment>> stream_pool::segments(address_range range) {

@@ -1,13 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-//
-// Memory is short: what is tried before out of memory is answered, in this order, and the report.
-//
-// The ladder is retry_while_short(): relieve() is the next rung (ask what has finished; then wait
-// for one stream after the other), and after each rung the request is tried again with everything
-// that is free. Between the first rung and the waits other allocators of the device give back what
-// they do not use (vmm.optimizer:relief), with no lock of this pool held. What was created for a
-// request that fails goes back to the driver at its end.
+module;
+#include "../sync/thread_annotations.h"
+
 module vmm.stream;
 
 import vmm.backend;
@@ -38,88 +33,96 @@ namespace {
 
 }  // namespace
 
-// Memory is short: everything that is free is used before the driver is asked again.
-result<address> stream_pool::grow_short(growth_attempt& attempt, const error& cause) {
+// ---- the ladder ------------------------------------------------------------------------
+
+// What every stream has finished with, once; then one stream after the other.
+auto pool_shortage::ladder_for(growth_attempt& attempt, stream_waits& waits) {
+  return relief_ladder(single_rung([this] {
+                         assume_locked(rank::growth);
+                         return ask_streams();
+                       }),
+                       [this, &attempt, &waits] {
+                         assume_locked(rank::growth);
+                         return wait_for_next(attempt, waits);
+                       });
+}
+
+// Everything that is free is used before the driver is asked again.
+result<address> pool_shortage::grow(growth_attempt& attempt, const error& cause) {
   check(is_shortage(cause.code), "memory is taken as short that is not");
   attempt.tried = {};
   if (!stops_for_others(attempt, cause)) attempt.relief = nullptr;
   const capture_watch::pressing pressing(captures_);
   if (!attempt.was_refused)
     attempt.may_wait = captures_.may_record_all();  // beside captures that were seen
-  shortage_ladder ladder;
+  stream_waits waits;
   const auto again = [&] {
     assume_locked(rank::growth);
-    return ladder.waits_begun == 0 ? grow_from_passed(attempt) : grow_after_wait(attempt);
+    return waits.begun_count == 0 ? retry_finished(attempt) : retry_after_wait(attempt);
   };
-  const result<address> grown = retry_while_short(result<address>{cause}, again, [&] {
-    assume_locked(rank::growth);
-    return relieve(attempt, ladder);
-  });
-  check(grown || ladder.has_asked, "a request is given up before anything was tried");
+  const result<address> grown =
+      retry_while_short(result<address>{cause}, again, ladder_for(attempt, waits));
   if (!grown && attempt.relief != nullptr && attempt.relief->has_stopped) return grown;
   if (!grown && grown.error().code == errc::out_of_memory && options_.spill) {
     attempt.refusal.reset();
-    const spill_permit permit(parts_->core.memory);
+    const spill_permit permit(parts_.core.memory);
     const result<address> spilled = grow_from_all(attempt);
     if (spilled) return spilled;
   }
-  if (!grown && is_shortage(grown.error().code)) report_shortage(attempt, grown.error());
+  if (!grown && is_shortage(grown.error().code)) report(attempt, grown.error());
   return grown;
 }
 
-// The next rung: false where none is left.
-result<bool> stream_pool::relieve(growth_attempt& attempt, shortage_ladder& ladder) {
-  if (std::exchange(ladder.has_asked, true)) {
-    if (attempt.relief == nullptr) return wait_for_next(attempt, ladder);
+result<bool> pool_shortage::ask_streams() {
+  if (status marked = parts_.clock.record_batches(); !marked && !is_put_off(marked.error()))
+    return marked.error();
+  if (status asked = parts_.clock.poll_all(); !asked) return asked.error();
+  return true;
+}
+
+// One stream after the other, the request's own first. What is being captured cannot be waited for.
+// An attempt that leaves its turn to other allocators stops before.
+result<bool> pool_shortage::wait_for_next(growth_attempt& attempt, stream_waits& waits) {
+  if (attempt.relief != nullptr) {
     check(!attempt.relief->has_stopped, "an attempt stops twice");
     attempt.relief->has_stopped = true;
     return false;
   }
-  check(ladder.waits_begun == 0, "a stream is waited for before anybody was asked");
-  if (status marked = parts_->clock.record_batches(); !marked && !is_put_off(marked.error()))
-    return marked.error();
-  if (status asked = parts_->clock.poll_all(); !asked) return asked.error();
-  return true;
-}
-
-// The last rungs: one stream after the other, the request's own first. What is being captured
-// cannot be waited for.
-result<bool> stream_pool::wait_for_next(growth_attempt& attempt, shortage_ladder& ladder) {
-  if (ladder.waits_begun == 0) {
+  if (waits.begun_count == 0) {
     const std::uint32_t streams = state_.with([](auto& state) { return state.progress().count(); });
-    ladder.stream_count = options_.wait_when_short ? streams : 0;
+    waits.stream_count = options_.wait_when_short ? streams : 0;
   }
-  while (ladder.waits_begun < ladder.stream_count) {
-    const std::uint32_t step = ladder.waits_begun++;
-    const std::uint32_t stream = (attempt.request.stream + step) % ladder.stream_count;
+  while (waits.begun_count < waits.stream_count) {
+    const std::uint32_t step = waits.begun_count++;
+    const std::uint32_t stream = (attempt.request.stream + step) % waits.stream_count;
     const stream_point last =
         state_.with([&](auto& state) { return state.progress().last_point(stream); });
     check(last.stream == stream, "another stream is waited for");
-    const result<bool> waited = parts_->clock.wait_for(last);
+    const result<bool> waited = parts_.clock.wait_for(last);
     if (!waited && is_capture_refusal(waited.error())) continue;
     if (!waited) return waited.error();
     attempt.tried.blocked = attempt.tried.blocked || *waited;
     return true;
   }
-  check(ladder.waits_begun == ladder.stream_count, "more streams are waited for than there are");
+  check(waits.begun_count == waits.stream_count, "more streams are waited for than there are");
   return false;
 }
 
 // With all that has finished.
-result<address> stream_pool::grow_from_passed(growth_attempt& attempt) {
-  const result<address> own = parts_->reuse.coalesced(attempt.request);
+result<address> pool_shortage::retry_finished(growth_attempt& attempt) {
+  const result<address> own = parts_.reuse.coalesced(attempt.request);
   if (!own || *own) return own;
-  if (status given = parts_->reclaim.make_room(attempt.request); !given) return given.error();
-  const result<address> waited = parts_->reuse.behind_wait(attempt, {.all_streams = true});
+  if (status given = parts_.reclaim.make_room(attempt.request); !given) return given.error();
+  const result<address> waited = parts_.reuse.behind_wait(attempt, {.all_streams = true});
   if (!waited || *waited) return waited;
   return grow_from_all(attempt);
 }
 
-result<address> stream_pool::grow_after_wait(growth_attempt& attempt) {
+result<address> pool_shortage::retry_after_wait(growth_attempt& attempt) {
   check(options_.wait_when_short, "a caller waits that must not");
-  (void)parts_->clock.record_batches();  // of what others freed meanwhile
-  if (status given = parts_->reclaim.make_room(attempt.request); !given) return given.error();
-  const result<address> own = parts_->reuse.coalesced(attempt.request);
+  (void)parts_.clock.record_batches();  // of what others freed meanwhile
+  if (status given = parts_.reclaim.make_room(attempt.request); !given) return given.error();
+  const result<address> own = parts_.reuse.coalesced(attempt.request);
   if (!own || *own) return own;
   return grow_from_all(attempt);
 }
@@ -127,58 +130,130 @@ result<address> stream_pool::grow_after_wait(growth_attempt& attempt) {
 // With everything that is free, and then without what lies in the cache in sizes that do not fit.
 // An aligned block behind free memory of its stream may take a page more than in a place of its
 // own.
-result<address> stream_pool::grow_from_all(growth_attempt& attempt) {
-  growth_effort effort{.may_move = parts_->growth.may_alias() && attempt.may_wait,
+result<address> pool_shortage::grow_from_all(growth_attempt& attempt) {
+  growth_effort effort{.may_move = parts_.growth.may_alias() && attempt.may_wait,
                        .use_all_free = true,
                        .refusal = attempt.refusal};
-  check(parts_->growth.may_alias() || !effort.may_move,
-        "memory moves that can be mapped only once");
-  const std::uint64_t footprint_bytes = parts_->core.memory.statistics().footprint_bytes;
+  check(parts_.growth.may_alias() || !effort.may_move, "memory moves that can be mapped only once");
+  const std::uint64_t footprint_bytes = parts_.core.memory.statistics().footprint_bytes;
   const auto grow_once = [&]() -> result<address> {
     assume_locked(rank::growth);
-    const result<address> grown = parts_->growth.try_grow(attempt.request, effort);
+    const result<address> grown = parts_.growth.try_grow(attempt.request, effort);
     if (grown || !attempt.request.is_aligned() || !is_shortage(grown.error().code)) return grown;
     growth_effort apart = effort;
     apart.apart = true;
-    return parts_->growth.try_grow(attempt.request, apart);
+    return parts_.growth.try_grow(attempt.request, apart);
   };
-  bool is_drained = false;
-  const result<address> grown = retry_while_short(grow_once(), grow_once, [&]() -> result<bool> {
-    if (std::exchange(is_drained, true)) return false;
-    if (parts_->reclaim.release_cached().released_count != 0) attempt.tried.trimmed = true;
-    return parts_->core.memory.statistics().footprint_bytes < footprint_bytes;
-  });
+  const result<address> grown =
+      retry_while_short(grow_once(), grow_once, single_rung([&]() -> result<bool> {
+                          if (parts_.reclaim.release_cached().released_count != 0)
+                            attempt.tried.trimmed = true;
+                          return parts_.core.memory.statistics().footprint_bytes < footprint_bytes;
+                        }));
   attempt.refusal = effort.refusal;
   return grown;
+}
+
+result<address> pool_shortage::grow_dedicated(const stream_request& request, relief_pass& relief) {
+  growth_effort effort{.may_move = false, .use_all_free = true, .apart = true};
+  growth_attempt attempt{.request = request, .relief = &relief};
+  stream_waits waits;
+  auto ladder = ladder_for(attempt, waits);
+  const auto grow_once = [&] {
+    assume_locked(rank::growth);
+    return parts_.growth.try_grow(request, effort);
+  };
+  const auto give_back = [&]() -> result<bool> {
+    assume_locked(rank::growth);
+    const capture_watch::pressing pressing(captures_);
+    const result<bool> more = ladder();
+    if (!more || !*more) return more;
+    parts_.rights.end_freed();
+    parts_.reclaim.unmap_stale(state_.stale_count());
+    if (status unmapped = parts_.reclaim.unmap_idle(request.size_bytes()); !unmapped)
+      return unmapped.error();
+    (void)parts_.reclaim.release_cached();
+    return true;
+  };
+  const result<address> first = grow_once();
+  if (first || !stops_for_others(attempt, first.error())) attempt.relief = nullptr;
+  result<address> at = retry_while_short(first, grow_once, give_back);
+  if (attempt.relief != nullptr && attempt.relief->has_stopped) return at;
+  if (!at && at.error().code == errc::out_of_memory && options_.spill) {
+    const spill_permit permit(parts_.core.memory);
+    at = grow_once();
+  }
+  check(!at || at->value != 0, "a block begins nowhere");
+  return at;
+}
+
+// ---- requests that cannot fit ----------------------------------------------------------
+
+result<stream_request> pool_shortage::request_for(const block_shape& shape) {
+  const result<std::uint32_t> count = count_granules(shape.size_bytes);
+  if (!count) return count.error();
+  stream_request request{*count};
+  if (shape.alignment_bytes <= granule_bytes) return request;
+  check(std::has_single_bit(shape.alignment_bytes), "a request has a wrong alignment");
+  const std::uint32_t spare = granules_in(shape.alignment_bytes) - 1;
+  if (std::uint64_t{*count} + spare > std::numeric_limits<std::uint32_t>::max())
+    return refuse(errc::out_of_addresses, "no stretch of addresses takes the aligned block");
+  request.count_granules += spare;
+  request.spare_granules = spare;
+  check(request.block_granules() == *count, "an aligned block has another size");
+  return request;
+}
+
+result<std::uint32_t> pool_shortage::count_granules(std::uint64_t size_bytes) {
+  if (size_bytes == 0) return refuse(errc::invalid_argument, "a block has at least one byte");
+  const std::uint32_t count =
+      state_.with([&](auto& state) { return state.granules_for(size_bytes); });
+  check(count * granule_bytes >= size_bytes || count == 0, "a request is rounded down");
+  if (count != 0) return count;
+  check(size_bytes >= granule_bytes, "a granule is too large for a segment");
+  return refuse_too_large(size_bytes);
+}
+
+// No segment takes the request. Where the budget or the device is smaller too, the error says so.
+error pool_shortage::refuse_too_large(std::uint64_t size_bytes) {
+  const relaxed_capture capture(driver_, captures_.is_on());
+  const std::uint64_t device_bytes =
+      options_.spill ? 0 : parts_.core.memory.device_bytes(size_bytes);
+  const std::uint64_t budget_bytes = options_.budget_bytes;
+  check(size_bytes != 0, "no byte is too many");
+  pool_growth& growth = parts_.growth;
+  if (budget_bytes != 0 && size_bytes > budget_bytes)
+    return growth.with_figures(budget_spent, size_bytes);
+  if (device_bytes != 0 && size_bytes > device_bytes)
+    return growth.with_figures(device_full, size_bytes);
+  return growth.with_figures(
+      refuse(errc::out_of_addresses,
+             "A pool's block fits into one segment, which has memory_options::reservation_bytes "
+             "of addresses and at most 512 GiB; a manager has larger blocks."),
+      size_bytes);
 }
 
 // ---- requests that fail --------------------------------------------------------------
 
 // Whether other allocators may give back what the device is short of.
-bool stream_pool::stops_for_others(growth_attempt& attempt, const error& cause) const noexcept {
+bool pool_shortage::stops_for_others(const growth_attempt& attempt, const error& cause) const {
   check(cause.code != errc::none, "an attempt that succeeded is taken for a failure");
   return attempt.relief != nullptr && attempt.relief->stops_early &&
          is_device_shortage(cause.code) && relief_.has_others();
 }
 
-// Before the first growth of a request: what is created from here on is its own.
-void stream_pool::mark_created(slow_call& call) const noexcept {
-  check(parts_ != nullptr, "memory is created before there is a pool");
-  if (!call.created_mark) call.created_mark = parts_->core.memory.creation_mark();
-}
-
 // Refuses what nothing can make room for: what is live and the request are more than the budget, or
 // than all of the device. What was freed and waits does not count: it may be free in time. No
 // driver call, but for the device's size, once.
-status stream_pool::check_can_fit(const slow_call& call) {
+status pool_shortage::check_can_fit(const slow_call& call) {
   const std::uint64_t size_bytes = call.request.block_bytes();
   check(size_bytes >= call.size_bytes, "a request is rounded down");
   std::uint64_t device_bytes = 0;
   if (!options_.spill && size_bytes > physical_pool::queried_bytes_min) {
-    const relaxed_capture capture(*driver_, captures_.is_on());
-    device_bytes = parts_->core.memory.device_bytes(size_bytes);
+    const relaxed_capture capture(driver_, captures_.is_on());
+    device_bytes = parts_.core.memory.device_bytes(size_bytes);
   } else if (!options_.spill) {
-    device_bytes = parts_->core.memory.device_bytes(0);
+    device_bytes = parts_.core.memory.device_bytes(0);
   }
   const std::uint64_t budget_bytes = options_.budget_bytes;
   if (budget_bytes == 0 && device_bytes == 0) return {};
@@ -195,54 +270,57 @@ status stream_pool::check_can_fit(const slow_call& call) {
   });
   const bool is_over_budget = exceeds(budget_bytes, live_bytes);
   if (!is_over_budget && !exceeds(device_bytes, live_bytes)) return {};
-  const result<std::uint32_t> number = parts_->clock.enter(call.stream);
+  const result<std::uint32_t> number = parts_.clock.enter(call.stream);
   if (!number) return number.error();
   growth_attempt attempt{.request = call.request};
   attempt.request.stream = *number;
   const error& why = is_over_budget ? budget_spent : device_full;
-  report_shortage(attempt, why);
-  return parts_->growth.with_figures(why, call.size_bytes);
+  report(attempt, why);
+  return parts_.growth.with_figures(why, call.size_bytes);
 }
 
 // What was created goes back, and the error says how much there was.
-result<address> stream_pool::end_failed(const slow_call& call, const error& why) {
+result<address> pool_shortage::end_failed(const slow_call& call, const error& why) {
   check(why.code != errc::none, "a request that succeeded is taken for a failure");
   const bool is_short = is_shortage(why.code) || why.code == errc::out_of_addresses;
   if (!call.created_mark && !is_short) return why;
+  check(!call.created_mark || *call.created_mark <= parts_.core.memory.creation_mark(),
+        "shortage I1: a request has created memory before it began");
   const growth_guard growing(entry_);
-  if (call.created_mark) parts_->reclaim.release_created(*call.created_mark);
-  return is_short ? parts_->growth.with_figures(why, call.size_bytes) : why;
+  if (call.created_mark) parts_.reclaim.release_created(*call.created_mark);
+  return is_short ? parts_.growth.with_figures(why, call.size_bytes) : why;
 }
 
 // ---- other allocators ----------------------------------------------------------------
 
+void pool_shortage::enter(const relief_key& key) noexcept {
+  const auto give_back = [](void* of, std::uint64_t wanted_bytes) noexcept {
+    return static_cast<pool_shortage*>(of)->give_idle_back(wanted_bytes);
+  };
+  relief_.enter(key, {this, give_back});
+}
+
 // Called on other allocators' threads: see vmm.optimizer:relief.
-std::uint64_t stream_pool::give_idle_back(std::uint64_t wanted_bytes) {
+std::uint64_t pool_shortage::give_idle_back(std::uint64_t wanted_bytes) {
   check(wanted_bytes != 0, "no memory is wanted of another allocator");
-  const relaxed_capture capture(*driver_);
-  const std::uint64_t free_bytes = statistics().reusable_bytes;
-  return trim(free_bytes > wanted_bytes ? free_bytes - wanted_bytes : 0).released_bytes;
+  const relaxed_capture capture(driver_);
+  return parts_.reclaim.trim_by(wanted_bytes).released_bytes;
 }
 
 // ---- the report --------------------------------------------------------------------
 
-void stream_pool::report_shortage(growth_attempt& attempt, const error& cause) {
+void pool_shortage::report(growth_attempt& attempt, const error& cause) {
   check(is_shortage(cause.code), "a shortage is reported that was none");
   check(!attempt.tried.blocked || options_.wait_when_short, "a caller waits that must not");
-  if (attempt.created_mark) parts_->reclaim.release_created(*attempt.created_mark);
+  if (attempt.created_mark) parts_.reclaim.release_created(*attempt.created_mark);
   attempt.tried.failure = cause.code;
-  attempt.tried.held_bytes = parts_->core.memory.statistics().footprint_bytes;
+  attempt.tried.held_bytes = parts_.core.memory.statistics().footprint_bytes;
   attempt.tried.budget_bytes = options_.budget_bytes;
   {
     const table_lock state(state_);
     state->write_shortage(attempt.request, attempt.tried);
   }
   events_.note_shortage();
-}
-
-shortage_report stream_pool::last_shortage() const {
-  if (!is_ready()) return {};
-  return state_.with([](const auto& state) { return state.last_shortage(); });
 }
 
 void pool_state::write_shortage(const stream_request& request, shortage_report report) noexcept {

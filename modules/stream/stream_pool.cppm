@@ -422,7 +422,8 @@ export class stream_pool {
             notices_,
             events_,
             fronts_,
-            expected_limit_bytes_};
+            expected_limit_bytes_,
+            relief_};
   }
   [[nodiscard]] error why_not_ready() const noexcept;
   // Of calls that have nothing to do before the first allocation.
@@ -434,11 +435,6 @@ export class stream_pool {
   [[nodiscard]] static status check_alignment(std::uint64_t alignment_bytes) noexcept;
   [[nodiscard]] result<address> allocate_aligned(const block_shape& shape, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::state);
-  [[nodiscard]] result<address> allocate_aligned_uncaptured(const block_shape& shape,
-                                                            stream_handle stream)
-      VMM_EXCLUDES(rank::growth, rank::state);
-  [[nodiscard]] result<stream_request> request_for(const block_shape& shape)
-      VMM_EXCLUDES(rank::state);
   static void check_left_live(const error& failure) noexcept;
 
   // ---- set_up.cpp ----
@@ -473,25 +469,6 @@ export class stream_pool {
       VMM_EXCLUDES(rank::growth, rank::state);
   [[nodiscard]] status free_watched(address at, stream_handle stream) VMM_EXCLUDES(rank::state);
   [[nodiscard]] status free_filled(address at, stream_handle stream) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<address> allocate_slow_path(const block_shape& shape, stream_handle stream)
-      VMM_EXCLUDES(rank::growth, rank::state);
-  // A request that the fast path did not serve, over its attempts.
-  struct slow_call {
-    std::uint64_t size_bytes = 0;
-    stream_handle stream = stream_handle::default_stream;
-    stream_request request{};                     // its stream's record once that is entered
-    std::optional<std::uint64_t> created_mark{};  // before its first growth
-  };
-  [[nodiscard]] result<address> allocate_in_turn(slow_call& call, relief_pass& relief)
-      VMM_EXCLUDES(rank::growth, rank::state);
-  [[nodiscard]] result<std::uint32_t> count_granules(std::uint64_t size_bytes)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] error refuse_too_large(std::uint64_t size_bytes) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<address> grow(const slow_call& call, relief_pass& relief)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<address> grow_by_steps(growth_attempt& attempt) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-
   // ---- fronted_calls.cpp ----
   // No address, and false: the pool is to do it, or to say why it cannot.
   [[nodiscard]] address allocate_at_front(const front_set& fronts, std::uint64_t size_bytes,
@@ -499,76 +476,18 @@ export class stream_pool {
   [[nodiscard]] static bool free_at_front(const front_set& fronts, address at,
                                           stream_handle stream) noexcept;
 
-  // ---- shortage.cpp ----
-  // Where a request stands that memory is short for.
-  struct shortage_ladder {
-    bool has_asked = false;          // what every stream has finished is known
-    std::uint32_t stream_count = 0;  // streams to wait for, from the first wait on
-    std::uint32_t waits_begun = 0;
-  };
-  [[nodiscard]] result<address> grow_short(growth_attempt& attempt, const error& cause)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<bool> relieve(growth_attempt& attempt, shortage_ladder& ladder)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<bool> wait_for_next(growth_attempt& attempt, shortage_ladder& ladder)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<address> grow_from_passed(growth_attempt& attempt) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<address> grow_after_wait(growth_attempt& attempt) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<address> grow_from_all(growth_attempt& attempt) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  // Runs pass(call, relief), also with memory that others give back. A request that fails gives
-  // back what it created, and its error gets figures.
-  template <class Pass>
-  [[nodiscard]] result<address> with_idle_memory(slow_call& call, Pass&& pass) {
-    if (const status fits = check_can_fit(call); !fits) return fits.error();
-    const result<address> at = with_relief(relief_, call.size_bytes,
-                                           [&](relief_pass& relief) { return pass(call, relief); });
-    return at ? at : end_failed(call, at.error());
-  }
-  [[nodiscard]] bool stops_for_others(growth_attempt& attempt, const error& cause) const noexcept;
-  void mark_created(slow_call& call) const noexcept;
-  [[nodiscard]] status check_can_fit(const slow_call& call) VMM_EXCLUDES(rank::growth, rank::state);
-  [[nodiscard]] result<address> end_failed(const slow_call& call, const error& why)
-      VMM_EXCLUDES(rank::growth, rank::state);
-  [[nodiscard]] std::uint64_t give_idle_back(std::uint64_t wanted_bytes)
-      VMM_EXCLUDES(rank::growth, rank::state);
-  void report_shortage(growth_attempt& attempt, const error& cause) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-
   // ---- rights.cpp ----
-  [[nodiscard]] result<address> allocate_apart(const stream_request& request, relief_pass& relief)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<address> allocate_mappings(const block_shape& shape, stream_handle stream)
-      VMM_EXCLUDES(rank::growth, rank::state);
-  [[nodiscard]] result<address> allocate_mappings_in_turn(slow_call& call, relief_pass& relief)
-      VMM_EXCLUDES(rank::growth, rank::state);
-  void keep_none() VMM_EXCLUDES(rank::growth, rank::state);
   [[nodiscard]] result<address> fill_acquired(address at, stream_handle stream)
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] status fill_released(address at, stream_handle stream) VMM_REQUIRES(rank::change)
       VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<address> allocate_told(const block_shape& shape, stream_handle stream)
-      VMM_EXCLUDES(rank::growth, rank::state);
-  [[nodiscard]] status free_told(address at, stream_handle stream) VMM_EXCLUDES(rank::state);
   [[nodiscard]] status free_as_seen(address at, stream_handle stream, const capture_info& seen)
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] status enter_to_free(address at, stream_handle stream, const capture_info& seen)
       VMM_EXCLUDES(rank::events, rank::state);
-
-  // ---- captured_calls.cpp ----
-  [[nodiscard]] result<address> allocate_captured(const block_shape& shape, stream_handle stream,
-                                                  const capture_info& seen)
+  [[nodiscard]] result<address> allocate_told(const block_shape& shape, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::state);
-  [[nodiscard]] result<address> allocate_captured_in_turn(slow_call& call, const capture_info& seen)
-      VMM_EXCLUDES(rank::growth, rank::state);
-  [[nodiscard]] result<address> take_for_capture(const stream_request& request, slow_call& call)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status check_captured(stream_handle stream, const capture_info& seen)
-      VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] status free_captured(address at, stream_handle stream, const capture_info& seen)
-      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status free_told(address at, stream_handle stream) VMM_EXCLUDES(rank::state);
 
   // ---- free_after_all.cpp ----
   [[nodiscard]] status free_into_batch(address at) VMM_EXCLUDES(rank::state);
@@ -591,7 +510,7 @@ export class stream_pool {
   capture_watch captures_;
   sync::atomic<std::uint64_t> expected_limit_bytes_ = 0;
   relief_member relief_;
-  pool_suspension suspension_{*this, lower(), parts_, relief_};
+  pool_suspension suspension_{*this, lower(), parts_};
   user_count users_{used_object::pool};
 };
 
@@ -617,7 +536,7 @@ inline result<address> stream_pool::allocate_uncaptured(std::uint64_t size_bytes
       }
     }
   }
-  return allocate_slow_path({size_bytes}, stream);
+  return parts_->slow.allocate({size_bytes}, stream);
 }
 
 inline result<address> stream_pool::allocate(std::uint64_t size_bytes, stream_handle stream) {

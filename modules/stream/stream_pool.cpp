@@ -49,11 +49,7 @@ status stream_pool::set_up() {
   gate_.open(gate_reason::not_set_up);
   check(is_ready(), "a pool was set up and is not ready");
   events_.publish();
-  const auto give_back = [](void* of, std::uint64_t wanted_bytes) noexcept {
-    return static_cast<stream_pool*>(of)->give_idle_back(wanted_bytes);
-  };
-  relief_.enter({driver_.identity(), options_.placement.value_or(driver_->home())},
-                {this, give_back});
+  parts_->shortage.enter({driver_.identity(), options_.placement.value_or(driver_->home())});
   return {};
 }
 
@@ -200,6 +196,94 @@ void stream_pool::give_addresses_back() {
     events_.note({history_kind::unreserved, gone.range});
     parts_->core.space.free(gone);
   }
+}
+
+// ---- calls -------------------------------------------------------------------------
+
+status stream_pool::pin(address at) {
+  if (!is_ready()) return why_not_ready();
+  const table_lock state(state_);
+  if (state->suspension() != suspension_phase::running) return memory_suspended;
+  return locked_blocks(*state).pin(at);
+}
+
+status stream_pool::unpin(address at) {
+  if (!is_ready()) return why_not_ready();
+  notices_.check_not_in_observer();
+  return state_.with([&](auto& state) { return locked_blocks(state).unpin(at); });
+}
+
+// Whatever else went wrong leaves the block live, and the pool says so when it goes.
+void stream_pool::check_left_live(const error& failure) noexcept {
+  check(!is_wrong_address(failure.code),
+        "deallocate of an address that is no live block of this stream pool, or on a stream that "
+        "is not there");
+}
+
+result<std::uint64_t> stream_pool::capture_number(stream_handle stream) {
+  if (const status idle = nothing_to_do(); !idle) return idle.error();
+  return captures_.number(stream);
+}
+
+// ---- streams -------------------------------------------------------------------------
+
+status stream_pool::synchronize() {
+  return is_ready() ? parts_->clock.synchronize() : nothing_to_do();
+}
+
+status stream_pool::release_capture(std::uint64_t number, stream_handle stream) {
+  if (status named = check_stream(*driver_, stream); !named) return named;
+  return is_ready() ? parts_->captured.release(number, stream) : nothing_to_do();
+}
+
+status stream_pool::forget(stream_handle stream) {
+  if (status named = check_stream(*driver_, stream); !named) return named;
+  return is_ready() ? parts_->clock.forget(stream) : nothing_to_do();
+}
+
+// ---- rights --------------------------------------------------------------------------
+
+status stream_pool::set_peers(std::span<const access_grant> grants) {
+  if (status ready = set_up(); !ready) return ready;
+  return parts_->rights.set_peers(grants);
+}
+
+status stream_pool::set_access(address at, std::span<const access_grant> grants) {
+  if (!is_ready()) return why_not_ready();
+  return parts_->rights.set_access(at, grants);
+}
+
+// ---- notices -----------------------------------------------------------------------
+
+result<remap_subscription> stream_pool::subscribe(remap_listener& listener) {
+  if (const status idle = nothing_to_do(); !idle) return idle.error();
+  return notices_.subscribe(listener);
+}
+
+status stream_pool::unsubscribe(remap_subscription subscription) {
+  if (const status idle = nothing_to_do(); !idle) return idle;
+  return notices_.unsubscribe(subscription);
+}
+
+// ---- memory ---------------------------------------------------------------------
+
+prepare_report stream_pool::prepare(std::uint64_t size_bytes, stream_handle stream) {
+  if (notices_.is_observed()) notices_.check_not_in_observer();
+  if (const status ready = set_up(); !ready)
+    return {.left_bytes = size_bytes, .failure = ready.error()};
+  return parts_->slow.prepare(size_bytes, stream);
+}
+
+trim_report stream_pool::trim(std::uint64_t limit_bytes) {
+  trim_report report;
+  if (is_ready()) return parts_->reclaim.trim(limit_bytes);
+  if (const status idle = nothing_to_do(); !idle) report.failure = idle.error();
+  return report;
+}
+
+shortage_report stream_pool::last_shortage() const {
+  if (!is_ready()) return {};
+  return state_.with([](const auto& state) { return state.last_shortage(); });
 }
 
 }  // namespace vmm

@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:slow_path - the order in which a request is served that free memory of its stream does
+// not serve at once. Not exported.
+//
+// 1  memory that other streams have finished with, or that arenas keep
+// 2  new memory, within the policy's headroom
+// 3  memory behind a wait on the device, else new memory beyond the headroom
+// 4  what :shortage tries
+//
+// A request is refused only after each of these was tried, or where it can never fit. For streams
+// that are being captured see :captured_calls.
+//
+// Thread safety: all of it. Cost: driver calls by handles moved and created.
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.stream:slow_path;
+
+import vmm.backend;
+import vmm.optimizer;
+import vmm.std;
+import vmm.sync;
+import :capture_watch;
+import :geometry;
+import :growth_entry;
+import :growth_planner;
+import :locks;
+import :memory_parts;
+import :notifier;
+import :options;
+import :pool_base;
+import :pool_history;
+import :shortage;
+import :state_lock;
+import :statistics;
+
+namespace vmm {
+
+class slow_path {
+ public:
+  slow_path(const pool_base& base, memory_parts& parts, pool_shortage& shortage) noexcept
+      : driver_(base.driver),
+        options_(base.options),
+        state_(base.state),
+        entry_(base.entry),
+        captures_(base.captures),
+        notices_(base.notices),
+        events_(base.events),
+        parts_(parts),
+        shortage_(shortage) {}
+  slow_path(const slow_path&) = delete;
+  slow_path& operator=(const slow_path&) = delete;
+
+  /// stream_pool::allocate(), of what the warm path did not serve.
+  [[nodiscard]] result<address> allocate(const block_shape& shape, stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  /// The same, aligned to more than a granule: free memory of the stream comes first.
+  [[nodiscard]] result<address> allocate_aligned(const block_shape& shape, stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  /// A block of mappings of its own: stream_pool::allocate_whole().
+  [[nodiscard]] result<address> allocate_dedicated(const block_shape& shape, stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  /// stream_pool::prepare().
+  [[nodiscard]] prepare_report prepare(std::uint64_t size_bytes, stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  /// What is idle goes back, where the policy keeps nothing. In a callback nothing can: the next
+  /// call does it.
+  void keep_none() VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+
+ private:
+  [[nodiscard]] result<address> allocate_once(slow_call& call, relief_pass& relief)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  [[nodiscard]] result<address> allocate_dedicated_once(slow_call& call, relief_pass& relief)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  [[nodiscard]] result<address> grow(const slow_call& call, relief_pass& relief)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] result<address> grow_by_steps(growth_attempt& attempt) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+
+  driver_interface& driver_;
+  const pool_options& options_;
+  state_cell& state_;
+  growth_entry& entry_;
+  capture_watch& captures_;
+  notifier& notices_;
+  pool_history& events_;
+  memory_parts& parts_;
+  pool_shortage& shortage_;
+};
+
+}  // namespace vmm
