@@ -15,7 +15,7 @@ myst_heading_anchors = 4  # as forges make them: page.md#heading
 exclude_patterns = ["_build"]
 source_suffix = {".md": "markdown"}
 highlight_language = "text"
-# A sample may show what no lexer knows; the samples are compiled by tests.
+# A sample may show text that no lexer parses; the samples are compiled by tests.
 suppress_warnings = ["misc.highlighting_failure", "myst.header"]
 
 html_theme = "theme"

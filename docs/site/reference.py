@@ -6,7 +6,7 @@ import re
 
 import comments
 
-# Modules that programs import; all others are parts, for those who build on vmm's own.
+# Modules that programs import; all others are parts, for code that builds on them.
 _ORDER = (
     "vmm.stream",
     "vmm.manager",
