@@ -143,6 +143,7 @@ class fit_maker {
     model.set_listener([&](const segment_change& each) { predicted.push_back(each); });
     (void)play(asked_, model, start_);
     made.predicted_held_bytes = model.peak_held_bytes();
+    made.replayed_count = predicted.size();
     for (std::size_t i = 0; i < std::min(segments_.changes.size(), predicted.size()); ++i) {
       const segment_change& one = predicted[i];
       const segment_change& other = segments_.changes[i];

@@ -58,7 +58,8 @@ export struct fit_check {
   std::uint64_t recorded_held_bytes = 0;
   std::uint64_t predicted_held_bytes = 0;
   std::uint64_t recorded_count = 0;  ///< segment events
-  std::uint64_t same_count = 0;      ///< of them, those that the replay has in the same order
+  std::uint64_t replayed_count = 0;  ///< those of the replay
+  std::uint64_t same_count = 0;      ///< recorded ones that the replay has at the same place
   double error = 0;
 };
 

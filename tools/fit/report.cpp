@@ -70,6 +70,7 @@ class json_object {
       .add("recorded_held_bytes", of.recorded_held_bytes)
       .add("predicted_held_bytes", of.predicted_held_bytes)
       .add("segment_events", of.recorded_count)
+      .add("replayed_segment_events", of.replayed_count)
       .add("same_segment_events", of.same_count)
       .add("error", show_number(of.error, 4))
       .end();
