@@ -73,11 +73,8 @@ constexpr replacement replacements[] = {
      "event_count of vmm_history_options is a power of two from 2^10 to 2^26"},
     {"history_options::clock_interval is a power of two from 1 to 4096",
      "clock_interval of vmm_history_options is a power of two from 1 to 4096"},
-    {"the manager's history is not recorded: give it a memory_options::recorder, or start its "
-     "history",
-     "the manager's history is not recorded: call vmm_history_start() before"},
-    {"the pool's history is not recorded: give it a memory_options::recorder, or start its history",
-     "the pool's history is not recorded: call vmm_history_start() before"},
+    {"no history is recorded: set memory_options::recorder, or start a history",
+     "no history is recorded: call vmm_history_start() first"},
     {"the device or the driver cannot do this: look at feature_set() before",
      "the device or the driver cannot do this: look at features of vmm_driver_info before"},
     {"cuda_options::device is not a device that the CUDA driver sees",

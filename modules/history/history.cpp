@@ -148,13 +148,12 @@ result<std::unique_ptr<history_ring>> history_ring::make(const history_options& 
   table<record> records(static_cast<record*>(take(options.event_count * sizeof(record))));
   table<std::uint64_t> clocks(
       static_cast<std::uint64_t*>(take(clock_count * sizeof(std::uint64_t))));
-  if (records == nullptr || clocks == nullptr)
-    return refuse(errc::out_of_host_memory, "no host memory is left for a history");
+  if (records == nullptr || clocks == nullptr) return no_history_memory;
   try {
     return std::unique_ptr<history_ring>(
         new history_ring(options, std::move(records), std::move(clocks)));
   } catch (const std::bad_alloc&) {
-    return refuse(errc::out_of_host_memory, "no host memory is left for a history");
+    return no_history_memory;
   }
 }
 
@@ -300,12 +299,12 @@ void history_ring::write_shortage(const history& taken) noexcept {
   });
 }
 
-history_use::~history_use() {
+history_port::~history_port() {
   check(!is_attached_ || get() != nullptr, "no ring is attached");
   if (is_attached_) get()->detach();
 }
 
-status history_use::attach() noexcept {
+status history_port::attach() noexcept {
   check(get() != nullptr || !is_attached_, "no ring is attached");
   if (get() == nullptr || is_attached_) return {};
   const status attached = get()->attach();
@@ -313,21 +312,33 @@ status history_use::attach() noexcept {
   return attached;
 }
 
-void history_use::begin(std::unique_ptr<history_ring> own) noexcept {
-  check(own != nullptr && get() == nullptr, "I2: two histories of one allocator are recorded");
+status history_port::begin(std::unique_ptr<history_ring> own) noexcept {
+  check(own != nullptr, "a history begins without a ring");
+  if (get() != nullptr)
+    return refuse(errc::in_use, "the allocator's history is being recorded already");
   const status attached = own->attach();
   check(attached.has_value(), "I2: a new ring records another allocator");
   own_ = std::move(own);
   is_attached_ = true;
   ring_.store(own_.get(), std::memory_order_relaxed);
+  return {};
 }
 
-std::unique_ptr<history_ring> history_use::end() noexcept {
+std::unique_ptr<history_ring> history_port::end() noexcept {
   check(get() != nullptr, "end() without a recording");
   check(own_ == nullptr || own_.get() == get(), "a ring of its own is not the one written to");
   if (std::exchange(is_attached_, false)) get()->detach();
   ring_.store(nullptr, std::memory_order_relaxed);
   return std::move(own_);
+}
+
+status add_fact(history& to, const char* name, std::uint64_t value) noexcept {
+  try {
+    to.facts.push_back({name, std::to_string(value)});
+    return {};
+  } catch (const std::bad_alloc&) {
+    return no_history_memory;
+  }
 }
 
 // ---- taking ----------------------------------------------------------------------------
@@ -338,7 +349,7 @@ status history_steps::reserve() {
     taken_.events.reserve(ring_.options().event_count + step_count);
     return {};
   } catch (const std::bad_alloc&) {
-    return refuse(errc::out_of_host_memory, "no host memory is left for a history");
+    return no_history_memory;
   }
 }
 

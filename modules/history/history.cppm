@@ -301,39 +301,12 @@ inline history_ring::record& history_ring::write_block(history_kind kind, addres
   return to;
 }
 
-/// The ring that an allocator writes to: one from its options, for the allocator's life; one of its
-/// own, from begin() to end(); or none. Changed under the lock under which events are written. A
-/// read without the lock is repeated under it.
-export class history_use {
- public:
-  /// Requires: the ring, where there is one, outlives this. Effects: none on the ring until
-  /// attach(). Errors: none. Cost: O(1).
-  explicit history_use(history_ring* ring) noexcept : ring_(ring) {}
-  ~history_use();
-  history_use(const history_use&) = delete;
-  history_use& operator=(const history_use&) = delete;
-  /// Before the first note. Errors: bad_option (the ring records another allocator).
-  [[nodiscard]] status attach() noexcept;
-  /// Records into a ring of its own from now on. Requires: no recording is in progress; `ring` is
-  /// not null.
-  void begin(std::unique_ptr<history_ring> own) noexcept;
-  /// Ends the recording. Returns the ring if it is the allocator's own, so that it can still be
-  /// read.
-  [[nodiscard]] std::unique_ptr<history_ring> end() noexcept;
-  /// Whether there is a ring, to write to from attach() on.
-  [[nodiscard]] inline explicit operator bool() const noexcept {
-    return has_history && get() != nullptr;
-  }
-  [[nodiscard]] inline history_ring* operator->() const noexcept { return get(); }
-  [[nodiscard]] inline history_ring* get() const noexcept {
-    return ring_.load(std::memory_order_relaxed);
-  }
-
- private:
-  std::atomic<history_ring*> ring_;
-  std::unique_ptr<history_ring> own_{};
-  bool is_attached_ = false;
-};
+/// Errors of histories.
+export inline constexpr error no_history_memory =
+    refuse(errc::out_of_host_memory, "no host memory is left for a history");
+export inline constexpr error no_recording =
+    refuse(errc::invalid_argument,
+           "no history is recorded: set memory_options::recorder, or start a history");
 
 /// What take_from() does with the ring, step by step.
 export class history_steps {
@@ -380,6 +353,59 @@ export template <class WithLock, class Look>
   if (!looked) return looked.error();
   return steps.complete();
 }
+
+/// The ring that an allocator writes to: one from its options, for the allocator's life; one of its
+/// own, from begin() to the end of the recording; or none. Changed under the lock under which
+/// events are written. A read without the lock is repeated under it.
+export class history_port {
+ public:
+  /// Requires: the ring, where there is one, outlives this. Effects: none on the ring until
+  /// attach(). Errors: none. Cost: O(1).
+  explicit history_port(history_ring* ring) noexcept : ring_(ring) {}
+  ~history_port();
+  history_port(const history_port&) = delete;
+  history_port& operator=(const history_port&) = delete;
+  /// Before the first note. Errors: bad_option (the ring records another allocator).
+  [[nodiscard]] status attach() noexcept;
+  /// While it is locked no recording begins or ends, and the ring stays. It is taken before the
+  /// lock of events.
+  [[nodiscard]] sync::mutex& mutex() const noexcept { return mutex_; }
+  /// Records into a ring of its own from now on. Requires: mutex() and the lock of events; `own` is
+  /// not null. Errors: in_use (a history is recorded).
+  [[nodiscard]] status begin(std::unique_ptr<history_ring> own) noexcept;
+  /// As take_from() of the ring. With `ended` the recording ends behind the last event that is
+  /// taken; the ring goes there if it is the allocator's own. Requires: mutex(). Errors:
+  /// invalid_argument (no history is recorded), those of take_from().
+  template <class WithLock, class Look>
+  [[nodiscard]] result<history> take(WithLock&& with_lock, Look&& look,
+                                     std::unique_ptr<history_ring>* ended = nullptr) {
+    if (!*this) return no_recording;
+    return take_from(*get(), with_lock, [&](history& into) {
+      const status looked = look(into);
+      if (looked && ended != nullptr) *ended = end();
+      return looked;
+    });
+  }
+  /// Whether there is a ring, to write to from attach() on.
+  [[nodiscard]] inline explicit operator bool() const noexcept {
+    return has_history && get() != nullptr;
+  }
+  [[nodiscard]] inline history_ring* operator->() const noexcept { return get(); }
+  [[nodiscard]] inline history_ring* get() const noexcept {
+    return ring_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  [[nodiscard]] std::unique_ptr<history_ring> end() noexcept;
+
+  mutable sync::mutex mutex_;
+  std::atomic<history_ring*> ring_;
+  std::unique_ptr<history_ring> own_{};
+  bool is_attached_ = false;
+};
+
+/// Adds a fact with a number. Errors: out_of_host_memory.
+export [[nodiscard]] status add_fact(history& to, const char* name, std::uint64_t value) noexcept;
 
 /// While it lives, what the calling thread allocates and frees has this tag and this line of a
 /// program in each history. Labels nest: an inner one covers an outer one.

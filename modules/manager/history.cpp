@@ -20,8 +20,6 @@ namespace vmm {
 
 namespace {
 
-constexpr error no_room = refuse(errc::out_of_host_memory, "no host memory is left for a history");
-
 using region_list = std::vector<history_region>;
 
 [[nodiscard]] bool is_before(const history_region& a, const history_region& b) noexcept {
@@ -69,24 +67,24 @@ void add_places(const std::vector<extent_info>& extents, const region_list& live
 
 void manager_history::record(const history_note& what) noexcept {
   check(what.kind != history_kind::none, "an event of no kind is recorded");
-  const bool is_recorded = recorder_ && base_.is_set_up.load(std::memory_order_acquire);
+  const bool is_recorded = port_ && base_.is_set_up.load(std::memory_order_acquire);
   check(!is_recorded || base_.blocks != nullptr, "a manager is set up and has no engine");
   if (is_recorded && base_.made_in.is_here()) note(what);  // before, the ring may be another's
 }
 
 void manager_history::note(const history_note& what) noexcept {
-  if (!recorder_) return;
+  if (!port_) return;
   const rank_guard lock(manager_lock::events, event_lock_);
   check(what.kind != history_kind::none, "an event of no kind is noted");
-  if (recorder_) recorder_->note(what);
+  if (port_) port_->note(what);
 }
 
 void manager_history::note_pin(history_kind what, const block& of) noexcept {
-  if (!recorder_) return;
+  if (!port_) return;
   const rank_guard lock(manager_lock::events, event_lock_);
   check(of.claimed, "a block is pinned that nobody claimed");
-  if (recorder_)
-    recorder_->note_block(what, {of.base, of.sizes.mapped_bytes}, of.sizes.user_bytes, of.stream);
+  if (port_)
+    port_->note_block(what, {of.base, of.sizes.mapped_bytes}, of.sizes.user_bytes, of.stream);
 }
 
 // The block is its user's from now on, or no more. Where there is a history, under its lock: a look
@@ -94,7 +92,7 @@ void manager_history::note_pin(history_kind what, const block& of) noexcept {
 void manager_history::note_block(history_kind kind, block& of) noexcept {
   const bool is_live = kind == history_kind::allocated;
   check(is_live || kind == history_kind::freed, "a block neither comes nor goes");
-  if (!recorder_) {
+  if (!port_) {
     of.is_handed_out.store(is_live, std::memory_order_relaxed);
     return;
   }
@@ -102,10 +100,10 @@ void manager_history::note_block(history_kind kind, block& of) noexcept {
     const rank_guard lock(manager_lock::events, event_lock_);
     of.is_handed_out.store(is_live, std::memory_order_relaxed);
     check(of.sizes.user_bytes <= of.sizes.mapped_bytes, "a block is larger than its memory");
-    if (!recorder_) return;
+    if (!port_) return;
     check(static_cast<bool>(of.base), "an event is of a block at no address");
     const address_range where{of.base, of.sizes.mapped_bytes};
-    recorder_->note_block(kind, where, of.sizes.user_bytes, of.stream);
+    port_->note_block(kind, where, of.sizes.user_bytes, of.stream);
     of.told = {number_, where, is_live};
   }
   note_footprint();
@@ -113,12 +111,12 @@ void manager_history::note_block(history_kind kind, block& of) noexcept {
 
 // Before the addresses that the block gives up can be another's: nobody is told of that one first.
 void manager_history::changed(block& now, address before) noexcept {
-  if (!recorder_ || !now.is_handed_out.load(std::memory_order_relaxed)) return;
+  if (!port_ || !now.is_handed_out.load(std::memory_order_relaxed)) return;
   const rank_guard lock(manager_lock::events, event_lock_);
   check(now.claimed, "I1: a block has changed that is not claimed");
-  if (!recorder_) return;
+  if (!port_) return;
   const address_range where{now.base, now.sizes.mapped_bytes};
-  recorder_->note({history_kind::resized, where, now.stream, before.value});
+  port_->note({history_kind::resized, where, now.stream, before.value});
   now.told = {number_, where, true};
 }
 
@@ -129,13 +127,13 @@ void manager_history::note_footprint() noexcept {
   for (bool is_noted = true; is_noted;) {
     const std::uint64_t now_bytes = base_.blocks->memory().statistics().footprint_bytes;
     const rank_guard lock(manager_lock::events, event_lock_);
-    is_noted = recorder_ && std::exchange(noted_footprint_bytes_, now_bytes) != now_bytes;
-    if (is_noted) recorder_->note({history_kind::footprint, {{}, now_bytes}});
+    is_noted = port_ && std::exchange(noted_footprint_bytes_, now_bytes) != now_bytes;
+    if (is_noted) port_->note({history_kind::footprint, {{}, now_bytes}});
   }
 }
 
 void manager_history::note_failure(const block_request& wanted, const error& why) noexcept {
-  if (!recorder_) return;
+  if (!port_) return;
   note_footprint();  // also of another failure: what was given back on the way stays given back
   if (!is_shortage(why.code)) return;
   const manager_statistics now = manager_report(base_).statistics();
@@ -151,11 +149,9 @@ void manager_history::note_failure(const block_request& wanted, const error& why
         wanted.stream,
         now.cached_memory_bytes + now.cached_range_bytes});
   note({history_kind::short_free, {{}, 0}, wanted.stream, now.footprint_bytes});
-  const rank_guard lock(manager_lock::history, history_mutex_);
-  if (!recorder_ || !recorder_->wants_shortage()) return;
-  std::unique_ptr<history_ring> ended;
-  if (const result<history> taken = take(history_end::stays, ended))
-    recorder_->write_shortage(*taken);
+  const rank_guard lock(manager_lock::history, port_.mutex());
+  if (!port_ || !port_->wants_shortage()) return;
+  if (const result<history> taken = take(nullptr)) port_->write_shortage(*taken);
 }
 
 // ---- taking --------------------------------------------------------------------------
@@ -204,28 +200,22 @@ status manager_history::describe(const std::vector<extent_info>& extents, histor
     fact("reserved_bytes", now.reserved_bytes);
     return {};
   } catch (const std::bad_alloc&) {
-    return no_room;
+    return no_history_memory;
   }
 }
 
 result<history> manager_history::take() {
   if (!base_.made_in.is_here()) return refuse_forked();
-  std::unique_ptr<history_ring> ended;
-  const rank_guard lock(manager_lock::history, history_mutex_);
-  result<history> taken = take(history_end::stays, ended);
-  check(ended == nullptr, "a history ends that is only looked at");
-  return taken;
+  const rank_guard lock(manager_lock::history, port_.mutex());
+  return take(nullptr);
 }
 
 status manager_history::start(const history_options& how) {
   result<std::unique_ptr<history_ring>> made = history_ring::make(how);
   if (!made) return made.error();
-  const rank_guard lock(manager_lock::history, history_mutex_);
+  const rank_guard lock(manager_lock::history, port_.mutex());
   const rank_guard writing(manager_lock::events, event_lock_);
-  check(*made != nullptr, "a ring is made that is none");
-  if (recorder_) return refuse(errc::in_use, "the manager's history is being recorded already");
-  recorder_.begin(std::move(*made));
-  check(is_recorded(), "a history begins and is not recorded");
+  if (status begun = port_.begin(std::move(*made)); !begun) return begun;
   ++number_;
   noted_footprint_bytes_ = 0;
   return {};
@@ -234,64 +224,50 @@ status manager_history::start(const history_options& how) {
 result<history> manager_history::stop() {
   if (!base_.made_in.is_here()) return refuse_forked();
   std::unique_ptr<history_ring> ended;  // goes after the lock
-  const rank_guard lock(manager_lock::history, history_mutex_);
-  result<history> taken = take(history_end::ends, ended);
-  check(!taken || !recorder_, "a history that has ended is recorded");
-  return taken;
+  const rank_guard lock(manager_lock::history, port_.mutex());
+  return take(&ended);
 }
 
-result<history> manager_history::take(history_end how, std::unique_ptr<history_ring>& ended) {
-  if (!recorder_)
-    return refuse(
-        errc::invalid_argument,
-        "the manager's history is not recorded: give it a memory_options::recorder, or start "
-        "its history");
+result<history> manager_history::take(std::unique_ptr<history_ring>* ended) {
+  if (!is_recorded()) return no_recording;
   if (!base_.is_set_up.load(std::memory_order_acquire))
     return refuse(errc::invalid_argument, "the manager has allocated nothing");
-  check(recorder_.get() != nullptr, "a history is taken without a recording");
   note_footprint();  // what calls have changed that write no event
   const result<std::vector<extent_info>> listed = manager_report(base_).extents();
   if (!listed) return listed.error();
-  result<history> taken = no_room;
+  result<history> taken = no_history_memory;
   // Threads that allocate faster than twice what there is are given up on.
-  bool is_whole = false;
-  for (std::size_t tries = 1; !is_whole && tries <= 16; ++tries) {
-    taken = take_once({how, base_.blocks->records().size() << tries}, ended, is_whole);
-    if (!taken) return taken;
-  }
-  if (!is_whole) return no_room;
+  bool lacks_room = true;
+  for (std::size_t tries = 1; lacks_room && tries <= 16; ++tries)
+    taken = take_once({ended, base_.blocks->records().size() << tries}, lacks_room);
+  if (!taken) return taken;
+  check(ended == nullptr || !port_, "a history that has ended is recorded");
   if (status described = describe(*listed, *taken); !described) return described.error();
   return taken;
 }
 
 // The events with what is live behind the last of them, where there is room for so many blocks.
-result<history> manager_history::take_once(const take_plan& plan,
-                                           std::unique_ptr<history_ring>& ended, bool& is_whole) {
+result<history> manager_history::take_once(const take_plan& plan, bool& lacks_room) {
+  lacks_room = false;
   region_list live;
   if (status room = reserve_more(live, plan.room_count + 64); !room) return room.error();
   check(live.empty(), "a history begins with blocks that were not looked at");
   std::uint64_t footprint_bytes = 0;
-  result<history> taken = take_from(
-      *recorder_.get(),
-      [this](auto&& work) {
-        const rank_guard lock(manager_lock::events, event_lock_);
-        work();
-      },
-      [&](history&) {
-        assume_locked(manager_lock::events);
-        is_whole = list_told(live);
-        footprint_bytes = noted_footprint_bytes_;
-        if (is_whole && plan.how == history_end::ends) ended = recorder_.end();
-        return status{};
-      });
+  const auto with_lock = [this](auto&& work) {
+    const rank_guard lock(manager_lock::events, event_lock_);
+    work();
+  };
+  const auto look = [&](history&) {
+    assume_locked(manager_lock::events);
+    lacks_room = !list_told(live);
+    footprint_bytes = noted_footprint_bytes_;
+    return lacks_room ? status{no_history_memory} : status{};
+  };
+  result<history> taken = port_.take(with_lock, look, plan.ended);
   if (!taken) return taken;
-  check(!is_whole || plan.how == history_end::stays || !recorder_, "a history did not end");
-  try {
-    taken->regions = std::move(live);
-    taken->facts.push_back({"footprint_bytes", std::to_string(footprint_bytes)});
-  } catch (const std::bad_alloc&) {
-    return no_room;
-  }
+  taken->regions = std::move(live);
+  const status added = add_fact(*taken, "footprint_bytes", footprint_bytes);
+  if (!added) return added.error();
   return taken;
 }
 

@@ -33,13 +33,13 @@ namespace vmm {
 class manager_history final : public block_listener {
  public:
   explicit manager_history(manager_base& base) noexcept
-      : base_(base), recorder_(base.options.recorder) {}
+      : base_(base), port_(base.options.recorder) {}
   manager_history(const manager_history&) = delete;
   manager_history& operator=(const manager_history&) = delete;
 
   /// Before the first event. Errors: bad_option (the ring records another allocator).
-  [[nodiscard]] status attach() noexcept { return recorder_.attach(); }
-  [[nodiscard]] bool is_recorded() const noexcept { return static_cast<bool>(recorder_); }
+  [[nodiscard]] status attach() noexcept { return port_.attach(); }
+  [[nodiscard]] bool is_recorded() const noexcept { return static_cast<bool>(port_); }
 
   void record(const history_note& what) noexcept;
   void note(const history_note& what) noexcept VMM_EXCLUDES(manager_lock::events);
@@ -56,23 +56,21 @@ class manager_history final : public block_listener {
   [[nodiscard]] result<history> stop() VMM_EXCLUDES(manager_lock::history);
 
  private:
-  enum class history_end : std::uint8_t { stays, ends };
+  // With `ended` the recording ends: see history_port::take().
+  [[nodiscard]] result<history> take(std::unique_ptr<history_ring>* ended)
+      VMM_REQUIRES(manager_lock::history);
   struct take_plan {
-    history_end how = history_end::stays;
+    std::unique_ptr<history_ring>* ended = nullptr;
     std::size_t room_count = 0;  // of live blocks
   };
-  [[nodiscard]] result<history> take(history_end how, std::unique_ptr<history_ring>& ended)
-      VMM_REQUIRES(manager_lock::history);
-  [[nodiscard]] result<history> take_once(const take_plan& plan,
-                                          std::unique_ptr<history_ring>& ended, bool& is_whole)
+  [[nodiscard]] result<history> take_once(const take_plan& plan, bool& lacks_room)
       VMM_REQUIRES(manager_lock::history);
   [[nodiscard]] bool list_told(std::vector<history_region>& out) const noexcept
       VMM_REQUIRES(manager_lock::events);
   [[nodiscard]] status describe(const std::vector<extent_info>& extents, history& into) const;
 
   manager_base& base_;
-  history_use recorder_;
-  sync::mutex history_mutex_;  // the ring stays
+  history_port port_;
   sync::spin_lock event_lock_;
   std::uint64_t noted_footprint_bytes_ VMM_GUARDED_BY(manager_lock::events) = 0;
   std::uint64_t number_ VMM_GUARDED_BY(manager_lock::events) = 1;  // of the recording that there is

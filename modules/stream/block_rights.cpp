@@ -61,12 +61,13 @@ status block_rights::set_peers(std::span<const access_grant> grants) {
   const suspension_phase phase = state_.with([](auto& state) { return state.suspension(); });
   if (phase == suspension_phase::changing) return memory_suspended;
   std::vector<address_range> mapped;
+  if (status listed = list_mapped(mapped); !listed) return listed;
   const auto fits = [&](const grant_list& after) -> status {
     assume_locked(rank::growth);
     const bool has_room = std::all_of(blocks_.begin(), blocks_.end(), [&](const auto& each) {
       return remapper::fit(after, &each->rights);
     });
-    return has_room ? list_mapped(mapped) : status{too_many_grants};
+    return has_room ? status{} : status{too_many_grants};
   };
   const auto apply = [&] {
     assume_locked(rank::growth);

@@ -76,7 +76,8 @@ class block_rights {
   [[nodiscard]] rights_scope scope() const noexcept {
     return {driver_, remaps_, options_.placement.value_or(driver_.home())};
   }
-  [[nodiscard]] status list_mapped(std::vector<address_range>& out) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status list_mapped(std::vector<address_range>& out) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::state);
   [[nodiscard]] status refresh(std::span<const address_range> ranges) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<std::size_t> keep(address at) VMM_REQUIRES(rank::growth)

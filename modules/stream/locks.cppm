@@ -56,7 +56,6 @@ inline void assume_locked(const lock_rank& locked) noexcept VMM_ASSERT_HELD(lock
 [[nodiscard]] std::uint64_t this_thread() noexcept;
 
 class arena_lock : public sync::spin_lock {};
-class history_lock : public sync::mutex {};
 class events_lock : public sync::mutex {};
 class release_lock : public sync::mutex {};
 class notices_lock : public sync::mutex {};
@@ -123,9 +122,9 @@ class VMM_SCOPED_CAPABILITY arena_guard : lock_scope<arena_lock> {
   inline ~arena_guard() VMM_RELEASE() {}
 };
 
-class VMM_SCOPED_CAPABILITY history_guard : lock_scope<history_lock> {
+class VMM_SCOPED_CAPABILITY history_guard : lock_scope<sync::mutex> {
  public:
-  inline explicit history_guard(history_lock& lock) noexcept VMM_ACQUIRE(rank::history)
+  inline explicit history_guard(sync::mutex& lock) noexcept VMM_ACQUIRE(rank::history)
       : lock_scope(&lock) {}
   inline ~history_guard() VMM_RELEASE() {}
 };

@@ -21,14 +21,14 @@ namespace vmm {
 // ---- events ------------------------------------------------------------------------------
 
 void pool_history::note(const history_note& what) noexcept {
-  if (!recorder_) return;
+  if (!port_) return;
   check(what.kind != history_kind::none, "an event of no kind is noted");
   const table_lock state(state_);
-  if (recorder_) recorder_->note(what);
+  if (port_) port_->note(what);
 }
 
 void pool_history::note_mapped(const growth_plan& plan, const growth_outcome& outcome) noexcept {
-  if (!recorder_) return;
+  if (!port_) return;
   const std::size_t count = outcome.done ? plan.slots.size() : 0;
   check(!outcome.done || outcome.standing_count == 0, "a growth both failed and did not");
   for (std::size_t i = 0; i < count; ++i) {
@@ -47,34 +47,33 @@ void pool_history::note_mapped(const growth_plan& plan, const growth_outcome& ou
 
 void pool_history::note_growth(const stream_request& request, history_kind what,
                                address at) noexcept {
-  if (!recorder_) return;
+  if (!port_) return;
   check(what == history_kind::grow || at.value % granule_bytes == 0, "a growth serves no block");
   const table_lock state(state_);
-  if (!recorder_) return;
-  recorder_->note(
-      {what, {at, request.block_bytes()}, state->progress().shown_handle(request.stream)});
+  if (!port_) return;
+  port_->note({what, {at, request.block_bytes()}, state->progress().shown_handle(request.stream)});
 }
 
 result<address> pool_history::served(const stream_request& request, std::uint64_t asked_bytes,
                                      result<address> at) noexcept {
-  if (!recorder_ || !at) return at;
+  if (!port_ || !at) return at;
   check(at->value != 0, "a request is served with nothing");
   check(request.block_bytes() >= asked_bytes, "a block is smaller than was asked for");
   const table_lock state(state_);
-  if (!recorder_) return at;
-  recorder_->note_block(history_kind::allocated, {*at, request.block_bytes()}, asked_bytes,
-                        state->progress().shown_handle(request.stream));
+  if (!port_) return at;
+  port_->note_block(history_kind::allocated, {*at, request.block_bytes()}, asked_bytes,
+                    state->progress().shown_handle(request.stream));
   return at;
 }
 
 void pool_history::note_footprint() noexcept {
-  if (!recorder_) return;
+  if (!port_) return;
   check(core_ != nullptr, "memory is counted before there is any");
   note({history_kind::footprint, {{}, core_->memory.statistics().footprint_bytes}});
 }
 
 void pool_history::note_shortage() noexcept {
-  if (!recorder_) return;
+  if (!port_) return;
   const shortage_report report =
       state_.with([](const auto& state) { return state.last_shortage(); });
   check(report.failure != errc::none, "a shortage is noted that was none");
@@ -87,64 +86,48 @@ void pool_history::note_shortage() noexcept {
         {{}, report.largest_free_bytes},
         report.stream,
         report.held_bytes});
-  if (!recorder_->wants_shortage()) return;
-  if (const result<history> taken = take()) recorder_->write_shortage(*taken);
+  if (!port_->wants_shortage()) return;
+  if (const result<history> taken = take()) port_->write_shortage(*taken);
 }
 
 // ---- histories ---------------------------------------------------------------------------
 
 status pool_history::start(std::unique_ptr<history_ring> ring) {
-  check(ring != nullptr, "a ring is made that is none");
-  const history_guard held(lock_);
+  const history_guard held(port_.mutex());
   const table_lock state(state_);
-  if (recorder_) return refuse(errc::in_use, "the pool's history is being recorded already");
-  recorder_.begin(std::move(ring));
-  state->set_recorder(recorder_.get());
+  if (status begun = port_.begin(std::move(ring)); !begun) return begun;
+  state->set_recorder(port_.get());
   for (bool is_more = true; is_more;) is_more = front_lending(*state).take_back_some();
   return {};
 }
 
 result<history> pool_history::take() const { return take(nullptr); }
 
-result<history> pool_history::stop(std::unique_ptr<history_ring>& ended) {
-  result<history> taken = take(&ended);
-  check(!taken || !recorder_, "pool_history I2: a history that has ended is recorded");
-  // Until now frees are written to the ring that has ended, and that nobody reads any more.
-  if (!recorder_) {
-    const table_lock state(state_);
-    state->set_recorder(nullptr);
-  }
-  return taken;
-}
+result<history> pool_history::stop(std::unique_ptr<history_ring>& ended) { return take(&ended); }
 
 result<history> pool_history::take(std::unique_ptr<history_ring>* ended) const {
-  const history_guard held(lock_);
-  if (!recorder_)
-    return refuse(errc::invalid_argument,
-                  "the pool's history is not recorded: give it a memory_options::recorder, or "
-                  "start its history");
+  const history_guard held(port_.mutex());
+  if (!port_) return no_recording;
   if (!is_ready())
     return refuse(errc::invalid_argument, "the pool has allocated nothing: its history is empty");
-  const history_ring& ring = *recorder_.get();
-  const pool_state* looked_at = nullptr;
+  pool_state* looked_at = nullptr;
   const auto with_lock = [&](auto&& work) {
     const table_lock state(state_);
     looked_at = &*state;
     work();
   };
-  result<history> taken = take_from(ring, with_lock, [&](history& into) {
+  const auto look = [&](history& into) {
     const status described = looked_at->describe(into);
-    if (described && ended != nullptr) *ended = recorder_.end();
+    if (described && ended != nullptr) looked_at->set_recorder(nullptr);
     return described;
-  });
+  };
+  result<history> taken = port_.take(with_lock, look, ended);
   if (!taken) return taken;
-  check(looked_at != nullptr, "pool_history I1: a history is taken without a look at the state");
-  const std::uint64_t footprint_bytes = core_->memory.statistics().footprint_bytes;
-  try {
-    taken->facts.push_back({"footprint_bytes", std::to_string(footprint_bytes)});
-  } catch (const std::bad_alloc&) {
-    return no_history_memory;
-  }
+  check(ended == nullptr || !port_, "I2: a history that has ended is recorded");
+  check(looked_at != nullptr, "I1: a history is taken without a look at the state");
+  const status added =
+      add_fact(*taken, "footprint_bytes", core_->memory.statistics().footprint_bytes);
+  if (!added) return added.error();
   return taken;
 }
 

@@ -37,23 +37,23 @@ class pool_history {
  public:
   pool_history(history_ring* given, driver_interface& driver, const pool_options& options,
                const pool_gate& gate, state_cell& state) noexcept
-      : recorder_(given), driver_(driver), options_(options), gate_(gate), state_(state) {}
+      : port_(given), driver_(driver), options_(options), gate_(gate), state_(state) {}
   pool_history(const pool_history&) = delete;
   pool_history& operator=(const pool_history&) = delete;
 
   // ---- set-up and end ----
   /// Errors: bad_option (the ring records another allocator).
-  [[nodiscard]] status attach() noexcept { return recorder_.attach(); }
+  [[nodiscard]] status attach() noexcept { return port_.attach(); }
   /// Requires: attach(), and that no other thread reaches the state.
   void begin(pool_state& state, const device_core& core) noexcept {
-    state.set_recorder(recorder_.get());
+    state.set_recorder(port_.get());
     core_ = &core;
   }
   void publish();
   void end_publishing() noexcept { top_.end(); }
 
   // ---- histories ----
-  [[nodiscard]] bool is_on() const noexcept { return static_cast<bool>(recorder_); }
+  [[nodiscard]] bool is_on() const noexcept { return static_cast<bool>(port_); }
   /// Errors: in_use (one is recorded).
   [[nodiscard]] status start(std::unique_ptr<history_ring> ring) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::history, rank::state);
@@ -86,13 +86,12 @@ class pool_history {
     return !gate_.is_closed_by(gate_reason::not_set_up) && gate_.is_here();
   }
 
-  mutable history_use recorder_;
+  mutable history_port port_;
   driver_interface& driver_;
   const pool_options& options_;
   const pool_gate& gate_;
   state_cell& state_;
   const device_core* core_ = nullptr;
-  mutable history_lock lock_;
   top_use top_;
 };
 

@@ -48,9 +48,6 @@ import :streams;
 
 namespace vmm {
 
-inline constexpr error no_history_memory =
-    refuse(errc::out_of_host_memory, "no host memory is left for a history");
-
 /// A free region of another stream that was taken out for a request, and what to wait for.
 struct other_stream_claim {
   std::uint32_t segment = 0;

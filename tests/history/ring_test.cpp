@@ -179,14 +179,14 @@ TEST(HistoryRing, WhatIsOverwrittenWhileItIsTakenLeavesNoGap) {
 TEST(HistoryRing, RecordsOneAllocatorAtATime) {
   const auto ring = ring_of(1024);
   {
-    vmm::history_use one(ring.get());
-    vmm::history_use other(ring.get());
+    vmm::history_port one(ring.get());
+    vmm::history_port other(ring.get());
     EXPECT_TRUE(one.attach());
     const vmm::status refused = other.attach();
     ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, vmm::errc::bad_option);
   }
-  vmm::history_use later(ring.get());
+  vmm::history_port later(ring.get());
   EXPECT_TRUE(later.attach());
 }
 

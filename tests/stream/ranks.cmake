@@ -76,7 +76,7 @@ endfunction()
 # Clang analyses locks where the types are right.
 set(original "${text}")
 set(guard "const growth_guard growing(entry_);")
-mistake(set_peers "${guard}" "" "calling function 'refresh' requires holding rank 'growth'")
+mistake(set_peers "${guard}" "" "calling function 'list_mapped' requires holding rank 'growth'")
 mistake(set_access "${guard}"
         "const events_guard no_event(captures_.lock()); const table_lock held(state_); ${guard}"
         "rank 'growth' must be acquired before 'state'")
@@ -84,7 +84,7 @@ list(APPEND reports "rank 'growth' must be acquired before 'events'")
 mistake(end_one "const stream_point last_use"
         "const table_lock held(state_); const stream_point last_use"
         "cannot call function 'poll' while rank 'state' is held")
-mistake(check_grants "if (grants" "(void)blocks_.size(); if (grants"
+mistake(set_peers "if (status valid" "(void)blocks_.size(); if (status valid"
         "reading variable 'blocks_' requires holding rank 'growth'")
 mistake(list_mapped "const table_lock state(state_);"
         "const table_lock held(state_); const table_lock state(state_);"
@@ -93,7 +93,7 @@ expect_errors()
 
 set(text "${original}")
 set(reports "")
-mistake(check_grants "if (grants" "(void)warm_lock(state_).statistics(); if (grants"
+mistake(set_peers "if (status valid" "(void)warm_lock(state_).statistics(); if (status valid"
         "no member named 'statistics' in 'vmm::warm_lock'")
 mistake(list_mapped "const table_lock state(state_);"
         "(void)table_lock(state_)->statistics(); const table_lock state(state_);"

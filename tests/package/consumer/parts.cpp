@@ -55,6 +55,7 @@ using vmm::read_switch_option;
 using vmm::read_text_option;
 
 // vmm.history
+using vmm::add_fact;
 using vmm::decode_history;
 using vmm::encode_history;
 using vmm::history;
@@ -69,14 +70,16 @@ using vmm::history_listener;
 using vmm::history_mapping;
 using vmm::history_note;
 using vmm::history_options;
+using vmm::history_port;
 using vmm::history_region;
 using vmm::history_region_kind;
 using vmm::history_ring;
 using vmm::history_steps;
 using vmm::history_tag;
-using vmm::history_use;
 using vmm::is_history_label;
 using vmm::name_of;
+using vmm::no_history_memory;
+using vmm::no_recording;
 using vmm::set_history_label;
 using vmm::take_from;
 using vmm::write_history;
