@@ -5,7 +5,7 @@
 //
 // The loader (libze_loader.so.1) is loaded when open() is called; where vmm was built without
 // Level Zero's headers, open() says so. No vendor header is needed to import this module. What was
-// never run on a device, and what the vendor's driver does besides: docs/level_zero.md.
+// never run on a device, and what the vendor's driver does besides: docs/backends.md.
 //
 // I1  One object is one device and one context of its own. No other device has rights here.
 // I2  A driver may keep one right for a whole reservation, skip what a range cuts, and see neither

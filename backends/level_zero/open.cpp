@@ -207,7 +207,7 @@ status driver_state::find_device() {
 }
 
 // Fills description and the sizes. A feature that no call reports stays off until it has been tried
-// on a device: docs/level_zero.md.
+// on a device: docs/backends.md.
 status driver_state::read_device() {
   check(device != nullptr, "a device is found before it is read");
   ze_device_properties_t about{};

@@ -17,7 +17,7 @@ import sys
 import reference
 
 PARTS = (
-    ("Start", ("start", "fit", "concepts", "faq")),
+    ("Start", ("start", "fit", "concepts")),
     (
         "Guides",
         (
@@ -25,7 +25,6 @@ PARTS = (
             "c",
             "python",
             "pytorch",
-            "serving",
             "sharing",
             "special",
             "growable",
@@ -34,11 +33,10 @@ PARTS = (
             "preload",
             "replay",
             "backends",
-            "checking",
             "misuse",
         ),
     ),
-    ("Reference", ("environment", "contract", "architecture", "level_zero")),
+    ("Reference", ("environment", "contract", "architecture")),
     ("Project", ("support",)),
 )
 # Pages beside README.md, and what they are called on the site.

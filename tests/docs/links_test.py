@@ -38,7 +38,7 @@ class Planted(unittest.TestCase):
             "# A `b`, c\n[x](c.md#rules) [y](#a-b-c) [z](../run) `[n](nowhere.md)`\n"
             "[w](http:x)\n```\n[n](nowhere.md)\n```\n"
         )
-        self.assertEqual(list(broken("docs/faq.md", text)), [])
+        self.assertEqual(list(broken("docs/concepts.md", text)), [])
 
 
 class Tree(unittest.TestCase):

@@ -311,10 +311,10 @@ def check(block):
 
 
 class Planted(unittest.TestCase):
-    def wrong(self, language, text, page="docs/faq.md"):
+    def wrong(self, language, text, page="docs/concepts.md"):
         self.assertIsNotNone(check(pages.Block(page, 1, language, text)), text)
 
-    def right(self, language, text, page="docs/faq.md"):
+    def right(self, language, text, page="docs/concepts.md"):
         self.assertIsNone(check(pages.Block(page, 1, language, text)), text)
 
     def test_code(self):

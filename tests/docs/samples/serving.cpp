@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions of docs/serving.md, called on the fake driver: two models share one device.
+// The functions of docs/guide.md, called on the fake driver: two models share one device.
 #include <cstdint>
 #include <cstdio>
 
@@ -57,6 +57,6 @@ bool serves(vmm::driver_ref driver) {
 int main() {
   vmm::fake_driver driver;
   const bool served = serves(driver);
-  std::puts(served ? "two models were served" : "a call did not do what docs/serving.md says");
+  std::puts(served ? "two models were served" : "a call did not do what docs/guide.md says");
   return served ? 0 : 1;
 }
