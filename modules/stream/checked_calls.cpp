@@ -17,54 +17,98 @@ import vmm.va;
 
 namespace vmm {
 
-result<address> stream_pool::allocate_watched(const block_shape& shape, stream_handle stream) {
-  check(watches_ || captures_.is_on(), "a call that nobody watches takes the slow way");
-  const result<address> at = allocate_told(shape, stream);
-  if (!at || options_.contents == contents_rule::none) [[likely]]
+// ---- allocate --------------------------------------------------------------------------
+
+result<address> checked_calls::allocate(const block_shape& shape, stream_handle stream) {
+  check(path_.observes_blocks() || captures_.is_on(), "a call is checked that needs no check");
+  const result<address> at = allocate_observed(shape, stream);
+  if (!at || !contents_.fills_on_acquire()) [[likely]]
     return at;
   return fill_acquired(*at, stream);
 }
 
-result<address> stream_pool::allocate_told(const block_shape& shape, stream_handle stream) {
-  if (notices_.is_observed()) [[unlikely]] {
-    notices_.check_not_in_observer();
-    return with_relief(relief_, shape.size_bytes, [&](relief_pass&) -> result<address> {
-      const observer_guard observed(entry_);
-      const result<address> at = check_capture_and_allocate(shape, stream);
-      if (at) notices_.observe([&](block_watcher& who) { who.allocated({*at, shape.size_bytes}); });
-      return at;
-    });
-  }
-  return check_capture_and_allocate(shape, stream);
+result<address> checked_calls::allocate_observed(const block_shape& shape, stream_handle stream) {
+  if (!notices_.is_observed()) [[likely]]
+    return allocate_on(shape, stream);
+  notices_.check_not_in_observer();
+  return with_relief(relief_, shape.size_bytes, [&](relief_pass&) -> result<address> {
+    const observer_guard observed(entry_);
+    const result<address> at = allocate_on(shape, stream);
+    if (at) notices_.observe([&](block_watcher& who) { who.allocated({*at, shape.size_bytes}); });
+    return at;
+  });
 }
 
-// Asks first whether the stream is being captured.
-result<address> stream_pool::check_capture_and_allocate(const block_shape& shape,
-                                                        stream_handle stream) {
-  check(watches_ || captures_.is_on(), "a capture is asked for in vain");
+// The first query is whether the stream is being captured.
+result<address> checked_calls::allocate_on(const block_shape& shape, stream_handle stream) {
   const result<capture_info> seen = captures_.of(stream);
   if (!seen) [[unlikely]]
     return seen.error();
   if (seen->state != capture_state::none) [[unlikely]]
-    return parts_->captured.allocate(shape, stream, *seen);
-  if (options_.rules.keep_none) return parts_->slow.allocate_dedicated(shape, stream);
-  return shape.alignment_bytes > granule_bytes ? parts_->slow.allocate_aligned(shape, stream)
-                                               : allocate_uncaptured(shape.size_bytes, stream);
+    return captured_.allocate(shape, stream, *seen);
+  return options_.rules.keep_none ? slow_.allocate_dedicated(shape, stream)
+                                  : allocate_uncaptured(shape, stream);
 }
 
-status stream_pool::free_watched(address at, stream_handle stream) {
-  check(!options_.rules.keep_none || sees_all_, "a pool that keeps nothing takes the fast way");
-  const status freed = free_filled(at, stream);
-  if (freed && options_.rules.keep_none) parts_->slow.keep_none();
+result<address> checked_calls::allocate_uncaptured(const block_shape& shape, stream_handle stream) {
+  if (shape.alignment_bytes > granule_bytes) return slow_.allocate_aligned(shape, stream);
+  if (const front_set* const fronts = path_.fronts()) {
+    if (const address at = parts_.reuse.allocate_in_front(*fronts, shape.size_bytes, stream))
+      return at;
+  }
+  if (const address at = path_.allocate(shape.size_bytes, stream)) return at;
+  return slow_.allocate(shape, stream);
+}
+
+result<address> checked_calls::allocate_dedicated(std::uint64_t size_bytes, stream_handle stream) {
+  if (notices_.is_observed()) notices_.check_not_in_observer();
+  if (status named = check_stream(driver_, stream); !named) return named.error();
+  if (path_.may_be_captured(stream)) {
+    const result<bool> captured = captures_.is_captured(stream);
+    if (!captured) return captured.error();
+    if (*captured)
+      return refuse(errc::not_permitted, "the stream is being captured: allocate before it is");
+  }
+  const result<address> at = [&] {
+    if (!notices_.is_observed()) return slow_.allocate_dedicated({size_bytes}, stream);
+    const observer_guard observed(entry_);
+    const result<address> made = slow_.allocate_dedicated({size_bytes}, stream);
+    if (made) notices_.observe([&](block_watcher& who) { who.allocated({*made, size_bytes}); });
+    return made;
+  }();
+  return at && contents_.fills_on_acquire() ? fill_acquired(*at, stream) : at;
+}
+
+// A suspension that began after the block was made waits, or has the block's memory already: then
+// the block goes back.
+result<address> checked_calls::fill_acquired(address at, stream_handle stream) {
+  const change_guard changing(&phases_);
+  status filled = memory_suspended;
+  if (phases_.may_fill_here()) {
+    const result<address_range> whole =
+        state_.with([&](auto& state) { return state.live_range(at); });
+    check(whole.has_value(), "a block is not live that was just made");
+    filled = contents_.on_acquire(*whole, stream);
+  }
+  if (filled) return at;
+  (void)try_to_close([&] { return free_observed(at, stream); });  // else nothing would free it
+  return filled.error();
+}
+
+// ---- free ------------------------------------------------------------------------------
+
+status checked_calls::free(address at, stream_handle stream) {
+  check(!options_.rules.keep_none || path_.observes_blocks(),
+        "a pool that keeps nothing takes the warm path");
+  const status freed =
+      contents_.fills_on_release() ? free_filled(at, stream) : free_observed(at, stream);
+  if (freed && options_.rules.keep_none) slow_.keep_none();
   return freed;
 }
 
 // All that a free can fail with comes before the fill: bytes that were filled are gone.
-status stream_pool::free_filled(address at, stream_handle stream) {
-  check(watches_ || captures_.is_on(), "a call that nobody watches takes the slow way");
-  if (!contents_.fills_on_release()) [[likely]]
-    return free_told(at, stream);
-  const change_guard changing(notices_.is_in_callback() ? nullptr : &suspension_.phases());
+status checked_calls::free_filled(address at, stream_handle stream) {
+  const change_guard changing(notices_.is_in_callback() ? nullptr : &phases_);
   if (notices_.is_observed()) [[unlikely]]
     notices_.check_not_in_observer();
   const result<capture_info> seen = captures_.of(stream);
@@ -75,18 +119,33 @@ status stream_pool::free_filled(address at, stream_handle stream) {
 }
 
 // The block can be freed on the stream, which has its record from now on.
-status stream_pool::enter_to_free(address at, stream_handle stream, const capture_info& seen) {
+status checked_calls::enter_to_free(address at, stream_handle stream, const capture_info& seen) {
   check(contents_.fills_on_release(), "a free is entered that fills nothing");
-  if (seen.state != capture_state::none) return parts_->captured.enter_to_free(at, stream, seen);
-  if (status named = check_stream(*driver_, stream); !named) return named;
+  if (seen.state != capture_state::none) return captured_.enter_to_free(at, stream, seen);
+  if (status named = check_stream(driver_, stream); !named) return named;
   const table_lock state(state_);
   if (status live = locked_blocks(*state).check_live(at); !live) return live;
   if (state->find_stream(stream) != pool_state::no_stream) return {};
-  const result<std::uint32_t> added = state->add_stream(driver_->feature_set().canonical(stream));
+  const result<std::uint32_t> added = state->add_stream(driver_.feature_set().canonical(stream));
   return added ? status{} : status{added.error()};
 }
 
-status stream_pool::free_told(address at, stream_handle stream) {
+status checked_calls::fill_released(address at, stream_handle stream) {
+  if (!phases_.may_fill_here()) return {};
+  const result<address_range> whole =
+      state_.with([&](auto& state) { return state.live_range(at); });
+  if (!whole) return whole.error();
+  check(whole->base == at && !whole->empty(), "another block is filled than was named");
+  const bool is_pinned =
+      state_.with([&](auto& state) { return locked_blocks(state).is_pinned(at); });
+  if (is_pinned) {
+    return refuse(errc::in_use,
+                  "memory_options::contents: a pinned block is not filled; unpin it first");
+  }
+  return contents_.on_release(*whole, stream);
+}
+
+status checked_calls::free_observed(address at, stream_handle stream) {
   if (notices_.is_observed()) [[unlikely]]
     notices_.check_not_in_observer();
   const result<capture_info> seen = captures_.of(stream);
@@ -95,51 +154,50 @@ status stream_pool::free_told(address at, stream_handle stream) {
   return free_as_seen(at, stream, *seen);
 }
 
-status stream_pool::free_as_seen(address at, stream_handle stream, const capture_info& seen) {
+// The observer is not called of a block that stays until its pins or its graph have gone.
+template <class Free>
+status checked_calls::observe_free(address at, Free&& free) {
+  if (!notices_.is_observed()) [[likely]]
+    return free();
+  const observer_guard observed(entry_);
+  const bool is_locked =
+      state_.with([&](auto& state) { return locked_blocks(state).is_locked(at); });
+  const status freed = free();
+  if (freed && !is_locked) notices_.observe([&](block_watcher& who) { who.freed(at); });
+  return freed;
+}
+
+status checked_calls::free_as_seen(address at, stream_handle stream, const capture_info& seen) {
   if (seen.state != capture_state::none) [[unlikely]]
-    return parts_->captured.free(at, stream, seen);
-  if (notices_.is_observed()) [[unlikely]] {
-    const observer_guard observed(entry_);
-    const bool is_locked =
-        state_.with([&](auto& state) { return locked_blocks(state).is_locked(at); });
-    const status freed = free_uncaptured(at, stream);
-    if (freed && !is_locked) notices_.observe([&](block_watcher& who) { who.freed(at); });
-    return freed;
+    return captured_.free(at, stream, seen);
+  return observe_free(at, [&] { return path_.free(at, stream); });
+}
+
+// ---- free after all work: [K4] ---------------------------------------------------------
+
+status checked_calls::free(address at) {
+  if (contents_.fills_on_release()) [[unlikely]]
+    return refuse(errc::not_supported,
+                  "memory_options::contents fills a block on a stream: free it on one");
+  if (notices_.is_observed()) notices_.check_not_in_observer();
+  if (status freed = observe_free(at, [&] { return free_into_batch(at); }); !freed) return freed;
+  if (!parts_.clock.was_refused()) parts_.clock.try_record_batches();
+  return {};
+}
+
+status checked_calls::free_into_batch(address at) {
+  const table_lock state(state_);
+  std::uint32_t batch = state->streams().open_batch();
+  if (batch == pool_state::no_stream) [[unlikely]] {
+    if (status live = locked_blocks(*state).check_live(at); !live) return live;
+    const result<std::uint32_t> made = state->provide_batch(!parts_.core.time.marks_all());
+    if (!made) return made.error();
+    batch = *made;
+    check(batch != pool_state::no_stream, "a batch is made that is none");
   }
-  return free_uncaptured(at, stream);
-}
-
-status stream_pool::free_on_new_stream(pool_state& state, address at, stream_handle stream) {
-  if (status named = check_stream(*driver_, stream); !named) return named;
-  if (status live = locked_blocks(state).check_live(at); !live) return live;
-  const result<std::uint32_t> added = state.add_stream(driver_->feature_set().canonical(stream));
-  if (!added) return added.error();
-  check(state.find_stream(stream) == *added, "a new stream is not found");
-  return state.free(at, *added);
-}
-
-result<address> stream_pool::allocate_aligned(const block_shape& shape, stream_handle stream) {
-  if (status valid = check_alignment(shape.alignment_bytes); !valid) return valid.error();
-  const bool is_open = gate_.is_open();
-  if (!is_open) {
-    if (status entered = enter_closed_to_allocate(); !entered) return entered.error();
-  }
-  check(is_ready(), "a pool allocates before it is set up");
-  const bool is_watched =
-      is_open ? watches(stream) && !is_uncaptured(stream) : watches_closed(stream);
-  const result<address> at =
-      is_watched ? allocate_watched(shape, stream) : parts_->slow.allocate_aligned(shape, stream);
-  check(!at || at->value % shape.alignment_bytes == 0, "a block has another alignment");
-  return at;
-}
-
-status stream_pool::check_alignment(std::uint64_t alignment_bytes) noexcept {
-  if (!std::has_single_bit(alignment_bytes))
-    return refuse(errc::invalid_argument, "an alignment is a power of two");
-  if (alignment_bytes <= alignment_bytes_max) return {};
-  return refuse(errc::not_supported,
-                "a stream pool aligns blocks to 2 MiB at most: ask for less, or allocate from a "
-                "manager, which takes any power of two");
+  debug_check([&] { return state->streams().phase_of(batch) == stream_phase::unmarked; },
+              "a block is freed into a batch whose mark is made");
+  return state->free(at, batch);
 }
 
 }  // namespace vmm

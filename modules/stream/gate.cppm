@@ -19,7 +19,7 @@ import vmm.sync;
 namespace vmm {
 
 /// Why a call goes through the slow entry. A further reason is a further bit here, and a question
-/// in stream_pool::enter_closed_to_allocate() or enter_closed_to_free().
+/// in stream_pool::open_to_allocate() or check_ready().
 enum class gate_reason : std::uint32_t {
   not_set_up = 1u << 0,     // no driver call was made yet, or the last set-up failed
   callback_runs = 1u << 1,  // a remap callback runs, on one thread

@@ -109,6 +109,21 @@ result<address> memory_reuse::coalesced(const stream_request& request) {
 
 // ---- memory of arenas ------------------------------------------------------------------
 
+address memory_reuse::allocate_in_front(const front_set& fronts, std::uint64_t size_bytes,
+                                        stream_handle stream) noexcept {
+  front* const own = fronts.find(stream);
+  if (own == nullptr) return {};
+  if (const address at = own->take(stream, size_bytes)) return at;
+  if (size_bytes > front_lending::request_bytes_max) return {};
+  {
+    const table_lock state(state_);
+    const address at = front_lending(*state).lend_and_take(stream, size_bytes);
+    debug_check([&] { return at.value % granule_bytes == 0; }, "a block begins inside a granule");
+    if (at || !state->has_nothing_to_tidy()) return at;
+  }
+  return path_.gate().is_open() ? take_between_fronts(size_bytes, stream) : address{};
+}
+
 address memory_reuse::take_between_fronts(std::uint64_t size_bytes, stream_handle stream) noexcept {
   if (options_.captures_announced) return {};
   const growth_guard growing(entry_);
@@ -131,7 +146,7 @@ address memory_reuse::take_between_fronts(std::uint64_t size_bytes, stream_handl
 
 // With memory of another front, once its stream has finished with it. Under the lock of growth.
 result<address> memory_reuse::from_front(const stream_request& request, stream_handle stream) {
-  if (fronts_.load(std::memory_order_acquire) == nullptr) return address{};
+  if (path_.fronts() == nullptr) return address{};
   if (request.size_bytes() > front_lending::request_bytes_max) return address{};
   if (request.is_aligned()) return address{};  // fronts give what comes first
   check(request.count_granules != 0, "no granule is looked for");
@@ -196,7 +211,7 @@ result<address> memory_reuse::after_flush(const stream_request& request) {
 // that its stream's front may serve leaves what is wanted to a stream that has none.
 void memory_reuse::provide_front(const stream_request& request, stream_handle stream) noexcept {
   const std::uint32_t record = request.stream;
-  if (observes_blocks() || options_.fronts == front_rule::never || options_.rules.unmap_early)
+  if (path_.observes_blocks() || options_.fronts == front_rule::never || options_.rules.unmap_early)
     return;
   struct wish {
     bool is_wanted = false;
@@ -220,7 +235,7 @@ void memory_reuse::provide_front(const stream_request& request, stream_handle st
   const bool is_added = made && state->add_front(stream, record, std::move(*made)).has_value();
   state->end_want(is_added);
   check(!is_added || state->fronts()->find(stream) != nullptr, "a new front is not found");
-  if (is_added) fronts_.store(state->fronts(), std::memory_order_release);
+  if (is_added) path_.publish_fronts(state->fronts());
 }
 
 }  // namespace vmm

@@ -21,13 +21,13 @@ import vmm.std;
 import vmm.sync;
 import vmm.timeline;
 import :block_rights;
+import :call_path;
 import :front;
 import :geometry;
 import :growth_entry;
 import :growth_planner;
 import :lending;
 import :locks;
-import :notifier;
 import :options;
 import :pool_base;
 import :pool_state;
@@ -42,8 +42,7 @@ class memory_reuse {
       : options_(base.options),
         state_(base.state),
         entry_(base.entry),
-        notices_(base.notices),
-        fronts_(base.fronts),
+        path_(base.path),
         time_(base.core.time),
         clock_(clock),
         rights_(rights) {}
@@ -70,6 +69,11 @@ class memory_reuse {
       VMM_EXCLUDES(rank::state);
 
   // ---- memory of arenas ----
+  /// For a warm call while there are arenas: of the stream's own, which the pool refills, then of
+  /// another one. Empty: not served.
+  [[nodiscard]] address allocate_in_front(const front_set& fronts, std::uint64_t size_bytes,
+                                          stream_handle stream) noexcept
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   /// With memory of another arena, once its stream has finished with it.
   [[nodiscard]] result<address> from_front(const stream_request& request, stream_handle stream)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
@@ -77,10 +81,6 @@ class memory_reuse {
   /// nothing serves: each stream that cuts up what it was passed on would make the pool grow else.
   [[nodiscard]] result<address> after_flush(const stream_request& request)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  /// What the slow path would do first where there are arenas, with three holds of the state's lock
-  /// instead of a dozen. Errors are the slow path's to meet again.
-  [[nodiscard]] address take_between_fronts(std::uint64_t size_bytes, stream_handle stream) noexcept
-      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   /// An arena is a gain: without memory for one the pool serves. A request that its stream's arena
   /// may serve leaves what is wanted to a stream that has none.
   void provide_front(const stream_request& request, stream_handle stream) noexcept
@@ -92,6 +92,10 @@ class memory_reuse {
     point_answer answer{};  // with leave to record an event for when it was freed
   };
 
+  // What the slow path would do first where there are arenas, with three holds of the state's lock
+  // instead of a dozen. Errors are the slow path's to meet again.
+  [[nodiscard]] address take_between_fronts(std::uint64_t size_bytes, stream_handle stream) noexcept
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   [[nodiscard]] result<address> finished_of(const stream_request& request,
                                             std::span<const stream_point> others)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
@@ -101,17 +105,10 @@ class memory_reuse {
   [[nodiscard]] result<address> finish_transfer(transfer_under_way&& moving,
                                                 const stream_request& request, stream_handle stream)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  // Then arenas serve nothing: each call is observed, or each block is filled.
-  [[nodiscard]] bool observes_blocks() const noexcept {
-    return notices_.is_observed() || options_.contents != contents_rule::none ||
-           options_.rules.keep_none;
-  }
-
   const pool_options& options_;
   state_cell& state_;
   growth_entry& entry_;
-  notifier& notices_;
-  sync::atomic<front_set*>& fronts_;
+  call_path& path_;
   timeline& time_;
   stream_clock& clock_;
   block_rights& rights_;

@@ -8,8 +8,8 @@ import vmm.backend;
 import vmm.optimizer;
 import vmm.std;
 import vmm.sync;
+import :call_path;
 import :capture_watch;
-import :front;
 import :gate;
 import :growth_entry;
 import :notifier;
@@ -24,13 +24,14 @@ struct pool_lower {
   driver_interface& driver;
   const pool_options& options;
   const content_filler& contents;
+  suspension_phases& phases;
+  call_path& path;
   const pool_gate& gate;
   state_cell& state;
   growth_entry& entry;
   capture_watch& captures;
   notifier& notices;
   pool_history& events;
-  sync::atomic<front_set*>& fronts;  ///< the state's, once it has any
   const sync::atomic<std::uint64_t>& expected_limit_bytes;
   relief_member& relief;
 };

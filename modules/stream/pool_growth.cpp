@@ -232,6 +232,19 @@ error pool_growth::with_figures(const error& why, std::uint64_t size_bytes) {
   return told;
 }
 
+void pool_growth::remove_segments() {
+  check(state_.with([](auto& state) { return state.records().handle_count(); }) == 0,
+        "addresses go while memory is mapped there");
+  const std::uint32_t count = state_.with([](auto& state) { return state.segment_count(); });
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const extent gone = state_.with([&](auto& state) { return state.segment_at(i).where(); });
+    check(gone.range.size_bytes != 0, "a reservation is empty");
+    notices_.observe([&](block_watcher& who) { who.unreserved(gone.range); });
+    events_.note({history_kind::unreserved, gone.range});
+    space_.free(gone);
+  }
+}
+
 // ---- steps ---------------------------------------------------------------------------
 
 // Whether the request needs no growth now, nor a wait.

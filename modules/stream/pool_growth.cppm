@@ -68,6 +68,8 @@ class pool_growth {
   [[nodiscard]] status make_ready(std::uint32_t count_granules, stream_handle stream,
                                   prepare_report& report)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  /// Gives the addresses back, when the pool ends and nothing is mapped.
+  void remove_segments() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   /// The error, with the figures of the shortage.
   [[nodiscard]] error with_figures(const error& why, std::uint64_t size_bytes)
       VMM_EXCLUDES(rank::state);

@@ -8,6 +8,7 @@ export module vmm.stream:pool_parts;
 import vmm.backend;
 import vmm.optimizer;
 import :captured_calls;
+import :checked_calls;
 import :memory_parts;
 import :pool_base;
 import :shortage;
@@ -21,11 +22,13 @@ struct pool_parts : memory_parts {
       : memory_parts(driver, how, lower),
         shortage({lower, core}, *this),
         slow({lower, core}, *this, shortage),
-        captured({lower, core}, *this, shortage) {}
+        captured({lower, core}, *this, shortage),
+        checked({lower, core}, *this, slow, captured) {}
 
   pool_shortage shortage;
   slow_path slow;
   captured_calls captured;
+  checked_calls checked;
 };
 
 }  // namespace vmm

@@ -320,6 +320,9 @@ class alignas(64) pool_state {
   [[nodiscard]] status describe(history& into) const noexcept;
   /// Appends all regions in address order. Errors: out_of_host_memory.
   [[nodiscard]] status list_regions(std::vector<pool_region>& out) const;
+  /// Appends the mappings that the range touches, in address order. Errors: unknown_address,
+  /// not_allocated, in_use (suspended). Throws std::bad_alloc.
+  [[nodiscard]] status list_segments(address_range range, std::vector<memory_segment>& out) const;
   [[nodiscard]] status validate() const noexcept;
   /// At the highest level of checks: all of it, after the first growth, the second, the fourth, and
   /// so on, since that is what it costs. Nothing is claimed.

@@ -41,6 +41,7 @@ class pool_suspension final : public suspendable {
         driver_(lower.driver),
         gate_(lower.gate),
         contents_(lower.contents),
+        phases_(lower.phases),
         state_(lower.state),
         entry_(lower.entry),
         captures_(lower.captures),
@@ -48,9 +49,6 @@ class pool_suspension final : public suspendable {
         events_(lower.events),
         relief_(lower.relief),
         parts_(parts) {}
-
-  /// For calls that fill blocks: see suspension_phases::may_fill_here().
-  [[nodiscard]] suspension_phases& phases() noexcept { return phases_; }
 
   [[nodiscard]] device_core& core() noexcept override;
   [[nodiscard]] driver_interface& driver() noexcept override { return driver_; }
@@ -83,6 +81,7 @@ class pool_suspension final : public suspendable {
   driver_interface& driver_;
   const pool_gate& gate_;
   const content_filler& contents_;
+  suspension_phases& phases_;
   state_cell& state_;
   growth_entry& entry_;
   capture_watch& captures_;
@@ -90,7 +89,6 @@ class pool_suspension final : public suspendable {
   pool_history& events_;
   relief_member& relief_;
   const std::unique_ptr<pool_parts>& parts_;
-  suspension_phases phases_;
 };
 
 }  // namespace vmm

@@ -64,15 +64,6 @@ pool_statistics pool_state::statistics() const noexcept {
   return now;
 }
 
-pool_statistics stream_pool::statistics() const {
-  if (!is_ready()) return {};
-  pool_statistics now = state_.with([](const auto& state) { return state.statistics(); });
-  const physical_statistics memory = parts_->core.memory.statistics();
-  now.suspended_bytes = memory.suspended_bytes;
-  now.held_bytes = memory.footprint_bytes;
-  return now;
-}
-
 // ---- regions -----------------------------------------------------------------------
 
 pool_region pool_state::shown(const segment& in, region_id region) const noexcept {
@@ -139,16 +130,32 @@ status pool_state::list_regions(std::vector<pool_region>& out) const {
   }
 }
 
-result<std::vector<pool_region>> stream_pool::regions() const {
-  std::vector<pool_region> out;
-  if (const status idle = nothing_to_do(); !idle) return idle.error();
-  if (!is_ready()) return out;
-  const status listed = state_.with([&](const auto& state) { return state.list_regions(out); });
-  if (!listed) return listed.error();
-  const auto is_empty = [](const pool_region& each) { return each.range.empty(); };
-  debug_check([&] { return std::none_of(out.begin(), out.end(), is_empty); },
-              "an empty region is shown");
-  return out;
+// The mappings that the range touches, in address order.
+status pool_state::list_segments(address_range range, std::vector<memory_segment>& out) const {
+  const auto list = [&](const segment& in) -> status {
+    const address base = in.where().range.base;
+    if (!in.where().range.contains(range))
+      return refuse(errc::unknown_address, "the range does not lie in one stretch of the pool");
+    for (address at = range.base; at < range.end();) {
+      const auto offset = static_cast<std::uint32_t>((at - base) / granule_bytes);
+      const mapping* const m = in.mapping_at(offset);
+      if (m == nullptr || m->is_stale())
+        return refuse(errc::not_allocated, "a part of the range has no memory behind it");
+      if (m->memory->is_suspended) return memory_suspended;
+      check(m->memory != nullptr, "a mapping has no memory");
+      const address_range where{in.address_of(m->offset), m->memory->size_bytes};
+      check(where.contains(at), "a mapping does not lie where it is found");
+      out.push_back({where, m->memory->handle});
+      at = where.end();
+    }
+    return {};
+  };
+  status done = refuse(errc::unknown_address, "the address is not of this pool");
+  for (const auto& in : segments_) {
+    if (in->where().range.contains(range.base)) done = list(*in);
+  }
+  check(!done || range.empty() || !out.empty(), "a range with bytes touches no mapping");
+  return done;
 }
 
 namespace {
@@ -196,53 +203,11 @@ void append_region(std::string& text, const pool_region& each) {
 
 }  // namespace
 
-result<std::string> stream_pool::dump() const {
-  if (const status idle = nothing_to_do(); !idle) return idle.error();
-  std::vector<pool_region> all;
-  pool_statistics now;
-  if (is_ready()) {
-    const status listed = state_.with([&](const auto& state) {
-      now = state.statistics();
-      return state.list_regions(all);
-    });
-    if (!listed) return listed.error();
-  }
-  check(all.empty() == (now.reserved_bytes == 0), "regions and numbers are of two moments");
-  try {
-    std::string text;
-    append_numbers(text, now);
-    for (const pool_region& each : all) append_region(text, each);
-    return text;
-  } catch (const std::bad_alloc&) {
-    return refuse(errc::out_of_host_memory, "no host memory is left for a dump");
-  }
-}
-
-// ---- histories -----------------------------------------------------------------------
-
-void stream_pool::record(const history_note& what) noexcept {
-  check(what.kind != history_kind::none, "an event of no kind is recorded");
-  if (is_ready()) events_.note(what);  // before, the ring may be another's
-}
-
-result<history> stream_pool::take_history() const {
-  if (status idle = nothing_to_do(); !idle) return idle.error();
-  return events_.take();
-}
-
-status stream_pool::start_history(const history_options& how) {
-  if (status ready = set_up(); !ready) return ready;
-  result<std::unique_ptr<history_ring>> made = history_ring::make(how);
-  if (!made) return made.error();
-  const growth_guard growing(entry_);
-  return events_.start(std::move(*made));
-}
-
-result<history> stream_pool::stop_history() {
-  if (status idle = nothing_to_do(); !idle) return idle.error();
-  std::unique_ptr<history_ring> ended;  // goes after the locks
-  const growth_guard growing(entry_);
-  return events_.stop(ended);
+std::string written(const pool_statistics& now, std::span<const pool_region> regions) {
+  std::string text;
+  append_numbers(text, now);
+  for (const pool_region& each : regions) append_region(text, each);
+  return text;
 }
 
 }  // namespace vmm

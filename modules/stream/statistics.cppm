@@ -83,4 +83,7 @@ export struct shortage_report {
   std::uint64_t budget_bytes = 0;  ///< 0: none
 };
 
+/// stream_pool::dump(). Throws std::bad_alloc.
+[[nodiscard]] std::string written(const pool_statistics& now, std::span<const pool_region> regions);
+
 }  // namespace vmm

@@ -1,9 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-//
-// How a pool begins and ends.
 module;
-#include <cstdio>
+#include "../sync/thread_annotations.h"
 
 module vmm.stream;
 
@@ -28,12 +26,28 @@ constexpr error nothing_allocated =
 constexpr std::uint64_t page_bytes_min = std::uint64_t{2} << 20;
 constexpr std::uint64_t segment_bytes_max = std::uint64_t{max_range_granules} * granule_bytes;
 
+void report_live(const pool_options& options, state_cell& state) noexcept {
+  if (options.at_end.hook == nullptr) return;
+  const pool_statistics now = state.with([](auto& of) { return of.statistics(); });
+  if (now.live_count == 0) return;
+  options.at_end.hook(options.at_end.context, {"stream pool", now.live_count, now.live_bytes});
+}
+
+[[nodiscard]] status check_alignment(std::uint64_t alignment_bytes) noexcept {
+  if (!std::has_single_bit(alignment_bytes))
+    return refuse(errc::invalid_argument, "an alignment is a power of two");
+  if (alignment_bytes <= stream_pool::alignment_bytes_max) return {};
+  return refuse(errc::not_supported,
+                "a stream pool aligns blocks to 2 MiB at most: ask for less, or allocate from a "
+                "manager, which takes any power of two");
+}
+
 }  // namespace
 
 // ---- set-up ------------------------------------------------------------------------
 
 status stream_pool::set_up() {
-  if (!gate_.is_here()) return refuse_forked();
+  if (!path_.gate().is_here()) return refuse_forked();
   if (is_ready()) return {};
   const growth_guard growing(entry_);
   if (is_ready()) return {};
@@ -43,50 +57,13 @@ status stream_pool::set_up() {
   if (!gate_watch_.listen())
     return refuse(errc::out_of_host_memory, "no host memory is left to listen for forks");
   check(parts_ != nullptr, "a pool opens without the parts that it works with");
-  check_first_line();
   if (status mapped = parts_->growth.map_first_pages(); !mapped)
     return mapped;  // last: no failure maps twice
-  gate_.open(gate_reason::not_set_up);
+  path_.gate().open(gate_reason::not_set_up);
   check(is_ready(), "a pool was set up and is not ready");
   events_.publish();
   parts_->shortage.enter({driver_.identity(), options_.placement.value_or(driver_->home())});
   return {};
-}
-
-status stream_pool::enter_closed_to_allocate() {
-  if (!gate_.is_here()) return refuse_forked();
-  notices_.check_not_in_callback();
-  check(!gate_.is_closed_by(gate_reason::goes_away), "a pool is used while it is destroyed");
-  return set_up();
-}
-
-status stream_pool::enter_closed_to_free() {
-  return is_ready() ? status{} : status{why_not_ready()};
-}
-
-result<address> stream_pool::allocate_closed(std::uint64_t size_bytes, stream_handle stream) {
-  if (status entered = enter_closed_to_allocate(); !entered) return entered.error();
-  check(is_ready(), "a pool allocates before it is set up");
-  return watches_closed(stream) ? allocate_watched({size_bytes}, stream)
-                                : allocate_uncaptured(size_bytes, stream);
-}
-
-status stream_pool::free_closed(address at, stream_handle stream) {
-  if (status entered = enter_closed_to_free(); !entered) return entered;
-  check(is_ready(), "a pool frees before it is set up");
-  return watches_closed(stream) ? free_watched(at, stream) : free_uncaptured(at, stream);
-}
-
-error stream_pool::why_not_ready() const noexcept {
-  return gate_.is_here() ? nothing_allocated : refuse_forked();
-}
-
-void stream_pool::check_first_line() const noexcept {
-  constexpr std::uintptr_t line_bytes = 64;
-  const auto first = reinterpret_cast<std::uintptr_t>(&gate_);
-  const auto end = reinterpret_cast<std::uintptr_t>(&state_ + 1);
-  check(first % line_bytes == 0, "what every call reads does not begin a cache line");
-  check(end - first <= line_bytes, "what every call reads is on two cache lines");
 }
 
 status stream_pool::make_parts() {
@@ -122,11 +99,11 @@ status stream_pool::make_parts() {
   if (status attached = events_.attach(); !attached) return attached;
   try {
     auto state = std::make_unique<pool_state>(setup);
-    if (!sees_all_ && options_.fronts != front_rule::never) state->permit_fronts();
+    if (!path_.observes_blocks() && options_.fronts != front_rule::never) state->permit_fronts();
     state->progress().set_default_alias(stream_handle{driver_->feature_set().default_stream_alias});
     parts_ = std::make_unique<pool_parts>(driver_, core, lower());
     events_.begin(*state, parts_->core);
-    state_.set(std::move(state));
+    path_.state().set(std::move(state));
     return {};
   } catch (const std::bad_alloc&) {
     return refuse(errc::out_of_host_memory, "no host memory is left for a pool");
@@ -138,107 +115,139 @@ status stream_pool::make_parts() {
 stream_pool::~stream_pool() {
   relief_.leave();
   events_.end_publishing();
-  status closed = nothing_to_do();
+  status closed = check_here();
   if (closed && parts_ != nullptr) {
-    gate_.close(gate_reason::goes_away);
-    const ending_guard alone(gate_);
+    path_.gate().close(gate_reason::goes_away);
+    const ending_guard alone(path_.gate());
     parts_->rights.end_all();
-    report_live();
+    report_live(options_, path_.state());
     closed = close();
   }
   if (closed) return;
-  if (!gate_.is_here()) {  // or forked while it closed
-    leave_behind(state_.release());
+  if (!path_.gate().is_here()) {  // or forked while it closed
+    leave_behind(path_.state().release());
     leave_behind(parts_.release());
     return;
   }
   report_unclosed("stream pool", closed.error());
-  (void)state_.release();  // the driver still has it: taking the records away would only hide that
+  (void)path_.state()
+      .release();  // the driver still has it: taking the records away would only hide that
   (void)parts_.release();
-}
-
-void stream_pool::report_live() noexcept {
-  check(gate_.is_closed_by(gate_reason::goes_away), "live blocks are reported before the end");
-  if (options_.at_end.hook == nullptr) return;
-  const pool_statistics now = state_.with([](auto& state) { return state.statistics(); });
-  if (now.live_count == 0) return;
-  options_.at_end.hook(options_.at_end.context, {"stream pool", now.live_count, now.live_bytes});
 }
 
 // No other thread is here, so no turn is taken; the remap callbacks that run may free and pin.
 status stream_pool::close() {
   check(parts_ != nullptr, "a pool that was not set up is closed");
   const relaxed_capture capture(*driver_, captures_.is_on());
-  fronts_.store(nullptr, std::memory_order_release);  // remap callbacks may free
+  path_.publish_fronts(nullptr);  // remap callbacks may free
   if (status finished = parts_->clock.finish_all(); !finished) return finished;
   {
-    const table_lock state(state_);
+    const table_lock state(path_.state());
     state->release_all();
   }
   bool has_addresses = true;
   return close_core(parts_->core, [&]() -> status {
     assume_locked(rank::growth);
     if (status unmapped = parts_->reclaim.unmap_all(); !unmapped) return unmapped;
-    if (std::exchange(has_addresses, false)) give_addresses_back();
+    if (std::exchange(has_addresses, false)) parts_->growth.remove_segments();
     return {};
   });
 }
 
-// After everything is unmapped.
-void stream_pool::give_addresses_back() {
-  check(state_.with([](auto& state) { return state.records().handle_count(); }) == 0,
-        "addresses go while memory is mapped there");
-  const std::uint32_t count = state_.with([](auto& state) { return state.segment_count(); });
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const extent gone = state_.with([&](auto& state) { return state.segment_at(i).where(); });
-    check(gone.range.size_bytes != 0, "a reservation is empty");
-    notices_.observe([&](block_watcher& who) { who.unreserved(gone.range); });
-    events_.note({history_kind::unreserved, gone.range});
-    parts_->core.space.free(gone);
-  }
+// ---- calls where the gate is closed ----------------------------------------------------
+
+status stream_pool::open_to_allocate() {
+  if (path_.gate().is_open()) return {};
+  if (!path_.gate().is_here()) return refuse_forked();
+  notices_.check_not_in_callback();
+  check(!path_.gate().is_closed_by(gate_reason::goes_away), "a pool is used while it is destroyed");
+  return set_up();
 }
 
-// ---- calls -------------------------------------------------------------------------
+result<address> stream_pool::allocate_closed(std::uint64_t size_bytes, stream_handle stream) {
+  if (status entered = open_to_allocate(); !entered) return entered.error();
+  check(is_ready(), "a pool allocates before it is set up");
+  return path_.needs_check_closed(stream)
+             ? parts_->checked.allocate({size_bytes}, stream)
+             : parts_->checked.allocate_uncaptured({size_bytes}, stream);
+}
+
+status stream_pool::free_closed(address at, stream_handle stream) {
+  if (status entered = check_ready(); !entered) return entered;
+  return path_.needs_check_closed(stream) ? parts_->checked.free(at, stream)
+                                          : path_.free(at, stream);
+}
+
+status stream_pool::check_ready() const noexcept {
+  if (is_ready()) return {};
+  return path_.gate().is_here() ? nothing_allocated : refuse_forked();
+}
+
+// ---- calls ------------------------------------------------------------------------------
+
+result<address> stream_pool::allocate_aligned(const block_shape& shape, stream_handle stream) {
+  if (status valid = check_alignment(shape.alignment_bytes); !valid) return valid.error();
+  const bool is_open = path_.gate().is_open();
+  if (status entered = open_to_allocate(); !entered) return entered.error();
+  check(is_ready(), "a pool allocates before it is set up");
+  const bool needs_check = is_open ? path_.needs_check(stream) && !path_.is_uncaptured(stream)
+                                   : path_.needs_check_closed(stream);
+  const result<address> at = needs_check ? parts_->checked.allocate(shape, stream)
+                                         : parts_->checked.allocate_uncaptured(shape, stream);
+  check(!at || at->value % shape.alignment_bytes == 0, "a block has another alignment");
+  return at;
+}
+
+result<address> stream_pool::allocate_whole(std::uint64_t size_bytes, stream_handle stream) {
+  if (status entered = open_to_allocate(); !entered) return entered.error();
+  return parts_->checked.allocate_dedicated(size_bytes, stream);
+}
+
+status stream_pool::free(address at) {
+  if (!path_.gate().is_open()) [[unlikely]] {
+    if (status entered = check_ready(); !entered) return entered;
+  }
+  return parts_->checked.free(at);
+}
 
 status stream_pool::pin(address at) {
-  if (!is_ready()) return why_not_ready();
-  const table_lock state(state_);
+  if (status ready = check_ready(); !ready) return ready;
+  const table_lock state(path_.state());
   if (state->suspension() != suspension_phase::running) return memory_suspended;
   return locked_blocks(*state).pin(at);
 }
 
 status stream_pool::unpin(address at) {
-  if (!is_ready()) return why_not_ready();
+  if (status ready = check_ready(); !ready) return ready;
   notices_.check_not_in_observer();
-  return state_.with([&](auto& state) { return locked_blocks(state).unpin(at); });
+  return path_.state().with([&](auto& state) { return locked_blocks(state).unpin(at); });
 }
 
-// Whatever else went wrong leaves the block live, and the pool says so when it goes.
-void stream_pool::check_left_live(const error& failure) noexcept {
+void check_left_live(const error& failure) noexcept {
   check(!is_wrong_address(failure.code),
         "deallocate of an address that is no live block of this stream pool, or on a stream that "
         "is not there");
 }
 
 result<std::uint64_t> stream_pool::capture_number(stream_handle stream) {
-  if (const status idle = nothing_to_do(); !idle) return idle.error();
+  if (const status idle = check_here(); !idle) return idle.error();
   return captures_.number(stream);
 }
 
 // ---- streams -------------------------------------------------------------------------
 
 status stream_pool::synchronize() {
-  return is_ready() ? parts_->clock.synchronize() : nothing_to_do();
+  return is_ready() ? parts_->clock.synchronize() : check_here();
 }
 
 status stream_pool::release_capture(std::uint64_t number, stream_handle stream) {
   if (status named = check_stream(*driver_, stream); !named) return named;
-  return is_ready() ? parts_->captured.release(number, stream) : nothing_to_do();
+  return is_ready() ? parts_->captured.release(number, stream) : check_here();
 }
 
 status stream_pool::forget(stream_handle stream) {
   if (status named = check_stream(*driver_, stream); !named) return named;
-  return is_ready() ? parts_->clock.forget(stream) : nothing_to_do();
+  return is_ready() ? parts_->clock.forget(stream) : check_here();
 }
 
 // ---- rights --------------------------------------------------------------------------
@@ -249,19 +258,19 @@ status stream_pool::set_peers(std::span<const access_grant> grants) {
 }
 
 status stream_pool::set_access(address at, std::span<const access_grant> grants) {
-  if (!is_ready()) return why_not_ready();
+  if (status ready = check_ready(); !ready) return ready;
   return parts_->rights.set_access(at, grants);
 }
 
 // ---- notices -----------------------------------------------------------------------
 
 result<remap_subscription> stream_pool::subscribe(remap_listener& listener) {
-  if (const status idle = nothing_to_do(); !idle) return idle.error();
+  if (const status idle = check_here(); !idle) return idle.error();
   return notices_.subscribe(listener);
 }
 
 status stream_pool::unsubscribe(remap_subscription subscription) {
-  if (const status idle = nothing_to_do(); !idle) return idle;
+  if (const status idle = check_here(); !idle) return idle;
   return notices_.unsubscribe(subscription);
 }
 
@@ -277,13 +286,135 @@ prepare_report stream_pool::prepare(std::uint64_t size_bytes, stream_handle stre
 trim_report stream_pool::trim(std::uint64_t limit_bytes) {
   trim_report report;
   if (is_ready()) return parts_->reclaim.trim(limit_bytes);
-  if (const status idle = nothing_to_do(); !idle) report.failure = idle.error();
+  if (const status idle = check_here(); !idle) report.failure = idle.error();
   return report;
 }
 
 shortage_report stream_pool::last_shortage() const {
   if (!is_ready()) return {};
-  return state_.with([](const auto& state) { return state.last_shortage(); });
+  return path_.state().with([](const auto& state) { return state.last_shortage(); });
+}
+
+// ---- captures --------------------------------------------------------------------------
+
+status stream_pool::capture_begins() {
+  if (status idle = check_here(); !idle) return idle;
+  notices_.check_not_in_callback();
+  captures_.begin();
+  return {};
+}
+
+status stream_pool::capture_ended() {
+  if (status idle = check_here(); !idle) return idle;
+  notices_.check_not_in_callback();
+  if (status ended = captures_.end(); !ended) return ended;
+  if (is_ready()) parts_->clock.try_record_batches();
+  return {};
+}
+
+// ---- reports ---------------------------------------------------------------------------
+
+pool_statistics stream_pool::statistics() const {
+  if (!is_ready()) return {};
+  pool_statistics now = path_.state().with([](const auto& state) { return state.statistics(); });
+  const physical_statistics memory = parts_->core.memory.statistics();
+  now.suspended_bytes = memory.suspended_bytes;
+  now.held_bytes = memory.footprint_bytes;
+  return now;
+}
+
+std::uint64_t stream_pool::spilled_bytes() const noexcept {
+  if (!is_ready()) return 0;
+  const physical_statistics now = parts_->core.memory.statistics();
+  check(now.spilled_bytes <= now.footprint_bytes, "more is spilled than is held");
+  return now.spilled_bytes;
+}
+
+result<std::vector<memory_segment>> stream_pool::segments(address_range range) {
+  if (status ready = check_ready(); !ready) return ready.error();
+  std::vector<memory_segment> listed;
+  try {
+    const table_lock state(path_.state());
+    if (status done = state->list_segments(range, listed); !done) return done.error();
+  } catch (const std::bad_alloc&) {
+    return refuse(errc::out_of_host_memory, "no host memory is left for a list of segments");
+  }
+  return listed;
+}
+
+result<std::vector<pool_region>> stream_pool::regions() const {
+  std::vector<pool_region> out;
+  if (const status idle = check_here(); !idle) return idle.error();
+  if (!is_ready()) return out;
+  const status listed =
+      path_.state().with([&](const auto& state) { return state.list_regions(out); });
+  if (!listed) return listed.error();
+  const auto is_empty = [](const pool_region& each) { return each.range.empty(); };
+  debug_check([&] { return std::none_of(out.begin(), out.end(), is_empty); },
+              "an empty region is shown");
+  return out;
+}
+
+result<std::string> stream_pool::dump() const {
+  if (const status idle = check_here(); !idle) return idle.error();
+  std::vector<pool_region> all;
+  pool_statistics now;
+  if (is_ready()) {
+    const status listed = path_.state().with([&](const auto& state) {
+      now = state.statistics();
+      return state.list_regions(all);
+    });
+    if (!listed) return listed.error();
+  }
+  check(all.empty() == (now.reserved_bytes == 0), "regions and numbers are of two moments");
+  try {
+    return written(now, all);
+  } catch (const std::bad_alloc&) {
+    return refuse(errc::out_of_host_memory, "no host memory is left for a dump");
+  }
+}
+
+status stream_pool::validate() const {
+  if (!is_ready()) return check_here();
+  const growth_guard growing(entry_);
+  const table_lock state(path_.state());
+  if (status valid = state->validate(); !valid) return valid;
+  const physical_statistics physical = parts_->core.memory.statistics();
+  const std::uint64_t held_bytes = physical.footprint_bytes + physical.suspended_bytes;
+  const std::uint64_t cached_bytes = physical.cached_bytes;
+  check(cached_bytes <= held_bytes, "more memory is cached than there is");
+  if (held_bytes - cached_bytes < state->statistics().mapped_bytes)
+    return refuse(errc::internal, "the pool maps more memory than it holds");
+  if (!parts_->core.memory.validate() || !parts_->core.space.validate())
+    return refuse(errc::internal, "an account of memory or of addresses is broken");
+  return {};
+}
+
+// ---- histories -------------------------------------------------------------------------
+
+void stream_pool::record(const history_note& what) noexcept {
+  check(what.kind != history_kind::none, "an event of no kind is recorded");
+  if (is_ready()) events_.note(what);  // before, the ring may be another's
+}
+
+result<history> stream_pool::take_history() const {
+  if (status idle = check_here(); !idle) return idle.error();
+  return events_.take();
+}
+
+status stream_pool::start_history(const history_options& how) {
+  if (status ready = set_up(); !ready) return ready;
+  result<std::unique_ptr<history_ring>> made = history_ring::make(how);
+  if (!made) return made.error();
+  const growth_guard growing(entry_);
+  return events_.start(std::move(*made));
+}
+
+result<history> stream_pool::stop_history() {
+  if (status idle = check_here(); !idle) return idle.error();
+  std::unique_ptr<history_ring> ended;  // goes after the locks
+  const growth_guard growing(entry_);
+  return events_.stop(ended);
 }
 
 }  // namespace vmm

@@ -36,6 +36,7 @@ export import :notices;
 export import :options;
 export import :statistics;
 export import vmm.backend;
+import :call_path;
 import :capture_watch;
 import :captures;
 import :front;
@@ -61,9 +62,12 @@ import vmm.std;
 import vmm.support;
 import vmm.sync;
 import vmm.timeline;
-import vmm.top;
 
 namespace vmm {
+
+// Ends the process where a deallocate failed for its address. Any other failure leaves the block
+// live, which the pool reports when it goes.
+void check_left_live(const error& failure) noexcept;
 
 /// Blocks of 512 bytes and up, for work in streams: what a stream freed serves it again at once.
 ///
@@ -87,19 +91,15 @@ export class stream_pool {
   explicit stream_pool(driver_ref driver, const pool_options& options = {}) noexcept
       : driver_(driver),
         driver_use_(driver.use()),
-        sees_all_(options.watcher != nullptr || options.contents != contents_rule::none ||
-                  options.rules.keep_none),
-        watches_((capture_watch::looks(*driver, options) && !options.captures_announced) ||
-                 sees_all_),
-        asked_from_(capture_watch::first_capturable(*driver, options)),
+        path_(*driver_, options),
         options_(options),
-        notices_(*driver_, options_.watcher, gate_, state_),
-        events_(options.recorder, *driver_, options_, gate_, state_),
+        notices_(*driver_, options_.watcher, path_.gate(), path_.state()),
+        events_(options.recorder, *driver_, options_, path_.gate(), path_.state()),
         entry_(*driver_, notices_,
                {options.watcher != nullptr, capture_watch::looks(*driver, options),
                 options.streams_forgotten ||
                     (driver->feature_set().streams && !driver->feature_set().record_all)}),
-        captures_(*driver_, options_, gate_, state_, entry_) {}
+        captures_(*driver_, options_, path_.gate(), path_.state(), entry_) {}
   stream_pool(const stream_pool&) = delete;
   stream_pool& operator=(const stream_pool&) = delete;
   /// Requires: no buffer uses the pool, and no thread calls it. No stream is being captured, and
@@ -392,178 +392,74 @@ export class stream_pool {
   [[nodiscard]] status validate() const;
 
  private:
-  // Whether a call on this stream takes more than the state: a watcher, bytes that are filled, or
-  // the driver's word that the stream is not being captured.
-  [[nodiscard]] inline bool watches(stream_handle stream) const noexcept {
-    return watches_ && (sees_all_ || asks_about(stream));
+  // Whether there is memory to look at or to give back, in this process.
+  [[nodiscard]] inline bool is_ready() const noexcept {
+    return !path_.gate().is_closed_by(gate_reason::not_set_up) && path_.gate().is_here();
   }
-  // The same where the gate is closed: a capture may be under way that was announced.
-  [[nodiscard]] inline bool watches_closed(stream_handle stream) const noexcept {
-    if (watches(stream)) return true;
-    return captures_.is_on() && gate_.is_closed_by(gate_reason::captured) && asks_about(stream);
+  // Errors: unknown_address (nothing was allocated), not_permitted (in a forked child).
+  [[nodiscard]] status check_ready() const noexcept;
+  // Of calls that do nothing before the first allocation.
+  [[nodiscard]] status check_here() const noexcept {
+    return path_.gate().is_here() ? status{} : status{refuse_forked()};
   }
-  [[nodiscard]] inline bool asks_about(stream_handle stream) const noexcept {
-    return static_cast<std::uint64_t>(stream) >= asked_from_;
-  }
-
-  // Whether nothing but a capture is watched for, and the driver says in a word that there is none.
-  [[nodiscard]] inline bool is_uncaptured(stream_handle stream) const noexcept {
-    debug_check([&] { return watches(stream); }, "a stream is asked about in vain");
-    return !sees_all_ && driver_->is_uncaptured(stream);
-  }
-  [[nodiscard]] pool_lower lower() noexcept {
-    return {*driver_,
-            options_,
-            contents_,
-            gate_,
-            state_,
-            entry_,
-            captures_,
-            notices_,
-            events_,
-            fronts_,
-            expected_limit_bytes_,
-            relief_};
-  }
-  [[nodiscard]] error why_not_ready() const noexcept;
-  // Of calls that have nothing to do before the first allocation.
-  [[nodiscard]] status nothing_to_do() const noexcept {
-    return gate_.is_here() ? status{} : status{refuse_forked()};
-  }
-
-  // ---- shapes.cpp ----
-  [[nodiscard]] static status check_alignment(std::uint64_t alignment_bytes) noexcept;
-  [[nodiscard]] result<address> allocate_aligned(const block_shape& shape, stream_handle stream)
-      VMM_EXCLUDES(rank::growth, rank::state);
-  static void check_left_live(const error& failure) noexcept;
-
-  // ---- set_up.cpp ----
-  // The slow entries, where the gate is closed: each finds out why, and whether that is a reason
-  // for this call. What the gate learns to be closed by is asked about here.
-  [[nodiscard]] status enter_closed_to_allocate() VMM_EXCLUDES(rank::growth, rank::state);
-  [[nodiscard]] status enter_closed_to_free() VMM_EXCLUDES(rank::state);
+  // Of calls where the gate may be closed. What closes it is looked at here.
+  [[nodiscard]] status open_to_allocate() VMM_EXCLUDES(rank::growth, rank::state);
   [[nodiscard]] result<address> allocate_closed(std::uint64_t size_bytes, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::state);
+  [[nodiscard]] result<address> allocate_aligned(const block_shape& shape, stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::state);
   [[nodiscard]] status free_closed(address at, stream_handle stream) VMM_EXCLUDES(rank::state);
-  // Whether there is anything to look at or to give back, in this process.
-  [[nodiscard]] inline bool is_ready() const noexcept {
-    return !gate_.is_closed_by(gate_reason::not_set_up) && gate_.is_here();
+
+  [[nodiscard]] pool_lower lower() noexcept {
+    return {*driver_,      options_, contents_, phases_,  path_,   path_.gate(),
+            path_.state(), entry_,   captures_, notices_, events_, expected_limit_bytes_,
+            relief_};
   }
-  // What every call reads is on one cache line.
-  void check_first_line() const noexcept;
   [[nodiscard]] status make_parts() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] status close() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  void give_addresses_back() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  void report_live() noexcept;
 
-  // ---- slow_path.cpp: other ways of allocate and free, other streams' memory, growth ----
-  // Out of line: what it needs is no part of a free's stack.
-  [[nodiscard]] status free_on_new_stream(pool_state& state, address at, stream_handle stream)
-      VMM_REQUIRES(rank::state);
-  [[nodiscard]] result<address> allocate_uncaptured(std::uint64_t size_bytes, stream_handle stream);
-  [[nodiscard]] inline status free_uncaptured(address at, stream_handle stream);
-  [[nodiscard]] result<address> allocate_watched(const block_shape& shape, stream_handle stream)
-      VMM_EXCLUDES(rank::growth, rank::state);
-  [[nodiscard]] result<address> check_capture_and_allocate(const block_shape& shape,
-                                                           stream_handle stream)
-      VMM_EXCLUDES(rank::growth, rank::state);
-  [[nodiscard]] status free_watched(address at, stream_handle stream) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status free_filled(address at, stream_handle stream) VMM_EXCLUDES(rank::state);
-  // ---- fronted_calls.cpp ----
-  // No address, and false: the pool is to do it, or to say why it cannot.
-  [[nodiscard]] address allocate_at_front(const front_set& fronts, std::uint64_t size_bytes,
-                                          stream_handle stream) noexcept VMM_EXCLUDES(rank::state);
-  [[nodiscard]] static bool free_at_front(const front_set& fronts, address at,
-                                          stream_handle stream) noexcept;
-
-  // ---- rights.cpp ----
-  [[nodiscard]] result<address> fill_acquired(address at, stream_handle stream)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status fill_released(address at, stream_handle stream) VMM_REQUIRES(rank::change)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status free_as_seen(address at, stream_handle stream, const capture_info& seen)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status enter_to_free(address at, stream_handle stream, const capture_info& seen)
-      VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] result<address> allocate_told(const block_shape& shape, stream_handle stream)
-      VMM_EXCLUDES(rank::growth, rank::state);
-  [[nodiscard]] status free_told(address at, stream_handle stream) VMM_EXCLUDES(rank::state);
-
-  // ---- free_after_all.cpp ----
-  [[nodiscard]] status free_into_batch(address at) VMM_EXCLUDES(rank::state);
   driver_ref driver_;
   use_of driver_use_;
   std::unique_ptr<pool_parts> parts_;  // goes after the state, whose marks are its timeline's
-  // What every call reads, on one cache line: from the gate to the state.
-  alignas(64) pool_gate gate_;
-  const bool sees_all_;             // there is a watcher, or blocks are filled, or nothing is kept
-  const bool watches_;              // that, or streams are asked about
-  const std::uint64_t asked_from_;  // streams from this number on can be captured, and are asked
-  sync::atomic<front_set*> fronts_ = nullptr;  // the state's, once it has any
-  state_cell state_;
+  call_path path_;
   pool_options options_;
   content_filler contents_{*driver_, options_.contents};
-  gate_watch gate_watch_{gate_};
+  gate_watch gate_watch_{path_.gate()};
   notifier notices_;
   pool_history events_;
   mutable growth_entry entry_;
   capture_watch captures_;
   sync::atomic<std::uint64_t> expected_limit_bytes_ = 0;
   relief_member relief_;
+  suspension_phases phases_;  // its lock comes before growth's; calls that fill take it, too
   pool_suspension suspension_{*this, lower(), parts_};
   user_count users_{used_object::pool};
 };
 
-// What every request takes while nothing is slow, inline in its caller. Behind the question about
+// What every request takes while nothing is slow, inline in its caller. Behind the query about
 // captures nothing looks at it again: what the driver said is as good as query_capture()'s word.
 
-// On a stream that is not being captured.
-inline result<address> stream_pool::allocate_uncaptured(std::uint64_t size_bytes,
-                                                        stream_handle stream) {
-  if (const front_set* const fronts = fronts_.load(std::memory_order_acquire)) {
-    if (const address at = allocate_at_front(*fronts, size_bytes, stream)) return at;
+inline result<address> stream_pool::allocate(std::uint64_t size_bytes, stream_handle stream) {
+  if (!path_.gate().is_open()) [[unlikely]]
+    return allocate_closed(size_bytes, stream);
+  debug_check([this] { return is_ready(); }, "a pool allocates before it is set up");
+  if (path_.needs_check(stream) && !path_.is_uncaptured(stream))
+    return parts_->checked.allocate({size_bytes}, stream);
+  if (const front_set* const fronts = path_.fronts()) {
+    if (const address at = parts_->reuse.allocate_in_front(*fronts, size_bytes, stream)) return at;
   }
-  {
-    const warm_lock warm(state_);
-    const stream_request request = warm.request(size_bytes, stream);
-    if (warm.serves(request)) [[likely]] {
-      if (const address at = warm.try_allocate(request)) [[likely]] {
-        debug_check(
-            [&] { return at.value % granule_bytes == 0 && request.size_bytes() >= size_bytes; },
-            "a block begins inside a granule, or is smaller than was asked for");
-        warm.note_allocated(at, request, size_bytes, stream);
-        return at;
-      }
-    }
-  }
+  if (const address at = path_.allocate(size_bytes, stream)) [[likely]]
+    return at;
   return parts_->slow.allocate({size_bytes}, stream);
 }
 
-inline result<address> stream_pool::allocate(std::uint64_t size_bytes, stream_handle stream) {
-  if (!gate_.is_open()) [[unlikely]]
-    return allocate_closed(size_bytes, stream);
-  debug_check([this] { return is_ready(); }, "a pool allocates before it is set up");
-  if (watches(stream) && !is_uncaptured(stream)) return allocate_watched({size_bytes}, stream);
-  return allocate_uncaptured(size_bytes, stream);
-}
-
-inline status stream_pool::free_uncaptured(address at, stream_handle stream) {
-  if (const front_set* const fronts = fronts_.load(std::memory_order_acquire)) {
-    if (free_at_front(*fronts, at, stream)) return {};
-  }
-  const warm_lock warm(state_);
-  const std::uint32_t number = warm.find_stream(stream);
-  if (number == pool_state::no_stream) [[unlikely]]
-    return free_on_new_stream(warm.tables(), at, stream);
-  return warm.free_deferring(at, number);
-}
-
 inline status stream_pool::free(address at, stream_handle stream) {
-  if (!gate_.is_open()) [[unlikely]]
+  if (!path_.gate().is_open()) [[unlikely]]
     return free_closed(at, stream);
   debug_check([this] { return is_ready(); }, "a pool frees before it is set up");
-  if (watches(stream) && !is_uncaptured(stream)) return free_watched(at, stream);
-  return free_uncaptured(at, stream);
+  if (path_.needs_check(stream) && !path_.is_uncaptured(stream))
+    return parts_->checked.free(at, stream);
+  return path_.free(at, stream);
 }
 
 }  // namespace vmm

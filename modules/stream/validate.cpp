@@ -159,20 +159,4 @@ status pool_state::validate() const noexcept {
   return {};
 }
 
-status stream_pool::validate() const {
-  if (!is_ready()) return nothing_to_do();
-  const growth_guard growing(entry_);
-  const table_lock state(state_);
-  if (status valid = state->validate(); !valid) return valid;
-  const physical_statistics physical = parts_->core.memory.statistics();
-  const std::uint64_t held_bytes = physical.footprint_bytes + physical.suspended_bytes;
-  const std::uint64_t cached_bytes = physical.cached_bytes;
-  check(cached_bytes <= held_bytes, "more memory is cached than there is");
-  if (held_bytes - cached_bytes < state->statistics().mapped_bytes)
-    return refuse(errc::internal, "the pool maps more memory than it holds");
-  if (!parts_->core.memory.validate() || !parts_->core.space.validate())
-    return refuse(errc::internal, "an account of memory or of addresses is broken");
-  return {};
-}
-
 }  // namespace vmm

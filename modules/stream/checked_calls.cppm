@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:checked_calls - what allocate and free do beside their memory: the query whether the
+// stream is being captured, bytes that are filled, the observer. Not exported.
+//
+// A block is filled while its memory cannot be suspended, or not at all. The observer is called for
+// a block under the rank of watcher.
+//
+// Thread safety: all of it. Cost: a query of the driver where the stream can be captured, one fill
+// where the options fill.
+module;
+#include "../sync/thread_annotations.h"
+
+export module vmm.stream:checked_calls;
+
+import vmm.backend;
+import vmm.optimizer;
+import vmm.std;
+import vmm.sync;
+import :call_path;
+import :capture_watch;
+import :captured_calls;
+import :geometry;
+import :growth_entry;
+import :locks;
+import :memory_parts;
+import :notifier;
+import :options;
+import :pool_base;
+import :slow_path;
+import :state_lock;
+
+namespace vmm {
+
+class checked_calls {
+ public:
+  checked_calls(const pool_base& base, memory_parts& parts, slow_path& slow,
+                captured_calls& captured) noexcept
+      : driver_(base.driver),
+        options_(base.options),
+        contents_(base.contents),
+        phases_(base.phases),
+        path_(base.path),
+        state_(base.state),
+        entry_(base.entry),
+        captures_(base.captures),
+        notices_(base.notices),
+        relief_(base.relief),
+        parts_(parts),
+        slow_(slow),
+        captured_(captured) {}
+  checked_calls(const checked_calls&) = delete;
+  checked_calls& operator=(const checked_calls&) = delete;
+
+  /// stream_pool::allocate(), of a call that needs the check, or not.
+  [[nodiscard]] result<address> allocate(const block_shape& shape, stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  [[nodiscard]] result<address> allocate_uncaptured(const block_shape& shape, stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  /// stream_pool::allocate_whole().
+  [[nodiscard]] result<address> allocate_dedicated(std::uint64_t size_bytes, stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  /// stream_pool::free(), of a call that needs the check.
+  [[nodiscard]] status free(address at, stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  /// After all work of the device.
+  [[nodiscard]] status free(address at) VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+
+ private:
+  [[nodiscard]] result<address> allocate_observed(const block_shape& shape, stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  [[nodiscard]] result<address> allocate_on(const block_shape& shape, stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  [[nodiscard]] status free_observed(address at, stream_handle stream)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] status free_as_seen(address at, stream_handle stream, const capture_info& seen)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] status enter_to_free(address at, stream_handle stream, const capture_info& seen)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] status free_filled(address at, stream_handle stream)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] result<address> fill_acquired(address at, stream_handle stream)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] status fill_released(address at, stream_handle stream) VMM_REQUIRES(rank::change)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status free_into_batch(address at) VMM_EXCLUDES(rank::state);
+  // Frees by `free`, a status, and calls the observer of a block that is not locked.
+  template <class Free>
+  [[nodiscard]] status observe_free(address at, Free&& free) VMM_EXCLUDES(rank::state);
+
+  driver_interface& driver_;
+  const pool_options& options_;
+  const content_filler& contents_;
+  suspension_phases& phases_;
+  call_path& path_;
+  state_cell& state_;
+  growth_entry& entry_;
+  capture_watch& captures_;
+  notifier& notices_;
+  relief_member& relief_;
+  memory_parts& parts_;
+  slow_path& slow_;
+  captured_calls& captured_;
+};
+
+}  // namespace vmm
