@@ -225,7 +225,7 @@ status stream_pool::unpin(address at) {
 
 void check_left_live(const error& failure) noexcept {
   check(!is_wrong_address(failure.code),
-        "deallocate of an address that is no live block of this stream pool, or on a stream that "
+        "deallocate of an address that is not a live block of this stream pool, or on a stream that "
         "is not there");
 }
 

@@ -130,10 +130,10 @@ class Unreferenced:
 
 @pytest.mark.parametrize("made", [Stream, Unreferenced])
 def test_cupy_streams_end_before_their_arrays(monkeypatch, capfd, made):
-    """Over the stand-in for CUDA's driver, which refuses the handle of a stream that is gone."""
+    """Over the stub of CUDA's driver, which refuses the handle of a stream that is gone."""
     path = os.environ.get("LIBVMM_STANDIN", "")
     if not os.path.exists(path):
-        pytest.skip("LIBVMM_STANDIN names no stand-in for CUDA's driver")
+        pytest.skip("LIBVMM_STANDIN names no stub of CUDA's driver")
     monkeypatch.setenv("VMM_CUDA_LIBRARY", path)
     with libvmm.Driver("cuda", 0) as driver, libvmm.Pool(driver) as pool:
         current, kept = [Stream()], []

@@ -3,7 +3,7 @@
 """Goal: a block is a DLPack producer whose consumers share its memory and keep it alive.
 Method: numpy and, where it is there, PyTorch consume blocks of the host's memory; the same address
 on both sides; frees while views live; capsules that no one consumes, and that a consumer refuses;
-an exit with live views. The tests' stand-in for CUDA shows in which order streams are."""
+an exit with live views. The tests' stub of CUDA shows in which order streams are."""
 
 import ctypes
 import gc
@@ -264,7 +264,7 @@ def test_a_tensor_that_ends_while_an_exception_is_pending(pool):
 def cuda(monkeypatch):
     path = os.environ.get("LIBVMM_STANDIN", "")
     if not os.path.exists(path):
-        pytest.skip("LIBVMM_STANDIN names no stand-in for CUDA's driver")
+        pytest.skip("LIBVMM_STANDIN names no stub of CUDA's driver")
     monkeypatch.setenv("VMM_CUDA_LIBRARY", path)
     library, context = ctypes.CDLL(path), ctypes.c_void_p()
     assert library.cuInit(0) == 0

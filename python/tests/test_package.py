@@ -168,10 +168,10 @@ def test_captures_are_announced_in_pairs(driver):
 
 @pytest.fixture
 def standin(monkeypatch):
-    """The tests' stand-in for CUDA's driver, for calls of the program's own."""
+    """The tests' stub of CUDA's driver, for calls of the program's own."""
     path = os.environ.get("LIBVMM_STANDIN", "")
     if not os.path.exists(path):
-        pytest.skip("LIBVMM_STANDIN names no stand-in for CUDA's driver")
+        pytest.skip("LIBVMM_STANDIN names no stub of CUDA's driver")
     monkeypatch.setenv("VMM_CUDA_LIBRARY", path)
     library, context = ctypes.CDLL(path), ctypes.c_void_p()
     assert library.cuInit(0) == 0

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Goal: torch_memory_saver's interface and vLLM's sleep-mode backend over vmm's regions: the same
 names and parameters, memory paused and resumed by tag, a state machine that fails without harm.
-Method: a stand-in for PyTorch that has MemPool, use_mem_pool and graph in its words and allocates
-through the functions that it is given. torch_memory_saver's own signatures and vLLM's own base
+Method: a stub of PyTorch that has MemPool, use_mem_pool and graph, and allocates through the
+functions passed to it. torch_memory_saver's own signatures and vLLM's own base
 class and factory are `./run check adapters`'s."""
 
 import contextlib
@@ -192,10 +192,10 @@ def test_a_backup_is_shown_while_its_tensor_is_paused(saver, memory):
 
 @pytest.fixture
 def cuda(monkeypatch):
-    """The tests' stand-in for CUDA's driver, with a stream of the program's own."""
+    """The tests' stub of CUDA's driver, with a stream of the program's own."""
     path = os.environ.get("LIBVMM_STANDIN", "")
     if not os.path.exists(path):
-        pytest.skip("LIBVMM_STANDIN names no stand-in for CUDA's driver")
+        pytest.skip("LIBVMM_STANDIN names no stub of CUDA's driver")
     monkeypatch.setenv("VMM_CUDA_LIBRARY", path)
     monkeypatch.setattr(
         compat._Impl, "open_driver", staticmethod(lambda device: libvmm.Driver("cuda", device))

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: the adaptors pass every call and every answer through unchanged, and do what they are for:
-// any_backend refuses what its driver cannot do, observers see each call once, a planned failure
+// Goal: the adaptors forward every call and every result unchanged, and have their own effects:
+// any_backend refuses calls that its driver lacks, observers see each call once, a planned failure
 // does not reach the driver.
-// Method: a driver that writes down what it is asked and answers with values made from the call;
-// one with all the refinements and one with none. Each of the calls goes through each adaptor.
+// Method: a driver that records its calls and returns values made from them; one with all the
+// refinements and one with none. Each of the calls goes through each adaptor.
 #include <unistd.h>
 
 #include <cstddef>
@@ -42,7 +42,7 @@ struct notes {
   int contexts = 0;  // pushed and not popped
 };
 
-// Notes the call and its arguments; answers `value`, or the same error every time.
+// Records the call and its arguments; returns `value`, or the same error every time.
 class bare_driver {
  public:
   explicit bare_driver(notes& book) : book_(&book) {}
@@ -230,7 +230,7 @@ static_assert(every_refinement<vmm::any_backend>);
 static_assert(every_refinement<vmm::observed_backend<full_driver, vmm::call_counter>>);
 static_assert(!std::is_copy_constructible_v<vmm::any_backend>);
 
-// What the calls answered: one number for each answer, or the error's own number.
+// The results of the calls: one number for each result, or the error's own number.
 using answers = std::vector<std::uint64_t>;
 
 struct answer_list {
@@ -308,7 +308,7 @@ answers call_everything(B& b) {
   return list.given;
 }
 
-// The adaptor asks the driver just what a direct caller asks it, and answers the same.
+// The adaptor makes the same driver calls as a direct caller, and returns the same.
 template <class B>
 void expect_transparent(B& adapted, notes& book) {
   for (const bool failing : {false, true}) {

@@ -31,7 +31,7 @@ TEST(Result, HoldsAValueOrAnError) {
   EXPECT_EQ(failure.value_or(3), 3);
 }
 
-// How many bytes at the front a success is: what it writes, and what it is seen by.
+// The number of leading bytes that a success writes and is recognised by.
 template <class T, class... Value>
 std::size_t success_bytes(Value... value) {
   alignas(T) std::array<std::byte, sizeof(T)> room;
@@ -45,7 +45,8 @@ std::size_t success_bytes(Value... value) {
 TEST(Result, ASuccessWritesItsFrontAlone) {
   EXPECT_LE(success_bytes<vmm::status>(), 8u);
   EXPECT_LE(success_bytes<vmm::result<vmm::address>>(vmm::address{7}), 16u);
-  EXPECT_GT(sizeof(vmm::status), sizeof(vmm::error)) << "a longer error is no longer success";
+  EXPECT_GT(sizeof(vmm::status), sizeof(vmm::error)) << "the size of an error does not change "
+                                                        "that of a success";
 }
 
 TEST(ResultDeathTest, AskingForWhatIsNotThereDies) {

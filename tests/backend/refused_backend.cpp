@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: whoever writes a driver and forgets a member, or declares it otherwise, reads which one.
-// Method: this file does not compile, and refused.cmake reads what the compiler says. The class
-// lacks create; its unmap answers another type.
+// Goal: the compiler's message for a driver with a missing or wrongly declared member names it.
+// Method: this file does not compile, and refused.cmake reads the compiler's message. The class
+// lacks create; its unmap returns another type.
 #include <cstdint>
 #include <span>
 #include <string_view>

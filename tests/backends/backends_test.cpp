@@ -2,9 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: a driver can be had by its name, from the environment too, with its calls logged; a wrong
-// name or log is refused with what it may be.
-// Method: every name is opened and asked who it is; environment variables are set and unset here.
-// Whether there is a GPU is left open: then "cuda" must be there, else it must say why not.
+// name or log is refused with the valid values.
+// Method: every name is opened and the driver's identity compared; environment variables are set
+// and unset here. Whether there is a GPU is left open: then "cuda" must be there, else it must say
+// why not.
 #include <unistd.h>
 
 #include <cstdlib>

@@ -4,7 +4,7 @@
 // Goal: a buffer owns its block, frees it once and on its stream, and a failed call changes
 // nothing, over a pool, a manager and an allocator of the program's own.
 // Method: every operation on both; moves and swaps with the live blocks counted; an allocator that
-// records its calls and fails when told to.
+// records its calls and fails on request.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -290,7 +290,7 @@ TEST(OwnAllocator, GetsBackWhatItGave) {
   EXPECT_EQ(pool.statistics().live_count, 0u);
 }
 
-// ---- settle --------------------------------------------------------------------------
+// ---- `settle`-------------------------------------------------------------------------
 
 TYPED_TEST(Buffer, SettleWaitsForEarlierWork) {
   auto first = *device_buffer::allocate(*this->memory, 2 * MiB, this->a);

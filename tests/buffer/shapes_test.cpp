@@ -88,7 +88,7 @@ TYPED_TEST(Shapes, DriverIsTheOneBelow) {
   EXPECT_EQ(this->memory->driver().home(), this->driver.home());
 }
 
-// A failure that is nobody's mistake leaves the block live, to be given back at the end.
+// A driver's failure leaves the block live, to be freed at the end.
 TEST(Deallocate, LeavesTheBlockWhereTheDriverCannot) {
   vmm::fake_driver driver;
   const auto stream = *driver.create_stream();

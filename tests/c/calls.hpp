@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Every call of vmm.h that takes a handle, with good arguments but for the handle. The arguments
-// lie in static storage: no call is to reach what they point to by a handle that is none.
+// Every call of vmm.h that takes a handle, with valid other arguments. The arguments are in static
+// storage: a call with an invalid handle must not dereference them.
 #pragma once
 
 #include <array>

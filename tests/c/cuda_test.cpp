@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: the C library loads CUDA's driver when it is asked for, takes CUDA's numbers for its
-// default streams as what they are, and asks about captures where the options say.
-// Method: the stand-in for libcuda, named by VMM_CUDA_LIBRARY.
+// Goal: the C library loads CUDA's driver when it is requested, interprets CUDA's numbers of
+// default streams, and queries captures as the options require.
+// Method: the stub libcuda, named by VMM_CUDA_LIBRARY.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -104,7 +104,7 @@ class Captures : public Cuda {
     Cuda::TearDown();
     dlclose(standin);
   }
-  // Under the types of this file, which knows none of CUDA's.
+  // Under the types of this file, which does not include CUDA's.
   template <class... Given>
   __attribute__((no_sanitize("function"))) int call(const char* name, Given... given) {
     return reinterpret_cast<int (*)(Given...)>(dlsym(standin, name))(given...);

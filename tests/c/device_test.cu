@@ -115,13 +115,13 @@ void check_thrust(vmm::pool& pool, const ground& on) {
   }
 }
 
-// What a container of Thrust takes: a resource, in the order of the default stream, which is where
-// Thrust works unless it is told otherwise.
+// What a container of Thrust takes: a resource, in the order of the default stream, which is
+// Thrust's default.
 class pool_resource final : public thrust::mr::memory_resource<thrust::device_ptr<void>> {
  public:
   explicit pool_resource(vmm::pool& pool) : pool_(&pool) {}
   pointer do_allocate(std::size_t size_bytes, std::size_t alignment) override {
-    expect(alignment <= 256, "no container asks for more");
+    expect(alignment <= 256, "no container requests more");
     ++count;
     return pointer(pool_->allocate(size_bytes, nullptr));
   }

@@ -4,8 +4,8 @@
 // Goal: the table of handles gives each object a handle of its own, finds nothing by any other
 // number, and lets no object go while a call is inside of it.
 // Method: the table alone. Handles are made until none is left, and varied bit by bit; threads
-// enter and leave objects that others destroy, and each object says whether somebody was inside
-// when it went. The destroying thread frees it, so that sanitizers see who comes too late.
+// enter and leave objects that others destroy, and each object reports whether a thread was inside
+// when it was destroyed. The destroying thread frees it, so that sanitizers detect late accesses.
 #include <atomic>
 #include <cstdint>
 #include <set>
@@ -111,7 +111,7 @@ TEST(Handles, AreKeptWhileACallIsInside) {
   drop_handle(*slot);
 }
 
-// Destroys what nobody is inside of, and says whether somebody was.
+// Destroys the object and reports whether a thread was inside.
 bool destroy_if_unused(void* handle, std::atomic<int>& wrong) {
   handle_slot* const slot = claim_handle(handle, handle_kind::pool);
   if (slot == nullptr) return true;

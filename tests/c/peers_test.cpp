@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: rights of several devices are there from C: asked, given, taken, and wrong ones refused.
-// Method: the stand-in for libcuda, a machine of two devices.
+// Goal: access of several devices from C: queried, set, removed, and wrong grants refused.
+// Method: the stub libcuda, a machine of two devices.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

@@ -166,7 +166,7 @@ TEST_F(ManagersBlock, IsFollowed) {
   end();
 }
 
-// Two changes are told before one is taken: it is the last.
+// Two changes are received before one is applied: the last one.
 TEST_F(ManagersBlock, TheLastChangeIsTaken) {
   ASSERT_NO_FATAL_FAILURE(begin(true));
   lend(block, &id, &borrowed);

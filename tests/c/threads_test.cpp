@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: threads may share every handle, also with one that destroys it: no call is lost, none
-// reaches an object that is gone, and what went wrong is told to the thread that it went wrong for.
+// reaches a destroyed object, and each thread gets its own errors.
 // Method: threads allocate, write, check and free on one pool and one manager of the host's memory;
 // others make and destroy pools under the calls of their neighbours. A call may then be refused,
 // and nothing else. Sanitizers see the rest.

@@ -3,7 +3,7 @@
 //
 // Goal: the C interface does what its header says, on the simulated device and on the host's
 // memory: blocks come and go in stream order, contents stay, numbers are the library's own,
-// callbacks are told and kept in their bounds, and a forked child leaves its parent alone.
+// callbacks are called and kept in their bounds, and a forked child leaves its parent alone.
 // Method: short programs on either driver; contents are written and read through the driver, and
 // directly where the host may. The fixture validates pool and manager after each test, and closes
 // all.
@@ -170,7 +170,7 @@ TEST_F(Use, BlocksThatAreFreedAfterEverything) {
   EXPECT_NE(take(3 * MiB, stream), first) << "no event may be recorded while something is captured";
   EXPECT_GOOD(vmm_pool_capture_ended(pool));
   EXPECT_EQ(vmm_pool_capture_ended(pool), VMM_ERROR_INVALID_ARGUMENT);
-  EXPECT_EQ(take(3 * MiB, nullptr), first) << "all work has finished: it is anybody's";
+  EXPECT_EQ(take(3 * MiB, nullptr), first) << "all work has finished: any stream may have it";
   EXPECT_GOOD(vmm_pool_forget_stream(pool, stream));
   EXPECT_GOOD(vmm_driver_destroy_stream(driver, stream));
 }

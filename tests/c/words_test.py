@@ -14,7 +14,7 @@ import pathlib
 import re
 import sys
 
-# Texts of these are never answered through the C library, each for its reason.
+# Texts of these are never returned through the C library, each for its reason.
 NOT_REACHED = {
     "modules/backend/concepts.cppm": "compile-time messages",
     "modules/pmr": "std::pmr resources: vmm.hpp has its own",

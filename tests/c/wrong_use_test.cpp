@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: no argument that a caller of the C interface can pass ends the process or is taken for
-// another: every wrong one is answered with its code, and changes nothing.
+// another: every wrong one is refused with its code, and changes nothing.
 // Method: tables of every call with every handle that is none; of every output that is null; of
 // every struct with every size that cannot be; then each call's own wrong values, in options too.
 // The fixture validates pool and manager after each test, and closes all.
@@ -220,7 +220,7 @@ void refuses_sizes(Struct good, Call&& call) {
   }
 }
 
-// Of one that is written: what only a later version knows becomes 0.
+// Of one that is written: members of a later version become 0.
 template <class Struct, class Call>
 void writes_later(Call&& call) {
   refuses_sizes(sized<Struct>(), call);
@@ -568,7 +568,7 @@ struct flag {
   std::uint32_t Struct::* member;
 };
 
-// `make`, given each flag with each wrong number, answers `code` and names the flag.
+// `make`, given each flag with each wrong number, returns `code` and names the flag.
 template <class Struct, class Make>
 void refuses_flags(const Struct& good, vmm_status code, std::vector<flag<Struct>> flags,
                    Make&& make) {

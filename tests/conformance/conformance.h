@@ -22,7 +22,7 @@ import vmm.backend;
 
 namespace conformance {
 
-/// A driver, or why there is none here.
+/// A driver, or the reason for its absence.
 template <class Driver>
 struct opened {
   std::optional<Driver> driver{};
@@ -77,7 +77,7 @@ class made_driver {
   made_driver() = default;
 };
 
-/// What the suite is told of a backend.
+/// The suite's parameters of a backend.
 struct tested_backend {
   const char* name;
   refinements has;

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: what lies between devices, what a device exports of its addresses, and its context are as
-// docs/contract.md says.
-// Method: each question, and then the call that it is asked for: rights for a device are given
-// exactly where query_peer says that it reaches the memory. Multicast is left alone: on real
-// machines it stays uncalled, and tests/fake holds the simulated one to the page.
+// Goal: links between devices, exports of address ranges, and the context are as in
+// docs/contract.md.
+// Method: each query, and then the call that it predicts: access for a device is set exactly if
+// query_peer reports that it reaches the memory. Multicast is left alone: on real machines it stays
+// uncalled, and tests/fake holds the simulated one to the page.
 #pragma once
 
 #include "fixture.h"

@@ -82,7 +82,7 @@ class walk {
     }
     return false;
   }
-  /// A slot with room for so many units; slot_count when there is none after a few tries.
+  /// A slot with space for so many units; slot_count if a few tries find none.
   std::uint64_t room(std::uint64_t units) {
     for (int attempt = 0; attempt < 8; ++attempt) {
       const std::uint64_t first = pick(slot_count - units + 1);

@@ -15,7 +15,7 @@
 namespace conformance {
 namespace {
 
-// Backends join before main, in no order of files: the list is made where the first one asks.
+// Backends join before main, in no order of files: the list is created by the first one.
 std::vector<tested_backend>& all_backends() {
   static std::vector<tested_backend> all;
   return all;

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: blocks and vectors hold what was put into them, whatever device work is unfinished when
-// their memory comes, grows, moves, is shared and goes.
+// Goal: blocks and vectors keep their contents, whatever device work is unfinished when their
+// memory is allocated, grows, moves, is shared and freed.
 // Method: random programs from fixed seeds beside the model in program.hpp, on the fake driver and
-// on real memory with queued work. Drivers that do not wait when they are asked to show that the
-// programs find a library that does not wait.
+// on real memory with queued work. Drivers whose waits return at once show that the programs detect
+// a missing wait.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -25,7 +25,7 @@ using contents::random_program;
 
 constexpr std::uint64_t program_count = 300;
 
-/// Answers that the work before an event has finished, and does not wait for it.
+/// Reports that the work before an event has finished, without waiting for it.
 template <class Driver>
 class impatient : public Driver {
  public:

@@ -335,8 +335,8 @@ class managed_block : public byte_object {
   }
 
  private:
-  // Blocks that may show one memory: nobody writes while there are two, nor before the work of
-  // those who left has finished.
+  // Blocks that may alias one memory: no write while two of them exist, nor before the work of the
+  // freed ones has finished.
   struct group {
     std::size_t count = 0;
     std::vector<vmm::event_handle> left;

@@ -142,7 +142,7 @@ struct program_options {
 
 [[nodiscard]] std::vector<std::uint8_t> random_program(std::uint64_t seed);
 
-/// Runs one program. Answers what was found wrong; nothing when all is well.
+/// Runs one program. Returns the error found, or an empty text.
 [[nodiscard]] std::string run_program(const program_options& options,
                                       std::span<const std::uint8_t> bytes);
 

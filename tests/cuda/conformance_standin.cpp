@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal and method: those of conformance.h, for the CUDA backend on the stand-in for libcuda, with
-// memory that is mapped and with plain memory.
+// Goal and method: those of conformance.h, for the CUDA backend on the stub libcuda, with memory
+// that is mapped and with plain memory.
 #include <unistd.h>
 
 #include "../conformance/conformance.h"

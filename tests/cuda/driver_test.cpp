@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: the CUDA backend's own code is right: entry points, contexts, devices, errors, options.
-// Method: it runs on a stand-in for libcuda over the fake driver, which refuses a call without a
-// current context as the real one does; the fake's resource counts must be zero at the end of each
-// test.
+// Method: it runs on a stub libcuda over the fake driver, which refuses a call without a current
+// context as the real one does; the fake's resource counts must be zero at the end of each test.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,7 +43,7 @@ vmm::cuda_options options(int device = 0) {
 
 vmm::fake_driver& fake() { return *static_cast<vmm::fake_driver*>(standin().fake()); }
 
-// A stand-in without a device has no fake behind it.
+// A stub driver without a device has no fake behind it.
 class Cuda : public testing::Test {
  protected:
   void SetUp() override { standin().reset(nullptr); }
@@ -116,7 +115,7 @@ TEST_F(Cuda, SaysWhatTheDeviceIsAndCan) {
   EXPECT_EQ(can.export_posix_fd, behind.export_posix_fd);
   EXPECT_EQ(can.export_fabric, behind.export_fabric);
   EXPECT_EQ(can.host_node_location, behind.host_node_location);
-  EXPECT_FALSE(can.multicast) << "multicast was not asked for";
+  EXPECT_FALSE(can.multicast) << "multicast was not requested";
 }
 
 TEST_F(Cuda, RefusesAMachineThatCannot) {
@@ -428,7 +427,7 @@ TEST_F(Cuda, ManyGrantsInOneCall) {
 TEST_F(Cuda, GivesOutTheDriversOtherCalls) {
   const cuda_driver driver = open();
   EXPECT_NE(driver.entry_point("cuMemAlloc", 3020), nullptr);
-  EXPECT_EQ(driver.entry_point("cuMemAllocAsync", 11000), nullptr) << "newer than asked for";
+  EXPECT_EQ(driver.entry_point("cuMemAllocAsync", 11000), nullptr) << "newer than requested";
   EXPECT_EQ(driver.entry_point("cuThereIsNoSuchCall", 13000), nullptr);
   EXPECT_EQ(driver.entry_point("cuMulticastCreate", 12010), nullptr) << "multicast is off";
 }
@@ -441,7 +440,8 @@ TEST_F(Cuda, TellsWhatIsBeingCaptured) {
   const vmm::stream_handle stream = *driver.create_stream();
   EXPECT_EQ(driver.query_capture(stream)->state, vmm::capture_state::none);
   EXPECT_TRUE(driver.is_uncaptured(stream));
-  EXPECT_FALSE(driver.is_uncaptured(vmm::stream_handle{})) << "asked in the device's context only";
+  EXPECT_FALSE(driver.is_uncaptured(vmm::stream_handle{})) << "queried in the device's context "
+                                                              "only";
   ASSERT_TRUE(fake().begin_capture(stream, vmm::capture_mode::any_thread));
   EXPECT_FALSE(driver.is_uncaptured(stream));
   const auto seen = driver.query_capture(stream);
@@ -524,13 +524,14 @@ TEST_F(Cuda, ADriverWithoutCaptureSaysSo) {
 
 // ---- multicast: never on a real device ----------------------------------------------------------
 // Each of these opens the library of options(), whose controls SetUp() has bound: with another one
-// than the stand-in the process has ended there. Tree.AllowsMulticastOnTheStandInAlone looks that
-// nobody else allows it.
+// than the stub driver the process has ended there. Tree.AllowsMulticastOnTheStandInAlone checks
+// that no other code allows it.
 
 TEST_F(Cuda, MulticastIsOffUnlessAskedFor) {
   cuda_driver driver = open();
   EXPECT_FALSE(driver.feature_set().multicast);
-  EXPECT_TRUE(driver.feature_set().multicast_capable) << "what the device has is told all the same";
+  EXPECT_TRUE(driver.feature_set().multicast_capable) << "the device's own feature is reported "
+                                                         "all the same";
   const vmm::multicast_request request{granule, 2, vmm::share_kind::none};
   EXPECT_EQ(driver.query_multicast_granularity(request).error().code, errc::not_permitted);
   EXPECT_EQ(driver.create_multicast(request).error().code, errc::not_permitted);
@@ -572,7 +573,7 @@ TEST_F(Cuda, MulticastGoesThroughWhereItIsAllowed) {
   EXPECT_GT(standin().calls("cuMulticastUnbind"), 0u);
 }
 
-// The state machine's calls, over the stand-in alone.
+// The state machine's calls, over the stub driver alone.
 TEST_F(Cuda, AMulticastTeamGoesThroughWhereItIsAllowed) {
   vmm::cuda_options how = options();
   how.allow_multicast = true;

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: the fake driver answers as the recorded device does (G2), and the CUDA backend hands every
-// answer through unchanged (G3). Method: the probes of vmm-fidelity on the fake against the
-// recorded file; the same probes and random sequences on the backend over the stand-in against a
-// fake of its own; planted differences, which must be found; and the scripts and the growth whose
-// time is measured, on the fake.
+// Goal: the fake driver returns the recorded device's results, and the CUDA backend forwards every
+// result unchanged. Method: the probes of vmm-fidelity on the fake against the recorded file; the
+// same probes and random sequences on the backend over the stub driver against a fake of its own;
+// planted differences, which must be found; and the scripts and the growth whose time is measured,
+// on the fake.
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
@@ -63,7 +63,7 @@ TEST(Fidelity, TheFakeAnswersAsTheRecordedDevice) {
       EXPECT_EQ(said, line->second) << each.id << ": " << each.what;
     }
   }
-  EXPECT_EQ(compared, recorded.size()) << "a recorded probe is no longer asked";
+  EXPECT_EQ(compared, recorded.size()) << "a recorded probe is not made any more";
 }
 
 TEST(Fidelity, ProbesAreNamedOnceAndDescribed) {
@@ -72,7 +72,7 @@ TEST(Fidelity, ProbesAreNamedOnceAndDescribed) {
     EXPECT_EQ(++seen[each.id], 1) << each.id;
     EXPECT_STRNE(each.what, "");
   }
-  EXPECT_GE(seen.size(), 60u) << "G2 asks for so many";
+  EXPECT_GE(seen.size(), 60u) << "the goal requires as many";
 }
 
 cuda_driver open_standin() {
@@ -179,7 +179,7 @@ TEST(Fidelity, AGrowthMakesMapsAndOpensAndGivesNothingBackBeforeItsEnd) {
     for (const call_kind each : {call_kind::create, call_kind::map, call_kind::set_access}) {
       EXPECT_EQ(calls(grown.taken(), each), 5u);
     }
-    EXPECT_EQ(grown.taken().call_count(), 15u) << "the reservation is no part of it";
+    EXPECT_EQ(grown.taken().call_count(), 15u) << "the reservation is not part of it";
     EXPECT_GT(grown.taken().wall_ns(), 0u);
     EXPECT_EQ(fake.calls(vmm::call::release), 0u);
     EXPECT_EQ(fake.calls(vmm::call::unmap), 0u);

@@ -1,10 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: where there is no usable CUDA driver, opening the backend gives a clear error value and
-// never a crash.
-// Method: names a library that is not there, one that is there but is no CUDA driver, and a bad
-// device number.
+// Goal: without a usable CUDA driver, opening the backend returns a clear error and never crashes.
+// Method: names a missing library, one that is not a CUDA driver, and a bad device number.
 #include <cstdlib>
 #include <string>
 

@@ -25,7 +25,7 @@ std::unordered_map<void*, std::uint64_t>& sizes() {
 }
 std::uint64_t held_bytes = 0;
 std::uint64_t peak_bytes = 0;
-std::uint64_t given_bytes = 0;  // all that was asked for since open
+std::uint64_t given_bytes = 0;  // all requests since open
 
 int open() {
   const std::lock_guard held(guard);
@@ -70,7 +70,7 @@ int close() {
   return held_bytes == 0 ? 0 : 1;
 }
 
-const char* describe() { return "not everything was given back"; }
+const char* describe() { return "not everything was freed"; }
 
 constexpr vmm_peer peers[] = {
     {"malloc as a peer", open, allocate, release, peak_reserved_bytes, close, describe},

@@ -33,7 +33,7 @@ errc code_without_memory(bool forever, Call&& call) {
   return answer ? errc::none : answer.error().code;
 }
 
-// The record is the last allocation of a reservation; those before it are the stand-in's.
+// The record is the last allocation of a reservation; those before it are the stub driver's.
 TEST(PlainAllocations, TheRecordOfAReservationMayFail) {
   cuda_test::standin().reset(nullptr);
   {
@@ -41,7 +41,7 @@ TEST(PlainAllocations, TheRecordOfAReservationMayFail) {
         {.driver_library = VMM_STANDIN_LIBRARY, .memory = vmm::cuda_memory::plain});
     ASSERT_TRUE(driver);
     std::uint64_t last = 0;
-    for (int round = 0; round < 2; ++round) {  // the first one fills what the stand-in keeps
+    for (int round = 0; round < 2; ++round) {  // the first one fills what the stub driver keeps
       plan = {.armed = true};
       const auto range = driver->reserve({.size_bytes = granule});
       last = plan.seen_count;

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: in plain memory a stream pool works as in memory that is mapped, whoever needs more is
-// refused, and what a watcher tells a tool is told with the device's context current.
-// Method: the CUDA backend on the stand-in, with cuda_memory::plain or VMM_CUDA_MEMORY; contents
+// Goal: in plain memory a stream pool works as in mapped memory, users that need more are refused,
+// and a watcher's calls to a tool are made with the device's context current.
+// Method: the CUDA backend on the stub driver, with cuda_memory::plain or VMM_CUDA_MEMORY; contents
 // are compared while blocks are reused, split and merged, and every call for memory fails once and
 // for ever. That it keeps the contract otherwise is conformance_standin's.
 #include <array>
@@ -87,7 +87,8 @@ struct own_stream {
   vmm::stream_handle handle;
 };
 
-// ---- who gets it --------------------------------------------------------------------------------
+// ---- selection
+// -----------------------------------------------------------------------------------
 
 TEST_F(Plain, IsForThoseWhoSaySo) {
   EXPECT_FALSE(is_plain(cuda_memory::from_environment));
@@ -108,7 +109,7 @@ TEST_F(Plain, ValuesThatItCannotHaveAreRefused) {
     ASSERT_FALSE(opened) << value;
     EXPECT_EQ(opened.error().code, errc::bad_option);
     EXPECT_STREQ(opened.error().detail, "VMM_CUDA_MEMORY takes one of mapped, plain");
-    EXPECT_TRUE(open(cuda_memory::mapped)) << "nobody reads it then";
+    EXPECT_TRUE(open(cuda_memory::mapped)) << "the variable is not read then";
   }
   ::setenv("VMM_CUDA_MEMORY", "plain", 1);
   const auto team =
@@ -318,7 +319,7 @@ TEST_F(Plain, APoolKeepsItsBlocksApart) {
   EXPECT_GT(pool.statistics().peak_mapped_bytes, 8 * MiB);
 }
 
-// A device that is full is short of memory, which a pool knows what to do about, not of addresses.
+// A full device is short of memory, which a pool handles, not of addresses.
 TEST_F(Plain, AFullDeviceIsShortOfMemory) {
   shrink_device();
   auto driver = open(cuda_memory::plain);
@@ -339,7 +340,7 @@ TEST_F(Plain, APoolTakesLessWhereItsReservationIsMoreThanTheDevice) {
   const own_stream stream(*driver);
   vmm::stream_pool pool(*driver);
   player(stream, pool).play(100);
-  EXPECT_LE(standin().calls("cuMemAlloc"), 3u) << "more than the device has is not asked for";
+  EXPECT_LE(standin().calls("cuMemAlloc"), 3u) << "more than the device has is not requested";
 }
 
 // Its reservation fails, once and for ever, and giving it back fails once.
@@ -365,7 +366,7 @@ TEST_F(Plain, APoolStandsEveryFailureOfTheMemory) {
   }
 }
 
-// ---- the context of those who are told ----------------------------------------------------------
+// ---- the context of callbacks -------------------------------------------------------------------
 
 CUcontext current_context() {
   CUcontext now = nullptr;

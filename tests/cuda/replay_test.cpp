@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: a replay on a CUDA device asks for the device's own peak in one more pass, and leaves that
-// pass out when told so.
-// Method: one trace on the stand-in both ways, with the driver's calls counted.
+// Goal: a replay on a CUDA device measures the device's own peak in one more pass, and omits that
+// pass on request.
+// Method: one trace on the stub driver both ways, with the driver's calls counted.
 #include <cstddef>
 #include <cstdlib>
 #include <span>

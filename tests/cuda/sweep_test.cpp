@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: whatever code any entry point answers, the backend reports that code for that call, and the
-// driver's state is as before (R1, for the backend's own code). Method: a life of one of everything
-// as a list of steps; before each step, each entry point that it uses fails with each code, once
-// and for ever; the fake's resource counts are compared before and after, and must be zero at the
-// end.
+// Goal: for every code of every entry point, the backend reports that code for that call, and the
+// driver's state is as before. Method: a life of one of everything as a list of steps; before each
+// step, each entry point that it uses fails with each code, once and for ever; the fake's resource
+// counts are compared before and after, and must be zero at the end.
 #include <unistd.h>
 
 #include <array>
@@ -204,7 +203,7 @@ std::vector<step> all_steps() {
   return all;
 }
 
-// Every code that the stand-in has a name for, and one that it has not.
+// Every code that the stub driver has a name for, and one without.
 constexpr std::array codes{1,   2,   3,   4,   34,  46,  100, 101, 201, 205, 208, 211, 214, 220,
                            304, 400, 401, 500, 600, 700, 701, 702, 709, 710, 714, 715, 716, 717,
                            718, 719, 800, 801, 802, 803, 810, 900, 908, 911, 999, 1000};
@@ -212,7 +211,7 @@ constexpr int not_ready = 600;
 constexpr std::array forms{false, true};  // once, for ever
 constexpr std::array context_symbols{"cuCtxGetCurrent", "cuCtxPushCurrent"};
 
-// NOT_READY is no failure of an event query, it is its other answer.
+// NOT_READY is not a failure of an event query, but its other result.
 bool is_answer(const step& what, const char* symbol, int code) {
   return what.where == call::query_event && code == not_ready && symbol == what.symbols.front();
 }
@@ -244,13 +243,13 @@ class Sweep : public testing::Test {
     const vmm::status outcome = what.run(l);
     standin().clear_failures();
     ++injected_;
-    ASSERT_FALSE(outcome) << symbol << " answered " << code;
+    ASSERT_FALSE(outcome) << symbol << " returned " << code;
     EXPECT_EQ(outcome.error().where, what.where) << symbol;
     EXPECT_EQ(outcome.error().native, code) << symbol;
     EXPECT_NE(outcome.error().code, vmm::errc::none) << symbol;
     EXPECT_STRNE(outcome.error().native_name, "") << symbol;
     EXPECT_STRNE(outcome.error().detail, "") << symbol;
-    EXPECT_TRUE(same(before, fake().resource_counts())) << symbol << " answered " << code;
+    EXPECT_TRUE(same(before, fake().resource_counts())) << symbol << " returned " << code;
   }
 
   void sweep(const step& what, life& l) {
@@ -322,7 +321,7 @@ TEST_F(Sweep, EveryCallOfOpen) {
       standin().fail(symbol, code, 1, false);
       const auto opened = cuda_driver::open({.driver_library = VMM_STANDIN_LIBRARY});
       standin().clear_failures();
-      ASSERT_FALSE(opened) << symbol << " answered " << code;
+      ASSERT_FALSE(opened) << symbol << " returned " << code;
       EXPECT_EQ(opened.error().native, code) << symbol;
       EXPECT_EQ(standin().context_references(0), 0) << symbol;
     }
@@ -339,7 +338,7 @@ TEST_F(Sweep, WhatOpenAsksForPlainMemory) {
       standin().fail(symbol, code, 1, false);
       const auto opened = cuda_driver::open(plain);
       standin().clear_failures();
-      ASSERT_FALSE(opened) << symbol << " answered " << code;
+      ASSERT_FALSE(opened) << symbol << " returned " << code;
       EXPECT_EQ(opened.error().native, code) << symbol;
       EXPECT_EQ(standin().context_references(0), 0) << symbol;
     }

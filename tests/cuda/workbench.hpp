@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stand-in's controls, as a test program calls them. VMM_STANDIN_LIBRARY names the library.
+// The stub driver's controls, as a test program calls them. VMM_STANDIN_LIBRARY names the library.
 #pragma once
 
 #include <dlfcn.h>
@@ -12,7 +12,7 @@
 
 namespace cuda_test {
 
-/// The stand-in's entry points; the library stays loaded to the end of the process.
+/// The stub driver's entry points; the library stays loaded to the end of the process.
 class controls {
  public:
   explicit controls(const char* library) : handle_(dlopen(library, RTLD_NOW | RTLD_LOCAL)) {

@@ -283,7 +283,7 @@ def check_shell(block):
     return None
 
 
-# What stands without a language and is no command: drawings, messages, reports that a tool wrote.
+# Blocks without a language that are not commands: drawings, messages, reports of tools.
 def is_text(block):
     return bool(
         re.search(r"-{5,}|<--|-->|^ addresses|\.trace:\d+:|^[=\[]", block.text, flags=re.MULTILINE)

@@ -92,7 +92,7 @@ TEST_F(Bytes, AreWhatAModelSaysAfterRandomChanges) {
   EXPECT_EQ(driver.misuse_count(), 0u);
 }
 
-// More pieces than are kept apart, cut at bytes that no word begins at, and then joined again.
+// More pieces than have separate records, cut at unaligned bytes, and then joined again.
 TEST_F(Bytes, AreWhatAModelSaysWhereAGranuleHasManyPieces) {
   for (std::uint64_t i = 0; i < 500; ++i) {
     const std::uint64_t offset = i * 37 % 500 * 1003;

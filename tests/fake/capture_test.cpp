@@ -260,7 +260,7 @@ TEST_F(Capture, AskingIsFreeWhileNothingIsCaptured) {
   planned.where = vmm::call::query_capture;
   planned.failure = driver.possible_errors(vmm::call::query_capture).front();
   driver.fail(planned);
-  EXPECT_FALSE(driver.is_uncaptured(first)) << "or nobody would see the fault";
+  EXPECT_FALSE(driver.is_uncaptured(first)) << "or the fault would go unseen";
   EXPECT_EQ(driver.query_capture(first).error().code, planned.failure.code);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: a planned fault strikes the call that it is planned for, with the code asked for, and
+// Goal: a planned fault strikes the call that it is planned for, with the requested code, and
 // nothing else changes.
 // Method: plans of each form against calls that would succeed, and the resource counts before and
 // after.

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: whoever touches memory under unfinished work is reported, and whoever waits as he should is
-// not.
+// Goal: access to memory under unfinished work is reported, and access after a correct wait is not.
 // Method: a kernel that is still running, each thing that must not be done under it, and the same
 // thing done right.
 #include <cstddef>
@@ -86,7 +85,7 @@ TEST_F(Hazards, UnmapAfterTheKernelIsFine) {
 TEST_F(Hazards, AMappingElsewhereOfTheSameMemoryMayGo) {
   mapped(high.base, memory, 4 * mib);
   reads(first, high);
-  EXPECT_TRUE(driver.unmap(low)) << "the zombie of a remap";
+  EXPECT_TRUE(driver.unmap(low)) << "the stale mapping of a remap";
   EXPECT_EQ(driver.misuse_count(), 0u);
   EXPECT_TRUE(driver.unmap(high));
   EXPECT_EQ(in_flight(), 1u);

@@ -85,7 +85,8 @@ TEST_F(Peers, ACopyOfTheDriversIsBoundByNoRight) {
   EXPECT_EQ(driver.misuse_count(misuse_kind::wrong_contents), 0u);
   EXPECT_FALSE(driver.fill({theirs, 1, {}})) << "only copies were seen to pass";
   const address_range nobodys = mapped(device(1), {});
-  EXPECT_FALSE(driver.copy({nobodys.base, mine.base, 2 * mib, {}})) << "nobody has a right there";
+  EXPECT_FALSE(driver.copy({nobodys.base, mine.base, 2 * mib, {}})) << "no location has access "
+                                                                       "there";
   driver.clear_misuses();
 }
 

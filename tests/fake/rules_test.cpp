@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: the fake answers as the real driver did, to the return code: one test for each row
+// Goal: the fake returns the real driver's results, to the return code: one test for each row
 // of docs/results/data/fake-rules.csv.
 // Method: each call as it was tried on the device, and the CUDA code that came back.
 #include <cstdint>

@@ -68,7 +68,7 @@ TEST_F(Sharing, BothSeeOneMemory) {
   ASSERT_TRUE(importer.release(*received));
 }
 
-// As an H200 answers, in the exporter's own process as in another one (driver 580.159.04).
+// As on an H200, in the exporter's own process as in another one (driver 580.159.04).
 TEST_F(Sharing, WhatWasImportedSaysNothingOfSharingAndIsNotExportedAgain) {
   vmm::physical_request wanted{4 * mib, vmm::device(0), vmm::share_kind::posix_fd};
   wanted.rdma_capable = true;

@@ -38,7 +38,7 @@ block_number take(caching_model& from, std::uint64_t size_bytes, std::uint16_t s
   return got;
 }
 
-// What is held after these requests, in MiB.
+// The memory held after these requests, in MiB.
 std::uint64_t held(const caching_options& options, const std::vector<std::uint64_t>& sizes) {
   caching_model model(options);
   for (const std::uint64_t each : sizes) (void)take(model, each);

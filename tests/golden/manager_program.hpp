@@ -4,7 +4,7 @@
 // A program of some 120 manager operations on three streams of a fake driver, with faults among
 // them, chosen by a seed. It keeps the manager's rules for its own work and checks little: the
 // model of the fuzz target manager checks contents. It imports what it uses, so it is the last
-// include of a file, but for those that do the same.
+// include of a file, except others with imports.
 #pragma once
 #include <array>
 #include <cstddef>

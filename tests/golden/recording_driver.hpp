@@ -5,7 +5,7 @@
 // answer. The text of a call names nothing that a refactoring may change: addresses are offsets in
 // numbered reservations; handles, streams and events are numbered as they are first seen; errors
 // are codes without their explanation. It imports what it uses, so it is the last include of a
-// file, but for those that do the same.
+// file, except others with imports.
 #pragma once
 #include <cstdint>
 #include <cstdio>

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: whatever host allocation inside the library fails, a growable range answers
+// Goal: if any host allocation inside the library fails, a growable range returns
 // out_of_host_memory or succeeds all the same, every size and every byte is as before, and nothing
-// leaks. Method: operator new is replaced; each scenario is run once to count the library's
-// own allocations (an observer leaves the driver's out), then once for each of them failing, and
-// once with all from it on failing.
+// leaks. Method: operator new is replaced; each scenario is run once to count the library's own
+// allocations (an observer leaves the driver's out), then once for each of them failing, and once
+// with all from it on failing.
 #include <cstdint>
 #include <cstdio>
 #include <memory>
@@ -36,7 +36,8 @@ using B = vmm::observed_backend<vmm::fake_driver, pause_in_driver>;
 using world = growth::world<B>;
 using scenario = growth::scenario<B>;
 
-// Answers how many allocations the operation made, or 0 where the planned one was not reached.
+// Returns the number of allocations that the operation made, or 0 if the planned one was not
+// reached.
 std::uint64_t run(const scenario& one, const scenarios::variant& on, std::uint64_t fail_at,
                   bool forever) {
   world w(B(vmm::fake_driver(on.plays), std::make_shared<pause_in_driver>()), one.budget_bytes);

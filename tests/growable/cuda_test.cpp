@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: growable ranges over the CUDA backend make the driver calls that they are said to cost.
-// Method: the stand-in for the driver, whose simulated device finds every misuse; calls are counted
-// by its own names.
+// Method: the stub driver, whose simulated device detects every misuse; calls are counted by its
+// own names.
 #include <array>
 #include <cstddef>
 #include <cstdint>

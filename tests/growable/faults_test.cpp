@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: whatever driver call fails, with whatever code, once, for ever, or a second time while the
-// first failure is being undone, a growable range answers the injected error or succeeds all the
+// first failure is being undone, a growable range returns the injected error or succeeds all the
 // same, every size and every byte is as before, and the same call succeeds afterwards.
 // Method: each scenario is run once to count its driver calls, then once for every call, code and
 // way of failing, on drivers that differ in what they can do with mappings.

@@ -4,8 +4,8 @@
 // Goal: a growable range keeps its addresses and its bytes, adds zeros, gives memory back in stream
 // order without waiting, and shares its manager's memory with other ranges.
 // Method: contents are written and read through pointers on the host driver, and by tags and reads
-// on the fake driver, whose work is unfinished for as long as the test says. Driver calls are
-// counted; the fake driver finds every use of memory that is not mapped.
+// on the fake driver, whose work finishes when the test chooses. Driver calls are counted; the fake
+// driver finds every use of memory that is not mapped.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -284,7 +284,8 @@ TEST_F(GrowableOnFake, AShrinkOnAnotherStreamIsBehindTheFirstOnes) {
   const vmm::address_range read{*first.segment(0), 4 * unit};
   ASSERT_TRUE(driver.launch(a, {.duration_us = 100, .reads = {&read, 1}, .expected = 5}));
   ASSERT_TRUE(first.release(a));
-  // Taken on a stream that never uses it, and given up on one that knows nothing of the reader.
+  // Taken on a stream that never uses it, and released on one that is not ordered behind the
+  // reader.
   ASSERT_TRUE(second.grow(4 * unit, b));
   ASSERT_TRUE(second.release(stream_handle::default_stream));
   ASSERT_TRUE(third.grow(4 * unit, stream_handle::default_stream));

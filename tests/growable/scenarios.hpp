@@ -3,8 +3,8 @@
 //
 // Every operation of a growable range in the situations that take different ways through it, for
 // the sweeps that make each driver call and each host allocation in them fail. Two ranges of one
-// manager; a world knows what each segment shows. It imports what it uses, so it is the last
-// include but for those that do the same.
+// manager; a world records the contents of each segment. It imports what it uses, so it is the last
+// include except others with imports.
 #pragma once
 
 #include <cstddef>
@@ -170,7 +170,7 @@ std::vector<scenario<B>> all() {
     ASSERT_TRUE(w.resize(1, {.size_bytes = 2 * granule}));
   };
   const auto close = [](world<B>& w) {
-    // Closed before: the call is over, and the sweep asks again.
+    // Closed before: the call is over, and the sweep repeats it.
     return w.segments_of[0].empty() ? vmm::status{} : w.close(0);
   };
   return {
@@ -178,7 +178,7 @@ std::vector<scenario<B>> all() {
       {"growth", grown, resize(6)},
       {"growth inside of a granule", grown,
        [](world<B>& w) { return w.resize(0, {.size_bytes = 4 * granule + 100}); }},
-      {"growth with what was given up", given_up, resize(3)},
+      {"growth with released memory", given_up, resize(3)},
       {"growth over what is in use", given_up_busy, resize(3)},
       {"shrink", grown, resize(2)},
       {"shrink under work", grown_busy, resize(2)},

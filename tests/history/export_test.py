@@ -20,7 +20,7 @@ import unittest
 
 from made import ALLOCATED, BLOCKED, FREED, GROW, PASSED, SERVED, hostile, made_history
 
-# What the reader of PyTorch's page knows.
+# The actions that the reader of PyTorch's page accepts.
 OPCODES = set(
     """PROTO FRAME MARK STOP NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 BINFLOAT
 SHORT_BINUNICODE BINUNICODE EMPTY_DICT EMPTY_LIST EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 LIST

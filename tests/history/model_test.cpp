@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: whatever part of a history a ring still has, going back through it from its end arrives at
-// what the allocator had when that part began; and what the listener was told adds up to the
-// allocator's statistics at every look. Method: seeded programs with every kind of event, faults of
-// the driver among them, over rings that are much too small; a model hears all events and is asked
-// about any moment of the past.
+// the allocator's state when that part began; and the listener's events add up to the allocator's
+// statistics at every check. Method: seeded programs with every kind of event, faults of the driver
+// among them, over rings that are much too small; a model gets all events and is compared at any
+// moment of the past.
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -159,7 +159,7 @@ void expect_same_events(const vmm::history& taken, const model& heard) {
   }
 }
 
-// Of a pool that nobody else is calling.
+// Of a pool without concurrent calls.
 void expect_agreement(const vmm::history& taken, const model& heard) {
   expect_same_events(taken, heard);
   const moment now = heard.at(heard.all.size());
@@ -399,7 +399,7 @@ TEST_P(PoolModel, AHistoryThatStartsInTheMiddleLeadsBackToItsStart) {
   open();
   pool.reset();
   vmm::pool_options options;
-  options.fronts = vmm::front_rule::always;  // what they have goes back, and calls are told
+  options.fronts = vmm::front_rule::always;  // their memory is flushed, and calls are recorded
   options.budget_bytes = 72 * mib;
   options.capture = vmm::capture_rule::private_memory;
   options.at_end.hook = nullptr;
@@ -428,7 +428,7 @@ TEST_P(PoolModel, AHistoryThatStartsInTheMiddleLeadsBackToItsStart) {
   heard.all.clear();
 }
 
-// The blocks that the first one left behind are nobody's: they are left out, and change nothing.
+// The blocks that the first one left behind have no owner: they are left out, and change nothing.
 TEST_P(PoolModel, ARingOutlivesItsPoolAndServesAnother) {
   open();
   for (int i = 0; i < 200; ++i) step();
@@ -636,8 +636,8 @@ TEST_P(ManagerModel, LooksBesideWorkingThreadsSayWhatWasThere) {
   look();
 }
 
-// Suspended and resumed for true, with frees in between: memory that is given up is told as such,
-// mapping by mapping, and what is resumed was suspended.
+// Suspended and resumed for true, with frees in between: released memory is recorded as such,
+// mapping by mapping, and every resumed mapping was suspended.
 void expect_naps(const vmm::history& taken) {
   if (taken.lost_count != 0) return;
   places gone;

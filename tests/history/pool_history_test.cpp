@@ -39,7 +39,7 @@ class PoolHistory : public FakePool {
     EXPECT_TRUE(taken) << (taken ? "" : taken.error().detail);
     return taken ? std::move(*taken) : vmm::history{};
   }
-  // The events, the list of what lies where, and the statistics say the same.
+  // The events, the recorded layout, and the statistics agree.
   vmm::history compare() {
     vmm::history taken = take();
     const vmm::pool_statistics now = managed->statistics();

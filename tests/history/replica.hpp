@@ -75,7 +75,7 @@ inline std::uint64_t fact(const vmm::history& taken, const std::string& name) {
   for (const vmm::history_fact& each : taken.facts) {
     if (each.name == name) return std::stoull(each.value);
   }
-  ADD_FAILURE() << "there is no fact " << name;
+  ADD_FAILURE() << "missing fact " << name;
   return 0;
 }
 

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: a ring gives back what was written, its newest events where it has lost some, and a file
-// gives back what was put into it; no bytes harm the reader. Method: write known events, read them;
-// cut and change the bytes of a file everywhere, by a seeded generator; write files where there is
-// no room, under a reader's eyes, and in odd places.
+// Goal: a ring returns the events written, the newest ones if it has lost some, and a file returns
+// its contents; no bytes harm the reader. Method: write known events, read them; cut and change the
+// bytes of a file everywhere, by a seeded generator; write files to full disks, under a reader's
+// eyes, and in odd places.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -76,7 +76,7 @@ TEST(HistoryRing, GivesBackWhatWasWritten) {
   EXPECT_EQ(taken.events[0].kind, history_kind::allocated);
   EXPECT_EQ(taken.events[0].at.value, 1u << 20);
   EXPECT_EQ(taken.events[0].size_bytes, 1024u);
-  EXPECT_EQ(taken.events[0].detail, 1000u) << "as asked for";
+  EXPECT_EQ(taken.events[0].detail, 1000u) << "the requested size";
   EXPECT_EQ(taken.events[0].stream, 7u);
   EXPECT_EQ(taken.events[1].kind, history_kind::mapped);
   EXPECT_EQ(taken.events[1].detail, 99u);
@@ -223,7 +223,7 @@ TEST(HistoryRing, LabelsNestAndEnd) {
   EXPECT_EQ(taken.events[0].tag, 0u);
   EXPECT_EQ(taken.tags.at(taken.events[1].tag - 1u), "weights");
   EXPECT_EQ(taken.events[2].tag, weights);
-  EXPECT_EQ(taken.events[2].detail, 1u) << "a line does not disturb what was asked for";
+  EXPECT_EQ(taken.events[2].detail, 1u) << "a line does not disturb the requested size";
   EXPECT_EQ(taken.frames.at(taken.events[2].frame - 1).file, "model.py");
   EXPECT_EQ(taken.frames.at(taken.events[2].frame - 1).line, 12u);
   EXPECT_EQ(taken.events[3].tag, 0u);
@@ -308,7 +308,7 @@ TEST(HistoryFile, IsWrittenAndSaysWhereItCannotBe) {
   EXPECT_NE(refused.error().native, 0);
 }
 
-// A folder of its own for each test, and what lies in it.
+// A folder of its own for each test, and its files.
 class HistoryPlace : public testing::Test {
  protected:
   void SetUp() override {
@@ -427,7 +427,7 @@ TEST_F(HistoryPlace, WhatIsNoFileStaysWhatItIs) {
   EXPECT_FALSE(vmm::write_history(example(), folder.c_str())) << "a folder";
 }
 
-// Another user's folder, and a file in it that may be written: as root by somebody else's hands.
+// Another user's folder, and a file in it that may be written: as root, by another user's hands.
 TEST_F(HistoryPlace, AFolderThatTakesNoFileLeavesTheFileToBeWritten) {
   const std::string path = folder / "run.history";
   ASSERT_TRUE(vmm::write_history(example(), path.c_str()));

@@ -83,7 +83,7 @@ class program {
   }
 
  private:
-  // As whoever suspends memory tells it: one that is over, and one that is not.
+  // As code that suspends memory records it: one that is over, and one that is not.
   void tell_suspension(int step) {
     if (step != 1'500 && step != 1'600 && step != 2'500) return;
     if (step != 1'600) suspended_ = {blocks_.front().first.value & ~(4 * mib - 1)};

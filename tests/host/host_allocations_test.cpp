@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: when operator new fails inside the host driver, the call says so and changes nothing.
-// Method: operator new is replaced by one that fails when told to; every allocation of every call
+// Goal: when operator new fails inside the host driver, the call reports it and changes nothing.
+// Method: operator new is replaced by one that fails on request; every allocation of every call
 // that makes one fails once, and the resource counts are compared with the one before.
 #include <cstdint>
 #include <cstdlib>

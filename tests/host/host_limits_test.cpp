@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: at every limit (memory, capacity, descriptors, kernel mappings) the host driver answers the
-// right error, changes nothing, and can still give back what it holds.
+// Goal: at every limit (memory, capacity, descriptors, kernel mappings) the host driver returns the
+// right error, changes nothing, and can still release its memory.
 // Method: the limits are real ones. Each refusal is compared with the resource counts before it.
 #include <sys/resource.h>
 #include <unistd.h>

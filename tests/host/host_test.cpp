@@ -4,9 +4,8 @@
 // Goal: the host driver does with real memory what the contract says, also where Linux would do
 // something else.
 // Method: small layouts, their bytes read and written through plain pointers; each refusal compared
-// with the resource counts before it; the kernel is asked to read or write a byte for this process,
-// and answers an error where a plain access would fault. The resource counts are zero after every
-// test.
+// with the resource counts before it; the kernel reads or writes a byte for this process, and
+// returns an error if a plain access would fault. The resource counts are zero after every test.
 #include <array>
 #include <cstdint>
 #include <cstdlib>
@@ -336,7 +335,7 @@ TEST_F(Host, EnforcesRights) {
   EXPECT_TRUE(kernel.reads(bytes + unit));
   EXPECT_FALSE(kernel.writes(bytes + unit, 1)) << "it may be read only";
   EXPECT_EQ(bytes[unit], 0);
-  EXPECT_FALSE(kernel.reads(bytes + 2 * unit)) << "no right was given";
+  EXPECT_FALSE(kernel.reads(bytes + 2 * unit)) << "no access was set";
   EXPECT_FALSE(kernel.reads(bytes + 3 * unit)) << "nothing is mapped";
   ASSERT_TRUE(allow({range.base, unit}, access::none));
   EXPECT_FALSE(kernel.reads(bytes)) << "the right was taken away";
@@ -526,7 +525,7 @@ TEST_F(Host, RefusesDescriptorsItCannotTrust) {
   ASSERT_EQ(::fcntl(unsealed, F_ADD_SEALS, F_SEAL_SHRINK), 0);
   EXPECT_EQ(import(unsealed, 2 * unit), errc::invalid_argument) << "the size is not true";
   EXPECT_EQ(import(unsealed, unit), errc::none);
-  EXPECT_EQ(import(unsealed, 0), errc::none) << "not every driver tells the size";
+  EXPECT_EQ(import(unsealed, 0), errc::none) << "not every driver reports the size";
   ::close(unsealed);
   EXPECT_EQ(driver().resource_counts().memory_bytes, 2 * unit);
   EXPECT_TRUE(driver().release(physical_handle{2}));

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: the contract holds over drivers that answer in ways that the specification allows and the
-// simulated driver does not take, and for requests at its edges. Method: a detour before the
-// distribution's loader answers single calls; everything else is the simulated driver's.
+// Goal: the contract holds over drivers with results that the specification allows and the
+// simulated driver never returns, and for requests at its edges. Method: a detour before the
+// distribution's loader serves single calls; everything else is the simulated driver's.
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -44,7 +44,7 @@ constexpr std::uint64_t giant = 1ull << 30;
 
 vmm::fake_driver& fake() { return *static_cast<vmm::fake_driver*>(simulated().fake()); }
 
-// The loader's own calls, and whose calls are answered otherwise.
+// The loader's own calls, and calls with other results.
 struct detours {
   detours() {
     put = simulated().find<decltype(vmm_witness_detour)>("vmm_witness_detour");
@@ -224,8 +224,8 @@ ze_result_t ZE_APICALL reserve_elsewhere(ze_context_handle_t context, const void
   return own<decltype(zeVirtualMemReserve)>("zeVirtualMemReserve")(context, start, size, base);
 }
 
-// docs/contract.md: the hint is a wish. What a driver answers to a start that it does not like is
-// no answer to the request.
+// docs/contract.md: the hint is optional. A driver's refusal of a start is not the result of the
+// request.
 TEST_F(LevelZeroAdversary, AHintThatTheDriverRefusesIsForgotten) {
   open();
   answer("zeVirtualMemReserve", &reserve_elsewhere);
@@ -267,7 +267,7 @@ ze_result_t ZE_APICALL giant_pages(ze_context_handle_t context, ze_device_handle
                                                                                size, page);
 }
 
-// The page size depends on the size, also above the gibibyte that open() asks for.
+// The page size depends on the size, also above the gibibyte that open() queries.
 TEST_F(LevelZeroAdversary, AReservationBeginsAtAPageOfItsSize) {
   answer("zeVirtualMemQueryPageSize", &giant_pages);
   open();
@@ -295,7 +295,7 @@ ze_result_t ZE_APICALL no_physical(ze_context_handle_t, ze_device_handle_t, ze_p
   return ZE_RESULT_ERROR_UNSUPPORTED_FEATURE;
 }
 
-// Intel's driver of 2022 told the page size and reserved addresses, and had no physical memory.
+// Intel's driver of 2022 reported the page size and reserved addresses, and had no physical memory.
 TEST_F(LevelZeroAdversary, ADriverWithoutPhysicalMemoryDoesNotOpen) {
   answer("zePhysicalMemCreate", &no_physical);
   const auto half = opened();
@@ -676,8 +676,8 @@ TEST_F(LevelZeroAdversary, ASlowMemoryCallDelaysNoOther) {
   slow_work([&] { return driver().release(*memory).has_value(); });
 }
 
-// Who wants what is in transit waits for it where the outcome decides, and is refused where what
-// was before does.
+// A call that needs memory in transit waits for it if the outcome matters, and is refused if the
+// former state forbids it.
 TEST_F(LevelZeroAdversary, WhatIsInTransitIsWaitedForOrRefused) {
   open();
   const auto range = driver().reserve({.size_bytes = unit});
@@ -761,7 +761,7 @@ TEST_F(LevelZeroAdversary, AFullQueueDelaysItsOwnStreamAlone) {
   EXPECT_TRUE(driver().synchronize_event(late));
 }
 
-// A stream that is destroyed ends when nobody is in its turn any more; who waited is refused.
+// A destroyed stream ends when no thread has its turn any more; waiting threads are refused.
 TEST_F(LevelZeroAdversary, AStreamEndsWhileOthersWaitForTheirTurn) {
   open();
   const vmm::address_range range = mapped(1);

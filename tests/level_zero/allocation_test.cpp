@@ -39,7 +39,7 @@ class LevelZeroAllocations : public testing::Test {
     EXPECT_STREQ(simulated().misuse(), "");
     EXPECT_EQ(simulated().reset(nullptr), 0u);
   }
-  // Repeats the call with ever more memory; `unchanged` is asked after each failure.
+  // Repeats the call with ever more memory; `unchanged` is checked after each failure.
   template <class Call, class Unchanged>
   auto insist(Call&& call, Unchanged&& unchanged) {
     for (std::uint64_t nth = 1;; ++nth) {

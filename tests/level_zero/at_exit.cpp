@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::uint64_t unit = 2ull << 20;
 
-// Destroyed after all others: it sees what they answered.
+// Destroyed after all others: it sees their results.
 struct last_word {
   const char* text = "nothing was made";
   ~last_word() { std::puts(text); }
@@ -36,7 +36,7 @@ struct asker {
     if (!driver) return;
     const auto late = driver->reserve({.size_bytes = unit});
     word.text = !late && late.error().code == vmm::errc::unavailable ? "a late call is refused"
-                                                                     : "a late call is answered";
+                                                                     : "a late call succeeds";
   }
 };
 asker question;

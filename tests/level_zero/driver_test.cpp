@@ -268,7 +268,7 @@ TEST_F(LevelZero, ADriverThatTakesWishesLiterallyIsAskedForAnyAddress) {
   EXPECT_STREQ(range.error().native_name, "ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY");
 }
 
-// The loader's own null driver answers so.
+// As the loader's own null driver.
 TEST_F(LevelZero, ADriverThatGivesNothingIsNotBelieved) {
   const vmm_ze_setup no_address{.gives_no_address = true};
   start(&no_address);
@@ -508,7 +508,7 @@ TEST_F(LevelZero, ADestroyedStreamFinishesFirst) {
   const std::uint64_t lists = fake().resource_counts().streams;
   ASSERT_TRUE(driver().destroy_stream(stream));
   EXPECT_EQ(fake().resource_counts().streams, lists) << "its work is not finished";
-  EXPECT_FALSE(driver().fill({range, 9, stream})) << "but it is no stream any more";
+  EXPECT_FALSE(driver().fill({range, 9, stream})) << "but it is not a stream any more";
   ASSERT_TRUE(fake().finish_all());
   const vmm::stream_handle next = *driver().create_stream();
   EXPECT_EQ(fake().resource_counts().streams, lists) << "the old list went, a new one came";
@@ -733,8 +733,8 @@ TEST_F(LevelZero, ThreadsWorkBesideEachOther) {
   EXPECT_EQ(failed_count, 0);
 }
 
-// Bytes follow no stream: what the host writes before queued zeros have come is lost under them,
-// and the simulation tells. Who waits first keeps the bytes.
+// Bytes follow no stream: bytes that the host writes before queued zeros are lost, and the
+// simulation reports it. A wait before the write keeps them.
 TEST_F(LevelZero, BytesAreOrderedWithNoStream) {
   open();
   fake().set_manual(true);
@@ -783,7 +783,7 @@ TEST_F(LevelZero, AForkedChildIsRefused) {
   EXPECT_TRUE(driver().unmap(range));
 }
 
-// The witness would see a refusal that is no driver's: here one is made.
+// The witness detects a refusal that no driver made: here is one.
 TEST_F(LevelZero, TheWitnessSeesTheLayersComplaints) {
   open();
   const auto map = simulated().find<decltype(zeVirtualMemMap)>("zeVirtualMemMap");
@@ -794,7 +794,7 @@ TEST_F(LevelZero, TheWitnessSeesTheLayersComplaints) {
   simulated().clear_complaints();
 }
 
-// A null start is no complaint only where the driver itself refused another one just before.
+// A null start is accepted only if the driver itself refused another one just before.
 TEST_F(LevelZero, TheWitnessTakesNoNullStartForGranted) {
   open();
   const auto reserve = simulated().find<decltype(zeVirtualMemReserve)>("zeVirtualMemReserve");

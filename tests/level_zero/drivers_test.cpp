@@ -73,7 +73,7 @@ TEST_F(TwoDrivers, ADriverIsChosenByItsNumber) {
   ASSERT_TRUE(opened) << vmm::describe(opened.error());
   EXPECT_EQ(opened->description().driver_number, 1);
   EXPECT_TRUE(opened->home() == vmm::device(1));
-  EXPECT_EQ(driver(0).calls("zeDeviceGet"), 0u) << "the other driver is not asked";
+  EXPECT_EQ(driver(0).calls("zeDeviceGet"), 0u) << "the other driver is not called";
   ASSERT_TRUE(opened->reserve({.size_bytes = unit}));
   EXPECT_EQ(fake(1).resource_counts().reservations, 1u);
   EXPECT_EQ(fake(0).resource_counts().reservations, 0u);
@@ -89,7 +89,7 @@ TEST_F(TwoDrivers, ADriverIsChosenByItsNumber) {
 
 TEST_F(TwoDrivers, ADriverThatFailsTakesNoOtherWithIt) {
   driver(1).fail("zeDeviceGet", ZE_RESULT_ERROR_DEVICE_LOST, 1, true);
-  EXPECT_TRUE(open(1)) << "the device is found before the driver is asked";
+  EXPECT_TRUE(open(1)) << "the device is found before the driver is called";
   const auto behind = open(2);
   ASSERT_FALSE(behind);
   EXPECT_STREQ(behind.error().native_name, "ZE_RESULT_ERROR_DEVICE_LOST");

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: where there is no device, opening says why and what to do. Method: no loader; a library
-// that is no loader; the machine's own loader with a driver that cannot be loaded.
+// Goal: without a device, opening reports the reason and advice. Method: no loader; a library that
+// is not a loader; the machine's own loader with a driver that cannot be loaded.
 #include <dlfcn.h>
 
 #include <cstdlib>

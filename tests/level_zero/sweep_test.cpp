@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: whatever code any entry point of Level Zero answers, the backend reports that code for that
+// Goal: for every code of every entry point of Level Zero, the backend reports that code for that
 // call, under its own name, and the driver's state is as before. Method: a life of one of
 // everything as a list of steps, on the distribution's loader; before each step, each entry point
 // that it uses fails with each code, once and for ever; the resource counts are compared before and
@@ -193,8 +193,8 @@ bool is_answer(const step& what, ze_result_t code) {
   return what.where == call::query_event && code == ZE_RESULT_NOT_READY;
 }
 
-// A reservation that is refused at one start is asked for at any other: with a layer that takes a
-// null start, the second call succeeds.
+// A reservation refused at one start is requested at any other: with a layer that takes a null
+// start, the second call succeeds.
 bool is_asked_again(const step& what, ze_result_t code, bool forever) {
   return what.where == call::reserve && !forever &&
          (code == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY || code == ZE_RESULT_ERROR_INVALID_ARGUMENT);
@@ -235,13 +235,13 @@ class LevelZeroSweep : public testing::Test {
       ASSERT_TRUE(l.driver.free_reservation(l.range));
       return;
     }
-    ASSERT_FALSE(outcome) << symbol << " answered " << code;
+    ASSERT_FALSE(outcome) << symbol << " returned " << code;
     EXPECT_EQ(outcome.error().where, what.where) << symbol;
     EXPECT_EQ(outcome.error().native, code) << symbol;
     EXPECT_NE(outcome.error().code, vmm::errc::none) << symbol;
     EXPECT_STRNE(outcome.error().native_name, "") << symbol;
     EXPECT_STRNE(outcome.error().detail, "") << symbol;
-    EXPECT_TRUE(same(before, fake().resource_counts())) << symbol << " answered " << code;
+    EXPECT_TRUE(same(before, fake().resource_counts())) << symbol << " returned " << code;
   }
 
   void sweep(const step& what, life& l) {
@@ -297,7 +297,7 @@ TEST_F(LevelZeroSweep, EveryCallOfOpen) {
       simulated().fail(symbol, code, 1, false);
       const auto opened = level_zero_driver::open({.loader_library = VMM_ZE_WITNESS});
       simulated().clear_failures();
-      ASSERT_FALSE(opened) << symbol << " answered " << code;
+      ASSERT_FALSE(opened) << symbol << " returned " << code;
       EXPECT_EQ(opened.error().native, code) << symbol;
       EXPECT_EQ(simulated().reset(nullptr), 0u) << symbol;
     }

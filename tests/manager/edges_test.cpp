@@ -366,8 +366,8 @@ TEST_F(ManagerEdges, OneFaultAtItsEndLeavesNothing) {
 
 // ---- threads
 
-// What the threads ask for together is there, so nobody may be told that memory is short, whatever
-// the caches hold when somebody runs into the limit.
+// The threads' requests fit together, so none may fail for lack of memory, whatever the caches hold
+// when a thread reaches the limit.
 TEST_F(ManagerEdges, ThreadsThatRunShortTogetherAllGetTheirs) {
   vmm::fake::profile small = vmm::fake::profile::cuda();
   small.device_memory_bytes = 96 * MiB;

@@ -260,7 +260,7 @@ class EndedAtRandom : public EndedManager {
     address at;
     std::uint64_t size_bytes;
     stream_handle stream;    // of its allocation
-    vmm::event_handle done;  // behind all that was given to use it
+    vmm::event_handle done;  // behind all submitted work that uses it
   };
 
   // Orders the block's own stream behind all of its work, unless that stream is gone.

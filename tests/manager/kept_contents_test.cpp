@@ -3,7 +3,7 @@
 //
 // Goal: under a contents rule, a call that fails leaves a block's size and bytes as they were:
 // bytes are filled only by a call that then succeeds, and a block whose new bytes could not be
-// filled is no larger than before.
+// filled has its old size.
 // Method: each call of a manager and of a growable range that fills, with each driver call that it
 // makes failing once, on the fake driver, whose memory remembers a tag; work is finished by time,
 // or by the test. The result of the call decides which bytes are expected.
@@ -103,7 +103,7 @@ struct trial {
   bool fill_fails = false;  // beside the other fault, the first fill
 };
 
-// Each driver call of a kind in its turn, until there are no more.
+// Each driver call of a kind in its turn.
 void fail_each(const trial& of, call kind, bool is_manual) {
   for (std::uint64_t nth = 1; nth <= nth_max; ++nth) {
     world in(of.rule, is_manual);

@@ -4,8 +4,8 @@
 // Every public operation of the manager in the situations that take different ways through it, for
 // the sweeps that make each driver call and each host allocation in them fail.
 //
-// A scenario prepares a world and then does one operation. A world knows what it has allocated and
-// what the memory shows, so that it can be compared with itself after a failure.
+// A scenario prepares a world and then does one operation. A world records its allocations and the
+// memory's contents, so that it can be compared with itself after a failure.
 #pragma once
 
 #include <algorithm>

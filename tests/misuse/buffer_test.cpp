@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: deallocate, which answers no error, ends the process for a wrong address and for nothing
-// else, and an allocator that goes before its buffers is told.
+// Goal: deallocate, which returns no error, ends the process for a wrong address and for nothing
+// else, and an allocator destroyed before its buffers is reported.
 // Method: each wrong use in a child that must end with a text; in a forked child, where blocks are
 // the parent's, and on a captured stream the call must not end it.
 #include <cstdint>
@@ -32,11 +32,11 @@ using ManagerDeallocateMisuseDeathTest = ManagerMisuse;
 
 TEST_F(PoolDeallocateMisuseDeathTest, WrongAddress) {
   const std::string text = check_failed(
-      "deallocate of an address that is no live block of this stream pool, or on a stream");
+      "deallocate of an address that is not a live block of this stream pool, or on a stream");
   open();
   const address at = allocate(4 * KiB, a);
   EXPECT_DEATH(pool->deallocate(at + 512, 4 * KiB, 256, a), text) << "inside a block";
-  EXPECT_DEATH(pool->deallocate(address{4096}, 4 * KiB, 256, a), text) << "nobody's";
+  EXPECT_DEATH(pool->deallocate(address{4096}, 4 * KiB, 256, a), text) << "unknown";
   EXPECT_DEATH(pool->deallocate(address{}, 4 * KiB, 256, a), text) << "null";
   pool->deallocate(at, 4 * KiB, 256, a);
   EXPECT_DEATH(pool->deallocate(at, 4 * KiB, 256, a), text) << "twice";
@@ -44,10 +44,10 @@ TEST_F(PoolDeallocateMisuseDeathTest, WrongAddress) {
 
 TEST_F(ManagerDeallocateMisuseDeathTest, WrongAddress) {
   const std::string text = check_failed(
-      "deallocate of an address that is no live block of this manager, or on a stream");
+      "deallocate of an address that is not a live block of this manager, or on a stream");
   const address at = allocate(4 * MiB);
   EXPECT_DEATH(manager->deallocate(at + 512, 4 * MiB, 256, a), text) << "inside a block";
-  EXPECT_DEATH(manager->deallocate(address{4096}, 4 * MiB, 256, a), text) << "nobody's";
+  EXPECT_DEATH(manager->deallocate(address{4096}, 4 * MiB, 256, a), text) << "unknown";
   EXPECT_DEATH(manager->deallocate(address{}, 4 * MiB, 256, a), text) << "null";
   EXPECT_DEATH(manager->deallocate(at, 4 * MiB, 256, vmm::stream_handle{0x7777}), text)
       << "a stream that never was";
@@ -64,13 +64,13 @@ TEST_F(ManagerDeallocateMisuseDeathTest, BlockInUse) {
   const address at = memory.allocate({.size_bytes = 4 * MiB, .stream = a}).value();
   ASSERT_TRUE(memory.exports().begin(at, vmm::export_rule::pinned));
   EXPECT_DEATH(memory.deallocate(at, 4 * MiB, 256, a), text) << "exported";
-  EXPECT_EQ(code_of(memory.free(at, a)), vmm::errc::in_use) << "free answers";
+  EXPECT_EQ(code_of(memory.free(at, a)), vmm::errc::in_use) << "free returns an error";
   ASSERT_TRUE(memory.exports().end(at));
   memory.deallocate(at, 4 * MiB, 256, a);
   EXPECT_EQ(memory.statistics().live_count, 0u);
 }
 
-// A capture is often somebody else's doing: the block stays live, and can be freed later.
+// A capture is often made by other code: the block stays live, and can be freed later.
 TEST_F(PoolMisuse, DeallocatedOnACapturedStream) {
   open();
   const address at = allocate(4 * KiB, a);

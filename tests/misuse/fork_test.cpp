@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: a forked child that uses its parent's pool or manager is refused, and what it destroys is
-// left to the parent. Method: a child of fork() answers with its exit status; the parent
+// Goal: a forked child that uses its parent's pool or manager is refused, and the objects it
+// destroys are left to the parent. Method: a child of fork() reports by its exit status; the parent
 // looks at its own block afterwards.
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@ namespace misuse {
 using vmm::address;
 using vmm::errc;
 
-// The number that the child's work answers, or -1 where it did not end by itself.
+// The number that the child's work returns, or -1 if it did not end by itself.
 template <class Work>
 [[nodiscard]] int in_a_child(Work&& work) {
   const pid_t child = ::fork();

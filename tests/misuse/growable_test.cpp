@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: every wrong use of a growable range is answered as docs/misuse.md says.
+// Goal: every wrong use of a growable range has the result in docs/misuse.md.
 // Method: one test a row; a refused call leaves the range as it was, which its sizes and validators
 // show.
 #include <sys/wait.h>
@@ -121,7 +121,7 @@ TEST_F(GrowableMisuse, ShrunkOnAnUnorderedStream) {
   const vmm::address_range read{*range->segment(0), 8 * MiB};
   ASSERT_TRUE(driver.launch(a, {.duration_us = 1e6}));
   ASSERT_TRUE(driver.launch(a, {.duration_us = 1, .reads = {&read, 1}}));
-  ASSERT_TRUE(range->shrink(MiB, b)) << "nothing says that b knows of a";
+  ASSERT_TRUE(range->shrink(MiB, b)) << "b is not ordered behind a";
   ASSERT_TRUE(driver.finish_all());
   EXPECT_GT(driver.misuse_count(), 0u);
   is_told_of_streams = true;

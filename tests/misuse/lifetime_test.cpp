@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: objects that go away or move in the wrong order are told apart from those in the right one,
-// on every driver and adaptor, and blocks that are live at an end are told. Method: the wrong
-// order in a child that must end with a text; the right order here; a hook that counts.
+// Goal: objects destroyed or moved in the wrong order are detected, on every driver and adaptor,
+// and blocks that are live at an end are reported. Method: the wrong order in a child that must end
+// with a text; the right order here; a hook that counts.
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -138,7 +138,7 @@ TEST_F(VectorLifetimeMisuseDeathTest, VectorsThatChangeTheirManager) {
   manager.reset();
 }
 
-// ---- what is live at an end ----------------------------------------------------------
+// ---- blocks live at an end -----------------------------------------------------------
 
 struct heard {
   int count = 0;
@@ -199,7 +199,7 @@ TEST(LiveBlocksMisuseDeathTest, LineOnStderr) {
               "back \\(no further report is printed\\)\n$");
 }
 
-// exit() leaves what lies on the stack as it is, and destroys what is static.
+// exit() destroys static objects, and none on the stack.
 TEST(ExitMisuseDeathTest, ExitOverAPoolOnTheStack) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto leave = [] {
@@ -211,7 +211,7 @@ TEST(ExitMisuseDeathTest, ExitOverAPoolOnTheStack) {
   EXPECT_EXIT(leave(), testing::ExitedWithCode(3), "^$");
 }
 
-// An object that is gone is not there to be asked: only a tool that knows all memory sees it.
+// A destroyed object cannot be checked: only a tool that tracks all memory detects its use.
 TEST(GoneMisuseDeathTest, PoolUsedAfterItsEnd) {
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: every wrong use of a manager and of a vector is answered as docs/misuse.md says.
+// Goal: every wrong use of a manager and of a vector has the result in docs/misuse.md.
 // Method: one test a row; a refused call leaves the manager as it was, which the validator and the
 // resource counts check at the end.
 #include <array>
@@ -37,7 +37,7 @@ TEST_F(ManagerMisuse, FreedTwiceAfterReuse) {
   EXPECT_TRUE(manager->free_idle(at));
   ASSERT_EQ(allocate(4 * MiB), at) << "the address is handed out again";
   EXPECT_EQ(code_of(manager->free(at)), errc::none) << "the address names the new block";
-  EXPECT_EQ(code_of(manager->free(at)), errc::not_allocated) << "its owner is told";
+  EXPECT_EQ(code_of(manager->free(at)), errc::not_allocated) << "its owner gets an error";
 }
 
 TEST_F(ManagerMisuse, FreedInside) {
@@ -143,7 +143,7 @@ TEST_F(ManagerMisuse, CopyOutsideOfABlock) {
     EXPECT_EQ(code_of(manager->copy({to, at, 4 * MiB + 1, a}, mode)), errc::not_allocated);
     EXPECT_EQ(code_of(manager->copy({to + MiB, at, 4 * MiB, a}, mode)), errc::not_allocated);
     EXPECT_EQ(code_of(manager->copy({to, at + 8, ~std::uint64_t{0}, a}, mode)), errc::not_allocated)
-        << "the end is no 64-bit number";
+        << "the end exceeds 64 bits";
   }
   EXPECT_TRUE(manager->free(to));
   EXPECT_EQ(code_of(manager->copy({to, at, MiB, a})), errc::not_allocated) << "a freed target";

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: every wrong use of a pool is answered as docs/misuse.md says. Method: one test a row;
-// a refused call leaves the pool as it was, which the validator and the resource counts check at
-// the end. A use that ends the process does so in a child, with its text.
+// Goal: every wrong use of a pool has the result in docs/misuse.md. Method: one test a row; a
+// refused call leaves the pool as it was, which the validator and the resource counts check at the
+// end. A use that ends the process does so in a child, with its text.
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -43,7 +43,7 @@ TEST_F(PoolMisuse, FreedTwiceAfterReuse) {
   free(at, a);
   ASSERT_EQ(allocate(4 * KiB, a), at) << "the address is handed out again";
   EXPECT_EQ(code_of(pool->free(at, a)), errc::none) << "the address names the new block";
-  EXPECT_EQ(code_of(pool->free(at, a)), errc::not_allocated) << "its owner is told";
+  EXPECT_EQ(code_of(pool->free(at, a)), errc::not_allocated) << "its owner gets an error";
 }
 
 TEST_F(PoolMisuse, FreedTwiceAfterReuseInside) {
@@ -112,8 +112,8 @@ TEST_F(PoolMisuse, SizesThatCannotBe) {
   EXPECT_EQ(code_of(pool->allocate(512, 4 * MiB, a)), errc::not_supported);
 }
 
-// The pool makes no driver call to free: a driver that knows its streams refuses each question
-// about the stream. Calls that ask none are served, and so is the end of the pool.
+// The pool makes no driver call to free: a driver that checks its streams refuses each query of the
+// stream. Calls without a query are served, and so is the end of the pool.
 // The free is taken, and no call is the worse for it: an event behind all work covers the stream.
 TEST_F(PoolMisuse, StreamThatNeverWas) {
   open(moving());
@@ -203,7 +203,7 @@ TEST_F(PoolMisuse, ForgottenWhileInUse) {
   ASSERT_TRUE(graph);
   EXPECT_TRUE(driver.destroy_graph(*graph));
   EXPECT_TRUE(pool->forget(a));
-  EXPECT_TRUE(pool->forget(a)) << "a stream that the pool does not know is no error";
+  EXPECT_TRUE(pool->forget(a)) << "a stream unknown to the pool is not an error";
 }
 
 using PoolMisuseDeathTest = PoolMisuse;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: every wrong use of memory that is lent or borrowed is answered as docs/misuse.md says.
+// Goal: every wrong use of lent or borrowed memory has the result in docs/misuse.md.
 // Method: one test a row, with both ends of a connection in this process, on the host driver.
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -109,7 +109,7 @@ TEST_F(ShareMisuse, ChannelThatIsClosedOrSilent) {
   auto block = make_block();
   EXPECT_EQ(ends.client.send(block).error().code, errc::unavailable);
   EXPECT_EQ(ends.server.send(block).error().code, errc::unavailable);
-  ASSERT_TRUE(block.release()) << "it was lent to nobody";
+  ASSERT_TRUE(block.release()) << "it was not lent";
 }
 
 TEST_F(ShareMisuse, SocketOrSecretThatIsWrong) {

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: every wrong use of rights, topology, registration, multicast and aliases is answered as
-// docs/misuse.md says.
+// Goal: every wrong use of access, topology, registration, multicast and aliases has the result in
+// docs/misuse.md.
 // Method: one test a row, on three devices of the fake driver, of which the last reaches nothing.
 #include <array>
 #include <cstdint>
@@ -171,7 +171,7 @@ TEST_F(SpecialMisuse, RegisteredBlockFreedByItsManager) {
     vmm::registered_blocks blocks(managed, library.hooks());
     const address at = *blocks.allocate({.size_bytes = 4 * MiB});
     ASSERT_TRUE(managed.free(at));
-    EXPECT_TRUE(blocks.is_registered(at)) << "nobody told it";
+    EXPECT_TRUE(blocks.is_registered(at)) << "it was not notified";
     EXPECT_EQ(blocks.free(at).error().code, errc::not_allocated);
   }
   EXPECT_GE(library.left, 1);

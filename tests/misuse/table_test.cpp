@@ -71,7 +71,7 @@ TEST(Table, AgreesWithTheTests) {
   const std::set<std::string> here = tests_here();
   ASSERT_GT(here.size(), 20u);
   for (const std::string& each : missing(named, here))
-    ADD_FAILURE() << "a row names " << each << ", which is no test";
+    ADD_FAILURE() << "a row names " << each << ", which is not a test";
   for (const std::string& each : missing(here, named))
     ADD_FAILURE() << each << " has no row in docs/misuse.md";
 }

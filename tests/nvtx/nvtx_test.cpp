@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: a memory checker that listens to NVTX knows of each byte of the pool whether a kernel may
-// use it: the bytes that were asked for, and none between blocks. Method: a tool of our own
-// listens, and answers for single bytes; it also counts declarations that break NVTX's rules.
+// Goal: a memory checker that listens to NVTX can decide for each byte of the pool whether a kernel
+// may use it: the requested bytes, and none between blocks. Method: a tool of our own listens, and
+// is queried for single bytes; it also counts declarations that break NVTX's rules.
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -159,7 +159,7 @@ TEST_F(Nvtx, APinnedBlockStaysDeclaredWhenItIsFreed) {
   const address block = allocate(4096);
   ASSERT_TRUE(managed->pin(block));
   free(block);
-  EXPECT_TRUE(tool().allows(block)) << "who pins it still uses it";
+  EXPECT_TRUE(tool().allows(block)) << "the pin's owner still uses it";
   ASSERT_TRUE(managed->unpin(block));
   EXPECT_EQ(allocate(100), block);
   EXPECT_FALSE(tool().allows(block + 200));

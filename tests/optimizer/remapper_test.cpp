@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: a plan is mapped whole or not at all, undone whole or put back, and what the driver leaves
-// standing is told exactly. Method: three pieces on the fake driver, with refusals planned for
-// the call that matters; afterwards the driver's mappings, rights and contents are compared with
-// what the outcome says.
+// Goal: a plan is mapped whole or not at all, undone whole or put back, and mappings that the
+// driver leaves are reported exactly. Method: three pieces on the fake driver, with refusals
+// planned for the call that matters; afterwards the driver's mappings, rights and contents are
+// compared with what the outcome says.
 #include <cstddef>
 #include <cstdint>
 #include <optional>

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: ranges that wait to be unmapped are asked about oldest first, one thread each, are counted
-// until they are gone, and those that stay do not hold up the others. Method: a queue of ranges
-// whose answers the test gives; random programs against a naive model; threads that look while
-// another asks.
+// Goal: ranges that wait to be unmapped are polled oldest first, one thread each, are counted until
+// they are gone, and those that stay do not delay the others. Method: a queue of ranges whose
+// results the test chooses; random programs against a naive model; threads that look while another
+// polls.
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -171,7 +171,7 @@ TEST_F(UnmapQueue, WhatOneThreadAsksAboutIsCountedAndNoOtherAsks) {
       },
       nothing);
   EXPECT_EQ(first, unmap_answer::unmapped);
-  EXPECT_EQ(size_seen, 2u) << "nobody takes the queue for shorter than it is";
+  EXPECT_EQ(size_seen, 2u) << "no thread sees the queue too short";
   EXPECT_EQ(asked_by_other, 1);
   ranges[1].answer = unmap_answer::unmapped;
   EXPECT_EQ(reap(9), 1u);
@@ -279,7 +279,7 @@ TEST(UnmapList, ValidateFindsWhatIsBroken) {
   EXPECT_FALSE(list.validate()) << "links";
   two.before = &one;
   two.is = unmap_entry::place::asked;
-  EXPECT_FALSE(list.validate()) << "a range that is asked about is on no list";
+  EXPECT_FALSE(list.validate()) << "a polled range is on no list";
   two.is = unmap_entry::place::listed;
   one.after = nullptr;
   EXPECT_FALSE(list.validate()) << "count";

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Goal: a project that cannot compile vmm is told so by find_package and by add_subdirectory, with
+# Goal: a project that cannot compile vmm is refused by find_package and by add_subdirectory, with
 # the flags to pass, before any target of vmm is used; vmm's own presets are not advised. Nothing is
 # installed into the source folder.
 # Method: the project in refused/ is configured with pretended compilers, generators and flags.

@@ -127,4 +127,4 @@ run(${CMAKE_COMMAND} -S "${VMM_SOURCE}/tests/c/consumer" -B "${WORK}/consumer" -
     -DCMAKE_MAKE_PROGRAM=${MAKE} -DWAY=vmm_c "-DCMAKE_PREFIX_PATH=${CURRENT_PACKAGES_DIR}")
 run(${CMAKE_COMMAND} --build "${WORK}/consumer")
 run("${WORK}/consumer/in_c")
-message(STATUS "by stand-ins for vcpkg's functions, configured but not compiled: ${steps}")
+message(STATUS "by replacements of vcpkg's functions, configured but not compiled: ${steps}")

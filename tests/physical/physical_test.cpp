@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: physical memory is created once, kept when freed and gathered by the rules of the sources;
-// accounts, budget and tickets hold whatever fails. Method: a pool on the fake driver
+// Goal: physical memory is created once, retained when freed and collected by the rules of the
+// sources; accounts, budget and tickets hold whatever fails. Method: a pool on the fake driver
 // without any mapping of its own (mappings are counts here), driver calls counted, and a naive
 // model that picks pieces from a plain list.
 #include <algorithm>
@@ -271,7 +271,7 @@ TEST_F(Physical, TheBudgetIsHeldToTheByte) {
   EXPECT_EQ(memory->acquire(4 * MiB, more).error().code, errc::over_budget);
   const std::uint64_t call_count = driver.calls(call::create);
   ASSERT_TRUE(memory->acquire(2 * MiB, more));  // to the last granule of it
-  EXPECT_EQ(driver.calls(call::create), call_count + 1) << "a refused request asks no driver";
+  EXPECT_EQ(driver.calls(call::create), call_count + 1) << "a refused request makes no driver call";
   EXPECT_EQ(memory->statistics().footprint_bytes, 64 * MiB);
   memory_list none;
   EXPECT_EQ(memory->acquire(2 * MiB, none).error().code, errc::over_budget);

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: containers of the standard library live in memory of a pool or manager, get nothing but
-// std::bad_alloc when there is none, and are refused where the host cannot touch the memory.
+// Goal: containers of the standard library live in memory of a pool or manager, get only
+// std::bad_alloc without memory, and are refused if the host cannot touch the memory.
 // Method: a std::pmr::vector, map and string on the host driver, compared element by element;
 // budgets and alignments that cannot be met; the fake driver, whose memory is not for the host.
 #include <cstddef>

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: a trace or a report that cannot be written ends no program and is reported once, the trace
-// ends with a whole line, and no file is lost through a name that somebody else has prepared.
+// ends with a whole line, and no file is lost through a name that another user has prepared.
 // Method: a program that writes some 400 KB of trace to full devices, past limits, to readers that
 // go, and to links.
 #include <fcntl.h>

@@ -57,17 +57,17 @@ struct old_socket {
   [[nodiscard]] bool is_there() const { return access(name.text.data(), F_OK) == 0; }
 };
 
-constexpr const char* refused = "open 1, more descriptors 0, asked 1\n";
+constexpr const char* refused = "open 1, more descriptors 0, requested 1\n";
 
 }  // namespace
 
 TEST(LegacyIpc, AnAnswerThatIsRightIsTaken) {
-  EXPECT_EQ(opened_as("nothing"), "open 0, more descriptors 0, asked 1\n");
+  EXPECT_EQ(opened_as("nothing"), "open 0, more descriptors 0, requested 1\n");
 }
 
 TEST(LegacyIpc, AServerOfAnotherUserIsSentNothingAndGivesNothing) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to be two users";
-  EXPECT_EQ(opened_as("user"), "open 1, more descriptors 0, asked 0\n");
+  EXPECT_EQ(opened_as("user"), "open 1, more descriptors 0, requested 0\n");
 }
 
 TEST(LegacyIpc, SumsOfAPeersNumbersDoNotWrap) {
@@ -94,7 +94,7 @@ TEST(LegacyIpc, SilentConnectionsStopNoOther) {
 TEST(LegacyIpc, AProcessOfAnotherUserIsNotAnswered) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to be two users";
   const child::outcome seen = child::preloaded("vmm", {"ipc_stranger"}, {"VMM_REPORT=off"});
-  EXPECT_EQ(seen.out, "sees the socket 0\nis answered 0\nchild 0\n") << seen.err;
+  EXPECT_EQ(seen.out, "sees the socket 0\ngets a reply 0\nchild 0\n") << seen.err;
 }
 
 TEST(LegacyIpc, TheFoldersAreThisUsersAlone) {

@@ -172,7 +172,7 @@ TEST(Life, EmptyValuesAreNone) {
   }
 }
 
-// What can be a value, and only the device refuses: said once, however much is asked for.
+// What can be a value, and only the device refuses: reported once, however many requests follow.
 TEST(Life, AValueThatTheDeviceRefusesIsReportedOnce) {
   const child::outcome native = child::plain({"work"});
   struct refused {

@@ -4,7 +4,8 @@
 // Goal: under VMM_MODE=vmm and VMM_MODE=cache programs see what they see without us, and none of
 // the known flaws of such libraries is there. Method: each program runs with the library and
 // without; with it, it also looks at what only holds under management. The fake driver below the
-// stand-in reports accesses to memory that is not there, and work that overlaps without an order.
+// stub driver reports accesses to memory that is not there, and work that overlaps without an
+// order.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 

@@ -34,7 +34,7 @@ constexpr const char* our_owner = "libvmm_preload.so";
 
 struct answer {
   std::string what;    // the question
-  std::string symbol;  // asked for
+  std::string symbol;  // the requested one
   int version = 0;
   std::string owner;
 };
@@ -55,7 +55,7 @@ std::vector<answer> answers_in(const std::string& text) {
   return all;
 }
 
-// How many answers are ours.
+// The number of results that are ours.
 int compare(const outcome& native, const outcome& ours, int played = 12090) {
   EXPECT_EQ(native.code, 0) << native.out << native.err;
   EXPECT_EQ(ours.code, 0) << ours.out << ours.err;
@@ -187,9 +187,9 @@ TEST(Breakage, OtherPreloadedLibrariesThatOverrideDlsym) {
       const child::outcome ours = child::run(what);
       EXPECT_EQ(ours.out, native.out) << order << " " << mode;
       EXPECT_EQ(ours.code, native.code) << order << " " << mode;
-      // One whose dlsym has no version is asked where it comes first, and passed by behind us.
+      // One whose dlsym has no version is called if it comes first, and skipped behind us.
       const bool is_first = order.starts_with(other);
-      const bool is_asked = ours.err.find("other dlsym asked") != std::string::npos;
+      const bool is_asked = ours.err.find("other dlsym called") != std::string::npos;
       EXPECT_EQ(is_asked, is_first) << order << ours.err;
       const bool is_seen = ours.err.find("cuMemAlloc_v2") != std::string::npos;
       EXPECT_EQ(is_seen, std::string(mode) != "off") << order << " " << mode << ours.err;

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A forked child that says what went wrong in it, and how it ended. It has a thread's copy of
-// everything; what it finds wrong it writes to stderr, which the parent reads: a child that does
-// what it should writes nothing there. It imports what it uses, so it is the last include but for
-// those that do the same.
+// everything; what it finds wrong it writes to stderr, which the parent reads: a correct child
+// writes nothing there. It imports what it uses, so it is the last include except others with
+// imports.
 #pragma once
 
 #include <sys/wait.h>

@@ -3,7 +3,7 @@
 //
 // Every call of a driver, each expected to be refused as a forked child's: of each place, kind and
 // feature, whether the driver has it or not. It imports what it uses, so it is the last
-// include but for those that do the same.
+// include except others with imports.
 #pragma once
 
 #include <array>

@@ -86,8 +86,8 @@ class ForkedInside : public testing::Test {
  protected:
   using driver_type = vmm::observed_backend<typename Ground::driver, forking_observer>;
 
-  // Runs a program, which answers whether all of it succeeded, with a fork at call `fork_at`.
-  // False when the program makes fewer calls.
+  // Runs a program, which returns whether all of it succeeded, with a fork at call `fork_at`. False
+  // when the program makes fewer calls.
   template <class Program>
   bool run(std::uint64_t fork_at, Program&& program) {
     Ground::reset();
@@ -170,7 +170,7 @@ TYPED_TEST(ForkedInside, APoolsOperationsAtEveryDriverCall) {
       }
       for (std::size_t i = 0; i < blocks.size() && !observer.is_child; i += 2)
         went_well &= pool.free(blocks[i], stream).has_value();
-      // Wants what lies scattered: memory moves.
+      // Needs scattered memory: memory moves.
       vmm::result<vmm::address> whole = vmm::address{};
       if (!observer.is_child) whole = pool.allocate(12 * MiB, stream);
       if (whole && !observer.is_child) went_well &= pool.free(*whole, stream).has_value();

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: a forked child takes no lock of its parent's, whatever it calls or destroys: another thread
-// of the parent may have held it at the fork, and nobody is left to give it back.
+// of the parent may have held it at the fork, and cannot release it in the child.
 // Method: the library announces its locks to an observer that counts them in the child. Needs a
 // build with VMM_SCHEDULE_POINTS.
 #include <cstdint>
@@ -105,7 +105,7 @@ TEST_F(ForkedLocks, NoneByAManagerAndItsPoints) {
     expect_refused(managed->mark(stream), "mark");
     expect_refused(managed->wait(*point), "wait");
     expect_refused(managed->wait(passed), "wait for what has passed");
-    expect_refused(managed->settle(at), "settle");
+    expect_refused(managed->settle(at), "wait on the host");
     expect_refused(managed->free(at), "free");
     managed->forget(stream);
     const vmm::ticket_ref copied = *point;
@@ -124,7 +124,7 @@ struct silent_listener final : vmm::remap_listener {
 };
 
 TEST_F(ForkedLocks, NoneByAPool) {
-  silent_listener listener;  // the pool tells it when it goes
+  silent_listener listener;  // the pool notifies it at its end
   auto pool = std::make_unique<fake_pool>(driver);
   const vmm::address at = pool->allocate(4 * MiB, stream).value();
   const vmm::address held = pool->allocate(4 * MiB, stream).value();

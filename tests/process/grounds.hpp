@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Every driver that runs here, each with what a test compares before and after a fork. It imports
-// what it uses, so it is the last include but for those that do the same.
+// what it uses, so it is the last include except others with imports.
 #pragma once
 
 #include <cstdint>

@@ -119,7 +119,7 @@ TEST(FileSizeLimit, ShareableMemoryIsOutOfMemory) {
                   const auto small = driver.create(memory_of(MiB, fd));
                   expect(small && driver.release(*small), "what the limit allows");
                   const auto plain = driver.create(memory_of(64 * MiB, vmm::share_kind::none));
-                  expect(plain && driver.release(*plain), "memory that is no file of its own");
+                  expect(plain && driver.release(*plain), "memory without a file of its own");
                 }
                 const auto made = driver.create(memory_of(2 * MiB, fd));
                 expect(made && driver.release(*made), "create without the limit");
@@ -393,7 +393,7 @@ std::uint64_t address_space_bytes() {
 constexpr std::uint64_t rooms[] = {0,       page,     64 * page, MiB,
                                    8 * MiB, 32 * MiB, 128 * MiB, 512 * MiB};
 
-// `make` answers a block, `end` gives one back.
+// `make` returns a block, `end` frees one.
 template <class Make, class End>
 void until_refused(std::uint64_t room_bytes, Make&& make, End&& end) {
   std::vector<vmm::address> made;

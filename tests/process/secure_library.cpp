@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A library that is no driver and runs when it is loaded.
+// A library other than a driver that runs code when it is loaded.
 #include <unistd.h>
 
 namespace {

@@ -54,7 +54,7 @@ class OneDevice : public testing::Test {
   vmm::fake_driver driver;
 };
 
-/// Memory that the pool keeps, and nobody uses.
+/// Memory that the pool retains unused.
 inline void keep(vmm::stream_pool& pool, std::uint64_t size_bytes) {
   const auto at = pool.allocate(size_bytes, stream);
   ASSERT_TRUE(at) << vmm::describe(at.error());

@@ -235,8 +235,8 @@ TEST(ReservationDeathTest, ClosingWithExtentsInUseEndsTheProcess) {
 
 // ---- threads
 
-// Small reservations: threads keep meeting in the code that reserves a further one. None may be
-// told that there is no room, whoever takes the range that it has reserved.
+// Small reservations: threads keep meeting in the code that reserves a further one. None may run
+// out of addresses, even if another takes the range that it has reserved.
 TEST_F(Reservation, ThreadsThatReserveTogetherAllGetTheirs) {
   open(4 * MiB);
   std::vector<std::vector<extent>> found(3);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Two ends of a connection, and what a process has open. It imports what it uses, so it is the last
-// include but for those that do the same.
+// include except others with imports.
 #pragma once
 
 #include <dirent.h>

@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: a connection opens for who may, at places that are safe; what a hostile peer sends closes
-// it with a typed error and leaves no descriptor; blocks are lent, updated, asked back and given
-// back.
+// Goal: a connection opens for permitted peers, at safe places; a hostile peer's messages close it
+// with a typed error and leave no descriptor; blocks are lent, updated, withdrawn and returned.
 // Method: both ends in one process, or one end played by hand with raw messages; descriptors are
 // counted around every case.
 #include <fcntl.h>

@@ -54,7 +54,7 @@ struct killer {
 // What a side did: nothing, or the error that stopped it.
 using outcome = vmm::status;
 
-// The exporter lends a block of three handles, changes it, asks it back.
+// The exporter lends a block of three handles, changes it, withdraws it.
 outcome play_exporter(int end, killer& fate, bool by_manager) {
   auto driver = vmm::host_driver::open();
   if (!driver) return driver.error();
@@ -102,7 +102,7 @@ outcome play_exporter(int end, killer& fate, bool by_manager) {
   return done;
 }
 
-// The importer uses what it gets until it is asked back.
+// The importer uses its blocks until they are withdrawn.
 outcome play_importer(int end, killer& fate, bool) {
   auto driver = vmm::host_driver::open();
   if (!driver) return driver.error();
@@ -234,7 +234,7 @@ TEST(Kill, AForkedChildKeepsNoLease) {
   if (child == 0) {
     char byte = 0;
     ::close(hold[1]);
-    (void)!::read(hold[0], &byte, 1);  // stays until the test has seen what it wants
+    (void)!::read(hold[0], &byte, 1);  // stays until the test has checked it
     std::_Exit(0);
   }
   ::close(hold[0]);

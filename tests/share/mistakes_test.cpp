@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: what a program does wrong with a block, or late, is answered to that program: it ends no
-// connection, gives no other block away and takes no other block back; and a copy of a connection
-// that a fork left somewhere keeps no lease.
+// Goal: a program's wrong or late calls on a block fail in that program: they end no connection,
+// and neither lend nor return another block; and a copy of a connection that a fork left somewhere
+// keeps no lease.
 // Method: two honest sides in one process, and one mistake each.
 #include <unistd.h>
 
@@ -143,10 +143,10 @@ TEST_F(Mistake, AFreedBlockIsNotTheNextOneAtItsAddress) {
   EXPECT_EQ(code(block->moved_to(at)), errc::not_allocated);
   EXPECT_TRUE(both.client.is_open());
   EXPECT_EQ(borrowed->data_address().as<char>()[0], 0) << "the memory that it had";
-  EXPECT_TRUE(owner.free(other)) << "nobody exports it";
+  EXPECT_TRUE(owner.free(other)) << "it is not exported";
 }
 
-// An importer that waits for an answer of its own hears of many updates: only the last one counts.
+// An importer that waits for a reply receives many updates: only the last one counts.
 TEST_F(Mistake, UpdatesThatNobodyReadEndNoConnection) {
   vmm::manager owner(lender, shareable());
   const vmm::address at = owner.allocate(2 * mib).value();
@@ -161,7 +161,7 @@ TEST_F(Mistake, UpdatesThatNobodyReadEndNoConnection) {
   for (std::uint64_t round = 1; round <= 200;) {
     while (round <= 200 && both.client.update(id)) ++round;  // until the queue is full
     if (both.server.lent_count() == 0) {
-      EXPECT_EQ(both.server.lend(*own).error().native, ETIMEDOUT) << "nobody answers";
+      EXPECT_EQ(both.server.lend(*own).error().native, ETIMEDOUT) << "no reply";
     } else {
       EXPECT_EQ(both.server.take_back(1).error().native, ETIMEDOUT);
     }

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: a connection opens for two sides with one secret and for nobody else, and each side takes
-// only what may come now.
+// Goal: a connection opens only for two sides with one secret, and each side accepts only messages
+// that are legal at that point.
 // Method: two sessions whose messages the test carries; every message at every stage that must
 // refuse it; random walks of two honest sides, after which both agree on every loan.
 #include <algorithm>

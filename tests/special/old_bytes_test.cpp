@@ -41,7 +41,7 @@ struct block {
   vmm::stream_handle stream;
 };
 
-// A small device with a host behind it, three streams, and what is live.
+// A small device with a host behind it, three streams, and the live blocks.
 class world {
  public:
   explicit world(contents_rule rule)

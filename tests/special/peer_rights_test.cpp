@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: the locations that were given rights have them, and no other has any, from creation and
+// Goal: the locations that were granted access have it, and no other has any, from creation and
 // later, in pools and in managers, through growth, moves, reuse and copies by remapping; memory
 // goes where the options say, to the host too when the device is full.
-// Method: a fake machine of three devices. Rights are asked of the driver at every granule, and
+// Method: a fake machine of three devices. Access is queried from the driver at every granule, and
 // tried by kernels of the other devices. The driver's list of misuses and its counts are empty.
 #include <cstdint>
 #include <string>
@@ -203,7 +203,7 @@ TEST(Reach, PeersThatDoNotReachTheMemoryAreRefused) {
   const vmm::access_grant grants[] = {{device(1), access::read}, {device(2), access::read}};
   EXPECT_EQ(managed.set_access(at, grants).error().code, errc::not_supported);
   EXPECT_EQ(managed.set_peers(grants).error().code, errc::not_supported);
-  EXPECT_EQ(*driver.get_access(at, device(1)), access::none) << "all or nobody";
+  EXPECT_EQ(*driver.get_access(at, device(1)), access::none) << "all or none";
   ASSERT_TRUE(managed.free(at));
 }
 
@@ -314,7 +314,7 @@ TEST_F(Rights, OfAPoolsPeersHoldWhereItsMemoryMoves) {
   ASSERT_TRUE(pool.free(a, stream));
   ASSERT_TRUE(pool.free(b, stream));
   const address moved = *pool.allocate(400 * MiB, stream);
-  EXPECT_GT(pool.statistics().moved_count, 0u) << "gathered from two places";
+  EXPECT_GT(pool.statistics().moved_count, 0u) << "collected from two places";
   EXPECT_EQ(of(moved, 400 * MiB, device(1)), access::read);
   const vmm::access_grant later{device(2), access::read_write};
   ASSERT_TRUE(pool.set_peers({&later, 1}));

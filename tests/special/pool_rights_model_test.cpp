@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: whatever a program does, a pool's block of whole mappings has the rights that it was given,
-// and no other block has any of them, ever.
+// Goal: in every program, a pool's block of whole mappings has its granted access, and no other
+// block ever has any of it.
 // Method: random programs of two streams beside a model, with driver faults at random calls; the
-// driver is asked at every granule.
+// driver is queried at every granule.
 #include <array>
 #include <cstdint>
 #include <map>

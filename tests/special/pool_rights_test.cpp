@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: a pool's block of whole mappings has rights of its own, through suspension and whatever is
-// given to all; freed, its memory serves nobody before its work has finished and the rights are
-// gone; no other block has any of them, ever.
-// Method: a fake machine of three devices and kernels that are late; the driver is asked.
+// Goal: a pool's block of whole mappings has rights of its own, through suspension and changes of
+// the access of all; freed, its memory is not reused before its work has finished and the access is
+// removed; no other block ever has any of it.
+// Method: a fake machine of three devices and kernels that are late; the driver is queried.
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -155,7 +155,7 @@ TEST_F(PoolRights, AreNothingThatATrimWaitsFor) {
   EXPECT_EQ(pool->statistics().mapped_bytes, 0u);
 }
 
-// A block is freed before the suspension, or while there is no memory.
+// A block is freed before the suspension, or without memory.
 TEST_F(PoolRights, GoWithAPoolThatEndsWhileItIsSuspended) {
   std::uint64_t live_count = 0;
   vmm::pool_options options;
@@ -184,7 +184,7 @@ TEST_F(PoolRights, GoWithAPoolThatEndsWhileItIsSuspended) {
     ASSERT_TRUE(pool->validate());
     sleeper.reset();
     pool.reset();
-    EXPECT_EQ(live_count, 1u) << "what was freed is nobody's";
+    EXPECT_EQ(live_count, 1u) << "the freed block is not live";
     EXPECT_EQ(driver.resource_counts().handles, 0u);
     EXPECT_EQ(driver.misuse_count(), 0u) << driver.report();
   }

@@ -3,10 +3,9 @@
 //
 // Goal: whatever program of allocations, frees, resizes, copies, rights of all and rights of one
 // block runs, with driver faults at random calls, every location has at every granule of every live
-// block what was given last: by the block's own rights, else by those of all. A refused call
-// changes no right.
+// block the access set last: the block's own, else that of all. A refused call changes no right.
 // Method: random programs over a manager of each policy, with a growable range in its memory,
-// beside a model that is a table; the fake driver is asked at every granule.
+// beside a model that is a table; the fake driver is queried at every granule.
 #include <array>
 #include <cstdint>
 #include <map>

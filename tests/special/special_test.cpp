@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: vmm.special does what its heads say: the topology is the driver's, multicast refuses each
-// wrong order before the driver sees it, aliases keep their ordering rules, what was granted is
-// what is told, and registrations follow every change of the memory.
-// Method: a fake machine of three devices, and of drivers that lack what is asked for. Its misuses
-// and its counts are empty after each test that does not plan one.
+// wrong order before the driver sees it, aliases keep their ordering rules, granted properties are
+// reported, and registrations follow every change of the memory.
+// Method: a fake machine of three devices, and of drivers that lack the requested features. Its
+// misuses and its counts are empty after each test that does not plan one.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -247,7 +247,7 @@ class Team : public Special {
     const auto answer = step();
     ASSERT_FALSE(answer);
     EXPECT_EQ(answer.error().code, code) << vmm::describe(answer.error());
-    EXPECT_EQ(driver.calls(), before) << "the driver was asked";
+    EXPECT_EQ(driver.calls(), before) << "the driver was called";
   }
 
   const std::vector<vmm::access_grant> grants{{device(0), access::read_write},

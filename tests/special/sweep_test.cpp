@@ -193,7 +193,7 @@ std::vector<scenario> scenarios() {
   return all;
 }
 
-// The rights of blocks are those of before, or all of them those that were asked for.
+// The access of blocks is as before, or for all of them as requested.
 void expect_rights(stage& s, bool given, const std::string& what) {
   for (const address each : s.blocks) {
     const auto seen = s.driver.get_access(each, device(1));

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: a pool aligns blocks to any power of two up to 2 MiB, holds no memory for it, and what lies
-// beside an aligned block stays free. Method: on the fake driver; what is created is counted, and
+// Goal: a pool aligns blocks to any power of two up to 2 MiB, holds no memory for it, and memory
+// beside an aligned block stays free. Method: on the fake driver; created memory is counted, and
 // the free memory around aligned blocks is allocated to its last granule. Random alignments are
 // model_test.cpp's, prove_schedules' and fuzz_stream's.
 #include <cstdint>

@@ -135,7 +135,7 @@ class RandomCaptures {
     ASSERT_TRUE(pool_->capture_ended());
     is_capturing_ = false;
     graphs_.push_back({*made, number});
-    // The graph's live blocks stay with it: the program frees them, and nobody else uses them.
+    // The graph's live blocks stay with it: only the program uses and frees them.
     for (std::size_t i = blocks_.size(); i-- > 0;) {
       if (!blocks_[i].captured) continue;
       ASSERT_TRUE(pool_->free(blocks_[i].at, streams_[any_stream_outside()]));

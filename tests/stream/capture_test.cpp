@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: during a capture the pool refuses, or gives memory that nobody else gets while the graph
-// lives; it never spoils a capture, on any stream, and never lets a graph and other work share
+// Goal: during a capture the pool refuses, or returns memory that only the graph has while it
+// lives; it never invalidates a capture, on any stream, and a graph and other work never share
 // memory unordered. Method: graphs captured on the fake driver, which follows the rules of the real
 // one, are played again and again while the pool serves other streams; their contents and the
-// driver's list of misuses tell.
+// driver's list of misuses are checked.
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -80,7 +80,7 @@ TEST_F(Captures, AreRefusedAndNotSpoiled) {
   free(at, a);
 }
 
-// What goes wrong where nobody asks: a graph and other work get one block.
+// The failure without queries: a graph and other work get one block.
 TEST_F(Captures, UncheckedTheyShareMemoryWithOthers) {
   open_for(capture_rule::unchecked);
   free(allocate(4 * MiB, a), a);
@@ -182,7 +182,7 @@ TEST_F(Captures, ACaptureTakesOnlyMemoryThatIsDone) {
   write(a, {fresh, 4 * MiB}, 1);
   EXPECT_EQ(driver.calls(call::wait_event), 0u);
   const graph made = end();
-  ASSERT_TRUE(driver.launch_graph(made, b));  // not ordered behind what a was given
+  ASSERT_TRUE(driver.launch_graph(made, b));  // not ordered behind the work of a
   destroy(made, number);
   free(done, a);
   free(fresh, a);
@@ -240,7 +240,7 @@ TEST_F(Captures, AForkedStreamIsInTheSameGraph) {
   ASSERT_TRUE(driver.wait_event(b, there));
   EXPECT_EQ(managed->capture_number(b).value_or(0), number);
   const address two = allocate(2 * MiB, b);
-  EXPECT_NE(two, one) << "what is free on one stream is not ordered before the other";
+  EXPECT_NE(two, one) << "free memory of one stream is not ordered before the other";
   free(two, b);
   EXPECT_EQ(allocate(2 * MiB, b), two);
   free(two, b);
@@ -314,8 +314,8 @@ TEST_F(Captures, AFailedAnswerOfTheDriverChangesNothing) {
   free(at, a);
 }
 
-// A stream that can never be captured is not asked after where its memory is at hand: a fault
-// planned for the question strikes nobody.
+// A stream that can never be captured is not queried if its memory is free: a fault planned for the
+// query does not strike.
 TEST_F(Captures, TheDefaultStreamIsNotAskedAfter) {
   open_for(capture_rule::refuse);
   const stream_handle none = stream_handle::default_stream;
@@ -394,7 +394,7 @@ TEST_F(Captures, ManyGraphsComeAndGo) {
   validate();
 }
 
-// Begins a capture behind the pool's back, right after a question about the stream was answered.
+// Begins a capture without the pool, right after a query of the stream.
 class late_capture : public vmm::fake_driver {
  public:
   using fake_driver::fake_driver;
@@ -452,7 +452,7 @@ TEST(LateCapture, OfAStreamToBeWaitedForFailsNoAllocation) {
   EXPECT_GE(begun_count, 2);
 }
 
-// With announced captures nothing is asked where none is under way, and everything where one is.
+// With announced captures the pool makes no query without one, and every query during one.
 TEST_F(Captures, AnnouncedOnesAreAskedAboutAlone) {
   vmm::pool_options options = moving();
   options.captures_announced = true;
@@ -482,7 +482,7 @@ TEST_F(Captures, AnnouncedOnesAreAskedAboutAlone) {
   destroy(made, *number);
 }
 
-// The last number that a stream can have is no sign of a driver that captures nothing.
+// The last number that a stream can have does not mean a driver without captures.
 TEST(AnnouncedCaptures, AnyNumberOfAStreamIsTakenWhereTheDriverCapturesNothing) {
   vmm::fake_driver driver;
   vmm::pool_options options;
@@ -500,7 +500,7 @@ TEST(AnnouncedCaptures, AnyNumberOfAStreamIsTakenWhereTheDriverCapturesNothing) 
   EXPECT_TRUE(pool.free(*second, last));
 }
 
-// Each announcement ends by itself: with one left the driver is asked.
+// Each announcement ends by itself: with one left the driver is queried.
 TEST_F(Captures, AnnouncementsAreCounted) {
   vmm::pool_options options = moving();
   options.captures_announced = true;

@@ -4,7 +4,7 @@
 // A fake driver that drops or belies one kind of ordering, so that the pool above it does what it
 // would do with that bug in its own code: hands out, moves or unmaps what is still in use. The
 // hazard checker below it must see that. It imports what it uses, so it is the last
-// include but for those that do the same.
+// include except others with imports.
 #pragma once
 
 #include <cstdint>

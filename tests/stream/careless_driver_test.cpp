@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: the hazard checker that the pool's proofs rest on sees each kind of bug that they are to
-// exclude: a skipped wait, a zombie unmapped early, memory of two streams merged or handed across
-// without waiting, a host that does not block. Method: a driver that belies one kind of
-// ordering, under the same operations twice: with the bug there is a misuse of the expected kind,
-// without it there is none. Then random schedules until each bug has shown itself.
+// Goal: the hazard checker of the pool's proofs detects each kind of bug that they exclude: a
+// skipped wait, a stale mapping unmapped early, memory of two streams coalesced or handed across
+// without waiting, a host that does not block. Method: a driver that belies one kind of ordering,
+// under the same operations twice: with the bug there is a misuse of the expected kind, without it
+// no misuse. Then random schedules until each bug has shown itself.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -78,7 +78,8 @@ void merge_streams(world& w) {
   w.slots[1].stream = w.b;
   w.use_all();
   ASSERT_TRUE(w.remove(0));
-  ASSERT_TRUE(w.add_used(2 * MiB, w.c));  // asks whether a's half has passed, and takes some of it
+  ASSERT_TRUE(w.add_used(2 * MiB, w.c));  // queries whether a's half has passed, and takes some of
+                                          // it
   ASSERT_TRUE(w.remove(0));
   ASSERT_TRUE(w.add_used(4 * MiB, w.b));
 }
@@ -130,8 +131,9 @@ std::vector<bug_case> all_bug_cases() {
       {"move, no wait", skip_wait, unordered, moving, move_behind_a_wait},
       {"move, the wrong stream waits", wait_on_other_stream, unordered, moving, move_behind_a_wait},
       {"move, taken as finished", believe_finished, unordered, moving, move_behind_a_wait},
-      {"unmap a zombie early", believe_finished, in_flight, vpmm, reap_zombies},
-      {"unmap a zombie behind a wrong mark", mark_other_stream, in_flight, vpmm, reap_zombies},
+      {"unmap a stale mapping early", believe_finished, in_flight, vpmm, reap_zombies},
+      {"unmap a stale mapping behind a wrong mark", mark_other_stream, in_flight, vpmm,
+       reap_zombies},
       {"trim what is in use", believe_finished, in_flight, moving, trim_under_work},
       {"merge streams, taken as finished", believe_finished, unordered, moving, merge_streams},
       {"merge streams, wrong mark", mark_other_stream, unordered, moving, merge_streams},

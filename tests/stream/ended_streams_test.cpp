@@ -127,7 +127,7 @@ TEST_F(Ended, SuspensionWaitsForItsWork) {
   free(at, a);
 }
 
-// A free names the stream: what the driver answers to the query for a capture is the free's error.
+// A free names the stream: the driver's error of the capture query is the free's error.
 TEST_F(Ended, ACallThatNamesItIsRefusedAndHarmsNoOther) {
   open(moving());
   const stream_handle gone = *driver.create_stream();
@@ -144,7 +144,7 @@ TEST_F(Ended, ACallThatNamesItIsRefusedAndHarmsNoOther) {
   EXPECT_EQ(managed->trim(0).failure.code, errc::none);
 }
 
-// Where captures are not asked about, a free on a stream that never was is taken.
+// Without capture queries, a free on a stream that never existed succeeds.
 TEST_F(Ended, AStreamThatNeverWasStopsNoCall) {
   vmm::pool_options options = moving();
   options.capture = vmm::capture_rule::unchecked;
@@ -337,7 +337,7 @@ TEST_F(Ended, AfterItsCaptureItStopsNoRequest) {
   fine(managed->synchronize());
 }
 
-// ---- numbers that are no stream of their own ----------------------------------------------
+// ---- numbers of shared default streams ----------------------------------------------------
 
 vmm::fake::profile with_special_numbers() {
   vmm::fake::profile plays = vmm::fake::profile::cuda();

@@ -79,7 +79,7 @@ TEST_F(Forgotten, APinnedBlockThatItFreedWaitsForItsWork) {
   EXPECT_EQ(managed->trim(0).released_bytes, 2 * MiB) << "a's last ordinary free has passed";
   run(a, {at, 8 * MiB}, 500);
   free(at, a);
-  run(a, {at, 8 * MiB}, 500);  // who pins it may use it beside the pool
+  run(a, {at, 8 * MiB}, 500);  // the pin's owner may use it beside the pool
   fine(managed->forget(a));
   destroy_a();
   fine(managed->unpin(at));

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: a block that is freed after everything is handed out again, to whoever asks, when all work
-// that the device had been given has finished, and not before; nobody waits for that, no capture is
-// spoiled by it, and a mark that fails loses nothing. Method: kernels on streams that the
-// pool does not know, finished by hand; calls are counted, and the driver's list of misuses tells.
+// Goal: a block of a device-wide free is handed out again, to any stream, once all work submitted
+// to the device has finished, and not before; no thread waits for it, it never invalidates a
+// capture, and a failed mark loses nothing. Method: kernels on streams that the pool has not seen,
+// finished by hand; calls are counted, and the driver's list of misuses is checked.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -82,9 +82,9 @@ TEST_F(FreeAfterAll, WaitsForStreamsThatThePoolDoesNotKnow) {
   run(a, {other, 8 * MiB});
   finish(unknown);
   const address again = allocate(8 * MiB, b);
-  EXPECT_EQ(again, at) << "all work has finished: it is anybody's";
+  EXPECT_EQ(again, at) << "all work has finished: any stream may have it";
   run(b, {again, 8 * MiB});
-  EXPECT_EQ(waits(), 0u) << "nobody waits for it, on the host or on the device";
+  EXPECT_EQ(waits(), 0u) << "no wait, on the host or on the device";
   free(again, b);
   free(other, a);
 }
@@ -201,7 +201,7 @@ TEST_F(FreeAfterAll, AnAnnouncedCapturePutsTheMarkOff) {
   EXPECT_EQ(managed->trim(0).still_mapped_bytes, 0u);
 }
 
-// What goes wrong where nobody tells: the driver refuses, and spoils the capture.
+// The failure without an announcement: the driver refuses, and invalidates the capture.
 TEST_F(FreeAfterAll, ACaptureThatNobodyToldOfIsSpoiledAndNothingIsLost) {
   open(moving());
   ASSERT_TRUE(driver.begin_capture(unknown, capture_mode::any_thread));
@@ -284,7 +284,7 @@ TEST_F(FreeAfterAll, WrongAddressesAreRefused) {
   const address more = allocate(1 * MiB, b);
   free(more, b);
   EXPECT_EQ(managed->free(more).error().code, errc::not_allocated);
-  EXPECT_EQ(managed->statistics().stream_count, 2u) << "a batch is no stream";
+  EXPECT_EQ(managed->statistics().stream_count, 2u) << "a batch is not a stream";
 }
 
 // ---- pins ------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ TEST_F(FreeAfterAll, APinnedBlockWaitsForTheWorkUntilItsLastPin) {
   free_after_all(at);
   EXPECT_EQ(managed->pin(at).error().code, errc::not_allocated);
   free_after_all(allocate(2 * MiB, a));  // its mark is none of the pinned block's
-  run(unknown, {at, 8 * MiB});           // who pins it may use it beside the pool
+  run(unknown, {at, 8 * MiB});           // the pin's owner may use it beside the pool
   fine(managed->unpin(at));
   EXPECT_NE(allocate(8 * MiB, b), at);
   validate();
@@ -483,7 +483,7 @@ TEST_F(AfterKnown, WaitsForEveryStreamThatThePoolKnows) {
   free_after_all(at);
   for (const stream_handle last : {b, stream_handle::default_stream, a}) {
     const address other = allocate(8 * MiB, a);
-    EXPECT_NE(other, at) << "work of a stream that it knows still writes there";
+    EXPECT_NE(other, at) << "work of one of its streams still writes there";
     free(other, a);
     finish(last);
   }

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: fronts change nothing that a caller can see but the time that a call takes: what is live
-// and free, what wrong calls answer, what is held, and the order of streams.
-// Method: pools whose streams have fronts from the first growth on, on the fake driver, which
-// reports whatever is handed out while unfinished work may use it; random calls against a map of
-// what is live; threads for the rule that asks for contention, which is played at the lock.
+// Goal: arenas change only the time of a call: live and free memory, errors of wrong calls, memory
+// held, and the order of streams stay the same.
+// Method: pools whose streams have arenas from the first growth on, on the fake driver, which
+// reports memory handed out while unfinished work may use it; random calls against a map of the
+// live blocks; threads for the rule that requires contention, which is played at the lock.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -45,7 +45,7 @@ class Front : public FakePool {
     return options;
   }
   void open_with_fronts() { open(with(front_rule::always)); }
-  // So that the next blocks of the stream come from its front.
+  // So that the next blocks of the stream come from its arena.
   void warm(stream_handle stream) {
     const address first = allocate(64 * KiB, stream);
     free(first, stream);
@@ -239,7 +239,7 @@ TEST_F(Front, WrongAddressesAnswerAsWithoutFronts) {
   EXPECT_EQ(answers[0][0], errc::invalid_argument);
 }
 
-// ---- what is held --------------------------------------------------------------------
+// ---- memory held ---------------------------------------------------------------------
 
 TEST_F(Front, WhatAFrontKeepsServesOthersBeforeThePoolGrows) {
   open_with_fronts();
@@ -256,7 +256,7 @@ TEST_F(Front, WhatAFrontKeepsServesOthersBeforeThePoolGrows) {
   expect_agreement();
 }
 
-// A block of whole mappings is made of what is free where there is no other memory.
+// A block of whole mappings is made of free memory if no other is left.
 TEST_F(Front, WhatAFrontKeepsServesABlockOfWholeMappings) {
   vmm::pool_options options = with(front_rule::always);
   options.budget_bytes = 32 * MiB;
@@ -280,7 +280,7 @@ TEST_F(Front, TheRichestServesAnotherStreamAndStaysOpen) {
   std::vector<address> blocks;
   for (int i = 0; i < 40; ++i) blocks.push_back(allocate(100 * KiB, a));
   for (const address each : blocks) free(each, a);
-  free(allocate(4 * KiB, b), b);  // b has a front from here on
+  free(allocate(4 * KiB, b), b);  // b has an arena from here on
   for (std::size_t i = 0; i < 8; ++i) blocks[i] = allocate(100 * KiB, b);
   const vmm::pool_statistics now = managed->statistics();
   EXPECT_EQ(now.front_count, 2u);
@@ -294,7 +294,7 @@ TEST_F(Front, TheRichestServesAnotherStreamAndStaysOpen) {
   validate();
 }
 
-// Memory of a front whose stream has unfinished work is that stream's, until it has finished.
+// Memory of an arena whose stream has unfinished work belongs to that stream until it has finished.
 TEST_F(Front, TheRichestServesNobodyWhileItsStreamWorks) {
   driver.set_manual(true);
   open_with_fronts();
@@ -327,7 +327,7 @@ TEST_F(Front, TheRichestServesNobodyWhileItsLaterWorkRuns) {
   for (const address each : blocks) free(each, a);
   EXPECT_TRUE(driver.finish_all());
   fine(managed->synchronize());
-  for (address& each : blocks) each = allocate(100 * KiB, a);  // of its front, all of them
+  for (address& each : blocks) each = allocate(100 * KiB, a);  // of its arena, all of them
   for (const address each : blocks) run(a, {each, 100 * KiB});
   for (const address each : blocks) free(each, a);
   blocks.clear();
@@ -365,8 +365,8 @@ TEST_F(Front, TheRichestServesNobodyWhileItsStreamIsCaptured) {
   validate();
 }
 
-// A request that another front serves takes the lock of the pool's state to look for memory of its
-// own, to choose the front, and to pass its memory on.
+// A request that another arena serves takes the lock of the pool's state to search its own memory,
+// to choose the arena, and to transfer its memory.
 TEST_F(Front, AMissTakesTheStatesLockThreeTimes) {
   if (!vmm::sync::has_schedule_points) GTEST_SKIP() << "locks do not announce themselves here";
   open_with_fronts();
@@ -388,7 +388,7 @@ TEST_F(Front, AMissTakesTheStatesLockThreeTimes) {
   for (std::size_t i = 0; i < 5; ++i) free(blocks[i], b);
 }
 
-// Free neighbours of two fronts, each too small, are joined before the pool grows.
+// Free neighbours of two arenas, each too small, are coalesced before the pool grows.
 TEST_F(Front, NeighboursOfSeveralFrontsAreJoinedBeforeThePoolGrows) {
   open_with_fronts();
   warm(a);
@@ -424,7 +424,7 @@ TEST_F(Front, UnfinishedWorkOfItsStreamIsWaitedFor) {
   EXPECT_EQ(driver.misuse_count(), 0u);
 }
 
-// Also where all that was freed in the front is live again.
+// Also if all memory freed in the arena is live again.
 TEST_F(Front, SynchronizeWaitsForTheWorkBeforeEveryFree) {
   driver.set_manual(true);
   for (const front_rule rule : {front_rule::never, front_rule::always}) {

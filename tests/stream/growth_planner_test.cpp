@@ -205,9 +205,9 @@ TEST_F(PlannerTest, ContinuesFreeMemoryAtTheEnd) {
   EXPECT_EQ(grow(2 * MiB, a, {.may_move = false}), base + 3 * MiB);
 }
 
-// By what is held: at least a 32nd within the headroom, a 96th beyond it where what is live climbs,
-// in handles of a 64th, from half of the policy's largest to all of it; of half where free memory
-// is scattered.
+// By memory held: at least a 32nd within the headroom, a 96th beyond it while live bytes grow, in
+// handles of a 64th, from half of the policy's largest to all of it; of half where free memory is
+// scattered.
 TEST(Planner, CreatesMoreAndInLargerHandlesTheMoreIsThere) {
   struct row {
     std::uint64_t footprint_mib;
@@ -239,7 +239,7 @@ TEST(Planner, CreatesMoreAndInLargerHandlesTheMoreIsThere) {
   }
 }
 
-// While a pool is small: a 12th of what is held with what is created, a 32nd where free memory is
+// While a pool is small: a 12th of the memory held with the new memory, a 32nd where free memory is
 // scattered, from 8 MiB on; as without the rule from its bound on.
 TEST(Planner, CreatesSmallHandlesWhileLittleIsHeld) {
   struct row {
@@ -335,7 +335,8 @@ TEST_F(PlannerTest, GathersAgainAfterAFree) {
   ASSERT_TRUE(state.free(base, a));
 }
 
-// A walk over all regions lets the lock go, and ends as if it had not where nobody comes between.
+// A walk over all regions releases the lock in between, without effect if no other call comes
+// between.
 TEST_F(PlannerTest, GathersInParts) {
   ASSERT_TRUE(state.free(grow(4 * MiB, b, {}), b));
   std::vector<address> blocks;

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: on real memory no live byte changes while the pool moves what is free beside it, and the
-// memory that a moved handle brings along can be used all over. Method: random allocations and
-// frees on the host driver, whose work is done when a call returns; every block is filled with its
-// own pattern and read back wholly before it is freed and at the end, under both policies.
+// Goal: on real memory no live byte changes while the pool moves free memory beside it, and all
+// memory of a moved handle can be used. Method: random allocations and frees on the host driver,
+// whose work is done when a call returns; every block is filled with its own pattern and read back
+// wholly before it is freed and at the end, under both policies.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

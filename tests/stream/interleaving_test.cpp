@@ -144,7 +144,7 @@ TEST(Interleaving, AForgottenStreamThatPassesDuringAGrowthIsNotNamedAgain) {
 }
 
 // Goal of its own under ThreadSanitizer: streams that free() adds while another thread grows and
-// asks about all streams.
+// queries all streams.
 TEST(Interleaving, StreamsComeWhileAnotherThreadGrows) {
   constexpr int rounds = 40;
   constexpr int stream_count = 8;

@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: what a pool says of itself is what it was asked for: its numbers, its regions, what its
-// listeners and its history were told, the rights of other devices, what lies at the spill, and
-// what the driver has.
-// Method: random programs from fixed seeds beside a model that knows nothing of the pool but the
-// calls and their answers, on a fake driver whose work finishes when the program says so. No call
-// of the driver is made to fail, so that the sums are exact; program.hpp is for faults, captures
-// and hazards. VMM_SCHEDULES sets how many.
+// Goal: a pool's reports agree with the requests: its statistics, its regions, the notifications of
+// its listeners, its history, the access of other devices, the memory at the spill, and the
+// driver's state.
+// Method: random programs from fixed seeds beside a model that has only the calls and their
+// results, on a fake driver whose work finishes when the program says so. No call of the driver is
+// made to fail, so that the sums are exact; program.hpp is for faults, captures and hazards.
+// VMM_SCHEDULES sets how many.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -47,7 +47,7 @@ vmm::fake::profile machine_of(std::uint64_t choice) {
   return plays;
 }
 
-// What is mapped, by what listeners are told. A range that was told as moved stays mapped.
+// The mapped ranges, by the listeners' notifications. A range notified as moved stays mapped.
 class told_mappings final : public vmm::remap_listener {
  public:
   void before_change(const vmm::remap_notice& notice) noexcept override {
@@ -55,7 +55,7 @@ class told_mappings final : public vmm::remap_listener {
     last_ = notice.epoch;
     const auto found = ranges_.find(notice.range.base.value);
     const bool is_known = found != ranges_.end() && found->second == notice.range.size_bytes;
-    EXPECT_TRUE(is_known) << "a change of a mapping that nobody was told of";
+    EXPECT_TRUE(is_known) << "a change of a mapping without a notification";
     if (is_known && notice.kind != vmm::remap_kind::moved) ranges_.erase(found);
   }
   void after_change(const vmm::remap_notice& notice) noexcept override {
@@ -103,7 +103,7 @@ struct rare_events {
 
 class model_program {
  public:
-  /// With fronts nothing is recorded, since nothing is kept in fronts meanwhile.
+  /// With arenas no history is recorded, since arenas are off meanwhile.
   explicit model_program(std::uint64_t seed, bool fronts = false)
       : random_(seed), driver_(machine_of(below(4))), fronts_(fronts) {
     driver_.set_manual(true);
@@ -217,7 +217,8 @@ class model_program {
       const auto& [at, before] = *std::prev(place);
       EXPECT_LE(at + rounded(before.size_bytes), got->value);
     }
-    EXPECT_TRUE(told_.covers({*got, size_bytes})) << "a block lies where nobody was told";
+    EXPECT_TRUE(told_.covers({*got, size_bytes})) << "a block lies outside of the notified "
+                                                     "mappings";
     peak_bytes_ = std::max(peak_bytes_, live_bytes());
     ++allocated_count_;
   }
@@ -340,7 +341,7 @@ class model_program {
   }
   void use(std::pair<const std::uint64_t, block>& what) {
     auto& [at, used] = what;
-    // What was freed may be used by those who pinned it, behind the stream that it was freed on.
+    // Freed memory may be used by the pin's owner, behind the stream on which it was freed.
     const address_range range{{at}, std::max<std::uint64_t>(used.size_bytes / 8 * 8, 8)};
     vmm::fake::kernel work{.name = "work", .duration_us = 5};
     work.writes = {&range, 1};
@@ -382,7 +383,7 @@ class model_program {
     const vmm::pool_statistics now = pool_->statistics();
     EXPECT_EQ(now.live_count, blocks_.size());
     EXPECT_EQ(now.live_bytes, live_bytes());
-    EXPECT_LE(now.peak_live_bytes, peak_bytes_);  // of what fronts hand out, as far as it was seen
+    EXPECT_LE(now.peak_live_bytes, peak_bytes_);  // of the arenas' blocks, as far as it was seen
     EXPECT_GE(now.peak_live_bytes, fronts_ ? now.live_bytes : peak_bytes_);
     const auto pinned =
         std::ranges::count_if(blocks_, [](const auto& each) { return each.second.pins != 0; });
@@ -438,7 +439,7 @@ class model_program {
     EXPECT_EQ(*driver_.get_access(at, vmm::device(0)), access::read_write);
   }
 
-  // The events, played again, leave what is live, each with the tag of its allocation.
+  // The events, replayed, leave the live blocks, each with the tag of its allocation.
   void check_history() {
     const auto taken = pool_->take_history();
     ASSERT_TRUE(taken);
@@ -528,7 +529,7 @@ TEST(Model, SaysWhatItWasAskedFor) {
   RecordProperty("moved", std::to_string(reached.moved_count));
 }
 
-// The same programs where each stream has a front.
+// The same programs with an arena for each stream.
 TEST(Model, SaysTheSameWithFronts) {
   rare_events reached;
   for (std::uint64_t seed = 1; seed <= 60 && !HasFailure(); ++seed) {

@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: whoever subscribes hears of each change of the memory behind an address before it is made,
-// once, and not after it has unsubscribed; nobody else pays. Method: a listener keeps a register of
-// ranges, as a network card does, and asks the driver at each notice whether the old memory is
-// still there; threads subscribe and unsubscribe while the pool changes.
+// Goal: a subscriber is notified exactly once before each change of the memory behind an address,
+// and never after unsubscribe(); a pool without subscribers does no work for it. Method: a listener
+// mirrors the mapped ranges, as a network card does, and checks with the driver at each
+// notification that the old memory still exists; threads subscribe and unsubscribe while the pool
+// changes.
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -31,7 +32,7 @@ using vmm::stream_handle;
 struct hearer final : vmm::remap_listener {
   vmm::fake_driver* driver = nullptr;
   std::vector<remap_notice> heard{};
-  std::vector<std::uint64_t> tags{};  // at the start of each range, when it was told
+  std::vector<std::uint64_t> tags{};  // at the start of each range, when it was notified
 
   void before_change(const remap_notice& notice) noexcept override {
     heard.push_back(notice);
@@ -79,7 +80,7 @@ TEST_F(Notices, AMoveIsToldBeforeItIsMade) {
     EXPECT_EQ(card.heard[i].range.base, first + i * 2 * MiB);
     EXPECT_EQ(card.heard[i].range.size_bytes, 2 * MiB);
     EXPECT_EQ(card.heard[i].epoch, card.heard[0].epoch) << "one change";
-    EXPECT_EQ(card.tags[i], 7u) << "the memory is still there when it is told";
+    EXPECT_EQ(card.tags[i], 7u) << "the memory still exists at the notification";
   }
   EXPECT_EQ(managed->remap_epoch(), card.heard[0].epoch);
   ASSERT_TRUE(driver.finish_all());

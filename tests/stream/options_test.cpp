@@ -204,7 +204,7 @@ TEST(PoolOptions, TheEndsOfTheRangesWork) {
   works([](auto& o) { o.rules = vmm::pool_policy::vpmm(); });
 }
 
-// What a growth adds beyond its request is no longer than a segment is.
+// The part of a growth beyond its request is at most a segment long.
 TEST(PoolOptions, SmallSegmentsAreGrownByMoreSegments) {
   for (const bool is_default : {true, false}) {
     vmm::fake_driver driver;

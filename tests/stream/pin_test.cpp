@@ -69,7 +69,7 @@ TEST_F(Pins, AFreedBlockBelongsToItsStreamAfterAllItsWork) {
   fine(managed->unpin(at));
   const address other = allocate(8 * MiB, b);
   EXPECT_EQ(other, at);
-  EXPECT_EQ(driver.calls(vmm::call::wait_event), 1u) << "b waits for what a was given";
+  EXPECT_EQ(driver.calls(vmm::call::wait_event), 1u) << "b waits for the work of a";
   run(b, {other, 8 * MiB}, 10);
   free(other, b);
 }

@@ -81,7 +81,7 @@ class PoolHostMemory : public testing::Test {
   }
 
   void sweep_all(const variant& on) {
-    // What is made once a process, as the list of who listens for forks, is there afterwards.
+    // Objects created once per process, like the list of fork listeners, exist afterwards.
     (void)run(pool_scenarios::all<B>().front(), on, 0, false);
     for (const scenario& one : pool_scenarios::all<B>()) {
       const std::uint64_t allocation_count = run(one, on, 0, false);

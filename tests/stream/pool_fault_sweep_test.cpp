@@ -75,7 +75,7 @@ struct way {
   std::uint64_t foreign_count = 0;
   std::uint64_t wait_count = 0;
   std::uint64_t blocked_count = 0;
-  std::uint64_t reaped_count = 0;  // zombies fewer than before
+  std::uint64_t reaped_count = 0;  // stale mappings fewer than before
 };
 constexpr std::array ways{
     way{.scenario = "grow in place"},
@@ -91,14 +91,14 @@ constexpr std::array ways{
     way{.scenario = "reuse a part of it", .foreign_count = 1},
     way{.scenario = "reuse behind a wait", .foreign_count = 1, .wait_count = 1},
     way{.scenario = "reuse a part behind a wait", .foreign_count = 1, .wait_count = 1},
-    way{.scenario = "zombies go first", .foreign_count = 1, .reaped_count = 4},
-    way{.scenario = "zombies make room for a window", .reaped_count = 2},
+    way{.scenario = "stale mappings go first", .foreign_count = 1, .reaped_count = 4},
+    way{.scenario = "stale mappings make space for a window", .reaped_count = 2},
     way{.scenario = "short, moving serves", .moved_count = 8, .wait_count = 2},
     way{.scenario = "short, waiting serves", .blocked_count = 2},
     way{.scenario = "short of device memory", .moved_count = 10, .wait_count = 1},
     way{.scenario = "nothing serves", .blocked_count = 2},
     way{.scenario = "nothing can serve"},
-    way{.scenario = "trim zombies", .reaped_count = 4},
+    way{.scenario = "trim stale mappings", .reaped_count = 4},
     way{.scenario = "synchronize", .blocked_count = 2},
     way{.scenario = "reuse what was freed after everything", .foreign_count = 1},
     way{.scenario = "grow beside what was freed after everything"},

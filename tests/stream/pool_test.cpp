@@ -254,7 +254,7 @@ TEST_F(Pool, MovesWholeHandlesInsteadOfCreating) {
   EXPECT_EQ(managed->statistics().moved_count, 2u);
   EXPECT_EQ(managed->statistics().zombie_bytes, 4 * MiB);
   run(a, {whole, 8 * MiB});
-  EXPECT_EQ(*driver.read_tag(wall), 7u) << "what is live does not move";
+  EXPECT_EQ(*driver.read_tag(wall), 7u) << "live blocks do not move";
   validate();
   for (const address at : {whole, wall, end}) free(at, a);
 }

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: a request that was announced finds its memory: prepare() creates within the headroom, moves
-// what is free without making a stream wait, stops where nothing is to do, and changes nothing for
-// those who hold blocks; beside captures, suspension, pins, budgets and fronts.
+// Goal: an announced request finds its memory: prepare() creates within the headroom, moves free
+// memory without making a stream wait, stops when nothing is left to do, and leaves live blocks
+// unchanged; beside captures, suspension, pins, budgets and arenas.
 // Method: a pool on the fake driver, whose counts of calls say what a request needed. That every
 // failing driver call leaves all as it was is in the sweeps (scenarios.h), that threads may call it
 // at any time in tests/threads.
@@ -196,7 +196,7 @@ TEST_F(Prepare, CreatesNothingBeyondThePeak) {
   open();
   const vmm::address first = allocate(512 * MiB, a);
   free(first, a);
-  const vmm::address small = allocate(MiB, a);  // lies in front of the rest
+  const vmm::address small = allocate(MiB, a);  // lies before the rest
   const std::uint64_t mapped_bytes = managed->statistics().mapped_bytes;
   const vmm::prepare_report done = announce(512 * MiB, a);
   const vmm::pool_statistics now = managed->statistics();
@@ -227,7 +227,7 @@ TEST_F(Prepare, RefusesASuspendedPool) {
 
 TEST_F(Prepare, SpoilsNoCapture) {
   vmm::pool_options options = moving();
-  options.streams_forgotten = true;  // streams are queried for captures that nobody announced
+  options.streams_forgotten = true;  // streams are queried for unannounced captures
   options.capture = vmm::capture_rule::private_memory;
   open(options);
   scatter(4, a);
@@ -261,7 +261,7 @@ TEST_F(Prepare, UnmapsWhatRequestsWouldHaveTo) {
   free_kept();
 }
 
-// A front that is open counts its own live blocks: they are live for the headroom all the same.
+// An open arena counts its own live blocks: they are live for the headroom all the same.
 TEST_F(Prepare, SeesWhatIsLiveInFronts) {
   for (const vmm::front_rule rule : {vmm::front_rule::never, vmm::front_rule::always}) {
     vmm::pool_options options;

@@ -4,9 +4,9 @@
 // A program of pool operations beside a naive model, on a fake driver whose work finishes only when
 // the program says so, in any order that streams and events allow. Bytes choose: the
 // fuzzer's or a random generator's. It imports what it checks, so it is the last include of a file,
-// but for those that do the same.
+// except others with imports.
 //
-// The model knows the live blocks, their streams and their contents. It checks that no two blocks
+// The model has the live blocks, their streams and their contents. It checks that no two blocks
 // overlap, that a block keeps its contents, that a call fails only for memory or with the fault
 // that was planned, and that the numbers add up. The driver checks that nothing is used, unmapped
 // or handed on while unfinished work may touch it.
@@ -77,10 +77,10 @@ class basic_stream_program {
   struct limits {
     std::uint64_t validate_every = 8;  ///< operations; and at the end
     std::uint64_t operations_max = ~0ull;
-    /// Beside the calls of the first programs, as bytes choose: blocks freed after everything and
-    /// used by a stream that the pool does not know; announcements of requests and of captures,
-    /// expected limits, suspensions, histories and rights; fronts; blocks aligned up to 2 MiB;
-    /// streams that are destroyed without forget(); the policy "off".
+    /// Beside the calls of the first programs, as bytes choose: device-wide frees of blocks used by
+    /// a stream that the pool has not seen; announcements of requests and of captures, expected
+    /// limits, suspensions, histories and rights; arenas; blocks aligned up to 2 MiB; streams that
+    /// are destroyed without forget(); the policy "off".
     bool every_call = true;
   };
 
@@ -278,9 +278,9 @@ class basic_stream_program {
     if (code != vmm::errc::none && !is_short && driver_.faults_struck() == struck_before)
       complain("an announcement failed without a reason", done.failure);
     if (after.wait_count != before.wait_count || after.blocked_count != before.blocked_count)
-      complain("an announcement has made somebody wait");
+      complain("an announcement has made a stream or thread wait");
     if (after.live_bytes != before.live_bytes || after.live_count != before.live_count)
-      complain("an announcement has changed what is live");
+      complain("an announcement has changed the live blocks");
     if (after.grown_count != before.grown_count) complain("an announcement counts as a growth");
     if (done.left_bytes > size_bytes + 2 * mib) complain("more is left than was announced");
     check_headroom(size_bytes, done, after);
@@ -378,7 +378,7 @@ class basic_stream_program {
     const vmm::status again = sleeper.resume();
     if (!again) complain("what was suspended does not come back", again.error());
   }
-  // From one such call to the next: what is live then is what the history's end shows as live.
+  // From one such call to the next: the live blocks are those at the history's end.
   void record() {
     if (!is_recorded_) {
       const std::uint64_t struck_before = driver_.faults_struck();
@@ -412,7 +412,7 @@ class basic_stream_program {
         !pool_->options().rules.whole_pages && !victim->second.is_whole && !is_off();
     const std::uint64_t live_before = size_bytes > 512 ? pool_->statistics().live_bytes : 0;
     if (!pool_->free(at, stream)) {
-      if (driver_.faults_struck() == struck_before) complain("a free is answered wrongly");
+      if (driver_.faults_struck() == struck_before) complain("a free has a wrong result");
       return;
     }
     forget_block(victim);
@@ -525,14 +525,14 @@ class basic_stream_program {
     if (how % 4 == 2) use_outside(*victim);
     free_after_all(victim);
   }
-  // A driver without the event for all work marks the streams that the pool knows.
+  // A driver without the event for all work marks the pool's streams.
   [[nodiscard]] bool may_free_after_all(const block& gone) {
     return driver_.feature_set().record_all || (gone.is_known && !gone.is_outside);
   }
   void free_after_all(typename std::map<std::uint64_t, block>::iterator victim) {
     block& gone = victim->second;
     const bool freed = pool_->free(vmm::address{victim->first}).has_value();
-    if (freed == gone.is_freed) return complain("a free after everything is answered wrongly");
+    if (freed == gone.is_freed) return complain("a device-wide free has a wrong result");
     if (gone.is_freed) return;
     ++done_.after_all;
     gone.is_freed = true;
@@ -570,7 +570,7 @@ class basic_stream_program {
     const std::uint64_t struck_before = driver_.faults_struck();
     const vmm::status freed = pool_->free(vmm::address{victim->first}, streams_[gone.stream]);
     if (!freed && driver_.faults_struck() != struck_before) return;  // it is as it was
-    if (freed.has_value() == gone.is_freed) return complain("a free is answered wrongly");
+    if (freed.has_value() == gone.is_freed) return complain("a free has a wrong result");
     if (gone.is_freed) return;
     gone.is_freed = true;
     if (gone.pins == 0) forget_block(victim);
@@ -584,7 +584,7 @@ class basic_stream_program {
     if (blocks_.empty()) return;
     const auto kept = some_block();
     const bool pinned = pool_->pin(vmm::address{kept->first}).has_value();
-    if (pinned == kept->second.is_freed) return complain("a pin is answered wrongly");
+    if (pinned == kept->second.is_freed) return complain("a pin has a wrong result");
     if (pinned) ++kept->second.pins;
   }
 
@@ -593,9 +593,9 @@ class basic_stream_program {
     unpin(some_block());
   }
   void unpin(typename std::map<std::uint64_t, block>::iterator kept) {
-    if (kept->second.is_freed) bring_back(kept->second);  // who unpins says that it is done
+    if (kept->second.is_freed) bring_back(kept->second);  // the unpin means that its use is over
     const bool unpinned = pool_->unpin(vmm::address{kept->first}).has_value();
-    if (unpinned != (kept->second.pins != 0)) return complain("an unpin is answered wrongly");
+    if (unpinned != (kept->second.pins != 0)) return complain("an unpin has a wrong result");
     if (unpinned && --kept->second.pins == 0 && kept->second.is_freed) forget_block(kept);
   }
 
@@ -661,8 +661,8 @@ class basic_stream_program {
     }
   }
 
-  // A graph of one kernel on memory that is allocated and freed in its capture, played once. What
-  // it wrote to is nobody else's until the graph is released: every play of it would show that.
+  // A graph of one kernel on memory that is allocated and freed in its capture, played once. Only
+  // the graph has that memory until it is released: every replay of it would show otherwise.
   void capture() {
     const std::size_t stream = source_.byte() % stream_count;
     const std::uint64_t size_bytes = some_size();
@@ -747,7 +747,7 @@ class basic_stream_program {
       complain("the budget was exceeded");
   }
 
-  // The pool's destructor waits for the streams that it knows, and gives back what is alive.
+  // The pool's destructor waits for its streams, and frees the live blocks.
   [[nodiscard]] bool make_known() {
     bool all_known = true;
     for (const vmm::stream_handle stream : streams_) {

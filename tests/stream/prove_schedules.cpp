@@ -167,7 +167,7 @@ int main(int argc, char** argv) {
   const auto wide = [](std::uint64_t value) { return static_cast<unsigned long long>(value); };
   std::printf(
       "among them %llu frees after everything, %llu requests prepared, %llu suspensions and "
-      "resumptions, %llu histories, %llu captured graphs; %llu streams ended with a front\n",
+      "resumptions, %llu histories, %llu captured graphs; %llu streams ended with an arena\n",
       wide(all.after_all), wide(all.prepared), wide(all.suspended), wide(all.histories),
       wide(all.graphs), wide(all.fronts));
   return 0;

@@ -5,9 +5,9 @@
 // sweeps that make each driver call and each host allocation in them fail.
 //
 // A scenario prepares a world and then does one operation. In a world, work is queued on every
-// block and finishes only when somebody waits for it, so that whatever is handed out, moved or
-// unmapped too early is a misuse that the fake driver reports. It imports what it uses, so it is
-// the last include but for those that do the same.
+// block and finishes only when a call waits for it, so that memory handed out, moved or unmapped
+// too early is a misuse that the fake driver reports. It imports what it uses, so it is the last
+// include except others with imports.
 #pragma once
 
 #include <algorithm>
@@ -45,8 +45,8 @@ struct slot {
   std::uint64_t tag = 0;  ///< 0: nothing has been written
 };
 
-/// A pool on a driver with three streams, and what a user knows of it. All sizes are multiples of
-/// 8 bytes.
+/// A pool on a driver with three streams, and a user's view of it. All sizes are multiples of 8
+/// bytes.
 template <class B>
 struct world {
   static constexpr std::size_t a = 0, b = 1, c = 2;
@@ -82,15 +82,15 @@ struct world {
     return freed;
   }
 
-  /// The same after everything that the device was given.
+  /// The same as a device-wide free.
   vmm::status remove_after_all(std::size_t index) {
     const vmm::status freed = pool->free(slots[index].at);
     if (freed) slots.erase(slots.begin() + static_cast<std::ptrdiff_t>(index));
     return freed;
   }
 
-  /// Work on the slot's stream that reads what is there and leaves a new tag; unfinished until
-  /// somebody waits.
+  /// Work on the slot's stream that reads what is there and leaves a new tag; unfinished until a
+  /// call waits.
   void use(std::size_t index) {
     slot& used = slots[index];
     const vmm::address_range range{used.at, used.size_bytes};
@@ -170,7 +170,7 @@ struct scenario {
   std::function<vmm::status(world<B>&)> operation;
   bool gives_back = false;  ///< memory may go back to the driver, whatever the answer
   bool is_short = false;  ///< succeeds only after several steps: out of memory is an honest answer
-  bool is_refused = false;  ///< there is no memory to be had: the clean answer is a shortage
+  bool is_refused = false;  ///< no memory can be created: the correct result is a shortage
 };
 
 inline vmm::pool_options options_with(const vmm::pool_policy& rules) {
@@ -287,7 +287,7 @@ std::vector<scenario<B>> reuses() {
     ASSERT_TRUE(w.remove(2));
     w.finish_work();
   };
-  // Two stale pages in front of live memory that fills the rest of the addresses.
+  // Two stale pages before live memory that fills the rest of the addresses.
   const auto stale_low = [](w_t& w) {
     ASSERT_TRUE(w.add_used(4 * MiB, w.a));
     ASSERT_TRUE(w.add_used(2 * MiB, w.a));
@@ -302,8 +302,9 @@ std::vector<scenario<B>> reuses() {
       {"reuse a part of it", moving(), freed_and_finished, adding<B>(MiB, 2)},
       {"reuse behind a wait", moving(), freed_by_b, adding<B>(16 * MiB, 0)},
       {"reuse a part behind a wait", moving(), freed_by_b, adding<B>(MiB, 2)},
-      {"zombies go first", options_with(vmm::pool_policy::vpmm()), zombies, adding<B>(MiB, 2)},
-      {"zombies make room for a window", small_space(moving(), 12 * MiB), stale_low,
+      {"stale mappings go first", options_with(vmm::pool_policy::vpmm()), zombies,
+       adding<B>(MiB, 2)},
+      {"stale mappings make space for a window", small_space(moving(), 12 * MiB), stale_low,
        adding<B>(4 * MiB, 0)},
   };
 }
@@ -405,7 +406,7 @@ std::vector<scenario<B>> returns() {
       {"pin", moving(), two_gaps<B>(0), [](w_t& w) { return w.pool->pin(w.slots[0].at); }},
       {"trim", moving(), idle, trim(0), true},
       {"trim to a limit", moving(), idle, trim(4 * MiB), true},
-      {"trim zombies", moving(), idle_with_zombies, trim(0), true},
+      {"trim stale mappings", moving(), idle_with_zombies, trim(0), true},
       {"trim under work", moving(), two_gaps<B>(1), trim(0), true},
       {"synchronize", moving(), two_gaps<B>(1), [](w_t& w) { return w.pool->synchronize(); }},
   };
@@ -565,7 +566,7 @@ inline std::vector<variant> variants() {
   host.host_granularity = cuda.device_granularity;
   return {{"cuda", cuda},        {"no alias", no_alias},     {"no span", no_span},
           {"neither", neither},  {"level zero", level_zero}, {"host", host},
-          {"fronts", cuda, true}};
+          {"arenas", cuda, true}};
 }
 
 }  // namespace pool_scenarios

@@ -4,7 +4,7 @@
 // Goal: a segment, the records of handles and the records of streams keep their own invariants,
 // each by itself.
 // Method: a unit of vmm.stream, which reaches what the module does not export. One segment of 32
-// units without a driver; pieces of memory are plain objects that nobody maps.
+// units without a driver; pieces of memory are plain objects without mappings.
 module;
 #include <array>
 #include <cstdint>
@@ -50,7 +50,7 @@ class SegmentTest : public testing::Test {
     in = std::move(*made);
   }
 
-  // All that is mapped and free goes, whoever's it is.
+  // All mapped free memory goes, of every stream.
   void TearDown() override {
     for (handle_record* h : handles) {
       if (h->is_free) records.leave_free(*h);
@@ -251,7 +251,7 @@ TEST_F(SegmentTest, StaleMappingsWaitInOneList) {
     records.make_stale(*each, now(0));
   }
   EXPECT_EQ(records.take_oldest_stale(), stale[0]);
-  EXPECT_EQ(records.stale_count(), 3u) << "what is asked about is counted";
+  EXPECT_EQ(records.stale_count(), 3u) << "a polled mapping is counted";
   EXPECT_EQ(records.stale_bytes(), 3 * unit_bytes);
   EXPECT_EQ(records.broken_invariant(), nullptr);
   records.put_back_stale(*stale[0]);
@@ -259,7 +259,7 @@ TEST_F(SegmentTest, StaleMappingsWaitInOneList) {
   records.forget_stale(*stale[2]);  // as one that goes with its handle, from where it stands
   EXPECT_EQ(records.take_oldest_stale(), stale[1]) << "what was put back goes to the end";
   EXPECT_EQ(records.take_oldest_stale(), stale[0]);
-  EXPECT_EQ(records.take_oldest_stale(), nullptr) << "the others are asked about";
+  EXPECT_EQ(records.take_oldest_stale(), nullptr) << "the others are being polled";
   EXPECT_FALSE(records.has_listed_stale());
   EXPECT_EQ(records.stale_count(), 2u);
   EXPECT_DEATH(records.drop(*stale[0]), "the record of a mapping in a list is given back");

@@ -87,7 +87,7 @@ TEST_F(Shortage, NearABudgetLittleStrands) {
   for (std::size_t i = 1; i < blocks.size(); i += 2) free(blocks[i], a);
 }
 
-// The same where the driver has the limit, and the pool was told; and nothing of it without.
+// The same if the driver has the limit, and the pool expects it; and nothing of it without.
 TEST_F(Shortage, HandlesGetSmallerTowardsALimitThatIsExpected) {
   open();
   const auto handles_for = [&](std::uint64_t limit_bytes) {
@@ -133,8 +133,8 @@ TEST_F(Shortage, TheReportSaysWhatWasDone) {
   free(live, a);
 }
 
-// A budget that a cached piece fills, and then a device that has nothing: the first try never asked
-// the device.
+// A budget that a cached piece fills, and then a device that has nothing: the first try makes no
+// driver call.
 TEST_F(Shortage, TheAnswerIsThatOfTheLastTry) {
   vmm::pool_options options = impatient(34 * MiB);
   options.rules.growth_share = 0;  // one handle, near the budget too
@@ -161,8 +161,8 @@ TEST_F(Shortage, TheAnswerIsThatOfTheLastTry) {
   EXPECT_EQ(report.held_bytes, 0u);
 }
 
-// A growth wishes for as much again as there is. Where that finds no hole, and there are no more
-// addresses, the request is served by what it needs.
+// A growth wishes for as much again as there is. If that finds no hole, and addresses are
+// exhausted, the request is served by what it needs.
 TEST_F(Shortage, AWishGivesWayWhereAddressesAreShort) {
   vmm::pool_options options;
   options.reservation_bytes = 128 * MiB;

@@ -75,7 +75,7 @@ TEST_F(Trim, OthersGrowWhileMemoryIsReleased) {
   std::future<vmm::result<address>> grown;
   bool is_served = false;
   watch->first_release = [&] {
-    // More than what is free: it takes the driver and the lock on growth.
+    // More than the free memory: it takes the driver and the growth lock.
     grown = std::async(std::launch::async, [&] { return managed->allocate(2048 * MiB, stream); });
     is_served = grown.wait_for(patience) == std::future_status::ready;
   };

@@ -130,7 +130,7 @@ class Walkthrough : public testing::TestWithParam<int> {
     ASSERT_TRUE(managed->free(at, stream));
   }
 
-  // Up to the last region that is no hole.
+  // Up to the last region that is not a hole.
   [[nodiscard]] std::string layout() {
     std::string out;
     std::string pending;

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The order in which a sweep makes driver calls fail: every call that an operation makes, with
-// every code that it may answer, once and for ever, and with the first code once more beside a
-// second fault at every call that undoing makes. What is run, and what must hold after it, is
-// the caller's. It imports what it uses, so it is the last include but for those that do the same.
+// every code that it may return, once and for ever, and with the first code once more beside a
+// second fault at every call that undoing makes. What is run, and what must hold after it, is the
+// caller's. It imports what it uses, so it is the last include except others with imports.
 #pragma once
 
 #include <algorithm>
@@ -117,7 +117,7 @@ void sweep_undoing(vmm::fake_driver& any, const vmm::fake::fault& first, const o
 }
 
 /// All faults for an operation that makes the calls of `clean` when nothing fails. `any` is a
-/// driver of the same profile, asked for the codes.
+/// driver of the same profile, queried for the codes.
 template <class Inject>
 void sweep_calls(vmm::fake_driver& any, const outcome& clean, Inject&& inject, tally& sums) {
   for (std::size_t index = 1; index < vmm::call_count; ++index) {

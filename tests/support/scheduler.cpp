@@ -445,8 +445,8 @@ plan enumeration::next() const noexcept {
 
 namespace {
 
-// The next thread to try at a decision, in the order usual, then the others by number; no_thread
-// when there is none.
+// The next thread to try at a decision, in the order usual, then the others by number; else
+// no_thread.
 std::uint32_t alternative(const decision& made) noexcept {
   const std::uint32_t usual = usual_choice(made);
   const std::uint32_t from = made.chosen == usual ? 0 : made.chosen + 1U;

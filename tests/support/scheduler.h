@@ -5,16 +5,16 @@
 // an unlock, an atomic operation, a driver call, the end of a thread) the scheduler says which one
 // runs next: by a seed, or by a list. Equal plans over equal programs make equal schedules.
 //
-// It keeps a model of the locks, so that a thread which wants a lock that is held is not chosen and
-// never blocks on it. When nobody can be chosen, that is a deadlock: who wants what, who holds it,
-// the stacks and the list that plays the schedule again go to stderr, and the process ends with
-// `exit_code`. It cannot go on: threads inside noexcept functions hold locks that nothing can take
-// from them. A schedule that does not end, or a thread that blocks on what the scheduler does not
-// see, ends the same way.
+// It keeps a model of the locks, so that a thread that needs a held lock is not chosen and never
+// blocks on it. If no thread can be chosen, that is a deadlock: the waiting threads, the locks and
+// their holders, the stacks and the list that replays the schedule go to stderr, and the process
+// ends with `exit_code`. It cannot go on: threads inside noexcept functions hold locks that nothing
+// can take from them. A schedule that does not end, or a thread that blocks on what the scheduler
+// does not see, ends the same way.
 //
 // The baton is a futex and plain memory, in a file that is compiled without ThreadSanitizer, which
 // therefore sees no order between two threads but the one that the program makes. Only the start
-// and the end of a schedule are told to it.
+// and the end of a schedule are visible to it.
 #pragma once
 
 #include <cstddef>

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What joins the library to the scheduler: its locks and atomics are steps, and so is each call of
-// the simulated driver. It imports what it uses, so it is the last include of a file, but for those
-// that do the same.
+// the simulated driver. It imports what it uses, so it is the last include of a file, except others
+// with imports.
 #ifndef VMM_TESTS_SUPPORT_SCHEDULER_HPP
 #define VMM_TESTS_SUPPORT_SCHEDULER_HPP
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: whatever host allocation inside the library fails, a call of a suspender answers
+// Goal: if any host allocation inside the library fails, a call of a suspender returns
 // out_of_host_memory or succeeds all the same; regions are as before or as promised, contents are
 // never lost, and nothing leaks. Method: operator new is replaced; each operation is run
 // once to count the library's own allocations (an observer leaves the driver's out), then once for
@@ -148,7 +148,8 @@ std::vector<operation> all_operations() {
   };
 }
 
-// Answers how many allocations the operation made, or 0 where the planned one was not reached.
+// Returns the number of allocations that the operation made, or 0 if the planned one was not
+// reached.
 std::uint64_t run(const operation& one, const vmm::suspend_options& options, std::uint64_t fail_at,
                   bool forever) {
   world w(options);

@@ -134,7 +134,7 @@ TEST_F(SuspendBeside, AForkedChildMayEndItsCopy) {
   }
 }
 
-// One region of a tag that is suspended and one that is not: the tag is no dead end.
+// One region of a tag that is suspended and one that is not: the tag can still be resumed.
 TEST_F(SuspendBeside, ATagThatIsHalfSuspendedCanBeResumed) {
   open();
   suspend({.tags = kv});
@@ -169,8 +169,8 @@ TEST_F(SuspendBeside, ARegionStaysWhereTheDriverDoesNotTakeItsBackup) {
   EXPECT_EQ(sleeper->backup_bytes(), 0u);
 }
 
-// A stream that is gone is one that nobody waits for: a call that fails, once or always, says that
-// of no stream by itself.
+// A destroyed stream is not waited for; a failed call, once or always, does not by itself mean that
+// a stream is destroyed.
 TEST_F(SuspendBeside, AStreamThatOneCallSeemsNotToHave) {
   for (const vmm::call where : {vmm::call::record_event, vmm::call::query_capture}) {
     for (const bool forever : {false, true}) {
@@ -193,7 +193,8 @@ TEST_F(SuspendBeside, AStreamThatOneCallSeemsNotToHave) {
   }
 }
 
-// Both calls: whoever destroyed it has seen to its work. A stream that the request names is there.
+// Both calls: the code that destroyed it has waited for its work. A stream that the request names
+// exists.
 TEST_F(SuspendBeside, AStreamThatIsGoneIsNotWaitedFor) {
   open();
   write(in_pool(4 * MiB), 4 * MiB, 5);
@@ -223,7 +224,7 @@ TEST_F(SuspendBeside, AStreamThatAManagerIsToWaitForIsThere) {
   resume();
 }
 
-// Their memory waits for work that the allocator was told of: it goes, too.
+// Their memory waits for work that the allocator tracks: it goes, too.
 TEST_F(SuspendBeside, MemoryOfFreedBlocksWhoseWorkGoesOn) {
   open();
   const address in_kv = in_pool(4 * MiB);

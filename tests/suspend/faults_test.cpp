@@ -131,7 +131,7 @@ class SuspendFaults : public testing::TestWithParam<vmm::backup_tier> {
 
   static void expect_honest(const vmm::error& seen, const fault_list& faults,
                             const std::string& what) {
-    // A mapping that could not be undone, and that nobody needs, is in use.
+    // An unused mapping that could not be undone is in use.
     const bool is_honest =
         sweeps::is_injected(seen, faults) || (seen.native == 0 && seen.code == vmm::errc::in_use);
     EXPECT_TRUE(is_honest) << what << " reports " << vmm::describe(seen);

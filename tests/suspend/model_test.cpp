@@ -4,9 +4,9 @@
 // Goal: whatever program of allocations, frees, work, rights, trims, pins, suspensions and
 // resumptions runs, with driver faults at random calls, each call does what it promises or is
 // refused as documented, contents and addresses are those promised, and nothing leaks.
-// Method: random programs over two pools and two managers with two tags, some with budgets and
-// some that spill, beside a model that knows each block's contents and each tag's state, for every
-// tier; the fake driver reports misuse.
+// Method: random programs over two pools and two managers with two tags, some with budgets and some
+// that spill, beside a model that has each block's contents and each tag's state, for every tier;
+// the fake driver reports misuse.
 #include <array>
 #include <cstdint>
 #include <memory>

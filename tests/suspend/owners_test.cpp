@@ -95,7 +95,7 @@ class program {
   void push() {
     std::vector<std::uint64_t> more(words_of_piece);
     for (auto& each : more) each = random_();
-    if (is_away_) {  // its bytes are not there to be written: only its growth is asked for
+    if (is_away_) {  // its bytes cannot be written: only its growth is requested
       EXPECT_FALSE(words_->reserve(words_->capacity() + 8 * words_of_piece));
       return;
     }

@@ -3,8 +3,8 @@
 //
 // Goal: suspended memory is the driver's, its addresses stay, and what comes back is what the
 // policy promises, behind the work that used it, with the rights of all; nothing piles up.
-// Method: a pool and a manager on the fake driver, which counts what is alive, knows what memory
-// shows, and reports who touches memory that is not there.
+// Method: a pool and a manager on the fake driver, which counts live objects, records contents, and
+// reports access to unmapped memory.
 #include <atomic>
 #include <cstdint>
 #include <string_view>
@@ -71,7 +71,7 @@ TEST_F(Suspend, EachPolicyKeepsItsPromise) {
   std::byte seen[8] = {};
   fine(driver.read(seen, gone));
   EXPECT_EQ(static_cast<std::uint8_t>(seen[0]), vmm::poison_byte)
-      << "verify shows who relies on it";
+      << "verify exposes code that relies on it";
   EXPECT_EQ(sleeper->backup_bytes(), 0u);
 }
 
@@ -282,7 +282,7 @@ struct hearer final : vmm::remap_listener {
   }
 };
 
-// Whoever let go of its registrations takes them up again.
+// A listener that dropped its registrations enters them again.
 TEST_F(Suspend, ListenersHearThatASuspensionFailed) {
   hearer card;
   open();
@@ -462,7 +462,7 @@ TEST_F(SuspendRights, ABlockThatItsHomeMayOnlyReadKeepsItsContents) {
 // A graph keeps what its capture allocated, and finds it at the same addresses.
 TEST_F(Suspend, ACapturedGraphReplaysOverMemoryThatCameBack) {
   pool_options.capture = vmm::capture_rule::private_memory;
-  pool_options.streams_forgotten = true;  // a capture that nobody announces
+  pool_options.streams_forgotten = true;  // an unannounced capture
   open();
   const address before = in_pool(2 * MiB);
   ASSERT_TRUE(driver.begin_capture(b, vmm::capture_mode::this_thread));

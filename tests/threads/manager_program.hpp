@@ -46,7 +46,7 @@ class manager_program {
     if (numbers_.one_in(2)) (void)manager_->set_up();
     if (sleeps_) {
       sleeper_ = std::make_unique<vmm::suspender>();
-      if (!sleeper_->add(*manager_, {.tag = "blocks"})) complain("the manager is no region");
+      if (!sleeper_->add(*manager_, {.tag = "blocks"})) complain("the manager is not a region");
     }
     if (numbers_.one_in(2)) warm_up();
   }
@@ -246,7 +246,8 @@ class manager_program {
     use(who, *changed);
   }
 
-  // A copy of bytes is work for a stream, which nobody gives while the memory goes away.
+  // A copy of bytes is work of a stream, which the program does not submit while the memory goes
+  // away.
   vmm::status give_copy(const vmm::copy_request& request, vmm::copy_mode mode) {
     if (!sleeps_) return manager_->copy(request, mode);
     const vmm::sync::shared_guard held(asleep_mutex_);

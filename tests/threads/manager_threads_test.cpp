@@ -52,7 +52,7 @@ struct full_machine {
   std::unique_ptr<vmm::manager> managed;
 };
 
-// While one thread gives all memory back, another asks for half of it.
+// While one thread frees all memory, another requests half of it.
 void play_all(const vmm::policy& rules) {
   constexpr std::uint32_t preemptions_max = 2;
   schedule::crew crew;
@@ -124,12 +124,12 @@ struct waiting_machine {
   vmm::address taken{};
 };
 
-// While one thread asks about the retired range, since it changes another block, a second thread
-// needs the range's memory: it waits for the range's work, whoever is asking.
+// While one thread polls the retired range, since it changes another block, a second thread needs
+// the range's memory: it waits for the range's work, whichever thread polls.
 TEST(ManagerThreads, ARangeThatAnotherThreadAsksAboutIsWaitedFor) {
   constexpr std::uint32_t preemptions_max = 2;
   schedule::crew crew;
-  crew.describe("asked about");
+  crew.describe("polled");
   const observed_locks observed;
   schedule::enumeration all(preemptions_max);
   bool good = true;
@@ -184,8 +184,8 @@ struct shown_machine {
   bool has_begun = false;  // a suspension
 };
 
-// Plays every schedule of `other`, which is at all blocks, beside the owner of one who lets it go:
-// that is no mistake, the process goes on and the block is freed.
+// Plays every schedule of `other`, which is at all blocks, beside the owner of one that frees it:
+// that is not a mistake, the process goes on and the block is freed.
 void play_beside_a_deallocate(const char* what, void (*other)(void*)) {
   constexpr std::uint32_t preemptions_max = 2;
   schedule::crew crew;

@@ -238,7 +238,7 @@ class pool_program {
 
   void add_to_sleeper() {
     sleeper_ = std::make_unique<vmm::suspender>();
-    if (!sleeper_->add(*pool_, {.tag = "pool"})) complain("the pool is no region");
+    if (!sleeper_->add(*pool_, {.tag = "pool"})) complain("the pool is not a region");
   }
   // The work of all streams is waited for: those of the threads that the pool does not know, too.
   void suspend_or_resume(actor& who) {
@@ -260,7 +260,7 @@ class pool_program {
     if (is_asleep_) return;
     if (!may_refuse(done.error().code)) note(who, done.error(), "the pool could not be suspended");
   }
-  // Whether that is since somebody has suspended it.
+  // Whether that is because the pool is suspended.
   [[nodiscard]] bool may_refuse(vmm::errc code) const {
     return code == vmm::errc::out_of_memory || (sleeps_ && code == vmm::errc::in_use);
   }
@@ -286,7 +286,7 @@ class pool_program {
     driver_.finish_some(who.numbers.next());
   }
 
-  // Refused while another thread captures a stream that the pool knows.
+  // Refused while another thread captures a stream of the pool.
   void synchronize(actor& who) {
     const vmm::status done = pool_->synchronize();
     const bool refused = !done && captures_ && done.error().code == vmm::errc::not_permitted;
@@ -415,8 +415,8 @@ class pool_program {
     note(who, driver_.wait_event(after, who.event), "no wait");
   }
 
-  // The thread's stream goes, and another takes its place behind it. Where the pool is not promised
-  // that, it is told of one stream in two.
+  // The thread's stream goes, and another takes its place behind it. Unless the pool is promised
+  // that, every second stream is forgotten first.
   void forget(actor& who) {
     for (const block& each : who.blocks) {
       if (each.is_freed) return;

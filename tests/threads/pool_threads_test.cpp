@@ -183,7 +183,7 @@ TEST(PoolThreads, OneGrowsWhileAnotherFreesOnANewStream) {
 
 // ---- free after everything -------------------------------------------------------------------
 
-// The mark asks every stream that the pool knows whether it is captured: none that is gone.
+// The mark queries every stream of the pool for a capture, and none that is destroyed.
 TEST(PoolThreads, OneFreesAfterEverythingWhileAnotherForgetsAStream) {
   pair_of_threads what;
   auto kept = std::make_shared<vmm::address>();
@@ -290,7 +290,7 @@ TEST(PoolThreads, ACallbackFreesUnderAWatcherWhileAnotherThreadGrows) {
 }
 
 // The thread of a callback has the lock of growth, and the watcher's: a free there that fills its
-// block waits for no thread that has the lock of changes and wants one of these.
+// block waits for no thread that has the lock of changes and needs one of these.
 TEST(PoolThreads, ACallbackFreesUnderAWatcherWhereFreesFill) {
   silent_watcher watcher;
   freeing_callback callback;
@@ -379,7 +379,7 @@ TEST(PoolThreads, OneAllocatesUnderAWatcherWhileAnotherAnnouncesARequest) {
 // A graph that is captured gets the memory that another thread is just giving back.
 TEST(PoolThreads, ACaptureAllocatesWhileAnotherThreadTrims) {
   pair_of_threads what;
-  what.options.streams_forgotten = true;  // a capture that nobody announces
+  what.options.streams_forgotten = true;  // an unannounced capture
   what.options.capture = vmm::capture_rule::private_memory;
   what.options.budget_bytes = 8 * mib;
   what.before = [](pool_case& world) { world.free(world.allocate(8 * mib, world.b), world.b); };
@@ -399,9 +399,9 @@ TEST(PoolThreads, ACaptureAllocatesWhileAnotherThreadTrims) {
   play_all("allocation in a capture beside trim", what);
 }
 
-// ---- fronts ------------------------------------------------------------------------------------
+// ---- arenas ------------------------------------------------------------------------------------
 
-// Stream a has a front, with a live block of it and free memory; nothing is free elsewhere.
+// Stream a has an arena with a live block and free memory; no memory is free elsewhere.
 struct fronted_pair : pair_of_threads {
   fronted_pair() {
     options.fronts = vmm::front_rule::always;
@@ -417,7 +417,7 @@ struct fronted_pair : pair_of_threads {
   std::shared_ptr<vmm::address> kept = std::make_shared<vmm::address>();
 };
 
-// Takes what the front has, uses it and gives it back, and the block that was live.
+// Takes the arena's memory, uses it and frees it, and the block that was live.
 part use_front(const std::shared_ptr<vmm::address>& kept) {
   return [kept](pool_case& world) {
     const vmm::address at = world.allocate(4096, world.a);
@@ -436,7 +436,7 @@ TEST(PoolThreads, AFrontIsUsedWhileAnotherThreadGrowsOverItsMemory) {
     const auto at = world.pool->allocate(3 * mib + mib / 2, world.b);
     if (at) world.work(world.b, *at);
   };
-  play_all("a front beside growth", what);
+  play_all("an arena beside growth", what);
 }
 
 TEST(PoolThreads, AFrontIsUsedWhileItsBlockIsFreedElsewhere) {
@@ -451,7 +451,7 @@ TEST(PoolThreads, AFrontIsUsedWhileItsBlockIsFreedElsewhere) {
     world.free(*kept, world.b);
     world.work(world.b, world.allocate(mib / 2, world.b));
   };
-  play_all("a front beside a free on another stream", what);
+  play_all("an arena beside a free on another stream", what);
 }
 
 TEST(PoolThreads, OneBlockOfAFrontIsFreedByTwoThreads) {
@@ -474,7 +474,7 @@ TEST(PoolThreads, OneBlockOfAFrontIsFreedByTwoThreads) {
         if (each != vmm::errc::none) EXPECT_EQ(each, vmm::errc::not_allocated);
       }
     };
-    play_all("a free in a front beside another of the same block", what);
+    play_all("a free in an arena beside another of the same block", what);
   }
 }
 
@@ -492,7 +492,7 @@ TEST(PoolThreads, ABlockOfAFrontIsPinnedWhileItIsFreed) {
     if (*pinned) EXPECT_TRUE(world.pool->unpin(*kept));
     EXPECT_EQ(world.pool->statistics().live_bytes, 0u);
   };
-  play_all("a pin beside a free in a front", what);
+  play_all("a pin beside a free in an arena", what);
 }
 
 // Between a beginning and its end in one thread, whether a call of the other lay wholly inside.
@@ -532,7 +532,7 @@ TEST(PoolThreads, AFrontIsUsedWhileAHistoryBeginsAndEnds) {
     }
   };
   what.after = [&](pool_case&) { EXPECT_GE(seen_count, least_count); };
-  play_all("a front beside a history", what);
+  play_all("an arena beside a history", what);
 }
 
 TEST(PoolThreads, AFrontIsUsedWhileThePoolIsToBeSuspended) {
@@ -560,7 +560,7 @@ TEST(PoolThreads, AFrontIsUsedWhileThePoolIsToBeSuspended) {
     world.pool->suspension().end_suspend(parts, false);
   };
   what.after = [](pool_case& world) { EXPECT_EQ(world.pool->statistics().live_bytes, 0u); };
-  play_all("a front beside a suspension", what);
+  play_all("an arena beside a suspension", what);
 }
 
 TEST(PoolThreads, AFrontIsUsedWhileABlockOfWholeMappingsIsMade) {
@@ -572,7 +572,7 @@ TEST(PoolThreads, AFrontIsUsedWhileABlockOfWholeMappingsIsMade) {
     EXPECT_TRUE(at);
     if (at) world.work(world.b, *at);
   };
-  play_all("a front beside a block of whole mappings", what);
+  play_all("an arena beside a block of whole mappings", what);
 }
 
 // A block that is made just before the memory is taken away is filled before, or given back.
@@ -603,7 +603,7 @@ TEST(PoolThreads, ABlockIsFilledBesideASuspension) {
   }
 }
 
-// The stream of a front goes while its blocks are freed on another.
+// The stream of an arena goes while its blocks are freed on another.
 TEST(PoolThreads, AFrontEndsWhileItsBlockIsFreedElsewhere) {
   fronted_pair what;
   what.first = [](pool_case& world) {
@@ -615,7 +615,7 @@ TEST(PoolThreads, AFrontEndsWhileItsBlockIsFreedElsewhere) {
     world.work(world.b, world.allocate(mib, world.b));
   };
   what.after = [](pool_case& world) { EXPECT_EQ(world.pool->statistics().front_count, 1u); };
-  play_all("the end of a front beside a free", what);
+  play_all("the end of an arena beside a free", what);
 }
 
 TEST(PoolThreads, TwoSetThePoolUpAtOnce) {

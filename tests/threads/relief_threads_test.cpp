@@ -32,7 +32,7 @@ vmm::fake::profile small_device() {
   return plays;
 }
 
-// Two pools and a manager, of which each keeps 4 MiB that nobody uses; made anew for each schedule.
+// Two pools and a manager, each of which retains 4 MiB unused; made anew for each schedule.
 struct world {
   world() : driver(small_device()) {
     vmm::pool_options options;

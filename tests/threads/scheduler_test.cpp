@@ -44,7 +44,7 @@ struct careless_counter {
   }
 };
 
-// Plays all schedules; answers how many, and in how many an update was lost.
+// Plays all schedules; returns their count, and the count of those that lost an update.
 struct tally {
   std::uint64_t played = 0;
   std::uint64_t lost = 0;

@@ -26,7 +26,7 @@ bool is_library(std::string_view path) {
 
 std::string unit_of(const std::string& path) { return path.substr(0, path.rfind('.')); }
 
-// The number behind an I; 0 where there is none. `text` is left behind it.
+// The number after an I, or 0. `text` is left behind it.
 int take_number(std::string_view& text) {
   if (!text.starts_with('I')) return 0;
   int number = 0;

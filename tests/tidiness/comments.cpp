@@ -183,8 +183,8 @@ class walker {
 
   void report() {
     found_.push_back({path_, line_, "comment",
-                      std::string{name_} + " is a public call without a comment: say under "
-                                           "Requires, Effects, Errors and Cost what it asks"});
+                      std::string{name_} + " is a public call without a comment: state under "
+                                           "Requires, Effects, Errors and Cost its contract"});
   }
 
   std::string path_;

@@ -105,8 +105,7 @@ std::string declared_name(cursor at) {
   return std::string{name};
 }
 
-// The name that the declaration at `at`, which follows the word export, introduces; empty when
-// there is none to say.
+// The name that the declaration at `at`, which follows the word export, introduces; or empty.
 std::string name_at(cursor at) {
   at.skip_attributes();
   while (at.text() == "template") {

@@ -24,7 +24,7 @@ struct exported_name {
 };
 
 struct unit {
-  std::string module;      ///< empty when the file is no module unit
+  std::string module;      ///< empty if the file is not a module unit
   bool interface = false;  ///< the module line says export
   std::vector<import_line> imports;
   std::vector<exported_name> names;

@@ -12,7 +12,7 @@ namespace {
 
 enum class brace { scope, function, value };
 
-// The tokens since the last statement ended: what a brace is told by.
+// The tokens since the last statement ended, by which a brace is classified.
 struct statement {
   int first_line = 0;
   bool empty = true;

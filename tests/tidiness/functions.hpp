@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Where functions begin and end, told from braces and what stands before them.
+// Where functions begin and end, found from braces and the tokens before them.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ struct function_extent {
 };
 
 /// The functions of a source with a body, outermost only (a lambda counts as part of its function).
-/// nullopt when the braces do not balance, so that nothing about the file can be told.
+/// nullopt if the braces do not balance, so that the file cannot be judged.
 [[nodiscard]] std::optional<std::vector<function_extent>> functions_of(const source& text);
 
 }  // namespace tidy

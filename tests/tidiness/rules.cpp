@@ -159,7 +159,7 @@ class checker {
       report(number, "width",
              std::to_string(columns) + " columns; the limit is " + std::to_string(column_limit));
     }
-    // In pieces, so that this file does not remind anybody itself.
+    // In pieces, so that this file has no reminders itself.
     static const std::vector<std::string> reminders{"TO"s + "DO", "FIX"s + "ME", "XX"s + "X",
                                                     "HA"s + "CK"};
     for (const std::string& word : reminders) {
@@ -192,7 +192,7 @@ class checker {
   void check_address(std::string_view line, int number) {
     for (const std::string_view mark : {"http://", "https://", "ftp://", "git@"}) {
       if (line.find(mark) != std::string_view::npos) {
-        report(number, "address", "scripts name no web address; the package manager knows its own");
+        report(number, "address", "scripts name no web address; the package manager has its own");
       }
     }
   }
@@ -241,7 +241,7 @@ class checker {
     }
   }
 
-  // Whoever imports an interface compiles it: it must need nothing but the standard library. And
+  // An importer of an interface compiles it: it must need nothing but the standard library. And
   // that comes to every unit of the library from one module: docs/decisions/0012.
   void check_headers(const source& text, const unit& declared) {
     static const std::set<std::string_view> of_macros{"cerrno", "cinttypes", "climits", "cstdarg",

@@ -29,7 +29,7 @@ struct file {
 inline constexpr int column_limit = 100;
 inline constexpr int function_line_limit = 70;
 
-/// Every rule that can be told from one file.
+/// Every rule that can be checked in one file.
 [[nodiscard]] std::vector<finding> check_file(const file& subject);
 
 /// Programs of using-declarations.

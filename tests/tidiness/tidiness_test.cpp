@@ -127,9 +127,9 @@ TEST(Planted, ImportThatDoesNotPointDown) {
   EXPECT_EQ(rules_broken("a.cppm", unit("vmm.backend:types", "vmm.va")), rules{"layer"})
       << "a partition too";
   EXPECT_EQ(rules_broken("a.cppm", unit("vmm.fake", "vmm.va")), rules{"layer"})
-      << "a driver knows the words only";
+      << "a driver uses the vocabulary only";
   EXPECT_EQ(rules_broken("a.cppm", unit("vmm.manager", "vmm.fake")), rules{"layer"})
-      << "nobody knows a driver";
+      << "no module depends on a driver";
   EXPECT_EQ(rules_broken("a.cppm", unit("vmm.optimizer", "vmm")), rules{"layer"});
   EXPECT_EQ(rules_broken("a.cppm", unit("vmm.surprise", "vmm.backend")), rules{"layer"})
       << "unknown module";
@@ -276,7 +276,7 @@ TEST(Planted, NameThatTheUmbrellaBrings) {
             std::vector<std::string>{"add `using vmm::address;` to umbrella.cpp"})
       << "re-exported by what the umbrella re-exports";
   files.push_back(interface("vmm.more", "export import vmm.va;\n"));
-  EXPECT_TRUE(tidy::check_names(files, {umbrella, parts}).empty()) << "nobody brings vmm.more";
+  EXPECT_TRUE(tidy::check_names(files, {umbrella, parts}).empty()) << "no module exports vmm.more";
   files[0].text += "export import vmm.more;\n";
   EXPECT_EQ(wanted(files, {umbrella, parts}),
             std::vector<std::string>{"add `using vmm::extent;` to umbrella.cpp"})
@@ -431,20 +431,20 @@ TEST(Words, OfNamesAreFoundMoreOftenThanTheListSays) {
 }
 
 TEST(Words, OfProseAreFoundOutsideOfCode) {
-  const std::string list = "who asks,the caller,prose,,0,9,9";
-  const sentences one{"who asks (prose, core): 1 where 0 may be"};
-  EXPECT_EQ(words_found(list, "// Who asks first.\nint who_asks;"), one);
-  EXPECT_EQ(words_found(list, "/* Of\n * who\n * asks. */"), one) << "a mark between";
-  EXPECT_EQ(words_found(list, "int x = 1'000;  // who\n// asks"), one) << "over two lines";
-  EXPECT_EQ(words_found(list, "f(\"who asks\"); g(R\"(\"who asks\" // who asks)\"); who asks;"),
-            sentences{"who asks (prose, core): 3 where 0 may be"});
-  EXPECT_EQ(words_found(list, "// `who asks` whoever asks, who askst"), sentences{});
+  const std::string list = "how come,the caller,prose,,0,9,9";
+  const sentences one{"how come (prose, core): 1 where 0 may be"};
+  EXPECT_EQ(words_found(list, "// How come first.\nint how_come;"), one);
+  EXPECT_EQ(words_found(list, "/* Of\n * how\n * come. */"), one) << "a mark between";
+  EXPECT_EQ(words_found(list, "int x = 1'000;  // how\n// come"), one) << "over two lines";
+  EXPECT_EQ(words_found(list, "f(\"how come\"); g(R\"(\"how come\" // how come)\"); how come;"),
+            sentences{"how come (prose, core): 3 where 0 may be"});
+  EXPECT_EQ(words_found(list, "// `how come` howler come, how comet"), sentences{});
 }
 
 TEST(Words, AreSaidWithTheirPlaces) {
-  const std::string list = std::string{word_columns} + "told,notified,prose,,0,0,0\n";
+  const std::string list = std::string{word_columns} + "gone,freed,prose,,0,0,0\n";
   const tidy::word_list read = tidy::read_words({"words.csv", list});
-  const std::vector<file> files{{"modules/va/a.cpp", "int a;\n\n// told\nint b;  // is told\n"}};
+  const std::vector<file> files{{"modules/va/a.cpp", "int a;\n\n// gone\nint b;  // is gone\n"}};
   const std::vector<finding> found = tidy::check_words(files, read).found;
   ASSERT_EQ(found.size(), 1u);
   EXPECT_EQ(found[0].line, 2) << "of the list";
@@ -456,8 +456,8 @@ TEST(Words, OfPagesAreThoseOutsideOfCode) {
   const auto prose = [](const std::string& text) { return tidy::prose_of({"docs/a.md", text}); };
   EXPECT_EQ(prose("a `b` c\n```\nd\n```\n    e\nf [g](h) i"),
             "a     c\n   \n \n   \n     \nf [g     i");
-  EXPECT_EQ(tidy::prose_of({"run", "f=1  # told\n"}), "       told\n");
-  EXPECT_EQ(tidy::prose_of({"traces/a.csv", "told"}), "");
+  EXPECT_EQ(tidy::prose_of({"run", "f=1  # gone\n"}), "       gone\n");
+  EXPECT_EQ(tidy::prose_of({"traces/a.csv", "gone"}), "");
 }
 
 TEST(Words, OfAListAreRead) {
@@ -646,8 +646,8 @@ bool allows_multicast(std::string_view text) {
   return false;
 }
 
-// A driver makes multicast calls where it is allowed to: these tests let it, on the stand-in for
-// libcuda, and no program that goes to a device is one of them.
+// A driver makes multicast calls where it is allowed to: these tests let it, on the stub libcuda,
+// and no program that goes to a device is one of them.
 TEST(Tree, AllowsMulticastOnTheStandInAlone) {
   std::vector<std::string> allowing;
   for (const file& each : read_tree()) {

@@ -183,7 +183,7 @@ void find_phrase(const prose& in, const banned_word& rule, std::vector<place>& i
 
 // ---- prose --------------------------------------------------------------------------------------
 
-// Puts spaces over what is no prose, so that places stay.
+// Puts spaces over everything but prose, so that places stay.
 void blank(std::string& text, std::size_t begin, std::size_t end) {
   for (std::size_t at = begin; at < std::min(end, text.size()); ++at) {
     if (text[at] != '\n') text[at] = ' ';

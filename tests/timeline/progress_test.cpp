@@ -46,12 +46,12 @@ class Progress : public testing::Test {
     EXPECT_TRUE(number);
     return number.value_or(stream_progress::no_stream);
   }
-  // Work that is unfinished until the driver is told, and the point behind it.
+  // Work that is unfinished until the test finishes it, and the point behind it.
   stream_point free_behind_work(std::uint32_t stream) {
     EXPECT_TRUE(driver.launch(progress.active_handle(stream), {.name = "busy"}));
     return progress.advance(stream);
   }
-  // Records the event that the point wants.
+  // Records the event that the point needs.
   ticket_ref mark(const stream_point& point) {
     point_answer answer = progress.ask(point);
     EXPECT_EQ(answer.is, point_answer::kind::unmarked);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: a ticket passes when the work before it has finished and not before, orders streams on the
-// device, and gives its event back when nobody refers to it. Method: kernels on the fake driver's
+// device, and returns its event when its last reference ends. Method: kernels on the fake driver's
 // streams finish when the test says so; event calls are counted.
 #include <atomic>
 #include <cstdint>
@@ -68,7 +68,7 @@ TEST_F(Timeline, PassesWhenTheWorkBeforeItHasFinished) {
   ASSERT_TRUE(driver.finish_next(first).value());
   EXPECT_FALSE(passed(point));
   ASSERT_TRUE(driver.finish_next(first).value());
-  EXPECT_FALSE(point.known_passed()) << "nobody has asked the driver yet";
+  EXPECT_FALSE(point.known_passed()) << "the driver is not queried yet";
   EXPECT_TRUE(passed(point));
   EXPECT_TRUE(point.known_passed());
 }

@@ -3,7 +3,7 @@
 //
 // Goal: vmm-pair does on two devices what it says, without two GPUs: a part that fails, hangs or is
 // skipped keeps none of the others from running, and NCCL never starts with NVLink multicast on.
-// Method: the program, over the stand-ins for libcuda and NCCL; what needs memory that reaches
+// Method: the program, over the stub drivers for libcuda and NCCL; what needs memory that reaches
 // another process is skipped there.
 #include <string>
 
@@ -45,8 +45,10 @@ TEST_F(Pair, EveryPartRunsOrSaysWhyNot) {
   expect_line(got.out, "| copies | ok | 4 MiB from device 0 to 1: mapped ");
   expect_line(got.out, "; 0 wrong words |");
   expect_line(got.out,
-              "| import | skipped | the stand-in's memory does not reach another process |");
-  expect_line(got.out, "| kill | skipped | the stand-in's memory does not reach another process |");
+              "| import | skipped | the stub driver's memory does not reach another process |");
+  expect_line(got.out,
+              "| kill | skipped | the stub driver's memory does not reach another "
+              "process |");
   expect_line(got.out,
               "| 1 | work of one stream, through either view | 0 of 2097152 words wrong |");
   expect_line(got.out, "| 3 | neighbouring chunks at the same time, each by one view | 0 of ");
@@ -65,7 +67,7 @@ TEST_F(Pair, NcclDoesNotStartWithMulticast) {
             without_multicast());
     EXPECT_EQ(got.code, 1);
     expect_line(got.out, "| nccl | failed | set " + std::string(missing) + "=");
-    EXPECT_EQ(got.err.find("stand-in of NCCL"), std::string::npos) << got.err;
+    EXPECT_EQ(got.err.find("stub driver of NCCL"), std::string::npos) << got.err;
   }
 }
 

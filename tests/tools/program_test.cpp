@@ -380,7 +380,7 @@ TEST_F(Program, WhatCannotBeWrittenIsToldInTheExitCode) {
 // The demo sees it before its work, an example when it ends.
 TEST_F(Program, OutputThatCannotBeWrittenIsToldByEveryProgram) {
   const std::string trace = file("tiny.trace", tiny);
-  const std::string full = " >/dev/full 2>'" + path("told") + "'";
+  const std::string full = " >/dev/full 2>'" + path("stderr") + "'";
   for (const std::string& command :
        {"'" + demo + "' --backend host --up-to 4MiB --trace '" + trace + "' --svg '" +
             path("demo.svg") + "'",
@@ -388,12 +388,12 @@ TEST_F(Program, OutputThatCannotBeWrittenIsToldByEveryProgram) {
     const int status = std::system((command + full).c_str());
     ASSERT_TRUE(WIFEXITED(status)) << command;
     EXPECT_EQ(WEXITSTATUS(status), 1) << command;
-    const std::string told = read(path("told"));
+    const std::string told = read(path("stderr"));
     EXPECT_NE(told.find("standard output cannot be written: No space left on device"),
               std::string::npos)
         << command << "\n"
         << told;
-    EXPECT_EQ(told.find("written"), told.rfind("written")) << "told once: " << told;
+    EXPECT_EQ(told.find("written"), told.rfind("written")) << "reported once: " << told;
   }
 }
 

@@ -164,7 +164,7 @@ class Write(unittest.TestCase):
                     self.assertEqual(told[key], figures[key], key)
 
 
-# As much of PyTorch as the recorder asks of it: memory() is a block for as long as it is held.
+# As much of PyTorch as the recorder uses: memory() is a block while it is held.
 STANDIN = """
 import types
 history, counts = [], [0, 0]

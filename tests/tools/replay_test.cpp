@@ -28,7 +28,7 @@ vmm::tools::trace parse(std::string_view text) {
   return outcome ? std::move(*outcome.value) : vmm::tools::trace{};
 }
 
-/// Writes down its calls; holds what was asked for, never gives back more than `keep_bytes`.
+/// Records its calls; holds the requested memory, and never releases more than `keep_bytes`.
 class recorder {
  public:
   std::string calls;
@@ -181,7 +181,7 @@ TEST(Report, IsOneStrictJsonObject) {
   EXPECT_EQ(got.at("driver_calls.create"), "4");
   EXPECT_EQ(got.at("driver_calls.record_event"), "1234");
   EXPECT_EQ(got.at("driver_calls.unmap"),
-            "0");  // the base calls are told even when there were none,
+            "0");  // the base calls are listed even with a count of 0,
   EXPECT_FALSE(got.contains("driver_calls.query_event"));  // the others not
   EXPECT_EQ(got.at("warm_ns_per_event_best"), "null");
 }

@@ -4,7 +4,7 @@
 // Goal: ./run says nothing of its own when nothing is to be done, configures again when a folder is
 // new, lists names that can be typed, works through a symbolic link, says what a word needs, and
 // lets no other ./run into a folder in which it builds, counts the tests inside of programs, and
-// installs what only tests need beside the first build, where nobody is asked. Every word of it
+// installs packages of the tests during the first build, if no password is needed. Every word of it
 // refuses wrong arguments before anything is installed or built.
 // Method: the script in a folder of its own, with a cmake and a ninja that write down how they are
 // called and programs that say so; and this build's rules, in which no list is made anew.
@@ -168,7 +168,7 @@ TEST_F(RunScript, RightArgumentsReachThePrograms) {
 
 // A second ./run in the same folder waits: neither CMake nor ninja keeps another one out.
 TEST_F(RunScript, HoldsTheFolderWhileItBuilds) {
-  if (std::system("command -v flock >/dev/null") != 0) GTEST_SKIP() << "there is no flock";
+  if (std::system("command -v flock >/dev/null") != 0) GTEST_SKIP() << "flock is missing";
   const std::string look =
       "flock --nonblock '" + path("build/release/.lock") + "' true && echo free || echo held";
   script("bin/cmake",
@@ -185,7 +185,7 @@ TEST_F(RunScript, HoldsTheFolderWhileItBuilds) {
 
 // A build beside the tests holds its folder: it ends with the script, by whatever that ends.
 TEST_F(RunScript, EndsTheBuildBesideTheTests) {
-  if (std::system("command -v flock >/dev/null") != 0) GTEST_SKIP() << "there is no flock";
+  if (std::system("command -v flock >/dev/null") != 0) GTEST_SKIP() << "flock is missing";
   const std::string begun = path("begun");
   const std::string never = path("never");
   ASSERT_EQ(std::system(("mkfifo '" + begun + "' '" + never + "'").c_str()), 0);
@@ -199,7 +199,7 @@ TEST_F(RunScript, EndsTheBuildBesideTheTests) {
 
 // What is sent to the script alone reaches the tests, and what these have begun.
 TEST_F(RunScript, EndsTheTestsWithItself) {
-  if (std::system("command -v flock >/dev/null") != 0) GTEST_SKIP() << "there is no flock";
+  if (std::system("command -v flock >/dev/null") != 0) GTEST_SKIP() << "flock is missing";
   ASSERT_EQ(std::system(("mkfifo '" + path("begun") + "' '" + path("never") + "'").c_str()), 0);
   const std::string waits = "exec 9>'" + path("held") + "'; flock --shared 9; ";
   script("bin/a_test", waits + "echo >'" + path("begun") + "'; read -r _ <'" + path("never") + "'");
@@ -216,7 +216,7 @@ TEST_F(RunScript, EndsTheTestsWithItself) {
 
 // So do the compilers of a build, whatever word it is for.
 TEST_F(RunScript, EndsABuildWithItself) {
-  if (std::system("command -v flock >/dev/null") != 0) GTEST_SKIP() << "there is no flock";
+  if (std::system("command -v flock >/dev/null") != 0) GTEST_SKIP() << "flock is missing";
   ASSERT_EQ(std::system(("mkfifo '" + path("begun") + "' '" + path("never") + "'").c_str()), 0);
   const std::string waits = "exec 9>'" + path("held") + "'; flock --shared 9; ";
   script("bin/compiler",
@@ -272,7 +272,7 @@ TEST_F(RunScript, PreloadsFromAPathWithBlanks) {
   EXPECT_EQ(refused.out, "") << "without the library the program does not run";
   EXPECT_NE(refused.err.find("no path with blanks"), std::string::npos) << refused.err;
   EXPECT_EQ(ask("./run preload vmm no-such-program").err,
-            "run: there is no program 'no-such-program'\n");
+            "run: unknown program 'no-such-program'\n");
 }
 
 TEST_F(RunScript, WorksThroughASymbolicLink) {
@@ -286,7 +286,7 @@ TEST_F(RunScript, WorksThroughASymbolicLink) {
 // ---- tests -------------------------------------------------------------------------------------
 
 // With a ctest that runs a program of four tests, of which one fails, one is skipped and one is
-// disabled, a program that ends before it has written its file, and a test that is no program.
+// disabled, a program that ends before it has written its file, and a test that is not a program.
 class RunScriptTests : public RunScript {
  protected:
   void SetUp() override {
@@ -404,8 +404,7 @@ class RunScriptChecks : public RunScriptTests {
     file("scripts/check/adds.sh", "# Goal: sums are right.\necho \"sum of $*\"\n");
     file("scripts/check/fetches.py", "import sys\nprint('no network')\nsys.exit(77)\n");
     file("scripts/check/_shared.py", "");
-    if (ask("./run check --no-install adds").code != 0)
-      GTEST_SKIP() << "there is no ensurepip here";
+    if (ask("./run check --no-install adds").code != 0) GTEST_SKIP() << "ensurepip is missing";
   }
 };
 

@@ -79,7 +79,7 @@ TEST(Run, ReportsWhatTheDriverSaw) {
 }
 
 // ThreadSanitizer keeps most of the address space for itself: a reservation of 8 TiB is refused,
-// and the manager asks for less.
+// and the manager requests less.
 bool has_little_address_space() {
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)

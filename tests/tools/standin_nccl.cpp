@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A stand-in for NCCL over the stand-in for libcuda: two devices of one process, all-reduce of
-// floats. It ends the process where it is started without NVLink multicast switched off, where a
+// A stub driver for NCCL over the stub libcuda: two devices of one process, all-reduce of floats.
+// It ends the process where it is started without NVLink multicast switched off, where a
 // registration outlives the communicator, and where a window is opened on one device alone.
 #include <dlfcn.h>
 #include <unistd.h>
@@ -56,7 +56,7 @@ Function* cuda(const char* name) {
 }
 
 [[noreturn]] void end(const char* why) {
-  std::fprintf(stderr, "stand-in of NCCL: %s\n", why);
+  std::fprintf(stderr, "stub driver of NCCL: %s\n", why);
   std::abort();
 }
 
@@ -110,7 +110,7 @@ int ncclGetVersion(int* version) {
   return 0;
 }
 
-const char* ncclGetLastError(void*) { return "the stand-in says nothing"; }
+const char* ncclGetLastError(void*) { return "the stub driver says nothing"; }
 
 int ncclCommInitAll(void** comms, int count, const int* devices) {
   if (!is_named("NCCL_NVLS_ENABLE", "0") || !is_named("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1") ||

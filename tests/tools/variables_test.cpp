@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: the list of vmm's environment variables is that of docs/environment.md and has every one
-// that the sources name; a misspelt one is told with the name that was meant.
+// that the sources name; a misspelt one is reported with the intended name.
 // Method: the document's tables and the sources are read; names with letters changed, left out and
 // added.
 #include <cstddef>

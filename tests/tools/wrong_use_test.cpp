@@ -3,7 +3,7 @@
 //
 // Goal: every program and every word of ./run refuses a wrong command line or variable with the
 // exit code that its documentation gives, a message that names it, and nothing on standard output;
-// and answers --help on standard output.
+// and prints --help on standard output.
 // Method: tables of command lines. Where a program would work for long if it took what is wrong,
 // the refusal has to come first for the test to end.
 #include <algorithm>

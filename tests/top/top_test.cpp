@@ -247,7 +247,7 @@ TEST_F(Top, NobodyIsShownWhoDoesNotAsk) {
   for (const char* value : {"", "0", "off", "perhaps"}) {
     ::setenv("VMM_TOP", value, 1);
     child live([](child& self) {
-      ::close(STDERR_FILENO);  // "perhaps" is told there
+      ::close(STDERR_FILENO);  // "perhaps" is reported there
       vmm::fake_driver driver;
       publish_a_pool(self, driver, false);
     });
@@ -263,7 +263,7 @@ TEST_F(Top, AProcessThatIsGoneIsNotShownAndItsFileIsRemoved) {
   const fs::path file = file_of(gone);
   ASSERT_TRUE(fs::exists(file));
   gone.end();
-  ASSERT_TRUE(fs::exists(file)) << "nobody has cleared it away";
+  ASSERT_TRUE(fs::exists(file)) << "it was not removed";
   fs::resize_file(file, 100);  // whatever became of it
   const top_listing seen = look();
   EXPECT_TRUE(seen.processes.empty());

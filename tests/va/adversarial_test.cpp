@@ -28,7 +28,7 @@ struct sizes {
 
 class ExactRefill : public testing::TestWithParam<sizes> {};
 
-// Blocks fill a range exactly; every other one is freed, and its size asked for again in another
+// Blocks fill a range exactly; every other one is freed, and its size requested again in another
 // order. An exact fit serves every request.
 TEST_P(ExactRefill, ServesEveryRequest) {
   constexpr std::size_t block_count = 60'000;

@@ -42,10 +42,10 @@ class checked_range {
     }
     const vmm::granule_range got = real_.where(*block);
     const range_model::block hole = model_.hole_around({got.offset, got.count});
-    expect(possible && hole.count != 0, "a place was handed out that is not free");
-    expect(got.count == wanted.count, "a block has another size than asked for");
+    expect(possible && hole.count != 0, "a place was allocated that is not free");
+    expect(got.count == wanted.count, "a block does not have the requested size");
     expect(model_.padding(got.offset, wanted.alignment) == 0,
-           "a block is not aligned as asked for");
+           "a block does not have the requested alignment");
     if (wanted.alignment == 1)
       expect(hole.count == model_.best_size(wanted.count), "the fit is not the best");
     if (difference_ == nullptr) adopt(*block);

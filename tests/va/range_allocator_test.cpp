@@ -118,7 +118,7 @@ TEST(RangeAllocator, AlignsFromItsOrigin) {
   EXPECT_EQ(layout(range), "-3 4 -57");
   EXPECT_EQ(range.where(take(range, 1, 16)).offset, 11u);
   EXPECT_EQ(layout(range), "-3 4 -4 1 -52");
-  EXPECT_EQ(range.where(take(range, 3)).offset, 0u);  // the edge that was given back
+  EXPECT_EQ(range.where(take(range, 3)).offset, 0u);  // the edge that was freed
 }
 
 // A hole of count + alignment - 1 granules takes the block wherever it begins; one less does not.

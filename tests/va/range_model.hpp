@@ -54,7 +54,7 @@ class range_model {
     return best != 0 || free_.empty() ? best : free_.back().count;
   }
 
-  /// The free block that holds all of [offset, offset + count); a count of 0 when there is none.
+  /// The free block that holds all of [offset, offset + count); or a count of 0.
   [[nodiscard]] block hole_around(block wanted) const {
     std::size_t behind = first_from(free_, wanted.offset);
     if (behind < free_.size() && free_[behind].offset == wanted.offset) ++behind;
@@ -124,8 +124,8 @@ class range_model {
                          [](const block& each, std::uint32_t at) { return each.offset < at; });
     return static_cast<std::size_t>(found - in.begin());
   }
-  // Index of the block that begins at `offset`. The model cannot go on without it: it was asked
-  // about no block of the range.
+  // Index of the block that begins at `offset`. The model cannot go on without it: the query was
+  // for no block of the range.
   [[nodiscard]] static std::size_t index_of(const blocks& in, std::uint32_t offset) {
     const std::size_t index = first_from(in, offset);
     if (index < in.size() && in[index].offset == offset) return index;

@@ -96,8 +96,9 @@ void PrintTo(const crowd& c, std::ostream* out) { *out << c.name; }
 
 class CrowdedBin : public testing::TestWithParam<crowd> {};
 
-// Holes of about one size stay apart, behind fences of one granule, and their number swings between
-// none and all: bins turn from list to trie and back, tries hold long paths, forks and rings.
+// Holes of about one size stay separate, behind fences of one granule, and their number swings
+// between none and all: bins turn from list to trie and back, tries hold long paths, forks and
+// rings.
 TEST_P(CrowdedBin, AgreesWhileHolesComeAndGo) {
   constexpr std::uint32_t hole_count = 300;
   const crowd& c = GetParam();

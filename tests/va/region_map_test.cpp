@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: a region map tiles its range, finds the best and the lowest fit of each kind and nothing of
-// another kind, and knows which region covers a page. Method: small cases by hand, then long random
-// programs beside a naive model (a vector of regions), compared after each operation.
+// another kind, and finds the region that covers a page. Method: small cases by hand, then long
+// random programs beside a naive model (a vector of regions), compared after each operation.
 #include <algorithm>
 #include <cstdint>
 #include <fstream>

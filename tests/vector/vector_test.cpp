@@ -4,8 +4,8 @@
 // Goal: vmm::vector behaves as a vector, grows without copying elements, and stays as it was when
 // memory runs out or an element's constructor throws.
 // Method: on real host memory elements are read through pointers; on the fake driver through the
-// backend, with calls counted and made to fail. Elements that count their copies and throw when
-// told to show what happens to them.
+// backend, with calls counted and made to fail. Elements that count their copies and throw on
+// request show their treatment.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -165,7 +165,7 @@ TEST_F(OnHost, RefusesALengthThatFitsNoAddressSpace) {
   EXPECT_EQ(numbers[0], 1u);
 }
 
-/// Knows its own address, counts what happens, and throws when told to.
+/// Records its own address, counts operations, and throws on request.
 struct witness {
   static inline int alive = 0;
   static inline int copies = 0;

@@ -16,7 +16,7 @@ int main() try {
   {
     vmm::device_array<float> values(pool, 1 << 20, stream);
     fill<<<(1 << 20) / 256, 256, 0, stream>>>(values.data(), 1 << 20);
-  }  // freed in the order of the stream: nobody waits for the kernel
+  }  // freed in the order of the stream, without waiting for the kernel
   pool.forget(stream);
   cudaStreamSynchronize(stream);
   cudaStreamDestroy(stream);

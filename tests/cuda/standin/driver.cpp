@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stand-in for libcuda: start-up, devices, contexts, looking up entry points, and the test's
-// controls.
+// The stub libcuda: start-up, devices, contexts, looking up entry points, and the test's controls.
 #include <unistd.h>
 
 #include <array>
@@ -190,7 +189,7 @@ struct named_code {
   const char* name;
 };
 
-// The codes that the backend tells apart, and a few that it does not.
+// The codes that the backend distinguishes, and a few that it does not.
 constexpr std::array names{
     named_code{CUDA_SUCCESS, "CUDA_SUCCESS"},
     named_code{CUDA_ERROR_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE"},

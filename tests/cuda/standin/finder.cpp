@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stand-in for libcuda: cuGetProcAddress, old and new.
+// The stub libcuda: cuGetProcAddress, old and new.
 #include <array>
 #include <cstddef>
 #include <cstdint>

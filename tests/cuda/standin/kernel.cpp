@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stand-in for libcuda: modules and kernels. It cannot run PTX; it knows the kernels of
-// tools/kernels by name and does on the host what they do.
+// The stub libcuda: modules and kernels. It cannot run PTX; it recognises the kernels of
+// tools/kernels by name and runs them on the host.
 #include <algorithm>
 #include <array>
 #include <cstddef>

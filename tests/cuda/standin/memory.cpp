@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stand-in for libcuda: virtual memory, sharing and multicast.
+// The stub libcuda: virtual memory, sharing and multicast.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>

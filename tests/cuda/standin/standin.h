@@ -1,18 +1,18 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a test tells the stand-in for libcuda, beside the driver's own calls. Found by name with
-// dlsym, so that the test program itself links neither the stand-in nor a driver.
+// A test's controls of the stub libcuda, beside the driver's own calls. Found by name with dlsym,
+// so that the test program itself links neither the stub nor a driver.
 #pragma once
 
 extern "C" {
 
-/// What the stand-in is, from the next cuInit on. Zero and false everywhere is an ordinary machine
-/// of two devices.
+/// The stub's configuration, from the next cuInit on. Zero and false everywhere is an ordinary
+/// machine of two devices.
 struct vmm_standin_setup {
   int device_count_less_two;        ///< added to two: -2 is a machine without a device
   unsigned long long device_bytes;  ///< memory of each device; 0: as the fake driver's cuda profile
-  unsigned long long plain_shift_bytes;  ///< what cuMemAlloc answers lies that far behind a granule
+  unsigned long long plain_shift_bytes;  ///< offset of cuMemAlloc's results from a granule
   bool no_vmm;  ///< the device says that it has no virtual memory management
   bool no_rdma;
   bool no_compression;
@@ -21,10 +21,10 @@ struct vmm_standin_setup {
 /// Forgets everything and starts anew. No object of the driver may be in use.
 void vmm_standin_reset(const vmm_standin_setup* setup);
 
-/// The vmm::fake_driver behind the stand-in: its resource counts, misuses, clock and fault plan.
+/// The vmm::fake_driver behind the stub driver: its resource counts, misuses, clock and fault plan.
 void* vmm_standin_fake();
 
-/// The nth call of `symbol` from now on (1 is the next) answers `code` and does nothing; with
+/// The nth call of `symbol` from now on (1 is the next) returns `code` and does nothing; with
 /// `forever`, each from then on.
 void vmm_standin_fail(const char* symbol, int code, unsigned nth, bool forever);
 void vmm_standin_clear_failures();
@@ -34,8 +34,7 @@ unsigned long long vmm_standin_calls(const char* symbol);
 /// cuGetProcAddress no longer finds `symbol`.
 void vmm_standin_hide(const char* symbol);
 
-/// From now on every call that needs a context answers `code`, as after a kernel that went wrong. 0
-/// ends it.
+/// From now on every call that needs a context returns `code`, as after a failed kernel. 0 ends it.
 void vmm_standin_poison(int code);
 
 /// What cuMemFree calls, with `data`, when the memory has gone and before it returns: another

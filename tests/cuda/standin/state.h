@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The state behind the stand-in's calls, shared by its units. It names no type of vmm, so that it
-// can be included before an import.
+// The state behind the stub driver's calls, shared by its units. It names no type of vmm, so that
+// it can be included before an import.
 //
 // I1  Every entry point goes through answer_with(): it counts the call, lets a planned failure
 //     strike, and sees that the driver was initialised and that the calling thread has a live
@@ -54,8 +54,8 @@ struct plain_allocation {
   std::uint64_t shift_bytes = 0;
 };
 
-/// A descriptor given out: the write end of a pipe, known by its inode wherever it is passed. Once
-/// every copy is closed, the read end here tells.
+/// A descriptor given out: the write end of a pipe, known by its inode wherever it is passed. The
+/// read end here shows when every copy is closed.
 struct exported_descriptor {
   std::uint64_t inode = 0;
   int read_end = -1;
@@ -107,7 +107,7 @@ class thread_contexts {
 /// Closes the fake's descriptors whose real ones are all closed.
 void sweep_descriptors();
 
-/// Calls what the test wants called before `symbol`.
+/// Calls the test's hook before `symbol`.
 void tell_call(const char* symbol);
 
 /// What stands against the call before it is looked at; CUDA_SUCCESS when nothing does.

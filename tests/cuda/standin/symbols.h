@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The driver's functions that the stand-ins define, by the names that libcuda exports: a source
-// writes the name of the API, and the macro is the form of it that the newest driver exports, as
-// in cuda.h. `./run check cuda_abi` compares names and types with cuda.h.
+// The driver's functions that the stub drivers define, by the names that libcuda exports: a source
+// writes the name of the API, and the macro is the form of it that the newest driver exports, as in
+// cuda.h. `./run check cuda_abi` compares names and types with cuda.h.
 #pragma once
 
 #include <type_traits>
@@ -30,7 +30,7 @@
 #define cuMemcpyHtoDAsync cuMemcpyHtoDAsync_v2
 #define cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2
 
-/// The version that the stand-ins answer to cuDriverGetVersion.
+/// The version that the stub drivers answer to cuDriverGetVersion.
 inline constexpr int standin_version = 13000;
 
 #define VMM_STANDIN_CALL(name, version) \

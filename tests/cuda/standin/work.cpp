@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The stand-in for libcuda: streams, events, bytes, and allocations that are not virtual memory.
+// The stub libcuda: streams, events, bytes, and allocations that are not virtual memory.
 #include <cstddef>
 #include <cstdint>
 #include <span>

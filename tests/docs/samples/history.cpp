@@ -20,7 +20,7 @@ vmm::result<vmm::stream_handle> stream_of(D& driver) {
 
 bool records() {
   vmm::history_options how;
-  how.shortage_path = "short.history";  // written when a shortage is about to be answered
+  how.shortage_path = "short.history";  // written when a shortage is about to be returned
   auto ring = *vmm::history_ring::make(how);
 
   vmm::fake_driver driver;

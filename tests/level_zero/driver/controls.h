@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a test tells the simulated Level Zero driver and the witness, beside Level Zero's own calls.
-// Found by name with dlsym: the test program links neither.
+// A test's controls of the simulated Level Zero driver and the witness, beside Level Zero's own
+// calls. Found by name with dlsym: the test program links neither.
 #pragma once
 
 extern "C" {
@@ -16,18 +16,18 @@ struct vmm_ze_setup {
   bool hint_or_nothing = false;         ///< a reservation elsewhere than wished for is refused
   bool on_demand_pages = false;         ///< the device makes memory when it is touched
   unsigned long long address_shift_bytes = 0;  ///< every reservation begins that far behind a page
-  int device_count_leaving = 0;   ///< so many are counted, and gone when they are asked for
-  bool gives_no_address = false;  ///< reserve answers success and a null
-  bool gives_no_memory = false;   ///< create answers success and a null
-  bool repeats_address = false;   ///< reserve answers the last reservation once more
+  int device_count_leaving = 0;   ///< so many are counted, and gone when they are queried
+  bool gives_no_address = false;  ///< reserve returns success and a null
+  bool gives_no_memory = false;   ///< create returns success and a null
+  bool repeats_address = false;   ///< reserve returns the last reservation once more
 };
 
-/// Forgets everything and starts anew. No object of the driver may be in use. Answers how many
-/// objects were left in the one before.
+/// Forgets everything and starts anew. No object of the driver may be in use. Returns the number of
+/// objects left in the previous one.
 unsigned long long vmm_ze_reset(const vmm_ze_setup* setup);
 /// The vmm::fake_driver behind the driver: its resource counts, misuses, clock and fault plan.
 void* vmm_ze_fake();
-/// The nth call of `symbol` from now on (1 is the next) answers `code` and does nothing; with
+/// The nth call of `symbol` from now on (1 is the next) returns `code` and does nothing; with
 /// `forever`, each from then on.
 void vmm_ze_fail(const char* symbol, int code, unsigned nth, bool forever);
 void vmm_ze_clear_failures();
@@ -36,7 +36,7 @@ unsigned long long vmm_ze_calls(const char* symbol);
 /// Uses that Level Zero forbids and the fake driver cannot see: an event set back while work waits
 /// for it, a list destroyed before its work finished. The text names the first; "" for none.
 const char* vmm_ze_misuse();
-/// The calling thread's last call that reached the driver: how many there were, what it answered.
+/// The calling thread's last call that reached the driver: the count, and its result.
 void vmm_ze_last(unsigned long long* count, int* code);
 
 /// Called with true before and with false after each call that a thread makes to the loader; none

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The simulated Level Zero driver: what the loader asks for, drivers, devices and contexts, and the
-// test's controls. The loader finds it through ZE_ENABLE_ALT_DRIVERS.
+// The simulated Level Zero driver: the loader's entry points, drivers, devices and contexts, and
+// the test's controls. The loader finds it through ZE_ENABLE_ALT_DRIVERS.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -22,8 +22,8 @@ namespace {
 thread_local unsigned long long calls_here = 0;
 thread_local ze_result_t last_here = ZE_RESULT_SUCCESS;
 
-// A driver's static objects go when the process ends; a call after that would use them. What was
-// misused since the last reset is told then: a program that nobody asks for it fails by that.
+// A driver's static objects go when the process ends; a call after that would use them. Misuse
+// since the last reset is reported then: a program that does not query it fails by that.
 struct until_exit {
   bool is_over = false;
   bool has_begun = false;
@@ -51,7 +51,7 @@ void read_mask(state& s) {
   }
 }
 
-// A driver from before virtual memory: the loader asks for the tables once, when it starts.
+// A driver from before virtual memory: the loader queries the tables once, when it starts.
 bool has_virtual_memory() { return std::getenv("VMM_ZE_WITHOUT_VIRTUAL_MEMORY") == nullptr; }
 
 void start(state& s) {
@@ -85,7 +85,7 @@ ze_result_t answer(const char* symbol, Body&& body) noexcept {
   return answer_with<vmm::fake_driver>(symbol, body);
 }
 
-// A counted call: the count where there is no room, else as many as fit.
+// A counted call: the count without an array, else as many as fit.
 template <class Out, class Make>
 ze_result_t give(std::uint32_t* count, Out* out, std::uint32_t there, Make&& make) {
   if (out == nullptr || *count == 0) {
@@ -157,7 +157,7 @@ ze_result_t ZE_APICALL device_get_memory(ze_device_handle_t device, std::uint32_
 ze_result_t ZE_APICALL device_get_queue_groups(ze_device_handle_t, std::uint32_t* count,
                                                ze_command_queue_group_properties_t* out) {
   return answer("zeDeviceGetCommandQueueGroupProperties", [&](auto&) {
-    // The first group only copies: whoever takes it blindly cannot compute.
+    // The first group only copies: a program that takes it without a check cannot compute.
     return give(count, out, 2, [](auto& to, std::uint32_t i) {
       to.flags = i == 0 ? ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY
                         : ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY |
@@ -239,7 +239,8 @@ void misused(const char* what) {
 
 }  // namespace simulated
 
-// ---- what the loader asks for -------------------------------------------------------------------
+// ---- the loader's entry points
+// -------------------------------------------------------------------
 
 extern "C" {
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A loader from before virtual memory: it has what finds a device, and nothing answers.
+// A loader from before virtual memory: it has the calls that find a device, which all fail.
 #define NO_ANSWER(symbol) \
   extern "C" int symbol() { return 0x78000001; }
 NO_ANSWER(zeInit)

@@ -5,7 +5,7 @@
 // that it can be included before an import.
 //
 // I1  Every entry point goes through answer(): it counts the call, lets a planned failure strike,
-//     and keeps what was answered.
+//     and records the result.
 //
 // Thread safety: `mutex` guards everything but the fake driver, which has its own lock.
 #pragma once
@@ -34,13 +34,13 @@ struct _ze_device_handle_t {
 struct _ze_context_handle_t {
   int unused = 0;
 };
-// Handles are addresses, as real drivers' are: the loader knows an object by its handle alone, over
-// all drivers.
+// Handles are addresses, as real drivers' are: the loader identifies an object by its handle alone,
+// over all drivers.
 struct _ze_physical_mem_handle_t {
   std::uint64_t number = 0;
 };
-// What a list was given, and how much of it the host has seen finish. A barrier that is due to pass
-// has passed only when somebody looked.
+// The commands of a list, and how many the host has seen finish. A barrier that is due has passed
+// only after a query.
 struct list_progress {
   std::atomic<std::uint64_t> appended_count = 0;
   std::atomic<std::uint64_t> seen_count = 0;
@@ -93,7 +93,7 @@ struct state {
 [[nodiscard]] state& the();
 /// What stands against the call before it is looked at.
 [[nodiscard]] ze_result_t enter(const char* symbol);
-/// Keeps what the calling thread's call answers.
+/// Records the result of the calling thread's call.
 ze_result_t leave(ze_result_t code) noexcept;
 void misused(const char* what);
 

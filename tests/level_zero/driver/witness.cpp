@@ -92,7 +92,7 @@ thread_local bool reserve_was_refused = false;
 std::atomic<void (*)(bool)> hook = nullptr;
 
 // The layer of loader 1.8 refuses a null start, with which the specification has the driver choose.
-// The backend asks for that only where the driver gave nothing at another start.
+// The backend requests that only if the driver refused another start.
 bool is_known(std::string_view symbol, ze_result_t code) {
   return symbol == "zeVirtualMemReserve" && code == ZE_RESULT_ERROR_INVALID_NULL_POINTER &&
          reserve_was_refused;
@@ -152,7 +152,7 @@ struct through<Symbol, ze_result_t(Arguments...)> {
 
 }  // namespace
 
-// The entry point is whatever its resolver answers when the library is loaded.
+// The entry point is its resolver's result when the library is loaded.
 #define WITNESS(symbol)                                                   \
   extern "C" __attribute__((used)) decltype(&symbol) resolve_##symbol() { \
     return &through<#symbol, decltype(symbol)>::call;                     \

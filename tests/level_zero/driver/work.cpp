@@ -67,7 +67,7 @@ void drop_waits(vmm::fake_driver& fake, _ze_event_handle_t& event) {
   event.waits.clear();
 }
 
-// An event that has passed tells of what stands before its signal.
+// A passed event shows that the commands before its signal have finished.
 void note_seen(const _ze_event_handle_t& event) {
   std::uint64_t before = event.of->seen_count;
   while (before < event.after_count &&
@@ -109,7 +109,7 @@ ze_result_t ZE_APICALL list_destroy(ze_command_list_handle_t list) {
       return ZE_RESULT_ERROR_HANDLE_OBJECT_IN_USE;
     }
     if (!list->is_synchronous && list->progress->seen_count < list->progress->appended_count) {
-      misused("zeCommandListDestroy of a list whose last commands nobody has seen finish");
+      misused("zeCommandListDestroy of a list whose last commands were not seen to finish");
       return ZE_RESULT_ERROR_HANDLE_OBJECT_IN_USE;
     }
     const auto outcome = fake.destroy_stream(stream_of(list));

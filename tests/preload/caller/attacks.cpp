@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Processes that attack the exchange of legacy IPC. They use the library's own messages, so that
-// what they send is right but for the one thing that each changes.
+// each of their messages is wrong in one field only.
 #include <fcntl.h>
 #include <sys/fsuid.h>
 #include <sys/socket.h>
@@ -60,7 +60,7 @@ int count_descriptors() {
   return count;
 }
 
-// A child that shares one block, says its handle, and ends when it is told to.
+// A child that shares one block, prints its handle, and ends on command.
 pid_t start_owner(both_ways& pipes, const driver& cu) {
   return start_child(pipes, [&](int from, int to) {
     start(cu);
@@ -104,7 +104,7 @@ std::vector<lie> all_lies(const wire::received_block& honest) {
   return {lie{"nothing", right}, user, offset, size, sum, count, two, many, none};
 }
 
-// Answers one opener. Returns whether it said which block it wants.
+// Serves one opener. Returns whether it named a block.
 bool answer_as(const lie& what, int listening, const wire::received_block& honest) {
   const wire::descriptor peer(accept4(listening, nullptr, nullptr, SOCK_CLOEXEC));
   must(static_cast<bool>(peer), "an opener");
@@ -171,7 +171,7 @@ void ipc_impostor(const arguments& all) {
     const result_code answer = cu.ipc_open(&at, handle, 1);
     const int more = count_descriptors() - before;
     std::printf("open %d, more descriptors %d", answer, more);
-    std::printf(", asked %d\n", hear<int>(with_impostor.to_parent[0]));
+    std::printf(", requested %d\n", hear<int>(with_impostor.to_parent[0]));
     say(with_impostor.to_child[1], 1);
     must(waitpid(impostor, &how, 0) == impostor, "the impostor");
     (void)unlink(name.text.data());
@@ -180,7 +180,7 @@ void ipc_impostor(const arguments& all) {
   must(false, "a lie of that name");
 }
 
-// Many connections that ask for nothing, and some that ask and read nothing, stop nobody.
+// Many connections without a request, and some with requests and no reads, stop no other.
 void ipc_silent(const arguments&) {
   const driver cu = load();
   both_ways pipes{};
@@ -220,7 +220,7 @@ void ipc_stranger(const arguments&) {
   wire::wire_reply reply{};
   const wire::taken came =
       wire::receive(peer.get(), &reply, sizeof reply, nullptr, wire::os::deadline_in(10'000));
-  std::printf("is answered %d\n", came == wire::taken::whole ? 1 : 0);
+  std::printf("gets a reply %d\n", came == wire::taken::whole ? 1 : 0);
   must(seteuid(0) == 0, "the first user");
   say(pipes.to_child[1], 1);
   end_child(owner);

@@ -92,7 +92,7 @@ void refused_reset(const arguments&) {
   expect(cu.misuses() == 0, "no access to memory that is not there, and no race");
 }
 
-// A device that was given access to a pool uses its memory: cuMemFree counts its work, too.
+// A device with access to a pool uses its memory: cuMemFree covers its work, too.
 void pool_users(const arguments& all) {
   const bool is_managed = !all.empty();
   const driver cu = load();

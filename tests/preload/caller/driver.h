@@ -85,7 +85,7 @@ struct driver {
   result_code (*export_handle)(void*, physical_id, int, flag_set) = nullptr;
   result_code (*retain_handle)(physical_id*, void*) = nullptr;
 
-  // The stand-in's controls.
+  // The stub driver's controls.
   void (*manual)(int) = nullptr;
   void (*finish)() = nullptr;
   unsigned long long (*misuses)() = nullptr;
@@ -115,7 +115,7 @@ struct driver {
 /// Starts the driver and makes the primary context of a device current.
 context_id start(const driver& cu, device_id device = 0);
 
-/// Memory of cuMemAlloc, and a stream; end the program where there is none.
+/// Memory of cuMemAlloc, and a stream; end the program on failure.
 [[nodiscard]] inline device_pointer make(const driver& cu, std::size_t size) {
   device_pointer at = 0;
   must(cu.allocate(&at, size) == code::success, "memory");

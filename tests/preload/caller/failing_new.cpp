@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Linked into a second build of the preload library: its host memory, which is short when a test
-// wants it to be.
+// Linked into a second build of the preload library: its host memory, which is short at a test's
+// choice.
 #include <cstddef>
 #include <cstdlib>
 #include <new>

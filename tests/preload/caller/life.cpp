@@ -18,7 +18,7 @@
 namespace caller {
 namespace {
 
-// A child that runs `body`, which answers its exit code.
+// A child that runs `body`, which returns its exit code.
 template <class Body>
 void in_child(Body&& body) {
   std::fflush(stdout);
@@ -41,7 +41,7 @@ int allocate_and_free(const driver& cu, std::size_t size) {
 
 }  // namespace
 
-// A program that never asks for the driver.
+// A program that never loads the driver.
 void nothing(const arguments&) {
   struct sigaction now{};
   (void)sigaction(SIGUSR1, nullptr, &now);

@@ -36,7 +36,7 @@ void no_misuse(const driver& cu) {
 
 }  // namespace
 
-// Memory that work in flight can touch is not handed out; nobody waits for it.
+// Memory that work in flight can touch is not handed out, and no thread waits for it.
 void in_flight(const arguments& all) {
   const bool is_managed = !all.empty();
   const driver cu = load();
@@ -160,7 +160,7 @@ void ask_all(const driver& cu, context_id context, device_pointer at, std::size_
 
 }  // namespace
 
-// The driver's questions are answered for blocks as for plain memory.
+// The driver's queries have the same results for blocks as for plain memory.
 void questions(const arguments& all) {
   const driver cu = load();
   const context_id context = start(cu);
@@ -184,11 +184,11 @@ void questions(const arguments& all) {
   must(cu.free(big) == code::success && cu.info(&free_after, nullptr) == code::success, "a free");
   expect(free_after == free_before, "what is freed counts as free");
   expect(free_after <= total, "no more is free than there is");
-  // Plain memory has no handle to retain; what asks so finds out how memory is to be shared.
+  // Plain memory has no handle to retain; programs query it to decide how to share memory.
   physical_id handle = 0;
   const result_code retained = cu.retain_handle(&handle, reinterpret_cast<void*>(at));
   if (!all.empty()) expect(retained != code::success, "a block has no handle");
-  // What is gone is nobody's again.
+  // Freed memory is unknown again.
   must(cu.free(at) == code::success, "a free");
   device_pointer base = 0;
   std::printf("after the free: range %d, context %d, again %d, inside %d\n",
@@ -328,8 +328,8 @@ void copy_then_read(const arguments&) {
   std::printf("source %d\n", holds(cu, source, size, 0x41) ? 1 : 0);
 }
 
-// Each device has memory of its own, also for threads that change between them; access that was
-// given to another device holds for what is mapped later.
+// Each device has memory of its own, also for threads that change between them; access granted to
+// another device applies to memory mapped later.
 void devices(const arguments& all) {
   const bool is_managed = !all.empty();
   const driver cu = load();
@@ -477,7 +477,7 @@ void kept(const arguments&) {
 void run_ahead(const arguments& all) {
   const driver cu = load();
   start(cu);
-  if (!all.empty()) cu.manual(1);  // work finishes only where somebody waits for it
+  if (!all.empty()) cu.manual(1);  // work finishes only when a call waits for it
   const stream_id stream = make_stream(cu);
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
@@ -554,7 +554,7 @@ void handles(const arguments& all) {
     }
   }
   if (is_caching) expect(cu.calls("cuMemCreate") == 4, "four handles for forty requests");
-  // Released while it is mapped: it lives until the unmap, and is nobody else's until then.
+  // Released while it is mapped: it lives until the unmap, and is not reused until then.
   physical_id mapped = 0;
   must(cu.create(&mapped, segment, &like, 0) == code::success, "physical memory");
   must(cu.map(base, segment, 0, mapped, 0) == code::success, "a mapping");
@@ -569,7 +569,7 @@ void handles(const arguments& all) {
   expect(holds(cu, base, 4096, 0x66), "memory that was released while it was mapped");
   must(cu.unmap(base, 2 * segment) == code::success, "an unmap");
   std::printf("again %d\n", cu.release(other));
-  // What is kept is free memory, and goes when somebody is short.
+  // Retained memory is free memory, and is released when memory is short.
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
   must(cu.info(&free_bytes, &total_bytes) == code::success, "cuMemGetInfo");
@@ -580,7 +580,7 @@ void handles(const arguments& all) {
   std::printf("done\n");
 }
 
-// PROGRAM is asked until it says TEXT: while a handle and a block are in use, or afterwards.
+// PROGRAM is queried until it prints TEXT: while a handle and a block are in use, or afterwards.
 void shown(const arguments& all) {
   must(all.size() == 2 || all.size() == 3, "PROGRAM TEXT [afterwards]");
   const driver cu = load();
@@ -607,7 +607,7 @@ void shown(const arguments& all) {
   std::printf("%s", said.c_str());
 }
 
-// A handle that somebody else may have is never kept.
+// A handle that may have other owners is never retained.
 void shared_handles(const arguments&) {
   const driver cu = load();
   start(cu);

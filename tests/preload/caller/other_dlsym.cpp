@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Another preloaded library that overrides dlsym, as jemalloc's profilers and NCCL's do at times:
-// it passes everything on to whoever comes next, and says at the end that it was asked.
+// it forwards everything to the next library, and reports at the end that it was called.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@ namespace {
 std::atomic<unsigned> asked_count = 0;
 
 [[gnu::destructor]] void say() {
-  if (asked_count.load() != 0) (void)!write(STDERR_FILENO, "other dlsym asked\n", 18);
+  if (asked_count.load() != 0) (void)!write(STDERR_FILENO, "other dlsym called\n", 19);
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A preloaded allocator, as jemalloc is: the process's malloc, which asks dlsym for the next one
-// from inside of the first allocation, before anything is ready. Says at the end that it served.
+// A preloaded allocator, as jemalloc is: the process's malloc, which calls dlsym for the next one
+// inside the first allocation, before anything is ready. Reports at the end that it served.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ std::atomic<unsigned> served_count = 0;
 extern "C" [[gnu::visibility("default")]] void* malloc(std::size_t size) noexcept {
   function next = next_malloc.load(std::memory_order_acquire);
   if (next == nullptr) {
-    // Whoever needs memory to answer the question would ask it for ever.
+    // A dlsym that needs memory would recurse for ever.
     if (is_asking.exchange(true)) _exit(97);
     next = reinterpret_cast<function>(dlsym(RTLD_NEXT, "malloc"));
     is_asking.store(false);

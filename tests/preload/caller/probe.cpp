@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Small libraries that look names up from where they are: the answers depend on the caller. Built
+// Small libraries that look names up from where they are: the results depend on the caller. Built
 // several times; PROBE_NAME makes the names of each.
 #include <dlfcn.h>
 

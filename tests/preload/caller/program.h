@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Random programs of allocations, copies, streams and captures, on two devices, by two threads and
-// with both forms of each call. What the driver answers and what memory holds goes into a digest,
-// which must be the same with the library and without. A program orders its work as CUDA asks it
-// to: a block is used by one stream at a time, and others wait for an event.
+// with both forms of each call. The driver's results and the contents of memory go into a digest,
+// which must be the same with the library and without. A program orders its work as CUDA requires:
+// a block is used by one stream at a time, and others wait for an event.
 #pragma once
 
 #include <algorithm>
@@ -47,7 +47,7 @@ struct random_block {
   device_pointer at = 0;
   std::size_t size = 0;
   std::size_t device = 0;
-  random_stream stream;  // where its last work was given
+  random_stream stream;  // the stream of its last work
   unsigned char value = 0;
   bool is_written = false;
 };
@@ -62,7 +62,7 @@ class random_program {
     give_access();
   }
 
-  /// What the driver answered and what memory held, as one number.
+  /// The driver's results and the contents of memory, as one number.
   std::uint64_t run() {
     const std::size_t step_count = 5 + pick(60);
     for (std::size_t i = 0; i < step_count; ++i) step();
@@ -134,7 +134,7 @@ class random_program {
     must(any_form().create_event(&state.event, event_without_timing) == code::success, "an event");
   }
 
-  // The first device may use the other's memory: in the stand-in all work is the first one's.
+  // The first device may use the other's memory: in the stub driver all work is the first one's.
   void give_access() {
     on_thread(0, 0, [&] { note(any_form().enable_peer(base_.contexts[1], 0)); });
   }
@@ -221,7 +221,7 @@ class random_program {
       note(pitch);
       return keep(made, answer);
     }
-    // Too much, or nothing: the driver's own answers.
+    // Too much, or nothing: the driver's own results.
     device_pointer none = 0;
     note(cu.allocate(&none, pick(2) == 0 ? 0 : std::size_t{1} << 45));
   }
@@ -314,7 +314,7 @@ class random_program {
     std::size_t total = 0;
     note(cu.info(&free_bytes, &total));
     expect(free_bytes <= total, "no more is free than there is");
-    // An address inside a block is no block; nor is one of nobody.
+    // An address inside a block is not a block; nor is an unknown one.
     if (it.size > 1) note(cu.free(it.at + 1));
     note(cu.free(0x1000));
   }

@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A capture that another thread begins in the middle of a call. The stand-in tells when the call
-// reaches the driver: there the other thread begins, or is kept from it until the call is over.
+// A capture that another thread begins in the middle of a call. The stub driver reports when the
+// call reaches the driver: there the other thread begins, or is kept from it until the call is
+// over.
 #include <array>
 #include <atomic>
 #include <string>
@@ -121,7 +122,7 @@ constexpr std::array steps{
          }},
 };
 
-// What is freed waits for work that goes on, by marks that nobody has asked about.
+// Freed memory waits for running work, by marks that were not queried.
 setting prepare(const driver& cu) {
   setting s{cu};
   s.stream = make_stream(cu);

@@ -102,7 +102,7 @@ void routes(const arguments&) {
 // Through the shared runtime.
 void entry_points(const arguments& all) {
   void* runtime = dlopen(std::string(all.at(0)).c_str(), RTLD_NOW);
-  must(runtime != nullptr, "the stand-in for libcudart");
+  must(runtime != nullptr, "the stub libcudart");
   const auto by_version =
       reinterpret_cast<result_code (*)(const char*, void**, unsigned, flag_set, int*)>(
           dlsym(runtime, "cudaGetDriverEntryPointByVersion"));
@@ -135,7 +135,7 @@ int call(void* function) {
 
 }  // namespace
 
-// Names that are not the driver's, and handles whose answers depend on the caller.
+// Names that are not the driver's, and handles whose results depend on the caller.
 void names(const arguments& all) {
   std::printf("linked probe %d\n", probe());
   std::printf("next from the first %d\n", call(ask_next_first("probe")));
@@ -215,7 +215,7 @@ void two_drivers(const arguments& all) {
   std::printf(" free %d\n", cu.free(at));
 }
 
-// Out parameters may be null: the driver answers, and nothing is written.
+// Out parameters may be null: the driver returns, and nothing is written.
 void null_parameters(const arguments&) {
   const driver cu = load();
   std::printf("finder %d %d\n", cu.find(nullptr, nullptr, 12000, 0, nullptr),

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A stand-in for a shared libcudart: its entry-point calls hand out what the driver's finder says,
-// and its memory calls go to the driver, as those of the real one do.
+// A stub driver for a shared libcudart: its entry-point calls hand out what the driver's finder
+// says, and its memory calls go to the driver, as those of the real one do.
 #include <dlfcn.h>
 
 #include <cstddef>

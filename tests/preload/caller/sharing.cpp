@@ -29,7 +29,7 @@ std::size_t count_others(const driver& cu, device_pointer at, std::size_t size,
 
 }  // namespace
 
-// What a process that shares its memory asks for, and what it does not get.
+// The requests of a process that shares its memory, and those that fail.
 void ipc(const arguments&) {
   const driver cu = load();
   start(cu);
@@ -53,7 +53,7 @@ void ipc(const arguments&) {
   std::printf("free %d\n", cu.free_async(ordered, nullptr));
 }
 
-// The same memory at two addresses, with its neighbours apart.
+// The same memory at two addresses, with its neighbours separate.
 void ipc_within(const arguments&) {
   const driver cu = load();
   const context_id context = start(cu);

@@ -48,13 +48,13 @@ void free_while_captured(setting& s) {
 
 void allocate(setting& s) {
   device_pointer at = 0;
-  must(s.cu.allocate(&at, size) == code::success, "memory of somebody");
+  must(s.cu.allocate(&at, size) == code::success, "other memory");
   must(s.cu.free(at) == code::success, "a free");
 }
 
 void allocate_async(setting& s) {
   device_pointer at = 0;
-  must(s.cu.allocate_async(&at, size, s.streams[1]) == code::success, "memory of somebody");
+  must(s.cu.allocate_async(&at, size, s.streams[1]) == code::success, "other memory");
   must(s.cu.free_async(at, s.streams[1]) == code::success, "a free");
 }
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Threads that do what they are told, one at a time: what a program does is the same each time it
-// runs, and each thread has the driver's state of its own.
+// Threads that run commands, one at a time: what a program does is the same each time it runs, and
+// each thread has the driver's state of its own.
 #pragma once
 
 #include <condition_variable>

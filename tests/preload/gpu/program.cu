@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Plain CUDA C++ for the preload library, a word each: work, pools, graphs, fork, ipc, dmabuf,
-// fragment, spread, latency. It says a digest of its results and the device's memory that the
-// process has at its end, as NVML tells it beside the driver. With `turns` behind the word, work
-// and pools do their rounds when they are told to, a line `go` on the standard input each.
+// fragment, spread, latency. It prints a digest of its results and the device's memory that the
+// process has at its end, as NVML and the driver report it. With `turns` behind the word, work and
+// pools do each round after a line `go` on the standard input.
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <dlfcn.h>
@@ -79,7 +79,7 @@ void make_streams(cudaStream_t (&streams)[4]) {
   }
 }
 
-// Calls `round` so many times, or as often as it is told to.
+// Calls `round` so many times, or once per command.
 template <class Round>
 void play(int rounds, Round&& round) {
   if (!in_turns) {
@@ -373,7 +373,7 @@ void fragment() {
   if (made < wanted) std::exit(4);
 }
 
-// Every second block of a full device is freed; then one of 40 % of the memory is asked for.
+// Every second block of a full device is freed; then one of 40 % of the memory is requested.
 void spread(std::size_t size) {
   std::size_t free_bytes = 0;
   std::size_t total = 0;
@@ -409,7 +409,7 @@ void latency() {
   std::printf("free_us median %.1f, 99th percentile %.1f\n", taken[150], taken[296]);
 }
 
-// NVML's word, which nobody stands before: of this process where it knows it, else of the device.
+// NVML's figure, which no library intercepts: of this process if known, else of the device.
 void say_memory() {
   struct memory {
     unsigned long long total, free, used;

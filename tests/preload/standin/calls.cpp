@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The grown stand-in for libcuda: memory by size, streams in both forms, marks of all work.
+// The grown stub driver for libcuda: memory by size, streams in both forms, marks of all work.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

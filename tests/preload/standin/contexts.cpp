@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The grown stand-in for libcuda: contexts, what ends with them, and who names it afterwards.
+// The grown stub driver for libcuda: contexts, the objects that end with them, and later uses of
+// those.
 #include <algorithm>
 #include <deque>
 
@@ -40,7 +41,7 @@ std::vector<Key> take_of(std::map<Key, CUcontext>& all, CUcontext context) {
   return taken;
 }
 
-// Its memory but for that of the device's pool, its streams and its events.
+// Its memory except that of the device's pool, its streams and its events.
 void end_context(CUcontext context, bool with_pool) {
   std::vector<CUdeviceptr> gone;
   {
@@ -71,7 +72,7 @@ CUresult wait_for(CUstream stream, CUstream other) {
   return code;
 }
 
-// A stream that waits for others, one for each thread that asks; the next thread has it after its
+// A stream that waits for others, one for each calling thread; the next thread has it after its
 // end.
 class joint_stream {
  public:

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The grown stand-in for libcuda: cuGetProcAddress, old and new, with versions and the two meanings
-// of stream 0. As the real one it may answer with an address that is not the exported one.
+// The grown stub driver for libcuda: cuGetProcAddress, old and new, with versions and the two
+// meanings of stream 0. As the real one it may answer with an address that is not the exported one.
 #include <string_view>
 
 #include "more.h"
@@ -196,7 +196,7 @@ const std::vector<entry>& entries() {
   return all;
 }
 
-// The newest form that the caller and the driver know; of each thread's where it was asked for.
+// The newest form common to caller and driver; the per-thread one if it was requested.
 const entry* best_of(const char* name, int version, bool wants_per_thread) {
   const entry* best = nullptr;
   for (const entry& each : entries()) {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the added calls of the stand-in share.
+// What the added calls of the stub driver share.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace standin {
 
-/// Plain memory as it was asked for.
+/// A request for plain memory.
 struct plain_block {
   std::size_t size = 0;
   CUcontext context = nullptr;
@@ -41,7 +41,7 @@ struct extras {
 [[nodiscard]] bool has_event(CUevent event);
 [[nodiscard]] bool has_stream(CUstream stream);
 [[nodiscard]] bool has_context(CUcontext context);
-/// Spoils each capture that is under way. False: there is none.
+/// Spoils each capture that is under way. False: no capture.
 bool spoil_captures();
 
 /// CUDA's version that this driver plays: VMM_STANDIN_VERSION, else that of the header.
@@ -51,7 +51,7 @@ bool spoil_captures();
 
 extern "C" {
 
-/// Work finishes in the order that the test wants: nothing by itself while `manual` is not 0.
+/// Work finishes in the order that the test chooses: nothing by itself while `manual` is not 0.
 void vmm_standin_manual(int manual);
 /// Finishes everything.
 void vmm_standin_finish();

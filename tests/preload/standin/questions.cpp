@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The grown stand-in for libcuda: what the driver says of pointers, contexts and devices.
+// The grown stub driver for libcuda: what the driver says of pointers, contexts and devices.
 #include <cstring>
 
 #include "more.h"
@@ -45,7 +45,7 @@ CUresult give(void* data, Value value) {
 
 int only_default_pool = 0;
 
-// Of mapped memory the driver knows no context, no range and no number.
+// For mapped memory the driver has no context, no range and no number.
 CUresult answer(const seen_pointer& seen, CUpointer_attribute attribute, void* data,
                 CUdeviceptr at) {
   const bool is_plain = seen.what == seen_pointer::is::plain;

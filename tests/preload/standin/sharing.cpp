@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The grown stand-in for libcuda: memory that another process gets. Within a process an exported
+// The grown stub driver for libcuda: memory that another process gets. Within a process an exported
 // descriptor names the same memory. Another process gets a copy of what it held when it was
 // exported: memory of the fake driver does not leave its process.
 #include <dirent.h>
@@ -56,7 +56,7 @@ void sweep_files(exported_memory& m) {
   });
 }
 
-// Maps a handle for as long as `look` runs.
+// Maps a handle while `look` runs.
 template <class Look>
 CUresult with_mapping(CUmemGenericAllocationHandle handle, std::size_t size, Look&& look) {
   CUdeviceptr at = 0;
@@ -153,7 +153,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   return read_contents(handle, file);
 }
 
-// Of memory that the driver knows it gives a file; the range must begin and end with pages.
+// For known memory the driver returns a file; the range must begin and end with pages.
 CUresult cuMemGetHandleForAddressRange(void* handle, CUdeviceptr at, std::size_t size,
                                        CUmemRangeHandleType, unsigned long long) {
   constexpr std::size_t page = 4096;
