@@ -299,8 +299,8 @@ void manager::deallocate(address at, std::uint64_t, std::uint64_t, stream_handle
   }
   if (freed) return;
   check(!is_wrong_address(freed.error().code),
-        "deallocate of an address that is not a live block of this manager, or on a stream that is "
-        "not there");
+        "deallocate of an address that is not a live block of this manager, or on a stream that "
+        "does not exist");
   check(freed.error().code != errc::in_use,
         "deallocate of a block that another thread is changing or freeing, that is exported, or "
         "that is a segment of a growable range");

@@ -225,8 +225,8 @@ status stream_pool::unpin(address at) {
 
 void check_left_live(const error& failure) noexcept {
   check(!is_wrong_address(failure.code),
-        "deallocate of an address that is not a live block of this stream pool, or on a stream that "
-        "is not there");
+        "deallocate of an address that is not a live block of this stream pool, or on a stream "
+        "that does not exist");
 }
 
 result<std::uint64_t> stream_pool::capture_number(stream_handle stream) {
