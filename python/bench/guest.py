@@ -72,8 +72,8 @@ def load(name, iteration, **knobs):
 
 
 class Witness:
-    """Losses, and what the program fetches from the device, as a digest. Losses go into memory that
-    is there from the beginning, so that watching a program asks the allocator for nothing."""
+    """Losses, and the data that the program fetches from the device, as a digest. Losses go into
+    memory allocated at the beginning, so that watching a program makes no allocations."""
 
     def __init__(self, torch):
         self._torch = torch
@@ -184,7 +184,7 @@ def switch(allocator):
 
 
 def timed(connection, name):
-    """Runs the program in turns until it is told to stop."""
+    """Runs the program in turns until the command to stop."""
     import torch
 
     try:

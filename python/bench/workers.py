@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Processes that have an allocator each and do what a benchmark asks, for the programs beside this
+"""Processes with an allocator each that run a benchmark's commands, for the programs beside this
 file.
 
 Importing PyTorch takes seconds. A server for each allocator imports it once, in the environment

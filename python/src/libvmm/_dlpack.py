@@ -178,7 +178,7 @@ def check_shape(shape: tuple[int, ...], dtype: str, size: int, what: str) -> Non
 
 
 class TensorShape(NamedTuple):
-    """What a consumer is told of a tensor. Strides are in elements; None: row by row."""
+    """The description of a tensor for a consumer. Strides are in elements; None: row by row."""
 
     address: int
     device: tuple[int, int]

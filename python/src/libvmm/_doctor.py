@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m libvmm doctor`: what a process has, and what stands in the way."""
+"""`python -m libvmm doctor`: the state of a process, and obstacles to vmm."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def why_no_preload_library(drivers: list[Any]) -> str:
 
 
 def hooks() -> dict[str, str]:
-    """Who answers for the names that interposers take, where that is not the system itself."""
+    """The libraries that define the names that interposers take, unless that is the system."""
     import ctypes
 
     class Found(ctypes.Structure):
@@ -202,7 +202,7 @@ def main(arguments: list[str]) -> tuple[str, int]:
     """What is said, and the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m libvmm doctor",
-        description="What a process has, and what stands in the way.",
+        description="The state of a process, and obstacles to vmm.",
         add_help=False,
         epilog="exit code: 1 with a wrong setting or a conflict",
     )

@@ -54,7 +54,7 @@ class Error(Exception):
     """The library's number, vmm_status."""
     status_name: str = "VMM_ERROR_INTERNAL"
     call: str = "none"
-    """The driver call that failed; "none" when no driver was asked."""
+    """The driver call that failed; "none" without a driver call."""
     native_code: int = 0
     """The driver's own number: a CUresult, an errno, a ze_result_t; or 0."""
     native_name: str = ""
@@ -133,7 +133,7 @@ _CLOSED = "the object was closed: make another"
 
 
 def error_of(status: int) -> Error:
-    """The exception for what the calling thread's latest failing call answered."""
+    """The exception for the calling thread's latest failed call."""
     info = _native.ErrorInfo()
     _native.LIBRARY.vmm_last_error(ctypes.byref(info))
     made = _CLASSES.get(status, Error)(_words.of_python(_native.text(info.text)))
@@ -151,7 +151,7 @@ def error_of(status: int) -> Error:
 
 
 def check(status: int) -> None:
-    """Raises what a failed call of the C library answered."""
+    """Raises the error of a failed call of the C library."""
     if status != 0:
         raise error_of(status)
     if late:

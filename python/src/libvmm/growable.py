@@ -7,8 +7,8 @@
     cache.grow(64 << 20)                                # of each segment, at once
     keys = torch.from_dlpack(cache.view("float16", (4096, 8, 128)))   # [layer][token][head][dim]
 
-The address never changes. A view, and whoever consumed it, holds what it shows: a shrink below it
-raises InUse, and so does close().
+The address never changes. A view and its consumers pin its bytes: a shrink below it and close()
+raise InUse.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ _SIZE_MAX = (1 << 63) - 1
 
 
 def _number(value: int, what: str) -> int:
-    """What the C library cannot be told: a value that is no count of 64 bits."""
+    """A value that the C library cannot take: not a count of 64 bits."""
     return _values.whole(what, value, 0, _SIZE_MAX)
 
 
@@ -118,7 +118,7 @@ class GrowableStatistics:
 
 @dataclass(frozen=True)
 class Part:
-    """A physical handle of the driver behind a segment, for those who register memory."""
+    """A physical handle of the driver behind a segment, for code that registers memory."""
 
     handle: int
     size: int
@@ -224,8 +224,8 @@ class Growable(Owner):
         self._resize(size, _GROW, stream, first, count, one_handle, wait)
 
     def shrink(self, size: int, *, stream: int = 0, first: int = 0, count: int = 0) -> None:
-        """Gives what lies behind `size` up, behind the work that the stream has been given; nobody
-        waits. Raises InUse while a view shows more."""
+        """Releases the memory behind `size` after the work submitted to the stream so far, without
+        waiting. Raises InUse while a view shows more."""
         self._resize(size, _SHRINK, stream, first, count, False, True)
 
     def resize(
@@ -300,8 +300,8 @@ class Growable(Owner):
         count: int = 0,
     ) -> View:
         """The segments named as one tensor [segment][shape...], at their stride, or [shape...]
-        where the range has one segment. Without a shape: all bytes that every segment has. It
-        holds what it shows while it lives, and so does whoever consumed it by DLPack."""
+        if the range has one segment. Without a shape: all bytes that every segment has. The view
+        and its DLPack consumers pin these bytes."""
         return View(self, dtype, shape, first, count, False)
 
     def full_view(

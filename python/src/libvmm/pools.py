@@ -514,7 +514,7 @@ class Pool(Allocator):
         check(_LIBRARY.vmm_pool_capture_ended(self._handle))
 
     def synchronize(self) -> None:
-        """Blocks until the work of every stream that the pool knows has finished."""
+        """Blocks until the work of every stream of the pool has finished."""
         check(_LIBRARY.vmm_pool_synchronize(self._handle))
 
     def set_peers(self, rights: Mapping[Any, Rights]) -> None:

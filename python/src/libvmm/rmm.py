@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""A pool as an RMM resource, which feeds cuDF, CuPy, Numba and whoever else uses RMM.
+"""A pool as an RMM resource, for cuDF, CuPy, Numba and other users of RMM.
 
 To use it:
 

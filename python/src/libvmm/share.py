@@ -171,7 +171,7 @@ class SharedInfo:
 
 
 def make_secret() -> bytes:
-    """32 bytes that both sides have and nobody else: made before a fork, or passed by a file."""
+    """The secret of both sides, 32 bytes: created before a fork, or passed by a file."""
     made = (ctypes.c_uint8 * SECRET_BYTES)()
     check(_LIBRARY.vmm_share_make_secret(made))
     return bytes(made)
@@ -239,13 +239,13 @@ class _BorrowedLife(_ShareLife):
         super().__init__(name, destroy, driver._life)
         self.channel = channel
         self.told: list[int] = []
-        """The status of the call that tells the peer."""
+        """The status of the call that notifies the peer."""
 
     def end(self) -> None:
         self.give_back()
 
     def give_back(self) -> Exception | None:
-        """Returns why the peer was not told; the memory is released all the same."""
+        """Returns why the peer was not notified; the memory is released all the same."""
         trouble = None
         if self.handle.value and not self.told:
             call = _LIBRARY.vmm_share_give_back
@@ -286,7 +286,7 @@ class Lent(_Shared):
         return self.info().size
 
     def moved(self, block: Range) -> None:
-        """Where resize() has put a followed block. Channel.update() tells the peer."""
+        """The address to which resize() moved a followed block. Channel.update() sends it."""
         self._check_open()
         at = _values.one_of("block", block, Range).address
         check(_LIBRARY.vmm_share_moved(self._handle, at))
@@ -379,7 +379,7 @@ class Borrowed(_Shared):
         return _dlpack.device_of(self._owner.driver)
 
     def apply(self) -> None:
-        """Takes the change that Channel.next() told (UPDATED), and accepts it. No unfinished work
+        """Applies and accepts the change that Channel.next() returned (UPDATED). No unfinished work
         uses the block. Raises InUse while an array shows it."""
         self._check_open()
         self._life.alone(self._apply)
@@ -388,7 +388,7 @@ class Borrowed(_Shared):
         check(_LIBRARY.vmm_share_apply(self._channel.handle, self._handle))
 
     def give_back(self) -> None:
-        """Releases the memory and tells the peer. Raises InUse while an array shows it,
+        """Releases the memory and notifies the peer. Raises InUse while an array shows it,
         Unavailable where the connection has ended: the memory is released all the same."""
         self._check_open()
         trouble = self._life.alone(self._life.give_back, ends=True)
@@ -510,8 +510,8 @@ class Listener(_Shared):
         self._make(_LIBRARY.vmm_share_stop, None, _LIBRARY.vmm_share_listen, at)
 
     def accept(self, secret: bytes, *, timeout_ms: int = 1000) -> Channel:
-        """Waits for a connection and for the peer's proof. Raises Unavailable when nobody came in
-        time, NotPermitted for another user or secret."""
+        """Waits for a connection and for the peer's proof. Raises Unavailable at the timeout,
+        NotPermitted for another user or secret."""
         self._check_open()
         with _options(secret, timeout_ms) as options:
             return Channel(_LIBRARY.vmm_share_accept, self._handle, options)

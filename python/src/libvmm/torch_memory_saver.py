@@ -294,7 +294,7 @@ class TorchMemorySaver:
 
     @contextmanager
     def disable(self) -> Iterator[None]:
-        """Inside of a region: tensors that this thread makes are nobody's, and are never paused."""
+        """Inside a region: tensors of this thread belong to no tag and are never paused."""
         impl = self._ensure_initialized()
         if not getattr(impl.depth, "count", 0):
             raise RuntimeError("disable() is for the inside of a region")

@@ -132,8 +132,8 @@ class VmmBackend(_Base):
 
 
 def register() -> None:
-    """The entry point of `vllm.general_plugins`: tells vLLM's factory of the backend. vLLM may call
-    it several times in a process."""
+    """The entry point of `vllm.general_plugins`: registers the backend with vLLM's factory. vLLM
+    may call it several times in a process."""
     try:
         from vllm.device_allocator.sleep_mode_backend import (
             SleepModeBackendFactory,

@@ -43,7 +43,7 @@ _state = _native.once("torch", _State())
 
 
 class Refused(RuntimeError):
-    """enable() cannot do what it was asked for; the text says why."""
+    """enable() cannot do what was requested; the text has the reason."""
 
 
 class _Options(_native.Sized):
@@ -62,7 +62,7 @@ def way() -> str:
 
 
 def enable(way: str = "auto") -> str:
-    """Gives PyTorch's CUDA tensors memory of vmm's pools from now on, and answers the way.
+    """Gives PyTorch's CUDA tensors memory of vmm's pools from now on, and returns the way.
 
     way: "allocator" compiles a class against this PyTorch on its first use, which takes a C++
     compiler, and does everything. "functions" plugs plain functions in, before the first use of
