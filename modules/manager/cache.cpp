@@ -32,8 +32,11 @@ void range_cache::audit() noexcept {
   if constexpr (check_level >= 3) {
     if (++unaudited_count_ <= by_size_.size()) return;
     unaudited_count_ = 0;
-    paranoid_check([this]() VMM_NOT_ANALYSED { return validate_all().has_value(); },
-                   "the cache of ranges is broken by a change");
+    const auto is_valid = [this] {
+      sync::assume_locked(mutex_);
+      return validate_all().has_value();
+    };
+    paranoid_check(is_valid, "the cache of ranges is broken by a change");
   }
 }
 

@@ -472,7 +472,10 @@ growable_range::~growable_range() {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(pins_.empty(), "a growable range goes before its views and pins");
   if (is_closed_) return;
-  const status gone = try_to_close([this]() VMM_NOT_ANALYSED { return close_unnamed(); });
+  const status gone = try_to_close([this] {
+    sync::assume_locked(mutex_);
+    return close_unnamed();
+  });
   if (gone) return;
   const rank_share changing(manager_lock::growable, memory_->base_.growable_mutex);
   for (block* const each : segments_) engine_->abandon(*each);

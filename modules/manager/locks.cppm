@@ -43,12 +43,11 @@ inline void assume_locked(const manager_rank& rank) noexcept VMM_ASSERT_HELD(ran
 template <class Lock>
 class VMM_SCOPED_CAPABILITY rank_guard {
  public:
-  rank_guard(manager_rank& rank, Lock& lock) noexcept VMM_ACQUIRE(rank) VMM_NOT_ANALYSED
-      : lock_(lock) {
+  rank_guard(manager_rank& rank, Lock& lock) noexcept VMM_ACQUIRE(rank) : lock_(lock) {
     (void)rank;
     lock_.lock();
   }
-  ~rank_guard() VMM_RELEASE() VMM_NOT_ANALYSED { lock_.unlock(); }
+  ~rank_guard() VMM_RELEASE() { lock_.unlock(); }
   rank_guard(const rank_guard&) = delete;
   rank_guard& operator=(const rank_guard&) = delete;
 
@@ -59,12 +58,12 @@ class VMM_SCOPED_CAPABILITY rank_guard {
 /// Holds it together with others that do not change the same.
 class VMM_SCOPED_CAPABILITY rank_share {
  public:
-  rank_share(manager_rank& rank, sync::shared_mutex& lock) noexcept
-      VMM_ACQUIRE_SHARED(rank) VMM_NOT_ANALYSED : lock_(lock) {
+  rank_share(manager_rank& rank, sync::shared_mutex& lock) noexcept VMM_ACQUIRE_SHARED(rank)
+      : lock_(lock) {
     (void)rank;
     lock_.lock_shared();
   }
-  ~rank_share() VMM_RELEASE() VMM_NOT_ANALYSED { lock_.unlock_shared(); }
+  ~rank_share() VMM_RELEASE() { lock_.unlock_shared(); }
   rank_share(const rank_share&) = delete;
   rank_share& operator=(const rank_share&) = delete;
 

@@ -51,8 +51,11 @@ void memory_store::audit() noexcept {
   if constexpr (check_level >= 3) {
     if (++unaudited_count_ <= numbers_.cached_count) return;
     unaudited_count_ = 0;
-    paranoid_check([this]() VMM_NOT_ANALYSED { return validate_all().has_value(); },
-                   "an account of memory is broken by a change");
+    const auto is_valid = [this] {
+      sync::assume_locked(mutex_);
+      return validate_all().has_value();
+    };
+    paranoid_check(is_valid, "an account of memory is broken by a change");
   }
 }
 

@@ -55,8 +55,12 @@ result<extent> reservation_space::allocate(const address_request& request) {
 void reservation_space::free(const extent& gone) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(!gone.range.empty() && gone.id, "an extent is freed that is none");
-  debug_check([&]() VMM_NOT_ANALYSED { return is_reserved(gone.range); },
-              "an extent is freed that is not ours");
+  debug_check(
+      [&] {
+        sync::assume_locked(mutex_);
+        return is_reserved(gone.range);
+      },
+      "an extent is freed that is not ours");
   space_.free(gone.id);
 }
 
@@ -104,8 +108,12 @@ status reservation_space::validate() const noexcept {
 status reservation_space::update(extent& changed, const result<extent>& outcome) noexcept {
   if (!outcome) return outcome.error();
   check(outcome->range.base == changed.range.base, "an extent's base changes with its size");
-  debug_check([&]() VMM_NOT_ANALYSED { return is_reserved(outcome->range); },
-              "an extent reaches out of its reservation");
+  debug_check(
+      [&] {
+        sync::assume_locked(mutex_);
+        return is_reserved(outcome->range);
+      },
+      "an extent reaches out of its reservation");
   changed = *outcome;
   return {};
 }
@@ -125,8 +133,12 @@ result<extent> reservation_space::hand_out(const address_request& request) noexc
   check(found->id && range.size_bytes == request.size_bytes,
         "an extent does not have the requested length");
   check(range.base.value % alignment_bytes == 0, "an extent does not have the requested alignment");
-  debug_check([&]() VMM_NOT_ANALYSED { return is_reserved(range); },
-              "an extent lies in no reservation");
+  debug_check(
+      [&] {
+        sync::assume_locked(mutex_);
+        return is_reserved(range);
+      },
+      "an extent lies in no reservation");
   return found;
 }
 

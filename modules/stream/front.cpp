@@ -39,8 +39,12 @@ address front::take(stream_handle stream, std::uint64_t size_bytes) noexcept {
   const std::uint32_t count = sizes_.granules_for(size_bytes);
   if (count == 0) return {};
   const arena_guard held(lock_);
-  debug_check([&]() VMM_NOT_ANALYSED { return has_stream_ || !is_open_; },
-              "I2: a front is open that is nobody's");
+  debug_check(
+      [&] {
+        assume_locked(rank::arena);
+        return has_stream_ || !is_open_;
+      },
+      "I2: a front is open that is nobody's");
   if (!is_open_ || stream_ != stream) return {};
   const region_id found = regions_.best_fit(free_kind, count);
   if (found == region_id::none || !regions_.provide(1) || !blocks_.reserve()) return {};
@@ -54,8 +58,12 @@ address front::take(stream_handle stream, std::uint64_t size_bytes) noexcept {
   const std::uint32_t offset = regions_.where(taken).offset;
   blocks_.insert(offset, taken);
   live_granules_ += count;
-  debug_check([&]() VMM_NOT_ANALYSED { return regions_.where(taken).count == count; },
-              "a front hands out another size than was asked for");
+  debug_check(
+      [&] {
+        assume_locked(rank::arena);
+        return regions_.where(taken).count == count;
+      },
+      "a front hands out another size than was asked for");
   return where_.base + offset * granule_bytes;
 }
 
@@ -78,8 +86,12 @@ bool front::give_here(address at) noexcept {
   if (offset_bytes >= where_.size_bytes || offset_bytes % granule_bytes != 0) return false;
   const region_id block = blocks_.take(granules_in(offset_bytes));
   if (block == region_id::none) return false;
-  debug_check([&]() VMM_NOT_ANALYSED { return regions_.tag(block) == live_tag; },
-              "a front's table names what is not live");
+  debug_check(
+      [&] {
+        assume_locked(rank::arena);
+        return regions_.tag(block) == live_tag;
+      },
+      "a front's table names what is not live");
   live_granules_ -= regions_.where(block).count;
   has_freed_ = true;
   make_free(block);
@@ -87,8 +99,12 @@ bool front::give_here(address at) noexcept {
 }
 
 void front::make_free(region_id region) noexcept {
-  debug_check([&]() VMM_NOT_ANALYSED { return regions_.kind(region) == region_kind::unlisted; },
-              "I3: what is free in a front is freed");
+  debug_check(
+      [&] {
+        assume_locked(rank::arena);
+        return regions_.kind(region) == region_kind::unlisted;
+      },
+      "I3: what is free in a front is freed");
   const region_id left = regions_.before(region);
   const region_id right = regions_.after(region);
   if (regions_.kind(left) == free_kind) {
@@ -112,7 +128,12 @@ void front::make_hole(region_id region) noexcept {
     kept = left;
   }
   if (const region_id right = regions_.after(kept); is_hole(right)) regions_.join(kept, right);
-  debug_check([&]() VMM_NOT_ANALYSED { return is_hole(kept); }, "a front's hole is none");
+  debug_check(
+      [&] {
+        assume_locked(rank::arena);
+        return is_hole(kept);
+      },
+      "a front's hole is none");
 }
 
 // ---- for the pool --------------------------------------------------------------------
@@ -233,8 +254,10 @@ granule_range front::take_block(std::uint32_t offset, front_place& place) noexce
 status front::list_blocks(std::vector<std::uint32_t>& out) const noexcept {
   const arena_guard held(lock_);
   if (status room = reserve_more(out, blocks_.count()); !room) return room;
-  blocks_.each([&](region_id block)
-                   VMM_NOT_ANALYSED { out.push_back(regions_.where(block).offset); });
+  blocks_.each([&](region_id block) {
+    assume_locked(rank::arena);
+    out.push_back(regions_.where(block).offset);
+  });
   check(out.size() >= blocks_.count(), "a front's block is left out");
   return {};
 }

@@ -87,6 +87,12 @@ export class VMM_CAPABILITY("mutex") mutex {
   std::mutex mutex_;
 };
 
+/// Inside a lambda that is called while its maker has the lock. Effects: none.
+export template <class Lock>
+inline void assume_locked(const Lock& lock) noexcept VMM_ASSERT_HELD(lock) {
+  (void)lock;
+}
+
 /// std::mutex for what takes a microsecond as a rule, and may take long: a thread that finds it
 /// held looks on for about as long as it takes to fall asleep and to be woken, and sleeps then.
 export class VMM_CAPABILITY("mutex") watched_mutex {
@@ -95,13 +101,13 @@ export class VMM_CAPABILITY("mutex") watched_mutex {
   watched_mutex(const watched_mutex&) = delete;
   watched_mutex& operator=(const watched_mutex&) = delete;
 
-  inline void lock() noexcept VMM_ACQUIRE() VMM_NOT_ANALYSED {
+  inline void lock() noexcept VMM_ACQUIRE() {
     reach(step::lock, this);
     if (!mutex_.try_lock()) [[unlikely]]
       lock_slowly();
     is_locked_.store(true, std::memory_order_relaxed);
   }
-  inline void unlock() noexcept VMM_RELEASE() VMM_NOT_ANALYSED {
+  inline void unlock() noexcept VMM_RELEASE() {
     is_locked_.store(false, std::memory_order_relaxed);
     mutex_.unlock();
     reach(step::unlock, this);

@@ -46,8 +46,11 @@ void tracker::audit() noexcept {
   if constexpr (check_level >= 3) {
     if (++unaudited_count_ <= by_base_.size()) return;
     unaudited_count_ = 0;
-    paranoid_check([this]() VMM_NOT_ANALYSED { return validate_all().has_value(); },
-                   "the tracker is broken by a change");
+    const auto is_valid = [this] {
+      sync::assume_locked(mutex_);
+      return validate_all().has_value();
+    };
+    paranoid_check(is_valid, "the tracker is broken by a change");
   }
 }
 
@@ -68,8 +71,11 @@ status tracker::insert_claimed(tracked_range& range) noexcept {
   }
   range.claimed = true;
   by_base_.insert(range, range.base.value);
-  debug_check([&]() VMM_NOT_ANALYSED { return containing(range.base) == &range; },
-              "a record was added and is not found");
+  const auto is_found = [&] {
+    sync::assume_locked(mutex_);
+    return containing(range.base) == &range;
+  };
+  debug_check(is_found, "a record was added and is not found");
   count(range.sizes, range_sizes{});
   debug_check([&] { return memories_fit(range.memories, range.sizes); },
               "pieces are not what is mapped");

@@ -188,6 +188,7 @@ using vmm::write_whole;
 using vmm::written_bytes;
 
 // vmm.sync
+using vmm::sync::assume_locked;
 using vmm::sync::atomic;
 using vmm::sync::has_schedule_points;
 using vmm::sync::lock_guard;
