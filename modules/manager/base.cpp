@@ -37,4 +37,18 @@ result<block*> claim_block(manager_base& base, address at, pinned_record pinned)
   return claimed.error();
 }
 
+result<range_sizes> plan_sizes(const manager_base& base, std::uint64_t size_bytes,
+                               std::uint64_t growth_bytes) {
+  if (size_bytes == 0) return refuse(errc::invalid_argument, "a size of 0 bytes is not allocated");
+  if (size_bytes > size_bytes_max || growth_bytes > size_bytes_max) {
+    return refuse(errc::invalid_argument, "the size is larger than any address space");
+  }
+  check(base.unit_bytes > 0, "sizes are asked for before the granularity is known");
+  const std::uint64_t mapped_bytes = round_up(size_bytes, base.unit_bytes);
+  check(mapped_bytes >= size_bytes && mapped_bytes % base.unit_bytes == 0,
+        "a size was rounded wrongly");
+  return range_sizes{size_bytes, mapped_bytes,
+                     mapped_bytes + round_up(growth_bytes, base.unit_bytes)};
+}
+
 }  // namespace vmm

@@ -18,6 +18,10 @@ import :policy;
 
 namespace vmm {
 
+inline constexpr std::uint64_t size_bytes_max = std::uint64_t{1} << 56;
+/// Retired ranges that a request looks at first: bounds its cost.
+inline constexpr std::size_t reap_count = 8;
+
 struct manager_counts {
   sync::atomic<std::uint64_t> reused_range_count = 0;
   sync::atomic<std::uint64_t> grown_range_count = 0;
@@ -60,6 +64,9 @@ struct manager_base {
   return static_cast<block&>(range);
 }
 
+/// The sizes of a block of `size_bytes` with room to grow by. Errors: invalid_argument.
+[[nodiscard]] result<range_sizes> plan_sizes(const manager_base& base, std::uint64_t size_bytes,
+                                             std::uint64_t growth_bytes);
 /// The block that begins at the address, for this thread alone. Errors: unknown_address,
 /// not_allocated, invalid_argument (inside a block), in_use, not_permitted (a forked child).
 [[nodiscard]] result<block*> claim_block(manager_base& base, address at,

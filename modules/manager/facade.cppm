@@ -42,13 +42,16 @@ import vmm.timeline;
 import vmm.top;
 import vmm.tracker;
 import :base;
+import :contents;
 import :copy;
 import :exports;
 import :history;
 import :locks;
 import :policy;
 import :report;
+import :resize;
 import :reuse;
+import :rights;
 import :shortage;
 import :suspension;
 import :types;
@@ -151,7 +154,9 @@ export class manager {
   /// Cost: driver calls by the number of pieces added or moved, not by bytes. Blocks where memory
   /// is short, and to move a block on a driver without aliases. Where the block's stream is not
   /// named, it blocks until the earlier users of the added memory, and fills, have finished.
-  [[nodiscard]] result<address> resize(const resize_request& request);
+  [[nodiscard]] result<address> resize(const resize_request& request) {
+    return resizer_.resize(request);
+  }
 
   /// Requires: a stream of which no live block is; called before the stream is destroyed. Its work
   /// may be unfinished.
@@ -204,7 +209,9 @@ export class manager {
   /// Errors: as free; invalid_argument (no grants, or more locations than a list takes),
   /// out_of_host_memory, what set_access answers; the block is as before.
   /// Cost: O(log n), one set-access, which the driver charges for each mapping and device.
-  [[nodiscard]] status set_access(address at, std::span<const access_grant> grants);
+  [[nodiscard]] status set_access(address at, std::span<const access_grant> grants) {
+    return rights_.set_access(at, grants);
+  }
   /// Requires: as set_access, of all blocks.
   /// Effects: the same for every block, live and to come: several devices in one call, and later
   /// ones. Rights of a block's own stay. Where a freed block waits to be unmapped, its addresses
@@ -280,55 +287,14 @@ export class manager {
   friend class growable_range;
   friend class manager_suspension;
 
-  static constexpr std::uint64_t size_bytes_max = std::uint64_t{1} << 56;
-  static constexpr std::size_t reap_count =
-      8;  // retired ranges looked at before each request: bounds its cost
-
   [[nodiscard]] result<core_options> plan_engine();
-  [[nodiscard]] result<range_sizes> sizes_for(std::uint64_t size_bytes,
-                                              std::uint64_t growth_bytes) const;
-  [[nodiscard]] result<ticket_ref> end_use(block& used, std::uint64_t from_bytes,
-                                           bool is_named = false);
-  [[nodiscard]] result<stream_handle> choose_filler(stream_handle stream, bool is_named);
-  [[nodiscard]] result<ticket_ref> record_use(stream_handle stream, bool is_named) {
-    check(base_.blocks != nullptr, "work is marked before there is memory");
-    return is_named ? base_.blocks->time().mark(stream) : base_.blocks->time().mark_unnamed(stream);
-  }
-  [[nodiscard]] status free_after(block& gone, const ticket_ref& last_use);
-  void check_made(const block& made, const block_request& wanted) const noexcept;
   [[nodiscard]] result<address> allocate_checked(const block_request& wanted);
-  [[nodiscard]] result<address> resize_claimed(block& resized, const resize_request& request);
-  [[nodiscard]] status grow(block& grown, const resize_request& request, resize_plan plan);
-  [[nodiscard]] status shrink(block& shrunk, resize_plan plan);
+  [[nodiscard]] status finish_made(block& made);
+  [[nodiscard]] status free_after(block& gone, const ticket_ref& last_use);
   [[nodiscard]] status empty();
-  void report_live() noexcept;
-  void note_resize_failed(const resize_request& request, stream_handle stream,
-                          const error& why) noexcept;
 
   // For growable ranges, whose segments are blocks of the manager's. Errors: as set_up.
   [[nodiscard]] result<engine*> parts();
-
-  // ---- rights.cpp ----
-  // What set_peers() gives rights to: blocks, and the rooms of growable ranges, whose owners wait.
-  struct peers_list {
-    std::vector<address> blocks;
-    std::vector<block*> rooms;
-  };
-  [[nodiscard]] status list_all(peers_list& out) VMM_REQUIRES(manager_lock::growable);
-  [[nodiscard]] status check_room(const peers_list& listed, const grant_list& after)
-      VMM_REQUIRES(manager_lock::growable);
-  [[nodiscard]] status refresh_all(const peers_list& listed) VMM_REQUIRES(manager_lock::growable);
-  [[nodiscard]] status finish_made(block& made);
-  [[nodiscard]] status fill_acquired(const block& of, std::uint64_t from_bytes,
-                                     stream_handle stream);
-  [[nodiscard]] status fill_grown(block& of, const range_sizes& before, bool is_named);
-  [[nodiscard]] bool fills_released(const block& of) const noexcept {
-    return base_.contents.fills_on_release() && of.sizes.user_bytes != 0 && of.has_memory &&
-           !of.is_suspended;
-  }
-  [[nodiscard]] status fill_released(block& of, std::uint64_t from_bytes, stream_handle stream);
-  [[nodiscard]] result<ticket_ref> record_released(block& of, std::uint64_t from_bytes,
-                                                   stream_handle stream);
 
   manager_base base_;
   manager_history history_{base_};
@@ -336,9 +302,11 @@ export class manager {
   remap_copier copier_{base_, history_};
   manager_exports exports_{base_, history_};
   manager_shortage shortage_{base_, history_, ranges_};
+  block_contents contents_{base_};
+  block_resizer resizer_{base_, history_, contents_, shortage_};
   manager_suspension suspension_{*this, base_, history_, ranges_};
+  manager_rights rights_{base_, suspension_};
   sync::mutex set_up_mutex_;
-  sync::mutex peers_mutex_;
   top_use top_;
   user_count users_{used_object::manager};
 };

@@ -22,6 +22,32 @@ import vmm.va;
 
 namespace vmm {
 
+namespace {
+
+// What a caller is handed is what he asked for.
+void check_made(const manager_base& base, const block& made, const block_request& wanted) noexcept {
+  check(made.sizes.user_bytes == wanted.sizes.user_bytes, "a block is not as large as asked for");
+  check(made.sizes.mapped_bytes == wanted.sizes.mapped_bytes,
+        "a block has not the memory asked for");
+  check(made.sizes.reserved_bytes >= wanted.sizes.reserved_bytes,
+        "a block has less room than asked");
+  check(made.base.value % std::max(wanted.alignment_bytes, base.place_bytes) == 0,
+        "a block is not aligned as asked for");
+  check(made.stream == wanted.stream && made.has_memory && made.locked_count == 0,
+        "a block is another stream's, or has no memory");
+}
+
+void report_live(const manager_base& base) noexcept {
+  if (base.options.at_end.hook == nullptr) return;
+  check(base.blocks != nullptr, "a manager that is not set up has live blocks");
+  const std::uint64_t count = base.blocks->records().size();
+  if (count == 0) return;
+  const std::uint64_t size_bytes = base.blocks->records().totals().user_bytes;
+  base.options.at_end.hook(base.options.at_end.context, {"manager", count, size_bytes});
+}
+
+}  // namespace
+
 // ---- set-up --------------------------------------------------------------------------
 
 status manager::set_up() {
@@ -105,7 +131,7 @@ manager::~manager() {
   if (base_.blocks == nullptr) return;
   status closed = refuse_forked();
   if (base_.made_in.is_here()) {
-    report_live();
+    report_live(base_);
     closed = close_core(base_.blocks->core(), [this] { return empty(); });
   }
   check(closed || closed.error().code != errc::none, "a manager is left open without a reason");
@@ -121,15 +147,6 @@ manager::~manager() {
   (void)base_.blocks.release();
 }
 
-void manager::report_live() noexcept {
-  if (base_.options.at_end.hook == nullptr) return;
-  check(base_.blocks != nullptr, "a manager that is not set up has live blocks");
-  const std::uint64_t count = base_.blocks->records().size();
-  if (count == 0) return;
-  const std::uint64_t size_bytes = base_.blocks->records().totals().user_bytes;
-  base_.options.at_end.hook(base_.options.at_end.context, {"manager", count, size_bytes});
-}
-
 // Ends every block, live or cached, and unmaps all that is retired.
 status manager::empty() {
   if (!base_.made_in.is_here()) return refuse_forked();
@@ -137,7 +154,7 @@ status manager::empty() {
        first = base_.blocks->records().lowest()) {
     const result<block*> claimed = claim_block(base_, first);
     if (!claimed) return claimed.error();
-    const result<ticket_ref> last_use = end_use(**claimed, 0);
+    const result<ticket_ref> last_use = contents_.end_use(**claimed, 0);
     check((*claimed)->base == first, "another block is freed than the lowest");
     const status gone = last_use ? base_.blocks->dissolve(**claimed, *last_use) : last_use.error();
     if (!gone) {
@@ -156,24 +173,11 @@ status manager::empty() {
 
 // ---- allocate ------------------------------------------------------------------------
 
-result<range_sizes> manager::sizes_for(std::uint64_t size_bytes, std::uint64_t growth_bytes) const {
-  if (size_bytes == 0) return refuse(errc::invalid_argument, "a size of 0 bytes is not allocated");
-  if (size_bytes > size_bytes_max || growth_bytes > size_bytes_max) {
-    return refuse(errc::invalid_argument, "the size is larger than any address space");
-  }
-  check(base_.unit_bytes > 0, "sizes are asked for before the granularity is known");
-  const std::uint64_t mapped_bytes = round_up(size_bytes, base_.unit_bytes);
-  check(mapped_bytes >= size_bytes && mapped_bytes % base_.unit_bytes == 0,
-        "a size was rounded wrongly");
-  return range_sizes{size_bytes, mapped_bytes,
-                     mapped_bytes + round_up(growth_bytes, base_.unit_bytes)};
-}
-
 result<address> manager::allocate(const allocate_request& request) {
   if (status ready = set_up(); !ready) return ready.error();
   if (!suspension_.is_running()) return memory_suspended;
   if (base_.driver->feature_set().is_per_thread(request.stream)) return per_thread_stream;
-  const result<range_sizes> sizes = sizes_for(request.size_bytes, request.growth_bytes);
+  const result<range_sizes> sizes = plan_sizes(base_, request.size_bytes, request.growth_bytes);
   if (!sizes) return sizes.error();
   const std::uint64_t alignment_bytes = request.alignment_bytes;
   if (alignment_bytes != 0 && !std::has_single_bit(alignment_bytes))
@@ -207,7 +211,7 @@ result<address> manager::allocate_checked(const block_request& wanted) {
   const address at = (*made)->base;
   (*made)->number = base_.counts.allocated_count.fetch_add(1, std::memory_order_relaxed) + 1;
   check(at && (*made)->claimed, "a block is at no address, or not its maker's");
-  check_made(**made, wanted);
+  check_made(base_, **made, wanted);
   history_.note_block(history_kind::allocated, **made);
   base_.blocks->records().unclaim(**made);
   return at;
@@ -221,17 +225,23 @@ result<address> manager::allocate(std::uint64_t size_bytes, std::uint64_t alignm
       .size_bytes = size_bytes, .alignment_bytes = alignment_bytes, .stream = stream});
 }
 
-// What a caller is handed is what he asked for.
-void manager::check_made(const block& made, const block_request& wanted) const noexcept {
-  check(made.sizes.user_bytes == wanted.sizes.user_bytes, "a block is not as large as asked for");
-  check(made.sizes.mapped_bytes == wanted.sizes.mapped_bytes,
-        "a block has not the memory asked for");
-  check(made.sizes.reserved_bytes >= wanted.sizes.reserved_bytes,
-        "a block has less room than asked");
-  check(made.base.value % std::max(wanted.alignment_bytes, base_.place_bytes) == 0,
-        "a block is not aligned as asked for");
-  check(made.stream == wanted.stream && made.has_memory && made.locked_count == 0,
-        "a block is another stream's, or has no memory");
+// What a block needs beside memory. On failure it is gone. It is tracked by now: a suspension that
+// begins behind the look at the phase finds it.
+status manager::finish_made(block& made) {
+  check(made.claimed, "a block is finished that is not its maker's");
+  check(made.linked, "a block is looked for by a suspension that is not tracked");
+  if (!suspension_.is_running()) {
+    const ticket_ref last_use = made.last_use;
+    if (!base_.blocks->dissolve(made, last_use)) base_.blocks->discard(made, last_use);
+    return memory_suspended;
+  }
+  status finished = base_.blocks->refresh_rights(made);
+  if (finished) finished = contents_.fill_acquired(made, 0, made.stream);
+  if (finished) return finished;
+  const result<ticket_ref> last_use = base_.blocks->time().mark(made.stream);
+  const ticket_ref until = last_use ? *last_use : made.last_use;
+  base_.blocks->discard(made, until);
+  return finished;
 }
 
 // ---- free ----------------------------------------------------------------------------
@@ -240,36 +250,10 @@ status manager::free(address at) {
   const result<block*> claimed = claim_block(base_, at);
   if (!claimed) return claimed.error();
   check((*claimed)->claimed && (*claimed)->base == at, "another block was claimed than was named");
-  const result<ticket_ref> last_use = end_use(**claimed, 0);
+  const result<ticket_ref> last_use = contents_.end_use(**claimed, 0);
   if (last_use) return free_after(**claimed, *last_use);
   base_.blocks->records().unclaim(**claimed);
   return last_use.error();
-}
-
-// A point behind the work of the block's stream and behind the fill of its bytes from `from_bytes`
-// on, which go. Without `is_named` no caller names the stream.
-result<ticket_ref> manager::end_use(block& used, std::uint64_t from_bytes, bool is_named) {
-  check(used.claimed, "a block's use ends without a claim");
-  const bool may_fill = base_.contents.fills_on_release() && used.sizes.user_bytes != 0 &&
-                        from_bytes < used.sizes.mapped_bytes;
-  if (!may_fill) return record_use(used.stream, is_named);
-  const result<stream_handle> filler = choose_filler(used.stream, is_named);
-  if (!filler) return filler.error();
-  return record_released(used, from_bytes, *filler);
-}
-
-// The stream that fills behind the work of `stream`: the default stream, ordered behind all work,
-// where `stream` may have been destroyed.
-result<stream_handle> manager::choose_filler(stream_handle stream, bool is_named) {
-  check(base_.options.contents != contents_rule::none, "a fill is planned where nothing is filled");
-  timeline& time = base_.blocks->time();
-  if (is_named || time.may_name(stream)) return stream;
-  constexpr stream_handle filler = stream_handle::default_stream;
-  const result<ticket_ref> last_use = time.mark_unnamed(stream);
-  if (!last_use) return last_use.error();
-  check(last_use->get() == nullptr || !last_use->known_passed(), "a new point has passed");
-  if (status ordered = time.order(filler, *last_use); !ordered) return ordered.error();
-  return filler;
 }
 
 status manager::free(address at, stream_handle last_use) {
@@ -280,7 +264,7 @@ status manager::free(address at, stream_handle last_use) {
   // The block's own stream has been ordered behind the earlier users of its pieces; this one not.
   status ordered = base_.blocks->order(last_use, **claimed);
   if (ordered) {
-    const result<ticket_ref> marked = record_released(**claimed, 0, last_use);
+    const result<ticket_ref> marked = contents_.record_released(**claimed, 0, last_use);
     if (marked) return free_after(**claimed, *marked);
     ordered = marked.error();
   }
@@ -294,7 +278,7 @@ void manager::deallocate(address at, std::uint64_t, std::uint64_t, stream_handle
     // Who suspends the manager or gives rights claims every block for a while, which is no mistake
     // of this one's owner.
     const rank_guard changing(manager_lock::change, suspension_.change_mutex());
-    const rank_guard giving(manager_lock::peers, peers_mutex_);
+    const rank_guard giving(manager_lock::peers, rights_.mutex());
     freed = free(at, stream);
   }
   if (freed) return;
@@ -340,7 +324,7 @@ status manager::free_after(block& gone, const ticket_ref& last_use) {
     base_.cache.put(gone);
     return {};
   }
-  const bool is_filled = fills_released(gone);
+  const bool is_filled = contents_.fills_released(gone);
   status dissolved = base_.blocks->dissolve(gone, until);
   if (!dissolved && is_filled) {  // its bytes are gone
     base_.blocks->discard(gone, until);
@@ -352,99 +336,6 @@ status manager::free_after(block& gone, const ticket_ref& last_use) {
   }
   base_.blocks->memory().release_exported();
   return dissolved;
-}
-
-// ---- resize --------------------------------------------------------------------------
-
-result<address> manager::resize(const resize_request& request) {
-  const result<block*> claimed = claim_block(base_, request.at);
-  if (!claimed) return claimed.error();
-  base_.blocks->reap(reap_count);
-  const std::uint64_t before_bytes = (*claimed)->sizes.mapped_bytes;
-  const std::uint64_t mark = shortage_.creation_mark();
-  result<address> at = resize_claimed(**claimed, request);
-  const bool is_same = at && *at == request.at && (*claimed)->sizes.mapped_bytes == before_bytes;
-  if (is_same) history_.changed(**claimed, request.at);  // the engine has told nobody
-  if (at && history_.is_recorded()) history_.note_footprint();
-  if (!at) note_resize_failed(request, (*claimed)->stream, at.error());
-  check(!at || *at == (*claimed)->base, "a block is not where its caller is told");
-  check(request.may_move || (*claimed)->base == request.at, "a block has moved that may not");
-  base_.blocks->records().unclaim(**claimed);
-  if (!at) at = shortage_.end_failed(mark, request.size_bytes, at.error());
-  return at;
-}
-
-result<address> manager::resize_claimed(block& resized, const resize_request& request) {
-  const result<range_sizes> sizes = sizes_for(request.size_bytes, request.growth_bytes);
-  if (!sizes) return sizes.error();
-  check(resized.claimed && resized.base == request.at, "another block is resized than was named");
-  if (resized.is_suspended) return memory_suspended;
-  if (resized.sizes.user_bytes == 0) {
-    return refuse(errc::invalid_argument,
-                  "the block's memory has moved to another: it can only be freed");
-  }
-  if (status unlocked = base_.blocks->unlock(resized); !unlocked) return unlocked.error();
-  resize_plan plan{*sizes, resized.stream, ticket_ref{}, request.names_stream};
-  status done;
-  const range_sizes before = resized.sizes;
-  if (sizes->mapped_bytes > resized.sizes.mapped_bytes) {
-    done = grow(resized, request, plan);
-  } else {
-    done = shrink(resized, plan);
-  }
-  if (!done) return done.error();
-  (void)base_.blocks->refresh_rights(
-      resized);  // what the driver refuses now, a later call tries again
-  if (status filled = fill_grown(resized, before, plan.is_named); !filled) return filled.error();
-  check(resized.sizes.user_bytes == request.size_bytes, "a block is not as large as asked for");
-  check(resized.sizes.mapped_bytes >= request.size_bytes, "a block has less memory than bytes");
-  return resized.base;
-}
-
-// Bytes that were filled are gone: where the memory behind them does not go, the block keeps it.
-status manager::shrink(block& shrunk, resize_plan plan) {
-  const std::uint64_t user_bytes = plan.sizes.user_bytes;
-  timeline& time = base_.blocks->time();
-  const bool is_cut = plan.sizes.mapped_bytes < shrunk.sizes.mapped_bytes;
-  const bool is_filled = is_cut && fills_released(shrunk);
-  const result<ticket_ref> last_use =
-      end_use(shrunk, is_cut ? user_bytes : shrunk.sizes.mapped_bytes, plan.is_named);
-  if (!last_use) return last_use.error();
-  check(shrunk.claimed && shrunk.locked_count == 0, "a block shrinks that has pieces locked");
-  // What another stream fills reaches into memory that stays.
-  if (is_filled && !plan.is_named && !time.may_name(shrunk.stream)) {
-    const status waited = try_to_close([&] { return time.wait(*last_use); });
-    if (!waited) return waited;
-  }
-  plan.last_use = *last_use;
-  const status done = base_.blocks->shrink(shrunk, plan);
-  if (done || !is_filled) return done;
-  base_.blocks->set_user_bytes(shrunk, user_bytes);
-  return {};
-}
-
-status manager::grow(block& grown, const resize_request& request, resize_plan plan) {
-  check(plan.sizes.mapped_bytes > grown.sizes.mapped_bytes, "a block grows to no more than it is");
-  resize_plan in_place = plan;
-  in_place.sizes.reserved_bytes = std::max(plan.sizes.mapped_bytes, grown.sizes.reserved_bytes);
-  const creation what{plan.sizes.mapped_bytes - grown.sizes.mapped_bytes, 0};
-  if (status fits = shortage_.check_can_fit(what); !fits) return fits;
-  const status done =
-      shortage_.create(what, [&] { return base_.blocks->grow_in_place(grown, in_place); });
-  check(!done || grown.sizes.mapped_bytes == plan.sizes.mapped_bytes,
-        "a block grew to another size than asked for");
-  if (done || done.error().code != errc::out_of_addresses || !request.may_move) return done;
-  if (base_.options.contents != contents_rule::none) {
-    return refuse(
-        errc::out_of_addresses,
-        "memory_options::contents: a block that is filled grows in place only; leave room "
-        "behind it (allocate_request::growth_bytes)");
-  }
-  const result<ticket_ref> last_use = record_use(grown.stream, request.names_stream);
-  if (!last_use) return last_use.error();
-  check(grown.claimed && grown.base == request.at, "another block was claimed than was named");
-  plan.last_use = *last_use;
-  return shortage_.create(what, [&] { return base_.blocks->move(grown, plan); });
 }
 
 // ---- what the host must be behind ----------------------------------------------------
@@ -501,13 +392,9 @@ status manager::copy(const copy_request& request, copy_mode mode) {
   return cannot ? remapped : copied;
 }
 
-void manager::note_resize_failed(const resize_request& request, stream_handle stream,
-                                 const error& why) noexcept {
-  if (!history_.is_recorded()) return;
-  check(why.code != errc::none, "a resize fails without a reason");
-  const result<range_sizes> sizes = sizes_for(request.size_bytes, request.growth_bytes);
-  check(!sizes || sizes->user_bytes == request.size_bytes, "another size fails than was asked for");
-  if (sizes) history_.note_failure({*sizes, 0, stream}, why);
+status manager::set_peers(std::span<const access_grant> grants) {
+  const status ready = set_up();
+  return ready ? rights_.set_peers(grants) : ready;
 }
 
 status manager::start_history(const history_options& how) {
@@ -529,6 +416,33 @@ result<range_info> manager::find(address at) {
   if (found || found.error().code != errc::not_allocated || base_.blocks->space().contains(at))
     return found;
   return refuse(errc::unknown_address, "the address is not of this manager");
+}
+
+result<std::vector<memory_segment>> manager::segments(address_range range) {
+  const result<range_info> found = find(range.base);
+  if (!found) return found.error();
+  const result<block*> claimed = claim_block(base_, found->base, pinned_record::allowed);
+  if (!claimed) return claimed.error();
+  const block& of = **claimed;
+  const address_range whole{of.base, of.sizes.mapped_bytes};
+  std::vector<memory_segment> listed;
+  status done = range.empty() || !whole.contains(range)
+                    ? refuse(errc::invalid_argument, "the range is not inside one block")
+                    : status{};
+  if (done && of.is_suspended) done = memory_suspended;
+  if (done) done = reserve_more(listed, of.memories.size());
+  address at = of.base;
+  for (const physical_memory* part : of.memories) {
+    const address_range where{at, part->size_bytes};
+    check(where.size_bytes > 0, "a piece without bytes is mapped");
+    if (done && where.overlaps(range)) listed.push_back({where, part->handle});
+    at = where.end();
+  }
+  check(at == whole.end(), "a block's pieces are not its memory");
+  base_.blocks->records().unclaim(**claimed);
+  if (!done) return done.error();
+  check(!listed.empty(), "a range with bytes touches no piece");
+  return listed;
 }
 
 status manager::validate() const {

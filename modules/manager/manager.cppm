@@ -4,7 +4,9 @@
 // vmm.manager - blocks of whole granules, and ranges of them that grow in place.
 //
 // :growable    growable_range: segments that reserve their most and commit memory as they grow
-// :facade      manager: allocate, free, resize, rights
+// :facade      manager: allocate, free
+// :resize      blocks that grow and shrink          :rights   which locations may use blocks
+// :contents    bytes that are filled, points behind a block's use
 // :shortage    what is given back before a request is refused
 // :suspension  memory away and back          :copy     copies by remapping, or of bytes
 // :reuse       freed memory that serves again   :history  events written, histories taken
@@ -21,12 +23,15 @@ export import :types;
 export import vmm.backend;
 import :base;
 import :cache;
+import :contents;
 import :copy;
 import :exports;
 import :history;
 import :locks;
 import :report;
+import :resize;
 import :reuse;
+import :rights;
 import :shortage;
 import :suspension;
 import vmm.support;

@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include "../sync/thread_annotations.h"
+
+module vmm.manager;
+
+import vmm.backend;
+import vmm.intrusive;
+import vmm.optimizer;
+import vmm.options;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.tracker;
+
+namespace vmm {
+
+// A point behind the work of the block's stream and behind the fill of its bytes from `from_bytes`
+// on, which go. Without `is_named` no caller names the stream.
+result<ticket_ref> block_contents::end_use(block& used, std::uint64_t from_bytes, bool is_named) {
+  check(used.claimed, "a block's use ends without a claim");
+  const bool may_fill = base_.contents.fills_on_release() && used.sizes.user_bytes != 0 &&
+                        from_bytes < used.sizes.mapped_bytes;
+  if (!may_fill) return record_use(used.stream, is_named);
+  const result<stream_handle> filler = choose_filler(used.stream, is_named);
+  if (!filler) return filler.error();
+  return record_released(used, from_bytes, *filler);
+}
+
+// The stream that fills behind the work of `stream`: the default stream, ordered behind all work,
+// where `stream` may have been destroyed.
+result<stream_handle> block_contents::choose_filler(stream_handle stream, bool is_named) {
+  check(base_.options.contents != contents_rule::none, "a fill is planned where nothing is filled");
+  timeline& time = base_.blocks->time();
+  if (is_named || time.may_name(stream)) return stream;
+  constexpr stream_handle filler = stream_handle::default_stream;
+  const result<ticket_ref> last_use = time.mark_unnamed(stream);
+  if (!last_use) return last_use.error();
+  check(last_use->get() == nullptr || !last_use->known_passed(), "a new point has passed");
+  if (status ordered = time.order(filler, *last_use); !ordered) return ordered.error();
+  return filler;
+}
+
+// Behind the work of those who had the memory before: the block's stream is ordered so.
+status block_contents::fill_acquired(const block& of, std::uint64_t from_bytes,
+                                     stream_handle stream) {
+  check(from_bytes < of.sizes.mapped_bytes, "no byte of a block is filled");
+  return base_.contents.on_acquire({of.base + from_bytes, of.sizes.mapped_bytes - from_bytes},
+                                   stream);
+}
+
+// Where the driver refuses it, what was added goes again; memory that does not go stays behind the
+// size that the block had. The thread waits for another stream than the block's.
+status block_contents::fill_grown(block& of, const range_sizes& before, bool is_named) {
+  if (of.sizes.user_bytes <= before.user_bytes || !base_.contents.fills_on_acquire()) return {};
+  timeline& time = base_.blocks->time();
+  const result<stream_handle> filler = choose_filler(of.stream, is_named);
+  status filled = filler ? fill_acquired(of, before.user_bytes, *filler) : status{filler.error()};
+  if (filled && *filler != of.stream) {
+    const result<ticket_ref> arrived = time.record_or_wait(*filler);
+    filled = arrived ? time.wait(*arrived) : status{arrived.error()};
+  }
+  if (filled) return filled;
+  range_sizes kept = before;
+  kept.mapped_bytes = std::min(before.mapped_bytes, of.sizes.mapped_bytes);
+  check(of.claimed && kept.mapped_bytes >= kept.user_bytes, "a block grew to less");
+  const result<ticket_ref> last_use =
+      is_named ? time.record_or_wait(of.stream) : record_use(of.stream, false);
+  const bool is_back = last_use && base_.blocks->shrink(of, {kept, of.stream, *last_use});
+  if (!is_back) base_.blocks->set_user_bytes(of, before.user_bytes);
+  return filled;
+}
+
+status block_contents::fill_released(block& of, std::uint64_t from_bytes, stream_handle stream) {
+  if (!fills_released(of)) return {};
+  check(of.claimed && from_bytes < of.sizes.mapped_bytes, "no byte of a block is filled");
+  if (status unlocked = base_.blocks->unlock(of); !unlocked) return unlocked;
+  if (of.own_rights != nullptr && of.own_rights->of(base_.driver->home()) != access::read_write) {
+    const access_grant again{base_.driver->home(), access::read_write};
+    if (status given = base_.blocks->set_own_rights(of, {&again, 1}); !given) return given;
+  }
+  return base_.contents.on_release({of.base + from_bytes, of.sizes.mapped_bytes - from_bytes},
+                                   stream);
+}
+
+result<ticket_ref> block_contents::record_released(block& of, std::uint64_t from_bytes,
+                                                   stream_handle stream) {
+  const bool is_filled = fills_released(of);
+  if (status filled = fill_released(of, from_bytes, stream); !filled) return filled.error();
+  check(of.claimed, "a block is given up that is not its caller's");
+  return is_filled ? base_.blocks->time().record_or_wait(stream)
+                   : base_.blocks->time().mark(stream);
+}
+
+}  // namespace vmm

@@ -1,0 +1,62 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.manager:contents - the end of a block's use: a point behind its work, and the bytes that are
+// filled by memory_options::contents when a block comes, grows, shrinks and goes. Not exported.
+//
+// Bytes of a live block are filled only by a call that then succeeds: once they are filled, a point
+// behind the fill is recorded or waited for.
+//
+// Thread safety: all of it, for a block that the caller has claimed. Cost: a point; a fill where
+// the rule fills.
+export module vmm.manager:contents;
+
+import vmm.backend;
+import vmm.optimizer;
+import vmm.std;
+import vmm.support;
+import vmm.timeline;
+import vmm.tracker;
+import :base;
+
+namespace vmm {
+
+class block_contents {
+ public:
+  explicit block_contents(manager_base& base) noexcept : base_(base) {}
+  block_contents(const block_contents&) = delete;
+  block_contents& operator=(const block_contents&) = delete;
+
+  /// Whether bytes that the block gives up are filled.
+  [[nodiscard]] bool fills_released(const block& of) const noexcept {
+    return base_.contents.fills_on_release() && of.sizes.user_bytes != 0 && of.has_memory &&
+           !of.is_suspended;
+  }
+  /// A point behind the work of the stream. Errors: driver errors, out_of_host_memory.
+  [[nodiscard]] result<ticket_ref> record_use(stream_handle stream, bool is_named) {
+    check(base_.blocks != nullptr, "work is marked before there is memory");
+    return is_named ? base_.blocks->time().mark(stream) : base_.blocks->time().mark_unnamed(stream);
+  }
+  /// A point behind the work of the block's stream and behind the fill of its bytes from
+  /// `from_bytes` on, which go. Without `is_named` no caller names the stream. Errors: as
+  /// record_use(), those of fill.
+  [[nodiscard]] result<ticket_ref> end_use(block& used, std::uint64_t from_bytes,
+                                           bool is_named = false);
+  /// The same behind the work of a stream that the caller names.
+  [[nodiscard]] result<ticket_ref> record_released(block& of, std::uint64_t from_bytes,
+                                                   stream_handle stream);
+  /// Fills the bytes from `from_bytes` on of a block that is handed out. Errors: those of fill.
+  [[nodiscard]] status fill_acquired(const block& of, std::uint64_t from_bytes,
+                                     stream_handle stream);
+  /// Fills the bytes that a block has grown by. Errors: as record_use(), those of fill; the block
+  /// has the size that it had before.
+  [[nodiscard]] status fill_grown(block& of, const range_sizes& before, bool is_named);
+
+ private:
+  [[nodiscard]] result<stream_handle> choose_filler(stream_handle stream, bool is_named);
+  [[nodiscard]] status fill_released(block& of, std::uint64_t from_bytes, stream_handle stream);
+
+  manager_base& base_;
+};
+
+}  // namespace vmm

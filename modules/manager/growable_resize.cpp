@@ -1,0 +1,296 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Segments that grow and shrink: every step can be undone until the last one.
+module;
+#include "../sync/thread_annotations.h"
+
+module vmm.manager;
+
+import vmm.backend;
+import vmm.intrusive;
+import vmm.optimizer;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.tracker;
+
+namespace vmm {
+
+namespace {
+
+constexpr int unmap_attempts = 3;
+
+}  // namespace
+
+status growable_range::resize(const growable_request& request) {
+  if (!made_in_.is_here()) return refuse_forked();
+  if (memory_->driver().feature_set().is_per_thread(request.stream)) return per_thread_stream;
+  std::uint64_t new_bytes = request.size_bytes;
+  return memory_->shortage_.with_others(
+      new_bytes, [&](relief_pass& pass) { return resize_once(request, new_bytes, pass); });
+}
+
+status growable_range::resize_once(const growable_request& request, std::uint64_t& new_bytes,
+                                   relief_pass& pass) {
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  if (status ready = open(); !ready) return ready;
+  const rank_share changing(manager_lock::growable, memory_->base_.growable_mutex);
+  change_plan changes;
+  changes.pass = &pass;
+  if (status planned = plan(request, changes); !planned) return planned;
+  check(changes.new_bytes == 0 || !changes.grown.empty(), "memory is created for no segment");
+  if (changes.new_bytes != 0) {
+    new_bytes = changes.new_bytes;
+    if (status fits = memory_->shortage_.check_can_fit(creation_of(changes)); !fits) return fits;
+  }
+  engine_->reap(reap_count);
+  status done = carry_out(request, changes);
+  if (!done) {
+    undo(request.stream, changes);
+  } else {
+    stream_ = request.stream;
+  }
+  check(!done || segments_[request.first_segment]->sizes.user_bytes == request.size_bytes,
+        "a segment is not as large as asked for");
+  return done;
+}
+
+// Whether the segment may have the size.
+status growable_range::check_segment(const growable_request& request,
+                                     std::uint64_t index) const noexcept {
+  check(index < segments_.size(), "a segment is asked about that is not there");
+  const range_sizes& now = segments_[index]->sizes;
+  check(now.user_bytes <= now.mapped_bytes, "growable I1: a segment has more bytes than memory");
+  if (request.change == growable_change::grow && request.size_bytes < now.user_bytes)
+    return refuse(errc::invalid_argument, "a growth makes a segment smaller: use shrink or resize");
+  if (request.change == growable_change::shrink && request.size_bytes > now.user_bytes)
+    return refuse(errc::invalid_argument, "a shrink makes a segment larger: use grow or resize");
+  if (request.size_bytes < pinned(index)) {
+    return refuse(errc::in_use,
+                  "a view or pin shows bytes that would go: let go of it, or shrink less");
+  }
+  if (request.one_handle && request.size_bytes != 0 && now.user_bytes != 0) {
+    return refuse(errc::invalid_argument,
+                  "one handle for a segment that has memory: release it first");
+  }
+  return {};
+}
+
+// Every mistake of the caller is found here, before anything changes.
+status growable_range::plan(const growable_request& request, change_plan& changes) {
+  const result<named_segments> named = name(request.first_segment, request.segment_count);
+  if (!named) return named.error();
+  if (request.size_bytes > options_.segment_bytes_max) {
+    return refuse(errc::invalid_argument,
+                  "the size is beyond the most of a segment, growable_options::segment_bytes_max");
+  }
+  const std::size_t count = named->end - named->first;
+  if (status room = reserve_more(changes.grown, count); !room) return room;
+  if (status room = reserve_more(changes.cuts, count); !room) return room;
+  for (std::uint64_t index = named->first; index < named->end; ++index) {
+    if (status fits = check_segment(request, index); !fits) return fits;
+    block& segment = *segments_[index];
+    const std::uint64_t size_bytes = segment.sizes.user_bytes;
+    const bool grows = request.size_bytes > size_bytes;
+    // Memory that a failed call has left behind the size does not belong to a single handle.
+    const bool has_surplus = segment.sizes.mapped_bytes > rounded(size_bytes);
+    const bool cuts =
+        request.size_bytes < size_bytes || (has_surplus && (!grows || request.one_handle));
+    const std::uint64_t kept_bytes = grows ? size_bytes : request.size_bytes;
+    const std::uint64_t mapped_bytes = rounded(request.size_bytes);
+    if (grows && mapped_bytes > segment.sizes.mapped_bytes)
+      changes.new_bytes += mapped_bytes - segment.sizes.mapped_bytes;
+    if (grows) changes.grown.push_back({&segment, size_bytes, rounded(size_bytes), nullptr});
+    if (cuts) changes.cuts.push_back({&segment, kept_bytes, rounded(kept_bytes), nullptr});
+  }
+  check(changes.grown.size() <= count && changes.cuts.size() <= count,
+        "more changes than segments");
+  return {};
+}
+
+status growable_range::carry_out(const growable_request& request, change_plan& changes) {
+  if (request.one_handle && !changes.grown.empty() && !changes.cuts.empty()) {
+    if (status cut = cut_segments(request.stream, changes.cuts); !cut) return cut;
+    changes.cuts.clear();
+  }
+  if (status grown = grow_segments(request, changes); !grown) return grown;
+  if (status filled = fill_segments(request, changes); !filled) return filled;
+  check(changes.grown.size() + changes.cuts.size() <= segments_.size(), "a segment changes twice");
+  return cut_segments(request.stream, changes.cuts);
+}
+
+status growable_range::grow_segments(const growable_request& request, change_plan& changes) {
+  for (std::size_t i = 0; i < changes.grown.size(); ++i) {
+    block& segment = *changes.grown[i].room;
+    check(segment.sizes.user_bytes < request.size_bytes, "a segment grows to no more than it is");
+    if (status mapped = map_segment(request, segment, changes); !mapped) {
+      changes.grown.resize(i);
+      return mapped;
+    }
+    // A suspension that begins behind this look finds the memory of the segment.
+    if (!memory_->suspension_.is_running()) {
+      changes.grown.resize(i + 1);
+      return memory_suspended;
+    }
+  }
+  return {};
+}
+
+// Memory for all of the size, and the size.
+status growable_range::map_segment(const growable_request& request, block& segment,
+                                   const change_plan& changes) {
+  const std::uint64_t mapped_bytes = rounded(request.size_bytes);
+  check(mapped_bytes <= stride_bytes_, "a segment grows into the next one");
+  if (status unlocked = engine_->unlock(segment); !unlocked) return unlocked;
+  if (mapped_bytes <= segment.sizes.mapped_bytes) {
+    if (status ordered = engine_->order(request.stream, segment); !ordered) return ordered;
+    engine_->set_user_bytes(segment, request.size_bytes);
+    return {};
+  }
+  if (status clear = clear_stale(segment, request.may_wait); !clear) return clear;
+  resize_plan wanted{{request.size_bytes, mapped_bytes, stride_bytes_}, request.stream, {}, true};
+  wanted.handle_bytes = options_.handle_bytes == few_handles ? 0 : handle_bytes_;
+  wanted.one_handle = request.one_handle;
+  const creation what{mapped_bytes - segment.sizes.mapped_bytes, wanted.handle_bytes};
+  check(changes.pass != nullptr, "a segment grows in no attempt");
+  if (!memory_->suspension_.is_running()) return memory_suspended;
+  engine* const parts = engine_;
+  const status grown = memory_->shortage_.recover(
+      what, *changes.pass, [&] { return parts->grow_in_place(segment, wanted); });
+  check(!grown || segment.sizes.mapped_bytes >= mapped_bytes, "a segment grew to less than asked");
+  return grown;
+}
+
+// Nothing is mapped over addresses that unfinished work may use.
+status growable_range::clear_stale(const block& segment, bool may_wait) {
+  if (!engine::is_stale(segment)) return {};
+  engine_->reap_all();
+  if (!engine::is_stale(segment)) return {};
+  if (!may_wait) {
+    return refuse(errc::in_use, "unfinished work may still use the addresses that were given up");
+  }
+  for (const ticket_ref& point : given_up_) {
+    if (status waited = engine_->time().wait(point); !waited) return waited;
+  }
+  for (int left = unmap_attempts; left > 0 && engine::is_stale(segment); --left)
+    engine_->reap_all();
+  check(given_up_.empty() || given_up_.back().known_passed(), "a point was not waited for");
+  if (!engine::is_stale(segment)) return {};
+  return refuse(errc::in_use,
+                "the driver refuses to unmap what the segment has given up: try again later");
+}
+
+status growable_range::fill_segments(const growable_request& request, change_plan& changes) {
+  if (!acquired_.fills_on_acquire()) return {};
+  for (const room_cut& each : changes.grown) {
+    check(each.user_bytes < request.size_bytes, "no byte of a segment that grew is new");
+    changes.has_fills = true;
+    const address_range added{each.room->base + each.user_bytes,
+                              request.size_bytes - each.user_bytes};
+    if (status filled = acquired_.on_acquire(added, request.stream); !filled) return filled;
+  }
+  return {};
+}
+
+// Fills bytes that go, where memory_options::contents does: from `kept_bytes` to the segment's
+// size, and to the end of its last piece. Once a call has filled any, `has_filled`, it cannot give
+// them back: a fault that strikes once does not make it fail then. [I2]
+status growable_range::fill_released(const block& segment, std::uint64_t kept_bytes,
+                                     stream_handle stream, bool& has_filled) {
+  const std::uint64_t end_bytes = rounded(segment.sizes.user_bytes);
+  if (!released_.fills_on_release() || segment.sizes.user_bytes <= kept_bytes) return {};
+  check(end_bytes <= segment.sizes.mapped_bytes,
+        "growable I1: a segment has more bytes than memory");
+  const auto fill = [&] {
+    return released_.on_release({segment.base + kept_bytes, end_bytes - kept_bytes}, stream);
+  };
+  const status filled = has_filled ? try_to_close(fill) : fill();
+  has_filled = has_filled || filled.has_value();
+  return filled;
+}
+
+result<ticket_ref> growable_range::record_released(stream_handle stream, bool has_filled) {
+  check(engine_ != nullptr, "memory is given up before there is any");
+  return has_filled ? engine_->time().record_or_wait(stream) : engine_->time().mark(stream);
+}
+
+status growable_range::order_behind(stream_handle stream, std::span<const room_cut> cuts) {
+  for (const room_cut& each : cuts) {
+    check(each.room != nullptr, "a stream is ordered behind no segment");
+    if (status ordered = engine_->order(stream, *each.room); !ordered) return ordered;
+  }
+  return {};
+}
+
+// The last step of a call: nothing that comes behind it can fail.
+status growable_range::cut_segments(stream_handle stream, std::span<room_cut> cuts) {
+  if (cuts.empty()) return {};
+  if (status room = reserve_more(given_up_, 1); !room) return room;
+  if (status ordered = order_behind(stream, cuts); !ordered) return ordered;
+  if (status ready = engine_->reserve_cuts(cuts); !ready) return ready;
+  status filled;
+  bool has_filled = false;
+  for (const room_cut& each : cuts)
+    if (filled) filled = fill_released(*each.room, each.user_bytes, stream, has_filled);
+  const result<ticket_ref> point =
+      filled ? record_released(stream, has_filled) : result<ticket_ref>{filled.error()};
+  if (!point) {
+    engine_->drop_cuts(cuts);
+    return point.error();
+  }
+  engine_->cut_rooms(cuts, *point);
+  remember(*point);
+  check(cuts.front().spare == nullptr, "what was cut off is still somebody's");
+  reap_behind(*point, cuts.size());
+  return {};
+}
+
+// What was just given up goes at once where nothing uses it.
+void growable_range::reap_behind(const ticket_ref& point, std::size_t count) {
+  check(count > 0, "nothing was given up");
+  const result<bool> idle = engine_->time().passed(point);
+  if (idle && *idle) engine_->reap(count);
+}
+
+// Points that have passed are let go. There is room for one more.
+void growable_range::remember(const ticket_ref& point) noexcept {
+  std::erase_if(given_up_, [](const ticket_ref& each) { return each.known_passed(); });
+  if (point.known_passed()) return;
+  check(given_up_.size() < given_up_.capacity(), "there is no room for a point");
+  given_up_.push_back(point);
+}
+
+// Sizes as they were. Memory goes back where it can; what cannot stays behind the size. (I2)
+void growable_range::undo(stream_handle stream, change_plan& changes) noexcept {
+  if (changes.grown.empty()) return;
+  ticket_ref point;
+  if (changes.has_fills) point = record_or_wait(stream);
+  if (engine_->reserve_cuts(changes.grown)) {
+    engine_->cut_rooms(changes.grown, point);
+    remember(point);
+    engine_->reap_all();  // what goes back to the driver is mapped nowhere
+    return;
+  }
+  (void)engine_->time().wait(point);  // what stays must be idle
+  for (const room_cut& each : changes.grown) {
+    check(each.spare == nullptr, "a cut that failed has a record");
+    engine_->set_user_bytes(*each.room, each.user_bytes);
+  }
+}
+
+// A point behind zeros that are on their way into memory that goes. Where none can be marked the
+// stream is waited for, as the last resort: then they have arrived, and there is no point.
+ticket_ref growable_range::record_or_wait(stream_handle stream) noexcept {
+  check(engine_ != nullptr, "zeros are on their way and there is no memory");
+  if (reserve_more(given_up_, 1)) {
+    result<ticket_ref> marked = engine_->time().record_or_wait(stream);
+    if (marked) return std::move(*marked);
+  }
+  if (memory_->driver().feature_set().streams) (void)memory_->driver().synchronize_stream(stream);
+  return {};
+}
+
+}  // namespace vmm

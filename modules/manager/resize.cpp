@@ -1,0 +1,123 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include "../sync/thread_annotations.h"
+
+module vmm.manager;
+
+import vmm.backend;
+import vmm.history;
+import vmm.intrusive;
+import vmm.optimizer;
+import vmm.options;
+import vmm.physical;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.tracker;
+
+namespace vmm {
+
+result<address> block_resizer::resize(const resize_request& request) {
+  const result<block*> claimed = claim_block(base_, request.at);
+  if (!claimed) return claimed.error();
+  base_.blocks->reap(reap_count);
+  const std::uint64_t before_bytes = (*claimed)->sizes.mapped_bytes;
+  const std::uint64_t mark = shortage_.creation_mark();
+  result<address> at = resize_claimed(**claimed, request);
+  const bool is_same = at && *at == request.at && (*claimed)->sizes.mapped_bytes == before_bytes;
+  if (is_same) history_.changed(**claimed, request.at);  // the engine has told nobody
+  if (at && history_.is_recorded()) history_.note_footprint();
+  if (!at) note_failed(request, (*claimed)->stream, at.error());
+  check(!at || *at == (*claimed)->base, "a block is not where its caller is told");
+  check(request.may_move || (*claimed)->base == request.at, "a block has moved that may not");
+  base_.blocks->records().unclaim(**claimed);
+  if (!at) at = shortage_.end_failed(mark, request.size_bytes, at.error());
+  return at;
+}
+
+result<address> block_resizer::resize_claimed(block& resized, const resize_request& request) {
+  const result<range_sizes> sizes = plan_sizes(base_, request.size_bytes, request.growth_bytes);
+  if (!sizes) return sizes.error();
+  check(resized.claimed && resized.base == request.at, "another block is resized than was named");
+  if (resized.is_suspended) return memory_suspended;
+  if (resized.sizes.user_bytes == 0) {
+    return refuse(errc::invalid_argument,
+                  "the block's memory has moved to another: it can only be freed");
+  }
+  if (status unlocked = base_.blocks->unlock(resized); !unlocked) return unlocked.error();
+  resize_plan plan{*sizes, resized.stream, ticket_ref{}, request.names_stream};
+  status done;
+  const range_sizes before = resized.sizes;
+  if (sizes->mapped_bytes > resized.sizes.mapped_bytes) {
+    done = grow(resized, request, plan);
+  } else {
+    done = shrink(resized, plan);
+  }
+  if (!done) return done.error();
+  (void)base_.blocks->refresh_rights(
+      resized);  // what the driver refuses now, a later call tries again
+  if (status filled = contents_.fill_grown(resized, before, plan.is_named); !filled)
+    return filled.error();
+  check(resized.sizes.user_bytes == request.size_bytes, "a block is not as large as asked for");
+  check(resized.sizes.mapped_bytes >= request.size_bytes, "a block has less memory than bytes");
+  return resized.base;
+}
+
+// Bytes that were filled are gone: where the memory behind them does not go, the block keeps it.
+status block_resizer::shrink(block& shrunk, resize_plan plan) {
+  const std::uint64_t user_bytes = plan.sizes.user_bytes;
+  timeline& time = base_.blocks->time();
+  const bool is_cut = plan.sizes.mapped_bytes < shrunk.sizes.mapped_bytes;
+  const bool is_filled = is_cut && contents_.fills_released(shrunk);
+  const result<ticket_ref> last_use =
+      contents_.end_use(shrunk, is_cut ? user_bytes : shrunk.sizes.mapped_bytes, plan.is_named);
+  if (!last_use) return last_use.error();
+  check(shrunk.claimed && shrunk.locked_count == 0, "a block shrinks that has pieces locked");
+  // What another stream fills reaches into memory that stays.
+  if (is_filled && !plan.is_named && !time.may_name(shrunk.stream)) {
+    const status waited = try_to_close([&] { return time.wait(*last_use); });
+    if (!waited) return waited;
+  }
+  plan.last_use = *last_use;
+  const status done = base_.blocks->shrink(shrunk, plan);
+  if (done || !is_filled) return done;
+  base_.blocks->set_user_bytes(shrunk, user_bytes);
+  return {};
+}
+
+status block_resizer::grow(block& grown, const resize_request& request, resize_plan plan) {
+  check(plan.sizes.mapped_bytes > grown.sizes.mapped_bytes, "a block grows to no more than it is");
+  resize_plan in_place = plan;
+  in_place.sizes.reserved_bytes = std::max(plan.sizes.mapped_bytes, grown.sizes.reserved_bytes);
+  const creation what{plan.sizes.mapped_bytes - grown.sizes.mapped_bytes, 0};
+  if (status fits = shortage_.check_can_fit(what); !fits) return fits;
+  const status done =
+      shortage_.create(what, [&] { return base_.blocks->grow_in_place(grown, in_place); });
+  check(!done || grown.sizes.mapped_bytes == plan.sizes.mapped_bytes,
+        "a block grew to another size than asked for");
+  if (done || done.error().code != errc::out_of_addresses || !request.may_move) return done;
+  if (base_.options.contents != contents_rule::none) {
+    return refuse(
+        errc::out_of_addresses,
+        "memory_options::contents: a block that is filled grows in place only; leave room "
+        "behind it (allocate_request::growth_bytes)");
+  }
+  const result<ticket_ref> last_use = contents_.record_use(grown.stream, request.names_stream);
+  if (!last_use) return last_use.error();
+  check(grown.claimed && grown.base == request.at, "another block was claimed than was named");
+  plan.last_use = *last_use;
+  return shortage_.create(what, [&] { return base_.blocks->move(grown, plan); });
+}
+
+void block_resizer::note_failed(const resize_request& request, stream_handle stream,
+                                const error& why) noexcept {
+  if (!history_.is_recorded()) return;
+  check(why.code != errc::none, "a resize fails without a reason");
+  const result<range_sizes> sizes = plan_sizes(base_, request.size_bytes, request.growth_bytes);
+  check(!sizes || sizes->user_bytes == request.size_bytes, "another size fails than was asked for");
+  if (sizes) history_.note_failure({*sizes, 0, stream}, why);
+}
+
+}  // namespace vmm
