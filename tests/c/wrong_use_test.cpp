@@ -649,7 +649,7 @@ TEST_F(WrongUse, TextsNameWhatIsInTheHeader) {
   EXPECT_FAILS(vmm_pool_capture_ended(pool), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_TRUE(says("vmm_pool_capture_begins()")) << vmm_last_error_text();
   EXPECT_FAILS(vmm_history_dump(pool, 0, "none"), VMM_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(says("call vmm_history_start() before")) << vmm_last_error_text();
+  EXPECT_TRUE(says("call vmm_history_start() first")) << vmm_last_error_text();
   vmm_manager_options chunks = manager_defaults();
   chunks.chunk_bytes = 3;
   vmm_manager* other = nullptr;
