@@ -43,7 +43,7 @@ result<range_sizes> plan_sizes(const manager_base& base, std::uint64_t size_byte
   if (size_bytes > size_bytes_max || growth_bytes > size_bytes_max) {
     return refuse(errc::invalid_argument, "the size is larger than any address space");
   }
-  check(base.unit_bytes > 0, "sizes are asked for before the granularity is known");
+  check(base.unit_bytes > 0, "sizes are computed before the granularity is known");
   const std::uint64_t mapped_bytes = round_up(size_bytes, base.unit_bytes);
   check(mapped_bytes >= size_bytes && mapped_bytes % base.unit_bytes == 0,
         "a size was rounded wrongly");

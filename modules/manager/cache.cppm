@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.manager:cache - freed ranges that stay mapped, by size. [B4, H1]
+// vmm.manager:cache - freed ranges that stay mapped, by size.
 //
 // I1  A cached block is in no tracker, holds its pieces, and carries the ticket of its last use.
 //
@@ -23,14 +23,13 @@ namespace vmm {
 class range_cache {
  public:
   void put(block& freed) noexcept;
-  /// The cached block of exactly this mapped size, the latest freed of equals; null when there is
-  /// none.
+  /// The cached block of exactly this mapped size, the latest freed of equals; or null.
   [[nodiscard]] block* take_exact(std::uint64_t mapped_bytes) noexcept;
-  /// The largest block that is smaller; null when there is none.
+  /// The largest block that is smaller, or null.
   [[nodiscard]] block* take_smaller(std::uint64_t mapped_bytes) noexcept;
-  /// The smallest block that is larger; null when there is none.
+  /// The smallest block that is larger, or null.
   [[nodiscard]] block* take_larger(std::uint64_t mapped_bytes) noexcept;
-  /// The largest block of all; null when there is none.
+  /// The largest block of all, or null.
   [[nodiscard]] block* take_largest() noexcept;
 
   [[nodiscard]] std::size_t size() const noexcept;

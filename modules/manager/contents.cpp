@@ -44,7 +44,7 @@ result<stream_handle> block_contents::choose_filler(stream_handle stream, bool i
   return filler;
 }
 
-// Behind the work of those who had the memory before: the block's stream is ordered so.
+// Behind the work of the memory's earlier users: the block's stream is ordered so.
 status block_contents::fill_acquired(const block& of, std::uint64_t from_bytes,
                                      stream_handle stream) {
   check(from_bytes < of.sizes.mapped_bytes, "no byte of a block is filled");

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.manager:copy - copies of blocks, by remapping and of their bytes. Not exported. [E2-E4]
+// vmm.manager:copy - copies of blocks, by remapping and of their bytes. Not exported.
 //
 // Thread safety: all of it. Cost: driver calls by pieces, or a copy.
 export module vmm.manager:copy;

@@ -41,7 +41,7 @@ result<exported_range> manager_exports::begin(address at, export_rule rule, std:
 }
 
 result<exported_range> manager_exports::describe(block& given) {
-  check(given.claimed, "a block is exported that nobody claimed");
+  check(given.claimed, "a block that is not claimed is exported");
   if (given.is_suspended) return memory_suspended;
   if (given.sizes.user_bytes == 0 || given.memories.empty()) {
     return refuse(errc::invalid_argument,
@@ -57,7 +57,7 @@ result<exported_range> manager_exports::describe(block& given) {
   const result<physical_properties> granted =
       base_.driver->get_properties(given.memories.front()->handle);
   if (!granted) return granted.error();
-  check(made.size_bytes >= given.sizes.user_bytes, "less is exported than the user asked for");
+  check(made.size_bytes >= given.sizes.user_bytes, "less is exported than the user requested");
   made.granted = *granted;
   try {
     made.parts.reserve(given.memories.size());

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.manager:exports - blocks whose handles are given to others. [S7]
+// vmm.manager:exports - blocks whose handles are given to others.
 //
 // Thread safety: all of it. Cost: O(log n + pieces).
 export module vmm.manager:exports;
@@ -26,11 +26,11 @@ class manager_exports {
   manager_exports(const manager_exports&) = delete;
   manager_exports& operator=(const manager_exports&) = delete;
 
-  /// Requires: manager_options::shareable. For vmm.share, and for whoever hands handles to others.
-  /// Effects: returns what the block is made of. Its memory serves no other block any more: when it
-  /// is freed, it goes back to the driver, since the receivers may still use it. A block
-  /// exported as pinned is refused with in_use by free, resize and remapping copies until
-  /// end() was called as often. With a number, only the block whose exported_range has it.
+  /// Requires: manager_options::shareable. For vmm.share, and for code that exports handles.
+  /// Effects: returns the block's handles and sizes. Its memory serves no other block any more:
+  /// when it is freed, it is released to the driver, since the importers may still use it. A block
+  /// exported as pinned is refused with in_use by free, resize and remapping copies until end() was
+  /// called as often. With a number, only the block whose exported_range has it.
   /// Errors: as free; not_allocated (another number's), not_supported (memory that was not made
   /// shareable), invalid_argument (the block's memory is gone), out_of_host_memory, what
   /// get_properties and unmap answer. Cost: O(log n + pieces), one driver call.

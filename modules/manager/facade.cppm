@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.manager:facade - the manager as its users see it: allocate, free, resize,
-// rights. [F1, F2]
+// rights.
 //
 // A manager turns requests into operations of the engine by its policy, and when memory is short it
 // gives back what is kept and tries again. It is set up on its first allocation; making one costs
@@ -16,16 +16,16 @@
 //     for unfinished work).
 // I3  Addresses are unmapped only when the work that may use them has finished; the host waits for
 //     it only when memory is short and the options allow it, or to move a block without aliases.
-// I4  A block's stream is ordered behind the work of those who had its memory before. The host is
-//     when a wait for the block has succeeded.
+// I4  A block's stream is ordered behind the work of its memory's earlier users; the host is so
+//     after a successful wait for the block.
 //
-// I5  In a forked child every call is refused with not_permitted (or answers nothing, where there
-//     is no error to answer), takes no lock, and destroying the child's copy changes nothing.
+// I5  In a forked child every call returns not_permitted (or an empty value if it returns no error)
+//     and takes no lock, and destroying the child's copy changes nothing.
 //
 // Thread safety: all of it. No driver call is made under a lock that another allocation needs, but
 // allocations for which memory is short recover one after the other.
 // Cost: bookkeeping O(log n); driver calls by the number of pieces. With keep_mapped, a request of
-// a cached size makes no driver call but for events.
+// a cached size makes no driver call except for events.
 module;
 #include "../sync/thread_annotations.h"
 
@@ -63,11 +63,11 @@ export class growable_range;
 
 /// Blocks of whole granules that can be resized, copied by remapping and given room to grow.
 ///
-/// Every call: Thread safety: any thread, but for the destructor. In a forked child it answers
-/// not_permitted, or nothing where there is no error to answer. Where no errors are named, besides
-/// those of set_up, "driver errors" are what the calls of docs/contract.md answer. Where the device
-/// is short of memory, idle memory of the other pools and managers of the driver goes back to it:
-/// see stream_pool.
+/// Every call: Thread safety: any thread, except the destructor. In a forked child it returns
+/// not_permitted, or an empty value if it returns no error. Besides the named errors a call may
+/// return those of set_up. "Driver errors" are those of the calls of docs/contract.md. If the device
+/// is short of memory, idle memory of the other pools and managers of the driver is released: see
+/// stream_pool.
 export class manager {
  public:
   /// Requires: the driver outlives the manager and stays where it is.
@@ -85,19 +85,19 @@ export class manager {
   [[nodiscard]] user_count& users() noexcept { return users_; }
 
   /// Effects: checks the options, first among themselves (manager_options::validate), then against
-  /// the device's granularity. The first allocation does it where no call has.
-  /// Errors: bad_option (the detail names the option and its range; every later call answers the
-  /// same), not_supported (the backend's contents_stay), out_of_host_memory, what
-  /// query_granularity answers; after these a later call tries again.
+  /// the device's granularity. The first allocation calls it if it was not called.
+  /// Errors: bad_option (the detail names the option and its range; every later call returns the
+  /// same), not_supported (the backend's contents_stay), out_of_host_memory, those of
+  /// query_granularity; after these a later call tries again.
   /// Cost: one driver call, the first time.
   [[nodiscard]] status set_up();
 
   /// Requires: other streams than request.stream are ordered behind it before they use the block;
-  /// the host calls settle() before it does.
-  /// Effects: a block, whose bytes are not specified. Its stream is ordered, on the device, behind
-  /// the work of those who had its memory before. [F1]
-  /// Errors: invalid_argument (no bytes, more than any address space has, an alignment that is no
-  /// power of two or above 2^31 granules), out_of_memory (after the caches were drained),
+  /// the host calls `settle()` before it does.
+  /// Effects: returns a block with unspecified bytes. Its stream is ordered, on the device, behind
+  /// the work of the memory's earlier users.
+  /// Errors: invalid_argument (0 bytes, more than any address space has, an alignment that is not a
+  /// power of two or is above 2^31 granules), out_of_memory (after the caches were drained),
   /// over_budget (both at once where the live blocks and the request exceed the device or the
   /// budget), out_of_mappings, out_of_addresses, out_of_host_memory, bad_option and not_supported
   /// as set_up, driver errors. No more memory is held than before.
@@ -121,36 +121,36 @@ export class manager {
   /// Cost: O(log n), one event and, where the work has finished, the unmapping. Never waits.
   [[nodiscard]] status free(address at);
   [[nodiscard]] status free(address at, stream_handle last_use);
-  /// Requires: no unfinished work of the caller's uses the block. Work of those who had its memory
-  /// before may be unfinished.
+  /// Requires: no unfinished work of the caller uses the block. Work of the memory's earlier users
+  /// may be unfinished.
   /// Effects: frees at once. Errors: as free. Cost: as free, without an event.
   [[nodiscard]] status free_idle(address at);
-  /// For owners that cannot answer an error. Requires: as free(at, stream); a live block of this
+  /// For owners that cannot return an error. Requires: as free(at, stream); a live block of this
   /// manager, which no other thread changes, with the size and alignment of its allocation.
-  /// Effects: as free(at, stream). The size and the alignment are not looked at. An address that is
-  /// no live block, a stream that is not there, and a block that free() refuses with in_use (it is
+  /// Effects: as free(at, stream). The size and the alignment are ignored. An address that is not a
+  /// live block, a stream that does not exist, and a block that free() refuses with in_use (it is
   /// exported, a segment of a growable range, or named by another thread's call) end the process.
   /// Any other failure (host memory, the driver, a forked child) leaves the block live until the
-  /// manager goes, which tells options().at_end. Errors: none. Cost: as free; waits for set_peers
-  /// where that is at the block.
+  /// manager's end, which reports it to options().at_end. Errors: none. Cost: as free; waits for a
+  /// set_peers that is changing the block.
   void deallocate(address at, std::uint64_t size_bytes, std::uint64_t alignment_bytes,
                   stream_handle stream) noexcept;
 
-  /// Requires: other streams that use the block are ordered behind its own, or settle() is called,
-  /// before they use what was added; they are ordered before it when the block may move or shrink.
-  /// Without request.names_stream and memory_options::streams_forgotten the block's stream may have
-  /// been destroyed, and no stream is being captured (on a driver with features::record_all).
+  /// Requires: other streams that use the block are ordered behind its own, or `settle()` is
+  /// called, before they use added bytes; they are ordered before it when the block may move or
+  /// shrink. Without request.names_stream and memory_options::streams_forgotten the block's stream
+  /// may have been destroyed, and no stream is being captured (on a driver with
+  /// features::record_all).
   /// Effects: changes the size and keeps the data: in place where the addresses behind the block
   /// are free, else by mapping the same memory at a new address, which is returned. No byte is
   /// copied. The old addresses stay mapped until the work given to the block's stream has finished.
-  /// [E1, B3]
   /// Errors: as allocate and free; invalid_argument (a size of 0, or the block's memory is gone);
-  /// out_of_addresses when the block may not move and cannot grow. The block is as before, but for
-  /// device_lost: where a driver maps no memory twice (alias_level::none), the old mapping is
-  /// undone before the new one is made, and a driver that refuses the new one and then the old one
-  /// again, each time, leaves the block without contents. Its address and sizes.user_bytes = 0 are
-  /// found, and free() is the only call that takes it. What of its memory still stands mapped goes
-  /// back with it.
+  /// out_of_addresses when the block may not move and cannot grow. The block is as before, except
+  /// after device_lost: if the driver cannot map memory twice (alias_level::none), the old mapping
+  /// is undone before the new one is made, and a driver that refuses the new one and then the old
+  /// one, each time, leaves the block without contents. find() then reports its address and
+  /// sizes.user_bytes = 0, and only free() accepts it. Memory of it that is still mapped is
+  /// released with it.
   /// Cost: driver calls by the number of pieces added or moved, not by bytes. Blocks where memory
   /// is short, and to move a block on a driver without aliases. Where the block's stream is not
   /// named, it blocks until the earlier users of the added memory, and fills, have finished.
@@ -160,18 +160,18 @@ export class manager {
 
   /// Requires: a stream of which no live block is; called before the stream is destroyed. Its work
   /// may be unfinished.
-  /// Effects: memory that was freed behind the stream is no longer taken for another stream that
-  /// gets its number. Errors: none.
+  /// Effects: memory freed on the stream is not attributed to a later stream with the same number.
+  /// Errors: none.
   /// Cost: no driver call; later, for memory that is in use when it serves again, an event query
   /// and a wait on the device.
   void forget(stream_handle stream) noexcept;
 
   /// Requires: the caller's own work on the block is ordered by the caller.
   /// Effects: blocks the calling thread until the host may touch the block's bytes: until the work
-  /// of those who had its memory before has finished. To be called after allocate, and after a
-  /// resize that added memory, before the host's first write or read there.
+  /// of the memory's earlier users has finished. Call it after allocate, and after a resize that
+  /// added memory, before the host's first access there.
   /// Errors: unknown_address, not_allocated, in_use, invalid_argument (inside a block, or its
-  /// memory is gone), what synchronize_event answers; a later call tries again.
+  /// memory is gone), those of synchronize_event; a later call tries again.
   /// Cost: O(pieces); a driver call only for work that is not known to have finished.
   [[nodiscard]] status settle(address at);
 
@@ -180,22 +180,22 @@ export class manager {
   /// out_of_host_memory, what create_event and record_event answer. Cost: one event.
   [[nodiscard]] result<ticket_ref> mark(stream_handle stream);
   /// Requires: a point of this manager.
-  /// Effects: blocks the calling thread until the work before it has finished. Errors: what
-  /// synchronize_event answers. Cost: no driver call where that is known.
+  /// Effects: blocks the calling thread until the work before it has finished. Errors: those of
+  /// synchronize_event. Cost: no driver call where that is known.
   [[nodiscard]] status wait(const ticket_ref& point);
 
   /// Requires: request.stream is ordered behind the streams of both blocks. Source and target do
   /// not overlap.
   /// Effects: copies in the order of that stream. alias and move remap where both ends are whole,
-  /// idle blocks that fit, and copy bytes otherwise; only the time tells. [E2-E4]
+  /// idle blocks that fit, and copy bytes otherwise; the two differ only in time.
   /// Errors: not_allocated (outside of a block), not_supported where bytes must be copied and the
   /// backend cannot; driver errors; device_lost as resize, for either block.
   /// Cost: that of the copy, or driver calls by the number of pieces.
   [[nodiscard]] status copy(const copy_request& request, copy_mode mode = copy_mode::copy);
 
-  /// Effects: none; answers what is known of the block that `at` lies in. While its memory is
-  /// suspended, from the begin of the suspension to the end of the resumption, its sizes are as
-  /// before and each of its handles is `none`. [D1]
+  /// Effects: none; returns the block that contains `at`. While its memory is suspended, from the
+  /// begin of the suspension to the end of the resumption, its sizes are as before and each of its
+  /// handles is `none`.
   /// Errors: unknown_address, not_allocated, out_of_host_memory. Cost: O(log n + pieces).
   [[nodiscard]] result<range_info> find(address at);
 
@@ -205,9 +205,9 @@ export class manager {
   /// Requires: work of the locations whose rights become less has finished with the block.
   /// Effects: each location named has these rights to the block; the others keep theirs. They hold
   /// until the block is freed, wherever it moves and however it grows. A location that the block's
-  /// memory is not within reach of is refused. [I2]
+  /// memory is not within reach of is refused.
   /// Errors: as free; invalid_argument (no grants, or more locations than a list takes),
-  /// out_of_host_memory, what set_access answers; the block is as before.
+  /// out_of_host_memory, those of set_access; the block is as before.
   /// Cost: O(log n), one set-access, which the driver charges for each mapping and device.
   [[nodiscard]] status set_access(address at, std::span<const access_grant> grants) {
     return rights_.set_access(at, grants);
@@ -222,7 +222,7 @@ export class manager {
   /// and set_access answer; all is as before, as far as the driver lets it.
   /// Cost: a question for each grant, one set-access for each block.
   [[nodiscard]] status set_peers(std::span<const access_grant> grants);
-  /// Effects: none; answers the mappings that the range touches, in address order, for whoever
+  /// Effects: none; returns the mappings that the range touches, in address order, for code that
   /// registers memory by segments. They change with resize and copies by remapping.
   /// Errors: as free; invalid_argument (not inside the bytes of one block), out_of_host_memory.
   /// Cost: O(log n + pieces).
@@ -234,12 +234,12 @@ export class manager {
 
   /// For vmm.suspend. Cost: O(1).
   [[nodiscard]] suspendable& suspension() noexcept { return suspension_; }
-  /// Requires: the listener is the manager's until ignore(). Effects: it is told from now on.
-  /// Cost: O(1), of ignore() O(listeners); both wait for one that is being told.
+  /// Requires: the listener is valid until ignore(). Effects: it is notified from now on.
+  /// Cost: O(1), of ignore() O(listeners); both wait for a notification in progress.
   void listen(suspension_listener& to) noexcept { suspension_.listen(to); }
   void ignore(suspension_listener& gone) noexcept { suspension_.ignore(gone); }
 
-  /// Effects: gives cached memory back until at most `limit_bytes` of it are kept. [C4]
+  /// Effects: gives cached memory back until at most `limit_bytes` of it are kept.
   /// Errors: in the report. Cost: a release for each piece; waits for no work, only for another
   /// thread that gives memory back.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes) { return shortage_.trim(limit_bytes); }
@@ -247,28 +247,28 @@ export class manager {
 
   /// Effects: none. Errors: none. Cost: O(1).
   [[nodiscard]] manager_statistics statistics() const { return manager_report(base_).statistics(); }
-  /// Effects: none; answers all of the address space in address order up to the last extent in use.
+  /// Effects: none; returns the whole address space in address order up to the last extent in use.
   /// Errors: out_of_host_memory. Cost: O(extents).
   [[nodiscard]] result<std::vector<extent_info>> extents() const {
     return manager_report(base_).extents();
   }
   /// The events that options().recorder, or the ring of start_history(), has of this manager, and
-  /// what lies where after the last of them, as far as other threads let that be known. `import
-  /// vmm.history;` names its type. [N1]
+  /// the layout after the last of them, except blocks that other threads are changing. Its type is
+  /// in vmm.history.
   /// Errors: invalid_argument (nothing is recorded, or nothing was allocated), out_of_host_memory.
   /// Cost: O(events + extents).
   [[nodiscard]] result<history> take_history() { return history_.take(); }
   /// Effects: sets the manager up, and records what it does from now on, into a ring of its own.
-  /// Errors: in_use (its history is being recorded), bad_option, as set_up. Cost: a lock. [N1]
+  /// Errors: in_use (its history is being recorded), bad_option, as set_up. Cost: a lock.
   [[nodiscard]] status start_history(const history_options& how);
   /// Effects: as take_history(), and nothing is recorded any more; a ring of the options is let go.
   /// Errors: as take_history(); where host memory ran out, recording may have ended all the same.
   /// Cost: as take_history().
   [[nodiscard]] result<history> stop_history() { return history_.stop(); }
   /// Requires: the kind is not one of a block's, `allocated` to `unpinned`.
-  /// Effects: an event of whoever stands on the manager (its memory is suspended, say) in the
-  /// history, where the manager is set up and recorded; else nothing. Errors: none. Cost: a branch,
-  /// or a lock and two records. [N1]
+  /// Effects: adds an event of a layer above the manager, such as a suspension, to the history.
+  /// Does nothing unless the manager is set up and recorded. Errors: none. Cost: a branch, or a
+  /// lock and two records.
   void record(const history_note& what) noexcept { history_.record(what); }
   [[nodiscard]] const manager_options& options() const noexcept { return base_.options; }
   /// What the manager works through.
@@ -279,7 +279,8 @@ export class manager {
     check(!is_ready || base_.unit_bytes > 0, "a manager is set up and has no granularity");
     return is_ready ? base_.unit_bytes : 0;
   }
-  /// Effects: none; asks every validator of every part, each by itself: other threads may go on.
+  /// Effects: none; runs the validator of every part, one after the other: other threads may
+  /// continue.
   /// Errors: internal, with what is broken. Cost: O(everything).
   [[nodiscard]] status validate() const;
 

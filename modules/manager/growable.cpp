@@ -215,7 +215,7 @@ growable_range::~growable_range() {
 status growable_range::close_unnamed() {
   if (segments_.empty() || engine_->time().may_name(stream_)) return close_locked(stream_);
   check(!is_closed_, "a closed range has segments");
-  check(pins_.empty(), "I4: a range ends under a pin, and nobody closes it");
+  check(pins_.empty(), "I4: a range is destroyed under a pin without close()");
   timeline& time = engine_->time();
   const result<ticket_ref> last_use = time.mark_unnamed(stream_);
   if (!last_use) return last_use.error();

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.manager:growable - a range that reserves its most and commits memory as it grows. [M3]
+// vmm.manager:growable - a range that reserves its most and commits memory as it grows.
 //
 // A range has segments of one size of addresses, side by side, so that one tensor with strides
 // shows them all (a key-value cache: one segment a layer). Each segment has memory from its begin
@@ -17,12 +17,12 @@
 //     rule fills on release, bytes that were to go are filled before the last steps of the call:
 //     they are lost where the driver then refuses a further fill each time, or both the event and
 //     the wait for the stream.
-// I3  What a call gives up is unmapped when the work that the call's stream had been given has
-//     finished, and no call waits for that but one that grows over the same addresses, or that
-//     fails and finds no event to tell it.
+// I3  Memory that a call releases is unmapped when the work submitted to the call's stream has
+//     finished. Only a growth over the same addresses, or a failed call without an event, waits for
+//     that.
 // I4  While a pin lives, no segment that it covers gets smaller than it says, and the range stays.
-// I5  In a forked child every call that answers an error answers not_permitted, and destroying the
-//     child's copy changes nothing.
+// I5  In a forked child every call that can fail returns not_permitted, and destroying the child's
+//     copy changes nothing.
 //
 // Thread safety: all of it; calls on one range wait for each other. Cost: driver calls by pieces of
 // memory, never by bytes kept, and a fill for each segment that grows; host work O(pieces of the
@@ -69,7 +69,7 @@ export enum class growable_change : std::uint8_t {
   shrink,  // a segment that is smaller is an error
 };
 
-/// What a resize asks for.
+/// A request to resize.
 export struct growable_request {
   std::uint64_t size_bytes = 0;     ///< of each segment named; 0 gives all of its memory up
   std::uint64_t first_segment = 0;  ///< the segments named: from this one on
@@ -78,8 +78,8 @@ export struct growable_request {
   /// by work that it has been given.
   stream_handle stream = stream_handle::default_stream;
   growable_change change = growable_change::any;
-  /// One handle for all of a segment, for those who register memory. The segment is empty before,
-  /// and gives its memory up as a whole.
+  /// One handle for all of a segment, for code that registers memory. Requires: the segment is
+  /// empty; it is released as a whole.
   bool one_handle = false;
   /// False: where unfinished work still uses addresses that were given up, in_use, and not a wait.
   bool may_wait = true;
@@ -96,7 +96,7 @@ export struct pin_request {
 export struct growable_statistics {
   address base{};  ///< of the first segment; none before reserve()
   std::uint64_t segment_count = 0;
-  std::uint64_t segment_bytes_max = 0;  ///< as asked for
+  std::uint64_t segment_bytes_max = 0;  ///< as requested
   std::uint64_t stride_bytes = 0;       ///< from one segment to the next
   std::uint64_t handle_bytes = 0;       ///< sizes are rounded up to it
   std::uint64_t size_bytes = 0;         ///< of all segments together
@@ -145,10 +145,10 @@ export class growable_pin {
 
 /// Segments of memory of a manager that grow and shrink in place.
 ///
-/// Every call: Thread safety: any thread, but for the destructor; calls on one range wait for each
-/// other. Requires, where a stream is named: it is not being captured, and other streams are
-/// ordered behind it before they use bytes that were added, and before it when bytes go. In a
-/// forked child, not_permitted where there is an error to answer.
+/// Every call: Thread safety: any thread, except the destructor; calls on one range wait for each
+/// other. Requires of a stream: it is not being captured, and other streams are ordered behind it
+/// before they use added bytes, and before it when bytes are removed. In a forked child every call
+/// that can fail returns not_permitted.
 export class growable_range {
  public:
   /// Requires: a manager that outlives the range. Effects: none yet. Cost: no driver call.
@@ -174,15 +174,15 @@ export class growable_range {
 
   /// Effects: each segment named has this size; all of them or, on failure, none. Addresses stay;
   /// bytes below both sizes keep their contents. The call's stream is ordered, on the device,
-  /// behind the work of those who had the memory before; zeros are queued in it. Memory that goes
-  /// serves the manager's other ranges and blocks at once, behind the work that the stream has been
-  /// given, where the driver has aliases, else when that work has finished.
-  /// Errors: invalid_argument (closed, beyond the most, segments that are not there, a change that
-  /// was not asked for, one_handle for a segment that is not empty), in_use (a pin covers bytes
+  /// behind the work of the memory's earlier users; zeros are queued in it. If the driver has
+  /// aliases, removed memory serves the manager's other ranges and blocks at once, behind the work
+  /// submitted to the stream; else when that work has finished.
+  /// Errors: invalid_argument (closed, beyond the maximum, segments that do not exist, a direction
+  /// other than requested, one_handle for a segment that is not empty), in_use (a pin covers bytes
   /// that would go; may_wait; a growth while the manager's memory is suspended), out_of_memory
   /// (after the manager's caches were drained), over_budget, out_of_mappings, out_of_host_memory,
-  /// those of reserve(), what the driver's create, map, set_access, fill, record_event and
-  /// wait_event answer.
+  /// those of reserve(), and of the driver's create, map, set_access, fill, record_event and
+  /// wait_event.
   /// Cost: a create for each new piece and a map for each, one set_access and one fill for each
   /// segment that grows; one event for a shrink. Blocks where memory is short and the manager's
   /// options allow it; and, with may_wait, until the work before an earlier shrink has finished
@@ -207,9 +207,9 @@ export class growable_range {
   /// wait_event and record_event answer; the range is as before. Cost: one event. Never waits.
   [[nodiscard]] status close(stream_handle stream = stream_handle::default_stream);
 
-  /// Effects: blocks until the host may touch the bytes: until those who had the memory before, and
-  /// all that `stream` has been given, zeros included, have finished. Errors: invalid_argument
-  /// (closed), what synchronize_event and synchronize_stream answer. Cost: O(pieces).
+  /// Effects: blocks until the host may touch the bytes: until the work of the memory's earlier
+  /// users, and all work submitted to `stream`, including zeros, have finished. Errors:
+  /// invalid_argument (closed), those of synchronize_event and synchronize_stream. Cost: O(pieces).
   [[nodiscard]] status settle(stream_handle stream = stream_handle::default_stream);
 
   /// Requires: the pin goes before the range. Effects: I4, until the pin goes. Errors:
@@ -220,12 +220,12 @@ export class growable_range {
   /// this number). Cost: O(pins).
   [[nodiscard]] status unpin(std::uint64_t number) noexcept;
 
-  /// Effects: none; answers where a segment lies. Errors: invalid_argument (closed, not reserved, a
-  /// segment that is not there). Cost: O(1), of parts() O(pieces).
+  /// Effects: none; returns a segment's address. Errors: invalid_argument (closed, not reserved, a
+  /// segment that does not exist). Cost: O(1), of parts() O(pieces).
   [[nodiscard]] result<address> segment(std::uint64_t index) const;
   [[nodiscard]] result<std::uint64_t> size_bytes(std::uint64_t index = 0) const;
-  /// The handles behind a segment, in address order, for those who register or export them. They
-  /// change with the next resize of the segment. Errors: also out_of_host_memory.
+  /// The handles behind a segment, in address order, to register or export them. They change with
+  /// the next resize of the segment. Errors: also out_of_host_memory.
   [[nodiscard]] result<std::vector<block_part>> parts(std::uint64_t index) const;
   /// Effects: none. Errors: none. Cost: O(segments).
   [[nodiscard]] growable_statistics statistics() const;

@@ -54,14 +54,14 @@ status growable_range::resize_once(const growable_request& request, std::uint64_
     stream_ = request.stream;
   }
   check(!done || segments_[request.first_segment]->sizes.user_bytes == request.size_bytes,
-        "a segment is not as large as asked for");
+        "a segment does not have the requested size");
   return done;
 }
 
 // Whether the segment may have the size.
 status growable_range::check_segment(const growable_request& request,
                                      std::uint64_t index) const noexcept {
-  check(index < segments_.size(), "a segment is asked about that is not there");
+  check(index < segments_.size(), "the segment does not exist");
   const range_sizes& now = segments_[index]->sizes;
   check(now.user_bytes <= now.mapped_bytes, "growable I1: a segment has more bytes than memory");
   if (request.change == growable_change::grow && request.size_bytes < now.user_bytes)
@@ -125,7 +125,9 @@ status growable_range::carry_out(const growable_request& request, change_plan& c
 status growable_range::grow_segments(const growable_request& request, change_plan& changes) {
   for (std::size_t i = 0; i < changes.grown.size(); ++i) {
     block& segment = *changes.grown[i].room;
-    check(segment.sizes.user_bytes < request.size_bytes, "a segment grows to no more than it is");
+    check(segment.sizes.user_bytes < request.size_bytes,
+          "a segment grows to at most its present "
+          "size");
     if (status mapped = map_segment(request, segment, changes); !mapped) {
       changes.grown.resize(i);
       return mapped;
@@ -160,7 +162,9 @@ status growable_range::map_segment(const growable_request& request, block& segme
   engine* const parts = engine_;
   const status grown = memory_->shortage_.recover(
       what, *changes.pass, [&] { return parts->grow_in_place(segment, wanted); });
-  check(!grown || segment.sizes.mapped_bytes >= mapped_bytes, "a segment grew to less than asked");
+  check(!grown || segment.sizes.mapped_bytes >= mapped_bytes,
+        "a segment grew to less than "
+        "requested");
   return grown;
 }
 
@@ -197,7 +201,7 @@ status growable_range::fill_segments(const growable_request& request, change_pla
 
 // Fills bytes that go, where memory_options::contents does: from `kept_bytes` to the segment's
 // size, and to the end of its last piece. Once a call has filled any, `has_filled`, it cannot give
-// them back: a fault that strikes once does not make it fail then. [I2]
+// them back: a fault that strikes once does not make it fail then.
 status growable_range::fill_released(const block& segment, std::uint64_t kept_bytes,
                                      stream_handle stream, bool& has_filled) {
   const std::uint64_t end_bytes = rounded(segment.sizes.user_bytes);
@@ -243,14 +247,14 @@ status growable_range::cut_segments(stream_handle stream, std::span<room_cut> cu
   }
   engine_->cut_rooms(cuts, *point);
   remember(*point);
-  check(cuts.front().spare == nullptr, "what was cut off is still somebody's");
+  check(cuts.front().spare == nullptr, "the cut part of a segment still has an owner");
   reap_behind(*point, cuts.size());
   return {};
 }
 
 // What was just given up goes at once where nothing uses it.
 void growable_range::reap_behind(const ticket_ref& point, std::size_t count) {
-  check(count > 0, "nothing was given up");
+  check(count > 0, "no memory was released");
   const result<bool> idle = engine_->time().passed(point);
   if (idle && *idle) engine_->reap(count);
 }
@@ -259,7 +263,7 @@ void growable_range::reap_behind(const ticket_ref& point, std::size_t count) {
 void growable_range::remember(const ticket_ref& point) noexcept {
   std::erase_if(given_up_, [](const ticket_ref& each) { return each.known_passed(); });
   if (point.known_passed()) return;
-  check(given_up_.size() < given_up_.capacity(), "there is no room for a point");
+  check(given_up_.size() < given_up_.capacity(), "the list of points is full");
   given_up_.push_back(point);
 }
 
@@ -281,10 +285,10 @@ void growable_range::undo(stream_handle stream, change_plan& changes) noexcept {
   }
 }
 
-// A point behind zeros that are on their way into memory that goes. Where none can be marked the
-// stream is waited for, as the last resort: then they have arrived, and there is no point.
+// A point behind the queued zeros of memory that is removed. If none can be recorded the stream is
+// waited for, as the last resort: then they have finished, and no point is needed.
 ticket_ref growable_range::record_or_wait(stream_handle stream) noexcept {
-  check(engine_ != nullptr, "zeros are on their way and there is no memory");
+  check(engine_ != nullptr, "zeros are queued without memory");
   if (reserve_more(given_up_, 1)) {
     result<ticket_ref> marked = engine_->time().record_or_wait(stream);
     if (marked) return std::move(*marked);

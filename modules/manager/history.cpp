@@ -82,13 +82,13 @@ void manager_history::note(const history_note& what) noexcept {
 void manager_history::note_pin(history_kind what, const block& of) noexcept {
   if (!port_) return;
   const rank_guard lock(manager_lock::events, event_lock_);
-  check(of.claimed, "a block is pinned that nobody claimed");
+  check(of.claimed, "a block that is not claimed is pinned");
   if (port_)
     port_->note_block(what, {of.base, of.sizes.mapped_bytes}, of.sizes.user_bytes, of.stream);
 }
 
-// The block is its user's from now on, or no more. Where there is a history, under its lock: a look
-// between this and the event would find a block that no event tells of.
+// The block belongs to its user from now on, or not any more. With a history, under its lock: a
+// listing between this and the event would contain a block without an event.
 void manager_history::note_block(history_kind kind, block& of) noexcept {
   const bool is_live = kind == history_kind::allocated;
   check(is_live || kind == history_kind::freed, "a block neither comes nor goes");
@@ -109,7 +109,7 @@ void manager_history::note_block(history_kind kind, block& of) noexcept {
   note_footprint();
 }
 
-// Before the addresses that the block gives up can be another's: nobody is told of that one first.
+// Before the block's old addresses can be reused: no event of a new block precedes this.
 void manager_history::changed(block& now, address before) noexcept {
   if (!port_ || !now.is_handed_out.load(std::memory_order_relaxed)) return;
   const rank_guard lock(manager_lock::events, event_lock_);
@@ -134,7 +134,7 @@ void manager_history::note_footprint() noexcept {
 
 void manager_history::note_failure(const block_request& wanted, const error& why) noexcept {
   if (!port_) return;
-  note_footprint();  // also of another failure: what was given back on the way stays given back
+  note_footprint();  // also after another failure: memory released meanwhile stays released
   if (!is_shortage(why.code)) return;
   const manager_statistics now = manager_report(base_).statistics();
   check(now.footprint_bytes >= now.cached_memory_bytes, "more is cached than there is");
@@ -156,8 +156,8 @@ void manager_history::note_failure(const block_request& wanted, const error& why
 
 // ---- taking --------------------------------------------------------------------------
 
-// Under the lock of the history. A room of somebody who keeps it claimed writes no events: it is as
-// it is now. False where the list has no room for all of them.
+// Under the lock of the history. A room that stays claimed by its owner writes no events: its
+// present state is listed. False if the list is too small.
 bool manager_history::list_told(std::vector<history_region>& out) const noexcept {
   check(out.empty() && base_.blocks != nullptr, "live blocks are listed behind others");
   bool is_whole = true;
@@ -246,7 +246,7 @@ result<history> manager_history::take(std::unique_ptr<history_ring>* ended) {
   return taken;
 }
 
-// The events with what is live behind the last of them, where there is room for so many blocks.
+// The events with the blocks live after the last of them, if the list has space for so many.
 result<history> manager_history::take_once(const take_plan& plan, bool& lacks_room) {
   lacks_room = false;
   region_list live;

@@ -2,16 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.manager:history - what a manager writes into its history, and what it adds when the history
-// is taken. [N1]
+// is taken.
 //
 // A manager has no lock over all of its blocks: each block remembers, under the lock of events,
-// what the history says of it, and a look lists that. So what is listed fits the events before it,
+// what the history says of it, and a look lists that. So the list agrees with the events before it,
 // whatever other threads do meanwhile.
 //
 // I1  A block's event is written while its record is claimed: before its addresses, or its memory,
 //     can be another block's.
 //
-// Thread safety: all of it. Cost: a branch where there is no recorder.
+// Thread safety: all of it. Cost: a branch without a recorder.
 module;
 #include "../sync/thread_annotations.h"
 

@@ -24,15 +24,17 @@ namespace vmm {
 
 namespace {
 
-// What a caller is handed is what he asked for.
+// The block has the requested properties.
 void check_made(const manager_base& base, const block& made, const block_request& wanted) noexcept {
-  check(made.sizes.user_bytes == wanted.sizes.user_bytes, "a block is not as large as asked for");
+  check(made.sizes.user_bytes == wanted.sizes.user_bytes,
+        "a block does not have the requested "
+        "size");
   check(made.sizes.mapped_bytes == wanted.sizes.mapped_bytes,
-        "a block has not the memory asked for");
+        "a block has less memory than requested");
   check(made.sizes.reserved_bytes >= wanted.sizes.reserved_bytes,
-        "a block has less room than asked");
+        "a block has less address space than requested");
   check(made.base.value % std::max(wanted.alignment_bytes, base.place_bytes) == 0,
-        "a block is not aligned as asked for");
+        "a block does not have the requested alignment");
   check(made.stream == wanted.stream && made.has_memory && made.locked_count == 0,
         "a block is another stream's, or has no memory");
 }
@@ -66,7 +68,7 @@ status manager::set_up() {
   if (base_.blocks == nullptr)
     return refuse(errc::out_of_host_memory, "no host memory is left for the manager");
   check(base_.unit_bytes > 0 && base_.unit_bytes % base_.place_bytes == 0,
-        "sizes are no multiples of granules");
+        "sizes are not multiples of granules");
   shortage_.enter();
   base_.is_set_up.store(true, std::memory_order_release);
   const auto sample_of = [](const void* of, top_sample& out) noexcept {
@@ -119,7 +121,7 @@ result<core_options> manager::plan_engine() {
   check(options.physical.like.where == base_.placement(),
         "memory is planned where the options do not say");
   base_.unit_bytes = std::max(unit_bytes, rules.chunk_bytes);
-  check(base_.unit_bytes % unit_bytes == 0, "a chunk is no whole granules");
+  check(base_.unit_bytes % unit_bytes == 0, "a chunk is not whole granules");
   base_.place_bytes = unit_bytes;
   return options;
 }
@@ -275,8 +277,8 @@ status manager::free(address at, stream_handle last_use) {
 void manager::deallocate(address at, std::uint64_t, std::uint64_t, stream_handle stream) noexcept {
   status freed = free(at, stream);
   if (!freed && freed.error().code == errc::in_use) {
-    // Who suspends the manager or gives rights claims every block for a while, which is no mistake
-    // of this one's owner.
+    // A suspension and set_peers claim every block for a while, which is not a mistake of the
+    // block's owner.
     const rank_guard changing(manager_lock::change, suspension_.change_mutex());
     const rank_guard giving(manager_lock::peers, rights_.mutex());
     freed = free(at, stream);

@@ -31,18 +31,18 @@ export struct policy {
   bool grow_cached =
       false;  ///< only smaller ranges are cached: grow the largest of them (case 3 of H1)
   bool unbind_cached =
-      false;  ///< only larger ranges are cached: take the smallest apart for its pieces (case 4)
+      false;  ///< only larger ranges are cached: dissolve the smallest into its pieces (case 4)
   double fragment_ratio =
-      0.25;  ///< share of a request below which a cached piece is not used for it [C3]
+      0.25;  ///< share of a request below which a cached piece is not used for it
   std::uint64_t chunk_bytes =
       0;  ///< new memory comes in pieces of this size; 0: one piece for all that is missing
 
   /// Unmap when freed; gather pieces of any size that are at least a quarter of the request.
-  /// [C1-C3]
+  ///
   [[nodiscard]] static policy va_pool() noexcept;
   /// Keep freed ranges mapped for requests of exactly their size, else as va_pool.
   [[nodiscard]] static policy keep_mapped() noexcept;
-  /// Cases 1 to 4 over chunks of 20 MiB. [H1, H3]
+  /// Cases 1 to 4 over chunks of 20 MiB.
   [[nodiscard]] static policy virtual_caching() noexcept;
   /// One of the above. Errors: bad_option, whose detail lists the names.
   [[nodiscard]] static result<policy> by_name(std::string_view name) noexcept;
@@ -53,7 +53,7 @@ export struct policy {
   [[nodiscard]] status validate() const noexcept;
 };
 
-/// How a manager is set up. [B1, F2]
+/// How a manager is set up.
 export struct manager_options : memory_options {
   policy rules = policy::va_pool();
   share_kind shareable = share_kind::none;  ///< properties of all physical memory

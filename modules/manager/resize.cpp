@@ -27,10 +27,10 @@ result<address> block_resizer::resize(const resize_request& request) {
   const std::uint64_t mark = shortage_.creation_mark();
   result<address> at = resize_claimed(**claimed, request);
   const bool is_same = at && *at == request.at && (*claimed)->sizes.mapped_bytes == before_bytes;
-  if (is_same) history_.changed(**claimed, request.at);  // the engine has told nobody
+  if (is_same) history_.changed(**claimed, request.at);  // the engine has notified no listener
   if (at && history_.is_recorded()) history_.note_footprint();
   if (!at) note_failed(request, (*claimed)->stream, at.error());
-  check(!at || *at == (*claimed)->base, "a block is not where its caller is told");
+  check(!at || *at == (*claimed)->base, "a block is not at the returned address");
   check(request.may_move || (*claimed)->base == request.at, "a block has moved that may not");
   base_.blocks->records().unclaim(**claimed);
   if (!at) at = shortage_.end_failed(mark, request.size_bytes, at.error());
@@ -60,7 +60,7 @@ result<address> block_resizer::resize_claimed(block& resized, const resize_reque
       resized);  // what the driver refuses now, a later call tries again
   if (status filled = contents_.fill_grown(resized, before, plan.is_named); !filled)
     return filled.error();
-  check(resized.sizes.user_bytes == request.size_bytes, "a block is not as large as asked for");
+  check(resized.sizes.user_bytes == request.size_bytes, "a block does not have the requested size");
   check(resized.sizes.mapped_bytes >= request.size_bytes, "a block has less memory than bytes");
   return resized.base;
 }
@@ -88,7 +88,9 @@ status block_resizer::shrink(block& shrunk, resize_plan plan) {
 }
 
 status block_resizer::grow(block& grown, const resize_request& request, resize_plan plan) {
-  check(plan.sizes.mapped_bytes > grown.sizes.mapped_bytes, "a block grows to no more than it is");
+  check(plan.sizes.mapped_bytes > grown.sizes.mapped_bytes,
+        "a block grows to at most its present "
+        "size");
   resize_plan in_place = plan;
   in_place.sizes.reserved_bytes = std::max(plan.sizes.mapped_bytes, grown.sizes.reserved_bytes);
   const creation what{plan.sizes.mapped_bytes - grown.sizes.mapped_bytes, 0};
@@ -96,7 +98,7 @@ status block_resizer::grow(block& grown, const resize_request& request, resize_p
   const status done =
       shortage_.create(what, [&] { return base_.blocks->grow_in_place(grown, in_place); });
   check(!done || grown.sizes.mapped_bytes == plan.sizes.mapped_bytes,
-        "a block grew to another size than asked for");
+        "a block grew to another size than requested");
   if (done || done.error().code != errc::out_of_addresses || !request.may_move) return done;
   if (base_.options.contents != contents_rule::none) {
     return refuse(
@@ -116,7 +118,9 @@ void block_resizer::note_failed(const resize_request& request, stream_handle str
   if (!history_.is_recorded()) return;
   check(why.code != errc::none, "a resize fails without a reason");
   const result<range_sizes> sizes = plan_sizes(base_, request.size_bytes, request.growth_bytes);
-  check(!sizes || sizes->user_bytes == request.size_bytes, "another size fails than was asked for");
+  check(!sizes || sizes->user_bytes == request.size_bytes,
+        "the error names another size than "
+        "requested");
   if (sizes) history_.note_failure({*sizes, 0, stream}, why);
 }
 

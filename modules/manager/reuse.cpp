@@ -83,7 +83,8 @@ result<block*> range_reuse::grow_cached(block& cached, const block_request& requ
   if (!grown && grown.error().code == errc::out_of_addresses)
     grown = base_.blocks->move(cached, plan);
   if (!grown && (cached.sizes.user_bytes == 0 || cached.locked_count > 0)) {
-    base_.blocks->discard(cached, plan.last_use);  // of no use any more, and it mattered to nobody
+    base_.blocks->discard(cached, plan.last_use);  // it is not needed any more, and its loss has no
+                                                   // effect
     return base_.blocks->build(request);
   }
   if (!grown) {
@@ -106,9 +107,9 @@ void range_reuse::uncache_failed(block& cached) noexcept {
   base_.cache.put(cached);
 }
 
-// Takes a cached range apart: its pieces move on, its addresses wait for its last use.
+// Dissolves a cached range: its pieces are reused, its addresses wait for its last use.
 status range_reuse::unbind(block& cached) {
-  check(!cached.linked && !cached.claimed, "a range is taken apart that is in use");
+  check(!cached.linked && !cached.claimed, "a range in use is dissolved");
   const status tracked = base_.blocks->records().insert_claimed(cached);
   check(tracked.has_value(), "a cached range overlaps an allocation");
   const ticket_ref last_use = cached.last_use;
@@ -128,8 +129,8 @@ status range_reuse::drain_ranges(std::uint64_t limit_bytes) {
   return {};
 }
 
-// What another thread is just giving back has gone when this returns: nobody who is short of memory
-// misses it.
+// Memory that another thread is releasing is released when this returns, so no request that is
+// short of memory misses it.
 trim_report range_reuse::give_back(std::uint64_t limit_bytes) {
   const rank_guard releasing(manager_lock::release, release_mutex_);
   base_.blocks->reap_all();

@@ -67,7 +67,7 @@ status manager_rights::check_room(const peers_list& listed, const grant_list& af
   return {};
 }
 
-// Blocks that are gone by now are nobody's.
+// Blocks freed meanwhile have no owner.
 status manager_rights::refresh_all(const peers_list& listed) {
   check(base_.blocks != nullptr, "rights are given before there is memory");
   for (block* const room : listed.rooms) {

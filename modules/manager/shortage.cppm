@@ -2,16 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.manager:shortage - memory that is short: what is given back before a request is refused, in
-// this order. Not exported. [F2]
+// this order. Not exported.
 //
-// 1  what the manager keeps for reuse, twice
-// 2  idle memory of other allocators of the device, where there are any
+// 1  memory that the manager retains for reuse, twice
+// 2  idle memory of other allocators of the device
 // 3  freed memory that waits for work, oldest first, where options().wait_when_short
 // 4  memory at options().spill
 //
-// I1  A recovery gives back twice what is kept: the second time finds what threads that were short
-//     together had gathered in vain. One thread recovers at a time.
-// I2  What a failed call created goes back to the driver.
+// I1  A recovery releases retained memory twice: the second time finds memory that other threads,
+//     short at the same time, had collected in vain. One thread recovers at a time.
+// I2  Memory created by a failed call is released to the driver.
 //
 // Thread safety: all of it. Cost: none where memory is not short, except for check_can_fit().
 module;
@@ -88,7 +88,7 @@ class manager_shortage {
     return done ? done : status{end_failed(mark, size_bytes, done.error())};
   }
   [[nodiscard]] std::uint64_t creation_mark() const noexcept;
-  /// Gives back what was created since, and returns the error with figures. [I2]
+  /// Gives back what was created since, and returns the error with figures.
   [[nodiscard]] error end_failed(std::uint64_t mark, std::uint64_t size_bytes, const error& why);
 
  private:

@@ -77,9 +77,9 @@ std::uint64_t manager_suspension::take_from_others(std::uint64_t size_bytes) {
 
 void manager_suspension::unclaim_all() noexcept {
   check(phases_.phase() == suspension_phase::changing,
-        "blocks are given up that nobody suspends or resumes");
+        "blocks are released without a suspension or resumption");
   for (block* each : suspending_) {
-    check(each->claimed, "a block is given up that nobody claimed");
+    check(each->claimed, "a block that is not claimed is released");
     base_.blocks->records().unclaim(*each);
   }
   suspending_.clear();
@@ -173,8 +173,8 @@ result<bool> manager_suspension::finish_stream(stream_handle stream) {
   return base_.blocks->time().finish(stream);
 }
 
-// What the blocks' streams were given, what those who had their memory before were, and then what
-// waits to be unmapped and what is cached.
+// The work of the blocks' streams and of the memory's earlier users, then ranges that wait to be
+// unmapped, and cached ranges.
 status manager_suspension::finish_work(std::span<const stream_handle> streams) {
   std::vector<stream_handle> waits;
   if (status room = reserve_more(waits, streams.size() + suspending_.size()); !room) return room;
@@ -199,7 +199,7 @@ status manager_suspension::finish_work(std::span<const stream_handle> streams) {
     const result<bool> finished = finish_stream(stream);
     if (!finished) return finished.error();
     const bool is_named = std::find(streams.begin(), streams.end(), stream) != streams.end();
-    // One of a block's was seen to by whoever destroyed it.
+    // The code that destroyed a block's stream has waited for its work.
     if (!*finished && is_named)
       return refuse(errc::invalid_argument, "the driver has no stream that the request names");
   }

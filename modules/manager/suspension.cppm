@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.manager:suspension - a manager whose blocks' memory is suspended. Not exported. [M1]
+// vmm.manager:suspension - a manager whose blocks' memory is suspended. Not exported.
 //
 // I1  Every live block is claimed while its memory is taken away and while it is brought back, and
 //     can be freed in between. No block is made meanwhile: see is_running().

@@ -9,11 +9,11 @@ import vmm.std;
 
 namespace vmm {
 
-/// A block as asked for.
+/// A request for a block.
 export struct allocate_request {
   std::uint64_t size_bytes = 0;  ///< not 0; rounded up to the granularity
   std::uint64_t growth_bytes =
-      0;  ///< address space kept free behind the block, so that it can grow in place [B3]
+      0;  ///< address space kept free behind the block, so that it can grow in place
   std::uint64_t alignment_bytes = 0;  ///< a power of two; below the granularity it costs nothing;
                                       ///< kept when the block moves
   stream_handle stream = stream_handle::default_stream;  ///< the stream that uses the block first
@@ -28,20 +28,20 @@ export struct resize_request {
   bool names_stream = false;  ///< the block's stream exists: work waits on it instead of the caller
 };
 
-/// What a copy may do to its source. [E2, E4]
+/// The permitted effects of a copy on its source.
 export enum class copy_mode : std::uint8_t {
   copy,   // bytes are copied; source and target are independent afterwards
   alias,  // both addresses may show the same memory until one of them is freed: write to neither
-  // before that, and before the work that the freed one was given has finished. What the target
-  // held behind the copied bytes is unspecified afterwards
+  // before that, and before the work submitted for the freed one has finished. The target's
+  // contents behind the copied bytes are unspecified afterwards
   move,  // the source is given up: its memory may move to the target; only free it afterwards.
          // What the target held behind the copied bytes is unspecified afterwards
 };
 
-/// Numbers of one manager. Bytes but where the name says otherwise. [G8 of the manager]
+/// Numbers of one manager. Bytes, unless the name has another unit.
 export struct manager_statistics {
   std::uint64_t live_count = 0;
-  std::uint64_t user_bytes = 0;  ///< as asked for, of live allocations
+  std::uint64_t user_bytes = 0;  ///< as requested, of live allocations
   std::uint64_t mapped_bytes =
       0;  ///< behind live allocations; an aliased piece counts at each address
   std::uint64_t footprint_bytes =
@@ -58,19 +58,19 @@ export struct manager_statistics {
   std::uint64_t reused_range_count =
       0;  ///< requests served by a cached range of their size (case 2)
   std::uint64_t grown_range_count = 0;    ///< by growing one (case 3)
-  std::uint64_t unbound_range_count = 0;  ///< ranges taken apart (case 4)
+  std::uint64_t unbound_range_count = 0;  ///< ranges dissolved (case 4)
   std::uint64_t remapped_copy_count = 0;
   std::uint64_t real_copy_count = 0;
-  std::uint64_t recovery_count = 0;  ///< times that memory ran short and caches were drained [F2]
+  std::uint64_t recovery_count = 0;  ///< times that memory ran short and caches were drained
   std::uint64_t refused_unmap_count = 0;  ///< times that the driver kept a range that nothing used
   std::uint64_t suspended_bytes =
       0;  ///< of the mapped bytes: given back to the driver until they are resumed
 };
 
-/// How a block is exported. [S7]
+/// How a block is exported.
 export enum class export_rule : std::uint8_t {
   pinned,    // it is neither freed nor resized nor remapped until end_export()
-  followed,  // it may change; who exported it asks again what it is made of
+  followed,  // it may change; the exporter then queries its handles again
 };
 
 /// One driver's handle of a block.
@@ -89,8 +89,8 @@ export struct exported_range {
   std::uint64_t number = 0;       ///< of the allocation: no other one of the manager has it
 };
 
-/// Told when the memory behind all of a manager's blocks goes, and when it is back, by a
-/// suspension: for whoever registers it elsewhere. Neither function may call the manager.
+/// Notified when a suspension releases the memory behind all of a manager's blocks, and when it is
+/// back, for code that registers it elsewhere. Neither function may call the manager.
 export class suspension_listener {
  public:
   suspension_listener() = default;
