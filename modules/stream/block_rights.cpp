@@ -81,7 +81,9 @@ status block_rights::set_peers(std::span<const access_grant> grants) {
 const grant_list* block_rights::of(address at) const noexcept {
   const auto found = std::find_if(blocks_.begin(), blocks_.end(),
                                   [at](const auto& each) { return each->range.contains(at); });
-  check(found == blocks_.end() || !(*found)->rights.empty(), "a block has rights of nobody");
+  check(found == blocks_.end() || !(*found)->rights.empty(),
+        "a recorded block has no access of "
+        "its own");
   return found == blocks_.end() ? nullptr : &(*found)->rights;
 }
 
@@ -166,8 +168,8 @@ bool block_rights::end_one(own_rights& of) {
   grant_list again;
   for (const access_grant& each : of.rights.all()) (void)again.set({each.who, all.of(each.who)});
   check(again.all().size() == of.rights.all().size(),
-        "block_rights I2: a right is forgotten that was given");
-  // Of a pool that ends while it is suspended no mapping has any.
+        "block_rights I2: the access of a block is not recorded");
+  // If a pool ends while suspended, no mapping has any.
   const bool is_mapped =
       state_.with([](auto& state) { return state.suspension() != suspension_phase::suspended; });
   if (is_mapped && !remaps_.give_access(of.range, &again)) return false;
@@ -187,7 +189,7 @@ void block_rights::end_freed() {
   });
 }
 
-// What was freed and waits for its rights to go is nobody's live block.
+// A freed block whose access is still to be removed is not live.
 void block_rights::end_all() {
   if (blocks_.empty()) return;
   check(gate_.is_closed_by(gate_reason::goes_away), "a pool in use waits for its streams to end");

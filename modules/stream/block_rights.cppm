@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.stream:block_rights - which devices may use a pool's memory, and which single blocks have
-// rights of their own until these are taken back. Not exported. [I2]
+// rights of their own until these are taken back. Not exported.
 //
 // I1  A block with rights of its own is held (:locked): freed, it serves no request before its work
 //     has finished and it has the rights of all again.

@@ -14,8 +14,8 @@ namespace vmm {
 
 namespace {
 
-// Slots are reached at random, so that with small pages most of what a look costs is address
-// translation. A hint, for what lies in whole huge pages, before anything is written there.
+// Slots are accessed at random, so with small pages most of the time is address translation. A
+// hint, for the whole huge pages of the table, before the first write.
 void prefer_huge_pages(void* memory, std::size_t size_bytes) noexcept {
   constexpr std::uintptr_t huge_page_bytes = std::uintptr_t{2} << 20;
   check(memory != nullptr && size_bytes != 0, "no memory is to lie in huge pages");

@@ -30,14 +30,14 @@ class live_block_table {
   /// After reserve(). The key is not in the table.
   inline void insert(std::uint32_t offset, region_id region) noexcept;
 
-  /// Takes the block that begins at `offset` out; none when there is none.
+  /// Removes and returns the block that begins at `offset`, or none.
   [[nodiscard]] inline region_id take(std::uint32_t offset) noexcept;
 
   [[nodiscard]] inline region_id find(std::uint32_t offset) const noexcept;
 
-  /// Asks for the cache line that take() looks at. Not while the table is empty.
+  /// Prefetches the cache line that take() reads. Not while the table is empty.
   inline void fetch_ahead(std::uint32_t offset) const noexcept {
-    debug_check([this] { return count_ != 0; }, "a bucket is asked for in no table");
+    debug_check([this] { return count_ != 0; }, "an empty table has no buckets");
     vmm::fetch_ahead(&buckets_[home(offset)]);
   }
 
@@ -78,7 +78,7 @@ class live_block_table {
 
   [[nodiscard]] inline std::uint32_t bucket_count() const noexcept {
     debug_check([this] { return (mask_ & (mask_ + 1)) == 0; },
-                "a table of blocks is no power of two long");
+                "the length of a table of blocks is not a power of two");
     return mask_ + 1;
   }
   [[nodiscard]] inline std::uint32_t home(std::uint32_t offset) const noexcept {
@@ -92,7 +92,7 @@ class live_block_table {
   void fill_gap(std::uint32_t gap, std::uint32_t slot) noexcept;
   [[nodiscard]] bool grow() noexcept;
 
-  /// Blocks that there is room for. [I1]
+  /// Blocks that there is room for.
   [[nodiscard]] inline std::uint32_t count_max() const noexcept {
     return (mask_ + 1) * (slots / 2);
   }

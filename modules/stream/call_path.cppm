@@ -64,7 +64,7 @@ class alignas(64) call_path {
     return looks_for_captures_ && gate_.is_closed_by(gate_reason::captured) &&
            may_be_captured(stream);
   }
-  /// Whether only a capture needs the check, and the driver says in a word that there is none.
+  /// Whether only a capture needs the check, and the driver's quick query finds none.
   [[nodiscard]] inline bool is_uncaptured(stream_handle stream) const noexcept {
     debug_check([&] { return needs_check(stream); }, "a stream is queried in vain");
     return !observes_blocks_ && driver_.is_uncaptured(stream);
@@ -88,7 +88,7 @@ class alignas(64) call_path {
   [[nodiscard]] inline status free(address at, stream_handle stream) VMM_EXCLUDES(rank::state);
 
  private:
-  // Out of line: what they need is no part of a free's stack.
+  // Out of line: their variables are not part of a free's stack.
   [[nodiscard]] static bool free_in_arena(const front_set& fronts, address at,
                                           stream_handle stream) noexcept;
   [[nodiscard]] status free_on_new_stream(pool_state& state, address at, stream_handle stream)
@@ -114,7 +114,7 @@ inline address call_path::allocate(std::uint64_t size_bytes, stream_handle strea
   if (!at) [[unlikely]]
     return {};
   debug_check([&] { return at.value % granule_bytes == 0 && request.size_bytes() >= size_bytes; },
-              "a block begins inside a granule, or is smaller than was asked for");
+              "a block begins inside a granule, or is smaller than requested");
   warm.note_allocated(at, request, size_bytes, stream);
   return at;
 }

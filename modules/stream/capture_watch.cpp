@@ -70,8 +70,8 @@ result<std::uint64_t> capture_watch::number(stream_handle stream) {
 
 // ---- captures that were seen ---------------------------------------------------------
 
-// A stream that is seen in a capture is not queried later: it may have been destroyed. Where no
-// host memory is left for a note there is none.
+// A stream that is seen in a capture is not queried later: it may have been destroyed. Without host
+// memory no note is made.
 void capture_watch::note_seen(stream_handle stream, std::uint64_t id) {
   const events_guard held(lock_);
   std::erase_if(seen_, [&](const seen_capture& each) { return each.stream == stream; });

@@ -17,8 +17,8 @@ import vmm.va;
 
 namespace vmm {
 
-// Memory that nothing unfinished uses, since a graph cannot be made to wait, and that nobody else
-// gets until the graph is released.
+// Memory without unfinished work, since a graph cannot be made to wait, which only the graph has
+// until it is released.
 result<address> captured_calls::allocate(const block_shape& shape, stream_handle stream,
                                          const capture_info& seen) {
   if (status allowed = enter(stream, seen); !allowed) return allowed.error();
@@ -43,8 +43,8 @@ result<address> captured_calls::allocate_once(slow_call& call, const capture_inf
   }
   const result<address> at = take(request, call);
   if (!at) return at;
-  check(at->value != 0, "a graph is given nothing");
-  check(request.stream != pool_state::no_stream, "a graph's block is nobody's");
+  check(at->value != 0, "a graph gets a null block");
+  check(request.stream != pool_state::no_stream, "a graph's block has no owner");
   const table_lock state(state_);
   if (status given = locked_blocks(*state).give_to_capture(*at, request.stream); !given)
     return given.error();

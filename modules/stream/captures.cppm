@@ -6,9 +6,9 @@
 // I1  A capture's number is in the table once.
 // I2  A graph has an owner, which is a record that no stream takes from, and one record for each
 //     stream that allocated or freed in its capture. The owner is the first of its records.
-// I3  No record is two graphs'.
+// I3  A record belongs to at most one graph.
 //
-// What is free under those records is the segments'; the blocks of a graph are locked (:locked).
+// The segments have the free memory of those records; the blocks of a graph are locked (:locked).
 // Thread safety: none of its own; under the lock of the pool's state. Cost: O(graphs).
 export module vmm.stream:captures;
 

@@ -173,7 +173,7 @@ status checked_calls::free_as_seen(address at, stream_handle stream, const captu
   return observe_free(at, [&] { return path_.free(at, stream); });
 }
 
-// ---- free after all work: [K4] ---------------------------------------------------------
+// ---- free after all work: ---------------------------------------------------------
 
 status checked_calls::free(address at) {
   if (contents_.fills_on_release()) [[unlikely]]

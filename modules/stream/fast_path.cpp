@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every allocate and free goes through under the short lock. All that it calls is inline, but
-// for what is seldom.
+// The part of every allocate and free under the short lock. Everything it calls is inline, except
+// rare cases.
 module vmm.stream;
 
 import vmm.backend;
@@ -15,7 +15,7 @@ import vmm.va;
 namespace vmm {
 
 address pool_state::try_allocate(const stream_request& request, bool& starved) noexcept {
-  debug_check([&] { return request.count_granules != 0; }, "a block of no granule is asked for");
+  debug_check([&] { return request.count_granules != 0; }, "a request of 0 granules");
   segment* in = first_segment_;
   if (in == nullptr) [[unlikely]]
     return {};
@@ -46,7 +46,7 @@ segment* pool_state::segment_around(address at) noexcept {
   return nullptr;
 }
 
-// Since free_deferring() the clock has not gone on: nobody else has had the lock.
+// The clock has not advanced since free_deferring(), because the lock was held throughout.
 void pool_state::finish_free() noexcept {
   debug_check([this] { return deferred_ != region_id::none; }, "no free is deferred");
   const region_id block = std::exchange(deferred_, region_id::none);

@@ -16,18 +16,18 @@ namespace vmm {
 front::front(address_range where, const pool_geometry& sizes, region_map&& regions) noexcept
     : where_(where), sizes_(sizes), regions_(std::move(regions)) {
   check(where.size_bytes == regions_.count_granules() * granule_bytes,
-        "I1: a front has other addresses than its regions");
+        "I1: an arena's addresses differ from its regions'");
 }
 
 result<std::unique_ptr<front>> front::create(address_range where,
                                              const pool_geometry& sizes) noexcept {
-  check(where.size_bytes % sizes.unit_bytes == 0 && !where.empty(), "a front ends inside a unit");
+  check(where.size_bytes % sizes.unit_bytes == 0 && !where.empty(), "an arena ends inside a unit");
   result<region_map> regions =
       region_map::create({granules_in(where.size_bytes), sizes.unit_granules, 0, regions_max});
   if (!regions) return regions.error();
   const result<region_kind> kind = regions->add_kind();
   if (!kind) return kind.error();
-  check(*kind == free_kind, "a front's free regions have another kind");
+  check(*kind == free_kind, "an arena's free regions have another kind");
   std::unique_ptr<front> made{new (std::nothrow) front(where, sizes, std::move(*regions))};
   if (made == nullptr) return no_record_memory;
   return made;
@@ -44,7 +44,7 @@ address front::take(stream_handle stream, std::uint64_t size_bytes) noexcept {
         assume_locked(rank::arena);
         return has_stream_ || !is_open_;
       },
-      "I2: a front is open that is nobody's");
+      "I2: an arena without a stream is open");
   if (!is_open_ || stream_ != stream) return {};
   const region_id found = regions_.best_fit(free_kind, count);
   if (found == region_id::none || !regions_.provide(1) || !blocks_.reserve()) return {};
@@ -63,12 +63,12 @@ address front::take(stream_handle stream, std::uint64_t size_bytes) noexcept {
         assume_locked(rank::arena);
         return regions_.where(taken).count == count;
       },
-      "a front hands out another size than was asked for");
+      "an arena allocates another size than requested");
   return where_.base + offset * granule_bytes;
 }
 
 bool front::give(stream_handle stream, address at) noexcept {
-  debug_check([&] { return !where_.empty(); }, "a front has no addresses");
+  debug_check([&] { return !where_.empty(); }, "an arena has no addresses");
   const arena_guard held(lock_);
   if (!is_open_ || stream_ != stream || regions_.listed_count(free_kind) >= free_count_max)
     return false;
@@ -91,7 +91,7 @@ bool front::give_here(address at) noexcept {
         assume_locked(rank::arena);
         return regions_.tag(block) == live_tag;
       },
-      "a front's table names what is not live");
+      "an arena's table names a block that is not live");
   live_granules_ -= regions_.where(block).count;
   has_freed_ = true;
   make_free(block);
@@ -104,7 +104,7 @@ void front::make_free(region_id region) noexcept {
         assume_locked(rank::arena);
         return regions_.kind(region) == region_kind::unlisted;
       },
-      "I3: what is free in a front is freed");
+      "I3: a free region of an arena is freed");
   const region_id left = regions_.before(region);
   const region_id right = regions_.after(region);
   if (regions_.kind(left) == free_kind) {
@@ -120,7 +120,7 @@ void front::make_free(region_id region) noexcept {
 
 void front::make_hole(region_id region) noexcept {
   check(regions_.kind(region) == region_kind::unlisted,
-        "I1: what is listed becomes a front's hole");
+        "I1: a listed region becomes an arena's hole");
   regions_.set_note(region, {0, hole_tag});
   region_id kept = region;
   if (const region_id left = regions_.before(kept); is_hole(left)) {
@@ -133,34 +133,36 @@ void front::make_hole(region_id region) noexcept {
         assume_locked(rank::arena);
         return is_hole(kept);
       },
-      "a front's hole is none");
+      "an arena's hole is not a hole");
 }
 
 // ---- for the pool --------------------------------------------------------------------
 
 void front::set_stream(stream_handle stream) noexcept {
   const arena_guard held(lock_);
-  check(!has_stream_ && !is_open_ && blocks_.count() == 0, "I4: a front is another stream's");
+  check(!has_stream_ && !is_open_ && blocks_.count() == 0,
+        "I4: an arena belongs to another "
+        "stream");
   has_stream_ = true;
   stream_ = stream;
 }
 
 void front::end_stream() noexcept {
   const arena_guard held(lock_);
-  check(has_stream_ && !is_open_, "a front ends that is open, or nobody's");
+  check(has_stream_ && !is_open_, "an arena ends that is open, or has no stream");
   check(blocks_.count() == 0 && regions_.listed_count(free_kind) == 0,
-        "a front ends while memory is lent to it");
+        "an arena ends with memory in it");
   has_stream_ = false;
   has_freed_ = false;
 }
 
 bool front::lend(granule_range what) noexcept {
   const arena_guard held(lock_);
-  check(has_stream_ && what.count != 0, "nothing is lent, or to a front that is nobody's");
+  check(has_stream_ && what.count != 0, "a refill of 0 granules, or of an arena without a stream");
   if (!regions_.provide(2)) return false;
   region_id region = regions_.find(what.offset);
   check(is_hole(region) && regions_.where(region).end() >= what.end(),
-        "memory is lent that a front has");
+        "a refill overlaps the arena's memory");
   if (const std::uint32_t lead = what.offset - regions_.where(region).offset; lead != 0)
     region = regions_.cut(region, lead);
   if (regions_.where(region).count > what.count) (void)regions_.cut(region, what.count);
@@ -171,30 +173,30 @@ bool front::lend(granule_range what) noexcept {
 
 void front::close() noexcept {
   const arena_guard held(lock_);
-  check(has_stream_, "a front is closed that is nobody's");
+  check(has_stream_, "an arena without a stream is closed");
   is_open_ = false;
 }
 
 bool front::end_frees() noexcept {
   const arena_guard held(lock_);
-  check(!is_open_, "I2: the frees of a front end that is open");
+  check(!is_open_, "I2: the frees of an open arena end");
   return std::exchange(has_freed_, false);
 }
 
 granule_range front::take_free() noexcept {
   const arena_guard held(lock_);
-  check(!is_open_, "memory is taken back from a front that is open");
+  check(!is_open_, "an open arena is flushed");
   const region_id free = regions_.best_fit(free_kind, 1);
   if (free == region_id::none) return {};
   const granule_range where = regions_.where(free);
-  check(where.count != 0, "an empty region is free in a front");
+  check(where.count != 0, "an empty region is free in an arena");
   regions_.unlist(free);
   make_hole(free);
   return where;
 }
 
 granule_range front::begin_leaving(std::uint32_t least, std::uint32_t most) noexcept {
-  check(least != 0 && least <= most, "nothing is taken from a front, or less than is needed");
+  check(least != 0 && least <= most, "a transfer of 0 granules, or of more at least than at most");
   const arena_guard held(lock_);
   const std::uint32_t largest = regions_.largest(free_kind);
   if (largest < least || !regions_.provide(1)) return {};
@@ -206,7 +208,9 @@ granule_range front::begin_leaving(std::uint32_t least, std::uint32_t most) noex
     regions_.unlist(free);
   }
   const granule_range where = regions_.where(taken);
-  check(where.count >= least && where.count <= most, "another size is taken from a front");
+  check(where.count >= least && where.count <= most,
+        "an arena transfers another size than "
+        "requested");
   regions_.set_note(taken, {0, leaving_tag});
   leaving_granules_ += where.count;
   return where;
@@ -216,26 +220,26 @@ void front::end_leaving(granule_range what, bool goes) noexcept {
   const arena_guard held(lock_);
   const region_id region = regions_.find(what.offset);
   check(regions_.where(region) == what && regions_.tag(region) == leaving_tag,
-        "memory leaves a front that stays");
+        "a region leaves an arena that was not leaving");
   leaving_granules_ -= what.count;
   goes ? make_hole(region) : make_free(region);
 }
 
 std::uint64_t front::idle_granules(std::uint32_t least) const noexcept {
-  check(least != 0, "a front is asked for nothing");
+  check(least != 0, "a query for 0 granules");
   const arena_guard held(lock_);
   return regions_.largest(free_kind) < least ? 0 : regions_.listed_granules(free_kind);
 }
 
 front_place front::look(std::uint32_t offset) const noexcept {
   const arena_guard held(lock_);
-  check(offset < regions_.count_granules(), "an offset leaves its front");
+  check(offset < regions_.count_granules(), "an offset exceeds its arena");
   return look_here(offset);
 }
 
 front_place front::look_here(std::uint32_t offset) const noexcept {
   const region_id around = regions_.find(offset);
-  check(around != region_id::none, "a granule lies in no region of a front");
+  check(around != region_id::none, "a granule is in no region of an arena");
   return is_live(around) ? front_place::inside : front_place::nothing;
 }
 
@@ -245,7 +249,7 @@ granule_range front::take_block(std::uint32_t offset, front_place& place) noexce
   place = block == region_id::none ? look_here(offset) : front_place::begins;
   if (block == region_id::none) return {};
   const granule_range where = regions_.where(block);
-  check(where.offset == offset && where.count != 0, "a front's block begins elsewhere");
+  check(where.offset == offset && where.count != 0, "an arena's block begins elsewhere");
   live_granules_ -= where.count;
   make_hole(block);
   return where;
@@ -258,7 +262,7 @@ status front::list_blocks(std::vector<std::uint32_t>& out) const noexcept {
     assume_locked(rank::arena);
     out.push_back(regions_.where(block).offset);
   });
-  check(out.size() >= blocks_.count(), "a front's block is left out");
+  check(out.size() >= blocks_.count(), "an arena's block is left out");
   return {};
 }
 
@@ -267,7 +271,7 @@ void front::list(granule_range within, std::vector<front_part>& out) const {
   std::uint32_t at = within.offset;
   for (region_id r = regions_.find(at); at < within.end(); r = regions_.after(r)) {
     const granule_range where = regions_.where(r);
-    check(!is_hole(r), "a front does not have what was lent to it");
+    check(!is_hole(r), "an arena lacks memory of its refills");
     const std::uint32_t end = std::min(where.end(), within.end());
     out.push_back({{at, end - at}, is_live(r)});
     at = end;
@@ -276,14 +280,16 @@ void front::list(granule_range within, std::vector<front_part>& out) const {
 
 front_numbers front::numbers() const noexcept {
   const arena_guard held(lock_);
-  check(live_granules_ <= regions_.count_granules(), "more is live in a front than there is");
+  check(live_granules_ <= regions_.count_granules(),
+        "an arena has more live granules than "
+        "granules");
   const std::uint64_t free_granules = regions_.listed_granules(free_kind) + leaving_granules_;
   return {live_granules_, free_granules, blocks_.count()};
 }
 
 const char* front::broken_invariant() const noexcept {
   const arena_guard held(lock_);
-  if (!regions_.validate()) return "the regions of a front are broken";
+  if (!regions_.validate()) return "the regions of an arena are broken";
   if (const char* broken = blocks_.broken_invariant(); broken != nullptr) return broken;
   std::uint64_t live_count = 0;
   std::uint64_t live_granules = 0;
@@ -292,26 +298,26 @@ const char* front::broken_invariant() const noexcept {
     const region_id next = regions_.after(r);
     const bool is_free = regions_.kind(r) == free_kind;
     if (is_free && next != region_id::none && regions_.kind(next) == free_kind)
-      return "two free neighbours in a front are not merged";
+      return "two free neighbours in an arena are not coalesced";
     if (is_free || is_hole(r)) continue;
     if (!is_live(r)) leaving_granules += regions_.where(r).count;
     if (!is_live(r)) continue;
     ++live_count;
     live_granules += regions_.where(r).count;
-    if (blocks_.find(regions_.where(r).offset) != r) return "a front's block is in no table";
+    if (blocks_.find(regions_.where(r).offset) != r) return "an arena's block is in no table";
   }
-  check(live_count <= regions_.count_granules(), "a front has more blocks than granules");
-  if (live_count != blocks_.count()) return "a front's table has one that is not live";
-  if (leaving_granules != leaving_granules_) return "the count of what leaves a front is wrong";
-  return live_granules == live_granules_ ? nullptr : "a front's count of granules is wrong";
+  check(live_count <= regions_.count_granules(), "an arena has more blocks than granules");
+  if (live_count != blocks_.count()) return "an arena's table has a block that is not live";
+  if (leaving_granules != leaving_granules_) return "an arena's count of leaving granules is wrong";
+  return live_granules == live_granules_ ? nullptr : "an arena's count of granules is wrong";
 }
 
-// ---- the fronts of a pool ------------------------------------------------------------
+// ---- the arenas of a pool ------------------------------------------------------------
 
 // A place that was used before is used again; a new one keeps the others in a row.
 std::uint32_t front_set::place_for(stream_handle stream) const noexcept {
   const std::uint32_t home = home_of(stream);
-  check(home < bucket_count, "a stream's front has no place");
+  check(home < bucket_count, "a stream's arena has no place");
   for (std::uint32_t slot = 0; slot < slots; ++slot) {
     const std::uint64_t key = buckets_[home].keys[slot].load(std::memory_order_relaxed);
     if (key == never_used || key == used_before) return home * slots + slot;
@@ -320,16 +326,16 @@ std::uint32_t front_set::place_for(stream_handle stream) const noexcept {
 }
 
 bool front_set::takes(stream_handle stream) const noexcept {
-  check(home_of(stream) < bucket_count, "a stream's front has no place");
+  check(home_of(stream) < bucket_count, "a stream's arena has no place");
   return key_of(stream) != used_before && number_of(stream) == none && place_for(stream) != none;
 }
 
 void front_set::add(stream_handle stream, std::uint32_t record,
                     std::unique_ptr<front> made) noexcept {
-  check(takes(stream) && record != none, "a front is added that has no place or no stream");
+  check(takes(stream) && record != none, "an arena is added without a place or a stream");
   const std::uint32_t number = place_for(stream);
   if (fronts_[number] == nullptr) fronts_[number] = std::move(made);
-  check(leases_[number].record == none, "I4: a front's place is another stream's");
+  check(leases_[number].record == none, "I4: an arena's place belongs to another stream");
   leases_[number] = {record};
   fronts_[number]->set_stream(stream);
   buckets_[number / slots].keys[number % slots].store(key_of(stream), std::memory_order_release);
@@ -337,8 +343,8 @@ void front_set::add(stream_handle stream, std::uint32_t record,
 
 void front_set::remove(stream_handle stream) noexcept {
   const std::uint32_t number = number_of(stream);
-  check(number != none, "a front is removed that is not there");
-  check(leases_[number].lent_granules == 0, "a front is removed while memory is lent to it");
+  check(number != none, "a missing arena is removed");
+  check(leases_[number].lent_granules == 0, "an arena is removed with memory in it");
   fronts_[number]->end_stream();
   leases_[number] = {};
   buckets_[number / slots].keys[number % slots].store(used_before, std::memory_order_release);

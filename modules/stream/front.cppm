@@ -1,21 +1,21 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:front - memory of one stream that its threads allocate and free without the pool's
-// lock, and the fronts of a pool. Not exported. docs/decisions/0021 has the reasons.
+// `vmm.stream:front` - per-stream arenas, from which a stream's threads allocate without the pool's
+// lock, and the table of a pool's arenas. Not exported. docs/decisions/0021 has the reasons.
 //
-// The pool lends a front ranges that are free for its stream. Inside them the front does what a
-// pool does for one stream: best fit, cut, coalesce, a table of live blocks. Outside of them it has
-// a hole. The pool takes back what is free there whenever it wants (:lending).
+// The pool refills an arena with free ranges of its stream. Within them the arena works like a pool
+// of one stream: best fit, split, coalesce, a table of live blocks. Outside of them it has a hole.
+// The pool can flush the free ranges at any time (:lending).
 //
-// I1  A front's regions are live, free, leaving or holes; all but holes are lent to it by the pool.
-// I2  A front that is closed hands out nothing and takes back nothing: the pool does both.
-// I3  What is free in a front was freed on its stream, and is handed out for work of that stream.
-// I4  A front has its stream from provide() to remove(). It stays where it is until the pool goes,
-//     and its place in the table is read without a lock: whoever found it looks again under its
-//     lock whether it is the stream's.
+// I1  An arena's regions are live, free, leaving or holes; all except holes came from the pool.
+// I2  A closed arena neither allocates nor accepts frees: the pool serves both.
+// I3  Free memory of an arena was freed on its stream, and is allocated for work of that stream.
+// I4  An arena has its stream from provide() to remove(). Its address is constant until the pool's
+//     end, and its place in the table is read without a lock: a thread that found it checks under
+//     its lock that it still belongs to the stream.
 //
-// Thread safety: all of front, which has a lock of its own, the innermost. Of front_set: find();
+// Thread safety: all of `front`, which has a lock of its own, the innermost. Of front_set: find();
 // the rest under the lock of the pool's state. Cost: take and give are those of region_map under an
 // uncontended lock. Memory: that of a region_map of one kind and of a live_block_table, as touched.
 module;
@@ -34,21 +34,21 @@ import :locks;
 
 namespace vmm {
 
-/// What lies at an offset of a front.
+/// The region at an offset of an arena.
 enum class front_place : std::uint8_t {
   nothing,  // no live block begins there and none is around it
   inside,   // it lies inside a live block
   begins,   // a live block begins there
 };
 
-/// What a front has, in granules and blocks.
+/// The counts of an arena, in granules and blocks.
 struct front_numbers {
   std::uint64_t live_granules = 0;
   std::uint64_t free_granules = 0;
   std::uint64_t live_count = 0;
 };
 
-/// A region of a front that is no hole.
+/// A region of an arena other than a hole.
 struct front_part {
   granule_range where{};
   bool is_live = false;
@@ -64,7 +64,8 @@ class alignas(128) front {
   front& operator=(const front&) = delete;
 
   // ---- for threads, without the pool's lock ----
-  /// A block from what is free here; none where it is closed, another stream's, or has no room.
+  /// Allocates a block; none if the arena is closed, belongs to another stream, or has no fitting
+  /// region.
   [[nodiscard]] address take(stream_handle stream, std::uint64_t size_bytes) noexcept;
   /// False where the pool has to free the block, or to say what is wrong with it.
   [[nodiscard]] bool give(stream_handle stream, address at) noexcept;
@@ -73,16 +74,16 @@ class alignas(128) front {
   void set_stream(stream_handle stream) noexcept;
   /// No live block is left, nothing is free, and it is closed.
   void end_stream() noexcept;
-  /// The range, a part of the hole, is free here; opens the front. False where the host has no
-  /// memory, and nothing is changed.
+  /// Makes the range, a part of the hole, free here; opens the arena. False without host memory;
+  /// then nothing is changed.
   [[nodiscard]] bool lend(granule_range what) noexcept;
   void close() noexcept;
   /// Whether anything was freed here since the last call.
   [[nodiscard]] bool end_frees() noexcept;
   /// A free region becomes a hole; an empty one when nothing is free.
   [[nodiscard]] granule_range take_free() noexcept;
-  /// The first granules, `most` at most, of the largest free region leave: nobody is given them
-  /// until they stay or go. Empty where it has less than `least`, or the host has no memory.
+  /// The first granules, at most `most`, of the largest free region leave: they are not allocated
+  /// until they stay or go. Empty if the region has less than `least`, or without host memory.
   [[nodiscard]] granule_range begin_leaving(std::uint32_t least, std::uint32_t most) noexcept;
   /// What is leaving is free here again, or becomes a hole.
   void end_leaving(granule_range what, bool goes) noexcept;
@@ -90,18 +91,18 @@ class alignas(128) front {
   [[nodiscard]] std::uint64_t idle_granules(std::uint32_t least) const noexcept;
   /// The live block that begins there becomes a hole; an empty one, and `place`, where none does.
   [[nodiscard]] granule_range take_block(std::uint32_t offset, front_place& place) noexcept;
-  /// What lies there.
+  /// The region there.
   [[nodiscard]] front_place look(std::uint32_t offset) const noexcept;
-  /// As give(), of a front that is closed, too.
+  /// As give(), also of a closed arena.
   [[nodiscard]] bool keep(address at) noexcept;
   /// Appends where each live block begins. Errors: out_of_host_memory.
   [[nodiscard]] status list_blocks(std::vector<std::uint32_t>& out) const noexcept;
-  /// Appends what lies in a range that is lent. Throws std::bad_alloc.
+  /// Appends the regions of a range of the arena. Throws std::bad_alloc.
   void list(granule_range within, std::vector<front_part>& out) const;
   [[nodiscard]] front_numbers numbers() const noexcept;
   /// nullptr when I1 holds as far as it is seen here, else what is broken. O(regions).
   [[nodiscard]] const char* broken_invariant() const noexcept;
-  /// Each region that is no hole, in address order, under the front's lock.
+  /// Each region except holes, in address order, under the arena's lock.
   template <class Visitor>
   void for_each_lent(Visitor&& visitor) const noexcept {
     const arena_guard held(lock_);
@@ -147,9 +148,9 @@ class alignas(128) front {
   std::uint64_t leaving_granules_ VMM_GUARDED_BY(rank::arena) = 0;
 };
 
-/// What the pool knows of a front. Under the lock of the pool's state.
+/// The pool's record of an arena. Under the lock of the pool's state.
 struct front_lease {
-  std::uint32_t record = ~0u;          // of the front's stream
+  std::uint32_t record = ~0u;          // of the arena's stream
   std::uint64_t lent_granules = 0;     // inside the pool's lent regions
   std::uint64_t counted_granules = 0;  // of these, what the pool counts as live: see :lending
 };
@@ -160,16 +161,16 @@ class front_set {
   static constexpr std::uint32_t none = ~0u;
 
   explicit front_set(address_range where) noexcept : where_(where) {
-    check(!where.empty(), "fronts are made before there are addresses");
+    check(!where.empty(), "arenas are created before addresses are reserved");
   }
   front_set(const front_set&) = delete;
   front_set& operator=(const front_set&) = delete;
 
-  /// The front of a stream; null where it has none. Reads one cache line that is seldom written.
+  /// The arena of a stream, or null. Reads one cache line that is seldom written.
   [[nodiscard]] inline front* find(stream_handle stream) const noexcept {
     const std::uint32_t number = number_of(stream);
     debug_check([&] { return number == none || fronts_[number] != nullptr; },
-                "a place is taken and has no front");
+                "a taken place has no arena");
     return number == none ? nullptr : fronts_[number].get();
   }
 
@@ -186,25 +187,25 @@ class front_set {
     }
     return none;
   }
-  /// Whether there is room for the front of one more such stream, and it has none.
+  /// Whether the table has a place for the stream, which has no arena yet.
   [[nodiscard]] bool takes(stream_handle stream) const noexcept;
-  /// After takes(). `made` is used where the place has no front yet.
+  /// After takes(). `made` is used if the place has no arena yet.
   void add(stream_handle stream, std::uint32_t record, std::unique_ptr<front> made) noexcept;
-  /// Nothing is lent to the front any more.
+  /// Requires: the arena has no memory.
   void remove(stream_handle stream) noexcept;
   [[nodiscard]] inline front& at(std::uint32_t number) const noexcept {
-    check(number < fronts_max && fronts_[number] != nullptr, "no front has this number");
+    check(number < fronts_max && fronts_[number] != nullptr, "no arena has this number");
     return *fronts_[number];
   }
   [[nodiscard]] inline front_lease& lease_of(std::uint32_t number) noexcept {
-    check(number < fronts_max && fronts_[number] != nullptr, "no front has this number");
+    check(number < fronts_max && fronts_[number] != nullptr, "no arena has this number");
     return leases_[number];
   }
-  /// The number and the front of each stream that has one, from another one on each time, until
-  /// `visitor` answers false.
+  /// The number and the arena of each stream with one, beginning at another one each time, until
+  /// `visitor` returns false.
   template <class Visitor>
   void for_some(Visitor&& visitor) {
-    check(turn_ < fronts_max, "no front is the first");
+    check(turn_ < fronts_max, "no arena is the first");
     const std::uint32_t first = turn_;
     for (std::uint32_t step = 0; step < fronts_max; ++step) {
       const std::uint32_t number = (first + step) % fronts_max;
@@ -213,7 +214,7 @@ class front_set {
       if (!visitor(number, *fronts_[number])) return;
     }
   }
-  /// The number and the front of each stream that has one.
+  /// The number and the arena of each stream with one.
   template <class Visitor>
   void for_each(Visitor&& visitor) const {
     for (std::uint32_t number = 0; number < fronts_max; ++number) {
@@ -222,7 +223,7 @@ class front_set {
     }
   }
   [[nodiscard]] const front_lease& lease_of(std::uint32_t number) const noexcept {
-    check(number < fronts_max, "no front has this number");
+    check(number < fronts_max, "no arena has this number");
     return leases_[number];
   }
 

@@ -24,7 +24,7 @@ enum class gate_reason : std::uint32_t {
   not_set_up = 1u << 0,     // no driver call was made yet, or the last set-up failed
   callback_runs = 1u << 1,  // a remap callback runs, on one thread
   goes_away = 1u << 2,      // the destructor runs
-  captured = 1u << 3,       // a capture was announced, and nothing is asked where none was
+  captured = 1u << 3,       // a capture was announced; without one no query is made
   forked = 1u << 4,         // this is the copy of a forked child
 };
 

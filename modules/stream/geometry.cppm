@@ -38,7 +38,7 @@ inline constexpr error no_record_memory =
   return count;
 }
 
-/// What a caller asks for: bytes, and a power of two.
+/// A request: bytes, and a power of two.
 struct block_shape {
   std::uint64_t size_bytes = 0;
   std::uint64_t alignment_bytes = granule_bytes;
@@ -91,11 +91,11 @@ struct pool_geometry {
         lowest_granules(how.rules.lowest_fit_bytes == 0 ? std::numeric_limits<std::uint32_t>::max()
                                                         : granules_in(how.rules.lowest_fit_bytes)) {
     check(unit_bytes % granule_bytes == 0, "a unit ends in a granule");
-    check(std::has_single_bit(unit_granules), "the granularity is no power of two");
+    check(std::has_single_bit(unit_granules), "the granularity is not a power of two");
     check(page_granules != 0 && page_granules % unit_granules == 0,
-          "I1: a page is no multiple of the granularity");
+          "I1: a page is not a multiple of the granularity");
     check(segment_bytes != 0 && segment_bytes % page_bytes == 0,
-          "I1: a segment is no multiple of a page");
+          "I1: a segment is not a multiple of a page");
   }
 
   /// Granules for a request; 0 when it is larger than any segment.

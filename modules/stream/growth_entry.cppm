@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:growth_entry - what a call of a pool has for as long as it may call the driver. Not
-// exported.
+// vmm.stream:growth_entry - the locks of a pool's call while it may call the driver. Not exported.
 //
 // I1  A thread that calls the driver for memory, or a remap callback, has a growth_guard, except
 //     the destructor, which is alone (ending_guard).

@@ -28,10 +28,10 @@ bool growth_planner::has_headroom(const stream_request& request,
 
 std::uint64_t growth_planner::headroom(const stream_request& request,
                                        std::uint64_t footprint_bytes) const noexcept {
-  const std::uint64_t live = state_.live_granules();  // beside a preparation fronts stay open
+  const std::uint64_t live = state_.live_granules();  // arenas stay open beside a preparation
   const std::uint64_t peak =
       std::max(records_.peak_live_granules(), live + request.count_granules) * granule_bytes;
-  check(peak >= live * granule_bytes, "a peak is below what is live");
+  check(peak >= live * granule_bytes, "the peak is below the live bytes");
   check(sizes_.rules.headroom >= 0, "the headroom is negative");
   const double limit = sizes_.rules.headroom * static_cast<double>(peak) +
                        static_cast<double>(sizes_.rules.slack_bytes) -
@@ -62,14 +62,14 @@ bool growth_planner::may_spend() const noexcept {
   return spent_ns < events * sizes_.rules.spend_ns;
 }
 
-// What is live reaches its peak with the request: a program that climbs asks for more soon.
+// The request raises the peak of live bytes: a growing program will request more soon.
 bool growth_planner::is_climbing(const stream_request& request) const noexcept {
   check(request.count_granules != 0, "a growth is for nothing");
   return records_.live_granules() + request.count_granules >= records_.peak_live_granules();
 }
 
-// More than the rest is a wish: no segment takes a target that is longer than itself, and where
-// memory or addresses are short there is none.
+// More than the rest is optional: a target is at most as long as its segment, and nothing is added
+// if memory or addresses are short.
 std::uint32_t growth_planner::create_size(const growth_plan& plan, std::uint32_t rest_granules,
                                           std::uint64_t room_granules,
                                           const growth_effort& effort) const noexcept {
@@ -122,9 +122,9 @@ std::uint32_t growth_planner::handle_size(bool scattered, std::uint64_t footprin
   return sizes_.rounded_to_pages(std::min(bytes, sizes_.segment_bytes) / granule_bytes);
 }
 
-// Near a limit what strands in handles that are live in part decides what still fits: a handle is
-// at most the room that is left, times the share of the limit that is left, over room_parts. What
-// does not fit in the room at all is refused at its first handle, as large as ever.
+// Near a limit, stranded memory of partly live handles decides what still fits: a handle is at most
+// the remaining room, times the remaining share of the limit, over room_parts. A growth that
+// exceeds the room is refused at its first handle, at its usual size.
 std::uint32_t growth_planner::within_limit(std::uint32_t handle_granules,
                                            std::uint32_t create_granules,
                                            const growth_effort& effort) const noexcept {
@@ -164,7 +164,7 @@ result<growth_plan> growth_planner::plan(const stream_request& request,
     check(effort.may_move || made.moved.empty(), "memory moves that must stay");
     if (claim_target(made)) {
       check(made.moved_granules + made.create_granules == made.target_granules,
-            "a target is not what lies in it");
+            "a target's size is not that of its parts");
       return result<growth_plan>{std::move(made)};
     }
     abandon(made, 0);
@@ -185,7 +185,7 @@ void growth_planner::choose_start(growth_plan& plan, std::uint64_t more_granules
        m = records_.end_before(*m), ++looks) {
     const segment& in = state_.segment_of(*m);
     const region_id hole = in.region_at_unit(m->end());
-    check(m->is_end, "a mapping that is no end is in the list of ends");
+    check(m->is_end, "a mapping that is not an end is in the list of ends");
     if (in.kind(hole) != hole_kind) continue;
     const region_id tail = in.regions().before(hole);
     if (in.kind(tail) != kind_of(plan.request.stream)) continue;
@@ -207,7 +207,7 @@ void growth_planner::choose_start_at_hole(growth_plan& plan) noexcept {
     const region_id hole = in.regions().best_fit(hole_kind, wanted);
     if (hole == region_id::none) continue;
     const region_id tail = in.regions().before(hole);
-    check(in.range(hole).count >= wanted, "a hole is smaller than was asked for");
+    check(in.range(hole).count >= wanted, "a hole is smaller than requested");
     if (in.kind(tail) != kind_of(plan.request.stream)) return;
     if (in.range(tail).count >= plan.request.count_granules) return;
     plan.start = tail;
@@ -286,7 +286,7 @@ bool growth_planner::list_with_batch(handle_record& h, const growth_effort& effo
 }
 
 // Of the streams that are looked at, the one whose oldest free handle is the oldest; null when none
-// has one. [G3]
+// has one.
 const free_handle_bins* growth_planner::longest_free(std::uint32_t stream,
                                                      const growth_effort& effort) const noexcept {
   const handle_record* oldest = nullptr;
@@ -365,7 +365,7 @@ status growth_planner::claim_handle(handle_record& h, growth_plan& plan) noexcep
 }
 
 void growth_planner::add_wait(growth_plan& plan, const stream_point& point) const noexcept {
-  check(point.stream < state_.streams().count(), "a claimed region is no stream's");
+  check(point.stream < state_.streams().count(), "a claimed region has no stream");
   if (point.stream == plan.request.stream || state_.streams().passed(point)) return;
   for (stream_point& known : plan.waits) {
     if (known.stream != point.stream) continue;
@@ -434,7 +434,7 @@ bool growth_planner::take_hole(region_id hole, std::uint32_t lead_granules,
 mapping_slot growth_planner::make_slot(const growth_plan& plan, handle_record* moved,
                                        physical_memory* fresh) noexcept {
   check((moved == nullptr) != (fresh == nullptr), "a slot is for a handle that moves or a new one");
-  check(moved == nullptr || !moved->is_free, "a handle moves that nobody has claimed");
+  check(moved == nullptr || !moved->is_free, "a handle moves that is not claimed");
   handle_record* const of = moved != nullptr ? moved : records_.new_handle(*fresh);
   if (of == nullptr) return {};
   mapping* const where = records_.new_mapping(*of, plan.segment);
@@ -578,7 +578,7 @@ result<address> growth_planner::commit(const growth_plan& plan) noexcept {
   if (lead != 0) in.keep_free(all, since, records_, streams);
   if (in.range(block).count > where.count)
     in.keep_free(in.cut_claimed(block, where.count), since, records_, streams);
-  check(in.range(block) == where, "a block is not as long as asked for");
+  check(in.range(block) == where, "a block does not have the requested length");
   const address at = in.make_live(block, records_);
   check(at == in.address_of(where.offset), "a growth's block begins elsewhere");
   state_.audit_growth();

@@ -1,11 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:growth_planner - which memory a growth takes and where it puts it, before and after
-// the driver's part. Not exported.
+// vmm.stream:growth_planner - the plan of a growth: the memory it takes and its target, before and
+// after the driver's part. Not exported.
 //
-// Owns nothing: it is made for a call, over the pool's state, by whoever has that. A growth is one
-// growth_plan, which its caller keeps from plan() to commit(), commit_free() or abandon():
+// Owns nothing: it is created for a call, over the pool's state, by the holder of that state. A
+// growth is one growth_plan, which its caller keeps from plan() to commit(), commit_free() or
+// abandon():
 //
 // I1  plan() claims the target range, the handles that move and, where the target continues free
 //     memory of the stream, that. What is claimed is listed nowhere and belongs to the plan.
@@ -64,7 +65,7 @@ struct growth_effort {
   bool needed_only = false;           ///< no more is created than the request lacks
   bool apart = false;                 ///< the target continues no free memory
   std::uint64_t footprint_bytes = 0;  ///< physical memory that the pool has now
-  std::uint64_t limit_bytes = 0;      ///< physical memory that it may have; 0: nobody says
+  std::uint64_t limit_bytes = 0;      ///< the limit of its physical memory; 0: unknown
   std::optional<error> refusal{};     ///< out_of_memory of an earlier attempt for this request
 };
 
@@ -105,7 +106,7 @@ class growth_planner {
   /// The target is mapped. Gives the request its block. Errors: out_of_host_memory; the memory is
   /// free for the stream then.
   [[nodiscard]] result<address> commit(const growth_plan& plan) noexcept;
-  /// The target is mapped and nobody asked for a block: all of it is free for the stream.
+  /// The target is mapped without a request: all of it is free for the stream.
   void commit_free(const growth_plan& plan) noexcept;
   /// One step towards a free region that takes `wanted`, which no region of the stream does: a
   /// handle that is created within the headroom that the request would have, or one that moves and

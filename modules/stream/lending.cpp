@@ -25,7 +25,7 @@ constexpr error inside_lent_block = refuse(
 
 address front_lending::lend_and_take(stream_handle stream, std::uint64_t size_bytes) noexcept {
   front_set* const fronts = state_.fronts();
-  check(fronts != nullptr, "memory is lent by a pool that has no fronts");
+  check(fronts != nullptr, "a pool without arenas refills one");
   const std::uint32_t count = state_.granules_for(size_bytes);
   const std::uint32_t number = fronts->number_of(stream);
   if (number == front_set::none || count == 0 || size_bytes > request_bytes_max) return {};
@@ -35,8 +35,8 @@ address front_lending::lend_and_take(stream_handle stream, std::uint64_t size_by
   front_lease& lease = fronts->lease_of(number);
   if (in.find_free({1, lease.record}) == region_id::none) return {};
   end_count(lease);
-  // All that is free for the stream, the smallest first: a front that has large regions alone would
-  // cut those, and leave the small ones unused.
+  // All free memory of the stream, the smallest first: an arena with large regions alone would
+  // split those, and leave the small ones unused.
   for (std::uint32_t step = 0; step < steps_max; ++step) {
     const std::uint32_t least = step + 1 < steps_max ? 1 : count;
     const region_id found = in.find_free({least, lease.record});
@@ -48,21 +48,21 @@ address front_lending::lend_and_take(stream_handle stream, std::uint64_t size_by
   }
   const address at = to.take(stream, size_bytes);  // none where the host has no memory
   debug_check([&] { return !at || in.where().range.contains(at); },
-              "a front hands out what was not lent to it");
+              "an arena allocates memory outside of its refills");
   return at;
 }
 
-// Of a front that is closed: what is live in it stays so until it is met again.
+// Of a closed arena: its live blocks stay until they are freed by the pool.
 void front_lending::count(std::uint32_t number) noexcept {
   front_lease& lease = state_.fronts()->lease_of(number);
   const std::uint64_t live = state_.fronts()->at(number).numbers().live_granules;
-  check(live <= lease.lent_granules, "I2: more is live in a front than was lent to it");
+  check(live <= lease.lent_granules, "I2: an arena has more live granules than its refills");
   const std::uint64_t before = std::exchange(lease.counted_granules, live);
   if (live > before) state_.records().count_live(static_cast<std::uint32_t>(live - before));
   if (live < before) state_.records().count_dead(static_cast<std::uint32_t>(before - live));
 }
 
-// Of a front that opens: what is live in it is its own to count.
+// Of an arena that opens: it counts its live blocks itself.
 void front_lending::end_count(front_lease& lease) noexcept {
   check(lease.counted_granules <= lease.lent_granules, "more is counted than was lent");
   state_.records().count_dead(static_cast<std::uint32_t>(std::exchange(lease.counted_granules, 0)));
@@ -90,10 +90,12 @@ bool front_lending::take_back(std::uint32_t number, std::uint32_t& steps) noexce
   front_lease& lease = state_.fronts()->lease_of(number);
   segment& in = state_.segment_at(0);
   check(state_.streams().phase_of(lease.record) == stream_phase::active,
-        "a front's stream is in use no more");
+        "an arena's stream is not in use any more");
   count(number);
   stream_point now{lease.record, 0};
-  if (from.end_frees()) now = state_.progress().advance(lease.record);  // for who waits for it
+  if (from.end_frees())
+    now = state_.progress().advance(lease.record);  // for requests that wait
+                                                    // for it
   for (;;) {
     if (!in.provide(2)) return false;
     if (steps == 0) return true;
@@ -102,15 +104,15 @@ bool front_lending::take_back(std::uint32_t number, std::uint32_t& steps) noexce
     --steps;
     if (now.epoch == 0) now = state_.progress().advance(lease.record);
     check(lease.lent_granules - lease.counted_granules >= free.count,
-          "I2: more comes back from a front than was lent");
+          "I2: an arena returns more than its refills");
     lease.lent_granules -= free.count;
     in.free_lent(in.cut_lent(free), now, state_.records(), state_.streams());
   }
 }
 
-// ---- from front to front -------------------------------------------------------------
+// ---- from arena to arena -------------------------------------------------------------
 
-// The richest of a few fronts of other streams that serve the request.
+// The richest of a few arenas of other streams that serve the request.
 std::uint32_t front_lending::richest_for(const stream_request& request) noexcept {
   check(request.count_granules != 0, "no granule is looked for");
   front_set& fronts = *state_.fronts();
@@ -125,7 +127,7 @@ std::uint32_t front_lending::richest_for(const stream_request& request) noexcept
     most = std::max(most, idle);
     return --looks_left != 0;
   });
-  check((richest == front_set::none) == (most == 0), "a front is rich that has nothing");
+  check((richest == front_set::none) == (most == 0), "an empty arena is the richest");
   return richest;
 }
 
@@ -144,12 +146,12 @@ front_transfer front_lending::begin_transfer(const stream_request& request) noex
 
 bool front_lending::end_transfer(const front_transfer& moving, const stream_request& request,
                                  bool passed) noexcept {
-  check(state_.fronts() != nullptr, "memory passes between fronts that are not there");
-  check(moving.what.count != 0, "no granule is passed on");
+  check(state_.fronts() != nullptr, "a transfer in a pool without arenas");
+  check(moving.what.count != 0, "a transfer of 0 granules");
   front_set& fronts = *state_.fronts();
   segment& in = state_.segment_at(0);
   const std::uint32_t number = fronts.number_of(state_.progress().shown_handle(request.stream));
-  check(number != moving.from, "memory passes from a front to itself");
+  check(number != moving.from, "a transfer from an arena to itself");
   front& from = fronts.at(moving.from);
   const bool lends = number != front_set::none && passed;
   const bool arrives = passed && in.provide(2) && (!lends || fronts.at(number).lend(moving.what));
@@ -157,7 +159,7 @@ bool front_lending::end_transfer(const front_transfer& moving, const stream_requ
   if (!arrives) return false;
   front_lease& lease = fronts.lease_of(moving.from);
   check(lease.lent_granules - lease.counted_granules >= moving.what.count,
-        "more leaves a front than was lent");
+        "more leaves an arena than its refills");
   lease.lent_granules -= moving.what.count;
   const region_id region = in.cut_lent(moving.what);
   if (!lends) {
@@ -194,7 +196,7 @@ status front_lending::recall_block(segment& in, std::uint32_t number,
   if (place == front_place::inside) return inside_lent_block;
   if (place == front_place::nothing) return no_lent_block;
   front_lease& lease = state_.fronts()->lease_of(number);
-  check(lease.lent_granules >= block.count, "I2: more comes back from a front than was lent");
+  check(lease.lent_granules >= block.count, "I2: an arena returns more than its refills");
   lease.lent_granules -= block.count;
   if (lease.counted_granules != 0) count(number);
   state_.records().count_live(block.count);
@@ -217,7 +219,7 @@ bool front_lending::keep(const segment& in, std::uint64_t offset_bytes,
 status front_lending::recall_front(std::uint32_t number) noexcept {
   segment& in = state_.segment_at(0);
   front& from = state_.fronts()->at(number);
-  check(state_.fronts()->lease_of(number).record != front_set::none, "a front has no stream");
+  check(state_.fronts()->lease_of(number).record != front_set::none, "an arena has no stream");
   from.close();
   std::vector<std::uint32_t> blocks;
   if (status listed = from.list_blocks(blocks); !listed) return listed;
@@ -228,7 +230,7 @@ status front_lending::recall_front(std::uint32_t number) noexcept {
   std::uint32_t steps = std::numeric_limits<std::uint32_t>::max();
   (void)take_back(number, steps);
   if (state_.fronts()->lease_of(number).lent_granules != 0) return no_record_memory;
-  check(from.numbers().live_count == 0, "a block stays in a front that was emptied");
+  check(from.numbers().live_count == 0, "a block stays in a flushed arena");
   return {};
 }
 
@@ -237,10 +239,10 @@ status front_lending::remove(stream_handle stream) noexcept {
   const std::uint32_t number = state_.fronts()->number_of(stream);
   if (number == front_set::none) return {};
   check(state_.progress().shown_handle(state_.fronts()->lease_of(number).record) == stream,
-        "a front is removed that is another stream's");
+        "an arena of another stream is removed");
   if (status recalled = recall_front(number); !recalled) return recalled;
   state_.fronts()->remove(stream);
-  check(state_.fronts()->find(stream) == nullptr, "a front is found that was removed");
+  check(state_.fronts()->find(stream) == nullptr, "a removed arena is found");
   return {};
 }
 
@@ -258,7 +260,7 @@ const char* front_lending::broken_invariant(const pool_state& state) noexcept {
   }
   fronts->for_each([&](std::uint32_t number, const front& of) {
     const front_lease& lease = fronts->lease_of(number);
-    check(lease.record < state.streams().count(), "a front has no stream");
+    check(lease.record < state.streams().count(), "an arena has no stream");
     if (broken == nullptr) broken = of.broken_invariant();
     std::uint64_t held = 0;
     of.for_each_lent([&](granule_range where) {
@@ -266,16 +268,16 @@ const char* front_lending::broken_invariant(const pool_state& state) noexcept {
       const region_id around = regions.find(where.offset);
       const bool is_there = in.is_lent(around) && in.lent_to(around) == number &&
                             in.range(around).end() >= where.end();
-      if (!is_there) broken = "a front has memory that is not lent to it";
+      if (!is_there) broken = "an arena has memory outside of its refills";
     });
     if (held != lease.lent_granules || lent[number] != held)
-      broken = "the count of what is lent to a front is wrong";
+      broken = "the count of an arena's refills is wrong";
     if (lease.counted_granules != 0 && lease.counted_granules != of.numbers().live_granules)
-      broken = "the count of what is live in a front that is closed is wrong";
+      broken = "the count of live granules of a closed arena is wrong";
     lent[number] = 0;
   });
   const bool all_known = std::all_of(lent.begin(), lent.end(), [](auto each) { return each == 0; });
-  return broken != nullptr || all_known ? broken : "memory is lent to a front that is not there";
+  return broken != nullptr || all_known ? broken : "a refill names a missing arena";
 }
 
 // ---- pauses --------------------------------------------------------------------------
@@ -288,7 +290,7 @@ lending_pause::lending_pause(state_cell& state, front_memory what) noexcept : st
     if (what == front_memory::stays) return;
     const std::uint64_t lent_before = held->lent_granules();
     is_more = front_lending(*held).take_back_some();
-    check(held->lent_granules() <= lent_before, "a front has more after it gave back");
+    check(held->lent_granules() <= lent_before, "an arena has more after a flush");
     took_any_ = took_any_ || held->lent_granules() != lent_before;
   }
 }
@@ -297,7 +299,7 @@ lending_pause::~lending_pause() {
   if (!is_pausing_) return;
   const table_lock state(state_);
   state->end_pause();
-  check(state->fronts() != nullptr, "I3: the fronts of a pool went while it grew");
+  check(state->fronts() != nullptr, "I3: the arenas of a pool vanished while it grew");
 }
 
 }  // namespace vmm

@@ -135,7 +135,7 @@ std::uint32_t locked_blocks::freed_by(address at) noexcept {
   const result<segment::found_block> found = state_.find_block(at);
   check(found && found->is_locked, "a block that is held is gone");
   const block_lock lock = lock_of(*found);
-  check(lock.kept, "a block is asked about that is not held");
+  check(lock.kept, "a query for a block that is not held");
   return lock.freed ? lock.stream : stream_table::no_stream;
 }
 
@@ -167,7 +167,7 @@ void locked_blocks::end_capture(block_lock& lock) noexcept {
   lock.stream = stream_table::no_stream;
 }
 
-// It stays for as long as it is pinned.
+// It stays while it is pinned.
 void locked_blocks::free_for(const segment::found_block& block, block_lock lock,
                              std::uint32_t owner) noexcept {
   check(!lock.freed, "a block is freed twice");
@@ -286,8 +286,8 @@ status locked_blocks::free_in_capture(address at, std::uint32_t record) noexcept
   return {};
 }
 
-// Blocks that name a record of the graph no longer do: what is live is anybody's, what was freed
-// and is pinned goes to its owner after free.
+// Blocks no longer name a record of the graph: live ones may be freed by any stream, freed and
+// pinned ones go to their owner after the unpin.
 void locked_blocks::forget_captured(const captured_graph& gone, std::uint32_t owner) noexcept {
   stream_table& streams = state_.streams();
   check(!streams.is_capture(owner), "a graph's memory goes to a graph");

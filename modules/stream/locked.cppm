@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:locked - pins, and what captured graphs allocate and free: blocks that stay although
+// vmm.stream:locked - pins, and allocations and frees of captured graphs: blocks that stay although
 // they may be freed. Not exported.
 //
-// Owns nothing: it is made for a call, over the pool's state, by whoever has that. The rules that
-// it keeps there:
+// Owns nothing: it is created for a call, over the pool's state, by the holder of that state. Its
+// invariants there:
 //
 // I1  A block that is freed while it is pinned stays, and is free when its last pin goes: for its
 //     owner after free, which is the stream that freed it, or the graph's record.
@@ -15,8 +15,8 @@
 // I4  A block that is held stays as a pinned one does, until let_go(). Freed meanwhile, it is
 //     freed on a stream that is not captured.
 //
-// Thread safety: none of its own; under the lock of the pool's state. Cost: O(1), but for
-// release_capture() and the graphs that are looked through.
+// Thread safety: none of its own; under the lock of the pool's state. Cost: O(1), except
+// `release_capture()` and searches through graphs.
 export module vmm.stream:locked;
 
 import vmm.backend;

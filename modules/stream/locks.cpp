@@ -26,7 +26,7 @@ void watcher_lock::lock() noexcept {
 
 void watcher_lock::unlock() noexcept {
   check(depth_ != 0 && holder_.load(std::memory_order_relaxed) == this_thread(),
-        "a turn is ended that another thread has, or nobody");
+        "a turn is ended that this thread does not have");
   if (--depth_ != 0) return;
   holder_.store(0, std::memory_order_relaxed);
   turns_.unlock();

@@ -87,10 +87,10 @@ handle_record* mappings::new_handle(physical_memory& memory) noexcept {
   fresh->memory = &memory;
   fresh->count_granules = granules_in(memory.size_bytes);
   check(fresh->count_granules != 0 && fresh->count_granules % unit_granules_ == 0,
-        "a piece is no multiple of the granularity");
+        "a piece is not a multiple of the granularity");
   fresh->count_pages = fresh->count_granules / page_granules_;
   check(fresh->count_pages * page_granules_ == fresh->count_granules,
-        "a handle is no multiple of a page");
+        "a handle is not a multiple of a page");
   return fresh;
 }
 
@@ -119,7 +119,7 @@ void mappings::remove_handle(const handle_record& gone) noexcept {
   check(handle_count_ != 0 && handle_granules_ >= gone.count_granules,
         "more handles go than there are");
   check(!gone.is_free && gone.stale_mappings == nullptr,
-        "a handle goes while it is free for somebody or mapped");
+        "a handle is removed while it is listed as free or mapped");
   --handle_count_;
   handle_granules_ -= gone.count_granules;
   check(live_granules_ <= handle_granules_, "memory goes that is live");
@@ -200,7 +200,7 @@ mapping* mappings::take_oldest_stale() noexcept {
   check(oldest == nullptr || (oldest->is_stale() && oldest->live_granules == 0),
         "a mapping in use is in the queue of stale ones");
   check(oldest != nullptr || stale_.asked_count() == stale_.size(),
-        "I3: a stale mapping waits that nobody asks about, and is not found");
+        "I3: a listed stale mapping is not found");
   return oldest;
 }
 

@@ -1,26 +1,26 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:mappings - the records of a pool's allocation handles and of where each is mapped. Not
+// vmm.stream:mappings - the records of a pool's allocation handles and of their mappings. Not
 // exported.
 //
-// A handle record is one handle with the count of its live granules. A mapping is one place where
-// it is mapped. Moving a handle gives it a new current mapping; the old one stays, stale, until the
-// work that was given its addresses has finished and somebody unmaps it. [G3]
+// A handle record is one handle with the count of its live granules. A mapping is one range at
+// which it is mapped. Moving a handle gives it a new current mapping; the old one stays, stale,
+// until the work that uses its addresses has finished and it is unmapped.
 //
-// I1  A handle's bytes belong to its current mapping. A stale mapping's addresses are used by
-//     nobody new.
+// I1  A handle's bytes belong to its current mapping. A stale mapping's addresses are not allocated
+//     again.
 // I2  A handle without a live granule is free and in the list of the stream that freed last in it,
-//     or of a batch that a part of it waits for, but for one that a growth or a trim has claimed.
-//     No other handle is in a list.
-// I3  A mapping is stale exactly when it waits in the list of what is to be unmapped (unmap_list),
-//     listed or asked about; a stale mapping that has a handle is in the handle's list too.
+//     or of a batch for which a part of it waits, unless a growth or a trim has claimed it. No
+//     other handle is in a list.
+// I3  A mapping is stale exactly when it waits in the unmap_list, listed or being polled; a stale
+//     mapping that has a handle is in the handle's list too.
 // I4  A mapping is an end exactly when it is in the list of ends: nothing is mapped behind it.
 // I5  Live granules are never more than the granules of all handles; the peak is never below them.
 //
 // Which regions lie in a mapping is the segment's. Thread safety: none of its own; under the lock
-// of the state. Cost: O(1) for each call, but for the search in a bin of sizes above 32 pages,
-// which looks at eight handles.
+// of the state. Cost: O(1) for each call, except the search in a bin of sizes above 32 pages, which
+// examines eight handles.
 export module vmm.stream:mappings;
 
 import vmm.backend;
@@ -54,7 +54,7 @@ struct alignas(64) mapping : unmap_entry {
   };
   links in_ends{};            // mappings with nothing behind them
   bool is_end = false;        // nothing is mapped behind it
-  bool is_announced = false;  // subscribers were told that it will be unmapped
+  bool is_announced = false;  // subscribers were notified that it will be unmapped
   stream_point last_use{};    // stale: unmapped when this has passed
   mapping* next_free = nullptr;
 
@@ -146,9 +146,9 @@ class free_handle_bins {
   [[nodiscard]] inline bool empty() const noexcept { return filled_ == 0; }
 
   /// The oldest of the smallest handles that have `pages` or more, or in a bin of several sizes
-  /// one with `granules`; null when there is none.
+  /// one with `granules`; or null.
   [[nodiscard]] handle_record* at_least(std::uint32_t pages, std::uint32_t granules) const noexcept;
-  /// The oldest of the largest; null when there is none.
+  /// The oldest of the largest, or null.
   [[nodiscard]] inline handle_record* largest() const noexcept {
     if (filled_ == 0) return nullptr;
     debug_check([&] { return oldest() != nullptr; }, "a list that is not empty has no handle");
@@ -156,7 +156,7 @@ class free_handle_bins {
   }
   /// Behind `h` in the order of largest(): the rest of its bin, then the next smaller one.
   [[nodiscard]] handle_record* next_smaller(const handle_record& h) const noexcept;
-  /// The one that has been free for longest; null when there is none.
+  /// The one that has been free for longest, or null.
   [[nodiscard]] handle_record* oldest() const noexcept;
   /// Whether all of them are free for `stream` and where they are looked for. O(handles).
   [[nodiscard]] bool valid(std::uint32_t stream) const noexcept;
@@ -242,12 +242,12 @@ class mappings {
   }
   [[nodiscard]] inline std::uint64_t live_granules() const noexcept {
     debug_check([&] { return live_granules_ <= peak_live_granules_; },
-                "a peak is below what is live");
+                "the peak is below the live granules");
     return live_granules_;
   }
   [[nodiscard]] inline std::uint64_t peak_live_granules() const noexcept {
     debug_check([this] { return live_granules_ <= peak_live_granules_; },
-                "a peak is below what is live");
+                "the peak is below the live granules");
     return peak_live_granules_;
   }
 
@@ -255,16 +255,16 @@ class mappings {
   [[nodiscard]] const void* counts() const noexcept { return &peak_live_granules_; }
 
   // ---- stale mappings ----
-  /// What lies in the mapping has moved on, or its mapping failed half-way.
+  /// The mapping's memory has moved away, or mapping it failed half-way.
   void make_stale(mapping& m, const stream_point& last_use) noexcept;
-  /// The one that was made first, or was put back first, which is the caller's to ask about and to
-  /// unmap; null when nobody can have one. It is counted until forget_stale().
+  /// Takes the oldest listed one for the caller to poll and unmap; null if none is listed. It is
+  /// counted until forget_stale().
   [[nodiscard]] mapping* take_oldest_stale() noexcept;
   /// One that was taken could not be unmapped now: it goes to the end.
   void put_back_stale(mapping& kept) noexcept;
   /// It was unmapped: one that was taken, or one that stands in the list.
   void forget_stale(mapping& gone) noexcept;
-  /// Those that somebody has taken are counted.
+  /// Includes taken ones.
   [[nodiscard]] inline std::uint64_t stale_count() const noexcept {
     debug_check([&] { return stale_.size() <= mappings_.live_count(); },
                 "more mappings are stale than there are");
@@ -275,10 +275,10 @@ class mappings {
                 "stale mappings have no addresses");
     return stale_.size_bytes();
   }
-  /// Whether one waits that nobody has taken.
+  /// Whether one is listed that is not taken.
   [[nodiscard]] inline bool has_listed_stale() const noexcept {
     debug_check([&] { return stale_.asked_count() <= stale_.size(); },
-                "more mappings are asked about than are stale");
+                "more mappings are being polled than are stale");
     return stale_.oldest() != nullptr;
   }
 

@@ -41,7 +41,7 @@ result<address> memory_reuse::own_or_finished(const stream_request& request) {
 // What of these streams' memory is found to be finished with.
 result<address> memory_reuse::finished_of(const stream_request& request,
                                           std::span<const stream_point> others) {
-  check(others.size() <= others_count_max, "more streams are asked than there is room for");
+  check(others.size() <= others_count_max, "more streams are searched than the list holds");
   if (others.empty()) return address{};
   for (const stream_point& point : others) {
     if (status asked = clock_.poll(point); !asked) return asked.error();
@@ -56,8 +56,8 @@ result<address> memory_reuse::finished_of(const stream_request& request,
   return state->settle_claim(*claim);
 }
 
-// Requests that take the lowest address that fits: of what one stream after the other has, that is
-// another one, and what lies about there breaks up the places of later ones.
+// Requests that take the lowest fitting address: searched stream by stream that address would
+// differ, and the blocks there would fragment the places of later ones.
 bool memory_reuse::is_first_fit(const stream_request& request) {
   check(request.count_granules != 0, "no granule is looked for");
   return state_.with(
@@ -144,12 +144,12 @@ address memory_reuse::take_between_fronts(std::uint64_t size_bytes, stream_handl
   return found ? *found : address{};
 }
 
-// With memory of another front, once its stream has finished with it. Under the lock of growth.
+// With memory of another arena, once its stream has finished with it. Under the growth lock.
 result<address> memory_reuse::from_front(const stream_request& request, stream_handle stream) {
   if (path_.fronts() == nullptr) return address{};
   if (request.size_bytes() > front_lending::request_bytes_max) return address{};
-  if (request.is_aligned()) return address{};  // fronts give what comes first
-  check(request.count_granules != 0, "no granule is looked for");
+  if (request.is_aligned()) return address{};  // arenas do not align
+  check(request.count_granules != 0, "a search for 0 granules");
   transfer_under_way moving;
   {
     const table_lock state(state_);
@@ -207,8 +207,8 @@ result<address> memory_reuse::after_flush(const stream_request& request) {
   return coalesced(request);
 }
 
-// Under the lock of growth. A front is a gain, so that no memory for one is no error. A request
-// that its stream's front may serve leaves what is wanted to a stream that has none.
+// Under the growth lock. An arena is optional, so a failure to create one is not an error. If its
+// stream's arena may serve a request, the pool's memory is left to streams without one.
 void memory_reuse::provide_front(const stream_request& request, stream_handle stream) noexcept {
   const std::uint32_t record = request.stream;
   if (path_.observes_blocks() || options_.fronts == front_rule::never || options_.rules.unmap_early)
@@ -234,7 +234,7 @@ void memory_reuse::provide_front(const stream_request& request, stream_handle st
   const table_lock state(state_);
   const bool is_added = made && state->add_front(stream, record, std::move(*made)).has_value();
   state->end_want(is_added);
-  check(!is_added || state->fronts()->find(stream) != nullptr, "a new front is not found");
+  check(!is_added || state->fronts()->find(stream) != nullptr, "a new arena is not found");
   if (is_added) path_.publish_fronts(state->fronts());
 }
 

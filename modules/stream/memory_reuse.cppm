@@ -50,7 +50,8 @@ class memory_reuse {
   memory_reuse& operator=(const memory_reuse&) = delete;
 
   // ---- memory of streams ----
-  /// What is free for the stream or the captured graph, and what other streams have finished with.
+  /// Free memory of the stream or the captured graph, and memory that other streams have finished
+  /// with.
   [[nodiscard]] result<address> own_or_finished(const stream_request& request)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
   /// Whether the request takes the lowest address that fits in the memory of all streams. The

@@ -1,15 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:notices - who is told before the memory behind an address changes.
+// vmm.stream:notices - notifications before the memory behind an address changes.
 //
-// A pool changes what is behind an address only where nothing is live: free memory moves to where
-// it is wanted, zombies are unmapped, free memory is given back. Who keeps something about an
-// address after the block there was freed (a registration with a network card or NCCL, a graph that
-// was captured) is told first, and lets go of it. A notice cannot be refused: who needs the memory
-// to stay pins the block.
+// A pool changes the memory behind an address only without live blocks: free memory moves, stale
+// mappings are unmapped, free memory is released. Code that keeps state about an address after its
+// block was freed (a registration with a network card or NCCL, a captured graph) is notified first,
+// and drops it. A notification cannot be refused: to keep the memory in place, pin the block.
 //
-// Elsewhere: what calls listeners (:notifier).
+// Elsewhere: the caller of listeners (:notifier).
 export module vmm.stream:notices;
 
 import vmm.backend;
@@ -22,7 +21,7 @@ export enum class remap_kind : std::uint8_t {
   moved,     // the memory goes to another address; this one stays mapped until `unmapped`
   unmapped,  // an address whose memory has moved is unmapped: it reaches nothing then
   released,  // an address is unmapped and its memory is given back
-  mapped,    // an address has got memory: after_change() alone is told
+  mapped,    // an address has got memory: only after_change() is called
 };
 
 /// What is about to happen to an address range. Numbers grow by one with each change; a change of
@@ -38,14 +37,14 @@ export struct remap_notice {
 export class remap_listener {
  public:
   /// Called before the change, on the thread that makes it, with no lock that allocate and free on
-  /// other threads need while they reuse memory, but where the pool has a watcher, whose turns it
-  /// takes part in. It may free, pin and unpin, and ask for statistics; it must not allocate, trim,
-  /// synchronize, forget, release a capture, validate, subscribe or unsubscribe on the same pool:
-  /// that ends the process. Where the driver then refuses the change, nothing happens to the range;
-  /// an unmap that is tried again is not told again.
+  /// other threads need while they reuse memory, except the watcher's lock, if the pool has one. It
+  /// may free, pin and unpin, and query statistics; it must not allocate, trim, synchronize,
+  /// forget, release a capture, validate, subscribe or unsubscribe on the same pool: that ends the
+  /// process. If the driver then refuses the change, nothing happens to the range; a repeated unmap
+  /// is not notified again.
   virtual void before_change(const remap_notice& notice) noexcept = 0;
   /// Called when an address has got memory (`mapped`), with the number of the change that this
-  /// ends, on the thread that made it and under the same rules: for whoever registers memory.
+  /// ends, on the thread that made it and under the same rules: for code that registers memory.
   virtual void after_change(const remap_notice& notice) noexcept { (void)notice; }
 
  protected:

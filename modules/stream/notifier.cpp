@@ -80,11 +80,13 @@ void notifier::notify(const remap_notice& notice) {
   {
     const relief_pause pause;
     const notices_guard held(lock_);
-    check(calling_.load(std::memory_order_relaxed) == 0, "a change is told while another one is");
+    check(calling_.load(std::memory_order_relaxed) == 0,
+          "a notification begins during another "
+          "one");
     calling_.store(this_thread(), std::memory_order_relaxed);
     const bool is_after = notice.kind == remap_kind::mapped;
     check((notice.epoch != 0 || is_after) && notice.range.size_bytes != 0,
-          "a change of nothing is told");
+          "a notification of an empty change");
     for (const subscriber& each : listeners_) {
       if (is_after) {
         each.listener->after_change(notice);
@@ -115,7 +117,7 @@ void notifier::moving(const growth_plan& plan) {
   const std::uint64_t epoch = next_epoch();
   if (!has_listeners()) return;
   for (const handle_record* moved : plan.moved) {
-    check(!moved->is_free && moved->current != nullptr, "memory moves that nobody has claimed");
+    check(!moved->is_free && moved->current != nullptr, "memory moves that is not claimed");
     notify({epoch, remap_kind::moved, range_of(*moved->current, *moved->memory)});
   }
 }

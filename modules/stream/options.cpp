@@ -12,7 +12,7 @@ import vmm.va;
 
 namespace vmm {
 
-// A region map tells these kinds of region apart: none, holes, one in reserve, and each record's.
+// A region map has these kinds of region: none, holes, one in reserve, and each record's.
 static_assert(stream_progress::max_records == region_map::max_kinds - 3);
 
 namespace {
@@ -83,7 +83,7 @@ constexpr std::array<option_row<pool_policy>, 12> policy_rows{{
     {"harvest_share is at most 2^20, or 0 for any request", &pool_policy::harvest_share, 0,
      share_max},
     {"harvest_bytes is from 0 to 2^56", &pool_policy::harvest_bytes, 0, option_bytes_max},
-    {"growth_share is at most 2^20, or 0 for no more than is asked for", &pool_policy::growth_share,
+    {"growth_share is at most 2^20, or 0 for the requested size alone", &pool_policy::growth_share,
      0, share_max},
     {"window_gap_bytes is from 0 to 2^56", &pool_policy::window_gap_bytes, 0, option_bytes_max},
     {"zombie_count_max is from 0 to 2^56", &pool_policy::zombie_count_max, 0, option_bytes_max},
@@ -153,7 +153,7 @@ std::span<const option_row<pool_policy>> pool_policy::ranges() noexcept { return
 status pool_policy::validate() const noexcept {
   if (name == nullptr) return refuse(errc::bad_option, "a pool policy has a name");
   const status fits = check_options(ranges(), *this);
-  debug_check([&] { return !fits || headroom >= 0; }, "what is held may be less than what is live");
+  debug_check([&] { return !fits || headroom >= 0; }, "memory held may be below the live bytes");
   return fits;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:options - how a stream-ordered pool places, grows and moves, as values. [G5]
+// vmm.stream:options - how a stream-ordered pool places, grows and moves, as values.
 //
 // Thread safety: values only; from_environment as getenv. Cost: none.
 export module vmm.stream:options;
@@ -20,15 +20,15 @@ export using vmm::poison_byte;
 /// Placement, growth and movement. docs/decisions/0006 says where the default's numbers come from.
 export struct pool_policy {
   const char* name = "pool";
-  /// Requests of this size and more take the lowest address that fits, of all that any stream has
-  /// finished with; smaller ones the smallest region, their own stream's first, and of all before
-  /// the pool grows. A power of two from 512 to 2^38; 0: the smallest region, and no stream is
-  /// given more of the others' memory than its request. A pool that has fronts gathers nothing for
+  /// Requests of at least this size take the lowest address that fits, of all memory that any
+  /// stream has finished with; smaller ones the smallest region, their own stream's first, and of
+  /// all before the pool grows. A power of two from 512 to 2^38; 0: the smallest region, and a
+  /// stream gets only its request of the others' memory. A pool with arenas collects nothing for
   /// such a request: it is placed in memory of its own stream.
   std::uint64_t lowest_fit_bytes = std::uint64_t{16} << 20;
-  /// Largest new handle; 0: one page. With a growth_share a new handle has half of it at most while
-  /// little is held, and where free memory is there but too scattered to serve; else its share of
-  /// what is held (1 / (2 * growth_share)), from half of handle_bytes to all of it.
+  /// Largest new handle; 0: one page. With a growth_share a new handle has at most half of it while
+  /// little memory is held, or if free memory is too scattered to serve; else its share of memory
+  /// held (1 / (2 * growth_share)), from half of handle_bytes to all of it.
   std::uint64_t handle_bytes = std::uint64_t{128} << 20;
   /// Largest new handle where free memory is scattered: what strands is part of a handle. Only
   /// while the driver has cost less than spend_ns for each allocation and free so far, by the
@@ -39,37 +39,38 @@ export struct pool_policy {
   /// is scattered, from 8 MiB on: of a small program a large handle is a large part. Only with a
   /// growth_share or where handles are fine. 0: as without this rule.
   std::uint64_t small_pool_bytes = std::uint64_t{512} << 20;
-  /// Memory is created without moving any while what is held stays below headroom times the peak of
-  /// live bytes, and slack_bytes more. From 0 to 1000.
+  /// Memory is created without moving any while memory held stays below headroom times the peak of
+  /// live bytes, plus slack_bytes. From 0 to 1000.
   double headroom = 1.02;
   std::uint64_t slack_bytes = std::uint64_t{4} << 20;
   /// Requests smaller than both move nothing: than this share of the live bytes' peak
   /// (1 / harvest_share; 0: any request may move memory), and than harvest_bytes.
   std::uint32_t harvest_share = 64;
   std::uint64_t harvest_bytes = std::uint64_t{8} << 20;
-  /// New memory is at least this share of what is held (1 / growth_share), within the headroom; and
-  /// a third of that beyond the headroom, where what is live reaches a new peak: more will follow.
-  /// Never more than handle_bytes. 0: no more than is asked for.
+  /// New memory is at least this share of memory held (1 / growth_share), within the headroom; and
+  /// a third of that beyond the headroom, if live bytes reach a new peak: more will follow. Never
+  /// more than handle_bytes. 0: the requested size alone.
   std::uint32_t growth_share = 32;
   std::uint64_t window_gap_bytes = std::uint64_t{4} << 30;  ///< addresses left for growth in place
   bool whole_pages = false;    ///< requests of a page and more take whole pages
   bool smallest_hole = false;  ///< new places go to the smallest hole that takes the whole request
   bool oldest_first =
       false;                 ///< free regions are moved whole and oldest first, not handles by size
-  bool unmap_early = false;  ///< zombies go at the start of each allocation, not when needed
+  bool unmap_early = false;  ///< stale mappings are unmapped at the start of each allocation, not
+                             ///< when needed
   /// Every block is driver memory of its own, of whole pages, which goes back to the driver when
   /// the work before its free has finished: at that free, or at a later allocation or free.
   bool keep_none = false;
-  /// Zombies beyond this count go, as their work finishes, at the start of growths: 8 of them, or a
-  /// 64th, 64 at most. Those beyond a half of it go in prepare(). Each holds addresses and a
-  /// mapping, no memory.
+  /// Stale mappings beyond this count are unmapped, as their work finishes, at the start of
+  /// growths: 8 of them, or a 64th, at most 64. Those beyond half of it are unmapped in prepare().
+  /// Each holds addresses and a mapping, no memory.
   std::uint64_t zombie_count_max = 4096;
 
   /// The default: near-live memory for little driver time.
   [[nodiscard]] static pool_policy near_live() noexcept;
-  /// The pool of the source: page-sized handles, best fit, oldest regions moved first. [G6]
+  /// The pool of the source: page-sized handles, best fit, oldest regions moved first.
   [[nodiscard]] static pool_policy vpmm() noexcept;
-  /// Pooling turned off: keep_none. For comparing, and for a program that shares its device. [G5]
+  /// Pooling turned off: keep_none. For comparing, and for a program that shares its device.
   [[nodiscard]] static pool_policy off() noexcept;
   /// One of the above: "pool", "vpmm" or "off". Errors: bad_option.
   [[nodiscard]] static result<pool_policy> by_name(std::string_view name) noexcept;
@@ -80,29 +81,29 @@ export struct pool_policy {
   [[nodiscard]] status validate() const noexcept;
 };
 
-/// What allocate and free do on a stream that is being captured into a graph. What a graph uses
-/// must stay where it is for as long as the graph lives, freed or not.
+/// Allocate and free on a stream that is being captured into a graph. Memory of a graph must stay
+/// in place while the graph lives, freed or not.
 export enum class capture_rule : std::uint8_t {
   refuse,          // they answer not_permitted and change nothing
   private_memory,  // the graph gets memory of its own, until release_capture()
-  unchecked,       // nobody asks the driver: no stream of this pool is ever captured
+  unchecked,       // no driver queries: no stream of this pool is ever captured
 };
 
-/// When streams get fronts: small stores of their own, from which a warm allocate or free takes no
-/// lock that threads on other streams take. What fronts keep is free memory as any other: it is
-/// taken back before the pool grows. docs/decisions/0021.
+/// When streams get arenas of their own, in which a warm allocate or free takes no lock that other
+/// streams use. Memory of arenas is ordinary free memory: it is flushed before the pool grows.
+/// docs/decisions/0021.
 export enum class front_rule : std::uint8_t {
   where_contended,  // where threads have waited for one another
   always,           // from a stream's first growth on
   never,
 };
 
-/// Told of every reservation, mapping and block of a pool, for tools that check who uses what.
-/// While a pool has a watcher its allocations and frees take turns. A block that is freed while it
-/// is pinned, or that a captured graph may use, is not told as freed: another one that is told
-/// there ends it. Called from any thread, with the device's context current on it where the backend
-/// is a context_backend. It calls nothing of the pool: a call that could change blocks or mappings
-/// ends the process.
+/// Notified of every reservation, mapping and block of a pool, for tools that check accesses. While
+/// a pool has a watcher its allocations and frees are serialised. A block that is freed while it is
+/// pinned, or that a captured graph may use, is not reported as freed: a later block at its
+/// addresses ends it. Called from any thread, with the device's context current on it where the
+/// backend is a context_backend. It calls nothing of the pool: a call that could change blocks or
+/// mappings ends the process.
 export class block_watcher {
  public:
   /// Before anything is mapped there, and after nothing is.
@@ -111,7 +112,7 @@ export class block_watcher {
   /// Before any block lies there, and after none does.
   virtual void mapped(address_range memory) noexcept = 0;
   virtual void unmapped(address_range memory) noexcept = 0;
-  /// The bytes that were asked for, not rounded up.
+  /// The requested bytes, not rounded up.
   virtual void allocated(address_range block) noexcept = 0;
   virtual void freed(address block) noexcept = 0;
 
@@ -129,10 +130,10 @@ export struct pool_options : memory_options {
   /// On backends that can capture, refuse and private_memory ask the driver at every call on a
   /// stream that can be captured: not on CUDA's default stream.
   capture_rule capture = capture_rule::refuse;
-  /// The program calls capture_begins() before it begins a capture on any stream that the pool is
-  /// used with, and capture_ended() after the capture has ended: the driver is asked at a call
-  /// between the two, and when the pool needs the driver anyway. A capture that was not announced
-  /// is not seen by a call whose memory is there.
+  /// The program calls `capture_begins()` before it begins a capture on any stream used with the
+  /// pool, and `capture_ended()` after the capture has ended: calls query the driver between the
+  /// two, and when the pool needs the driver anyway. A call served from free memory does not notice
+  /// an unannounced capture.
   bool captures_announced = false;
   /// None where there is a watcher, where blocks are filled, and under rules.unmap_early; and
   /// nothing is kept there while a history is recorded.
@@ -149,7 +150,7 @@ export struct pool_options : memory_options {
   /// `base`, changed by VPMM_VA_SIZE, VPMM_PAGE_SIZE, VPMM_PAGES, and then by VMM_VA_SIZE,
   /// VMM_POOL_PAGE_SIZE, VMM_POOL_PAGES, VMM_POOL_POLICY, VMM_POOL_CAPTURE and VMM_BUDGET, where
   /// they are set. A VPMM_PAGE_SIZE above 1 GiB, larger than any request is to be, stands for the
-  /// policy "off", as in the source. [G5]
+  /// policy "off", as in the source.
   /// Errors: bad_option; the detail names the variable and what it may be, or the option of `base`
   /// that validate() refuses.
   [[nodiscard]] static result<pool_options> from_environment(const pool_options& base) noexcept;

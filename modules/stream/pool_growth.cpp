@@ -77,7 +77,7 @@ status pool_growth::map_planned(growth_plan& plan) {
   return outcome.done;
 }
 
-// Physical memory that the pool may have; 0: nobody says.
+// The limit of the pool's physical memory; 0: unknown.
 std::uint64_t pool_growth::limit_bytes() const noexcept {
   if (options_.budget_bytes != 0) return options_.budget_bytes;
   return expected_limit_bytes_.load(std::memory_order_relaxed);
@@ -111,7 +111,7 @@ result<growth_plan> pool_growth::make_plan(const stream_request& request, growth
     if (!added) cause = added.error();
     effort.needed_only = !added || tries + 2 == tries_max;
   }
-  check(smaller_may_do(cause.code), "addresses are short, and another error is answered");
+  check(smaller_may_do(cause.code), "addresses are short, but the error is another one");
   return cause;
 }
 
@@ -128,7 +128,9 @@ status pool_growth::add_segment(std::uint64_t needed_bytes) {
           "less is reserved than is needed, or a part of a page");
     const result<extent> space = space_.allocate({size_bytes, 0});
     if (space) {
-      check(space->range.size_bytes == size_bytes, "a reservation has another size than asked for");
+      check(space->range.size_bytes == size_bytes,
+            "a reservation does not have the requested "
+            "size");
       const status added = state_.with([&](auto& state) { return state.add_segment(*space); });
       if (!added) space_.free(*space);
       if (added) notices_.observe([&](block_watcher& who) { who.reserved(space->range); });
@@ -261,7 +263,7 @@ result<bool> pool_growth::is_served(const stream_request& request) {
     if (is_found) return true;
     count = state->other_stream_candidates(request, others);
   }
-  check(count <= others.size(), "more streams are asked than there is room for");
+  check(count <= others.size(), "more streams are searched than the list holds");
   for (const stream_point& point : std::span(others).first(count)) {
     if (status asked = clock_.poll(point); !asked) return asked.error();
     if (state_.with([&](auto& state) { return state.progress().passed(point); })) return true;
@@ -325,7 +327,8 @@ status pool_growth::make_ready(std::uint32_t count_granules, stream_handle strea
   const std::uint32_t page_granules =
       state_.with([](auto& state) { return state.sizes().page_granules; });
   result<bool> more = true;
-  // Each step adds a page at least, but for one that reserves addresses and one that asks.
+  // Each step adds at least a page, except one that reserves addresses and one that queries the
+  // device.
   for (std::uint32_t left = count_granules / page_granules + 4; left != 0 && more && *more; --left)
     more = prepare_step(work, report);
   report.left_bytes = work.is_served ? 0 : missing_bytes(work);

@@ -57,8 +57,8 @@ void pool_history::note_growth(const stream_request& request, history_kind what,
 result<address> pool_history::served(const stream_request& request, std::uint64_t asked_bytes,
                                      result<address> at) noexcept {
   if (!port_ || !at) return at;
-  check(at->value != 0, "a request is served with nothing");
-  check(request.block_bytes() >= asked_bytes, "a block is smaller than was asked for");
+  check(at->value != 0, "a request is served with a null block");
+  check(request.block_bytes() >= asked_bytes, "a block is smaller than requested");
   const table_lock state(state_);
   if (!port_) return at;
   port_->note_block(history_kind::allocated, {*at, request.block_bytes()}, asked_bytes,

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.stream:pool_history - writes a pool's events and takes its histories; the figures that
-// vmm-top shows. Not exported. [N1]
+// vmm-top shows. Not exported.
 //
 // I1  Events are written under the state's lock, and a history is taken with the state as it is
 //     after the last event in it.

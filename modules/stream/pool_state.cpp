@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What takes several owners, but for allocate and free (fast_path.cpp), growth (growth_planner.cpp)
-// and pins (locked.cpp).
+// Operations on several owners, except allocate and free (fast_path.cpp), growth
+// (growth_planner.cpp) and pins (locked.cpp).
 module vmm.stream;
 
 import vmm.backend;
@@ -134,12 +134,12 @@ void pool_state::clear_retired(std::uint32_t stream) noexcept {
 }
 
 bool pool_state::has_nothing_to_tidy() const noexcept {
-  check(!wants_front_ || may_have_fronts_, "a front is wanted by a pool that has none");
+  check(!wants_front_ || may_have_fronts_, "a pool without arenas needs one");
   return surplus_stale_count() == 0 && !streams_.has_unmarked() &&
          streams_.progress().retired_count() == 0;
 }
 
-// ---- fronts --------------------------------------------------------------------------
+// ---- arenas --------------------------------------------------------------------------
 
 void pool_state::note_wait() noexcept {
   if (!may_have_fronts_ || wants_front_ || ++wait_count_ < waits_wanted_) return;
@@ -149,23 +149,23 @@ void pool_state::note_wait() noexcept {
   look_closer();
 }
 
-// Where no front helps, it is tried ever more seldom.
+// If an arena does not help, it is tried ever more seldom.
 void pool_state::end_want(bool made) noexcept {
   constexpr std::uint32_t waits_wanted_max = 1u << 20;
   if (!made && wants_front_) waits_wanted_ = std::min(waits_wanted_ * 2, waits_wanted_max);
-  check(waits_wanted_ != 0 && waits_wanted_ <= waits_wanted_max, "fronts are never tried again");
+  check(waits_wanted_ != 0 && waits_wanted_ <= waits_wanted_max, "arenas are never tried again");
   wants_front_ = false;
   look_closer();
 }
 
 status pool_state::add_front(stream_handle stream, std::uint32_t record,
                              std::unique_ptr<front> made) noexcept {
-  check(made != nullptr && may_have_fronts_, "a pool without fronts is given one");
+  check(made != nullptr && may_have_fronts_, "a pool without arenas gets one");
   if (fronts_ == nullptr) {
     fronts_.reset(new (std::nothrow) front_set(first_range_));
     if (fronts_ == nullptr) return no_record_memory;
   }
-  check(fronts_->takes(stream), "a stream has two fronts");
+  check(fronts_->takes(stream), "a stream has two arenas");
   fronts_->add(stream, record, std::move(made));
   return {};
 }
@@ -196,7 +196,7 @@ void pool_state::release_fronts() noexcept {
     const std::uint64_t counted = fronts_->lease_of(number).counted_granules;
     mappings_.count_dead(static_cast<std::uint32_t>(counted));
   });
-  check(lending_paused_ || may_have_fronts_, "a pool has fronts that it may not have");
+  check(lending_paused_ || may_have_fronts_, "a pool has arenas although they are off");
   fronts_.reset();
 }
 
@@ -236,7 +236,7 @@ result<address> pool_state::allocate_own(const stream_request& request) noexcept
   return streams_.is_capture(request.stream) ? allocate_kept(request) : allocate(request);
 }
 
-// What is free for a captured graph counts as live: it is not, for as long as this takes.
+// Free memory of a captured graph counts as live: it does not while this lives.
 result<address> pool_state::allocate_kept(const stream_request& request) noexcept {
   check(streams_.is_capture(request.stream), "memory is kept for no captured graph");
   for (const auto& in : segments_) {
@@ -318,7 +318,7 @@ std::size_t pool_state::others_to_gather(std::uint32_t stream,
   if (streams_.count() < 2 || streams_.is_capture(stream) || fronts_ != nullptr) return 0;
   if (sizes_.rules.lowest_fit_bytes == 0) return 0;  // a policy that looks at no address
   const stream_progress& progress = streams_.progress();
-  check(gathered_at_ <= progress.clock(), "free memory was gathered in time to come");
+  check(gathered_at_ <= progress.clock(), "free memory was collected at a point in the future");
   if (progress.clock() - gathered_at_ <= gathered_count_ / regions_gathered_max) return 0;
   std::size_t count = 0;
   const std::uint32_t streams = std::min(streams_.count(), streams_looked_at_max + 1);
@@ -534,7 +534,7 @@ void pool_state::handle_stays(handle_record& kept) noexcept {
   return_handle(kept);
 }
 
-// What is free for captured graphs counts as live no more.
+// Free memory of captured graphs does not count as live any more.
 void pool_state::release_graphs_memory() noexcept {
   for (const auto& in : segments_) {
     const region_map& regions = in->regions();
@@ -562,7 +562,7 @@ void pool_state::release_blocks() noexcept {
         in->free_lent(r, now_for(0), mappings_, streams_);
       } else if (live) {
         const result<segment::found_block> block = in->find_block(where.offset * granule_bytes);
-        check(block.has_value(), "a live region is no block");
+        check(block.has_value(), "a live region is not a block");
         in->forget_block(*block);
         settle_free(*in, r, 0);
       }
@@ -594,12 +594,12 @@ result<address_range> pool_state::live_range(address at) noexcept {
   return address_range{at, where.count * granule_bytes};
 }
 
-// ---- free after everything -----------------------------------------------------------
+// ---- device-wide frees ---------------------------------------------------------------
 //
-// Such a free enters the open batch, a record of a stream that is none. To record an event the
-// batch is closed first, so that what is freed meanwhile waits for the next one; then the batch is
-// as a stream that was forgotten: what is free under it becomes everyone's when its event has
-// passed. A record that fails leaves the batch closed, for the next try. [K4]
+// Such a free enters the open batch, a record without a stream. To record an event the batch is
+// closed first, so that later frees wait for the next one; then the batch is like a forgotten
+// stream: its free memory serves every stream when its event has passed. If recording fails the
+// batch stays closed, for the next try.
 
 result<std::uint32_t> pool_state::provide_batch(bool known_only) noexcept {
   if (streams_.open_batch() != no_stream) return streams_.open_batch();

@@ -10,12 +10,12 @@
 // graphs. Here is what joins them:
 //
 // I1  Live + free + claimed granules inside current mappings = granules of all handles.
-// I2  Free memory that is kept for a captured graph counts as live in I1 and in its handles.
+// I2  Free memory of a captured graph counts as live in I1 and in its handles.
 // I3  Every segment and the mappings have a list for every record of a stream.
 // I4  A record of a stream is used again only when nothing is listed under it and no locked block
 //     names it.
 // I5  What a growth or a trim claims is listed nowhere until it is committed or given back.
-// I6  What is lent to fronts is live in I1; how much of it is live there is :lending's to say.
+// I6  Memory of arenas is live in I1; :lending has the live part of it.
 // I7  Between two holds of the lock one free at most is deferred: its block is in no table, its
 //     region still a block's, and its point the last that the clock has shown. Only warm_lock's
 //     calls see that.
@@ -149,7 +149,7 @@ class alignas(64) pool_state {
   /// Nothing is listed under the record and no block names it: it goes to the next stream.
   void recycle(std::uint32_t stream) noexcept;
 
-  // ---- free after everything: free_after_all.cpp ----
+  // ---- device-wide frees ----
   /// The record to free under after everything. Errors: out_of_host_memory, in_use (no record is
   /// left).
   [[nodiscard]] result<std::uint32_t> provide_batch(bool known_only) noexcept;
@@ -163,8 +163,8 @@ class alignas(64) pool_state {
       return granules_around(size_bytes);
     return sizes_.granules_for(size_bytes);
   }
-  /// From what is free for the request's stream; no address when nothing fits. With the error,
-  /// which is out_of_host_memory, as a flag that is set. Not for a captured graph's record.
+  /// From free memory of the request's stream; no address if no region fits. The only error,
+  /// out_of_host_memory, sets a flag. Not for a captured graph's record.
   [[nodiscard]] address try_allocate(const stream_request& request, bool& starved) noexcept;
   /// The same for a request that is aligned.
   [[nodiscard]] address try_allocate_aligned(const stream_request& request, bool& starved) noexcept;
@@ -173,9 +173,9 @@ class alignas(64) pool_state {
   /// Errors: unknown_address, not_allocated, invalid_argument (inside a block).
   [[nodiscard]] status free(address at, std::uint32_t stream) noexcept;
   /// The same, and the next call does what is left to do: the record of a block that was freed at
-  /// random is in no cache, and comes meanwhile. [I7]
+  /// random is in no cache, and comes meanwhile.
   [[nodiscard]] inline status free_deferring(address at, std::uint32_t stream) noexcept;
-  /// Does what free_deferring() has left, before a table is seen. [I7]
+  /// Does what free_deferring() has left, before a table is seen.
   inline void finish_deferred_free() noexcept {
     if (deferred_ != region_id::none) finish_free();
     debug_check([this] { return deferred_ == region_id::none; }, "a free is still deferred");
@@ -189,16 +189,16 @@ class alignas(64) pool_state {
   [[nodiscard]] bool merge_passed(std::uint32_t stream, region_walk& walk) noexcept {
     return give_passed(stream, taking::joined, walk);
   }
-  /// The last points of others that have free memory which the stream may be given when that has
-  /// passed; at most as many as fit into `out`. None where the last time was a moment ago, by what
-  /// it cost, or where there are fronts, whose threads would wait for it. O(records).
+  /// The last points of other streams whose free memory may serve the stream once the points have
+  /// passed; at most as many as fit into `out`. None if the last search was too recent for its
+  /// cost, or with arenas, whose threads would wait for it. O(records).
   [[nodiscard]] std::size_t others_to_gather(std::uint32_t stream,
                                              std::span<stream_point> out) const noexcept;
   /// Goes on with the walk, as merge_passed(): what others have finished with is the stream's, as
   /// if it had freed it.
   [[nodiscard]] bool gather_passed(std::uint32_t stream, region_walk& walk) noexcept;
-  /// Whether a request takes the slow path, whatever is free: stale mappings go first, memory is
-  /// suspended, or a stream is to have a front.
+  /// Whether a request takes the slow path in any case: stale mappings are unmapped first, memory
+  /// is suspended, or a stream is to get an arena.
   [[nodiscard]] inline bool wants_slow_path() const noexcept {
     debug_check([&] { return mappings_.stale_count() != 0 || !mappings_.has_listed_stale(); },
                 "a queue that is empty has a first");
@@ -209,19 +209,19 @@ class alignas(64) pool_state {
   /// Whether a request that is not served at once has nothing else to do than to find memory.
   [[nodiscard]] bool has_nothing_to_tidy() const noexcept;
 
-  // ---- fronts: lending.cppm ----
-  /// Null while there are none.
+  // ---- arenas: lending.cppm ----
+  /// Null without arenas.
   [[nodiscard]] inline front_set* fronts() noexcept { return fronts_.get(); }
   [[nodiscard]] inline const front_set* fronts() const noexcept { return fronts_.get(); }
-  /// From now on contention for the lock is counted, and asks for fronts.
+  /// From now on contention for the lock is counted, and causes arenas.
   void permit_fronts() noexcept { may_have_fronts_ = !sizes_.rules.unmap_early; }
   /// A thread has waited for the lock, and has it now.
   void note_wait() noexcept;
-  /// Whether the next stream that allocates is to have a front.
+  /// Whether the next stream that allocates is to get an arena.
   [[nodiscard]] bool wants_front() const noexcept { return wants_front_; }
   /// That was tried, with this outcome.
   void end_want(bool made) noexcept;
-  /// The stream has a front from now on, where there is room for one. Errors: out_of_host_memory.
+  /// Gives the stream an arena, if the table has a place. Errors: out_of_host_memory.
   [[nodiscard]] status add_front(stream_handle stream, std::uint32_t record,
                                  std::unique_ptr<front> made) noexcept;
   [[nodiscard]] inline bool may_lend() const noexcept {
@@ -234,10 +234,9 @@ class alignas(64) pool_state {
     check(lending_paused_, "a pause ends that was not begun");
     lending_paused_ = false;
   }
-  /// In all fronts, live and free.
+  /// In all arenas, live and free.
   [[nodiscard]] std::uint64_t lent_granules() const noexcept;
-  /// All that is live: what is in the count of live granules, and in fronts that are open.
-  /// O(fronts).
+  /// All live granules: those counted, and those of open arenas. O(arenas).
   [[nodiscard]] std::uint64_t live_granules() const noexcept;
 
   // ---- suspension ----
@@ -256,7 +255,7 @@ class alignas(64) pool_state {
   [[nodiscard]] std::size_t other_stream_candidates(const stream_request& request,
                                                     std::span<stream_point> out) const noexcept;
   /// Takes the smallest region that fits from another stream; with `passed_only` one whose work has
-  /// finished. The claim has no region when there is none. Errors: out_of_host_memory.
+  /// finished. The claim has no region if no region fits. Errors: out_of_host_memory.
   [[nodiscard]] result<other_stream_claim> claim_from_other(
       const stream_request& request, const other_stream_search& how) noexcept;
   /// Makes the claim the request's block. Errors: out_of_host_memory; the claim is given back.
@@ -316,7 +315,7 @@ class alignas(64) pool_state {
   inline void note(const history_note& what) noexcept {
     if (has_history && recorder_ != nullptr) recorder_->note(what);
   }
-  /// Adds what lies where, and the statistics. Errors: out_of_host_memory.
+  /// Adds the layout and the statistics. Errors: out_of_host_memory.
   [[nodiscard]] status describe(history& into) const noexcept;
   /// Appends all regions in address order. Errors: out_of_host_memory.
   [[nodiscard]] status list_regions(std::vector<pool_region>& out) const;
@@ -415,8 +414,8 @@ class alignas(64) pool_state {
   bool wants_front_ = false;
   bool may_have_fronts_ = false;
   bool lending_paused_ = false;
-  std::uint32_t wait_count_ = 0;     // times a thread waited for the lock, since the last front
-  std::uint32_t waits_wanted_ = 32;  // so many ask for a front
+  std::uint32_t wait_count_ = 0;     // times a thread waited for the lock, since the last arena
+  std::uint32_t waits_wanted_ = 32;  // so many cause an arena
   std::unique_ptr<front_set> fronts_;
 };
 

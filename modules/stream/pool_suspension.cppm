@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.stream:pool_suspension - a pool whose memory is suspended as a whole: free memory goes back
-// to the driver, the memory of live blocks is listed for vmm.suspend. Not exported. [M1]
+// to the driver, the memory of live blocks is listed for vmm.suspend. Not exported.
 //
 // I1  While the phase is not `running` nothing is allocated. The state has the phase, too: each
 //     call sees it under the state's lock.

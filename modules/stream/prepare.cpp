@@ -40,8 +40,9 @@ bool growth_planner::moves_at_once(const handle_record& h, std::uint32_t stream)
 }
 
 // The smallest handle of the stream that is all of the rest, else the largest, of the stream first;
-// null where all that is there is less than the rest. Of more than handles_max handles nobody
-// counts all: the largest moves, and what it and later steps gather may end short of the request.
+// null if all handles together are less than the rest. More than handles_max handles are not
+// counted: the largest moves, and the memory that this and later steps collect may be less than the
+// request.
 handle_record* growth_planner::choose_ahead(std::uint32_t stream,
                                             std::uint32_t rest_granules) const noexcept {
   check(rest_granules != 0, "a handle is chosen for nothing");

@@ -44,9 +44,9 @@ status reclaimer::unmap(mapping& gone, remap_kind kind) {
   return unmapped;
 }
 
-// Asks `count_max` times after the oldest stale mapping, and unmaps it where its work has finished.
-// What stays, since its work goes on or the driver refuses, goes to the end of the list: where
-// fewer wait than are to be asked about, it is asked about again.
+// Polls the oldest stale mapping `count_max` times, and unmaps it if its work has finished. A
+// mapping that stays, since its work continues or the driver refuses, goes to the end of the list,
+// and is polled again if fewer are listed.
 void reclaimer::unmap_stale(std::size_t count_max) {
   for (std::size_t asked = 0; asked < count_max; ++asked) {
     mapping* const oldest =
@@ -63,7 +63,7 @@ void reclaimer::unmap_stale(std::size_t count_max) {
   }
 }
 
-// A stale mapping that was taken for this: nobody else changes it meanwhile.
+// A stale mapping that was taken for this: no other thread changes it meanwhile.
 bool reclaimer::unmap_if_finished(mapping& taken) {
   check(taken.is == unmap_entry::place::asked,
         "a mapping is unmapped that another thread may take");
@@ -105,7 +105,7 @@ status reclaimer::unmap_idle(std::uint64_t size_bytes, std::uint64_t* waiting_by
   if (waiting_bytes != nullptr) *waiting_bytes = walk.waiting_bytes;
   for (handle_record* gone : claimed) {
     check(gone->current != nullptr && !gone->is_free,
-          "reclaimer I1: a handle is claimed by nobody, or twice");
+          "reclaimer I1: a handle is not claimed, or claimed twice");
     const status unmapped = outcome ? unmap_handle(*gone) : outcome;
     if (unmapped) continue;
     if (outcome) outcome = unmapped;
@@ -118,13 +118,13 @@ status reclaimer::unmap_idle(std::uint64_t size_bytes, std::uint64_t* waiting_by
 }
 
 // Its stale mappings are unmapped where they stand in their list, which keep their places when one
-// cannot be. Nobody asks about them meanwhile: unmap_stale() takes the lock of growth, too.
+// cannot be. They are not polled meanwhile: unmap_stale() takes the growth lock, too.
 status reclaimer::unmap_handle(handle_record& gone) {
-  check(!gone.is_free, "a handle is unmapped that nobody has claimed");
+  check(!gone.is_free, "a handle is unmapped that is not claimed");
   while (gone.stale_mappings != nullptr) {
     check(gone.stale_mappings->of == &gone, "a stale mapping is another handle's");
     check(gone.stale_mappings->is == unmap_entry::place::listed,
-          "a mapping is unmapped that somebody asks about");
+          "a mapping is unmapped that is being polled");
     if (status unmapped = unmap(*gone.stale_mappings, remap_kind::unmapped); !unmapped)
       return unmapped;
     {
@@ -151,7 +151,7 @@ status reclaimer::unmap_handle(handle_record& gone) {
   return {};
 }
 
-// Unmaps some of what is free beyond the limit. False when there is no more to unmap.
+// Unmaps some free memory beyond the limit. False if nothing is left to unmap.
 result<bool> reclaimer::trim_step(std::uint64_t limit_bytes, std::uint64_t& waiting_bytes) {
   const auto numbers = [this] {
     return state_.with([](auto& state) { return state.statistics(); });

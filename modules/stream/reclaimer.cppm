@@ -73,8 +73,8 @@ class reclaimer {
   /// become a hole.
   [[nodiscard]] status drop_freed() VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  /// Unmaps what may be unmapped; where memory cannot move, also what is free, so that it can be
-  /// mapped again where it is wanted.
+  /// Unmaps stale mappings whose work has finished; if memory cannot move, also free memory, so
+  /// that it can be mapped again elsewhere.
   [[nodiscard]] status make_room(const stream_request& request) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
   /// Everything, when the pool ends.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The state's part of a history: events of blocks, except those of the fast path, and the layout.
-// [N1]
+//
 module vmm.stream;
 
 import vmm.backend;

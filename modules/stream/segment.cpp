@@ -62,7 +62,7 @@ status segment::provide_streams(std::uint32_t count) noexcept {
 
 granule_range segment::place_in(region_id region, const stream_request& request) const noexcept {
   const std::uint32_t offset = range(region).offset;
-  check(std::has_single_bit(request.spare_granules + 1), "an alignment is no power of two");
+  check(std::has_single_bit(request.spare_granules + 1), "an alignment is not a power of two");
   const std::uint64_t granule = address_of(offset).value / granule_bytes;
   const auto lead = static_cast<std::uint32_t>(-granule & request.spare_granules);
   check(lead <= request.spare_granules, "a block is further away than the next place for it");
@@ -133,7 +133,7 @@ void segment::release_in_each(granule_range what, const stream_point& at,
 
 void segment::keep_free(region_id region, const stream_point& since, mappings& records,
                         const stream_table& streams) noexcept {
-  check(kind(region) == region_kind::unlisted, "what is free already is kept");
+  check(kind(region) == region_kind::unlisted, "a listed region is kept");
   if (streams.is_capture(since.stream)) count_live(range(region), mapping_under(region), records);
   make_free(region, since, streams);
 }
@@ -143,7 +143,7 @@ void segment::keep_free(region_id region, const stream_point& since, mappings& r
 // As far as it reaches. Each step ends one region.
 void segment::coalesce(region_id region, const stream_point& since,
                        const stream_table& streams) noexcept {
-  check(kind(region) == region_kind::unlisted, "what is free is freed");
+  check(kind(region) == region_kind::unlisted, "a free region is freed");
   const region_kind own = kind_of(since.stream);
   std::uint64_t epoch = since.epoch;
   region_id kept = region;
@@ -222,7 +222,7 @@ result<segment::found_block> segment::find_block(std::uint64_t offset_bytes) noe
 block_lock segment::lock_of(region_id block) const noexcept {
   const std::uint64_t word = regions_.word(block);
   const std::uint32_t tag = regions_.tag(block);
-  check(state_of(tag) == region_state::live, "what is no block is locked");
+  check(state_of(tag) == region_state::live, "a region that is not a block is locked");
   check((tag & freed_bit) == 0 || static_cast<std::uint32_t>(word) != 0 || (tag & kept_bit) != 0,
         "a block that is freed and not pinned stays");
   return {static_cast<std::uint32_t>(word), static_cast<std::uint32_t>(word >> 32),
@@ -233,7 +233,9 @@ void segment::write_lock(region_id block, const block_lock& lock) noexcept {
   check(!lock.freed || lock.pins != 0 || lock.kept, "a block that is freed and not pinned stays");
   check((lock.freed || lock.captured) == (lock.stream != stream_table::no_stream),
         "a locked block names a record and needs none, or the reverse");
-  check(state_of(regions_.tag(block)) == region_state::live, "what is no block is locked");
+  check(state_of(regions_.tag(block)) == region_state::live,
+        "a region that is not a block is "
+        "locked");
   const std::uint64_t word = lock.pins | std::uint64_t{lock.stream} << 32;
   const std::uint32_t bits = (lock.freed ? freed_bit : 0) | (lock.captured ? captured_bit : 0) |
                              (lock.kept ? kept_bit : 0);
@@ -276,14 +278,14 @@ void segment::forget_block(const found_block& block) noexcept {
               "a block was in both tables");
 }
 
-// ---- memory that is lent to fronts ---------------------------------------------------
+// ---- memory of arenas -----------------------------------------------------
 
 void segment::lend(region_id found, std::uint32_t count, std::uint32_t number,
                    mappings& records) noexcept {
   check(is_free_kind(kind(found)) && count != 0, "memory that is not free is lent");
   const region_id region = take_free(found, count);
   const granule_range lent = range(region);
-  check(lent.count == count, "another size is lent than was asked for");
+  check(lent.count == count, "a refill does not have the requested size");
   count_live_in_each(lent, records);
   regions_.set_note(region, {0, tag_of(region_state::lent)});
   pass_lent(region, number);
@@ -306,7 +308,7 @@ void segment::pass_lent(region_id region, std::uint32_t number) noexcept {
 region_id segment::cut_lent(granule_range what) noexcept {
   region_id region = regions_.find(what.offset);
   check(is_lent(region) && range(region).end() >= what.end(),
-        "I8: a range is not lent to one front");
+        "I8: a range does not belong to one arena");
   if (const std::uint32_t lead = what.offset - range(region).offset; lead != 0)
     region = regions_.cut(region, lead);
   if (range(region).count > what.count) (void)regions_.cut(region, what.count);
@@ -358,7 +360,7 @@ void segment::claim_front(region_id region, std::uint32_t count) noexcept {
     debug_check([&] { return regions_.before(rest) == region; }, "a cut has lost its neighbour");
   }
   note_claim(region, regions_.word(region), stream_of(was));
-  check(range(region).count == count, "a claim has not the size that was asked for");
+  check(range(region).count == count, "a claim does not have the requested size");
 }
 
 void segment::return_claim(region_id region, const stream_table& streams) noexcept {
@@ -381,7 +383,7 @@ status segment::cut_at_borders(granule_range what) noexcept {
     regions_.list(around, own);
     regions_.list(right, own);
     debug_check([&] { return regions_.after(around) == right && range(right).offset == border; },
-                "a cut is not where it was asked for");
+                "a cut is not at the requested place");
   }
   return {};
 }
@@ -404,7 +406,7 @@ region_id segment::claim_hole(region_id hole, const target_size& size,
     regions_.list(rest, hole_kind);
   }
   note_claim(target, 0, stream);
-  check(range(target).count == size.count_granules, "a claim has not the size that was asked for");
+  check(range(target).count == size.count_granules, "a claim does not have the requested size");
   return target;
 }
 
@@ -419,7 +421,7 @@ region_id segment::cut_claimed(region_id region, std::uint32_t count_left) noexc
 void segment::join_claimed(region_id left, region_id right) noexcept {
   check(is_claimed(left) && is_claimed(right), "what is not claimed is joined");
   const std::uint32_t end = range(right).end();
-  check(range(left).end() == range(right).offset, "regions are joined that are no neighbours");
+  check(range(left).end() == range(right).offset, "regions are joined that are not adjacent");
   regions_.join(left, right);
   debug_check([&] { return range(left).end() == end; }, "two regions do not make one");
 }
@@ -488,11 +490,11 @@ const char* segment::broken_region(region_id region) const noexcept {
   const bool alone = own == region_kind::unlisted ||
                      (kind(regions_.before(region)) != own && kind(regions_.after(region)) != own);
   if (own == hole_kind) {
-    if (regions_.link(region) != nullptr) return "a hole knows a mapping";
+    if (regions_.link(region) != nullptr) return "a hole has a mapping";
     if (first != nullptr || last != nullptr) return "a hole has memory under it";
     return alone ? nullptr : "two holes are neighbours";
   }
-  if (first == nullptr || last == nullptr) return "a region that is no hole has no memory under it";
+  if (first == nullptr || last == nullptr) return "a region other than a hole has no memory";
   if (is_free_kind(own)) {
     const void* const known = regions_.link(region);
     if (known != nullptr && known != first) return "a free region does not know where it begins";
@@ -508,7 +510,7 @@ const char* segment::broken_region(region_id region) const noexcept {
       return is_lent(neighbour) && lent_to(neighbour) == lent_to(region);
     };
     const bool joined = joins(regions_.before(region)) || joins(regions_.after(region));
-    return joined ? "two neighbours that are lent to one front are not joined" : nullptr;
+    return joined ? "two adjacent ranges of one arena are not coalesced" : nullptr;
   }
   return regions_.link(region) == first ? nullptr : "a block does not know where it begins";
 }

@@ -8,18 +8,18 @@
 //     memory has moved on), or claimed. Each lies in whole units or in one mapping's memory.
 // I2  A region that is live, free or stale is mapped; a hole is not. A stale region is one stale
 //     mapping's, and names it.
-// I3  A free region knows the newest epoch at which a part of it was freed. For its own stream it
+// I3  A free region records the newest epoch at which a part of it was freed. For its own stream it
 //     is free at once; for others when a mark of its stream at that epoch or later has passed, or
 //     behind a wait for one on the device.
 // I4  Neighbours free for one stream are coalesced when one of them is freed, and so are those of
-//     another stream that have passed. Two holes are no neighbours.
-// I5  A claimed region is listed nowhere, and knows for which stream it was free.
+//     another stream that have passed. Two holes are never adjacent.
+// I5  A claimed region is listed nowhere, and records the stream for which it was free.
 // I6  The link of a live block is the mapping that it begins in; that of a free region the same, or
 //     none; other regions have none.
 // I7  A live block is in the table of blocks, or, locked (pinned, given to a captured graph, with
-//     rights of its own), in that of locked blocks; but those of a lent region, which are in its
-//     front's.
-// I8  A lent region is live in its handles, whatever its front has made of it, and names the front.
+//     rights of its own), in that of locked blocks; except those of an arena's range, which are in
+//     the arena's.
+// I8  An arena's range is live in its handles, whatever its use in the arena, and names the arena.
 //
 // Thread safety: none of its own; under the lock of the pool's state. Cost: those of region_map,
 // plus O(1) for each mapping that a region touches. What allocate and free go through is inline.
@@ -166,7 +166,7 @@ class alignas(64) segment {
   }
 
   // ---- allocate and free ----
-  /// A free region of the request's stream that takes it; none when there is none.
+  /// A free region of the request's stream that fits it, or none.
   [[nodiscard]] inline region_id find_free(const stream_request& request) const noexcept {
     const region_kind own = kind_of(request.stream);
     debug_check([&] { return request.count_granules != 0; }, "no granule is looked for");
@@ -202,23 +202,21 @@ class alignas(64) segment {
       return front;
     }
     regions_.unlist(found);
-    debug_check([&] { return range(found).count == count; },
-                "a block is larger than was asked for");
+    debug_check([&] { return range(found).count == count; }, "a block is larger than requested");
     return found;
   }
   /// What is left of a region behind its first part begins in the same mapping as that, where that
   /// is known to reach so far.
   inline void pass_link_on(region_id front, region_id rest) noexcept {
     auto* const known = static_cast<mapping*>(regions_.link(front));
-    debug_check([&] { return regions_.after(front) == rest; }, "a rest is not behind its front");
+    debug_check([&] { return regions_.after(front) == rest; }, "a rest is not behind its block");
     if (known != nullptr && regions_.where(rest).offset < known->end())
       regions_.set_link(rest, known);
   }
   /// An unlisted region becomes a block; its link is the mapping that it begins in. After
   /// provide_block().
   inline address make_live(region_id region, mappings& records) noexcept;
-  /// The block that begins there is in no table any more; none when there is none that is not
-  /// locked.
+  /// Takes the block that begins there out of its table; none if no unlocked block begins there.
   [[nodiscard]] inline region_id take_block(std::uint32_t offset) noexcept {
     debug_check(
         [&] {
@@ -228,12 +226,12 @@ class alignas(64) segment {
         "I7: a block is in both tables");
     return blocks_.take(offset);
   }
-  /// Asks for what take_block() and make_live() look at, where any block is live.
+  /// Prefetches the data of take_block() and make_live(), if any block is live.
   inline void fetch_ahead(std::uint32_t offset) const noexcept {
     debug_check([&] { return offset < regions_.count_granules(); }, "an offset leaves its segment");
     if (blocks_.count() != 0) blocks_.fetch_ahead(offset);
   }
-  /// Asks for the records of a region.
+  /// Prefetches the records of a region.
   inline void fetch_ahead(region_id region) const noexcept { regions_.fetch_ahead(region); }
   /// The block's granules are live no more. `at` is for handles that become free: whose, and the
   /// time.
@@ -270,22 +268,22 @@ class alignas(64) segment {
     locked_.each(visitor);
   }
 
-  // ---- memory that is lent to fronts ----
+  // ---- memory of arenas ----
   [[nodiscard]] inline bool is_lent(region_id region) const noexcept {
     return region != region_id::none && kind(region) == region_kind::unlisted &&
            state_of(regions_.tag(region)) == region_state::lent;
   }
-  /// Of a lent region: the number of its front.
+  /// Of an arena's range: the number of the arena.
   [[nodiscard]] inline std::uint32_t lent_to(region_id region) const noexcept {
-    check(is_lent(region), "memory that is not lent has no front");
+    check(is_lent(region), "memory outside of arenas has no arena");
     return regions_.tag(region) >> 8;
   }
-  /// The first granules of a free region are lent to a front, and one region with what is lent to
-  /// it beside them. After provide(1).
+  /// Moves the first granules of a free region to an arena, coalesced with the arena's ranges
+  /// beside them. After provide(1).
   void lend(region_id found, std::uint32_t count, std::uint32_t number, mappings& records) noexcept;
-  /// A lent region is another front's, and one region with what is lent to that beside it.
+  /// Moves an arena's range to another arena, coalesced with that arena's ranges beside it.
   void pass_lent(region_id region, std::uint32_t number) noexcept;
-  /// The range, lent to one front, as a region of its own. After provide(2).
+  /// The range, of one arena, as a region of its own. After provide(2).
   [[nodiscard]] region_id cut_lent(granule_range what) noexcept;
   /// A lent region is free since then.
   void free_lent(region_id region, const stream_point& since, mappings& records,
@@ -294,7 +292,7 @@ class alignas(64) segment {
   void make_lent_live(region_id region) noexcept;
 
   // ---- claims ----
-  /// Makes sure that the next `count` cuts need no memory; false when there is none.
+  /// Ensures that the next `count` cuts need no memory; false if memory is exhausted.
   [[nodiscard]] inline bool provide(std::uint32_t count) noexcept {
     return regions_.provide(count);
   }
@@ -360,7 +358,7 @@ class alignas(64) segment {
            state_of(regions_.tag(region)) == region_state::claimed;
   }
   /// Whether a neighbour becomes one with what is freed for the stream: what is its own, and what
-  /// other streams have finished with. [G4]
+  /// other streams have finished with.
   [[nodiscard]] inline bool absorbs(region_id neighbour, std::uint32_t stream,
                                     const stream_table& streams) const noexcept {
     const region_kind kind = regions_.kind(neighbour);
@@ -371,7 +369,7 @@ class alignas(64) segment {
            streams.joins_others(stream);
   }
   [[nodiscard]] inline mapping& mapping_under(region_id region) const noexcept;
-  // A region of which nothing is known but for which stream it was claimed.
+  // A region of which only the claiming stream is known.
   void note_claim(region_id region, std::uint64_t epoch, std::uint32_t stream) noexcept;
   void count_live_in_each(granule_range what, mappings& records) noexcept;
   void release_in_each(granule_range what, const stream_point& at, mappings& records) noexcept;
@@ -411,7 +409,7 @@ inline void segment::count_live(granule_range what, mapping& first, mappings& re
   }
 }
 
-// A region that was free knows its mapping as a rule: looking it up takes two cache lines more.
+// A region that was free has its mapping as a rule: a search takes two cache lines more.
 inline mapping& segment::mapping_under(region_id region) const noexcept {
   auto* const known = static_cast<mapping*>(regions_.link(region));
   debug_check([&] { return known == nullptr || known == mapping_at(range(region).offset); },
@@ -424,7 +422,7 @@ inline mapping& segment::mapping_under(region_id region) const noexcept {
 inline address segment::make_live(region_id region, mappings& records) noexcept {
   const granule_range where = regions_.where(region);
   debug_check([&] { return kind(region) == region_kind::unlisted; },
-              "memory that is free for somebody is handed out");
+              "a listed free region is handed out");
   regions_.set_note(region, {0, tag_of(region_state::live)});
   mapping& first = mapping_under(region);
   count_live(where, first, records);
@@ -453,7 +451,7 @@ inline void segment::release_live(region_id block, const stream_point& at,
 
 inline void segment::make_free(region_id region, const stream_point& since,
                                const stream_table& streams) noexcept {
-  debug_check([&] { return kind(region) == region_kind::unlisted; }, "what is free is freed");
+  debug_check([&] { return kind(region) == region_kind::unlisted; }, "a free region is freed");
   debug_check([&] { return since.stream < streams.count(); }, "memory is freed for no record");
   const region_kind own = kind_of(since.stream);
   const region_id left = regions_.before(region);

@@ -47,7 +47,7 @@ auto pool_shortage::ladder_for(growth_attempt& attempt, stream_waits& waits) {
                        });
 }
 
-// Everything that is free is used before the driver is asked again.
+// All free memory is used before the next driver call.
 result<address> pool_shortage::grow(growth_attempt& attempt, const error& cause) {
   check(is_shortage(cause.code), "memory is taken as short that is not");
   attempt.tried = {};
@@ -127,9 +127,8 @@ result<address> pool_shortage::retry_after_wait(growth_attempt& attempt) {
   return grow_from_all(attempt);
 }
 
-// With everything that is free, and then without what lies in the cache in sizes that do not fit.
-// An aligned block behind free memory of its stream may take a page more than in a place of its
-// own.
+// With all free memory, and then without cached memory in sizes that do not fit. An aligned block
+// behind free memory of its stream may take a page more than in a place of its own.
 result<address> pool_shortage::grow_from_all(growth_attempt& attempt) {
   growth_effort effort{.may_move = parts_.growth.may_alias() && attempt.may_wait,
                        .use_all_free = true,
@@ -242,9 +241,9 @@ bool pool_shortage::stops_for_others(const growth_attempt& attempt, const error&
          is_device_shortage(cause.code) && relief_.has_others();
 }
 
-// Refuses what nothing can make room for: what is live and the request are more than the budget, or
-// than all of the device. What was freed and waits does not count: it may be free in time. No
-// driver call, but for the device's size, once.
+// Refuses requests that cannot succeed: the live blocks and the request exceed the budget, or the
+// whole device. Freed memory that waits does not count: it may be free in time. No driver call,
+// except for the device's size, once.
 status pool_shortage::check_can_fit(const slow_call& call) {
   const std::uint64_t size_bytes = call.request.block_bytes();
   check(size_bytes >= call.size_bytes, "a request is rounded down");

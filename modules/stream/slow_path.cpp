@@ -41,7 +41,7 @@ result<address> slow_path::allocate(const block_shape& shape, stream_handle give
 }
 
 result<address> slow_path::allocate_once(slow_call& call, relief_pass& relief) {
-  check(call.request.count_granules != 0, "no granule is asked for");
+  check(call.request.count_granules != 0, "a request of 0 granules");
   const growth_guard growing(entry_);
   const named_stream named(entry_, call.stream);
   if (state_.is_suspended()) return memory_suspended;
@@ -76,7 +76,7 @@ result<address> slow_path::allocate_once(slow_call& call, relief_pass& relief) {
   return events_.served(request, call.size_bytes, grown);
 }
 
-// What is free for the stream, under the short lock; else the slow path.
+// Free memory of the stream, under the short lock; else the slow path.
 result<address> slow_path::allocate_aligned(const block_shape& shape, stream_handle stream) {
   const result<stream_request> counted = shortage_.request_for(shape);
   if (!counted) return counted.error();
@@ -132,7 +132,7 @@ result<address> slow_path::allocate_dedicated_once(slow_call& call, relief_pass&
   const std::uint32_t spare = call.request.spare_granules;
   const stream_request request{pages + spare, *number, spare};
   check(request.block_bytes() >= call.size_bytes, "a request is rounded down");
-  const lending_pause pause(state_);  // what fronts keep may have to go back for this
+  const lending_pause pause(state_);  // memory of arenas may have to be flushed for this
   events_.note_growth(request, history_kind::grow, {});
   shortage_.mark_created(call);
   const result<address> at = shortage_.grow_dedicated(request, relief);
@@ -193,7 +193,7 @@ prepare_report slow_path::prepare(std::uint64_t size_bytes, stream_handle stream
   }
   const status more = parts_.growth.make_ready(count, stream, report);
   check(report.left_bytes <= std::max(size_bytes, count * granule_bytes),
-        "more is left than was asked for");
+        "more is left than requested");
   if (more) parts_.reclaim.unmap_ahead(report);
   if (more) return report;
   report.failure = more.error();

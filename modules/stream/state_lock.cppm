@@ -66,7 +66,7 @@ class state_cell {
   // The state, whose lock the caller has.
   [[nodiscard]] inline pool_state& lock() const noexcept VMM_NOT_ANALYSED {
     pool_state* const state = state_.get();
-    debug_check([&] { return state != nullptr; }, "there is no state yet, or any more");
+    debug_check([&] { return state != nullptr; }, "the state does not exist yet, or any more");
     // Its first two lines come while the lock is taken, behind which the processor waits with other
     // loads.
     const auto* const first = reinterpret_cast<const std::byte*>(state);

@@ -83,7 +83,7 @@ pool_region pool_state::shown(const segment& in, region_id region) const noexcep
   return shown;
 }
 
-// What a front has made of what was lent to it.
+// An arena's regions within a range.
 void pool_state::list_lent(const segment& in, region_id region,
                            std::vector<pool_region>& out) const {
   const std::uint32_t number = in.lent_to(region);
@@ -91,11 +91,11 @@ void pool_state::list_lent(const segment& in, region_id region,
   std::vector<front_part> parts;
   fronts_->at(number).list(within, parts);
   check(!parts.empty() && parts.front().where.offset == within.offset,
-        "a front does not have what was lent to it");
+        "an arena lacks memory of its refills");
   const stream_handle whose = streams_.progress().shown_handle(fronts_->lease_of(number).record);
   for (const front_part& part : parts) {
     check(part.where.count != 0 && part.where.end() <= within.end(),
-          "a front's region leaves what was lent to it");
+          "an arena's region exceeds its range");
     pool_region shown{{in.address_of(part.where.offset), part.where.count * granule_bytes},
                       part.is_live ? pool_region_kind::live : pool_region_kind::free};
     if (!part.is_live) shown.stream = whose;
@@ -166,7 +166,7 @@ const char* name_of(pool_region_kind kind) noexcept {
     case pool_region_kind::live: return "live";
     case pool_region_kind::free: return "free";
     case pool_region_kind::hole: return "hole";
-    case pool_region_kind::zombie: return "zombie";
+    case pool_region_kind::zombie: return "stale";
     default: return "busy";
   }
 }
@@ -175,7 +175,7 @@ void append_numbers(std::string& text, const pool_statistics& now) {
   const std::pair<const char*, std::uint64_t> lines[] = {
       {"mapped", now.mapped_bytes},     {"reserved", now.reserved_bytes}, {"live", now.live_bytes},
       {"reusable", now.reusable_bytes}, {"captured", now.captured_bytes}, {"holes", now.hole_bytes},
-      {"zombies", now.zombie_bytes}};
+      {"stale", now.zombie_bytes}};
   for (const auto& [name, bytes] : lines)
     text.append(name).append(" ").append(std::to_string(bytes)).append("\n");
   check(!text.empty(), "a pool has no numbers");

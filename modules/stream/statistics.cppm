@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:statistics - what a pool says of itself, as values. [G8]
+// vmm.stream:statistics - what a pool says of itself, as values.
 //
 // Thread safety: values only. Cost: none.
 export module vmm.stream:statistics;
@@ -20,7 +20,7 @@ export enum class pool_region_kind : std::uint8_t {
   busy,    // claimed by a growth under way
 };
 
-/// One region as a dump shows it; zombies side by side are one. [G8]
+/// One region as a dump shows it; adjacent stale ones are one.
 export struct pool_region {
   address_range range{};
   pool_region_kind kind = pool_region_kind::hole;
@@ -28,7 +28,7 @@ export struct pool_region {
   stream_handle stream = stream_handle::default_stream;
 };
 
-/// Bytes and counts. [G8]
+/// Bytes and counts.
 export struct pool_statistics {
   std::uint64_t reserved_bytes = 0;  ///< addresses
   std::uint64_t mapped_bytes = 0;    ///< physical memory, each byte once; also what is suspended
@@ -54,7 +54,7 @@ export struct pool_statistics {
   /// Of the reusable bytes, those that were freed after everything and are not everyone's yet.
   std::uint64_t after_all_bytes = 0;
   std::uint64_t front_count = 0;      ///< streams that have one (front_rule)
-  std::uint64_t front_bytes = 0;      ///< of the reusable bytes, those that lie in fronts
+  std::uint64_t front_bytes = 0;      ///< of the reusable bytes, those in arenas
   std::uint64_t suspended_bytes = 0;  ///< of the mapped bytes: given back until they are resumed
   /// Physical memory that the driver has given and not got back: live, free, and retained unmapped.
   std::uint64_t held_bytes = 0;
@@ -73,7 +73,7 @@ export struct prepare_report {
 export struct shortage_report {
   std::uint64_t request_bytes = 0;
   stream_handle stream = stream_handle::default_stream;
-  errc failure = errc::none;  ///< what the last try to create memory answered
+  errc failure = errc::none;  ///< the result of the last attempt to create memory
   bool trimmed = false;       ///< cached memory went back to the driver to make room
   bool blocked = false;       ///< the caller was made to wait for the work of a stream
   std::uint64_t live_bytes = 0;

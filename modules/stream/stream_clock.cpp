@@ -39,8 +39,8 @@ result<std::uint32_t> stream_clock::enter(stream_handle stream) {
 
 // ---- asking ------------------------------------------------------------------------
 
-// Finds out whether a point has passed: asks the marks that are there, oldest first, and makes one
-// where none covers the point.
+// Finds out whether a point has passed: queries the present marks, oldest first, and makes one if
+// none covers the point.
 status stream_clock::poll(const stream_point& point) {
   std::array<known_mark, stream_progress::marks_max> marks;
   std::size_t count = 0;
@@ -72,7 +72,7 @@ status stream_clock::poll(const stream_point& point) {
   return {};
 }
 
-// Asks what every stream has finished.
+// Queries the progress of every stream.
 status stream_clock::poll_all() {
   const std::uint32_t streams = state_.with([](auto& state) { return state.progress().count(); });
   status asked;
@@ -80,12 +80,12 @@ status stream_clock::poll_all() {
     asked = poll(state_.with([&](auto& state) { return state.progress().last_point(stream); }));
   debug_check(
       [&] { return state_.with([](auto& state) { return state.progress().count(); }) >= streams; },
-      "records of streams went while they were asked");
+      "records of streams vanished during their query");
   return asked;
 }
 
-// Asks after a few streams that were forgotten, and gives everyone what those left that have
-// finished. What the driver cannot tell now is asked again.
+// Polls a few forgotten streams, and gives the memory of finished ones to every stream. Failed
+// queries are repeated later.
 void stream_clock::poll_retired() {
   constexpr std::size_t looks_max = 8;
   std::size_t looks = state_.with([](auto& state) { return state.progress().retired_count(); });
@@ -108,8 +108,8 @@ void stream_clock::poll_retired() {
 
 // ---- marks -------------------------------------------------------------------------
 
-// Records the event that a point wants. With the lock of growth, so that the stream is not
-// forgotten meanwhile.
+// Records the event that a point needs. With the growth lock, so that the stream is not forgotten
+// meanwhile.
 result<ticket_ref> stream_clock::record_point(mark_order&& order) {
   const result<fresh_event> fresh = record_on(order.handle());
   if (!fresh) return fresh.error();
@@ -132,7 +132,7 @@ result<ticket_ref> stream_clock::record_point_named(mark_order&& order) {
 void stream_clock::note_event(pool_state& state, mark_order&& order,
                               const fresh_event& mark) noexcept {
   check(mark.ticket.get() == nullptr || mark.ticket.get()->home != nullptr,
-        "a mark is noted that nobody made");
+        "a mark is recorded that was not made");
   if (mark.is_of_all) return state.progress().add_mark_of_all(std::move(order), mark.ticket);
   state.progress().add_mark(std::move(order), mark.ticket);
 }
@@ -199,7 +199,7 @@ result<ticket_ref> stream_clock::record_stream(stream_handle stream) {
   result<ticket_ref> fresh = time_.mark(stream);
   if (!fresh) return fresh;
   captured =
-      captures_.is_captured(stream);  // it may have begun meanwhile: then nobody asks the mark
+      captures_.is_captured(stream);  // it may have begun meanwhile: then the mark is not queried
   if (!captured) return captured.error();
   if (*captured) return stream_captured;
   return fresh;
@@ -280,7 +280,7 @@ status stream_clock::synchronize() {
 // and streams may be forgotten.
 status stream_clock::record_all(std::vector<known_mark>& out) {
   const growth_guard growing(entry_);
-  const lending_pause pause(state_);  // what was freed in fronts is freed for all to see
+  const lending_pause pause(state_);  // frees in arenas are then visible to all
   if (status marked = record_batches(); !marked) return marked;
   const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
   if (status room = reserve_more(out, count); !room) return room;
@@ -351,8 +351,8 @@ bool stream_clock::record_few_batches() {
   return wants_batch_event() && record_batches().has_value();
 }
 
-// For calls that need no memory: after the driver itself refused, since a stream is captured that
-// nobody announced, only a call that needs some tries.
+// For calls that need no memory: after a refusal of the driver for an unannounced capture, only a
+// call that needs memory tries again.
 void stream_clock::try_record_batches() {
   if (time_.marks_all() && wants_batch_event())
     (void)record_batches_by_event(stream_handle::default_stream);
@@ -380,7 +380,7 @@ status stream_clock::record_batches() {
 
 // The same on drivers that have an event behind all work. `own`: the stream that the call names.
 status stream_clock::record_batches_by_event(stream_handle own) {
-  check(time_.marks_all(), "an event of all streams is recorded, and there is none");
+  check(time_.marks_all(), "an event of all streams is recorded on a driver without one");
   for (int batch = 0; batch < batches_max && has_unmarked_batch(); ++batch) {
     const events_guard marking(captures_.lock());
     const relaxed_capture capture(driver_, captures_.is_on());
@@ -489,7 +489,7 @@ result<bool> stream_clock::finish(std::uint32_t stream) {
   }
   const result<bool> captured = captures_.is_captured(handle);
   if (captured && *captured) return stream_captured;
-  // Asked about a stream that has gone, too.
+  // Also called for a destroyed stream.
   if (!captured && captured.error().code != errc::invalid_argument) return captured.error();
   const result<bool> finished = time_.finish(handle);
   if (finished && *finished) state_.with([&](auto& state) { state.progress().note_passed(last); });

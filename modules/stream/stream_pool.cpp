@@ -84,8 +84,8 @@ status stream_pool::make_parts() {
   segment_bytes = segment_bytes / page_bytes * page_bytes;
   if (segment_bytes == 0)
     return refuse(errc::bad_option, "the address space reserved at a time holds no page");
-  check(page_bytes % unit_bytes == 0, "a page is no multiple of the granularity");
-  check(segment_bytes % page_bytes == 0, "a segment is no multiple of a page");
+  check(page_bytes % unit_bytes == 0, "a page is not a multiple of the granularity");
+  check(segment_bytes % page_bytes == 0, "a segment is not a multiple of a page");
   core_options core = planned->options;
   physical_options& memory = core.physical;
   memory.granularity_bytes = page_bytes;
@@ -94,7 +94,7 @@ status stream_pool::make_parts() {
   memory.chunk_bytes = round_up(std::max(handle_bytes, page_bytes), page_bytes);
   core.reservation.granularity_bytes = unit_bytes;
   check(memory.chunk_bytes % page_bytes == 0 && memory.chunk_bytes != 0,
-        "a new handle is no multiple of a page");
+        "a new handle is not a multiple of a page");
   const pool_setup setup{options_.rules, unit_bytes, page_bytes, segment_bytes};
   if (status attached = events_.attach(); !attached) return attached;
   try {

@@ -2,31 +2,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.stream - a stream-ordered pool: memory freed on a stream serves that stream again at once.
-// [G1-G9, H2]
 //
-// A request takes what is free for its stream; else what other streams have finished with; else the
-// pool grows, moving free memory to where it is wanted before it creates more. Nothing waits on the
-// host but synchronize(), the destructor and the last step before out of memory.
+// A request takes free memory of its stream; else memory that other streams have finished with;
+// else the pool grows, and moves free memory before it creates more. Only synchronize(), the
+// destructor and the last step before out of memory wait on the host.
 //
 // I1  Memory that another stream freed is handed out only when the work before that free has
 //     finished, or behind a wait for it on the device. The same holds for memory that moves.
 // I2  Nothing is unmapped that unfinished work may use.
 // I3  A failed call leaves every block and all free memory as they were, and no more memory is held
-//     than before: what it created goes back to the driver. Addresses that it reserved stay
-//     reserved. Where memory was short, retained memory may have gone back to the driver, too, and,
-//     where a handle can be mapped only once, free memory that was idle.
+//     than before: memory that it created is released to the driver. Addresses that it reserved
+//     stay reserved. If memory was short, retained memory may have been released, too, and, if a
+//     handle can be mapped only once, idle free memory.
 // I4  Physical memory held never exceeds the budget.
-// I5  In a forked child every call is refused with not_permitted (or answers nothing, where there
-//     is no error to answer), takes no lock, and destroying the child's copy changes nothing.
+// I5  In a forked child every call returns not_permitted (or an empty value if it returns no error)
+//     and takes no lock, and destroying the child's copy changes nothing.
 //
-// At most max_streams streams at a time: forget() those that are gone. A stream is named to the
-// driver in calls that name it (docs/decisions/0028).
+// At most max_streams streams at a time: forget() destroyed ones. A stream is passed to the driver
+// only in calls that name it (docs/decisions/0028).
 //
 // Thread safety: all of it. Requests that need no driver share one short lock; growing has a lock
 // of its own, and no driver call is made under the short one (vmm.stream:locks has the order).
-// Cost: allocate and free on one stream make no event and no driver call, but for asking whether
-// the stream is being captured where the options want that and the stream can be; their bookkeeping
-// is O(1) but for a search of fixed depth. Growth costs driver calls by handles moved and created.
+// Cost: allocate and free on one stream make no event and no driver call, except a query for a
+// capture if the options require it and the stream can be captured; their bookkeeping is O(1)
+// except a search of fixed depth. Growth costs driver calls by handles moved and created.
 module;
 #include "../sync/thread_annotations.h"
 
@@ -69,19 +68,20 @@ namespace vmm {
 // live, which the pool reports when it goes.
 void check_left_live(const error& failure) noexcept;
 
-/// Blocks of 512 bytes and up, for work in streams: what a stream freed serves it again at once.
+/// Blocks of 512 bytes and up, for work in streams: memory freed on a stream serves it again at
+/// once.
 ///
-/// Every call: Thread safety: any thread, but for the destructor. In a forked child it answers
-/// not_permitted, or nothing where there is no error to answer. "Driver errors" are what the calls
-/// of docs/contract.md answer. Where the device is short of memory, idle memory of the other pools
-/// and managers of the driver goes back to it, on the requesting thread, which calls their remap
-/// listeners. Requests from inside a callback of a pool get no memory of others.
+/// Every call: Thread safety: any thread, except the destructor. In a forked child it returns
+/// not_permitted, or an empty value if it returns no error. "Driver errors" are those of the calls
+/// of docs/contract.md. If the device is short of memory, idle memory of the other pools and
+/// managers of the driver is released, on the requesting thread, which calls their remap listeners.
+/// Requests from inside a callback of a pool get no memory of others.
 export class stream_pool {
  public:
-  /// Streams that a pool serves at a time: those that allocated or freed, or freed what is held for
-  /// them, and were not forgotten. A call on one more answers in_use. Forgotten streams with
-  /// unfinished work and streams of captured graphs that live have at least 92 records besides;
-  /// where those are used up a call on a new stream answers in_use, too.
+  /// Streams that a pool serves at a time: those that allocated or freed and were not forgotten. A
+  /// call on a further one returns in_use. Forgotten streams with unfinished work and streams of
+  /// live captured graphs have at least 92 records besides; once these are used up, a call on a new
+  /// stream returns in_use, too.
   static constexpr std::uint32_t max_streams = stream_progress::max_streams;
 
   /// Requires: the driver outlives the pool and stays where it is. With options.streams_forgotten,
@@ -105,64 +105,64 @@ export class stream_pool {
   /// Requires: no buffer uses the pool, and no thread calls it. No stream is being captured, and
   /// announced_capture_count() is 0. No captured graph that uses the pool's memory is launched
   /// again.
-  /// Effects: options().at_end is called where blocks are live. All work of the device is waited
-  /// for, or that of the streams that the pool knows, and everything goes back to the driver. What
-  /// the driver does not take back stays with the process, and a line on stderr says so. Cost:
-  /// blocks until the work has finished.
+  /// Effects: calls options().at_end if blocks are live. Waits for all work of the device, or that
+  /// of the pool's streams, and releases everything to the driver. Memory that the driver refuses
+  /// to release stays with the process, with a line on stderr. Cost: blocks until the work has
+  /// finished.
   ~stream_pool();
 
-  /// Effects: reads the granularity, checks the options and maps the pages asked for. The first
-  /// allocation does it where no call has.
-  /// Errors: bad_option, not_supported (the granularity is no power of two), out_of_host_memory,
+  /// Effects: reads the granularity, checks the options and maps the requested pages. The first
+  /// allocation calls it if it was not called.
+  /// Errors: bad_option, not_supported (the granularity is not a power of two), out_of_host_memory,
   /// driver errors; a later call tries again.
-  /// Cost: driver calls by pages asked for, the first time.
+  /// Cost: driver calls by requested pages, the first time.
   [[nodiscard]] status set_up();
 
   /// Requires: work on other streams that uses the block is ordered behind `stream` first.
   /// Effects: memory for work that `stream` is given from now on, aligned to 512 bytes. The bytes
-  /// are not specified. [G1]
+  /// are not specified.
   /// Errors: those of set_up, the first time; invalid_argument (no bytes), in_use (max_streams
   /// others are in use), not_permitted (the stream is being captured, which options().capture
   /// refuses, or its capture was invalidated), out_of_memory, over_budget, out_of_mappings (these
-  /// after everything was tried: see last_shortage; at once where the live blocks and the request
-  /// exceed the budget or the device), out_of_addresses, out_of_host_memory, driver errors; no
-  /// block is changed, and no more memory is held than before.
-  /// Cost: O(1) and no driver call where memory that is free for the stream serves, but for the
-  /// question of `capture`. Else driver calls by handles moved and created. Waits for work only
-  /// when memory is short and options().wait_when_short is set.
+  /// after all steps of last_shortage; at once if the live blocks and the request exceed the budget
+  /// or the device), out_of_addresses, out_of_host_memory, driver errors; no block is changed, and
+  /// no more memory is held than before.
+  /// Cost: O(1) and no driver call if free memory of the stream serves, except the query for
+  /// `capture`. Else driver calls by handles moved and created. Waits for work only when memory is
+  /// short and options().wait_when_short is set.
   [[nodiscard]] inline result<address> allocate(std::uint64_t size_bytes, stream_handle stream);
 
   /// Requires: work on other streams that uses the block is ordered before `stream`. So is all work
   /// that the stream of its allocation had been given when the block was allocated, used or not:
   /// the memory may have come to the block behind that work.
-  /// Effects: the block is free after the work that `stream` has been given so far. [G1]
+  /// Effects: the block is free after the work that `stream` has been given so far.
   /// Errors: unknown_address, not_allocated (freed before), invalid_argument (inside a block),
   /// in_use (max_streams others are in use), not_permitted (as allocate; or the block is another
   /// captured graph's), out_of_host_memory (the records of a new stream); the block is as before.
   /// Cost: O(1), no driver call but the question of `capture`. Never waits for work.
   [[nodiscard]] inline status free(address at, stream_handle stream);
 
-  /// Requires: capture_begins() was called for captures that no call on their stream has seen, on
+  /// Requires: `capture_begins()` was called for captures that no call on their stream has seen, on
   /// streams that do not synchronise with the default stream. With options().streams_forgotten the
-  /// streams that the pool knows are queried too; with capture_rule::unchecked none is.
-  /// Effects: the block is free after all that the device has been given so far, on every stream,
-  /// known to this pool or not: what cudaFree promises, without waiting. The memory is handed out
-  /// again, to whoever asks, when one event behind all that work (driver.record_all) has passed;
-  /// frees before it is recorded share it. Only where memory is short is a stream, or a caller,
-  /// made to wait for it. Drivers without that event: after the work of the streams that the pool
-  /// knows, and of the default stream. While any stream of the process is captured the event cannot
-  /// be recorded, and trying spoils the capture: it is put off until none is, and the block waits.
-  /// An event that could not be recorded is recorded by a later call: the free is done all the
-  /// same. A block that is pinned, or a captured graph's: as free(at, stream). [K4]
-  /// Errors: as free(at, stream), but for those of a captured stream; not_permitted (the block has
-  /// rights of its own).
-  /// Cost: as free(at, stream), and at most one event's record and a question for each stream,
-  /// under a lock of their own. Never waits for work.
+  /// pool's streams are queried too; with capture_rule::unchecked none is.
+  /// Effects: the block is free after all work submitted to the device so far, on every stream,
+  /// whether the pool has seen it or not: what cudaFree promises, without waiting. The memory is
+  /// reused, on any stream, once an event behind all that work (driver.record_all) has passed;
+  /// frees before it is recorded share it. A stream or caller waits for it only if memory is short.
+  /// Drivers without that event: after the work of the pool's streams and of the default stream.
+  /// While any stream of the process is captured the event cannot be recorded, and trying would
+  /// invalidate the capture: it is deferred, and the block waits. If recording fails, a later call
+  /// records it: the free succeeds all the same. A pinned block, or a captured graph's: as
+  /// free(at, stream).
+  /// Errors: as free(at, stream), except those of a captured stream; not_permitted (the block has
+  /// access of its own).
+  /// Cost: as free(at, stream), and at most one event and a query for each stream, under a lock of
+  /// their own. Never waits for work.
   [[nodiscard]] status free(address at);
-  /// Effects: a stream is about to be captured that the pool may not know: events behind all work
-  /// are put off until capture_ended() was called as often. None is being recorded when it returns.
-  /// With options().captures_announced the driver is asked at each call until then, too.
-  /// Errors: not_permitted (in a forked child). Cost: waits for a record that is under way. [K4]
+  /// Effects: announces the capture of a stream: events behind all work are deferred until
+  /// `capture_ended()` was called as often. None is being recorded when it returns. With
+  /// options().captures_announced each call also queries the driver until then.
+  /// Errors: not_permitted (in a forked child). Cost: waits for a recording in progress.
   [[nodiscard]] status capture_begins();
   /// Effects: ends one capture_begins(). Errors: invalid_argument (none before). Cost: O(1).
   [[nodiscard]] status capture_ended();
@@ -171,11 +171,11 @@ export class stream_pool {
     return captures_.announced_count();
   }
 
-  /// Requires: the block at `at` begins there. Whoever reaches memory beside the streams (a network
-  /// card, another process, a captured graph) pins it for as long.
-  /// Effects: the block's address and the memory behind it stay joined until unpin() was called as
-  /// often. A live block never moves, pinned or not; what a pin adds is that free() does not end
-  /// that: the address may be freed as usual, and the block is given back when the last pin goes.
+  /// Requires: the block at `at` begins there. Memory that is accessed outside of the streams (by a
+  /// network card, another process, a captured graph) must be pinned meanwhile.
+  /// Effects: the block stays at its address with its memory until unpin() was called as often. A
+  /// live block never moves, pinned or not; a pin extends this beyond free(): the block may be
+  /// freed as usual, and its memory is reused only after the last unpin().
   /// Errors: unknown_address, not_allocated (freed, also while pinned), invalid_argument (inside a
   /// block, or pinned 2^32 times), out_of_host_memory. Cost: O(1), no driver call.
   [[nodiscard]] status pin(address at);
@@ -186,46 +186,45 @@ export class stream_pool {
   /// Cost: O(1), no driver call.
   [[nodiscard]] status unpin(address at);
 
-  /// Requires: the listener does only what remap_listener permits, and stays where it is until the
-  /// subscription has ended or the pool is gone.
+  /// Requires: the listener does only what remap_listener permits, and is valid until the
+  /// subscription or the pool ends.
   /// Effects: the listener is called before the memory behind an address changes, from the next
   /// change on. Errors: out_of_host_memory.
-  /// Cost: O(1), and waits for a listener that is being called; one relaxed load at each change
-  /// while nobody subscribes.
+  /// Cost: O(1), and waits for a listener that is being called; one relaxed load per change without
+  /// subscribers.
   [[nodiscard]] result<remap_subscription> subscribe(remap_listener& listener);
   /// Requires: not called from a listener.
   /// Effects: after it has returned the listener is not being called and is not called again. Waits
   /// for one that is. Errors: invalid_argument (not a live subscription). Cost: O(subscriptions).
   [[nodiscard]] status unsubscribe(remap_subscription subscription);
-  /// Effects: none; answers the number of the latest change that has been announced. It grows
-  /// before the change: two equal answers, the first after a change's effect was seen, say that
-  /// none began in between. Cost: one load.
+  /// Effects: none; returns the number of the latest notified change. It grows before the change:
+  /// if two calls return the same number, the first after a change's effect was seen, no change
+  /// began in between. Cost: one load.
   [[nodiscard]] std::uint64_t remap_epoch() const noexcept { return notices_.epoch(); }
 
-  /// Requires: called before the stream is destroyed, where it is called: see the constructor. No
-  /// thread allocates or frees on it any more. Blocks that were allocated on it are freed later on
-  /// a stream that is ordered behind it.
-  /// Effects: a stream that gets this number later is a new one to the pool, and the record of this
-  /// one serves others. What is free for the
-  /// stream becomes every stream's when the work it has been given so far has finished; nothing
-  /// waits for that. A stream that the pool does not know is no error.
+  /// Requires: if called, it is called before the stream is destroyed: see the constructor. No
+  /// thread allocates or frees on it any more. Blocks allocated on it are freed later on a stream
+  /// ordered behind it.
+  /// Effects: a later stream with this number counts as new, and this one's record is reused. Free
+  /// memory of the stream serves every stream when the work submitted to it so far has finished;
+  /// nothing waits for that. A stream unknown to the pool is not an error.
   /// Errors: in_use (it is being captured, or freed on; or max_streams and the records besides are
   /// in use), out_of_host_memory, driver errors; the stream is as before.
   /// Cost: one event where anything was freed on it.
   [[nodiscard]] status forget(stream_handle stream);
 
   /// Requires: called before the capture is ended.
-  /// Effects: none; answers the number of the capture that the stream is in, to release it by.
+  /// Effects: none; returns the number of the stream's capture, for `release_capture()`.
   /// Errors: invalid_argument (the stream is not being captured), not_supported, driver errors.
-  /// Cost: one question to the driver.
+  /// Cost: one query to the driver.
   [[nodiscard]] result<std::uint64_t> capture_number(stream_handle stream);
-  /// Requires: the graph's last launch is ordered before `stream`. The capture is not under way.
-  /// Effects: what the graph kept (all that was freed in its capture, or of its memory since) is
-  /// free for `stream`, after the work that it has been given so far. What is live then is freed as
-  /// any block. A number that the pool does not know is no error.
-  /// Errors: in_use (it is under way on this stream, or max_streams others are in use),
+  /// Requires: the graph's last launch is ordered before `stream`. The capture is not in progress.
+  /// Effects: the graph's memory (all freed in its capture, or of its memory since) is free for
+  /// `stream`, after the work submitted to it so far. Live blocks are then freed like others. An
+  /// unknown number is not an error.
+  /// Errors: in_use (the capture is in progress on this stream, or max_streams others are in use),
   /// out_of_host_memory, driver errors.
-  /// Cost: O(what the graph kept), one question to the driver and one event.
+  /// Cost: O(the graph's blocks), one query to the driver and one event.
   [[nodiscard]] status release_capture(std::uint64_t number, stream_handle stream);
 
   /// Requires: no stream is being captured.
@@ -241,26 +240,25 @@ export class stream_pool {
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes);
 
   /// Requires: not called from a listener or a watcher.
-  /// Effects: says that a request of this size is to come on this stream, and makes ready what it
-  /// will need: a free region, of new memory within the headroom that the request itself would have
-  /// (options().rules), else of whole free handles that move and make no stream wait. Undoes old
-  /// mappings where many are left. The memory is free as any other: who asks first has it, and two
-  /// requests at a time are announced by their sum. A program that says the most that it will have
-  /// live before its first request finds nearly all of it there. For moments when nobody waits, or
-  /// a thread beside the requests. [G3]
+  /// Effects: makes a free region of this size available on this stream, of new memory within the
+  /// headroom that the request itself would have (options().rules), or by moving whole free
+  /// handles. Never makes a stream wait. Unmaps old mappings if many are left. The region is
+  /// ordinary free memory: any later request may use it, so announce two concurrent requests by
+  /// their sum. A program that passes its peak of live bytes before its first request finds nearly
+  /// all of it ready. Call it while no request is waiting, or from a thread of its own.
   /// Errors: in the report: those of set_up; invalid_argument (no bytes), in_use (max_streams
   /// others are in use, or the pool is suspended), over_budget, out_of_memory, out_of_addresses,
-  /// out_of_host_memory, driver errors. A step that fails leaves everything as it was; where memory
-  /// is short, what the steps before have created goes back.
+  /// out_of_host_memory, driver errors. A failed step leaves everything as it was; if memory is
+  /// short, memory created by earlier steps is released.
   /// Cost: driver calls by handles created and moved; never waits for work. One handle is mapped
   /// at a time: a request on another thread that grows meanwhile, or any where there is a watcher,
   /// waits for a step or two.
   [[nodiscard]] prepare_report prepare(std::uint64_t size_bytes, stream_handle stream);
 
-  /// Effects: the driver is expected to refuse more than `limit_bytes` of this pool's memory, as
-  /// where others share the device; 0: nothing is expected. New handles get smaller as what is held
-  /// comes near, so that less strands in them, and more still fits. A budget of the options goes
-  /// before it. Errors: none. Cost: one store.
+  /// Effects: the pool expects the driver to refuse more than `limit_bytes` of its memory, for
+  /// example because others share the device; 0: no limit. New handles get smaller as memory held
+  /// approaches it, so that less is stranded and more still fits. A budget of the options has
+  /// priority. Errors: none. Cost: one store.
   void expect_limit(std::uint64_t limit_bytes) noexcept {
     expected_limit_bytes_.store(limit_bytes, std::memory_order_relaxed);
   }
@@ -269,7 +267,7 @@ export class stream_pool {
   /// Not called from a listener or a watcher.
   /// Effects: each location named has these rights to all of the pool's memory, what is mapped
   /// now and what will be, wherever it moves; the others keep theirs. Several devices in one call,
-  /// and later ones. [I2]
+  /// and later ones.
   /// Errors: those of set_up; invalid_argument (no grants, the home or the placement, more
   /// locations than a list takes), in_use (another thread suspends or resumes the pool),
   /// not_supported (a device does not reach the memory, or the driver has no features::peers),
@@ -278,26 +276,26 @@ export class stream_pool {
   /// afterwards.
   [[nodiscard]] status set_peers(std::span<const access_grant> grants);
 
-  /// A block that shares its mappings with no other, so that it may have rights of its own.
-  /// Requires: as allocate. Effects: as allocate, of new memory, or what the pool gave back; the
-  /// size is rounded up to the pool's pages. Errors: as allocate; not_permitted (the stream is
-  /// being captured). Cost: driver calls by handles. Free memory of the pool goes back to the
-  /// driver where there is no other.
+  /// A block that shares its mappings with no other, so that it may have access of its own.
+  /// Requires: as allocate. Effects: as allocate, of new memory, or memory that the pool released;
+  /// the size is rounded up to the pool's pages. Errors: as allocate; not_permitted (the stream is
+  /// being captured). Cost: driver calls by handles. Releases free memory of the pool to the driver
+  /// if no other is left.
   [[nodiscard]] result<address> allocate_whole(std::uint64_t size_bytes, stream_handle stream);
-  /// Requires: work of the devices whose rights become less has finished with the block. Not called
-  /// from a listener or a watcher.
-  /// Effects: each location named has these rights to the block, whatever set_peers() gives; the
-  /// others keep theirs. They hold until the block is freed, through suspension and resumption.
-  /// Freed, on a stream that is not being captured, its memory serves nobody until that stream's
-  /// work has finished and the rights were taken away, by a call that grows or gives back. [I2]
+  /// Requires: work of the devices that lose access has finished with the block. Not called from a
+  /// listener or a watcher.
+  /// Effects: each location named has this access to the block, whatever set_peers() sets; the
+  /// others keep theirs. It lasts until the block is freed, through suspension and resumption. When
+  /// it is freed, on a stream that is not being captured, its memory is not reused until that
+  /// stream's work has finished and a call that grows or trims the pool has removed the access.
   /// Errors: as free for a wrong address; not_supported (it shares a mapping with other memory of
-  /// the pool: see allocate_whole(); or options().contents fills what is freed), not_permitted (a
+  /// the pool: see allocate_whole(); or options().contents fills freed memory), not_permitted (a
   /// captured graph's), invalid_argument (no grants, the home or the placement, more locations than
-  /// a list takes), in_use (the pool is suspended), out_of_host_memory, what set_access answers;
-  /// all is as before. Cost: a set-access for each of its mappings.
+  /// a list takes), in_use (the pool is suspended), out_of_host_memory, those of set_access;
+  /// nothing is changed. Cost: a set-access for each of its mappings.
   [[nodiscard]] status set_access(address at, std::span<const access_grant> grants);
-  /// Effects: none; answers the mappings that the range touches, in address order, for whoever
-  /// registers memory by segments: a remap_listener is told before they change.
+  /// Effects: none; returns the mappings that the range touches, in address order, for code that
+  /// registers memory by segments: a remap_listener is notified before they change.
   /// Errors: unknown_address (not the pool's), not_allocated (a part is not mapped),
   /// out_of_host_memory. Cost: O(mappings touched).
   [[nodiscard]] result<std::vector<memory_segment>> segments(address_range range);
@@ -311,10 +309,10 @@ export class stream_pool {
   /// As allocate(size_bytes, stream), at a multiple of `alignment_bytes`. The memory before and
   /// behind the block stays free.
   /// Requires: an alignment that is a power of two, from 1 to alignment_bytes_max.
-  /// Errors: as above; invalid_argument (no power of two), not_supported (above 2 MiB: allocate
+  /// Errors: as above; invalid_argument (not a power of two), not_supported (above 2 MiB: allocate
   /// from a manager).
-  /// Cost: up to 512 bytes as above. Above, one search more; it takes no memory of a front, so that
-  /// where only those have some it takes the slow path.
+  /// Cost: up to 512 bytes as above. Above, one search more; it does not use arenas, so it takes
+  /// the slow path if only they have free memory.
   [[nodiscard]] inline result<address> allocate(std::uint64_t size_bytes,
                                                 std::uint64_t alignment_bytes,
                                                 stream_handle stream) {
@@ -322,12 +320,12 @@ export class stream_pool {
       return allocate_aligned({size_bytes, alignment_bytes}, stream);
     return allocate(size_bytes, stream);
   }
-  /// For owners that cannot answer an error. Requires: as free(at, stream); a live block of this
+  /// For owners that cannot return an error. Requires: as free(at, stream); a live block of this
   /// pool, with the size and alignment of its allocation.
-  /// Effects: as free. The size and the alignment are not looked at. An address that is no live
-  /// block ends the process. Any other failure (host memory, too many streams, a captured stream, a
-  /// forked child) leaves the block live: free() takes it later, and else it goes with the pool,
-  /// which tells options().at_end. Errors: none. Cost: as free.
+  /// Effects: as free. The size and the alignment are ignored. An address that is not a live block
+  /// ends the process. Any other failure (host memory, too many streams, a captured stream, a
+  /// forked child) leaves the block live: free it later, or the pool's end frees it and reports it
+  /// to options().at_end. Errors: none. Cost: as free.
   inline void deallocate(address at, std::uint64_t size_bytes, std::uint64_t alignment_bytes,
                          stream_handle stream) noexcept {
     (void)size_bytes;
@@ -355,35 +353,34 @@ export class stream_pool {
 
   /// Effects: none. Errors: none. Cost: O(streams).
   [[nodiscard]] pool_statistics statistics() const;
-  /// Effects: none; answers all regions in address order. Errors: out_of_host_memory. Cost:
-  /// O(regions). [G8]
+  /// Effects: none; returns all regions in address order. Errors: out_of_host_memory. Cost:
+  /// O(regions).
   [[nodiscard]] result<std::vector<pool_region>> regions() const;
-  /// Effects: none; answers a text for people: a line of statistics for each of its kinds of bytes,
-  /// then a line for each region in address order, with address, bytes, kind and, of free regions,
-  /// the stream. Of one moment. Errors: as regions(). Cost: O(regions). [G8]
+  /// Effects: none; returns a text: a line of statistics for each kind of bytes, then a line for
+  /// each region in address order, with address, bytes, kind and, of free regions, the stream. All
+  /// of one moment. Errors: as regions(). Cost: O(regions).
   [[nodiscard]] result<std::string> dump() const;
-  /// Effects: none; answers what was tried for the last request that memory was too short for, and
-  /// what held it. Cost: O(1).
+  /// Effects: none; returns the steps tried for the last request that failed for lack of memory,
+  /// and the memory held then. Cost: O(1).
   [[nodiscard]] shortage_report last_shortage() const;
-  /// The events that options().recorder, or the ring of start_history(), has of this pool, and what
-  /// lies where after the last of them. `import vmm.history;` names its type. Takes the pool's
-  /// short lock again and again, for some microseconds, and at the end for as long as regions()
-  /// does. [N1]
+  /// The events that options().recorder, or the ring of start_history(), has of this pool, and the
+  /// layout after the last of them. Its type is in vmm.history. Takes the pool's short lock
+  /// repeatedly for some microseconds, and at the end as long as regions() does.
   /// Errors: invalid_argument (nothing is recorded, or nothing was allocated), out_of_host_memory.
   [[nodiscard]] result<history> take_history() const;
   /// Requires: not called from a listener or a watcher.
-  /// Effects: sets the pool up, and records what it does from now on, into a ring of its own. [N1]
+  /// Effects: sets the pool up, and records what it does from now on, into a ring of its own.
   /// Errors: in_use (its history is being recorded), bad_option, as set_up. Cost: waits for a
   /// growth that is under way.
   [[nodiscard]] status start_history(const history_options& how);
   /// Requires: as start_history.
-  /// Effects: as take_history(), and nothing is recorded any more; a ring of the options is let go.
-  /// Errors: as take_history(), and recording goes on. Cost: as both.
+  /// Effects: as take_history(), and ends the recording; a ring of the options is released.
+  /// Errors: as take_history(), and the recording continues. Cost: as both.
   [[nodiscard]] result<history> stop_history();
   /// Requires: the kind is not one of a block's, `allocated` to `unpinned`.
-  /// Effects: an event of whoever stands on the pool (its memory is suspended, say) in the history,
-  /// where the pool is set up and recorded; else nothing. Errors: none. Cost: a branch, or a lock
-  /// and two records. [N1]
+  /// Effects: adds an event of a layer above the pool, such as a suspension, to the history. Does
+  /// nothing unless the pool is set up and recorded. Errors: none. Cost: a branch, or a lock and
+  /// two records.
   void record(const history_note& what) noexcept;
   [[nodiscard]] const pool_options& options() const noexcept { return options_; }
   /// Requires: not called from a listener or a watcher.

@@ -116,7 +116,7 @@ const char* stream_table::broken_batch(std::uint32_t stream) const noexcept {
   const stream_phase phase = phase_of(stream);
   const bool is_unmarked = stream == open_batch_ || stream == closed_batch_;
   if (is_unmarked != (phase == stream_phase::unmarked))
-    return "an unmarked record is no batch, or the reverse";
+    return "an unmarked record is not a batch, or the reverse";
   if (is_unmarked && !is_batch(stream)) return "a batch is not known as one";
   if (is_batch(stream) && !is_unmarked && phase != stream_phase::retired)
     return "a batch serves something else";

@@ -2,19 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.stream:streams - the records under which a pool's free memory is listed: one for each stream,
-// one for each stream of a captured graph, and one for what forgotten streams left. Not exported.
+// one for each stream of a captured graph, and one for memory of forgotten streams. Not exported.
 //
-// I1  A record has one phase (stream_phase). Only what is free under an active or retired record,
-//     or under the shared one, may go to other streams.
-// I2  There is at most one shared record, and what is free under it has always passed.
+// I1  A record has one phase (stream_phase). Only free memory of an active or retired record, or of
+//     the shared one, may go to other streams.
+// I2  There is at most one shared record, and its free memory has always passed.
 // I3  A record's locked blocks are those that name it: blocks that are freed and pinned, and live
-//     blocks of a captured graph. It is used again only when there is none, and nothing is listed
-//     under it.
-// I4  A batch is a record of what was freed after everything, for which one mark of all work
-//     stands. One at most is open (frees enter it) and one closed (its mark is to be recorded):
-//     these are unmarked, and nobody takes from them. The others are retired.
-// I5  The owner of a graph's record is another record of the same graph, whose free memory nobody
-//     may take; any other record owns itself.
+//     blocks of a captured graph. It is used again only without such blocks and without listed
+//     memory.
+// I4  A batch is a record of device-wide frees, for which one mark of all work stands. At most one
+//     is open (frees enter it) and one closed (its mark is to be recorded): these are unmarked, and
+//     their memory is not reused. The others are retired.
+// I5  The owner of a graph's record is another record of the same graph, whose free memory must not
+//     be reused; any other record owns itself.
 //
 // How far the work of each stream has come is stream_progress's, which this owns: progress().
 // Thread safety: none of its own; under the lock of the pool's state. Cost: O(1).
@@ -62,7 +62,7 @@ class stream_table {
   [[nodiscard]] std::uint32_t other(std::uint32_t stream, std::uint32_t step) const noexcept;
 
   // ---- records ----
-  /// The number that the next add() answers.
+  /// The number that the next add() returns.
   [[nodiscard]] inline std::uint32_t next_number() const noexcept {
     return progress_.next_number();
   }
@@ -76,7 +76,7 @@ class stream_table {
   void release_all() noexcept;
 
   // ---- shared free memory ----
-  /// The record of what forgotten streams left; no_stream when there is none yet.
+  /// The record of forgotten streams' memory; no_stream before the first.
   [[nodiscard]] inline std::uint32_t shared() const noexcept {
     debug_check([&] { return shared_ == no_stream || phase_of(shared_) == stream_phase::shared; },
                 "free memory is shared under a stream's record");
@@ -91,10 +91,10 @@ class stream_table {
         [this] {
           return open_batch_ == no_stream || phase_of(open_batch_) == stream_phase::unmarked;
         },
-        "the open batch is no batch");
+        "the open batch is not a batch");
     return open_batch_;
   }
-  /// The batch whose mark is to be recorded; no_stream when there is none.
+  /// The batch whose mark is to be recorded, or no_stream.
   [[nodiscard]] inline std::uint32_t closed_batch() const noexcept {
     debug_check([this] { return closed_batch_ == no_stream || closed_batch_ != open_batch_; },
                 "I4: a batch is open and closed");
@@ -145,7 +145,7 @@ class stream_table {
  private:
   struct record {
     std::uint64_t locked_count = 0;
-    std::uint32_t owner = 0;  // of a graph's record: the record of what nobody may take
+    std::uint32_t owner = 0;  // of a graph's record: the record whose memory must not be reused
     bool is_batch = false;
   };
 

@@ -43,7 +43,7 @@ class Pool : public FakePool {
   }
   // The dump says what statistics() and regions() do, a line each.
   void check_dump(const vmm::pool_statistics& now, const std::vector<vmm::pool_region>& regions) {
-    constexpr std::array kinds{"live", "free", "hole", "zombie", "busy"};
+    constexpr std::array kinds{"live", "free", "hole", "stale", "busy"};
     const auto dumped = managed->dump();
     ASSERT_TRUE(dumped);
     std::istringstream text{*dumped};
@@ -57,7 +57,7 @@ class Pool : public FakePool {
     EXPECT_EQ(numbers["reusable"], now.reusable_bytes);
     EXPECT_EQ(numbers["captured"], now.captured_bytes);
     EXPECT_EQ(numbers["holes"], now.hole_bytes);
-    EXPECT_EQ(numbers["zombies"], now.zombie_bytes);
+    EXPECT_EQ(numbers["stale"], now.zombie_bytes);
     for (const vmm::pool_region& each : regions) {
       std::uint64_t base = 0;
       std::uint64_t size_bytes = 0;
