@@ -65,9 +65,9 @@ export class growable_range;
 ///
 /// Every call: Thread safety: any thread, except the destructor. In a forked child it returns
 /// not_permitted, or an empty value if it returns no error. Besides the named errors a call may
-/// return those of set_up. "Driver errors" are those of the calls of docs/contract.md. If the device
-/// is short of memory, idle memory of the other pools and managers of the driver is released: see
-/// stream_pool.
+/// return those of set_up. "Driver errors" are those of the calls of docs/contract.md. If the
+/// device is short of memory, idle memory of the other pools and managers of the driver is
+/// released: see stream_pool.
 export class manager {
  public:
   /// Requires: the driver outlives the manager and stays where it is.
