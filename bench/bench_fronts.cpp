@@ -159,7 +159,7 @@ void print_row(unsigned streams, const char* fronts, const counts& found) {
 
 void print_json(unsigned streams, const char* fronts, const counts& found, bool is_first) {
   std::printf(
-      "%s{\"streams\": %u, \"fronts\": \"%s\", \"state_locks\": %.3f, "
+      "%s{\"streams\": %u, \"arenas\": \"%s\", \"state_locks\": %.3f, "
       "\"growth_locks\": %.4f, \"other_locks\": %.2f, \"driver_calls\": %.3f, "
       "\"growths\": %.5f, \"held_over_live\": %.4f, "
       "\"held_over_live_max\": %.4f}",

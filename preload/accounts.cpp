@@ -31,7 +31,7 @@ namespace {
 std::atomic<thread_counters*> all_records = nullptr;
 thread_local thread_counters* mine [[gnu::tls_model("initial-exec")]] = nullptr;
 
-// What the call that a thread is in knows already.
+// The cached values of a thread's present call.
 struct call_state {
   bool is_counted = false;
   bool has_device = false;
@@ -82,7 +82,8 @@ void raise_to(std::atomic<std::uint64_t>& peak, std::uint64_t value) noexcept {
   }
 }
 
-// ---- what is live -------------------------------------------------------------------------------
+// ---- live memory
+// ---------------------------------------------------------------------------------
 
 struct alignas(64) shard {
   std::mutex lock;
@@ -150,8 +151,8 @@ void on_signal(int) noexcept {
   errno = before;
 }
 
-// The signal is the program's: it is taken only where nobody has, and whoever asks for it later has
-// it.
+// The signal belongs to the program: it is taken only if no handler is set, and a later handler
+// replaces it.
 void take_signal() noexcept {
   struct sigaction now{};
   if (sigaction(SIGUSR1, nullptr, &now) != 0) return;
@@ -292,7 +293,7 @@ void note_gone(live_kind kind, const live_entry& what) noexcept {
   if (what.is_traced) trace::remove(what.slot, what.number);
 }
 
-// Without host memory the block is no longer known: it stays live in the sums.
+// Without host memory the block is not recorded any more: it stays live in the sums.
 void put_back(live_kind kind, std::uint64_t at, const live_entry& what) noexcept {
   shard& home = shard_of(kind, at);
   const std::lock_guard<std::mutex> turn(home.lock);

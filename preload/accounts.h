@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the program asked of the driver: calls, sizes, time and live memory for each device.
+// The program's use of the driver: calls, sizes, time and live memory for each device.
 //
 // Each thread counts in a record of its own, with plain additions; records outlive their threads
-// and are used again. What is live is known by address in a table of many locks.
+// and are used again. Live memory is recorded by address in a table of many locks.
 //
 // I1  Nothing here is destroyed: threads may run, and the report may be written, until the process
 //     is gone.
@@ -59,11 +59,10 @@ struct live_entry {
 [[nodiscard]] std::uint64_t now() noexcept;
 [[nodiscard]] std::uint64_t nanoseconds(std::uint64_t spent) noexcept;
 
-/// The current context's device; -1 where there is none. In a call that is counted the driver is
-/// asked once.
+/// The current context's device, or -1. A counted call queries the driver once.
 [[nodiscard]] int current_device() noexcept;
 [[nodiscard]] std::size_t slot_of(int device) noexcept;
-/// The current context; null where there is none.
+/// The current context, or null.
 [[nodiscard]] context_id current_context() noexcept;
 
 /// Before a call, and to count it when it has returned: for the current device, but where a device
@@ -73,7 +72,7 @@ void count_call_for(std::size_t slot) noexcept;
 void note_call(entry_id entry, result_code code, std::uint64_t spent) noexcept;
 void note_unmanaged(unmanaged_reason why) noexcept;
 
-/// Memory that a call handed out. `stream_key` tells streams apart in the trace.
+/// Memory that a call handed out. `stream_key` distinguishes streams in the trace.
 struct made {
   live_kind kind = live_kind::memory;
   std::uint64_t at = 0;
@@ -97,7 +96,7 @@ void note_reset(std::size_t slot) noexcept;
 void note_context_ended(context_id gone) noexcept;
 
 /// Called before each call that is not passive: prepares for forks, the signal and the end. From
-/// the first call that is no look-up on, also while it runs, a forked child is left alone.
+/// the first call other than a look-up on, also while it runs, a forked child is passive.
 void start(entry_id entry) noexcept;
 
 /// The report, as the settings say. Safe in a signal handler.

@@ -1,14 +1,15 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// VMM_MODE=cache: physical memory that the program releases is kept and answers its next request of
-// the same size and kind, as under the expandable segments of PyTorch, which never keep a handle.
+// VMM_MODE=cache: physical memory that the program releases is retained and serves its next request
+// of the same size and kind, for programs that never retain a handle, such as PyTorch's expandable
+// segments.
 //
-// I1  A kept handle was made here, is mapped nowhere, and nobody else can have it: one that was
-//     exported, retained or bound to a multicast object is never kept.
-// I2  No more than the limit is kept. All of it is given back when the driver is out of memory.
+// I1  A retained handle was created here, is mapped nowhere, and has no other owner: one that was
+//     exported, retained by address or bound to a multicast object is never kept.
+// I2  At most the limit is retained. All of it is released when the driver is out of memory.
 //
-// With VMM_TOP=1 vmm-top shows what the program has of it and what is kept.
+// With VMM_TOP=1 vmm-top shows the program's handles and the retained ones.
 //
 // Thread safety: all of it, one lock, not held over a call of the driver.
 #pragma once
@@ -37,19 +38,19 @@ struct request {
 [[nodiscard]] physical_id take(const request& wanted) noexcept;
 /// The driver made it.
 void note_created(physical_id handle, const request& wanted) noexcept;
-/// Whether the handle is kept instead of being released. If not, it is no longer known here.
+/// Whether the handle is kept instead of being released. If not, it is not recorded here any more.
 [[nodiscard]] bool keep(physical_id handle) noexcept;
 
 void note_mapped(device_pointer at, std::size_t size, physical_id handle) noexcept;
 void note_unmapped(device_pointer at, std::size_t size) noexcept;
 
-/// Somebody else may have it from now on.
+/// It may have other owners from now on.
 void never_keep(physical_id handle) noexcept;
 void never_keep_range(device_pointer at, std::size_t size) noexcept;
 
 /// Releases what is kept; the bytes.
 std::uint64_t give_back() noexcept;
-/// Of the kept memory, what lies on a device.
+/// The retained memory on a device.
 [[nodiscard]] std::uint64_t kept_on(int device) noexcept;
 
 }  // namespace vmm::preload::cache

@@ -23,7 +23,7 @@ import vmm.support;
 
 namespace vmm::preload::managed {
 
-/// The addresses that pools reserved, of all devices. Asked without a lock; entries stay.
+/// The addresses that pools reserved, of all devices. Read without a lock; entries stay.
 class reserved_ranges {
  public:
   [[nodiscard]] bool contains(std::uint64_t at) const noexcept {

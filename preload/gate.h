@@ -1,16 +1,16 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Who may touch the device's work, and when no capture may begin.
+// The gate between calls that touch device work and captures that begin.
 //
-// A call of ours that marks, asks or unmaps shares the gate for as long as it does; a capture that
-// is about to begin, and whoever ends a context, have it alone. So a call that saw no capture under
-// way goes on in a process where there is none. Nobody waits for work of a device while sharing it:
-// that work may itself wait for a thread that begins a capture.
+// A call of ours that records, queries or unmaps shares the gate meanwhile; a capture that is about
+// to begin, and the end of a context, take it exclusively. So if a call saw no capture in progress,
+// none begins during the call. A thread that shares the gate never waits for device work: that work
+// may itself wait for a thread that begins a capture.
 //
-// I1  A thread shares it once at a time: one that waits for it alone is let in before others.
+// I1  A thread shares it once at a time: one that waits for it exclusively has priority.
 //
-// Thread safety: what it is for. Cost: two atomic operations, where nobody waits.
+// Thread safety: all of it. Cost: two atomic operations without contention.
 #pragma once
 
 #include <pthread.h>
@@ -25,7 +25,7 @@ class capture_gate {
   capture_gate() noexcept {
     pthread_rwlockattr_t how;
     (void)pthread_rwlockattr_init(&how);
-    // Those who share it may be many: the one that begins a capture must not wait for all of them.
+    // Many threads may share it: the one that begins a capture must not wait for all of them.
     (void)pthread_rwlockattr_setkind_np(&how, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
     (void)pthread_rwlock_init(&lock_, &how);
     (void)pthread_rwlockattr_destroy(&how);

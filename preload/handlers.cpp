@@ -22,12 +22,12 @@ using accounts::live_kind;
 bool is_managed() noexcept { return chosen_settings().mode == run_mode::managed; }
 bool is_caching() noexcept { return chosen_settings().mode == run_mode::cache; }
 
-// An address that the driver never gave to anybody: its answer to an unknown pointer.
+// An address that the driver never returned: queries of it fail like those of an unknown pointer.
 constexpr device_pointer nobodys_address = 1;
 
 constexpr std::size_t pitch_unit_bytes = 512;
 
-// Tells streams apart in a trace; the stream of each thread is the thread's.
+// Distinguishes streams in a trace; the per-thread stream is the thread's.
 std::uint64_t stream_key(stream_id stream, bool per_thread) noexcept {
   static thread_local char mine;
   const auto number = reinterpret_cast<std::uintptr_t>(stream);
@@ -78,7 +78,7 @@ bool take_answer(const managed::answer& made, device_pointer* at, std::size_t si
   return true;
 }
 
-// Frees what is on the table of live memory by `free`, which answers as the driver.
+// Frees an entry of the table of live memory by `free`, which returns the driver's result.
 template <class Free>
 result_code free_counted(live_kind kind, std::uint64_t at, Free&& free) {
   live_entry entry;
@@ -205,8 +205,8 @@ result_code memory_info(const call_site& site, std::size_t* free_bytes, std::siz
 
 namespace {
 
-// What a question about an address is about: a block of a pool, one that another process shared,
-// free memory of a pool, or what the driver knows.
+// The object at a queried address: a block of a pool, one that another process shared, free memory
+// of a pool, or memory of the driver.
 managed::place look_at(device_pointer at, managed::block_facts& into) noexcept {
   if (is_managed()) {
     const managed::place lies = managed::find(at, into);
@@ -236,8 +236,8 @@ bool answer_for_block(const managed::block_facts& block, int attribute, void* da
   return true;
 }
 
-// After the driver has answered in the width that it has for the attribute: whoever asks how memory
-// may be shared is told what holds for plain memory.
+// After the driver's result, in its width of the attribute: queries of shareable kinds get the
+// values of plain memory.
 void change_for_block(const managed::block_facts& block, int attribute, void* data) noexcept {
   const bool is_capable = !block.is_ordered && chosen_settings().ipc == ipc_rule::share;
   const auto lowest = static_cast<unsigned char>(
@@ -369,7 +369,7 @@ result_code retain_physical(const call_site& site, physical_id* handle, void* at
   const device_pointer where = reinterpret_cast<std::uintptr_t>(at);
   managed::block_facts block;
   if (is_managed() && managed::find(where, block) != managed::place::elsewhere) {
-    // Plain memory has no handle: whoever asks takes another way, as without us.
+    // Plain memory has no handle: the program falls back, as without the library.
     return site(handle, reinterpret_cast<void*>(std::uintptr_t{nobodys_address}));
   }
   if (is_caching()) cache::never_keep_range(where, 1);
@@ -442,7 +442,7 @@ result_code end_capture(const call_site& site, stream_id stream, graph_id* graph
 
 namespace {
 
-// Asks the driver first: one that refuses leaves all blocks as they are.
+// Calls the driver first: if it refuses, all blocks stay as they are.
 template <class WhichContext, class... Arguments>
 result_code end_context(const call_site& site, WhichContext&& which, Arguments... arguments) {
   const managed::ending_turn alone;

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is done with each call of the table, in every mode. A handler answers what the driver would
-// answer; it calls the driver through its call_site.
+// The handlers of each call of the table, in every mode. A handler returns what the driver would
+// return; it calls the driver through its call_site.
 #pragma once
 
 #include <cstddef>

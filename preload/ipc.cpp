@@ -362,7 +362,8 @@ void before_fork() noexcept {
   if (forked_with != nullptr) forked_with->lock.lock();
 }
 
-// What the child has of the parent's descriptors would keep freed memory for as long as it lives.
+// The child's copies of the parent's descriptors would keep freed memory alive until the child
+// ends.
 void after_fork(bool is_child) noexcept {
   exchange* const x = std::exchange(forked_with, nullptr);
   if (x == nullptr) return;

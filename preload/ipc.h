@@ -10,7 +10,8 @@
 //
 // I1  Handles that are not ours are the driver's.
 // I2  The block stays where it is while it is live, as the driver's own memory would. When it is
-//     freed its descriptors are closed; who has it open keeps the memory until they close it.
+//     freed its descriptors are closed; a process that has it open keeps the memory until it closes
+//     it.
 // I3  Processes of one user share: each side checks the other's before it reads a byte.
 // I4  No lock is held over a call of the driver, or over a message that waits.
 // I5  What is closed is unmapped when the work of its context has finished, and not while a stream
@@ -37,7 +38,7 @@ void forget_context(context_id gone) noexcept;
 
 /// Whether a handle was made by share(), in any process.
 [[nodiscard]] bool is_ours(const ipc_handle& handle) noexcept;
-/// What cuIpcOpenMemHandle answers to such a handle.
+/// The result of cuIpcOpenMemHandle for such a handle.
 [[nodiscard]] result_code open(device_pointer* at, const ipc_handle& handle) noexcept;
 /// Whether `at` was opened here; then `answer` is what cuIpcCloseMemHandle says.
 [[nodiscard]] bool close(device_pointer at, result_code& answer) noexcept;

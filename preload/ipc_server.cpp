@@ -86,7 +86,7 @@ class serving {
     os::end_connection(gone.socket);
     gone = {};
   }
-  // A free place, or that of the client that has been there the longest and asked for nothing.
+  // A free place, or that of the oldest client without a request.
   client& make_place() noexcept {
     const auto is_better = [](const client& a, const client& b) {
       if (a.is_asking != b.is_asking) return a.is_asking;
@@ -111,7 +111,7 @@ class serving {
     made.socket = socket;
     made.until = os::deadline_in(exchange_ms);
     (void)os::close_in_children(socket);
-    if (!go_on(made)) end(made);  // most have asked by now
+    if (!go_on(made)) end(made);  // most have sent their request by now
   }
 
   // Does what can be done without waiting. False where the connection ends.

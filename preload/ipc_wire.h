@@ -3,7 +3,7 @@
 //
 // What two processes send each other when one opens a block of the other's: a request, a reply, and
 // a message with a descriptor for each piece of the block's memory, over a socket that keeps
-// messages apart. The socket's name stands in a folder that only its user can enter.
+// message boundaries. The socket's name is in a folder that only its user can enter.
 //
 // I1  Both sides check the user at the other end before they read a byte.
 // I2  A message is taken with exactly its size and its descriptors. Of any other, each descriptor
@@ -84,7 +84,7 @@ struct place_name {
 /// What the names of all sockets begin with.
 constexpr std::string_view socket_prefix = "ipc-";
 
-/// Whether the other end of a connection is a process of this user. [I1]
+/// Whether the other end of a connection is a process of this user.
 [[nodiscard]] bool is_own_peer(int socket) noexcept;
 
 /// A message of the size of `into`, with its descriptor where `passed` is not null.
@@ -107,8 +107,8 @@ struct received_block {
   std::uint64_t whole_bytes = 0;
 };
 
-/// Asks for the block of the handle and takes what comes. False: what came is no such block.
-/// Throws std::bad_alloc.
+/// Requests the block of the handle and receives it. False: the reply is not such a block. Throws
+/// std::bad_alloc.
 [[nodiscard]] bool fetch_from(int socket, const wire_handle& handle, os::deadline until,
                               received_block& into);
 

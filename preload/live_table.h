@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What is live, by address or handle: one flat table, so that a call touches one or two lines of
-// cache and takes no host memory but where the table grows.
+// Live blocks or handles: one flat table, so that a call touches one or two cache lines and
+// allocates host memory only if the table grows.
 //
-// I1  A place that is not taken ends the way of every key that asks for a place before it: what is
-//     taken out is closed up at once.
+// I1  A free place ends the probe sequence of every key: erasing closes the gap at once.
 // I2  At most half of the places are taken.
 //
 // Thread safety: none; the caller has a lock. Cost: O(1), and of erase_if O(all places).
@@ -44,7 +43,7 @@ class live_table {
     return true;
   }
 
-  /// An entry that stays may be asked about twice.
+  /// An entry that stays may be visited twice.
   template <class IsGone>
   void erase_if(IsGone&& is_gone) noexcept {
     for (std::size_t i = 0; i < size_; ++i) {

@@ -93,13 +93,13 @@ struct device_pools {
   stream_handle quiet{};
   std::optional<stream_pool> now;
   std::optional<stream_pool> ordered;
-  std::optional<manager> whole;  // where VMM_COPY asks for it
+  std::optional<manager> whole;  // if VMM_COPY requires it
   std::atomic<bool> has_pool_of_user = false;
 
   std::mutex lock;
   waiting_list waiting;
   waiting_list put_off;     // until no stream is captured
-  std::vector<peer> peers;  // those who are gone go under the gate alone
+  std::vector<peer> peers;  // ended ones are removed under the exclusive gate
   std::atomic<std::uint64_t> waiting_bytes = 0;
 
   std::atomic<std::uint64_t> live_bytes = 0;
@@ -160,8 +160,8 @@ struct world {
   std::vector<pool_grant> pool_grants;  // under `opening`
   // What cuDeviceSetMemPool chose, also before the device is known here. Under `opening`.
   std::array<pool_id, devices_max> chosen_pools{};
-  // Shared by who goes through the pools of all devices, or waits for an event; alone by who ends a
-  // context.
+  // Shared by threads that iterate over the pools of all devices, or wait for an event; exclusive
+  // for the end of a context.
   std::shared_mutex dropping;
 
   std::shared_mutex blocks_lock;
@@ -260,7 +260,7 @@ class undisturbing {
   int mode_ = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED; then what it was
 };
 
-// A device's primary context, null where there is none; none is made.
+// A device's primary context, or null; none is created.
 context_id primary_of(device_id device) noexcept {
   const driver_calls& cu = the().cu;
   unsigned flags = 0;
@@ -304,7 +304,7 @@ void add_user(device_pools& pools, const peer& user) {
   complain("a device was not given access to managed memory of another one");
 }
 
-// What the program asked for before the device's pools were there. Under `opening`.
+// The program's requests before the device's pools existed. Under `opening`.
 void apply_choices(device_pools& pools) {
   world& w = the();
   for (const peer_grant& each : w.grants) {
@@ -380,7 +380,7 @@ std::unique_ptr<device_pools> make_pools(device_id device, context_id context, b
   return made;
 }
 
-// The pools of a device whose primary context this is; made when they are first asked for.
+// The pools of a device whose primary context this is; created at their first use.
 device_pools* open_device(device_id device, context_id context) noexcept {
   world& w = the();
   if (!w.is_usable || device < 0 || static_cast<std::size_t>(device) >= devices_max) return nullptr;
@@ -537,7 +537,7 @@ void return_events(std::vector<mark>& passed) noexcept {
   passed.clear();
 }
 
-// Adds an event of a context that `record` records. False also where there is no host memory.
+// Adds an event of a context that `record` records. False also without host memory.
 template <class Record>
 bool add_mark(context_id context, std::vector<mark>& into, Record&& record) noexcept {
   const event_id event = take_event(context);
@@ -575,8 +575,8 @@ bool mark_stream(stream_name name, std::vector<mark>& into) noexcept {
   return add_mark(context, into, [&](event_id event) { return record(event, name.stream); });
 }
 
-// Whether all marks have passed. One that the driver answers with an error has: its context is
-// lost, and nothing runs there any more.
+// Whether all marks have passed. One whose query fails has: its context is lost, and nothing runs
+// there any more.
 bool have_passed(const std::vector<mark>& marks) noexcept {
   const driver_calls& cu = the().cu;
   return std::ranges::all_of(
@@ -638,8 +638,8 @@ bool is_marked(context_id context, const std::vector<mark>& marks) noexcept {
   return std::ranges::any_of(marks, [&](const mark& each) { return each.context == context; });
 }
 
-// Marks all that was given so far to whoever may use the device's memory. Where the driver has no
-// mark of all work, or there is no host memory for one, the host waits.
+// Records an event behind all work submitted so far in every context that may use the device's
+// memory. Without such an event in the driver, or without host memory, the host waits.
 void mark_users(device_pools& pools, std::vector<mark>& into) noexcept {
   const std::size_t count = user_count(pools);
   for (std::size_t i = 0; i < count; ++i) {
@@ -677,7 +677,7 @@ void free_after_everything(shared_turn& turn, device_pools& pools, waiting_list&
   }
 }
 
-// Takes what has passed off the list. Asks about a few that have not.
+// Removes passed entries from the list. Polls a few others.
 waiting_list take_passed(device_pools& pools) noexcept {
   waiting_list passed;
   const std::lock_guard<std::mutex> owned(pools.lock);
@@ -857,7 +857,7 @@ result<address> ask_pool(device_pools& pools, const wanted_block& wanted) {
       .allocate(wanted.size, has_stream ? handle_of(named) : pools.quiet);
 }
 
-// What costs nobody anything: what the device's other allocators do not use.
+// Free of cost: memory that the device's other allocators do not use.
 void give_others_back(device_pools& pools, home_of but) {
   const home_of other = but == home_of::ordered ? home_of::now : home_of::ordered;
   (void)pool_for(pools, other).trim(0);
@@ -865,8 +865,8 @@ void give_others_back(device_pools& pools, home_of but) {
   if (pools.whole && !is_any_captured()) (void)pools.whole->drain();
 }
 
-// All that can be done for a request that the pool has no memory for: first what costs nobody
-// anything, then waiting for work whose memory was freed, the stream's own before that of others.
+// The steps for a request for which the pool has no memory: first unused memory of others, then
+// waiting for work whose memory was freed, the stream's own before that of others.
 result<address> try_harder(shared_turn& turn, device_pools& pools, const wanted_block& wanted) {
   const auto is_done = [](const result<address>& made) {
     return made || !is_shortage(made.error().code);
@@ -1179,9 +1179,9 @@ void forget_blocks_of(const device_pools& gone) noexcept {
   });
 }
 
-// The context went, and with it all streams and events. Mapped memory does not belong to it: it
-// goes back through the context that takes its place, for as long as that takes. The driver object
-// stays behind, since it would name its stream.
+// The context went, and with it all streams and events. Mapped memory does not belong to it: it is
+// released through the context that replaces it, which is active meanwhile. The driver object is
+// abandoned, since it would use its stream.
 void give_back_after_end(std::unique_ptr<device_pools> gone) noexcept {
   world& w = the();
   const undisturbing calls;

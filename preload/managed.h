@@ -7,12 +7,12 @@
 // is free for one quiet stream that is never given work, so that a block can be used on every
 // stream at once, without a wait. The other serves the calls with a stream.
 //
-// I1  A block is handed out again only when nothing that the device has been given before its free
-//     can still use it: at once in the order of the stream for cuMemFreeAsync, and when a mark of
-//     all work has passed for cuMemFree (free_after_everything). cuMemFree does not wait.
-// I2  What is not a live block of ours is the driver's to answer, but for addresses inside our
-//     reservations, of which the driver knows nothing.
-// I3  No call of ours disturbs a capture that is under way: marks are put off until none is, and
+// I1  A block is reused only when no work submitted to the device before its free can still use it:
+//     at once in the order of the stream for cuMemFreeAsync, and when a mark of all work has passed
+//     for cuMemFree (free_after_everything). cuMemFree does not wait.
+// I2  Addresses other than our live blocks go to the driver, except those inside our reservations,
+//     which are unknown to the driver.
+// I3  No call of ours disturbs a capture in progress: marks are deferred until it has ended, and
 //     none begins beside a call that may make one (gate.h).
 // I4  Nothing here is destroyed at the end of the process.
 // I5  A free takes no host memory: what it needs was made with the block.
@@ -49,7 +49,7 @@ struct stream_name {
   [[nodiscard]] bool is_per_thread() const noexcept;
 };
 
-/// What became of an allocation: the address, or why the driver is to be asked.
+/// The result of an allocation: the address, or the reason to call the driver.
 struct answer {
   device_pointer at = 0;  // 0: not served
   unmanaged_reason why = unmanaged_reason::no_context;
@@ -96,7 +96,7 @@ struct block_memory {
 /// A new descriptor of a piece, which the caller closes; -1: the driver gives none.
 [[nodiscard]] int export_piece(const block_memory& block, const memory_piece& piece) noexcept;
 
-/// Memory of the current context's device that the pools hold and nobody uses.
+/// Memory of the current context's device that the pools hold unused.
 [[nodiscard]] std::uint64_t reusable_bytes() noexcept;
 /// Gives all that can be given back to the driver, of every device. Waits for work where `may_wait`
 /// says so. The bytes.
@@ -109,7 +109,7 @@ std::uint64_t give_back(bool may_wait) noexcept;
 
 /// Before a stream is destroyed.
 void forget(stream_id stream) noexcept;
-/// While it lives the driver may be asked to end a context: no other call of ours is under way.
+/// While it lives the driver may end a context: no other call of ours is in progress.
 class ending_turn {
  public:
   ending_turn() noexcept;
@@ -117,13 +117,13 @@ class ending_turn {
   ending_turn(const ending_turn&) = delete;
   ending_turn& operator=(const ending_turn&) = delete;
 
-  /// A device's primary context; null where there is none.
+  /// A device's primary context, or null.
   [[nodiscard]] context_id primary_context(device_id device) const noexcept;
   /// The driver has ended it: what is known of it, and the blocks in it, are gone.
   void note_ended(context_id gone) const noexcept;
 };
 
-/// Waits for all that a context was given; while it lives no capture begins.
+/// Waits for all work of a context; while it lives no capture begins.
 class idle_turn {
  public:
   explicit idle_turn(context_id context) noexcept;
@@ -131,7 +131,7 @@ class idle_turn {
   idle_turn(const idle_turn&) = delete;
   idle_turn& operator=(const idle_turn&) = delete;
 
-  /// False: a stream of the process is captured, and nothing was asked of the driver.
+  /// False: a stream of the process is captured, and no driver call was made.
   [[nodiscard]] bool is_idle() const noexcept { return is_idle_; }
 
  private:

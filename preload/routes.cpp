@@ -67,8 +67,8 @@ using dlsym_function = void* (*)(void*, const char*);
 std::atomic<dlsym_function> next_dlsym;
 
 // The next dlsym behind ours that has its version: the C library's, or that of another preloaded
-// library. One without a version may be a driver's own, which asks for us again. dlvsym is not
-// overridden by anybody that we know of.
+// library. One without a version may be a driver's own, which would call ours again. No known
+// library overrides dlvsym.
 dlsym_function real_dlsym() noexcept {
   dlsym_function found = next_dlsym.load(std::memory_order_acquire);
   if (found != nullptr) return found;
@@ -80,7 +80,7 @@ dlsym_function real_dlsym() noexcept {
   return found;
 }
 
-// Not a tail call: the return address tells the loader where RTLD_NEXT begins.
+// Not a tail call: the loader derives the start of RTLD_NEXT from the return address.
 [[gnu::noinline]] void* look_up(void* handle, const char* symbol) noexcept {
   void* volatile found = real_dlsym()(handle, symbol);
   return found;
@@ -128,7 +128,7 @@ bool adopt_driver(void* address) noexcept {
   return true;
 }
 
-// Whether text of a list of mappings names the driver's library; asked in pieces.
+// Whether text of a list of mappings names the driver's library; called in pieces.
 class driver_in_text {
  public:
   void look_at(const char* text, std::size_t size) noexcept {
@@ -148,9 +148,9 @@ class driver_in_text {
   bool is_found_ = false;
 };
 
-// Whether the process maps the driver's library. The system is asked, and not the loader: dlopen of
-// a library that is not there reads the loader's list of all libraries, which in a forked child may
-// be half of one, when another thread of the parent was reading it.
+// Whether the process maps the driver's library. Queries the system instead of the loader: dlopen
+// of a missing library reads the loader's list of all libraries, which in a forked child may be
+// incomplete if another thread of the parent was changing it.
 bool maps_driver() noexcept {
   const int before = errno;
   const int list = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
@@ -287,7 +287,7 @@ const char* driver_file() noexcept { return driver_path.load(std::memory_order_a
 
 namespace {
 
-/// In two registers: whether this answers the question, and the answer.
+/// In two registers: whether this is the result, and the result.
 struct chosen {
   std::uintptr_t is_answered;
   void* found;
@@ -305,7 +305,7 @@ extern "C" {
   const std::size_t index = index_of_name(symbol);
   if (index == entry_count) return {0, nullptr};
   if (handle == RTLD_NEXT) {
-    // Our name comes next for the program itself; without a driver there is none.
+    // Our name comes next for the program itself; without a driver no such name exists.
     if (real_of(static_cast<entry_id>(index)) != nullptr) return {0, nullptr};
     return {1, look_up(RTLD_NEXT, symbol)};
   }
@@ -331,10 +331,10 @@ extern "C" {
 }
 }
 
-// dlsym asks from where it was called: for RTLD_NEXT and RTLD_DEFAULT the answer depends on the
-// caller. So what is not ours goes on by a jump, with the caller's return address where it was.
-// It has the versions that the C library's has: another preloaded library that passes on to the
-// next one asks for it by dlvsym, which finds no name without a version.
+// dlsym depends on its caller: for RTLD_NEXT and RTLD_DEFAULT the result depends on the return
+// address. So other names are forwarded by a jump, with the caller's return address in place. It
+// has the versions of the C library's dlsym: another preloaded library that forwards to the next
+// one looks it up by dlvsym, which finds no name without a version.
 #if defined(__x86_64__)
 asm(R"(
   .text
@@ -392,5 +392,5 @@ vmm_preload_dlsym_before:
   .size vmm_preload_dlsym_before, .-vmm_preload_dlsym_before
 )");
 #else
-#error "the preload library knows x86-64 and AArch64"
+#error "the preload library supports x86-64 and AArch64"
 #endif

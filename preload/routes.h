@@ -6,10 +6,11 @@
 // I1  An address is replaced only where the loader or the driver itself handed it out and it is the
 //     known address of an entry of the table: forms of a call that we do not know stay the
 //     driver's.
-// I2  dlsym runs no code of the driver and reads no setting before a name of the table is asked.
+// I2  dlsym runs no code of the driver and reads no setting before a name of the table is looked
+// up.
 // I3  Once an entry's real address is known it stays: the driver's library is kept loaded.
 //
-// Thread safety: all of it, without a lock; racing look-ups find the same answers.
+// Thread safety: all of it, without a lock; racing look-ups find the same addresses.
 #pragma once
 
 #include <cstddef>
@@ -34,13 +35,13 @@ constexpr std::size_t entry_count = static_cast<std::size_t>(entry_id::count);
 /// not have it.
 [[nodiscard]] void* real_of(entry_id entry) noexcept;
 
-/// A function of the driver by its exported name, never one of ours; null where there is none.
+/// A function of the driver by its exported name, never one of ours; or null.
 [[nodiscard]] void* driver_symbol(const char* symbol) noexcept;
 
 /// What a program is given where the driver handed out `found`: ours, or the same.
 [[nodiscard]] void* replacement_of(void* found) noexcept;
 
-/// The file of the driver's library, as the loader knows it; null before the first call.
+/// The file of the driver's library, by its name in the loader; null before the first call.
 [[nodiscard]] const char* driver_file() noexcept;
 
 }  // namespace vmm::preload

@@ -26,7 +26,7 @@ std::string_view text_of(const char* name) noexcept {
   return text == nullptr ? std::string_view{} : std::string_view{text};
 }
 
-// Each answers false where the value is none of those that the variable may have.
+// Each returns false if the value is not valid for the variable.
 
 bool read_mode(settings& into) noexcept {
   const std::string_view text = text_of("VMM_MODE");

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the user asked for by environment variables; docs/preload.md has the table.
+// The user's settings by environment variables; docs/preload.md has the table.
 //
-// I1  Nothing is read before the program asks for a name of the driver. A wrong value is reported
+// I1  Nothing is read before the program looks up a name of the driver. A wrong value is reported
 //     once and leaves the mode off.
 //
 // Thread safety: all of it. Racing first readers read the same.
@@ -22,7 +22,7 @@ enum class run_mode : std::uint8_t { unread, off, monitor, managed, cache };
 /// What becomes of cuIpcGetMemHandle in the mode managed.
 enum class ipc_rule : std::uint8_t {
   share,   // blocks are shared by the library itself
-  refuse,  // a block answers the driver's error
+  refuse,  // a block returns the driver's error
   plain,   // cuMemAlloc stays the driver's
 };
 
@@ -58,8 +58,8 @@ struct settings {
 /// From now on it is.
 void become_passive() noexcept;
 
-/// Does something once in a process; whoever comes meanwhile waits. What a forked child's parent
-/// had begun and not finished, the child begins again: a lock would stay taken there for ever.
+/// Does something once in a process; other threads wait meanwhile. A forked child repeats what its
+/// parent had begun and not finished: a lock would stay taken there for ever.
 class once_here {
  public:
   template <class Work>
@@ -78,7 +78,7 @@ class once_here {
 
  private:
   static constexpr int done = -1;
-  std::atomic<int> state_ = 0;  // 0: nobody has begun; else the process that has
+  std::atomic<int> state_ = 0;  // 0: not begun; else the process that has begun
 };
 
 /// One line on stderr, "vmm_preload: " before it.

@@ -72,7 +72,7 @@ recorder& the() noexcept {
   return *only;
 }
 
-// What is no file, as a pipe, has no end to be cut.
+// Pipes and other non-files cannot be truncated.
 bool is_file(int descriptor) noexcept {
   struct stat found{};
   return fstat(descriptor, &found) == 0 && S_ISREG(found.st_mode);

@@ -77,7 +77,7 @@ vmm_status apply(const vmm_pool_options& given, vmm::pool_options& options) {
   if (given.capture > VMM_CAPTURE_UNCHECKED)
     return fail(VMM_ERROR_BAD_OPTION, "capture is one of VMM_CAPTURE_*");
   if (given.fronts > VMM_FRONTS_NEVER)
-    return fail(VMM_ERROR_BAD_OPTION, "fronts is one of VMM_FRONTS_*");
+    return fail(VMM_ERROR_BAD_OPTION, "the rule for arenas is one of VMM_FRONTS_*");
   const vmm_status announced =
       check_flags(VMM_ERROR_BAD_OPTION, {{given.captures_announced, "captures_announced is 0 or 1"},
                                          {given.streams_forgotten, "streams_forgotten is 0 or 1"}});

@@ -164,7 +164,10 @@ status pool_options::validate() const noexcept {
   if (status fits = check_options(ranges(), *this); !fits) return fits;
   if (capture > capture_rule::unchecked)
     return refuse(errc::bad_option, "capture is one of capture_rule");
-  if (fronts > front_rule::never) return refuse(errc::bad_option, "fronts is one of front_rule");
+  if (fronts > front_rule::never)
+    return refuse(errc::bad_option,
+                  "the rule for arenas is one of "
+                  "front_rule");
   return rules.validate();
 }
 

@@ -49,7 +49,7 @@ NOT_SET = {
     "memory_options::contents",
     "memory_options::spill",
     "capture is one of",
-    "fronts is one of",
+    "the rule for arenas is one of",
     "policy::on_free",
     "memory_options::recorder already records",
     "two grants for host()",

@@ -485,7 +485,7 @@ TEST_F(WrongUse, PoolOptionsOutOfRange) {
   refuses([](vmm_pool_options& o) { o.capture = 3; });
   for (const std::uint32_t fronts : {3U, ~0U}) {
     refuses([=](vmm_pool_options& o) { o.fronts = fronts; });
-    EXPECT_TRUE(says("fronts is one of VMM_FRONTS_*")) << vmm_last_error_text();
+    EXPECT_TRUE(says("the rule for arenas is one of VMM_FRONTS_*")) << vmm_last_error_text();
   }
   refuses([](vmm_pool_options& o) { o.reserved = 1; });
   refuses([](vmm_pool_options& o) { o.reservation_bytes = 0; });
