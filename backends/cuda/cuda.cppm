@@ -82,6 +82,7 @@ export class cuda_driver {
   [[nodiscard]] status synchronize_event(event_handle event);
 
   // `all_work_backend`. cuCtxRecordEvent, of CUDA 12.5 and newer: the device's primary context.
+  [[nodiscard]] std::uint64_t stream_identity(stream_handle stream) noexcept;
   [[nodiscard]] status record_all(event_handle event);
   // `all_wait_backend`. cuCtxSynchronize, of the device's primary context.
   [[nodiscard]] status synchronize_all();

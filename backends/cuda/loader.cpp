@@ -80,6 +80,7 @@ void find_work_calls(finder& find, entry_points& to) noexcept {
   find.require("cuEventRecord", 2000, to.event_record);
   find.require("cuEventQuery", 2000, to.event_query);
   find.require("cuEventSynchronize", 2000, to.event_synchronize);
+  find.allow("cuStreamGetId", 12000, to.stream_get_id);
   find.allow("cuCtxRecordEvent", 12050, to.context_record);
   find.allow("cuStreamIsCapturing", 10000, to.stream_is_capturing);
   find.allow("cuStreamGetCaptureInfo", 10010, to.stream_get_capture);

@@ -66,6 +66,7 @@ struct entry_points {
   PFN_cuEventQuery_v2000 event_query = nullptr;
   PFN_cuEventSynchronize_v2000 event_synchronize = nullptr;
   // All work of a context in one event: optional.
+  PFN_cuStreamGetId_v12000 stream_get_id = nullptr;
   PFN_cuCtxRecordEvent_v12050 context_record = nullptr;
   // Capture into graphs: optional.
   PFN_cuStreamIsCapturing_v10000 stream_is_capturing = nullptr;

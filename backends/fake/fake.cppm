@@ -101,6 +101,8 @@ export class fake_driver {
 
   // all_work_backend. Every queue of this driver, those of destroyed streams that still run too.
   // While any stream is captured the call is refused, and spoils each capture.
+  /// No call that is counted, charged or refused; 0 for a handle of no live stream.
+  [[nodiscard]] std::uint64_t stream_identity(stream_handle stream) noexcept;
   [[nodiscard]] status record_all(event_handle event);
   [[nodiscard]] status synchronize_all();
 

@@ -144,6 +144,7 @@ profile profile::cuda() noexcept {
   made.can.unmap_may_stall = true;
   made.can.fresh_memory_zero = true;
   made.can.streams = true;
+  made.can.stream_identity = true;
   made.can.record_all = true;
   made.can.copy = true;
   made.can.capture = true;

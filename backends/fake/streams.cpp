@@ -145,6 +145,18 @@ status fake_driver::record_event(event_handle event, stream_handle stream) {
   });
 }
 
+// Numbers that are not given again are identities.
+std::uint64_t fake_driver::stream_identity(stream_handle stream) noexcept {
+  check(state_ != nullptr, fake::moved_from);
+  driver_state& s = *state_;
+  const auto token = static_cast<std::uint64_t>(stream);
+  if (!s.emulated.can.stream_identity || !s.machine->made_in.is_here()) return 0;
+  if (!s.emulated.traps.stream_numbers_again) return token;
+  const std::lock_guard<std::mutex> locked(s.machine->mutex);
+  const fake::stream_record* const found = s.streams.find(token);
+  return found == nullptr ? 0 : found->serial;
+}
+
 status fake_driver::record_all(event_handle event) {
   check(state_ != nullptr, fake::moved_from);
   driver_state& s = *state_;

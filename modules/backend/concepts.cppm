@@ -157,6 +157,12 @@ concept quick_capture_backend = capture_backend<B> && requires(B& b, stream_hand
   { b.is_uncaptured(stream) } noexcept -> std::same_as<bool>;
 };
 
+/// Streams have numbers that no later stream has, unlike their handles. 0: not known.
+export template <class B>
+concept stream_identity_backend = stream_backend<B> && requires(B& b, stream_handle stream) {
+  { b.stream_identity(stream) } noexcept -> std::same_as<std::uint64_t>;
+};
+
 /// Tools beside vmm see only what a thread does with the device's context current on it. Every
 /// other call sees to that for itself.
 export template <class B>

@@ -62,6 +62,9 @@ export class driver_interface {
   [[nodiscard]] virtual status wait_event(stream_handle, event_handle) = 0;
   [[nodiscard]] virtual status synchronize_event(event_handle) = 0;
 
+  /// stream_identity_backend; 0 without it.
+  [[nodiscard]] virtual std::uint64_t stream_identity(stream_handle) noexcept { return 0; }
+
   // all_work_backend
   [[nodiscard]] virtual status record_all(event_handle) = 0;
 
@@ -248,6 +251,14 @@ class driver_model : public driver_interface {
     return run<stream_backend<B>, status>(
         call::synchronize_event,
         [](auto& d, const auto&... given) { return d.synchronize_event(given...); }, event);
+  }
+
+  [[nodiscard]] std::uint64_t stream_identity(stream_handle stream) noexcept override {
+    if constexpr (stream_identity_backend<B>) {
+      return inside().stream_identity(stream);
+    } else {
+      return 0;
+    }
   }
 
   // all_work_backend

@@ -364,6 +364,7 @@ export struct features {
   bool host_accessible = false;  ///< the host may dereference mapped addresses
   bool streams = false;          ///< work is asynchronous; events tell when it has finished
   bool record_all = false;       ///< one event can stand for the work of all streams: record_all()
+  bool stream_identity = false;  ///< stream_identity() differs for a later stream
   bool capture = false;          ///< streams can be captured into graphs, and tell
   /// No program can begin a capture on a stream with a smaller number, whatever else happens.
   std::uint64_t capturable_from = 0;

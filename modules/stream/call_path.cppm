@@ -23,6 +23,7 @@ import :capture_watch;
 import :front;
 import :gate;
 import :geometry;
+import :identities;
 import :locks;
 import :options;
 import :pool_state;
@@ -38,6 +39,7 @@ class alignas(64) call_path {
                          options.rules.keep_none),
         needs_checks_((looks_for_captures_ && !options.captures_announced) || observes_blocks_),
         first_capturable_(capture_watch::first_capturable(driver, options)),
+        first_identified_(stream_identities::first_of(driver.feature_set(), options)),
         driver_(driver) {}
   call_path(const call_path&) = delete;
   call_path& operator=(const call_path&) = delete;
@@ -70,6 +72,11 @@ class alignas(64) call_path {
     return !observes_blocks_ && driver_.is_uncaptured(stream);
   }
 
+  /// Whether a later stream may have the handle while the pool lists memory under it.
+  [[nodiscard]] inline bool has_identity(stream_handle stream) const noexcept {
+    return static_cast<std::uint64_t>(stream) >= first_identified_;
+  }
+
   // ---- arenas ----
   /// The state's; null while it has none.
   [[nodiscard]] inline front_set* fronts() const noexcept {
@@ -99,6 +106,7 @@ class alignas(64) call_path {
   const bool observes_blocks_;
   const bool needs_checks_;                    // one of them, or blocks are observed
   const std::uint64_t first_capturable_;       // streams from this number on
+  const std::uint64_t first_identified_;       // streams from this number on
   sync::atomic<front_set*> fronts_ = nullptr;  // the state's, once it has any
   driver_interface& driver_;
   state_cell state_;

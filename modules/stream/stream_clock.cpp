@@ -29,11 +29,14 @@ constexpr int batches_max = 2;  // of one call: one that an earlier mark failed 
 
 result<std::uint32_t> stream_clock::enter(stream_handle stream) {
   if (status named = check_stream(driver_, stream); !named) return named.error();
+  const bool has_identity = static_cast<std::uint64_t>(stream) >= identified_from_;
+  const std::uint64_t identity = has_identity ? driver_.stream_identity(stream) : 0;
   const table_lock state(state_);
   const std::uint32_t known = state->find_stream(stream);
   if (known != pool_state::no_stream) return known;
   const result<std::uint32_t> added = state->add_stream(driver_.feature_set().canonical(stream));
   check(!added || state->find_stream(stream) == *added, "a new stream is not found");
+  if (added) state->progress().set_identity(*added, identity);
   return added;
 }
 
@@ -303,6 +306,56 @@ status stream_clock::record_all(std::vector<known_mark>& out) {
 }
 
 // ---- streams that go ---------------------------------------------------------------
+
+status stream_clock::identify(stream_handle stream, std::uint64_t identity) {
+  if (is_identified(stream, identity)) return {};
+  const growth_guard growing(entry_);
+  const named_stream named(entry_, stream);
+  const result<bool> captured = captures_.is_captured(stream);
+  if (!captured) return captured.error();
+  if (!*captured) captures_.note_uncaptured(stream);
+  std::uint32_t number = pool_state::no_stream;
+  {
+    const table_lock state(state_);
+    number = state->find_stream(stream);
+    if (number == pool_state::no_stream || state->progress().identity_of(number) == identity)
+      return {};
+    if (status removed = front_lending(*state).remove(stream); !removed) return removed;
+  }
+  if (!*captured) {
+    if (status recorded = record_leaving(number); !recorded) return recorded;
+  }
+  if (status left = set_aside(number); !left) return left;
+  poll_retired();
+  return {};
+}
+
+// Behind all work: the handle is another stream's. A capture puts the event off.
+status stream_clock::record_leaving(std::uint32_t stream) {
+  check(!entry_.names_streams(), "a stream left its handle to another one, and is named");
+  point_answer answer = state_.with(
+      [&](auto& state) { return state.progress().ask(state.streams().leaving_point(stream)); });
+  if (answer.is != point_answer::kind::unmarked) return {};
+  const result<ticket_ref> all = record_all_work();
+  if (!all) return is_capture_refusal(all.error()) ? status{} : status{all.error()};
+  const table_lock state(state_);
+  ++state->totals().mark_count;
+  note_event(*state, std::move(answer.order), {*all, true});
+  return {};
+}
+
+// The stream leaves its handle, and all that were set aside and are marked are retired.
+status stream_clock::set_aside(std::uint32_t stream) {
+  const events_guard no_mark(captures_.lock());
+  const table_lock state(state_);
+  if (status provided = state->provide_shared(); !provided) return provided;
+  stream_progress& progress = state->progress();
+  progress.set_aside(stream);
+  for (std::uint32_t gone = progress.next_set_aside(); gone != pool_state::no_stream;
+       gone = progress.next_set_aside())
+    progress.retire(gone, time_);
+  return {};
+}
 
 status stream_clock::forget(stream_handle stream) {
   const growth_guard growing(entry_);

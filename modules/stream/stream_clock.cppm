@@ -24,6 +24,7 @@ import vmm.timeline;
 import :capture_watch;
 import :gate;
 import :growth_entry;
+import :identities;
 import :locks;
 import :pool_base;
 import :pool_history;
@@ -47,7 +48,8 @@ class stream_clock {
         entry_(base.entry),
         captures_(base.captures),
         events_(base.events),
-        time_(base.core.time) {}
+        time_(base.core.time),
+        identified_from_(stream_identities::first_of(base.driver.feature_set(), base.options)) {}
   stream_clock(const stream_clock&) = delete;
   stream_clock& operator=(const stream_clock&) = delete;
 
@@ -56,6 +58,19 @@ class stream_clock {
   /// streams), out_of_host_memory.
   [[nodiscard]] result<std::uint32_t> enter(stream_handle stream) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
+  /// Before a request on a stream with an identity: what an earlier stream of the same handle freed
+  /// is free for others when all work given so far has finished, and is not the stream's. Errors:
+  /// out_of_host_memory, driver errors.
+  [[nodiscard]] status identify(stream_handle stream, std::uint64_t identity)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  /// Whether nothing that an earlier stream freed is listed under the handle.
+  [[nodiscard]] bool is_identified(stream_handle stream, std::uint64_t identity) const noexcept
+      VMM_EXCLUDES(rank::state) {
+    return state_.with([&](auto& state) {
+      const std::uint32_t number = state.find_stream(stream);
+      return number == pool_state::no_stream || state.progress().identity_of(number) == identity;
+    });
+  }
   /// stream_pool::forget().
   [[nodiscard]] status forget(stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
@@ -117,6 +132,10 @@ class stream_clock {
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
 
  private:
+  [[nodiscard]] status record_leaving(std::uint32_t stream) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] status set_aside(std::uint32_t stream) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] result<ticket_ref> event_for(point_answer&& answer) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] result<ticket_ref> record_point(mark_order&& order) VMM_REQUIRES(rank::growth)
@@ -149,6 +168,7 @@ class stream_clock {
   capture_watch& captures_;
   pool_history& events_;
   timeline& time_;
+  const std::uint64_t identified_from_;
   sync::atomic<bool> was_refused_ = false;
 };
 

@@ -42,6 +42,7 @@ import :front;
 import :gate;
 import :geometry;
 import :growth_entry;
+import :identities;
 import :growth_planner;
 import :lending;
 import :locked;
@@ -128,8 +129,9 @@ export class stream_pool {
   /// or the device), out_of_addresses, out_of_host_memory, driver errors; no block is changed, and
   /// no more memory is held than before.
   /// Cost: O(1) and no driver call if free memory of the stream serves, except the query for
-  /// `capture`. Else driver calls by handles moved and created. Waits for work only when memory is
-  /// short and options().wait_when_short is set.
+  /// `capture` and, without streams_forgotten, for a created stream's identity. Else driver calls by
+  /// handles moved and created. Waits for work only when memory is short and
+  /// options().wait_when_short is set.
   [[nodiscard]] inline result<address> allocate(std::uint64_t size_bytes, stream_handle stream);
 
   /// Requires: work on other streams that uses the block is ordered before `stream`. So is all work
@@ -400,6 +402,12 @@ export class stream_pool {
     return path_.gate().is_here() ? status{} : status{refuse_forked()};
   }
   // Of calls where the gate may be closed. What closes it is looked at here.
+  // Whether a request is the first of this stream, by its identity: an earlier one may have had the
+  // handle.
+  [[nodiscard]] inline bool is_unidentified(stream_handle stream) const noexcept {
+    return path_.has_identity(stream) && !identities_.has(stream, driver_->stream_identity(stream));
+  }
+  [[nodiscard]] status identify(stream_handle stream) VMM_EXCLUDES(rank::growth, rank::state);
   [[nodiscard]] status open_to_allocate() VMM_EXCLUDES(rank::growth, rank::state);
   [[nodiscard]] result<address> allocate_closed(std::uint64_t size_bytes, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::state);
@@ -430,6 +438,7 @@ export class stream_pool {
   relief_member relief_;
   suspension_phases phases_;  // its lock comes before growth's; calls that fill take it, too
   pool_suspension suspension_{*this, lower(), parts_};
+  stream_identities identities_;
   user_count users_{used_object::pool};
 };
 
@@ -437,6 +446,9 @@ export class stream_pool {
 // captures nothing looks at it again: what the driver said is as good as query_capture()'s word.
 
 inline result<address> stream_pool::allocate(std::uint64_t size_bytes, stream_handle stream) {
+  if (is_unidentified(stream)) [[unlikely]] {
+    if (status known = identify(stream); !known) return known.error();
+  }
   if (!path_.gate().is_open()) [[unlikely]]
     return allocate_closed(size_bytes, stream);
   debug_check([this] { return is_ready(); }, "a pool allocates before it is set up");

@@ -122,6 +122,7 @@ result<std::uint32_t> stream_progress::add(stream_handle stream, stream_phase ph
   check(record.phase == stream_phase::unused && record.mark_count == 0,
         "a stream's record is taken while it is in use");
   record.handle = stream;
+  record.identity = 0;
   record.phase = phase;
   record.last_epoch = record.passed_epoch = clock_;
   if (is_active) {
@@ -167,7 +168,33 @@ void stream_progress::leave(std::uint32_t stream) noexcept {
   check(active_count_ > 0 && retired_.size() < retired_.capacity(),
         "no stream can be forgotten now");
   --active_count_;
+  if (is_set_aside(record.handle)) --set_aside_count_;
   retired_.push_back(stream);
+}
+
+void stream_progress::set_identity(std::uint32_t stream, std::uint64_t identity) noexcept {
+  check(phase_of(stream) == stream_phase::active, "a record of no active stream has an identity");
+  records_[stream]->identity = identity;
+}
+
+void stream_progress::set_aside(std::uint32_t stream) noexcept {
+  check(phase_of(stream) == stream_phase::active, "a stream is set aside that is not active");
+  stream_record& record = *records_[stream];
+  check(!is_set_aside(record.handle), "a stream is set aside twice");
+  leave_table(record.handle);
+  record.handle = stream_handle{set_aside_bit | stream};
+  enter(table_, {record.handle, stream});
+  ++set_aside_count_;
+}
+
+std::uint32_t stream_progress::next_set_aside() const noexcept {
+  if (set_aside_count_ == 0) return no_stream;
+  for (std::uint32_t stream = 0; stream < count(); ++stream) {
+    const bool is_aside =
+        phase_of(stream) == stream_phase::active && is_set_aside(records_[stream]->handle);
+    if (is_aside && all_marked(stream)) return stream;
+  }
+  return no_stream;
 }
 
 void stream_progress::retire(std::uint32_t stream, timeline& time) noexcept {
@@ -354,6 +381,7 @@ status stream_progress::validate() const noexcept {
   std::uint32_t active_count = 0;
   std::size_t retired_count = 0;
   std::size_t unused_count = 0;
+  std::uint32_t set_aside_count = 0;
   for (std::uint32_t stream = 0; stream < count(); ++stream) {
     const stream_record& record = *records_[stream];
     if (!is_consistent(record)) return refuse(errc::internal, "a stream's marks are not in order");
@@ -361,13 +389,14 @@ status stream_progress::validate() const noexcept {
     if (record.last_epoch > last_epoch(stream))
       return refuse(errc::internal, "a stream's epoch is older than what is kept of it");
     if (record.phase == stream_phase::active) ++active_count;
+    if (record.phase == stream_phase::active && is_set_aside(record.handle)) ++set_aside_count;
     if (record.phase == stream_phase::retired) ++retired_count;
     if (record.phase == stream_phase::unused) ++unused_count;
     if (record.phase == stream_phase::retired && !all_marked(stream))
       return refuse(errc::internal, "a stream was forgotten without a mark for its last work");
   }
-  if (active_count != active_count_ || retired_count != retired_.size() ||
-      unused_count != unused_.size())
+  if (active_count != active_count_ || set_aside_count != set_aside_count_ ||
+      retired_count != retired_.size() || unused_count != unused_.size())
     return refuse(errc::internal, "a list of streams lacks one");
   const auto entered = std::count_if(table_.begin(), table_.end(), [](const stream_slot& slot) {
     return slot.stream != no_stream;

@@ -128,8 +128,21 @@ export class stream_progress {
   /// To distinguish streams in texts; a retired one may share it with an active one.
   [[nodiscard]] inline stream_handle shown_handle(std::uint32_t stream) const noexcept {
     debug_check([&] { return stream < count(); }, "no stream has this number");
-    return records_[stream]->handle;
+    const stream_handle handle = records_[stream]->handle;
+    return is_set_aside(handle) ? stream_handle::default_stream : handle;
   }
+  /// The identity of the active stream, by the driver; 0: not known.
+  [[nodiscard]] inline std::uint64_t identity_of(std::uint32_t stream) const noexcept {
+    debug_check([&] { return stream < count(); }, "no stream has this number");
+    return records_[stream]->identity;
+  }
+  void set_identity(std::uint32_t stream, std::uint64_t identity) noexcept;
+  /// Another stream has the handle now: no find() leads to the record, which stays active until it
+  /// is retired. Not where active streams are named to the driver.
+  void set_aside(std::uint32_t stream) noexcept;
+  /// A stream that was set aside and is all_marked(), or no_stream. Cost: O(records)
+  /// while any is set aside.
+  [[nodiscard]] std::uint32_t next_set_aside() const noexcept;
   /// Whether this is a capture's record of that stream.
   [[nodiscard]] bool is_capture_of(std::uint32_t record, stream_handle stream) const noexcept {
     return phase_of(record) == stream_phase::capture && records_[record]->handle == stream;
@@ -201,6 +214,7 @@ export class stream_progress {
  private:
   struct stream_record {
     stream_handle handle = stream_handle::default_stream;
+    std::uint64_t identity = 0;
     std::uint64_t last_epoch = 0;
     std::uint64_t passed_epoch = 0;
     stream_phase phase = stream_phase::active;
@@ -226,6 +240,11 @@ export class stream_progress {
     return stream < count() && records_[stream]->phase == stream_phase::active &&
            records_[stream]->handle == handle;
   }
+  // No driver gives a stream such a handle.
+  static constexpr std::uint64_t set_aside_bit = std::uint64_t{1} << 63;
+  [[nodiscard]] static bool is_set_aside(stream_handle handle) noexcept {
+    return (static_cast<std::uint64_t>(handle) & set_aside_bit) != 0;
+  }
   [[nodiscard]] static bool is_consistent(const stream_record& record) noexcept;
   static void append_mark(stream_record& record, known_mark&& mark) noexcept;
   void audit() noexcept;
@@ -244,6 +263,7 @@ export class stream_progress {
   std::vector<std::uint32_t> unused_;
   std::uint32_t active_count_ = 0;
   stream_handle default_alias_ = stream_handle::default_stream;
+  std::uint32_t set_aside_count_ = 0;
   std::size_t unaudited_count_ = 0;  // streams that went since the last audit
 };
 

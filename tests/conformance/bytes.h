@@ -268,6 +268,30 @@ TEST_P(Conformance, OneEventStandsForAllWork) {
   for (const auto stream : streams) EXPECT_TRUE(fine(driver().destroy_stream(stream)));
 }
 
+// A handle is given again while work of the earlier stream runs; an identity never is.
+TEST_P(Conformance, IdentitiesAreNotGivenAgain) {
+  if (!can().stream_identity) GTEST_SKIP() << "streams have no identities";
+  const auto range = reserved(4);
+  usable(range, created(4));
+  std::vector<std::uint64_t> seen;
+  const vmm::stream_handle stays = *driver().create_stream();
+  const std::uint64_t own = driver().stream_identity(stays);
+  for (int round = 0; round < 20; ++round) {
+    const vmm::stream_handle stream = *driver().create_stream();
+    seen.push_back(driver().stream_identity(stream));
+    EXPECT_EQ(driver().stream_identity(stream), seen.back());
+    if (has().bytes)
+      ASSERT_TRUE(fine(driver().fill({range, static_cast<std::uint8_t>(round), stream})));
+    ASSERT_TRUE(fine(driver().destroy_stream(stream)));
+  }
+  EXPECT_EQ(driver().stream_identity(stays), own);
+  seen.push_back(own);
+  std::sort(seen.begin(), seen.end());
+  EXPECT_NE(seen.front(), 0u);
+  EXPECT_EQ(std::adjacent_find(seen.begin(), seen.end()), seen.end());
+  ASSERT_TRUE(fine(driver().destroy_stream(stays)));
+}
+
 TEST_P(Conformance, EventsPass) {
   if (!has().streams || !has().bytes) GTEST_SKIP() << "no streams";
   if (!has_streams_here()) {

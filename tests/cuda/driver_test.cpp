@@ -493,6 +493,23 @@ TEST_F(Cuda, OneEventStandsForAllWork) {
   ASSERT_TRUE(driver.destroy_stream(stream));
 }
 
+TEST_F(Cuda, StreamsOfAProgramHaveIdentities) {
+  cuda_driver driver = open();
+  ASSERT_TRUE(driver.feature_set().stream_identity);
+  const vmm::stream_handle stream = *driver.create_stream();
+  EXPECT_NE(driver.stream_identity(stream), 0u);
+  ASSERT_TRUE(driver.destroy_stream(stream));
+}
+
+TEST_F(Cuda, ADriverWithoutIdentitiesSaysSo) {
+  standin().hide("cuStreamGetId");
+  cuda_driver driver = open();
+  EXPECT_FALSE(driver.feature_set().stream_identity);
+  const vmm::stream_handle stream = *driver.create_stream();
+  EXPECT_EQ(driver.stream_identity(stream), 0u);
+  ASSERT_TRUE(driver.destroy_stream(stream));
+}
+
 TEST_F(Cuda, AllWorkIsWaitedForOutsideOfCaptures) {
   cuda_driver driver = open();
   const vmm::stream_handle stream = *driver.create_stream();

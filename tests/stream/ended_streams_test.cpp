@@ -279,6 +279,146 @@ TEST_F(EndedWithoutTheEvent, ItIsNotWaitedForBesideAnAnnouncedCapture) {
   driver.clear_misuses();
 }
 
+// ---- a new stream has its handle -----------------------------------------------------------
+
+vmm::fake::profile with_handles_again() {
+  vmm::fake::profile plays = vmm::fake::profile::cuda();
+  plays.traps.stream_numbers_again = true;
+  return plays;
+}
+
+// As on CUDA, a new stream has the handle of the one that was destroyed under its running kernel.
+class EndedAgain : public Ended {
+ protected:
+  EndedAgain() : Ended(with_handles_again()) {}
+  // A stream whose handle an earlier one had that still writes to a block that it freed.
+  [[nodiscard]] stream_handle again(std::uint64_t size_bytes, address& freed) {
+    const stream_handle first = *driver.create_stream();
+    EXPECT_TRUE(driver.destroy_stream(first));
+    freed = freed_on_ended(size_bytes);
+    const stream_handle second = *driver.create_stream();
+    EXPECT_EQ(second, first) << "the handle is not given again";
+    return second;
+  }
+  void use(address at, stream_handle stream) {
+    run(stream, {at, 8 * MiB}, 10);  // a misuse where the other kernel still writes there
+    free(at, stream);
+  }
+};
+
+TEST_F(EndedAgain, ItHasNoneOfItsMemoryUntilItsWorkHasFinished) {
+  open(moving());
+  address freed;
+  const stream_handle fresh = again(8 * MiB, freed);
+  use(allocate(8 * MiB, fresh), fresh);
+  const vmm::result<address> aligned = managed->allocate(8 * MiB, 2 * MiB, fresh);
+  ASSERT_TRUE(aligned);
+  use(*aligned, fresh);
+  EXPECT_EQ(driver.calls(call::record_all), 1u) << "once for a stream";
+  fine(managed->synchronize());
+  EXPECT_EQ(managed->statistics().mapped_bytes % (8 * MiB), 0u);
+  EXPECT_TRUE(driver.destroy_stream(fresh));
+}
+
+TEST_F(EndedAgain, AnAlignedRequestComesFirst) {
+  open(moving());
+  address freed;
+  const stream_handle fresh = again(8 * MiB, freed);
+  const vmm::result<address> at = managed->allocate(8 * MiB, 2 * MiB, fresh);
+  ASSERT_TRUE(at);
+  use(*at, fresh);
+  EXPECT_TRUE(driver.destroy_stream(fresh));
+}
+
+// What is made ready is the stream's own: nothing that the earlier one still uses is moved.
+TEST_F(EndedAgain, MemoryIsMadeReady) {
+  open(moving());
+  address freed;
+  const stream_handle fresh = again(8 * MiB, freed);
+  EXPECT_EQ(managed->prepare(16 * MiB, fresh).failure.code, errc::none);
+  use(allocate(16 * MiB, fresh), fresh);
+  EXPECT_TRUE(driver.destroy_stream(fresh));
+}
+
+// What it frees first is taken as the earlier stream's.
+TEST_F(EndedAgain, AFreeComesFirst) {
+  open(moving());
+  const address other = allocate(8 * MiB, a);
+  address freed;
+  const stream_handle fresh = again(8 * MiB, freed);
+  run(a, {other, 8 * MiB}, 10);
+  ASSERT_TRUE(driver.synchronize_stream(a));
+  free(other, fresh);
+  use(allocate(8 * MiB, fresh), fresh);
+  EXPECT_TRUE(driver.destroy_stream(fresh));
+}
+
+// No event can be recorded: its memory is left alone, and its record goes when the next one ends.
+TEST_F(EndedAgain, BesideACapture) {
+  open(moving());
+  address freed;
+  const stream_handle fresh = again(8 * MiB, freed);
+  fine(managed->capture_begins());
+  ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
+  const address at = allocate(8 * MiB, fresh);
+  EXPECT_NE(at, freed);
+  use(at, fresh);
+  EXPECT_EQ(driver.calls(call::record_all), 0u);
+  validate();
+  const auto graph = driver.end_capture(a);
+  ASSERT_TRUE(graph) << "the capture was spoiled";
+  ASSERT_TRUE(driver.destroy_graph(*graph));
+  fine(managed->capture_ended());
+  EXPECT_TRUE(driver.destroy_stream(fresh));
+  const stream_handle third = *driver.create_stream();
+  ASSERT_EQ(third, fresh);
+  use(allocate(8 * MiB, third), third);
+  fine(managed->synchronize());
+  use(allocate(8 * MiB, third), third);
+  EXPECT_LE(managed->statistics().stream_count, 2u) << "records of streams that ended stay";
+  EXPECT_TRUE(driver.destroy_stream(third));
+}
+
+// The new stream is captured itself, unannounced: its own request spoils nothing.
+TEST_F(EndedAgain, InsideACapture) {
+  vmm::pool_options options = moving();
+  options.capture = vmm::capture_rule::private_memory;
+  open(options);
+  address freed;
+  const stream_handle fresh = again(8 * MiB, freed);
+  ASSERT_TRUE(driver.begin_capture(fresh, vmm::capture_mode::any_thread));
+  const address at = allocate(8 * MiB, fresh);
+  EXPECT_NE(at, freed);
+  free(at, fresh);
+  const auto graph = driver.end_capture(fresh);
+  ASSERT_TRUE(graph) << "the capture was spoiled";
+  ASSERT_TRUE(driver.destroy_graph(*graph));
+  use(allocate(8 * MiB, fresh), fresh);
+  EXPECT_TRUE(driver.destroy_stream(fresh));
+}
+
+TEST_F(EndedAgain, ManyEndAtRandom) {
+  open(moving());
+  std::mt19937 random(7);
+  std::array<stream_handle, 4> streams{};
+  for (stream_handle& each : streams) each = *driver.create_stream();
+  std::vector<address> live;
+  for (int step = 0; step < 4000; ++step) {
+    stream_handle& stream = streams[random() % streams.size()];
+    if (random() % 4 == 0) {
+      ASSERT_TRUE(driver.destroy_stream(stream));
+      stream = *driver.create_stream();
+    }
+    const std::uint64_t size_bytes = (1 + random() % 8) * MiB;
+    const address at = allocate(size_bytes, stream);
+    run(stream, {at, size_bytes}, 50);
+    free(at, stream);
+    if (step % 200 == 0) validate();
+  }
+  EXPECT_LE(managed->statistics().stream_count, streams.size() + 1);
+  for (const stream_handle each : streams) EXPECT_TRUE(driver.destroy_stream(each));
+}
+
 // ---- captures ----------------------------------------------------------------------------
 
 TEST_F(Ended, AnAnnouncedCaptureIsNotSpoiled) {

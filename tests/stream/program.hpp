@@ -146,6 +146,7 @@ class basic_stream_program {
     if (choice % 8 == 5) plays = vmm::fake::profile::level_zero();
     if (choice % 8 == 6) plays.can.alias = vmm::alias_level::none;
     if (choice % 8 == 7) plays.can.spanning_unmap = false;
+    plays.traps.stream_numbers_again = true;  // as CUDA, while work of the earlier one runs
     plays.device_memory_bytes = 192 * mib;
     plays.device_count = 2;
     return plays;

@@ -37,10 +37,7 @@ class pool_program {
   /// With `after_all` blocks are freed after everything too, and used by a stream of each thread
   /// that the pool does not know.
   explicit pool_program(std::uint64_t seed, bool after_all = false)
-      : numbers_(seed),
-        driver_(machine(numbers_, again_)),
-        fronts_(seed % 2 == 0),
-        sleeps_(seed % 5 == 3) {
+      : numbers_(seed), driver_(machine(numbers_)), fronts_(seed % 2 == 0), sleeps_(seed % 5 == 3) {
     after_all_ = after_all && driver_.feature_set().record_all;
     driver_.set_manual(true);
     driver_.set_gone_streams_undefined(true);
@@ -173,13 +170,13 @@ class pool_program {
     }
   }
 
-  [[nodiscard]] static vmm::fake::profile machine(number_source& numbers, bool& again) {
+  [[nodiscard]] static vmm::fake::profile machine(number_source& numbers) {
     vmm::fake::profile plays = vmm::fake::profile::cuda();
     const std::uint64_t choice = numbers.below(8);
     if (choice == 5) plays = vmm::fake::profile::level_zero();
     if (choice == 6) plays.can.alias = vmm::alias_level::none;
     if (choice == 7) plays.can.spanning_unmap = false;
-    plays.traps.stream_numbers_again = again = numbers.one_in(2);
+    plays.traps.stream_numbers_again = numbers.one_in(2);
     plays.device_memory_bytes = numbers.one_in(2) ? 16 * mib : 256 * mib;
     return plays;
   }
@@ -201,8 +198,7 @@ class pool_program {
     announces_ = after_all_ || numbers_.one_in(2);
     out.captures_announced = captures_ && announces_;
     out.streams_forgotten = !announces_ || !driver_.feature_set().record_all || numbers_.one_in(3);
-    // The trap gives a number again while work of the stream before it is unfinished.
-    forgets_ = out.streams_forgotten || again_;
+    forgets_ = out.streams_forgotten;
     if (numbers_.one_in(3)) out.watcher = &watcher_;
     if (fronts_) out.fronts = vmm::front_rule::always;
     if (!fronts_ && numbers_.one_in(6)) out.rules = vmm::pool_policy::off();
@@ -527,7 +523,6 @@ class pool_program {
   }
 
   number_source numbers_;
-  bool again_ = false;  // numbers of streams that are gone
   scheduled_driver driver_;
   const bool fronts_;
   const bool sleeps_;

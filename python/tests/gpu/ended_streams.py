@@ -31,6 +31,7 @@ class Streams:
     def __init__(self, chance, count=6):
         self._cuda = ctypes.CDLL("libcuda.so.1")
         self._chance, self._count, self.live = chance, count, []
+        self._made = {}  # by handle, which a new stream gets again: how many have had it
         device, context = ctypes.c_int(), ctypes.c_void_p()
         self.call("cuInit", 0)
         self.call("cuDeviceGet", ctypes.byref(device), 0)
@@ -47,6 +48,7 @@ class Streams:
         while len(self.live) < self._count:
             made = ctypes.c_void_p()
             self.call("cuStreamCreate", ctypes.byref(made), NON_BLOCKING)
+            self._made[made.value] = self._made.get(made.value, 0) + 1
             self.live.append(made.value)
         if self._chance.random() < 0.3:
             self.end(self._chance.randrange(len(self.live)))
@@ -56,6 +58,13 @@ class Streams:
     def end(self, which):
         gone = self.live.pop(which)
         self.call("cuStreamDestroy_v2", ctypes.c_void_p(gone))  # with its work unfinished
+
+    def mark(self, stream):
+        return stream, self._made[stream]
+
+    def if_alive(self, mark):
+        """The stream, or None where it has been destroyed, also if another one has its handle."""
+        return mark[0] if mark[0] in self.live and self._made[mark[0]] == mark[1] else None
 
     def fill(self, at, value, size, stream):
         self.call(
@@ -87,17 +96,17 @@ def play(streams, chance, rounds, take, give, trim):
             at, block = take(size, stream)
             value = chance.randrange(1, 256)
             streams.fill(at, value, size, stream)
-            blocks.append((at, block, size, value, stream))
+            blocks.append((at, block, size, value, streams.mark(stream)))
         if len(blocks) > 40 or (blocks and chance.random() < 0.5):
-            at, block, size, value, stream = blocks.pop(chance.randrange(len(blocks)))
+            at, block, size, value, mark = blocks.pop(chance.randrange(len(blocks)))
             if step % 50 == 0:
                 wrong += not streams.has(at, value, min(size, MIB))
-            give(block, stream if stream in streams.live else None)
+            give(block, streams.if_alive(mark))
         if step % 400 == 399:
             trim()
-    for at, block, size, value, stream in blocks:
+    for at, block, size, value, mark in blocks:
         wrong += not streams.has(at, value, min(size, MIB))
-        give(block, stream if stream in streams.live else None)
+        give(block, streams.if_alive(mark))
     return wrong
 
 

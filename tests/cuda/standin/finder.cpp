@@ -82,6 +82,7 @@ const std::vector<entry>& entries() {
       at("cuEventQuery", 2000, &cuEventQuery),
       at("cuEventSynchronize", 2000, &cuEventSynchronize),
       at("cuCtxRecordEvent", 12050, &cuCtxRecordEvent),
+      at("cuStreamGetId", 12000, &cuStreamGetId),
       at("cuStreamBeginCapture", 10010, &cuStreamBeginCapture),
       at("cuStreamEndCapture", 10000, &cuStreamEndCapture),
       at("cuStreamIsCapturing", 10000, &cuStreamIsCapturing),

@@ -137,6 +137,13 @@ CUresult cuCtxRecordEvent(CUcontext, CUevent event) {
                 [&](vmm::fake_driver& fake) { return code_of(fake.record_all(event_of(event))); });
 }
 
+CUresult cuStreamGetId(CUstream stream, unsigned long long* identity) {
+  return answer("cuStreamGetId", needs::initialised, [&](vmm::fake_driver& fake) {
+    *identity = fake.stream_identity(stream_of(stream));
+    return *identity == 0 ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
+  });
+}
+
 CUresult cuEventQuery(CUevent event) {
   return answer("cuEventQuery", needs::context, [&](vmm::fake_driver& fake) {
     const auto finished = fake.query_event(event_of(event));

@@ -97,6 +97,7 @@ using vmm::status;
 using vmm::stream_backend;
 using vmm::stream_from_native;
 using vmm::stream_handle;
+using vmm::stream_identity_backend;
 using vmm::trim_report;
 using vmm::write_figures;
 
