@@ -129,8 +129,8 @@ export class stream_pool {
   /// or the device), out_of_addresses, out_of_host_memory, driver errors; no block is changed, and
   /// no more memory is held than before.
   /// Cost: O(1) and no driver call if free memory of the stream serves, except the query for
-  /// `capture` and, without streams_forgotten, for a created stream's identity. Else driver calls by
-  /// handles moved and created. Waits for work only when memory is short and
+  /// `capture` and, without streams_forgotten, that for a created stream's identity. Else driver
+  /// calls by handles moved and created. Waits for work only when memory is short and
   /// options().wait_when_short is set.
   [[nodiscard]] inline result<address> allocate(std::uint64_t size_bytes, stream_handle stream);
 
