@@ -52,7 +52,10 @@ class Regions:
     def __init__(self, torch, driver, wanted):
         self.torch, self.driver = torch, driver
         self.is_device = wanted.driver == "cuda"
-        self.pools = {tag: libvmm.Pool(driver) for tag in ("weights", "cache")}
+        # No stream ends here: a suspension waits for these pools' streams alone.
+        self.pools = {
+            tag: libvmm.Pool(driver, streams_forgotten=True) for tag in ("weights", "cache")
+        }
         self.sleeper = Suspender()
         self.sleeper.add(self.pools["weights"], "weights", "keep")
         self.sleeper.add(self.pools["cache"], "cache", "discard")
