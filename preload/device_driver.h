@@ -182,7 +182,7 @@ class device_driver : public cuda_driver {
     return cuda_driver::query_capture(stream);
   }
 
-  /// Errors: what the driver said; out_of_host_memory.
+  /// Errors: driver errors; out_of_host_memory.
   [[nodiscard]] status add_peer(location who) noexcept {
     const std::lock_guard<std::mutex> turn(lock_);
     const access_grant grant{who, access::read_write};

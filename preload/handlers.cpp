@@ -43,7 +43,7 @@ void note_memory(device_pointer at, std::size_t size, std::uint64_t stream) noex
   accounts::note_made({live_kind::memory, at, size, stream, slot, context});
 }
 
-// Everything that can go back to the driver does.
+// Everything that can are released to the driver does.
 bool give_back(bool may_wait) noexcept {
   if (is_managed()) return managed::give_back(may_wait) != 0;
   return is_caching() && cache::give_back() != 0;

@@ -653,8 +653,8 @@ void mark_users(device_pools& pools, std::vector<mark>& into) noexcept {
 
 /// Gives a block back after all that the device, and the devices that may use its memory, have been
 /// given so far; the caller does not wait where the driver has a mark of all work of a context.
-/// While a stream is captured such a mark would spoil the capture: the block waits for its end, and
-/// a capture that another thread begins waits for the mark.
+/// While a stream is captured such a mark would invalidate the capture: the block waits for its
+/// end, and a capture that another thread begins waits for the mark.
 /// Where the driver has no such mark, the host waits, as for the driver's own cuMemFree.
 void free_after_everything(shared_turn& turn, device_pools& pools, waiting_list&& one) noexcept {
   deferred_count.fetch_add(1, std::memory_order_relaxed);
@@ -786,7 +786,7 @@ bool wait_for_oldest(shared_turn& turn, device_pools& pools) {
 }
 
 /// Keeps what is freed within the limit: a host that runs ahead of the device waits, and what the
-/// pools have free beyond it goes back to the driver.
+/// pools have free beyond it is released to the driver.
 void keep_within_limit(shared_turn& turn, device_pools& pools) {
   const std::uint64_t limit = keep_limit(pools);
   if (pools.freed_bytes.load(std::memory_order_relaxed) <= limit / kept_share) return;

@@ -98,7 +98,7 @@ struct block_memory {
 
 /// Memory of the current context's device that the pools hold unused.
 [[nodiscard]] std::uint64_t reusable_bytes() noexcept;
-/// Gives all that can be given back to the driver, of every device. Waits for work where `may_wait`
+/// Gives all that can be released to the driver, of every device. Waits for work where `may_wait`
 /// says so. The bytes.
 std::uint64_t give_back(bool may_wait) noexcept;
 

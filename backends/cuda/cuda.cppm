@@ -39,13 +39,14 @@ export class cuda_driver {
   /// Loads the driver, finds its entry points by version, retains the device's primary context.
   /// Errors: unavailable (no library, too old a driver, no such device),
   /// not_supported (the device has no virtual memory management), bad_option, out_of_host_memory,
-  /// or what the driver said. Cost: up to a second for the first object of a process.
+  /// or driver errors. Cost: up to a second for the first object of a process.
   [[nodiscard]] static result<cuda_driver> open(const cuda_options& options = {});
   ~cuda_driver();
   /// A moved-from object may only be destroyed or assigned to.
   cuda_driver(cuda_driver&&) noexcept;
   cuda_driver& operator=(cuda_driver&&) noexcept;
-  /// The pools and managers over this object; it neither moves nor goes while there are any.
+  /// The pools and managers over this object; it must neither be moved nor destroyed while they
+  /// exist.
   [[nodiscard]] user_count& users() noexcept { return users_; }
 
   // The concept `backend`. Each member is one driver call of the same name; contracts stand in
@@ -112,8 +113,8 @@ export class cuda_driver {
   [[nodiscard]] result<shared_handle> export_handle(physical_handle handle, share_kind kind);
   [[nodiscard]] result<physical_handle> import_handle(const shared_handle& shared);
   /// Whether fabric handles work for this process: creates, exports, imports and releases one
-  /// granule. The feature export_fabric is only the device's word. Errors: what the driver said,
-  /// usually not_permitted.
+  /// granule. The feature export_fabric is only the device's word. Errors: driver errors, usually
+  /// not_permitted.
   [[nodiscard]] status probe_fabric();
 
   // `peer_backend`. cuDeviceCanAccessPeer and cuDeviceGetP2PAttribute; the rank is the driver's

@@ -14,7 +14,7 @@ namespace vmm {
 /// How a reservation gets its memory.
 export enum class cuda_memory : std::uint8_t {
   from_environment,  // VMM_CUDA_MEMORY (mapped or plain), else mapped
-  mapped,            // what is mapped there: the driver's virtual memory management
+  mapped,            // memory mapped by the driver's virtual memory management
   /// cuMemAlloc memory, all of it, from reserve to free_reservation; create, map and set_access
   /// only keep accounts, and contents stay at their addresses (features::contents_stay). For
   /// debugging: compute-sanitizer takes no other memory as the heap of a pool. docs/history.md.

@@ -10,7 +10,7 @@
 //
 // I1  Mappings do not overlap; each lies in one reservation and is the whole of one handle.
 // I2  A handle has at most one mapping. The handles together are not larger than the device.
-// I3  A failed call changes nothing; what may throw comes before the first change.
+// I3  A failed call changes nothing; steps that may throw come before the first change.
 // I4  A forked child is refused before the lock is taken.
 // I5  A reservation is on record exactly while its memory is ours: the record comes after
 //     cuMemAlloc and goes before cuMemFree, so that the driver may give the addresses to another
@@ -37,7 +37,7 @@ class plain_memory final : public address_memory {
   /// `state` outlives it.
   plain_memory(driver_state& state, const limits& known) noexcept;
 
-  /// Takes away what needs memory that is mapped.
+  /// Removes features that need mapped memory.
   static void restrict_features(features& can) noexcept;
 
   [[nodiscard]] result<address_range> reserve(const reserve_request& request) override;

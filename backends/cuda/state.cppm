@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.cuda:state (internal) - what stands behind a cuda_driver: the driver's calls, the device, its
+// vmm.cuda:state (internal) - the state of a cuda_driver: the driver's calls, the device, its
 // context, and the memory that reservations are made of.
 //
 // I1  From the end of open() on nothing here changes; `memory` keeps what it needs behind a lock of
@@ -30,8 +30,8 @@ namespace vmm::cuda {
 /// The text of a check on an object that was moved from.
 inline constexpr const char* moved_from = "a cuda_driver is used that was moved from";
 
-/// Makes `mine` current for the guard's life and restores what was current. One cheap look when it
-/// already is.
+/// Makes `mine` current for the guard's life and restores the previous context. One cheap look when
+/// it already is.
 class current_context {
  public:
   current_context(const entry_points& cu, CUcontext mine) noexcept;

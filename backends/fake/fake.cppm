@@ -66,7 +66,8 @@ export class fake_driver {
   ~fake_driver();
   fake_driver(fake_driver&&) noexcept;
   fake_driver& operator=(fake_driver&&) noexcept;
-  /// The pools and managers over this object; it neither moves nor goes while there are any.
+  /// The pools and managers over this object; it must neither be moved nor destroyed while they
+  /// exist.
   [[nodiscard]] user_count& users() noexcept { return users_; }
 
   // backend
@@ -100,8 +101,8 @@ export class fake_driver {
   [[nodiscard]] status synchronize_event(event_handle event);
 
   // all_work_backend. Every queue of this driver, those of destroyed streams that still run too.
-  // While any stream is captured the call is refused, and spoils each capture.
-  /// No call that is counted, charged or refused; 0 for a handle of no live stream.
+  // While any stream is captured the call is refused, and invalidates each capture.
+  /// Not counted, charged or refused; 0 for a handle without a live stream.
   [[nodiscard]] std::uint64_t stream_identity(stream_handle stream) noexcept;
   [[nodiscard]] status record_all(event_handle event);
   [[nodiscard]] status synchronize_all();
@@ -166,17 +167,18 @@ export class fake_driver {
   /// Lets time pass, and work finish that is due. Errors: out_of_host_memory.
   [[nodiscard]] status advance_us(double us);
 
-  /// Queues a kernel. It checks that what it touches is mapped and usable when it starts; its tag
-  /// arrives when it finishes. Errors: invalid_argument (no such stream), out_of_host_memory.
+  /// Queues a kernel. It checks that the memory it touches is mapped and accessible when it starts;
+  /// its tag arrives when it finishes. Errors: invalid_argument (no such stream),
+  /// out_of_host_memory.
   [[nodiscard]] status launch(stream_handle stream, const fake::kernel& what);
 
-  /// Captures what the stream is given from now on, as cuStreamBeginCapture. Errors: not_permitted
-  /// (the default stream, or no graphs), in_use (it is being captured).
+  /// Captures the stream's work from now on, as cuStreamBeginCapture. Errors: not_permitted (the
+  /// default stream, or no graphs), in_use (it is being captured).
   [[nodiscard]] status begin_capture(stream_handle stream, capture_mode mode);
   /// Ends a capture on the stream where it was begun. Errors: not_permitted (spoiled, not joined,
   /// another stream or thread), in_use (the stream is not being captured).
   [[nodiscard]] result<fake::graph_handle> end_capture(stream_handle stream);
-  /// Queues what was captured. Errors: invalid_argument, out_of_host_memory.
+  /// Queues the captured work. Errors: invalid_argument, out_of_host_memory.
   [[nodiscard]] status launch_graph(fake::graph_handle graph, stream_handle stream);
   [[nodiscard]] status destroy_graph(fake::graph_handle graph);
 

@@ -42,7 +42,7 @@ export struct misuse {
 /// The kind in words; static storage.
 export [[nodiscard]] const char* name_of(misuse_kind kind) noexcept;
 
-/// What is alive in one driver object, and what it holds of the device.
+/// The live objects of one driver object, and the device memory that it holds.
 export struct resource_counts {
   std::uint64_t reservations = 0;
   std::uint64_t reserved_bytes = 0;
@@ -79,8 +79,8 @@ export struct fault {
   native_error failure{};
 };
 
-/// Device work for a test to launch: what it touches, how long it takes, what it leaves and
-/// expects.
+/// Device work for a test to launch: the memory it touches, its duration, the contents it leaves
+/// and expects.
 export struct kernel {
   const char* name = "kernel";  ///< static storage
   double duration_us = 0;

@@ -29,7 +29,7 @@ import vmm.support;
 
 namespace vmm {
 
-/// Whether memory is there when create returns.
+/// Whether memory is committed when create returns.
 export enum class commit_mode : std::uint8_t {
   eager,  // it is; too much is refused with out_of_memory
   lazy,   // it comes with the first touch; too much ends the process at that touch
@@ -43,7 +43,7 @@ export struct host_options {
   /// What allocators should build from; a multiple of the minimum. 2 MiB: then the usual limit of
   /// 65,530 mappings covers 128 GiB, and layouts are those of GPUs, whose granule it is.
   std::uint64_t recommended_bytes = 2ull << 20;
-  /// Refuse to hold more than this; 0: what the system has.
+  /// Refuse to hold more than this; 0: no limit but the system's.
   std::uint64_t capacity_bytes = 0;
   /// 2 MiB pages from the system's pool (vm.nr_hugepages); granularity is then at least that.
   bool huge_pages = false;
@@ -79,7 +79,8 @@ export class host_driver {
   ~host_driver();
   host_driver(host_driver&&) noexcept;
   host_driver& operator=(host_driver&&) noexcept;
-  /// The pools and managers over this object; it neither moves nor goes while there are any.
+  /// The pools and managers over this object; it must neither be moved nor destroyed while they
+  /// exist.
   [[nodiscard]] user_count& users() noexcept { return users_; }
 
   // backend
@@ -125,7 +126,7 @@ export class host_driver {
                                                     share_kind kind) noexcept;
   [[nodiscard]] result<physical_handle> import_handle(const shared_handle& shared) noexcept;
 
-  /// What is alive in this object. Cost: O(what is alive).
+  /// The live objects of this driver. Cost: O(objects).
   [[nodiscard]] host_resource_counts resource_counts() const noexcept;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.level_zero:accounts - what one driver object has reserved, created and mapped.
+// vmm.level_zero:accounts - the reservations, memory and mappings of one driver object.
 //
 // A driver of Level Zero may see none of its caller's mistakes; here they are seen. No driver call
 // is made here: values of the driver are numbers.

@@ -8,12 +8,12 @@
 // never run on a device, and what the vendor's driver does besides: docs/backends.md.
 //
 // I1  One object is one device and one context of its own. No other device has rights here.
-// I2  A driver may keep one right for a whole reservation, skip what a range cuts, and see neither
-//     overlap nor use. Accounts of what exists decide instead: no mistake reaches the driver.
+// I2  A driver may keep one access for a whole reservation, skip mappings that a range cuts, and
+//     detect neither overlap nor use. The accounts decide instead: no mistake reaches the driver.
 // I3  The driver's map call takes the right with it. map() therefore only takes account;
 //     set_access() makes the driver's map and unmap calls, one for each mapping.
 // I4  Each call reports the driver's result, under the name in level_zero/ze_api.h.
-// I5  A stream is an immediate command list in which a barrier stands before each command.
+// I5  A stream is an immediate command list with a barrier before each command.
 // I6  A forked child is refused every call before the driver is reached, and destroying its copy
 //     changes nothing. The same holds for static objects that exit() destroys after the driver's
 //     own: such an object is refused with unavailable, and the system takes what it leaves.
@@ -42,13 +42,14 @@ export class level_zero_driver {
   /// Loads the loader, starts the drivers, makes a context for one device. Errors: unavailable (no
   /// loader, no driver, no such device, built without the headers; where the loader lacks a call,
   /// native_name is the call's), not_supported (the device has no virtual memory), bad_option,
-  /// out_of_host_memory, or what the driver said.
+  /// out_of_host_memory, or driver errors.
   [[nodiscard]] static result<level_zero_driver> open(const level_zero_options& options = {});
   ~level_zero_driver();
   /// A moved-from object may only be destroyed or assigned to; another use ends the process.
   level_zero_driver(level_zero_driver&&) noexcept;
   level_zero_driver& operator=(level_zero_driver&&) noexcept;
-  /// The pools and managers over this object; it neither moves nor goes while there are any.
+  /// The pools and managers over this object; it must neither be moved nor destroyed while they
+  /// exist.
   [[nodiscard]] user_count& users() noexcept { return users_; }
 
   // The concept `backend`. Contracts: docs/contract.md. Every place except home() returns
@@ -59,7 +60,8 @@ export class level_zero_driver {
   /// The page size depends on the requested size. The recommended granularity is that of large
   /// sizes.
   [[nodiscard]] result<granularity> query_granularity(const physical_request& request);
-  /// free_bytes is the device's memory less what this object created: the core calls tell no more.
+  /// free_bytes is the device's memory less what this object created: the core calls report no
+  /// more.
   [[nodiscard]] result<memory_info> query_memory(location who);
   /// The driver takes no alignment: where its answer does not fit, more is reserved and the range
   /// lies inside.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.level_zero:state - what stands behind a level_zero_driver.
+// vmm.level_zero:state - the state of a level_zero_driver.
 //
 // I1  memory_lock guards the accounts, and work_lock streams, events and points. Neither is held
 //     over a driver call that may be slow: memory calls are made on what is in transit or in no

@@ -60,7 +60,7 @@ extern "C" {
 typedef int32_t vmm_status;
 
 enum {
-  VMM_SUCCESS = 0,                  /* the call did what it says */
+  VMM_SUCCESS = 0,                  /* the call succeeded */
   VMM_ERROR_INVALID_ARGUMENT = 1,   /* a value that the call does not take */
   VMM_ERROR_BAD_OPTION = 2,         /* an option or environment variable out of its range */
   VMM_ERROR_OUT_OF_MEMORY = 3,      /* the device has no physical memory left for the request */
@@ -90,7 +90,7 @@ typedef struct vmm_error_info {
   const char* name;        /* "out_of_memory" */
   const char* call;        /* the driver call that failed, "map"; "none" without a driver call */
   const char* native_name; /* the driver's own name of its code, or "" */
-  const char* advice;      /* what was wrong and what to do about it, or "" */
+  const char* advice;      /* the cause and a remedy, or "" */
   const char* text;        /* all of it in one line; until the thread's next failure */
 } vmm_error_info;
 
@@ -131,7 +131,7 @@ typedef struct vmm_driver_entry {
 
 /** Effects: *count becomes the number of names; the first `capacity` of them are written to
  *  `entries`, which may be NULL when `capacity` is 0, in the order in which a driver is looked for.
- *  Cost: opens and closes each of them; up to a second where there is a GPU. */
+ *  Cost: opens and closes each of them; up to a second with a GPU. */
 VMM_API vmm_status vmm_list_drivers(vmm_driver_entry* entries, uint64_t capacity,
                                     uint64_t* count) VMM_NOEXCEPT;
 
@@ -141,14 +141,14 @@ VMM_API vmm_status vmm_list_drivers(vmm_driver_entry* entries, uint64_t capacity
 /** Opens a driver.
  *  Requires: `name` is "cuda", "level_zero", "host" (plain memory of this machine), "fake" (a
  *  simulated device), "fake:cuda", "fake:level_zero" or "fake:host"; NULL or "" stands for the
- *  environment variable VMM_BACKEND, and where that is not set for the first that is available.
+ *  environment variable VMM_BACKEND, or, if that is not set, for the first that is available.
  *  `device` is a device's number for cuda and level_zero, and VMM_ANY_DEVICE or 0 for others; with
  *  a name that has one ("cuda:1") and without a name it is VMM_ANY_DEVICE.
  *  Effects: loads the vendor's library; *driver is to be closed. VMM_LOG ("off", "stderr" or a
  *  path) has every driver call logged.
- *  Errors: BAD_OPTION (no such name, a device where the name has none to choose or has chosen
- *  one, a log that cannot be written), UNAVAILABLE (no such driver or device here),
- *  OUT_OF_HOST_MEMORY, driver errors.
+ *  Errors: BAD_OPTION (no such name, a device for a name without devices or with one, a log that
+ *  cannot be written), UNAVAILABLE (no such driver or device here), OUT_OF_HOST_MEMORY, driver
+ *  errors.
  *  Cost: up to a second. Threads: as long as none changes the environment. */
 VMM_API VMM_CHECKED vmm_status vmm_driver_open(const char* name, int32_t device,
                                                vmm_driver** driver) VMM_NOEXCEPT;
@@ -157,7 +157,7 @@ VMM_API VMM_CHECKED vmm_status vmm_driver_open(const char* name, int32_t device,
  *  inside a call). */
 VMM_API vmm_status vmm_driver_close(vmm_driver* driver) VMM_NOEXCEPT;
 
-/** Where memory lies. */
+/** The place of memory. */
 enum { VMM_PLACE_DEVICE = 0, VMM_PLACE_HOST = 1, VMM_PLACE_HOST_NODE = 2 };
 
 /** What a driver can do: bits of vmm_driver_info.features. */
@@ -165,7 +165,7 @@ enum {
   VMM_FEATURE_HOST_ACCESSIBLE = 1 << 0,   /* the host may use the memory as its own */
   VMM_FEATURE_STREAMS = 1 << 1,           /* work is asynchronous */
   VMM_FEATURE_CAPTURE = 1 << 2,           /* streams can be captured into graphs */
-  VMM_FEATURE_COPY = 1 << 3,              /* copy, fill, read and write are there */
+  VMM_FEATURE_COPY = 1 << 3,              /* copy, fill, read and write are available */
   VMM_FEATURE_ALIAS = 1 << 4,             /* memory can be mapped at two addresses */
   VMM_FEATURE_HOST_PLACE = 1 << 5,        /* memory can be made on the host */
   VMM_FEATURE_HOST_NODE_PLACE = 1 << 6,   /* on a chosen NUMA node */
@@ -183,15 +183,15 @@ typedef struct vmm_driver_info {
   uint64_t features;    /* VMM_FEATURE_* bits */
   uint64_t granularity; /* the smallest mappable unit, bytes */
   uint64_t recommended; /* the unit that allocations should be built from, bytes */
-  uint32_t place;       /* VMM_PLACE_*: where memory is made */
+  uint32_t place;       /* VMM_PLACE_*: where memory is created */
   int32_t device;       /* the device's number; 0 on the host */
 } vmm_driver_info;
 
 /** Requires: info->struct_size is set. Effects: fills *info. Errors: driver errors. */
 VMM_API vmm_status vmm_driver_query(vmm_driver* driver, vmm_driver_info* info) VMM_NOEXCEPT;
 
-/** Physical memory where the driver makes it. Effects: either pointer may be NULL. Errors: what the
- *  driver says. Cost: a driver call. */
+/** Physical memory at the driver's default place. Effects: either pointer may be NULL. Errors:
+ *  driver errors. Cost: a driver call. */
 VMM_API vmm_status vmm_driver_memory(vmm_driver* driver, uint64_t* free_bytes,
                                      uint64_t* total_bytes) VMM_NOEXCEPT;
 
@@ -206,9 +206,9 @@ VMM_API VMM_CHECKED vmm_status vmm_driver_create_stream(vmm_driver* driver,
 VMM_API vmm_status vmm_driver_destroy_stream(vmm_driver* driver, vmm_stream stream) VMM_NOEXCEPT;
 
 /** Blocks until the stream's work has finished. Without VMM_FEATURE_STREAMS all work has, and NULL
- *  is the only stream. Errors: NOT_SUPPORTED (another stream than NULL, where there are none),
- *  INVALID_ARGUMENT (no stream of the driver's, where it can tell; cudaStreamPerThread), what the
- *  driver says. */
+ *  is the only stream. Errors: NOT_SUPPORTED (another stream than NULL on a driver without
+ *  streams), INVALID_ARGUMENT (not a stream of the driver, if it can detect that;
+ *  cudaStreamPerThread), driver errors. */
 VMM_API vmm_status vmm_driver_synchronize_stream(vmm_driver* driver,
                                                  vmm_stream stream) VMM_NOEXCEPT;
 
@@ -220,8 +220,8 @@ VMM_API vmm_status vmm_driver_order_streams(vmm_driver* driver, vmm_stream first
 
 /** Bytes from the host's memory to the device's, and back; returned when they have arrived. Waits
  *  for no work: the caller synchronises first. Requires: the host's side is `size_bytes` long.
- *  Errors: INVALID_ARGUMENT (a range that is not mapped, where the driver can tell; one that ends
- *  behind the last address), NOT_SUPPORTED, driver errors. */
+ *  Errors: INVALID_ARGUMENT (a range that is not mapped, if the driver can detect that; one that
+ *  ends behind the last address), NOT_SUPPORTED, driver errors. */
 VMM_API vmm_status vmm_driver_write(vmm_driver* driver, void* target, const void* source,
                                     uint64_t size_bytes) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_driver_read(vmm_driver* driver, void* target, const void* source,
@@ -235,7 +235,7 @@ VMM_API vmm_status vmm_driver_fill(vmm_driver* driver, void* target, uint8_t val
 
 /** A stream-ordered pool: memory freed on a stream serves that stream again at once, others when
  *  the work before the free has finished, or behind a wait on the device. It grows by moving free
- *  memory where it is wanted before it creates more. */
+ *  memory before it creates more. */
 typedef struct vmm_pool vmm_pool;
 
 /** What allocate and free do on a stream that is being captured into a graph. */
@@ -259,13 +259,13 @@ typedef struct vmm_pool_options {
   const char* policy; /* "pool", "vpmm", "off"; NULL: "pool". Read by vmm_pool_create() only */
   uint64_t reservation_bytes; /* address space taken at a time: 8 TiB */
   uint64_t page_bytes;        /* handles are multiples of it, and it of the driver's granularity;
-                                 0: what the device recommends */
+                                 0: the device's recommendation */
   uint64_t page_count;        /* pages mapped at the start: 0 */
   vmm_stream first_stream;    /* these pages are free for it: NULL */
   uint64_t budget_bytes;      /* never hold more physical memory; 0: no limit but the device's */
   uint32_t wait_when_short;   /* 1: the last step before out of memory may block the caller */
   uint32_t capture;           /* VMM_CAPTURE_*: REFUSE */
-  uint32_t use_place;         /* 1: memory is made at `place`, not where the driver makes it: 0 */
+  uint32_t use_place;         /* 1: memory is created at `place`, not at the default place: 0 */
   uint32_t place;             /* VMM_PLACE_* */
   int32_t place_ordinal;      /* device number or NUMA node; 0 on the host */
   uint32_t read_environment;  /* 1: VMM_POOL_* and VPMM_* variables change the options: 0 */
@@ -309,10 +309,10 @@ VMM_API vmm_status vmm_pool_destroy(vmm_pool* pool) VMM_NOEXCEPT;
  *  Effects: *at is the block's address, a multiple of 512; on failure NULL.
  *  Errors: INVALID_ARGUMENT (0 bytes, cudaStreamPerThread), OUT_OF_MEMORY and OVER_BUDGET (after
  *  everything was tried, idle memory of the driver's other pools and managers too, see
- *  vmm_pool_last_shortage; at once where the live blocks and the request exceed the device or the
- *  budget; no more memory is held than before), OUT_OF_ADDRESSES, OUT_OF_HOST_MEMORY, IN_USE
- *  (too many streams: forget those that are gone), NOT_PERMITTED (the stream is being captured, or
- *  this is a callback of the pool), driver errors.
+ *  vmm_pool_last_shortage; at once if the live blocks and the request exceed the device or the
+ *  budget; memory held does not grow), OUT_OF_ADDRESSES, OUT_OF_HOST_MEMORY, IN_USE (too many
+ *  streams: forget those that are gone), NOT_PERMITTED (the stream is being captured, or this is a
+ *  callback of the pool), driver errors.
  *  Cost: some tens of nanoseconds and no driver call while memory freed on the stream fits. */
 VMM_API VMM_CHECKED vmm_status vmm_pool_allocate(vmm_pool* pool, uint64_t size_bytes,
                                                  vmm_stream stream, void** at) VMM_NOEXCEPT;
@@ -358,9 +358,9 @@ VMM_API vmm_status vmm_pool_free_after_all(vmm_pool* pool, void* at) VMM_NOEXCEP
 VMM_API vmm_status vmm_pool_capture_begins(vmm_pool* pool) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_pool_capture_ended(vmm_pool* pool) VMM_NOEXCEPT;
 
-/** Keeps the memory behind the block where it is until vmm_pool_unpin() was called as often, freed
- *  or not: for memory that is accessed outside of the streams (by a network card, another process,
- *  a graph).
+/** Keeps the memory behind the block in place until vmm_pool_unpin() was called as often, freed or
+ *  not: for memory that is accessed outside of the streams (by a network card, another process, a
+ *  graph).
  *  Errors: UNKNOWN_ADDRESS, NOT_ALLOCATED, INVALID_ARGUMENT (inside a block; unpin: not pinned),
  *  OUT_OF_HOST_MEMORY. Cost: O(1), no driver call. */
 VMM_API vmm_status vmm_pool_pin(vmm_pool* pool, void* at) VMM_NOEXCEPT;
@@ -376,12 +376,12 @@ VMM_API vmm_status vmm_pool_unpin(vmm_pool* pool, void* at) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_pool_forget_stream(vmm_pool* pool, vmm_stream stream) VMM_NOEXCEPT;
 
 /** The number of the capture that the stream is in, to release it by: ask before it is ended.
- *  Errors: INVALID_ARGUMENT (the stream is not being captured), NOT_SUPPORTED, what the driver
- *  says. */
+ *  Errors: INVALID_ARGUMENT (the stream is not being captured), NOT_SUPPORTED, driver errors. */
 VMM_API vmm_status vmm_pool_capture_number(vmm_pool* pool, vmm_stream stream,
                                            uint64_t* number) VMM_NOEXCEPT;
 
-/** Ends what a captured graph keeps, when the graph is destroyed: it becomes free for `stream`.
+/** Releases the memory of a captured graph, when the graph is destroyed: it becomes free for
+ *  `stream`.
  *  Requires: the graph's last launch is ordered before. An unknown number is not an error.
  *  Errors: IN_USE (the capture is under way on this stream), OUT_OF_HOST_MEMORY, NOT_PERMITTED (in
  *  a callback), driver errors. */
@@ -411,8 +411,8 @@ VMM_API vmm_status vmm_pool_trim(vmm_pool* pool, uint64_t limit_bytes,
 typedef struct vmm_prepare_report {
   uint64_t struct_size;
   uint64_t created_bytes;  /* free memory that is new to the pool */
-  uint64_t moved_bytes;    /* free memory that lies elsewhere now */
-  uint64_t unmapped_count; /* old mappings of what had moved */
+  uint64_t moved_bytes;    /* free memory that was moved */
+  uint64_t unmapped_count; /* old mappings of moved memory */
   uint64_t left_bytes;     /* the request has more than the largest free region that serves */
 } vmm_prepare_report;
 
@@ -453,7 +453,7 @@ typedef struct vmm_pool_statistics {
   uint64_t wait_count;      /* times a stream was made to wait, on the device */
   uint64_t mark_count;      /* events recorded */
   uint64_t blocked_count;   /* times a caller was made to wait: memory was short */
-  uint64_t suspended_bytes; /* of mapped_bytes: given back until they are resumed */
+  uint64_t suspended_bytes; /* of mapped_bytes: released until they are resumed */
   uint64_t front_count;     /* streams that have an arena */
   uint64_t front_bytes;     /* of reusable_bytes: those in arenas */
   uint64_t held_bytes;      /* physical memory that the driver has given and not got back */
@@ -475,7 +475,7 @@ enum {
 typedef struct vmm_pool_region {
   void* base;
   uint64_t size_bytes;
-  vmm_stream stream;    /* of free regions: whose */
+  vmm_stream stream;    /* of free regions: their stream */
   uint32_t kind;        /* VMM_REGION_* */
   uint32_t reserved[3]; /* 0 */
 } vmm_pool_region;
@@ -486,7 +486,7 @@ typedef struct vmm_pool_region {
 VMM_API vmm_status vmm_pool_regions(vmm_pool* pool, vmm_pool_region* regions, uint64_t capacity,
                                     uint64_t* count) VMM_NOEXCEPT;
 
-/** What was tried for the last request that memory was too short for, and what held it. */
+/** The steps tried for the last request that failed for lack of memory, and the memory held. */
 typedef struct vmm_shortage {
   uint64_t struct_size;
   uint64_t request_bytes; /* 0: no request was ever too large */
@@ -516,7 +516,7 @@ VMM_API vmm_status vmm_pool_last_shortage(vmm_pool* pool, vmm_shortage* shortage
 enum {
   VMM_REMAP_MOVED = 0,    /* the memory goes to another address; this one stays until UNMAPPED */
   VMM_REMAP_UNMAPPED = 1, /* an address whose memory has moved is unmapped */
-  VMM_REMAP_RELEASED = 2  /* an address is unmapped and its memory is given back */
+  VMM_REMAP_RELEASED = 2  /* an address is unmapped and its memory is released */
 };
 
 /** What is about to happen to an address range where nothing is live. */
@@ -556,7 +556,7 @@ VMM_API vmm_status vmm_pool_validate(vmm_pool* pool) VMM_NOEXCEPT;
 /* ---- managers -------------------------------------------------------------------------------- */
 
 /** Allocates whole ranges, rounded up to the device's granularity, which grow in place or by
- *  remapping and are copied by remapping where that is possible. */
+ *  remapping and are copied by remapping if possible. */
 typedef struct vmm_manager vmm_manager;
 
 /** Ways to share memory with other processes, as bits. */
@@ -639,7 +639,7 @@ typedef struct vmm_resize_request {
   uint64_t struct_size;
   void* at;              /* the address that allocate returned */
   uint64_t size_bytes;   /* not 0 */
-  uint64_t growth_bytes; /* room to keep behind the block where it has to move */
+  uint64_t growth_bytes; /* addresses to reserve behind the block if it has to move */
   uint32_t in_place;     /* 1: keep the address, or fail with OUT_OF_ADDRESSES */
   uint32_t names_stream; /* 1: the block's stream exists: work waits on it instead of the caller */
 } vmm_resize_request;
@@ -648,10 +648,10 @@ typedef struct vmm_resize_request {
  *  unchanged on failure. Where it moved, the old addresses stay mapped until the work given to the
  *  block's stream has finished.
  *  Requires: other streams that use the block are ordered behind its own, or the caller calls
- *  vmm_manager_settle(), before they use what was added; they are ordered before it when the block
- *  may move or shrink. With names_stream 0, and without streams_forgotten of the options, the
- *  block's stream may have been destroyed, no stream is being captured, and the call waits for the
- *  earlier users of the added memory.
+ *  vmm_manager_settle(), before they use added bytes; they are ordered before it when the block may
+ *  move or shrink. With names_stream 0, and without streams_forgotten of the options, the block's
+ *  stream may have been destroyed, no stream is being captured, and the call waits for the earlier
+ *  users of the added memory.
  *  Errors: as vmm_manager_allocate and vmm_manager_free; OUT_OF_ADDRESSES; DEVICE_LOST, after which
  *  the block has no contents and can only be freed. */
 VMM_API VMM_CHECKED vmm_status vmm_manager_resize(vmm_manager* manager,
@@ -698,8 +698,8 @@ typedef struct vmm_block_info {
   uint64_t struct_size;
   void* base;
   uint64_t user_bytes;     /* the requested size; 0: the memory has gone */
-  uint64_t mapped_bytes;   /* what has physical memory behind it */
-  uint64_t reserved_bytes; /* what address space it takes */
+  uint64_t mapped_bytes;   /* bytes with physical memory */
+  uint64_t reserved_bytes; /* bytes of address space */
   vmm_stream stream;
   uint64_t piece_count; /* pieces of physical memory */
 } vmm_block_info;
@@ -709,7 +709,7 @@ typedef struct vmm_block_info {
 VMM_API vmm_status vmm_manager_find(vmm_manager* manager, const void* at,
                                     vmm_block_info* info) VMM_NOEXCEPT;
 
-/** As vmm_pool_trim, of what is cached. */
+/** As vmm_pool_trim, for cached memory. */
 VMM_API vmm_status vmm_manager_trim(vmm_manager* manager, uint64_t limit_bytes,
                                     vmm_trim_report* report) VMM_NOEXCEPT;
 
@@ -736,7 +736,7 @@ typedef struct vmm_manager_statistics {
   uint64_t remapped_copy_count;
   uint64_t real_copy_count;
   uint64_t recovery_count;  /* times that memory ran short and caches were drained */
-  uint64_t suspended_bytes; /* of mapped_bytes, each byte once: given back until resumed */
+  uint64_t suspended_bytes; /* of mapped_bytes, each byte once: released until resumed */
 } vmm_manager_statistics;
 
 /** Requires: statistics->struct_size is set. Cost: O(1). */
@@ -833,7 +833,7 @@ typedef struct vmm_growable_request {
  *  Errors: INVALID_ARGUMENT (beyond the maximum, no such segment, a direction other than requested,
  *  one_handle for a segment that has memory), IN_USE (a pin covers bytes that would go; no_wait),
  *  OUT_OF_MEMORY, OVER_BUDGET, OUT_OF_MAPPINGS, OUT_OF_HOST_MEMORY, driver errors.
- *  Cost: docs/growable.md. Blocks where memory is short and the manager's options allow it, and to
+ *  Cost: docs/growable.md. Blocks if memory is short and the manager's options allow it, and to
  *  grow over released addresses that unfinished work may still use. */
 VMM_API VMM_CHECKED vmm_status
 vmm_growable_resize(vmm_growable* growable, const vmm_growable_request* request) VMM_NOEXCEPT;
@@ -859,7 +859,7 @@ typedef struct vmm_growable_info {
 /** Requires: info->struct_size is set. Cost: O(segments). */
 VMM_API vmm_status vmm_growable_query(vmm_growable* growable, vmm_growable_info* info) VMM_NOEXCEPT;
 
-/** Where a segment lies, and how large it is. Errors: INVALID_ARGUMENT (no such segment). */
+/** The address and size of a segment. Errors: INVALID_ARGUMENT (no such segment). */
 VMM_API vmm_status vmm_growable_segment(vmm_growable* growable, uint64_t index, void** base,
                                         uint64_t* size_bytes) VMM_NOEXCEPT;
 
@@ -899,14 +899,14 @@ typedef struct vmm_suspender vmm_suspender;
 
 /** What is in a region's blocks after it was resumed. */
 enum {
-  VMM_CONTENTS_KEEP = 0,   /* what was in them */
+  VMM_CONTENTS_KEEP = 0,   /* the old contents */
   VMM_CONTENTS_ZERO = 1,   /* zero */
   VMM_CONTENTS_DISCARD = 2 /* anything */
 };
 
 /** Where contents are kept. */
 enum {
-  VMM_BACKUP_BEST = 0,     /* pinned where the driver has that, else pageable */
+  VMM_BACKUP_BEST = 0,     /* pinned if the driver has it, else pageable */
   VMM_BACKUP_PINNED = 1,   /* memory of the host that the device copies by itself */
   VMM_BACKUP_PAGEABLE = 2, /* memory of the process */
   VMM_BACKUP_FILE = 3      /* a file without a name */
@@ -957,7 +957,7 @@ typedef struct vmm_suspend_request {
   uint32_t contents;     /* VMM_CONTENTS_* */
 } vmm_suspend_request;
 
-/** What a suspension gave back, and what stays behind. */
+/** The memory that a suspension released, and that it retained. */
 typedef struct vmm_suspend_report {
   uint64_t struct_size;
   uint64_t suspended_bytes; /* memory of live blocks that the driver has now */
@@ -983,16 +983,15 @@ typedef struct vmm_suspend_report {
 VMM_API VMM_CHECKED vmm_status vmm_suspender_suspend(vmm_suspender* suspender,
                                                      const vmm_suspend_request* request,
                                                      vmm_suspend_report* report) VMM_NOEXCEPT;
-/** The memory is there again, at the same addresses, with the contents promised and the rights of
- *  all. No tags: every region that is suspended. Errors: INVALID_ARGUMENT (a tag that no region
- *  has; not suspended), IN_USE (a block is just being freed), OUT_OF_MEMORY, OVER_BUDGET, INTERNAL
- *  (verify: other contents than promised), driver errors; all stay suspended, and a later call
- *  tries again. */
+/** Restores the memory at the same addresses, with the promised contents and the access of all. No
+ *  tags: every region that is suspended. Errors: INVALID_ARGUMENT (a tag that no region has; not
+ *  suspended), IN_USE (a block is just being freed), OUT_OF_MEMORY, OVER_BUDGET, INTERNAL (verify:
+ *  other contents than promised), driver errors; all stay suspended, and a later call retries. */
 VMM_API VMM_CHECKED vmm_status vmm_suspender_resume(vmm_suspender* suspender,
                                                     const char* const* tags,
                                                     uint64_t tag_count) VMM_NOEXCEPT;
 
-/** How a suspender stands. */
+/** The state of a suspender. */
 typedef struct vmm_suspender_info {
   uint64_t struct_size;
   uint64_t backup_bytes; /* of all backups, those that wait to be used again included */
@@ -1053,11 +1052,11 @@ VMM_API vmm_status vmm_driver_get_access(vmm_driver* driver, const void* at, uin
 
 /** Rights of several locations in one call: of one block, of all blocks of a manager, of all memory
  *  of a pool; now and later, wherever it moves. Rights of a block overrule those of all. Requires:
- *  work of a location whose rights become less has finished. Errors: INVALID_ARGUMENT (no grants,
- *  more than VMM_GRANTS_MAX, a location that is none; for all memory, the driver's own device or
- *  where the memory lies), NOT_SUPPORTED (out of reach), IN_USE (a manager another thread is
- *  changing a block of), those of vmm_manager_free, driver errors; nothing is changed. Cost:
- *  a driver call for each mapping. */
+ *  work of a location that loses access has finished. Errors: INVALID_ARGUMENT (no grants, more
+ *  than VMM_GRANTS_MAX, a location that is none; for all memory, the driver's own device or the
+ *  memory's place), NOT_SUPPORTED (out of reach), IN_USE (a manager another thread is changing a
+ *  block of), those of vmm_manager_free, driver errors; nothing is changed. Cost: a driver call for
+ *  each mapping. */
 VMM_API vmm_status vmm_manager_set_access(vmm_manager* manager, void* at, const vmm_grant* grants,
                                           uint64_t count) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_manager_set_peers(vmm_manager* manager, const vmm_grant* grants,
@@ -1116,7 +1115,7 @@ typedef struct vmm_share_options {
 VMM_API vmm_status vmm_share_options_init(vmm_share_options* options,
                                           uint64_t struct_size) VMM_NOEXCEPT;
 
-/** A socket at a path whose directory is this user's and of mode 0700. Errors: NOT_PERMITTED (the
+/** A socket at a path in a directory of this user with mode 0700. Errors: NOT_PERMITTED (the
  *  directory), IN_USE (the name is taken), INVALID_ARGUMENT (the name), UNAVAILABLE. */
 VMM_API VMM_CHECKED vmm_status vmm_share_listen(const char* path,
                                                 vmm_listener** listener) VMM_NOEXCEPT;
@@ -1131,13 +1130,13 @@ VMM_API vmm_status vmm_share_stop(vmm_listener* listener) VMM_NOEXCEPT;
 VMM_API VMM_CHECKED vmm_status vmm_share_connect(const char* path, const vmm_share_options* options,
                                                  vmm_channel** channel) VMM_NOEXCEPT;
 /** A connected Unix socket of type SOCK_SEQPACKET, which is the library's from then on, and closed
- *  where the connection fails. One end accepts, the other does not. Errors: as vmm_share_accept. */
+ *  if the connection fails. One end accepts, the other does not. Errors: as vmm_share_accept. */
 VMM_API VMM_CHECKED vmm_status vmm_share_adopt(int32_t descriptor, uint32_t accepts,
                                                const vmm_share_options* options,
                                                vmm_channel** channel) VMM_NOEXCEPT;
 /** Ends the connection. NULL: nothing. Errors: IN_USE (a call is inside). */
 VMM_API vmm_status vmm_share_close(vmm_channel* channel) VMM_NOEXCEPT;
-/** For poll(): readable when vmm_share_next would not wait; -1 where the connection has ended. */
+/** For poll(): readable when vmm_share_next would not wait; -1 once the connection has ended. */
 VMM_API vmm_status vmm_share_descriptor(vmm_channel* channel, int32_t* descriptor) VMM_NOEXCEPT;
 
 /** What is to be lent: memory of its own, or a manager's block. */
@@ -1185,7 +1184,7 @@ VMM_API vmm_status vmm_share_query_export(vmm_export* block, vmm_shared_info* in
 VMM_API vmm_status vmm_share_end_export(vmm_export* block) VMM_NOEXCEPT;
 
 /** Offers the block and waits for the answer. Errors: UNAVAILABLE (the peer is gone, or did not
- *  answer in time: the block stays offered), the peer's reason where it refuses. */
+ *  reply in time: the block stays offered), the peer's reason if it refuses. */
 VMM_API vmm_status vmm_share_lend(vmm_channel* channel, vmm_export* block,
                                   uint64_t* id) VMM_NOEXCEPT;
 /** Notifies the peer that a followed block has changed. `epoch` may be NULL. */
@@ -1226,8 +1225,8 @@ typedef struct vmm_import_request {
 } vmm_import_request;
 
 /** Imports, maps and accepts the oldest block that is offered, waiting for one where none is;
- *  refuses it where that fails. `request` may be NULL. Errors: UNAVAILABLE, FOREIGN (the driver
- *  says otherwise than the peer), driver errors. */
+ *  refuses it on failure. `request` may be NULL. Errors: UNAVAILABLE, FOREIGN (the driver says
+ *  otherwise than the peer), driver errors. */
 VMM_API VMM_CHECKED vmm_status vmm_share_borrow(vmm_channel* channel, vmm_driver* driver,
                                                 const vmm_import_request* request,
                                                 vmm_import** block) VMM_NOEXCEPT;
@@ -1239,7 +1238,7 @@ VMM_API vmm_status vmm_share_query_import(vmm_import* block, vmm_shared_info* in
  *  Requires: no unfinished work uses it. Errors: UNAVAILABLE (the connection has ended; it is
  *  released), INVALID_ARGUMENT (it came by another channel). */
 VMM_API vmm_status vmm_share_give_back(vmm_channel* channel, vmm_import* block) VMM_NOEXCEPT;
-/** Releases what is left of the block and ends the handle. NULL: nothing. */
+/** Releases the rest of the block and ends the handle. NULL: nothing. */
 VMM_API vmm_status vmm_share_end_import(vmm_import* block) VMM_NOEXCEPT;
 
 /* ---- what an allocator did ------------------------------------------------------------------- */
@@ -1247,11 +1246,11 @@ VMM_API vmm_status vmm_share_end_import(vmm_import* block) VMM_NOEXCEPT;
 /** The history of a pool, a manager, or an allocator's device, as docs/history.md describes:
  *  recorded while it is on, written to a file that vmm-history and `./run view` show. `owner` is
  *  the handle of a vmm_pool, a vmm_manager or a vmm_allocator; `device` is 0 for the first two, and
- *  the device's number for an allocator, which opens it where it was not in use. While nothing is
+ *  the device's number for an allocator, which opens it if it was not in use. While nothing is
  *  recorded a call on the owner costs one branch more. Not in a callback of the pool. */
 typedef struct vmm_history_options {
   uint64_t struct_size;
-  uint64_t event_count;        /* records that there is room for, 33 bytes each: 2^18 */
+  uint64_t event_count;        /* capacity in records, 33 bytes each: 2^18 */
   uint32_t clock_interval;     /* of allocations and frees each of so many reads the clock: 32 */
   uint32_t shortage_count_max; /* files that are written at shortages, at most: 4 */
   const char* shortage_path; /* PATH.0 and so on are written before OUT_OF_MEMORY or OVER_BUDGET is
@@ -1261,7 +1260,7 @@ typedef struct vmm_history_options {
 /** Requires: struct_size is sizeof(vmm_history_options). Effects: *options gets the defaults. */
 VMM_API vmm_status vmm_history_options_init(vmm_history_options* options,
                                             uint64_t struct_size) VMM_NOEXCEPT;
-/** Records what the owner does from now on. `options` may be NULL. Errors: IN_USE (it is recorded
+/** Records the owner's events from now on. `options` may be NULL. Errors: IN_USE (it is recorded
  *  already), BAD_OPTION, OUT_OF_HOST_MEMORY. */
 VMM_API vmm_status vmm_history_start(const void* owner, int32_t device,
                                      const vmm_history_options* options) VMM_NOEXCEPT;
@@ -1270,8 +1269,8 @@ VMM_API vmm_status vmm_history_start(const void* owner, int32_t device,
  *  written; with the system's code). Cost: O(events); the owner's calls go on meanwhile. */
 VMM_API vmm_status vmm_history_dump(const void* owner, int32_t device,
                                     const char* path) VMM_NOEXCEPT;
-/** vmm_history_dump(), and nothing is recorded any more, also where the file cannot be written.
- *  `path` may be NULL: nothing is written. */
+/** vmm_history_dump(), and ends the recording, even if the file cannot be written. `path` may be
+ *  NULL: nothing is written. */
 VMM_API vmm_status vmm_history_stop(const void* owner, int32_t device,
                                     const char* path) VMM_NOEXCEPT;
 

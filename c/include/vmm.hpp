@@ -355,7 +355,7 @@ class pool {
   /// vmm_pool_forget_stream(), and vmm_pool_synchronize().
   void forget(vmm_stream stream) { detail::require(vmm_pool_forget_stream(get(), stream)); }
   void synchronize() { detail::require(vmm_pool_synchronize(get())); }
-  /// Bytes that were given back.
+  /// Bytes that were released.
   std::uint64_t trim(std::uint64_t limit_bytes = 0) {
     vmm_trim_report report{};
     report.struct_size = sizeof(report);
@@ -403,7 +403,7 @@ class device_buffer {
   }
   ~device_buffer() { reset(); }
 
-  /// An empty buffer where it fails; `out` keeps what it had.
+  /// On failure the buffer is empty, and `out` is unchanged.
   [[nodiscard]] static vmm_status try_allocate(pool& from, std::uint64_t size_bytes,
                                                vmm_stream stream, device_buffer& out) noexcept {
     device_buffer made(from.get(), size_bytes, stream);
@@ -418,7 +418,7 @@ class device_buffer {
   [[nodiscard]] void* data() const noexcept { return at_; }
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return at_ == nullptr ? 0 : size_; }
   [[nodiscard]] vmm_stream stream() const noexcept { return stream_; }
-  /// The stream whose work it is freed after. Requires: it is ordered behind the one before.
+  /// The stream on which it is freed. Requires: it is ordered behind the one before.
   void set_stream(vmm_stream stream) noexcept { stream_ = stream; }
   void reset() noexcept {
     if (at_ != nullptr) (void)vmm_pool_free(pool_, std::exchange(at_, nullptr), stream_);
@@ -530,7 +530,7 @@ class manager : public detail::owned<vmm_manager, vmm_manager_destroy> {
     detail::require(try_resize(size_bytes, at));
     return at;
   }
-  /// Changes `at` where the block moves.
+  /// Changes `at` if the block moves.
   [[nodiscard]] vmm_status try_resize(std::uint64_t size_bytes, void*& at) noexcept {
     vmm_resize_request request{};
     request.struct_size = sizeof(request);
@@ -567,8 +567,8 @@ class manager : public detail::owned<vmm_manager, vmm_manager_destroy> {
   }
 };
 
-/// An array that grows without copying a byte: in place where the addresses behind it are free,
-/// else at another address with the same memory. Elements are not initialised.
+/// An array that grows without copying a byte: in place if the addresses behind it are free, else
+/// at another address with the same memory. Elements are not initialised.
 template <class T>
 class growing_array {
   static_assert(std::is_trivially_copyable_v<T>, "elements are moved as bytes");
@@ -596,7 +596,7 @@ class growing_array {
   }
   ~growing_array() { (void)vmm_manager_free(manager_, at_); }
 
-  /// The first element, and their number. The address changes where the array moves.
+  /// The first element, and their number. The address changes if the array moves.
   [[nodiscard]] T* data() const noexcept { return static_cast<T*>(at_); }
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
   /// data() may change. As before where this fails.

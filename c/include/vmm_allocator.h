@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: Apache-2.0
  *
  * vmm_allocator.h - memory for frameworks, in libvmm.so: one allocator over all devices of a
- * process, whose blocks know their device, their stream and the other streams that use them.
- * PyTorch's allocators stand on it (docs/pytorch.md). What vmm.h says of every call holds here.
+ * process, whose blocks record their device, their stream and the other streams that use them.
+ * PyTorch's allocators use it (docs/pytorch.md). The rules of vmm.h for every call apply.
  */
 #ifndef VMM_ALLOCATOR_H
 #define VMM_ALLOCATOR_H
@@ -41,8 +41,8 @@ VMM_API VMM_CHECKED vmm_status vmm_allocator_create(const vmm_allocator_options*
  *  Errors: IN_USE (another thread is inside a call, or vmm_allocator_keep() was called). */
 VMM_API vmm_status vmm_allocator_destroy(vmm_allocator* allocator) VMM_NOEXCEPT;
 
-/** Memory on a device for work that `stream` will be given. What frees wait for and what is cached
- *  is given back or waited for before memory is called short.
+/** Memory on a device for work submitted to `stream` from now on. Before it fails for lack of
+ *  memory, cached memory is released, and the work of pending frees is waited for.
  *  Errors: as vmm_pool_allocate(); UNAVAILABLE and others of vmm_driver_open(), for a device that
  *  is used for the first time. Cost: that of vmm_pool_allocate(), an entry in a table, and a
  *  question about an event while frees are waiting. */
@@ -56,8 +56,8 @@ VMM_API VMM_CHECKED vmm_status vmm_allocator_allocate(vmm_allocator* allocator, 
 VMM_API vmm_status vmm_allocator_free(vmm_allocator* allocator, void* at) VMM_NOEXCEPT;
 
 /** The two calls of every operation, for a framework that makes an allocator and never lets go of
- *  it: functions that do what vmm_allocator_allocate() and vmm_allocator_free() do with `self` in
- *  place of the handle, which they do not look up. `at` is not NULL. */
+ *  it: functions like vmm_allocator_allocate() and vmm_allocator_free(), with `self` in place of
+ *  the handle, which they do not look up. `at` is not NULL. */
 typedef struct vmm_allocator_calls {
   uint64_t struct_size;
   void* self;
@@ -154,7 +154,7 @@ typedef struct vmm_allocator_statistics {
   vmm_level held_bytes;                       /* physical memory */
   vmm_level handles;                          /* pieces of it */
   uint64_t short_count;                       /* requests that failed for memory */
-  uint64_t retry_count; /* requests that succeeded after what frees waited for was waited for */
+  uint64_t retry_count; /* requests that succeeded after waiting for pending frees */
   uint64_t limit_bytes;
   uint64_t wait_count; /* times that the work behind all pending frees was waited for */
 } vmm_allocator_statistics;
@@ -163,7 +163,7 @@ typedef struct vmm_allocator_statistics {
 VMM_API vmm_status vmm_allocator_get_statistics(vmm_allocator* allocator, int32_t device,
                                                 vmm_allocator_statistics* statistics) VMM_NOEXCEPT;
 
-/** Peaks become what is current. */
+/** Sets the peaks to the current values. */
 VMM_API vmm_status vmm_allocator_reset_peaks(vmm_allocator* allocator, int32_t device) VMM_NOEXCEPT;
 /** Added, removed and the counts become 0. */
 VMM_API vmm_status vmm_allocator_reset_counts(vmm_allocator* allocator,
@@ -179,8 +179,8 @@ VMM_API vmm_status vmm_allocator_reset_counts(vmm_allocator* allocator,
 VMM_API vmm_status vmm_plugin_use(vmm_allocator* allocator) VMM_NOEXCEPT;
 
 /** What vmm_plugin_malloc() calls instead of answering NULL; it may throw. NULL: none. The
- *  arguments name a function, a file and a line, and say what went wrong, which begins with "CUDA
- *  out of memory. " where memory, the limit or addresses do not suffice. */
+ *  arguments name a function, a file and a line, and a description, which begins with "CUDA out of
+ *  memory. " if memory, the limit or addresses do not suffice. */
 typedef void (*vmm_plugin_failure)(const char* function, const char* file, uint32_t line,
                                    const char* text);
 /** NULL: none any more. Errors: none. */

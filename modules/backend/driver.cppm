@@ -7,8 +7,8 @@
 // So it works through driver_interface, is compiled once, and can be named without a backend.
 //
 // driver_interface  every call of every refinement; calls that a driver lacks return not_supported
-// driver_ref        makes a driver of any type a driver_interface, without owning it any_backend
-//    owns a driver of any type
+// driver_ref        makes a driver of any type a driver_interface, without owning it
+// any_backend       owns a driver of any type
 // observed_backend  owns a driver, and an observer sees its calls
 //
 // I1  Name, home and features are those of the driver inside: what features promise can be called.
@@ -493,7 +493,8 @@ export class any_backend final : public driver_model<std::unique_ptr<driver_inte
 
   /// The driver; null when it was moved from.
   [[nodiscard]] driver_interface* get() const noexcept { return holder().get(); }
-  /// The pools and managers over this object; it neither moves nor goes while there are any.
+  /// The pools and managers over this object; it must neither be moved nor destroyed while they
+  /// exist.
   [[nodiscard]] user_count& users() noexcept { return users_; }
 
  private:
@@ -573,7 +574,8 @@ class observed_backend : public driver_model<owned_driver<B>, Observer> {
   /// What is inside: the driver, whose calls the observer does not see, and the observer.
   [[nodiscard]] B& driver() noexcept { return this->inside(); }
   [[nodiscard]] Observer& observer() noexcept { return this->watching(); }
-  /// The pools and managers over this object; it neither moves nor goes while there are any.
+  /// The pools and managers over this object; it must neither be moved nor destroyed while they
+  /// exist.
   [[nodiscard]] user_count& users() noexcept { return users_; }
 
  private:

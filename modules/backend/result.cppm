@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.backend:result - how vmm says what went wrong.
+// vmm.backend:result - errors as values.
 //
 // Operating errors are values: every call that can fail while running returns result<T>, which
 // holds a value or an error. A programmer's mistake is an assertion and ends the process.
@@ -18,7 +18,7 @@ import vmm.support;
 
 namespace vmm {
 
-/// What went wrong, as a closed list. The backend's own code and name stand beside it in `error`.
+/// The error codes, as a closed list. `error` also has the backend's own code and name.
 export enum class errc : std::uint8_t {
   none,                // no error; the code of a default-constructed `error` only
   invalid_argument,    // a value that the call does not take
@@ -46,7 +46,7 @@ export [[nodiscard]] constexpr bool is_shortage(errc code) noexcept {
   return code == errc::out_of_memory || code == errc::over_budget || code == errc::out_of_mappings;
 }
 
-/// Whether an error says that the call named a wrong address: one that was freed before, lies
+/// Whether an error means that the call named a wrong address: one that was freed before, lies
 /// inside a block, or was never allocated here. A programmer's mistake: trying again does not help.
 export [[nodiscard]] constexpr bool is_wrong_address(errc code) noexcept {
   return code == errc::unknown_address || code == errc::not_allocated ||
@@ -115,7 +115,7 @@ export struct error {
   std::int64_t native = 0;  ///< the backend's own number (a CUresult, an errno, a ze_result_t)
   const char* native_name =
       "";                      ///< the backend's own name for it, such as CUDA_ERROR_INVALID_VALUE
-  const char* detail = "";     ///< what was wrong and what to do about it
+  const char* detail = "";     ///< the cause and a remedy
   shortage_figures figures{};  ///< of requests that memory or addresses were too short for
 };
 

@@ -158,7 +158,7 @@ export class grant_list {
     }
     return access::none;
   }
-  /// The list without those that may do nothing: what a fresh mapping needs.
+  /// The list without grants of no access, for a new mapping.
   [[nodiscard]] constexpr grant_list granted() const noexcept {
     grant_list some;
     for (const access_grant& each : all()) {
@@ -180,7 +180,7 @@ export class grant_list {
   std::size_t count_ = 0;
 };
 
-/// Whether what runs at `from` can be given rights to memory at `to`.
+/// Whether work at `from` can get access to memory at `to`.
 export struct peer_query {
   location from{};
   location to{};
@@ -313,7 +313,7 @@ export struct memory_info {
   }
 };
 
-/// Whether what a stream is given is captured into a graph instead of run.
+/// Whether a stream's work is captured into a graph instead of run.
 export enum class capture_state : std::uint8_t {
   none,
   active,
@@ -326,7 +326,7 @@ export struct capture_info {
   std::uint64_t id = 0;  ///< of an active capture: no other of the process has it; else 0
 };
 
-/// Which captures keep a thread from calls that may spoil them.
+/// The captures that forbid a thread calls that may invalidate them.
 export enum class capture_mode : std::uint8_t {
   any_thread,   // its own, and those of other threads that were begun in this mode
   this_thread,  // its own
@@ -370,7 +370,7 @@ export struct features {
   std::uint64_t capturable_from = 0;
   std::uint64_t default_stream_alias = 0;  ///< another number of the default stream; 0: none
   std::uint64_t stream_per_thread = 0;  ///< names another stream in each thread; 0: no number does
-  bool copy = false;                    ///< copy, fill, read and write are there
+  bool copy = false;                    ///< copy, fill, read and write are available
   bool retain = false;                  ///< a handle can be had from a mapped address
   bool host_location = false;           ///< physical memory on the host
   bool host_node_location = false;      ///< physical memory on a chosen NUMA node

@@ -34,8 +34,8 @@ export [[nodiscard]] std::array<backend_entry, backend_entry_count> backend_name
 /// name stands for the variable VMM_BACKEND, and where that is not set for the first that is
 /// available. VMM_LOG ("off", "stderr" or a path) has every call logged.
 /// Errors: bad_option (no such name, a log that cannot be written), unavailable (no such driver
-/// here; the detail says why), out_of_host_memory, what the driver says. Cost: that of opening the
-/// driver. Thread safety: as backend_names.
+/// here; the detail says why), out_of_host_memory, driver errors. Cost: that of opening the driver.
+/// Thread safety: as backend_names.
 export [[nodiscard]] result<any_backend> open_backend(std::string_view name = {}) noexcept;
 
 /// The B inside a backend that open_backend made, also behind a log; nullptr if it is another type.

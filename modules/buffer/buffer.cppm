@@ -3,7 +3,7 @@
 //
 // vmm.buffer - owners of blocks, over a pool, a manager or an allocator of the program's own.
 //
-// stream_allocator  what an allocator has to have
+// stream_allocator  the requirements of an allocator
 // allocator_ref     an allocator of any type, without owning it; two pointers
 // device_buffer     one block of bytes, freed when the buffer goes
 // device_array      the same in elements
@@ -201,7 +201,7 @@ export class device_buffer {
   }
   ~device_buffer() { reset(); }
 
-  /// Where the block lies; none without a block.
+  /// The block's address; null without a block.
   [[nodiscard]] address data_address() const noexcept {
     check(is_whole(), half_block);
     return block_.base;
@@ -219,12 +219,12 @@ export class device_buffer {
   /// Requires: the stream lives as long as the buffer has a block; the work on the stream before it
   /// that uses the block is ordered before this one.
   /// Effects: the block is freed on it, and one that resize() makes of none is allocated for it. A
-  /// block that is there stays, to its allocator, that of the stream that it was allocated for:
-  /// resize() orders what it does behind that one. Errors: none.
+  /// present block still belongs, for its allocator, to the stream for which it was allocated:
+  /// resize() orders its work behind that one. Errors: none.
   void set_stream(stream_handle stream) noexcept { stream_ = stream; }
 
-  /// Effects: frees the block. Errors: none; what deallocate of the allocator leaves live stays
-  /// with it. Cost: one deallocate.
+  /// Effects: frees the block. Errors: none; a block that deallocate leaves live stays with it.
+  /// Cost: one deallocate.
   void reset() noexcept;
   /// Effects: gives the block up without freeing it. The caller deallocates it at memory(), with
   /// size_bytes() and alignment_bytes() from before.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.history - what an allocator did, event by event, in bounded memory.
+// vmm.history - an allocator's events in bounded memory.
 //
 // A history_ring has room for a fixed number of events; a new one takes the place of the oldest. An
 // allocator that is given one (memory_options::recorder) writes each allocation, free, growth,
@@ -29,7 +29,7 @@ import vmm.sync;
 
 namespace vmm {
 
-/// What happened. The numbers stand in files: a new kind gets a new number.
+/// The kinds of events. Files contain the numbers: a new kind gets a new number.
 export enum class history_kind : std::uint8_t {
   none = 0,
   // Blocks.
@@ -71,7 +71,7 @@ export enum class history_kind : std::uint8_t {
 /// "allocated" and so on; "unknown" for a number that has no name.
 export [[nodiscard]] const char* name_of(history_kind kind) noexcept;
 
-/// What stands in a ring, as its writers give it.
+/// An event of a ring, as its writers pass it.
 export struct history_note {
   history_kind kind = history_kind::none;
   address_range where{};
@@ -148,8 +148,8 @@ export class history_listener {
 
 /// How a ring records, and where its history goes at a shortage.
 export struct history_options {
-  /// How many records there is room for, 33 bytes each: an allocation or free takes one, what is
-  /// slow takes two. A power of two from 2^10 to 2^26.
+  /// The capacity in records of 33 bytes each: an allocation or free takes one, what is slow takes
+  /// two. A power of two from 2^10 to 2^26.
   std::uint64_t event_count = std::uint64_t{1} << 18;
   /// Each of as many fast events reads the clock: a power of two from 1 to 4096.
   std::uint32_t clock_interval = 32;
@@ -407,11 +407,11 @@ export class history_port {
 /// Adds a fact with a number. Errors: out_of_host_memory.
 export [[nodiscard]] status add_fact(history& to, const char* name, std::uint64_t value) noexcept;
 
-/// While it lives, what the calling thread allocates and frees has this tag and this line of a
+/// While it lives, the calling thread's allocations and frees have this tag and this line of a
 /// program in each history. Labels nest: an inner one covers an outer one.
 export class history_label {
  public:
-  /// 0 keeps what an outer label says.
+  /// 0 keeps the outer label's value.
   struct names {
     std::uint16_t tag = 0;
     std::uint32_t frame = 0;
@@ -428,7 +428,7 @@ export class history_label {
 };
 /// Whether history_tag() and history_line() have given these numbers; 0 is always right.
 export [[nodiscard]] bool is_history_label(const history_label::names& now) noexcept;
-/// The same without a scope, for callers from other languages. Returns what was there before.
+/// The same without a scope, for callers from other languages. Returns the previous one.
 /// Requires: is_history_label().
 export history_label::names set_history_label(const history_label::names& now) noexcept;
 /// The number of a tag's name; the same for the same name. 0 where there are 65,535 others, or the
@@ -444,7 +444,7 @@ export [[nodiscard]] std::uint32_t history_line(std::string_view file, std::uint
 
 /// Format 1, little endian. Errors: out_of_host_memory.
 export [[nodiscard]] result<std::vector<std::byte>> encode_history(const history& taken) noexcept;
-/// Errors: invalid_argument (the detail says what is wrong), out_of_host_memory.
+/// Errors: invalid_argument (the detail has the cause), out_of_host_memory.
 export [[nodiscard]] result<history> decode_history(std::span<const std::byte> bytes) noexcept;
 /// Effects: writes a file beside `path`, then renames it to `path`: a reader finds the old file or
 /// the new one. Writes in place if `path` is not a regular file, or if its folder takes no new

@@ -5,7 +5,7 @@
 // rights.
 //
 // A manager turns requests into operations of the engine by its policy, and when memory is short it
-// gives back what is kept and tries again. It is set up on its first allocation; making one costs
+// releases retained memory and tries again. It is set up on its first allocation; making one costs
 // nothing and calls no driver.
 //
 // I1  Whatever fails, every allocation and its contents are as before the call. Memory that was in
@@ -78,10 +78,11 @@ export class manager {
   manager& operator=(const manager&) = delete;
   /// Requires: no vector or buffer uses the manager, and no thread calls it.
   /// Effects: options().at_end is called where blocks are live. They are freed, their work is
-  /// waited for, and everything goes back to the driver. What the driver does not take back stays
-  /// with the process, and a line on stderr says so. Cost: blocks until the work has finished.
+  /// waited for, and everything is released to the driver. Memory that the driver refuses to
+  /// release stays with the process, and a line on stderr says so. Cost: blocks until the work has
+  /// finished.
   ~manager();
-  /// The vectors and buffers over this manager; it does not go while there are any.
+  /// The vectors and buffers over this manager; it must not be destroyed while they exist.
   [[nodiscard]] user_count& users() noexcept { return users_; }
 
   /// Effects: checks the options, first among themselves (manager_options::validate), then against
@@ -100,7 +101,7 @@ export class manager {
   /// power of two or is above 2^31 granules), out_of_memory (after the caches were drained),
   /// over_budget (both at once where the live blocks and the request exceed the device or the
   /// budget), out_of_mappings, out_of_addresses, out_of_host_memory, bad_option and not_supported
-  /// as set_up, driver errors. No more memory is held than before.
+  /// as set_up, driver errors. Memory held does not grow.
   /// Cost: O(log n) and driver calls by the number of pieces; none for a cached range of this size
   /// (keep_mapped). Blocks only when memory is short and the options allow it.
   [[nodiscard]] result<address> allocate(const allocate_request& request);
@@ -158,8 +159,8 @@ export class manager {
     return resizer_.resize(request);
   }
 
-  /// Requires: a stream of which no live block is; called before the stream is destroyed. Its work
-  /// may be unfinished.
+  /// Requires: a stream without live blocks; called before the stream is destroyed. Its work may be
+  /// unfinished.
   /// Effects: memory freed on the stream is not attributed to a later stream with the same number.
   /// Errors: none.
   /// Cost: no driver call; later, for memory that is in use when it serves again, an event query
@@ -177,7 +178,7 @@ export class manager {
 
   /// Requires: the manager outlives the point. `import vmm.timeline;` names its type.
   /// Effects: a point behind all that `stream` has been given so far. Errors: as set_up;
-  /// out_of_host_memory, what create_event and record_event answer. Cost: one event.
+  /// out_of_host_memory, those of create_event and record_event. Cost: one event.
   [[nodiscard]] result<ticket_ref> mark(stream_handle stream);
   /// Requires: a point of this manager.
   /// Effects: blocks the calling thread until the work before it has finished. Errors: those of
@@ -218,8 +219,8 @@ export class manager {
   /// keep the rights that they had.
   /// Errors: invalid_argument (no grants, the home or the placement, more locations than a list
   /// takes), in_use (another thread is changing a block), not_supported (a device does not reach
-  /// the memory, or the driver has no features::peers), out_of_host_memory, what set_up, query_peer
-  /// and set_access answer; all is as before, as far as the driver lets it.
+  /// the memory, or the driver has no features::peers), out_of_host_memory, those of set_up,
+  /// query_peer and set_access; all is as before, as far as the driver lets it.
   /// Cost: a question for each grant, one set-access for each block.
   [[nodiscard]] status set_peers(std::span<const access_grant> grants);
   /// Effects: none; returns the mappings that the range touches, in address order, for code that
@@ -227,7 +228,7 @@ export class manager {
   /// Errors: as free; invalid_argument (not inside the bytes of one block), out_of_host_memory.
   /// Cost: O(log n + pieces).
   [[nodiscard]] result<std::vector<memory_segment>> segments(address_range range);
-  /// What of the footprint lies at options().spill. Cost: O(1).
+  /// The part of the footprint at options().spill. Cost: O(1).
   [[nodiscard]] std::uint64_t spilled_bytes() const noexcept {
     return manager_report(base_).spilled_bytes();
   }
@@ -258,7 +259,7 @@ export class manager {
   /// Errors: invalid_argument (nothing is recorded, or nothing was allocated), out_of_host_memory.
   /// Cost: O(events + extents).
   [[nodiscard]] result<history> take_history() { return history_.take(); }
-  /// Effects: sets the manager up, and records what it does from now on, into a ring of its own.
+  /// Effects: sets the manager up, and records its events from now on, into a ring of its own.
   /// Errors: in_use (its history is being recorded), bad_option, as set_up. Cost: a lock.
   [[nodiscard]] status start_history(const history_options& how);
   /// Effects: as take_history(), and nothing is recorded any more; a ring of the options is let go.
@@ -281,7 +282,7 @@ export class manager {
   }
   /// Effects: none; runs the validator of every part, one after the other: other threads may
   /// continue.
-  /// Errors: internal, with what is broken. Cost: O(everything).
+  /// Errors: internal, with the broken invariant. Cost: O(everything).
   [[nodiscard]] status validate() const;
 
  private:

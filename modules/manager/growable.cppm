@@ -168,8 +168,8 @@ export class growable_range {
 
   /// Effects: takes the addresses, of all segments at their most. resize() does it where no call
   /// has. Errors: invalid_argument (closed), bad_option (the detail names the option),
-  /// not_supported (zeros on a driver that cannot fill), out_of_addresses, out_of_host_memory, what
-  /// manager::set_up and reserve answer. Cost: O(segments), at most one driver call.
+  /// not_supported (zeros on a driver that cannot fill), out_of_addresses, out_of_host_memory,
+  /// those of manager::set_up and reserve. Cost: O(segments), at most one driver call.
   [[nodiscard]] status reserve();
 
   /// Effects: each segment named has this size; all of them or, on failure, none. Addresses stay;
@@ -203,8 +203,8 @@ export class growable_range {
   }
 
   /// Effects: gives memory and addresses up, behind the work that `stream` has been given. Later
-  /// calls answer invalid_argument. Errors: invalid_argument (closed), in_use (a pin lives), what
-  /// wait_event and record_event answer; the range is as before. Cost: one event. Never waits.
+  /// calls return invalid_argument. Errors: invalid_argument (closed), in_use (a pin lives), those
+  /// of wait_event and record_event; the range is as before. Cost: one event. Never waits.
   [[nodiscard]] status close(stream_handle stream = stream_handle::default_stream);
 
   /// Effects: blocks until the host may touch the bytes: until the work of the memory's earlier
@@ -231,7 +231,8 @@ export class growable_range {
   [[nodiscard]] growable_statistics statistics() const;
   [[nodiscard]] const growable_options& options() const noexcept { return options_; }
   [[nodiscard]] manager& memory() const noexcept { return *memory_; }
-  /// Effects: none; checks I1 and I4 for every segment. Errors: internal, with what is broken.
+  /// Effects: none; checks I1 and I4 for every segment. Errors: internal, with the broken
+  /// invariant.
   /// Cost: O(pieces + segments * pins).
   [[nodiscard]] status validate() const;
 

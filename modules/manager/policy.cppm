@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.manager:policy - what the sources do differently, as values of one engine.
+// vmm.manager:policy - the differences of the policies, as values of one engine.
 //
 // Thread safety: values only. Cost: none.
 export module vmm.manager:policy;
@@ -60,12 +60,12 @@ export struct manager_options : memory_options {
   bool compressible = false;
   bool rdma_capable = false;
 
-  /// Checks what needs no device: that each option is within its range (memory_options, policy).
+  /// Checks without a device that each option is within its range (memory_options, policy).
   /// Errors: bad_option; the detail names the option and its range. Cost: constant, no driver call.
   [[nodiscard]] status validate() const noexcept;
 
   /// `base`, changed by VMM_POLICY, VMM_FRAG_RATIO, VMM_CHUNK_SIZE, VMM_VA_SIZE and VMM_BUDGET
-  /// where they are set. Errors: bad_option; the detail names the variable and what it may be, or
+  /// where they are set. Errors: bad_option; the detail names the variable and its valid values, or
   /// the option of `base` that validate() refuses.
   [[nodiscard]] static result<manager_options> from_environment(
       const manager_options& base) noexcept;

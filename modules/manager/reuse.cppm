@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.manager:reuse - freed memory that serves again: cached ranges whole, grown or unmapped; and
-// how it goes back to the driver. Not exported.
+// how it is released to the driver. Not exported.
 //
 // I1  A range that is not served, or not unmapped, is back in the cache, or is retired.
 //

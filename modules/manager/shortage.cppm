@@ -79,7 +79,7 @@ class manager_shortage {
       }
     });
   }
-  /// with_relief() of `attempt(relief_pass&)`. Where that fails, what it created goes back to the
+  /// with_relief() of `attempt(relief_pass&)`. Where that fails, what it created is released to the
   /// driver, and its error gets its figures. Requires: no lock is held. Errors: the attempt's.
   template <class Attempt>
   [[nodiscard]] status with_others(const std::uint64_t& size_bytes, Attempt&& attempt) {

@@ -21,7 +21,7 @@ export struct allocate_request {
 
 /// A live block, and the size that it is to have.
 export struct resize_request {
-  address at{};                    ///< what allocate returned
+  address at{};                    ///< the address that allocate returned
   std::uint64_t size_bytes = 0;    ///< not 0
   std::uint64_t growth_bytes = 0;  ///< room to keep behind the block where it has to move
   bool may_move = true;       ///< false: grow at the same address or fail with out_of_addresses
@@ -61,10 +61,10 @@ export struct manager_statistics {
   std::uint64_t unbound_range_count = 0;  ///< ranges dissolved (case 4)
   std::uint64_t remapped_copy_count = 0;
   std::uint64_t real_copy_count = 0;
-  std::uint64_t recovery_count = 0;  ///< times that memory ran short and caches were drained
+  std::uint64_t recovery_count = 0;       ///< times that memory ran short and caches were drained
   std::uint64_t refused_unmap_count = 0;  ///< times that the driver kept a range that nothing used
   std::uint64_t suspended_bytes =
-      0;  ///< of the mapped bytes: given back to the driver until they are resumed
+      0;  ///< of the mapped bytes: released to the driver until they are resumed
 };
 
 /// How a block is exported.
@@ -82,7 +82,7 @@ export struct block_part {
 /// What a block is made of while it is exported.
 export struct exported_range {
   address base{};
-  std::uint64_t size_bytes = 0;  ///< whole granules: what is mapped
+  std::uint64_t size_bytes = 0;  ///< whole granules: the mapped size
   share_kind shareable = share_kind::none;
   physical_properties granted{};
   std::vector<block_part> parts;  ///< in address order

@@ -113,8 +113,8 @@ export template <class Step>
 }
 
 /// Releases the memory that is cached, and where `emptied` is a success, so that every extent has
-/// come back, frees the addresses. Errors: `emptied`'s, else what release and free_reservation
-/// answer; a later call goes on.
+/// come back, frees the addresses. Errors: `emptied`'s, else those of release and free_reservation;
+/// a later call continues.
 [[nodiscard]] status give_back_core(device_core& core, const status& emptied);
 
 /// Calls `empty()`, a status, which unmaps what is mapped and gives its pieces and extents back,

@@ -150,7 +150,7 @@ export class engine {
   [[nodiscard]] result<block*> build(const block_request& request);
 
   /// Ends a tracked and claimed block: unmaps it now if `last_use` has passed, else retires it.
-  /// Errors: what query_event and unmap answer; the block is as before, still claimed.
+  /// Errors: those of query_event and unmap; the block is as before, still claimed.
   [[nodiscard]] status dissolve(block& gone, const ticket_ref& last_use);
 
   /// Ends a tracked and claimed block; it is unmapped after `last_use`, when the driver lets it.
@@ -215,8 +215,8 @@ export class engine {
   [[nodiscard]] status refresh_rights(block& of);
 
   /// Makes later work of `user` wait, on the device, for the work that may still use the block, or
-  /// that may still use one of its pieces by an earlier range. Errors: what query_event and
-  /// wait_event answer.
+  /// that may still use one of its pieces by an earlier range. Errors: those of query_event and
+  /// wait_event.
   [[nodiscard]] status order(stream_handle user, const block& used) {
     check(!used.linked || used.claimed, "a stream is ordered behind a block that is not claimed");
     status ordered = core_.time.order(user, used.last_use);

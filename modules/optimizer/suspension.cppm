@@ -150,7 +150,7 @@ export class suspension_phases {
 /// are mapped again, unless the driver refuses.
 export [[nodiscard]] status detach_parts(device_core& core, std::span<suspension_part> parts);
 /// Maps what is not mapped, and gives all of it its rights. Requires: parts with handles. Errors:
-/// what map and set_access answer; what was not mapped before is not, if the driver lets it.
+/// those of map and set_access; what was not mapped before is not, if the driver lets it.
 export [[nodiscard]] status attach_parts(device_core& core, std::span<suspension_part> parts);
 /// Creates memory for pieces without memory. Errors: over_budget, those of create; the created
 /// memory is released, unless the driver refuses.
@@ -173,7 +173,7 @@ export class suspendable {
   [[nodiscard]] virtual user_count& users() noexcept = 0;
   /// Requires: no work is given to any stream that uses the memory, until it is resumed.
   /// Effects: nothing is allocated from now on. Waits for the work of the allocator's streams and
-  /// of `streams`; free memory goes back to the driver. Then `out` has the memory of the live
+  /// of `streams`; free memory is released to the driver. Then `out` has the memory of the live
   /// blocks, unchanged, and no other thread can change those blocks.
   /// Errors: in_use (suspended already, or a block or a stream that cannot be suspended), driver
   /// errors; all is as before. Cost: blocks until the work has finished; a trim.

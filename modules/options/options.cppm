@@ -3,11 +3,11 @@
 //
 // vmm.options - options with their ranges, and the options that every allocator has.
 //
-// An option's range stands in one place: a row of its struct's table. validate() of the struct and
-// what an environment variable may set both follow it.
+// An option's range is in one place: a row of its struct's table. validate() of the struct and the
+// values of an environment variable both follow it.
 //
 // I1  A row's detail begins with the option's name and says its range.
-// I2  Not a number and infinity lie in no range.
+// I2  Not a number and infinity are in no range.
 //
 // Thread safety: values only; read_environment() as getenv. Cost: constant, no allocation.
 export module vmm.options;
@@ -26,7 +26,7 @@ export enum class option_rule : std::uint8_t {
   power_of_two,  // powers of two only; and 0, below the range, for "none"
 };
 
-/// Where an option stands in the struct `Options`, and of what type it is.
+/// An option's member of the struct `Options`, and its type.
 template <class Options>
 class option_member {
  public:
@@ -90,7 +90,7 @@ struct option_row {
   }
 };
 
-/// Requires: a row, else the process ends. Effects: none; looks whether each option lies in its
+/// Requires: a row, else the process ends. Effects: none; checks whether each option is in its
 /// range. Errors: bad_option, with the detail of the first row whose option does not.
 /// Cost: O(rows). Thread safety: values only.
 export template <class Options>
@@ -149,7 +149,7 @@ export struct memory_options {
   /// The ring to which the allocator writes its events. It outlives the allocator; its type is in
   /// vmm.history. Null: no recording.
   history_ring* recorder = nullptr;
-  /// Shows other processes of the user what the allocator has, for vmm-top: as VMM_TOP=1.
+  /// Publishes the allocator's statistics to the user's other processes, for vmm-top: as VMM_TOP=1.
   bool publish = false;
 
   /// The options that have a range: reservation_bytes from 1 to 2^56, budget_bytes to 2^56.
@@ -157,11 +157,11 @@ export struct memory_options {
   /// Errors: bad_option; the detail names the option and its range.
   [[nodiscard]] status validate() const noexcept;
   /// Changes what VMM_VA_SIZE and VMM_BUDGET set. Errors: bad_option; the detail names the variable
-  /// and what it may be, and what another variable set stays.
+  /// and its valid values, and what another variable set stays.
   [[nodiscard]] status read_environment() noexcept;
 };
 
-// Each reads the variable `name` as what the option is: bytes with a unit, or a number.
+// Each reads the variable `name` as the option's type: bytes with a unit, or a number.
 [[nodiscard]] status read_value(const char* name, std::uint64_t& option,
                                 const char* detail) noexcept;
 [[nodiscard]] status read_value(const char* name, std::uint32_t& option,

@@ -314,7 +314,7 @@ export class physical_pool {
 
   /// Effects: none. statistics() returns the sums, largest_cached_bytes() the size of the largest
   /// cached piece; validate() checks I1, I2, I4 and I5.
-  /// Errors: internal, with what is broken. Cost: O(1); of validate, O(cached pieces).
+  /// Errors: internal, with the broken invariant. Cost: O(1); of validate, O(cached pieces).
   [[nodiscard]] physical_statistics statistics() const noexcept { return store_.statistics(); }
   [[nodiscard]] status validate() const noexcept { return store_.validate(); }
   [[nodiscard]] std::uint64_t largest_cached_bytes() const noexcept {

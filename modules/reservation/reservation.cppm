@@ -83,7 +83,7 @@ export class reservation_space {
   /// Effects: none; returns the sums. Cost: O(reservations).
   [[nodiscard]] address_space_statistics statistics() const noexcept;
 
-  /// Effects: none; checks I1 and every range. Errors: internal, with what is broken.
+  /// Effects: none; checks I1 and every range. Errors: internal, with the broken invariant.
   /// Cost: O(everything).
   [[nodiscard]] status validate() const noexcept;
 

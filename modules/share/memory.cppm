@@ -4,7 +4,7 @@
 // vmm.share:memory - memory that is lent to other processes, and memory that is borrowed.
 //
 // exported_block  a block of this process's: memory of its own, or a manager's block
-// received_block  what came of a block: its description and its handles
+// received_block  a received block: its description and its handles
 // imported_block  a block of another process's, mapped here
 //
 // I1  A failed call leaves a block as it was.
@@ -36,15 +36,15 @@ class mapped_parts {
 
   /// Takes over a handle. Errors: out_of_host_memory; the handle is the caller's still.
   [[nodiscard]] status add(physical_handle handle, std::uint64_t size_bytes) noexcept;
-  /// Reserves the addresses, maps every part and gives access. All or nothing; what could not be
-  /// undone is undone by the next call of map() or close().
+  /// Reserves the addresses, maps every part and gives access. All or nothing; steps that could not
+  /// be undone is undone by the next call of map() or close().
   [[nodiscard]] status map(std::span<const access_grant> grants) noexcept;
-  /// I3. Errors: what unmap, free_reservation and release answer.
+  /// I3. Errors: those of unmap, free_reservation and release.
   [[nodiscard]] status close() noexcept;
   [[nodiscard]] status unmap() noexcept;
 
   [[nodiscard]] driver_interface& driver() const noexcept { return *driver_; }
-  /// To be copied: what it refers to outlives this object, and the reference itself does not.
+  /// Copy it: its object outlives this one, but the reference itself does not.
   [[nodiscard]] const driver_ref& reference() const noexcept { return driver_; }
   [[nodiscard]] bool is_here() const noexcept { return made_in_.is_here(); }
   [[nodiscard]] bool is_mapped() const noexcept {
@@ -139,14 +139,14 @@ export class exported_block {
   [[nodiscard]] bool empty() const noexcept { return state_ == nullptr; }
   /// Requires: not empty. Effects: none; where the exporter has the block. Cost: O(1).
   [[nodiscard]] address data_address() const noexcept;
-  /// Whole granules: what an importer maps.
+  /// Whole granules: the size that an importer maps.
   [[nodiscard]] std::uint64_t size_bytes() const noexcept;
   [[nodiscard]] std::size_t part_count() const noexcept;
   [[nodiscard]] bool is_lent() const noexcept { return state_.use_count() > 1; }
 
   /// The address to which resize() of the manager moved a followed block. share_channel::update
   /// sends it.
-  /// Errors: invalid_argument (a block that is not followed), not_allocated (another block lies
+  /// Errors: invalid_argument (a block that is not followed), not_allocated (another block is
   /// there: this one was freed), as manager::exports().begin().
   [[nodiscard]] status moved_to(address at) noexcept;
 
@@ -186,7 +186,7 @@ export class received_block {
   received_block& operator=(const received_block&) = delete;
   ~received_block() { close(); }
 
-  /// Effects: none; what the exporter said of the block, checked. Cost: O(1).
+  /// Effects: none; returns the exporter's description of the block, checked. Cost: O(1).
   [[nodiscard]] const share_description& block() const noexcept { return block_; }
   /// One part, as import_handle takes it. The descriptor stays this object's.
   [[nodiscard]] shared_handle handle(std::size_t index) const noexcept;
@@ -205,9 +205,9 @@ export class received_block {
 
 /// How a block of another process is mapped in this one.
 export struct import_options {
-  access rights = access::read_write;  ///< of the driver's home, and of where the memory lies
-  /// The exporter may number devices in another way (CUDA_VISIBLE_DEVICES): take what the driver
-  /// says of the handle.
+  access rights = access::read_write;  ///< of the driver's home, and of the memory's place
+  /// The exporter may number devices in another way (CUDA_VISIBLE_DEVICES): take driver errors of
+  /// the handle.
   bool any_device = false;
 };
 
@@ -227,8 +227,8 @@ export class imported_block {
   /// Requires: no unfinished work uses the block.
   ~imported_block() = default;
 
-  /// Reserves exactly the block's size, maps it and gives access. Again: where it lies.
-  /// Errors: what reserve, map and set_access answer.
+  /// Reserves exactly the block's size, maps it and gives access. A second call returns its range.
+  /// Errors: those of reserve, map and set_access.
   [[nodiscard]] result<address> map() noexcept;
   /// Access for each location and range. Requires: a range of whole parts, unless the driver has
   /// partial_access. Errors: invalid_argument (not mapped, or outside), those of set_access.
@@ -239,8 +239,8 @@ export class imported_block {
   /// range; empty if it is not mapped. Errors: invalid_argument (another block's update), as
   /// import_block and map; the block is as before.
   [[nodiscard]] result<address> update(const received_block& from) noexcept;
-  /// I3. Requires: no unfinished work uses the block. Errors: not_permitted (a forked child), what
-  /// unmap, free_reservation and release answer.
+  /// I3. Requires: no unfinished work uses the block. Errors: not_permitted (a forked child), those
+  /// of unmap, free_reservation and release.
   [[nodiscard]] status release() noexcept;
 
   /// Effects: none; true after release() or a move from it. Cost: O(1).
@@ -252,7 +252,7 @@ export class imported_block {
   /// None where it is not mapped.
   [[nodiscard]] address data_address() const noexcept;
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return block_.size_bytes; }
-  /// Where this driver says that the memory lies.
+  /// The memory's place as this driver reports it.
   [[nodiscard]] location where() const noexcept { return where_; }
 
  private:

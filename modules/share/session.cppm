@@ -104,7 +104,7 @@ export class share_session {
   [[nodiscard]] result<share_message> refuse_offer(std::uint64_t id, errc reason) noexcept;
   [[nodiscard]] result<share_message> release(std::uint64_t id) noexcept;
 
-  // ---- what the peer has sent ----
+  // ---- messages of the peer ------
 
   /// What a message means to this side. `ignored`: it crossed one of this side's on its way.
   enum class meaning : std::uint8_t { greeted, proved, told, ignored };
@@ -115,9 +115,9 @@ export class share_session {
   /// No message is taken or made any more.
   void close() noexcept { enter(stage::closed); }
 
-  /// Effects: none; how a block of this side stands. Cost: O(loans).
+  /// Effects: none; returns the state of a block of this side. Cost: O(loans).
   [[nodiscard]] loan_state lent(std::uint64_t id) const noexcept;
-  /// Effects: none; how a block of the peer stands. Cost: O(loans).
+  /// Effects: none; returns the state of a block of the peer. Cost: O(loans).
   [[nodiscard]] loan_state borrowed(std::uint64_t id) const noexcept;
   /// Effects: none; the epoch that the peer named last for a block of its own. Cost: O(loans).
   [[nodiscard]] std::uint64_t borrowed_epoch(std::uint64_t id) const noexcept;

@@ -4,7 +4,7 @@
 // vmm.special:alias - one memory at several addresses.
 //
 // What is written through one view is seen through another by the rules of features::alias:
-//   none        there is one view
+//   none        one view exists
 //   after_work  when the writing work has finished: work through another view is ordered behind it,
 //               by order() or an event. Views of one kernel need the device's own fence, and no
 //               host call stands in for it.
@@ -34,7 +34,7 @@ export struct alias_request {
 export class aliased_memory {
  public:
   aliased_memory() = default;
-  /// Memory with one view. Errors: invalid_argument (no size), what the driver's calls answer.
+  /// Memory with one view. Errors: invalid_argument (no size), those of the driver's calls.
   [[nodiscard]] static result<aliased_memory> make(driver_ref driver, const alias_request& request);
   aliased_memory(aliased_memory&&) noexcept = default;
   aliased_memory& operator=(aliased_memory&&) noexcept = default;
@@ -43,17 +43,17 @@ export class aliased_memory {
   ~aliased_memory() = default;
 
   /// One more view. Errors: not_supported (alias_level::none), invalid_argument (released),
-  /// out_of_host_memory, what reserve, map and set_access answer; nothing is changed.
+  /// out_of_host_memory, those of reserve, map and set_access; nothing is changed.
   [[nodiscard]] result<address_range> add_mapping();
   /// Requires: another view stays, else release(). Errors: unknown_address (no view begins there),
-  /// invalid_argument (the last one), what unmap and free_reservation answer; a later call goes on.
+  /// invalid_argument (the last one), those of unmap and free_reservation; a later call continues.
   [[nodiscard]] status drop_mapping(address at);
-  /// Orders what `reader` is given from now on behind what `writer` has been given so far, on the
-  /// device: a write through one view is then seen through the others. Does nothing where views are
-  /// coherent and nothing is asynchronous. Errors: what the driver's event calls answer.
+  /// Orders work submitted to `reader` from now on behind the work submitted to `writer` so far, on
+  /// the device: a write through one view is then seen through the others. Does nothing where views
+  /// are coherent and nothing is asynchronous. Errors: those of the driver's event calls.
   [[nodiscard]] status order(stream_handle writer, stream_handle reader);
-  /// All mappings, then the memory. Errors: what unmap, free_reservation and release answer; a
-  /// later call goes on.
+  /// All mappings, then the memory. Errors: those of unmap, free_reservation and release; a later
+  /// call continues.
   [[nodiscard]] status release();
 
   /// Effects: none; the views in the order in which they were made. Cost: O(1).

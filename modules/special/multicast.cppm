@@ -3,9 +3,9 @@
 //
 // vmm.special:multicast - a multicast object as a state machine.
 //
-//   gathering  devices are added, each once, until the requested number is reached binding    each
-//   device binds memory of its own, until every byte has memory of every device ready      the
-//   object may be mapped and used: a write reaches the memory of every device
+//   gathering  devices are added, each once, until the requested number is reached
+//   binding    each device binds memory of its own, until every byte has memory of every device
+//   ready      the object may be mapped and used: a write reaches the memory of every device
 //
 // If a step comes too early, some drivers block and others return various errors; here each wrong
 // step is refused before the driver is called.
@@ -27,7 +27,7 @@ import vmm.support;
 
 namespace vmm {
 
-/// Where a team stands: it takes devices, then memory, then it is mapped.
+/// The phase of a team: it takes devices, then memory, then it is mapped.
 export enum class multicast_phase : std::uint8_t { gathering, binding, ready, mapped, gone };
 
 /// Memory of a device, from `memory_offset_bytes` on, for a part of the object.
@@ -46,7 +46,7 @@ export class multicast_team {
   multicast_team() = default;
   /// An object without devices; the size is rounded up to the granularity.
   /// Errors: invalid_argument (no size, no device), out_of_host_memory, not_supported,
-  /// not_permitted, what query_multicast_granularity and create_multicast answer.
+  /// not_permitted, those of query_multicast_granularity and create_multicast.
   [[nodiscard]] static result<multicast_team> create(driver_ref driver,
                                                      const multicast_request& request);
   multicast_team(multicast_team&&) noexcept = default;
@@ -71,17 +71,17 @@ export class multicast_team {
   };
   [[nodiscard]] status bind(const mapped_part& part);
   /// Reserves addresses, maps the object and gives access. Errors: in_use (devices or memory are
-  /// missing, or it is mapped), what reserve, map and set_access answer; it is not mapped then.
+  /// missing, or it is mapped), those of reserve, map and set_access; it is not mapped then.
   [[nodiscard]] result<address_range> map(std::span<const access_grant> grants);
   /// Errors: in_use (it is not mapped), those of set_access.
   [[nodiscard]] status set_access(std::span<const access_grant> grants);
-  /// Requires: no unfinished work uses the object. Errors: in_use (it is not mapped), what unmap
-  /// and free_reservation answer; a later call goes on.
+  /// Requires: no unfinished work uses the object. Errors: in_use (it is not mapped), those of
+  /// unmap and free_reservation; a later call continues.
   [[nodiscard]] status unmap();
   /// Undoes one binding: that of the device at this offset. Errors: in_use (it is mapped),
   /// invalid_argument (nothing is bound there), those of unbind_multicast.
   [[nodiscard]] status unbind(location device, std::uint64_t offset_bytes);
-  /// I2. Errors: what the driver's calls answer; a later call goes on.
+  /// I2. Errors: those of the driver's calls; a later call continues.
   [[nodiscard]] status release();
 
   /// Effects: none. Cost: O(1), of phase() O(bindings).

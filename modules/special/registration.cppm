@@ -5,9 +5,9 @@
 // calls around every change of it.
 //
 // registrable_options   a manager's options under which such a library takes its blocks
-// check_registrable     the reason why it would refuse a block, found beforehand pool_registrations
-//    registers what a pool maps, and deregisters it before it changes registered_blocks     the
-// same for a manager's blocks, around allocate, resize and free
+// check_registrable     the reason why it would refuse a block, found beforehand
+// pool_registrations    registers a pool's mappings, and deregisters them before they change
+// registered_blocks     the same for a manager's blocks, around allocate, resize and free
 //
 // I1  What is registered is mapped: `leave` is called before the memory behind it changes, `enter`
 //     after it has.
@@ -52,7 +52,7 @@ export struct registration_report {
     return shareable != share_kind::none && on_device && is_aligned;
   }
 };
-/// Errors: as manager::segments, what query_granularity and get_properties answer.
+/// Errors: as manager::segments, those of query_granularity and get_properties.
 export [[nodiscard]] result<registration_report> check_registrable(manager& owner, address at);
 
 /// Registers the mappings that a pool makes during this object's life.
@@ -66,9 +66,9 @@ export class pool_registrations final : public remap_listener {
   /// Leaves everything that is registered.
   ~pool_registrations();
 
-  /// For the pool: leaves what is about to change.
+  /// For the pool: leaves ranges about to change.
   void before_change(const remap_notice& notice) noexcept override;
-  /// For the pool: enters what has got memory.
+  /// For the pool: enters ranges that got memory.
   void after_change(const remap_notice& notice) noexcept override;
   /// Ranges that are registered now. Cost: O(1).
   [[nodiscard]] std::size_t size() const;
@@ -95,7 +95,7 @@ export class registered_blocks final : public suspension_listener {
   registered_blocks(manager& owner, const registration_hooks& hooks) noexcept;
   registered_blocks(const registered_blocks&) = delete;
   registered_blocks& operator=(const registered_blocks&) = delete;
-  /// Leaves what is registered; the blocks stay the manager's.
+  /// Leaves all registered blocks; they stay live in the manager.
   ~registered_blocks();
 
   /// A block that is registered. Errors: as manager::allocate, those of `enter` (the block is
@@ -115,7 +115,8 @@ export class registered_blocks final : public suspension_listener {
 
   /// For the manager: leaves every block.
   void memory_leaves() noexcept override;
-  /// For the manager: enters every block again; one that the hook refuses is registered no more.
+  /// For the manager: enters every block again; one that the hook refuses is not registered any
+  /// more.
   void memory_returned() noexcept override;
 
  private:

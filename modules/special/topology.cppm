@@ -25,7 +25,7 @@ export class peer_topology {
 
   /// Devices 0 to device_count() - 1.
   [[nodiscard]] std::int32_t device_count() const noexcept { return device_count_; }
-  /// Requires: two devices that there are, else the process ends.
+  /// Requires: two existing devices, else the process ends.
   [[nodiscard]] const peer_info& link(location from, location to) const noexcept;
   /// Devices that can be given rights to memory at `memory_at`, a device; itself not among them.
   /// Errors: out_of_host_memory.

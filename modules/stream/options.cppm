@@ -30,7 +30,7 @@ export struct pool_policy {
   /// little memory is held, or if free memory is too scattered to serve; else its share of memory
   /// held (1 / (2 * growth_share)), from half of handle_bytes to all of it.
   std::uint64_t handle_bytes = std::uint64_t{128} << 20;
-  /// Largest new handle where free memory is scattered: what strands is part of a handle. Only
+  /// Largest new handle if free memory is scattered: stranded memory is part of a handle. Only
   /// while the driver has cost less than spend_ns for each allocation and free so far, by the
   /// prices of docs/decisions/0006. 0: as without this rule.
   std::uint64_t fine_handle_bytes = std::uint64_t{24} << 20;
@@ -58,7 +58,7 @@ export struct pool_policy {
       false;                 ///< free regions are moved whole and oldest first, not handles by size
   bool unmap_early = false;  ///< stale mappings are unmapped at the start of each allocation, not
                              ///< when needed
-  /// Every block is driver memory of its own, of whole pages, which goes back to the driver when
+  /// Every block is driver memory of its own, of whole pages, which is released to the driver when
   /// the work before its free has finished: at that free, or at a later allocation or free.
   bool keep_none = false;
   /// Stale mappings beyond this count are unmapped, as their work finishes, at the start of
@@ -109,7 +109,7 @@ export class block_watcher {
   /// Before anything is mapped there, and after nothing is.
   virtual void reserved(address_range addresses) noexcept = 0;
   virtual void unreserved(address_range addresses) noexcept = 0;
-  /// Before any block lies there, and after none does.
+  /// Before the first block there, and after the last.
   virtual void mapped(address_range memory) noexcept = 0;
   virtual void unmapped(address_range memory) noexcept = 0;
   /// The requested bytes, not rounded up.
@@ -120,7 +120,7 @@ export class block_watcher {
   ~block_watcher() = default;
 };
 
-/// How a pool is made: placement, pages, captures, and what it shares with the manager
+/// The options of a pool: placement, pages, captures, and those shared with the manager
 /// (memory_options).
 export struct pool_options : memory_options {
   pool_policy rules = pool_policy::near_live();
@@ -135,15 +135,15 @@ export struct pool_options : memory_options {
   /// two, and when the pool needs the driver anyway. A call served from free memory does not notice
   /// an unannounced capture.
   bool captures_announced = false;
-  /// None where there is a watcher, where blocks are filled, and under rules.unmap_early; and
-  /// nothing is kept there while a history is recorded.
+  /// None with a watcher, with fills, and under rules.unmap_early; and nothing is kept there while
+  /// a history is recorded.
   front_rule fronts = front_rule::where_contended;
   block_watcher* watcher = nullptr;  ///< outlives the pool; for debugging
 
   /// The options of the pool itself that have a range.
   [[nodiscard]] static std::span<const option_row<pool_options>> ranges() noexcept;
-  /// Checks what needs no device: that each option is within its range (memory_options,
-  /// pool_policy, and these). Errors: bad_option; the detail names the option and its range.
+  /// Checks without a device that each option is within its range (memory_options, pool_policy, and
+  /// these). Errors: bad_option; the detail names the option and its range.
   /// Cost: constant, no driver call.
   [[nodiscard]] status validate() const noexcept;
 
@@ -151,8 +151,8 @@ export struct pool_options : memory_options {
   /// VMM_POOL_PAGE_SIZE, VMM_POOL_PAGES, VMM_POOL_POLICY, VMM_POOL_CAPTURE and VMM_BUDGET, where
   /// they are set. A VPMM_PAGE_SIZE above 1 GiB, larger than any request is to be, stands for the
   /// policy "off", as in the source.
-  /// Errors: bad_option; the detail names the variable and what it may be, or the option of `base`
-  /// that validate() refuses.
+  /// Errors: bad_option; the detail names the variable and its valid values, or the option of
+  /// `base` that validate() refuses.
   [[nodiscard]] static result<pool_options> from_environment(const pool_options& base) noexcept;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:pool_suspension - a pool whose memory is suspended as a whole: free memory goes back
+// vmm.stream:pool_suspension - a pool whose memory is suspended as a whole: free memory is released
 // to the driver, the memory of live blocks is listed for vmm.suspend. Not exported.
 //
 // I1  While the phase is not `running` nothing is allocated. The state has the phase, too: each

@@ -209,7 +209,7 @@ status reclaimer::unmap_all() {
   return {};
 }
 
-// ---- memory goes back to the driver ----------------------------------------------------
+// ---- memory is released to the driver ----------------------------------------------------
 
 status reclaimer::make_room(const stream_request& request) {
   rights_.end_freed();

@@ -81,7 +81,7 @@ class reclaimer {
   [[nodiscard]] status unmap_all() VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
 
-  // ---- memory goes back to the driver ----
+  // ---- memory is released to the driver ----
   /// What another thread is just releasing is gone when this returns: it is not missed.
   trim_report release_cached() VMM_EXCLUDES(rank::release, rank::state);
   /// What was created since the mark.

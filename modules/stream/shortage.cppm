@@ -11,7 +11,7 @@
 //
 // After each step the request is tried again with everything that is free.
 //
-// I1  What a request that fails has created goes back to the driver.
+// I1  What a request that fails has created is released to the driver.
 //
 // Thread safety: all of it. Cost: none where memory is not short, except for check_can_fit().
 module;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:statistics - what a pool says of itself, as values.
+// vmm.stream:statistics - reports of a pool, as values.
 //
 // Thread safety: values only. Cost: none.
 export module vmm.stream:statistics;
@@ -31,7 +31,7 @@ export struct pool_region {
 /// Bytes and counts.
 export struct pool_statistics {
   std::uint64_t reserved_bytes = 0;  ///< addresses
-  std::uint64_t mapped_bytes = 0;    ///< physical memory, each byte once; also what is suspended
+  std::uint64_t mapped_bytes = 0;    ///< physical memory, each byte once; includes suspended memory
   std::uint64_t live_bytes = 0;      ///< requests, rounded up to 512 each (or pages: whole_pages)
   std::uint64_t peak_live_bytes = 0;
   std::uint64_t peak_mapped_bytes = 0;
@@ -55,7 +55,7 @@ export struct pool_statistics {
   std::uint64_t after_all_bytes = 0;
   std::uint64_t front_count = 0;      ///< streams that have one (front_rule)
   std::uint64_t front_bytes = 0;      ///< of the reusable bytes, those in arenas
-  std::uint64_t suspended_bytes = 0;  ///< of the mapped bytes: given back until they are resumed
+  std::uint64_t suspended_bytes = 0;  ///< of the mapped bytes: released until they are resumed
   /// Physical memory that the driver has given and not got back: live, free, and retained unmapped.
   std::uint64_t held_bytes = 0;
 };
@@ -63,13 +63,13 @@ export struct pool_statistics {
 /// What stream_pool::prepare() has done.
 export struct prepare_report {
   std::uint64_t created_bytes = 0;   ///< free memory that is new to the pool
-  std::uint64_t moved_bytes = 0;     ///< free memory that lies elsewhere now
-  std::uint64_t unmapped_count = 0;  ///< old mappings of what had moved
+  std::uint64_t moved_bytes = 0;     ///< free memory that was moved
+  std::uint64_t unmapped_count = 0;  ///< old mappings of moved memory
   std::uint64_t left_bytes = 0;  ///< the request has more than the largest free region that serves
-  error failure{};               ///< code none, or why a step failed; what was done before stays
+  error failure{};               ///< code none, or why a step failed; earlier steps stay done
 };
 
-/// What was tried for the last request that memory was too short for, and what held it.
+/// The steps tried for the last request that failed for lack of memory, and the memory held then.
 export struct shortage_report {
   std::uint64_t request_bytes = 0;
   stream_handle stream = stream_handle::default_stream;

@@ -10,10 +10,10 @@
 // I1  Memory that another stream freed is handed out only when the work before that free has
 //     finished, or behind a wait for it on the device. The same holds for memory that moves.
 // I2  Nothing is unmapped that unfinished work may use.
-// I3  A failed call leaves every block and all free memory as they were, and no more memory is held
-//     than before: memory that it created is released to the driver. Addresses that it reserved
-//     stay reserved. If memory was short, retained memory may have been released, too, and, if a
-//     handle can be mapped only once, idle free memory.
+// I3  A failed call leaves every block and all free memory as they were, and memory held does not
+//     grow: memory that it created is released to the driver. Addresses that it reserved stay
+//     reserved. If memory was short, retained memory may have been released, too, and, if a handle
+//     can be mapped only once, idle free memory.
 // I4  Physical memory held never exceeds the budget.
 // I5  In a forked child every call returns not_permitted (or an empty value if it returns no error)
 //     and takes no lock, and destroying the child's copy changes nothing.
@@ -127,7 +127,7 @@ export class stream_pool {
   /// refuses, or its capture was invalidated), out_of_memory, over_budget, out_of_mappings (these
   /// after all steps of last_shortage; at once if the live blocks and the request exceed the budget
   /// or the device), out_of_addresses, out_of_host_memory, driver errors; no block is changed, and
-  /// no more memory is held than before.
+  /// memory held does not grow.
   /// Cost: O(1) and no driver call if free memory of the stream serves, except the query for
   /// `capture` and, without streams_forgotten, that for a created stream's identity. Else driver
   /// calls by handles moved and created. Waits for work only when memory is short and
@@ -253,8 +253,8 @@ export class stream_pool {
   /// out_of_host_memory, driver errors. A failed step leaves everything as it was; if memory is
   /// short, memory created by earlier steps is released.
   /// Cost: driver calls by handles created and moved; never waits for work. One handle is mapped
-  /// at a time: a request on another thread that grows meanwhile, or any where there is a watcher,
-  /// waits for a step or two.
+  /// at a time: a request on another thread that grows meanwhile, or any with a watcher, waits for
+  /// a step or two.
   [[nodiscard]] prepare_report prepare(std::uint64_t size_bytes, stream_handle stream);
 
   /// Effects: the pool expects the driver to refuse more than `limit_bytes` of its memory, for
@@ -267,14 +267,13 @@ export class stream_pool {
 
   /// Requires: work of the devices whose rights become less has finished with the pool's memory.
   /// Not called from a listener or a watcher.
-  /// Effects: each location named has these rights to all of the pool's memory, what is mapped
-  /// now and what will be, wherever it moves; the others keep theirs. Several devices in one call,
-  /// and later ones.
+  /// Effects: each location named has this access to all of the pool's memory, mapped now or later,
+  /// wherever it moves; the others keep theirs. Several devices in one call, and later ones.
   /// Errors: those of set_up; invalid_argument (no grants, the home or the placement, more
   /// locations than a list takes), in_use (another thread suspends or resumes the pool),
   /// not_supported (a device does not reach the memory, or the driver has no features::peers),
-  /// out_of_host_memory, what query_peer and set_access answer; all is as before, as far as the
-  /// driver lets it. Cost: a question for each grant, one set-access for each mapping; others grow
+  /// out_of_host_memory, those of query_peer and set_access; all is as before, as far as the driver
+  /// lets it. Cost: a question for each grant, one set-access for each mapping; others grow
   /// afterwards.
   [[nodiscard]] status set_peers(std::span<const access_grant> grants);
 
@@ -301,10 +300,10 @@ export class stream_pool {
   /// Errors: unknown_address (not the pool's), not_allocated (a part is not mapped),
   /// out_of_host_memory. Cost: O(mappings touched).
   [[nodiscard]] result<std::vector<memory_segment>> segments(address_range range);
-  /// What of the memory held lies at options().spill. Cost: O(1).
+  /// The part of the memory held at options().spill. Cost: O(1).
   [[nodiscard]] std::uint64_t spilled_bytes() const noexcept;
 
-  // ---- The field's shapes, and what owners of blocks need ----
+  // ---- Standard forms, and calls of owners of blocks ---------
 
   /// The largest alignment of a block. Every block is aligned to 512 bytes.
   static constexpr std::uint64_t alignment_bytes_max = std::uint64_t{2} << 20;
@@ -345,7 +344,7 @@ export class stream_pool {
   }
   /// What the pool works through.
   [[nodiscard]] driver_interface& driver() const noexcept { return *driver_; }
-  /// The buffers and memory resources over this pool; it does not go while there are any.
+  /// The buffers and memory resources of this pool; it must not be destroyed while they exist.
   [[nodiscard]] user_count& users() noexcept { return users_; }
 
   /// For vmm.suspend. Requires: neither a listener nor a watcher makes its calls. begin_suspend()
@@ -371,7 +370,7 @@ export class stream_pool {
   /// Errors: invalid_argument (nothing is recorded, or nothing was allocated), out_of_host_memory.
   [[nodiscard]] result<history> take_history() const;
   /// Requires: not called from a listener or a watcher.
-  /// Effects: sets the pool up, and records what it does from now on, into a ring of its own.
+  /// Effects: sets the pool up, and records its events from now on, into a ring of its own.
   /// Errors: in_use (its history is being recorded), bad_option, as set_up. Cost: waits for a
   /// growth that is under way.
   [[nodiscard]] status start_history(const history_options& how);
@@ -443,7 +442,7 @@ export class stream_pool {
 };
 
 // What every request takes while nothing is slow, inline in its caller. Behind the query about
-// captures nothing looks at it again: what the driver said is as good as query_capture()'s word.
+// captures nothing looks at it again: the driver's quick query is as good as query_capture().
 
 inline result<address> stream_pool::allocate(std::uint64_t size_bytes, stream_handle stream) {
   if (is_unidentified(stream)) [[unlikely]] {

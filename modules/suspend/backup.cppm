@@ -58,7 +58,7 @@ class backup_arena {
     const char* directory = "";
   };
   /// A space of this size or more. Errors: not_supported (no pinned memory), out_of_host_memory (no
-  /// room in the directory, too), what create, reserve, map and set_access answer.
+  /// room in the directory, too), those of create, reserve, map and set_access.
   [[nodiscard]] result<backup_space*> take(const wanted& want);
   /// It serves the next one.
   void give_back(backup_space& done) noexcept;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.suspend - regions whose memory goes back to the driver for a while, and comes back to the
+// vmm.suspend - regions whose memory is released to the driver for a while, and restored at the
 // same addresses.
 //
 // A region is a pool or a manager with a tag. suspend() gives the physical memory of the regions
@@ -13,15 +13,14 @@
 //     and resume() brings it back.
 // I2  Nothing is unmapped before the work of the streams that use it has finished, and no other
 //     stream is waited for.
-// I3  Contents that are kept are copied before anything is unmapped, and are there when resume()
-//     returns.
+// I3  Kept contents are copied before anything is unmapped, and are restored when resume() returns.
 // I4  A suspended block can be freed; every other use of it through its allocator returns in_use.
 // I5  After resume(), every location has its access again.
 // I6  In a forked child every call returns not_permitted, and destroying the child's copy changes
 //     nothing.
 //
 // Thread safety: all of it; one call at a time. Cost: driver calls by handles, copies by bytes
-// kept. Elsewhere: what each allocator does (vmm.stream, vmm.manager), mappings (vmm.optimizer).
+// kept. Elsewhere: the allocators' parts (vmm.stream, vmm.manager), mappings (vmm.optimizer).
 module;
 #include "../sync/thread_annotations.h"
 
@@ -40,7 +39,7 @@ namespace vmm {
 
 /// What is in a region's blocks after resume().
 export enum class suspend_contents : std::uint8_t {
-  keep,     // what was in them
+  keep,     // the old contents
   zero,     // zero
   discard,  // anything
 };
@@ -55,7 +54,7 @@ export struct suspend_options {
   bool verify = false;
 };
 
-/// A region to be: its tag, and what becomes of its contents.
+/// The options of a region: its tag, and the treatment of its contents.
 export struct suspend_region {
   std::string_view tag{};  ///< any text; several regions may have it
   suspend_contents contents = suspend_contents::keep;
@@ -72,7 +71,7 @@ export struct suspend_request {
 /// Why physical memory of a suspended region is still there.
 export enum class stay_reason : std::uint8_t {
   refused,     // the driver did not take it back: the next resume maps it again
-  cached,      // the driver did not take back what was free
+  cached,      // the driver refused to release free memory
   unfinished,  // it waits for work
 };
 
@@ -83,7 +82,7 @@ export struct suspend_remainder {
   stay_reason why = stay_reason::refused;
 };
 
-/// What a suspension gave back, and what stays behind.
+/// The memory that a suspension released, and that it retained.
 export struct suspend_report {
   std::uint64_t suspended_bytes = 0;  ///< memory of live blocks that the driver has now
   std::uint64_t backup_bytes = 0;     ///< contents kept
@@ -122,9 +121,9 @@ export class suspender {
   /// Requires: from the call on until resume(), no stream is given work that uses the regions'
   /// memory (replays of captured graphs, too); work on streams that neither the allocators nor the
   /// request name has finished. Not called from a listener or a watcher.
-  /// Effects: the regions are suspended: nothing is handed out of them, and what they had is the
-  /// driver's. Listeners of pools hear `released` for each mapping before it goes. Free memory of
-  /// the regions goes back first, also where the call fails then.
+  /// Effects: suspends the regions: they allocate nothing, and their memory is released to the
+  /// driver. Listeners of pools hear `released` for each mapping before it goes. Free memory of the
+  /// regions goes back first, also where the call fails then.
   /// Errors: invalid_argument (a tag that no region has), in_use (suspended already; a block is
   /// pinned, exported, a growable range's, being changed, or shares its memory; a stream is
   /// captured), not_permitted (contents that the driver's home must not read, a forked child),

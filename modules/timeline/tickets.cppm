@@ -107,7 +107,7 @@ export class timeline {
   ~timeline();
 
   /// A ticket for all that `stream` has been given so far; null where work is done when a call
-  /// returns. Errors: out_of_host_memory, and what create_event and record_event answer; nothing is
+  /// returns. Errors: out_of_host_memory, and those of create_event and record_event; nothing is
   /// changed then.
   [[nodiscard]] result<ticket_ref> mark(stream_handle stream);
   /// The same behind work that was queued and cannot be taken back: where no event is to be had,
@@ -138,7 +138,7 @@ export class timeline {
   [[nodiscard]] result<ticket_ref> cover_all();
   /// A ticket that passes when all of `points` have: a stream of this timeline's own waits for them
   /// on the device. For drivers without mark_all(), over a mark of each stream. One thread at a
-  /// time. Errors: as mark(), and what create_stream and wait_event answer.
+  /// time. Errors: as mark(), and those of create_stream and wait_event.
   [[nodiscard]] result<ticket_ref> mark_behind(std::span<const ticket_ref> points);
 
   /// Whether everything before the ticket has finished. One event query until the answer is yes.

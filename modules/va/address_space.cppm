@@ -138,7 +138,7 @@ export class address_space {
     }
   }
 
-  /// Checks I1 and every range's own invariants. Errors: internal, with what is broken.
+  /// Checks I1 and every range's own invariants. Errors: internal, with the broken invariant.
   [[nodiscard]] status validate() const noexcept;
 
  private:

@@ -3,7 +3,7 @@
 //
 // vmm.vector - a vector whose growth maps memory instead of copying elements.
 //
-// The elements lie in one block of a manager. Growing maps more memory behind the block at the same
+// The elements are in one block of a manager. Growing maps more memory behind the block at the same
 // address; where the addresses behind it are taken, the block's memory is mapped at a larger range
 // and no byte moves either. Only elements that are not trivially copyable have to be moved one by
 // one, and only when their address changes.
@@ -112,13 +112,13 @@ class vector {
     if (base_) (void)memory_->free(base_);
   }
 
-  /// Elements that there are, and that the memory has room for. Cost: O(1).
+  /// The number of elements, and the capacity of the memory. Cost: O(1).
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
   /// The stream in whose order the memory comes, goes and is zeroed.
   [[nodiscard]] stream_handle stream() const noexcept { return stream_; }
-  /// Where the elements lie, for kernels; none while nothing is allocated.
+  /// The elements' address, for kernels; null without memory.
   [[nodiscard]] address data_address() const noexcept {
     check(base_ || capacity_ == 0, no_memory);
     return base_;
@@ -149,7 +149,7 @@ class vector {
 
   /// Requires: the caller's work that writes the elements has finished.
   /// Effects: copies elements to host memory, on any backend. Waits for resize where it has not yet
-  /// made them. Errors: invalid_argument (past the end), what read and the waiting answer.
+  /// made them. Errors: invalid_argument (past the end), those of read and of waiting.
   /// Cost: one read of the driver, which blocks for the transfer.
   [[nodiscard]] status read(std::uint64_t first, std::span<T> target) const
     requires std::is_trivially_copyable_v<T>
@@ -223,7 +223,7 @@ class vector {
 
   /// Effects: makes the vector `count` elements long; new ones are value-initialised (zero for
   /// numbers). On memory that the host cannot reach zeros are queued in the vector's stream, and
-  /// the call does not wait for them. Errors: as emplace_back; what fill and write answer.
+  /// the call does not wait for them. Errors: as emplace_back; those of fill and write.
   /// Cost: one growth, and one fill, or a write for each element whose default is not zero.
   [[nodiscard]] status resize(std::uint64_t count) {
     if (!made_in_.is_here()) return refuse_forked();
@@ -254,7 +254,7 @@ class vector {
   }
 
   /// Effects: gives whole pieces of memory behind the last element back; an empty vector gives all
-  /// back. Errors: what manager::resize and free answer. Cost: one of these calls.
+  /// back. Errors: those of manager::resize and free. Cost: one of these calls.
   [[nodiscard]] status shrink_to_fit() {
     if (!made_in_.is_here()) return refuse_forked();
     if (!base_) return {};
@@ -427,7 +427,7 @@ class vector {
     }
     check(base_ || size_ == 0, no_memory);
     std::destroy(pointer(0), pointer(size_));
-    (void)memory_->free(base_);  // what it will not take back it frees when it goes away
+    (void)memory_->free(base_);  // the manager frees a block that it refuses here at its end
     return at;
   }
 
