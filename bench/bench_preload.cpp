@@ -30,7 +30,9 @@ constexpr const char* usage =
     "\n"
     "What the preload library adds to an allocation and to a free, in nanoseconds.\n"
     "  --turns COUNT  processes of each mode (default: 7)\n"
-    "  --play         only play, and print nanoseconds: with what the caller preloads\n";
+    "  --play         only play, and print nanoseconds: with the library that the caller preloads, "
+    "in\n"
+    "                 any mode, and the driver of LD_LIBRARY_PATH\n";
 
 struct subject {
   const char* name;
@@ -87,6 +89,25 @@ double time_of(Round&& round) {
   return best;
 }
 
+// A driver that has contexts gets one, and a stream; else the stream is any number.
+void* make_stream(void* library, void* otherwise) {
+  int (*retain)(void**, int) = nullptr;
+  int (*set_current)(void*) = nullptr;
+  int (*create)(void**, unsigned) = nullptr;
+  int (*init)(unsigned) = nullptr;
+  if (dlsym(library, "cuDevicePrimaryCtxRetain") == nullptr) return otherwise;
+  find(init, library, "cuInit");
+  find(retain, library, "cuDevicePrimaryCtxRetain");
+  find(set_current, library, "cuCtxSetCurrent");
+  find(create, library, "cuStreamCreate");
+  void* context = nullptr;
+  void* stream = nullptr;
+  const bool is_ready = init(0) == 0 && retain(&context, 0) == 0 && set_current(context) == 0 &&
+                        create(&stream, 1) == 0;
+  if (!is_ready) stop("the driver has no device");
+  return stream;
+}
+
 figures play() {
   void* const library = dlopen("libcuda.so.1", RTLD_NOW);
   if (library == nullptr) stop(dlerror());
@@ -95,6 +116,7 @@ figures play() {
   find(cu.free, library, "cuMemFree_v2");
   find(cu.allocate_async, library, "cuMemAllocAsync");
   find(cu.free_async, library, "cuMemFreeAsync");
+  void* const stream = make_stream(library, &cu);
   std::array<std::uint64_t, 64> blocks{};
   constexpr double calls = 2.0 * blocks.size();
   figures found;
@@ -105,8 +127,8 @@ figures play() {
                    calls;
   found.ordered_ns = time_of([&](std::size_t round) {
                        for (std::uint64_t& each : blocks)
-                         (void)cu.allocate_async(&each, 4096 + round, &cu);
-                       for (const std::uint64_t each : blocks) (void)cu.free_async(each, &cu);
+                         (void)cu.allocate_async(&each, 4096 + round, stream);
+                       for (const std::uint64_t each : blocks) (void)cu.free_async(each, stream);
                      }) /
                      calls;
   return found;

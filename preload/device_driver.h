@@ -1,25 +1,24 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm's CUDA driver with what a program expects of plain memory: other devices that were given
-// access reach all of it, also what is mapped later, and network cards do where the device can.
-// It imports what it uses, so it is the last include of a file.
+// vmm's CUDA driver for memory that stands in for the driver's own: network cards reach it where the
+// device can, it is exportable as VMM_IPC says, and the reserved addresses are listed. After the end
+// of its context no stream or event is named any more.
+//
+// Lock: that of the list of addresses, over no other call. Thread safety: all of it.
+//
+// It imports what it uses, so it comes after every include of the standard library.
 #pragma once
 
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <mutex>
-#include <new>
-#include <span>
 #include <utility>
-#include <vector>
 
 import vmm.backend;
 import vmm.cuda;
-import vmm.support;
 
 namespace vmm::preload::managed {
 
@@ -87,62 +86,13 @@ class device_driver : public cuda_driver {
     if (is_shareable_) wider.shareable = share_kind::posix_fd;
     return cuda_driver::create(wider);
   }
-  [[nodiscard]] status map(const map_request& request) {
-    const status outcome = cuda_driver::map(request);
-    if (!outcome) return outcome;
-    const std::lock_guard<std::mutex> turn(lock_);
-    try {
-      mappings_[request.at.value] = {request.size_bytes, request.memory};
-    } catch (const std::bad_alloc&) {
-      (void)cuda_driver::unmap({request.at, request.size_bytes});
-      return error{errc::out_of_host_memory, call::map, 0, "", "no host memory for a mapping"};
-    }
-    return {};
-  }
-  [[nodiscard]] status unmap(address_range range) {
-    const status outcome = cuda_driver::unmap(range);
-    if (!outcome) return outcome;
-    const std::lock_guard<std::mutex> turn(lock_);
-    mappings_.erase(mappings_.lower_bound(range.base.value),
-                    mappings_.lower_bound(range.end().value));
-    return {};
-  }
-  [[nodiscard]] status set_access(address_range range, std::span<const access_grant> grants) {
-    const std::lock_guard<std::mutex> turn(lock_);
-    if (peers_.empty()) return cuda_driver::set_access(range, grants);
-    try {
-      std::vector<access_grant> all(grants.begin(), grants.end());
-      all.insert(all.end(), peers_.begin(), peers_.end());
-      return cuda_driver::set_access(range, all);
-    } catch (const std::bad_alloc&) {
-      return error{errc::out_of_host_memory, call::set_access, 0, "", "no host memory"};
-    }
-  }
-
-  /// Memory that is made from now on can be exported as a descriptor, where the device can.
+  /// Memory that is created from now on can be exported as a descriptor, where the device can.
   void make_shareable(bool wanted) noexcept {
     is_shareable_ = wanted && feature_set().export_posix_fd;
   }
 
-  struct mapping {
-    std::uint64_t size_bytes = 0;
-    physical_handle memory = physical_handle::none;
-  };
-  /// Calls `look` with each mapping behind a range that is mapped, in address order. How far behind
-  /// the first one's begin the range begins.
-  template <class Look>
-  [[nodiscard]] std::uint64_t look_behind(address_range range, Look&& look) {
-    const std::lock_guard<std::mutex> turn(lock_);
-    auto each = mappings_.upper_bound(range.base.value);
-    check(each != mappings_.begin(), "a block without memory");
-    --each;
-    const std::uint64_t offset_bytes = range.base.value - each->first;
-    for (; each != mappings_.end() && each->first < range.end().value; ++each) look(each->second);
-    return offset_bytes;
-  }
-
   /// The context has ended, with its streams and events: no call names one of them any more, and
-  /// all work has passed. Memory and mappings are still to be given back.
+  /// all work has passed. Memory and mappings still go back.
   void note_context_ended() noexcept { has_ended_ = true; }
 
   [[nodiscard]] status destroy_stream(stream_handle stream) {
@@ -182,33 +132,10 @@ class device_driver : public cuda_driver {
     return cuda_driver::query_capture(stream);
   }
 
-  /// Errors: driver errors; out_of_host_memory.
-  [[nodiscard]] status add_peer(location who) noexcept {
-    const std::lock_guard<std::mutex> turn(lock_);
-    const access_grant grant{who, access::read_write};
-    for (const access_grant& each : peers_) {
-      if (each.who == who) return {};
-    }
-    try {
-      peers_.push_back(grant);
-    } catch (const std::bad_alloc&) {
-      return error{errc::out_of_host_memory, call::set_access, 0, "", "no host memory"};
-    }
-    status outcome;
-    for (const auto& [base, each] : mappings_) {
-      const status granted = cuda_driver::set_access({{base}, each.size_bytes}, {&grant, 1});
-      if (!granted) outcome = granted;
-    }
-    return outcome;
-  }
-
  private:
   reserved_ranges& ranges_;
-  std::mutex lock_;
-  std::map<std::uint64_t, mapping> mappings_;
   bool is_shareable_ = false;
   std::atomic<bool> has_ended_ = false;
-  std::vector<access_grant> peers_;
 };
 
 }  // namespace vmm::preload::managed

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The driver's calls that managing needs beside those of vmm.cuda, by their exported names.
+// The driver's calls that VMM_MODE=vmm needs besides those of vmm.cuda, by their exported names.
 #pragma once
 
 #include "abi.h"
@@ -30,9 +30,9 @@ struct driver_calls {
   result_code (*is_capturing_per_thread)(stream_id, int*) = nullptr;
   result_code (*exchange_capture_mode)(int*) = nullptr;
   result_code (*default_pool)(pool_id*, device_id) = nullptr;
+  bool is_usable = false;  ///< the driver has all required ones
 
-  /// Whether all are there that managing cannot do without.
-  [[nodiscard]] bool find() noexcept {
+  void find() noexcept {
     set(get_current, "cuCtxGetCurrent");
     set(get_device, "cuCtxGetDevice");
     set(push_current, "cuCtxPushCurrent_v2");
@@ -53,12 +53,12 @@ struct driver_calls {
     set(is_capturing_per_thread, "cuStreamIsCapturing_ptsz");
     set(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode");
     set(default_pool, "cuDeviceGetDefaultMemPool");
-    return get_current != nullptr && get_device != nullptr && push_current != nullptr &&
-           pop_current != nullptr && primary_state != nullptr && retain_primary != nullptr &&
-           release_primary != nullptr && synchronize_context != nullptr &&
-           create_event != nullptr && destroy_event != nullptr && record_event != nullptr &&
-           query_event != nullptr && synchronize_event != nullptr && stream_context != nullptr &&
-           is_capturing != nullptr;
+    is_usable = get_current != nullptr && get_device != nullptr && push_current != nullptr &&
+                pop_current != nullptr && primary_state != nullptr && retain_primary != nullptr &&
+                release_primary != nullptr && synchronize_context != nullptr &&
+                create_event != nullptr && destroy_event != nullptr && record_event != nullptr &&
+                query_event != nullptr && synchronize_event != nullptr &&
+                stream_context != nullptr && is_capturing != nullptr;
   }
 
  private:

@@ -10,7 +10,8 @@
 #include "accounts.h"
 #include "cache.h"
 #include "ipc.h"
-#include "managed.h"
+#include "process.h"
+#include "serve.h"
 #include "settings.h"
 
 namespace vmm::preload::handlers {
@@ -43,7 +44,7 @@ void note_memory(device_pointer at, std::size_t size, std::uint64_t stream) noex
   accounts::note_made({live_kind::memory, at, size, stream, slot, context});
 }
 
-// Everything that can are released to the driver does.
+// Releases all idle memory to the driver.
 bool give_back(bool may_wait) noexcept {
   if (is_managed()) return managed::give_back(may_wait) != 0;
   return is_caching() && cache::give_back() != 0;
@@ -410,9 +411,9 @@ namespace {
 template <class... Arguments>
 result_code begin(const call_site& site, stream_id stream, Arguments... arguments) {
   const managed::stream_name named{stream, site.per_thread};
-  managed::note_capture_begin(named);
+  managed::process().captures.begin(named);
   const result_code answer = site(stream, arguments...);
-  if (answer != code::success) managed::note_capture_refused(named);
+  if (answer != code::success) managed::process().captures.refuse(named);
   return answer;
 }
 
@@ -433,7 +434,7 @@ result_code begin_graph_capture(const call_site& site, stream_id stream, graph_i
 
 result_code end_capture(const call_site& site, stream_id stream, graph_id* graph) {
   const result_code answer = site(stream, graph);
-  managed::note_capture_end({stream, site.per_thread});
+  managed::process().captures.end({stream, site.per_thread});
   ipc::capture_ended();
   return answer;
 }
@@ -445,10 +446,10 @@ namespace {
 // Calls the driver first: if it refuses, all blocks stay as they are.
 template <class WhichContext, class... Arguments>
 result_code end_context(const call_site& site, WhichContext&& which, Arguments... arguments) {
-  const managed::ending_turn alone;
+  const managed::context_end_guard alone;
   const context_id gone = which(alone);
   const result_code answer = site(arguments...);
-  if (answer == code::success) alone.note_ended(gone);
+  if (answer == code::success) managed::note_ended(gone);
   return answer;
 }
 
@@ -457,7 +458,7 @@ result_code end_context(const call_site& site, WhichContext&& which, Arguments..
 result_code reset_device(const call_site& site, device_id device) {
   if (is_caching()) (void)cache::give_back();
   const result_code answer = end_context(
-      site, [&](const managed::ending_turn& alone) { return alone.primary_context(device); },
+      site, [&](const managed::context_end_guard& alone) { return alone.primary_context(device); },
       device);
   if (answer == code::success) accounts::note_reset(accounts::slot_of(device));
   return answer;
@@ -465,14 +466,14 @@ result_code reset_device(const call_site& site, device_id device) {
 
 result_code destroy_context(const call_site& site, context_id context) {
   const result_code answer =
-      end_context(site, [&](const managed::ending_turn&) { return context; }, context);
+      end_context(site, [&](const managed::context_end_guard&) { return context; }, context);
   if (answer == code::success) accounts::note_context_ended(context);
   return answer;
 }
 
 result_code enable_peer(const call_site& site, context_id peer, unsigned flags) {
   const result_code answer = site(peer, flags);
-  if (answer == code::success && is_managed()) managed::grant_peer(peer);
+  if (answer == code::success && is_managed()) managed::process().devices.grant_context(peer);
   return answer;
 }
 
@@ -482,14 +483,14 @@ result_code set_pool_access(const call_site& site, pool_id pool, const access_de
   if (answer != code::success || !is_managed()) return answer;
   for (std::size_t i = 0; i < count; ++i) {
     const bool is_grant = grants[i].location.type == device_location && grants[i].rights != 0;
-    if (is_grant) managed::grant_pool_peer(pool, grants[i].location.id);
+    if (is_grant) managed::process().devices.grant_device(pool, grants[i].location.id);
   }
   return answer;
 }
 
 result_code set_device_pool(const call_site& site, device_id device, pool_id pool) {
   const result_code answer = site(device, pool);
-  if (answer == code::success && is_managed()) managed::note_device_pool(device, pool);
+  if (answer == code::success && is_managed()) managed::process().devices.choose_pool(device, pool);
   return answer;
 }
 

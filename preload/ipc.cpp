@@ -16,7 +16,7 @@
 #include "accounts.h"
 #include "ipc_server.h"
 #include "ipc_wire.h"
-#include "managed.h"
+#include "process.h"
 #include "routes.h"
 #include "settings.h"
 
@@ -93,10 +93,12 @@ int send_piece(std::uint64_t number, std::uint64_t index, int socket) noexcept {
 
 shared_block export_pieces(const managed::block_memory& memory) {
   shared_block made;
+  managed::device_pools* const device = managed::process().devices.of_device(memory.device);
+  if (device == nullptr) return made;
   made.offset_bytes = memory.offset_bytes;
   made.size_bytes = memory.size_bytes;
   for (const managed::memory_piece& each : memory.pieces) {
-    descriptor exported(managed::export_piece(memory, each));
+    descriptor exported(device->export_piece(each));
     if (!exported) return {};
     (void)fcntl(exported.get(), F_SETFD, FD_CLOEXEC);
     made.pieces.push_back({std::move(exported), each.size_bytes});
@@ -202,7 +204,7 @@ void put_back(exchange& x, one_block&& block) noexcept {
 void unmap_closed() noexcept {
   exchange& x = the();
   for (one_block gone = take_closed(x); !gone.empty(); gone = take_closed(x)) {
-    const managed::idle_turn idle(gone.mapped().context);
+    const managed::idle_guard idle(gone.mapped().context);
     if (!idle.is_idle()) return put_back(x, std::move(gone));
     unmap_block(gone.mapped());
   }
@@ -213,7 +215,7 @@ void unmap_closed() noexcept {
 bool share(device_pointer base, ipc_handle& into) noexcept {
   exchange& x = the();
   try {
-    const managed::block_memory memory = managed::memory_of(base);
+    const managed::block_memory memory = managed::process().blocks.memory_of(base);
     if (memory.pieces.empty()) return false;
     bool is_known = false;
     {

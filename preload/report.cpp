@@ -11,7 +11,7 @@
 #include "accounts.h"
 #include "cache.h"
 #include "counters.h"
-#include "managed.h"
+#include "counts.h"
 #include "settings.h"
 #include "trace.h"
 #include "writer.h"
@@ -132,10 +132,10 @@ void write_text(writer& to) noexcept {
     to.text("handles reused ").number(kept.reused_count).text(", kept now ");
     to.number(kept.kept_count).text(" of ").fraction(kept.kept_bytes, mebibyte, 1).text(" MiB\n");
   }
-  if (const auto pool = managed::figures(); pool.served_count != 0) {
-    to.text("blocks served by the pool ").number(pool.served_count).text(", frees put behind all ");
-    to.text("work ").number(pool.deferred_count).text(", times the host waited ");
-    to.number(pool.waited_count).text(", copies remapped ").number(pool.remapped_count);
+  if (const auto pool = managed::figures(); pool.served != 0) {
+    to.text("blocks served by the pool ").number(pool.served).text(", frees put behind all ");
+    to.text("work ").number(pool.deferred).text(", times the host waited ");
+    to.number(pool.waited).text(", copies remapped ").number(pool.remapped);
     to.text("\n");
   }
   if (trace::is_incomplete()) to.text("the trace is incomplete\n");
@@ -215,10 +215,10 @@ void write_json(writer& to) noexcept {
   key(to, "handles_reused").number(kept.reused_count).text(",");
   key(to, "handles_kept").number(kept.kept_count).text(",");
   key(to, "handles_kept_bytes").number(kept.kept_bytes).text(",");
-  key(to, "blocks_served").number(pool.served_count).text(",");
-  key(to, "frees_behind_all").number(pool.deferred_count).text(",");
-  key(to, "host_waits").number(pool.waited_count).text(",");
-  key(to, "copies_remapped").number(pool.remapped_count).text(",");
+  key(to, "blocks_served").number(pool.served).text(",");
+  key(to, "frees_behind_all").number(pool.deferred).text(",");
+  key(to, "host_waits").number(pool.waited).text(",");
+  key(to, "copies_remapped").number(pool.remapped).text(",");
   key(to, "trace_complete").text(trace::is_incomplete() ? "false}\n" : "true}\n");
 }
 

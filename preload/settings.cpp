@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <string_view>
 
-#include "managed.h"
+#include "device_pools.h"
 #include "writer.h"
 
 import vmm.backend;

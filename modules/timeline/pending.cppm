@@ -49,6 +49,7 @@ class pending_frees {
       }  // one by one: no entry destroys another
     }
     [[nodiscard]] bool is_empty() const noexcept { return first_ == nullptr; }
+    [[nodiscard]] const entry* first() const noexcept { return first_.get(); }
     [[nodiscard]] owner take_first() noexcept {
       check((first_ == nullptr) == (last_ == nullptr), "I2: a list of frees has one end");
       owner taken = std::move(first_);
@@ -142,6 +143,23 @@ class pending_frees {
     });
     if (!room) return room.error();
     return all;
+  }
+  /// A copy of the points of the entry that has been pending longest. Errors: out_of_host_memory.
+  [[nodiscard]] result<std::vector<Point>> oldest_points() const {
+    const sync::lock_guard<sync::mutex> lock(mutex_);
+    std::vector<Point> all;
+    const entry* const oldest = pending_.first();
+    if (oldest == nullptr) return all;
+    if (status room = reserve_more(all, oldest->points.size()); !room) return room.error();
+    all.insert(all.end(), oldest->points.begin(), oldest->points.end());
+    return all;
+  }
+  /// Effects: removes the points of which `gone(point)` is true. An entry that has none left is
+  /// finished.
+  template <class Gone>
+  void drop_points(Gone&& gone) {
+    const sync::lock_guard<sync::mutex> lock(mutex_);
+    pending_.visit([&](entry& each) { std::erase_if(each.points, gone); });
   }
   /// visitor(const Block&) for each block, pending or deferred, under the lock.
   template <class Visitor>

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <filesystem>
 
 #include "child.h"
@@ -163,6 +164,50 @@ TEST(Managed, NoMemoryIsLostWhereHostMemoryIsShort) {
             "free of an ordered block\nfree of a plain block in order\nfree on another stream\n")
       << seen.err;
   EXPECT_EQ(seen.code, 0);
+}
+
+namespace {
+
+// With the library whose invariants can be looked at and broken.
+child::outcome looked_into(const std::vector<std::string>& words,
+                           const std::vector<std::string>& variables = {}) {
+  child::command what;
+  what.arguments = words;
+  what.variables = variables;
+  what.variables.emplace_back("VMM_MODE=vmm");
+  what.is_preloaded = true;
+  what.preloaded = VMM_PRELOAD_FAILING;
+  return child::run(what);
+}
+
+}  // namespace
+
+TEST(Managed, InvariantsHoldAfterEachStepOfRandomPrograms) {
+  for (const char* how : {"VMM_COPY=off", "VMM_COPY=alias", "VMM_FREE=wait", "VMM_KEEP=0"}) {
+    const child::outcome seen = looked_into({"random", "1000", "40"}, {how});
+    EXPECT_EQ(seen.code, 0) << how << "\n" << seen.out << seen.err;
+  }
+}
+
+// The program is not the library's: it goes on with the driver's memory.
+TEST(Managed, AViolatedInvariantLeavesTheProgramToTheDriver) {
+  const child::outcome native = child::plain({"lost_block"});
+  const child::outcome ours =
+      looked_into({"lost_block", "lose"}, {"VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json"});
+  EXPECT_EQ(ours.out, native.out) << ours.err;
+  EXPECT_EQ(ours.code, native.code) << ours.err;
+  const std::vector<std::string> said = child::lines_of(ours.err);
+  ASSERT_EQ(said.size(), 2u) << ours.err;
+  EXPECT_NE(said[0].find("live_blocks I1"), std::string::npos) << said[0];
+  EXPECT_NE(said[1].find("\"refused\":2"), std::string::npos) << said[1];
+  EXPECT_NE(said[1].find("\"blocks_served\":2,"), std::string::npos) << said[1];
+}
+
+TEST(Managed, OnlyAFreeThatGivesLiveMemoryAwayEndsTheProgram) {
+  const child::outcome seen = looked_into({"block_in_two_hands"}, {"VMM_REPORT=off"});
+  EXPECT_EQ(seen.out, "waits\n");
+  EXPECT_EQ(seen.code, 1000 + SIGABRT);
+  EXPECT_NE(seen.err.find("waiting_frees I1"), std::string::npos) << seen.err;
 }
 
 TEST(Managed, ContextsThatEndAreNotNamedAgain) { child::expect_same("vmm", {"contexts"}); }

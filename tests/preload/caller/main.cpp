@@ -78,6 +78,8 @@ constexpr std::array words{
     word{"capture_storm", capture_storm},
     word{"capture_races", capture_races},
     word{"allocation_sweep", allocation_sweep},
+    word{"lost_block", lost_block},
+    word{"block_in_two_hands", block_in_two_hands},
     word{"contexts", contexts},
     word{"refused_reset", refused_reset},
     word{"pool_users", pool_users},

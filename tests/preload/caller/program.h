@@ -34,6 +34,7 @@ struct program_base {
   std::array<context_id, device_count> contexts{};
   bool is_alone = true;  // else others run beside it, and it leaves alone what is theirs, too
   bool may_reset = true;
+  const char* (*find_broken)() = nullptr;  // of the library's invariants, where it shows them
 };
 
 /// Where work is given: the default stream, one of the device's own, or that of a thread.
@@ -65,8 +66,14 @@ class random_program {
   /// The driver's results and the contents of memory, as one number.
   std::uint64_t run() {
     const std::size_t step_count = 5 + pick(60);
-    for (std::size_t i = 0; i < step_count; ++i) step();
-    while (!blocks_.empty()) drop(pick(blocks_.size()));
+    for (std::size_t i = 0; i < step_count; ++i) {
+      step();
+      check_library();
+    }
+    while (!blocks_.empty()) {
+      drop(pick(blocks_.size()));
+      check_library();
+    }
     for (std::size_t i = 0; i < device_count; ++i) on_thread(0, i, [&] { close(i); });
     return digest_;
   }
@@ -81,6 +88,11 @@ class random_program {
     const driver& cu;
     stream_id stream = nullptr;
   };
+
+  void check_library() const {
+    const char* const broken = base_.find_broken == nullptr ? nullptr : base_.find_broken();
+    if (broken != nullptr) expect(false, broken);
+  }
 
   std::size_t pick(std::size_t count) { return draw_() % count; }
 

@@ -24,6 +24,8 @@ std::uint64_t number(std::string_view text) {
 
 program_base begin(const driver& legacy, const driver& per_thread) {
   program_base base{&legacy, &per_thread, {}};
+  base.find_broken =
+      reinterpret_cast<const char* (*)()>(dlsym(RTLD_DEFAULT, "vmm_preload_find_broken"));
   for (std::size_t i = 0; i < device_count; ++i) {
     base.contexts[i] = start(legacy, static_cast<device_id>(i));
   }

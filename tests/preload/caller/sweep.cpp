@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Each request of the library for host memory fails, one after the other, in each kind of call. No
-// call loses memory: in the end all of the device's is free.
+// call loses memory: in the end all of the device's is free. After each call the library's invariants
+// hold.
 #include <array>
 
 #include "driver.h"
@@ -115,7 +116,9 @@ void allocation_sweep(const arguments&) {
   start(cu);
   const auto fail_new =
       reinterpret_cast<bool (*)(int)>(dlsym(RTLD_DEFAULT, "vmm_preload_fail_new"));
-  must(fail_new != nullptr, "the library whose host memory may be short");
+  const auto find_broken =
+      reinterpret_cast<const char* (*)()>(dlsym(RTLD_DEFAULT, "vmm_preload_find_broken"));
+  must(fail_new != nullptr && find_broken != nullptr, "the library whose host memory may be short");
   for (const step& each : steps) {
     int nth = 0;
     bool was_struck = true;
@@ -125,6 +128,7 @@ void allocation_sweep(const arguments&) {
       (void)fail_new(++nth);
       each.run(s);
       was_struck = fail_new(0);
+      if (const char* const broken = find_broken(); broken != nullptr) expect(false, broken);
       finish(s);
       std::size_t free_bytes = 0;
       std::size_t total_bytes = 0;

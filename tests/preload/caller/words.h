@@ -85,6 +85,8 @@ void capture_storm(const arguments& all);
 void capture_races(const arguments& all);
 
 void allocation_sweep(const arguments& all);
+void lost_block(const arguments& all);
+void block_in_two_hands(const arguments& all);
 
 void contexts(const arguments& all);
 void refused_reset(const arguments& all);

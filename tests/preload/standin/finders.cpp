@@ -74,6 +74,8 @@ void add_device_calls(std::vector<entry>& all) {
                             at("cuDeviceGet", 2000, &cuDeviceGet),
                             at("cuDeviceGetName", 2000, &cuDeviceGetName),
                             at("cuDeviceGetAttribute", 2000, &cuDeviceGetAttribute),
+                            at("cuDeviceCanAccessPeer", 4000, &cuDeviceCanAccessPeer),
+                            at("cuDeviceGetP2PAttribute", 8000, &cuDeviceGetP2PAttribute),
                             at("cuDevicePrimaryCtxRetain", 7000, &cuDevicePrimaryCtxRetain),
                             at("cuDevicePrimaryCtxRelease", 11000, &cuDevicePrimaryCtxRelease),
                             at("cuDevicePrimaryCtxGetState", 7000, &cuDevicePrimaryCtxGetState),

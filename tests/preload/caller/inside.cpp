@@ -1,11 +1,16 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Linked into a second build of the preload library: its host memory, which is short at a test's
-// choice.
+// Linked into a second build of the preload library: its host memory, which a test can make short,
+// a check of its invariants, and a way to break one.
 #include <cstddef>
 #include <cstdlib>
 #include <new>
+
+#include "../../../preload/process.h"
+
+import vmm.backend;
+import vmm.stream;
 
 namespace {
 
@@ -31,6 +36,18 @@ extern "C" [[gnu::visibility("default")]] bool vmm_preload_fail_new(int nth) {
   was_struck = false;
   countdown = nth;
   return before;
+}
+
+/// Null, or the invariant of the library that does not hold.
+extern "C" [[gnu::visibility("default")]] const char* vmm_preload_find_broken() {
+  return vmm::preload::managed::find_broken();
+}
+
+/// Breaks one: the pool of the first device takes a block back that the library has not freed.
+extern "C" [[gnu::visibility("default")]] bool vmm_preload_lose(vmm::preload::device_pointer at) {
+  using namespace vmm::preload::managed;
+  device_pools* const device = process().devices.of_device(0);
+  return device->pool(owner::unordered).free({at}, device->service_stream()).has_value();
 }
 
 void* operator new(std::size_t size) { return take(size); }

@@ -1,0 +1,290 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+#include "serve.h"
+
+#include <atomic>
+#include <new>
+#include <utility>
+#include <vector>
+
+#include "counts.h"
+#include "process.h"
+#include "settings.h"
+
+import vmm.backend;
+import vmm.manager;
+import vmm.stream;
+import vmm.support;
+
+namespace vmm::preload::managed {
+namespace {
+
+struct request {
+  owner from = owner::unordered;
+  std::size_t size = 0;
+  stream_name stream;  // of owner::ordered
+};
+
+unmanaged_reason why_not(errc failure) noexcept {
+  switch (failure) {
+    case errc::not_permitted: return unmanaged_reason::capture;
+    case errc::not_supported:
+    case errc::unavailable: return unmanaged_reason::no_virtual_memory;
+    default:
+      return is_shortage(failure) ? unmanaged_reason::short_of_memory : unmanaged_reason::refused;
+  }
+}
+
+// ---- allocate -----------------------------------------------------------------------------------
+
+// The device's other allocators give back idle memory inside of this call, where the device is short
+// of it.
+result<address> ask(device_pools& device, const request& wanted) {
+  if (wanted.from == owner::manager) {
+    allocate_request of_manager;
+    of_manager.size_bytes = wanted.size;
+    of_manager.stream = device.service_stream();
+    return device.remapping()->allocate(of_manager);
+  }
+  const stream_id named = wanted.stream.is_default() ? nullptr : wanted.stream.stream;
+  const bool has_stream = wanted.from == owner::ordered;
+  return device.pool(wanted.from)
+      .allocate(wanted.size, has_stream ? handle_of(named) : device.service_stream());
+}
+
+// Waits for what a stream was given. False: that cannot be waited for now.
+bool wait_for_stream(stream_name stream) noexcept VMM_REQUIRES_SHARED(locks::gate) {
+  process_state& p = process();
+  if (p.captures.is_captured(stream) || (stream.is_default() && p.captures.is_any())) return false;
+  std::vector<event_point> points;
+  if (!p.events.record(stream, points)) return false;
+  count(counts.waited);
+  p.events.wait(points);
+  p.events.give_back(points);
+  return true;
+}
+
+bool wait_for_device(device_pools& device) noexcept VMM_REQUIRES_SHARED(locks::gate) {
+  process_state& p = process();
+  if (p.captures.is_any()) return false;
+  count(counts.waited);
+  return p.events.wait_for_context(device.context());
+}
+
+// The steps that a pool does not take by itself, because they wait, and a thread waits outside of
+// the gate only: the stream's own work, then that of frees, then all.
+class shortage_ladder {
+ public:
+  shortage_ladder(device_pools& device, const request& wanted) noexcept
+      : device_(device), wanted_(wanted) {}
+
+  /// Takes the next step that can be taken. False: none is left.
+  [[nodiscard]] bool relieve() noexcept VMM_REQUIRES_SHARED(locks::gate) {
+    while (taken_count_ < 3) {
+      switch (taken_count_++) {
+        case 0:
+          if (wanted_.from == owner::ordered && wait_for_stream(wanted_.stream)) return true;
+          break;
+        case 1:
+          if (device_.frees().wait_for_all()) return true;
+          break;
+        default: return wait_for_device(device_);
+      }
+    }
+    return false;
+  }
+
+ private:
+  device_pools& device_;
+  const request& wanted_;
+  int taken_count_ = 0;
+};
+
+frees::owner make_entry(device_pools& device, const request& wanted) noexcept {
+  result<frees::owner> made = frees::make(device.users().count() + 1);
+  if (!made) return nullptr;
+  live_block& block = (*made)->block;
+  block.size = wanted.size;
+  block.device = &device;
+  block.from = wanted.from;
+  return std::move(*made);
+}
+
+// The block becomes live; its entry was made before it.
+answer hand_out(address at, frees::owner&& entry) noexcept {
+  process_state& p = process();
+  if (!p.blocks.add(entry, at.value)) return {0, unmanaged_reason::refused};
+  count(counts.served);
+  return {at.value, unmanaged_reason::count};
+}
+
+answer serve(device_pools& device, const request& wanted) VMM_REQUIRES_SHARED(locks::gate) {
+  frees::owner entry = make_entry(device, wanted);
+  if (entry == nullptr) return {0, unmanaged_reason::refused};
+  shortage_ladder ladder(device, wanted);
+  result<address> made = ask(device, wanted);
+  while (!made && is_shortage(made.error().code) && ladder.relieve()) made = ask(device, wanted);
+  if (!made) return {0, why_not(made.error().code)};
+  return hand_out(*made, std::move(entry));
+}
+
+// A block of whole granules, which a copy can remap. Smaller ones, and those that the manager has no
+// memory for, are the pool's.
+answer serve_remappable(device_pools& device, std::size_t size) VMM_REQUIRES_SHARED(locks::gate) {
+  vmm::manager& of = *device.remapping();
+  if (!process().captures.is_any() && of.set_up() && size >= of.granularity_bytes()) {
+    const request wanted{owner::manager, size, {}};
+    frees::owner entry = make_entry(device, wanted);
+    if (entry == nullptr) return {0, unmanaged_reason::refused};
+    const result<address> made = ask(device, wanted);
+    if (made) return hand_out(*made, std::move(entry));
+  }
+  return serve(device, {owner::unordered, size, {}});
+}
+
+void prepare(device_pools& device) noexcept VMM_REQUIRES_SHARED(locks::gate) {
+  device.frees().collect();
+  device.enforce_retention();
+}
+
+// Every hundredth call of a debug build looks at every invariant.
+void audit() noexcept VMM_EXCLUDES(locks::gate) {
+  debug_check(
+      [] {
+        static std::atomic<unsigned> calls = 0;
+        if (calls.fetch_add(1, std::memory_order_relaxed) % 100 != 99) return true;
+        const char* const broken = find_broken();
+        if (broken != nullptr) violated(broken);
+        return broken == nullptr;
+      },
+      "an invariant of the preload library does not hold");
+}
+
+}  // namespace
+
+answer allocate(std::size_t size) noexcept {
+  if (has_violation.load(std::memory_order_relaxed)) return {0, unmanaged_reason::refused};
+  if (chosen_settings().ipc == ipc_rule::plain) return {0, unmanaged_reason::plain_for_ipc};
+  audit();
+  process_state& p = process();
+  const gate_guard shared(locks::gate);
+  if (p.captures.is_any()) return {0, unmanaged_reason::capture};
+  try {
+    device_pools* const device = p.devices.of_current();
+    if (device == nullptr) return {0, unmanaged_reason::no_context};
+    prepare(*device);
+    return device->remapping() != nullptr ? serve_remappable(*device, size)
+                                          : serve(*device, {owner::unordered, size, {}});
+  } catch (const std::bad_alloc&) {
+    return {0, unmanaged_reason::refused};
+  }
+}
+
+answer allocate(std::size_t size, stream_name stream) noexcept {
+  if (has_violation.load(std::memory_order_relaxed)) return {0, unmanaged_reason::refused};
+  if (stream.is_per_thread()) return {0, unmanaged_reason::per_thread_stream};
+  audit();
+  const gate_guard shared(locks::gate);
+  try {
+    device_pools* const device = process().devices.of(stream);
+    if (device == nullptr) return {0, unmanaged_reason::no_context};
+    if (device->has_pool_of_user()) return {0, unmanaged_reason::pool_of_the_user};
+    prepare(*device);
+    return serve(*device, {owner::ordered, size, stream});
+  } catch (const std::bad_alloc&) {
+    return {0, unmanaged_reason::refused};
+  }
+}
+
+bool serves_pool(pool_id pool, stream_name stream) noexcept {
+  const gate_guard shared(locks::gate);
+  const device_pools* const device = process().devices.of(stream);
+  return device != nullptr && device->default_pool() != nullptr && device->default_pool() == pool;
+}
+
+// ---- free ---------------------------------------------------------------------------------------
+
+free_answer free_now(device_pointer at) noexcept {
+  process_state& p = process();
+  audit();
+  const gate_guard shared(locks::gate);
+  frees::owner freed = p.blocks.take(at);
+  if (freed == nullptr) return p.ranges.contains(at) ? free_answer::wrong : free_answer::foreign;
+  waiting_frees& waiting = freed->block.device->frees();
+  waiting.collect();
+  waiting.free(std::move(freed));
+  return free_answer::done;
+}
+
+free_answer free_async(device_pointer at, stream_name stream) noexcept {
+  process_state& p = process();
+  if (!p.ranges.contains(at)) return free_answer::foreign;
+  audit();
+  const gate_guard shared(locks::gate);
+  // A stream that the driver does not have is the driver's to refuse.
+  if (p.captures.is_captured(stream) || p.contexts.of(stream) == nullptr)
+    return free_answer::foreign;
+  frees::owner freed = p.blocks.take(at);
+  if (freed == nullptr) return free_answer::wrong;
+  device_pools& device = *freed->block.device;
+  device.frees().collect();
+  const bool is_in_order =
+      freed->block.is_ordered() && !stream.is_per_thread() && p.devices.of(stream) == &device;
+  const stream_id named = stream.is_default() ? nullptr : stream.stream;
+  if (is_in_order && device.pool(owner::ordered).free({at}, handle_of(named)))
+    return free_answer::done;
+  device.frees().free(std::move(freed), stream);
+  return free_answer::done;
+}
+
+// ---- questions ----------------------------------------------------------------------------------
+
+place find(device_pointer at, block_facts& into) noexcept {
+  const process_state& p = process();
+  return p.ranges.contains(at) ? p.blocks.find(at, into) : place::elsewhere;
+}
+
+// ---- all memory ---------------------------------------------------------------------------------
+
+std::uint64_t reusable_bytes() noexcept {
+  const gate_guard shared(locks::gate);
+  const device_pools* const device = process().devices.of_current();
+  return device == nullptr ? 0 : device->reusable_bytes();
+}
+
+// The driver is no allocator of vmm's registry of idle memory: what its own allocation needs is
+// given back here.
+std::uint64_t give_back(bool may_wait) noexcept {
+  std::uint64_t bytes = 0;
+  const gate_guard shared(locks::gate);
+  for (device_id device = 0; device < device_table::devices_max; ++device) {
+    device_pools* const each = process().devices.of_device(device);
+    if (each == nullptr) continue;
+    each->frees().collect();
+    if (may_wait) (void)each->frees().wait_for_all();
+    bytes += each->trim();
+  }
+  return bytes;
+}
+
+bool copy_by_remapping(device_pointer target, device_pointer source, std::size_t size) noexcept {
+  process_state& p = process();
+  if (!p.ranges.contains(target) || !p.ranges.contains(source)) return false;
+  const gate_guard shared(locks::gate);
+  device_pools* const device = p.blocks.find_copyable(target, source, size);
+  if (device == nullptr) return false;
+  // The work on both blocks must have finished: the target's addresses change hands now.
+  if (!wait_for_device(*device) || p.captures.is_any()) return false;
+  vmm::manager& of = *device->remapping();
+  const std::uint64_t before = of.statistics().remapped_copy_count;
+  const copy_mode how =
+      chosen_settings().copy == copy_rule::move ? copy_mode::move : copy_mode::alias;
+  const status copied = of.copy({{target}, {source}, size, device->service_stream()}, how);
+  if (of.statistics().remapped_copy_count != before) {
+    count(counts.remapped);
+    return static_cast<bool>(copied);
+  }
+  return copied && device->driver().synchronize_stream(device->service_stream());
+}
+
+}  // namespace vmm::preload::managed

@@ -1,0 +1,64 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// VMM_MODE=vmm: the calls of a program, served from vmm's allocators.
+//
+// I1  A block is handed out again only when no work that the device was given before its free can
+//     use it: at once in the order of the stream for cuMemFreeAsync, behind all work for cuMemFree
+//     (waiting_frees). cuMemFree does not wait.
+// I2  A request is passed to the driver only after every step of the ladder: idle memory of the
+//     device's other allocators (they serve one another), the stream's work, freed blocks, all work.
+//
+// Thread safety: all of it. Cost: the pool's, and two locks; waits only where memory is short or
+// where VMM_KEEP and VMM_FREE say so, outside of the gate.
+//
+// It imports what it uses, so it comes after every include of the standard library.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "abi.h"
+#include "accounts.h"
+#include "contexts.h"
+#include "live_blocks.h"
+#include "locks.h"
+
+namespace vmm::preload::managed {
+
+/// The address, or the reason why the request is left to the driver.
+struct answer {
+  device_pointer at = 0;  // 0: not served
+  unmanaged_reason why = unmanaged_reason::no_context;
+};
+[[nodiscard]] answer allocate(std::size_t size) noexcept VMM_EXCLUDES(locks::gate);
+[[nodiscard]] answer allocate(std::size_t size, stream_name stream) noexcept
+    VMM_EXCLUDES(locks::gate);
+/// Whether a pool is the default one of the stream's device, whose memory is served. A program may
+/// name a stream of one device and a pool of another.
+[[nodiscard]] bool serves_pool(pool_id pool, stream_name stream) noexcept VMM_EXCLUDES(locks::gate);
+
+enum class free_answer : std::uint8_t {
+  done,     // it was a block of the library
+  wrong,    // an address of the library, where no live block begins
+  foreign,  // the driver's
+};
+[[nodiscard]] free_answer free_now(device_pointer at) noexcept VMM_EXCLUDES(locks::gate);
+[[nodiscard]] free_answer free_async(device_pointer at, stream_name stream) noexcept
+    VMM_EXCLUDES(locks::gate);
+
+/// The block that an address lies in.
+[[nodiscard]] place find(device_pointer at, block_facts& into) noexcept;
+
+/// Memory of the current context's device that the allocators hold and no live block uses.
+[[nodiscard]] std::uint64_t reusable_bytes() noexcept VMM_EXCLUDES(locks::gate);
+/// Gives all idle memory of every device back to the driver. Waits for freed blocks where
+/// `may_wait`. Returns the bytes.
+std::uint64_t give_back(bool may_wait) noexcept VMM_EXCLUDES(locks::gate);
+
+/// As VMM_COPY says: shows the source's memory at the target where both are whole blocks without
+/// work, after waiting for all work of the device. False: nothing was done.
+[[nodiscard]] bool copy_by_remapping(device_pointer target, device_pointer source,
+                                     std::size_t size) noexcept VMM_EXCLUDES(locks::gate);
+
+}  // namespace vmm::preload::managed

@@ -1,0 +1,66 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Programs beside a library whose books are wrong: the pool has a block again that the library has
+// not freed.
+#include <dlfcn.h>
+
+#include <cstdio>
+
+#include "driver.h"
+#include "words.h"
+
+namespace caller {
+namespace {
+
+constexpr std::size_t size = std::size_t{8} << 20;
+
+void lose(device_pointer at) {
+  const auto lose_block =
+      reinterpret_cast<bool (*)(device_pointer)>(dlsym(RTLD_DEFAULT, "vmm_preload_lose"));
+  must(lose_block != nullptr && lose_block(at), "a library that can lose a block");
+}
+
+bool do_overlap(device_pointer one, device_pointer other) {
+  return one < other + size && other < one + size;
+}
+
+}  // namespace
+
+// The program goes on, with memory of the driver; blocks from before can still be freed.
+void lost_block(const arguments& all) {
+  const driver cu = load();
+  start(cu);
+  const device_pointer first = make(cu, size);
+  const device_pointer other = make(cu, size);
+  if (!all.empty()) lose(first);
+  const device_pointer second = make(cu, size);
+  expect(!do_overlap(first, second), "no memory of a live block is handed out");
+  const device_pointer third = make(cu, size);
+  for (const device_pointer each : {second, other, first, third})
+    expect(cu.free(each) == code::success, "a free");
+  expect(cu.synchronize() == code::success, "all work");
+  expect(cu.misuses() == 0, "no access to memory that is not there, and no race");
+  std::printf("done\n");
+}
+
+// A free that would give memory to the pool which is live again ends the process.
+void block_in_two_hands(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  const stream_id stream = make_stream(cu);
+  const device_pointer first = make(cu, size);
+  cu.manual(1);
+  must(cu.fill(first, 1, size, stream) == code::success, "a fill");
+  must(cu.free(first) == code::success, "a free");
+  lose(first);
+  const device_pointer second = make(cu, size);
+  must(second == first, "memory of a freed block");
+  cu.finish();
+  std::printf("waits\n");
+  std::fflush(stdout);
+  (void)make(cu, size);
+  std::printf("goes on\n");
+}
+
+}  // namespace caller
