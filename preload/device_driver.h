@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm's CUDA driver for memory that stands in for the driver's own: network cards reach it where the
-// device can, it is exportable as VMM_IPC says, and the reserved addresses are listed. After the end
-// of its context no stream or event is named any more.
+// vmm's CUDA driver for memory that stands in for the driver's own: network cards reach it where
+// the device can, it is exportable as VMM_IPC says, and the reserved addresses are listed. After
+// the end of its context no stream or event is named any more.
 //
 // Lock: that of the list of addresses, over no other call. Thread safety: all of it.
 //

@@ -50,6 +50,12 @@ result<manager_options> wanted_manager_options() noexcept {
   return wanted;
 }
 
+std::uint64_t retained_bytes_max(std::uint64_t peak_live_bytes) noexcept {
+  const std::uint64_t wanted = chosen_settings().keep_bytes;
+  return wanted != keep_share ? wanted
+                              : std::max(retained_bytes_least, peak_live_bytes / retained_share);
+}
+
 // The log that VMM_LOG names, of all devices; null for none.
 std::shared_ptr<call_log> open_log() {
   std::string_view destination = "off";
@@ -153,15 +159,8 @@ void device_pools::count_freed(std::size_t size) noexcept {
   freed_bytes_.fetch_add(size, std::memory_order_relaxed);
 }
 
-std::uint64_t device_pools::retained_bytes_max() const noexcept {
-  const std::uint64_t wanted = chosen_settings().keep_bytes;
-  if (wanted != keep_share) return wanted;
-  const std::uint64_t peak = peak_live_bytes_.load(std::memory_order_relaxed);
-  return std::max(retained_bytes_least, peak / retained_share);
-}
-
 void device_pools::enforce_retention() noexcept {
-  const std::uint64_t limit = retained_bytes_max();
+  const std::uint64_t limit = retained_bytes_max(peak_live_bytes_.load(std::memory_order_relaxed));
   if (freed_bytes_.load(std::memory_order_relaxed) <= limit / retained_share) return;
   if (captures_.is_any()) return;
   while (frees_.bytes() > limit) {

@@ -128,8 +128,6 @@ class device_pools {
   static void end(std::unique_ptr<device_pools> gone) noexcept;
 
  private:
-  [[nodiscard]] std::uint64_t retained_bytes_max() const noexcept;
-
   const place_of where_;
   const driver_calls& cu_;
   const capture_list& captures_;

@@ -27,6 +27,9 @@ struct call_site {
 
 namespace handlers {
 
+/// An address that the driver gives to no memory: its answer is that to an unknown pointer.
+constexpr device_pointer nobodys_address = 1;
+
 template <class... Arguments>
 result_code pass(const call_site& site, Arguments... arguments) {
   return site(arguments...);

@@ -37,8 +37,8 @@ unmanaged_reason why_not(errc failure) noexcept {
 
 // ---- allocate -----------------------------------------------------------------------------------
 
-// The device's other allocators give back idle memory inside of this call, where the device is short
-// of it.
+// The device's other allocators give back idle memory inside of this call, where the device is
+// short of it.
 result<address> ask(device_pools& device, const request& wanted) {
   if (wanted.from == owner::manager) {
     allocate_request of_manager;
@@ -52,7 +52,7 @@ result<address> ask(device_pools& device, const request& wanted) {
       .allocate(wanted.size, has_stream ? handle_of(named) : device.service_stream());
 }
 
-// Waits for what a stream was given. False: that cannot be waited for now.
+// Waits for the work of a stream. False: that cannot be waited for now.
 bool wait_for_stream(stream_name stream) noexcept VMM_REQUIRES_SHARED(locks::gate) {
   process_state& p = process();
   if (p.captures.is_captured(stream) || (stream.is_default() && p.captures.is_any())) return false;
@@ -128,8 +128,8 @@ answer serve(device_pools& device, const request& wanted) VMM_REQUIRES_SHARED(lo
   return hand_out(*made, std::move(entry));
 }
 
-// A block of whole granules, which a copy can remap. Smaller ones, and those that the manager has no
-// memory for, are the pool's.
+// A block of whole granules, which a copy can remap. Smaller ones, and those that the manager has
+// no memory for, are the pool's.
 answer serve_remappable(device_pools& device, std::size_t size) VMM_REQUIRES_SHARED(locks::gate) {
   vmm::manager& of = *device.remapping();
   if (!process().captures.is_any() && of.set_up() && size >= of.granularity_bytes()) {
@@ -252,8 +252,8 @@ std::uint64_t reusable_bytes() noexcept {
   return device == nullptr ? 0 : device->reusable_bytes();
 }
 
-// The driver is no allocator of vmm's registry of idle memory: what its own allocation needs is
-// given back here.
+// The driver is not in vmm's registry of allocators with idle memory: memory for the driver's own
+// allocations is given back here.
 std::uint64_t give_back(bool may_wait) noexcept {
   std::uint64_t bytes = 0;
   const gate_guard shared(locks::gate);

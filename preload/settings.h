@@ -51,6 +51,12 @@ struct settings {
 
 [[nodiscard]] const settings& chosen_settings() noexcept;
 [[nodiscard]] const char* mode_name(run_mode mode) noexcept;
+[[nodiscard]] inline bool is_managed() noexcept {
+  return chosen_settings().mode == run_mode::managed;
+}
+[[nodiscard]] inline bool is_caching() noexcept {
+  return chosen_settings().mode == run_mode::cache;
+}
 
 /// Whether every call goes straight to the driver: the mode is off, or this is the forked child of
 /// a process that used the driver, where the driver refuses everything by itself.

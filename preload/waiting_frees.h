@@ -14,9 +14,9 @@
 // I3  A free takes no host memory. A block that its allocator cannot take back for lack of host
 //     memory waits for the next call.
 //
-// Locks: that of the pending frees, inside all others. Waits are outside of the gate. Thread safety:
-// all of it. Cost: a free an event for each context that may use the memory; collect() a load where
-// no block waits, else queries of the oldest few.
+// Locks: that of the pending frees, inside all others. Waits are outside of the gate.
+// Thread safety: all of it. Cost: a free an event for each context that may use the memory;
+// collect() a load where no block waits, else queries of the oldest few.
 //
 // It imports what it uses, so it comes after every include of the standard library.
 #pragma once

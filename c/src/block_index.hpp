@@ -114,6 +114,25 @@ class block_index {
     return true;
   }
 
+  // Null, or the invariant that does not hold. O(n).
+  [[nodiscard]] const char* find_broken() const noexcept {
+    std::size_t taken = 0;
+    for (const bucket& in : buckets_) {
+      for (const entry& each : in) {
+        if (each.at == 0) continue;
+        ++taken;
+        if (find_entry(address_in(each)) != &each)
+          return "block_index I2: a block is not found from its home bucket on";
+        if (is_rare(each) && rare_of(each) == nullptr)
+          return "block_index I3: a block has no part in the map that its entry names";
+      }
+    }
+    if (taken != count_) return "block_index I1: a taken entry is not counted";
+    if (taken > buckets_.size() * (slot_count / 2))
+      return "block_index I1: more than half of the entries are taken";
+    return nullptr;
+  }
+
   // Each block, without its users.
   template <class Visit>
   void for_each(Visit&& visit) const {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <new>
 #include <utility>
@@ -144,6 +145,9 @@ vmm::result<vmm::address> device_memory::allocate(std::uint64_t size_bytes,
     const live_block made{got->value, size_bytes, static_cast<std::uint64_t>(stream), nullptr};
     if (blocks_.make_room() && blocks_.add(made.at, size_bytes, made.stream)) [[likely]] {
       counts_.add(sizes_of(made));
+      vmm::debug_check(
+          [this] { return ++unaudited_count_ % 100 != 0 || find_broken_table() == nullptr; },
+          "device_memory I2: the table of blocks is not in order");
       return got;
     }
   }
@@ -296,6 +300,56 @@ vmm::result<bool> device_memory::give_back(live_block&& gone, frees::owner&& ent
   entry->block = std::move(gone);
   pending_.defer(std::move(entry));
   return true;
+}
+
+// ---- invariants --------------------------------------------------------------------------------
+
+const char* device_memory::find_broken_table() const noexcept {
+  if (const char* const broken = blocks_.find_broken(); broken != nullptr) return broken;
+  std::int64_t bytes = 0;
+  blocks_.for_each(
+      [&](const live_block& each) { bytes += static_cast<std::int64_t>(each.size_bytes()); });
+  vmm_allocator_statistics levels{};
+  counts_.write(levels);
+  const bool is_counted =
+      levels.allocations[VMM_LEVEL_ALL].current == static_cast<std::int64_t>(blocks_.count()) &&
+      levels.allocated_bytes[VMM_LEVEL_ALL].current == bytes;
+  return is_counted ? nullptr : "device_memory I2: the levels are not those of the table";
+}
+
+const char* device_memory::find_broken() {
+  std::map<std::uint64_t, std::uint64_t> left;  // what the pool has live, of which no block is seen
+  const auto regions = pool_.regions();
+  if (!regions) return nullptr;  // not set up, or no host memory for a list
+  for (const vmm::pool_region& each : *regions) {
+    if (each.kind == vmm::pool_region_kind::live)
+      left[each.range.base.value] = each.range.size_bytes;
+  }
+  const char* broken = nullptr;
+  std::int64_t waiting_count = 0;
+  const auto look = [&](const live_block& each) {
+    const auto found = left.find(each.at);
+    if (found == left.end() || found->second < each.size_bytes()) {
+      broken = "device_memory I1: a block is in two places, or not the pool's";
+    } else {
+      left.erase(found);
+    }
+  };
+  vmm_allocator_statistics levels{};
+  {
+    const short_guard lock(lock_);
+    if (const char* const wrong = find_broken_table(); wrong != nullptr) return wrong;
+    counts_.write(levels);
+    blocks_.for_each(look);
+  }
+  pending_.visit([&](const live_block& each) {
+    ++waiting_count;
+    look(each);
+  });
+  const std::int64_t active_count = levels.active[VMM_LEVEL_ALL].current;
+  if (active_count - levels.allocations[VMM_LEVEL_ALL].current != waiting_count)
+    return "device_memory I1: the levels are not those of the frees that wait";
+  return broken;
 }
 
 // ---- numbers -----------------------------------------------------------------------------------

@@ -93,6 +93,10 @@ class device_memory {
   void reset_peaks() noexcept;
   void reset_counts() noexcept;
 
+  // Looks at every invariant. Null, or the one that does not hold. Requires: no other call is under
+  // way. Throws std::bad_alloc.
+  [[nodiscard]] const char* find_broken();
+
  private:
   using frees = vmm::pending_frees<live_block, vmm::ticket_ref>;
 
@@ -103,6 +107,7 @@ class device_memory {
   [[nodiscard]] bool retire_deferred();
   [[nodiscard]] bool collect_finished(std::size_t misses_max);
   [[nodiscard]] vmm::result<bool> give_back(live_block&& gone, frees::owner&& entry);
+  [[nodiscard]] const char* find_broken_table() const noexcept;  // under lock_
 
   // What a call reads first, on one line.
   alignas(64) const made_here made_in_;
@@ -114,6 +119,8 @@ class device_memory {
   std::uint64_t short_count_ = 0;
   std::uint64_t retry_count_ = 0;
   std::uint64_t wait_count_ = 0;
+  unsigned unaudited_count_ =
+      0;  // allocations; debug builds look at the table once for each hundred
 
   vmm::any_backend backend_;
   device_driver driver_;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -55,11 +56,13 @@ class DeviceMemory : public testing::Test {
   std::uint64_t take(std::uint64_t size_bytes, stream_handle stream = {}, bool captures = false) {
     const auto got = memory->allocate(size_bytes, stream, captures);
     EXPECT_TRUE(got) << got.error().detail;
+    EXPECT_EQ(memory->find_broken(), nullptr);
     return got ? got->value : 0;
   }
   void give(std::uint64_t at, bool captures = false) {
     const auto done = memory->free(at, captures);
     ASSERT_TRUE(done && *done);
+    EXPECT_EQ(memory->find_broken(), nullptr);
   }
   void use(stream_handle stream, std::uint64_t at, std::uint64_t size_bytes) {
     const vmm::address_range range{{at}, size_bytes};
@@ -96,6 +99,24 @@ TEST_F(DeviceMemory, ARecordedStreamKeepsTheBlock) {
   EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 2);
   give(next);
   give(again);
+}
+
+// A block that the pool does not have, live or waiting, is found.
+TEST_F(DeviceMemory, ABlockThatThePoolHasLostIsFound) {
+  const std::uint64_t at = take(4 * mib);
+  const std::uint64_t waits = take(4 * mib);
+  use(side, waits, 4 * mib);
+  ASSERT_TRUE(memory->record(waits, side));
+  give(waits);
+  for (const std::uint64_t each : {at, waits}) {
+    ASSERT_TRUE(memory->pool().free({each}, {}));
+    const char* const broken = memory->find_broken();
+    ASSERT_NE(broken, nullptr);
+    EXPECT_EQ(std::string(broken).find("device_memory I1"), 0U) << broken;
+    EXPECT_EQ(*memory->pool().allocate(4 * mib, {}), vmm::address{each});
+    EXPECT_EQ(memory->find_broken(), nullptr);
+  }
+  give(at);
 }
 
 TEST_F(DeviceMemory, OfTwoStreamsTheLaterOneCounts) {

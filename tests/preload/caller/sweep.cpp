@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Each request of the library for host memory fails, one after the other, in each kind of call. No
-// call loses memory: in the end all of the device's is free. After each call the library's invariants
-// hold.
+// call loses memory: in the end all of the device's is free. After each call the library's
+// invariants hold.
 #include <array>
 
 #include "driver.h"
