@@ -100,10 +100,11 @@ export class fake_driver {
   [[nodiscard]] status wait_event(stream_handle stream, event_handle event);
   [[nodiscard]] status synchronize_event(event_handle event);
 
-  // all_work_backend. Every queue of this driver, those of destroyed streams that still run too.
-  // While any stream is captured the call is refused, and invalidates each capture.
   /// Not counted, charged or refused; 0 for a handle without a live stream.
   [[nodiscard]] std::uint64_t stream_identity(stream_handle stream) noexcept;
+
+  // all_work_backend. Every queue of this driver, those of destroyed streams that still run too.
+  // While any stream is captured the call is refused, and invalidates each capture.
   [[nodiscard]] status record_all(event_handle event);
   [[nodiscard]] status synchronize_all();
 
