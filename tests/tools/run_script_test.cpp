@@ -372,7 +372,7 @@ TEST_F(RunScriptTests, TheNextPresetIsBuiltMeanwhile) {
   const finished got = ask("./run test --preset release --preset dev");
   EXPECT_EQ(text_of_file(path("tested")), "release\ndev\n");
   EXPECT_NE(got.out.find("\n4 passed, 4 failed, 4 skipped\n"), std::string::npos) << got.out;
-  EXPECT_NE(got.err.find("waits for the build of the preset dev"), std::string::npos) << got.err;
+  EXPECT_NE(got.err.find("waiting for the build of the preset dev"), std::string::npos) << got.err;
 }
 
 TEST_F(RunScriptTests, WhatWasTestedIsCountedWhereTheNextBuildFails) {
@@ -541,7 +541,7 @@ TEST_F(RunScriptInstalls, ThatFailsEndsTheRunBeforeTheTests) {
 
 TEST_F(RunScriptInstalls, IsWaitedForWhereTheBuildFails) {
   builds("exit 1");
-  installs("grep -q 'waits for the packages' '" + path("err") + "'");
+  installs("grep -q 'waiting for packages' '" + path("err") + "'");
   const finished got = ask("./run test --preset dev");
   EXPECT_EQ(got.code, 1);
   EXPECT_NE(got.err.find("the build of"), std::string::npos) << got.err;
