@@ -20,288 +20,8 @@ namespace vmm {
 
 namespace {
 
-constexpr std::uint64_t verify_step_bytes = std::uint64_t{1} << 20;
-constexpr std::uint64_t sum_start = 0xcbf29ce484222325;
-constexpr std::uint64_t sum_factor = 0x100000001b3;
-
 constexpr error no_list_memory =
     refuse(errc::out_of_host_memory, "no host memory is left for a list of regions");
-
-std::uint64_t add_to_sum(std::uint64_t sum, std::span<const std::byte> bytes) noexcept {
-  for (const std::byte each : bytes) sum = (sum ^ static_cast<std::uint64_t>(each)) * sum_factor;
-  return sum;
-}
-
-}  // namespace
-
-// ---- regions -------------------------------------------------------------------------
-
-// One allocator.
-struct suspended_region {
-  suspended_region(suspendable& of, const void* of_object)
-      : driver(of.driver()),
-        allocator(&of),
-        object(of_object),
-        use(&of.users()),
-        driver_use(driver_ref(driver).use()) {}
-
-  driver_interface& driver;
-  suspendable* allocator;
-  const void* object;  // the pool or manager
-  use_of use;
-  use_of driver_use;
-  std::string tag;
-  suspend_contents contents = suspend_contents::keep;  // as added
-  suspend_contents promised = suspend_contents::keep;  // of the suspension under way
-  bool is_suspended = false;
-  bool is_intact = false;  // suspended by a call that failed: contents are in the memory
-  stream_handle stream = stream_handle::default_stream;  // for copies
-  bool has_stream = false;
-  backup_space* backup = nullptr;
-  struct kept_part {
-    address_range range;
-    std::uint64_t offset = 0;  // in the backup
-  };
-  std::vector<kept_part> kept;  // by copy_out(), while there is a backup
-
-  // Of the call under way.
-  bool is_begun = false;
-  bool is_announced = false;
-  suspension_list parts;
-
-  [[nodiscard]] device_core& core() noexcept { return allocator->core(); }
-  [[nodiscard]] status begin_suspend(std::span<const stream_handle> streams) {
-    check(!is_begun && parts.empty(), "a region is begun twice");
-    const status begun = allocator->begin_suspend(streams, parts);
-    is_begun = begun.has_value();
-    return begun;
-  }
-  void end_suspend(bool done) noexcept {
-    check(is_begun, "a region ends that was not begun");
-    allocator->end_suspend(parts, done);
-    end(done);
-  }
-  [[nodiscard]] status begin_resume() {
-    check(!is_begun && parts.empty(), "a region is begun twice");
-    const status begun = allocator->begin_resume(parts);
-    is_begun = begun.has_value();
-    return begun;
-  }
-  void end_resume(bool done) noexcept {
-    check(is_begun, "a region ends that was not begun");
-    allocator->end_resume(parts, done);
-    end(!done);
-  }
-  // What other allocators of the device give back for a resumption that was short of memory.
-  [[nodiscard]] std::uint64_t take_from_others() {
-    check(!is_begun, "others give memory back while an allocator is being changed");
-    return allocator->take_from_others(core().memory.statistics().suspended_bytes);
-  }
-  void announce(suspension_phase next) {
-    check(is_begun, "a change is announced that is not under way");
-    const bool is_told = next == suspension_phase::suspended || is_announced || is_suspended;
-    if (is_told) allocator->announce(parts, next);
-    is_announced = next == suspension_phase::suspended;
-  }
-  [[nodiscard]] status provide_stream();
-  [[nodiscard]] status finish_copies() {
-    check(has_stream || !driver.feature_set().streams,
-          "a wait for copies without a stream of "
-          "copies");
-    return has_stream ? driver.synchronize_stream(stream) : status{};
-  }
-
- private:
-  void end(bool suspended) noexcept {
-    check(is_begun, "a region ends that was not begun");
-    is_suspended = suspended;
-    is_begun = is_announced = false;
-    parts.clear();
-  }
-};
-
-// A stream that waits for no other.
-status suspended_region::provide_stream() {
-  if (has_stream || !driver.feature_set().streams) return {};
-  const result<stream_handle> made = driver.create_stream();
-  if (!made) return made.error();
-  check(*made != stream_handle::default_stream, "a stream of a region's own is the default one");
-  stream = *made;
-  has_stream = true;
-  return {};
-}
-
-namespace {
-
-// Reads each part in steps; `look` returns whether the bytes are as expected.
-template <class Look>
-status look_at(suspended_region& of, const suspension_part& part, std::vector<std::byte>& buffer,
-               Look&& look) {
-  const std::uint64_t size_bytes = part.range().size_bytes;
-  for (std::uint64_t at = 0; at < size_bytes;) {
-    const std::uint64_t step_bytes = std::min<std::uint64_t>(buffer.size(), size_bytes - at);
-    const std::span<std::byte> bytes(buffer.data(), step_bytes);
-    check(!bytes.empty(), "no byte is looked at");
-    if (status seen = of.driver.read(bytes, part.at + at); !seen) return seen;
-    if (status right = look(bytes); !right) return right;
-    at += step_bytes;
-  }
-  return {};
-}
-
-status make_sums(suspended_region& of) {
-  std::vector<std::byte> buffer(verify_step_bytes);
-  for (const suspension_part& part : of.parts) {
-    std::uint64_t sum = sum_start;
-    const status seen = look_at(of, part, buffer, [&](std::span<const std::byte> bytes) -> status {
-      sum = add_to_sum(sum, bytes);
-      return {};
-    });
-    if (!seen) return seen;
-    part.memory->backup_sum = sum;
-  }
-  check(buffer.size() == verify_step_bytes, "a buffer has changed its size");
-  return {};
-}
-
-status verify(suspended_region& of) {
-  if (of.promised == suspend_contents::discard) return {};
-  std::vector<std::byte> buffer(verify_step_bytes);
-  check(of.is_begun, "contents are looked at of a region that is not resumed");
-  for (const suspension_part& part : of.parts) {
-    std::uint64_t sum = sum_start;
-    bool is_zero = true;
-    const status seen = look_at(of, part, buffer, [&](std::span<const std::byte> bytes) -> status {
-      sum = add_to_sum(sum, bytes);
-      is_zero = is_zero && std::all_of(bytes.begin(), bytes.end(),
-                                       [](std::byte each) { return each == std::byte{0}; });
-      return {};
-    });
-    if (!seen) return seen;
-    const bool is_right =
-        of.promised == suspend_contents::zero ? is_zero : sum == part.memory->backup_sum;
-    if (!is_right) {
-      return refuse(errc::internal,
-                    "suspend_options::verify: memory came back with other contents than promised");
-    }
-  }
-  return {};
-}
-
-// ---- contents --------------------------------------------------------------------------
-
-std::span<std::byte> bytes_of(const suspended_region& of, std::uint64_t offset,
-                              std::uint64_t size_bytes) noexcept {
-  const backup_space& space = *of.backup;
-  check(offset + size_bytes <= space.size_bytes, "contents lie outside of their backup");
-  return {space.bytes + offset, size_bytes};
-}
-std::span<std::byte> bytes_of(const suspended_region& of, const suspension_part& part) noexcept {
-  return bytes_of(of, part.memory->backup_offset, part.range().size_bytes);
-}
-
-status copy_out(suspended_region& of) {
-  check(of.backup != nullptr, "contents are kept nowhere");
-  std::uint64_t offset = 0;
-  of.kept.clear();
-  of.kept.reserve(of.parts.size());
-  for (const suspension_part& part : of.parts) {
-    part.memory->backup_offset = offset;
-    const std::uint64_t size_bytes = part.range().size_bytes;
-    of.kept.push_back({part.range(), offset});
-    offset += size_bytes;
-    const status copied = of.backup->tier == backup_tier::pinned
-                              ? of.driver.copy({of.backup->range.base + part.memory->backup_offset,
-                                                part.at, size_bytes, of.stream})
-                              : of.driver.read(bytes_of(of, part), part.at);
-    if (copied) continue;
-    (void)of.finish_copies();
-    return copied;
-  }
-  return of.finish_copies();
-}
-
-status copy_in(suspended_region& of) {
-  check(of.backup != nullptr && of.backup->is_taken, "contents are kept nowhere");
-  for (const suspension_part& part : of.parts) {
-    const status copied =
-        of.backup->tier == backup_tier::pinned
-            ? of.driver.copy({part.at, of.backup->range.base + part.memory->backup_offset,
-                              part.range().size_bytes, of.stream})
-            : of.driver.write(part.at, bytes_of(of, part));
-    if (copied) continue;
-    (void)of.finish_copies();
-    return copied;
-  }
-  return of.finish_copies();
-}
-
-status fill(suspended_region& of, std::uint8_t value) {
-  for (const suspension_part& part : of.parts) {
-    const status filled = of.driver.fill({part.range(), value, of.stream});
-    if (filled) continue;
-    (void)of.finish_copies();
-    return filled;
-  }
-  check(of.has_stream || !of.driver.feature_set().streams, "memory is filled in no stream");
-  return of.finish_copies();
-}
-
-status restore(suspended_region& of, bool is_verified) {
-  if (of.is_intact || of.parts.empty()) return {};
-  status done;
-  switch (of.promised) {
-    case suspend_contents::keep: done = copy_in(of); break;
-    case suspend_contents::zero: done = fill(of, 0); break;
-    case suspend_contents::discard:
-      if (is_verified) done = fill(of, poison_byte);
-      break;
-  }
-  check(of.is_begun, "contents come back to a region that is not resumed");
-  return done && is_verified ? verify(of) : done;
-}
-
-// What was freed meanwhile, of a pool whose frees promise to clear.
-status clear_freed(suspended_region& of) {
-  if (!of.allocator->clears_freed() || of.parts.empty()) return {};
-  if (status provided = of.provide_stream(); !provided) return provided;
-  check(of.is_begun, "memory is cleared of a region that is not resumed");
-  const status cleared = of.allocator->clear_freed(of.stream);
-  const status finished = of.finish_copies();
-  return cleared ? finished : cleared;
-}
-
-// Whether the driver's home may read all of it: rights of its own may keep it out.
-bool is_readable(const suspended_region& of) noexcept {
-  check(of.is_begun, "rights are looked at of a region that is not being changed");
-  return std::all_of(of.parts.begin(), of.parts.end(), [&](const suspension_part& part) {
-    if (part.own_rights == nullptr) return true;
-    const auto all = part.own_rights->all();
-    return std::none_of(all.begin(), all.end(), [&](const access_grant& each) {
-      return each.who == of.driver.home() && each.rights == access::none;
-    });
-  });
-}
-
-// Mapped so that the home may write, whatever its own rights are; and then with these.
-status attach(suspended_region& of, bool is_verified) {
-  suspension_list open = of.parts;
-  for (suspension_part& part : open) part.own_rights = nullptr;
-  if (status attached = attach_parts(of.core(), open); !attached) return attached;
-  if (status restored = restore(of, is_verified); !restored) return restored;
-  if (status cleared = clear_freed(of); !cleared) return cleared;
-  for (const suspension_part& part : of.parts) {
-    if (part.own_rights == nullptr) continue;
-    const status given = of.core().remaps.give_access(part.range(), part.own_rights);
-    if (!given) return given;
-  }
-  check(are_attached(of.parts), "I1: a region is resumed without its memory");
-  return {};
-}
-
-}  // namespace
-
-namespace {
 
 using all_regions = std::vector<std::unique_ptr<suspended_region>>;
 
@@ -486,7 +206,7 @@ status suspender::save(suspended_region& of) {
     if (status provided = of.provide_stream(); !provided) return provided;
   }
   if (!is_kept) return {};
-  if (!is_readable(of)) {
+  if (!of.is_readable()) {
     return refuse(errc::not_permitted,
                   "a block is given rights that keep its driver's home out: its contents cannot be "
                   "kept");
@@ -497,8 +217,8 @@ status suspender::save(suspended_region& of) {
   if (!taken) return taken.error();
   of.backup = *taken;
   check(of.backup->size_bytes >= want.size_bytes, "a backup is too small");
-  if (status copied = copy_out(of); !copied) return copied;
-  return options_.verify ? make_sums(of) : status{};
+  if (status copied = of.copy_out(); !copied) return copied;
+  return options_.verify ? of.make_sums() : status{};
 }
 
 status suspender::detach(const region_list& regions) {
@@ -623,7 +343,7 @@ status suspender::bring_back(const region_list& regions, spilling spills) {
   for (suspended_region* each : regions) {
     obstacle_ = each;
     const relaxed_capture quiet(each->driver);
-    if (status attached = attach(*each, options_.verify); !attached) return attached;
+    if (status attached = each->attach(options_.verify); !attached) return attached;
   }
   obstacle_ = nullptr;
   return {};
@@ -686,7 +406,7 @@ result<std::uint64_t> read_kept(const suspended_region& of, address_range wanted
       if (status copied = of.driver.read(target, of.backup->range.base + offset); !copied)
         return copied.error();
     } else {
-      std::memcpy(target.data(), bytes_of(of, offset, target.size()).data(), target.size());
+      std::memcpy(target.data(), of.bytes_at(offset, target.size()).data(), target.size());
     }
     found_bytes += target.size();
   }

@@ -28,6 +28,7 @@ export module vmm.suspend;
 
 export import vmm.backend;
 export import :backup;
+export import :region;
 import vmm.manager;
 import vmm.optimizer;
 import vmm.std;
@@ -36,13 +37,6 @@ import vmm.support;
 import vmm.sync;
 
 namespace vmm {
-
-/// What is in a region's blocks after resume().
-export enum class suspend_contents : std::uint8_t {
-  keep,     // the old contents
-  zero,     // zero
-  discard,  // anything
-};
 
 /// How a suspender works, for its life.
 export struct suspend_options {
@@ -89,8 +83,6 @@ export struct suspend_report {
   std::uint64_t region_count = 0;
   std::vector<suspend_remainder> stays;
 };
-
-struct suspended_region;
 
 /// Suspends and resumes regions by their tags.
 ///

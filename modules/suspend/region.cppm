@@ -1,0 +1,120 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.suspend:region - one allocator whose memory is suspended, and the contents of its parts.
+//
+// Thread safety: none of its own; the suspender has a lock. Cost: copies and fills by parts.
+export module vmm.suspend:region;
+
+import vmm.backend;
+import vmm.optimizer;
+import vmm.std;
+import vmm.support;
+import :backup;
+
+namespace vmm {
+
+/// What is in a region's blocks after resume().
+export enum class suspend_contents : std::uint8_t {
+  keep,     // the old contents
+  zero,     // zero
+  discard,  // anything
+};
+
+// What a suspender has of one allocator.
+struct suspended_region {
+  suspended_region(suspendable& of, const void* of_object)
+      : driver(of.driver()),
+        allocator(&of),
+        object(of_object),
+        use(&of.users()),
+        driver_use(driver_ref(driver).use()) {}
+
+  driver_interface& driver;
+  suspendable* allocator;
+  const void* object;  // the pool or manager
+  use_of use;
+  use_of driver_use;
+  std::string tag;
+  suspend_contents contents = suspend_contents::keep;  // as added
+  suspend_contents promised = suspend_contents::keep;  // of the suspension under way
+  bool is_suspended = false;
+  bool is_intact = false;  // suspended by a call that failed: contents are in the memory
+  stream_handle stream = stream_handle::default_stream;  // for copies
+  bool has_stream = false;
+  backup_space* backup = nullptr;
+  struct kept_part {
+    address_range range;
+    std::uint64_t offset = 0;  // in the backup
+  };
+  std::vector<kept_part> kept;  // by copy_out(), while there is a backup
+
+  // Of the call under way.
+  bool is_begun = false;
+  bool is_announced = false;
+  suspension_list parts;
+
+  [[nodiscard]] device_core& core() noexcept { return allocator->core(); }
+  [[nodiscard]] status begin_suspend(std::span<const stream_handle> streams) {
+    check(!is_begun && parts.empty(), "a region is begun twice");
+    const status begun = allocator->begin_suspend(streams, parts);
+    is_begun = begun.has_value();
+    return begun;
+  }
+  void end_suspend(bool done) noexcept {
+    check(is_begun, "a region ends that was not begun");
+    allocator->end_suspend(parts, done);
+    end(done);
+  }
+  [[nodiscard]] status begin_resume() {
+    check(!is_begun && parts.empty(), "a region is begun twice");
+    const status begun = allocator->begin_resume(parts);
+    is_begun = begun.has_value();
+    return begun;
+  }
+  void end_resume(bool done) noexcept {
+    check(is_begun, "a region ends that was not begun");
+    allocator->end_resume(parts, done);
+    end(!done);
+  }
+  // What other allocators of the device give back for a resumption that was short of memory.
+  [[nodiscard]] std::uint64_t take_from_others() {
+    check(!is_begun, "others give memory back while an allocator is being changed");
+    return allocator->take_from_others(core().memory.statistics().suspended_bytes);
+  }
+  void announce(suspension_phase next) {
+    check(is_begun, "a change is announced that is not under way");
+    const bool is_told = next == suspension_phase::suspended || is_announced || is_suspended;
+    if (is_told) allocator->announce(parts, next);
+    is_announced = next == suspension_phase::suspended;
+  }
+  /// Errors: driver errors.
+  [[nodiscard]] status provide_stream();
+  /// Whether the driver's home may read all parts: rights of their own may keep it out.
+  [[nodiscard]] bool is_readable() const noexcept;
+  /// Copies the parts' contents into the backup. Throws std::bad_alloc. Errors: driver errors.
+  [[nodiscard]] status copy_out();
+  /// Takes the checksums for suspend_options::verify. Throws std::bad_alloc. Errors: driver errors.
+  [[nodiscard]] status make_sums();
+  /// Maps the parts so that the home may write, brings their contents back, and gives them their
+  /// own rights. Errors: as attach_parts(); internal (other contents than promised).
+  [[nodiscard]] status attach(bool is_verified);
+  [[nodiscard]] std::span<std::byte> bytes_at(std::uint64_t offset,
+                                              std::uint64_t size_bytes) const noexcept;
+  [[nodiscard]] status finish_copies() {
+    check(has_stream || !driver.feature_set().streams,
+          "a wait for copies without a stream of "
+          "copies");
+    return has_stream ? driver.synchronize_stream(stream) : status{};
+  }
+
+ private:
+  void end(bool suspended) noexcept {
+    check(is_begun, "a region ends that was not begun");
+    is_suspended = suspended;
+    is_begun = is_announced = false;
+    parts.clear();
+  }
+};
+
+}  // namespace vmm
