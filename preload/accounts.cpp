@@ -18,10 +18,11 @@
 #include "counters.h"
 #include "file_name.h"
 #include "ipc.h"
-#include "live_table.h"
 #include "output_file.h"
 #include "settings.h"
 #include "trace.h"
+
+import vmm.support;
 
 namespace vmm::preload::accounts {
 namespace {
@@ -87,7 +88,7 @@ void raise_to(std::atomic<std::uint64_t>& peak, std::uint64_t value) noexcept {
 
 struct alignas(64) shard {
   std::mutex lock;
-  live_table<live_entry> entries;
+  flat_table<live_entry> entries;
 };
 constexpr std::size_t shard_count = 64;
 constexpr std::size_t kind_count = 2;

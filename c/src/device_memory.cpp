@@ -68,9 +68,7 @@ vmm::result<vmm::physical_handle> device_driver::create(const vmm::physical_requ
   const vmm::result<vmm::physical_handle> made = forwarding_driver::create(request);
   if (!made) return made;
   const guard lock(lock_);
-  try {
-    sizes_[*made] = request.size_bytes;
-  } catch (const std::bad_alloc&) {
+  if (!sizes_.put(static_cast<std::uint64_t>(*made), request.size_bytes)) {
     (void)forwarding_driver::release(*made);
     return no_host_memory(vmm::call::create);
   }
@@ -83,10 +81,10 @@ vmm::status device_driver::release(vmm::physical_handle handle) {
   const vmm::status outcome = forwarding_driver::release(handle);
   if (!outcome) return outcome;
   const guard lock(lock_);
-  if (const auto found = sizes_.find(handle); found != sizes_.end()) {
-    lower(held_, found->second);
+  std::uint64_t size_bytes = 0;
+  if (sizes_.take(static_cast<std::uint64_t>(handle), size_bytes)) {
+    lower(held_, size_bytes);
     lower(handles_, 1);
-    sizes_.erase(found);
   }
   return outcome;
 }

@@ -17,7 +17,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -31,6 +30,7 @@
 
 import vmm.backend;
 import vmm.stream;
+import vmm.support;
 import vmm.sync;
 import vmm.timeline;
 
@@ -52,7 +52,7 @@ class device_driver final : public forwarding_driver {
 
  private:
   mutable vmm::sync::mutex lock_;
-  std::map<vmm::physical_handle, std::uint64_t> sizes_;
+  vmm::flat_table<std::uint64_t> sizes_;  // by handle
   vmm_level held_{};
   vmm_level handles_{};
   std::uint64_t limit_bytes_ = 0;

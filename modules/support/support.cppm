@@ -14,6 +14,7 @@
 // none on a stack: a static driver is destroyed before a pool on the stack of main(). That is not a
 // mistake, and is not reported.
 //
+// Tables: flat_table, values by a key of 64 bits.
 // Writing: a file that cannot take what is written gives an error and never a signal.
 //
 // I1  is_here() is false in every process that was forked after the mark was made, and stays false.
@@ -27,6 +28,7 @@
 // gets its first user.
 export module vmm.support;
 
+export import :flat_table;
 import vmm.std;
 
 namespace vmm {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: the accounts' table holds what a map would hold, and a call's time is the system's time.
+// Goal: flat_table holds what a map would hold, and a call's time is the system's time.
 // Method: random entries beside std::map, by keys that meet; the clock between looks at the
 // system's own, which lie around it and inside of it. The clock is the subject: no sleep, and no
 // bound on how long anything takes.
@@ -14,20 +14,21 @@
 #include <gtest/gtest.h>
 
 #include "../../preload/call_clock.h"
-#include "../../preload/live_table.h"
+
+import vmm.support;
 
 namespace {
 
+using vmm::flat_table;
 using vmm::preload::call_clock;
-using vmm::preload::live_table;
 
 struct number {
   std::uint64_t value = 0;
 };
 
-TEST(LiveTable, IsAMap) {
+TEST(FlatTable, IsAMap) {
   std::mt19937_64 draw(4711);
-  live_table<number> table;
+  flat_table<number> table;
   std::map<std::uint64_t, std::uint64_t> model;
   for (int step = 0; step < 200'000; ++step) {
     const std::uint64_t range = step % 20'000 < 10'000 ? 500 : 20;  // it grows, and is emptied
@@ -55,9 +56,9 @@ TEST(LiveTable, IsAMap) {
   }
 }
 
-TEST(LiveTable, HoldsValuesAndTakesThoseThatAreGone) {
+TEST(FlatTable, HoldsValuesAndTakesThoseThatAreGone) {
   std::mt19937_64 draw(7);
-  live_table<number> table;
+  flat_table<number> table;
   std::map<std::uint64_t, std::uint64_t> model;
   for (int round = 0; round < 300; ++round) {
     for (int i = 0; i < 60; ++i) {

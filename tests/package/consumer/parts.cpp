@@ -173,6 +173,7 @@ using vmm::check_level;
 using vmm::debug_check;
 using vmm::fail_check;
 using vmm::fetch_ahead;
+using vmm::flat_table;
 using vmm::fork_listener;
 using vmm::has_history;
 using vmm::leave_behind;

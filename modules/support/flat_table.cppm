@@ -1,28 +1,24 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Live blocks or handles: one flat table, so that a call touches one or two cache lines and
-// allocates host memory only if the table grows.
+// vmm.support:flat_table - values by a 64-bit key, such as an address or a handle, in one flat
+// table: a call touches one or two cache lines and allocates host memory only when the table grows.
 //
-// I1  A free place ends the probe sequence of every key: erasing closes the gap at once.
-// I2  At most half of the places are taken.
+// An unused place ends the probe sequence of every key that is not in the table: entries behind one
+// that is taken out move up at once. At most half of the places are used.
 //
-// Thread safety: none; the caller has a lock. Cost: O(1), and of erase_if O(all places).
-#pragma once
+// Thread safety: none; the caller has a lock. Cost: O(1); erase_if is O(places).
+export module vmm.support:flat_table;
 
-#include <bit>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <new>
-#include <utility>
+import vmm.std;
 
-namespace vmm::preload {
+namespace vmm {
 
-template <class Entry>
-class live_table {
+export template <class Entry>
+class flat_table {
  public:
-  /// Replaces what is there under the key. False: no host memory, and nothing is changed.
+  /// Adds the entry, or replaces that of the key. False: no host memory is left; the table is as it
+  /// was.
   [[nodiscard]] bool put(std::uint64_t key, const Entry& entry) noexcept {
     if (place* const there = find(key); there != nullptr) {
       there->entry = entry;
@@ -34,7 +30,7 @@ class live_table {
     return true;
   }
 
-  /// Takes it out; false where nothing is there.
+  /// Takes the key's entry out. False: the table has none.
   [[nodiscard]] bool take(std::uint64_t key, Entry& into) noexcept {
     place* const there = find(key);
     if (there == nullptr) return false;
@@ -43,7 +39,7 @@ class live_table {
     return true;
   }
 
-  /// An entry that stays may be visited twice.
+  /// `is_gone(entry)` may be called twice for an entry that stays.
   template <class IsGone>
   void erase_if(IsGone&& is_gone) noexcept {
     for (std::size_t i = 0; i < size_; ++i) {
@@ -87,7 +83,7 @@ class live_table {
   void close_up(std::size_t hole) noexcept {
     places_[hole].is_taken = false;
     for (std::size_t index = next(hole); places_[index].is_taken; index = next(index)) {
-      // What is here may go into the hole where the hole lies on its way.
+      // An entry may move into a hole that lies on its probe sequence.
       if (distance(wanted(places_[index].key), index) < distance(hole, index)) continue;
       places_[hole] = places_[index];
       places_[index].is_taken = false;
@@ -114,4 +110,4 @@ class live_table {
   std::size_t count_ = 0;
 };
 
-}  // namespace vmm::preload
+}  // namespace vmm
