@@ -2,10 +2,10 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# scripts/gpu.sh WORD...: what needs a GPU. `build` makes the programs here and puts them into
-# .gpu/, from where they run on a machine with a GPU and without a compiler; every other word runs
-# them there. Results are Markdown files in $OUT (default build/gpu-results), and their tables CSV
-# files in $OUT/data. The last thing printed is one line a word.
+# scripts/gpu.sh COMMAND...: tests and benchmarks that need a GPU. `build` compiles the programs into
+# .gpu/, for a machine with a GPU and without a compiler; every other command runs them there.
+# Results are Markdown files in $OUT (default build/gpu-results), and their tables CSV files in
+# $OUT/data. The output ends with one line per command.
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -15,11 +15,11 @@ log=$results/log.txt
 
 help() {
   cat <<'TEXT'
-usage: scripts/gpu.sh [build] [WORD...]
+usage: scripts/gpu.sh [build] [COMMAND...]
 
   build        compile and put the programs into .gpu/ (needs clang++-19 and lld-19)
-  all          every word below, in this order
-  check        what the device and the driver are; the unit tests of opening
+  all          every command below, in this order
+  check        the device and the driver; the unit tests of opening
   fidelity     more than 100 invalid and boundary calls, the device beside the fake
   random       1,000 random call sequences, equal codes and contents
   time         driver time of 20 call sequences, predicted by the fake and taken
@@ -31,8 +31,8 @@ usage: scripts/gpu.sh [build] [WORD...]
   sanitizer    compute-sanitizer memcheck and initcheck over the conformance suite
   demo         ./run demo on the device
   replay       the traces on the device: its own peak of memory, and time beside the fake's
-  memory       copy, triad and gather on the pool's memory and on handles of one size
-  release      what giving memory back costs, and who waits for it
+  memory       copy, triad and gather kernels on the pool's memory and on handles of one size
+  release      the cost of releasing memory, and the waits it causes
   growable     growing a cache in place, by hand, and by copying
   suspend      suspend and resume beside the driver's calls and plain copies; 1,000 cycles
   pool         all sixteen traces through the pool, cuMemAllocAsync and PyTorch's allocators:
@@ -40,23 +40,23 @@ usage: scripts/gpu.sh [build] [WORD...]
   sharing      1 to 16 threads on one allocator: the pool and the same others
   rounds       10,000 rounds of free, reuse and defragment while kernels run
   streams      the traces with real work on four streams
-  host         what the pool costs a host with many cores: bench threads, bench stream
+  host         the pool's cost on a host with many cores: bench threads, bench stream
   prove        a million random schedules of the pool and a million of threads (VMM_PROVE_COUNT) on
                all cores, under checks; not part of all
   watched      compute-sanitizer over short forms of rounds and streams
-  graph        what a capture forbids; a graph with the pool's memory between other work
-  everything   10,000 blocks freed after everything under kernels on 16 streams, and the price of it
+  graph        calls forbidden during a capture; a graph with the pool's memory among other work
+  everything   10,000 device-wide frees under kernels on 16 streams, and their cost
   predict      driver time of the traces, predicted by the fake and taken
-  overflow     compute-sanitizer sees a byte written over the end of a block of the pool
-  c            libvmm.so from nvcc: ten streams, CCCL, Thrust, a graph; RMM where VMM_RMM named it
+  overflow     compute-sanitizer detects a byte written past the end of a block of the pool
+  c            libvmm.so from nvcc: ten streams, CCCL, Thrust, a graph; RMM if VMM_RMM names it
   preload      PyTorch, CuPy, JAX, Numba and nvcc programs with the preload library (9 minutes)
   special      one memory at two addresses: each rule of docs/special.md, tried by kernels
-  suites F...  libraries' own tests out of folder F, plain and with vmm under them; not part of all.
-               What follows goes to scripts/suites/run.py, whose head says what F has
+  suites F...  libraries' own tests in folder F, with and without vmm; not part of all. Further
+               arguments go to scripts/suites/run.py, whose head describes F
   pair         two GPUs of one host, not part of all: rights by trial, copies, imports, aliases,
-               NCCL, and as many kills as VMM_KILL_ROUNDS says (500)
+               NCCL, and VMM_KILL_ROUNDS (500) kills
 
-Without a word: build where there is a compiler, and then all where there is a GPU.
+Without a command: build if there is a compiler, and then all if there is a GPU.
 TEXT
 }
 
