@@ -2,8 +2,8 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# scripts/gpu.sh COMMAND...: tests and benchmarks that need a GPU. `build` compiles the programs into
-# .gpu/, for a machine with a GPU and without a compiler; every other command runs them there.
+# scripts/gpu.sh COMMAND...: tests and benchmarks that need a GPU. `build` compiles the programs
+# into .gpu/, for a machine with a GPU and without a compiler; every other command runs them there.
 # Results are Markdown files in $OUT (default build/gpu-results), and their tables CSV files in
 # $OUT/data. The output ends with one line per command.
 set -uo pipefail
