@@ -134,7 +134,7 @@ class player {
       if (!made) fail(describe(made.error()));
       streams_.push_back(*made);
     }
-    if (!pool_.subscribe(steps_)) fail("subscribe() failed");
+    if (!pool_.remaps().subscribe(steps_)) fail("subscribe() failed");
   }
 
   /// The whole trace, and what it leaves live is freed.

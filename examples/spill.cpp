@@ -32,7 +32,7 @@ int main() {
     if (!made) return fail(made.error());
     blocks.push_back(*made);
     std::printf("%d blocks of 64 MiB: %" PRIu64 " MiB spilled\n", i + 1,
-                pool.spilled_bytes() / MiB);
+                pool.statistics().spilled_bytes / MiB);
   }
   const vmm::address_range last{blocks.back(), 64 * MiB};
   if (const auto ran = driver.launch({}, {.writes = {&last, 1}, .tag = 1}); !ran)
@@ -44,6 +44,6 @@ int main() {
   }
   if (const auto trimmed = pool.trim(0); trimmed.failure.code != vmm::errc::none)
     return fail(trimmed.failure);
-  std::printf("trimmed: %" PRIu64 " MiB spilled\n", pool.spilled_bytes() / MiB);
+  std::printf("trimmed: %" PRIu64 " MiB spilled\n", pool.statistics().spilled_bytes / MiB);
   return 0;
 }

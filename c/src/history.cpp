@@ -90,7 +90,7 @@ vmm_status vmm_history_start(const void* owner_handle, int32_t device,
     vmm::history_options how;
     if (const vmm_status read = read_options(options, how); read != VMM_SUCCESS) return read;
     return on_owner({owner_handle, device},
-                    [&](auto& of) { return answer(of.start_history(how)); });
+                    [&](auto& of) { return answer(of.history().start(how)); });
   });
 }
 
@@ -98,13 +98,13 @@ vmm_status vmm_history_dump(const void* owner_handle, int32_t device,
                             const char* path) VMM_NOEXCEPT {
   if (path == nullptr) return fail_null();
   return on_owner({owner_handle, device},
-                  [&](auto& of) { return write_taken(of.take_history(), path); });
+                  [&](auto& of) { return write_taken(of.history().take(), path); });
 }
 
 vmm_status vmm_history_stop(const void* owner_handle, int32_t device,
                             const char* path) VMM_NOEXCEPT {
   return on_owner({owner_handle, device},
-                  [&](auto& of) { return write_taken(of.stop_history(), path); });
+                  [&](auto& of) { return write_taken(of.history().stop(), path); });
 }
 
 vmm_status vmm_history_tag(const char* name, uint32_t* number) VMM_NOEXCEPT {

@@ -186,7 +186,7 @@ inline constexpr const char* has_region_text =
 
 // Why an object that is used is not destroyed. An object may have a text of its own, or several.
 template <class Object>
-const char* text_of_use(const Object& used) noexcept {
+const char* text_of_use(Object& used) noexcept {
   if constexpr (requires { used.text_of_use(); }) {
     if (const char* const own = used.text_of_use()) return own;
   }

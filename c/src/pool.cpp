@@ -164,7 +164,7 @@ vmm_status subscribe(pool_object& on, vmm_remap_callback callback, void* context
   auto made = std::make_unique<listener>(on, callback, context);
   const vmm::sync::lock_guard<vmm::sync::mutex> lock(on.listeners_mutex);
   on.listeners.reserve(on.listeners.size() + 1);
-  const vmm::result<vmm::remap_subscription> added = on.pool.subscribe(*made);
+  const vmm::result<vmm::remap_subscription> added = on.pool.remaps().subscribe(*made);
   if (!added) return fail(added.error());
   made->number = *added;
   on.listeners.push_back(std::move(made));
@@ -178,7 +178,8 @@ vmm_status unsubscribe(pool_object& on, std::uint64_t subscription) {
   const vmm::sync::lock_guard<vmm::sync::mutex> lock(on.listeners_mutex);
   const auto found = std::find_if(on.listeners.begin(), on.listeners.end(),
                                   [&](const auto& each) { return each->number == number; });
-  if (const vmm::status ended = on.pool.unsubscribe(number); !ended) return fail(ended.error());
+  if (const vmm::status ended = on.pool.remaps().unsubscribe(number); !ended)
+    return fail(ended.error());
   if (found != on.listeners.end()) on.listeners.erase(found);
   return VMM_SUCCESS;
 }
@@ -327,11 +328,12 @@ vmm_status vmm_pool_free_after_all(vmm_pool* pool, void* at) VMM_NOEXCEPT {
 }
 
 vmm_status vmm_pool_capture_begins(vmm_pool* pool) VMM_NOEXCEPT {
-  return outside_callbacks(pool, [&](pool_object& on) { return answer(on.pool.capture_begins()); });
+  return outside_callbacks(pool,
+                           [&](pool_object& on) { return answer(on.pool.captures().begin()); });
 }
 
 vmm_status vmm_pool_capture_ended(vmm_pool* pool) VMM_NOEXCEPT {
-  return outside_callbacks(pool, [&](pool_object& on) { return answer(on.pool.capture_ended()); });
+  return outside_callbacks(pool, [&](pool_object& on) { return answer(on.pool.captures().end()); });
 }
 
 vmm_status vmm_pool_pin(vmm_pool* pool, void* at) VMM_NOEXCEPT {
@@ -354,7 +356,8 @@ vmm_status vmm_pool_capture_number(vmm_pool* pool, vmm_stream stream,
   return on_pool(pool, [&](pool_object& on) -> vmm_status {
     if (number == nullptr) return fail_null();
     if (!names_stream(on.driver, stream)) return fail_stream();
-    const vmm::result<std::uint64_t> found = on.pool.capture_number(stream_of(on.driver, stream));
+    const vmm::result<std::uint64_t> found =
+        on.pool.captures().number(stream_of(on.driver, stream));
     if (!found) return fail(found.error());
     *number = *found;
     return VMM_SUCCESS;
@@ -365,7 +368,7 @@ vmm_status vmm_pool_release_capture(vmm_pool* pool, uint64_t number,
                                     vmm_stream stream) VMM_NOEXCEPT {
   return outside_callbacks(pool, [&](pool_object& on) -> vmm_status {
     if (!names_stream(on.driver, stream)) return fail_stream();
-    return answer(on.pool.release_capture(number, stream_of(on.driver, stream)));
+    return answer(on.pool.captures().release(number, stream_of(on.driver, stream)));
   });
 }
 
@@ -463,7 +466,7 @@ vmm_status vmm_pool_unsubscribe(vmm_pool* pool, uint64_t subscription) VMM_NOEXC
 vmm_status vmm_pool_remap_epoch(vmm_pool* pool, uint64_t* epoch) VMM_NOEXCEPT {
   return on_pool(pool, [&](pool_object& on) -> vmm_status {
     if (epoch == nullptr) return fail_null();
-    *epoch = on.pool.remap_epoch();
+    *epoch = on.pool.remaps().epoch();
     return VMM_SUCCESS;
   });
 }

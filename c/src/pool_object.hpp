@@ -45,12 +45,13 @@ struct pool_object {
       : driver(on), pool(on.backend, options) {}
 
   // Suspenders that it is a region of, and captures: events that its end needs would spoil them.
-  [[nodiscard]] bool has_users() const noexcept {
-    return region_count.load() != 0 || (made_in.is_here() && pool.announced_capture_count() != 0);
+  [[nodiscard]] bool has_users() noexcept {
+    return region_count.load() != 0 ||
+           (made_in.is_here() && pool.captures().announced_count() != 0);
   }
-  [[nodiscard]] const char* text_of_use() const noexcept {
+  [[nodiscard]] const char* text_of_use() noexcept {
     if (region_count.load() != 0) return has_region_text;
-    return made_in.is_here() && pool.announced_capture_count() != 0
+    return made_in.is_here() && pool.captures().announced_count() != 0
                ? "a capture was announced with vmm_pool_capture_begins(): end it with "
                  "vmm_pool_capture_ended() first"
                : nullptr;

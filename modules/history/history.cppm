@@ -5,9 +5,8 @@
 //
 // A history_ring has room for a fixed number of events; a new one takes the place of the oldest. An
 // allocator that is given one (memory_options::recorder) writes each allocation, free, growth,
-// move,
-// wait, pin, captured block and shortage into it. take_history() of the allocator copies the events
-// together with the memory layout at that moment, so that a reader can go back from there, event by
+// move, wait, pin, captured block and shortage into it. history().take() of the allocator copies
+// the events together with the memory layout at that moment, so that a reader can go back event by
 // event, even if the oldest events were lost. docs/history.md has the file's format.
 //
 // I1  The events of a ring are in the order in which they changed the allocator's state: each is

@@ -61,6 +61,38 @@ namespace vmm {
 /// Ranges that grow in place: see :growable.
 export class growable_range;
 
+export class manager;
+
+/// The record of what a manager does, made for a call.
+///
+/// Every call: Thread safety: any thread. In a forked child it returns not_permitted, or nothing.
+class manager_recording {
+ public:
+  explicit manager_recording(manager& of) noexcept : of_(of) {}
+
+  /// The events that options().recorder, or the ring of start(), has of this manager, and
+  /// the layout after the last of them, except blocks that other threads are changing. Its type is
+  /// in vmm.history.
+  /// Errors: invalid_argument (nothing is recorded, or nothing was allocated), out_of_host_memory.
+  /// Cost: O(events + extents).
+  [[nodiscard]] result<history> take();
+  /// Effects: sets the manager up, and records its events from now on, into a ring of its own.
+  /// Errors: in_use (its history is being recorded), bad_option, as set_up. Cost: a lock.
+  [[nodiscard]] status start(const history_options& how);
+  /// Effects: as take(), and nothing is recorded any more; a ring of the options is let go.
+  /// Errors: as take(); where host memory ran out, recording may have ended all the same.
+  /// Cost: as take().
+  [[nodiscard]] result<history> stop();
+  /// Requires: the kind is not one of a block's, `allocated` to `unpinned`.
+  /// Effects: adds an event of a layer above the manager, such as a suspension, to the history.
+  /// Does nothing unless the manager is set up and recorded. Errors: none. Cost: a branch, or a
+  /// lock and two records.
+  void record(const history_note& what) noexcept;
+
+ private:
+  manager& of_;
+};
+
 /// Blocks of whole granules that can be resized, copied by remapping and given room to grow.
 ///
 /// Every call: Thread safety: any thread, except the destructor. In a forked child it returns
@@ -228,10 +260,6 @@ export class manager {
   /// Errors: as free; invalid_argument (not inside the bytes of one block), out_of_host_memory.
   /// Cost: O(log n + pieces).
   [[nodiscard]] result<std::vector<memory_segment>> segments(address_range range);
-  /// The part of the footprint at options().spill. Cost: O(1).
-  [[nodiscard]] std::uint64_t spilled_bytes() const noexcept {
-    return manager_report(base_).spilled_bytes();
-  }
 
   /// For vmm.suspend. Cost: O(1).
   [[nodiscard]] suspendable& suspension() noexcept { return suspension_; }
@@ -253,24 +281,8 @@ export class manager {
   [[nodiscard]] result<std::vector<extent_info>> extents() const {
     return manager_report(base_).extents();
   }
-  /// The events that options().recorder, or the ring of start_history(), has of this manager, and
-  /// the layout after the last of them, except blocks that other threads are changing. Its type is
-  /// in vmm.history.
-  /// Errors: invalid_argument (nothing is recorded, or nothing was allocated), out_of_host_memory.
-  /// Cost: O(events + extents).
-  [[nodiscard]] result<history> take_history() { return history_.take(); }
-  /// Effects: sets the manager up, and records its events from now on, into a ring of its own.
-  /// Errors: in_use (its history is being recorded), bad_option, as set_up. Cost: a lock.
-  [[nodiscard]] status start_history(const history_options& how);
-  /// Effects: as take_history(), and nothing is recorded any more; a ring of the options is let go.
-  /// Errors: as take_history(); where host memory ran out, recording may have ended all the same.
-  /// Cost: as take_history().
-  [[nodiscard]] result<history> stop_history() { return history_.stop(); }
-  /// Requires: the kind is not one of a block's, `allocated` to `unpinned`.
-  /// Effects: adds an event of a layer above the manager, such as a suspension, to the history.
-  /// Does nothing unless the manager is set up and recorded. Errors: none. Cost: a branch, or a
-  /// lock and two records.
-  void record(const history_note& what) noexcept { history_.record(what); }
+  /// The record of what the manager does. Cost: O(1).
+  [[nodiscard]] manager_recording history() noexcept { return manager_recording(*this); }
   [[nodiscard]] const manager_options& options() const noexcept { return base_.options; }
   /// What the manager works through.
   [[nodiscard]] driver_interface& driver() const noexcept { return *base_.driver; }
@@ -287,6 +299,7 @@ export class manager {
 
  private:
   friend class growable_range;
+  friend class manager_recording;
   friend class manager_suspension;
 
   [[nodiscard]] result<core_options> plan_engine();

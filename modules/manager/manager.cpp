@@ -399,10 +399,16 @@ status manager::set_peers(std::span<const access_grant> grants) {
   return ready ? rights_.set_peers(grants) : ready;
 }
 
-status manager::start_history(const history_options& how) {
-  const status ready = set_up();
-  return ready ? history_.start(how) : ready;
+result<history> manager_recording::take() { return of_.history_.take(); }
+
+status manager_recording::start(const history_options& how) {
+  const status ready = of_.set_up();
+  return ready ? of_.history_.start(how) : ready;
 }
+
+result<history> manager_recording::stop() { return of_.history_.stop(); }
+
+void manager_recording::record(const history_note& what) noexcept { of_.history_.record(what); }
 
 // ---- looking -------------------------------------------------------------------------
 

@@ -69,6 +69,8 @@ manager_statistics manager_report::statistics() const {
   check(physical.peak_footprint_bytes >= physical.footprint_bytes, "more is held than ever was");
   check(physical.memory_count <= physical.created_count, "more pieces are held than were made");
   numbers.peak_footprint_bytes = physical.peak_footprint_bytes;
+  check(physical.spilled_bytes <= physical.footprint_bytes, "more is spilled than is held");
+  numbers.spilled_bytes = physical.spilled_bytes;
   numbers.cached_memory_bytes = physical.cached_bytes;
   numbers.created_count = physical.created_count;
   numbers.suspended_bytes = physical.suspended_bytes;
@@ -141,13 +143,6 @@ void manager_report::sample(top_sample& out) const noexcept {
   out.budget_bytes = base_.options.budget_bytes;
   out.live_count = now.live_count;
   out.grown_count = now.created_count;
-}
-
-std::uint64_t manager_report::spilled_bytes() const noexcept {
-  if (!base_.is_set_up.load(std::memory_order_acquire) || !base_.made_in.is_here()) return 0;
-  const physical_statistics now = base_.blocks->memory().statistics();
-  check(now.spilled_bytes <= now.footprint_bytes, "more is spilled than is held");
-  return now.spilled_bytes;
 }
 
 }  // namespace vmm

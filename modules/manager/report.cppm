@@ -21,7 +21,6 @@ class manager_report {
 
   [[nodiscard]] manager_statistics statistics() const;
   [[nodiscard]] result<std::vector<extent_info>> extents() const;
-  [[nodiscard]] std::uint64_t spilled_bytes() const noexcept;
   /// For vmm-top, from a thread of its own.
   void sample(top_sample& out) const noexcept;
   /// An error of a request for `size_bytes` with how much memory, or addresses, there was.

@@ -73,7 +73,7 @@ result<std::unique_ptr<pool_registrations>> pool_registrations::watch(
   std::unique_ptr<pool_registrations> made{new (std::nothrow) pool_registrations(pool, hooks)};
   if (made == nullptr)
     return refuse(errc::out_of_host_memory, "no host memory is left for registrations");
-  const result<remap_subscription> subscribed = pool.subscribe(*made);
+  const result<remap_subscription> subscribed = pool.remaps().subscribe(*made);
   if (!subscribed) return subscribed.error();
   made->subscription_ = *subscribed;
   check(made->subscription_ != remap_subscription::none, "a subscription has no number");
@@ -81,7 +81,7 @@ result<std::unique_ptr<pool_registrations>> pool_registrations::watch(
 }
 
 pool_registrations::~pool_registrations() {
-  if (subscription_ != remap_subscription::none) (void)pool_.unsubscribe(subscription_);
+  if (subscription_ != remap_subscription::none) (void)pool_.remaps().unsubscribe(subscription_);
   for (const auto& [base, size_bytes] : ranges_) {
     check(size_bytes > 0, "a range without bytes is registered");
     hooks_.leave(hooks_.context, {{base}, size_bytes});

@@ -42,7 +42,7 @@ status capture_watch::check_announced(stream_handle stream) {
   note_seen(stream, 0);
   return refuse(errc::not_permitted,
                 "the stream is being captured, and no capture was announced: call "
-                "capture_begins() before, or leave pool_options::captures_announced unset");
+                "captures().begin() before, or leave pool_options::captures_announced unset");
 }
 
 status capture_watch::check_allowed(const capture_info& seen) const {
@@ -104,7 +104,7 @@ void capture_watch::begin() {
 status capture_watch::end() {
   const events_guard held(lock_);
   if (announced_count_ == 0)
-    return refuse(errc::invalid_argument, "no capture was announced with capture_begins()");
+    return refuse(errc::invalid_argument, "no capture was announced with captures().begin()");
   --announced_count_;
   check(!options_.captures_announced || gate_.is_closed_by(gate_reason::captured),
         "a capture was announced, and calls do not look for it");

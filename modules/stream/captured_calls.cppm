@@ -54,7 +54,7 @@ class captured_calls {
   /// Whether free() will succeed; the stream has its record from then on. Errors: as free().
   [[nodiscard]] status enter_to_free(address at, stream_handle stream, const capture_info& seen)
       VMM_EXCLUDES(rank::events, rank::state);
-  /// stream_pool::release_capture().
+  /// pool_captures::release().
   [[nodiscard]] status release(std::uint64_t number, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
 

@@ -85,7 +85,7 @@ export struct pool_policy {
 /// in place while the graph lives, freed or not.
 export enum class capture_rule : std::uint8_t {
   refuse,          // they answer not_permitted and change nothing
-  private_memory,  // the graph gets memory of its own, until release_capture()
+  private_memory,  // the graph gets memory of its own, until captures().release()
   unchecked,       // no driver queries: no stream of this pool is ever captured
 };
 
@@ -130,8 +130,8 @@ export struct pool_options : memory_options {
   /// On backends that can capture, refuse and private_memory ask the driver at every call on a
   /// stream that can be captured: not on CUDA's default stream.
   capture_rule capture = capture_rule::refuse;
-  /// The program calls `capture_begins()` before it begins a capture on any stream used with the
-  /// pool, and `capture_ended()` after the capture has ended: calls query the driver between the
+  /// The program calls `captures().begin()` before it begins a capture on any stream used with the
+  /// pool, and `captures().end()` after the capture has ended: calls query the driver between the
   /// two, and when the pool needs the driver anyway. A call served from free memory does not notice
   /// an unannounced capture.
   bool captures_announced = false;

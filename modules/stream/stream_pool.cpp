@@ -244,20 +244,10 @@ void check_left_live(const error& failure) noexcept {
         "that does not exist");
 }
 
-result<std::uint64_t> stream_pool::capture_number(stream_handle stream) {
-  if (const status idle = check_here(); !idle) return idle.error();
-  return captures_.number(stream);
-}
-
 // ---- streams -------------------------------------------------------------------------
 
 status stream_pool::synchronize() {
   return is_ready() ? parts_->clock.synchronize() : check_here();
-}
-
-status stream_pool::release_capture(std::uint64_t number, stream_handle stream) {
-  if (status named = check_stream(*driver_, stream); !named) return named;
-  return is_ready() ? parts_->captured.release(number, stream) : check_here();
 }
 
 status stream_pool::forget(stream_handle stream) {
@@ -275,18 +265,6 @@ status stream_pool::set_peers(std::span<const access_grant> grants) {
 status stream_pool::set_access(address at, std::span<const access_grant> grants) {
   if (status ready = check_ready(); !ready) return ready;
   return parts_->rights.set_access(at, grants);
-}
-
-// ---- notices -----------------------------------------------------------------------
-
-result<remap_subscription> stream_pool::subscribe(remap_listener& listener) {
-  if (const status idle = check_here(); !idle) return idle.error();
-  return notices_.subscribe(listener);
-}
-
-status stream_pool::unsubscribe(remap_subscription subscription) {
-  if (const status idle = check_here(); !idle) return idle;
-  return notices_.unsubscribe(subscription);
 }
 
 // ---- memory ---------------------------------------------------------------------
@@ -311,23 +289,6 @@ shortage_report stream_pool::last_shortage() const {
   return path_.state().with([](const auto& state) { return state.last_shortage(); });
 }
 
-// ---- captures --------------------------------------------------------------------------
-
-status stream_pool::capture_begins() {
-  if (status idle = check_here(); !idle) return idle;
-  notices_.check_not_in_callback();
-  captures_.begin();
-  return {};
-}
-
-status stream_pool::capture_ended() {
-  if (status idle = check_here(); !idle) return idle;
-  notices_.check_not_in_callback();
-  if (status ended = captures_.end(); !ended) return ended;
-  if (is_ready()) parts_->clock.try_record_batches();
-  return {};
-}
-
 // ---- reports ---------------------------------------------------------------------------
 
 pool_statistics stream_pool::statistics() const {
@@ -336,14 +297,9 @@ pool_statistics stream_pool::statistics() const {
   const physical_statistics memory = parts_->core.memory.statistics();
   now.suspended_bytes = memory.suspended_bytes;
   now.held_bytes = memory.footprint_bytes;
+  now.spilled_bytes = memory.spilled_bytes;
+  check(now.spilled_bytes <= now.held_bytes, "more memory is spilled than is held");
   return now;
-}
-
-std::uint64_t stream_pool::spilled_bytes() const noexcept {
-  if (!is_ready()) return 0;
-  const physical_statistics now = parts_->core.memory.statistics();
-  check(now.spilled_bytes <= now.footprint_bytes, "more is spilled than is held");
-  return now.spilled_bytes;
 }
 
 result<std::vector<memory_segment>> stream_pool::segments(address_range range) {
@@ -404,33 +360,6 @@ status stream_pool::validate() const {
   if (!parts_->core.memory.validate() || !parts_->core.space.validate())
     return refuse(errc::internal, "an account of memory or of addresses is broken");
   return {};
-}
-
-// ---- histories -------------------------------------------------------------------------
-
-void stream_pool::record(const history_note& what) noexcept {
-  check(what.kind != history_kind::none, "an event of no kind is recorded");
-  if (is_ready()) events_.note(what);  // before, the ring may be another's
-}
-
-result<history> stream_pool::take_history() const {
-  if (status idle = check_here(); !idle) return idle.error();
-  return events_.take();
-}
-
-status stream_pool::start_history(const history_options& how) {
-  if (status ready = set_up(); !ready) return ready;
-  result<std::unique_ptr<history_ring>> made = history_ring::make(how);
-  if (!made) return made.error();
-  const growth_guard growing(entry_);
-  return events_.start(std::move(*made));
-}
-
-result<history> stream_pool::stop_history() {
-  if (status idle = check_here(); !idle) return idle.error();
-  std::unique_ptr<history_ring> ended;  // goes after the locks
-  const growth_guard growing(entry_);
-  return events_.stop(ended);
 }
 
 }  // namespace vmm

@@ -50,6 +50,7 @@ import :locks;
 import :mappings;
 import :notifier;
 import :pool_base;
+import :pool_calls;
 import :pool_history;
 import :pool_parts;
 import :pool_state;
@@ -104,7 +105,7 @@ export class stream_pool {
   stream_pool(const stream_pool&) = delete;
   stream_pool& operator=(const stream_pool&) = delete;
   /// Requires: no buffer uses the pool, and no thread calls it. No stream is being captured, and
-  /// announced_capture_count() is 0. No captured graph that uses the pool's memory is launched
+  /// captures().announced_count() is 0. No captured graph that uses the pool's memory is launched
   /// again.
   /// Effects: calls options().at_end if blocks are live. Waits for all work of the device, or that
   /// of the pool's streams, and releases everything to the driver. Memory that the driver refuses
@@ -144,7 +145,7 @@ export class stream_pool {
   /// Cost: O(1), no driver call but the question of `capture`. Never waits for work.
   [[nodiscard]] inline status free(address at, stream_handle stream);
 
-  /// Requires: `capture_begins()` was called for captures that no call on their stream has seen, on
+  /// Requires: `captures().begin()` was called for captures that no call on their stream has seen, on
   /// streams that do not synchronise with the default stream. With options().streams_forgotten the
   /// pool's streams are queried too; with capture_rule::unchecked none is.
   /// Effects: the block is free after all work submitted to the device so far, on every stream,
@@ -161,17 +162,6 @@ export class stream_pool {
   /// Cost: as free(at, stream), and at most one event and a query for each stream, under a lock of
   /// their own. Never waits for work.
   [[nodiscard]] status free(address at);
-  /// Effects: announces the capture of a stream: events behind all work are deferred until
-  /// `capture_ended()` was called as often. None is being recorded when it returns. With
-  /// options().captures_announced each call also queries the driver until then.
-  /// Errors: not_permitted (in a forked child). Cost: waits for a recording in progress.
-  [[nodiscard]] status capture_begins();
-  /// Effects: ends one capture_begins(). Errors: invalid_argument (none before). Cost: O(1).
-  [[nodiscard]] status capture_ended();
-  /// Announcements that have not ended. Cost: waits for a record that is under way.
-  [[nodiscard]] std::uint32_t announced_capture_count() const noexcept {
-    return captures_.announced_count();
-  }
 
   /// Requires: the block at `at` begins there. Memory that is accessed outside of the streams (by a
   /// network card, another process, a captured graph) must be pinned meanwhile.
@@ -188,22 +178,6 @@ export class stream_pool {
   /// Cost: O(1), no driver call.
   [[nodiscard]] status unpin(address at);
 
-  /// Requires: the listener does only what remap_listener permits, and is valid until the
-  /// subscription or the pool ends.
-  /// Effects: the listener is called before the memory behind an address changes, from the next
-  /// change on. Errors: out_of_host_memory.
-  /// Cost: O(1), and waits for a listener that is being called; one relaxed load per change without
-  /// subscribers.
-  [[nodiscard]] result<remap_subscription> subscribe(remap_listener& listener);
-  /// Requires: not called from a listener.
-  /// Effects: after it has returned the listener is not being called and is not called again. Waits
-  /// for one that is. Errors: invalid_argument (not a live subscription). Cost: O(subscriptions).
-  [[nodiscard]] status unsubscribe(remap_subscription subscription);
-  /// Effects: none; returns the number of the latest notified change. It grows before the change:
-  /// if two calls return the same number, the first after a change's effect was seen, no change
-  /// began in between. Cost: one load.
-  [[nodiscard]] std::uint64_t remap_epoch() const noexcept { return notices_.epoch(); }
-
   /// Requires: if called, it is called before the stream is destroyed: see the constructor. No
   /// thread allocates or frees on it any more. Blocks allocated on it are freed later on a stream
   /// ordered behind it.
@@ -214,20 +188,6 @@ export class stream_pool {
   /// in use), out_of_host_memory, driver errors; the stream is as before.
   /// Cost: one event where anything was freed on it.
   [[nodiscard]] status forget(stream_handle stream);
-
-  /// Requires: called before the capture is ended.
-  /// Effects: none; returns the number of the stream's capture, for `release_capture()`.
-  /// Errors: invalid_argument (the stream is not being captured), not_supported, driver errors.
-  /// Cost: one query to the driver.
-  [[nodiscard]] result<std::uint64_t> capture_number(stream_handle stream);
-  /// Requires: the graph's last launch is ordered before `stream`. The capture is not in progress.
-  /// Effects: the graph's memory (all freed in its capture, or of its memory since) is free for
-  /// `stream`, after the work submitted to it so far. Live blocks are then freed like others. An
-  /// unknown number is not an error.
-  /// Errors: in_use (the capture is in progress on this stream, or max_streams others are in use),
-  /// out_of_host_memory, driver errors.
-  /// Cost: O(the graph's blocks), one query to the driver and one event.
-  [[nodiscard]] status release_capture(std::uint64_t number, stream_handle stream);
 
   /// Requires: no stream is being captured.
   /// Effects: blocks until all work before the frees so far has finished. Errors: not_permitted (a
@@ -300,8 +260,6 @@ export class stream_pool {
   /// Errors: unknown_address (not the pool's), not_allocated (a part is not mapped),
   /// out_of_host_memory. Cost: O(mappings touched).
   [[nodiscard]] result<std::vector<memory_segment>> segments(address_range range);
-  /// The part of the memory held at options().spill. Cost: O(1).
-  [[nodiscard]] std::uint64_t spilled_bytes() const noexcept;
 
   // ---- Standard forms, and calls of owners of blocks ---------
 
@@ -347,6 +305,12 @@ export class stream_pool {
   /// The buffers and memory resources of this pool; it must not be destroyed while they exist.
   [[nodiscard]] user_count& users() noexcept { return users_; }
 
+  /// Captures into graphs: those that the pool cannot see, and graphs that have ended. Cost: O(1).
+  [[nodiscard]] pool_captures captures() noexcept { return pool_captures(*this); }
+  /// Changes of the memory behind an address. Cost: O(1).
+  [[nodiscard]] pool_remaps remaps() noexcept { return pool_remaps(*this); }
+  /// The record of what the pool does. Cost: O(1).
+  [[nodiscard]] pool_recording history() noexcept { return pool_recording(*this); }
   /// For vmm.suspend. Requires: neither a listener nor a watcher makes its calls. begin_suspend()
   /// gives free memory back even if it fails. While free() fills blocks, it waits on other threads
   /// from each begin to its end. Cost: O(1).
@@ -364,25 +328,6 @@ export class stream_pool {
   /// Effects: none; returns the steps tried for the last request that failed for lack of memory,
   /// and the memory held then. Cost: O(1).
   [[nodiscard]] shortage_report last_shortage() const;
-  /// The events that options().recorder, or the ring of start_history(), has of this pool, and the
-  /// layout after the last of them. Its type is in vmm.history. Takes the pool's short lock
-  /// repeatedly for some microseconds, and at the end as long as regions() does.
-  /// Errors: invalid_argument (nothing is recorded, or nothing was allocated), out_of_host_memory.
-  [[nodiscard]] result<history> take_history() const;
-  /// Requires: not called from a listener or a watcher.
-  /// Effects: sets the pool up, and records its events from now on, into a ring of its own.
-  /// Errors: in_use (its history is being recorded), bad_option, as set_up. Cost: waits for a
-  /// growth that is under way.
-  [[nodiscard]] status start_history(const history_options& how);
-  /// Requires: as start_history.
-  /// Effects: as take_history(), and ends the recording; a ring of the options is released.
-  /// Errors: as take_history(), and the recording continues. Cost: as both.
-  [[nodiscard]] result<history> stop_history();
-  /// Requires: the kind is not one of a block's, `allocated` to `unpinned`.
-  /// Effects: adds an event of a layer above the pool, such as a suspension, to the history. Does
-  /// nothing unless the pool is set up and recorded. Errors: none. Cost: a branch, or a lock and
-  /// two records.
-  void record(const history_note& what) noexcept;
   [[nodiscard]] const pool_options& options() const noexcept { return options_; }
   /// Requires: not called from a listener or a watcher.
   /// Effects: checks every invariant of every part. Errors: internal, whose detail names the
@@ -390,6 +335,10 @@ export class stream_pool {
   [[nodiscard]] status validate() const;
 
  private:
+  friend class pool_captures;
+  friend class pool_remaps;
+  friend class pool_recording;
+
   // Whether there is memory to look at or to give back, in this process.
   [[nodiscard]] inline bool is_ready() const noexcept {
     return !path_.gate().is_closed_by(gate_reason::not_set_up) && path_.gate().is_here();

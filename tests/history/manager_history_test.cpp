@@ -40,7 +40,7 @@ TEST(ManagerHistory, BlocksAddUpToTheStatistics) {
     const vmm::address second = *blocks.allocate(8 * mib);
     ASSERT_TRUE(blocks.free(first));
     EXPECT_FALSE(blocks.allocate(100 * mib));
-    vmm::history taken = *blocks.take_history();
+    vmm::history taken = *blocks.history().take();
     replica seen(taken);
     EXPECT_EQ(seen.live_bytes, blocks.statistics().mapped_bytes);
     EXPECT_EQ(seen.footprint_bytes, fact(taken, "footprint_bytes"));
@@ -50,7 +50,7 @@ TEST(ManagerHistory, BlocksAddUpToTheStatistics) {
 
     const auto grown = blocks.resize({.at = second, .size_bytes = 20 * mib});
     ASSERT_TRUE(grown);
-    taken = *blocks.take_history();
+    taken = *blocks.history().take();
     const vmm::history_event* resized = nullptr;
     for (const auto& each : taken.events) {
       if (each.kind == history_kind::resized) resized = &each;
@@ -71,8 +71,8 @@ TEST(ManagerHistory, GrowthsWaitsPinsAndRemappedCopiesAreToldFromStartToStop) {
   {
     vmm::manager blocks(driver, options);
     const vmm::address before = *blocks.allocate(2 * mib);
-    ASSERT_TRUE(blocks.start_history({}));
-    EXPECT_EQ(blocks.start_history({}).error().code, vmm::errc::in_use);
+    ASSERT_TRUE(blocks.history().start({}));
+    EXPECT_EQ(blocks.history().start({}).error().code, vmm::errc::in_use);
     const vmm::address source = *blocks.allocate(4 * mib);
     const vmm::address target = *blocks.allocate(4 * mib);
     ASSERT_TRUE(blocks.settle(source));
@@ -80,9 +80,9 @@ TEST(ManagerHistory, GrowthsWaitsPinsAndRemappedCopiesAreToldFromStartToStop) {
                             vmm::copy_mode::alias));
     ASSERT_TRUE(blocks.exports().begin(before, vmm::export_rule::pinned));
     ASSERT_TRUE(blocks.exports().end(before));
-    blocks.record({history_kind::suspended, {target, 4 * mib}});
-    blocks.record({history_kind::resumed, {target, 4 * mib}});
-    const vmm::history taken = *blocks.stop_history();
+    blocks.history().record({history_kind::suspended, {target, 4 * mib}});
+    blocks.history().record({history_kind::resumed, {target, 4 * mib}});
+    const vmm::history taken = *blocks.history().stop();
     const replica seen(taken);
     for (const history_kind each :
          {history_kind::grow, history_kind::served, history_kind::blocked, history_kind::passed,
@@ -92,7 +92,7 @@ TEST(ManagerHistory, GrowthsWaitsPinsAndRemappedCopiesAreToldFromStartToStop) {
     EXPECT_EQ(fact(taken, "live_count"), 3u);
     const std::uint64_t copied = blocks.statistics().remapped_copy_count;
     EXPECT_EQ(seen.counts.contains(history_kind::remapped) ? 1u : 0u, copied);
-    EXPECT_EQ(blocks.take_history().error().code, vmm::errc::invalid_argument) << "it has ended";
+    EXPECT_EQ(blocks.history().take().error().code, vmm::errc::invalid_argument) << "it has ended";
     for (const vmm::address each : {before, source, target}) ASSERT_TRUE(blocks.free(each));
   }
   EXPECT_TRUE(driver.check_empty());
@@ -104,7 +104,7 @@ TEST(ManagerHistory, WhoStandsOnAManagerThatIsNotSetUpRecordsNothing) {
   vmm::manager_options options;
   options.recorder = ring.get();
   vmm::manager blocks(driver, options);
-  blocks.record({history_kind::suspended, {{4096}, 512}});
+  blocks.history().record({history_kind::suspended, {{4096}, 512}});
   EXPECT_EQ(ring->event_count(), 0u) << "the ring may be another's until then";
 }
 
@@ -124,13 +124,13 @@ TEST(ManagerHistory, AResizeThatIsShortOfMemoryIsAShortage) {
     const vmm::address other = *blocks.allocate(16 * mib);
     ASSERT_TRUE(blocks.free(other));
     ASSERT_FALSE(blocks.resize({.at = block, .size_bytes = 100 * mib}));
-    const vmm::history taken = *blocks.take_history();
+    const vmm::history taken = *blocks.history().take();
     replica seen(taken);
     EXPECT_EQ(seen.counts[history_kind::short_of_memory], 1u);
     EXPECT_EQ(seen.footprint_bytes, fact(taken, "footprint_bytes"));
     EXPECT_TRUE(std::filesystem::remove(how.shortage_path + ".0"));
     EXPECT_FALSE(blocks.resize({.at = block, .size_bytes = 0}));
-    EXPECT_EQ(replica(*blocks.take_history()).counts[history_kind::short_of_memory], 1u);
+    EXPECT_EQ(replica(*blocks.history().take()).counts[history_kind::short_of_memory], 1u);
     ASSERT_TRUE(blocks.free(block));
   }
   EXPECT_TRUE(driver.check_empty());
@@ -142,7 +142,7 @@ TEST(ManagerHistory, ALookBesideWorkingThreadsIsOfOneMoment) {
   {
     vmm::manager blocks(driver);
     ASSERT_TRUE(blocks.set_up());
-    ASSERT_TRUE(blocks.start_history({}));
+    ASSERT_TRUE(blocks.history().start({}));
     std::atomic<int> working_count = 2;
     std::vector<std::thread> threads;
     for (unsigned seed = 1; seed <= 2; ++seed) {
@@ -161,10 +161,10 @@ TEST(ManagerHistory, ALookBesideWorkingThreadsIsOfOneMoment) {
       });
     }
     std::vector<vmm::history> looks;
-    do looks.push_back(*blocks.take_history());
+    do looks.push_back(*blocks.history().take());
     while (working_count != 0);
     for (std::thread& each : threads) each.join();
-    looks.push_back(*blocks.stop_history());
+    looks.push_back(*blocks.history().stop());
     for (const vmm::history& each : looks) {
       const replica seen(each);
       std::map<std::uint64_t, std::uint64_t> live;

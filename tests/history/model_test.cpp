@@ -256,7 +256,7 @@ class PoolModel : public Model {
       case 6: return change_stream();
       case 7: (void)pool->synchronize(); return;
       case 8:
-        pool->record(
+        pool->history().record(
             {random() % 2 == 0 ? history_kind::suspended : history_kind::resumed, {{4096}, 512}});
         return;
       default: break;
@@ -276,7 +276,7 @@ class PoolModel : public Model {
     for (unsigned left = gone.pin_count; left != 0; --left) freed_pins.push_back(gone.at);
   }
   void look() {
-    const auto taken = pool->take_history();
+    const auto taken = pool->history().take();
     ASSERT_TRUE(taken) << taken.error().detail;
     expect_agreement(*taken, heard);
     const vmm::pool_statistics now = pool->statistics();
@@ -325,12 +325,12 @@ class PoolModel : public Model {
   void capture() {
     const vmm::stream_handle stream = streams[random() % 3];
     if (!driver.begin_capture(stream, vmm::capture_mode::any_thread)) return;
-    const auto number = pool->capture_number(stream);
+    const auto number = pool->captures().number(stream);
     const auto inside = pool->allocate(1 + random() % (3 * mib), stream);
     const auto stays = pool->allocate(1 + random() % mib, stream);
     if (inside) (void)pool->free(*inside, stream);
     const auto graph = driver.end_capture(stream);
-    if (number) (void)pool->release_capture(*number, stream);
+    if (number) (void)pool->captures().release(*number, stream);
     if (stays) (void)pool->free(*stays, stream);
     if (graph) (void)driver.destroy_graph(*graph);
   }
@@ -370,7 +370,7 @@ class looks_at_each_change final : public vmm::remap_listener {
  private:
   void look() {
     if (++look_count % 10 != 0) return;
-    const auto taken = pool_.take_history();
+    const auto taken = pool_.history().take();
     ASSERT_TRUE(taken);
     expect_same_events(*taken, heard_);
     EXPECT_TRUE(vmm::decode_history(*vmm::encode_history(*taken)));
@@ -385,11 +385,11 @@ TEST_P(PoolModel, AListenerMayLookInTheMiddleOfAChange) {
   open();
   ASSERT_TRUE(pool->set_up());
   looks_at_each_change listener(*pool, heard);
-  const auto told = pool->subscribe(listener);
+  const auto told = pool->remaps().subscribe(listener);
   ASSERT_TRUE(told);
   for (int i = 0; i < 400; ++i) step();
   EXPECT_GT(listener.look_count, 30);
-  EXPECT_TRUE(pool->unsubscribe(*told));
+  EXPECT_TRUE(pool->remaps().unsubscribe(*told));
   driver.clear_faults();
   look();
 }
@@ -409,9 +409,9 @@ TEST_P(PoolModel, AHistoryThatStartsInTheMiddleLeadsBackToItsStart) {
     heard.all.clear();
     const auto before = pool->regions();
     ASSERT_TRUE(before);
-    ASSERT_TRUE(pool->start_history(small_ring()));
+    ASSERT_TRUE(pool->history().start(small_ring()));
     for (int i = 0; i < 150; ++i) step();
-    const auto taken = pool->stop_history();
+    const auto taken = pool->history().stop();
     ASSERT_TRUE(taken);
     expect_same_events(*taken, heard);
     const vmm::tools::history_account account = vmm::tools::account_for(*taken);
@@ -440,11 +440,11 @@ TEST_P(PoolModel, ARingOutlivesItsPoolAndServesAnother) {
   heard.all.clear();
   blocks.clear();
   pool = std::make_unique<vmm::stream_pool>(driver, options);
-  EXPECT_FALSE(pool->take_history()) << "it has allocated nothing";
+  EXPECT_FALSE(pool->history().take()) << "it has allocated nothing";
   ASSERT_TRUE(pool->set_up());
   for (int i = 0; i < 200; ++i) step();
   driver.clear_faults();
-  const auto taken = pool->take_history();
+  const auto taken = pool->history().take();
   ASSERT_TRUE(taken);
   const vmm::tools::history_account account = vmm::tools::account_for(*taken);
   EXPECT_TRUE(are_equal(sizes_of(account.live_after), heard.at(heard.all.size()).live));
@@ -475,7 +475,7 @@ TEST_P(PoolModel, LooksBesideWorkingThreadsAreOfOneHistory) {
     });
   }
   for (int i = 0; i < 30; ++i) {
-    auto taken = pool->take_history();
+    auto taken = pool->history().take();
     if (taken) looks.push_back(std::move(*taken));
   }
   for (std::thread& each : threads) each.join();
@@ -546,7 +546,7 @@ class ManagerModel : public Model {
     }
   }
   void look() {
-    const auto taken = blocks->take_history();
+    const auto taken = blocks->history().take();
     ASSERT_TRUE(taken) << taken.error().detail;
     expect_agreement(*taken, heard);
     const vmm::manager_statistics now = blocks->statistics();
@@ -624,7 +624,7 @@ TEST_P(ManagerModel, LooksBesideWorkingThreadsSayWhatWasThere) {
     });
   }
   while (working != 0) {
-    auto taken = blocks->take_history();
+    auto taken = blocks->history().take();
     if (taken && looks.size() < 200) looks.push_back(std::move(*taken));
   }
   for (std::thread& each : threads) each.join();
@@ -674,7 +674,7 @@ TEST_P(PoolModel, SuspendedAndResumed) {
     look();
     if (HasFailure()) return;
   }
-  expect_naps(*pool->take_history());
+  expect_naps(*pool->history().take());
 }
 
 TEST_P(ManagerModel, SuspendedAndResumed) {
@@ -699,7 +699,7 @@ TEST_P(ManagerModel, SuspendedAndResumed) {
     look();
     if (HasFailure()) return;
   }
-  expect_naps(*blocks->take_history());
+  expect_naps(*blocks->history().take());
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ManagerModel, testing::Range(1U, 9U));

@@ -35,7 +35,7 @@ class PoolHistory : public FakePool {
     open(options);
   }
   vmm::history take() {
-    auto taken = managed->take_history();
+    auto taken = managed->history().take();
     EXPECT_TRUE(taken) << (taken ? "" : taken.error().detail);
     return taken ? std::move(*taken) : vmm::history{};
   }
@@ -88,7 +88,7 @@ class PoolHistory : public FakePool {
 TEST_F(PoolHistory, NothingIsRecordedWithoutARing) {
   open();
   free(allocate(MiB, a), a);
-  const auto taken = managed->take_history();
+  const auto taken = managed->history().take();
   ASSERT_FALSE(taken);
   EXPECT_EQ(taken.error().code, vmm::errc::invalid_argument);
 }
@@ -154,7 +154,7 @@ TEST_F(PoolHistory, PinsAndCapturesCount) {
   EXPECT_EQ(replica(taken).counts[history_kind::freed], 1u);
 
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
-  const std::uint64_t number = managed->capture_number(a).value_or(0);
+  const std::uint64_t number = managed->captures().number(a).value_or(0);
   const address in_graph = allocate(MiB, a);
   const address stays = allocate(MiB, a);
   free(in_graph, a);
@@ -163,7 +163,7 @@ TEST_F(PoolHistory, PinsAndCapturesCount) {
   EXPECT_EQ(replica(taken).counts[history_kind::kept], 1u);
   const auto graph = driver.end_capture(a);
   ASSERT_TRUE(graph);
-  fine(managed->release_capture(number, a));
+  fine(managed->captures().release(number, a));
   free(stays, a);
   taken = compare();
   EXPECT_EQ(replica(taken).counts[history_kind::graph_ended], 1u);
@@ -207,7 +207,7 @@ TEST_F(PoolHistory, AShortageOfAGraphIsOneToo) {
   record(options);
   free(allocate(MiB, b), b);
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
-  const std::uint64_t number = managed->capture_number(a).value_or(0);
+  const std::uint64_t number = managed->captures().number(a).value_or(0);
   free(allocate(2 * MiB, a), a);
   EXPECT_FALSE(managed->allocate(100 * MiB, a));
   replica seen(take());
@@ -218,7 +218,7 @@ TEST_F(PoolHistory, AShortageOfAGraphIsOneToo) {
   EXPECT_EQ(managed->last_shortage().stream, a);
   const auto graph = driver.end_capture(a);
   ASSERT_TRUE(graph);
-  fine(managed->release_capture(number, a));
+  fine(managed->captures().release(number, a));
   EXPECT_TRUE(driver.destroy_graph(*graph));
 }
 
@@ -274,7 +274,7 @@ TEST_F(PoolHistory, ThreadsLeaveOneOrder) {
       for (const address each : mine) EXPECT_TRUE(managed->free(each, i == 0 ? a : b));
     });
   }
-  for (int i = 0; i < 20; ++i) (void)managed->take_history();
+  for (int i = 0; i < 20; ++i) (void)managed->history().take();
   for (std::thread& each : threads) each.join();
   EXPECT_EQ(replica(compare()).live.size(), 0u);
 }
@@ -297,13 +297,14 @@ TEST_F(PoolHistory, StartsAndStopsWhileThePoolWorks) {
   };
   for (int turn = 0; turn < 4; ++turn) {
     work(60);
-    EXPECT_EQ(managed->take_history().error().code, vmm::errc::invalid_argument);
-    EXPECT_EQ(managed->stop_history().error().code, vmm::errc::invalid_argument);
-    ASSERT_TRUE(managed->start_history({}));
-    EXPECT_EQ(managed->start_history({}).error().code, vmm::errc::in_use);
+    EXPECT_EQ(managed->history().take().error().code, vmm::errc::invalid_argument);
+    EXPECT_EQ(managed->history().stop().error().code, vmm::errc::invalid_argument);
+    ASSERT_TRUE(managed->history().start({}));
+    EXPECT_EQ(managed->history().start({}).error().code, vmm::errc::in_use);
     work(60);
-    managed->record({history_kind::suspended, {live.empty() ? address{} : live.front(), 512}});
-    auto taken = managed->stop_history();
+    managed->history().record(
+        {history_kind::suspended, {live.empty() ? address{} : live.front(), 512}});
+    auto taken = managed->history().stop();
     ASSERT_TRUE(taken);
     EXPECT_EQ(taken->lost_count, 0u);
     std::size_t count = 0;
@@ -333,18 +334,18 @@ TEST_F(PoolHistory, ThreadsAllocateWhileItStartsAndStops) {
     });
   }
   for (int turn = 0; turn < 20; ++turn) {
-    ASSERT_TRUE(managed->start_history({}));
-    (void)managed->take_history();
-    ASSERT_TRUE(managed->stop_history());
+    ASSERT_TRUE(managed->history().start({}));
+    (void)managed->history().take();
+    ASSERT_TRUE(managed->history().stop());
   }
   for (std::thread& each : others) each.join();
 }
 
 TEST_F(PoolHistory, WhoStandsOnAPoolThatIsNotSetUpRecordsNothing) {
   record();
-  managed->record({history_kind::suspended, {{4096}, 512}});
+  managed->history().record({history_kind::suspended, {{4096}, 512}});
   free(allocate(MiB, a), a);
-  managed->record({history_kind::resumed, {{4096}, 512}});
+  managed->history().record({history_kind::resumed, {{4096}, 512}});
   const replica seen(take());
   EXPECT_FALSE(seen.counts.contains(history_kind::suspended));
   EXPECT_EQ(seen.counts.at(history_kind::resumed), 1u);

@@ -79,7 +79,7 @@ class program {
     free(0);  // waits for its pin
     const vmm::pool_statistics now = pool_->statistics();
     insist(now.moved_count != 0, "memory moved");
-    write(pool_->take_history(), path_);
+    write(pool_->history().take(), path_);
   }
 
  private:
@@ -88,10 +88,10 @@ class program {
     if (step != 1'500 && step != 1'600 && step != 2'500) return;
     if (step != 1'600) suspended_ = {blocks_.front().first.value & ~(4 * mib - 1)};
     const bool ends = step == 1'600;
-    pool_->record({ends ? vmm::history_kind::resumed : vmm::history_kind::suspended,
-                   {suspended_, 4 * mib},
-                   vmm::stream_handle::default_stream,
-                   0});
+    pool_->history().record({ends ? vmm::history_kind::resumed : vmm::history_kind::suspended,
+                             {suspended_, 4 * mib},
+                             vmm::stream_handle::default_stream,
+                             0});
   }
   void allocate() {
     const vmm::stream_handle stream = streams_[random_() % 2];
@@ -157,7 +157,7 @@ void run_manager(const std::string& path, std::uint64_t event_count, int steps) 
     if (step % 80 == 39) insist(blocks.free(source).has_value(), "what is left goes");
   }
   insist(blocks.statistics().remapped_copy_count != 0, "a block has lost its memory");
-  write(blocks.take_history(), path);
+  write(blocks.history().take(), path);
 }
 
 }  // namespace

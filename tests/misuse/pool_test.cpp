@@ -216,8 +216,8 @@ struct caller final : vmm::remap_listener {
       case 1: (void)pool->trim(0); break;
       case 2: (void)pool->synchronize(); break;
       case 3: (void)pool->forget(stream); break;
-      case 4: (void)pool->subscribe(*this); break;
-      default: (void)pool->unsubscribe(vmm::remap_subscription{1}); break;
+      case 4: (void)pool->remaps().subscribe(*this); break;
+      default: (void)pool->remaps().unsubscribe(vmm::remap_subscription{1}); break;
     }
   }
   fake_pool* pool;
@@ -232,7 +232,7 @@ TEST_F(PoolMisuseDeathTest, CallInARemapCallback) {
   for (calls.what = 0; calls.what < 6; ++calls.what) {
     EXPECT_DEATH(
         {
-          (void)pool->subscribe(calls);
+          (void)pool->remaps().subscribe(calls);
           (void)pool->trim(0);
         },
         check_failed("a remap callback calls what it must not: see remap_listener"))
@@ -300,10 +300,10 @@ TEST_F(PoolMisuse, FreedAfterEverythingBesideAnUnannouncedCapture) {
 
 TEST_F(PoolMisuse, CaptureEndedThatWasNotAnnounced) {
   open();
-  EXPECT_EQ(pool->capture_ended().error().code, vmm::errc::invalid_argument);
-  EXPECT_TRUE(pool->capture_begins());
-  EXPECT_TRUE(pool->capture_ended());
-  EXPECT_EQ(pool->capture_ended().error().code, vmm::errc::invalid_argument);
+  EXPECT_EQ(pool->captures().end().error().code, vmm::errc::invalid_argument);
+  EXPECT_TRUE(pool->captures().begin());
+  EXPECT_TRUE(pool->captures().end());
+  EXPECT_EQ(pool->captures().end().error().code, vmm::errc::invalid_argument);
 }
 
 // A call whose memory is there takes the program at its word; one that needs the driver does not.
@@ -324,20 +324,20 @@ TEST_F(PoolMisuse, CaptureReleasedWrongly) {
   vmm::pool_options options;
   options.capture = vmm::capture_rule::private_memory;
   open(options);
-  EXPECT_EQ(code_of(pool->capture_number(a)), errc::invalid_argument) << "not being captured";
-  EXPECT_TRUE(pool->release_capture(77, a)) << "a number that the pool does not know";
+  EXPECT_EQ(code_of(pool->captures().number(a)), errc::invalid_argument) << "not being captured";
+  EXPECT_TRUE(pool->captures().release(77, a)) << "a number that the pool does not know";
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::relaxed));
-  const auto number = pool->capture_number(a);
+  const auto number = pool->captures().number(a);
   ASSERT_TRUE(number);
   const address at = allocate(4 * KiB, a);
-  EXPECT_EQ(code_of(pool->release_capture(*number, a)), errc::in_use) << "under way";
+  EXPECT_EQ(code_of(pool->captures().release(*number, a)), errc::in_use) << "under way";
   free(at, a);
   EXPECT_EQ(code_of(pool->free(at, a)), errc::not_allocated);
   const auto graph = driver.end_capture(a);
   ASSERT_TRUE(graph);
   EXPECT_TRUE(driver.destroy_graph(*graph));
-  EXPECT_TRUE(pool->release_capture(*number, a));
-  EXPECT_TRUE(pool->release_capture(*number, a)) << "released before: not known any more";
+  EXPECT_TRUE(pool->captures().release(*number, a));
+  EXPECT_TRUE(pool->captures().release(*number, a)) << "released before: not known any more";
 }
 
 TEST_F(PoolMisuse, BlockOfAnotherGraph) {
@@ -345,15 +345,15 @@ TEST_F(PoolMisuse, BlockOfAnotherGraph) {
   options.capture = vmm::capture_rule::private_memory;
   open(options);
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::relaxed));
-  const std::uint64_t first = *pool->capture_number(a);
+  const std::uint64_t first = *pool->captures().number(a);
   const address at = allocate(4 * KiB, a);
   ASSERT_TRUE(driver.destroy_graph(*driver.end_capture(a)));
   ASSERT_TRUE(driver.begin_capture(b, vmm::capture_mode::relaxed));
-  const std::uint64_t second = *pool->capture_number(b);
+  const std::uint64_t second = *pool->captures().number(b);
   EXPECT_EQ(code_of(pool->free(at, b)), errc::not_permitted);
   ASSERT_TRUE(driver.destroy_graph(*driver.end_capture(b)));
-  EXPECT_TRUE(pool->release_capture(second, b));
-  EXPECT_TRUE(pool->release_capture(first, a));
+  EXPECT_TRUE(pool->captures().release(second, b));
+  EXPECT_TRUE(pool->captures().release(first, a));
   free(at, a);
 }
 
@@ -372,11 +372,12 @@ TEST_F(PoolMisuse, CapturedStreamWithoutARule) {
 TEST_F(PoolMisuse, UnsubscribedTwice) {
   open();
   caller silent(*pool, a);  // nothing changes while it listens
-  const auto made = pool->subscribe(silent);
+  const auto made = pool->remaps().subscribe(silent);
   ASSERT_TRUE(made);
-  EXPECT_TRUE(pool->unsubscribe(*made));
-  EXPECT_EQ(code_of(pool->unsubscribe(*made)), errc::invalid_argument);
-  EXPECT_EQ(code_of(pool->unsubscribe(vmm::remap_subscription{99})), errc::invalid_argument);
+  EXPECT_TRUE(pool->remaps().unsubscribe(*made));
+  EXPECT_EQ(code_of(pool->remaps().unsubscribe(*made)), errc::invalid_argument);
+  EXPECT_EQ(code_of(pool->remaps().unsubscribe(vmm::remap_subscription{99})),
+            errc::invalid_argument);
 }
 
 TEST_F(PoolMisuse, FreedByTwoThreads) {

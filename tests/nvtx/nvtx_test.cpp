@@ -204,7 +204,7 @@ TEST(NvtxRanges, AToolSeesGrowthsShortagesAndBytes) {
     vmm::stream_pool pool(driver, options);
     vmm::history_options how;
     how.listener = opened->get();
-    ASSERT_TRUE(pool.start_history(how));
+    ASSERT_TRUE(pool.history().start(how));
     constexpr auto stream = vmm::stream_handle::default_stream;
     const auto first = pool.allocate(3 * MiB, stream);
     const auto second = pool.allocate(1000, stream);
@@ -221,14 +221,14 @@ TEST(NvtxRanges, AToolSeesGrowthsShortagesAndBytes) {
     EXPECT_EQ(shown("held bytes"), is(pool.statistics().mapped_bytes));
     EXPECT_FALSE(pool.allocate(100 * MiB, stream));
     EXPECT_EQ(tool().named("vmm: short of memory"), 1u);
-    pool.record({vmm::history_kind::suspended, {*first, 3 * MiB}});
+    pool.history().record({vmm::history_kind::suspended, {*first, 3 * MiB}});
     EXPECT_EQ(tool().named("vmm: suspended"), 1u);
     ASSERT_TRUE(pool.free(*first, stream));
     ASSERT_TRUE(pool.free(*second, stream));
     EXPECT_EQ(shown("live bytes"), is(0));
     ASSERT_TRUE(pool.synchronize());
     EXPECT_EQ(tool().depth(), 0);
-    ASSERT_TRUE(pool.stop_history());
+    ASSERT_TRUE(pool.history().stop());
   }
   EXPECT_EQ(tool().count("listener_broken_rules"), 0u);
 }

@@ -215,12 +215,12 @@ TEST(ForkedCallback, EndsTheChildsOperationOnly) {
   const vmm::address gone = pool->allocate(200 * MiB, stream).value();
   ASSERT_TRUE(pool->free(gone, stream));
   forking_hearer hearer;
-  const auto subscription = pool->subscribe(hearer).value();
+  const auto subscription = pool->remaps().subscribe(hearer).value();
   const vmm::trim_report report = pool->trim(0);
   if (hearer.is_child) {
     expect(report.failure.code == vmm::errc::not_permitted, "the trim went on");
     expect_refused(pool->allocate(MiB, stream), "allocate");
-    expect_refused(pool->unsubscribe(subscription), "unsubscribe");
+    expect_refused(pool->remaps().unsubscribe(subscription), "unsubscribe");
     pool.reset();
     driver.reset();
     std::exit(process_test::wrong_count == 0 ? 0 : 1);
@@ -235,7 +235,7 @@ TEST(ForkedCallback, EndsTheChildsOperationOnly) {
   std::vector<std::byte> now(3 * MiB);
   ASSERT_TRUE(driver->read(now, kept));
   EXPECT_EQ(now, bytes);
-  EXPECT_TRUE(pool->unsubscribe(subscription));
+  EXPECT_TRUE(pool->remaps().unsubscribe(subscription));
   EXPECT_TRUE(pool->validate());
   EXPECT_TRUE(pool->free(kept, stream));
   pool.reset();

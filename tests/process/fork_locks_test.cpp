@@ -130,14 +130,14 @@ TEST_F(ForkedLocks, NoneByAPool) {
   const vmm::address held = pool->allocate(4 * MiB, stream).value();
   ASSERT_TRUE(pool->pin(held));
   ASSERT_TRUE(pool->free(held, stream));
-  ASSERT_TRUE(pool->subscribe(listener));
+  ASSERT_TRUE(pool->remaps().subscribe(listener));
   expect_none("a pool", [&] {
     expect_refused(pool->allocate(MiB, stream), "allocate");
     expect_refused(pool->free(at, stream), "free");
     expect_refused(pool->unpin(held), "unpin");
     expect_refused(pool->forget(stream), "forget");
     expect_refused(pool->synchronize(), "synchronize");
-    expect_refused(pool->capture_number(stream), "capture_number");
+    expect_refused(pool->captures().number(stream), "capture_number");
     expect(pool->trim(0).failure.code == vmm::errc::not_permitted, "trim");
     expect(pool->statistics().live_count == 0, "statistics of the parent's");
     pool.reset();

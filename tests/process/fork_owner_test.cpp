@@ -62,10 +62,10 @@ void use_pool(Pool& pool, vmm::address at) {
   expect_refused(pool.free(at, stream), "free");
   expect_refused(pool.pin(at), "pin");
   expect_refused(pool.unpin(at), "unpin");
-  expect_refused(pool.subscribe(listener), "subscribe");
-  expect_refused(pool.unsubscribe(vmm::remap_subscription{1}), "unsubscribe");
+  expect_refused(pool.remaps().subscribe(listener), "subscribe");
+  expect_refused(pool.remaps().unsubscribe(vmm::remap_subscription{1}), "unsubscribe");
   expect_refused(pool.forget(stream), "forget");
-  expect_refused(pool.release_capture(1, stream), "release_capture");
+  expect_refused(pool.captures().release(1, stream), "release_capture");
   expect_refused(pool.synchronize(), "synchronize");
   expect(pool.trim(0).failure.code == vmm::errc::not_permitted, "trim succeeded");
   expect(pool.statistics().live_bytes == 0, "statistics of the parent's");

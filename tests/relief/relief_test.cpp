@@ -180,12 +180,12 @@ TEST_F(Relief, ACallbacksRequestsAreServedByTheirOwnPoolAlone) {
   const auto third = pool_on(driver);
   keep(*one, 800 * MiB);
   allocating_listener hears(*third);
-  const auto told = one->subscribe(hears);
+  const auto told = one->remaps().subscribe(hears);
   ASSERT_TRUE(told);
   EXPECT_GT(one->trim(700 * MiB).released_bytes, 0u);
   EXPECT_GT(hears.call_count, 0);
   EXPECT_FALSE(hears.served);
-  ASSERT_TRUE(one->unsubscribe(*told));
+  ASSERT_TRUE(one->remaps().unsubscribe(*told));
 }
 
 struct silent_watcher final : vmm::block_watcher {

@@ -212,14 +212,14 @@ class managed_world : public world {
   // Until the host lends memory, and back.
   void fill_the_device() {
     std::vector<address> more;
-    while (managed_.spilled_bytes() == 0 && more.size() < 20) {
+    while (managed_.statistics().spilled_bytes == 0 && more.size() < 20) {
       const auto at = managed_.allocate(8 * MiB);
       if (!at) break;
       look({*at, 8 * MiB});
       soil({*at, 8 * MiB}, {});
       more.push_back(*at);
     }
-    if (managed_.spilled_bytes() != 0) took("spilled");
+    if (managed_.statistics().spilled_bytes != 0) took("spilled");
     for (const address at : more) ASSERT_TRUE(managed_.free(at));
   }
 
@@ -286,7 +286,7 @@ class pooled_world : public world {
   // Large blocks between small ones: free memory is moved to where it is wanted.
   void fill_the_device() {
     std::vector<block> more;
-    for (int count = 1; pool_.spilled_bytes() == 0 && count < 40; ++count) {
+    for (int count = 1; pool_.statistics().spilled_bytes == 0 && count < 40; ++count) {
       const std::uint64_t size_bytes = (1 + draw(4)) * 3 * MiB;
       const vmm::stream_handle stream = any_stream();
       const auto at = pool_.allocate(size_bytes, stream);
@@ -298,7 +298,7 @@ class pooled_world : public world {
       ASSERT_TRUE(pool_.free(more.front().range.base, more.front().stream));
       more.erase(more.begin());
     }
-    if (pool_.spilled_bytes() != 0) took("spilled");
+    if (pool_.statistics().spilled_bytes != 0) took("spilled");
     for (const block& each : more) ASSERT_TRUE(pool_.free(each.range.base, each.stream));
     if (pool_.statistics().moved_bytes != 0) took("moved");
   }

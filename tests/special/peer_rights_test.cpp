@@ -381,10 +381,10 @@ TEST(Spill, AManagersBlocksGoToTheHostWhenTheDeviceIsFull) {
   vmm::manager managed(driver,
                        {{.peers = peers({{device(1), access::read}}), .spill = vmm::host_node(0)}});
   const address near = *managed.allocate(192 * MiB);
-  EXPECT_EQ(managed.spilled_bytes(), 0u);
+  EXPECT_EQ(managed.statistics().spilled_bytes, 0u);
   const auto far = managed.allocate(128 * MiB);
   ASSERT_TRUE(far) << vmm::describe(far.error());
-  EXPECT_EQ(managed.spilled_bytes(), 128 * MiB);
+  EXPECT_EQ(managed.statistics().spilled_bytes, 128 * MiB);
   EXPECT_EQ(*driver.get_access(*far, device(0)), access::read_write) << "the device uses it";
   EXPECT_EQ(*driver.get_access(*far, device(1)), access::read) << "and so do the peers";
   ASSERT_TRUE(driver.fill({{*far, 128 * MiB}, 3, {}}));
@@ -392,7 +392,7 @@ TEST(Spill, AManagersBlocksGoToTheHostWhenTheDeviceIsFull) {
   ASSERT_TRUE(managed.free(near));
   ASSERT_TRUE(managed.free(*far));
   const address again = *managed.allocate(128 * MiB);
-  EXPECT_EQ(managed.spilled_bytes(), 0u) << "spilled memory serves no second block";
+  EXPECT_EQ(managed.statistics().spilled_bytes, 0u) << "spilled memory serves no second block";
   ASSERT_TRUE(managed.free(again));
   EXPECT_EQ(driver.misuse_count(), 0u);
 }
@@ -403,7 +403,7 @@ TEST(Spill, AGrowingBlockMayLieInBoth) {
   const address at = *managed.allocate({.size_bytes = 192 * MiB, .growth_bytes = GiB});
   ASSERT_TRUE(driver.write_tag({at, 192 * MiB}, 5));
   ASSERT_TRUE(managed.resize({at, 512 * MiB, 0, false}));
-  EXPECT_EQ(managed.spilled_bytes(), 320 * MiB);
+  EXPECT_EQ(managed.statistics().spilled_bytes, 320 * MiB);
   EXPECT_EQ(*driver.read_tag(at), 5u);
   EXPECT_EQ(*driver.get_access(at + 400 * MiB, device(0)), access::read_write);
   ASSERT_TRUE(managed.free(at));
@@ -419,8 +419,8 @@ TEST(Spill, APoolGoesToTheHostLastAndSaysSo) {
       ASSERT_TRUE(at) << i << ": " << vmm::describe(at.error());
       blocks.push_back(*at);
     }
-    EXPECT_GE(pool.spilled_bytes(), 128 * MiB);
-    EXPECT_LE(pool.spilled_bytes(), 192 * MiB);
+    EXPECT_GE(pool.statistics().spilled_bytes, 128 * MiB);
+    EXPECT_LE(pool.statistics().spilled_bytes, 192 * MiB);
     for (const address each : blocks) {
       EXPECT_EQ(*driver.get_access(each, device(0)), access::read_write);
       ASSERT_TRUE(pool.free(each, {}));

@@ -126,7 +126,7 @@ TEST_F(Aligned, BlocksOfACapturedGraphToo) {
   options.capture = vmm::capture_rule::private_memory;
   open(options);
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
-  const std::uint64_t number = managed->capture_number(a).value_or(0);
+  const std::uint64_t number = managed->captures().number(a).value_or(0);
   const address small = allocate(512, a);
   const address at = allocate_at(64 * KiB, MiB, a);
   EXPECT_EQ(at - small, 64 * KiB);
@@ -137,7 +137,7 @@ TEST_F(Aligned, BlocksOfACapturedGraphToo) {
   const auto graph = driver.end_capture(a);
   ASSERT_TRUE(graph);
   validate();
-  fine(managed->release_capture(number, a));
+  fine(managed->captures().release(number, a));
   ASSERT_TRUE(driver.destroy_graph(*graph));
 }
 

@@ -123,16 +123,16 @@ class RandomCaptures {
   void toggle_capture() {
     if (!is_capturing_) {
       const auto mode = static_cast<capture_mode>(random_() % 3);
-      ASSERT_TRUE(pool_->capture_begins());
+      ASSERT_TRUE(pool_->captures().begin());
       ASSERT_TRUE(driver_.begin_capture(streams_[0], mode));
       is_capturing_ = true;
       return;
     }
-    const std::uint64_t number = pool_->capture_number(streams_[0]).value_or(0);
+    const std::uint64_t number = pool_->captures().number(streams_[0]).value_or(0);
     ASSERT_NE(number, 0u) << "the capture was spoiled";
     const auto made = driver_.end_capture(streams_[0]);
     ASSERT_TRUE(made) << vmm::describe(made.error());
-    ASSERT_TRUE(pool_->capture_ended());
+    ASSERT_TRUE(pool_->captures().end());
     is_capturing_ = false;
     graphs_.push_back({*made, number});
     // The graph's live blocks stay with it: only the program uses and frees them.
@@ -151,7 +151,7 @@ class RandomCaptures {
   void release() {
     if (graphs_.empty()) return;
     const std::size_t index = random_() % graphs_.size();
-    ASSERT_TRUE(pool_->release_capture(graphs_[index].number, streams_[1]));
+    ASSERT_TRUE(pool_->captures().release(graphs_[index].number, streams_[1]));
     ASSERT_TRUE(driver_.destroy_graph(graphs_[index].what));
     graphs_.erase(graphs_.begin() + static_cast<std::ptrdiff_t>(index));
   }

@@ -62,7 +62,7 @@ class Captures : public FakePool {
   // The graph has been played for the last time, and nothing of it runs.
   void destroy(graph gone, std::uint64_t number) {
     ASSERT_TRUE(driver.finish_all());
-    fine(managed->release_capture(number, a));
+    fine(managed->captures().release(number, a));
     ASSERT_TRUE(driver.destroy_graph(gone));
   }
 };
@@ -95,7 +95,7 @@ TEST_F(Captures, UncheckedTheyShareMemoryWithOthers) {
 TEST_F(Captures, PrivateMemoryIsNobodyElsesWhileTheGraphLives) {
   open_for(capture_rule::private_memory);
   begin();
-  const std::uint64_t number = managed->capture_number(a).value_or(0);
+  const std::uint64_t number = managed->captures().number(a).value_or(0);
   EXPECT_NE(number, 0u);
   const address temporary = allocate(4 * MiB, a);
   write(a, {temporary, 4 * MiB}, 1);
@@ -132,7 +132,7 @@ TEST_F(Captures, PrivateMemoryIsNobodyElsesWhileTheGraphLives) {
 TEST_F(Captures, ABlockOfTheGraphFreedLaterWaitsForTheGraph) {
   open_for(capture_rule::private_memory);
   begin();
-  const std::uint64_t number = *managed->capture_number(a);
+  const std::uint64_t number = *managed->captures().number(a);
   const address result = allocate(4 * MiB, a);
   write(a, {result, 4 * MiB}, 3);
   const graph made = end();
@@ -154,7 +154,7 @@ TEST_F(Captures, AnOrdinaryBlockFreedInACaptureIsKeptForTheGraph) {
   open_for(capture_rule::private_memory);
   const address input = allocate(4 * MiB, a);
   begin();
-  const std::uint64_t number = *managed->capture_number(a);
+  const std::uint64_t number = *managed->captures().number(a);
   write(a, {input, 4 * MiB}, 5);
   free(input, a);
   const address inside = allocate(4 * MiB, a);
@@ -175,7 +175,7 @@ TEST_F(Captures, ACaptureTakesOnlyMemoryThatIsDone) {
   free(busy, a);
   free(done, b);
   begin();
-  const std::uint64_t number = *managed->capture_number(a);
+  const std::uint64_t number = *managed->captures().number(a);
   EXPECT_EQ(allocate(2 * MiB, a), done) << "another stream's, whose work has finished";
   const address fresh = allocate(4 * MiB, a);
   EXPECT_NE(fresh, busy) << "its own stream's, whose work has not";
@@ -233,12 +233,12 @@ TEST_F(Captures, AForkedStreamIsInTheSameGraph) {
   const vmm::event_handle there = *driver.create_event();
   const vmm::event_handle back = *driver.create_event();
   begin();
-  const std::uint64_t number = *managed->capture_number(a);
+  const std::uint64_t number = *managed->captures().number(a);
   const address one = allocate(2 * MiB, a);
   free(one, a);
   ASSERT_TRUE(driver.record_event(there, a));
   ASSERT_TRUE(driver.wait_event(b, there));
-  EXPECT_EQ(managed->capture_number(b).value_or(0), number);
+  EXPECT_EQ(managed->captures().number(b).value_or(0), number);
   const address two = allocate(2 * MiB, b);
   EXPECT_NE(two, one) << "free memory of one stream is not ordered before the other";
   free(two, b);
@@ -257,7 +257,7 @@ TEST_F(Captures, AForkedStreamIsInTheSameGraph) {
 TEST_F(Captures, PinsAndGraphsHoldABlockBoth) {
   open_for(capture_rule::private_memory);
   begin();
-  const std::uint64_t number = *managed->capture_number(a);
+  const std::uint64_t number = *managed->captures().number(a);
   const address one = allocate(2 * MiB, a);
   const address two = allocate(2 * MiB, a);
   fine(managed->pin(one));
@@ -278,15 +278,15 @@ TEST_F(Captures, PinsAndGraphsHoldABlockBoth) {
 
 TEST_F(Captures, MisuseIsRefused) {
   open_for(capture_rule::private_memory);
-  EXPECT_EQ(managed->capture_number(a).error().code, errc::invalid_argument);
-  fine(managed->release_capture(77, a));
+  EXPECT_EQ(managed->captures().number(a).error().code, errc::invalid_argument);
+  fine(managed->captures().release(77, a));
   begin();
-  const std::uint64_t number = *managed->capture_number(a);
+  const std::uint64_t number = *managed->captures().number(a);
   const address at = allocate(4 * MiB, a);
   EXPECT_EQ(managed->allocate(0, a).error().code, errc::invalid_argument);
   EXPECT_EQ(managed->free(at + 512, a).error().code, errc::invalid_argument);
   EXPECT_EQ(managed->free(address{8}, a).error().code, errc::unknown_address);
-  EXPECT_EQ(managed->release_capture(number, a).error().code, errc::in_use);
+  EXPECT_EQ(managed->captures().release(number, a).error().code, errc::in_use);
   free(at, a);
   EXPECT_EQ(managed->free(at, a).error().code, errc::not_allocated);
   ASSERT_TRUE(driver.destroy_graph(end()));
@@ -295,7 +295,7 @@ TEST_F(Captures, MisuseIsRefused) {
   EXPECT_EQ(managed->allocate(4 * MiB, a).error().code, errc::not_permitted);
   EXPECT_EQ(managed->free(at, a).error().code, errc::not_permitted);
   EXPECT_FALSE(driver.end_capture(a));
-  fine(managed->release_capture(number, a));
+  fine(managed->captures().release(number, a));
 }
 
 TEST_F(Captures, AFailedAnswerOfTheDriverChangesNothing) {
@@ -369,7 +369,7 @@ TEST_F(Captures, GrowthThatFailsLeavesThePool) {
     }
   }
   validate();
-  const std::uint64_t number = *managed->capture_number(a);
+  const std::uint64_t number = *managed->captures().number(a);
   destroy(end(), number);
   validate();
 }
@@ -386,7 +386,7 @@ TEST_F(Captures, ManyGraphsComeAndGo) {
   open_for(capture_rule::private_memory);
   for (int i = 0; i < 5000; ++i) {
     begin();
-    const std::uint64_t number = *managed->capture_number(a);
+    const std::uint64_t number = *managed->captures().number(a);
     free(allocate(2 * MiB, a), a);
     destroy(end(), number);
   }
@@ -461,9 +461,9 @@ TEST_F(Captures, AnnouncedOnesAreAskedAboutAlone) {
   const std::uint64_t asked = driver.calls(call::query_capture);
   for (int i = 0; i < 100; ++i) free(allocate(MiB, a), a);
   EXPECT_EQ(driver.calls(call::query_capture), asked) << "the memory was there";
-  ASSERT_TRUE(managed->capture_begins());
+  ASSERT_TRUE(managed->captures().begin());
   begin();
-  const auto number = managed->capture_number(a);
+  const auto number = managed->captures().number(a);
   ASSERT_TRUE(number);
   const std::uint64_t asked_before = driver.calls(call::query_capture);
   const address kept = allocate(MiB, a);
@@ -472,7 +472,7 @@ TEST_F(Captures, AnnouncedOnesAreAskedAboutAlone) {
   free(kept, a);
   EXPECT_GE(driver.calls(call::query_capture), asked_before + 2);
   const graph made = end();
-  ASSERT_TRUE(managed->capture_ended());
+  ASSERT_TRUE(managed->captures().end());
   const std::uint64_t asked_after = driver.calls(call::query_capture);
   const address other = allocate(MiB, a);
   EXPECT_NE(other, kept) << "the graph has it until it is released";
@@ -491,9 +491,9 @@ TEST(AnnouncedCaptures, AnyNumberOfAStreamIsTakenWhereTheDriverCapturesNothing) 
   vmm::stream_pool pool(driver, options);
   const stream_handle last{~std::uint64_t{0}};
   const auto first = pool.allocate(4096, last);
-  ASSERT_TRUE(pool.capture_begins());
+  ASSERT_TRUE(pool.captures().begin());
   const auto second = pool.allocate(4096, last);
-  EXPECT_TRUE(pool.capture_ended());
+  EXPECT_TRUE(pool.captures().end());
   ASSERT_TRUE(first);
   ASSERT_TRUE(second);
   EXPECT_TRUE(pool.free(*first, last));
@@ -506,14 +506,14 @@ TEST_F(Captures, AnnouncementsAreCounted) {
   options.captures_announced = true;
   open_for(capture_rule::refuse, options);
   const address at = allocate(MiB, a);
-  ASSERT_TRUE(managed->capture_begins());
-  ASSERT_TRUE(managed->capture_begins());
+  ASSERT_TRUE(managed->captures().begin());
+  ASSERT_TRUE(managed->captures().begin());
   begin();
-  ASSERT_TRUE(managed->capture_ended());
+  ASSERT_TRUE(managed->captures().end());
   EXPECT_EQ(managed->allocate(MiB, a).error().code, errc::not_permitted);
   EXPECT_EQ(managed->free(at, a).error().code, errc::not_permitted);
   ASSERT_TRUE(driver.destroy_graph(end()));
-  ASSERT_TRUE(managed->capture_ended());
+  ASSERT_TRUE(managed->captures().end());
   free(at, a);
   free(allocate(MiB, a), a);
 }

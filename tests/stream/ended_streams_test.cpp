@@ -262,7 +262,7 @@ TEST_F(EndedWithoutTheEvent, ThePoolEndsBehindItsWork) {
 TEST_F(EndedWithoutTheEvent, ItIsNotWaitedForBesideAnAnnouncedCapture) {
   open(moving());
   const address at = freed_on_ended(8 * MiB);
-  fine(managed->capture_begins());
+  fine(managed->captures().begin());
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
   const address other = allocate(8 * MiB, b);
   EXPECT_NE(other, at);
@@ -271,7 +271,7 @@ TEST_F(EndedWithoutTheEvent, ItIsNotWaitedForBesideAnAnnouncedCapture) {
   const auto graph = driver.end_capture(a);
   ASSERT_TRUE(graph) << "the capture was spoiled";
   ASSERT_TRUE(driver.destroy_graph(*graph));
-  fine(managed->capture_ended());
+  fine(managed->captures().end());
   free(other, b);
   fine(managed->synchronize());
   EXPECT_EQ(driver.calls(call::synchronize_all), 1u);
@@ -424,7 +424,7 @@ TEST_F(EndedAgain, ManyEndAtRandom) {
 TEST_F(Ended, AnAnnouncedCaptureIsNotSpoiled) {
   open(moving());
   const address at = freed_on_ended(8 * MiB);
-  fine(managed->capture_begins());
+  fine(managed->captures().begin());
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
   const address other = allocate(8 * MiB, b);
   EXPECT_NE(other, at);
@@ -433,7 +433,7 @@ TEST_F(Ended, AnAnnouncedCaptureIsNotSpoiled) {
   const auto graph = driver.end_capture(a);
   ASSERT_TRUE(graph) << "the capture was spoiled";
   ASSERT_TRUE(driver.destroy_graph(*graph));
-  fine(managed->capture_ended());
+  fine(managed->captures().end());
   fine(managed->synchronize());
   free(other, b);
 }
@@ -504,8 +504,8 @@ TEST_F(SpecialNumbers, TheStreamOfEachThreadIsRefused) {
   EXPECT_EQ(managed->free(at, per_thread).error().code, wrong);
   EXPECT_EQ(managed->forget(per_thread).error().code, wrong);
   EXPECT_EQ(managed->prepare(MiB, per_thread).failure.code, wrong);
-  EXPECT_EQ(managed->capture_number(per_thread).error().code, wrong);
-  EXPECT_EQ(managed->release_capture(1, per_thread).error().code, wrong);
+  EXPECT_EQ(managed->captures().number(per_thread).error().code, wrong);
+  EXPECT_EQ(managed->captures().release(1, per_thread).error().code, wrong);
   vmm::suspension_list parts;
   const std::array<stream_handle, 1> waited{per_thread};
   EXPECT_EQ(managed->suspension().begin_suspend(waited, parts).error().code, wrong);

@@ -180,7 +180,7 @@ TEST_F(FreeAfterAll, ACaptureOfAKnownStreamPutsTheMarkOff) {
 TEST_F(FreeAfterAll, AnAnnouncedCapturePutsTheMarkOff) {
   open(moving());
   const address at = allocate(8 * MiB, a);
-  fine(managed->capture_begins());
+  fine(managed->captures().begin());
   ASSERT_TRUE(driver.begin_capture(unknown, capture_mode::relaxed));
   free_after_all(at);
   free_after_all(allocate(4 * MiB, b));
@@ -195,9 +195,9 @@ TEST_F(FreeAfterAll, AnAnnouncedCapturePutsTheMarkOff) {
   ASSERT_TRUE(graph) << "the capture was spoiled";
   ASSERT_TRUE(driver.destroy_graph(*graph));
   EXPECT_EQ(driver.calls(call::record_all), 0u);
-  fine(managed->capture_ended());
+  fine(managed->captures().end());
   EXPECT_EQ(driver.calls(call::record_all), 1u) << "what was put off is marked when it ends";
-  EXPECT_EQ(managed->capture_ended().error().code, errc::invalid_argument);
+  EXPECT_EQ(managed->captures().end().error().code, errc::invalid_argument);
   EXPECT_EQ(managed->trim(0).still_mapped_bytes, 0u);
 }
 
@@ -228,7 +228,7 @@ TEST_F(FreeAfterAll, ABlockOfAGraphGoesToTheGraph) {
   options.capture = capture_rule::private_memory;
   open(options);
   ASSERT_TRUE(driver.begin_capture(a, capture_mode::any_thread));
-  const std::uint64_t number = managed->capture_number(a).value_or(0);
+  const std::uint64_t number = managed->captures().number(a).value_or(0);
   const address at = allocate(4 * MiB, a);
   run(a, {at, 4 * MiB});
   const auto graph = driver.end_capture(a);
@@ -239,7 +239,7 @@ TEST_F(FreeAfterAll, ABlockOfAGraphGoesToTheGraph) {
   const address other = allocate(4 * MiB, b);
   EXPECT_NE(other, at);
   free(other, b);
-  fine(managed->release_capture(number, a));
+  fine(managed->captures().release(number, a));
   ASSERT_TRUE(driver.destroy_graph(*graph));
   EXPECT_EQ(managed->statistics().captured_bytes, 0u);
 }
@@ -349,10 +349,10 @@ TEST_F(FreeAfterAll, ThePoolsEndWaitsForIt) {
 TEST_F(FreeAfterAll, ThePoolsEndMarksWhatWasPutOff) {
   open(moving());
   const address at = allocate(8 * MiB, a);
-  fine(managed->capture_begins());
+  fine(managed->captures().begin());
   run(unknown, {at, 8 * MiB});
   free_after_all(at);
-  fine(managed->capture_ended());
+  fine(managed->captures().end());
   EXPECT_EQ(driver.calls(call::record_all), 1u);
   managed.reset();
   EXPECT_EQ(driver.calls(call::record_all), 2u) << "all work is waited for at the end";
@@ -426,14 +426,14 @@ TEST_F(FreeAfterAll, ARemapListenerMayDoIt) {
     pool* in;
     address at;
   } parked{*managed, allocate(2 * MiB, a)};
-  const auto subscription = managed->subscribe(parked);
+  const auto subscription = managed->remaps().subscribe(parked);
   ASSERT_TRUE(subscription);
   const address at = allocate(8 * MiB, a);
   free(at, a);
   (void)managed->trim(0);
   EXPECT_EQ(parked.at.value, 0u);
   EXPECT_EQ(managed->statistics().live_count, 0u);
-  fine(managed->unsubscribe(*subscription));
+  fine(managed->remaps().unsubscribe(*subscription));
 }
 
 TEST_F(FreeAfterAll, OwnersHaveATwin) {

@@ -482,12 +482,12 @@ TEST_F(Front, HistoryHasEveryBlockFromItsStartOn) {
   open_with_fronts();
   warm(a);
   const address before = allocate(4 * KiB, a);
-  fine(managed->start_history({}));
+  fine(managed->history().start({}));
   EXPECT_EQ(managed->statistics().front_bytes, 0u);
   const address inside = allocate(8 * KiB, a);
   free(inside, a);
   free(before, a);
-  const auto taken = managed->stop_history();
+  const auto taken = managed->history().stop();
   ASSERT_TRUE(taken);
   std::vector<std::pair<vmm::history_kind, std::uint64_t>> seen;
   for (const vmm::history_event& each : taken->events) {

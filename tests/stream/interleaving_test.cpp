@@ -210,7 +210,7 @@ void allocate_beside_a_trim_that_frees() {
   listener.to_free = *managed.allocate(4096, a);
   const address idle = *managed.allocate(8 * MiB, a);
   if (!managed.free(idle, a)) std::abort();
-  if (!managed.subscribe(listener)) std::abort();
+  if (!managed.remaps().subscribe(listener)) std::abort();
   std::thread trims;
   driver.before_query_capture = [&] {
     trims = std::thread([&] { (void)managed.trim(0); });

@@ -87,7 +87,7 @@ TEST_F(PoolContents, AreKeptByAFreeInAnotherGraph) {
   options.capture = vmm::capture_rule::private_memory;
   open_filling(options);
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
-  const std::uint64_t number = managed->capture_number(a).value_or(0);
+  const std::uint64_t number = managed->captures().number(a).value_or(0);
   const address at = allocate(4 * MiB, a);
   const auto first = driver.end_capture(a);
   ASSERT_TRUE(first);
@@ -100,7 +100,7 @@ TEST_F(PoolContents, AreKeptByAFreeInAnotherGraph) {
   expect_kept(at, "a graph that was refused another graph's block");
   ASSERT_TRUE(driver.destroy_graph(*first));
   ASSERT_TRUE(driver.destroy_graph(*second));
-  fine(managed->release_capture(number, a));
+  fine(managed->captures().release(number, a));
   free(at, a);
 }
 

@@ -113,7 +113,7 @@ class model_program {
     ring_ = *vmm::history_ring::make({.event_count = 1 << 14});
     pool_ = std::make_unique<vmm::stream_pool>(driver_, chosen_options());
     EXPECT_TRUE(pool_->set_up());
-    subscription_ = *pool_->subscribe(told_);
+    subscription_ = *pool_->remaps().subscribe(told_);
   }
 
   void run(rare_events& reached) {
@@ -127,7 +127,7 @@ class model_program {
     if (!fronts_) check_history();
     const vmm::pool_statistics now = pool_->statistics();
     reached.refused_count += seen_.refused_count;
-    reached.spilled_count += pool_->spilled_bytes() != 0 ? 1U : 0U;
+    reached.spilled_count += pool_->statistics().spilled_bytes != 0 ? 1U : 0U;
     reached.trimmed_count += seen_.trimmed_count;
     reached.moved_count += now.moved_count;
     reached.foreign_count += now.foreign_count;
@@ -398,7 +398,7 @@ class model_program {
     const std::uint64_t held = device_used() + host_used();
     EXPECT_GE(held, now.mapped_bytes) << "what is not mapped is cached";
     if (options_.budget_bytes != 0) EXPECT_LE(held, options_.budget_bytes);
-    EXPECT_EQ(pool_->spilled_bytes(), host_used());
+    EXPECT_EQ(pool_->statistics().spilled_bytes, host_used());
     if (!options_.spill) EXPECT_EQ(host_used(), 0u);
   }
 
@@ -441,7 +441,7 @@ class model_program {
 
   // The events, replayed, leave the live blocks, each with the tag of its allocation.
   void check_history() {
-    const auto taken = pool_->take_history();
+    const auto taken = pool_->history().take();
     ASSERT_TRUE(taken);
     ASSERT_EQ(taken->lost_count, 0u);
     std::map<std::uint64_t, std::uint16_t> live;
@@ -481,7 +481,7 @@ class model_program {
     EXPECT_EQ(pool_->trim(0).failure.code, errc::none);
     EXPECT_EQ(pool_->statistics().mapped_bytes, 0u);
     EXPECT_EQ(device_used() + host_used(), 0u);
-    EXPECT_TRUE(pool_->unsubscribe(subscription_));
+    EXPECT_TRUE(pool_->remaps().unsubscribe(subscription_));
     pool_.reset();
     for (const vmm::stream_handle each : streams_) EXPECT_TRUE(driver_.destroy_stream(each));
     EXPECT_TRUE(driver_.destroy_event(event_));

@@ -59,7 +59,7 @@ class Notices : public FakePool {
   }
   [[nodiscard]] vmm::remap_subscription listen(hearer& who) {
     who.driver = &driver;
-    const auto made = managed->subscribe(who);
+    const auto made = managed->remaps().subscribe(who);
     EXPECT_TRUE(made);
     return made.value_or(vmm::remap_subscription::none);
   }
@@ -82,11 +82,11 @@ TEST_F(Notices, AMoveIsToldBeforeItIsMade) {
     EXPECT_EQ(card.heard[i].epoch, card.heard[0].epoch) << "one change";
     EXPECT_EQ(card.tags[i], 7u) << "the memory still exists at the notification";
   }
-  EXPECT_EQ(managed->remap_epoch(), card.heard[0].epoch);
+  EXPECT_EQ(managed->remaps().epoch(), card.heard[0].epoch);
   ASSERT_TRUE(driver.finish_all());
   (void)managed->trim(0);
   EXPECT_EQ(card.bytes(remap_kind::unmapped), 4 * MiB) << "the addresses it moved from";
-  fine(managed->unsubscribe(subscription));
+  fine(managed->remaps().unsubscribe(subscription));
   free(whole, a);
   for (const address wall : walls) free(wall, a);
 }
@@ -105,7 +105,7 @@ TEST_F(Notices, WhatIsGivenBackIsTold) {
     EXPECT_EQ(card.tags[i], 3u);
     EXPECT_EQ(card.heard[i].epoch, card.heard[0].epoch + i);
   }
-  fine(managed->unsubscribe(subscription));
+  fine(managed->remaps().unsubscribe(subscription));
 }
 
 TEST_F(Notices, WhatIsPinnedIsNeverTold) {
@@ -122,7 +122,7 @@ TEST_F(Notices, WhatIsPinnedIsNeverTold) {
   EXPECT_FALSE(card.heard.empty());
   for (const remap_notice& each : card.heard)
     EXPECT_FALSE(each.range.overlaps({held, 4 * MiB})) << "what is pinned stays";
-  fine(managed->unsubscribe(subscription));
+  fine(managed->remaps().unsubscribe(subscription));
   fine(managed->unpin(held));
   for (const address wall : walls) free(wall, a);
 }
@@ -133,8 +133,8 @@ TEST_F(Notices, ReuseInPlaceIsNoChange) {
   const auto subscription = listen(card);
   for (int i = 0; i < 100; ++i) free(allocate(10 * MiB, a), a);
   EXPECT_TRUE(card.heard.empty());
-  EXPECT_EQ(managed->remap_epoch(), 0u);
-  fine(managed->unsubscribe(subscription));
+  EXPECT_EQ(managed->remaps().epoch(), 0u);
+  fine(managed->remaps().unsubscribe(subscription));
 }
 
 TEST_F(Notices, AnUnmapThatFailsIsToldOnce) {
@@ -154,7 +154,7 @@ TEST_F(Notices, AnUnmapThatFailsIsToldOnce) {
   (void)managed->trim(0);
   EXPECT_EQ(managed->statistics().zombie_bytes, 0u);
   EXPECT_EQ(card.bytes(remap_kind::unmapped), 4 * MiB);
-  fine(managed->unsubscribe(subscription));
+  fine(managed->remaps().unsubscribe(subscription));
   free(whole, a);
   for (const address wall : walls) free(wall, a);
 }
@@ -165,13 +165,13 @@ TEST_F(Notices, NobodyHearsAfterTheEnd) {
   hearer second_card;
   const auto gone = listen(first_card);
   const auto stays = listen(second_card);
-  fine(managed->unsubscribe(gone));
-  EXPECT_EQ(managed->unsubscribe(gone).error().code, errc::invalid_argument);
+  fine(managed->remaps().unsubscribe(gone));
+  EXPECT_EQ(managed->remaps().unsubscribe(gone).error().code, errc::invalid_argument);
   free(allocate(8 * MiB, a), a);
   (void)managed->trim(0);
   EXPECT_TRUE(first_card.heard.empty());
   EXPECT_EQ(second_card.bytes(remap_kind::released), 8 * MiB);
-  fine(managed->unsubscribe(stays));
+  fine(managed->remaps().unsubscribe(stays));
 }
 
 TEST_F(Notices, ThePoolTellsWhenItGoes) {
@@ -208,14 +208,14 @@ TEST_F(Notices, ACallbackMayFreeAndPin) {
   helper helps(*managed, a);
   helps.to_free = allocate(4096, a);
   helps.to_pin = allocate(4096, a);
-  const auto subscription = managed->subscribe(helps);
+  const auto subscription = managed->remaps().subscribe(helps);
   ASSERT_TRUE(subscription);
   free(allocate(8 * MiB, b), b);
   (void)managed->trim(0);
   validate();
   EXPECT_EQ(managed->statistics().pinned_count, 1u);
   EXPECT_EQ(managed->statistics().live_count, 1u);
-  fine(managed->unsubscribe(*subscription));
+  fine(managed->remaps().unsubscribe(*subscription));
 }
 
 using NoticesDeathTest = Notices;
@@ -233,7 +233,7 @@ TEST_F(NoticesDeathTest, ACallbackMustNotAllocate) {
   free(allocate(8 * MiB, a), a);
   EXPECT_DEATH(
       {
-        (void)managed->subscribe(wants);
+        (void)managed->remaps().subscribe(wants);
         (void)managed->trim(0);
       },
       "a remap callback calls what it must not");
@@ -255,13 +255,13 @@ TEST_F(NoticesDeathTest, ACallbackMustNotAllocateWhatIsFree) {
   free(allocate(8 * MiB, a), a);
   EXPECT_DEATH(
       {
-        (void)managed->subscribe(wants);
+        (void)managed->remaps().subscribe(wants);
         (void)managed->trim(0);
       },
       "a remap callback calls what it must not");
   EXPECT_DEATH(
       {
-        (void)managed->subscribe(wants);
+        (void)managed->remaps().subscribe(wants);
         managed.reset();
       },
       "a remap callback calls what it must not");
@@ -277,8 +277,8 @@ TEST_F(NoticesDeathTest, ACallbackMustNotCallWhatMayAnnounce) {
         case 0: (void)managed->trim(0); break;
         case 1: (void)managed->synchronize(); break;
         case 2: (void)managed->forget(stream); break;
-        case 3: (void)managed->subscribe(*this); break;
-        case 4: (void)managed->release_capture(1, stream); break;
+        case 3: (void)managed->remaps().subscribe(*this); break;
+        case 4: (void)managed->captures().release(1, stream); break;
         default: (void)managed->validate(); break;
       }
     }
@@ -290,7 +290,7 @@ TEST_F(NoticesDeathTest, ACallbackMustNotCallWhatMayAnnounce) {
   for (wants.what = 0; wants.what < 6; ++wants.what) {
     EXPECT_DEATH(
         {
-          (void)managed->subscribe(wants);
+          (void)managed->remaps().subscribe(wants);
           (void)managed->trim(0);
         },
         "a remap callback calls what it must not")
@@ -315,10 +315,10 @@ TEST_F(Notices, OthersAllocateWhileACallbackRuns) {
   waiter waits(*managed, a);
   const address block = allocate(4096, a);
   free(allocate(8 * MiB, a), a);
-  const auto subscription = managed->subscribe(waits);
+  const auto subscription = managed->remaps().subscribe(waits);
   ASSERT_TRUE(subscription);
   EXPECT_EQ(managed->trim(0).released_bytes, 8 * MiB);
-  fine(managed->unsubscribe(*subscription));
+  fine(managed->remaps().unsubscribe(*subscription));
   free(block, a);
 }
 
@@ -340,10 +340,10 @@ TEST_F(Notices, ManyThreadsComeAndGo) {
     threads.emplace_back([&] {
       while (!done.load()) {
         auto counts = std::make_unique<counting_listener>();
-        const auto made = managed->subscribe(*counts);
+        const auto made = managed->remaps().subscribe(*counts);
         ASSERT_TRUE(made);
         std::this_thread::yield();
-        ASSERT_TRUE(managed->unsubscribe(*made));
+        ASSERT_TRUE(managed->remaps().unsubscribe(*made));
         counts->count_at_end = counts->count.load();
         heard += counts->count_at_end;
         if (own.size() < listeners_max) own.push_back(std::move(counts));

@@ -383,13 +383,13 @@ class basic_stream_program {
   void record() {
     if (!is_recorded_) {
       const std::uint64_t struck_before = driver_.faults_struck();
-      const vmm::status begun = pool_->start_history({.event_count = 1024});
+      const vmm::status begun = pool_->history().start({.event_count = 1024});
       if (!begun && driver_.faults_struck() == struck_before)
         complain("a history could not begin", begun.error());
       is_recorded_ = begun.has_value();
       return;
     }
-    const vmm::result<vmm::history> seen = pool_->stop_history();
+    const vmm::result<vmm::history> seen = pool_->history().stop();
     if (!seen) return complain("a history could not end", seen.error());
     is_recorded_ = false;
     ++done_.histories;
@@ -668,9 +668,9 @@ class basic_stream_program {
     const std::size_t stream = source_.byte() % stream_count;
     const std::uint64_t size_bytes = some_size();
     if (graphs_.size() == 3) return;
-    if (announces_ && !pool_->capture_begins()) complain("a capture could not be announced");
+    if (announces_ && !pool_->captures().begin()) complain("a capture could not be announced");
     capture_on(stream, size_bytes);
-    if (announces_ && !pool_->capture_ended()) complain("the end of a capture is not known");
+    if (announces_ && !pool_->captures().end()) complain("the end of a capture is not known");
   }
   void capture_on(std::size_t stream, std::uint64_t size_bytes) {
     if (!driver_.begin_capture(streams_[stream], vmm::capture_mode::any_thread)) return;
@@ -684,7 +684,7 @@ class basic_stream_program {
     const auto got = pool_->allocate(size_bytes, alignment_bytes, streams_[stream]);
     const bool struck = driver_.faults_struck() != struck_before;
     driver_.clear_faults();
-    const auto number = pool_->capture_number(streams_[stream]);
+    const auto number = pool_->captures().number(streams_[stream]);
     if (got && !may_keep_) complain("memory was allocated in a capture that is refused");
     if (!got && !may_keep_ && !struck && got.error().code != vmm::errc::not_permitted)
       complain("a capture is refused with another code");
@@ -720,7 +720,7 @@ class basic_stream_program {
     const std::size_t index = source_.byte() % graphs_.size();
     const graph last = graphs_[index];
     play(last);
-    if (!pool_->release_capture(last.number, streams_[last.stream])) return;
+    if (!pool_->captures().release(last.number, streams_[last.stream])) return;
     graphs_.erase(graphs_.begin() + static_cast<std::ptrdiff_t>(index));
     if (!driver_.destroy_graph(last.handle)) complain("a graph could not be destroyed");
   }

@@ -86,8 +86,8 @@ TEST_F(SuspendBeside, MemoryThatOthersHaveTakenIsSpilled) {
   fine(sleeper->resume());
   EXPECT_EQ(driver.read_tag(block).value_or(0), 5u);
   EXPECT_EQ(driver.read_tag(other).value_or(0), 6u);
-  EXPECT_EQ(blocks->spilled_bytes(), 4 * MiB);
-  EXPECT_GE(pool->spilled_bytes(), 4 * MiB);
+  EXPECT_EQ(blocks->statistics().spilled_bytes, 4 * MiB);
+  EXPECT_GE(pool->statistics().spilled_bytes, 4 * MiB);
   fine(driver.release(*taken));
 }
 

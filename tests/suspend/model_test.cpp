@@ -62,7 +62,7 @@ class program {
       if (any(2) == 0) of_blocks.rules.on_free = vmm::free_rule::keep_mapped;
       limit(of_blocks);
       blocks_[i] = std::make_unique<vmm::manager>(driver_, of_blocks);
-      if (any(2) == 0) EXPECT_TRUE(pools_[i]->start_history({}));
+      if (any(2) == 0) EXPECT_TRUE(pools_[i]->history().start({}));
     }
     sleeper_ = std::make_unique<vmm::suspender>(
         vmm::suspend_options{.tier = tier, .directory = testing::TempDir()});

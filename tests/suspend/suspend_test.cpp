@@ -287,37 +287,37 @@ TEST_F(Suspend, ListenersHearThatASuspensionFailed) {
   hearer card;
   open();
   (void)in_pool(4 * MiB);
-  const auto subscription = pool->subscribe(card);
+  const auto subscription = pool->remaps().subscribe(card);
   ASSERT_TRUE(subscription);
   driver.fail({vmm::call::unmap, 1, false, driver.possible_errors(vmm::call::unmap).front()});
   EXPECT_FALSE(sleeper->suspend());
   driver.clear_faults();
   EXPECT_NE(card.released_bytes, 0u);
   EXPECT_EQ(card.mapped_bytes, card.released_bytes);
-  fine(pool->unsubscribe(*subscription));
+  fine(pool->remaps().unsubscribe(*subscription));
 }
 
 TEST_F(Suspend, HistoryAndListenersHearOfIt) {
   hearer card;
   open();
-  fine(pool->start_history({}));
-  fine(blocks->start_history({}));
+  fine(pool->history().start({}));
+  fine(blocks->history().start({}));
   (void)in_pool(4 * MiB);
   (void)in_blocks(4 * MiB);
-  const auto subscription = pool->subscribe(card);
+  const auto subscription = pool->remaps().subscribe(card);
   ASSERT_TRUE(subscription);
   const std::uint64_t suspended_bytes = suspend({.tags = kv}).suspended_bytes;
   EXPECT_EQ(card.released_bytes, suspended_bytes);
   suspend();
   resume();
   EXPECT_EQ(card.mapped_bytes, suspended_bytes);
-  fine(pool->unsubscribe(*subscription));
+  fine(pool->remaps().unsubscribe(*subscription));
   const auto count = [](const vmm::history& of, history_kind kind) {
     std::uint64_t bytes = 0;
     for (const auto& each : of.events) bytes += each.kind == kind ? each.size_bytes : 0;
     return bytes;
   };
-  for (const auto& taken : {pool->stop_history(), blocks->stop_history()}) {
+  for (const auto& taken : {pool->history().stop(), blocks->history().stop()}) {
     ASSERT_TRUE(taken);
     EXPECT_EQ(count(*taken, history_kind::suspended), 4 * MiB);
     EXPECT_EQ(count(*taken, history_kind::resumed), 4 * MiB);
@@ -471,7 +471,7 @@ TEST_F(Suspend, ACapturedGraphReplaysOverMemoryThatCameBack) {
   run(b, {*inside, 2 * MiB}, 10);
   run(b, {before, 2 * MiB}, 10);
   refused(sleeper->suspend(), errc::in_use);
-  const auto number = pool->capture_number(b);
+  const auto number = pool->captures().number(b);
   const auto graph = driver.end_capture(b);
   ASSERT_TRUE(graph && number);
   ASSERT_TRUE(driver.launch_graph(*graph, b));
@@ -479,7 +479,7 @@ TEST_F(Suspend, ACapturedGraphReplaysOverMemoryThatCameBack) {
   resume();
   ASSERT_TRUE(driver.launch_graph(*graph, b));
   ASSERT_TRUE(driver.finish_all());
-  fine(pool->release_capture(*number, b));
+  fine(pool->captures().release(*number, b));
   ASSERT_TRUE(driver.destroy_graph(*graph));
 }
 

@@ -184,12 +184,12 @@ class manager_program {
 
   // From here to here another thread's blocks are in a history; one thread's at a time is recorded.
   void record(actor& who) {
-    const vmm::status begun = manager_->start_history({.event_count = 1024});
+    const vmm::status begun = manager_->history().start({.event_count = 1024});
     if (!begun && begun.error().code == vmm::errc::in_use) return;
     note(who, begun, "a history could not begin");
     allocate(who);
     free(who);
-    if (!manager_->stop_history()) who.wrong = "a history could not end";
+    if (!manager_->history().stop()) who.wrong = "a history could not end";
   }
 
   // Nothing is launched while the memory is away.

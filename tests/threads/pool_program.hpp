@@ -55,7 +55,7 @@ class pool_program {
     pool_ = std::make_unique<pool>(driver_, options());
     if (sleeps_) add_to_sleeper();
     const bool listens =
-        !sleeps_ && numbers_.one_in(2) && pool_->subscribe(frees_parked_).has_value();
+        !sleeps_ && numbers_.one_in(2) && pool_->remaps().subscribe(frees_parked_).has_value();
     if (!numbers_.one_in(3)) (void)pool_->set_up();
     if (numbers_.one_in(2)) warm_up(listens);
   }
@@ -291,12 +291,12 @@ class pool_program {
 
   // From here to here another thread's blocks are in a history; one thread's at a time is recorded.
   void record(actor& who) {
-    const vmm::status begun = pool_->start_history({.event_count = 1024});
+    const vmm::status begun = pool_->history().start({.event_count = 1024});
     if (!begun && begun.error().code == vmm::errc::in_use) return;
     note(who, begun, "a history could not begin");
     allocate(who);
     free(who);
-    if (!pool_->stop_history()) who.wrong = "a history could not end";
+    if (!pool_->history().stop()) who.wrong = "a history could not end";
   }
 
   // Memory for a request that may come, while others grow.
@@ -454,13 +454,13 @@ class pool_program {
   }
 
   void subscribe(actor& who) {
-    const auto number = pool_->subscribe(silent_listener_);
+    const auto number = pool_->remaps().subscribe(silent_listener_);
     if (!number) {
       who.wrong = "no subscription";
       return;
     }
-    (void)pool_->remap_epoch();
-    note(who, pool_->unsubscribe(*number), "a subscription could not be ended");
+    (void)pool_->remaps().epoch();
+    note(who, pool_->remaps().unsubscribe(*number), "a subscription could not be ended");
   }
 
   void look(actor& who) {
@@ -474,15 +474,15 @@ class pool_program {
   // A graph of one kernel on memory of its own, played once and released.
   void capture(actor& who) {
     if (!captures_) return;
-    if (announces_) note(who, pool_->capture_begins(), "a capture could not be announced");
+    if (announces_) note(who, pool_->captures().begin(), "a capture could not be announced");
     capture_announced(who);
-    if (announces_) note(who, pool_->capture_ended(), "the end of a capture is not known");
+    if (announces_) note(who, pool_->captures().end(), "the end of a capture is not known");
   }
   void capture_announced(actor& who) {
     if (!driver_.begin_capture(who.own, vmm::capture_mode::relaxed)) return;
     const std::uint64_t size_bytes = some_size(who.numbers);
     const auto at = pool_->allocate(size_bytes, who.own);
-    const auto number = pool_->capture_number(who.own);
+    const auto number = pool_->captures().number(who.own);
     if (at) {
       const vmm::address_range range{*at, size_bytes};
       vmm::fake::kernel work{.name = "graph", .duration_us = 5};
@@ -496,7 +496,7 @@ class pool_program {
       return;
     }
     note(who, driver_.launch_graph(*made, who.own), "a graph did not play");
-    note(who, pool_->release_capture(*number, who.own), "a capture could not be released");
+    note(who, pool_->captures().release(*number, who.own), "a capture could not be released");
     note(who, driver_.destroy_graph(*made), "a graph could not be destroyed");
   }
 

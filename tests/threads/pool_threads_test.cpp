@@ -239,11 +239,11 @@ TEST(PoolThreads, OneFreesAfterEverythingWhileAnotherCaptures) {
   };
   what.first = [=](pool_case& world) { EXPECT_TRUE(world.pool->free(*kept)); };
   what.second = [](pool_case& world) {
-    EXPECT_TRUE(world.pool->capture_begins());
+    EXPECT_TRUE(world.pool->captures().begin());
     EXPECT_TRUE(world.driver.begin_capture(world.a, vmm::capture_mode::any_thread));
     const auto graph = world.driver.end_capture(world.a);
     EXPECT_TRUE(graph && world.driver.destroy_graph(*graph)) << "the capture was spoiled";
-    EXPECT_TRUE(world.pool->capture_ended());
+    EXPECT_TRUE(world.pool->captures().end());
   };
   play_all("free after everything beside a capture", what);
 }
@@ -272,7 +272,7 @@ struct freeing_callback final : vmm::remap_listener {
 void let_callback_free(pool_case& world, freeing_callback& callback, std::uint64_t size_bytes) {
   callback.world = &world;
   callback.parked = world.allocate(4096, world.b);
-  EXPECT_TRUE(world.pool->subscribe(callback));
+  EXPECT_TRUE(world.pool->remaps().subscribe(callback));
   world.free(world.allocate(size_bytes, world.a), world.a);
 }
 
@@ -388,13 +388,13 @@ TEST(PoolThreads, ACaptureAllocatesWhileAnotherThreadTrims) {
   };
   what.second = [](pool_case& world) {
     EXPECT_TRUE(world.driver.begin_capture(world.a, vmm::capture_mode::relaxed));
-    const auto number = world.pool->capture_number(world.a);
+    const auto number = world.pool->captures().number(world.a);
     const auto at = world.pool->allocate(8 * mib, world.a);
     EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
     if (at) EXPECT_TRUE(world.pool->free(*at, world.a));
     const auto graph = world.driver.end_capture(world.a);
     EXPECT_TRUE(number && graph && world.driver.destroy_graph(*graph));
-    EXPECT_TRUE(world.pool->release_capture(*number, world.a));
+    EXPECT_TRUE(world.pool->captures().release(*number, world.a));
   };
   play_all("allocation in a capture beside trim", what);
 }
@@ -519,11 +519,11 @@ TEST(PoolThreads, AFrontIsUsedWhileAHistoryBeginsAndEnds) {
     least_count += recorded.surrounds([&] { world.free(*kept, world.a); }) ? 1U : 0U;
   };
   what.second = [&](pool_case& world) {
-    EXPECT_TRUE(world.pool->start_history({.event_count = 1024}));
+    EXPECT_TRUE(world.pool->history().start({.event_count = 1024}));
     recorded.is_open = true;
     (void)world.pool->statistics();
     recorded.is_open = false;
-    const auto taken = world.pool->stop_history();
+    const auto taken = world.pool->history().stop();
     ASSERT_TRUE(taken);
     seen_count = 0;
     for (const vmm::history_event& each : taken->events) {

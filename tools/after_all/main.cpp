@@ -130,7 +130,7 @@ class capture_beside {
     if (round % 1'000 != 500) return;
     is_announced_ = round % 2'000 == 500;
     stream_ = is_announced_ ? on_.captured : own_known();
-    if (is_announced_) must(pool_.capture_begins());
+    if (is_announced_) must(pool_.captures().begin());
     must(on_.calls.begin(native(stream_), CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
     is_open_ = true;
   }
@@ -142,7 +142,7 @@ class capture_beside {
     ++seen_.capture_count;
     if (code != CUDA_SUCCESS) ++seen_.spoiled_count;
     if (code == CUDA_SUCCESS) must(on_.calls.destroy_graph(made), "cuGraphDestroy");
-    if (is_announced_) must(pool_.capture_ended());
+    if (is_announced_) must(pool_.captures().end());
   }
   void forget() {
     if (known_ == vmm::stream_handle::default_stream) return;

@@ -213,7 +213,7 @@ shown play(vmm::cuda_driver& driver, graphs& driven, vmm::stream_handle a, vmm::
   must(kernels.spin(20'000'000, a));
   must(pool.free(before, a));
   driven.begin(a);
-  const std::uint64_t number = must(pool.capture_number(a));
+  const std::uint64_t number = must(pool.captures().number(a));
   const vmm::address temporary = must(pool.allocate(4 * mib, a));
   must(kernels.fill({{temporary, 4 * mib}, 1, a}));
   const vmm::address kept = must(pool.allocate(4 * mib, a));
@@ -243,7 +243,7 @@ shown play(vmm::cuda_driver& driver, graphs& driven, vmm::stream_handle a, vmm::
   }
   must(pool.validate());
   driven.destroy(graph);
-  must(pool.release_capture(number, a));
+  must(pool.captures().release(number, a));
   must(driver.synchronize_stream(b));
   must(driver.read(std::as_writable_bytes(std::span(&found.wrong_words, 1)), counter));
   for (const vmm::address at : {kept, wall}) must(pool.free(at, a));

@@ -182,7 +182,7 @@ class manager_subject {
     return manager_.allocate({.size_bytes = size_bytes, .stream = stream});
   }
   [[nodiscard]] status free(address at, stream_handle) { return manager_.free(at); }
-  [[nodiscard]] result<history> take_history() { return manager_.take_history(); }
+  [[nodiscard]] result<history> take_history() { return manager_.history().take(); }
   [[nodiscard]] memory_numbers numbers() {
     const manager_statistics now = manager_.statistics();
     return {now.footprint_bytes, now.peak_footprint_bytes, now.cached_memory_bytes};
@@ -243,7 +243,7 @@ class pool_subject {
     return pool_.allocate(size_bytes, stream);
   }
   [[nodiscard]] status free(address at, stream_handle stream) { return pool_.free(at, stream); }
-  [[nodiscard]] result<history> take_history() { return pool_.take_history(); }
+  [[nodiscard]] result<history> take_history() { return pool_.history().take(); }
   [[nodiscard]] memory_numbers numbers() {
     const pool_statistics now = pool_.statistics();
     return {now.mapped_bytes, now.peak_mapped_bytes, 0};

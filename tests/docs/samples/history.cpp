@@ -31,7 +31,7 @@ bool records() {
   const vmm::history_label label({vmm::history_tag("weights"), 0});
   auto block = pool.allocate(1 << 20, vmm::stream_handle::default_stream);
 
-  auto taken = pool.take_history();
+  auto taken = pool.history().take();
   if (taken) (void)vmm::write_history(*taken, "run.history");
 
   if (!block || !taken || !stream_of(driver)) return false;
