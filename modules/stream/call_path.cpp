@@ -20,7 +20,8 @@ bool call_path::free_in_arena(const front_set& fronts, address at, stream_handle
 status call_path::free_on_new_stream(pool_state& state, address at, stream_handle stream) {
   if (status named = check_stream(driver_, stream); !named) return named;
   if (status live = locked_blocks(state).check_live(at); !live) return live;
-  const result<std::uint32_t> added = state.add_stream(driver_.feature_set().canonical(stream));
+  const result<std::uint32_t> added =
+      stream_memory(state).add_stream(driver_.feature_set().canonical(stream));
   if (!added) return added.error();
   check(state.find_stream(stream) == *added, "a new stream is not found");
   return state.free(at, *added);

@@ -126,7 +126,8 @@ status checked_calls::enter_to_free(address at, stream_handle stream, const capt
   const table_lock state(state_);
   if (status live = locked_blocks(*state).check_live(at); !live) return live;
   if (state->find_stream(stream) != pool_state::no_stream) return {};
-  const result<std::uint32_t> added = state->add_stream(driver_.feature_set().canonical(stream));
+  const result<std::uint32_t> added =
+      stream_memory(*state).add_stream(driver_.feature_set().canonical(stream));
   return added ? status{} : status{added.error()};
 }
 
@@ -190,7 +191,8 @@ status checked_calls::free_into_batch(address at) {
   std::uint32_t batch = state->streams().open_batch();
   if (batch == pool_state::no_stream) [[unlikely]] {
     if (status live = locked_blocks(*state).check_live(at); !live) return live;
-    const result<std::uint32_t> made = state->provide_batch(!parts_.core.time.marks_all());
+    const result<std::uint32_t> made =
+        stream_memory(*state).provide_batch(!parts_.core.time.marks_all());
     if (!made) return made.error();
     batch = *made;
     check(batch != pool_state::no_stream, "a batch is made that is none");

@@ -211,7 +211,8 @@ result<captured_graph*> locked_blocks::provide_capture(std::uint64_t id,
   if (captured_graph* const known = graphs.find(id); known != nullptr) return known;
   result<captured_graph> made = graphs.provide(id);
   if (!made) return made.error();
-  const result<std::uint32_t> owner = state_.add_record(stream, stream_phase::capture);
+  const result<std::uint32_t> owner =
+      stream_memory(state_).add_record(stream, stream_phase::capture);
   if (!owner) return owner.error();
   check(state_.streams().owner_of(*owner) == *owner, "a graph's owner is owned by another");
   return &graphs.add(std::move(*made), *owner);
@@ -227,7 +228,8 @@ result<std::uint32_t> locked_blocks::enter_capture(std::uint64_t id,
     if (record != graph.owner && state_.progress().is_capture_of(record, stream)) return record;
   }
   if (status room = reserve_more(graph.records, 1); !room) return no_record_memory;
-  const result<std::uint32_t> record = state_.add_record(stream, stream_phase::capture);
+  const result<std::uint32_t> record =
+      stream_memory(state_).add_record(stream, stream_phase::capture);
   if (!record) return record;
   state_.streams().set_owner(*record, graph.owner);
   check(*record != graph.owner, "a graph's owner is a stream's record");
@@ -311,10 +313,10 @@ bool locked_blocks::release_capture(std::uint64_t id, const stream_point& to) no
   if (gone == nullptr) return true;
   check(!state_.streams().is_capture(to.stream), "a graph's memory goes to a graph");
   for (const std::uint32_t record : gone->records) {
-    if (!state_.move_free(record, to)) return false;
+    if (!stream_memory(state_).move_free(record, to)) return false;
   }
   forget_captured(*gone, to.stream);
-  for (const std::uint32_t record : gone->records) state_.recycle(record);
+  for (const std::uint32_t record : gone->records) stream_memory(state_).recycle(record);
   state_.captures().remove(*gone);
   check(state_.captures().find(id) == nullptr, "a released graph stays in the table");
   paranoid_check([&] { return state_.captures().broken_invariant(state_.streams()) == nullptr; },

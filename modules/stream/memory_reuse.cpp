@@ -33,7 +33,7 @@ result<address> memory_reuse::own_or_finished(const stream_request& request) {
     const table_lock state(state_);
     const result<address> own = state->allocate_own(request);
     if (!own || *own) return own;
-    count = state->other_stream_candidates(request, others);
+    count = stream_memory(*state).other_stream_candidates(request, others);
   }
   return finished_of(request, std::span(others).first(count));
 }
@@ -47,13 +47,14 @@ result<address> memory_reuse::finished_of(const stream_request& request,
     if (status asked = clock_.poll(point); !asked) return asked.error();
   }
   const table_lock state(state_);
-  const result<other_stream_claim> claim = state->claim_from_other(request, {.passed_only = true});
+  const result<other_stream_claim> claim =
+      stream_memory(*state).claim_from_other(request, {.passed_only = true});
   if (!claim) return claim.error();
   if (claim->region == region_id::none) return address{};
   check(claim->last_use.stream != request.stream, "a stream takes its own memory as another's");
   check(state->streams().passed(claim->last_use),
         "memory_reuse I1: memory is taken that unfinished work may use");
-  return state->settle_claim(*claim);
+  return stream_memory(*state).settle_claim(*claim);
 }
 
 // Requests that take the lowest fitting address: searched stream by stream that address would
@@ -66,8 +67,8 @@ bool memory_reuse::is_first_fit(const stream_request& request) {
 
 result<address> memory_reuse::finished_of_all(const stream_request& request) {
   std::array<stream_point, others_count_max> others;
-  const std::size_t count =
-      state_.with([&](auto& state) { return state.others_to_gather(request.stream, others); });
+  const std::size_t count = state_.with(
+      [&](auto& state) { return stream_memory(state).others_to_gather(request.stream, others); });
   check(count <= others.size(), "more streams are named than there is room for");
   if (count == 0) return address{};
   for (const stream_point& point : std::span(others).first(count)) {
@@ -75,7 +76,8 @@ result<address> memory_reuse::finished_of_all(const stream_request& request) {
   }
   region_walk walk;
   for (bool goes_on = true; goes_on;)
-    goes_on = state_.with([&](auto& state) { return state.gather_passed(request.stream, walk); });
+    goes_on = state_.with(
+        [&](auto& state) { return stream_memory(state).gather_passed(request.stream, walk); });
   return state_.with([&](auto& state) {
     const result<address> at = state.allocate_own(request);
     if (at && *at) ++state.totals().foreign_count;
@@ -87,15 +89,15 @@ result<address> memory_reuse::behind_wait(const growth_attempt& attempt,
                                           const other_stream_search& how) {
   check(attempt.request.count_granules != 0, "no granule is looked for");
   if (!attempt.may_wait) return address{};
-  const result<other_stream_claim> claim =
-      state_.with([&](auto& state) { return state.claim_from_other(attempt.request, how); });
+  const result<other_stream_claim> claim = state_.with(
+      [&](auto& state) { return stream_memory(state).claim_from_other(attempt.request, how); });
   if (!claim) return claim.error();
   if (claim->region == region_id::none) return address{};
   check(claim->last_use.stream != attempt.request.stream, "a stream waits for itself");
   const status ordered = clock_.order_behind(claim->last_use, attempt.request.stream);
   const table_lock state(state_);
-  if (ordered) return state->settle_claim(*claim);
-  state->return_claim(*claim);
+  if (ordered) return stream_memory(*state).settle_claim(*claim);
+  stream_memory(*state).return_claim(*claim);
   return ordered.error();
 }
 
@@ -103,7 +105,8 @@ result<address> memory_reuse::coalesced(const stream_request& request) {
   check(request.count_granules != 0, "no granule is looked for");
   region_walk walk;
   for (bool goes_on = true; goes_on;)
-    goes_on = state_.with([&](auto& state) { return state.merge_passed(request.stream, walk); });
+    goes_on = state_.with(
+        [&](auto& state) { return stream_memory(state).merge_passed(request.stream, walk); });
   return state_.with([&](auto& state) { return state.allocate_own(request); });
 }
 
@@ -199,7 +202,7 @@ result<address> memory_reuse::after_flush(const stream_request& request) {
   const result<address> found = own_or_finished(request);
   if (!found || *found) return found;
   const bool is_much_free = state_.with([](auto& state) {
-    const pool_statistics now = state.statistics();
+    const pool_statistics now = state_report(state).statistics();
     return now.reusable_bytes / 3 > now.live_bytes / 10;
   });
   if (!is_much_free) return found;

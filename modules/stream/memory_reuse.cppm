@@ -33,6 +33,7 @@ import :pool_base;
 import :pool_state;
 import :state_lock;
 import :stream_clock;
+import :stream_memory;
 
 namespace vmm {
 

@@ -218,7 +218,7 @@ error pool_growth::with_figures(const error& why, std::uint64_t size_bytes) {
   figures.requested_bytes = size_bytes;
   figures.footprint_bytes = memory_.statistics().footprint_bytes;
   figures.largest_free_bytes =
-      state_.with([](const auto& state) { return state.largest_free_bytes(); });
+      state_.with([](const auto& state) { return state_report(state).largest_free_bytes(); });
   if (why.code == errc::over_budget && options_.budget_bytes != 0) {
     figures.used_bytes = figures.footprint_bytes;
     figures.limit_bytes = options_.budget_bytes;
@@ -227,7 +227,8 @@ error pool_growth::with_figures(const error& why, std::uint64_t size_bytes) {
     if (device) figures.limit_bytes = device->total_bytes;
     if (device) figures.used_bytes = device->used_bytes();
   } else if (why.code == errc::out_of_addresses) {
-    const pool_statistics now = state_.with([](const auto& state) { return state.statistics(); });
+    const pool_statistics now =
+        state_.with([](const auto& state) { return state_report(state).statistics(); });
     figures.used_bytes = now.reserved_bytes - now.hole_bytes;
     figures.limit_bytes = now.reserved_bytes;
   }
@@ -261,7 +262,7 @@ result<bool> pool_growth::is_served(const stream_request& request) {
       is_found = is_found || in.find_free(request) != region_id::none;
     });
     if (is_found) return true;
-    count = state->other_stream_candidates(request, others);
+    count = stream_memory(*state).other_stream_candidates(request, others);
   }
   check(count <= others.size(), "more streams are searched than the list holds");
   for (const stream_point& point : std::span(others).first(count)) {

@@ -117,7 +117,7 @@ result<history> pool_history::take(std::unique_ptr<history_ring>* ended) const {
     work();
   };
   const auto look = [&](history& into) {
-    const status described = looked_at->describe(into);
+    const status described = state_report(*looked_at).describe(into);
     if (described && ended != nullptr) looked_at->set_recorder(nullptr);
     return described;
   };
@@ -143,7 +143,7 @@ void pool_history::publish() {
 // From a thread of its own.
 void pool_history::sample(top_sample& out) const noexcept {
   const pool_statistics now =
-      is_ready() ? state_.with([](const auto& state) { return state.statistics(); })
+      is_ready() ? state_.with([](const auto& state) { return state_report(state).statistics(); })
                  : pool_statistics{};
   check(out.footprint_bytes == 0 && out.live_bytes == 0,
         "a sample is taken into one that is in use");

@@ -20,8 +20,9 @@
 //     region still a block's, and its point the last that the clock has shown. Only warm_lock's
 //     calls see that.
 //
-// Growth is the growth_planner's, pins and captured graphs are locked_blocks': both are made for a
-// call over the state.
+// The rest is in classes that own nothing and are created for a call over the state: growth_planner
+// (growth), locked_blocks (pins, captured graphs), stream_memory (memory that passes to other
+// streams), idle_handles (claims of handles), front_lending, state_report and state_audit.
 //
 // Thread safety: none of its own; the pool holds its lock around every call and makes no driver
 // call inside. Cost: allocate and free are those of region_map, plus O(1) for each handle that the
@@ -48,27 +49,10 @@ import :streams;
 
 namespace vmm {
 
-/// A free region of another stream that was taken out for a request, and what to wait for.
-struct other_stream_claim {
-  std::uint32_t segment = 0;
-  region_id region = region_id::none;
-  stream_point last_use{};
-};
-
-/// Where claim_from_other() looks.
-struct other_stream_search {
-  bool passed_only = false;  ///< only at what unfinished work cannot use
-  bool all_streams = false;  ///< at more than streams_looked_at_max others: memory is short
-};
-
-/// A walk over all regions in parts, between which the lock is let go and anything may change: how
-/// far it has come, and how many regions it has looked at.
-struct region_walk {
-  std::uint32_t segment = 0;
-  std::uint32_t granule = 0;
-  std::uint32_t looks_max = 1024;  ///< of one part
-  std::uint64_t seen_count = 0;
-};
+class stream_memory;
+class idle_handles;
+class state_report;
+class state_audit;
 
 class alignas(64) pool_state {
  public:
@@ -132,30 +116,6 @@ class alignas(64) pool_state {
   [[nodiscard]] inline std::uint32_t find_stream(stream_handle stream) noexcept {
     return streams_.find(stream);
   }
-  /// Errors: out_of_host_memory, in_use (too many streams).
-  [[nodiscard]] result<std::uint32_t> add_stream(stream_handle stream) noexcept {
-    return add_record(stream, stream_phase::active);
-  }
-  [[nodiscard]] result<std::uint32_t> add_record(stream_handle stream, stream_phase phase) noexcept;
-  /// Makes the record of what forgotten streams leave, which every retired stream needs.
-  /// Errors: out_of_host_memory, in_use (no record is left).
-  [[nodiscard]] status provide_shared() noexcept;
-  /// Gives some of what a retired stream that has passed left to everyone, and its record back when
-  /// nothing is left. Cost: O(1) for each of at most 1024 regions, and for each free handle.
-  void clear_retired(std::uint32_t stream) noexcept;
-  /// Lists free regions of one record under another, as many as a short hold of the lock allows;
-  /// true when none is left, and its free handles are the other's.
-  [[nodiscard]] bool move_free(std::uint32_t from, const stream_point& to) noexcept;
-  /// Nothing is listed under the record and no block names it: it goes to the next stream.
-  void recycle(std::uint32_t stream) noexcept;
-
-  // ---- device-wide frees ----
-  /// The record to free under after everything. Errors: out_of_host_memory, in_use (no record is
-  /// left).
-  [[nodiscard]] result<std::uint32_t> provide_batch(bool known_only) noexcept;
-  /// What is freed after everything from now on waits for another mark than what was. Errors: as
-  /// provide_batch(); nothing is changed. Cost: O(locked blocks) where any waits for its pins.
-  [[nodiscard]] status close_batch() noexcept;
 
   // ---- allocate and free without the driver ----
   [[nodiscard]] inline std::uint32_t granules_for(std::uint64_t size_bytes) const noexcept {
@@ -184,19 +144,6 @@ class alignas(64) pool_state {
   void settle_free(segment& in, region_id block, std::uint32_t stream) noexcept;
   /// The same of one that was freed then.
   void settle_free_since(segment& in, region_id block, const stream_point& freed) noexcept;
-  /// Goes on with the walk, past looks_max regions at most, and makes one region of neighbours that
-  /// are free for the stream or have passed. False when the walk has ended.
-  [[nodiscard]] bool merge_passed(std::uint32_t stream, region_walk& walk) noexcept {
-    return give_passed(stream, taking::joined, walk);
-  }
-  /// The last points of other streams whose free memory may serve the stream once the points have
-  /// passed; at most as many as fit into `out`. None if the last search was too recent for its
-  /// cost, or with arenas, whose threads would wait for it. O(records).
-  [[nodiscard]] std::size_t others_to_gather(std::uint32_t stream,
-                                             std::span<stream_point> out) const noexcept;
-  /// Goes on with the walk, as merge_passed(): what others have finished with is the stream's, as
-  /// if it had freed it.
-  [[nodiscard]] bool gather_passed(std::uint32_t stream, region_walk& walk) noexcept;
   /// Whether a request takes the slow path in any case: stale mappings are unmapped first, memory
   /// is suspended, or a stream is to get an arena.
   [[nodiscard]] inline bool wants_slow_path() const noexcept {
@@ -207,7 +154,7 @@ class alignas(64) pool_state {
   }
 
   /// Whether a request that is not served at once has nothing else to do than to find memory.
-  [[nodiscard]] bool has_nothing_to_tidy() const noexcept;
+  [[nodiscard]] bool has_nothing_to_tidy() noexcept;
 
   // ---- arenas: lending.cppm ----
   /// Null without arenas.
@@ -246,57 +193,14 @@ class alignas(64) pool_state {
     suspension_ = phase;
     look_closer();
   }
-  /// Appends each current mapping in address order. Errors: out_of_host_memory.
-  [[nodiscard]] status list_current(std::vector<mapping*>& out) const noexcept;
-
-  // ---- other streams' free memory ----
-  /// The streams whose best region for the request is there, with the point to ask for; at most as
-  /// many as fit into `out`.
-  [[nodiscard]] std::size_t other_stream_candidates(const stream_request& request,
-                                                    std::span<stream_point> out) const noexcept;
-  /// Takes the smallest region that fits from another stream; with `passed_only` one whose work has
-  /// finished. The claim has no region if no region fits. Errors: out_of_host_memory.
-  [[nodiscard]] result<other_stream_claim> claim_from_other(
-      const stream_request& request, const other_stream_search& how) noexcept;
-  /// Makes the claim the request's block. Errors: out_of_host_memory; the claim is given back.
-  [[nodiscard]] result<address> settle_claim(const other_stream_claim& claim) noexcept;
-  void return_claim(const other_stream_claim& claim) noexcept;
 
   // ---- giving back ----
-  /// How many stale mappings to unmap before there may be more: those beyond the policy's count.
-  [[nodiscard]] std::size_t surplus_stale_count() const noexcept;
-  /// A stale mapping is undone.
-  void stale_unmapped(mapping& gone) noexcept;
-  /// A walk over the free handles that ends when it has claimed `size_bytes` or has looked at as
-  /// many as there are now. One walk at a time, under the lock of growth.
-  [[nodiscard]] free_handle_walk begin_walk(std::uint64_t size_bytes) const noexcept;
-  /// Goes on with the walk, past `looks_max` handles at most, and claims those whose memory and
-  /// addresses nothing uses any more. False when the walk has ended. Where the next one ceased to
-  /// be free between two calls, the rest of its stream is left out. Errors: out_of_host_memory;
-  /// what is claimed is in `out`.
-  [[nodiscard]] result<bool> claim_idle(free_handle_walk& walk, std::size_t looks_max,
-                                        std::vector<handle_record*>& out) noexcept;
-  /// All the mappings of a claimed handle are undone: its addresses are a hole, and its record is
-  /// gone.
-  [[nodiscard]] physical_memory& handle_unmapped(handle_record& gone) noexcept;
-  /// A claimed handle could not be unmapped: it is free again.
-  void handle_stays(handle_record& kept) noexcept;
   /// Everything is free and has passed: the pool is going away.
   void release_all() noexcept;
 
-  // ---- claims of handles ----
-  /// A free handle leaves its list, and its regions theirs; each remembers whose it was.
-  /// Errors: out_of_host_memory; nothing is claimed.
-  [[nodiscard]] status claim_handle(handle_record& h) noexcept;
-  /// It is free again, its regions for whom they were.
-  void return_handle(handle_record& h) noexcept;
-
   // ---- looking ----
-  [[nodiscard]] pool_statistics statistics() const noexcept;
-  /// Fills in what the state has of the report, and keeps it.
-  void write_shortage(const stream_request& request, shortage_report report) noexcept;
-  [[nodiscard]] std::uint64_t largest_free_bytes() const noexcept;
   [[nodiscard]] const shortage_report& last_shortage() const noexcept { return shortage_; }
+  void set_last_shortage(const shortage_report& report) noexcept { shortage_ = report; }
   /// Where block events go from now on; null: nowhere.
   void set_recorder(history_ring* recorder) noexcept { recorder_ = recorder; }
   /// Writes a block's event, where there is a recorder.
@@ -315,24 +219,14 @@ class alignas(64) pool_state {
   inline void note(const history_note& what) noexcept {
     if (has_history && recorder_ != nullptr) recorder_->note(what);
   }
-  /// Adds the layout and the statistics. Errors: out_of_host_memory.
-  [[nodiscard]] status describe(history& into) const noexcept;
-  /// Appends all regions in address order. Errors: out_of_host_memory.
-  [[nodiscard]] status list_regions(std::vector<pool_region>& out) const;
-  /// Appends the mappings that the range touches, in address order. Errors: unknown_address,
-  /// not_allocated, in_use (suspended). Throws std::bad_alloc.
-  [[nodiscard]] status list_segments(address_range range, std::vector<memory_segment>& out) const;
-  [[nodiscard]] status validate() const noexcept;
-  /// At the highest level of checks: all of it, after the first growth, the second, the fourth, and
-  /// so on, since that is what it costs. Nothing is claimed.
-  inline void audit_growth() const noexcept {
-    if constexpr (check_level >= 3) {
-      if (std::has_single_bit(totals_.grown_count))
-        paranoid_check([&] { return validate().has_value(); }, "a growth has broken the pool");
-    }
-  }
 
  private:
+  // Views, made for a call.
+  friend class stream_memory;
+  friend class idle_handles;
+  friend class state_report;
+  friend class state_audit;
+
   inline void look_closer() noexcept {
     looks_closer_ =
         sizes_.rules.unmap_early || suspension_ != suspension_phase::running || wants_front_;
@@ -341,27 +235,10 @@ class alignas(64) pool_state {
   void finish_free() noexcept;
   void note_block_now(history_kind kind, const segment& in, region_id block,
                       std::uint32_t stream) noexcept;
-  void list_lent(const segment& in, region_id region, std::vector<pool_region>& out) const;
-  void list_mappings(std::vector<history_mapping>& out) const;
-
-  // Of what has passed, what is to be the stream's: neighbours that make one region, or all.
-  enum class taking : std::uint8_t { joined, all };
-  [[nodiscard]] static region_id region_from(const segment& in, std::uint32_t granule) noexcept;
-  [[nodiscard]] bool give_passed(std::uint32_t stream, taking which, region_walk& walk) noexcept;
 
   // A free pays for a look at so many regions.
   static constexpr std::uint64_t regions_gathered_max = 256;
   static constexpr std::uint32_t regions_moved_max = 1024;
-  // What validate() adds up.
-  struct sums {
-    std::uint64_t live = 0;
-    std::uint64_t owned = 0;
-    std::uint64_t handle_granules = 0;
-    std::uint64_t stale_count = 0;
-    std::uint64_t pinned_count = 0;
-    std::uint64_t block_count = 0;  // of one segment, by table
-    std::uint64_t locked_count = 0;
-  };
 
   explicit pool_state(const pool_geometry& sizes) noexcept
       : plain_granules_max_(static_cast<std::uint32_t>(sizes.plain_bytes_max / granule_bytes)),
@@ -379,17 +256,8 @@ class alignas(64) pool_state {
   }
   [[nodiscard]] result<address> allocate(const stream_request& request) noexcept;
   [[nodiscard]] result<address> allocate_kept(const stream_request& request) noexcept;
-  [[nodiscard]] bool is_idle(const handle_record& h) const noexcept;
   void release_graphs_memory() noexcept;
   void release_blocks() noexcept;
-  [[nodiscard]] pool_region shown(const segment& in, region_id region) const noexcept;
-  [[nodiscard]] const char* broken_region(const segment& in, region_id region,
-                                          sums& seen) const noexcept;
-  [[nodiscard]] const char* broken_mapping(const segment& in, const mapping& m,
-                                           sums& seen) const noexcept;
-  [[nodiscard]] const char* broken_mappings(const segment& in, sums& seen) const noexcept;
-  [[nodiscard]] const char* broken_tables(const segment& in, sums& seen) const noexcept;
-  [[nodiscard]] const char* broken_sums(const sums& seen) const noexcept;
 
   // One cache line: up to the counts with which mappings_ begins.
   mutable sync::spin_lock lock_;

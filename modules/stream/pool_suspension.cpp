@@ -21,27 +21,6 @@ constexpr int reap_attempts = 3;  // a fault that strikes once leaves nothing be
 
 }  // namespace
 
-status pool_state::list_current(std::vector<mapping*>& out) const noexcept {
-  try {
-    for (const auto& in : segments_) {
-      const region_map& regions = in->regions();
-      for (region_id r = regions.first(); r != region_id::none; r = regions.after(r)) {
-        const granule_range where = in->range(r);
-        for (std::uint32_t at = where.offset; at < where.end();) {
-          mapping* const m = in->mapping_at(at);
-          if (m == nullptr) break;  // a hole is one region
-          check(m->offset <= at && at < m->end(), "a mapping does not lie where it is found");
-          if (!m->is_stale() && (out.empty() || out.back() != m)) out.push_back(m);
-          at = m->end();
-        }
-      }
-    }
-    return {};
-  } catch (const std::bad_alloc&) {
-    return no_record_memory;
-  }
-}
-
 // ---- the phase -------------------------------------------------------------------------
 
 // What the state publishes is what each call looks at, under its lock.
@@ -115,7 +94,7 @@ status pool_suspension::quiesce(std::span<const stream_handle> streams) {
   if (state_.stale_count() != 0)
     return refuse(errc::in_use, "a mapping that memory has left could not be undone");
   const std::uint64_t mapped_bytes =
-      state_.with([](auto& state) { return state.statistics(); }).mapped_bytes;
+      state_.with([](auto& state) { return state_report(state).statistics(); }).mapped_bytes;
   if (status unmapped = parts_->reclaim.unmap_idle(mapped_bytes); !unmapped) return unmapped;
   (void)parts_->reclaim.release_cached();  // what the driver refuses stays cached, and is reported
   return {};
@@ -123,7 +102,9 @@ status pool_suspension::quiesce(std::span<const stream_handle> streams) {
 
 status pool_suspension::list_parts(suspension_list& out) {
   std::vector<mapping*> mapped;
-  if (status listed = state_.with([&](auto& state) { return state.list_current(mapped); }); !listed)
+  if (status listed =
+          state_.with([&](auto& state) { return idle_handles(state).list_current(mapped); });
+      !listed)
     return listed;
   if (status room = reserve_more(out, mapped.size()); !room) return room;
   const auto is_unused = [](const mapping* m) {

@@ -56,7 +56,7 @@ void reclaimer::unmap_stale(std::size_t count_max) {
     const bool unmapped = unmap_if_finished(*oldest);
     const table_lock state(state_);
     if (unmapped) {
-      state->stale_unmapped(*oldest);
+      idle_handles(*state).stale_unmapped(*oldest);
     } else {
       state->records().put_back_stale(*oldest);
     }
@@ -90,7 +90,8 @@ status reclaimer::claim_idle(free_handle_walk& walk, std::vector<handle_record*>
   constexpr std::size_t looks_max = 64;
   result<bool> more = true;
   while (more && *more)
-    more = state_.with([&](auto& state) { return state.claim_idle(walk, looks_max, claimed); });
+    more = state_.with(
+        [&](auto& state) { return idle_handles(state).claim_idle(walk, looks_max, claimed); });
   const auto is_free = [](const handle_record* each) { return each->is_free; };
   debug_check([&] { return std::none_of(claimed.begin(), claimed.end(), is_free); },
               "a claimed handle is free for others");
@@ -99,7 +100,8 @@ status reclaimer::claim_idle(free_handle_walk& walk, std::vector<handle_record*>
 
 status reclaimer::unmap_idle(std::uint64_t size_bytes, std::uint64_t* waiting_bytes) {
   std::vector<handle_record*> claimed;
-  free_handle_walk walk = state_.with([&](auto& state) { return state.begin_walk(size_bytes); });
+  free_handle_walk walk =
+      state_.with([&](auto& state) { return idle_handles(state).begin_walk(size_bytes); });
   status outcome = claim_idle(walk, claimed);
   check(walk.bytes_left <= size_bytes, "a walk claims less than nothing");
   if (waiting_bytes != nullptr) *waiting_bytes = walk.waiting_bytes;
@@ -111,7 +113,7 @@ status reclaimer::unmap_idle(std::uint64_t size_bytes, std::uint64_t* waiting_by
     if (outcome) outcome = unmapped;
     {
       const table_lock state(state_);
-      state->handle_stays(*gone);
+      idle_handles(*state).handle_stays(*gone);
     }
   }
   return outcome;
@@ -129,7 +131,7 @@ status reclaimer::unmap_handle(handle_record& gone) {
       return unmapped;
     {
       const table_lock state(state_);
-      state->stale_unmapped(*gone.stale_mappings);
+      idle_handles(*state).stale_unmapped(*gone.stale_mappings);
     }
   }
   const bool is_suspended = gone.memory->is_suspended;
@@ -141,7 +143,7 @@ status reclaimer::unmap_handle(handle_record& gone) {
         {history_kind::released, {state_.address_of(*gone.current), gone.memory->size_bytes}});
   }
   physical_memory* const memory =
-      state_.with([&](auto& state) { return &state.handle_unmapped(gone); });
+      state_.with([&](auto& state) { return &idle_handles(state).handle_unmapped(gone); });
   check(memory != nullptr && memory->mapping_count == 0, "memory goes to the cache that is mapped");
   if (is_suspended) {
     memory_.end_suspended(*memory);
@@ -154,7 +156,7 @@ status reclaimer::unmap_handle(handle_record& gone) {
 // Unmaps some free memory beyond the limit. False if nothing is left to unmap.
 result<bool> reclaimer::trim_step(std::uint64_t limit_bytes, std::uint64_t& waiting_bytes) {
   const auto numbers = [this] {
-    return state_.with([](auto& state) { return state.statistics(); });
+    return state_.with([](auto& state) { return state_report(state).statistics(); });
   };
   const growth_guard growing(entry_);
   waiting_bytes = 0;
@@ -183,14 +185,17 @@ void reclaimer::unmap_ahead(prepare_report& report) {
 
 status reclaimer::drop_freed() {
   std::vector<mapping*> mapped;
-  if (status listed = state_.with([&](auto& state) { return state.list_current(mapped); }); !listed)
+  if (status listed =
+          state_.with([&](auto& state) { return idle_handles(state).list_current(mapped); });
+      !listed)
     return listed;
   for (const mapping* m : mapped) {
     handle_record& h = *m->of;
     check(h.memory->is_suspended, "memory in use is dropped");
     const bool goes = state_.with([&](auto&) { return h.is_free; }) && h.memory->mapping_count == 0;
     if (!goes) continue;
-    const status claimed = state_.with([&](auto& state) { return state.claim_handle(h); });
+    const status claimed =
+        state_.with([&](auto& state) { return idle_handles(state).claim_handle(h); });
     if (!claimed) return claimed;
     if (status dropped = unmap_handle(h); !dropped) return dropped;
   }
@@ -201,7 +206,7 @@ status reclaimer::unmap_all() {
   check(gate_.is_closed_by(gate_reason::goes_away), "all of a pool in use is unmapped");
   unmap_stale(state_.stale_count());
   const std::uint64_t mapped_bytes =
-      state_.with([](auto& state) { return state.statistics(); }).mapped_bytes;
+      state_.with([](auto& state) { return state_report(state).statistics(); }).mapped_bytes;
   if (status unmapped = unmap_idle(mapped_bytes); !unmapped) return unmapped;
   if (state_.stale_count() != 0) return refuse(errc::in_use, "a mapping could not be undone");
   check(state_.with([](auto& state) { return state.records().handle_count(); }) == 0,
@@ -278,7 +283,7 @@ trim_report reclaimer::trim_by(std::uint64_t size_bytes) {
   std::uint64_t free_bytes = 0;
   {
     const table_lock state(state_);
-    free_bytes = state->statistics().reusable_bytes;
+    free_bytes = state_report(*state).statistics().reusable_bytes;
   }
   return trim(free_bytes - std::min(free_bytes, size_bytes));
 }

@@ -265,7 +265,7 @@ status pool_shortage::check_can_fit(const slow_call& call) {
   const growth_guard growing(entry_);
   if (state_.is_suspended()) return memory_suspended;
   live_bytes = state_.with([](auto& state) {
-    return state.statistics().live_bytes - waiting_granules(state) * granule_bytes;
+    return state_report(state).statistics().live_bytes - waiting_granules(state) * granule_bytes;
   });
   const bool is_over_budget = exceeds(budget_bytes, live_bytes);
   if (!is_over_budget && !exceeds(device_bytes, live_bytes)) return {};
@@ -317,35 +317,9 @@ void pool_shortage::report(growth_attempt& attempt, const error& cause) {
   attempt.tried.budget_bytes = options_.budget_bytes;
   {
     const table_lock state(state_);
-    state->write_shortage(attempt.request, attempt.tried);
+    state->set_last_shortage(state_report(*state).shortage(attempt.request, attempt.tried));
   }
   events_.note_shortage();
-}
-
-void pool_state::write_shortage(const stream_request& request, shortage_report report) noexcept {
-  check(report.failure != errc::none, "a shortage is reported that was none");
-  const pool_statistics now = statistics();
-  report.request_bytes = request.block_bytes();
-  report.stream = progress().shown_handle(request.stream);
-  report.live_bytes = now.live_bytes;
-  report.reusable_bytes = now.reusable_bytes;
-  report.largest_free_bytes = largest_free_bytes();
-  check(report.largest_free_bytes <= report.reusable_bytes,
-        "a free region is larger than all that is free");
-  shortage_ = report;
-}
-
-std::uint64_t pool_state::largest_free_bytes() const noexcept {
-  std::uint32_t largest = 0;
-  for (const auto& in : segments_) {
-    for (std::uint32_t stream = 0; stream < streams_.count(); ++stream) {
-      if (streams_.is_capture(stream)) continue;
-      largest = std::max(largest, in->regions().largest(kind_of(stream)));
-    }
-    check(largest <= in->regions().count_granules() || segments_.size() > 1,
-          "a free region is larger than its segment");
-  }
-  return largest * granule_bytes;
 }
 
 }  // namespace vmm

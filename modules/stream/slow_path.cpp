@@ -50,7 +50,8 @@ result<address> slow_path::allocate_once(slow_call& call, relief_pass& relief) {
   check(entry_.may_name(call.stream), "a request does not name its stream");
   const result<std::uint32_t> number = parts_.clock.enter(call.stream);
   if (!number) return number.error();
-  const std::size_t surplus = state_.with([](auto& state) { return state.surplus_stale_count(); });
+  const std::size_t surplus =
+      state_.with([](auto& state) { return idle_handles(state).surplus_stale_count(); });
   parts_.rights.end_freed();
   if (options_.rules.unmap_early || surplus != 0)
     parts_.reclaim.unmap_stale(std::clamp(surplus / surplus_share, reap_count, reap_count_max));

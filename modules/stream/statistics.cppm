@@ -58,7 +58,7 @@ export struct pool_statistics {
   std::uint64_t suspended_bytes = 0;  ///< of the mapped bytes: released until they are resumed
   /// Physical memory that the driver has given and not got back: live, free, and retained unmapped.
   std::uint64_t held_bytes = 0;
-  std::uint64_t spilled_bytes = 0;   ///< of these, at options().spill
+  std::uint64_t spilled_bytes = 0;  ///< of these, at options().spill
 };
 
 /// What stream_pool::prepare() has done.

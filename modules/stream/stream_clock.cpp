@@ -17,14 +17,6 @@ import vmm.timeline;
 
 namespace vmm {
 
-namespace {
-
-// Batches whose marks have not passed: behind so many, frees wait together for the next one.
-constexpr std::uint32_t batches_in_flight_max = 4;
-constexpr int batches_max = 2;  // of one call: one that an earlier mark failed for, the open one
-
-}  // namespace
-
 // ---- streams ---------------------------------------------------------------------------
 
 result<std::uint32_t> stream_clock::enter(stream_handle stream) {
@@ -34,7 +26,8 @@ result<std::uint32_t> stream_clock::enter(stream_handle stream) {
   const table_lock state(state_);
   const std::uint32_t known = state->find_stream(stream);
   if (known != pool_state::no_stream) return known;
-  const result<std::uint32_t> added = state->add_stream(driver_.feature_set().canonical(stream));
+  const result<std::uint32_t> added =
+      stream_memory(*state).add_stream(driver_.feature_set().canonical(stream));
   check(!added || state->find_stream(stream) == *added, "a new stream is not found");
   if (added) state->progress().set_identity(*added, identity);
   return added;
@@ -105,7 +98,7 @@ void stream_clock::poll_retired() {
     const table_lock state(state_);
     check(state->streams().phase_of(last.stream) == stream_phase::retired,
           "a stream in use is taken as forgotten");
-    if (state->progress().passed(last)) state->clear_retired(last.stream);
+    if (state->progress().passed(last)) stream_memory(*state).clear_retired(last.stream);
   }
 }
 
@@ -348,7 +341,7 @@ status stream_clock::record_leaving(std::uint32_t stream) {
 status stream_clock::set_aside(std::uint32_t stream) {
   const events_guard no_mark(captures_.lock());
   const table_lock state(state_);
-  if (status provided = state->provide_shared(); !provided) return provided;
+  if (status provided = stream_memory(*state).provide_shared(); !provided) return provided;
   stream_progress& progress = state->progress();
   progress.set_aside(stream);
   for (std::uint32_t gone = progress.next_set_aside(); gone != pool_state::no_stream;
@@ -377,122 +370,12 @@ status stream_clock::forget(stream_handle stream) {
     const table_lock state(state_);
     if (!state->progress().all_marked(last.stream))
       return refuse(errc::in_use, "the stream is being captured, or another thread frees on it");
-    if (status provided = state->provide_shared(); !provided) return provided;
+    if (status provided = stream_memory(*state).provide_shared(); !provided) return provided;
     state->progress().retire(last.stream, time_);
     check(state->find_stream(stream) == pool_state::no_stream, "a forgotten stream is found");
   }
   poll_retired();
   return {};
-}
-
-// ---- events behind what was freed after everything ---------------------------------------
-
-bool stream_clock::has_unmarked_batch() {
-  return state_.with([](auto& state) { return state.streams().has_unmarked(); });
-}
-
-// Where few are on their way.
-bool stream_clock::wants_batch_event() {
-  return state_.with([](auto& state) {
-    const stream_table& streams = state.streams();
-    return streams.has_unmarked() && streams.marked_batch_count() < batches_in_flight_max;
-  });
-}
-
-// What cannot be marked now can be later. Whether anything was.
-bool stream_clock::record_few_batches() {
-  return wants_batch_event() && record_batches().has_value();
-}
-
-// For calls that need no memory: after a refusal of the driver for an unannounced capture, only a
-// call that needs memory tries again.
-void stream_clock::try_record_batches() {
-  if (time_.marks_all() && wants_batch_event())
-    (void)record_batches_by_event(stream_handle::default_stream);
-}
-
-// Records marks for all that was freed after everything so far. Errors: see is_put_off(); driver
-// errors.
-status stream_clock::record_batches() {
-  if (time_.marks_all()) return record_batches_by_event(entry_.named());
-  for (int batch = 0; batch < batches_max && has_unmarked_batch(); ++batch) {
-    const events_guard marking(captures_.lock());
-    const relaxed_capture capture(driver_, captures_.is_on());
-    const result<bool> closed = close_batch(entry_.named());
-    if (!closed) return closed.error();
-    if (!*closed) continue;
-    result<ticket_ref> mark = record_known_streams();
-    if (!mark && is_lost(mark.error())) {
-      result<ticket_ref> all = time_.cover_all();
-      if (all || all.error().code != errc::not_supported) mark = std::move(all);
-    }
-    if (status marked = end_batch(std::move(mark)); !marked) return marked;
-  }
-  return {};
-}
-
-// The same on drivers that have an event behind all work. `own`: the stream that the call names.
-status stream_clock::record_batches_by_event(stream_handle own) {
-  check(time_.marks_all(), "an event of all streams is recorded on a driver without one");
-  for (int batch = 0; batch < batches_max && has_unmarked_batch(); ++batch) {
-    const events_guard marking(captures_.lock());
-    const relaxed_capture capture(driver_, captures_.is_on());
-    const result<bool> closed = close_batch(own);
-    if (!closed) return closed.error();
-    if (!*closed) continue;
-    result<ticket_ref> mark = time_.mark_all();
-    was_refused_.store(!mark && is_put_off(mark.error()), std::memory_order_relaxed);
-    if (status marked = end_batch(std::move(mark)); !marked) return marked;
-  }
-  return {};
-}
-
-// Whether there is a closed batch to record a mark for.
-result<bool> stream_clock::close_batch(stream_handle own) {
-  if (status quiet = captures_.check_none_captured(own); !quiet) return quiet.error();
-  const table_lock state(state_);
-  if (!state->streams().has_unmarked()) return false;
-  if (state->streams().closed_batch() != pool_state::no_stream) return true;
-  const status closed = state->close_batch();
-  return closed ? result<bool>{true} : closed.error();
-}
-
-status stream_clock::end_batch(result<ticket_ref>&& mark) {
-  if (!mark) return mark.error();
-  const table_lock state(state_);
-  check(state->streams().closed_batch() != pool_state::no_stream, "a mark is for no batch");
-  ++state->totals().mark_count;
-  state->streams().retire_batch(std::move(*mark));
-  return {};
-}
-
-// A mark behind those of every stream: of active ones a mark that was recorded after the batch was
-// closed, of forgotten ones the last that they left.
-result<ticket_ref> stream_clock::record_known_streams() {
-  std::vector<ticket_ref> marks;
-  const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
-  if (status room = reserve_more(marks, count); !room) return room.error();
-  for (std::uint32_t stream = 0; stream < count; ++stream) {
-    point_answer answer;
-    {
-      const table_lock state(state_);
-      const std::uint32_t closed = state->streams().closed_batch();
-      check(closed != pool_state::no_stream, "streams are marked that no batch waits for");
-      const bool is_active = state->progress().phase_of(stream) == stream_phase::active;
-      const stream_point last = is_active
-                                    ? stream_point{stream, state->progress().last_epoch(closed)}
-                                    : state->progress().last_point(stream);
-      answer = state->progress().ask(last);
-      if (answer.is == point_answer::kind::passed) continue;
-    }
-    result<ticket_ref> mark = answer.is == point_answer::kind::unmarked
-                                  ? record_point_named(std::move(answer.order))
-                                  : std::move(answer.mark);
-    if (!mark) return mark;
-    check(marks.size() < marks.capacity(), "a mark has no room");
-    marks.push_back(std::move(*mark));
-  }
-  return time_.mark_behind(marks);
 }
 
 // ---- waiting for all -------------------------------------------------------------------

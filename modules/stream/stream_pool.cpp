@@ -28,7 +28,7 @@ constexpr std::uint64_t segment_bytes_max = std::uint64_t{max_range_granules} * 
 
 void report_live(const pool_options& options, state_cell& state) noexcept {
   if (options.at_end.hook == nullptr) return;
-  const pool_statistics now = state.with([](auto& of) { return of.statistics(); });
+  const pool_statistics now = state.with([](auto& of) { return state_report(of).statistics(); });
   if (now.live_count == 0) return;
   options.at_end.hook(options.at_end.context, {"stream pool", now.live_count, now.live_bytes});
 }
@@ -293,7 +293,8 @@ shortage_report stream_pool::last_shortage() const {
 
 pool_statistics stream_pool::statistics() const {
   if (!is_ready()) return {};
-  pool_statistics now = path_.state().with([](const auto& state) { return state.statistics(); });
+  pool_statistics now =
+      path_.state().with([](const auto& state) { return state_report(state).statistics(); });
   const physical_statistics memory = parts_->core.memory.statistics();
   now.suspended_bytes = memory.suspended_bytes;
   now.held_bytes = memory.footprint_bytes;
@@ -307,7 +308,7 @@ result<std::vector<memory_segment>> stream_pool::segments(address_range range) {
   std::vector<memory_segment> listed;
   try {
     const table_lock state(path_.state());
-    if (status done = state->list_segments(range, listed); !done) return done.error();
+    if (status done = state_report(*state).list_segments(range, listed); !done) return done.error();
   } catch (const std::bad_alloc&) {
     return refuse(errc::out_of_host_memory, "no host memory is left for a list of segments");
   }
@@ -319,7 +320,7 @@ result<std::vector<pool_region>> stream_pool::regions() const {
   if (const status idle = check_here(); !idle) return idle.error();
   if (!is_ready()) return out;
   const status listed =
-      path_.state().with([&](const auto& state) { return state.list_regions(out); });
+      path_.state().with([&](const auto& state) { return state_report(state).list_regions(out); });
   if (!listed) return listed.error();
   const auto is_empty = [](const pool_region& each) { return each.range.empty(); };
   debug_check([&] { return std::none_of(out.begin(), out.end(), is_empty); },
@@ -333,8 +334,8 @@ result<std::string> stream_pool::dump() const {
   pool_statistics now;
   if (is_ready()) {
     const status listed = path_.state().with([&](const auto& state) {
-      now = state.statistics();
-      return state.list_regions(all);
+      now = state_report(state).statistics();
+      return state_report(state).list_regions(all);
     });
     if (!listed) return listed.error();
   }
@@ -350,12 +351,12 @@ status stream_pool::validate() const {
   if (!is_ready()) return check_here();
   const growth_guard growing(entry_);
   const table_lock state(path_.state());
-  if (status valid = state->validate(); !valid) return valid;
+  if (status valid = state_audit(*state).validate(); !valid) return valid;
   const physical_statistics physical = parts_->core.memory.statistics();
   const std::uint64_t held_bytes = physical.footprint_bytes + physical.suspended_bytes;
   const std::uint64_t cached_bytes = physical.cached_bytes;
   check(cached_bytes <= held_bytes, "more memory is cached than there is");
-  if (held_bytes - cached_bytes < state->statistics().mapped_bytes)
+  if (held_bytes - cached_bytes < state_report(*state).statistics().mapped_bytes)
     return refuse(errc::internal, "the pool maps more memory than it holds");
   if (!parts_->core.memory.validate() || !parts_->core.space.validate())
     return refuse(errc::internal, "an account of memory or of addresses is broken");

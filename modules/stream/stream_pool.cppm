@@ -44,6 +44,7 @@ import :geometry;
 import :growth_entry;
 import :identities;
 import :growth_planner;
+import :idle_handles;
 import :lending;
 import :locked;
 import :locks;
@@ -56,7 +57,10 @@ import :pool_parts;
 import :pool_state;
 import :pool_suspension;
 import :segment;
+import :state_audit;
 import :state_lock;
+import :state_report;
+import :stream_memory;
 import vmm.history;
 import vmm.optimizer;
 import vmm.std;
@@ -145,9 +149,9 @@ export class stream_pool {
   /// Cost: O(1), no driver call but the question of `capture`. Never waits for work.
   [[nodiscard]] inline status free(address at, stream_handle stream);
 
-  /// Requires: `captures().begin()` was called for captures that no call on their stream has seen, on
-  /// streams that do not synchronise with the default stream. With options().streams_forgotten the
-  /// pool's streams are queried too; with capture_rule::unchecked none is.
+  /// Requires: `captures().begin()` was called for captures that no call on their stream has seen,
+  /// on streams that do not synchronise with the default stream. With options().streams_forgotten
+  /// the pool's streams are queried too; with capture_rule::unchecked none is.
   /// Effects: the block is free after all work submitted to the device so far, on every stream,
   /// whether the pool has seen it or not: what cudaFree promises, without waiting. The memory is
   /// reused, on any stream, once an event behind all that work (driver.record_all) has passed;

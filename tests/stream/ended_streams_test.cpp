@@ -358,7 +358,7 @@ TEST_F(EndedAgain, BesideACapture) {
   open(moving());
   address freed;
   const stream_handle fresh = again(8 * MiB, freed);
-  fine(managed->capture_begins());
+  fine(managed->captures().begin());
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
   const address at = allocate(8 * MiB, fresh);
   EXPECT_NE(at, freed);
@@ -368,7 +368,7 @@ TEST_F(EndedAgain, BesideACapture) {
   const auto graph = driver.end_capture(a);
   ASSERT_TRUE(graph) << "the capture was spoiled";
   ASSERT_TRUE(driver.destroy_graph(*graph));
-  fine(managed->capture_ended());
+  fine(managed->captures().end());
   EXPECT_TRUE(driver.destroy_stream(fresh));
   const stream_handle third = *driver.create_stream();
   ASSERT_EQ(third, fresh);

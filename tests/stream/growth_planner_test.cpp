@@ -49,17 +49,18 @@ class PlannerTest : public testing::Test {
 
   void SetUp() override {
     ASSERT_TRUE(state.add_segment({{}, {base, 64 * MiB}}));
-    a = *state.add_stream(static_cast<stream_handle>(1));
-    b = *state.add_stream(static_cast<stream_handle>(2));
+    a = *stream_memory(state).add_stream(static_cast<stream_handle>(1));
+    b = *stream_memory(state).add_stream(static_cast<stream_handle>(2));
   }
   void TearDown() override {
     state.release_all();
-    while (mapping* const gone = state.records().take_oldest_stale()) state.stale_unmapped(*gone);
-    free_handle_walk walk = state.begin_walk(64 * MiB);
+    while (mapping* const gone = state.records().take_oldest_stale())
+      idle_handles(state).stale_unmapped(*gone);
+    free_handle_walk walk = idle_handles(state).begin_walk(64 * MiB);
     std::vector<handle_record*> idle;
-    ASSERT_TRUE(state.claim_idle(walk, 1000, idle));
-    for (handle_record* each : idle) (void)state.handle_unmapped(*each);
-    EXPECT_EQ(state.statistics().mapped_bytes, 0u);
+    ASSERT_TRUE(idle_handles(state).claim_idle(walk, 1000, idle));
+    for (handle_record* each : idle) (void)idle_handles(state).handle_unmapped(*each);
+    EXPECT_EQ(state_report(state).statistics().mapped_bytes, 0u);
   }
 
   memory_list fresh(std::uint32_t granules) {
@@ -77,12 +78,12 @@ class PlannerTest : public testing::Test {
     if (!plan) return {};
     EXPECT_TRUE(planner.prepare(*plan, fresh(plan->create_granules)));
     const auto at = planner.commit(*plan);
-    EXPECT_TRUE(state.validate());
+    EXPECT_TRUE(state_audit(state).validate());
     return at ? *at : address{};
   }
   std::vector<pool_region> regions() {
     std::vector<pool_region> out;
-    EXPECT_TRUE(state.list_regions(out));
+    EXPECT_TRUE(state_report(state).list_regions(out));
     return out;
   }
   // All that has passed is a's, found by looking at so many regions at a time; how many there were.
@@ -91,7 +92,7 @@ class PlannerTest : public testing::Test {
     region_walk walk{.looks_max = looks_max};
     for (bool goes_on = true; goes_on;) {
       const std::uint64_t before = walk.seen_count;
-      goes_on = state.gather_passed(a, walk);
+      goes_on = stream_memory(state).gather_passed(a, walk);
       EXPECT_LE(walk.seen_count - before, looks_max);
       if (goes_on) EXPECT_EQ(walk.seen_count - before, looks_max);
       if (goes_on) between();
@@ -139,13 +140,13 @@ TEST_F(PlannerTest, CreatesWhatIsMissingInPages) {
   EXPECT_EQ(plan->create_granules, 2 * MiB_granules);
   EXPECT_EQ(plan->moved_granules, 0u);
   EXPECT_EQ(plan->at, base);
-  EXPECT_FALSE(state.validate()) << "a region is claimed";
+  EXPECT_FALSE(state_audit(state).validate()) << "a region is claimed";
   ASSERT_TRUE(planner.prepare(*plan, fresh(plan->create_granules)));
   const auto at = planner.commit(*plan);
   ASSERT_TRUE(at);
   EXPECT_EQ(*at, base);
-  EXPECT_TRUE(state.validate());
-  const pool_statistics now = state.statistics();
+  EXPECT_TRUE(state_audit(state).validate());
+  const pool_statistics now = state_report(state).statistics();
   EXPECT_EQ(now.mapped_bytes, 2 * MiB);
   EXPECT_EQ(now.live_bytes, MiB);
   EXPECT_EQ(now.reusable_bytes, MiB);
@@ -159,13 +160,13 @@ TEST_F(PlannerTest, AFreeThatIsPutOffIsDoneBeforeTheNextOne) {
   const address second = state.try_allocate({MiB_granules / 2, a}, starved);
   ASSERT_TRUE(second);
   ASSERT_TRUE(state.free_deferring(first, a));
-  EXPECT_FALSE(state.validate()) << "a block that is in no table";
+  EXPECT_FALSE(state_audit(state).validate()) << "a block that is in no table";
   EXPECT_EQ(state.records().live_granules(), MiB_granules + MiB_granules / 2);
   ASSERT_TRUE(state.free_deferring(second, a)) << "which ends the first";
   EXPECT_EQ(state.records().live_granules(), MiB_granules / 2);
   state.finish_deferred_free();
-  EXPECT_EQ(state.statistics().live_bytes, 0u);
-  EXPECT_TRUE(state.validate());
+  EXPECT_EQ(state_report(state).statistics().live_bytes, 0u);
+  EXPECT_TRUE(state_audit(state).validate());
   ASSERT_EQ(regions().size(), 2u) << "all that is mapped, and the hole behind it";
   EXPECT_EQ(regions().front().range.size_bytes, 2 * MiB);
   EXPECT_EQ(state.free_deferring(first, a).error().code, errc::not_allocated);
@@ -177,7 +178,7 @@ TEST_F(PlannerTest, CreatesNoMoreThanIsNeededWhereThatIsAsked) {
   how.rules.growth_share = 1;
   pool_state wishing(how);
   ASSERT_TRUE(wishing.add_segment({{}, {base, 64 * MiB}}));
-  const std::uint32_t stream = *wishing.add_stream(static_cast<stream_handle>(1));
+  const std::uint32_t stream = *stream_memory(wishing).add_stream(static_cast<stream_handle>(1));
   growth_planner planner(wishing);
   growth_effort effort{.footprint_bytes = 32 * MiB};
   auto plan = planner.plan({MiB_granules, stream}, effort);
@@ -189,7 +190,7 @@ TEST_F(PlannerTest, CreatesNoMoreThanIsNeededWhereThatIsAsked) {
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan->create_granules, 2 * MiB_granules) << "a page";
   planner.abandon(*plan, 0);
-  EXPECT_TRUE(wishing.validate());
+  EXPECT_TRUE(state_audit(wishing).validate());
 }
 
 TEST_F(PlannerTest, ContinuesFreeMemoryAtTheEnd) {
@@ -201,7 +202,7 @@ TEST_F(PlannerTest, ContinuesFreeMemoryAtTheEnd) {
   EXPECT_EQ(plan->create_granules, 2 * MiB_granules);
   EXPECT_EQ(plan->at, base + 4 * MiB);
   planner.abandon(*plan, 0);
-  EXPECT_TRUE(state.validate());
+  EXPECT_TRUE(state_audit(state).validate());
   EXPECT_EQ(grow(2 * MiB, a, {.may_move = false}), base + 3 * MiB);
 }
 
@@ -226,7 +227,7 @@ TEST(Planner, CreatesMoreAndInLargerHandlesTheMoreIsThere) {
     how.rules.slack_bytes = each.has_headroom ? 4096 * MiB : 0;
     pool_state state{how};
     ASSERT_TRUE(state.add_segment({{}, {base, 1024 * MiB}}));
-    const std::uint32_t a = *state.add_stream(static_cast<stream_handle>(1));
+    const std::uint32_t a = *stream_memory(state).add_stream(static_cast<stream_handle>(1));
     growth_planner planner(state);
     auto plan = planner.plan({MiB_granules, a}, {.use_all_free = each.is_short,
                                                  .footprint_bytes = each.footprint_mib * MiB});
@@ -234,7 +235,7 @@ TEST(Planner, CreatesMoreAndInLargerHandlesTheMoreIsThere) {
     EXPECT_EQ(plan->create_granules, each.create_mib * MiB_granules);
     EXPECT_EQ(plan->handle_granules, each.handle_mib * MiB_granules);
     planner.abandon(*plan, 0);
-    EXPECT_TRUE(state.validate());
+    EXPECT_TRUE(state_audit(state).validate());
     state.release_all();
   }
 }
@@ -256,7 +257,7 @@ TEST(Planner, CreatesSmallHandlesWhileLittleIsHeld) {
     how.rules.growth_share = 1024;
     pool_state state{how};
     ASSERT_TRUE(state.add_segment({{}, {base, 1024 * MiB}}));
-    const std::uint32_t a = *state.add_stream(static_cast<stream_handle>(1));
+    const std::uint32_t a = *stream_memory(state).add_stream(static_cast<stream_handle>(1));
     (void)state.progress().advance(a);  // a free pays for fine handles
     growth_planner planner(state);
     auto plan = planner.plan({MiB_granules, a}, {.footprint_bytes = each.footprint_mib * MiB});
@@ -264,7 +265,7 @@ TEST(Planner, CreatesSmallHandlesWhileLittleIsHeld) {
     EXPECT_EQ(plan->create_granules, 2 * MiB_granules);
     EXPECT_EQ(plan->handle_granules, each.handle_mib * MiB_granules);
     planner.abandon(*plan, 0);
-    EXPECT_TRUE(state.validate());
+    EXPECT_TRUE(state_audit(state).validate());
     state.release_all();
   }
 }
@@ -284,7 +285,7 @@ TEST_F(LargeHandles, BelowThePeakNothingIsCreatedInAdvance) {
     EXPECT_EQ(plan->create_granules, create_mib * MiB_granules);
     planner.abandon(*plan, 0);
   }
-  EXPECT_TRUE(state.validate());
+  EXPECT_TRUE(state_audit(state).validate());
 }
 
 TEST_F(PlannerTest, MovesFreeHandlesAndWaitsForTheirStream) {
@@ -303,12 +304,12 @@ TEST_F(PlannerTest, MovesFreeHandlesAndWaitsForTheirStream) {
   EXPECT_EQ(plan->memories.size(), 2u);
   const auto at = planner.commit(*plan);
   ASSERT_TRUE(at);
-  EXPECT_TRUE(state.validate());
-  EXPECT_EQ(state.statistics().zombie_bytes, 4 * MiB) << "the old mapping stands";
-  EXPECT_EQ(state.statistics().moved_count, 1u);
+  EXPECT_TRUE(state_audit(state).validate());
+  EXPECT_EQ(state_report(state).statistics().zombie_bytes, 4 * MiB) << "the old mapping stands";
+  EXPECT_EQ(state_report(state).statistics().moved_count, 1u);
   ASSERT_TRUE(state.free(*at, a));
   ASSERT_TRUE(state.free(between, b));
-  EXPECT_TRUE(state.validate());
+  EXPECT_TRUE(state_audit(state).validate());
 }
 
 // Looking at all regions is paid for by frees: without one in between it is not done again.
@@ -316,21 +317,21 @@ TEST_F(PlannerTest, GathersAgainAfterAFree) {
   const address first = grow(4 * MiB, b, {});
   const address second = grow(4 * MiB, b, {});
   std::array<stream_point, 4> others;
-  EXPECT_EQ(state.others_to_gather(a, others), 0u) << "nothing is free";
+  EXPECT_EQ(stream_memory(state).others_to_gather(a, others), 0u) << "nothing is free";
   ASSERT_TRUE(state.free(first, b));
-  ASSERT_EQ(state.others_to_gather(a, others), 1u);
+  ASSERT_EQ(stream_memory(state).others_to_gather(a, others), 1u);
   EXPECT_EQ(others[0].stream, b);
   EXPECT_EQ(others[0].epoch, state.progress().last_epoch(b));
   gather(1024);
-  EXPECT_TRUE(state.validate());
-  EXPECT_EQ(state.others_to_gather(a, others), 0u);
+  EXPECT_TRUE(state_audit(state).validate());
+  EXPECT_EQ(stream_memory(state).others_to_gather(a, others), 0u);
   bool starved = false;
   EXPECT_EQ(state.try_allocate({MiB_granules, a}, starved), address{}) << "its work goes on";
   ASSERT_TRUE(state.free(second, b));
-  ASSERT_EQ(state.others_to_gather(a, others), 1u);
+  ASSERT_EQ(stream_memory(state).others_to_gather(a, others), 1u);
   state.progress().note_passed(others[0]);
   gather(1024);
-  EXPECT_TRUE(state.validate());
+  EXPECT_TRUE(state_audit(state).validate());
   EXPECT_EQ(state.try_allocate({8 * MiB_granules, a}, starved), base);
   ASSERT_TRUE(state.free(base, a));
 }
@@ -349,7 +350,7 @@ TEST_F(PlannerTest, GathersInParts) {
   }
   state.progress().note_passed(state.progress().last_point(b));
   EXPECT_EQ(gather(4), 44u) << "22 live blocks, with free memory between them, and a hole";
-  EXPECT_TRUE(state.validate());
+  EXPECT_TRUE(state_audit(state).validate());
   for (const pool_region& each : regions()) {
     if (each.kind == pool_region_kind::free) EXPECT_EQ(each.stream, static_cast<stream_handle>(1));
   }
@@ -386,7 +387,7 @@ TEST_F(PlannerTest, GathersInPartsBetweenOtherCalls) {
     const std::vector<pool_region> before = regions();
     taken.clear();
     (void)gather(static_cast<std::uint32_t>(1 + random() % 4), call);
-    ASSERT_TRUE(state.validate()) << "round " << round;
+    ASSERT_TRUE(state_audit(state).validate()) << "round " << round;
     if (!all_passed) continue;
     for (const pool_region& each : left_out(before, taken))
       ADD_FAILURE() << "round " << round << ": " << each.range.size_bytes << " bytes are left out";
@@ -412,7 +413,7 @@ TEST_F(PlannerTest, WhatIsAbandonedIsAsItWas) {
     if (prepared) ASSERT_TRUE(planner.prepare(*plan, fresh(plan->create_granules)));
     EXPECT_FALSE(same(regions(), before));
     planner.abandon(*plan, 0);
-    EXPECT_TRUE(state.validate());
+    EXPECT_TRUE(state_audit(state).validate());
     EXPECT_TRUE(same(regions(), before));
   }
   ASSERT_TRUE(state.free(last, a));
@@ -424,9 +425,9 @@ TEST_F(PlannerTest, WhatTheDriverLeftMappedIsStale) {
   ASSERT_TRUE(plan);
   ASSERT_TRUE(planner.prepare(*plan, fresh(plan->create_granules)));
   planner.abandon(*plan, 1);
-  EXPECT_TRUE(state.validate());
-  EXPECT_EQ(state.statistics().zombie_bytes, 4 * MiB);
-  EXPECT_EQ(state.statistics().mapped_bytes, 0u);
+  EXPECT_TRUE(state_audit(state).validate());
+  EXPECT_EQ(state_report(state).statistics().zombie_bytes, 4 * MiB);
+  EXPECT_EQ(state_report(state).statistics().mapped_bytes, 0u);
 }
 
 TEST_F(PlannerTest, ARequestThatNoHoleTakesIsRefused) {
@@ -436,7 +437,7 @@ TEST_F(PlannerTest, ARequestThatNoHoleTakesIsRefused) {
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().code, errc::out_of_addresses);
   EXPECT_TRUE(same(regions(), before));
-  EXPECT_TRUE(state.validate());
+  EXPECT_TRUE(state_audit(state).validate());
 }
 
 TEST_F(PlannerTest, FirstPagesAreFreeForTheirStream) {
@@ -445,8 +446,8 @@ TEST_F(PlannerTest, FirstPagesAreFreeForTheirStream) {
   ASSERT_TRUE(plan);
   ASSERT_TRUE(planner.prepare(*plan, fresh(plan->create_granules)));
   planner.commit_free(*plan);
-  EXPECT_TRUE(state.validate());
-  EXPECT_EQ(state.statistics().reusable_bytes, 6 * MiB);
+  EXPECT_TRUE(state_audit(state).validate());
+  EXPECT_EQ(state_report(state).statistics().reusable_bytes, 6 * MiB);
   bool starved = false;
   EXPECT_EQ(state.try_allocate({MiB_granules, a}, starved), address{});
   EXPECT_EQ(state.try_allocate({MiB_granules, b}, starved), base);

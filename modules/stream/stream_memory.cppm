@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:stream_memory - under which stream's record memory is free, and how it passes to other
+// streams: records that are added and go, batches of frees after all work, finished memory that is
+// reclaimed, memory that is claimed from another stream. Not exported.
+//
+// Owns nothing: it is made for a call, over the pool's state. The records' own invariants are
+// stream_table's.
+//
+// Thread safety: none of its own; under the lock of the pool's state. Cost: at each call.
+export module vmm.stream:stream_memory;
+
+import vmm.backend;
+import vmm.std;
+import vmm.timeline;
+import vmm.va;
+import :geometry;
+import :pool_state;
+import :segment;
+import :streams;
+
+namespace vmm {
+
+/// A free region of another stream that was taken out for a request, and what to wait for.
+struct other_stream_claim {
+  std::uint32_t segment = 0;
+  region_id region = region_id::none;
+  stream_point last_use{};
+};
+
+/// Where claim_from_other() looks.
+struct other_stream_search {
+  bool passed_only = false;  ///< only at what unfinished work cannot use
+  bool all_streams = false;  ///< at more than streams_looked_at_max others: memory is short
+};
+
+/// A walk over all regions in parts, between which the lock is let go and anything may change: how
+/// far it has come, and how many regions it has looked at.
+struct region_walk {
+  std::uint32_t segment = 0;
+  std::uint32_t granule = 0;
+  std::uint32_t looks_max = 1024;  ///< of one part
+  std::uint64_t seen_count = 0;
+};
+
+class stream_memory {
+ public:
+  explicit stream_memory(pool_state& state) noexcept : state_(state) {}
+
+  /// Errors: out_of_host_memory, in_use (too many streams).
+  [[nodiscard]] result<std::uint32_t> add_stream(stream_handle stream) noexcept {
+    return add_record(stream, stream_phase::active);
+  }
+  [[nodiscard]] result<std::uint32_t> add_record(stream_handle stream, stream_phase phase) noexcept;
+  /// Makes the record of what forgotten streams leave, which every retired stream needs.
+  /// Errors: out_of_host_memory, in_use (no record is left).
+  [[nodiscard]] status provide_shared() noexcept;
+  /// Gives some of what a retired stream that has passed left to everyone, and its record back when
+  /// nothing is left. Cost: O(1) for each of at most 1024 regions, and for each free handle.
+  void clear_retired(std::uint32_t stream) noexcept;
+  /// Lists free regions of one record under another, as many as a short hold of the lock allows;
+  /// true when none is left, and its free handles are the other's.
+  [[nodiscard]] bool move_free(std::uint32_t from, const stream_point& to) noexcept;
+  /// Nothing is listed under the record and no block names it: it goes to the next stream.
+  void recycle(std::uint32_t stream) noexcept;
+  /// The record to free under after everything. Errors: out_of_host_memory, in_use (no record is
+  /// left).
+  [[nodiscard]] result<std::uint32_t> provide_batch(bool known_only) noexcept;
+  /// What is freed after everything from now on waits for another mark than what was. Errors: as
+  /// provide_batch(); nothing is changed. Cost: O(locked blocks) where any waits for its pins.
+  [[nodiscard]] status close_batch() noexcept;
+  /// Goes on with the walk, past looks_max regions at most, and makes one region of neighbours that
+  /// are free for the stream or have passed. False when the walk has ended.
+  [[nodiscard]] bool merge_passed(std::uint32_t stream, region_walk& walk) noexcept {
+    return give_passed(stream, taking::joined, walk);
+  }
+  /// The last points of other streams whose free memory may serve the stream once the points have
+  /// passed; at most as many as fit into `out`. None if the last search was too recent for its
+  /// cost, or with arenas, whose threads would wait for it. O(records).
+  [[nodiscard]] std::size_t others_to_gather(std::uint32_t stream,
+                                             std::span<stream_point> out) const noexcept;
+  /// Goes on with the walk, as merge_passed(): what others have finished with is the stream's, as
+  /// if it had freed it.
+  [[nodiscard]] bool gather_passed(std::uint32_t stream, region_walk& walk) noexcept;
+  /// The streams whose best region for the request is there, with the point to ask for; at most as
+  /// many as fit into `out`.
+  [[nodiscard]] std::size_t other_stream_candidates(const stream_request& request,
+                                                    std::span<stream_point> out) const noexcept;
+  /// Takes the smallest region that fits from another stream; with `passed_only` one whose work has
+  /// finished. The claim has no region if no region fits. Errors: out_of_host_memory.
+  [[nodiscard]] result<other_stream_claim> claim_from_other(
+      const stream_request& request, const other_stream_search& how) noexcept;
+  /// Makes the claim the request's block. Errors: out_of_host_memory; the claim is given back.
+  [[nodiscard]] result<address> settle_claim(const other_stream_claim& claim) noexcept;
+  void return_claim(const other_stream_claim& claim) noexcept;
+
+ private:
+  // Of finished memory, what is to be the stream's: neighbours that make one region, or all.
+  enum class taking : std::uint8_t { joined, all };
+  [[nodiscard]] bool give_passed(std::uint32_t stream, taking which, region_walk& walk) noexcept;
+  [[nodiscard]] static region_id region_from(const segment& in, std::uint32_t granule) noexcept;
+
+  pool_state& state_;
+};
+
+}  // namespace vmm
