@@ -14,6 +14,7 @@ import vmm.std;
 
 namespace vmm {
 
+/// Entries by a 64-bit key, in one flat table. Requires: a default-constructible, copyable Entry.
 export template <class Entry>
 class flat_table {
  public:
