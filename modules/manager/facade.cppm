@@ -61,11 +61,12 @@ namespace vmm {
 /// Ranges that grow in place: see :growable.
 export class growable_range;
 
+/// Defined below.
 export class manager;
 
-/// The record of what a manager does, made for a call.
+/// The recording of a manager's events. Made for a call.
 ///
-/// Every call: Thread safety: any thread. In a forked child it returns not_permitted, or nothing.
+/// Every call: Thread safety: any thread. In a forked child it returns not_permitted, or an empty value.
 class manager_recording {
  public:
   explicit manager_recording(manager& of) noexcept : of_(of) {}
@@ -79,8 +80,8 @@ class manager_recording {
   /// Effects: sets the manager up, and records its events from now on, into a ring of its own.
   /// Errors: in_use (its history is being recorded), bad_option, as set_up. Cost: a lock.
   [[nodiscard]] status start(const history_options& how);
-  /// Effects: as take(), and nothing is recorded any more; a ring of the options is let go.
-  /// Errors: as take(); where host memory ran out, recording may have ended all the same.
+  /// Effects: as take(), and ends the recording; a ring of the options is released.
+  /// Errors: as take(); if host memory ran out, the recording may have ended all the same.
   /// Cost: as take().
   [[nodiscard]] result<history> stop();
   /// Requires: the kind is not one of a block's, `allocated` to `unpinned`.
