@@ -66,7 +66,8 @@ export class manager;
 
 /// The recording of a manager's events. Made for a call.
 ///
-/// Every call: Thread safety: any thread. In a forked child it returns not_permitted, or an empty value.
+/// Every call: Thread safety: any thread. In a forked child it returns not_permitted, or an empty
+/// value.
 class manager_recording {
  public:
   explicit manager_recording(manager& of) noexcept : of_(of) {}
