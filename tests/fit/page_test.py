@@ -19,6 +19,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "history"))
+import shapes
 from browser import BROWSER, WHY_NONE, Browser
 
 FIT, TRACES, SNAPSHOT = sys.argv[1:4]
@@ -163,7 +164,7 @@ class Page(unittest.TestCase):
         self.browser.ask("panes[0].timeline.canvas.focus()")
         peak = self.boxes("#state")[0][0]
         self.browser.key("Home")
-        self.assertTrue(self.boxes("#state")[0][0].startswith("request 0:"))
+        self.assertTrue(self.boxes("#state")[0][0].startswith("0 ns:"))
         labels = [each[0] for each in self.boxes(".axis.x span")]
         self.browser.key("+", "+")
         self.browser.key("+", "+")
@@ -172,6 +173,69 @@ class Page(unittest.TestCase):
         self.assertEqual([each[0] for each in self.boxes(".axis.x span")], labels)
         self.browser.key("p", "p")
         self.assertEqual(self.boxes("#state")[0][0], peak)
+
+    def test_time_or_requests(self):
+        """The axis has the times of the events, or their order; a trace has no times."""
+        self.open(SNAPSHOT)
+        with gzip.open(SNAPSHOT) as file:
+            events = pickle.load(file)["device_traces"][0]
+        width_ns = self.browser.ask("panes[0].width")
+        most_ns = (events[-1]["time_us"] - events[0]["time_us"]) * 1000
+        self.assertLessEqual(width_ns, most_ns)
+        self.assertGreater(width_ns, 0.9 * most_ns)
+        self.assertTrue(self.boxes(".axis.x span")[-1][0].endswith("s"))
+        self.browser.ask(
+            "(box => { box.value = 'request'; box.onchange(); })(document.getElementById('across'))"
+        )
+        self.browser.ask("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+        self.assertEqual(
+            self.browser.ask("panes[0].width"), self.browser.ask("panes[0].data.request.at(-1)")
+        )
+        self.assertTrue(self.boxes("#state")[0][0].startswith("request "))
+        self.open(pathlib.Path(TRACES) / "beam_kv.trace.gz")
+        self.assertTrue(self.browser.ask("document.getElementById('scale').hidden"))
+        self.assertTrue(self.boxes("#state")[0][0].startswith("request "))
+
+    def made(self, name, size):
+        program = shapes.Recording(12)
+        program.segment(shapes.BASE, size)
+        program.alloc(shapes.BASE, size, line=7)
+        path = FOLDER / name
+        path.write_bytes(pickle.dumps(shapes.snapshot([program]), 4))
+        return path
+
+    def test_ranks(self):
+        ranks = [self.made(f"rank{i}.pickle", (100 + 50 * i) * shapes.MIB) for i in range(2)]
+        page = FOLDER / "ranks.html"
+        done = run(*ranks, "--device", "700MiB", "--json", "--page", page)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.browser.shown = None
+        self.browser.open(page)
+        said = json.loads(done.stdout)["ranks"]
+        rows = [each[0] for each in self.boxes("#ranks tr")]
+        self.assertEqual(len(rows), 3)
+        for row, each in zip(rows[1:], said):
+            self.assertIn(shown(each["allocators"]["native"]["held_bytes"]), row)
+        self.assertIn("rank0.pickle", self.boxes("#name")[0][0])
+        self.browser.ask("document.querySelectorAll('#ranks button')[1].click()")
+        self.assertIn("rank1.pickle", self.boxes("#name")[0][0])
+        self.assertEqual(self.rows()[1][1], shown(150 * shapes.MIB))
+        self.assertEqual(len(self.boxes("#verdicts tr")), 4)
+
+    def test_the_largest_batch(self):
+        files = [self.made(f"batch{n}.pickle", n * 16 * shapes.MIB) for n in (2, 4)]
+        page = FOLDER / "batch.html"
+        options = ("--batch", "2,4", "--device", "1GiB", "--beside", "0", "--json")
+        done = run(*files, *options, "--page", page)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.browser.shown = None
+        self.browser.open(page)
+        best = json.loads(done.stdout)["largest_batch"]["1GiB"]["native"]["best"]
+        self.assertEqual(best, 64)
+        self.assertIn("batch 64, the largest on 1GiB under native", self.boxes("#name")[0][0])
+        _, held, batches, *_ = self.rows()
+        self.assertEqual(held[1], shown(1 << 30))
+        self.assertTrue(batches[1].startswith("64 (62 to 65)"), batches)
 
     def test_a_phones_width(self):
         self.browser.call(
@@ -210,7 +274,6 @@ class Page(unittest.TestCase):
     def test_wrong_uses(self):
         page = FOLDER / "none.html"
         for arguments, why in (
-            ((SNAPSHOT, SNAPSHOT, "--page", page), "--page takes one recording, and no --batch"),
             ((SNAPSHOT, "--page", SNAPSHOT), "is the recording: --page takes another file"),
             ((SNAPSHOT, "--page", FOLDER / "no folder" / "x"), "No such file or directory"),
         ):

@@ -325,6 +325,56 @@ class Answers(unittest.TestCase):
         self.assertEqual(found["allocators"]["native"]["held_bytes"], 100 * MIB)
         self.assertEqual(found["self_check"]["error"], 0)
 
+    def test_empty_cache_before_a_segment(self):
+        """As each capture begins: what is released has another stack than the request after it."""
+        program = shapes.Recording(12)
+        program.segment(BASE, 100 * MIB)
+        program.alloc(BASE, 100 * MIB)
+        program.free(BASE)
+        program.event("segment_free", BASE, 100 * MIB, line=7)
+        del program.segments[BASE]
+        program.segment(BASE + 256 * MIB, 90 * MIB)
+        program.alloc(BASE + 256 * MIB, 90 * MIB)
+        program.segment(BASE + 512 * MIB, 60 * MIB)
+        program.alloc(BASE + 512 * MIB, 60 * MIB)
+        found = fit(shapes.snapshot([program]))
+        self.assertEqual(found["allocators"]["native"]["held_bytes"], 150 * MIB)
+        self.assertEqual(found["self_check"]["same_segment_events"], 4)
+
+    def test_a_refusal_of_the_recorded_device(self):
+        """The check repeats it; the figure is of a device with room."""
+        program = shapes.Recording(12)
+        program.segment(BASE, 100 * MIB)
+        program.alloc(BASE, 100 * MIB)
+        program.free(BASE)
+        program.event("segment_free", BASE, 100 * MIB)
+        del program.segments[BASE]
+        program.segment(BASE, 110 * MIB)
+        program.alloc(BASE, 110 * MIB)
+        found = fit(shapes.snapshot([program]))
+        self.assertEqual(found["allocators"]["native"]["held_bytes"], 210 * MIB)
+        check = found["self_check"]
+        self.assertEqual((check["error"], check["replayed_segment_events"]), (0, 3))
+        self.assertEqual(check["same_segment_events"], 3)
+
+    def test_segments_lie_where_the_driver_put_them(self):
+        """Of two equal free blocks the lower one is taken: here that of the later segment."""
+        program, high = shapes.Recording(12), BASE + 256 * MIB
+        program.segment(high, 20 * MIB)
+        for offset, size in ((0, 5), (5, 9), (14, 6)):
+            program.alloc(high + offset * MIB, size * MIB)
+        program.segment(BASE, 20 * MIB)
+        program.alloc(BASE, 5 * MIB)
+        program.alloc(BASE + 5 * MIB, 15 * MIB)
+        program.free(high)
+        program.free(BASE)
+        program.alloc(BASE, 5 * MIB)
+        program.free(high + 5 * MIB)
+        program.free(high + 14 * MIB)
+        program.alloc(high, 18 * MIB)
+        native = fit(shapes.snapshot([program]))["allocators"]["native"]
+        self.assertEqual((native["held_bytes"], native["error"]), (40 * MIB, 0))
+
     def test_ranks_are_answered_one_by_one(self):
         one = written(shapes.snapshot([shapes.small_program(12)]), "rank0")
         two = written(shapes.snapshot([shapes.small_program(12)]), "rank1")
@@ -366,6 +416,35 @@ class Batch(unittest.TestCase):
             self.assertEqual(found["requests_unmatched"], 2)
             best = [found["largest_batch"]["1GiB"]["native"][k] for k in ("low", "best", "high")]
             self.assertEqual(best, sorted(best))
+
+    @staticmethod
+    def trained(batch, steps):
+        """Weights, and in each step activations, a workspace from batch 16 on, and a gradient."""
+        program = shapes.Recording(12)
+        program.segment(BASE, 100 * MIB)
+        program.alloc(BASE, 100 * MIB, line=1)
+        places = [BASE + (i + 1) * 4096 * MIB for i in range(3)]
+        sizes = [batch * 3 * MIB, batch * MIB, 100 * MIB]
+        for step in range(steps):
+            for i, (at, size) in enumerate(zip(places, sizes)):
+                if i == 1 and batch < 16:
+                    continue
+                if step == 0:
+                    program.segment(at, size)
+                program.alloc(at, size, line=20 + i)
+            for i, at in enumerate(places):
+                if i != 1 or batch >= 16:
+                    program.free(at)
+        return written(shapes.snapshot([program]), f"trained{batch}")
+
+    def test_the_numbers_of_steps_may_differ(self):
+        files = (self.trained(8, 2000), self.trained(16, 5))
+        options = ("--batch", "8,16", "--device", "1GiB", "--beside", "0", "--json")
+        found = json.loads(run(FIT, *files, *options).stdout)
+        self.assertEqual(found["requests_per_iteration"], 3)
+        # 1,024 less 200: 3 b and a workspace of b, which the smaller batch does not have.
+        self.assertEqual(found["largest_batch"]["1GiB"]["native"]["best"], 206)
+        self.assertEqual(found["requests_unmatched"], 2)
 
     def test_other_programs_are_refused(self):
         other = shapes.small_program(12)

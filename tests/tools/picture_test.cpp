@@ -57,7 +57,7 @@ TEST(Picture, SumsBytesAndExtentsOfEachKind) {
        at(5 * mib, 2 * mib, extent_kind::live), at(7 * mib, mib, extent_kind::kept),
        // 2 MiB unspoken of: a hole, one with the next
        at(10 * mib, mib, extent_kind::hole), at(11 * mib, mib, extent_kind::live),
-       at(12 * mib, mib, extent_kind::waiting),
+       at(12 * mib, mib, extent_kind::stale),
        at(13 * mib, 1 << 30, extent_kind::hole)});  // behind the last: left out
   EXPECT_EQ(sums.size_bytes, (std::array<std::uint64_t, 5>{3 * mib, 0, mib, mib, 3 * mib}));
   EXPECT_EQ(sums.count, (std::array<std::uint64_t, 5>{2, 0, 1, 1, 1}));
@@ -136,6 +136,16 @@ TEST(Picture, FoldsHolesLongerThanAllMemory) {
       std::string::npos);
   EXPECT_EQ(area_of(svg, live_colour), area_of(svg, kept_colour));
   EXPECT_EQ(area_of(svg, live_colour), 8u * 1024 * row_height);  // 2 MiB in 16 rows of 128 KiB
+}
+
+TEST(Picture, SharesAreOfMemoryAndNotOfAddresses) {
+  vmm::tools::picture what;
+  what.extents = {at(0, 3 * mib, extent_kind::live), at(3 * mib, 8 * mib, extent_kind::stale),
+                  at(11 * mib, 5 * mib, extent_kind::hole), at(16 * mib, mib, extent_kind::kept)};
+  const std::string svg = vmm::tools::draw_svg(what);
+  for (const char* share : {">75.0 %<", ">25.0 %<"})
+    EXPECT_NE(svg.find(share), std::string::npos) << share;
+  EXPECT_NE(svg.find("they cost nothing"), std::string::npos);
 }
 
 TEST(Picture, NothingToDrawIsStillADocument) {

@@ -105,10 +105,7 @@ class fit_maker {
       return std::move(out_);
     }
     segments_ = segments_of(from_, out_.device);
-    out_.recorded =
-        segments_.is_expandable || (segments_.changes.empty() && options_.expandable_segments)
-            ? fit_allocator::expandable
-            : fit_allocator::native;
+    out_.recorded = recorded_under(from_, out_.device, options_);
     find_available();
     compare();
     find_figures();
@@ -129,19 +126,22 @@ class fit_maker {
   // A run of the file's own allocator that has no other limit than its device had.
   void compare() {
     const bool is_torch = from_.form == recording_form::torch_snapshot;
-    if (!is_torch || (segments_.changes.empty() && from_.segments.empty())) return;
+    if (wanted_.is_estimate || !is_torch || (segments_.changes.empty() && from_.segments.empty()))
+      return;
     fit_check made;
     made.allocator = out_.recorded;
     made.recorded_held_bytes = segments_.held_max_bytes;
     made.recorded_count = segments_.changes.size();
-    caching_device device;
+    caching_device device{.places = segments_.changes};
     if (out_.available_at_oom_bytes) device.limit_bytes = *out_.available_at_oom_bytes;
     const bool is_expandable = out_.recorded == fit_allocator::expandable;
     start_ = start_of(from_, out_.device, asked_, is_expandable);
     caching_model model(options_for(out_.recorded), device);
     std::vector<segment_change> predicted;
     model.set_listener([&](const segment_change& each) { predicted.push_back(each); });
-    (void)play(asked_, model, start_);
+    // Garbage collection releases segments too, before the driver has refused one.
+    const bool has_shortages = options_.garbage_collection_threshold <= 0;
+    (void)play(asked_, model, {.start = start_, .has_shortages = has_shortages});
     made.predicted_held_bytes = model.peak_held_bytes();
     made.replayed_count = predicted.size();
     for (std::size_t i = 0; i < std::min(segments_.changes.size(), predicted.size()); ++i) {
@@ -152,25 +152,32 @@ class fit_maker {
     made.error = relative(made.predicted_held_bytes, made.recorded_held_bytes);
     out_.check = made;
   }
-  [[nodiscard]] double model_error() const { return out_.check ? out_.check->error : usual_error; }
+  [[nodiscard]] double model_error() const {
+    if (wanted_.is_estimate) return batch_error;
+    return out_.check ? out_.check->error : usual_error;
+  }
 
   [[nodiscard]] fit_figure& figure(fit_allocator which) {
     return out_.figures[static_cast<std::size_t>(which)];
   }
+  [[nodiscard]] std::uint64_t peak_of(fit_allocator which, const caching_device& device) const {
+    caching_model model(options_for(which), device);
+    play_options options;
+    if (which == out_.recorded) options.start = start_;
+    return play(asked_, model, options).value_or(model.peak_held_bytes());
+  }
   void find_figures() {
     for (const fit_allocator which : {fit_allocator::native, fit_allocator::expandable}) {
-      std::array<std::uint64_t, 2> held{};
-      for (const bool is_descending : {false, true}) {
-        caching_model model(options_for(which), {.has_descending_addresses = is_descending});
-        const std::span<const start_layout> start = which == out_.recorded
-                                                        ? std::span<const start_layout>(start_)
-                                                        : std::span<const start_layout>();
-        held[is_descending ? 1 : 0] = play(asked_, model, start).value_or(model.peak_held_bytes());
-      }
-      // Which of two equal blocks is taken depends on where the driver puts segments.
+      caching_device device;
+      if (which == out_.recorded && !wanted_.is_estimate) device.places = segments_.changes;
+      const std::uint64_t held_bytes = peak_of(which, device);
       fit_figure& into = figure(which);
-      into.held_bytes = into.held_low_bytes = held[0];
-      into.error = std::max(model_error(), relative(held[1], held[0]));
+      into.held_bytes = into.held_low_bytes = held_bytes;
+      into.error = model_error();
+      if (!device.places.empty()) continue;
+      // Which of two equal blocks is taken depends on where the driver puts segments.
+      device.has_descending_addresses = true;
+      into.error = std::max(into.error, relative(peak_of(which, device), held_bytes));
     }
     fit_figure& async = figure(fit_allocator::async);
     async.held_low_bytes = round_up_to(asked_.peak_live_bytes, async_unit_bytes);
@@ -281,7 +288,7 @@ class fit_maker {
          "written");
     note(asked_.lost_free_count, " frees are not in the file");
     note(asked_.left_out_count, " events fit to no allocation and are left out");
-    if (!out_.check && from_.form == recording_form::torch_snapshot)
+    if (!wanted_.is_estimate && !out_.check && from_.form == recording_form::torch_snapshot)
       out_.notes.emplace_back("the file has no segments to compare the models with");
     if (wanted_.conf.empty() && from_.settings.empty() &&
         from_.form == recording_form::torch_snapshot)
@@ -298,6 +305,14 @@ class fit_maker {
 };
 
 }  // namespace
+
+fit_allocator recorded_under(const recording& from, std::uint64_t device,
+                             const caching_options& options) {
+  const recorded_segments found = segments_of(from, device);
+  const bool is_expandable =
+      found.is_expandable || (found.changes.empty() && options.expandable_segments);
+  return is_expandable ? fit_allocator::expandable : fit_allocator::native;
+}
 
 bool is_served(fit_allocator which, const request_stream& asked, const recording& from,
                const fit_options& options, const fit_device& device, double factor) {

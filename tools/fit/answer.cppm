@@ -80,6 +80,7 @@ export struct fit_options {
   std::vector<fit_device> devices{};      ///< none: the usual ones
   std::string conf{};                     ///< over the file's settings
   std::uint64_t beside_bytes = 0;         ///< of a device, not the allocator's
+  bool is_estimate = false;               ///< the requests are not those of the file
 };
 
 export struct fit_answer {
@@ -127,18 +128,23 @@ export struct batch_device_answer {
 export struct batch_answer {
   std::string problem{};
   std::vector<batch_device_answer> devices{};
-  std::uint64_t line_count = 0;       ///< requests whose size is a line in the batch size
-  std::uint64_t constant_count = 0;   ///< requests of one size
-  std::uint64_t inexact_count = 0;    ///< requests whose size is not a whole number of bytes per
-                                      ///< item
-  std::uint64_t unmatched_count = 0;  ///< requests of the larger batch alone, taken as constant
-  std::uint64_t guess_from = 0;       ///< a batch from here on is a guess
+  fit_allocator recorded = fit_allocator::native;  ///< under which the larger file was made
+  std::uint64_t line_count = 0;        ///< requests whose size is a line in the batch size
+  std::uint64_t constant_count = 0;    ///< requests of one size
+  std::uint64_t inexact_count = 0;     ///< requests whose size is not a whole number of bytes per
+                                       ///< item
+  std::uint64_t unmatched_count = 0;   ///< requests of the larger batch alone: in proportion to it
+  std::uint64_t iteration_length = 0;  ///< allocations of one iteration; 0 where none repeats
+  std::uint64_t guess_from = 0;        ///< a batch from here on is a guess
 };
 export inline constexpr std::uint64_t batch_max = std::uint64_t{1} << 20;
 export inline constexpr double batch_error = 0.03;
 /// Requires: options.devices is not empty, and larger_batch > smaller_batch.
 export [[nodiscard]] batch_answer largest_batch(const batch_recordings& of,
                                                 const fit_options& options);
+/// The requests at a batch size, as largest_batch() replays them. Nothing where it has a problem.
+export [[nodiscard]] std::optional<request_stream> requests_at(const batch_recordings& of,
+                                                               std::uint64_t batch);
 export [[nodiscard]] std::string to_json(const batch_answer& found);
 export [[nodiscard]] std::string to_text(const batch_answer& found);
 
@@ -150,6 +156,10 @@ export [[nodiscard]] std::string to_text(const batch_answer& found);
 
 /// What a device's context takes, measured on an H100 and an H200.
 export inline constexpr std::uint64_t context_bytes = std::uint64_t{528} << 20;
+
+/// The allocator of PyTorch's under which a recording was made.
+[[nodiscard]] fit_allocator recorded_under(const recording& from, std::uint64_t device,
+                                           const caching_options& options);
 
 /// What the recorded allocator held before the first event.
 [[nodiscard]] std::vector<start_layout> start_of(const recording& from, std::uint64_t device,
@@ -175,11 +185,15 @@ class memory_curve {
   std::vector<std::uint64_t> points_{};
 };
 
-/// The most that a model holds; nothing where the limit is reached and releases do not help. With a
-/// start the model begins with it; blocks that were live before the first event lie there.
+struct play_options {
+  /// The model begins with it; blocks that were live before the first event lie there.
+  std::span<const start_layout> start{};
+  memory_curve* curve = nullptr;
+  bool has_shortages = false;  ///< the recorded device's refusals are repeated
+};
+/// The most that a model holds; nothing where the limit is reached and releases do not help.
 [[nodiscard]] std::optional<std::uint64_t> play(const request_stream& asked, caching_model& model,
-                                                std::span<const start_layout> start = {},
-                                                memory_curve* curve = nullptr);
+                                                const play_options& options = {});
 /// The same for vmm's pool on a device of this size.
 [[nodiscard]] std::optional<std::uint64_t> play_pool(const request_stream& asked,
                                                      std::uint64_t device_bytes,
@@ -191,9 +205,13 @@ class memory_curve {
 export [[nodiscard]] std::string to_json(const std::string& path, const recording& from,
                                          const fit_answer& found);
 /// The same with the sizes of the devices and memory over the requests: the document of the page in
-/// tools/view/fit.html. Cost: a replay for each allocator.
+/// tools/view/fit.html. `found` is the answer for `asked`. Cost: a replay for each allocator.
 export [[nodiscard]] std::string to_page_json(const std::string& path, const recording& from,
-                                              const fit_answer& found, const fit_options& options);
+                                              const request_stream& asked, const fit_answer& found,
+                                              const fit_options& options);
+/// The object of a page with the largest batches beside it.
+export [[nodiscard]] std::string with_batches(std::string document, const std::string& title,
+                                              const batch_answer& found);
 /// Some lines for people.
 export [[nodiscard]] std::string to_text(const std::string& path, const recording& from,
                                          const fit_answer& found);

@@ -3,8 +3,10 @@
 //
 // vmm.fit:answer - the largest batch, from recordings of one program at two batch sizes.
 //
-// Requests of the two are matched in order, by the place in the program that makes them. Each pair
-// gives the request's size as a line in the batch size: before any rounding, which the replay does.
+// A program repeats itself: of each recording the beginning and two steady iterations are taken, so
+// that the numbers of steps may differ. Requests of the two are matched in order, by the place in
+// the program that makes them. Each pair gives the request's size as a line in the batch size:
+// before any rounding, which the replay does.
 module vmm.fit;
 
 import vmm.recording;
@@ -32,7 +34,9 @@ struct allocation_list {
   const auto add = [&](std::uint64_t value) { hash = (hash ^ value) * 1099511628211U; };
   for (std::uint64_t i = 0; i < range.count; ++i) {
     const recorded_frame& frame = from.frames[from.stack_frames[range.first + i]];
-    add(std::hash<std::string_view>{}(from.text(frame.file)));
+    std::string_view file = from.text(frame.file);
+    file.remove_prefix(file.find_last_of('/') + 1);  // a script is started by different paths
+    add(std::hash<std::string_view>{}(file));
     add(frame.line);
   }
   return hash;
@@ -54,55 +58,152 @@ struct allocation_list {
   return out;
 }
 
-constexpr std::uint32_t no_match = ~std::uint32_t{0};
-constexpr std::size_t run_length = 4;  // equal places that show that two lists are in step again
-
-/// Places that neither list has a match for, next to (i, j): how many of each are passed over until
-/// the lists are in step again.
-struct detour {
-  std::size_t first = 0;
-  std::size_t second = 0;
+/// The end of a recording repeats `length` places `count` times.
+struct repetition {
+  std::size_t length = 0;
+  std::size_t count = 0;
 };
-[[nodiscard]] std::optional<detour> find_detour(std::span<const std::uint64_t> one,
-                                                std::span<const std::uint64_t> two) {
-  const auto is_in_step = [&](std::size_t i, std::size_t j) {
-    const std::size_t length = std::min({run_length, one.size() - i, two.size() - j});
-    return std::equal(one.begin() + static_cast<std::ptrdiff_t>(i),
-                      one.begin() + static_cast<std::ptrdiff_t>(i + length),
-                      two.begin() + static_cast<std::ptrdiff_t>(j));
-  };
-  const std::size_t most = std::min(difference_count_max, one.size() + two.size());
-  for (std::size_t sum = 1; sum <= most; ++sum) {
-    for (std::size_t i = sum > two.size() ? sum - two.size() : 0; i <= std::min(sum, one.size());
-         ++i) {
-      if (is_in_step(i, sum - i)) return detour{i, sum - i};
+constexpr std::size_t places_max = std::size_t{1} << 22;  // that are looked at, from the end
+
+/// The repetition that covers the most. Cost: linear.
+[[nodiscard]] repetition find_repetition(std::span<const std::uint64_t> places) {
+  const std::size_t count = std::min(places.size(), places_max);
+  const auto at = [&](std::size_t i) { return places[places.size() - 1 - i]; };
+  // same[i]: how many places before the last i are those before the end (Z-function).
+  std::vector<std::uint32_t> same(count);
+  repetition found;
+  std::size_t covered = 0;
+  std::size_t first = 0;
+  std::size_t end = 0;
+  for (std::size_t i = 1; i < count; ++i) {
+    std::size_t length = i < end ? std::min<std::size_t>(end - i, same[i - first]) : 0;
+    while (i + length < count && at(length) == at(i + length)) ++length;
+    same[i] = static_cast<std::uint32_t>(length);
+    if (i + length > end) {
+      first = i;
+      end = i + length;
     }
+    if (length < i || i + length <= covered) continue;
+    covered = i + length;
+    found = {i, covered / i};
   }
-  return std::nullopt;
+  return found;
 }
 
-/// For each place of `two` its match in `one`. Nothing where the lists differ too much.
+constexpr std::size_t steady_count = 2;  // iterations that are taken
+
+/// Leaves the beginning and two steady iterations, and returns the allocations of one. 0 where the
+/// recording does not repeat itself: then all is taken.
+[[nodiscard]] std::uint64_t cut(request_stream& asked, allocation_list& allocations) {
+  const repetition found = find_repetition(allocations.places);
+  if (found.count < steady_count) return 0;
+  const std::size_t left_count =
+      allocations.places.size() - (found.count - steady_count) * found.length;
+  if (left_count < allocations.places.size()) {
+    asked.requests.resize(allocations.indices[left_count]);
+    asked.contexts.resize(asked.requests.size());
+    asked.times_us.resize(asked.requests.size());
+    allocations.indices.resize(left_count);
+    allocations.places.resize(left_count);
+  }
+  return found.length;
+}
+
+constexpr std::uint32_t no_match = ~std::uint32_t{0};
+
+/// Positions in the first list by the difference of the positions in the two lists.
+class furthest_list {
+ public:
+  explicit furthest_list(std::ptrdiff_t difference_count)
+      : most_(difference_count),
+        positions_(static_cast<std::size_t>(2 * difference_count + 3), 0) {}
+  [[nodiscard]] std::ptrdiff_t& operator[](std::ptrdiff_t diagonal) {
+    return positions_[static_cast<std::size_t>(diagonal + most_ + 1)];
+  }
+
+ private:
+  std::ptrdiff_t most_;
+  std::vector<std::ptrdiff_t> positions_;
+};
+
+/// A longest common subsequence of two lists of places (Myers' algorithm): for each place of `two`
+/// its match in `one`. Nothing where the lists differ too much.
+/// Cost: linear in the lists, square in the differences.
+class place_matcher {
+ public:
+  place_matcher(std::span<const std::uint64_t> one, std::span<const std::uint64_t> two)
+      : one_(one), two_(two) {}
+
+  [[nodiscard]] std::optional<std::vector<std::uint32_t>> match() {
+    const auto most = static_cast<std::ptrdiff_t>(difference_count_max);
+    for (std::ptrdiff_t count = 0; count <= most; ++count) {
+      if (extend(count)) return trace_back(count);
+    }
+    return std::nullopt;
+  }
+
+ private:
+  // Whether a step from the diagonal above, a place of `two` alone, leads further than one from the
+  // diagonal below.
+  [[nodiscard]] static bool is_of_two(furthest_list& before, std::ptrdiff_t diagonal,
+                                      std::ptrdiff_t count) {
+    return diagonal == count ||
+           (diagonal != -count && before[diagonal - 1] >= before[diagonal + 1] + 1);
+  }
+  // All paths with so many differences; whether one reaches both ends.
+  [[nodiscard]] bool extend(std::ptrdiff_t count) {
+    const auto size_one = static_cast<std::ptrdiff_t>(one_.size());
+    const auto size_two = static_cast<std::ptrdiff_t>(two_.size());
+    furthest_list now(count);
+    bool is_done = false;
+    for (std::ptrdiff_t diagonal = -count; diagonal <= count; diagonal += 2) {
+      std::ptrdiff_t at = 0;
+      if (count != 0) {
+        furthest_list& before = steps_.back();
+        at = is_of_two(before, diagonal, count) ? before[diagonal - 1] : before[diagonal + 1] + 1;
+      }
+      while (at < size_one && at + diagonal < size_two && at + diagonal >= 0 &&
+             one_[static_cast<std::size_t>(at)] == two_[static_cast<std::size_t>(at + diagonal)])
+        ++at;
+      now[diagonal] = at;
+      is_done = is_done || (at >= size_one && at + diagonal >= size_two);
+    }
+    steps_.push_back(std::move(now));
+    return is_done;
+  }
+  [[nodiscard]] std::vector<std::uint32_t> trace_back(std::ptrdiff_t count) {
+    std::vector<std::uint32_t> out(two_.size(), no_match);
+    auto at = static_cast<std::ptrdiff_t>(one_.size());
+    auto diagonal = static_cast<std::ptrdiff_t>(two_.size()) - at;
+    for (; count >= 0; --count) {
+      std::ptrdiff_t begin = 0;
+      std::ptrdiff_t next_diagonal = 0;
+      std::ptrdiff_t next = 0;
+      if (count != 0) {
+        furthest_list& before = steps_[static_cast<std::size_t>(count - 1)];
+        const bool is_of_second = is_of_two(before, diagonal, count);
+        next_diagonal = is_of_second ? diagonal - 1 : diagonal + 1;
+        next = before[next_diagonal];
+        begin = is_of_second ? next : next + 1;
+      }
+      while (at > begin) {
+        --at;
+        out[static_cast<std::size_t>(at + diagonal)] = static_cast<std::uint32_t>(at);
+      }
+      at = next;
+      diagonal = next_diagonal;
+    }
+    return out;
+  }
+
+  std::span<const std::uint64_t> one_;
+  std::span<const std::uint64_t> two_;
+  std::vector<furthest_list> steps_{};  // for each number of differences
+};
+
 [[nodiscard]] std::optional<std::vector<std::uint32_t>> match(std::span<const std::uint64_t> one,
                                                               std::span<const std::uint64_t> two) {
-  std::vector<std::uint32_t> out(two.size(), no_match);
-  std::size_t i = 0;
-  std::size_t j = 0;
-  std::size_t difference_count = 0;
-  while (i < one.size() && j < two.size()) {
-    if (one[i] == two[j]) {
-      out[j++] = static_cast<std::uint32_t>(i++);
-      continue;
-    }
-    const auto around = find_detour(one.subspan(i), two.subspan(j));
-    if (!around) return std::nullopt;
-    i += around->first;
-    j += around->second;
-    difference_count += around->first + around->second;
-    if (difference_count > difference_count_max) return std::nullopt;
-  }
-  difference_count += one.size() - i + two.size() - j;
-  if (difference_count > difference_count_max) return std::nullopt;
-  return out;
+  return place_matcher(one, two).match();
 }
 
 /// The size of one request at any batch size.
@@ -168,39 +269,81 @@ template <class Good>
   return good;
 }
 
+/// One recording of the two.
+struct batch_side {
+  request_stream asked;
+  allocation_list allocations;
+  std::uint64_t iteration_length = 0;
+
+  explicit batch_side(const recording& from)
+      : asked(requests_of(from, busiest_device(from))), allocations(list_allocations(from, asked)) {
+    iteration_length = cut(asked, allocations);
+  }
+  [[nodiscard]] std::uint64_t size_bytes(std::size_t allocation) const {
+    return asked.requests[allocations.indices[allocation]].size_bytes;
+  }
+};
+
+/// The size of each request of the larger batch as a line; counts them in `out`.
+[[nodiscard]] std::vector<size_line> find_lines(const batch_recordings& of, const batch_side& small,
+                                                const batch_side& large,
+                                                std::span<const std::uint32_t> matches,
+                                                batch_answer& out) {
+  std::vector<size_line> lines(large.asked.requests.size());
+  std::unordered_set<std::uint64_t> constants;
+  const double items = static_cast<double>(of.larger_batch - of.smaller_batch);
+  for (std::size_t i = 0; i < matches.size(); ++i) {
+    if (matches[i] == no_match) continue;
+    const std::uint64_t after_bytes = large.size_bytes(i);
+    const std::uint64_t before_bytes = small.size_bytes(matches[i]);
+    size_line& line = lines[large.allocations.indices[i]];
+    const double before = static_cast<double>(before_bytes);
+    line.by_item = (static_cast<double>(after_bytes) - before) / items;
+    line.constant = before - line.by_item * static_cast<double>(of.smaller_batch);
+    const bool is_whole = line.by_item == std::floor(line.by_item) && line.constant >= 0;
+    const bool is_constant = after_bytes == before_bytes;
+    if (is_constant) constants.insert(after_bytes);
+    ++(is_constant ? out.constant_count : is_whole ? out.line_count : out.inexact_count);
+  }
+  // A library takes other steps for more data. Without a size that others have, those are as large
+  // as the data.
+  for (std::size_t i = 0; i < matches.size(); ++i) {
+    if (matches[i] != no_match) continue;
+    ++out.unmatched_count;
+    const std::uint64_t bytes = large.size_bytes(i);
+    size_line& line = lines[large.allocations.indices[i]];
+    const double size = static_cast<double>(bytes);
+    (constants.contains(bytes) ? line.constant : line.by_item) =
+        constants.contains(bytes) ? size : size / static_cast<double>(of.larger_batch);
+  }
+  return lines;
+}
+
 }  // namespace
+
+std::optional<request_stream> requests_at(const batch_recordings& of, std::uint64_t batch) {
+  const batch_side small(*of.smaller);
+  const batch_side large(*of.larger);
+  const auto matches = match(small.allocations.places, large.allocations.places);
+  if (!matches) return std::nullopt;
+  batch_answer counts;
+  return batch_model(large.asked, find_lines(of, small, large, *matches, counts)).at(batch);
+}
 
 batch_answer largest_batch(const batch_recordings& of, const fit_options& options) {
   batch_answer out;
-  const request_stream small = requests_of(*of.smaller, busiest_device(*of.smaller));
-  const request_stream large = requests_of(*of.larger, busiest_device(*of.larger));
-  const allocation_list one = list_allocations(*of.smaller, small);
-  const allocation_list two = list_allocations(*of.larger, large);
-  const auto matches = match(one.places, two.places);
+  const batch_side small(*of.smaller);
+  const batch_side large(*of.larger);
+  const auto matches = match(small.allocations.places, large.allocations.places);
   if (!matches) {
     out.problem = "the two recordings differ in more than " + std::to_string(difference_count_max) +
-                  " requests: record as many steps of the same program, without gradient "
-                  "accumulation or chunks that follow the batch size";
+                  " requests: record the same program, without gradient accumulation or chunks "
+                  "that follow the batch size";
     return out;
   }
-  std::vector<size_line> lines(large.requests.size());
-  const double items = static_cast<double>(of.larger_batch - of.smaller_batch);
-  for (std::size_t i = 0; i < two.indices.size(); ++i) {
-    const double after = static_cast<double>(large.requests[two.indices[i]].size_bytes);
-    size_line& line = lines[two.indices[i]];
-    line.constant = after;
-    if ((*matches)[i] == no_match) {
-      ++out.unmatched_count;
-      continue;
-    }
-    const double before =
-        static_cast<double>(small.requests[one.indices[(*matches)[i]]].size_bytes);
-    line.by_item = (after - before) / items;
-    line.constant = before - line.by_item * static_cast<double>(of.smaller_batch);
-    const bool is_whole = line.by_item == std::floor(line.by_item) && line.constant >= 0;
-    ++(after == before ? out.constant_count : is_whole ? out.line_count : out.inexact_count);
-  }
-  const batch_model model(large, std::move(lines));
+  out.iteration_length = large.iteration_length;
+  out.recorded = recorded_under(*of.larger, busiest_device(*of.larger), options_of(*of.larger));
+  const batch_model model(large.asked, find_lines(of, small, large, *matches, out));
   out.guess_from = 4 * of.larger_batch;
   for (const fit_device& device : options.devices) {
     batch_device_answer made;

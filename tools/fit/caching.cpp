@@ -39,7 +39,11 @@ caching_model::caching_model(const caching_options& options, const caching_devic
       blocks_(1),
       segments_(1),
       next_base_(device.has_descending_addresses ? std::uint64_t{1} << 62
-                                                 : std::uint64_t{1} << 30) {}
+                                                 : std::uint64_t{1} << 30) {
+  for (const segment_change& each : device.places) {
+    if (each.action == segment_action::alloc) places_[each.size_bytes].push_back(each.base);
+  }
+}
 caching_model::~caching_model() = default;
 
 // ---- sizes ----------------------------------------------------------------------------
@@ -87,6 +91,7 @@ block_number caching_model::allocate(const caching_request& request) {
   wanted.stream = request.stream;
   std::uint32_t found = find_free(wanted);
   if (found == 0) found = get_new(wanted);
+  is_next_refused_ = false;
   return found == 0 ? block_number::none : take(found, wanted);
 }
 
@@ -161,8 +166,9 @@ std::uint32_t caching_model::add_segment(const search& wanted) {
   if (uses_expandable(pools_[wanted.pool])) return grow_expandable(wanted);
   if (!charge(wanted.segment_bytes)) return 0;
   block made;
-  made.base = reserve(wanted.segment_bytes);
+  made.base = place(wanted.segment_bytes);
   made.size_bytes = wanted.segment_bytes;
+  native_segments_.emplace(made.base, made.base + made.size_bytes);
   made.segment = static_cast<std::uint32_t>(segments_.size());
   made.pool = wanted.pool;
   made.stream = wanted.stream;
@@ -302,6 +308,7 @@ void caching_model::release_segment(std::uint32_t number) {
   debug_check([&] { return !gone.is_live && gone.previous == 0 && gone.next == 0; },
               "a segment with live blocks is released");
   pools_[gone.pool].free.erase(key_of(number));
+  native_segments_.erase(gone.base);
   held_bytes_ -= gone.size_bytes;
   tell({segment_action::free, gone.size_bytes, gone.base});
   remove_block(number);
@@ -391,7 +398,20 @@ std::uint64_t caching_model::reserve(std::uint64_t size_bytes) {
   return std::exchange(next_base_, next_base_ + bytes);
 }
 
+// A recorded place that no other segment has, else new addresses.
+std::uint64_t caching_model::place(std::uint64_t size_bytes) {
+  const auto found = places_.find(size_bytes);
+  if (found == places_.end() || found->second.empty()) return reserve(size_bytes);
+  const std::uint64_t base = found->second.front();
+  found->second.pop_front();
+  const auto next = native_segments_.lower_bound(base);
+  const bool meets_next = next != native_segments_.end() && next->first - base < size_bytes;
+  const bool meets_last = next != native_segments_.begin() && std::prev(next)->second > base;
+  return meets_next || meets_last ? reserve(size_bytes) : base;
+}
+
 bool caching_model::charge(std::uint64_t size_bytes) {
+  if (std::exchange(is_next_refused_, false)) return false;
   if (size_bytes > device_.limit_bytes || held_bytes_ > device_.limit_bytes - size_bytes)
     return false;
   held_bytes_ += size_bytes;

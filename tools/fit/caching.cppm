@@ -14,7 +14,7 @@
 // I2  A free block is in exactly one pool's index; a block that is live or pending is in none.
 // I3  held_bytes() is the sum of the native segments and of the mapped pages of expandable ones.
 //
-// Not modelled: captures. A recording does not show when one is open.
+// Not modelled: frees that a capture defers to its end. A recording has them as they happened.
 //
 // Thread safety: values only. Cost: O(log n) of the free blocks for a request or a free.
 export module vmm.fit:caching;
@@ -42,12 +42,23 @@ export struct caching_options {
   std::uint32_t minor_version = 12;  ///< of PyTorch 2
 };
 
+/// What happened to a segment, as PyTorch's own history has it.
+export enum class segment_action : std::uint8_t { alloc, free, map, unmap };
+export struct segment_change {
+  segment_action action = segment_action::alloc;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t base = 0;
+};
+
 /// One device, for one allocator.
 export struct caching_device {
   std::uint64_t limit_bytes = no_size;   ///< what the allocator can get of it
   std::uint64_t device_bytes = no_size;  ///< its whole memory, for memory_fraction
   /// New segments lie below the older ones: the other of two orders of addresses.
   bool has_descending_addresses = false;
+  /// Where the driver put native segments, in order: each place is taken by the next segment of its
+  /// size. Equal blocks are chosen by address.
+  std::span<const segment_change> places{};
 };
 
 /// Which pool of PyTorch's a request goes to.
@@ -55,14 +66,6 @@ export struct caching_request {
   std::uint64_t size_bytes = 0;
   std::uint16_t stream = 0;
   std::uint16_t pool = 0;  ///< 0 is the default; others are private pools
-};
-
-/// What happened to a segment, as PyTorch's own history has it.
-export enum class segment_action : std::uint8_t { alloc, free, map, unmap };
-export struct segment_change {
-  segment_action action = segment_action::alloc;
-  std::uint64_t size_bytes = 0;
-  std::uint64_t base = 0;
 };
 
 /// What a segment held when a recording began, from its base on without a gap.
@@ -105,6 +108,8 @@ export class caching_model {
   void adopt(const start_layout& layout, std::span<block_number> blocks);
   /// torch.cuda.empty_cache().
   void empty_cache();
+  /// The device refuses the first segment of the next request.
+  void refuse_next() noexcept { is_next_refused_ = true; }
 
   [[nodiscard]] std::uint64_t held_bytes() const noexcept { return held_bytes_; }
   [[nodiscard]] std::uint64_t peak_held_bytes() const noexcept { return peak_held_bytes_; }
@@ -193,6 +198,7 @@ export class caching_model {
   void remove_block(std::uint32_t number);
   void insert_after(std::uint32_t number, std::uint32_t previous);
   [[nodiscard]] std::uint64_t reserve(std::uint64_t size_bytes);
+  [[nodiscard]] std::uint64_t place(std::uint64_t size_bytes);
   [[nodiscard]] bool charge(std::uint64_t size_bytes);
   void tell(const segment_change& change) const;
 
@@ -206,6 +212,9 @@ export class caching_model {
   std::map<std::uint64_t, std::uint32_t> pending_{};  // by the number that free_pending() returned
   std::uint64_t pending_count_ = 0;
   std::map<std::uint64_t, std::uint32_t> pool_numbers_{};
+  std::map<std::uint64_t, std::deque<std::uint64_t>> places_{};  // by size
+  std::map<std::uint64_t, std::uint64_t> native_segments_{};     // base and end
+  bool is_next_refused_ = false;
   std::uint64_t next_base_ = 0;
   std::uint64_t held_bytes_ = 0;
   std::uint64_t peak_held_bytes_ = 0;

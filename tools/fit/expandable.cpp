@@ -50,6 +50,8 @@ void caching_model::adopt(const start_layout& layout, std::span<block_number> bl
   }
   peak_held_bytes_ = std::max(peak_held_bytes_, held_bytes_);
   segments_.push_back(segment);
+  if (!layout.is_expandable)
+    native_segments_.emplace(segment.base, segment.base + segment.size_bytes);
 }
 
 bool caching_model::is_allocatable(std::uint32_t number) const noexcept {

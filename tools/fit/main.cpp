@@ -45,9 +45,8 @@ constexpr const char* usage =
     "  --batch A,B    the largest batch, from two files that were recorded at the batch sizes A\n"
     "                 and B; needs --device\n"
     "  --json         print one JSON object\n"
-    "  --page F       also write a page for a browser, of one recording: memory over time under "
-    "each\n"
-    "                 allocator, and live memory at the peak\n"
+    "  --page F       also write a page for a browser: memory over time under each allocator, and\n"
+    "                 live memory at the peak; of each rank, or at the largest batch\n"
     "Exit code: 0 it fits, or no device was named; 1 it does not fit; 2 the answer lies within "
     "the\n"
     "error; 3 a file cannot be read, or the command line is wrong.\n";
@@ -81,8 +80,6 @@ class reader {
     const bool is_batch = out_.batches.front() != 0;
     if (problem_.empty() && is_batch && (out_.paths.size() != 2 || out_.options.devices.empty()))
       problem_ = "--batch takes two files, one for each batch size, and a --device";
-    if (problem_.empty() && !out_.page.empty() && (is_batch || out_.paths.size() != 1))
-      problem_ = "--page takes one recording, and no --batch";
     if (!problem_.empty()) return std::nullopt;
     return out_;
   }
@@ -199,42 +196,50 @@ tools::recording_outcome read(const std::string& path) {
 
 struct answered {
   std::string text;
+  std::string document;  ///< of a page, if one is written
   int code = 0;
 };
 
 /// Empty, or the reason for a missing page.
-std::string write_page(const std::string& path, const tools::recording& from,
-                       const tools::fit_answer& found, const command_line& wanted) {
-  if (tools::is_same_file(path, wanted.page))
-    return wanted.page + " is the recording: --page takes another file";
+std::string write_page(const std::string& document, const command_line& wanted) {
+  for (const std::string& path : wanted.paths) {
+    if (tools::is_same_file(path, wanted.page))
+      return wanted.page + " is the recording: --page takes another file";
+  }
   tools::output_file file;
   const std::string why = file.open(wanted.page);
   if (!why.empty()) return why;
   std::fprintf(stderr, "vmm-fit: writing %s\n", wanted.page.c_str());
-  return file.write(tools::to_fit_page(tools::to_page_json(path, from, found, wanted.options)));
+  return file.write(tools::to_fit_page(document));
 }
 
-/// Nothing where a file cannot be read or a page cannot be written; stderr says why.
+/// Nothing where a file cannot be read; stderr says why.
 std::optional<answered> answer_file(const std::string& path, const command_line& wanted) {
   const tools::recording_outcome from = read(path);
   if (!from.problem.empty()) return fail(from.problem), std::nullopt;
   const tools::fit_answer found = tools::answer(from.value, wanted.options);
   if (!found.problem.empty()) return fail(path + ": " + found.problem), std::nullopt;
-  const std::string why = wanted.page.empty() ? "" : write_page(path, from.value, found, wanted);
-  if (!why.empty()) return fail(why), std::nullopt;
-  return answered{wanted.is_json ? tools::to_json(path, from.value, found)
-                                 : tools::to_text(path, from.value, found),
-                  code_of(found, wanted)};
+  answered out;
+  out.text = wanted.is_json ? tools::to_json(path, from.value, found)
+                            : tools::to_text(path, from.value, found);
+  out.code = code_of(found, wanted);
+  if (!wanted.page.empty()) {
+    const tools::request_stream asked = tools::requests_of(from.value, found.device);
+    out.document = tools::to_page_json(path, from.value, asked, found, wanted.options);
+  }
+  return out;
 }
 
 /// Of several files each stands for a rank, and the worst result counts.
 int run(const command_line& wanted) {
   std::vector<std::string> texts;
+  std::string documents;
   int code = 0;
   for (const std::string& path : wanted.paths) {
     const auto found = answer_file(path, wanted);
     if (!found) return exit_unreadable;
     texts.push_back(found->text);
+    documents += (documents.empty() ? "" : ", ") + found->document;
     const bool is_worse = found->code == 1 || (found->code == 2 && code != 1);
     if (is_worse) code = found->code;
   }
@@ -243,8 +248,31 @@ int run(const command_line& wanted) {
     out += (out.empty() ? "" : wanted.is_json ? ", " : "\n") + each;
   if (wanted.is_json && texts.size() > 1) out = "{\"ranks\": [" + out + "]}";
   if (wanted.is_json) out += "\n";
-  const std::string why = tools::print(out);
+  std::string why;
+  if (!wanted.page.empty())
+    why = write_page(texts.size() > 1 ? "{\"ranks\": [" + documents + "]}" : documents, wanted);
+  if (why.empty()) why = tools::print(out);
   return why.empty() ? code : fail(why);
+}
+
+/// A page of the program at its largest batch on the first device.
+std::string write_batch_page(const tools::batch_recordings& of, const std::string& path,
+                             const tools::batch_answer& found, const command_line& wanted) {
+  const tools::fit_allocator which = wanted.allocator.value_or(found.recorded);
+  const tools::batch_device_answer& device = found.devices.front();
+  const std::uint64_t best = device.limits[static_cast<std::size_t>(which)].best;
+  const std::uint64_t batch = best == 0 ? of.smaller_batch : best;
+  const auto asked = tools::requests_at(of, batch);
+  tools::fit_options options = wanted.options;
+  options.is_estimate = true;
+  const tools::fit_answer at = tools::answer_requests(*of.larger, *asked, options);
+  if (!at.problem.empty()) return path + ": " + at.problem;
+  const std::string title = "batch " + std::to_string(batch) +
+                            (best == 0 ? "; batch 1 does not fit " : ", the largest on ") +
+                            device.device.name + " under " + tools::name_of(which);
+  return write_page(
+      tools::with_batches(tools::to_page_json(path, *of.larger, *asked, at, options), title, found),
+      wanted);
 }
 
 int run_batch(const command_line& wanted) {
@@ -255,12 +283,14 @@ int run_batch(const command_line& wanted) {
     from[i] = read(wanted.paths[order[i]]);
     if (!from[i].problem.empty()) return fail(from[i].problem);
   }
-  const tools::batch_answer found = tools::largest_batch(
-      {&from[0].value, &from[1].value, wanted.batches[order[0]], wanted.batches[order[1]]},
-      wanted.options);
+  const tools::batch_recordings of{&from[0].value, &from[1].value, wanted.batches[order[0]],
+                                   wanted.batches[order[1]]};
+  const tools::batch_answer found = tools::largest_batch(of, wanted.options);
   if (!found.problem.empty()) return fail(found.problem);
-  const std::string why =
-      tools::print(wanted.is_json ? tools::to_json(found) + "\n" : tools::to_text(found));
+  std::string why;
+  if (!wanted.page.empty()) why = write_batch_page(of, wanted.paths[order[1]], found, wanted);
+  if (why.empty())
+    why = tools::print(wanted.is_json ? tools::to_json(found) + "\n" : tools::to_text(found));
   return why.empty() ? 0 : fail(why);
 }
 

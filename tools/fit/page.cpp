@@ -18,7 +18,7 @@ using point_list = std::vector<std::uint64_t>;
 
 // The most that is live in each point.
 [[nodiscard]] point_list live_points(const request_stream& asked, std::uint64_t stride) {
-  constexpr std::uint64_t unit_bytes = 512;
+  constexpr std::uint64_t step_bytes = 512;
   point_list out;
   std::vector<std::uint64_t> bytes_by_slot(asked.slot_count);
   std::uint64_t live_bytes = 0;
@@ -26,8 +26,8 @@ using point_list = std::vector<std::uint64_t>;
     const request& each = asked.requests[i];
     if (i % stride == 0) out.push_back(live_bytes);
     if (each.kind == request_kind::allocate) {
-      const std::uint64_t count = std::max<std::uint64_t>((each.size_bytes + 511) / unit_bytes, 1);
-      live_bytes += bytes_by_slot[each.slot] = count * unit_bytes;
+      const std::uint64_t count = std::max<std::uint64_t>((each.size_bytes + 511) / step_bytes, 1);
+      live_bytes += bytes_by_slot[each.slot] = count * step_bytes;
     } else if (each.kind == request_kind::free || each.kind == request_kind::free_completed) {
       live_bytes -= std::exchange(bytes_by_slot[each.slot], 0);
     }
@@ -71,15 +71,15 @@ using point_list = std::vector<std::uint64_t>;
     start = start_of(from, found.device, asked, conf.expandable_segments);
   caching_model model(conf);
   memory_curve curve(stride);
-  (void)play(asked, model, start, &curve);
+  (void)play(asked, model, {.start = start, .curve = &curve});
   return curve.points();
 }
 
 }  // namespace
 
-std::string to_page_json(const std::string& path, const recording& from, const fit_answer& found,
+std::string to_page_json(const std::string& path, const recording& from,
+                         const request_stream& asked, const fit_answer& found,
                          const fit_options& options) {
-  const request_stream asked = requests_of(from, found.device);
   const std::uint64_t stride = (asked.requests.size() + point_count_max - 1) / point_count_max;
   const point_list live = live_points(asked, stride);
   std::string curves;
@@ -89,7 +89,12 @@ std::string to_page_json(const std::string& path, const recording& from, const f
     curves += std::string(", \"") + name + "\": " + json_list(points);
   };
   point_list firsts;
-  for (std::uint64_t i = 0; i < live.size(); ++i) firsts.push_back(i * stride);
+  point_list times_ns;
+  for (std::uint64_t i = 0; i < live.size(); ++i) {
+    firsts.push_back(i * stride);
+    times_ns.push_back((asked.times_us[i * stride] - asked.times_us.front()) * 1000);
+  }
+  if (times_ns.back() != 0) add("time_ns", times_ns);
   add("live", live);
   caching_options conf = options_of(from);
   (void)read_conf(options.conf, conf);  // has been tried
@@ -111,6 +116,12 @@ std::string to_page_json(const std::string& path, const recording& from, const f
   out.pop_back();  // the closing brace
   return out + ", \"device_bytes\": {" + sizes +
          "}, \"curves\": {\"request\": " + json_list(firsts) + curves + "}}";
+}
+
+std::string with_batches(std::string document, const std::string& title,
+                         const batch_answer& found) {
+  document.pop_back();  // the closing brace
+  return document + ", \"title\": " + json_string(title) + ", \"batches\": " + to_json(found) + "}";
 }
 
 }  // namespace vmm::tools

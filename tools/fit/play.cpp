@@ -13,9 +13,9 @@ import vmm.stream;
 namespace vmm::tools {
 
 std::optional<std::uint64_t> play(const request_stream& asked, caching_model& model,
-                                  std::span<const start_layout> start, memory_curve* curve) {
+                                  const play_options& options) {
   std::vector<block_number> blocks(asked.slot_count);
-  for (const start_layout& each : start) model.adopt(each, blocks);
+  for (const start_layout& each : options.start) model.adopt(each, blocks);
   std::vector<std::uint64_t> pending(asked.is_any_pending ? asked.slot_count : 0);
   auto before = static_cast<std::int64_t>(asked.live_before_count);
   std::uint64_t index = 0;
@@ -32,8 +32,12 @@ std::optional<std::uint64_t> play(const request_stream& asked, caching_model& mo
         break;
       case request_kind::free_completed: model.complete(pending[each.slot]); break;
       case request_kind::empty_cache: model.empty_cache(); break;
+      case request_kind::shortage:
+        if (options.has_shortages) model.refuse_next();
+        break;
       case request_kind::iteration: break;
     }
+    memory_curve* const curve = options.curve;
     if (curve != nullptr && curve->is_due(index++, asked.requests.size()))
       curve->see(model.held_bytes(), model.peak_held_bytes());
   }

@@ -197,6 +197,7 @@ std::string to_json(const batch_answer& found) {
       .add("requests_constant", found.constant_count)
       .add("requests_inexact", found.inexact_count)
       .add("requests_unmatched", found.unmatched_count)
+      .add("requests_per_iteration", found.iteration_length)
       .add("guess_from", found.guess_from)
       .end();
 }
@@ -217,7 +218,10 @@ std::string to_text(const batch_answer& found) {
   }
   return out + "requests: " + show_count(found.line_count) + " grow by a line, " +
          show_count(found.constant_count) + " stay, " + show_count(found.inexact_count) +
-         " are not exact, " + show_count(found.unmatched_count) + " have no match\n";
+         " are not exact, " + show_count(found.unmatched_count) + " have no match\n" +
+         (found.iteration_length == 0
+              ? "no iteration repeats itself: the recordings are taken whole\n"
+              : "an iteration has " + show_count(found.iteration_length) + " requests\n");
 }
 
 std::string to_text(const std::string& path, const recording& from, const fit_answer& found) {

@@ -175,6 +175,7 @@ export enum class request_kind : std::uint8_t {
   free_pending,    ///< waits for other streams
   free_completed,  ///< that wait has ended
   empty_cache,     ///< free segments went back to the driver, with no request about them
+  shortage,        ///< the driver refused the recorded allocator the segment of the next request
   iteration,
 };
 
@@ -192,6 +193,7 @@ export struct request {
 export struct request_stream {
   std::vector<request> requests{};
   std::vector<std::uint32_t> contexts{};  ///< of each request
+  std::vector<std::uint64_t> times_us{};  ///< of each request, ascending; 0 without times
   /// Of the first requests, which no event names: where the blocks lay. In order.
   std::vector<std::uint64_t> before_addresses{};
   std::uint64_t slot_count = 0;

@@ -64,6 +64,7 @@ class request_maker {
 
   [[nodiscard]] request_stream make() {
     find_live_before();
+    if (!events_.empty()) now_us_ = events_.front().time_us;
     for (const auto& [at, event] : before_) {
       allocate(event, at);
       out_.before_addresses.push_back(at);
@@ -122,6 +123,7 @@ class request_maker {
 
   void add(std::size_t index) {
     const recorded_event& each = events_[index];
+    now_us_ = std::max<std::uint64_t>(now_us_, each.time_us);
     switch (each.action) {
       case recorded_action::alloc: return add_alloc(each);
       case recorded_action::free_requested: return add_free_requested(index);
@@ -200,10 +202,13 @@ class request_maker {
     push({block.size_bytes, block.slot, block.stream, block.pool, kind}, 0);
   }
   // Releases between a request that is refused and its retry are the allocator's own: they are
-  // followed by a segment, by an allocation or by an oom. Others are empty_cache().
+  // followed by a segment or by an oom, from the same place of the program. Others are
+  // empty_cache(), which also precedes each capture.
   void add_release(std::size_t index) {
     if (is_in_release_) return;
     is_in_release_ = true;
+    const std::uint32_t context = events_[index].context;
+    const bool has_stack = from_.contexts[context].stack != 0;
     for (std::size_t i = index + 1; i < events_.size(); ++i) {
       const recorded_action next = events_[i].action;
       if (next == recorded_action::segment_free || next == recorded_action::segment_unmap ||
@@ -211,15 +216,18 @@ class request_maker {
         continue;
       const bool is_retry = next == recorded_action::segment_alloc ||
                             next == recorded_action::segment_map || next == recorded_action::oom;
-      if (is_retry) return;
+      if (is_retry && (!has_stack || events_[i].context == context))
+        return push({0, 0, 0, 0, request_kind::shortage}, 0);
       break;
     }
     push({0, 0, 0, 0, request_kind::empty_cache}, 0);
   }
   void push(const request& what, std::uint32_t context) {
-    if (what.kind != request_kind::empty_cache) is_in_release_ = false;
+    if (what.kind != request_kind::empty_cache && what.kind != request_kind::shortage)
+      is_in_release_ = false;
     out_.requests.push_back(what);
     out_.contexts.push_back(context);
+    out_.times_us.push_back(now_us_);
   }
 
   const recording& from_;
@@ -231,6 +239,7 @@ class request_maker {
   live_map live_{};
   std::vector<std::uint32_t> unused_slots_{};
   std::uint64_t live_bytes_ = 0;
+  std::uint64_t now_us_ = 0;
   bool is_in_release_ = false;
 };
 

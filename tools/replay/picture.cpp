@@ -29,11 +29,11 @@ constexpr std::array<style, extent_kind_count> styles = {{
     {"live", "#2166ac", "handed out to the program"},
     {"rounding", "#92c5de", "mapped beyond the requested sizes: blocks take whole granules"},
     {"free but mapped", "#f4a442", "memory retained for the next request, unused now"},
-    {"waiting", "#8856a7", "freed, but device work may still use it"},
+    {"stale", "#ddd3ea", "addresses that memory has left; not reused yet: they cost nothing"},
     {"hole", "#e6e8eb", "addresses with no memory behind them: they cost nothing"},
 }};
-constexpr std::array drawn_upwards = {extent_kind::live, extent_kind::rounding,
-                                      extent_kind::waiting, extent_kind::kept};
+constexpr std::array drawn_upwards = {extent_kind::live, extent_kind::rounding, extent_kind::stale,
+                                      extent_kind::kept};
 
 std::size_t index_of(extent_kind kind) { return static_cast<std::size_t>(kind); }
 
@@ -239,11 +239,16 @@ std::string axis_label(std::uint64_t at_bytes, std::uint64_t whole_bytes) {
   return text + " " + units[unit];
 }
 
-/// Rounding and waiting are listed only if they occur.
+/// Rounding and stale addresses are listed only if they occur.
 bool is_in_legend(const picture_sums& sums, std::size_t kind) {
   const bool is_always =
-      kind != index_of(extent_kind::rounding) && kind != index_of(extent_kind::waiting);
+      kind != index_of(extent_kind::rounding) && kind != index_of(extent_kind::stale);
   return is_always || sums.count[kind] != 0;
+}
+
+/// Addresses of other kinds have no memory of their own.
+bool is_memory(std::size_t kind) {
+  return kind != index_of(extent_kind::hole) && kind != index_of(extent_kind::stale);
 }
 
 struct legend_row {
@@ -270,18 +275,19 @@ std::string draw_legend_row(const legend_row& row, point& at) {
 
 /// Moves `at` below the legend.
 std::string draw_legend(const picture_sums& sums, std::uint64_t unmapped_bytes, point& at) {
-  std::uint64_t whole_bytes = 0;
-  for (const std::uint64_t bytes : sums.size_bytes) whole_bytes += bytes;
+  std::uint64_t memory_bytes = 0;
+  for (std::size_t i = 0; i < styles.size(); ++i)
+    memory_bytes += is_memory(i) ? sums.size_bytes[i] : 0;
   std::string out;
   for (std::size_t i = 0; i < styles.size(); ++i) {
     if (!is_in_legend(sums, i)) continue;
-    const double share = whole_bytes == 0 ? 0
-                                          : 100 * static_cast<double>(sums.size_bytes[i]) /
-                                                static_cast<double>(whole_bytes);
+    const double share = memory_bytes == 0 ? 0
+                                           : 100 * static_cast<double>(sums.size_bytes[i]) /
+                                                 static_cast<double>(memory_bytes);
     const std::string swatch = std::string("fill=\"") + styles[i].colour + "\" class=\"frame\"";
     out +=
         draw_legend_row({styles[i].name, swatch.c_str(), show_bytes(sums.size_bytes[i]),
-                         show_number(share, 1) + " %",
+                         is_memory(i) ? show_number(share, 1) + " %" : "",
                          show_count(sums.count[i]) + (sums.count[i] == 1 ? " extent" : " extents"),
                          styles[i].meaning},
                         at);

@@ -20,7 +20,7 @@ export enum class extent_kind : std::uint8_t {
   live,      // handed out, up to the requested size
   rounding,  // behind a live block, beyond the requested size
   kept,      // mapped and free: the next request may have it without a driver call
-  waiting,   // free, but device work may still use it
+  stale,     // addresses that memory has left
   hole,      // addresses with nothing behind them
 };
 export inline constexpr std::size_t extent_kind_count = 5;

@@ -207,7 +207,7 @@ class manager_subject {
     const address base = view.where.base;
     if (view.kind == vmm::extent_kind::hole || view.kind == vmm::extent_kind::retired) {
       const bool is_hole = view.kind == vmm::extent_kind::hole;
-      append(base, view.where.size_bytes, is_hole ? extent_kind::hole : extent_kind::waiting);
+      append(base, view.where.size_bytes, is_hole ? extent_kind::hole : extent_kind::stale);
       return {};
     }
     const bool is_live = view.kind == vmm::extent_kind::live;
@@ -268,7 +268,7 @@ class pool_subject {
       case pool_region_kind::zombie:
       case pool_region_kind::busy: break;
     }
-    return extent_kind::waiting;
+    return extent_kind::stale;
   }
 
   stream_pool pool_;
