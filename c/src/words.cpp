@@ -55,18 +55,18 @@ constexpr replacement replacements[] = {
      "pool with capture_rule::private_memory",
      "the stream is being captured into a graph: allocate and free before or after, or make the "
      "pool with VMM_CAPTURE_PRIVATE"},
-    {"the stream is being captured, and no capture was announced: call capture_begins() before, or "
-     "leave pool_options::captures_announced unset",
+    {"the stream is being captured, and no capture was announced: call captures().begin() before, "
+     "or leave pool_options::captures_announced unset",
      "the stream is being captured, and no capture was announced: call vmm_pool_capture_begins() "
      "before, or leave captures_announced of the options 0"},
-    {"no capture was announced with capture_begins()",
+    {"no capture was announced with captures().begin()",
      "no capture was announced with vmm_pool_capture_begins()"},
     {"as many streams are in use as a pool serves at a time (stream_pool::max_streams, 4000): "
      "forget() the streams that are gone",
      "as many streams are in use as a pool serves at a time (4000): call vmm_pool_forget_stream() "
      "for those that are gone"},
     {"a pool's streams and captured graphs have no record left: forget() the streams and "
-     "release_capture() the graphs that are gone",
+     "captures().release() the graphs that are gone",
      "a pool's streams and captured graphs have no record left: call vmm_pool_forget_stream() and "
      "vmm_pool_release_capture() for those that are gone"},
     {"history_options::event_count is a power of two from 2^10 to 2^26",

@@ -87,7 +87,7 @@ status stream_progress::provide_record(stream_phase phase) noexcept {
   if (records_.size() >= max_records) {
     return refuse(errc::in_use,
                   "a pool's streams and captured graphs have no record left: forget() the streams "
-                  "and release_capture() the graphs that are gone");
+                  "and captures().release() the graphs that are gone");
   }
   if (status room = reserve_more(records_, 1); !room) return no_host_memory;
   for (std::vector<std::uint32_t>* list : {&retired_, &unused_}) {
