@@ -81,7 +81,7 @@ status driver_state::read_device() {
   can.unmap_may_stall = true;
   can.fresh_memory_zero = true;
   can.streams = true;
-  can.stream_identity = cu.stream_get_id != nullptr;
+  can.stream_identity = cu.stream_get_id != nullptr && cu.stream_is_capturing != nullptr;
   can.record_all = cu.context_record != nullptr;
   can.copy = true;
   can.capture = cu.stream_is_capturing != nullptr && cu.stream_get_capture != nullptr &&

@@ -99,7 +99,8 @@ status cuda_driver::synchronize_event(event_handle event) {
 
 std::uint64_t cuda_driver::stream_identity(stream_handle stream) noexcept {
   check(state_ != nullptr, cuda::moved_from);
-  if (!state_->can.stream_identity || !state_->made_in.is_here()) return 0;
+  // On a captured stream the call below invalidates the capture.
+  if (!state_->can.stream_identity || !is_uncaptured(stream)) return 0;
   unsigned long long identity = 0;
   const CUresult code = state_->cu.stream_get_id(cuda::native(stream), &identity);
   return code == CUDA_SUCCESS ? identity : 0;

@@ -151,10 +151,15 @@ std::uint64_t fake_driver::stream_identity(stream_handle stream) noexcept {
   driver_state& s = *state_;
   const auto token = static_cast<std::uint64_t>(stream);
   if (!s.emulated.can.stream_identity || !s.machine->made_in.is_here()) return 0;
-  if (!s.emulated.traps.stream_numbers_again) return token;
+  const bool is_unique = !s.emulated.traps.stream_numbers_again;
+  if (is_unique && is_uncaptured(stream)) return token;
   const std::lock_guard<std::mutex> locked(s.machine->mutex);
+  const bool query_fails = std::any_of(s.faults.begin(), s.faults.end(), [](const auto& each) {
+    return each.plan.where == call::query_capture;
+  });
   const fake::stream_record* const found = s.streams.find(token);
-  return found == nullptr ? 0 : found->serial;
+  if (query_fails || found == nullptr || found->capture != 0) return 0;
+  return is_unique ? token : found->serial;
 }
 
 status fake_driver::record_all(event_handle event) {

@@ -157,7 +157,8 @@ concept quick_capture_backend = capture_backend<B> && requires(B& b, stream_hand
   { b.is_uncaptured(stream) } noexcept -> std::same_as<bool>;
 };
 
-/// Streams have numbers that no later stream has, unlike their handles. 0: not known.
+/// Streams have numbers that no later stream has, unlike their handles. 0: the stream is being
+/// captured, or its number is not known.
 export template <class B>
 concept stream_identity_backend = stream_backend<B> && requires(B& b, stream_handle stream) {
   { b.stream_identity(stream) } noexcept -> std::same_as<std::uint64_t>;

@@ -68,8 +68,13 @@ class alignas(64) call_path {
   }
   /// Whether only a capture needs the check, and the driver's quick query finds none.
   [[nodiscard]] inline bool is_uncaptured(stream_handle stream) const noexcept {
+    return is_uncaptured(stream, 0);
+  }
+  /// The same with the identity that the driver has just returned: 0 for a captured stream.
+  [[nodiscard]] inline bool is_uncaptured(stream_handle stream,
+                                          std::uint64_t identity) const noexcept {
     debug_check([&] { return needs_check(stream); }, "a stream is queried in vain");
-    return !observes_blocks_ && driver_.is_uncaptured(stream);
+    return !observes_blocks_ && (identity != 0 || driver_.is_uncaptured(stream));
   }
 
   /// Whether a later stream may have the handle while the pool lists memory under it.

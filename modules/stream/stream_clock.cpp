@@ -304,9 +304,7 @@ status stream_clock::identify(stream_handle stream, std::uint64_t identity) {
   if (is_identified(stream, identity)) return {};
   const growth_guard growing(entry_);
   const named_stream named(entry_, stream);
-  const result<bool> captured = captures_.is_captured(stream);
-  if (!captured) return captured.error();
-  if (!*captured) captures_.note_uncaptured(stream);
+  captures_.note_uncaptured(stream);
   std::uint32_t number = pool_state::no_stream;
   {
     const table_lock state(state_);
@@ -315,9 +313,7 @@ status stream_clock::identify(stream_handle stream, std::uint64_t identity) {
       return {};
     if (status removed = front_lending(*state).remove(stream); !removed) return removed;
   }
-  if (!*captured) {
-    if (status recorded = record_leaving(number); !recorded) return recorded;
-  }
+  if (status recorded = record_leaving(number); !recorded) return recorded;
   if (status left = set_aside(number); !left) return left;
   poll_retired();
   return {};

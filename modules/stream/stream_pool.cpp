@@ -185,10 +185,8 @@ status stream_pool::check_ready() const noexcept {
 
 // ---- calls ------------------------------------------------------------------------------
 
-// A handle that the driver does not know has no identity: the call that names it is refused.
-status stream_pool::identify(stream_handle stream) {
-  const std::uint64_t identity = driver_->stream_identity(stream);
-  if (identity == 0 || !is_ready()) return {};
+status stream_pool::identify(stream_handle stream, std::uint64_t identity) {
+  if (identity == 0 || identities_.has(stream, identity) || !is_ready()) return {};
   if (status known = parts_->clock.identify(stream, identity); !known) return known;
   identities_.add(stream, identity);
   return {};
@@ -196,9 +194,7 @@ status stream_pool::identify(stream_handle stream) {
 
 result<address> stream_pool::allocate_aligned(const block_shape& shape, stream_handle stream) {
   if (status valid = check_alignment(shape.alignment_bytes); !valid) return valid.error();
-  if (is_unidentified(stream)) {
-    if (status known = identify(stream); !known) return known.error();
-  }
+  if (status known = identify(stream, identity_of(stream)); !known) return known.error();
   const bool is_open = path_.gate().is_open();
   if (status entered = open_to_allocate(); !entered) return entered.error();
   check(is_ready(), "a pool allocates before it is set up");
@@ -212,9 +208,7 @@ result<address> stream_pool::allocate_aligned(const block_shape& shape, stream_h
 
 result<address> stream_pool::allocate_whole(std::uint64_t size_bytes, stream_handle stream) {
   if (status entered = open_to_allocate(); !entered) return entered.error();
-  if (is_unidentified(stream)) {
-    if (status known = identify(stream); !known) return known.error();
-  }
+  if (status known = identify(stream, identity_of(stream)); !known) return known.error();
   return parts_->checked.allocate_dedicated(size_bytes, stream);
 }
 
@@ -272,7 +266,7 @@ status stream_pool::set_access(address at, std::span<const access_grant> grants)
 prepare_report stream_pool::prepare(std::uint64_t size_bytes, stream_handle stream) {
   if (notices_.is_observed()) notices_.check_not_in_observer();
   status ready = set_up();
-  if (ready && is_unidentified(stream)) ready = identify(stream);
+  if (ready) ready = identify(stream, identity_of(stream));
   if (!ready) return {.left_bytes = size_bytes, .failure = ready.error()};
   return parts_->slow.prepare(size_bytes, stream);
 }

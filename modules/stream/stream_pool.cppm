@@ -353,13 +353,14 @@ export class stream_pool {
   [[nodiscard]] status check_here() const noexcept {
     return path_.gate().is_here() ? status{} : status{refuse_forked()};
   }
-  // Of calls where the gate may be closed. What closes it is looked at here.
-  // Whether a request is the first of this stream, by its identity: an earlier one may have had the
-  // handle.
-  [[nodiscard]] inline bool is_unidentified(stream_handle stream) const noexcept {
-    return path_.has_identity(stream) && !identities_.has(stream, driver_->stream_identity(stream));
+  // Of the first request of a stream, by its identity: an earlier one may have had the handle.
+  // 0: the stream has none, or is captured, where only what has passed serves.
+  [[nodiscard]] inline std::uint64_t identity_of(stream_handle stream) const noexcept {
+    return path_.has_identity(stream) ? driver_->stream_identity(stream) : 0;
   }
-  [[nodiscard]] status identify(stream_handle stream) VMM_EXCLUDES(rank::growth, rank::state);
+  [[nodiscard]] status identify(stream_handle stream, std::uint64_t identity)
+      VMM_EXCLUDES(rank::growth, rank::state);
+  // Of calls where the gate may be closed. What closes it is looked at here.
   [[nodiscard]] status open_to_allocate() VMM_EXCLUDES(rank::growth, rank::state);
   [[nodiscard]] result<address> allocate_closed(std::uint64_t size_bytes, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::state);
@@ -398,13 +399,14 @@ export class stream_pool {
 // captures nothing looks at it again: the driver's quick query is as good as query_capture().
 
 inline result<address> stream_pool::allocate(std::uint64_t size_bytes, stream_handle stream) {
-  if (is_unidentified(stream)) [[unlikely]] {
-    if (status known = identify(stream); !known) return known.error();
+  const std::uint64_t identity = identity_of(stream);
+  if (identity != 0 && !identities_.has(stream, identity)) [[unlikely]] {
+    if (status known = identify(stream, identity); !known) return known.error();
   }
   if (!path_.gate().is_open()) [[unlikely]]
     return allocate_closed(size_bytes, stream);
   debug_check([this] { return is_ready(); }, "a pool allocates before it is set up");
-  if (path_.needs_check(stream) && !path_.is_uncaptured(stream))
+  if (path_.needs_check(stream) && !path_.is_uncaptured(stream, identity))
     return parts_->checked.allocate({size_bytes}, stream);
   if (const front_set* const fronts = path_.fronts()) {
     if (const address at = parts_->reuse.allocate_in_front(*fronts, size_bytes, stream)) return at;

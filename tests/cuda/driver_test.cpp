@@ -498,6 +498,11 @@ TEST_F(Cuda, StreamsOfAProgramHaveIdentities) {
   ASSERT_TRUE(driver.feature_set().stream_identity);
   const vmm::stream_handle stream = *driver.create_stream();
   EXPECT_NE(driver.stream_identity(stream), 0u);
+  ASSERT_TRUE(fake().begin_capture(stream, vmm::capture_mode::relaxed));
+  EXPECT_EQ(driver.stream_identity(stream), 0u);
+  const auto graph = fake().end_capture(stream);
+  ASSERT_TRUE(graph) << "the capture was spoiled";
+  ASSERT_TRUE(fake().destroy_graph(*graph));
   ASSERT_TRUE(driver.destroy_stream(stream));
 }
 

@@ -139,6 +139,11 @@ CUresult cuCtxRecordEvent(CUcontext, CUevent event) {
 
 CUresult cuStreamGetId(CUstream stream, unsigned long long* identity) {
   return answer("cuStreamGetId", needs::initialised, [&](vmm::fake_driver& fake) {
+    const auto captured = fake.query_capture(stream_of(stream));
+    if (captured && captured->state != vmm::capture_state::none) {
+      (void)fake.synchronize_stream(stream_of(stream));  // invalidates the capture, as CUDA does
+      return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
     *identity = fake.stream_identity(stream_of(stream));
     return *identity == 0 ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
   });
