@@ -46,20 +46,22 @@ check() {
 
 build() {
   [[ $# -eq 1 ]] || die "usage: release.sh build FOLDER" 2
-  local out tag
+  local out tag made
   out=$(mkdir -p "$1" && readlink -f "$1")
   tag=$(git -C "$root" describe --exact-match --match 'v*' 2>/dev/null) || tag=''
   check "$tag"
-  rm -f "$out"/*.deb "$out"/*.whl "$out"/vmm-docs.tar.gz "$out"/SHA256SUMS
+  for made in "$out"/*.deb "$out"/*.whl; do
+    [[ ! -e $made ]] || die "$made is there already: name an empty folder"
+  done
+  made=$(mktemp -d)
   "$root/run" wheel "$out"
   ninja -C "$root/build/release" vmm vmm_c vmm_preload vmm-fit vmm-replay vmm-trace \
     vmm-history vmm-top >&2
-  cpack --config "$root/build/release/CPackConfig.cmake" -G DEB -B "$out/cpack" >&2
-  mv "$out"/cpack/*.deb "$out/"
-  rm -r "$out/cpack"
-  "$root/run" docs "$out/docs" >&2
-  tar -C "$out/docs" -czf "$out/vmm-docs.tar.gz" html
-  rm -r "$out/docs"
+  cpack --config "$root/build/release/CPackConfig.cmake" -G DEB -B "$made/cpack" >&2
+  mv "$made"/cpack/*.deb "$out/"
+  "$root/run" docs "$made/docs" >&2
+  tar -C "$made/docs" -czf "$out/vmm-docs.tar.gz" html
+  rm -r "$made"
   (cd "$out" && sha256sum ./*.deb ./*.whl ./*.tar.gz >SHA256SUMS && ls)
 }
 

@@ -21,7 +21,15 @@ def main():
         return 2
     root = pathlib.Path(__file__).resolve().parents[2]
     out = pathlib.Path(sys.argv[1]).resolve()
+    made = [out / name for name in ("sources", "doctrees", "html")]
+    theirs = [each for each in made if each.exists()]
+    marker = out / ".vmm-docs"
+    if theirs and not marker.exists() and root / "build" not in out.parents:
+        print(f"docs: {theirs[0]} is not of an earlier build: name another folder", file=sys.stderr)
+        return 1
     try:
+        out.mkdir(parents=True, exist_ok=True)
+        marker.touch()
         wrong = stage.stage(root, out / "sources")
     except OSError as trouble:
         wrong = [f"{trouble.filename or out}: {trouble.strerror}"]
@@ -29,8 +37,8 @@ def main():
         print(f"docs: {line}", file=sys.stderr)
     if wrong:
         return 1
-    for made in ("doctrees", "html"):  # a page that went leaves no file
-        shutil.rmtree(out / made, ignore_errors=True)
+    for each in made[1:]:  # a page that went leaves no file
+        shutil.rmtree(each, ignore_errors=True)
     version = re.search(r"project\(vmm VERSION ([0-9.]+)", (root / "CMakeLists.txt").read_text())
     done = subprocess.run(
         [
