@@ -57,7 +57,8 @@ std::uint64_t backup_arena::size_bytes() const noexcept {
 
 std::uint64_t backup_arena::taken_bytes() const noexcept {
   std::uint64_t sum_bytes = 0;
-  for (const auto& each : spaces_) sum_bytes += each->is_taken ? each->size_bytes : 0;
+  for (const auto& each : spaces_)
+    sum_bytes += each->is_taken || each->is_busy ? each->size_bytes : 0;
   check(sum_bytes <= size_bytes(), "more is taken than there is");
   return sum_bytes;
 }
@@ -67,8 +68,8 @@ backup_space* backup_arena::find(const wanted& want) noexcept {
   backup_space* found = nullptr;
   check(want.tier != backup_tier::best, "a space is looked for in no tier");
   for (const auto& each : spaces_) {
-    const bool fits = !each->is_taken && each->is_whole && each->tier == want.tier &&
-                      each->size_bytes >= want.size_bytes &&
+    const bool fits = !each->is_taken && !each->is_busy && each->is_whole &&
+                      each->tier == want.tier && each->size_bytes >= want.size_bytes &&
                       (each->driver == nullptr || each->driver == &want.driver);
     if (fits && (found == nullptr || each->size_bytes < found->size_bytes)) found = each.get();
   }
@@ -179,7 +180,7 @@ status backup_arena::release_unused(const driver_interface* of) noexcept {
   status outcome;
   for (std::size_t i = 0; i < spaces_.size();) {
     backup_space& each = *spaces_[i];
-    const bool is_meant = !each.is_taken && (of == nullptr || each.driver == of);
+    const bool is_meant = !each.is_taken && !each.is_busy && (of == nullptr || each.driver == of);
     const status ended = is_meant ? end(each) : status{};
     if (!ended && outcome) outcome = ended;
     if (is_meant && ended) {

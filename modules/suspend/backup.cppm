@@ -36,6 +36,7 @@ struct backup_space {
   std::uint64_t size_bytes = 0;
   bool is_taken = false;
   bool is_whole = false;               // false: what making it left, to be given back
+  bool is_busy = false;                // a copy uses it that could not be waited for: it stays
   std::byte* bytes = nullptr;          // pageable, file
   driver_interface* driver = nullptr;  // pinned
   address_range range{};               // pinned

@@ -16,6 +16,7 @@ namespace vmm {
 namespace {
 
 constexpr std::uint64_t verify_step_bytes = std::uint64_t{1} << 20;
+constexpr int wait_attempts = 3;
 constexpr std::uint64_t sum_start = 0xcbf29ce484222325;
 constexpr std::uint64_t sum_factor = 0x100000001b3;
 
@@ -97,7 +98,8 @@ status fill(suspended_region& of, std::uint8_t value) {
 }
 
 status restore(suspended_region& of, bool is_verified) {
-  if (of.is_intact || of.parts.empty()) return {};
+  if (of.is_intact) return of.is_copying ? of.finish_copies() : status{};
+  if (of.parts.empty()) return {};
   status done;
   switch (of.promised) {
     case suspend_contents::keep: done = copy_in(of); break;
@@ -121,6 +123,21 @@ status clear_freed(suspended_region& of) {
 }
 
 }  // namespace
+
+// A wait that fails once is made again: nothing is unmapped, or goes, that a copy uses.
+status suspended_region::finish_copies() {
+  if (!has_stream) {
+    check(!driver.feature_set().streams, "copies are waited for without their stream");
+    return {};
+  }
+  const status first = driver.synchronize_stream(stream);
+  status finished = first;
+  for (int left = wait_attempts - 1; left > 0 && !finished; --left)
+    finished = driver.synchronize_stream(stream);
+  if (!finished) finished = driver.synchronize_all();
+  is_copying = !finished;
+  return first;
+}
 
 // A stream that waits for no other.
 status suspended_region::provide_stream() {

@@ -42,6 +42,7 @@ struct suspended_region {
   bool is_intact = false;  // suspended by a call that failed: contents are in the memory
   stream_handle stream = stream_handle::default_stream;  // for copies
   bool has_stream = false;
+  bool is_copying = false;  // copies or fills are queued that could not be waited for
   backup_space* backup = nullptr;
   struct kept_part {
     address_range range;
@@ -101,11 +102,12 @@ struct suspended_region {
   [[nodiscard]] status attach(bool is_verified);
   [[nodiscard]] std::span<std::byte> bytes_at(std::uint64_t offset,
                                               std::uint64_t size_bytes) const noexcept;
-  [[nodiscard]] status finish_copies() {
-    check(has_stream || !driver.feature_set().streams,
-          "a wait for copies without a stream of "
-          "copies");
-    return has_stream ? driver.synchronize_stream(stream) : status{};
+  // What was queued for the region. On failure is_copying says whether the work goes on.
+  [[nodiscard]] status finish_copies();
+  // Whether no copy uses the memory or the backup.
+  [[nodiscard]] bool has_finished_copies() {
+    if (is_copying) (void)finish_copies();
+    return !is_copying;
   }
 
  private:

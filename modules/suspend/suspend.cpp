@@ -63,6 +63,7 @@ suspender::~suspender() {
 void suspender::forget_backup(suspended_region& of) noexcept {
   if (of.backup == nullptr) return;
   check(of.backup->is_taken, "a region has a backup that it did not take");
+  of.backup->is_busy = !of.has_finished_copies();
   arena_.give_back(*std::exchange(of.backup, nullptr));
   of.kept.clear();
 }
@@ -233,17 +234,19 @@ status suspender::detach(const region_list& regions) {
   return {};
 }
 
-// The suspension failed: all is mapped again. Where the driver refuses that, the region is
-// suspended with its memory and its contents.
+// The suspension failed: all is mapped again. Where the driver refuses that, or a copy out cannot
+// be waited for, the region is suspended with its memory and its contents.
 void suspender::abandon(const region_list& regions) noexcept {
   for (suspended_region* each : regions) {
     if (!each->is_begun) continue;
     const relaxed_capture quiet(each->driver);
-    const bool is_back = try_to_attach(each->core(), each->parts);
+    const bool has_copied = each->has_finished_copies();
+    const bool is_back = try_to_attach(each->core(), each->parts) && has_copied;
     check(!is_back || are_attached(each->parts), "I1: a region is back without its memory");
+    if (!has_copied && !each->is_announced) each->announce(suspension_phase::suspended);
     if (is_back) each->announce(suspension_phase::running);
     each->is_intact = !is_back;
-    forget_backup(*each);
+    if (has_copied) forget_backup(*each);
     each->end_suspend(!is_back);
   }
 }
@@ -349,13 +352,14 @@ status suspender::bring_back(const region_list& regions, spilling spills) {
   return {};
 }
 
-// The resumption failed: what came back goes again. Memory whose contents are in it stays.
+// The resumption failed: what came back goes again. Memory whose contents are in it stays, and
+// memory that a copy uses which cannot be waited for.
 void suspender::take_again(const region_list& regions) noexcept {
   for (suspended_region* each : regions) {
     if (!each->is_begun) continue;
     check(each->is_suspended, "a region is taken again that is not suspended");
     const relaxed_capture quiet(each->driver);
-    if (!each->is_intact) {
+    if (!each->is_intact && each->has_finished_copies()) {
       (void)try_to_detach(each->core(), each->parts);
       (void)release_parts(each->core(), each->parts);
     }

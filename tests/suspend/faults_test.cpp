@@ -152,6 +152,68 @@ class SuspendFaults : public testing::TestWithParam<vmm::backup_tier> {
   }
 };
 
+class SuspendWaits : public Regions {
+ protected:
+  void SetUp() override {
+    Regions::SetUp();
+    driver.set_manual(true);
+    open(contents::keep, contents::keep, {.tier = vmm::backup_tier::pinned});
+    weight = in_blocks(8 * MiB);
+    write(weight, 8 * MiB, 12);
+  }
+  void fail(vmm::call where, std::uint64_t nth, bool forever) {
+    driver.fail({where, nth, forever, driver.possible_errors(where).front()});
+  }
+  vmm::address weight{};
+};
+
+TEST_F(SuspendWaits, OfAResumptionFailAndNothingIsUnmappedThatIsInUse) {
+  suspend();
+  fail(vmm::call::synchronize_stream, 1, false);
+  EXPECT_FALSE(sleeper->resume());
+  EXPECT_EQ(driver.misuse_count(), 0u);
+  driver.clear_faults();
+  resume();
+  expect_tag(weight, 12);
+}
+
+TEST_F(SuspendWaits, OfASuspensionFailAndNoCopyIsLeftBehind) {
+  for (std::uint64_t nth = 1; nth < 6; ++nth) {
+    fail(vmm::call::synchronize_stream, nth, false);
+    const bool is_done = sleeper->suspend().has_value();
+    driver.clear_faults();
+    if (is_done) break;
+    EXPECT_EQ(driver.resource_counts().pending_work, 0u) << "wait " << nth;
+  }
+  if (*sleeper->is_suspended("weights")) resume();
+  expect_tag(weight, 12);
+}
+
+// Neither the stream of copies nor the device can be waited for.
+TEST_F(SuspendWaits, OfAResumptionFailForeverAndTheMemoryStays) {
+  suspend();
+  for (const auto each : {vmm::call::synchronize_stream, vmm::call::synchronize_all})
+    fail(each, 1, true);
+  EXPECT_FALSE(sleeper->resume());
+  EXPECT_EQ(driver.misuse_count(), 0u);
+  EXPECT_TRUE(*sleeper->is_suspended("weights"));
+  driver.clear_faults();
+  resume();
+  expect_tag(weight, 12);
+}
+
+TEST_F(SuspendWaits, OfASuspensionFailForeverAndTheBackupStays) {
+  for (const auto each : {vmm::call::synchronize_stream, vmm::call::synchronize_all})
+    fail(each, 1, true);
+  EXPECT_FALSE(sleeper->suspend());
+  EXPECT_TRUE(*sleeper->is_suspended("weights"));
+  EXPECT_TRUE(sleeper->return_backups());
+  EXPECT_EQ(driver.misuse_count(), 0u) << "a backup goes that a copy writes to";
+  driver.clear_faults();
+  resume();
+  expect_tag(weight, 12);
+}
+
 TEST_P(SuspendFaults, OfSuspend) {
   sweep([this](const fault_list& faults) { return inject_suspend(faults); });
 }
