@@ -424,7 +424,8 @@ typedef struct vmm_prepare_report {
  *  Requires: `report` is NULL, or its struct_size is set.
  *  Errors: INVALID_ARGUMENT (no bytes, cudaStreamPerThread), OUT_OF_MEMORY, OVER_BUDGET,
  *  OUT_OF_ADDRESSES, OUT_OF_HOST_MEMORY, IN_USE (suspended, or too many streams), NOT_PERMITTED (in
- *  a callback), driver errors; *report then counts the completed part, which stays.
+ *  a callback), driver errors; *report then counts the completed part. If memory is short, what was
+ *  created goes back, except what is mapped behind memory that unfinished work uses.
  *  Cost: driver calls by handles; others allocate meanwhile. */
 VMM_API vmm_status vmm_pool_prepare(vmm_pool* pool, uint64_t size_bytes, vmm_stream stream,
                                     vmm_prepare_report* report) VMM_NOEXCEPT;

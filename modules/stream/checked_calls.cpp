@@ -21,10 +21,11 @@ namespace vmm {
 
 result<address> checked_calls::allocate(const block_shape& shape, stream_handle stream) {
   check(path_.observes_blocks() || captures_.is_on(), "a call is checked that needs no check");
+  if (!contents_.fills_on_acquire()) [[likely]]
+    return allocate_observed(shape, stream);
+  const std::uint64_t before_bytes = parts_.core.memory.statistics().footprint_bytes;
   const result<address> at = allocate_observed(shape, stream);
-  if (!at || !contents_.fills_on_acquire()) [[likely]]
-    return at;
-  return fill_acquired(*at, stream);
+  return at ? fill_acquired(*at, stream, before_bytes) : at;
 }
 
 result<address> checked_calls::allocate_observed(const block_shape& shape, stream_handle stream) {
@@ -69,6 +70,7 @@ result<address> checked_calls::allocate_dedicated(std::uint64_t size_bytes, stre
     if (*captured)
       return refuse(errc::not_permitted, "the stream is being captured: allocate before it is");
   }
+  const std::uint64_t before_bytes = parts_.core.memory.statistics().footprint_bytes;
   const result<address> at = [&] {
     if (!notices_.is_observed()) return slow_.allocate_dedicated({size_bytes}, stream);
     const observer_guard observed(entry_);
@@ -76,22 +78,28 @@ result<address> checked_calls::allocate_dedicated(std::uint64_t size_bytes, stre
     if (made) notices_.observe([&](block_watcher& who) { who.allocated({*made, size_bytes}); });
     return made;
   }();
-  return at && contents_.fills_on_acquire() ? fill_acquired(*at, stream) : at;
+  return at && contents_.fills_on_acquire() ? fill_acquired(*at, stream, before_bytes) : at;
 }
 
 // A suspension that began after the block was made waits, or has the block's memory already: then
-// the block goes back.
-result<address> checked_calls::fill_acquired(address at, stream_handle stream) {
-  const change_guard changing(&phases_);
+// the block goes back, and as much memory as the call has created.
+result<address> checked_calls::fill_acquired(address at, stream_handle stream,
+                                             std::uint64_t before_bytes) {
   status filled = memory_suspended;
-  if (phases_.may_fill_here()) {
-    const result<address_range> whole =
-        state_.with([&](auto& state) { return state.live_range(at); });
-    check(whole.has_value(), "a block is not live that was just made");
-    filled = contents_.on_acquire(*whole, stream);
+  {
+    const change_guard changing(&phases_);
+    if (phases_.may_fill_here()) {
+      const result<address_range> whole =
+          state_.with([&](auto& state) { return state.live_range(at); });
+      check(whole.has_value(), "a block is not live that was just made");
+      filled = contents_.on_acquire(*whole, stream);
+    }
+    if (filled) return at;
+    (void)try_to_close([&] { return free_observed(at, stream); });  // else nothing would free it
   }
-  if (filled) return at;
-  (void)try_to_close([&] { return free_observed(at, stream); });  // else nothing would free it
+  const std::uint64_t now_bytes = parts_.core.memory.statistics().footprint_bytes;
+  const bool may_trim = !notices_.is_in_callback() && phases_.is_running();
+  if (now_bytes > before_bytes && may_trim) (void)parts_.reclaim.trim_by(now_bytes - before_bytes);
   return filled.error();
 }
 

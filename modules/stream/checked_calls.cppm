@@ -80,8 +80,9 @@ class checked_calls {
       VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] status free_filled(address at, stream_handle stream)
       VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] result<address> fill_acquired(address at, stream_handle stream)
-      VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] result<address> fill_acquired(address at, stream_handle stream,
+                                              std::uint64_t before_bytes)
+      VMM_EXCLUDES(rank::growth, rank::release, rank::events, rank::state);
   [[nodiscard]] status fill_released(address at, stream_handle stream) VMM_REQUIRES(rank::change)
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] status free_into_batch(address at) VMM_EXCLUDES(rank::state);

@@ -200,8 +200,8 @@ prepare_report slow_path::prepare(std::uint64_t size_bytes, stream_handle stream
   report.failure = more.error();
   if (!is_shortage(report.failure.code)) return report;
   if (report.created_bytes != 0) {
-    (void)parts_.reclaim.trim_by(report.created_bytes);
-    report.created_bytes = 0;
+    const std::uint64_t gone_bytes = parts_.reclaim.trim_by(report.created_bytes).released_bytes;
+    report.created_bytes -= std::min(report.created_bytes, gone_bytes);
   }
   const growth_guard growing(entry_);
   report.failure = parts_.growth.with_figures(report.failure, size_bytes);

@@ -67,7 +67,8 @@ export struct prepare_report {
   std::uint64_t moved_bytes = 0;     ///< free memory that was moved
   std::uint64_t unmapped_count = 0;  ///< old mappings of moved memory
   std::uint64_t left_bytes = 0;  ///< the request has more than the largest free region that serves
-  error failure{};               ///< code none, or why a step failed; earlier steps stay done
+  /// code none, or why a step failed; if memory is short, what earlier steps created goes back
+  error failure{};
 };
 
 /// The steps tried for the last request that failed for lack of memory, and the memory held then.

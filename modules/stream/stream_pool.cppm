@@ -215,7 +215,8 @@ export class stream_pool {
   /// Errors: in the report: those of set_up; invalid_argument (no bytes), in_use (max_streams
   /// others are in use, or the pool is suspended), over_budget, out_of_memory, out_of_addresses,
   /// out_of_host_memory, driver errors. A failed step leaves everything as it was; if memory is
-  /// short, memory created by earlier steps is released.
+  /// short, memory created by earlier steps is released, except what is mapped behind memory that
+  /// unfinished work uses: created_bytes is what stays.
   /// Cost: driver calls by handles created and moved; never waits for work. One handle is mapped
   /// at a time: a request on another thread that grows meanwhile, or any with a watcher, waits for
   /// a step or two.
