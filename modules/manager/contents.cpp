@@ -44,32 +44,46 @@ result<stream_handle> block_contents::choose_filler(stream_handle stream, bool i
   return filler;
 }
 
-// Behind the work of the memory's earlier users: the block's stream is ordered so.
-status block_contents::fill_acquired(const block& of, std::uint64_t from_bytes,
-                                     stream_handle stream) {
+// Behind the work of the memory's earlier users: the stream is ordered so. Where the driver has no
+// event for what was queued, and refuses to wait for it, the block is not handed out.
+status block_contents::fill_acquired(block& of, std::uint64_t from_bytes, stream_handle stream) {
   check(from_bytes < of.sizes.mapped_bytes, "no byte of a block is filled");
-  return base_.contents.on_acquire({of.base + from_bytes, of.sizes.mapped_bytes - from_bytes},
-                                   stream);
+  if (!base_.contents.fills_on_acquire()) return {};
+  const address_range bytes{of.base + from_bytes, of.sizes.mapped_bytes - from_bytes};
+  if (status filled = base_.contents.on_acquire(bytes, stream); !filled) return filled;
+  const result<ticket_ref> last_use = record_fill(stream);
+  if (!last_use) return last_use.error();
+  of.last_use = *last_use;
+  return {};
 }
 
-// Where the driver refuses it, what was added goes again; memory that does not go stays behind the
-// size that the block had. The thread waits for another stream than the block's.
+// Behind a fill that cannot be taken back: a fault that strikes once does not lose it.
+result<ticket_ref> block_contents::record_fill(stream_handle stream) {
+  timeline& time = base_.blocks->time();
+  result<ticket_ref> point = time.record_or_wait(stream);
+  check(base_.driver->feature_set().copy, "a fill was queued on a driver without fills");
+  if (!point) point = time.record_or_wait(stream);
+  return point || !base_.driver->synchronize_all() ? point : result<ticket_ref>{ticket_ref{}};
+}
+
+// Where the driver refuses it, what was added goes again: nothing has used it but a fill behind
+// which there is a point. Memory that does not go stays behind the size that the block had. The
+// thread waits for another stream than the block's.
 status block_contents::fill_grown(block& of, const range_sizes& before, bool is_named) {
   if (of.sizes.user_bytes <= before.user_bytes || !base_.contents.fills_on_acquire()) return {};
   timeline& time = base_.blocks->time();
+  ticket_ref earlier = of.last_use;
   const result<stream_handle> filler = choose_filler(of.stream, is_named);
   status filled = filler ? fill_acquired(of, before.user_bytes, *filler) : status{filler.error()};
-  if (filled && *filler != of.stream) {
-    const result<ticket_ref> arrived = time.record_or_wait(*filler);
-    filled = arrived ? time.wait(*arrived) : status{arrived.error()};
-  }
+  const bool is_queued = filled.has_value();
+  if (filled && *filler != of.stream) filled = time.wait(of.last_use);
   if (filled) return filled;
   range_sizes kept = before;
   kept.mapped_bytes = std::min(before.mapped_bytes, of.sizes.mapped_bytes);
   check(of.claimed && kept.mapped_bytes >= kept.user_bytes, "a block grew to less");
-  const result<ticket_ref> last_use =
-      is_named ? time.record_or_wait(of.stream) : record_use(of.stream, false);
-  const bool is_back = last_use && base_.blocks->shrink(of, {kept, of.stream, *last_use});
+  const ticket_ref last_use = is_queued ? of.last_use : ticket_ref{};
+  if (!is_queued) of.last_use = earlier;
+  const status is_back = base_.blocks->shrink(of, {kept, of.stream, last_use});
   if (!is_back) base_.blocks->set_user_bytes(of, before.user_bytes);
   return filled;
 }

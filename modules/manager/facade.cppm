@@ -101,7 +101,8 @@ class manager_recording {
 /// not_permitted, or an empty value if it returns no error. Besides the named errors a call may
 /// return those of set_up. "Driver errors" are those of the calls of docs/contract.md. If the
 /// device is short of memory, idle memory of the other pools and managers of the driver is
-/// released: see stream_pool.
+/// released: see stream_pool. A call does not disturb a capture on another stream, except free(at)
+/// and a resize or remapped copy that records an event behind all work.
 export class manager {
  public:
   /// Requires: the driver outlives the manager and stays where it is.
@@ -154,6 +155,9 @@ export class manager {
   /// Errors: unknown_address, not_allocated (freed before), invalid_argument (inside a block),
   /// in_use (another thread is at it), driver errors; the block is as before.
   /// Cost: O(log n), one event and, where the work has finished, the unmapping. Never waits.
+  /// free(at) of a block whose stream is neither the default one nor one that may be named records
+  /// an event behind all work, which no driver does beside a capture: not_permitted, and the
+  /// capture ends without a graph. Name the stream there.
   [[nodiscard]] status free(address at);
   [[nodiscard]] status free(address at, stream_handle last_use);
   /// Requires: no unfinished work of the caller uses the block. Work of the memory's earlier users

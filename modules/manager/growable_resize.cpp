@@ -28,6 +28,7 @@ constexpr int unmap_attempts = 3;
 status growable_range::resize(const growable_request& request) {
   if (!made_in_.is_here()) return refuse_forked();
   if (memory_->driver().feature_set().is_per_thread(request.stream)) return per_thread_stream;
+  const relaxed_capture quiet(memory_->driver());
   std::uint64_t new_bytes = request.size_bytes;
   return memory_->shortage_.with_others(
       new_bytes, [&](relief_pass& pass) { return resize_once(request, new_bytes, pass); });
@@ -191,10 +192,10 @@ status growable_range::fill_segments(const growable_request& request, change_pla
   if (!acquired_.fills_on_acquire()) return {};
   for (const room_cut& each : changes.grown) {
     check(each.user_bytes < request.size_bytes, "no byte of a segment that grew is new");
-    changes.has_fills = true;
     const address_range added{each.room->base + each.user_bytes,
                               request.size_bytes - each.user_bytes};
     if (status filled = acquired_.on_acquire(added, request.stream); !filled) return filled;
+    changes.has_fills = true;
   }
   return {};
 }
@@ -267,18 +268,19 @@ void growable_range::remember(const ticket_ref& point) noexcept {
   given_up_.push_back(point);
 }
 
-// Sizes as they were. Memory goes back where it can; what cannot stays behind the size. (I2)
+// Sizes as they were. Memory goes back where it can; what cannot stays behind the size. (I2) The
+// thread waits for fills of memory that goes: a failed call holds at most what it held before.
 void growable_range::undo(stream_handle stream, change_plan& changes) noexcept {
   if (changes.grown.empty()) return;
   ticket_ref point;
   if (changes.has_fills) point = record_or_wait(stream);
+  (void)engine_->time().wait(point);
   if (engine_->reserve_cuts(changes.grown)) {
     engine_->cut_rooms(changes.grown, point);
     remember(point);
     engine_->reap_all();  // what goes back to the driver is mapped nowhere
     return;
   }
-  (void)engine_->time().wait(point);  // what stays must be idle
   for (const room_cut& each : changes.grown) {
     check(each.spare == nullptr, "a cut that failed has a record");
     engine_->set_user_bytes(*each.room, each.user_bytes);

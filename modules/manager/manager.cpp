@@ -189,6 +189,7 @@ result<address> manager::allocate(const allocate_request& request) {
   check(sizes->user_bytes <= sizes->mapped_bytes && sizes->mapped_bytes <= sizes->reserved_bytes,
         "the sizes of a block to be contradict one another");
   const block_request wanted{*sizes, alignment_bytes, request.stream};
+  const relaxed_capture quiet(*base_.driver);
   const std::uint64_t mark = shortage_.creation_mark();
   const result<address> at = allocate_checked(wanted);
   return at ? at : shortage_.end_failed(mark, request.size_bytes, at.error());
@@ -240,9 +241,8 @@ status manager::finish_made(block& made) {
   status finished = base_.blocks->refresh_rights(made);
   if (finished) finished = contents_.fill_acquired(made, 0, made.stream);
   if (finished) return finished;
-  const result<ticket_ref> last_use = base_.blocks->time().mark(made.stream);
-  const ticket_ref until = last_use ? *last_use : made.last_use;
-  base_.blocks->discard(made, until);
+  const ticket_ref last_use = made.last_use;  // behind a fill that was queued
+  if (!base_.blocks->dissolve(made, last_use)) base_.blocks->discard(made, last_use);
   return finished;
 }
 
@@ -252,6 +252,7 @@ status manager::free(address at) {
   const result<block*> claimed = claim_block(base_, at);
   if (!claimed) return claimed.error();
   check((*claimed)->claimed && (*claimed)->base == at, "another block was claimed than was named");
+  const relaxed_capture quiet(*base_.driver);
   const result<ticket_ref> last_use = contents_.end_use(**claimed, 0);
   if (last_use) return free_after(**claimed, *last_use);
   base_.blocks->records().unclaim(**claimed);
@@ -263,6 +264,7 @@ status manager::free(address at, stream_handle last_use) {
   const result<block*> claimed = claim_block(base_, at);
   if (!claimed) return claimed.error();
   check((*claimed)->claimed && (*claimed)->base == at, "another block was claimed than was named");
+  const relaxed_capture quiet(*base_.driver);
   // The block's own stream has been ordered behind the earlier users of its pieces; this one not.
   status ordered = base_.blocks->order(last_use, **claimed);
   if (ordered) {
@@ -300,6 +302,7 @@ status manager::free_idle(address at) {
     base_.blocks->records().unclaim(**claimed);
     return free(at);
   }
+  const relaxed_capture quiet(*base_.driver);
   return free_after(**claimed, ticket_ref{});
 }
 
@@ -352,6 +355,7 @@ status manager::settle(address at) {
   const result<block*> claimed = claim_block(base_, at, pinned_record::allowed);
   if (!claimed) return claimed.error();
   check((*claimed)->base == at, "another block was claimed than was named");
+  const relaxed_capture quiet(*base_.driver);
   history_.note({history_kind::blocked, {}, (*claimed)->stream});
   const status settled =
       (*claimed)->is_suspended ? status{memory_suspended}
@@ -372,6 +376,7 @@ status manager::wait(const ticket_ref& point) {
   if (!base_.made_in.is_here()) return refuse_forked();
   if (point.known_passed()) return {};
   check(base_.blocks != nullptr, "a point is waited for that is not this manager's");
+  const relaxed_capture quiet(*base_.driver);
   history_.note({history_kind::blocked});
   const status waited = base_.blocks->time().wait(point);
   history_.note({history_kind::passed});
@@ -382,9 +387,11 @@ status manager::wait(const ticket_ref& point) {
 
 status manager::copy(const copy_request& request, copy_mode mode) {
   if (status ready = set_up(); !ready) return ready;
+  if (base_.driver->feature_set().is_per_thread(request.stream)) return per_thread_stream;
   if (request.size_bytes == 0) return {};
   if (mode == copy_mode::copy || request.target == request.source)
     return copier_.copy_bytes(request);
+  const relaxed_capture quiet(*base_.driver);
   const std::uint64_t mark = shortage_.creation_mark();
   status remapped = copier_.remap(request, mode);
   if (!remapped) remapped = shortage_.end_failed(mark, request.size_bytes, remapped.error());

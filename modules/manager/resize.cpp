@@ -22,6 +22,7 @@ namespace vmm {
 result<address> block_resizer::resize(const resize_request& request) {
   const result<block*> claimed = claim_block(base_, request.at);
   if (!claimed) return claimed.error();
+  const relaxed_capture quiet(*base_.driver);
   base_.blocks->reap(reap_count);
   const std::uint64_t before_bytes = (*claimed)->sizes.mapped_bytes;
   const std::uint64_t mark = shortage_.creation_mark();
@@ -81,6 +82,7 @@ status block_resizer::shrink(block& shrunk, resize_plan plan) {
     if (!waited) return waited;
   }
   plan.last_use = *last_use;
+  if (is_filled) shrunk.last_use = *last_use;  // bytes of its last piece may be filled
   const status done = base_.blocks->shrink(shrunk, plan);
   if (done || !is_filled) return done;
   base_.blocks->set_user_bytes(shrunk, user_bytes);

@@ -92,6 +92,7 @@ void manager_shortage::enter() noexcept {
 trim_report manager_shortage::trim(std::uint64_t limit_bytes) {
   if (!base_.made_in.is_here()) return {.failure = refuse_forked()};
   if (!base_.is_set_up.load(std::memory_order_acquire)) return {};
+  const relaxed_capture quiet(*base_.driver);
   const trim_report report = ranges_.give_back(limit_bytes);
   check(report.released_count != 0 || report.released_bytes == 0, "bytes went back in no handle");
   if (history_.is_recorded()) {
@@ -107,7 +108,6 @@ std::uint64_t manager_shortage::give_idle_back(std::uint64_t wanted_bytes) {
   const manager_statistics now = manager_report(base_).statistics();
   const std::uint64_t idle_bytes = now.cached_memory_bytes + now.cached_range_bytes;
   check(wanted_bytes != 0, "no memory is wanted of another allocator");
-  const relaxed_capture quiet(*base_.driver);
   const trim_report given = trim(idle_bytes > wanted_bytes ? idle_bytes - wanted_bytes : 0);
   check(given.released_count != 0 || given.released_bytes == 0, "bytes went back in no handle");
   return given.released_bytes;

@@ -64,15 +64,22 @@ class manager_shortage {
     auto outcome = operation();
     if (outcome || !is_shortage(outcome.error().code)) return outcome;
     check(base_.blocks != nullptr, "a manager that is not set up is short of memory");
-    const bool stops_early =
-        pass.stops_early && is_device_shortage(outcome.error().code) && relief_.has_others();
+    errc latest = outcome.error().code;  // a budget is short at first, and then the device
+    const auto attempt = [&] {
+      auto again = operation();
+      latest = again ? errc::none : again.error().code;
+      return again;
+    };
+    const auto stops_early = [&] {
+      return pass.stops_early && is_device_shortage(latest) && relief_.has_others();
+    };
     const relief_pause pause;
     const rank_guard recovering(manager_lock::recovery, recovery_mutex_);
     base_.counts.recovery_count.fetch_add(1, std::memory_order_relaxed);
     int drains_left = recovery_attempts;
     relief_ladder ladder([&] { return drain(drains_left); },
-                         [&] { return wait_for_oldest(stops_early ? &pass : nullptr); });
-    return retry_while_short(std::move(outcome), operation, [&]() -> result<bool> {
+                         [&] { return wait_for_oldest(stops_early() ? &pass : nullptr); });
+    return retry_while_short(std::move(outcome), attempt, [&]() -> result<bool> {
       for (;;) {  // after the driver has refused memory: creating many pieces in vain takes long
         const result<bool> more = ladder();
         if (!more || !*more || base_.blocks->memory().may_have(what)) return more;

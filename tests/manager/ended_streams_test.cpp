@@ -358,6 +358,10 @@ TEST_F(EndedManager, TheStreamOfEachThreadIsRefused) {
   EXPECT_EQ(managed->allocate({MiB, 0, 0, per_thread}).error().code, wrong);
   EXPECT_EQ(managed->free(at, per_thread).error().code, wrong);
   EXPECT_EQ(managed->mark(per_thread).error().code, wrong);
+  const std::uint64_t copies = driver.calls(vmm::call::copy);
+  for (const vmm::copy_mode mode : {vmm::copy_mode::copy, vmm::copy_mode::alias})
+    EXPECT_EQ(managed->copy({at, at + 4 * MiB, MiB, per_thread}, mode).error().code, wrong);
+  EXPECT_EQ(driver.calls(vmm::call::copy), copies);
   vmm::growable_range range(*managed, {.segment_bytes_max = 64 * MiB});
   ASSERT_TRUE(range.grow(8 * MiB, lasting));
   EXPECT_EQ(range.grow(16 * MiB, per_thread).error().code, wrong);

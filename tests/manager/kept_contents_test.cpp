@@ -200,4 +200,50 @@ TEST(KeptContents, OfARangeThatIsClosed) {
                   }});
 }
 
+// What the host writes behind the wait for a block is not overwritten by a fill that the manager
+// has queued.
+struct host_write {
+  const char* name;
+  contents_rule rule;
+  std::function<void(world&)> change;
+  std::uint64_t from_bytes;
+};
+
+void write_behind_wait(const host_write& what) {
+  world in(what.rule, true);
+  vmm::fake::kernel busy{"busy", 1000};
+  in.open_block(4 * MiB);
+  ASSERT_TRUE(in.driver.launch(in.stream, busy));
+  what.change(in);
+  ASSERT_TRUE(in.managed->settle(in.at)) << what.name;
+  EXPECT_TRUE(in.driver.write_tag({in.at + what.from_bytes, MiB}, tag)) << what.name;
+  EXPECT_EQ(in.driver.misuse_count(), 0u) << what.name << ": the host writes beside a fill";
+  EXPECT_TRUE(in.driver.finish_all());
+  EXPECT_EQ(in.driver.read_tag(in.at + what.from_bytes).value_or(0), tag) << what.name;
+}
+
+TEST(KeptContents, OfWhatTheHostWritesAfterItsWait) {
+  const auto resize_to = [](std::uint64_t size_bytes) {
+    return [size_bytes](world& in) {
+      const auto now =
+          in.managed->resize({.at = in.at, .size_bytes = size_bytes, .names_stream = true});
+      ASSERT_TRUE(now);
+      in.at = *now;
+    };
+  };
+  write_behind_wait(
+      {"allocate", contents_rule::zero_on_acquire,
+       [](world& in) {
+         in.at = in.managed->allocate({.size_bytes = 2 * MiB, .stream = in.stream}).value();
+       },
+       0});
+  write_behind_wait({"grow", contents_rule::zero_on_acquire, resize_to(8 * MiB), 4 * MiB});
+  write_behind_wait({"shrink and grow", contents_rule::zero_on_release,
+                     [&](world& in) {
+                       resize_to(MiB)(in);
+                       resize_to(2 * MiB)(in);
+                     },
+                     MiB});
+}
+
 }  // namespace

@@ -6,6 +6,7 @@
 // once, and its error has what was requested, used and allowed. Method: requests of pools, managers
 // and growable ranges on a small device that exceed the device, the budget, or what others leave;
 // the driver's own counts before and after.
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -22,8 +23,10 @@ namespace {
 
 using relief::fine_pool;
 using relief::GiB;
+using relief::keep;
 using relief::MiB;
 using relief::stream;
+using vmm::address;
 using vmm::errc;
 
 class FailedCalls : public relief::OneDevice {
@@ -40,6 +43,19 @@ class FailedCalls : public relief::OneDevice {
     EXPECT_EQ(after.handles, before.handles);
     EXPECT_EQ(after.mappings, before.mappings);
     return answer.error();
+  }
+  void fail_fill(std::uint64_t nth = 1) {
+    driver.fail({vmm::call::fill, nth, false, driver.possible_errors(vmm::call::fill).front()});
+  }
+  static vmm::pool_options filling_pool() {
+    vmm::pool_options options = fine_pool();
+    options.contents = vmm::contents_rule::zero_on_acquire;
+    return options;
+  }
+  static vmm::manager_options filling_manager() {
+    vmm::manager_options options;
+    options.contents = vmm::contents_rule::zero_on_acquire;
+    return options;
   }
   // The same of one that never gets to the driver but to ask for its size.
   template <class Call>
@@ -228,6 +244,106 @@ TEST_F(FailedCalls, WhatARangeCreatedForAFillThatFailsGoes) {
   ASSERT_TRUE(range.grow(2 * MiB));
   driver.fail({vmm::call::fill, 1, false, driver.possible_errors(vmm::call::fill).front()});
   (void)expect_unchanged([&] { return range.grow(64 * MiB); });
+}
+
+// ---- contents
+
+TEST_F(FailedCalls, WhatAPoolCreatedForAFillThatFailsGoes) {
+  vmm::stream_pool pool(driver, filling_pool());
+  ASSERT_TRUE(pool.set_up());
+  const std::uint64_t before = held_bytes();
+  fail_fill();
+  EXPECT_FALSE(pool.allocate(64 * MiB, stream));
+  EXPECT_EQ(held_bytes(), before);
+}
+
+TEST_F(FailedCalls, WhatAPoolCreatedForAWholeBlockThatIsNotFilledGoes) {
+  vmm::stream_pool pool(driver, filling_pool());
+  ASSERT_TRUE(pool.set_up());
+  const std::uint64_t before = held_bytes();
+  fail_fill();
+  EXPECT_FALSE(pool.allocate_whole(64 * MiB, stream));
+  EXPECT_EQ(held_bytes(), before);
+}
+
+TEST_F(FailedCalls, WhatAManagerCreatedForAFillThatFailsGoes) {
+  vmm::manager blocks(driver, filling_manager());
+  ASSERT_TRUE(blocks.set_up());
+  const std::uint64_t before = held_bytes();
+  fail_fill();
+  EXPECT_FALSE(blocks.allocate(64 * MiB));
+  EXPECT_EQ(held_bytes(), before);
+}
+
+TEST_F(FailedCalls, WhatAResizeCreatedForAFillThatFailsGoes) {
+  vmm::manager blocks(driver, filling_manager());
+  const auto at = blocks.allocate({.size_bytes = 2 * MiB, .growth_bytes = 128 * MiB});
+  ASSERT_TRUE(at);
+  ASSERT_TRUE(driver.finish_all());
+  const std::uint64_t before = held_bytes();
+  fail_fill();
+  EXPECT_FALSE(blocks.resize({.at = *at, .size_bytes = 64 * MiB}));
+  EXPECT_EQ(held_bytes(), before);
+}
+
+TEST_F(FailedCalls, WhatARangeCreatedForASecondFillThatFailsGoes) {
+  vmm::manager blocks(driver);
+  vmm::growable_range range(blocks, {.segment_bytes_max = GiB, .segment_count = 2});
+  ASSERT_TRUE(range.grow(2 * MiB));
+  ASSERT_TRUE(driver.finish_all());
+  const std::uint64_t before = held_bytes();
+  fail_fill(2);
+  EXPECT_FALSE(range.grow(64 * MiB));
+  ASSERT_TRUE(driver.finish_all());
+  ASSERT_TRUE(range.settle());
+  EXPECT_EQ(held_bytes(), before) << "all work has finished";
+}
+
+// ---- a budget, and then the device
+
+// Pieces that are too small for the request count against the budget until they have gone back. The
+// device is short then, after the first refusal.
+TEST_F(FailedCalls, AManagerAtItsBudgetHasTheIdleMemoryOfOthers) {
+  vmm::stream_pool pool(driver, fine_pool());
+  vmm::manager_options options;
+  options.budget_bytes = 256 * MiB;
+  vmm::manager blocks(driver, options);
+  std::array<address, 4> small{};
+  for (address& each : small) each = *blocks.allocate(32 * MiB);
+  for (const address each : small) ASSERT_TRUE(blocks.free(each));
+  keep(pool, 890 * MiB);
+  ASSERT_TRUE(driver.finish_all());
+  const auto at = blocks.allocate(256 * MiB);
+  EXPECT_TRUE(at) << vmm::describe(at.error());
+  const auto again = blocks.allocate(256 * MiB);
+  EXPECT_EQ(again.has_value(), !at) << "the second call";
+}
+
+TEST_F(FailedCalls, ARangeAtItsBudgetHasTheIdleMemoryOfOthers) {
+  vmm::stream_pool pool(driver, fine_pool());
+  vmm::manager_options options;
+  options.budget_bytes = 256 * MiB;
+  vmm::manager blocks(driver, options);
+  vmm::growable_range range(blocks, {.segment_bytes_max = GiB, .handle_bytes = vmm::few_handles});
+  std::array<address, 4> small{};
+  for (address& each : small) each = *blocks.allocate(32 * MiB);
+  for (const address each : small) ASSERT_TRUE(blocks.free(each));
+  keep(pool, 890 * MiB);
+  ASSERT_TRUE(driver.finish_all());
+  const vmm::status grown = range.grow(256 * MiB);
+  EXPECT_TRUE(grown) << vmm::describe(grown.error());
+}
+
+TEST_F(FailedCalls, APoolAtItsBudgetHasTheIdleMemoryOfOthers) {
+  vmm::stream_pool other(driver, fine_pool());
+  vmm::pool_options options = fine_pool();
+  options.budget_bytes = 256 * MiB;
+  vmm::stream_pool pool(driver, options);
+  keep(pool, 64 * MiB);
+  keep(other, 900 * MiB);
+  ASSERT_TRUE(driver.finish_all());
+  const auto at = pool.allocate(256 * MiB, stream);
+  EXPECT_TRUE(at) << vmm::describe(at.error());
 }
 
 // ---- texts
