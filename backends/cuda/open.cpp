@@ -105,6 +105,7 @@ status driver_state::read_device() {
   can.export_dma_buf =
       cu.mem_get_range_handle != nullptr && attribute(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED) != 0;
   can.rdma = attribute(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) != 0;
+  can.memory_source = reinterpret_cast<const void*>(cu.mem_create);  // of one library's devices
   can.alias = alias_level::after_work;
   can.read_only = read_only_level::enforced;
   can.max_reservation_bytes = largest_reservation_bytes;

@@ -383,6 +383,9 @@ export struct features {
   bool rdma = false;
   bool peers = false;           ///< devices can use one another's memory: query_peer() says which
   bool export_dma_buf = false;  ///< an address range can be had as a DMA-BUF: export_range()
+  /// Equal for drivers of this process that create memory of the same devices: idle memory of one
+  /// serves the others. Null: the memory is this object's alone.
+  const void* memory_source = nullptr;
   alias_level alias = alias_level::none;
   read_only_level read_only = read_only_level::refused;
   std::uint64_t max_reservation_bytes =

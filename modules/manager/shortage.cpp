@@ -86,7 +86,7 @@ void manager_shortage::enter() noexcept {
     return static_cast<manager_shortage*>(of)->give_idle_back(wanted_bytes);
   };
   check(base_.blocks != nullptr, "a manager enters the registry before it is set up");
-  relief_.enter({base_.driver.identity(), base_.placement()}, {this, give_back});
+  relief_.enter(relief_key::of(base_.driver, base_.placement()), {this, give_back});
 }
 
 trim_report manager_shortage::trim(std::uint64_t limit_bytes) {

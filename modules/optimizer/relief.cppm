@@ -5,8 +5,8 @@
 // exported to users. docs/decisions/0029 has the reasons.
 //
 // One registry per process. An allocator enters it when it is set up and leaves it first thing when
-// it is destroyed. One that is out of memory calls relieve(), which trims the others of its driver
-// and placement, in the order in which they entered, until enough has gone back to the driver.
+// it is destroyed. One that is out of memory calls relieve(), which trims the others of its source
+// of memory and placement, in the order in which they entered, until enough has gone back.
 //
 // I1  The registry's lock is held over no call of an allocator or of a driver.
 // I2  relieve() does nothing on a thread that holds a lock of an allocator: such a thread has a
@@ -48,8 +48,14 @@ export [[nodiscard]] constexpr bool is_device_shortage(errc code) noexcept {
 
 /// Allocators with equal keys get their memory from the same place.
 export struct relief_key {
-  const void* driver = nullptr;  ///< driver_ref::identity()
+  const void* source = nullptr;
   location where{};
+
+  /// Of an allocator whose memory lies at `where`.
+  [[nodiscard]] static relief_key of(const driver_ref& driver, location where) noexcept {
+    const void* const shared = driver->feature_set().memory_source;
+    return {shared != nullptr ? shared : driver.identity(), where};
+  }
   friend bool operator==(const relief_key&, const relief_key&) = default;
 };
 

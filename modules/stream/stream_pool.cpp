@@ -62,7 +62,7 @@ status stream_pool::set_up() {
   path_.gate().open(gate_reason::not_set_up);
   check(is_ready(), "a pool was set up and is not ready");
   events_.publish();
-  parts_->shortage.enter({driver_.identity(), options_.placement.value_or(driver_->home())});
+  parts_->shortage.enter(relief_key::of(driver_, options_.placement.value_or(driver_->home())));
   return {};
 }
 

@@ -81,6 +81,52 @@ TEST_F(Cuda, TheStreamOfEachThreadIsNotRecorded) {
   EXPECT_GOOD(vmm_allocator_destroy(made));
 }
 
+// ---- several drivers ---------------------------------------------------------------------------
+
+// Each opens the device for itself, as a framework's allocator and a program's pool do.
+TEST_F(Cuda, IdleMemoryServesAllocatorsOverOtherDriversOfTheDevice) {
+  std::uint64_t total = 0;
+  ASSERT_GOOD(vmm_driver_memory(driver, nullptr, &total));
+  vmm_allocator_options options;
+  EXPECT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
+  options.driver = "cuda";
+  vmm_allocator* framework = nullptr;
+  ASSERT_GOOD(vmm_allocator_create(&options, &framework));
+  const std::uint64_t most = total / 4 * 3;
+  void* at = nullptr;
+  EXPECT_GOOD(vmm_allocator_allocate(framework, most, 0, nullptr, &at));
+  EXPECT_GOOD(vmm_allocator_free(framework, at));
+  void* const mine = take(most);
+  ASSERT_NE(mine, nullptr) << "the allocator keeps what nothing uses";
+  EXPECT_FAILS(vmm_allocator_allocate(framework, most, 0, nullptr, &at),
+               VMM_ERROR_OUT_OF_MEMORY);
+  EXPECT_GOOD(vmm_pool_free(pool, mine, nullptr));
+  EXPECT_GOOD(vmm_allocator_allocate(framework, most, 0, nullptr, &at));
+  EXPECT_GOOD(vmm_allocator_free(framework, at));
+  EXPECT_GOOD(vmm_allocator_destroy(framework));
+}
+
+TEST_F(Cuda, IdleMemoryOfAnotherDeviceIsLeftAlone) {
+  std::uint64_t total = 0;
+  ASSERT_GOOD(vmm_driver_memory(driver, nullptr, &total));
+  vmm_driver* second = nullptr;
+  ASSERT_GOOD(vmm_driver_open("cuda:1", -1, &second));
+  const vmm_pool_options options = c_test::pool_defaults();
+  vmm_pool* elsewhere = nullptr;
+  ASSERT_GOOD(vmm_pool_create(second, &options, &elsewhere));
+  void* at = nullptr;
+  EXPECT_GOOD(vmm_pool_allocate(elsewhere, total / 4, nullptr, &at));
+  EXPECT_GOOD(vmm_pool_free(elsewhere, at, nullptr));
+  void* const mine = take(total / 2);
+  EXPECT_FAILS(vmm_pool_allocate(pool, total / 4 * 3, nullptr, &at), VMM_ERROR_OUT_OF_MEMORY);
+  auto kept = c_test::sized<vmm_pool_statistics>();
+  EXPECT_GOOD(vmm_pool_get_statistics(elsewhere, &kept));
+  EXPECT_GE(kept.reusable_bytes, total / 4);
+  EXPECT_GOOD(vmm_pool_free(pool, mine, nullptr));
+  EXPECT_GOOD(vmm_pool_destroy(elsewhere));
+  EXPECT_GOOD(vmm_driver_close(second));
+}
+
 // ---- captures ----------------------------------------------------------------------------------
 
 // The program's own calls of the driver that the library has loaded.
