@@ -1062,6 +1062,19 @@ VMM_API vmm_status vmm_manager_set_access(vmm_manager* manager, void* at, const 
                                           uint64_t count) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_manager_set_peers(vmm_manager* manager, const vmm_grant* grants,
                                          uint64_t count) VMM_NOEXCEPT;
+/** vmm_manager_set_access() of a part of a block, which begins and ends where the block or one of
+ *  its mappings does (vmm_manager_parts). The rights of the part begin with those of the block, and
+ *  hold while it grows, moves and is suspended; what a shrink takes off loses them. A copy onto the
+ *  block copies bytes. Errors: as there; INVALID_ARGUMENT (not inside one block), NOT_SUPPORTED (a
+ *  border lies inside a mapping); nothing is changed. */
+VMM_API vmm_status vmm_manager_set_part_access(vmm_manager* manager, void* at, uint64_t size_bytes,
+                                               const vmm_grant* grants,
+                                               uint64_t count) VMM_NOEXCEPT;
+/** The mappings of the block around `at`, side by side from its beginning, as vmm_growable_parts()
+ *  has those of a segment. They change with a resize or a copy by remapping. Errors:
+ *  UNKNOWN_ADDRESS, NOT_ALLOCATED, IN_USE (suspended), OUT_OF_HOST_MEMORY. */
+VMM_API vmm_status vmm_manager_parts(vmm_manager* manager, void* at, vmm_growable_part* parts,
+                                     uint64_t capacity, uint64_t* count) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_pool_set_peers(vmm_pool* pool, const vmm_grant* grants,
                                       uint64_t count) VMM_NOEXCEPT;
 

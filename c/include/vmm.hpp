@@ -543,6 +543,11 @@ class manager : public detail::owned<vmm_manager, vmm_manager_destroy> {
   void set_access(void* at, std::initializer_list<vmm_grant> grants) {
     detail::require(vmm_manager_set_access(get(), at, grants.begin(), grants.size()));
   }
+  /// Of a part of a block: vmm_manager_set_part_access().
+  void set_access(void* at, std::uint64_t size_bytes, std::initializer_list<vmm_grant> grants) {
+    detail::require(
+        vmm_manager_set_part_access(get(), at, size_bytes, grants.begin(), grants.size()));
+  }
   void set_peers(std::initializer_list<vmm_grant> grants) {
     detail::require(vmm_manager_set_peers(get(), grants.begin(), grants.size()));
   }

@@ -66,6 +66,37 @@ vmm_status vmm_manager_set_access(vmm_manager* manager, void* at, const vmm_gran
   });
 }
 
+vmm_status vmm_manager_set_part_access(vmm_manager* manager, void* at, uint64_t size_bytes,
+                                       const vmm_grant* grants, uint64_t count) VMM_NOEXCEPT {
+  return run([&]() -> vmm_status {
+    const call_on<manager_object> on(manager);
+    if (!on) return fail_handle();
+    return with_grants(grants, count, [&](std::span<const vmm::access_grant> list) {
+      const vmm::address_range part{address_of(at), size_bytes};
+      return answer(on->manager.set_access(part, list));
+    });
+  });
+}
+
+vmm_status vmm_manager_parts(vmm_manager* manager, void* at, vmm_growable_part* parts,
+                             uint64_t capacity, uint64_t* count) VMM_NOEXCEPT {
+  return run([&]() -> vmm_status {
+    const call_on<manager_object> on(manager);
+    if (!on) return fail_handle();
+    if (count == nullptr || (parts == nullptr && capacity != 0)) return fail_null();
+    const vmm::result<vmm::range_info> block = on->manager.find(address_of(at));
+    if (!block) return fail(block.error());
+    const auto listed = on->manager.segments({block->base, block->sizes.mapped_bytes});
+    if (!listed) return fail(listed.error());
+    *count = listed->size();
+    for (std::size_t i = 0; i < listed->size() && i < capacity; ++i) {
+      const vmm::memory_segment& each = (*listed)[i];
+      parts[i] = {static_cast<std::uint64_t>(each.handle), each.range.size_bytes};
+    }
+    return VMM_SUCCESS;
+  });
+}
+
 vmm_status vmm_manager_set_peers(vmm_manager* manager, const vmm_grant* grants,
                                  uint64_t count) VMM_NOEXCEPT {
   return run([&]() -> vmm_status {

@@ -92,7 +92,11 @@ status block_contents::fill_released(block& of, std::uint64_t from_bytes, stream
   if (!fills_released(of)) return {};
   check(of.claimed && from_bytes < of.sizes.mapped_bytes, "no byte of a block is filled");
   if (status unlocked = base_.blocks->unlock(of); !unlocked) return unlocked;
-  if (of.own_rights != nullptr && of.own_rights->of(base_.driver->home()) != access::read_write) {
+  const auto may_fill = [&](const physical_memory* memory) {
+    const grant_list* const own = of.rights_of(*memory);
+    return own == nullptr || own->of(base_.driver->home()) == access::read_write;
+  };
+  if (of.has_rights() && !std::all_of(of.memories.begin(), of.memories.end(), may_fill)) {
     const access_grant again{base_.driver->home(), access::read_write};
     if (status given = base_.blocks->set_own_rights(of, {&again, 1}); !given) return given;
   }

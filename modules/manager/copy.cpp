@@ -73,7 +73,8 @@ bool remap_copier::remap_fits(const block& target, const block& source,
   return !base_.contents.fills_on_release() && request.size_bytes == source.sizes.user_bytes &&
          target.sizes.user_bytes >= source.sizes.user_bytes &&
          target.sizes.mapped_bytes >= source.sizes.mapped_bytes && target.has_memory &&
-         source.has_memory && target.locked_count == 0 && source.locked_count == 0;
+         source.has_memory && target.locked_count == 0 && source.locked_count == 0 &&
+         target.part_rights == nullptr;
 }
 
 status remap_copier::copy_bytes(const copy_request& request) {

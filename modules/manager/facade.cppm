@@ -251,6 +251,18 @@ export class manager {
   [[nodiscard]] status set_access(address at, std::span<const access_grant> grants) {
     return rights_.set_access(at, grants);
   }
+  /// Requires: as set_access of a block.
+  /// Effects: the same for a part of a block, which begins and ends where mappings do (segments()
+  /// lists them), or where the block does. The rights of the part begin with those of the block,
+  /// and hold while the block grows, moves and is suspended; what a shrink takes off loses them. A
+  /// copy onto the block copies bytes. Later grants to all of the block hold for the part, too.
+  /// Errors: as for a block; unknown_address, not_allocated, invalid_argument (not inside one
+  /// block), not_supported (a border lies inside a mapping); the block is as before.
+  /// Cost: O(log n + mappings), a set-access for each run of mappings with equal rights.
+  [[nodiscard]] status set_access(address_range part, std::span<const access_grant> grants) {
+    const result<range_info> around = find(part.base);
+    return around ? rights_.set_part_access(around->base, part, grants) : status{around.error()};
+  }
   /// Requires: as set_access, of all blocks.
   /// Effects: the same for every block, live and to come: several devices in one call, and later
   /// ones. Rights of a block's own stay. Where a freed block waits to be unmapped, its addresses

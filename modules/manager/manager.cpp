@@ -321,7 +321,7 @@ status manager::free_after(block& gone, const ticket_ref& last_use) {
   // A range is reused behind one ticket. Memory that was shared may still be in use by the block it
   // was shared with, which has a ticket of its own: only unmapping everywhere waits for both.
   if (base_.options.rules.on_free == free_rule::keep_mapped && whole && plain &&
-      gone.own_rights == nullptr && !base_.blocks->was_shared(gone) &&
+      !gone.has_rights() && !base_.blocks->was_shared(gone) &&
       !base_.blocks->memory().any_exported(gone.memories)) {
     gone.last_use = until;
     base_.blocks->records().erase(gone);

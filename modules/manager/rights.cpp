@@ -18,9 +18,12 @@ import vmm.tracker;
 
 namespace vmm {
 
-status manager_rights::set_access(address at, std::span<const access_grant> grants) {
-  if (grants.empty()) return refuse(errc::invalid_argument, "the list of grants is empty");
-  const result<block*> claimed = claim_block(base_, at, pinned_record::allowed);
+namespace {
+
+// Calls `change(block&)`, a status, with the block at the address, if it has memory.
+template <class Change>
+status change_rights(manager_base& base, address at, Change&& change) {
+  const result<block*> claimed = claim_block(base, at, pinned_record::allowed);
   if (!claimed) return claimed.error();
   block& of = **claimed;
   check(of.claimed && of.base == at, "another block is claimed than was named");
@@ -28,9 +31,33 @@ status manager_rights::set_access(address at, std::span<const access_grant> gran
                  : of.sizes.user_bytes == 0
                      ? refuse(errc::invalid_argument,
                               "the block's memory has moved to another: it can only be freed")
-                     : base_.blocks->set_own_rights(of, grants);
-  base_.blocks->records().unclaim(of);
+                     : change(of);
+  base.blocks->records().unclaim(of);
   return given;
+}
+
+constexpr error no_grants = refuse(errc::invalid_argument, "the list of grants is empty");
+
+}  // namespace
+
+status manager_rights::set_access(address at, std::span<const access_grant> grants) {
+  if (grants.empty()) return no_grants;
+  return change_rights(base_, at,
+                       [&](block& of) { return base_.blocks->set_own_rights(of, grants); });
+}
+
+status manager_rights::set_part_access(address at, address_range part,
+                                       std::span<const access_grant> grants) {
+  if (grants.empty()) return no_grants;
+  return change_rights(base_, at, [&](block& of) -> status {
+    const address_range users{of.base, of.sizes.user_bytes};
+    const address_range whole{of.base, of.sizes.mapped_bytes};
+    if (part.empty() || !whole.contains(part))
+      return refuse(errc::invalid_argument, "the part is not inside one block");
+    address_range mapped = part;
+    if (part.end() == users.end()) mapped.size_bytes = whole.end() - part.base;
+    return base_.blocks->set_part_rights(of, mapped, grants);
+  });
 }
 
 // Errors: in_use, where more blocks were allocated meanwhile than there is room for.
@@ -59,7 +86,7 @@ status manager_rights::check_room(const peers_list& listed, const grant_list& af
     if (!claimed && is_wrong_address(claimed.error().code)) continue;
     if (!claimed) return claimed.error();
     check((*claimed)->base == at, "another block is claimed than was named");
-    const bool has_room = remapper::fit(after, (*claimed)->own_rights.get());
+    const bool has_room = (*claimed)->fits_beside(after);
     base_.blocks->records().unclaim(**claimed);
     if (!has_room)
       return refuse(errc::invalid_argument, "rights for more locations than a list takes");

@@ -240,7 +240,7 @@ status manager_suspension::list_parts(suspension_list& out) {
                       "a block's memory is another process's or another block's too, or is still "
                       "mapped where the block was before");
       }
-      out.push_back({at, part, each->own_rights.get()});
+      out.push_back({at, part, each->rights_of(*part)});
       at = at + part->size_bytes;
     }
     check(at == each->base + each->sizes.mapped_bytes, "a block's pieces are not its memory");

@@ -206,8 +206,10 @@ status engine::cut_idle_tail(block& shrunk, const resize_plan& plan, std::size_t
   check(keep_count < memories.size(), "a tail without a piece is cut off");
   const auto tail = std::span<physical_memory* const>(shrunk.memories).subspan(keep_count);
   const address tail_base = shrunk.base + size_of(memories, keep_count);
-  const remap_outcome undone =
-      core_.remaps.detach({tail_base, tail, shrunk.stream, shrunk.own_rights.get()});
+  mapping_plan cut = plan_of(shrunk);
+  cut.at = tail_base;
+  cut.memories = tail;
+  const remap_outcome undone = core_.remaps.detach(cut);
   check(undone.mapped_count <= tail.size(), "more pieces stand mapped than were cut off");
   if (!undone.result && !undone.lost) return undone.result;
   shrunk.locked_count = undone.mapped_count;
@@ -429,6 +431,7 @@ status engine::map_elsewhere(block& moved, block& spare, const resize_plan& plan
   if (done) {
     elsewhere = plan_of(spare);
     elsewhere.own_rights = moved.own_rights.get();
+    elsewhere.of_memories = moved.part_rights.get();
     elsewhere.is_named = plan.is_named;
     mapped =
         may_alias_ ? core_.remaps.map(elsewhere) : core_.remaps.exchange(plan_of(moved), elsewhere);
@@ -504,6 +507,7 @@ status engine::show(block& target, block& source, const show_plan& plan) {
   check_block(target);
   check_block(source);
   check(source.has_memory && target.has_memory, "a block without memory is copied");
+  check(target.part_rights == nullptr, "a part with rights of its own is replaced");
   memory_list memories;
   if (status copied = copy_list(source.memories, memories, 1); !copied) return copied;
   const std::uint64_t missing_bytes = target.sizes.mapped_bytes - source.sizes.mapped_bytes;
@@ -591,31 +595,124 @@ void engine::lose(block& lost, std::size_t standing_count, memory_list* instead)
 
 // ---- rights --------------------------------------------------------------------------
 
-status engine::set_own_rights(block& of, std::span<const access_grant> grants) {
-  check(of.claimed && !grants.empty(), "access is set on a block that is not claimed");
-  if (status unlocked = unlock(of); !unlocked) return unlocked;
-  const grant_list own = of.own_rights != nullptr ? *of.own_rights : grant_list{};
-  const result<own_rights_change> change =
-      own_rights_change::make(own, core_.remaps.rights(), grants);
-  if (!change) return change.error();
-  std::unique_ptr<grant_list> kept{new (std::nothrow) grant_list(change->after)};
-  if (kept == nullptr)
+namespace {
+
+// What a block's rights become, or what gives back those that it had.
+struct rights_lists {
+  std::unique_ptr<grant_list> own;  // null: as they are
+  std::unique_ptr<memory_rights> of_memories;
+};
+struct block_rights_change {
+  rights_lists after;
+  rights_lists undo;
+};
+
+result<std::unique_ptr<grant_list>> kept(const grant_list& rights) noexcept {
+  std::unique_ptr<grant_list> made{new (std::nothrow) grant_list(rights)};
+  if (made == nullptr)
     return refuse(errc::out_of_host_memory, "no host memory is left for a block's rights");
-  const std::uint64_t version = core_.remaps.rights_version();
-  if (status given = core_.remaps.give_access({of.base, of.sizes.mapped_bytes}, kept.get()); !given)
+  return made;
+}
+
+// Of grants to all of a block: its own rights, and those of its mappings that have some. Of grants
+// to a part of it: those of the part's mappings, which begin with the block's.
+result<block_rights_change> change_of(const block& of, const mapping_plan& part, bool is_whole,
+                                      const grant_list& all, std::span<const access_grant> grants) {
+  block_rights_change made;
+  const grant_list own = of.own_rights != nullptr ? *of.own_rights : grant_list{};
+  if (is_whole) {
+    const result<own_rights_change> change = own_rights_change::make(own, all, grants);
+    if (!change) return change.error();
+    result<std::unique_ptr<grant_list>> after = kept(change->after);
+    result<std::unique_ptr<grant_list>> undo = kept(change->undo);
+    if (!after || !undo) return after ? undo.error() : after.error();
+    made.after.own = std::move(*after);
+    made.undo.own = std::move(*undo);
+    if (of.part_rights == nullptr) return made;
+  }
+  for (rights_lists* const each : {&made.after, &made.undo}) {
+    result<std::unique_ptr<memory_rights>> copy =
+        memory_rights::copy_of(of.part_rights.get(), part.memories.size());
+    if (!copy) return copy.error();
+    each->of_memories = std::move(*copy);
+  }
+  for (const physical_memory* memory : part.memories) {
+    const grant_list* const before =
+        of.part_rights == nullptr ? nullptr : of.part_rights->of(*memory);
+    if (is_whole && before == nullptr) continue;
+    const result<own_rights_change> change =
+        own_rights_change::make(before != nullptr ? *before : own, all, grants);
+    if (!change) return change.error();
+    made.after.of_memories->set(*memory, change->after);
+    made.undo.of_memories->set(*memory, change->undo);
+  }
+  return made;
+}
+
+// All or nothing, as far as the driver lets it.
+status change_rights(remapper& remaps, block& of, const mapping_plan& part, bool is_whole,
+                     std::span<const access_grant> grants) {
+  check(!part.memories.empty(), "no memory is to have rights");
+  const std::uint64_t version = remaps.rights_version();
+  result<block_rights_change> change = change_of(of, part, is_whole, remaps.rights(), grants);
+  if (!change) return change.error();
+  const auto give = [&](const rights_lists& lists) {
+    mapping_plan plan = part;
+    if (lists.own != nullptr) plan.own_rights = lists.own.get();
+    plan.of_memories = lists.of_memories.get();
+    return remaps.give_access(plan);
+  };
+  const status given = give(change->after);
+  if (!given) {
+    // One call of the driver changes nothing where it fails.
+    if (change->undo.of_memories != nullptr) (void)try_to_close([&] { return give(change->undo); });
     return given;
-  of.own_rights = std::move(kept);
-  of.rights_version = version;
+  }
+  if (is_whole) {
+    of.own_rights = std::move(change->after.own);
+    of.rights_version = version;
+  }
+  if (change->after.of_memories != nullptr) of.part_rights = std::move(change->after.of_memories);
   return {};
+}
+
+}  // namespace
+
+status engine::set_own_rights(block& of, std::span<const access_grant> grants) {
+  check(of.claimed && !grants.empty(), "rights are given to a block that nobody has claimed");
+  if (status unlocked = unlock(of); !unlocked) return unlocked;
+  return change_rights(core_.remaps, of, plan_of(of), true, grants);
+}
+
+status engine::set_part_rights(block& of, address_range part,
+                               std::span<const access_grant> grants) {
+  check(of.claimed, "a part of a block is changed without a claim");
+  if (status unlocked = unlock(of); !unlocked) return unlocked;
+  mapping_plan plan = plan_of(of);
+  std::size_t first = 0;
+  address at = of.base;
+  for (; first < of.memories.size() && at < part.base; ++first)
+    at = at + of.memories[first]->size_bytes;
+  std::size_t last = first;
+  address end = at;
+  for (; last < of.memories.size() && end < part.end(); ++last)
+    end = end + of.memories[last]->size_bytes;
+  if (at != part.base || end != part.end()) {
+    return refuse(errc::not_supported,
+                  "a border of the part lies inside a mapping of the block, which has one set of "
+                  "rights: manager::segments() lists the mappings");
+  }
+  plan.at = at;
+  plan.memories = plan.memories.subspan(first, last - first);
+  return change_rights(core_.remaps, of, plan, false, grants);
 }
 
 status engine::refresh_rights(block& of) {
   check(of.claimed, "access is set on a block that is not claimed");
   const std::uint64_t version = core_.remaps.rights_version();
-  if (!core_.remaps.fits(of.own_rights.get())) return too_many_grants;
+  if (!of.fits_beside(core_.remaps.rights())) return too_many_grants;
   if (of.rights_version == version || of.sizes.mapped_bytes == 0 || of.is_suspended) return {};
-  const status given =
-      core_.remaps.give_access({of.base, of.sizes.mapped_bytes}, of.own_rights.get());
+  const status given = core_.remaps.give_access(plan_of(of));
   if (given) of.rights_version = version;
   return given;
 }
@@ -743,6 +840,7 @@ void engine::place(block& owner, const range_sizes& sizes, memory_list& memories
   const address_range before{owner.base, owner.sizes.mapped_bytes};
   const status placed = records_.relocate(owner, {owner.base, sizes, owner.stream}, memories);
   check(placed.has_value(), "a block within its own extent overlaps another");
+  if (owner.part_rights != nullptr) owner.part_rights->keep_only(owner.memories);
   tell(owner, before);
 }
 

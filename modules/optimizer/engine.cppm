@@ -56,9 +56,10 @@ export struct block : tracked_range, unmap_entry {
   bool is_room = false;                         ///< I5
   block* inside = nullptr;                      ///< retired: the room whose addresses these are
   sync::atomic<std::uint32_t> stale_count = 0;  ///< of a room: retired ranges inside of it
-  std::unique_ptr<grant_list> own_rights;    ///< besides those of all blocks, which they overrule
-  std::uint64_t rights_version = 0;          ///< of the rights that its mappings have
-  sync::atomic<bool> is_handed_out = false;  ///< the manager's: its user has it
+  std::unique_ptr<grant_list> own_rights;      ///< besides those of all blocks, which they overrule
+  std::unique_ptr<memory_rights> part_rights;  ///< of some mappings, in place of own_rights
+  std::uint64_t rights_version = 0;            ///< of the rights that its mappings have
+  sync::atomic<bool> is_handed_out = false;    ///< the manager's: its user has it
   /// The manager's, under the lock of its history: what the history of that number says of it.
   struct told {
     std::uint64_t history_number = 0;
@@ -66,6 +67,21 @@ export struct block : tracked_range, unmap_entry {
     bool is_live = false;
   } told;
   block* next_free = nullptr;
+
+  [[nodiscard]] bool has_rights() const noexcept {
+    return own_rights != nullptr || part_rights != nullptr;
+  }
+  /// Null where only those of all blocks hold.
+  [[nodiscard]] const grant_list* rights_of(const physical_memory& memory) const noexcept {
+    const grant_list* const own = part_rights == nullptr ? nullptr : part_rights->of(memory);
+    return own != nullptr ? own : own_rights.get();
+  }
+  /// Whether its own rights and those of all are together no longer than a list may be.
+  [[nodiscard]] bool fits_beside(const grant_list& all) const noexcept {
+    const auto fits = [&](const grant_list& each) { return remapper::fit(all, &each); };
+    return remapper::fit(all, own_rights.get()) &&
+           (part_rights == nullptr || part_rights->all_of(fits));
+  }
 };
 
 /// Is called at each change of a tracked block's address or size.
@@ -210,6 +226,10 @@ export class engine {
   /// copies by remapping. Errors: invalid_argument (more locations than a list takes),
   /// out_of_host_memory, those of set_access; the block is as before.
   [[nodiscard]] status set_own_rights(block& of, std::span<const access_grant> grants);
+  /// The same of a part, in place of those of the block: while its mappings are the block's.
+  /// Requires: the part lies in the block. Errors: not_supported (a border inside a mapping).
+  [[nodiscard]] status set_part_rights(block& of, address_range part,
+                                       std::span<const access_grant> grants);
   /// Sets the recorded access on a block's mappings. Cost: none if they have it. Errors: those of
   /// set_access.
   [[nodiscard]] status refresh_rights(block& of);
@@ -263,8 +283,11 @@ export class engine {
  private:
   [[nodiscard]] static mapping_plan plan_of(const block& range) noexcept {
     check(range.memories.empty() || range.base.value != 0, "a block has pieces and no address");
-    return {range.base, std::span<physical_memory* const>(range.memories), range.stream,
-            range.own_rights.get()};
+    return {.at = range.base,
+            .memories = std::span<physical_memory* const>(range.memories),
+            .stream = range.stream,
+            .own_rights = range.own_rights.get(),
+            .of_memories = range.part_rights.get()};
   }
   static void check_block(const block& kept) noexcept;
   [[nodiscard]] status map_fresh(block& fresh, const block_request& request);

@@ -46,6 +46,7 @@ void block_store::release(block& gone) noexcept {
   gone.is_room = false;
   gone.inside = nullptr;
   gone.own_rights.reset();
+  gone.part_rights.reset();
   gone.rights_version = 0;
   gone.is_suspended = false;
   gone.is_handed_out.store(false, std::memory_order_relaxed);

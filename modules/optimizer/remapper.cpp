@@ -3,6 +3,7 @@
 module vmm.optimizer;
 
 import vmm.backend;
+import vmm.intrusive;
 import vmm.physical;
 import vmm.std;
 import vmm.support;
@@ -15,6 +16,44 @@ remap_outcome remapper::checked(const mapping_plan& plan, const remap_outcome& o
         "I3: more pieces stand mapped than there are");
   check(!outcome.of_new || outcome.lost, "a new plan stands though nothing was lost");
   return outcome;
+}
+
+// ---- rights of single mappings ---------------------------------------------------------
+
+result<std::unique_ptr<memory_rights>> memory_rights::copy_of(const memory_rights* before,
+                                                              std::size_t count) noexcept {
+  std::unique_ptr<memory_rights> made{new (std::nothrow) memory_rights};
+  if (made == nullptr)
+    return refuse(errc::out_of_host_memory, "no host memory is left for a block's rights");
+  const std::size_t before_count = before == nullptr ? 0 : before->rows_.size();
+  if (status room = reserve_more(made->rows_, before_count + count); !room) return room.error();
+  if (before != nullptr)
+    made->rows_.insert(made->rows_.end(), before->rows_.begin(), before->rows_.end());
+  return made;
+}
+
+const grant_list* memory_rights::of(const physical_memory& memory) const noexcept {
+  const auto found = std::find_if(rows_.begin(), rows_.end(),
+                                  [&](const row& each) { return each.memory == &memory; });
+  return found == rows_.end() ? nullptr : &found->rights;
+}
+
+void memory_rights::set(const physical_memory& memory, const grant_list& rights) noexcept {
+  const auto found = std::find_if(rows_.begin(), rows_.end(),
+                                  [&](const row& each) { return each.memory == &memory; });
+  if (found != rows_.end()) {
+    found->rights = rights;
+    return;
+  }
+  check(rows_.size() < rows_.capacity(), "memory has rights without room for them");
+  rows_.push_back({&memory, rights});
+}
+
+void memory_rights::keep_only(std::span<physical_memory* const> memories) noexcept {
+  std::erase_if(rows_, [&](const row& each) {
+    return std::find(memories.begin(), memories.end(), each.memory) == memories.end();
+  });
+  check(rows_.size() <= memories.size(), "memory has rights twice");
 }
 
 // ---- rights ------------------------------------------------------------------------
@@ -70,6 +109,30 @@ status remapper::give_access(address_range range, const grant_list* own_rights) 
   return driver_->set_access(range, given.all());
 }
 
+// One call for neighbours of equal rights. A fresh mapping has none yet: those that may do nothing
+// need not be named.
+status remapper::give_each(const mapping_plan& plan, bool is_fresh) {
+  const auto has_rights_of = [&](const physical_memory& a, const physical_memory& b) {
+    const grant_list* const one = plan.rights_of(a);
+    const grant_list* const other = plan.rights_of(b);
+    return one == other || (one != nullptr && other != nullptr && *one == *other);
+  };
+  address at = plan.at;
+  for (std::size_t i = 0; i < plan.memories.size();) {
+    const physical_memory& first = *plan.memories[i];
+    address end = at;
+    for (; i < plan.memories.size() && has_rights_of(first, *plan.memories[i]); ++i)
+      end = end + plan.memories[i]->size_bytes;
+    const grant_list given = effective(plan.rights_of(first));
+    const grant_list named = is_fresh ? given.granted() : given;
+    const status allowed = driver_->set_access({at, end - at}, named.all());
+    if (!allowed) return allowed;
+    at = end;
+  }
+  check(at == plan.at + plan.size_bytes(), "I4: a mapping of a plan has no rights");
+  return {};
+}
+
 // ---- mappings ----------------------------------------------------------------------
 
 remap_outcome remapper::map(const mapping_plan& plan) {
@@ -91,9 +154,7 @@ remap_outcome remapper::map(const mapping_plan& plan) {
     at = at + part->size_bytes;
   }
   check(at == plan.at + plan.size_bytes(), "the pieces are not side by side");
-  // A fresh mapping has no rights yet: those that may do nothing need not be named.
-  const grant_list given = effective(plan.own_rights).granted();
-  const status allowed = driver_->set_access({plan.at, plan.size_bytes()}, given.all());
+  const status allowed = give_each(plan, true);
   if (!allowed) return undo(plan, mapped_count, allowed);
   check(mapped_count == plan.memories.size(), "I1: a piece of a plan was not mapped");
   return checked(plan, {status{}, mapped_count});

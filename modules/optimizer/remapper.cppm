@@ -14,8 +14,8 @@
 //     of it: see give_access().
 //
 // Thread safety: all of it, for ranges that one thread works on at a time. Cost: one map call a
-// piece, one set-access call a range (the driver charges for each mapping all the same), one unmap
-// call a range where it may span several mappings. No heap allocation.
+// piece, one set-access call a range of equal rights (the driver charges for each mapping all the
+// same), one unmap call a range where it may span several mappings. No heap allocation.
 export module vmm.optimizer:remapper;
 
 import vmm.backend;
@@ -41,6 +41,34 @@ export struct memory_segment {
   physical_handle handle = physical_handle::none;  ///< the allocator's: not to be released
 };
 
+/// Rights of single mappings of a block, by their memory. They overrule those of the block.
+export class memory_rights {
+ public:
+  /// A copy of `before`, which may be null, with room for `count` more mappings. Errors:
+  /// out_of_host_memory.
+  [[nodiscard]] static result<std::unique_ptr<memory_rights>> copy_of(const memory_rights* before,
+                                                                      std::size_t count) noexcept;
+  /// Null where the memory has none of its own.
+  [[nodiscard]] const grant_list* of(const physical_memory& memory) const noexcept;
+  /// Requires: room for new memory.
+  void set(const physical_memory& memory, const grant_list& rights) noexcept;
+  /// Forgets those of all other memory.
+  void keep_only(std::span<physical_memory* const> memories) noexcept;
+  /// Whether each list meets the condition.
+  template <class Condition>
+  [[nodiscard]] bool all_of(Condition&& condition) const noexcept {
+    return std::all_of(rows_.begin(), rows_.end(),
+                       [&](const row& each) { return condition(each.rights); });
+  }
+
+ private:
+  struct row {
+    const physical_memory* memory = nullptr;
+    grant_list rights;
+  };
+  std::vector<row> rows_;
+};
+
 /// Pieces side by side from `at` on.
 export struct mapping_plan {
   address at{};
@@ -48,7 +76,13 @@ export struct mapping_plan {
   stream_handle stream = stream_handle::default_stream;
   const grant_list* own_rights = nullptr;  ///< besides those of everything, which they overrule
   bool is_named = false;  ///< the call is passed the stream, which exists: see timeline
+  const memory_rights* of_memories = nullptr;  ///< these overrule own_rights
 
+  /// The memory's, else own_rights.
+  [[nodiscard]] const grant_list* rights_of(const physical_memory& memory) const noexcept {
+    const grant_list* const own = of_memories == nullptr ? nullptr : of_memories->of(memory);
+    return own != nullptr ? own : own_rights;
+  }
   [[nodiscard]] std::uint64_t size_bytes() const noexcept {
     std::uint64_t sum_bytes = 0;
     for (const physical_memory* part : memories) sum_bytes += part->size_bytes;
@@ -80,6 +114,9 @@ export class remapper {
   /// callers that map without map(): after each move, growth and resumption. Requires: whole
   /// mappings. Errors: those of set_access; nothing is changed.
   [[nodiscard]] status give_access(address_range range, const grant_list* own_rights = nullptr);
+  /// The same of a plan that stands mapped, whose mappings may have rights of their own. Errors:
+  /// what set_access returns; some of the mappings may have their rights.
+  [[nodiscard]] status give_access(const mapping_plan& plan) { return give_each(plan, false); }
   /// What everything may be used by, from the next map() or give_access() on. Locations that it had
   /// named and that are not in `grants` stay named, without rights. Errors: invalid_argument (more
   /// locations than a list takes); nothing is changed.
@@ -139,6 +176,7 @@ export class remapper {
   [[nodiscard]] remap_outcome undo(const mapping_plan& plan, std::size_t mapped_count,
                                    const status& cause);
   [[nodiscard]] grant_list effective(const grant_list* own_rights) const;
+  [[nodiscard]] status give_each(const mapping_plan& plan, bool is_fresh);
 
   driver_ref driver_;
   timeline& time_;

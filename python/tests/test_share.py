@@ -249,6 +249,18 @@ def test_rights_of_devices(two_devices):
         block.set_access({1: libvmm.Rights.READ})
         assert driver.rights(block.address, 1) == libvmm.Rights.READ
         assert driver.rights(other.address, 1) == libvmm.Rights.NONE
+        block.resize(block.size + (8 << 20))
+        first, second = block.parts()
+        assert first.size + second.size == block.size and first.handle != second.handle
+        block.set_access({1: libvmm.Rights.READ_WRITE}, first.size, second.size)
+        block.set_access({1: libvmm.Rights.READ_WRITE}, first.size)
+        assert driver.rights(block.address, 1) == libvmm.Rights.READ
+        assert driver.rights(block.address + first.size, 1) == libvmm.Rights.READ_WRITE
+        with pytest.raises(libvmm.NotSupported, match="inside a mapping"):
+            block.set_access({1: libvmm.Rights.READ}, first.size, 2 << 20)
+        with pytest.raises(libvmm.InvalidArgument):
+            block.set_access({1: libvmm.Rights.READ}, block.size)
+        block.resize(first.size)
         manager.set_peers({(libvmm.Place.DEVICE, 1): libvmm.Rights.READ_WRITE})
         assert driver.rights(other.address, 1) == libvmm.Rights.READ_WRITE
         assert driver.rights(block.address, 1) == libvmm.Rights.READ, "the block's own"

@@ -180,6 +180,16 @@ inline constexpr std::array manager_calls{
     call_with_handle{
         "vmm_manager_set_access", takes::manager,
         [](void* h) { return vmm_manager_set_access(as_manager(h), &given(), &given().grant, 1); }},
+    call_with_handle{"vmm_manager_set_part_access", takes::manager,
+                     [](void* h) {
+                       return vmm_manager_set_part_access(as_manager(h), &given(), 1,
+                                                          &given().grant, 1);
+                     }},
+    call_with_handle{"vmm_manager_parts", takes::manager,
+                     [](void* h) {
+                       std::uint64_t count = 0;
+                       return vmm_manager_parts(as_manager(h), &given(), nullptr, 0, &count);
+                     }},
     call_with_handle{
         "vmm_manager_set_peers", takes::manager,
         [](void* h) { return vmm_manager_set_peers(as_manager(h), &given().grant, 1); }},

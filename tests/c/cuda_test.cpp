@@ -98,8 +98,7 @@ TEST_F(Cuda, IdleMemoryServesAllocatorsOverOtherDriversOfTheDevice) {
   EXPECT_GOOD(vmm_allocator_free(framework, at));
   void* const mine = take(most);
   ASSERT_NE(mine, nullptr) << "the allocator keeps what nothing uses";
-  EXPECT_FAILS(vmm_allocator_allocate(framework, most, 0, nullptr, &at),
-               VMM_ERROR_OUT_OF_MEMORY);
+  EXPECT_FAILS(vmm_allocator_allocate(framework, most, 0, nullptr, &at), VMM_ERROR_OUT_OF_MEMORY);
   EXPECT_GOOD(vmm_pool_free(pool, mine, nullptr));
   EXPECT_GOOD(vmm_allocator_allocate(framework, most, 0, nullptr, &at));
   EXPECT_GOOD(vmm_allocator_free(framework, at));

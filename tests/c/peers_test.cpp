@@ -66,6 +66,46 @@ TEST_F(Peers, BlocksAndPoolsAreGivenAndTaken) {
   EXPECT_GOOD(vmm_manager_free(manager, block));
 }
 
+TEST_F(Peers, APartOfAManagersBlockIsGivenAndTaken) {
+  auto request = c_test::sized<vmm_block_request>();
+  request.size_bytes = 4 << 20;
+  request.growth_bytes = 60 << 20;
+  void* block = nullptr;
+  ASSERT_GOOD(vmm_manager_allocate(manager, &request, &block));
+  auto grown = c_test::sized<vmm_resize_request>();
+  grown.at = block;
+  grown.size_bytes = 10 << 20;
+  grown.in_place = 1;
+  void* at = nullptr;
+  ASSERT_GOOD(vmm_manager_resize(manager, &grown, &at));  // a mapping behind the first
+  std::uint64_t count = 0;
+  ASSERT_GOOD(vmm_manager_parts(manager, block, nullptr, 0, &count));
+  ASSERT_EQ(count, 2u);
+  vmm_growable_part parts[2]{};
+  ASSERT_GOOD(vmm_manager_parts(manager, block, parts, 2, &count));
+  EXPECT_EQ(parts[0].size_bytes, 4u << 20);
+  EXPECT_EQ(parts[1].size_bytes, 6u << 20);
+  EXPECT_NE(parts[0].handle, parts[1].handle);
+  char* const second = static_cast<char*>(block) + (4 << 20);
+  EXPECT_GOOD(vmm_manager_set_part_access(manager, second, 6 << 20, &reads, 1));
+  EXPECT_EQ(rights(block, 1), VMM_RIGHTS_NONE);
+  EXPECT_EQ(rights(second, 1), VMM_RIGHTS_READ);
+  EXPECT_GOOD(vmm_manager_set_part_access(manager, second, 6 << 20, &nothing, 1));
+  EXPECT_EQ(rights(second, 1), VMM_RIGHTS_NONE);
+  EXPECT_FAILS(vmm_manager_set_part_access(manager, second, 2 << 20, &reads, 1),
+               VMM_ERROR_NOT_SUPPORTED);
+  EXPECT_FAILS(vmm_manager_set_part_access(manager, second, 8 << 20, &reads, 1),
+               VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_manager_set_part_access(manager, second, 0, &reads, 1),
+               VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_manager_set_part_access(manager, second, 6 << 20, &reads, 0),
+               VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_manager_parts(manager, block, nullptr, 1, &count), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(rights(second, 1), VMM_RIGHTS_NONE);
+  EXPECT_GOOD(vmm_manager_free(manager, block));
+  EXPECT_FAILS(vmm_manager_parts(manager, block, nullptr, 0, &count), VMM_ERROR_NOT_ALLOCATED);
+}
+
 TEST_F(Peers, OneBlockOfAPoolHasRightsOfItsOwn) {
   void* const shared = take(4096);
   void* whole = nullptr;

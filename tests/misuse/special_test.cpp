@@ -85,6 +85,33 @@ TEST_F(PeerMisuse, RightsOfWhatIsNoBlock) {
   EXPECT_EQ(managed.set_access(at, {&read, 1}).error().code, errc::not_allocated);
 }
 
+TEST_F(PeerMisuse, RightsOfAPartOfABlock) {
+  vmm::manager managed(driver);
+  const access_grant read{device(1), access::read};
+  const access_grant far{device(2), access::read};
+  const auto refusal = [&](address at, std::uint64_t size_bytes, const access_grant& grant) {
+    return managed.set_access(vmm::address_range{at, size_bytes}, {&grant, 1}).error();
+  };
+  const address at = *managed.allocate({.size_bytes = 4 * MiB, .growth_bytes = 12 * MiB});
+  ASSERT_TRUE(managed.resize({at, 8 * MiB, 0, false}));
+  const vmm::error cut = refusal(at, 2 * MiB, read);
+  EXPECT_EQ(cut.code, errc::not_supported);
+  EXPECT_NE(vmm::describe(cut).find("segments()"), std::string::npos) << vmm::describe(cut);
+  EXPECT_EQ(refusal(at + 2 * MiB, 4 * MiB, read).code, errc::not_supported);
+  EXPECT_EQ(refusal(at + 4 * MiB, 8 * MiB, read).code, errc::invalid_argument);
+  EXPECT_EQ(refusal(at + 4 * MiB, 0, read).code, errc::invalid_argument);
+  EXPECT_EQ(refusal(address{0x1000}, 4 * MiB, read).code, errc::unknown_address);
+  EXPECT_EQ(refusal(at + 4 * MiB, 4 * MiB, far).code, errc::not_supported);
+  EXPECT_EQ(managed.set_access(vmm::address_range{at, 4 * MiB}, {}).error().code,
+            errc::invalid_argument);
+  for (const std::uint64_t offset : {0 * MiB, 4 * MiB}) {
+    EXPECT_EQ(right_of(1, at + offset), access::none);
+    EXPECT_EQ(right_of(2, at + offset), access::none);
+  }
+  ASSERT_TRUE(managed.free(at));
+  EXPECT_EQ(refusal(at, 4 * MiB, read).code, errc::not_allocated);
+}
+
 TEST_F(PeerMisuse, RightsOfABlockOfAPool) {
   vmm::stream_pool pool(driver);
   const access_grant read{device(1), access::read};

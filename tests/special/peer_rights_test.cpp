@@ -138,6 +138,77 @@ TEST_F(Rights, OfOneBlockOverruleThoseOfAllAndGoWithIt) {
   ASSERT_TRUE(managed.free(other));
 }
 
+TEST_F(Rights, OfAPartOverruleThoseOfItsBlockAndGoWithIt) {
+  vmm::manager managed(driver, {{}, vmm::policy::keep_mapped()});
+  const address at = *managed.allocate({.size_bytes = 8 * MiB, .growth_bytes = 24 * MiB});
+  const vmm::access_grant reads{device(1), access::read};
+  const vmm::access_grant writes{device(2), access::read_write};
+  const vmm::access_grant none{device(1), access::none};
+  ASSERT_TRUE(managed.set_access(at, {&reads, 1}));
+  EXPECT_EQ(*managed.resize({at, 12 * MiB, 0, false}), at);
+  EXPECT_EQ(*managed.resize({at, 24 * MiB - 5, 0, false}), at) << "three mappings";
+  const address fence = *managed.allocate(2 * MiB);
+  const vmm::address_range part{at + 8 * MiB, 4 * MiB};
+  const vmm::access_grant both[] = {none, writes};
+  ASSERT_TRUE(managed.set_access(part, both)) << "several devices in one call";
+  EXPECT_EQ(of(at, 8 * MiB, device(1)), access::read);
+  EXPECT_EQ(of(part.base, 4 * MiB, device(1)), access::none);
+  EXPECT_EQ(of(part.end(), 12 * MiB, device(1)), access::read);
+  EXPECT_TRUE(may_write(device(2), part.base, 4 * MiB));
+  EXPECT_FALSE(may_write(device(2), at, 8 * MiB));
+  EXPECT_FALSE(may_write(device(2), part.end(), 12 * MiB));
+  EXPECT_TRUE(may_write(device(0), at, 24 * MiB)) << "the home's are as before";
+
+  const address moved = *managed.resize({at, 256 * MiB});
+  EXPECT_NE(moved, at) << "the fence stands in the way";
+  EXPECT_EQ(of(moved + 8 * MiB, 4 * MiB, device(2)), access::read_write) << "they move";
+  EXPECT_EQ(of(moved + 12 * MiB, 244 * MiB, device(2)), access::none) << "what was added is not";
+  const vmm::access_grant later{device(2), access::read};
+  ASSERT_TRUE(managed.set_peers({&later, 1}));
+  EXPECT_EQ(of(moved, 8 * MiB, device(2)), access::read);
+  EXPECT_EQ(of(moved + 8 * MiB, 4 * MiB, device(2)), access::read_write);
+  ASSERT_TRUE(managed.set_access(moved, {&writes, 1})) << "of the part, too";
+  ASSERT_TRUE(managed.set_access(moved, {&reads, 1}));
+  EXPECT_EQ(of(moved, 256 * MiB, device(1)), access::read);
+  EXPECT_EQ(of(moved, 256 * MiB, device(2)), access::read_write);
+
+  ASSERT_TRUE(managed.set_access({moved + 8 * MiB, 4 * MiB}, {&none, 1}));
+  const address shrunk = *managed.resize({moved, 4 * MiB});
+  EXPECT_EQ(*managed.resize({shrunk, 12 * MiB, 0, false}), shrunk);
+  EXPECT_EQ(of(shrunk, 12 * MiB, device(1)), access::read) << "a part that went has none any more";
+  ASSERT_TRUE(managed.free(shrunk));
+  const address next = *managed.allocate(12 * MiB);
+  EXPECT_EQ(of(next, 12 * MiB, device(1)), access::none) << "the next block has none of it";
+  ASSERT_TRUE(managed.free(next));
+  ASSERT_TRUE(managed.free(fence));
+}
+
+TEST_F(Rights, OfAPartStayWhereACopyCouldRemap) {
+  vmm::manager managed(driver);
+  const address source = *managed.allocate(8 * MiB);
+  const address target = *managed.allocate(8 * MiB);
+  const vmm::access_grant one{device(1), access::read};
+  ASSERT_TRUE(managed.set_access(vmm::address_range{target, 8 * MiB}, {&one, 1}));
+  ASSERT_TRUE(driver.write_tag({source, 8 * MiB}, 6));
+  ASSERT_TRUE(managed.copy({target, source, 8 * MiB, {}}, vmm::copy_mode::move));
+  ASSERT_TRUE(driver.finish_all());
+  EXPECT_EQ(managed.statistics().real_copy_count, 1u);
+  EXPECT_EQ(*driver.read_tag(target), 6u);
+  EXPECT_EQ(of(target, 8 * MiB, device(1)), access::read);
+  EXPECT_EQ(of(source, 8 * MiB, device(1)), access::none);
+  ASSERT_TRUE(managed.free(source));
+  ASSERT_TRUE(managed.free(target));
+}
+
+// What is filled when it is freed is filled where a part keeps the home out, too.
+TEST_F(Rights, OfAPartLetAFreeFill) {
+  vmm::manager managed(driver, {{.contents = vmm::contents_rule::zero_on_release}});
+  const address at = *managed.allocate(8 * MiB);
+  const vmm::access_grant home{device(0), access::none};
+  ASSERT_TRUE(managed.set_access(vmm::address_range{at, 8 * MiB}, {&home, 1}));
+  ASSERT_TRUE(managed.free(at));
+}
+
 TEST_F(Rights, OfPeersAddedLaterReachWhatIsThereAndWhatComes) {
   vmm::manager managed(driver, {{}, vmm::policy::keep_mapped()});
   const address at = *managed.allocate(8 * MiB);

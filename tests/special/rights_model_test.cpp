@@ -1,9 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: whatever program of allocations, frees, resizes, copies, rights of all and rights of one
-// block runs, with driver faults at random calls, every location has at every granule of every live
-// block the access set last: the block's own, else that of all. A refused call changes no right.
+// Goal: whatever program of allocations, frees, resizes, copies, rights of all, of one block and of
+// a part of one runs, with driver faults at random calls, every location has at every granule of
+// every live block the access set last: the part's, else the block's own, else that of all. A
+// refused call changes no right.
 // Method: random programs over a manager of each policy, with a growable range in its memory,
 // beside a model that is a table; the fake driver is queried at every granule.
 #include <array>
@@ -44,6 +45,7 @@ struct shadow {
   address at{};
   std::uint64_t size_bytes = 0;
   table own;
+  std::map<std::uint64_t, table> parts{};  // by granule; each begins with what the block had
 };
 
 class program {
@@ -62,7 +64,7 @@ class program {
 
   void step() {
     if (any(5) == 0) plan_fault();
-    switch (any(10)) {
+    switch (any(12)) {
       case 0:
       case 1: allocate(); break;
       case 2: free_one(); break;
@@ -72,6 +74,8 @@ class program {
       case 6: give_all(); break;
       case 7: copy(); break;
       case 8: change_range(); break;
+      case 9:
+      case 10: give_part(); break;
       default: (void)memory_.trim(any(8) * MiB); break;
     }
     driver_.clear_faults();
@@ -86,11 +90,14 @@ class program {
   std::size_t any(std::size_t count) { return random_() % count; }
   void expect(const shadow& of, const std::string& where) {
     for (std::int32_t who = 1; who <= 2; ++who) {
-      access wanted = peers_.contains(who) ? peers_.at(who) : access::none;
-      if (of.own.contains(who)) wanted = of.own.at(who);
-      for (std::uint64_t at = 0; at < of.size_bytes; at += granule)
+      for (std::uint64_t at = 0; at < of.size_bytes; at += granule) {
+        const auto part = of.parts.find(at / granule);
+        const table& own = part == of.parts.end() ? of.own : part->second;
+        access wanted = peers_.contains(who) ? peers_.at(who) : access::none;
+        if (own.contains(who)) wanted = own.at(who);
         ASSERT_EQ(*driver_.get_access(of.at + at, device(who)), wanted)
             << where << ": device " << who << ", granule " << at / granule;
+      }
     }
     ASSERT_EQ(*driver_.get_access(of.at, device(0)), access::read_write) << where;
   }
@@ -133,11 +140,49 @@ class program {
     if (!at) return;
     of->at = *at;
     of->size_bytes = size_bytes;
+    // Of a block that shrinks whole mappings go, with their rights.
+    std::uint64_t kept_bytes = 0;
+    for (const vmm::memory_segment& each : mappings(*of)) {
+      if (kept_bytes < size_bytes) kept_bytes += each.range.size_bytes;
+    }
+    of->parts.erase(of->parts.lower_bound(kept_bytes / granule), of->parts.end());
+  }
+  std::vector<vmm::memory_segment> mappings(const shadow& of) {
+    const auto found = memory_.find(of.at);
+    EXPECT_TRUE(found);
+    const auto listed = memory_.segments({of.at, found->sizes.mapped_bytes});
+    EXPECT_TRUE(listed);
+    return listed ? *listed : std::vector<vmm::memory_segment>{};
+  }
+  // From the beginning of one mapping to the end of another.
+  void give_part() {
+    shadow* const of = one();
+    if (of == nullptr) return;
+    const auto all = mappings(*of);
+    const std::size_t first = any(all.size());
+    const std::size_t last = first + any(all.size() - first);
+    const vmm::address_range part{all[first].range.base,
+                                  all[last].range.end() - all[first].range.base};
+    const auto given = grants();
+    const vmm::address_range granule_alone{part.base, granule};
+    const bool is_cut = all[first].range.size_bytes > granule;
+    if (is_cut && granule_alone.end() != of->at + of->size_bytes)
+      EXPECT_FALSE(memory_.set_access(granule_alone, given)) << "inside of a mapping";
+    if (memory_.set_access(part, given)) note_part(*of, part, given);
+  }
+  static void note_part(shadow& of, vmm::address_range part,
+                        const std::vector<vmm::access_grant>& given) {
+    for (std::uint64_t at = part.base - of.at; at < part.end() - of.at; at += granule) {
+      const auto there = of.parts.try_emplace(at / granule, of.own).first;
+      note(there->second, given);
+    }
   }
   void give_one() {
     shadow* const of = one();
     const auto given = grants();
-    if (of != nullptr && memory_.set_access(of->at, given)) note(of->own, given);
+    if (of == nullptr || !memory_.set_access(of->at, given)) return;
+    note(of->own, given);
+    for (auto& [at, part] : of->parts) note(part, given);
   }
   void give_all() {
     const auto given = grants();

@@ -447,6 +447,20 @@ TEST_F(SuspendRights, AllThatWereGrantedComeBack) {
   }
 }
 
+TEST_F(SuspendRights, OfAPartComeBack) {
+  open();
+  const address weight = in_blocks(4 * MiB);
+  const auto grown = blocks->resize({weight, 8 * MiB});
+  ASSERT_TRUE(grown);
+  const vmm::access_grant two{vmm::device(2), vmm::access::read};
+  fine(blocks->set_access(vmm::address_range{*grown + 4 * MiB, 4 * MiB}, {&two, 1}));
+  suspend();
+  refused(blocks->set_access(vmm::address_range{*grown, 4 * MiB}, {&two, 1}), errc::in_use);
+  resume();
+  EXPECT_EQ(*driver.get_access(*grown, vmm::device(2)), vmm::access::none);
+  EXPECT_EQ(*driver.get_access(*grown + 4 * MiB, vmm::device(2)), vmm::access::read);
+}
+
 TEST_F(SuspendRights, ABlockThatItsHomeMayOnlyReadKeepsItsContents) {
   open();
   const address weight = in_blocks(4 * MiB);

@@ -195,6 +195,10 @@ class Grant(ctypes.Structure):
     _fields_ = [("place", U32), ("device", I32), ("rights", U32), ("reserved", U32)]
 
 
+class Part(ctypes.Structure):
+    _fields_ = [("handle", U64), ("size_bytes", U64)]
+
+
 class BlockRequest(Sized):
     _fields_ = [
         ("struct_size", U64),
@@ -288,6 +292,8 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_driver_query_peer": [HANDLE, I32, I32, ctypes.POINTER(U32), ctypes.POINTER(U32)],
     "vmm_driver_get_access": [HANDLE, HANDLE, U32, I32, ctypes.POINTER(U32)],
     "vmm_manager_set_access": [HANDLE, HANDLE, ctypes.POINTER(Grant), U64],
+    "vmm_manager_set_part_access": [HANDLE, HANDLE, U64, ctypes.POINTER(Grant), U64],
+    "vmm_manager_parts": [HANDLE, HANDLE, ctypes.POINTER(Part), U64, ctypes.POINTER(U64)],
     "vmm_manager_set_peers": [HANDLE, ctypes.POINTER(Grant), U64],
     "vmm_pool_set_peers": [HANDLE, ctypes.POINTER(Grant), U64],
     "vmm_pool_allocate_whole": [HANDLE, U64, HANDLE, _OUT],

@@ -23,7 +23,7 @@ from typing import Any
 from . import _dlpack, _lifetime, _native, _values
 from ._owner import HandleLife, Owner
 from .errors import InUse, InvalidArgument, InvalidHandle, check
-from .managers import Manager
+from .managers import Manager, Part, parts_of
 
 _LIBRARY = _native.LIBRARY
 _U64, _U32, _HANDLE = _native.U64, _native.U32, _native.HANDLE
@@ -72,10 +72,6 @@ class _Info(_native.Sized):
     ]
 
 
-class _Part(ctypes.Structure):
-    _fields_ = [("handle", _U64), ("size_bytes", _U64)]
-
-
 _CALLS: dict[str, list[Any]] = {
     "vmm_growable_options_init": [ctypes.POINTER(_Options), _U64],
     "vmm_growable_create": [_HANDLE, ctypes.POINTER(_Options), ctypes.POINTER(_HANDLE)],
@@ -84,7 +80,7 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_growable_settle": [_HANDLE, _HANDLE],
     "vmm_growable_query": [_HANDLE, ctypes.POINTER(_Info)],
     "vmm_growable_segment": [_HANDLE, _U64, ctypes.POINTER(_HANDLE), ctypes.POINTER(_U64)],
-    "vmm_growable_parts": [_HANDLE, _U64, ctypes.POINTER(_Part), _U64, ctypes.POINTER(_U64)],
+    "vmm_growable_parts": [_HANDLE, _U64, ctypes.POINTER(_native.Part), _U64, ctypes.POINTER(_U64)],
     "vmm_growable_pin": [_HANDLE, _U64, _U64, _U64, ctypes.POINTER(_U64)],
     "vmm_growable_unpin": [_HANDLE, _U64],
     "vmm_growable_validate": [_HANDLE],
@@ -114,14 +110,6 @@ class GrowableStatistics:
     physical_bytes: int
     handle_count: int
     pin_count: int
-
-
-@dataclass(frozen=True)
-class Part:
-    """A physical handle of the driver behind a segment, for code that registers memory."""
-
-    handle: int
-    size: int
 
 
 class _GrowableLife(HandleLife):
@@ -280,16 +268,7 @@ class Growable(Owner):
 
     def parts(self, index: int = 0) -> list[Part]:
         """The physical handles behind a segment, in address order; the next resize changes them."""
-        count = ctypes.c_uint64()
-        number = _number(index, "index")
-        check(_LIBRARY.vmm_growable_parts(self._handle, number, None, 0, ctypes.byref(count)))
-        there = (_Part * count.value)()
-        check(
-            _LIBRARY.vmm_growable_parts(
-                self._handle, number, there, count.value, ctypes.byref(count)
-            )
-        )
-        return [Part(each.handle, each.size_bytes) for each in there[: count.value]]
+        return parts_of(_LIBRARY.vmm_growable_parts, self._handle, _number(index, "index"))
 
     def view(
         self,

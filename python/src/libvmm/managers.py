@@ -53,8 +53,52 @@ class ManagerStatistics:
     suspended_bytes: int
 
 
+@dataclass(frozen=True)
+class Part:
+    """One mapping: the driver's physical handle behind it, which is not to be released."""
+
+    handle: int
+    size: int
+
+
+def parts_of(call: Any, *arguments: Any) -> list[Part]:
+    """What a call of the library lists."""
+    count = ctypes.c_uint64()
+    check(call(*arguments, None, 0, ctypes.byref(count)))
+    there = (_native.Part * count.value)()
+    check(call(*arguments, there, len(there), ctypes.byref(count)))
+    return [Part(each.handle, each.size_bytes) for each in there[: count.value]]
+
+
 class Range(Block):
     """A block of a manager."""
+
+    def parts(self) -> list[Part]:
+        """Its mappings, side by side from its address; resize() and Manager.copy() change them."""
+        self._check_live()
+        return parts_of(_LIBRARY.vmm_manager_parts, self._owner.handle, self.address)
+
+    def set_access(
+        self, rights: Mapping[Any, Rights], offset: int = 0, size: int | None = None
+    ) -> None:
+        """Rights of this block, or of `size` bytes of it from `offset` on, by device or (Place,
+        number), until it is freed; they overrule those of set_peers(), those of a part those of the
+        block. A part begins and ends where parts() or the block do; what a shrink takes off loses
+        its rights. The work of a device that loses rights has finished before. Raises NotSupported
+        for other parts, InvalidArgument beyond the block."""
+        first = _values.size("offset", offset)
+        count = None if size is None else _values.size("size", size)
+        if not first and count is None:
+            super().set_access(rights)
+            return
+        grants = grants_of(rights)
+        self._check_live()
+        rest = max(self.size - first, 0) if count is None else count
+        check(
+            _LIBRARY.vmm_manager_set_part_access(
+                self._owner.handle, self.address + first, rest, grants, len(grants)
+            )
+        )
 
     def resize(
         self, size: int, *, growth: int = 0, in_place: bool = False, names_stream: bool = False

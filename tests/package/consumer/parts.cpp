@@ -114,6 +114,7 @@ using vmm::engine;
 using vmm::grants_for;
 using vmm::is_device_shortage;
 using vmm::mapping_plan;
+using vmm::memory_rights;
 using vmm::memory_suspended;
 using vmm::own_rights_change;
 using vmm::plan_core;
