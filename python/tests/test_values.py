@@ -202,7 +202,10 @@ CALLS = {
     ),
     "Range.free": (dict(stream=NUMBER), {}),
     "Range.view": (dict(dtype=TEXT, shape=NUMBERS), {}),
-    "Range.set_access": (dict(rights=RIGHTS, offset=NUMBER, size=NUMBER), {}),
+    "Range.set_access": (
+        dict(rights=RIGHTS, offset=NUMBER, size=NUMBER),
+        lambda b: dict(rights={1: libvmm.Rights.READ}),
+    ),
     "Range.resize": (
         dict(size=NUMBER, growth=NUMBER, in_place=FLAG, names_stream=FLAG),
         lambda b: dict(size=MIB),

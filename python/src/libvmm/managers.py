@@ -12,7 +12,7 @@ from typing import Any
 
 from . import _native, _values
 from .drivers import Driver, Rights, grants_of
-from .errors import check
+from .errors import InvalidArgument, check
 from .pools import Allocator, AllocatorLife, Block, TrimReport, values_of
 
 _LIBRARY = _native.LIBRARY
@@ -94,6 +94,8 @@ class Range(Block):
         grants = grants_of(rights)
         self._check_live()
         rest = max(self.size - first, 0) if count is None else count
+        if not 0 < rest <= sum(each.size for each in self.parts()) - first:  # never a neighbour's
+            raise InvalidArgument(f"{rest} bytes from {first} on are not a part of {self!r}")
         check(
             _LIBRARY.vmm_manager_set_part_access(
                 self._owner.handle, self.address + first, rest, grants, len(grants)
