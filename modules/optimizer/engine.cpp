@@ -679,7 +679,7 @@ status change_rights(remapper& remaps, block& of, const mapping_plan& part, bool
 }  // namespace
 
 status engine::set_own_rights(block& of, std::span<const access_grant> grants) {
-  check(of.claimed && !grants.empty(), "rights are given to a block that nobody has claimed");
+  check(of.claimed && !grants.empty(), "a block is changed without a claim, or by no grant");
   if (status unlocked = unlock(of); !unlocked) return unlocked;
   return change_rights(core_.remaps, of, plan_of(of), true, grants);
 }
