@@ -46,23 +46,43 @@ check() {
 
 build() {
   [[ $# -eq 1 ]] || die "usage: release.sh build FOLDER" 2
-  local out tag made
+  local out tag work
   out=$(mkdir -p "$1" && readlink -f "$1")
   tag=$(git -C "$root" describe --exact-match --match 'v*' 2>/dev/null) || tag=''
   check "$tag"
-  for made in "$out"/*.deb "$out"/*.whl; do
-    [[ ! -e $made ]] || die "$made is there already: name an empty folder"
-  done
-  made=$(mktemp -d)
-  "$root/run" wheel "$out"
+  work=$(mktemp -d)
+  # shellcheck disable=SC2064
+  trap "rm -rf '$work'" EXIT
+  "$root/run" wheel "$work/made"
   ninja -C "$root/build/release" vmm vmm_c vmm_preload vmm-fit vmm-replay vmm-trace \
     vmm-history vmm-top >&2
-  cpack --config "$root/build/release/CPackConfig.cmake" -G DEB -B "$made/cpack" >&2
-  mv "$made"/cpack/*.deb "$out/"
-  "$root/run" docs "$made/docs" >&2
-  tar -C "$made/docs" -czf "$out/vmm-docs.tar.gz" html
-  rm -r "$made"
-  (cd "$out" && sha256sum ./*.deb ./*.whl ./*.tar.gz >SHA256SUMS && ls)
+  cpack --config "$root/build/release/CPackConfig.cmake" -G DEB -B "$work/cpack" >&2
+  mv "$work"/cpack/*.deb "$work/made/"
+  "$root/run" docs "$work/docs" >&2
+  tar -C "$work/docs" -czf "$work/made/vmm-docs.tar.gz" html
+  (cd "$work/made" && sha256sum ./*.deb ./*.whl ./*.tar.gz >SHA256SUMS)
+  put "$work/made" "$out"
+}
+
+# put MADE OUT: replaces a release's files in OUT by those of MADE. The files of an earlier release
+# are those that its SHA256SUMS names with their sums; others stay, and are not replaced.
+put() {
+  local sum name earlier=()
+  if [[ -f $2/SHA256SUMS ]]; then
+    while read -r sum name; do
+      [[ $name == ./* && ${name#./} != */* && -f $2/$name ]] || continue
+      [[ $(sha256sum <"$2/$name") != "$sum "* ]] || earlier+=("${name#./}")
+    done <"$2/SHA256SUMS"
+    [[ ${#earlier[@]} -eq 0 ]] || earlier+=(SHA256SUMS)
+  fi
+  for name in "$1"/*; do
+    name=${name##*/}
+    [[ ! -e $2/$name || " ${earlier[*]} " == *" $name "* ]] ||
+      die "$2/$name is not of an earlier release: remove it, or name another folder"
+  done
+  for name in ${earlier[@]+"${earlier[@]}"}; do rm "$2/$name"; done
+  mv "$1"/* "$2/"
+  (cd "$2" && ls)
 }
 
 # What is done inside the bare system, where nothing but the packages' own needs is installed.

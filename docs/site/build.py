@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 """build.py OUT: the site, as HTML that needs no network and no server, in OUT/html. Every warning
-of Sphinx is an error: a link that leads nowhere stops the build."""
+of Sphinx is an error: a link that leads nowhere stops the build. A folder OUT/html of another
+program is not replaced."""
 
 import os
 import pathlib
@@ -9,61 +10,69 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 sys.dont_write_bytecode = True
 import stage  # noqa: E402 (after the line above)
 
+MARK = ".made-by-vmm-docs"  # in a folder that this program made, and so may remove
 
-def main():
-    """Stages the sources, then runs Sphinx on them."""
-    if len(sys.argv) != 2:
-        print("usage: build.py OUT", file=sys.stderr)
-        return 2
-    root = pathlib.Path(__file__).resolve().parents[2]
-    out = pathlib.Path(sys.argv[1]).resolve()
-    made = [out / name for name in ("sources", "doctrees", "html")]
-    theirs = [each for each in made if each.exists()]
-    marker = out / ".vmm-docs"
-    if theirs and not marker.exists() and root / "build" not in out.parents:
-        print(f"docs: {theirs[0]} is not of an earlier build: name another folder", file=sys.stderr)
-        return 1
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        marker.touch()
-        wrong = stage.stage(root, out / "sources")
-    except OSError as trouble:
-        wrong = [f"{trouble.filename or out}: {trouble.strerror}"]
+
+def why_kept(root, html):
+    """Why the folder is not replaced; empty if it is."""
+    if not os.path.lexists(html) or root / "build" in html.parents:
+        return ""
+    if html.is_symlink() or not html.is_dir():
+        return f"{html} is not a folder of pages: remove it, or name another folder"
+    if (html / MARK).is_file() or not any(html.iterdir()):
+        return ""
+    return f"{html} has files that ./run docs did not make: remove it, or name another folder"
+
+
+def make_pages(root, work):
+    """Stages the sources in `work`, runs Sphinx on them, and returns the exit code."""
+    wrong = stage.stage(root, work / "sources")
     for line in wrong:
         print(f"docs: {line}", file=sys.stderr)
     if wrong:
         return 1
-    for each in made[1:]:  # a page that went leaves no file
-        shutil.rmtree(each, ignore_errors=True)
     version = re.search(r"project\(vmm VERSION ([0-9.]+)", (root / "CMakeLists.txt").read_text())
+    flags = ["-q", "-W", "--keep-going", "-j", "2", "-b", "html", "-d", str(work / "doctrees")]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-B",
-            "-m",
-            "sphinx",
-            "-q",
-            "-W",
-            "--keep-going",
-            "-j",
-            "2",
-            "-b",
-            "html",
-            "-d",
-            str(out / "doctrees"),
-            str(out / "sources"),
-            str(out / "html"),
-        ],
+        [sys.executable, "-B", "-m", "sphinx", *flags, str(work / "sources"), str(work / "html")],
         env={**os.environ, "SITE_VERSION": version.group(1)},
         check=False,
     )
-    if done.returncode == 0:
-        print(out / "html" / "index.html")
     return done.returncode
+
+
+def main():
+    """Makes the pages in a temporary folder, then puts them into OUT/html."""
+    if len(sys.argv) != 2:
+        print("usage: build.py OUT", file=sys.stderr)
+        return 2
+    root = pathlib.Path(__file__).resolve().parents[2]
+    html = pathlib.Path(sys.argv[1]).resolve() / "html"
+    try:
+        why = why_kept(root, html)
+        if why:
+            print(f"docs: {why}", file=sys.stderr)
+            return 1
+        with tempfile.TemporaryDirectory(prefix="vmm-docs-") as folder:
+            work = pathlib.Path(folder).resolve()
+            code = make_pages(root, work)
+            if code:
+                return code
+            (work / "html" / MARK).touch()
+            html.parent.mkdir(parents=True, exist_ok=True)
+            if html.exists():
+                shutil.rmtree(html)
+            shutil.move(work / "html", html)
+    except OSError as trouble:
+        print(f"docs: {trouble.filename or html}: {trouble.strerror}", file=sys.stderr)
+        return 1
+    print(html / "index.html")
+    return 0
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import os
 import pathlib
 import re
 import shutil
-import sys
 
 import reference
 
@@ -202,8 +201,7 @@ def reference_toctree(groups):
 
 
 def stage(root, out):
-    """Writes all sources of the site into `out`, and answers what is wrong with the pages."""
-    shutil.rmtree(out, ignore_errors=True)
+    """Writes all sources of the site into `out`, a new folder, and returns the pages' mistakes."""
     out.mkdir(parents=True)
     site = Site(root, out)
     named = {name for _, names in PARTS for name in names} | {"index"}
@@ -246,11 +244,3 @@ def stage(root, out):
     shutil.copyfile(root / "docs" / "site" / "conf.py", out / "conf.py")
     shutil.copytree(root / "docs" / "site" / "theme", out / "theme")
     return site.mistakes
-
-
-if __name__ == "__main__":
-    here = pathlib.Path(__file__).resolve().parents[2]
-    wrong = stage(here, pathlib.Path(sys.argv[1]).resolve())
-    for line in wrong:
-        print(line, file=sys.stderr)
-    sys.exit(bool(wrong))

@@ -16,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 import urllib.parse
 
@@ -36,6 +37,15 @@ def sphinx_python():
         ):
             return each
     return None
+
+
+def build(folder):
+    return subprocess.run(
+        [sphinx_python(), "-B", str(pages.ROOT / "docs/site/build.py"), str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 class Reader(html.parser.HTMLParser):
@@ -187,6 +197,25 @@ def dump(address, dark=False):
     return done.stdout, said
 
 
+class Folder(unittest.TestCase):
+    """A folder that another program made is refused with one line, and keeps its files."""
+
+    def test_files_of_a_user_are_kept(self):
+        for made in ("html/own.txt", "html/index.html", "html"):
+            with self.subTest(made), tempfile.TemporaryDirectory() as folder:
+                own = pathlib.Path(folder, made)
+                own.parent.mkdir(exist_ok=True)
+                own.write_text("of the user")
+                done = build(folder)
+                self.assertEqual(done.returncode, 1)
+                self.assertRegex(done.stderr, r"^docs: .*/html .*name another folder\n$")
+                self.assertEqual(own.read_text(), "of the user")
+
+    def test_other_folders_beside_the_pages_are_kept(self):
+        for name in ("sources", "doctrees"):
+            self.assertEqual((OUT / name / "own.txt").read_text(), "of the user")
+
+
 @unittest.skipUnless(BROWSER, "there is no chromium here")
 class Browser(unittest.TestCase):
     def test_the_search_finds_without_a_server(self):
@@ -208,9 +237,12 @@ if __name__ == "__main__":
     if not python:
         print("skipped: no Python has sphinx and myst_parser (python3-sphinx, python3-myst-parser)")
         sys.exit(0)
-    built = subprocess.run(
-        [python, "-B", str(pages.ROOT / "docs/site/build.py"), str(OUT)], check=False
-    )
+    shutil.rmtree(OUT, ignore_errors=True)  # this test's own, perhaps of an earlier version
+    OUT.mkdir(parents=True)
+    for name in ("sources", "doctrees"):
+        (OUT / name).mkdir()
+        (OUT / name / "own.txt").write_text("of the user")
+    built = build(OUT)
     if built.returncode:
-        sys.exit("the site could not be built without a warning")
+        sys.exit(f"the site could not be built without a warning\n{built.stderr}")
     unittest.main()
