@@ -47,7 +47,7 @@ export struct manager_statistics {
   std::uint64_t footprint_bytes =
       0;  ///< physical memory that the driver has given and not got back
   std::uint64_t peak_footprint_bytes = 0;
-  std::uint64_t spilled_bytes = 0;  ///< of the footprint, at options().spill
+  std::uint64_t spilled_bytes = 0;        ///< of the footprint, at options().spill
   std::uint64_t cached_memory_bytes = 0;  ///< held, unmapped or waiting to be, free for any request
   std::uint64_t cached_range_bytes = 0;   ///< held and still mapped, free for requests of its size
   std::uint64_t retired_bytes = 0;        ///< address space that waits for unfinished work
