@@ -30,6 +30,10 @@ constexpr replacement replacements[] = {
      "could not move; only a stream_pool works there",
      "the driver keeps contents at their addresses (VMM_CUDA_MEMORY=plain): blocks of a manager "
      "could not move; only a vmm_pool works there"},
+    {"a border of the part lies inside a mapping of the block, which has one set of rights: "
+     "manager::segments() lists the mappings",
+     "a border of the part lies inside a mapping of the block, which has one set of rights: "
+     "vmm_manager_parts() lists the mappings"},
     {"the manager's memory cannot be shared: set manager_options::shareable",
      "the manager's memory cannot be shared: set shareable of vmm_manager_options"},
     {"the manager's memory was not made for this kind of sharing: set manager_options::shareable",

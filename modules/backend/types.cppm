@@ -392,6 +392,12 @@ export struct features {
       0;  ///< the largest single reservation known to work; 0 when not known
   std::uint64_t max_mapping_count = 0;  ///< the system's limit on live mappings; 0 if unknown
 
+  /// Streams from this number on are a program's own; those below never end.
+  [[nodiscard]] constexpr std::uint64_t first_created_stream() const noexcept {
+    const std::uint64_t reserved =
+        default_stream_alias > stream_per_thread ? default_stream_alias : stream_per_thread;
+    return capturable_from > reserved ? capturable_from : reserved + 1;
+  }
   /// Whether the number names another stream in each thread, which no allocator takes.
   [[nodiscard]] constexpr bool is_per_thread(stream_handle stream) const noexcept {
     return stream_per_thread != 0 && static_cast<std::uint64_t>(stream) == stream_per_thread;

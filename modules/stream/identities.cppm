@@ -28,7 +28,7 @@ class stream_identities {
                                               const pool_options& options) noexcept {
     if (!can.stream_identity || !can.record_all || options.streams_forgotten)
       return ~std::uint64_t{0};
-    return std::max({can.capturable_from, can.default_stream_alias + 1, can.stream_per_thread + 1});
+    return can.first_created_stream();
   }
   [[nodiscard]] inline bool has(stream_handle stream, std::uint64_t identity) const noexcept {
     return place_of(stream).load(std::memory_order_acquire) == identity;

@@ -339,7 +339,7 @@ status stream_clock::set_aside(std::uint32_t stream) {
   const table_lock state(state_);
   if (status provided = stream_memory(*state).provide_shared(); !provided) return provided;
   stream_progress& progress = state->progress();
-  progress.set_aside(stream);
+  progress.set_aside(stream, time_);
   for (std::uint32_t gone = progress.next_set_aside(); gone != pool_state::no_stream;
        gone = progress.next_set_aside())
     progress.retire(gone, time_);

@@ -177,13 +177,14 @@ void stream_progress::set_identity(std::uint32_t stream, std::uint64_t identity)
   records_[stream]->identity = identity;
 }
 
-void stream_progress::set_aside(std::uint32_t stream) noexcept {
+void stream_progress::set_aside(std::uint32_t stream, timeline& time) noexcept {
   check(phase_of(stream) == stream_phase::active, "a stream is set aside that is not active");
   stream_record& record = *records_[stream];
   check(!is_set_aside(record.handle), "a stream is set aside twice");
   leave_table(record.handle);
   record.handle = stream_handle{set_aside_bit | stream};
   enter(table_, {record.handle, stream});
+  for (std::size_t i = 0; i < record.mark_count; ++i) time.orphan(record.marks[i].mark);
   ++set_aside_count_;
 }
 

@@ -139,7 +139,7 @@ export class stream_progress {
   void set_identity(std::uint32_t stream, std::uint64_t identity) noexcept;
   /// Another stream has the handle now: no find() leads to the record, which stays active until it
   /// is retired. Not where active streams are named to the driver.
-  void set_aside(std::uint32_t stream) noexcept;
+  void set_aside(std::uint32_t stream, timeline& time) noexcept;
   /// A stream that was set aside and is all_marked(), or no_stream. Cost: O(records)
   /// while any is set aside.
   [[nodiscard]] std::uint32_t next_set_aside() const noexcept;

@@ -43,7 +43,8 @@ class ticket_home;
 export struct ticket {
   event_handle event = event_handle::none;
   stream_handle stream = stream_handle::default_stream;
-  std::uint64_t era = 0;  // of the timeline, when the point was marked
+  std::uint64_t era = 0;       // of the timeline, when the point was marked
+  std::uint64_t identity = 0;  // of the stream then; 0: another one may have its handle
   sync::atomic<std::uint32_t> reference_count = 0;
   sync::atomic<bool> has_passed = false;
   ticket_home* home = nullptr;
@@ -121,7 +122,8 @@ export class timeline {
   /// As mark(), for a stream that may have been destroyed: unless the call is passed the stream
   /// (`is_named`), or may_name() it, an event behind all work stands for it, and the stream is not
   /// named to the driver. A stream that the driver refuses is covered as by cover_all(). Later work
-  /// on the stream still needs no wait for the ticket. Errors: as mark() and cover_all().
+  /// on the stream is ordered behind the ticket like any other: another stream may have the handle.
+  /// Errors: as mark() and cover_all().
   [[nodiscard]] result<ticket_ref> mark_unnamed(stream_handle stream, bool is_named = false);
 
   /// Whether one event can stand for the work of all streams: mark_all() may be called.
@@ -174,6 +176,7 @@ export class timeline {
   [[nodiscard]] result<ticket_ref> new_ticket(stream_handle stream) noexcept;
   [[nodiscard]] result<ticket_ref> mark_all_for(stream_handle stream);
   [[nodiscard]] bool is_of(stream_handle stream, const ticket& point) const noexcept;
+  [[nodiscard]] std::uint64_t identity_of(stream_handle stream) const noexcept;
   [[nodiscard]] bool is_per_thread(stream_handle stream) const noexcept {
     return driver_->feature_set().is_per_thread(stream);
   }

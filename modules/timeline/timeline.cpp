@@ -102,6 +102,7 @@ result<ticket_ref> timeline::new_ticket(stream_handle stream) noexcept {
     raw->event = *event;
   }
   raw->stream = stream;
+  raw->identity = 0;
   raw->era = era_.load(std::memory_order_acquire);
   check(raw->reference_count.load(std::memory_order_relaxed) == 1,
         "a ticket is marked while others refer to it");
@@ -115,6 +116,7 @@ result<ticket_ref> timeline::mark(stream_handle stream) {
   result<ticket_ref> point = new_ticket(stream);
   if (!point) return point;
   check(point->get()->event != event_handle::none, "a ticket has no event to record");
+  point->get()->identity = identity_of(stream);
   if (status recorded = driver_->record_event(point->get()->event, stream); !recorded) {
     point->get()->has_passed.store(true, std::memory_order_release);
     return recorded.error();
@@ -205,7 +207,8 @@ result<bool> timeline::finish(stream_handle stream) {
 status timeline::order(stream_handle stream, const ticket_ref& point) {
   if (is_per_thread(stream)) return per_thread_stream;
   if (point.known_passed()) return {};
-  if (is_of(stream, *point.get())) return {};
+  const bool is_same = point.get()->identity != 0 && is_of(stream, *point.get());
+  if (is_same && point.get()->identity == identity_of(stream)) return {};
   const result<bool> finished = passed(point);
   if (!finished) return finished.error();
   return *finished ? status{} : driver_->wait_event(stream, point.get()->event);
@@ -227,6 +230,16 @@ bool timeline::is_of(stream_handle stream, const ticket& point) const noexcept {
   const std::uint64_t era = era_.load(std::memory_order_acquire);
   check(point.era <= era, "a ticket is of a later era");
   return point.era == era && point.stream == stream;
+}
+
+// What tells the stream from a later one of the same handle: the same for all where handles are
+// kept; 0 where the driver has none, as for a captured stream. The stream exists.
+std::uint64_t timeline::identity_of(stream_handle stream) const noexcept {
+  constexpr std::uint64_t by_handle = ~std::uint64_t{0};
+  const features& can = driver_->feature_set();
+  const bool is_created = static_cast<std::uint64_t>(stream) >= can.first_created_stream();
+  if (streams_forgotten_ || !can.stream_identity || !is_created) return by_handle;
+  return driver_->stream_identity(stream);
 }
 
 void timeline::orphan(const ticket_ref& point) noexcept {

@@ -122,10 +122,13 @@ def is_known(word, headers):
     )
 
 
+# The class and the number, for its authors.
+INVARIANT = re.compile(r"^[a-z_]+ I\d+: ")
+
+
 def error_texts(project):
     for folder in ("modules", "backends"):
         for path in sorted((project / folder).rglob("*.cpp*")):
-            invariant = re.compile(r"[a-z_]+ I\d+: ")  # the class and the number, for its authors
             where = path.relative_to(project).as_posix()
             if any(where == each or where.startswith(each + "/") for each in NOT_REACHED):
                 continue
@@ -133,7 +136,7 @@ def error_texts(project):
                 is_sentence = text.count(" ") >= 2 and not text.startswith("\\n")
                 is_answer = not ASSERTIONS.intersection(frames) and "moved from" not in text
                 if is_sentence and is_answer and not text.startswith(tuple(NOT_SET)):
-                    yield where, invariant.sub("", text)
+                    yield where, INVARIANT.sub("", text)
 
 
 def main():
@@ -165,7 +168,7 @@ def main():
         for text, frames in texts(path.read_text()):
             if text.count(" ") < 2 or ASSERTIONS.intersection(frames):
                 continue
-            for word in words_that_are_names(text):
+            for word in words_that_are_names(INVARIANT.sub("", text)):
                 if not is_known(word, headers):
                     wrong.append(f"c/src/{path.name}: {word!r} is no word of vmm.h: {text}")
     if len(seen) < 200 or len(table) < 15:

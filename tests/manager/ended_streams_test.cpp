@@ -114,9 +114,35 @@ TEST_F(EndedManager, ABlockOfALastingStreamServesItAgainWithoutAWait) {
   open(options);
   const address at = allocate(8 * MiB, lasting);
   use(at, 8 * MiB, lasting);
-  ASSERT_TRUE(managed->free(at));
+  ASSERT_TRUE(managed->free(at, lasting));
   EXPECT_EQ(allocate(8 * MiB, lasting), at);
   EXPECT_EQ(driver.calls(call::wait_event), 0u);
+}
+
+// As on CUDA, the handle is given again while work of the earlier stream runs. The new stream's
+// kernel is a misuse where it does not come behind that work.
+TEST_F(EndedManager, ANewStreamOfTheSameHandleWaitsForItsWork) {
+  vmm::fake::profile plays = vmm::fake::profile::cuda();
+  plays.traps.stream_numbers_again = true;
+  for (const bool is_freed_on_it : {true, false}) {
+    vmm::manager_options options;
+    options.rules = vmm::policy::keep_mapped();
+    open(options, plays);
+    const stream_handle first = *driver.create_stream();
+    const address at = allocate(8 * MiB, first);
+    use(at, 8 * MiB, first);
+    if (is_freed_on_it) ASSERT_TRUE(managed->free(at, first));
+    ASSERT_TRUE(driver.destroy_stream(first));
+    if (!is_freed_on_it) ASSERT_TRUE(managed->free(at));
+    const stream_handle second = *driver.create_stream();
+    ASSERT_EQ(second, first);
+    const address again = allocate(8 * MiB, second);
+    use(again, 8 * MiB, second);
+    EXPECT_EQ(driver.misuse_count(), 0u);
+    ASSERT_TRUE(managed->free(again, second));
+    ASSERT_TRUE(driver.destroy_stream(second));
+    end();
+  }
 }
 
 // In place, elsewhere and to less, with memory that another stream's unfinished work still uses.

@@ -172,6 +172,7 @@ found check_contents(bench& on, std::uint64_t rounds) {
   found seen;
   vmm::pool_options options;
   options.rules.handle_bytes = 2 * mib;  // handles move, too
+  options.streams_forgotten = true;      // so that an unannounced capture of its own is seen
   options.rules.headroom = 0;
   options.rules.harvest_share = 0;
   vmm::stream_pool pool(on.driver, options);
