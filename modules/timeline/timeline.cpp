@@ -232,7 +232,7 @@ bool timeline::is_of(stream_handle stream, const ticket& point) const noexcept {
   return point.era == era && point.stream == stream;
 }
 
-// What tells the stream from a later one of the same handle: the same for all where handles are
+// Differs for a later stream of the same handle: the same for all where handles are
 // kept; 0 where the driver has none, as for a captured stream. The stream exists.
 std::uint64_t timeline::identity_of(stream_handle stream) const noexcept {
   constexpr std::uint64_t by_handle = ~std::uint64_t{0};
