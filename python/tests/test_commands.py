@@ -384,6 +384,41 @@ def test_record_says_what_it_lacks(tmp_path):
     assert "libvmm record: " in said.stderr
 
 
+def test_record_checks_its_file_before_the_script(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("print('ran')\n")
+    for wrong in (tmp_path / "none" / "x.pickle", tmp_path):
+        said = command("record", "-o", str(wrong), str(script))
+        assert (said.returncode, said.stdout) == (2, "")
+        assert f"{wrong} cannot be written: " in said.stderr
+    kept = tmp_path / "kept.pickle"
+    kept.write_bytes(b"old")
+    command("record", "-o", str(kept), str(script))
+    assert kept.read_bytes() == b"old"
+    assert _fit._unused(str(kept)) == str(tmp_path / "kept-2.pickle")
+
+
+@pytest.mark.parametrize("end", ["raise SystemExit(3)", "os.kill(os.getpid(), signal.SIGTERM)"])
+def test_record_writes_what_there_is(tmp_path, end):
+    """The order of the calls alone: a package of this name stands for PyTorch."""
+    (tmp_path / "torch.py").write_text(
+        "class cuda:\n"
+        "    is_available = staticmethod(lambda: True)\n"
+        "    get_allocator_backend = staticmethod(lambda: 'native')\n"
+        "    init = staticmethod(lambda: None)\n"
+        "    class memory:\n"
+        "        _record_memory_history = staticmethod(lambda **options: None)\n"
+        "        _dump_snapshot = staticmethod(lambda path: open(path, 'w').write('snapshot'))\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text(f"import os, signal\n{end}\n")
+    out = tmp_path / "memory.pickle"
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    said = command("record", "-o", str(out), str(script), PYTHONPATH=path)
+    assert said.returncode == (3 if "Exit" in end else 143), said.stderr
+    assert out.read_text() == "snapshot"
+
+
 def test_each_rank_records_a_file_of_its_own(monkeypatch):
     assert _fit._path_of_rank("memory.pickle") == "memory.pickle"
     monkeypatch.setenv("RANK", "3")

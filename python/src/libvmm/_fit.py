@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m libvmm fit FILE...`: whether a recorded program fits a device, by the program vmm-fit.
 `python -m libvmm record [-o FILE] SCRIPT [ARGUMENTS]`: runs a script of PyTorch as python would,
-and writes its memory snapshot at the end, also where it ends with an exception.
+and writes its memory snapshot at the end, also after an exception or SIGTERM.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import argparse
 import os
 import runpy
 import shutil
+import signal
 import sys
+from typing import Any
 
 from . import _native
 
@@ -19,8 +21,8 @@ from . import _native
 def find_program() -> str | None:
     """vmm-fit: the wheel's own, that of the build that the C library is from, or the system's."""
     places = [os.path.join(_native.FOLDER, "bin", "vmm-fit")]
-    if os.path.isabs(_native.PATH):
-        build = os.path.dirname(os.path.dirname(_native.PATH))
+    if os.path.dirname(_native.PATH):
+        build = os.path.dirname(os.path.dirname(os.path.abspath(_native.PATH)))
         places.append(os.path.join(build, "tools", "vmm-fit"))
     for path in places:
         if os.access(path, os.X_OK):
@@ -50,12 +52,36 @@ def _path_of_rank(path: str) -> str:
     return f"{root}.rank{rank}{suffix}"
 
 
+def _check_writable(path: str) -> str:
+    """What keeps the file from being written, or nothing. Leaves the file as it was."""
+    is_new = not os.path.exists(path)
+    try:
+        with open(path, "ab"):
+            pass
+    except OSError as error:
+        return f"{path} cannot be written: {error.strerror}"
+    if is_new:
+        os.unlink(path)
+    return ""
+
+
+def _unused(path: str) -> str:
+    """The path, or the first of memory-2.pickle and so on without a file."""
+    root, suffix = os.path.splitext(path)
+    number = 2
+    while os.path.exists(path):
+        path, number = f"{root}-{number}{suffix}", number + 1
+    return path
+
+
 def record(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m libvmm record",
         description="Runs a script and writes PyTorch's memory snapshot for python -m libvmm fit.",
     )
-    parser.add_argument("-o", "--out", default="memory.pickle", metavar="FILE")
+    parser.add_argument(
+        "-o", "--out", metavar="FILE", help="default: memory.pickle, then memory-2.pickle and so on"
+    )
     parser.add_argument("--max-entries", type=int, default=4_000_000, metavar="N")
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
@@ -69,6 +95,9 @@ def record(arguments: list[str]) -> int:
         return fail("--max-entries takes a number from 1 on")
     if not os.path.exists(options.script):
         return fail(f"there is no {options.script}")
+    path = _path_of_rank(options.out) if options.out else _unused(_path_of_rank("memory.pickle"))
+    if refused := _check_writable(path):
+        return fail(refused)
     try:
         import torch
     except ImportError:
@@ -83,7 +112,12 @@ def record(arguments: list[str]) -> int:
     )
     sys.argv = [options.script, *options.arguments]
     sys.path[0] = os.path.dirname(os.path.abspath(options.script))
-    path = _path_of_rank(options.out)
+
+    def end(number: int, frame: Any) -> None:
+        sys.exit(128 + number)  # so that the snapshot is written
+
+    if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, end)
     try:
         runpy.run_path(options.script, run_name="__main__")
     finally:
