@@ -24,6 +24,8 @@ status call_path::free_on_new_stream(pool_state& state, address at, stream_handl
       stream_memory(state).add_stream(driver_.feature_set().canonical(stream));
   if (!added) return added.error();
   check(state.find_stream(stream) == *added, "a new stream is not found");
+  // A quick call of the driver, under the lock: the first request of the stream compares it.
+  if (has_identity(stream)) state.progress().set_identity(*added, driver_.stream_identity(stream));
   return state.free(at, *added);
 }
 

@@ -306,16 +306,30 @@ status stream_clock::identify(stream_handle stream, std::uint64_t identity) {
   const named_stream named(entry_, stream);
   captures_.note_uncaptured(stream);
   std::uint32_t number = pool_state::no_stream;
+  bool is_known = true;
   {
     const table_lock state(state_);
     number = state->find_stream(stream);
     if (number == pool_state::no_stream || state->progress().identity_of(number) == identity)
       return {};
+    is_known = state->progress().identity_of(number) != 0;
+  }
+  if (!is_known) return adopt(number, identity);
+  {
+    const table_lock state(state_);
     if (status removed = front_lending(*state).remove(stream); !removed) return removed;
   }
   if (status recorded = record_leaving(number); !recorded) return recorded;
   if (status left = set_aside(number); !left) return left;
   poll_retired();
+  return {};
+}
+
+// It may be the record of this stream or of an earlier one: where the driver did not say which, all
+// work is waited for, and the record is this stream's.
+status stream_clock::adopt(std::uint32_t number, std::uint64_t identity) {
+  if (status finished = finish_all_work(); !finished) return finished;
+  state_.with([&](auto& state) { state.progress().set_identity(number, identity); });
   return {};
 }
 

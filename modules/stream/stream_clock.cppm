@@ -132,6 +132,8 @@ class stream_clock {
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
 
  private:
+  [[nodiscard]] status adopt(std::uint32_t number, std::uint64_t identity)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] status record_leaving(std::uint32_t stream) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] status set_aside(std::uint32_t stream) VMM_REQUIRES(rank::growth)
