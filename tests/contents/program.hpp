@@ -136,7 +136,7 @@ template <class Driver, class Honest = Driver>
 
 struct program_options {
   std::unique_ptr<manual_driver> (*make)(vmm::alias_level) = nullptr;
-  /// The program leaves manager::forget out, to see that this is found.
+  /// The program calls no manager::forget.
   bool skips_forget = false;
 };
 
