@@ -306,15 +306,21 @@ status stream_clock::identify(stream_handle stream, std::uint64_t identity) {
   const named_stream named(entry_, stream);
   captures_.note_uncaptured(stream);
   std::uint32_t number = pool_state::no_stream;
-  bool is_known = true;
+  bool may_be_own = false;
   {
     const table_lock state(state_);
     number = state->find_stream(stream);
     if (number == pool_state::no_stream || state->progress().identity_of(number) == identity)
       return {};
-    is_known = state->progress().identity_of(number) != 0;
+    may_be_own = state->progress().identity_of(number) == 0;
   }
-  if (!is_known) return adopt(number, identity);
+  if (may_be_own) {
+    const status adopted = adopt(number, identity);
+    const bool is_put_off = !adopted && is_capture_refusal(adopted.error());
+    const bool has_locked =
+        state_.with([&](auto& state) { return state.streams().has_locked(number); });
+    if (!is_put_off || has_locked) return adopted;
+  }
   {
     const table_lock state(state_);
     if (status removed = front_lending(*state).remove(stream); !removed) return removed;
@@ -325,8 +331,9 @@ status stream_clock::identify(stream_handle stream, std::uint64_t identity) {
   return {};
 }
 
-// It may be the record of this stream or of an earlier one: where the driver did not say which, all
-// work is waited for, and the record is this stream's.
+// The record is this stream's or an earlier one's: the driver returned no identity. All work is
+// waited for, and the record is this stream's. Beside a capture it is set aside instead, except
+// where blocks that are freed and pinned name it: they may still be used by this stream.
 status stream_clock::adopt(std::uint32_t number, std::uint64_t identity) {
   if (status finished = finish_all_work(); !finished) return finished;
   state_.with([&](auto& state) { state.progress().set_identity(number, identity); });
