@@ -17,16 +17,22 @@ bool call_path::free_in_arena(const front_set& fronts, address at, stream_handle
   return own != nullptr && own->give(stream, at);
 }
 
-status call_path::free_on_new_stream(pool_state& state, address at, stream_handle stream) {
+// The driver is called without the lock; another thread may have added the record meanwhile.
+status call_path::free_on_new_stream(address at, stream_handle stream) {
   if (status named = check_stream(driver_, stream); !named) return named;
-  if (status live = locked_blocks(state).check_live(at); !live) return live;
-  const result<std::uint32_t> added =
-      stream_memory(state).add_stream(driver_.feature_set().canonical(stream));
-  if (!added) return added.error();
-  check(state.find_stream(stream) == *added, "a new stream is not found");
-  // A quick call of the driver, under the lock: the first request of the stream compares it.
-  if (has_identity(stream)) state.progress().set_identity(*added, driver_.stream_identity(stream));
-  return state.free(at, *added);
+  const std::uint64_t identity = has_identity(stream) ? driver_.stream_identity(stream) : 0;
+  const table_lock state(state_);
+  if (status live = locked_blocks(*state).check_live(at); !live) return live;
+  std::uint32_t number = state->find_stream(stream);
+  if (number == pool_state::no_stream) {
+    const result<std::uint32_t> added =
+        stream_memory(*state).add_stream(driver_.feature_set().canonical(stream));
+    if (!added) return added.error();
+    number = *added;
+    state->progress().set_identity(number, identity);
+    check(state->find_stream(stream) == number, "a new stream is not found");
+  }
+  return state->free(at, number);
 }
 
 }  // namespace vmm

@@ -103,8 +103,8 @@ class alignas(64) call_path {
   // Out of line: their variables are not part of a free's stack.
   [[nodiscard]] static bool free_in_arena(const front_set& fronts, address at,
                                           stream_handle stream) noexcept;
-  [[nodiscard]] status free_on_new_stream(pool_state& state, address at, stream_handle stream)
-      VMM_REQUIRES(rank::state);
+  [[nodiscard]] status free_on_new_stream(address at, stream_handle stream)
+      VMM_EXCLUDES(rank::state);
 
   pool_gate gate_;
   const bool looks_for_captures_;
@@ -136,11 +136,13 @@ inline status call_path::free(address at, stream_handle stream) {
   if (const front_set* const arenas = fronts()) {
     if (free_in_arena(*arenas, at, stream)) return {};
   }
-  const warm_lock warm(state_);
-  const std::uint32_t number = warm.find_stream(stream);
-  if (number == pool_state::no_stream) [[unlikely]]
-    return free_on_new_stream(warm.tables(), at, stream);
-  return warm.free_deferring(at, number);
+  {
+    const warm_lock warm(state_);
+    const std::uint32_t number = warm.find_stream(stream);
+    if (number != pool_state::no_stream) [[likely]]
+      return warm.free_deferring(at, number);
+  }
+  return free_on_new_stream(at, stream);
 }
 
 }  // namespace vmm

@@ -61,6 +61,17 @@ def read_again(what):
     return pickle.loads(out.read_bytes())
 
 
+def emptied(**event):
+    """A recording of a segment that is requested, freed and given back."""
+    program = shapes.Recording(12)
+    program.segment(BASE, 100 * MIB)
+    program.alloc(BASE, 100 * MIB)
+    program.free(BASE)
+    program.event("segment_free", BASE, 100 * MIB, **event)
+    del program.segments[BASE]
+    return program
+
+
 class Shapes(unittest.TestCase):
     def test_every_version_in_every_form(self):
         for version in shapes.VERSIONS:
@@ -310,12 +321,7 @@ class Answers(unittest.TestCase):
         self.assertEqual(found["fits"]["110MiB"]["native"], "yes")
 
     def test_empty_cache_is_played(self):
-        program = shapes.Recording(12)
-        program.segment(BASE, 100 * MIB)
-        program.alloc(BASE, 100 * MIB)
-        program.free(BASE)
-        program.event("segment_free", BASE, 100 * MIB)
-        del program.segments[BASE]
+        program = emptied()
         program.event("snapshot", 0, 0)
         program.segment(BASE, 2 * MIB)
         program.alloc(BASE, 100)
@@ -327,12 +333,7 @@ class Answers(unittest.TestCase):
 
     def test_empty_cache_before_a_segment(self):
         """As each capture begins: what is released has another stack than the request after it."""
-        program = shapes.Recording(12)
-        program.segment(BASE, 100 * MIB)
-        program.alloc(BASE, 100 * MIB)
-        program.free(BASE)
-        program.event("segment_free", BASE, 100 * MIB, line=7)
-        del program.segments[BASE]
+        program = emptied(line=7)
         program.segment(BASE + 256 * MIB, 90 * MIB)
         program.alloc(BASE + 256 * MIB, 90 * MIB)
         program.segment(BASE + 512 * MIB, 60 * MIB)
@@ -343,12 +344,7 @@ class Answers(unittest.TestCase):
 
     def test_a_refusal_of_the_recorded_device(self):
         """The check repeats it; the figure is of a device with room."""
-        program = shapes.Recording(12)
-        program.segment(BASE, 100 * MIB)
-        program.alloc(BASE, 100 * MIB)
-        program.free(BASE)
-        program.event("segment_free", BASE, 100 * MIB)
-        del program.segments[BASE]
+        program = emptied()
         program.segment(BASE, 110 * MIB)
         program.alloc(BASE, 110 * MIB)
         found = fit(shapes.snapshot([program]))
