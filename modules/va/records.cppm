@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.va:records - the records of blocks, holes and regions. Not exported.
+// vmm.va:records - the records of blocks, holes and regions, and the names of regions.
 //
 // Most blocks of a range are live, and any of them may be freed next; few are free, and the next
 // used is known. So a block has 16 bytes, and the fields of a free one are in a separate record
@@ -67,6 +67,11 @@ struct hole_record {
   [[nodiscard]] inline std::uint32_t size() const noexcept { return size_word & size_mask; }
 };
 static_assert(sizeof(hole_record) == 32);
+
+/// Names a region until it is joined to the one on its left. Numbers are used again.
+export enum class region_id : std::uint32_t { none = 0 };
+/// What a listed region is listed under.
+export enum class region_kind : std::uint32_t { unlisted = 0 };
 
 /// One region, listed or not.
 struct region_record {

@@ -10,8 +10,7 @@
 //
 // I1  Regions tile the range in the order of their neighbour links; none is empty.
 // I2  A listed region is in the bins of its kind, and in its index of large places when it is at
-// least
-//     a slot long; an unlisted one is in neither.
+//     least a slot long; an unlisted one is in neither.
 // I3  For each page, the first region that begins in it is written down.
 // I4  A failed call changes nothing.
 //
@@ -30,14 +29,8 @@ import :first_region_by_page;
 import :range_allocator;
 import :records;
 import :size_bins;
-import vmm.std;
 
 namespace vmm {
-
-/// Names a region until it is joined to the one on its left. Numbers are used again.
-export enum class region_id : std::uint32_t { none = 0 };
-/// What a listed region is listed under.
-export enum class region_kind : std::uint32_t { unlisted = 0 };
 
 /// The size of a map, and the units in which it is searched.
 export struct region_map_options {

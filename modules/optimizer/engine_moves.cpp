@@ -1,0 +1,476 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// The engine's changes of blocks that stand: rooms that give memory up, moves to other addresses,
+// memory of one block shown at another's addresses, and rights. engine.cpp has how blocks come,
+// change size where they are, and go.
+module vmm.optimizer;
+
+import vmm.backend;
+import vmm.intrusive;
+import vmm.physical;
+import vmm.reservation;
+import vmm.std;
+import vmm.support;
+import vmm.sync;
+import vmm.timeline;
+import vmm.tracker;
+import vmm.va;
+
+namespace vmm {
+
+// ---- rooms ---------------------------------------------------------------------------
+
+status engine::build_rooms(const room_request& request, std::span<block*> rooms) {
+  check(request.count > 0 && rooms.size() == request.count, "rooms are built into no place");
+  check(request.size_bytes > 0, "a room has no addresses");
+  const result<extent> space = core_.space.allocate({request.count * request.size_bytes, 0});
+  if (!space) return space.error();
+  if (status split = split_rooms(*space, request, rooms); !split) return split;
+  for (block* const room : rooms) {
+    const status tracked = records_.insert_claimed(*room);
+    check(tracked.has_value(), "an extent that address space handed out overlaps a tracked one");
+    check_block(*room);
+  }
+  return {};
+}
+
+// On failure nothing is left of the rooms, nor of their addresses.
+status engine::split_rooms(extent space, const room_request& request, std::span<block*> rooms) {
+  status done;
+  std::size_t made_count = 0;
+  for (; done && made_count < rooms.size(); ++made_count) {
+    const result<block*> blank = blocks_.acquire();
+    if (!blank) {
+      done = blank.error();
+      break;
+    }
+    block& room = **blank;
+    room.where = space;
+    if (made_count + 1 < rooms.size()) {
+      const result<extent> rest = core_.space.split(room.where, request.size_bytes);
+      if (!rest) {
+        blocks_.release(room);
+        done = rest.error();
+        break;
+      }
+      space = *rest;
+    }
+    room.base = room.where.range.base;
+    room.sizes = {0, 0, request.size_bytes};
+    room.room_bytes = request.size_bytes;
+    room.stream = request.stream;
+    room.is_room = room.owned = true;
+    rooms[made_count] = &room;
+  }
+  if (done) return done;
+  check(made_count < rooms.size(), "every room was made, and one was not");
+  core_.space.free(space);
+  while (made_count > 0) {
+    block& room = *std::exchange(rooms[--made_count], nullptr);
+    core_.space.free(room.where);
+    blocks_.release(room);
+  }
+  return done;
+}
+
+status engine::reserve_cuts(std::span<room_cut> cuts) noexcept {
+  for (room_cut& cut : cuts) {
+    check(cut.spare == nullptr, "engine I5: a room is cut twice");
+    const status ready = reserve_cut(cut);
+    if (ready) continue;
+    drop_cuts(cuts);
+    return ready;
+  }
+  return {};
+}
+
+void engine::drop_cuts(std::span<room_cut> cuts) noexcept {
+  for (room_cut& cut : cuts) {
+    if (block* const spare = std::exchange(cut.spare, nullptr)) blocks_.release(*spare);
+    check(cut.room->claimed, "a cut is given up of a room that has no owner");
+  }
+}
+
+void engine::cut_rooms(std::span<room_cut> cuts, const ticket_ref& last_use) noexcept {
+  check(!cuts.empty(), "no room is cut");
+  for (room_cut& cut : cuts) apply_cut(cut, last_use);
+}
+
+// What cutting needs of host memory: the record of what is cut off, with its pieces.
+status engine::reserve_cut(room_cut& cut) noexcept {
+  const block& room = *cut.room;
+  check_block(room);
+  check(room.is_room && cut.user_bytes <= cut.mapped_bytes,
+        "a block without addresses of its own "
+        "is cut");
+  const std::size_t keep_count = leading_count(room.memories, cut.mapped_bytes);
+  if (keep_count == room.memories.size()) return {};
+  const result<block*> spare = blocks_.acquire();
+  if (!spare) return spare.error();
+  cut.spare = *spare;
+  memory_list& tail = cut.spare->memories;
+  if (status place = reserve_more(tail, room.memories.size() - keep_count); !place) return place;
+  tail.insert(tail.end(), room.memories.begin() + static_cast<std::ptrdiff_t>(keep_count),
+              room.memories.end());
+  check(!tail.empty(), "a room is cut and loses nothing");
+  return {};
+}
+
+void engine::apply_cut(room_cut& cut, const ticket_ref& last_use) noexcept {
+  block& room = *cut.room;
+  range_sizes sizes = room.sizes;
+  sizes.user_bytes = cut.user_bytes;
+  if (cut.spare == nullptr) return records_.cut(room, sizes, room.memories.size());
+  block& tail = *std::exchange(cut.spare, nullptr);
+  const std::size_t keep_count = room.memories.size() - tail.memories.size();
+  sizes.mapped_bytes = size_of(room.memories, keep_count);
+  check(room.locked_count <= tail.memories.size(), "a room keeps pieces that it must not use");
+  room.locked_count = 0;  // they go with the others
+  tail.base = room.base + sizes.mapped_bytes;
+  tail.stream = room.stream;
+  tail.inside = &room;
+  room.stale_count.fetch_add(1, std::memory_order_acq_rel);
+  records_.cut(room, sizes, keep_count);
+  check_block(room);
+  retire(tail, last_use);
+}
+
+// ---- moving --------------------------------------------------------------------------
+
+status engine::move(block& moved, const resize_plan& plan) {
+  if (status unlocked = unlock(moved); !unlocked) return unlocked;
+  const result<block*> acquired = blocks_.acquire();
+  if (!acquired) return acquired.error();
+  block& spare = **acquired;
+  check_block(moved);
+  check(moved.locked_count == 0 && moved.has_memory, "a block moves that must not use its pieces");
+  const result<extent> space =
+      core_.space.allocate({plan.sizes.reserved_bytes, moved.alignment_bytes});
+  if (!space) {
+    blocks_.release(spare);
+    return space.error();
+  }
+  spare.where = *space;
+  spare.base = space->range.base;
+  spare.stream = plan.stream;
+  spare.has_memory = false;
+  if (status mapped = map_elsewhere(moved, spare, plan); !mapped) return mapped;
+
+  const address old_base = moved.base;
+  const address_range before{old_base, moved.sizes.mapped_bytes};
+  std::swap(moved.where, spare.where);
+  const status placed =
+      records_.relocate(moved, {spare.base, plan.sizes, plan.stream}, spare.memories);
+  check(placed.has_value(), "an extent that address space handed out overlaps a tracked one");
+  spare.base = old_base;
+  moved.room_bytes = plan.sizes.reserved_bytes;
+  check(moved.base != spare.base, "a block has moved to where it was");
+  check_block(moved);
+  check(spare.base == spare.where.range.base, "the old place is not where the block was");
+  tell(moved, before);
+  leave_old_place(spare, plan.last_use);
+  return {};
+}
+
+// Maps the block's pieces, and new ones behind them, at the spare's addresses. On failure the spare
+// is gone.
+status engine::map_elsewhere(block& moved, block& spare, const resize_plan& plan) {
+  const std::size_t old_count = moved.memories.size();
+  mapping_plan elsewhere{};
+  status done = copy_list(moved.memories, spare.memories, 1);
+  if (done && plan.sizes.mapped_bytes > moved.sizes.mapped_bytes) {
+    done = core_.memory.acquire(plan.sizes.mapped_bytes - moved.sizes.mapped_bytes, spare.memories);
+  }
+  if (done && !may_alias_) done = core_.time.wait(plan.last_use);
+  remap_outcome mapped{done, 0};
+  if (done) {
+    elsewhere = plan_of(spare);
+    elsewhere.own_rights = moved.own_rights.get();
+    elsewhere.of_memories = moved.part_rights.get();
+    elsewhere.is_named = plan.is_named;
+    mapped =
+        may_alias_ ? core_.remaps.map(elsewhere) : core_.remaps.exchange(plan_of(moved), elsewhere);
+  }
+  if (mapped.result) return {};
+
+  check(mapped.mapped_count <= std::max(spare.memories.size(), old_count),
+        "too much stands mapped");
+  drop_holders(spare.memories, std::min(old_count, spare.memories.size()), ticket_ref{});
+  const bool spare_stands = may_alias_ || mapped.of_new;
+  if (mapped.lost) lose(moved, mapped.of_new ? 0 : mapped.mapped_count, nullptr);
+  spare.memories.resize(spare_stands ? mapped.mapped_count : 0);
+  if (spare.memories.empty()) {
+    finish(spare);
+  } else {
+    retire(spare, ticket_ref{});
+  }
+  return mapped.result;
+}
+
+// The place that a block has left: unmapped now if nothing uses it, else when its ticket has
+// passed.
+void engine::leave_old_place(block& spare, const ticket_ref& last_use) noexcept {
+  check(!spare.linked && !spare.has_memory, "the place that a block has left is still its own");
+  if (!may_alias_) {
+    spare.memories.clear();  // unmapped before the new place was mapped
+    finish(spare);
+    return;
+  }
+  const result<bool> idle = core_.time.passed(last_use);
+  if (!idle || !*idle) return retire(spare, last_use);
+  if (unmap_range(spare)) return finish(spare);
+  retired_.count_refusal();
+  retire(spare, last_use);
+}
+
+// ---- showing -------------------------------------------------------------------------
+
+status engine::take_over(block& target, block& source, stream_handle user) {
+  check(target.claimed && source.claimed, "a block takes over memory that is not claimed");
+  return show(target, source, {user, false});
+}
+
+status engine::alias(block& target, block& source, stream_handle user) {
+  if (!may_alias_)
+    return refuse(errc::not_supported, "this backend maps a handle at one address only");
+  check(target.claimed && source.claimed, "a block aliases memory that is not claimed");
+  return show(target, source, {user, true});
+}
+
+status engine::order_memories(stream_handle user, std::span<physical_memory* const> memories) {
+  for (const physical_memory* part : memories) {
+    check(part != nullptr && part->size_bytes > 0, "a stream is ordered behind no memory");
+    if (status ordered = core_.time.order(user, part->last_use); !ordered) return ordered;
+  }
+  return {};
+}
+
+status engine::settle(const block& used) {
+  check(used.claimed, "a block is waited for without a claim");
+  status settled = core_.time.wait(used.last_use);
+  for (const physical_memory* part : used.memories) {
+    if (!settled) return settled;
+    settled = core_.time.wait(part->last_use);
+  }
+  return settled;
+}
+
+status engine::show(block& target, block& source, const show_plan& plan) {
+  check(&target != &source, "a block is copied onto itself");
+  check(source.sizes.user_bytes > 0 && source.sizes.mapped_bytes <= target.sizes.mapped_bytes,
+        "the source's memory must fit the target's addresses");
+  check_block(target);
+  check_block(source);
+  check(source.has_memory && target.has_memory, "a block without memory is copied");
+  check(target.part_rights == nullptr, "a part with rights of its own is replaced");
+  memory_list memories;
+  if (status copied = copy_list(source.memories, memories, 1); !copied) return copied;
+  const std::uint64_t missing_bytes = target.sizes.mapped_bytes - source.sizes.mapped_bytes;
+  if (missing_bytes > 0) {
+    if (status filled = core_.memory.acquire(missing_bytes, memories); !filled) return filled;
+  }
+  status ready = order_memories(plan.user, memories);
+  if (ready) ready = release_source(source);
+  if (!ready) {
+    core_.memory.give_back(memories, source.memories.size());
+    return ready;
+  }
+  const mapping_plan shown_plan{target.base, std::span<physical_memory* const>(memories),
+                                target.stream, target.own_rights.get(), target.stream == plan.user};
+  const remap_outcome shown = core_.remaps.exchange(plan_of(target), shown_plan);
+  if (!shown.result) return undo_show(target, source, memories, shown);
+  place(target, target.sizes, memories);
+  drop_holders(memories, 0, ticket_ref{});  // what the target had before
+  if (plan.shared) {
+    for (physical_memory* part : source.memories) core_.memory.add_holder(*part);
+  } else {
+    empty_source(source);
+  }
+  check_block(target);
+  check_block(source);
+  return {};
+}
+
+// Where no handle may be mapped twice the source lets go first.
+status engine::release_source(block& source) noexcept {
+  if (may_alias_) return {};
+  check(source.locked_count == 0, "a source lets go of pieces that it must not use");
+  const remap_outcome freed = core_.remaps.detach(plan_of(source));
+  if (!freed.lost) return freed.result;
+  lose(source, freed.mapped_count, nullptr);
+  return remapper::contents_lost();
+}
+
+// Both blocks as before, or marked as lost where the driver would not have it.
+status engine::undo_show(block& target, block& source, memory_list& memories,
+                         const remap_outcome& shown) noexcept {
+  check(!shown.result, "what was shown is undone");
+  const std::size_t source_count = source.memories.size();
+  check(source_count <= memories.size(), "a target has fewer pieces than its source");
+  if (shown.lost) {
+    drop_holders(memories, source_count, ticket_ref{});
+    lose(target, shown.mapped_count, shown.of_new ? &memories : nullptr);
+  } else {
+    core_.memory.give_back(memories, source_count);
+  }
+  if (may_alias_) return shown.result;
+  const remap_outcome restored = core_.remaps.restore(plan_of(source), 0);
+  if (restored.result) return shown.result;
+  lose(source, restored.mapped_count, nullptr);
+  return remapper::contents_lost();
+}
+
+// The source's pieces belong to the target now. Where the driver will not undo the source's
+// mappings they stand, and are undone when the source is freed.
+void engine::empty_source(block& source) noexcept {
+  check(source.has_memory, "a source is emptied that has no memory");
+  source.has_memory = false;
+  const std::size_t standing_count =
+      may_alias_ ? core_.remaps.unmap(plan_of(source)).mapped_count : 0;
+  memory_list memories;
+  place(source, {0, 0, source.sizes.reserved_bytes}, memories);
+  memories.resize(standing_count);
+  place(source, {0, size_of(memories, standing_count), source.sizes.reserved_bytes}, memories);
+  check(source.sizes.user_bytes == 0, "an emptied source has memory for its user");
+}
+
+// A block whose contents the driver would not put back. What stands mapped at its address, of its
+// own pieces or of those that were to take their place, is undone when it is freed.
+void engine::lose(block& lost, std::size_t standing_count, memory_list* instead) noexcept {
+  check(lost.claimed, "a lost block is not claimed");
+  memory_list own;
+  place(lost, {0, 0, lost.sizes.reserved_bytes}, own);
+  if (lost.has_memory) drop_holders(own, 0, ticket_ref{});
+  lost.has_memory = false;
+  memory_list& standing = instead == nullptr ? own : *instead;
+  check(standing_count <= standing.size(), "more pieces stand mapped than there are");
+  standing.resize(standing_count);
+  place(lost, {0, size_of(standing, standing_count), lost.sizes.reserved_bytes}, standing);
+}
+
+// ---- rights --------------------------------------------------------------------------
+
+namespace {
+
+// What a block's rights become, or what gives back those that it had.
+struct rights_lists {
+  std::unique_ptr<grant_list> own;  // null: as they are
+  std::unique_ptr<memory_rights> of_memories;
+};
+struct block_rights_change {
+  rights_lists after;
+  rights_lists undo;
+};
+
+result<std::unique_ptr<grant_list>> kept(const grant_list& rights) noexcept {
+  std::unique_ptr<grant_list> made{new (std::nothrow) grant_list(rights)};
+  if (made == nullptr)
+    return refuse(errc::out_of_host_memory, "no host memory is left for a block's rights");
+  return made;
+}
+
+// Of grants to all of a block: its own rights, and those of its mappings that have some. Of grants
+// to a part of it: those of the part's mappings, which begin with the block's.
+result<block_rights_change> change_of(const block& of, const mapping_plan& part, bool is_whole,
+                                      const grant_list& all, std::span<const access_grant> grants) {
+  block_rights_change made;
+  const grant_list own = of.own_rights != nullptr ? *of.own_rights : grant_list{};
+  if (is_whole) {
+    const result<own_rights_change> change = own_rights_change::make(own, all, grants);
+    if (!change) return change.error();
+    result<std::unique_ptr<grant_list>> after = kept(change->after);
+    result<std::unique_ptr<grant_list>> undo = kept(change->undo);
+    if (!after || !undo) return after ? undo.error() : after.error();
+    made.after.own = std::move(*after);
+    made.undo.own = std::move(*undo);
+    if (of.part_rights == nullptr) return made;
+  }
+  for (rights_lists* const each : {&made.after, &made.undo}) {
+    result<std::unique_ptr<memory_rights>> copy =
+        memory_rights::copy_of(of.part_rights.get(), part.memories.size());
+    if (!copy) return copy.error();
+    each->of_memories = std::move(*copy);
+  }
+  for (const physical_memory* memory : part.memories) {
+    const grant_list* const before =
+        of.part_rights == nullptr ? nullptr : of.part_rights->of(*memory);
+    if (is_whole && before == nullptr) continue;
+    const result<own_rights_change> change =
+        own_rights_change::make(before != nullptr ? *before : own, all, grants);
+    if (!change) return change.error();
+    made.after.of_memories->set(*memory, change->after);
+    made.undo.of_memories->set(*memory, change->undo);
+  }
+  return made;
+}
+
+// All or nothing, as far as the driver lets it.
+status change_rights(remapper& remaps, block& of, const mapping_plan& part, bool is_whole,
+                     std::span<const access_grant> grants) {
+  check(!part.memories.empty(), "no memory is to have rights");
+  const std::uint64_t version = remaps.rights_version();
+  result<block_rights_change> change = change_of(of, part, is_whole, remaps.rights(), grants);
+  if (!change) return change.error();
+  const auto give = [&](const rights_lists& lists) {
+    mapping_plan plan = part;
+    if (lists.own != nullptr) plan.own_rights = lists.own.get();
+    plan.of_memories = lists.of_memories.get();
+    return remaps.give_access(plan);
+  };
+  const status given = give(change->after);
+  if (!given) {
+    // One call of the driver changes nothing where it fails.
+    if (change->undo.of_memories != nullptr) (void)try_to_close([&] { return give(change->undo); });
+    return given;
+  }
+  if (is_whole) {
+    of.own_rights = std::move(change->after.own);
+    of.rights_version = version;
+  }
+  if (change->after.of_memories != nullptr) of.part_rights = std::move(change->after.of_memories);
+  return {};
+}
+
+}  // namespace
+
+status engine::set_own_rights(block& of, std::span<const access_grant> grants) {
+  check(of.claimed && !grants.empty(), "a block is changed without a claim, or by no grant");
+  if (status unlocked = unlock(of); !unlocked) return unlocked;
+  return change_rights(core_.remaps, of, plan_of(of), true, grants);
+}
+
+status engine::set_part_rights(block& of, address_range part,
+                               std::span<const access_grant> grants) {
+  check(of.claimed, "a part of a block is changed without a claim");
+  if (status unlocked = unlock(of); !unlocked) return unlocked;
+  mapping_plan plan = plan_of(of);
+  std::size_t first = 0;
+  address at = of.base;
+  for (; first < of.memories.size() && at < part.base; ++first)
+    at = at + of.memories[first]->size_bytes;
+  std::size_t last = first;
+  address end = at;
+  for (; last < of.memories.size() && end < part.end(); ++last)
+    end = end + of.memories[last]->size_bytes;
+  if (at != part.base || end != part.end()) {
+    return refuse(errc::not_supported,
+                  "a border of the part lies inside a mapping of the block, which has one set of "
+                  "rights: manager::segments() lists the mappings");
+  }
+  plan.at = at;
+  plan.memories = plan.memories.subspan(first, last - first);
+  return change_rights(core_.remaps, of, plan, false, grants);
+}
+
+status engine::refresh_rights(block& of) {
+  check(of.claimed, "access is set on a block that is not claimed");
+  const std::uint64_t version = core_.remaps.rights_version();
+  if (!of.fits_beside(core_.remaps.rights())) return too_many_grants;
+  if (of.rights_version == version || of.sizes.mapped_bytes == 0 || of.is_suspended) return {};
+  const status given = core_.remaps.give_access(plan_of(of));
+  if (given) of.rights_version = version;
+  return given;
+}
+
+}  // namespace vmm
