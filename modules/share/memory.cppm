@@ -36,9 +36,10 @@ class mapped_parts {
 
   /// Takes over a handle. Errors: out_of_host_memory; the handle is the caller's still.
   [[nodiscard]] status add(physical_handle handle, std::uint64_t size_bytes) noexcept;
-  /// Reserves the addresses, maps every part and gives access. All or nothing; steps that could not
-  /// be undone is undone by the next call of map() or close().
-  [[nodiscard]] status map(std::span<const access_grant> grants) noexcept;
+  /// Reserves the addresses, maps every part, and gives `rights` to the driver's home and to
+  /// `where`, the place of the memory. All or nothing; the next call of map() or close() undoes
+  /// steps that could not be undone.
+  [[nodiscard]] status map(location where, access rights) noexcept;
   /// I3. Errors: those of unmap, free_reservation and release.
   [[nodiscard]] status close() noexcept;
   [[nodiscard]] status unmap() noexcept;

@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module;
+#include <cerrno>
+
+#include "system.hpp"
+
+module vmm.share;
+
+import vmm.backend;
+import vmm.std;
+import vmm.support;
+import :failures;
+
+namespace vmm {
+namespace {
+
+constexpr std::uint32_t timeout_ms_max = 3'600'000;
+
+}  // namespace
+
+error system_error(errc code, int failure, const char* detail) noexcept {
+  check(code != errc::none && detail != nullptr, "something fails for no reason");
+  return {code, call::none, failure, unix_os::errno_name(failure), detail};
+}
+
+error peer_gone(int failure) noexcept {
+  return system_error(errc::unavailable, failure == 0 ? ECONNRESET : failure,
+                      "the peer has closed the connection, or has ended: what was lent on it "
+                      "counts as given back");
+}
+
+error timed_out() noexcept {
+  return system_error(errc::unavailable, ETIMEDOUT, "the peer did nothing in the time it has");
+}
+
+// What a socket's errno says.
+error socket_error(int failure) noexcept {
+  check(failure != 0, "a socket fails for no reason");
+  switch (failure) {
+    case ETIMEDOUT: return timed_out();
+    case EPIPE:
+    case ECONNRESET: return peer_gone(failure);
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case ENOMEM:
+    case ETOOMANYREFS:
+      return system_error(errc::out_of_host_memory, failure,
+                          "the system has no descriptor or no memory left for the message");
+    case EBADF:
+      return system_error(errc::invalid_argument, failure,
+                          "a handle has no descriptor that another process can be given");
+    default: return system_error(errc::unavailable, failure, "the connection does not work");
+  }
+}
+
+error place_error(unix_os::place_fault fault, int failure) noexcept {
+  check(failure != 0, "a place is at fault and no error says so");
+  switch (fault) {
+    case unix_os::place_fault::bad_name:
+      return system_error(errc::invalid_argument, failure,
+                          "a socket's path ends in a name of at most 63 bytes; names without a "
+                          "file are not used");
+    case unix_os::place_fault::bad_directory:
+      return system_error(errc::not_permitted, failure,
+                          "the socket's directory is this user's, of mode 0700, and no symbolic "
+                          "link");
+    case unix_os::place_fault::no_directory:
+      return system_error(errc::unavailable, failure,
+                          "the socket's directory is not there: make it, of mode 0700");
+    case unix_os::place_fault::exists:
+      return system_error(errc::in_use, failure,
+                          "a file with the socket's name exists: remove it if it is not in use");
+    case unix_os::place_fault::not_a_socket:
+      return system_error(errc::not_permitted, failure, "the path is not a socket of this user");
+    case unix_os::place_fault::none: break;
+  }
+  return system_error(errc::unavailable, failure, "no process listens at the socket's path");
+}
+
+unix_os::deadline deadline_at(std::int64_t at_ns) noexcept { return {at_ns}; }
+
+std::int64_t deadline_after(std::uint32_t timeout_ms) noexcept {
+  return unix_os::deadline_in(std::min(timeout_ms, timeout_ms_max)).at_ns;
+}
+
+}  // namespace vmm

@@ -1,0 +1,34 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.share:failures (internal) - the errors of sockets and of their places, and deadlines.
+//
+// Each failure of a socket has one text and one code, whether a channel or a listener meets it.
+//
+// Thread safety: all of it. Cost: none worth a figure.
+module;
+#include "system.hpp"
+
+module vmm.share:failures;
+
+import vmm.backend;
+import vmm.std;
+
+namespace vmm {
+
+inline constexpr const char* no_list_memory = "no host memory is left for a list of shared blocks";
+inline constexpr const char* no_block_memory = "no host memory is left for a shared block";
+
+[[nodiscard]] error system_error(errc code, int failure, const char* detail) noexcept;
+[[nodiscard]] error peer_gone(int failure) noexcept;
+[[nodiscard]] error timed_out() noexcept;
+/// The error of a call on a connected socket. Requires: an errno.
+[[nodiscard]] error socket_error(int failure) noexcept;
+/// The error of a socket's path and directory. Requires: an errno.
+[[nodiscard]] error place_error(unix_os::place_fault fault, int failure) noexcept;
+
+[[nodiscard]] unix_os::deadline deadline_at(std::int64_t at_ns) noexcept;
+/// At most an hour from now.
+[[nodiscard]] std::int64_t deadline_after(std::uint32_t timeout_ms) noexcept;
+
+}  // namespace vmm
