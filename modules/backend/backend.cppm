@@ -11,6 +11,8 @@ export module vmm.backend;
 
 export import :concepts;
 export import :driver;
+export import :driver_interface;
+export import :driver_model;
 export import :observe;
 export import :reports;
 export import :result;
