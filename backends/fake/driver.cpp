@@ -5,6 +5,7 @@
 module vmm.fake;
 
 import vmm.backend;
+import :machine;
 import :state;
 import vmm.std;
 import vmm.support;

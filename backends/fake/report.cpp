@@ -8,6 +8,7 @@ module;
 module vmm.fake;
 
 import vmm.backend;
+import :machine;
 import :state;
 import vmm.std;
 import vmm.support;

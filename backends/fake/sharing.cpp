@@ -9,6 +9,7 @@
 module vmm.fake;
 
 import vmm.backend;
+import :machine;
 import :state;
 import vmm.std;
 import vmm.support;

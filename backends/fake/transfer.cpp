@@ -6,6 +6,7 @@ module vmm.fake;
 
 import vmm.backend;
 import :contents;
+import :machine;
 import :state;
 import vmm.std;
 import vmm.support;

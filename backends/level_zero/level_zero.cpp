@@ -173,6 +173,13 @@ result<accounts::run> driver_state::switch_range(unlockable& lock, call where, a
   return run;
 }
 
+status driver_state::check_usable(call where, address_range range) {
+  check(context != nullptr, "bytes are requested before there is a context");
+  unlockable lock(memory_lock);
+  arrived.wait(lock, [&] { return !records.touches_transit(range); });
+  return records.check_usable(where, range);
+}
+
 }  // namespace level_zero
 
 // ---- the driver's members ----------------------------------------------------------------------

@@ -99,8 +99,7 @@ stream_turn::~stream_turn() {
 status driver_state::look_for_event(call where, event_handle event) {
   const guard lock(work_lock);
   const auto found = find_event(where, event);
-  if (!found) return found.error();
-  return {};
+  return found ? status{} : status{found.error()};
 }
 
 // A point behind everything in the stream, with one reference.
@@ -199,13 +198,6 @@ status driver_state::synchronize_left_streams() {
   }
   if (code != ZE_RESULT_SUCCESS) return error_of(call::synchronize_all, code);
   return {};
-}
-
-status driver_state::check_usable(call where, address_range range) {
-  check(context != nullptr, "bytes are requested before there is a context");
-  unlockable lock(memory_lock);
-  arrived.wait(lock, [&] { return !records.touches_transit(range); });
-  return records.check_usable(where, range);
 }
 
 }  // namespace level_zero
