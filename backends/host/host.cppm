@@ -29,6 +29,8 @@ import vmm.support;
 
 namespace vmm {
 
+struct host_state;  // :tables
+
 /// Whether memory is committed when create returns.
 export enum class commit_mode : std::uint8_t {
   eager,  // it is; too much is refused with out_of_memory
@@ -130,10 +132,9 @@ export class host_driver {
   [[nodiscard]] host_resource_counts resource_counts() const noexcept;
 
  private:
-  struct state;
-  explicit host_driver(std::unique_ptr<state> made) noexcept;
+  explicit host_driver(std::unique_ptr<host_state> made) noexcept;
   void leave_if_forked() noexcept;
-  std::unique_ptr<state> state_;
+  std::unique_ptr<host_state> state_;
   user_count users_;
 };
 
