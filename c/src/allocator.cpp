@@ -2,10 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "vmm_allocator.h"
 
-#include <array>
-#include <atomic>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +13,7 @@
 #include "handles.hpp"
 #include "structs.hpp"
 
+#include "allocator_object.hpp"
 #include "device_memory.hpp"
 #include "history.hpp"
 
@@ -36,84 +34,6 @@ static_assert(sizeof(vmm_allocation) == 40 && sizeof(vmm_level) == 32);
 
 namespace {
 
-using guard = vmm::sync::lock_guard<vmm::sync::mutex>;
-
-constexpr std::int32_t devices_max = 64;
-
-struct allocator_object {
-  static constexpr handle_kind kind = handle_kind::allocator;
-  static constexpr const char* is_used_text =
-      "the allocator is in use: one that vmm_allocator_keep() was called for lives as long as the "
-      "process, and none is destroyed inside a call on it";
-  allocator_object(const char* name, const vmm::pool_options& with)
-      : driver_name(name), options(with) {}
-  ~allocator_object() {
-    for (auto& each : devices) delete each.load();
-  }
-
-  [[nodiscard]] bool has_users() const noexcept { return is_kept.load(); }
-  [[nodiscard]] bool captures() const noexcept {
-    return capture_count.load(std::memory_order_relaxed) != 0;
-  }
-  [[nodiscard]] device_memory* device(std::int32_t number) noexcept {
-    if (number < 0 || number >= devices_max) return nullptr;
-    return devices[static_cast<std::size_t>(number)].load(std::memory_order_acquire);
-  }
-
-  // What a call reads first, on one line with the first devices.
-  alignas(64) const made_here made_in;
-  std::atomic<std::int32_t> device_count = 0;  // one more than the highest number in use
-  std::atomic<std::int64_t> capture_count = 0;
-  std::array<std::atomic<device_memory*>, devices_max> devices{};
-  std::atomic<bool> is_kept = false;
-  const std::string driver_name;
-  const vmm::pool_options options;
-  vmm::sync::mutex opening;
-};
-
-vmm_status fail_device() noexcept {
-  return fail(VMM_ERROR_INVALID_ARGUMENT, "a device is a number from 0 to 63");
-}
-vmm_status fail_unknown() noexcept {
-  return fail(VMM_ERROR_UNKNOWN_ADDRESS, "no live block of the allocator begins at the address");
-}
-
-template <class Work>
-vmm_status on_allocator(vmm_allocator* handle, Work&& work) noexcept {
-  return run([&]() -> vmm_status {
-    const call_on<allocator_object> on(handle);
-    if (!on) return fail_handle();
-    return on->made_in.is_here() ? work(*on) : fail_forked();
-  });
-}
-
-vmm_status open_device(allocator_object& on, std::int32_t number, device_memory*& out) {
-  const guard lock(on.opening);
-  out = on.device(number);
-  if (out != nullptr) return VMM_SUCCESS;
-  const bool is_numbered = on.driver_name == "cuda" || on.driver_name == "level_zero";
-  const std::string name =
-      is_numbered ? on.driver_name + ":" + std::to_string(number) : on.driver_name;
-  vmm::result<vmm::any_backend> opened = vmm::open_backend(name);
-  if (!opened) return fail(opened.error());
-  auto made = std::make_unique<device_memory>(std::move(*opened), on.options);
-  if (const vmm::status ready = made->pool().set_up(); !ready) return fail(ready.error());
-  made->set_limit(0);
-  out = made.release();
-  on.devices[static_cast<std::size_t>(number)].store(out, std::memory_order_release);
-  if (number >= on.device_count.load()) on.device_count.store(number + 1);
-  return VMM_SUCCESS;
-}
-
-// The device, opened where it was not used so far.
-vmm_status need_device(allocator_object& on, std::int32_t number, device_memory*& out) {
-  if (number < 0 || number >= devices_max) return fail_device();
-  out = on.device(number);
-  if (out != nullptr) [[likely]]
-    return VMM_SUCCESS;
-  return open_device(on, number, out);
-}
-
 vmm::stream_handle stream_in(const device_memory& device, vmm_stream stream) noexcept {
   const std::uint64_t number = address_of(stream).value;
   const bool legacy =
@@ -125,19 +45,8 @@ bool is_named(const device_memory& device, vmm_stream stream) noexcept {
          address_of(stream).value != static_cast<std::uint64_t>(cuda_default::per_thread);
 }
 
-// Runs work on each device in use, or on one, until one fails.
-template <class Work>
-vmm_status on_devices(allocator_object& on, std::int32_t number, Work&& work) {
-  const bool all = number == VMM_ALL_DEVICES;
-  if (!all && (number < 0 || number >= devices_max)) return fail_device();
-  const std::int32_t first = all ? 0 : number;
-  const std::int32_t end = all ? on.device_count.load() : number + 1;
-  for (std::int32_t each = first; each < end; ++each) {
-    device_memory* const device = on.device(each);
-    if (device == nullptr) continue;
-    if (const vmm_status done = work(*device, each); done != VMM_SUCCESS) return done;
-  }
-  return VMM_SUCCESS;
+vmm_status fail_unknown() noexcept {
+  return fail(VMM_ERROR_UNKNOWN_ADDRESS, "no live block of the allocator begins at the address");
 }
 
 // Searches the devices for a block, one after the other.
@@ -204,22 +113,6 @@ vmm_status keep(allocator_object& on, vmm_allocator_calls* calls) {
   return VMM_SUCCESS;
 }
 
-vmm_status trim(allocator_object& on, std::int32_t number, std::uint64_t limit_bytes,
-                vmm_trim_report* report) {
-  if (report != nullptr && !is_sized(*report)) return fail_size();
-  vmm_trim_report sum{};
-  const vmm_status done = on_devices(on, number, [&](device_memory& device, std::int32_t) {
-    device.collect(on.captures());
-    const auto given = device.pool().trim(limit_bytes);
-    sum.released_count += given.released_count;
-    sum.released_bytes += given.released_bytes;
-    sum.still_mapped_bytes += given.still_mapped_bytes;
-    return given.failure.code == vmm::errc::none ? VMM_SUCCESS : fail(given.failure);
-  });
-  if (report != nullptr) write_struct(*report, sum);
-  return done;
-}
-
 vmm_status list_regions(device_memory& device, vmm_pool_region* regions, std::uint64_t capacity,
                         std::uint64_t& count) {
   const auto listed = device.pool().regions();
@@ -282,45 +175,49 @@ static_assert(static_cast<int>(vmm::capture_rule::refuse) == VMM_CAPTURE_REFUSE 
               static_cast<int>(vmm::capture_rule::private_memory) == VMM_CAPTURE_PRIVATE &&
               static_cast<int>(vmm::capture_rule::unchecked) == VMM_CAPTURE_UNCHECKED);
 
-// ---- plain functions ---------------------------------------------------------------------------
-
-std::atomic<vmm_allocator*> plugin_in_use = nullptr;
-std::atomic<vmm_plugin_failure> plugin_failure = nullptr;
-
-// That of the process, which is never destroyed.
-vmm_allocator* allocator_of_process() noexcept {
-  static vmm_allocator* const made = [] {
-    vmm_allocator* out = nullptr;
-    vmm_allocator_options options;
-    (void)vmm_allocator_options_init(&options, sizeof(options));
-    options.read_environment = 1;
-    (void)vmm_allocator_create(&options, &out);
-    return out;
-  }();
-  return made;
-}
-
-vmm_allocator* plugin_allocator() noexcept {
-  vmm_allocator* const chosen = plugin_in_use.load(std::memory_order_acquire);
-  return chosen != nullptr ? chosen : allocator_of_process();
-}
-
-void say(const char* call, const void* at) noexcept {
-  vmm::without_write_signals(
-      [&] { (void)std::fprintf(stderr, "vmm: %s(%p): %s\n", call, at, vmm_last_error_text()); });
-}
-
-// Begins as PyTorch's own error does, which programs look for before they try with less.
-std::array<char, 640> text_of_failure(vmm_status failed) {
-  const bool is_short = failed == VMM_ERROR_OUT_OF_MEMORY || failed == VMM_ERROR_OVER_BUDGET ||
-                        failed == VMM_ERROR_OUT_OF_ADDRESSES;
-  std::array<char, 640> text;
-  (void)std::snprintf(text.data(), text.size(), "%s%s", is_short ? "CUDA out of memory. " : "",
-                      vmm_last_error_text());
-  return text;
+vmm_status open_device(allocator_object& on, std::int32_t number, device_memory*& out) {
+  const vmm::sync::lock_guard<vmm::sync::mutex> lock(on.opening);
+  out = on.device(number);
+  if (out != nullptr) return VMM_SUCCESS;
+  const bool is_numbered = on.driver_name == "cuda" || on.driver_name == "level_zero";
+  const std::string name =
+      is_numbered ? on.driver_name + ":" + std::to_string(number) : on.driver_name;
+  vmm::result<vmm::any_backend> opened = vmm::open_backend(name);
+  if (!opened) return fail(opened.error());
+  auto made = std::make_unique<device_memory>(std::move(*opened), on.options);
+  if (const vmm::status ready = made->pool().set_up(); !ready) return fail(ready.error());
+  made->set_limit(0);
+  out = made.release();
+  on.devices[static_cast<std::size_t>(number)].store(out, std::memory_order_release);
+  if (number >= on.device_count.load()) on.device_count.store(number + 1);
+  return VMM_SUCCESS;
 }
 
 }  // namespace
+
+vmm_status need_device(allocator_object& on, std::int32_t number, device_memory*& out) {
+  if (number < 0 || number >= devices_max) return fail_device();
+  out = on.device(number);
+  if (out != nullptr) [[likely]]
+    return VMM_SUCCESS;
+  return open_device(on, number, out);
+}
+
+vmm_status trim(allocator_object& on, std::int32_t number, std::uint64_t limit_bytes,
+                vmm_trim_report* report) {
+  if (report != nullptr && !is_sized(*report)) return fail_size();
+  vmm_trim_report sum{};
+  const vmm_status done = on_devices(on, number, [&](device_memory& device, std::int32_t) {
+    device.collect(on.captures());
+    const auto given = device.pool().trim(limit_bytes);
+    sum.released_count += given.released_count;
+    sum.released_bytes += given.released_bytes;
+    sum.still_mapped_bytes += given.still_mapped_bytes;
+    return given.failure.code == vmm::errc::none ? VMM_SUCCESS : fail(given.failure);
+  });
+  if (report != nullptr) write_struct(*report, sum);
+  return done;
+}
 
 std::optional<vmm_status> with_allocator(const void* handle, std::int32_t number, pool_work work,
                                          void* context) {
@@ -521,81 +418,6 @@ vmm_status vmm_allocator_reset_counts(vmm_allocator* allocator, int32_t device) 
       return VMM_SUCCESS;
     });
   });
-}
-
-vmm_status vmm_plugin_use(vmm_allocator* allocator) VMM_NOEXCEPT {
-  plugin_in_use.store(allocator, std::memory_order_release);
-  return VMM_SUCCESS;
-}
-
-vmm_status vmm_plugin_set_failure(vmm_plugin_failure failure) VMM_NOEXCEPT {
-  plugin_failure.store(failure, std::memory_order_release);
-  return VMM_SUCCESS;
-}
-
-// Not VMM_NOEXCEPT: what the framework's function throws goes through.
-void* vmm_plugin_malloc(int64_t size_bytes, int32_t device, vmm_stream stream) {
-  void* at = nullptr;
-  if (size_bytes == 0) return at;
-  const auto size = static_cast<std::uint64_t>(size_bytes);
-  const vmm_status done = vmm_allocator_allocate(plugin_allocator(), size, device, stream, &at);
-  if (done == VMM_SUCCESS) return at;
-  const vmm_plugin_failure raise = plugin_failure.load(std::memory_order_acquire);
-  if (raise != nullptr)
-    raise("vmm_plugin_malloc", "vmm_allocator.h", 0, text_of_failure(done).data());
-  return nullptr;
-}
-
-void vmm_plugin_free(void* at, uint64_t size_bytes, int32_t device,
-                     vmm_stream stream) VMM_NOEXCEPT {
-  (void)size_bytes;
-  (void)device;
-  (void)stream;
-  if (vmm_allocator_free(plugin_allocator(), at) != VMM_SUCCESS) say("vmm_plugin_free", at);
-}
-
-void vmm_plugin_record_stream(void* at, vmm_stream stream) VMM_NOEXCEPT {
-  if (vmm_allocator_record_stream(plugin_allocator(), at, stream) != VMM_SUCCESS)
-    say("vmm_plugin_record_stream", at);
-}
-
-void vmm_plugin_init(int32_t device_count) VMM_NOEXCEPT { (void)device_count; }
-
-void vmm_plugin_empty_cache(void) VMM_NOEXCEPT {
-  const vmm_status done = on_allocator(plugin_allocator(), [](allocator_object& on) {
-    // While captures are announced nothing is waited for, as in PyTorch's own.
-    (void)on_devices(on, VMM_ALL_DEVICES, [&](device_memory& device, std::int32_t) {
-      if (!on.captures()) (void)device.wait_for_frees(false);
-      return VMM_SUCCESS;
-    });
-    return trim(on, VMM_ALL_DEVICES, 0, nullptr);
-  });
-  if (done != VMM_SUCCESS) say("vmm_plugin_empty_cache", nullptr);
-}
-
-void vmm_plugin_memory_fraction(double fraction, int32_t device) VMM_NOEXCEPT {
-  vmm_allocator* const allocator = plugin_allocator();
-  const vmm_status done = run([&] {
-    return on_allocator(allocator, [&](allocator_object& on) -> vmm_status {
-      if (!(fraction >= 0.0))  // not a number, too
-        return fail(VMM_ERROR_INVALID_ARGUMENT, "a fraction of memory is a number from 0 to 1");
-      device_memory* there = nullptr;
-      if (const vmm_status got = need_device(on, device, there); got != VMM_SUCCESS) return got;
-      const auto memory = there->driver().query_memory(there->driver().home());
-      if (!memory) return fail(memory.error());
-      const double bytes = fraction * static_cast<double>(memory->total_bytes);
-      there->set_limit(fraction >= 1.0 ? 0 : static_cast<std::uint64_t>(bytes) | 1U);
-      return VMM_SUCCESS;
-    });
-  });
-  if (done != VMM_SUCCESS) say("vmm_plugin_memory_fraction", nullptr);
-}
-
-void* vmm_plugin_base(void* at, uint64_t* size_bytes) VMM_NOEXCEPT {
-  vmm_allocation found{};
-  if (vmm_allocator_find(plugin_allocator(), at, &found) != VMM_SUCCESS) return nullptr;
-  if (size_bytes != nullptr) *size_bytes = found.size_bytes;
-  return found.base;
 }
 
 }  // extern "C"

@@ -25,23 +25,6 @@ import vmm.sync;
 
 namespace vmm_c {
 
-void listener::before_change(const vmm::remap_notice& notice) noexcept {
-  vmm_remap_notice out{};
-  out.struct_size = sizeof(out);
-  out.epoch = notice.epoch;
-  out.base = pointer_to(notice.range.base);
-  out.size_bytes = notice.range.size_bytes;
-  switch (notice.kind) {
-    case vmm::remap_kind::moved: out.kind = VMM_REMAP_MOVED; break;
-    case vmm::remap_kind::unmapped: out.kind = VMM_REMAP_UNMAPPED; break;
-    case vmm::remap_kind::released: out.kind = VMM_REMAP_RELEASED; break;
-    case vmm::remap_kind::mapped: return;  // reported to after_change() alone
-  }
-  const std::uint64_t before = owner_.telling.exchange(this_thread());
-  callback_(context_, &out);
-  owner_.telling.store(before);
-}
-
 namespace {
 
 vmm_status fail_in_callback() noexcept {
@@ -155,32 +138,6 @@ vmm_status allocate_whole(pool_object& on, std::uint64_t size_bytes, vmm_stream 
       on.pool.allocate_whole(size_bytes, stream_of(on.driver, stream));
   if (!got) return fail(got.error());
   *at = pointer_to(*got);
-  return VMM_SUCCESS;
-}
-
-vmm_status subscribe(pool_object& on, vmm_remap_callback callback, void* context,
-                     std::uint64_t& out) {
-  if (!on.made_in.is_here()) return fail_forked();
-  auto made = std::make_unique<listener>(on, callback, context);
-  const vmm::sync::lock_guard<vmm::sync::mutex> lock(on.listeners_mutex);
-  on.listeners.reserve(on.listeners.size() + 1);
-  const vmm::result<vmm::remap_subscription> added = on.pool.remaps().subscribe(*made);
-  if (!added) return fail(added.error());
-  made->number = *added;
-  on.listeners.push_back(std::move(made));
-  out = static_cast<std::uint64_t>(*added);
-  return VMM_SUCCESS;
-}
-
-vmm_status unsubscribe(pool_object& on, std::uint64_t subscription) {
-  if (!on.made_in.is_here()) return fail_forked();
-  const vmm::remap_subscription number{subscription};
-  const vmm::sync::lock_guard<vmm::sync::mutex> lock(on.listeners_mutex);
-  const auto found = std::find_if(on.listeners.begin(), on.listeners.end(),
-                                  [&](const auto& each) { return each->number == number; });
-  if (const vmm::status ended = on.pool.remaps().unsubscribe(number); !ended)
-    return fail(ended.error());
-  if (found != on.listeners.end()) on.listeners.erase(found);
   return VMM_SUCCESS;
 }
 
@@ -455,12 +412,12 @@ vmm_status vmm_pool_subscribe(vmm_pool* pool, vmm_remap_callback callback, void*
                               uint64_t* subscription) VMM_NOEXCEPT {
   return outside_callbacks(pool, [&](pool_object& on) -> vmm_status {
     if (callback == nullptr || subscription == nullptr) return fail_null();
-    return subscribe(on, callback, context, *subscription);
+    return on.subscribe(callback, context, *subscription);
   });
 }
 
 vmm_status vmm_pool_unsubscribe(vmm_pool* pool, uint64_t subscription) VMM_NOEXCEPT {
-  return outside_callbacks(pool, [&](pool_object& on) { return unsubscribe(on, subscription); });
+  return outside_callbacks(pool, [&](pool_object& on) { return on.unsubscribe(subscription); });
 }
 
 vmm_status vmm_pool_remap_epoch(vmm_pool* pool, uint64_t* epoch) VMM_NOEXCEPT {

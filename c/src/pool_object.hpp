@@ -56,6 +56,9 @@ struct pool_object {
                  "vmm_pool_capture_ended() first"
                : nullptr;
   }
+  [[nodiscard]] vmm_status subscribe(vmm_remap_callback callback, void* context,
+                                     std::uint64_t& out);
+  [[nodiscard]] vmm_status unsubscribe(std::uint64_t subscription);
   // Whether the calling thread is inside a callback of this pool. Only its own number matters to
   // it.
   [[nodiscard]] bool is_telling() const noexcept {

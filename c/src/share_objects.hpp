@@ -1,0 +1,84 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the handles of sharing stand for. A channel, an exported and an imported block are for one
+// thread at a time in the modules: here each has a lock. A call takes a channel's before a block's.
+// In a forked child no lock is taken. It imports what it uses, so it comes after every include but
+// those that do the same.
+#pragma once
+
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "errors.hpp"
+#include "handles.hpp"
+
+#include "manager_object.hpp"
+#include "objects.hpp"
+
+import vmm.share;
+
+namespace vmm_c {
+
+struct listener_object {
+  static constexpr handle_kind kind = handle_kind::listener;
+  explicit listener_object(vmm::share_listener made) noexcept : listener(std::move(made)) {}
+  [[nodiscard]] bool has_users() const noexcept { return false; }
+
+  const made_here made_in;
+  std::mutex mutex;
+  vmm::share_listener listener;
+};
+
+struct channel_object {
+  static constexpr handle_kind kind = handle_kind::channel;
+  explicit channel_object(vmm::share_channel made) noexcept : channel(std::move(made)) {}
+  [[nodiscard]] bool has_users() const noexcept { return false; }
+
+  const made_here made_in;
+  std::mutex mutex;
+  vmm::share_channel channel;
+  // The last event of vmm_share_next(), until it is borrowed or applied.
+  std::vector<vmm::share_event> offers;
+  std::vector<vmm::share_event> updates;
+};
+
+struct export_object {
+  static constexpr handle_kind kind = handle_kind::exported;
+  export_object(driver_object& on, manager_object* from, vmm::exported_block made) noexcept
+      : driver(on), owner(from), block(std::move(made)) {}
+  [[nodiscard]] bool has_users() const noexcept { return made_in.is_here() && block.is_lent(); }
+
+  driver_object& driver;
+  manager_object* owner;  // of a manager's block
+  const made_here made_in;
+  std::mutex mutex;
+  vmm::exported_block block;
+};
+
+struct import_object {
+  static constexpr handle_kind kind = handle_kind::imported;
+  import_object(driver_object& on, vmm::imported_block made) noexcept
+      : driver(on), block(std::move(made)) {}
+  [[nodiscard]] bool has_users() const noexcept { return false; }
+
+  driver_object& driver;
+  const made_here made_in;
+  std::mutex mutex;
+  vmm::imported_block block;
+};
+
+// A call on one object, under its lock: `work` gets it.
+template <class Object, class Work>
+vmm_status on_object(const void* handle, Work&& work) noexcept {
+  return run([&]() -> vmm_status {
+    const call_on<Object> object(handle);
+    if (!object) return fail_handle();
+    if (!object->made_in.is_here()) return fail_forked();
+    const std::lock_guard<std::mutex> lock(object->mutex);
+    return work(*object);
+  });
+}
+
+}  // namespace vmm_c
