@@ -6,6 +6,7 @@ Method: modules that stand in for PyTorch; a compiler that fails; the real PyTor
 one (skipped elsewhere). What needs a GPU is python/tests/gpu/run.py's."""
 
 import os
+import shutil
 import subprocess
 import sys
 import types
@@ -129,6 +130,19 @@ def test_the_cache_is_the_user_s_alone(monkeypatch, tmp_path):
     assert oct(cache.stat().st_mode)[-3:] == "700" and oct(os.stat(made).st_mode)[-3:] == "700"
     inode = os.stat(made).st_ino
     assert build() == made and os.stat(made).st_ino == inode, "taken again"
+
+
+def test_a_change_of_any_source_compiles_anew(monkeypatch, tmp_path):
+    _, build = compiled_by_a_script(monkeypatch, tmp_path)
+    copied = tmp_path / "sources"
+    shutil.copytree(os.path.dirname(_build.SOURCE), copied)
+    monkeypatch.setattr(_build, "SOURCE", str(copied / "allocator.cpp"))
+    made = {build()}
+    sources = [copied / "allocator.cpp", *copied.glob("*.hpp")]
+    for source in sources:
+        source.write_text(source.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+        made.add(build())
+    assert len(sources) > 1 and len(made) == len(sources) + 1
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o703])

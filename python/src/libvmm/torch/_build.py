@@ -224,8 +224,10 @@ def build(torch_folder: str, version: str, new_abi: bool) -> str:
     compiler is taken again if it and its folder are this user's alone; else it is made anew.
     Raises CannotBuild."""
     words = command(torch_folder, version, new_abi)
-    with open(SOURCE, "rb") as file:
-        what = hashlib.sha256(file.read())
+    what = hashlib.sha256()
+    for source in (SOURCE, *sorted(glob.glob(os.path.join(os.path.dirname(SOURCE), "*.hpp")))):
+        with open(source, "rb") as file:
+            what.update(file.read())
     what.update("\0".join([version, *words]).encode())
     folder = cache_folder()
     target = os.path.join(folder, f"torch-{version}-{what.hexdigest()[:16]}.so")

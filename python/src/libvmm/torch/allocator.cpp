@@ -12,192 +12,31 @@
 //
 // I1  A block is vmm's if its address is in vmm's table, else PyTorch's. Both have one deleter:
 //     graphs of torch.compile compare the deleter of a tensor with raw_deleter().
-// I2  lock_ is held over no call of either allocator.
-#include <c10/core/impl/GPUTrace.h>
-#include <c10/cuda/CUDACachingAllocator.h>
-#include <c10/cuda/CUDAFunctions.h>
-#include <c10/cuda/CUDAStream.h>
-#include <dlfcn.h>
-#include <vmm_allocator.h>
-
+// I2  No lock is held over a call of either allocator.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <mutex>
-#include <shared_mutex>
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "figures.hpp"
+#include "history.hpp"
+#include "routes.hpp"
+#include "torch_names.hpp"
+
 namespace {
 
-namespace torch_cuda = c10::cuda::CUDACachingAllocator;
-using c10::DataPtr;
-using c10::DeviceIndex;
-#if VMM_TORCH >= 209
-using c10::MempoolId_t;
-#else
-using c10::cuda::MempoolId_t;
-#endif
-using c10::CachingAllocator::Stat;
-using c10::CachingAllocator::StatArray;
-using c10::CachingDeviceAllocator::DeviceStats;
-using torch_cuda::BlockInfo;
-using torch_cuda::RecordContext;
-using torch_cuda::SegmentInfo;
-using torch_cuda::SnapshotInfo;
-using torch_cuda::TraceEntry;
-using context = std::shared_ptr<c10::GatheredContext>;
+using namespace vmm_torch;
 
 class allocator;
 allocator* installed = nullptr;
-// How many reasons there are to look closer at every call: routes to pools, threads inside
-// libvmm.torch.native(), a history that is recorded, trackers, libvmm.torch.disable(). Mostly none.
-std::atomic<int> unusual{0};
 std::atomic<bool> removed{false};
 thread_local int native_depth = 0;
 void delete_block(void* at);
-
-// CUDA's runtime as PyTorch has loaded it.
-template <class Function>
-Function runtime(const char* name) {
-  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-}
-
-void check(vmm_status status) {
-  TORCH_CHECK(status == VMM_SUCCESS, "vmm: ", vmm_last_error_text());
-}
-
-void add(Stat& to, const vmm_level& level) {
-  to.current += level.current;
-  to.peak += level.peak;
-  to.allocated += level.added;
-  to.freed += level.removed;
-}
-// Blocks of every size lie in large segments, as add_segments() lists them.
-void add(StatArray& to, const vmm_level& all) {
-  add(to[VMM_LEVEL_ALL], all);
-  add(to[VMM_LEVEL_LARGE], all);
-}
-
-bool is_shortage(vmm_status status) {
-  return status == VMM_ERROR_OUT_OF_MEMORY || status == VMM_ERROR_OVER_BUDGET ||
-         status == VMM_ERROR_OUT_OF_ADDRESSES || status == VMM_ERROR_OUT_OF_MAPPINGS;
-}
-
-struct route {
-  DeviceIndex device;
-  MempoolId_t pool;
-  std::function<bool(cudaStream_t)> takes;
-};
-
-// The history of record_memory_history, as PyTorch keeps it.
-class history {
- public:
-  void set(bool enabled, torch_cuda::CreateContextFn gather, size_t entries_max, RecordContext when,
-           bool clears) {
-    const std::lock_guard<std::mutex> lock(lock_);
-    gather_.store(gather);
-    entries_max_ = std::max<size_t>(1, entries_max);
-    when_.store(enabled ? when : RecordContext::NEVER);
-    if (!enabled || clears) {
-      entries_.clear();
-      contexts_.clear();
-    }
-    if (enabled_.exchange(enabled) != enabled) unusual += enabled ? 1 : -1;
-  }
-  [[nodiscard]] bool is_on() const { return enabled_.load(std::memory_order_relaxed) || tracked_; }
-  void track(torch_cuda::AllocatorTraceTracker tracker) {
-    const std::lock_guard<std::mutex> lock(lock_);
-    trackers_.push_back(std::move(tracker));
-    if (!tracked_.exchange(true)) ++unusual;
-  }
-
-  void allocated(DeviceIndex device, void* at, size_t size, cudaStream_t stream) {
-    const context who = gather(RecordContext::STATE);
-    const std::lock_guard<std::mutex> lock(lock_);
-    if (who != nullptr) contexts_[at] = who;
-    add(TraceEntry::ALLOC, device, at, size, stream,
-        when_.load() >= RecordContext::ALLOC ? who : nullptr);
-  }
-  void freed(const vmm_allocation& block) {
-    const context who = gather(RecordContext::ALL);
-    const std::lock_guard<std::mutex> lock(lock_);
-    contexts_.erase(block.base);
-    const auto stream = static_cast<cudaStream_t>(block.stream);
-    const auto device = static_cast<DeviceIndex>(block.device);
-    add(TraceEntry::FREE_REQUESTED, device, block.base, block.requested_bytes, stream, who);
-    add(TraceEntry::FREE_COMPLETED, device, block.base, block.requested_bytes, stream, who);
-  }
-#if VMM_TORCH >= 214
-  void annotated(const vmm_allocation& block, const std::string& words) {
-    const context who = gather(RecordContext::STATE);
-    const std::lock_guard<std::mutex> lock(lock_);
-    add(TraceEntry::ANNOTATE, static_cast<DeviceIndex>(block.device), block.base,
-        block.requested_bytes, static_cast<cudaStream_t>(block.stream), who, &words);
-  }
-#endif
-
-  [[nodiscard]] context context_of(const void* at) {
-    const std::lock_guard<std::mutex> lock(lock_);
-    const auto found = contexts_.find(at);
-    return found == contexts_.end() ? nullptr : found->second;
-  }
-  // Adds the entries to those of PyTorch's own allocator, in the order of their times.
-  void merge_into(std::vector<std::vector<TraceEntry>>& traces) {
-    const std::lock_guard<std::mutex> lock(lock_);
-    if (entries_.empty()) return;
-    const auto to_ns = clock_.makeConverter();
-    for (TraceEntry each : entries_) {
-      each.time_.t_ = to_ns(each.time_.approx_t_) / 1000;
-      const auto device = static_cast<size_t>(each.device_);
-      if (traces.size() <= device) traces.resize(device + 1);
-      traces[device].push_back(std::move(each));
-    }
-    for (auto& trace : traces) {
-      std::stable_sort(trace.begin(), trace.end(), [](const TraceEntry& a, const TraceEntry& b) {
-        return a.time_.t_ < b.time_.t_;
-      });
-    }
-  }
-
- private:
-  [[nodiscard]] context gather(RecordContext least) const {
-    const auto how = gather_.load();
-    if (how == nullptr || when_.load(std::memory_order_relaxed) < least) return nullptr;
-    return how();
-  }
-  void add(TraceEntry::Action action, DeviceIndex device, void* at, size_t size,
-           cudaStream_t stream, context who, [[maybe_unused]] const std::string* words = nullptr) {
-    TraceEntry made(action, device, reinterpret_cast<size_t>(at), size, stream,
-#if VMM_TORCH >= 208
-                    MempoolId_t{0, 0},
-#endif
-                    c10::getApproximateTime(), std::move(who));
-#if VMM_TORCH >= 210
-    made.user_metadata_ = words != nullptr ? *words : torch_cuda::get()->getUserMetadata();
-#endif
-    for (const auto& tracker : trackers_) tracker(made);
-    if (!enabled_.load(std::memory_order_relaxed)) return;
-    if (entries_.size() >= entries_max_) entries_.pop_front();
-    entries_.push_back(std::move(made));
-  }
-
-  std::mutex lock_;
-  std::deque<TraceEntry> entries_;
-  std::unordered_map<const void*, context> contexts_;
-  std::vector<torch_cuda::AllocatorTraceTracker> trackers_;
-  std::atomic<bool> tracked_{false};
-  c10::ApproximateClockToUnixTimeConverter clock_;
-  std::atomic<torch_cuda::CreateContextFn> gather_{nullptr};
-  std::atomic<RecordContext> when_{RecordContext::NEVER};
-  size_t entries_max_ = 1;
-  std::atomic<bool> enabled_{false};
-};
 
 class allocator final : public torch_cuda::CUDAAllocator {
  public:
@@ -297,7 +136,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
 #endif
   void cacheInfo(DeviceIndex device, size_t* largest) override {
     native_->cacheInfo(device, largest);
-    for (const vmm_pool_region& each : regions_of(device)) {
+    for (const vmm_pool_region& each : regions_of(vmm_, device)) {
       if (each.kind == VMM_REGION_FREE) *largest = std::max<size_t>(*largest, each.size_bytes);
     }
   }
@@ -317,24 +156,10 @@ class allocator final : public torch_cuda::CUDAAllocator {
                            std::function<bool(cudaStream_t)> takes) override {
     native_->beginAllocateToPool(device, pool, takes);
     check(vmm_allocator_begin_capture(vmm_));
-    const std::unique_lock<std::shared_mutex> lock(routes_lock_);
-    routes_.push_back({device, pool, std::move(takes)});
-    ++unusual;
-    route_count_.store(routes_.size(), std::memory_order_release);
+    routes_.add(device, pool, std::move(takes));
   }
   void endAllocateToPool(DeviceIndex device, MempoolId_t pool) override {
-    {
-      const std::unique_lock<std::shared_mutex> lock(routes_lock_);
-      const auto found = std::find_if(routes_.rbegin(), routes_.rend(), [&](const route& each) {
-        return each.device == device && each.pool == pool;
-      });
-      if (found != routes_.rend()) {
-        routes_.erase(std::next(found).base());
-        --unusual;
-        (void)vmm_allocator_end_capture(vmm_);
-      }
-      route_count_.store(routes_.size(), std::memory_order_release);
-    }
+    if (routes_.remove(device, pool)) (void)vmm_allocator_end_capture(vmm_);
     native_->endAllocateToPool(device, pool);
   }
 #if VMM_TORCH >= 213
@@ -428,19 +253,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
 
   DeviceStats getDeviceStats(DeviceIndex device) override {
     DeviceStats all = native_->getDeviceStats(device);
-    vmm_allocator_statistics ours{};
-    ours.struct_size = sizeof(ours);
-    check(vmm_allocator_get_statistics(vmm_, device, &ours));
-    add(all.allocation, ours.allocations[VMM_LEVEL_ALL]);
-    add(all.allocated_bytes, ours.allocated_bytes[VMM_LEVEL_ALL]);
-    add(all.active, ours.active[VMM_LEVEL_ALL]);
-    add(all.active_bytes, ours.active_bytes[VMM_LEVEL_ALL]);
-    add(all.requested_bytes, ours.requested_bytes[VMM_LEVEL_ALL]);
-    add(all.reserved_bytes, ours.held_bytes);
-    add(all.segment, ours.handles);
-    all.num_alloc_retries += static_cast<int64_t>(ours.retry_count);
-    all.num_device_alloc += ours.handles.added;
-    all.num_device_free += ours.handles.removed;
+    add_statistics(vmm_, device, all);
     return all;
   }
   void resetAccumulatedStats(DeviceIndex device) override {
@@ -540,23 +353,9 @@ class allocator final : public torch_cuda::CUDAAllocator {
     if (unusual.load(std::memory_order_acquire) == 0) [[likely]]
       return false;
     if (native_depth > 0 || removed.load(std::memory_order_relaxed)) return true;
-    if (route_count_.load(std::memory_order_acquire) == 0) return false;
-    const std::shared_lock<std::shared_mutex> lock(routes_lock_);
-    return std::any_of(routes_.begin(), routes_.end(), [&](const route& each) {
-      return each.device == device && each.takes(stream);
-    });
+    return routes_.has_any() && routes_.takes(device, stream);
   }
 
-  // What PyTorch's own deletes its blocks by. Null where it caches none: raw_delete() does not take
-  // back what it allocates then.
-  [[nodiscard]] static c10::DeleterFnPtr cached_deleter(torch_cuda::CUDAAllocator* native) {
-    if (std::getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") != nullptr) return nullptr;
-    const bool is_enabled = native->isEnabled();
-    native->enable(true);
-    const c10::DeleterFnPtr found = native->raw_deleter();
-    native->enable(is_enabled);
-    return found;
-  }
   // PyTorch's own block with our deleter, which sends it back.
   [[nodiscard]] DataPtr adopted(DataPtr block) const {
     if (native_deleter_ != nullptr && block.get() != nullptr)
@@ -630,70 +429,11 @@ class allocator final : public torch_cuda::CUDAAllocator {
                                      c10::Device(c10::DeviceType::CUDA, device));
   }
 
-  template <class Element, class Ask>
-  std::vector<Element> listed(Ask&& ask) {
-    uint64_t count = 0;
-    check(ask(nullptr, 0, &count));
-    std::vector<Element> found(count + 64);
-    check(ask(found.data(), found.size(), &count));
-    found.resize(std::min<size_t>(found.size(), count));
-    return found;
-  }
-  std::vector<vmm_pool_region> regions_of(DeviceIndex device) {
-    return listed<vmm_pool_region>([&](vmm_pool_region* into, uint64_t size, uint64_t* count) {
-      return vmm_allocator_regions(vmm_, device, into, size, count);
-    });
-  }
-
   SnapshotInfo with_ours(SnapshotInfo all, bool traces) {
     for (DeviceIndex device = 0; device < c10::cuda::device_count(); ++device)
-      add_segments(device, all.segments);
+      add_segments(vmm_, device, history_, all.segments);
     if (traces) history_.merge_into(all.device_traces);
     return all;
-  }
-
-  // A segment for each run of mapped memory that one stream has.
-  void add_segments(DeviceIndex device, std::vector<SegmentInfo>& out) {
-    std::unordered_map<void*, vmm_allocation> blocks;
-    const auto found =
-        listed<vmm_allocation>([&](vmm_allocation* into, uint64_t size, uint64_t* count) {
-          return vmm_allocator_list(vmm_, device, into, size, count);
-        });
-    for (const vmm_allocation& each : found) blocks.emplace(each.base, each);
-    size_t end = 0;
-    for (const vmm_pool_region& each : regions_of(device)) {
-      const auto begin = reinterpret_cast<size_t>(each.base);
-      if (each.kind == VMM_REGION_HOLE || each.kind == VMM_REGION_ZOMBIE) continue;
-      const auto block = blocks.find(each.base);
-      const bool is_live = each.kind == VMM_REGION_LIVE;
-      void* const stream = is_live && block != blocks.end() ? block->second.stream : each.stream;
-      if (begin != end || out.back().stream != stream) {
-        out.emplace_back();
-        out.back().device = device;
-        out.back().address = begin;
-        out.back().stream = static_cast<decltype(SegmentInfo::stream)>(stream);
-        out.back().is_large = true;
-        out.back().is_expandable = true;
-      }
-      add_block(out.back(), each,
-                is_live ? (block != blocks.end() ? &block->second : nullptr) : nullptr);
-      end = begin + each.size_bytes;
-    }
-  }
-  void add_block(SegmentInfo& to, const vmm_pool_region& region, const vmm_allocation* block) {
-    BlockInfo made;
-    made.size = region.size_bytes;
-    made.active = region.kind == VMM_REGION_LIVE;
-    made.allocated = block != nullptr && block->is_pending == 0;
-    if (block != nullptr) {
-      made.requested_size = block->requested_bytes;
-      made.context_when_allocated = history_.context_of(region.base);
-    }
-    to.total_size += made.size;
-    to.requested_size += made.active ? made.requested_size : 0;
-    to.allocated_size += made.allocated ? made.size : 0;
-    to.active_size += made.active ? made.size : 0;
-    to.blocks.push_back(std::move(made));
   }
 
   // The members that every call reads first.
@@ -702,9 +442,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
   torch_cuda::CUDAAllocator* const native_;
   vmm_allocator* const vmm_;
   const c10::DeleterFnPtr native_deleter_;
-  std::shared_mutex routes_lock_;
-  std::vector<route> routes_;
-  std::atomic<size_t> route_count_{0};
+  routes routes_;
   std::unordered_map<DeviceIndex, double> fractions_;  // set by programs when they begin
   history history_;
 };
