@@ -28,6 +28,9 @@ struct size {
 [[nodiscard]] std::vector<finding> compare_sizes(const std::vector<size>& now,
                                                  const std::vector<size>& table);
 
+/// The sources of the library and its adapters that have more than 500 lines.
+[[nodiscard]] std::vector<finding> check_lengths(const std::vector<file>& files);
+
 /// The functions that the classes of a file declare, as the name of the class and their number.
 [[nodiscard]] std::vector<size> functions_of_classes(std::string_view text);
 

@@ -397,6 +397,16 @@ TEST(Sizes, OnlyGetBetter) {
   EXPECT_EQ(said(3, "3 modules\n9 functions of pool\n").size(), 1u) << "a row too many";
 }
 
+TEST(Sizes, OfSourcesHaveALimit) {
+  const auto lines = [](const char* path, std::size_t count) {
+    return tidy::check_lengths({{path, std::string(count, '\n')}}).size();
+  };
+  EXPECT_EQ(lines("modules/va/a.cppm", 500), 0u);
+  EXPECT_EQ(lines("modules/va/a.cppm", 501), 1u);
+  EXPECT_EQ(lines("python/src/libvmm/torch/allocator.cpp", 501), 1u);
+  EXPECT_EQ(lines("tests/va/a_test.cpp", 501), 0u);
+}
+
 // ---- words --------------------------------------------------------------------------------------
 
 constexpr std::string_view word_columns = "word,instead,scope,allowed,core,adapters,rest\n";
@@ -589,6 +599,11 @@ TEST(Tree, ChecksWhatNothingElseSays) {
   for (const file& each : files) {
     std::ranges::move(tidy::check_redundancy(each), std::back_inserter(found));
   }
+  EXPECT_TRUE(found.empty()) << report(found);
+}
+
+TEST(Tree, HasNoLongSource) {
+  const std::vector<finding> found = tidy::check_lengths(read_tree());
   EXPECT_TRUE(found.empty()) << report(found);
 }
 
