@@ -246,6 +246,7 @@ status stream_pool::synchronize() {
 
 status stream_pool::forget(stream_handle stream) {
   if (status named = check_stream(*driver_, stream); !named) return named;
+  if (status known = identify(stream, identity_of(stream)); !known) return known;
   return is_ready() ? parts_->clock.forget(stream) : check_here();
 }
 

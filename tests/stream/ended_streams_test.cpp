@@ -353,6 +353,40 @@ TEST_F(EndedAgain, AFreeComesFirst) {
   EXPECT_TRUE(driver.destroy_stream(fresh));
 }
 
+// An event on the new stream does not stand for the earlier one's work.
+TEST_F(EndedAgain, ItIsForgottenWithoutARequest) {
+  open(moving());
+  const address other = allocate(8 * MiB, a);
+  address freed;
+  const stream_handle fresh = again(8 * MiB, freed);
+  free(other, fresh);
+  fine(managed->forget(fresh));
+  EXPECT_EQ(driver.calls(call::record_all), 1u);
+  EXPECT_TRUE(driver.destroy_stream(fresh));
+  use(allocate(8 * MiB, a), a);
+  use(allocate(8 * MiB, a), a);
+  fine(managed->synchronize());
+}
+
+TEST_F(EndedAgain, AGraphIsReleasedOnIt) {
+  vmm::pool_options options = moving();
+  options.capture = vmm::capture_rule::private_memory;
+  open(options);
+  ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::relaxed));
+  free(allocate(8 * MiB, a), a);
+  const vmm::result<std::uint64_t> number = managed->captures().number(a);
+  const auto graph = driver.end_capture(a);
+  ASSERT_TRUE(number && graph);
+  ASSERT_TRUE(driver.destroy_graph(*graph));
+  address freed;
+  const stream_handle fresh = again(8 * MiB, freed);
+  fine(managed->captures().release(*number, fresh));
+  use(allocate(8 * MiB, fresh), fresh);
+  use(allocate(8 * MiB, fresh), fresh);
+  use(allocate(8 * MiB, a), a);
+  EXPECT_TRUE(driver.destroy_stream(fresh));
+}
+
 // No event can be recorded: its memory is left alone, and its record goes when the next one ends.
 TEST_F(EndedAgain, BesideACapture) {
   open(moving());
