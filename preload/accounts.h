@@ -29,7 +29,7 @@ class writer;
 constexpr std::size_t device_slots = 9;
 constexpr std::size_t size_slots = 48;  // sizes up to 2^slot
 
-/// Why a call that `vmm` could have served went to the driver as it was.
+/// Why a call that `vmm` could have served went to the driver as it was, or failed.
 enum class unmanaged_reason : std::uint8_t {
   no_context,         // no current context, or not a device's primary one
   per_thread_stream,  // a stream that is another one in each thread
@@ -38,6 +38,7 @@ enum class unmanaged_reason : std::uint8_t {
   no_virtual_memory,  // the device or the driver cannot map memory, or could not be opened
   plain_for_ipc,      // VMM_IPC=plain
   short_of_memory,    // the pool had none, and the driver had
+  over_budget,        // VMM_BUDGET is spent: the program gets the driver's error
   refused,            // the pool refused for another reason
   other_memory,       // managed memory of the driver's own kind
   count

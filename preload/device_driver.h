@@ -5,11 +5,17 @@
 // the device can, it is exportable as VMM_IPC says, and the reserved addresses are listed. After
 // the end of its context no stream or event is named any more.
 //
-// Lock: that of the list of addresses, over no other call. Thread safety: all of it.
+// The memory that all allocators of the device hold, also while it is created, is at most the
+// budget (VMM_BUDGET). The refusal is out_of_memory: the allocator then requests idle memory of the
+// others.
+//
+// Locks: those of the list of addresses and of the budget, over no other call. Thread safety: all
+// of it.
 //
 // It imports what it uses, so it comes after every include of the standard library.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -19,6 +25,7 @@
 
 import vmm.backend;
 import vmm.cuda;
+import vmm.support;
 
 namespace vmm::preload::managed {
 
@@ -84,7 +91,43 @@ class device_driver : public cuda_driver {
     physical_request wider = request;
     wider.rdma_capable = feature_set().rdma;
     if (is_shareable_) wider.shareable = share_kind::posix_fd;
-    return cuda_driver::create(wider);
+    if (budget_bytes_ == 0) return cuda_driver::create(wider);
+    if (!take_from_budget(request.size_bytes))
+      return error{errc::out_of_memory, call::create, 0, "", "VMM_BUDGET is spent"};
+    result<physical_handle> made = cuda_driver::create(wider);
+    const std::lock_guard<std::mutex> turn(budget_lock_);
+    if (made && !sizes_.put(static_cast<std::uint64_t>(*made), request.size_bytes)) {
+      (void)cuda_driver::release(*made);
+      made = error{errc::out_of_host_memory, call::create, 0, "", "no host memory for a record"};
+    }
+    if (!made) footprint_bytes_ -= request.size_bytes;
+    return made;
+  }
+  // The record goes first: the driver may give the handle's number again at once.
+  [[nodiscard]] status release(physical_handle handle) {
+    std::uint64_t size_bytes = 0;
+    const auto number = static_cast<std::uint64_t>(handle);
+    if (budget_bytes_ != 0) {
+      const std::lock_guard<std::mutex> turn(budget_lock_);
+      (void)sizes_.take(number, size_bytes);
+    }
+    const status outcome = cuda_driver::release(handle);
+    if (size_bytes == 0) return outcome;
+    const std::lock_guard<std::mutex> turn(budget_lock_);
+    if (outcome || !sizes_.put(number, size_bytes)) footprint_bytes_ -= size_bytes;
+    return outcome;
+  }
+  /// The most memory that the allocators of this device hold together, and the unit in which they
+  /// create it; 0: no limit. Requires: no memory was created.
+  void limit(std::uint64_t budget_bytes, std::uint64_t unit_bytes) noexcept {
+    budget_bytes_ = budget_bytes;
+    unit_bytes_ = unit_bytes;
+  }
+  /// Whether the budget has no room for memory of that size.
+  [[nodiscard]] bool is_over_budget(std::uint64_t size_bytes) const noexcept {
+    if (budget_bytes_ == 0) return false;
+    const std::lock_guard<std::mutex> turn(budget_lock_);
+    return budget_bytes_ - footprint_bytes_ < std::max(size_bytes, unit_bytes_);
   }
   /// Memory that is created from now on can be exported as a descriptor, where the device can.
   void make_shareable(bool wanted) noexcept {
@@ -133,7 +176,19 @@ class device_driver : public cuda_driver {
   }
 
  private:
+  [[nodiscard]] bool take_from_budget(std::uint64_t size_bytes) noexcept {
+    const std::lock_guard<std::mutex> turn(budget_lock_);
+    if (budget_bytes_ - footprint_bytes_ < size_bytes) return false;
+    footprint_bytes_ += size_bytes;
+    return true;
+  }
+
   reserved_ranges& ranges_;
+  std::uint64_t budget_bytes_ = 0;
+  std::uint64_t unit_bytes_ = 0;
+  mutable std::mutex budget_lock_;
+  std::uint64_t footprint_bytes_ = 0;  // at most budget_bytes_
+  flat_table<std::uint64_t> sizes_;    // by handle
   bool is_shareable_ = false;
   std::atomic<bool> has_ended_ = false;
 };

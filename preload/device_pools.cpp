@@ -63,7 +63,8 @@ std::shared_ptr<call_log> open_log() {
   if (destination == "off") return nullptr;
   result<std::shared_ptr<call_log>> log = call_log::open(destination);
   if (log) return std::move(*log);
-  complain("VMM_LOG is off, stderr, or the path of a writable file: nothing is logged");
+  constexpr const char* detail = "VMM_LOG is off, stderr, or the path of a writable file";
+  complain(refuse_value(destination, detail).detail, ": nothing is logged");
   return nullptr;
 }
 
@@ -88,6 +89,11 @@ bool device_pools::set_up() {
   if (!stream || !options || !of_manager) return false;
   service_stream_ = *stream;
   options->first_stream = *stream;
+  physical_request page;
+  page.where = vmm::device(where_.device);
+  const result<granularity> unit = driver_.query_granularity(page);
+  if (!unit) return false;
+  driver_.limit(options->budget_bytes, std::max(options->page_bytes, unit->recommended_bytes));
   unordered_.emplace(calls_, *options);
   ordered_.emplace(calls_, *options);
   for (stream_pool* each : {&*unordered_, &*ordered_}) {

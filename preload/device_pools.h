@@ -85,7 +85,7 @@ class device_pools {
   [[nodiscard]] pool_id default_pool() const noexcept { return default_pool_; }
   [[nodiscard]] waiting_frees& frees() noexcept { return frees_; }
   [[nodiscard]] const memory_users& users() const noexcept { return users_; }
-  [[nodiscard]] device_driver& driver() noexcept { return driver_; }
+  [[nodiscard]] device_driver& driver() const noexcept { return driver_; }
   /// The manager; null without VMM_COPY.
   [[nodiscard]] vmm::manager* remapping() noexcept { return manager_ ? &*manager_ : nullptr; }
   [[nodiscard]] stream_pool& pool(owner of) noexcept {

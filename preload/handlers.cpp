@@ -3,6 +3,7 @@
 #include "handlers.h"
 
 #include <cstdint>
+#include <optional>
 
 #include "accounts.h"
 #include "cache.h"
@@ -58,16 +59,18 @@ result_code allocate_plain(const call_site& site, std::size_t size, std::uint64_
   return answer;
 }
 
-// Whether a pool served the request.
-bool take_answer(const managed::answer& made, device_pointer* at, std::size_t size,
-                 std::uint64_t stream) noexcept {
+// The result where a pool served the request or the budget has no room for it; none: the driver
+// is called.
+std::optional<result_code> take_answer(const managed::answer& made, device_pointer* at,
+                                       std::size_t size, std::uint64_t stream) noexcept {
   if (made.at == 0) {
     accounts::note_unmanaged(made.why);
-    return false;
+    if (made.why == unmanaged_reason::over_budget) return code::out_of_memory;
+    return std::nullopt;
   }
   *at = made.at;
   note_memory(made.at, size, stream);
-  return true;
+  return code::success;
 }
 
 // Frees an entry of the table of live memory by `free`, which returns the driver's result.
@@ -95,9 +98,8 @@ result_code code_of(managed::free_answer answer) noexcept {
 // ---- memory -------------------------------------------------------------------------------------
 
 result_code allocate(const call_site& site, device_pointer* at, std::size_t size) {
-  if (is_managed() && at != nullptr && size != 0 &&
-      take_answer(managed::allocate(size), at, size, 0)) {
-    return code::success;
+  if (is_managed() && at != nullptr && size != 0) {
+    if (const auto done = take_answer(managed::allocate(size), at, size, 0)) return *done;
   }
   return allocate_plain(site, size, 0, at, size);
 }
@@ -108,10 +110,10 @@ result_code allocate_pitch(const call_site& site, device_pointer* at, std::size_
                         (element == 4 || element == 8 || element == 16) &&
                         width <= (std::size_t{1} << 46) / height;
   const std::size_t row = (width + pitch_unit_bytes - 1) / pitch_unit_bytes * pitch_unit_bytes;
-  if (is_managed() && is_right &&
-      take_answer(managed::allocate(row * height), at, row * height, 0)) {
-    *pitch = row;
-    return code::success;
+  if (is_managed() && is_right) {
+    const auto done = take_answer(managed::allocate(row * height), at, row * height, 0);
+    if (done == code::success) *pitch = row;
+    if (done) return *done;
   }
   const result_code answer = ask_driver(site, at, pitch, width, height, element);
   if (answer == code::success && is_right) note_memory(*at, *pitch * height, 0);
@@ -129,9 +131,9 @@ result_code free_now(const call_site& site, device_pointer at) {
 result_code allocate_async(const call_site& site, device_pointer* at, std::size_t size,
                            stream_id stream) {
   const std::uint64_t key = stream_key(stream, site.per_thread);
-  if (is_managed() && at != nullptr && size != 0 &&
-      take_answer(managed::allocate(size, {stream, site.per_thread}), at, size, key)) {
-    return code::success;
+  if (is_managed() && at != nullptr && size != 0) {
+    const auto made = managed::allocate(size, {stream, site.per_thread});
+    if (const auto done = take_answer(made, at, size, key)) return *done;
   }
   return allocate_plain(site, size, key, at, size, stream);
 }
@@ -150,8 +152,9 @@ result_code allocate_from_pool(const call_site& site, device_pointer* at, std::s
   if (is_managed() && at != nullptr && size != 0) {
     if (!managed::serves_pool(pool, {stream, site.per_thread})) {
       accounts::note_unmanaged(unmanaged_reason::pool_of_the_user);
-    } else if (take_answer(managed::allocate(size, {stream, site.per_thread}), at, size, key)) {
-      return code::success;
+    } else {
+      const auto made = managed::allocate(size, {stream, site.per_thread});
+      if (const auto done = take_answer(made, at, size, key)) return *done;
     }
   }
   return allocate_plain(site, size, key, at, size, pool, stream);

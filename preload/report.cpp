@@ -63,6 +63,7 @@ std::string_view name_of(unmanaged_reason why) noexcept {
     case unmanaged_reason::no_virtual_memory: return "no_virtual_memory";
     case unmanaged_reason::plain_for_ipc: return "plain_for_ipc";
     case unmanaged_reason::short_of_memory: return "short_of_memory";
+    case unmanaged_reason::over_budget: return "over_budget";
     case unmanaged_reason::refused: return "refused";
     case unmanaged_reason::other_memory: return "other_memory";
     case unmanaged_reason::count: break;

@@ -25,12 +25,14 @@ struct request {
   stream_name stream;  // of owner::ordered
 };
 
-unmanaged_reason why_not(errc failure) noexcept {
+// Memory that the budget does not allow is not the driver's to give.
+unmanaged_reason why_not(errc failure, const device_pools& device, std::size_t size) noexcept {
   switch (failure) {
     case errc::not_permitted: return unmanaged_reason::capture;
     case errc::not_supported:
     case errc::unavailable: return unmanaged_reason::no_virtual_memory;
     default:
+      if (device.driver().is_over_budget(size)) return unmanaged_reason::over_budget;
       return is_shortage(failure) ? unmanaged_reason::short_of_memory : unmanaged_reason::refused;
   }
 }
@@ -124,7 +126,7 @@ answer serve(device_pools& device, const request& wanted) VMM_REQUIRES_SHARED(lo
   shortage_ladder ladder(device, wanted);
   result<address> made = ask(device, wanted);
   while (!made && is_shortage(made.error().code) && ladder.relieve()) made = ask(device, wanted);
-  if (!made) return {0, why_not(made.error().code)};
+  if (!made) return {0, why_not(made.error().code, device, wanted.size)};
   return hand_out(*made, std::move(entry));
 }
 

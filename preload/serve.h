@@ -8,7 +8,7 @@
 //     (waiting_frees). cuMemFree does not wait.
 // I2  A request is passed to the driver only after every step of the ladder: idle memory of the
 //     device's other allocators (they serve one another), the stream's work, freed blocks, all
-//     work.
+//     work. One that VMM_BUDGET has no room for is not passed on.
 //
 // Thread safety: all of it. Cost: the pool's, and two locks; waits only where memory is short or
 // where VMM_KEEP and VMM_FREE say so, outside of the gate.

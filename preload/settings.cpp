@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <string_view>
 
 #include "device_pools.h"
@@ -26,96 +27,74 @@ std::string_view text_of(const char* name) noexcept {
   return text == nullptr ? std::string_view{} : std::string_view{text};
 }
 
-// Each returns false if the value is not valid for the variable.
+template <class Value>
+struct choice {
+  std::string_view word;
+  Value value;
+};
+
+// Unset, the setting stays as it is. False if the value is none of the words.
+template <class Value, std::size_t Count>
+bool read_choice(const char* name, const choice<Value> (&words)[Count], const char* detail,
+                 Value& into) noexcept {
+  const std::string_view text = text_of(name);
+  if (text.empty()) return true;
+  for (const choice<Value>& each : words) {
+    if (each.word != text) continue;
+    into = each.value;
+    return true;
+  }
+  complain(refuse_value(text, detail).detail);
+  return false;
+}
+
+bool read_size(const char* name, std::uint64_t& into, const char* detail) noexcept {
+  const status read = read_bytes_option(name, into, detail);
+  if (!read) complain(read.error().detail);
+  return static_cast<bool>(read);
+}
+
+// Each returns false if a value is not valid for its variable.
 
 bool read_mode(settings& into) noexcept {
-  const std::string_view text = text_of("VMM_MODE");
-  if (text.empty() || text == "off") {
-    into.mode = run_mode::off;
-  } else if (text == "monitor") {
-    into.mode = run_mode::monitor;
-  } else if (text == "vmm") {
-    into.mode = run_mode::managed;
-  } else if (text == "cache") {
-    into.mode = run_mode::cache;
-  } else {
-    complain("VMM_MODE takes one of off, monitor, vmm, cache");
-    return false;
-  }
-  return true;
+  constexpr choice<run_mode> words[] = {{"off", run_mode::off},
+                                        {"monitor", run_mode::monitor},
+                                        {"vmm", run_mode::managed},
+                                        {"cache", run_mode::cache}};
+  return read_choice("VMM_MODE", words, "VMM_MODE takes one of off, monitor, vmm, cache",
+                     into.mode);
 }
 
 bool read_report(settings& into) noexcept {
-  const std::string_view form = text_of("VMM_REPORT_FORMAT");
-  if (!form.empty() && form != "text" && form != "json") {
-    complain("VMM_REPORT_FORMAT takes one of text, json");
-    return false;
-  }
-  into.report_as_json = form == "json";
+  constexpr choice<bool> forms[] = {{"text", false}, {"json", true}};
+  constexpr choice<bool> signals[] = {{"usr1", true}, {"off", false}};
+  into.report_on_signal = into.mode == run_mode::monitor;
   const std::string_view to = text_of("VMM_REPORT");
   if (to.empty()) {
     into.report_to = into.mode == run_mode::monitor ? "stderr" : "";
   } else {
     into.report_to = to == "off" ? "" : to.data();
   }
-  const std::string_view on = text_of("VMM_REPORT_SIGNAL");
-  if (!on.empty() && on != "usr1" && on != "off") {
-    complain("VMM_REPORT_SIGNAL takes one of usr1, off");
-    return false;
-  }
-  into.report_on_signal = on == "usr1" || (on.empty() && into.mode == run_mode::monitor);
-  return true;
-}
-
-bool read_ipc(settings& into) noexcept {
-  const std::string_view ipc = text_of("VMM_IPC");
-  if (ipc.empty() || ipc == "share") {
-    into.ipc = ipc_rule::share;
-  } else if (ipc == "refuse") {
-    into.ipc = ipc_rule::refuse;
-  } else if (ipc == "plain") {
-    into.ipc = ipc_rule::plain;
-  } else {
-    complain("VMM_IPC takes one of share, refuse, plain");
-    return false;
-  }
-  return true;
-}
-
-bool read_copy(settings& into) noexcept {
-  const std::string_view copy = text_of("VMM_COPY");
-  if (copy.empty() || copy == "off") {
-    into.copy = copy_rule::off;
-  } else if (copy == "alias") {
-    into.copy = copy_rule::alias;
-  } else if (copy == "move") {
-    into.copy = copy_rule::move;
-  } else {
-    complain("VMM_COPY takes one of off, alias, move");
-    return false;
-  }
-  return true;
+  return read_choice("VMM_REPORT_FORMAT", forms, "VMM_REPORT_FORMAT takes one of text, json",
+                     into.report_as_json) &&
+         read_choice("VMM_REPORT_SIGNAL", signals, "VMM_REPORT_SIGNAL takes one of usr1, off",
+                     into.report_on_signal);
 }
 
 bool read_rest(settings& into) noexcept {
+  constexpr choice<ipc_rule> ipc[] = {
+      {"share", ipc_rule::share}, {"refuse", ipc_rule::refuse}, {"plain", ipc_rule::plain}};
+  constexpr choice<copy_rule> copy[] = {
+      {"off", copy_rule::off}, {"alias", copy_rule::alias}, {"move", copy_rule::move}};
+  constexpr choice<bool> free[] = {{"later", false}, {"wait", true}};
   if (const std::string_view to = text_of("VMM_TRACE"); !to.empty()) into.trace_to = to.data();
-  if (!read_ipc(into) || !read_copy(into)) return false;
-  const std::string_view free = text_of("VMM_FREE");
-  if (!free.empty() && free != "later" && free != "wait") {
-    complain("VMM_FREE takes one of later, wait");
-    return false;
-  }
-  into.is_free_waiting = free == "wait";
-  const status keep =
-      read_bytes_option("VMM_KEEP", into.keep_bytes,
-                        "VMM_KEEP is a size: a whole number with a unit, such as 512MiB");
-  if (!keep) complain(keep.error().detail);
-  if (!keep) return false;
-  const status limit =
-      read_bytes_option("VMM_CACHE_LIMIT", into.cache_limit_bytes,
-                        "VMM_CACHE_LIMIT is a size: a whole number with a unit, such as 4GiB");
-  if (!limit) complain(limit.error().detail);
-  return static_cast<bool>(limit);
+  return read_choice("VMM_IPC", ipc, "VMM_IPC takes one of share, refuse, plain", into.ipc) &&
+         read_choice("VMM_COPY", copy, "VMM_COPY takes one of off, alias, move", into.copy) &&
+         read_choice("VMM_FREE", free, "VMM_FREE takes one of later, wait", into.is_free_waiting) &&
+         read_size("VMM_KEEP", into.keep_bytes,
+                   "VMM_KEEP is a size: a number with a unit, such as 512MiB") &&
+         read_size("VMM_CACHE_LIMIT", into.cache_limit_bytes,
+                   "VMM_CACHE_LIMIT is a size: a number with a unit, such as 4GiB");
 }
 
 void read_all() noexcept {

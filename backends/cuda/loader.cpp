@@ -5,12 +5,14 @@
 #include <dlfcn.h>
 
 import vmm.backend;
+import vmm.std;
 import vmm.support;
+import vmm.texts;
 
 namespace vmm::cuda {
 namespace {
 
-// Looks entry points up one by one and remembers whether a required one was missing.
+// Looks entry points up one by one and remembers the first required one that was missing.
 class finder {
  public:
   explicit finder(const entry_points& points) noexcept : points_(points) {}
@@ -18,18 +20,18 @@ class finder {
   template <class Function>
   void require(const char* symbol, int version, Function& into) noexcept {
     allow(symbol, version, into);
-    if (into == nullptr) complete_ = false;
+    if (into == nullptr && missing_ == nullptr) missing_ = symbol;
   }
   template <class Function>
   void allow(const char* symbol, int version, Function& into) noexcept {
     check(into == nullptr, "a call is looked for twice, or two share a place");
     into = reinterpret_cast<Function>(points_.find(symbol, version));
   }
-  [[nodiscard]] bool complete() const noexcept { return complete_; }
+  [[nodiscard]] const char* missing() const noexcept { return missing_; }
 
  private:
   const entry_points& points_;
-  bool complete_ = true;
+  const char* missing_ = nullptr;
 };
 
 void find_device_calls(finder& find, entry_points& to) noexcept {
@@ -100,6 +102,35 @@ void find_multicast_calls(finder& find, entry_points& to) noexcept {
   find.allow("cuMulticastUnbind", 12010, to.multicast_unbind);
 }
 
+// The loader's reason names a file of its own where the library's is not the one that is missing.
+const char* not_loaded(const char* library) noexcept {
+  const char* const reason = dlerror();
+  return detail_text()
+      .add("the CUDA driver's library '")
+      .add(library)
+      .add("' could not be loaded (")
+      .add(reason != nullptr ? reason : "for no reason that is known")
+      .add(
+          "): install the NVIDIA driver, set VMM_CUDA_LIBRARY to its library, or choose another "
+          "backend")
+      .keep(
+          "the CUDA driver's library (libcuda.so.1, or that of VMM_CUDA_LIBRARY) could not be "
+          "loaded: install the NVIDIA driver, or choose another backend");
+}
+
+// Another library, or an old driver.
+const char* too_old(const char* library, const char* symbol) noexcept {
+  check(symbol != nullptr && *symbol != '\0', "a driver lacks a call without a name");
+  return detail_text()
+      .add("'")
+      .add(library)
+      .add("' has no ")
+      .add(symbol)
+      .add(": it is not a CUDA driver's library, or an old one; install a driver for CUDA 11.3 ")
+      .add("or newer")
+      .keep("the CUDA driver lacks a call that vmm needs: install one for CUDA 11.3 or newer");
+}
+
 }  // namespace
 
 void* entry_points::find(const char* symbol, int version) const noexcept {
@@ -119,26 +150,19 @@ const char* load_driver(const load_options& options, entry_points& points) noexc
   check(options.driver_library != nullptr, "the driver's library has no name");
   check(points.find_v11 == nullptr && points.find_v12 == nullptr, "a driver is loaded twice");
   void* library = dlopen(options.driver_library, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    return "the CUDA driver's library (libcuda.so.1, or what VMM_CUDA_LIBRARY names) could not be "
-           "loaded: "
-           "install the NVIDIA driver, or choose another backend";
-  }
+  if (library == nullptr) return not_loaded(options.driver_library);
   points.find_v12 =
       reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"));
   points.find_v11 =
       reinterpret_cast<PFN_cuGetProcAddress_v11030>(dlsym(library, "cuGetProcAddress"));
-  if (points.find_v12 == nullptr && points.find_v11 == nullptr) {
-    return "the CUDA driver is too old: it has no cuGetProcAddress; 11.3 or newer is needed";
-  }
+  if (points.find_v12 == nullptr && points.find_v11 == nullptr)
+    return too_old(options.driver_library, "cuGetProcAddress");
   finder find(points);
   find_device_calls(find, points);
   find_memory_calls(find, points);
   find_work_calls(find, points);
   if (options.multicast) find_multicast_calls(find, points);
-  if (!find.complete()) {
-    return "the CUDA driver lacks a call that vmm needs: install a driver for CUDA 11.3 or newer";
-  }
+  if (find.missing() != nullptr) return too_old(options.driver_library, find.missing());
   check(points.init != nullptr && points.mem_map != nullptr && points.event_query != nullptr,
         "a complete driver lacks a call");
   check(options.multicast || points.multicast_create == nullptr,

@@ -37,7 +37,7 @@ result<bool> wants_plain(const cuda_options& options) noexcept {
   std::string_view named = "mapped";
   read_text_option("VMM_CUDA_MEMORY", named);
   if (named != "mapped" && named != "plain")
-    return refuse(errc::bad_option, "VMM_CUDA_MEMORY takes one of mapped, plain");
+    return refuse_value(named, "VMM_CUDA_MEMORY takes one of mapped, plain");
   return named == "plain";
 }
 

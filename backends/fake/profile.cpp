@@ -148,7 +148,9 @@ profile profile::cuda() noexcept {
   made.can.record_all = true;
   made.can.copy = true;
   made.can.capture = true;
-  made.can.capturable_from = 1;  // the default stream is never captured
+  made.can.capturable_from = 2;  // the default stream is never captured
+  made.can.default_stream_alias = 1;
+  made.can.stream_per_thread = 2;
   made.can.retain = true;
   made.can.host_location = true;
   made.can.host_node_location = true;

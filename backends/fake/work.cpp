@@ -32,7 +32,7 @@ bool later(const moment& a, const moment& b) noexcept {
 // ---- queues ----
 
 std::optional<std::uint32_t> driver_state::queue_of(stream_handle stream) noexcept {
-  if (stream == stream_handle::default_stream) return 0;
+  if (emulated.can.canonical(stream) == stream_handle::default_stream) return 0;
   const stream_record* record = streams.find(static_cast<std::uint64_t>(stream));
   if (record == nullptr) return std::nullopt;
   check(record->queue != 0 && queues[record->queue].open, "a stream has no queue of its own");

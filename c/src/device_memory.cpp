@@ -78,11 +78,18 @@ vmm::result<vmm::physical_handle> device_driver::create(const vmm::physical_requ
 }
 
 vmm::status device_driver::release(vmm::physical_handle handle) {
-  const vmm::status outcome = forwarding_driver::release(handle);
-  if (!outcome) return outcome;
-  const guard lock(lock_);
+  // The record goes first: the driver may give the handle's number again at once.
+  const auto number = static_cast<std::uint64_t>(handle);
   std::uint64_t size_bytes = 0;
-  if (sizes_.take(static_cast<std::uint64_t>(handle), size_bytes)) {
+  bool is_known = false;
+  {
+    const guard lock(lock_);
+    is_known = sizes_.take(number, size_bytes);
+  }
+  const vmm::status outcome = forwarding_driver::release(handle);
+  if (!is_known) return outcome;
+  const guard lock(lock_);
+  if (outcome || !sizes_.put(number, size_bytes)) {
     lower(held_, size_bytes);
     lower(handles_, 1);
   }

@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "words.hpp"
 
-#include <cstring>
+#include <string_view>
+
+import vmm.texts;
 
 namespace vmm_c {
 namespace {
@@ -138,9 +140,15 @@ constexpr replacement replacements[] = {
 
 }  // namespace
 
+// A value that was refused follows some of the texts ("; not 'VALUE'").
 const char* words_of_c(const char* text) noexcept {
+  const std::string_view whole = text;
   for (const replacement& each : replacements) {
-    if (std::strcmp(each.text, text) == 0) return each.in_c;
+    if (!whole.starts_with(each.text)) continue;
+    const std::string_view rest = whole.substr(std::string_view(each.text).size());
+    if (rest.empty()) return each.in_c;
+    if (rest.starts_with("; not '"))
+      return vmm::detail_text().add(each.in_c).add(rest).keep(each.in_c);
   }
   return text;
 }

@@ -111,7 +111,7 @@ result<any_backend> with_log(any_backend driver, std::string_view destination) {
   result<std::shared_ptr<call_log>> log = call_log::open(destination);
   if (!log) {
     if (log.error().code != errc::bad_option) return log.error();
-    return refuse(errc::bad_option, "VMM_LOG is off, stderr, or the path of a writable file");
+    return refuse_value(destination, "VMM_LOG is off, stderr, or the path of a writable file");
   }
   return any_backend::own(observed_backend(std::move(driver), std::move(*log)));
 }

@@ -12,6 +12,7 @@ module vmm.environment;
 import vmm.backend;
 import vmm.std;
 import vmm.support;
+import vmm.texts;
 
 namespace vmm {
 
@@ -31,20 +32,70 @@ constexpr std::uint64_t power(std::uint64_t base, int exponent) {
   return value;
 }
 
-constexpr std::array<byte_unit, 14> byte_units{{{"", 1},
-                                                {"B", 1},
-                                                {"K", power(1024, 1)},
-                                                {"KiB", power(1024, 1)},
-                                                {"KB", power(1000, 1)},
-                                                {"M", power(1024, 2)},
-                                                {"MiB", power(1024, 2)},
-                                                {"MB", power(1000, 2)},
-                                                {"G", power(1024, 3)},
-                                                {"GiB", power(1024, 3)},
-                                                {"GB", power(1000, 3)},
-                                                {"T", power(1024, 4)},
-                                                {"TiB", power(1024, 4)},
-                                                {"TB", power(1000, 4)}}};
+constexpr std::array<byte_unit, 17> byte_units{{{"", 1},
+                                                {"b", 1},
+                                                {"k", power(1024, 1)},
+                                                {"kib", power(1024, 1)},
+                                                {"kb", power(1000, 1)},
+                                                {"m", power(1024, 2)},
+                                                {"mib", power(1024, 2)},
+                                                {"mb", power(1000, 2)},
+                                                {"g", power(1024, 3)},
+                                                {"gib", power(1024, 3)},
+                                                {"gb", power(1000, 3)},
+                                                {"t", power(1024, 4)},
+                                                {"tib", power(1024, 4)},
+                                                {"tb", power(1000, 4)},
+                                                {"p", power(1024, 5)},
+                                                {"pib", power(1024, 5)},
+                                                {"pb", power(1000, 5)}}};
+
+// Independent of the locale.
+constexpr char lower(char letter) noexcept {
+  return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+}
+
+// The factor of a unit in any case.
+std::optional<std::uint64_t> factor_of(std::string_view unit) noexcept {
+  const auto same = [](char given, char known) { return lower(given) == known; };
+  for (const byte_unit& known : byte_units) {
+    if (std::equal(unit.begin(), unit.end(), known.name.begin(), known.name.end(), same))
+      return known.factor;
+  }
+  return std::nullopt;
+}
+
+std::string_view without_blanks(std::string_view text) noexcept {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+// Removes the leading digits from the text and returns them.
+std::string_view take_digits(std::string_view& text) noexcept {
+  std::size_t count = 0;
+  while (count < text.size() && text[count] >= '0' && text[count] <= '9') ++count;
+  const std::string_view digits = text.substr(0, count);
+  text.remove_prefix(count);
+  return digits;
+}
+
+// 0.DIGITS of the factor, rounded down: each digit with what the later ones carry.
+std::uint64_t part_of(std::uint64_t factor, std::string_view digits) noexcept {
+  check(factor <= power(1024, 5), "nine times a unit exceeds 64 bits");
+  std::uint64_t part = 0;
+  for (std::size_t i = digits.size(); i-- > 0;)
+    part = (static_cast<std::uint64_t>(digits[i] - '0') * factor + part) / 10;
+  return part;
+}
+
+template <class Number>
+error refuse_digits(Number value, const char* detail) noexcept {
+  char digits[32] = {};
+  const auto [end, failure] = std::to_chars(digits, digits + sizeof digits, value);
+  check(failure == std::errc{}, "a number has more digits than there is room for");
+  return refuse_value({digits, end}, detail);
+}
 
 // The variable's value, or nothing when it is unset or empty.
 std::optional<std::string_view> variable(const char* name) noexcept {
@@ -75,19 +126,24 @@ const char* environment_text(const char* name) noexcept {
 bool option_is_set(const char* name) noexcept { return variable(name).has_value(); }
 
 std::optional<std::uint64_t> parse_bytes(std::string_view text) noexcept {
-  std::uint64_t count = 0;
-  const auto [rest, failure] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (failure != std::errc{}) return std::nullopt;
-  check(rest >= text.data() && rest <= text.data() + text.size(), "a number ends outside its text");
-  const std::string_view unit = text.substr(static_cast<std::size_t>(rest - text.data()));
-  for (const byte_unit& known : byte_units) {
-    if (known.name != unit) continue;
-    if (count > (std::numeric_limits<std::uint64_t>::max() >> 1) / known.factor)
-      return std::nullopt;
-    check(count == 0 || count * known.factor / count == known.factor, "a size is not what it says");
-    return count * known.factor;
+  std::string_view rest = without_blanks(text);
+  const std::string_view whole = take_digits(rest);
+  std::string_view part;
+  if (rest.starts_with('.')) {
+    rest.remove_prefix(1);
+    part = take_digits(rest);
+    if (part.empty()) return std::nullopt;
   }
-  return std::nullopt;
+  std::uint64_t count = 0;
+  const auto [end, failure] = std::from_chars(whole.data(), whole.data() + whole.size(), count);
+  if (failure != std::errc{}) return std::nullopt;
+  check(end == whole.data() + whole.size(), "a number ends outside its text");
+  const std::optional<std::uint64_t> factor = factor_of(without_blanks(rest));
+  if (!factor || (*factor == 1 && !part.empty())) return std::nullopt;
+  constexpr std::uint64_t bytes_max = std::numeric_limits<std::uint64_t>::max() >> 1;
+  const std::uint64_t part_bytes = part_of(*factor, part);
+  if (count > (bytes_max - part_bytes) / *factor) return std::nullopt;
+  return count * *factor + part_bytes;
 }
 
 std::optional<double> parse_number(std::string_view text) noexcept {
@@ -102,12 +158,34 @@ std::optional<double> parse_number(std::string_view text) noexcept {
   return value;
 }
 
+error refuse_value(std::string_view value, const char* detail) noexcept {
+  check(detail != nullptr, no_detail);
+  constexpr std::size_t shown_max = 60;
+  return refuse(errc::bad_option, detail_text()
+                                      .add(detail)
+                                      .add("; not '")
+                                      .add(value.substr(0, shown_max))
+                                      .add(value.size() > shown_max ? "...'" : "'")
+                                      .keep(detail));
+}
+
+error refuse_number(std::uint64_t value, const char* detail) noexcept {
+  return refuse_digits(value, detail);
+}
+error refuse_number(double value, const char* detail) noexcept {
+  return refuse_digits(value, detail);
+}
+
+error refuse_variable(const char* name, const char* detail) noexcept {
+  return refuse_value(variable(name).value_or(""), detail);
+}
+
 status read_bytes_option(const char* name, std::uint64_t& option, const char* detail) noexcept {
   check(detail != nullptr, no_detail);
   const auto text = variable(name);
   if (!text) return {};
   const auto value = parse_bytes(*text);
-  if (!value) return refuse(errc::bad_option, detail);
+  if (!value) return refuse_value(*text, detail);
   option = *value;
   return {};
 }
@@ -117,7 +195,7 @@ status read_number_option(const char* name, double& option, const char* detail) 
   const auto text = variable(name);
   if (!text) return {};
   const auto value = parse_number(*text);
-  if (!value) return refuse(errc::bad_option, detail);
+  if (!value) return refuse_value(*text, detail);
   option = *value;
   return {};
 }
@@ -131,7 +209,7 @@ status read_switch_option(const char* name, bool& option, const char* detail) no
   } else if (*text == "0" || *text == "off") {
     option = false;
   } else {
-    return refuse(errc::bad_option, detail);
+    return refuse_value(*text, detail);
   }
   return {};
 }

@@ -8,10 +8,11 @@
 //     has no variables: each counts as unset, as with secure_getenv().
 //
 // An unset or empty variable leaves the option as it is. A malformed value is refused, never
-// guessed at: the error's detail, which the caller supplies, names the variable and says what it
-// may be.
+// guessed at: the error's detail, which the caller supplies, names the variable and its valid
+// values; "; not 'VALUE'" follows.
 //
-// Thread safety: as getenv (no thread may change the environment meanwhile). Cost: no allocation.
+// Thread safety: as getenv (no thread may change the environment meanwhile). Cost: an allocation
+// for a value that is refused (vmm.texts), else none.
 export module vmm.environment;
 
 import vmm.backend;
@@ -19,9 +20,10 @@ import vmm.std;
 
 namespace vmm {
 
-/// Parses "1536", "64KiB", "20MB", "8TiB" to bytes. KB, MB, GB, TB are powers of 1000, KiB, MiB,
-/// GiB, TiB powers of 1024, and a bare K, M, G or T is a power of 1024. nullopt when malformed, and
-/// of 2^63 bytes and more: 2^63 - 1 is the most.
+/// Parses "1536", "64KiB", "1.5 gib", "20MB" to bytes: a decimal number and a unit in any case,
+/// with or without blanks around each. KB, MB, GB, TB, PB are powers of 1000, KiB, MiB, GiB, TiB,
+/// PiB powers of 1024, as are a bare K, M, G, T, P; without a unit, or with B, a whole number of
+/// bytes. A part of a byte is rounded down. nullopt if malformed or 2^63 bytes or more.
 export [[nodiscard]] std::optional<std::uint64_t> parse_bytes(std::string_view text) noexcept;
 /// A decimal number, whole text. nullopt when malformed.
 export [[nodiscard]] std::optional<double> parse_number(std::string_view text) noexcept;
@@ -36,9 +38,21 @@ export [[nodiscard]] const char* environment_text(const char* name) noexcept;
 /// Whether the variable is set, and not empty. Requires: a name. Cost: a getenv.
 export [[nodiscard]] bool option_is_set(const char* name) noexcept;
 
+/// The error of a value that is refused: bad_option, and the detail with the value behind it, of
+/// which 60 bytes are shown. Requires: a detail of static storage. Cost: a copy, kept (vmm.texts).
+export [[nodiscard]] error refuse_value(std::string_view value, const char* detail) noexcept;
+/// The same for a number, in digits.
+export [[nodiscard]] error refuse_number(std::uint64_t value, const char* detail) noexcept;
+export [[nodiscard]] error refuse_number(double value, const char* detail) noexcept;
+export [[nodiscard]] inline error refuse_number(std::uint32_t value, const char* detail) noexcept {
+  return refuse_number(std::uint64_t{value}, detail);
+}
+/// The same for the value of the variable `name`.
+export [[nodiscard]] error refuse_variable(const char* name, const char* detail) noexcept;
+
 /// Requires: a name; a detail of static storage that names the variable and says what it may be;
 /// else the process ends. Effects: reads the variable `name` into `option` if it is set, and not
-/// empty. Errors: bad_option with `detail` when the value is malformed; the option is as before.
+/// empty. Errors: that of refuse_value when the value is malformed; the option is as before.
 /// Cost: a getenv.
 export [[nodiscard]] status read_bytes_option(const char* name, std::uint64_t& option,
                                               const char* detail) noexcept;

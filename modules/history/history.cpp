@@ -6,6 +6,7 @@ module;
 module vmm.history;
 
 import vmm.backend;
+import vmm.environment;
 import vmm.std;
 import vmm.support;
 import vmm.sync;
@@ -102,11 +103,11 @@ status history_options::validate() const noexcept {
   const bool has_size = std::has_single_bit(event_count) && event_count >= std::uint64_t{1} << 10 &&
                         event_count <= std::uint64_t{1} << 26;
   if (!has_size)
-    return refuse(errc::bad_option,
-                  "history_options::event_count is a power of two from 2^10 to 2^26");
+    return refuse_number(event_count,
+                         "history_options::event_count is a power of two from 2^10 to 2^26");
   if (!std::has_single_bit(clock_interval) || clock_interval > 4096)
-    return refuse(errc::bad_option,
-                  "history_options::clock_interval is a power of two from 1 to 4096");
+    return refuse_number(clock_interval,
+                         "history_options::clock_interval is a power of two from 1 to 4096");
   return {};
 }
 

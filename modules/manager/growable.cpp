@@ -6,6 +6,7 @@ module;
 module vmm.manager;
 
 import vmm.backend;
+import vmm.environment;
 import vmm.intrusive;
 import vmm.optimizer;
 import vmm.physical;
@@ -90,15 +91,17 @@ status growable_range::reserve() {
 status growable_range::check_options(std::uint64_t unit_bytes) const noexcept {
   check(unit_bytes > 0, "options are checked before the granularity is known");
   if (options_.segment_bytes_max == 0 || options_.segment_bytes_max > address_bytes_max) {
-    return refuse(errc::bad_option, "growable_options::segment_bytes_max is from 1 to 2^56");
+    return refuse_number(options_.segment_bytes_max,
+                         "growable_options::segment_bytes_max is from 1 to 2^56");
   }
   if (options_.segment_count == 0 || options_.segment_count > growable_segment_count_max)
-    return refuse(errc::bad_option, "growable_options::segment_count is from 1 to 2^20");
+    return refuse_number(options_.segment_count,
+                         "growable_options::segment_count is from 1 to 2^20");
   const std::uint64_t handle_bytes = options_.handle_bytes;
   if (handle_bytes != few_handles &&
       (handle_bytes % unit_bytes != 0 || handle_bytes > address_bytes_max)) {
-    return refuse(
-        errc::bad_option,
+    return refuse_number(
+        handle_bytes,
         "growable_options::handle_bytes is a multiple of the manager's granularity, 0, or "
         "few_handles");
   }

@@ -6,6 +6,7 @@ module;
 module vmm.manager;
 
 import vmm.backend;
+import vmm.environment;
 import vmm.history;
 import vmm.intrusive;
 import vmm.optimizer;
@@ -107,9 +108,10 @@ result<core_options> manager::plan_engine() {
     return refuse(errc::not_supported, "the device's granularity is not a power of two");
   const policy& rules = base_.options.rules;
   if (rules.chunk_bytes % unit_bytes != 0) {
-    return refuse(errc::bad_option,
-                  "policy::chunk_bytes (VMM_CHUNK_SIZE) is a multiple of the device's granularity, "
-                  "or 0 for no chunks");
+    return refuse_number(
+        rules.chunk_bytes,
+        "policy::chunk_bytes (VMM_CHUNK_SIZE) is a multiple of the device's granularity, "
+        "or 0 for no chunks");
   }
   core_options options = plan->options;
   options.physical.granularity_bytes = unit_bytes;

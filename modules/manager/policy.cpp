@@ -40,7 +40,7 @@ result<policy> policy::by_name(std::string_view name) noexcept {
   for (const policy& known : {va_pool(), keep_mapped(), virtual_caching()}) {
     if (name == known.name) return known;
   }
-  return refuse(errc::bad_option, "a policy is one of va_pool, keep_mapped, virtual_caching");
+  return refuse_value(name, "a policy is one of va_pool, keep_mapped, virtual_caching");
 }
 
 namespace {
@@ -75,8 +75,7 @@ result<manager_options> manager_options::from_environment(const manager_options&
   if (const char* name = environment_text("VMM_POLICY"); name != nullptr) {
     const result<policy> rules = policy::by_name(name);
     if (!rules) {
-      return refuse(errc::bad_option,
-                    "VMM_POLICY takes one of va_pool, keep_mapped, virtual_caching");
+      return refuse_value(name, "VMM_POLICY takes one of va_pool, keep_mapped, virtual_caching");
     }
     options.rules = *rules;
   }

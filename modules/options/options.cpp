@@ -53,7 +53,7 @@ status read_value(const char* name, std::uint64_t& option, const char* detail) n
 status read_value(const char* name, std::uint32_t& option, const char* detail) noexcept {
   std::uint64_t value = option;
   if (status read = read_bytes_option(name, value, detail); !read) return read;
-  if (value > std::numeric_limits<std::uint32_t>::max()) return refuse(errc::bad_option, detail);
+  if (value > std::numeric_limits<std::uint32_t>::max()) return refuse_variable(name, detail);
   option = static_cast<std::uint32_t>(value);
   check(option == value, "an option has lost its upper half");
   return {};

@@ -64,11 +64,13 @@ struct option_row {
   double high = 0;
   option_rule rule = option_rule::any;
 
-  /// Errors: bad_option, with the row's detail.
+  /// Errors: bad_option, with the row's detail and the value.
   [[nodiscard]] status check_value(const Options& options) const noexcept {
     check(detail != nullptr, "an option's range has no text");
-    const bool fits = option.visit([&](auto at) { return is_within(options.*at); });
-    return fits ? status{} : status{refuse(errc::bad_option, detail)};
+    return option.visit([&](auto at) -> status {
+      if (is_within(options.*at)) return {};
+      return refuse_number(options.*at, detail);
+    });
   }
 
  private:
@@ -169,8 +171,8 @@ export struct memory_options {
 [[nodiscard]] status read_value(const char* name, double& option, const char* detail) noexcept;
 
 /// Effects: reads the variable `name`, where it is set, into the row's option: bytes with a unit,
-/// or a number where the option is one. Errors: bad_option with `detail` where the value is
-/// malformed or out of the row's range; the option is as before. Cost: a getenv and a copy of the
+/// or a number where the option is one. Errors: refuse_variable() where the value is malformed or
+/// out of the row's range; the option is as before. Cost: a getenv and a copy of the
 /// options. Thread safety: no thread may change the environment meanwhile.
 export template <class Options>
 [[nodiscard]] status read_option(const char* name, const option_row<Options>& row, Options& options,
@@ -181,7 +183,7 @@ export template <class Options>
   const status read =
       row.option.visit([&](auto at) { return read_value(name, changed.*at, detail); });
   if (!read) return read;
-  if (!row.check_value(changed)) return refuse(errc::bad_option, detail);
+  if (!row.check_value(changed)) return refuse_variable(name, detail);
   options = changed;
   debug_check([&] { return row.check_value(options).has_value(); },
               "an option has a value that it cannot have");

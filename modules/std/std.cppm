@@ -259,6 +259,7 @@ using std::swap;
 using std::thread;
 using std::tie;
 using std::to_array;
+using std::to_chars;
 using std::to_integer;
 using std::to_string;
 using std::transform;

@@ -61,7 +61,7 @@ result<pool_policy> pool_policy::by_name(std::string_view name) noexcept {
   for (const pool_policy& known : {near_live(), vpmm(), off()}) {
     if (name == known.name) return known;
   }
-  return refuse(errc::bad_option, "a pool policy is one of pool, vpmm, off");
+  return refuse_value(name, "a pool policy is one of pool, vpmm, off");
 }
 
 namespace {
@@ -99,7 +99,7 @@ constexpr std::array<option_row<pool_options>, 2> pool_rows{{
 status read_page_bytes(const char* name, pool_options& options, const char* detail) noexcept {
   const status read = read_option(name, pool_rows[0], options, detail);
   const bool is_none = read && option_is_set(name) && options.page_bytes == 0;
-  return is_none ? status{refuse(errc::bad_option, detail)} : read;
+  return is_none ? status{refuse_variable(name, detail)} : read;
 }
 
 // In the source requests below a page are not the pool's, so that a page larger than any request
@@ -117,7 +117,7 @@ status read_source_page_bytes(pool_options& options) noexcept {
     return read;
   }
   if (text.empty()) return {};
-  if (size_bytes == 0) return refuse(errc::bad_option, detail);
+  if (size_bytes == 0) return refuse_value(text, detail);
   if (size_bytes <= source_page_bytes_max) {
     options.page_bytes = size_bytes;
   } else {
@@ -132,7 +132,7 @@ status read_page_count(const char* name, pool_options& options, const char* deta
   double value = 0;
   if (status read = read_number_option(name, value, detail); !read) return read;
   if (!(value >= 0 && value <= pool_rows[1].high) || value != std::floor(value))
-    return refuse(errc::bad_option, detail);
+    return refuse_variable(name, detail);
   options.page_count = static_cast<std::uint64_t>(value);
   debug_check([&] { return pool_rows[1].check_value(options).has_value(); },
               "a count of pages leaves its range");
@@ -143,7 +143,7 @@ result<capture_rule> capture_by_name(std::string_view name) noexcept {
   if (name == "refuse") return capture_rule::refuse;
   if (name == "private") return capture_rule::private_memory;
   if (name == "unchecked") return capture_rule::unchecked;
-  return refuse(errc::bad_option, "VMM_POOL_CAPTURE takes one of refuse, private, unchecked");
+  return refuse_value(name, "VMM_POOL_CAPTURE takes one of refuse, private, unchecked");
 }
 
 }  // namespace
@@ -194,7 +194,7 @@ result<pool_options> pool_options::from_environment(const pool_options& base) no
   if (!read) return read.error();
   if (const char* name = environment_text("VMM_POOL_POLICY"); name != nullptr) {
     const result<pool_policy> rules = pool_policy::by_name(name);
-    if (!rules) return refuse(errc::bad_option, "VMM_POOL_POLICY takes one of pool, vpmm, off");
+    if (!rules) return refuse_value(name, "VMM_POOL_POLICY takes one of pool, vpmm, off");
     options.rules = *rules;
   }
   if (const char* name = environment_text("VMM_POOL_CAPTURE"); name != nullptr) {

@@ -22,7 +22,7 @@ import vmm.support;
 namespace vmm {
 
 /// Texts that are kept, and the bytes of each with its end.
-export inline constexpr std::size_t kept_count_max = 64;
+export inline constexpr std::size_t kept_count_max = 256;
 export inline constexpr std::size_t detail_bytes_max = 640;
 
 /// One text that is put together. What does not fit is left out, and "..." stands for it.

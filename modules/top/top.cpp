@@ -133,7 +133,8 @@ result<int> open_top_folder(const std::string& path) noexcept {
   check(!is_own || S_ISDIR(found.st_mode), "a folder is opened that is none");
   if (is_own && (found.st_mode & 077U) == 0) return folder;
   ::close(folder);
-  return refuse(errc::not_permitted, "I3: the folder is not this user's alone");
+  return refuse(errc::not_permitted,
+                "the folder must be this user's, with mode 0700: change it, or remove it");
 }
 
 }  // namespace vmm

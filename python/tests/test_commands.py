@@ -34,13 +34,13 @@ def test_doctor_in_words():
 
 
 def test_doctor_as_json():
-    said = command("doctor", "--json", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:True")
+    said = command("doctor", "--json", PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync")
     found = json.loads(said.stdout)
     assert any(each["name"] == "host" and each["available"] for each in found["drivers"])
     assert os.path.basename(found["library"]).startswith("libvmm.so")
-    assert [each.split(":")[0] for each in found["conflicts"]] == ["expandable_segments"]
+    assert [each.split(":")[0] for each in found["conflicts"]] == ["backend"]
     assert said.returncode == 1
-    assert found["settings"]["PYTORCH_CUDA_ALLOC_CONF"] == "expandable_segments:True"
+    assert found["settings"]["PYTORCH_CUDA_ALLOC_CONF"] == "backend:cudaMallocAsync"
 
 
 def test_doctor_says_why_there_is_no_preload_library():
@@ -52,13 +52,19 @@ def test_doctor_says_why_there_is_no_preload_library():
         assert "preload library: not in this installation: " in said, said
 
 
+PRELOADED = {"LD_PRELOAD": "/x/libvmm_preload.so", "VMM_MODE": "vmm"}
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"PYTORCH_ALLOC_CONF": "max_split_size_mb:64, expandable_segments : True"}, "expandable"),
+        (
+            {**PRELOADED, "PYTORCH_ALLOC_CONF": "max_split_size_mb:64, expandable_segments : True"},
+            "expandable",
+        ),
         ({"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"}, "cudaMallocAsync"),
         ({"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}, "NO_CUDA_MEMORY_CACHING"),
-        ({"LD_PRELOAD": "/x/libvmm_preload.so", "VMM_MODE": "vmm"}, "VMM_MODE"),
+        ({"PYTORCH_ALLOC_CONF": "x:1", "PYTORCH_CUDA_ALLOC_CONF": "x:1"}, "remove the other"),
     ],
 )
 def test_conflicts(settings, words):
@@ -72,11 +78,58 @@ def test_conflicts(settings, words):
         {},
         {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False"},
         {"PYTORCH_NO_CUDA_MEMORY_CACHING": "0"},
-        {"LD_PRELOAD": "/x/libvmm_preload.so", "VMM_MODE": "monitor"},
+        {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+        PRELOADED,
+        {**PRELOADED, "PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"},
+        {**PRELOADED, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
+        {
+            **PRELOADED,
+            "VMM_MODE": "cache",
+            "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        },
     ],
 )
-def test_no_conflicts(settings):
+def test_uses_that_the_pages_recommend_are_no_conflicts(settings):
     assert _doctor.conflicts(settings) == []
+
+
+def test_a_preload_library_that_is_not_loaded(tmp_path):
+    """Missing, of another machine, or not named at all beside a mode."""
+    own, other = tmp_path / "libvmm_preload.so", tmp_path / "libother.so"
+    for each in (own, other):
+        each.touch()
+    missing = str(tmp_path / "none.so")
+
+    def found(preload, mode="", loaded=()):
+        return _doctor.preload_conflicts({"LD_PRELOAD": preload, "VMM_MODE": mode}, list(loaded))
+
+    assert found("") == [] and found("", "off") == [] and found("", "vm") == []
+    assert found(f"{own}", "vmm", [str(own)]) == [] and found(f"{own}", "", [str(own)]) == []
+    assert found(f"{other}:{own}", "cache", [f"/elsewhere/{own.name}"]) == []
+    (said,) = found(f"{own}", "vmm")
+    assert f"LD_PRELOAD names {own}, which was not loaded: " in said
+    (said,) = found(f"{own} {missing}", "vmm", [str(own)])
+    assert said.startswith(f"LD_PRELOAD names {missing}, which does not exist: ")
+    for mode in ("monitor", "vmm", "cache"):
+        (said,) = found(str(other), mode)
+        assert said.startswith(f"VMM_MODE={mode} has no effect without the preload library: ")
+        assert f"run --mode {mode} SCRIPT" in said
+    said = command("doctor", VMM_MODE="vmm", LD_PRELOAD="")
+    assert said.returncode == 1 and "conflict: VMM_MODE=vmm has no effect" in said.stdout
+
+
+def test_the_doctor_on_a_pytorch_without_cuda_and_a_compiler_that_is_missing(tmp_path):
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").touch()
+    version = tmp_path / "torch" / "version.py"
+    path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
+    version.write_text("__version__ = '2.11.0+cpu'\ncuda: Optional[str] = None\n")
+    said = command("doctor", PYTHONPATH=path, CXX="no-such-compiler -O2").stdout
+    assert "libvmm.torch: PyTorch 2.11.0+cpu is built without CUDA: install a build" in said
+    assert "allocator: CXX=no-such-compiler -O2 names no program: set CXX to a C++" in said
+    version.write_text("__version__ = '2.11.0+cu130'\ncuda: Optional[str] = '13.0'\n")
+    said = command("doctor", PYTHONPATH=path, CXX=f"{sys.executable} -O2").stdout
+    assert "without CUDA" not in said and f"allocator: {sys.executable} -O2\n" in said
 
 
 def test_hooks_are_named(tmp_path):
@@ -93,7 +146,12 @@ def test_hooks_are_named(tmp_path):
 
 
 def test_wrong_words():
-    assert command("nonsense").returncode == 2
+    for word, nearest in [("docter", "; the nearest is doctor"), ("nonsense", "")]:
+        said = command(word)
+        assert said.returncode == 2 and said.stdout == ""
+        assert said.stderr == (
+            f"libvmm: unknown command '{word}'{nearest} (python -m libvmm --help lists them)\n"
+        )
     assert command("run", "--mode", "nonsense", "x.py").returncode == 2
     said = command("run", "no_such_script.py")
     assert said.returncode == 2 and "no_such_script.py" in said.stderr
@@ -229,7 +287,8 @@ def test_files_that_cannot_be_written(tmp_path):
         ("VMM_LOG", str(tmp_path / "no" / "log"), "there is no folder"),
     ]:
         (found,) = _settings.wrong({name: value})
-        assert found.startswith(f"{name}={value}: {name} is ") and said in found, found
+        assert found.startswith(f"{name} is ") and said in found, found
+        assert f"; not '{value[:60]}" in found, found
     for name, value in [
         ("VMM_TRACE", str(twice)),
         ("VMM_TRACE", str(tmp_path / "new.%p")),
@@ -274,7 +333,8 @@ WRONG_SETTINGS = [
 @pytest.mark.parametrize(("name", "value", "said"), WRONG_SETTINGS)
 def test_wrong_settings_are_named(name, value, said):
     found = _settings.wrong({"VMM_IPC": "", "HOME": "/", name: value})
-    assert len(found) == 1 and found[0].startswith(f"{name}={value}: ") and said in found[0]
+    assert len(found) == 1 and said in found[0], found
+    assert f"'{value}'" in found[0] or "vmm has no variable" in found[0], found
 
 
 @pytest.mark.parametrize(
@@ -282,6 +342,8 @@ def test_wrong_settings_are_named(name, value, said):
     [
         ("VMM_BUDGET", "40GiB"),
         ("VMM_BUDGET", "0"),
+        ("VMM_BUDGET", "1.5 gib"),
+        ("VMM_KEEP", " 24 G "),
         ("VMM_VA_SIZE", "1TiB"),
         ("VPMM_PAGES", "3"),
         ("VMM_POOL_PAGE_SIZE", "2MiB"),
@@ -309,8 +371,9 @@ def test_right_settings_are_not(name, value):
 def test_the_doctor_names_wrong_settings():
     said = command("doctor", VMM_BUDGET="much", VMM_MODE="on")
     assert said.returncode == 1, said.stderr
-    assert "wrong: VMM_BUDGET=much: VMM_BUDGET takes bytes" in said.stdout
-    assert "wrong: VMM_MODE=on: VMM_MODE takes one of off, monitor, vmm, cache" in said.stdout
+    assert "wrong: VMM_BUDGET takes bytes with a unit, such as 40GiB" in said.stdout
+    assert "no budget; not 'much'\n" in said.stdout
+    assert "wrong: VMM_MODE takes one of off, monitor, vmm, cache; not 'on'\n" in said.stdout
     assert "2 wrong settings, 0 conflicts" in said.stdout
     found = json.loads(command("doctor", "--json", VMM_BUDGET="much").stdout)
     assert len(found["wrong"]) == 1

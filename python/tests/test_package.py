@@ -37,6 +37,43 @@ def test_importing_needs_neither_torch_nor_cuda():
     assert said.stdout.split() == ["False", "False"]
 
 
+def test_modules_are_imported_on_access():
+    code = (
+        "import sys, libvmm\n"
+        "names = [name for name in libvmm._MODULES if f'libvmm.{name}' in sys.modules]\n"
+        "assert set(libvmm._MODULES) <= set(dir(libvmm)), dir(libvmm)\n"
+        "for name in libvmm._MODULES: assert getattr(libvmm, name).__name__ == f'libvmm.{name}'\n"
+        "print(names)"
+    )
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert said.stdout == "[]\n"
+    with pytest.raises(AttributeError, match="module 'libvmm' has no attribute 'cuppy'"):
+        libvmm.cuppy
+
+
+@pytest.mark.parametrize(
+    ("module", "call", "says"),
+    [
+        ("cupy", "libvmm.cupy.enable(pool)", "libvmm.cupy needs CuPy, which"),
+        ("rmm", "libvmm.rmm.resource(pool)", "libvmm.rmm needs RMM, which"),
+        ("numba", "libvmm.numba.enable()", "libvmm.numba needs Numba, which"),
+        ("torch", "libvmm.torch.enable()", "libvmm.torch needs PyTorch, which"),
+    ],
+)
+def test_a_library_that_is_missing_or_broken(monkeypatch, tmp_path, module, call, says):
+    for name in [each for each in sys.modules if each.partition(".")[0] == module]:
+        monkeypatch.delitem(sys.modules, name)
+    with libvmm.Driver("host") as driver, libvmm.Pool(driver) as pool:
+        monkeypatch.setitem(sys.modules, module, None)
+        with pytest.raises(ImportError, match=f"{says} is not installed"):
+            eval(call, {"libvmm": libvmm, "pool": pool})
+        monkeypatch.delitem(sys.modules, module)
+        (tmp_path / f"{module}.py").write_text("raise ImportError('libnone.so.7: no such file')\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        with pytest.raises(ImportError, match=f"{says} cannot be imported: libnone.so.7: no such"):
+            eval(call, {"libvmm": libvmm, "pool": pool})
+
+
 def test_drivers_and_their_answers(driver):
     names = {each.name: each for each in libvmm.drivers()}
     assert names["host"].available and names["fake"].available

@@ -129,10 +129,19 @@ TEST(Environment, ParsesByteCounts) {
   EXPECT_EQ(vmm::parse_bytes("8TiB"), 8ull << 40);
   EXPECT_EQ(vmm::parse_bytes("9223372036854775807"), (std::uint64_t{1} << 63) - 1);
   EXPECT_EQ(vmm::parse_bytes("8388607TiB"), 8388607ull << 40);
-  for (const char* large : {"9223372036854775808", "8388608TiB"})
+  EXPECT_EQ(vmm::parse_bytes("64PiB"), 64ull << 50);
+  EXPECT_EQ(vmm::parse_bytes("1.5GiB"), 3ull << 29);
+  EXPECT_EQ(vmm::parse_bytes("0.29KB"), 290u);
+  EXPECT_EQ(vmm::parse_bytes("8191.999999999999999999PiB"), (8192ull << 50) - 1);
+  EXPECT_EQ(vmm::parse_bytes("23.679993152618408203125gib"), 25426199040u);
+  for (const char* same : {"24GiB", "24gib", "24 GiB", " 24 g ", "24G", "25769803776", "24.0GIB",
+                           "25769803776 B", "024GiB"})
+    EXPECT_EQ(vmm::parse_bytes(same), 24ull << 30) << same;
+  for (const char* large :
+       {"9223372036854775808", "8388608TiB", "8192PiB", "8EiB", "99999999999999999999"})
     EXPECT_FALSE(vmm::parse_bytes(large).has_value()) << large;
-  for (const char* bad :
-       {"", "MB", "-1", "1.5G", "8 TiB", "8TIB", "9223372036854775808", "8388608TiB", "1x"}) {
+  for (const char* bad : {"", " ", "MB", "-1", "+1", "1.5", "1.5B", "1.GiB", ".5GiB", "1,5GiB",
+                          "1 1GiB", "1e9", "0x10", "1GiBs", "1Gi B", "inf", "nan", "1x"}) {
     EXPECT_FALSE(vmm::parse_bytes(bad).has_value()) << bad;
   }
 }
@@ -151,7 +160,8 @@ TEST(Environment, RefusesWhatItCannotRead) {
         vmm::read_number_option("VMM_TEST_RATIO", ratio, "VMM_TEST_RATIO takes a number");
     ASSERT_FALSE(read) << bad;
     EXPECT_EQ(read.error().code, vmm::errc::bad_option);
-    EXPECT_STREQ(read.error().detail, "VMM_TEST_RATIO takes a number");
+    EXPECT_EQ(std::string(read.error().detail),
+              "VMM_TEST_RATIO takes a number; not '" + std::string(bad) + "'");
   }
   EXPECT_EQ(ratio, 0.5);
   bool flag = false;
@@ -160,6 +170,10 @@ TEST(Environment, RefusesWhatItCannotRead) {
   EXPECT_TRUE(flag);
   ::setenv("VMM_TEST_SWITCH", "yes", 1);
   EXPECT_FALSE(vmm::read_switch_option("VMM_TEST_SWITCH", flag, "detail"));
+  EXPECT_EQ(std::string(vmm::refuse_variable("VMM_TEST_SWITCH", "on or off").detail),
+            "on or off; not 'yes'");
+  EXPECT_EQ(std::string(vmm::refuse_value(std::string(70, 'x'), "short").detail),
+            "short; not '" + std::string(60, 'x') + "...'");
 }
 
 TEST(Environment, TextIsTakenAsItIs) {

@@ -151,7 +151,7 @@ TEST_F(Cuda, RefusesADriverThatDoesNotStart) {
 
 TEST_F(Cuda, RefusesADriverThatLacksACall) {
   standin().hide("cuMemRetainAllocationHandle");
-  refused(options(), errc::unavailable, "lacks a call");
+  refused(options(), errc::unavailable, "' has no cuMemRetainAllocationHandle: ");
 }
 
 TEST_F(Cuda, FindsEntryPointsWithTheFirstFinderToo) {

@@ -375,9 +375,7 @@ TEST_F(EndedAtRandom, EachCall) {
 }
 
 TEST_F(EndedManager, TheStreamOfEachThreadIsRefused) {
-  vmm::fake::profile plays = vmm::fake::profile::cuda();
-  plays.can.stream_per_thread = 2;
-  open({}, plays);
+  open({});
   constexpr stream_handle per_thread{2};
   constexpr errc wrong = errc::invalid_argument;
   const address at = allocate(8 * MiB, lasting);

@@ -116,9 +116,7 @@ TEST_F(ManagerMisuse, StreamOfAnotherDevice) {
 }
 
 TEST_F(ManagerMisuse, StreamOfEachThread) {
-  vmm::fake::profile plays = vmm::fake::profile::cuda();
-  plays.can.stream_per_thread = 2;
-  vmm::fake_driver cuda(plays);
+  vmm::fake_driver cuda;
   vmm::manager made(cuda);
   constexpr auto per_thread = static_cast<stream_handle>(2);
   EXPECT_EQ(code_of(made.allocate({.size_bytes = MiB, .stream = per_thread})),

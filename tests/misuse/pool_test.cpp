@@ -162,14 +162,8 @@ TEST_F(PoolMisuse, StreamOfAnotherDevice) {
   EXPECT_TRUE(pool->synchronize());
 }
 
-vmm::fake::profile with_stream_of_each_thread() {
-  vmm::fake::profile plays = vmm::fake::profile::cuda();
-  plays.can.stream_per_thread = 2;
-  return plays;
-}
-
 TEST_F(PoolMisuse, StreamOfEachThread) {
-  vmm::fake_driver cuda(with_stream_of_each_thread());
+  vmm::fake_driver cuda;
   vmm::stream_pool made(cuda);
   EXPECT_EQ(code_of(made.allocate(4 * MiB, static_cast<stream_handle>(2))), errc::invalid_argument);
   const auto at = made.allocate(4 * MiB, stream_handle::default_stream);

@@ -119,7 +119,7 @@ TEST(Life, TheLibrariesAreClosed) {
 TEST(Life, MoreWrongValues) {
   const std::pair<const char*, std::vector<const char*>> all[] = {
       {"VMM_MODE", {"VMM", "vmm ", " vmm", "1", "on", "vmm,cache"}},
-      {"VMM_KEEP", {"-1", "1.5GiB", "4 GiB", "4Gib", "MiB", "0x10", "1e9", "nan"}},
+      {"VMM_KEEP", {"-1", "1.5", "4 G iB", "4Gibs", "MiB", "0x10", "1e9", "nan"}},
       {"VMM_CACHE_LIMIT", {"-1", "99999999999999999999", "16EiB", "4GX", "inf"}},
       {"VMM_BUDGET", {"-1", "128PiB", "8TiBs", "99999999999999999999"}},
       {"VMM_VA_SIZE", {"0", "-1", "128PiB"}},
@@ -147,6 +147,7 @@ TEST(Life, MoreWrongValues) {
       const std::vector<std::string> said = child::lines_of(ours.err);
       ASSERT_EQ(said.size(), 2u) << setting << "\n" << ours.err;
       EXPECT_EQ(said[0].rfind(std::string("vmm_preload: ") + variable + " ", 0), 0u) << said[0];
+      EXPECT_TRUE(said[0].ends_with("; not '" + std::string(value) + "'")) << said[0];
       EXPECT_EQ(said[1], "vmm_preload: the program runs unmanaged");
     }
   }

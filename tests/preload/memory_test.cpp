@@ -62,6 +62,19 @@ TEST(Managed, OutOfMemoryIsTheDriversOwnAfterAllWasGiven) {
   child::expect_same("vmm", {"short_of_memory"});
 }
 
+TEST(Managed, TheBudgetIsThatOfAllPoolsOfADevice) {
+  for (const char* copy : {"VMM_COPY=off", "VMM_COPY=alias"}) {
+    const child::outcome seen =
+        child::preloaded("vmm", {"budget"},
+                         {"VMM_BUDGET=64MiB", copy, "VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json"});
+    EXPECT_EQ(seen.out,
+              "plain 0 ordered 2\nfree 0 ordered 0\nplain 2 small 0\nfree 0 0 plain 0\ndone\n")
+        << copy << seen.err;
+    EXPECT_NE(seen.err.find("\"over_budget\":2"), std::string::npos) << copy << seen.err;
+    EXPECT_EQ(seen.err.find("short_of_memory"), std::string::npos) << copy << seen.err;
+  }
+}
+
 TEST(Managed, ADeviceThatIsReset) { child::expect_same("vmm", {"reset"}); }
 
 TEST(Managed, TheStreamOfEachThread) { child::expect_same("vmm", {"per_thread"}); }

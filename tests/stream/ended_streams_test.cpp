@@ -513,17 +513,8 @@ TEST_F(Ended, AfterItsCaptureItStopsNoRequest) {
 
 // ---- numbers of shared default streams ----------------------------------------------------
 
-vmm::fake::profile with_special_numbers() {
-  vmm::fake::profile plays = vmm::fake::profile::cuda();
-  plays.can.default_stream_alias = 1;
-  plays.can.stream_per_thread = 2;
-  plays.can.capturable_from = 2;
-  return plays;
-}
-
 class SpecialNumbers : public Ended {
  protected:
-  SpecialNumbers() : Ended(with_special_numbers()) {}
   static constexpr stream_handle legacy{1};
   static constexpr stream_handle per_thread{2};
 };

@@ -104,7 +104,7 @@ TEST_F(PoolEnvironment, MalformedValuesAreRefusedByName) {
     std::vector<const char*> values;
     const char* may_be;
   };
-  const std::vector<const char*> not_sizes{"0",   "much",  "-1",   "1.5",  "2 MiB",
+  const std::vector<const char*> not_sizes{"0",   "much",  "-1",   "1.5",  "2,5MiB",
                                            "MiB", "2MiBs", "0x10", "8EiB", "18446744073709551616"};
   const std::vector<const char*> not_counts{"many", "-1", "1.5", "1e99", "nan", "inf", "3 "};
   const std::vector<wrong> all{
@@ -114,7 +114,7 @@ TEST_F(PoolEnvironment, MalformedValuesAreRefusedByName) {
       {"VPMM_PAGE_SIZE", not_sizes, "bytes"},
       {"VMM_POOL_PAGES", not_counts, "a whole number"},
       {"VPMM_PAGES", not_counts, "a whole number"},
-      {"VMM_BUDGET", {"much", "-1", "40 GiB", "40gallons"}, "0 for no budget"},
+      {"VMM_BUDGET", {"much", "-1", "40 GiB.", "40gallons"}, "0 for no budget"},
       {"VMM_POOL_POLICY", {"best", "Pool", "vpmm "}, "one of pool, vpmm"},
   };
   for (const wrong& each : all) {
@@ -125,6 +125,7 @@ TEST_F(PoolEnvironment, MalformedValuesAreRefusedByName) {
       const std::string detail = options.error().detail;
       EXPECT_EQ(detail.find(std::string(each.name) + " takes"), 0u) << detail;
       EXPECT_NE(detail.find(each.may_be), std::string::npos) << detail;
+      EXPECT_TRUE(detail.ends_with("; not '" + std::string(value) + "'")) << detail;
     }
   }
 }

@@ -60,12 +60,12 @@ struct layer {
 constexpr int vocabulary_rank = 0;
 constexpr int registry_rank = 10;
 constexpr std::array layers{
-    layer{"vmm.std", -3},
-    layer{"vmm.support", -2},
-    layer{"vmm.backend", -1},
-    layer{"vmm.sync", -1},
-    layer{"vmm.environment", vocabulary_rank},
-    layer{"vmm.texts", vocabulary_rank},
+    layer{"vmm.std", -4},
+    layer{"vmm.support", -3},
+    layer{"vmm.backend", -2},
+    layer{"vmm.sync", -2},
+    layer{"vmm.texts", -2},
+    layer{"vmm.environment", -1},
     layer{"vmm.history", vocabulary_rank},
     layer{"vmm.options", 1},
     layer{"vmm.top", 1},

@@ -54,16 +54,24 @@ class WrongUse : public vmm::tests::CommandTest {
     EXPECT_EQ(got.code, each.code);
     EXPECT_EQ(got.out, "");
     EXPECT_NE(got.err.find(each.message), std::string::npos) << got.err;
+    if (got.err.find("--help lists the options)\n") == std::string::npos) return;
+    EXPECT_EQ(got.err.find('\n'), got.err.size() - 1) << "more than a line: " << got.err;
   }
 };
 
 TEST_F(WrongUse, OfReplay) {
   const char* const replay = "tools/vmm-replay";
   for (const row& each : std::vector<row>{
-           {replay, "", "", 2, "vmm-replay: which trace? The first argument is a file\nusage:"},
+           {replay, "", "", 2,
+            "vmm-replay: which trace? The first argument is a file (vmm-replay --help lists the "
+            "options)\n"},
            {replay, "''", "", 2, "vmm-replay: the trace's name is empty"},
            {replay, "@ @", "", 2, "is one too many"},
-           {replay, "@ --fast", "", 2, "unknown option --fast"},
+           {replay, "@ --fast", "", 2,
+            "unknown option --fast (vmm-replay --help lists the options)\n"},
+           {replay, "@ --polcy pool", "", 2,
+            "vmm-replay: unknown option --polcy; the nearest is --policy (vmm-replay --help"},
+           {replay, "@ --jiter=3", "", 2, "unknown option --jiter=3; the nearest is --jitter ("},
            {replay, "@ --backend ''", "", 2,
             "--backend takes one of fake, host, cuda, cuda:N, level_zero, level_zero:N; not ''"},
            {replay, "@ --policy ''", "", 2, "--policy takes a value"},
@@ -91,6 +99,14 @@ TEST_F(WrongUse, OfReplay) {
            {replay, "@ --svg x.svg --history ./x.svg", "", 2,
             "./x.svg is the trace or the picture: --history takes another"},
            {replay, "none.trace", "", 2, "none.trace: cannot be read: No such file"},
+       }) {
+    expect(each);
+  }
+}
+
+TEST_F(WrongUse, OfReplaysVariables) {
+  const char* const replay = "tools/vmm-replay";
+  for (const row& each : std::vector<row>{
            {replay, "@", "VMM_BACKEND=nonsense", 2,
             "VMM_BACKEND takes one of fake, host, cuda, cuda:N, level_zero, level_zero:N; not"},
            {replay, "@ --backend level_zero:", "", 2,
@@ -161,7 +177,8 @@ TEST_F(WrongUse, OfTheDemoAndTheTraceWriter) {
   for (const row& each : std::vector<row>{
            {demo, "--up-to 2MiB", "", 2, "--up-to takes a size from 4MiB to 16GiB; not '2MiB'"},
            {demo, "--up-to", "", 2, "--up-to takes a value"},
-           {demo, "banana", "", 2, "unknown option banana"},
+           {demo, "banana", "", 2, "unknown option banana (vmm-demo --help lists the options)\n"},
+           {demo, "--upto 1", "", 2, "unknown option --upto; the nearest is --up-to ("},
            {demo, "--backend fake", "", 2,
             "--backend takes cuda, cuda:N, level_zero, level_zero:N or host; not 'fake'"},
            {demo, "", "VMM_BACKEND=fake", 2,
@@ -181,7 +198,7 @@ TEST_F(WrongUse, OfTheDemoAndTheTraceWriter) {
             "VMM_CHUNK_SIZE=3: policy::chunk_bytes"},
            {demo, "--trace @ --svg x.svg", "VMM_POOL_PAGES=x", 2, "VMM_POOL_PAGES takes"},
            {trace, "nonsense", "", 2, "unknown kind 'nonsense'"},
-           {trace, "--fast", "", 2, "unknown option --fast"},
+           {trace, "--fast", "", 2, "unknown option --fast (vmm-trace --help lists the options)\n"},
            {trace, "pictures one", "", 2, "a seed is a whole number from 0 on; not 'one'"},
            {trace, "pictures -1", "", 2, "unknown option -1"},
            {trace, "pictures 1 2", "", 2, "one seed at most; '2' is one too many"},
@@ -258,8 +275,11 @@ TEST_F(WrongUse, OfBenchmarks) {
 TEST_F(WrongUse, OfTools) {
   const char* const usage = "usage: ";
   for (const row& each : std::vector<row>{
-           {"tools/history/vmm-history", "", "", 2, usage},
-           {"tools/history/vmm-history", "nonsense x", "", 2, "unknown command 'nonsense'"},
+           {"tools/history/vmm-history", "", "", 2,
+            "vmm-history: page, memory_viz, perfetto or summary is missing (vmm-history --help"},
+           {"tools/history/vmm-history", "nonsense x", "", 2,
+            "the command is page, memory_viz, perfetto or summary; not 'nonsense' (vmm-history "
+            "--help"},
            {"tools/history/vmm-history", "page", "", 2, "page takes a history"},
            {"tools/history/vmm-history", "page a b c", "", 2, "'c' is one history too many"},
            {"tools/history/vmm-history", "summary none.history", "", 2,
@@ -268,14 +288,18 @@ TEST_F(WrongUse, OfTools) {
            {"tools/history/vmm-history", "summary @ --device x", "", 2,
             "--device takes a number from 0 on; not 'x'"},
            {"tools/history/vmm-history", "page /", "", 2, "/: cannot be read: Is a directory"},
-           {"tools/top/vmm-top", "--nonsense", "", 2, "unknown option --nonsense"},
-           {"tools/top/vmm-top", "--interval 0", "", 2, "--interval takes seconds"},
-           {"tools/top/vmm-top", "--interval", "", 2, usage},
+           {"tools/top/vmm-top", "--nonsense", "", 2, "unknown option --nonsense (vmm-top --help"},
+           {"tools/top/vmm-top", "--jsn", "", 2, "unknown option --jsn; the nearest is --json ("},
+           {"tools/top/vmm-top", "--interval 0", "", 2,
+            "--interval takes seconds, 1 to 3600; not '0' (vmm-top"},
+           {"tools/top/vmm-top", "--interval", "", 2, "--interval takes a value"},
            {"tools/history/vmm-history", "page @ --out", "", 2, "--out takes a path"},
            {"tools/history/vmm-history", "page @ --out @", "", 2, "is a history"},
            {"tools/history/vmm-history", "page @ --out ./tiny.trace", "", 2,
             "./tiny.trace is a history: --out takes another"},
-           {"tools/history/vmm-history", "page @ -o x", "", 2, "unknown option -o"},
+           {"tools/history/vmm-history", "page @ -o x", "", 2, "unknown option -o (vmm-history"},
+           {"tools/history/vmm-history", "page @ --ot x", "", 2,
+            "unknown option --ot; the nearest is --out ("},
            {"tools/history/vmm-history", "page @ --out=", "", 2, "--out takes a path"},
            {"tools/soak/vmm-soak", "", "", 2, usage},
            {"tools/soak/vmm-soak", "banana", "", 2, usage},

@@ -25,6 +25,7 @@
 
 #include "../program/backend_name.hpp"
 #include "../program/output.hpp"
+#include "../program/usage.hpp"
 #include "race.hpp"
 
 import vmm.environment;
@@ -168,7 +169,7 @@ std::string take_backend(command_line& into, const std::string& name, std::strin
 std::string take_option(command_line& into, const std::string& name, const char* value) {
   if (name != "--backend" && name != "--up-to" && name != "--trace" && name != "--svg" &&
       name != "--page")
-    return "unknown option " + name;
+    return vmm::tools::unknown_option(name, usage);
   if (value == nullptr || *value == '\0') return name + " takes a value";
   if (name == "--trace") into.trace_path = value;
   if (name == "--svg") into.picture_path = value;
@@ -378,6 +379,6 @@ int main(int count, char** words) {
     problem = take_backend(wanted, "VMM_BACKEND", backend);
   if (wanted.page_path.empty()) wanted.page_path = page_beside(wanted.picture_path);
   if (problem.empty()) return run(wanted);
-  std::fprintf(stderr, "vmm-demo: %s\n%s", problem.c_str(), usage);
+  vmm::tools::refuse_line("vmm-demo", problem);
   return 2;
 }

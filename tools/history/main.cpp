@@ -65,10 +65,11 @@ const kind* find_kind(std::string_view word) {
 
 // Empty, or what is wrong.
 std::string read_words(int count, char** words, command_line& into) {
-  if (count < 2) return "a word is missing";
+  if (count < 2) return "page, memory_viz, perfetto or summary is missing";
   into.word = words[1];
   const kind* const known = find_kind(into.word);
-  if (known == nullptr) return "unknown command '" + into.word + "'";
+  if (known == nullptr)
+    return "the command is page, memory_viz, perfetto or summary; not '" + into.word + "'";
   for (int i = 2; i < count; ++i) {
     const std::string word = words[i];
     if (word == "--out" || word.starts_with("--out=")) {
@@ -87,7 +88,7 @@ std::string read_words(int count, char** words, command_line& into) {
         return "--device takes a number from 0 on; not '" + std::string(value) + "'";
       into.device = number;
     } else if (word.starts_with("-")) {
-      return "unknown option " + word;
+      return vmm::tools::unknown_option(word, usage);
     } else {
       into.paths.push_back(word);
     }
@@ -146,6 +147,6 @@ int main(int count, char** words) {
   command_line wanted;
   const std::string problem = read_words(count, words, wanted);
   if (problem.empty()) return run(wanted);
-  std::fprintf(stderr, "vmm-history: %s\n%s", problem.c_str(), usage);
+  vmm::tools::refuse_line("vmm-history", problem);
   return 2;
 }

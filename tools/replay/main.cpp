@@ -20,6 +20,7 @@
 
 #include "../program/backend_name.hpp"
 #include "../program/output.hpp"
+#include "../program/usage.hpp"
 #include "../program/variables.hpp"
 
 import vmm.backend;
@@ -216,7 +217,7 @@ class reader {
 
   void take_file(std::string_view word) {
     if (word.starts_with("-") && word != "-") {
-      problem_ = "unknown option " + std::string(word);
+      problem_ = vmm::tools::unknown_option(word, usage);
     } else if (!out_.trace_path.empty()) {
       problem_ = "one trace at a time; '" + std::string(word) + "' is one too many";
     } else if (word.empty()) {
@@ -335,8 +336,7 @@ int main(int count, char** words) {
   reader line{count, words};
   const std::optional<command_line> wanted = line.read();
   if (!wanted) {
-    complain(line.problem(), exit_misused);
-    std::fputs(usage, stderr);
+    vmm::tools::refuse_line("vmm-replay", line.problem());
     return exit_misused;
   }
   if (wanted->wants_help) {

@@ -47,11 +47,13 @@ std::string read_words(int count, char** words, wanted& into) {
     } else if (word == "--json") {
       into.json = true;
     } else if (word == "--interval") {
-      const auto seconds = i + 1 < count ? vmm::tools::read_count(words[++i], 1) : std::nullopt;
-      if (!seconds || *seconds > 3600) return "--interval takes seconds, 1 to 3600";
+      if (i + 1 == count) return "--interval takes a value";
+      const auto seconds = vmm::tools::read_count(words[++i], 1);
+      if (!seconds || *seconds > 3600)
+        return "--interval takes seconds, 1 to 3600; not '" + std::string(words[i]) + "'";
       into.seconds = *seconds;
     } else {
-      return "unknown option " + std::string(word);
+      return vmm::tools::unknown_option(word, usage);
     }
   }
   return "";
@@ -77,7 +79,7 @@ int main(int count, char** words) {
   vmm::tools::answer_help(count, words, usage);
   wanted how;
   if (const std::string problem = read_words(count, words, how); !problem.empty()) {
-    std::fprintf(stderr, "vmm-top: %s\n%s", problem.c_str(), usage);
+    vmm::tools::refuse_line("vmm-top", problem);
     return 2;
   }
   const char* const kind = std::getenv("TERM");

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "../program/output.hpp"
+#include "../program/usage.hpp"
 
 import vmm.trace_generator;
 
@@ -31,7 +32,7 @@ std::string usage() {
 }
 
 int complain(const std::string& text) {
-  std::fprintf(stderr, "vmm-trace: %s\n%s", text.c_str(), usage().c_str());
+  vmm::tools::refuse_line("vmm-trace", text);
   return 2;
 }
 
@@ -48,7 +49,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     if (word == "--help" || word == "-h") return print(usage());
-    if (word.starts_with("-")) return complain("unknown option " + std::string(word));
+    if (word.starts_with("-")) return complain(vmm::tools::unknown_option(word, "--help"));
   }
   if (argc < 2) return print(usage());
   if (argc > 3) return complain("one seed at most; '" + std::string(argv[3]) + "' is one too many");

@@ -8,12 +8,14 @@
             print(block, pool.statistics().live_bytes)
 
 Neither CUDA nor PyTorch is needed to import it. libvmm.torch.enable() gives PyTorch's tensors
-memory of such pools; libvmm.cupy, libvmm.numba and libvmm.rmm do so for
-those libraries.
+memory of such pools; libvmm.cupy, libvmm.numba and libvmm.rmm do so for those libraries. These
+modules, and growable, history, share, suspend, are imported on first use.
 `python -m libvmm doctor` says what a process has, `python -m libvmm run` runs a script with it.
 """
 
 import sys as _sys
+from importlib import import_module as _import_module
+from typing import Any as _Any
 
 try:
     from . import _native
@@ -62,6 +64,30 @@ from .pools import (
     Shortage,
     TrimReport,
 )
+
+_MODULES = (
+    "cupy",
+    "growable",
+    "history",
+    "numba",
+    "rmm",
+    "share",
+    "suspend",
+    "torch",
+    "torch_memory_saver",
+    "vllm",
+)
+
+
+def __getattr__(name: str) -> _Any:
+    """Imports the package's other modules on first use, as in libvmm.cupy.enable(pool)."""
+    if name in _MODULES:
+        return _import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})
 
 
 def version() -> tuple[int, int, int]:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 
@@ -11,6 +12,7 @@ import libvmm
 
 from . import _doctor, _fit, _run
 
+_WORDS = ("doctor", "run", "fit", "record", "version", "help")
 # Not the docstring, which -OO drops.
 _USAGE = (
     "python -m libvmm doctor [--json] | run [--mode MODE] SCRIPT [ARGUMENTS] | fit FILE... | "
@@ -26,7 +28,12 @@ def _answer(word: str, arguments: list[str]) -> tuple[str, int]:
         return libvmm.__version__, 0
     if word in ("help", "-h", "--help"):
         return f"usage: {_USAGE}", 0
-    print(f"usage: {_USAGE}", file=sys.stderr)
+    near = difflib.get_close_matches(word, _WORDS, n=1)
+    nearest = f"; the nearest is {near[0]}" if near else ""
+    print(
+        f"libvmm: unknown command '{word}'{nearest} (python -m libvmm --help lists them)",
+        file=sys.stderr,
+    )
     return "", 2
 
 

@@ -87,34 +87,58 @@ def hooks() -> dict[str, str]:
     return taken
 
 
-def conflicts(environment: dict[str, str]) -> list[str]:
-    """Settings that keep libvmm from working, or that it makes useless."""
+def preload_conflicts(environment: dict[str, str], loaded: list[str]) -> list[str]:
+    """What keeps LD_PRELOAD and VMM_MODE from working; `loaded`: libraries of this process."""
     found = []
+    entries = [each for each in re.split("[ :]+", environment.get("LD_PRELOAD", "")) if each]
+    own = [each for each in entries if os.path.basename(each).startswith("libvmm_preload")]
+    there = preload_library()
+    advice = f"set it to {there}" if there else "remove it"
+    for each in entries:
+        if "/" in each and not os.path.exists(each):
+            found.append(f"LD_PRELOAD names {each}, which does not exist: {advice}")
+        elif each in own and not any(
+            os.path.basename(os.path.realpath(each)) == os.path.basename(path) for path in loaded
+        ):
+            found.append(
+                f"LD_PRELOAD names {each}, which was not loaded: it is not a library for this "
+                f"machine, or not found; {advice}"
+            )
+    mode = environment.get("VMM_MODE", "")
+    if mode in ("monitor", "vmm", "cache") and not own:
+        found.append(
+            f"VMM_MODE={mode} has no effect without the preload library: run the program by "
+            f"`python -m libvmm run --mode {mode} SCRIPT`, or set LD_PRELOAD"
+            + (f"={there}" if there else "")
+        )
+    return found
+
+
+def conflicts(environment: dict[str, str]) -> list[str]:
+    """Settings that keep libvmm from working, or that it makes useless. PyTorch's settings are the
+    program's own under the preload library, but for memory that a mode does not serve."""
+    found = []
+    is_preloaded = "libvmm_preload" in environment.get("LD_PRELOAD", "")
+    mode = environment.get("VMM_MODE", "") if is_preloaded else ""
     settings = ",".join(
         environment.get(name, "") for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
     )
-    if re.search(r"expandable_segments\s*:\s*True", settings):
+    if mode == "vmm" and re.search(r"expandable_segments\s*:\s*True", settings):
         found.append(
-            "expandable_segments:True: under the preload library use its mode cache; "
-            "under libvmm.torch PyTorch's own pools only (graphs, MemPool) have them"
+            "expandable_segments:True: PyTorch maps its memory itself, which VMM_MODE=vmm does not "
+            "serve; set VMM_MODE=cache, or remove it"
         )
-    if re.search(r"backend\s*:\s*cudaMallocAsync", settings):
+    if not is_preloaded and re.search(r"backend\s*:\s*cudaMallocAsync", settings):
         found.append(
             "backend:cudaMallocAsync: PyTorch's graphs and MemPool beside libvmm.torch "
             "need its native backend; remove it"
         )
-    if environment.get("PYTORCH_NO_CUDA_MEMORY_CACHING", "") not in ("", "0"):
+    if not is_preloaded and environment.get("PYTORCH_NO_CUDA_MEMORY_CACHING", "") not in ("", "0"):
         found.append("PYTORCH_NO_CUDA_MEMORY_CACHING: nothing is pooled; remove it")
     if environment.get("PYTORCH_CUDA_ALLOC_CONF") and environment.get("PYTORCH_ALLOC_CONF"):
-        found.append("PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF are both set: one is read")
-    if environment.get("VMM_MODE", "off") not in (
-        "",
-        "off",
-        "monitor",
-    ) and "libvmm_preload" in environment.get("LD_PRELOAD", ""):
         found.append(
-            f"VMM_MODE={environment['VMM_MODE']}: the preload library manages this "
-            "process's memory; libvmm.torch.enable() would manage it twice"
+            "PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF are both set, and PyTorch reads one: "
+            "remove the other"
         )
     return found
 
@@ -128,8 +152,12 @@ def _torch() -> dict[str, Any]:
     from .torch import _build, _headers
 
     answer["version"] = _build.torch_version(spec.origin)
-    answer["allocator"] = _headers.support(str(answer["version"]))
-    answer["compiler"] = _build.find_compiler() or "none: no allocator can be compiled"
+    answer["allocator"] = (
+        f"PyTorch {answer['version']} is built without CUDA: install a build for CUDA"
+        if _build.built_without_cuda(spec.origin)
+        else _headers.support(str(answer["version"]))
+    )
+    answer["compiler"] = " ".join(_build.find_compiler() or [_build.why_no_compiler()])
     return answer
 
 
@@ -151,7 +179,10 @@ def report() -> dict[str, Any]:
         "mapped_vmm": mapped_libraries(_OWN_LIBRARY),
         "hooks": hooks(),
         "wrong": _settings.wrong(dict(os.environ)),
-        "conflicts": conflicts(dict(os.environ)),
+        "conflicts": [
+            *preload_conflicts(dict(os.environ), mapped_libraries(_OWN_LIBRARY)),
+            *conflicts(dict(os.environ)),
+        ],
         "settings": {
             name: value
             for name, value in sorted(os.environ.items())

@@ -45,8 +45,8 @@ CHOICES = {
     "VMM_TOP": (("0", "off", "1", "on"), "VMM_TOP is 0, off, 1 or on"),
 }
 SIZES = {
-    "VMM_KEEP": "VMM_KEEP is a size: a whole number with a unit, such as 512MiB",
-    "VMM_CACHE_LIMIT": "VMM_CACHE_LIMIT is a size: a whole number with a unit, such as 4GiB",
+    "VMM_KEEP": "VMM_KEEP is a size: a number with a unit, such as 512MiB",
+    "VMM_CACHE_LIMIT": "VMM_CACHE_LIMIT is a size: a number with a unit, such as 4GiB",
 }
 FILES = {
     "VMM_LOG": (("off", "stderr"), "VMM_LOG is off, stderr, or the path of a writable file"),
@@ -138,6 +138,11 @@ def _why_not_written(path: str, is_emptied: bool) -> str:
     return "" if os.access(path, os.W_OK) else "it cannot be written to"
 
 
+def _refused(said: str, value: str) -> str:
+    """As the libraries end the text of a value that they refuse."""
+    return f"{said}; not '{value[:60]}{'...' if len(value) > 60 else ''}'"
+
+
 def _judge(name: str, value: str) -> str:
     if name in POOL:
         return _ask(Pool, name, value)
@@ -145,15 +150,15 @@ def _judge(name: str, value: str) -> str:
         return _ask(Manager, name, value)
     if name in CHOICES:
         choices, said = CHOICES[name]
-        return "" if value in choices else said
+        return "" if value in choices else _refused(said, value)
     if name in SIZES:
-        return SIZES[name] if _ask(Pool, "VMM_BUDGET", value) else ""
+        return _refused(SIZES[name], value) if _ask(Pool, "VMM_BUDGET", value) else ""
     if name == "VMM_BACKEND":
         return _ask_driver(value)
     if name in FILES:
         words, said = FILES[name]
         why = "" if value in words else _why_not_written(value, name == "VMM_TRACE")
-        return f"{said}: {why}" if why else ""
+        return f"{_refused(said, value)}: {why}" if why else ""
     if name in KNOWN:
         return ""
     nearest = difflib.get_close_matches(name, sorted(KNOWN), n=1, cutoff=0.0)
@@ -168,5 +173,5 @@ def wrong(environment: dict[str, str]) -> list[str]:
         if value and name.startswith(("VMM_", "VPMM_")):
             said = _judge(name, value)
             if said:
-                found.append(f"{name}={value}: {said}")
+                found.append(said)
     return found

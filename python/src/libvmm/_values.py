@@ -7,6 +7,7 @@ its range InvalidArgument."""
 from __future__ import annotations
 
 import enum
+import importlib
 import numbers
 import operator
 import os
@@ -18,6 +19,17 @@ Members = TypeVar("Members", bound=enum.IntEnum)
 
 _U64_MAX = (1 << 64) - 1
 _I32_MAX = (1 << 31) - 1
+
+
+def library(adapter: str, module: str, shown: str) -> Any:
+    """The library that a module of this package needs. Raises ImportError, with the reason."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as why:
+        needs = f"libvmm.{adapter} needs {shown}"
+        if isinstance(why, ModuleNotFoundError) and module.startswith(str(why.name)):
+            raise ImportError(f"{needs}, which is not installed") from why
+        raise ImportError(f"{needs}, which cannot be imported: {why}") from why
 
 
 class OneOwner:

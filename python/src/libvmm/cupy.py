@@ -114,14 +114,6 @@ class Functions:
             )
 
 
-def _cupy() -> Any:
-    try:
-        import cupy
-    except ImportError as missing:
-        raise ImportError("libvmm.cupy needs CuPy, which is not installed") from missing
-    return cupy
-
-
 class _Owner:
     """Frees the memory of one array when the last view of it has ended, also in a cycle."""
 
@@ -162,7 +154,7 @@ def allocator(pool: Pool) -> Any:
     """An allocator, whose `malloc` cupy.cuda.set_allocator() takes. Raises ImportError without
     CuPy."""
     _values.one_of("pool", pool, Pool)
-    cupy = _cupy()
+    cupy = _values.library("cupy", "cupy", "CuPy")
     functions = Functions(pool, cupy.cuda.get_current_stream)
     functions._out_of_memory = cupy.cuda.memory.OutOfMemoryError
     functions._foreign = getattr(cupy.cuda, "ExternalStream", ())
@@ -174,7 +166,7 @@ def allocator(pool: Pool) -> Any:
 def enable(pool: Pool) -> Any:
     """Makes it CuPy's allocator, and returns it."""
     _values.one_of("pool", pool, Pool)
-    cupy = _cupy()
+    cupy = _values.library("cupy", "cupy", "CuPy")
     made = allocator(pool)
     cupy.cuda.set_allocator(made.malloc)
     return made

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 from typing import TYPE_CHECKING, Any
 
+from . import _values
 from .drivers import Driver
 from .errors import NotSupported, OutOfMemory
 from .pools import Pool
@@ -118,8 +119,5 @@ _numba_memory_manager = MemoryManager
 def enable() -> None:
     """Makes it Numba's memory manager. Call it before the first use of a device. Raises ImportError
     without Numba."""
-    try:
-        from numba import cuda
-    except ImportError as missing:
-        raise ImportError("libvmm.numba needs Numba, which is not installed") from missing
+    cuda = _values.library("numba", "numba.cuda", "Numba")
     cuda.set_memory_manager(MemoryManager)

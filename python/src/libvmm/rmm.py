@@ -62,18 +62,10 @@ def functions(pool: Pool) -> tuple[Callable[..., int], Callable[..., None]]:
     return allocate, deallocate
 
 
-def _rmm() -> Any:
-    try:
-        import rmm
-    except ImportError as missing:
-        raise ImportError("libvmm.rmm needs RMM, which is not installed") from missing
-    return rmm
-
-
 def resource(pool: Pool) -> Any:
     """An rmm.mr.CallbackMemoryResource, whose functions live as long as the process. Raises
     ImportError without RMM."""
     _values.one_of("pool", pool, Pool)
-    rmm = _rmm()
+    rmm = _values.library("rmm", "rmm", "RMM")
     _kept.append(functions(pool))
     return rmm.mr.CallbackMemoryResource(*_kept[-1])

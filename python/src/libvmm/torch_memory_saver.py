@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from . import _native
+from . import _native, _values
 from .drivers import Driver
 from .errors import Error, UnknownAddress, check
 from .pools import Capture, Pool
@@ -42,13 +42,7 @@ _FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, c
 
 
 def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as missing:
-        raise ImportError(
-            "libvmm.torch_memory_saver needs PyTorch, which is not installed"
-        ) from missing
-    return torch
+    return _values.library("torch_memory_saver", "torch", "PyTorch")
 
 
 class _Region:

@@ -53,6 +53,9 @@ using vmm::read_number_option;
 using vmm::read_option;
 using vmm::read_switch_option;
 using vmm::read_text_option;
+using vmm::refuse_number;
+using vmm::refuse_value;
+using vmm::refuse_variable;
 
 // vmm.history
 using vmm::add_fact;

@@ -50,6 +50,7 @@ constexpr std::array words{
     word{"copy_then_read", copy_then_read},
     word{"devices", devices},
     word{"short_of_memory", short_of_memory},
+    word{"budget", budget},
     word{"reset", reset},
     word{"per_thread", per_thread},
     word{"failed_growth", failed_growth},

@@ -395,6 +395,26 @@ void short_of_memory(const arguments&) {
   std::printf("done\n");
 }
 
+// Both pools of a device share one budget of 64 MiB: idle memory of one serves the other.
+void budget(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  const stream_id stream = make_stream(cu);
+  device_pointer plain = 0;
+  device_pointer ordered = 0;
+  device_pointer small = 0;
+  std::printf("plain %d", cu.allocate(&plain, 40 * mebibyte));
+  std::printf(" ordered %d\n", cu.allocate_async(&ordered, 40 * mebibyte, stream));
+  std::printf("free %d", cu.free(plain));
+  std::printf(" ordered %d\n", cu.allocate_async(&ordered, 40 * mebibyte, stream));
+  std::printf("plain %d", cu.allocate(&plain, 40 * mebibyte));
+  std::printf(" small %d\n", cu.allocate(&small, 512));
+  std::printf("free %d %d", cu.free(small), cu.free_async(ordered, stream));
+  std::printf(" plain %d\n", cu.allocate(&plain, 60 * mebibyte));
+  no_misuse(cu);
+  std::printf("done\n");
+}
+
 // A device that is reset has no memory any more, and gives new.
 void reset(const arguments&) {
   const driver cu = load();

@@ -54,6 +54,7 @@ void copy_then_write(const arguments& all);
 void copy_then_read(const arguments& all);
 void devices(const arguments& all);
 void short_of_memory(const arguments& all);
+void budget(const arguments& all);
 void reset(const arguments& all);
 void per_thread(const arguments& all);
 void failed_growth(const arguments& all);

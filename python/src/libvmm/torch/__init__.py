@@ -146,12 +146,11 @@ def statistics(device: int | None = None) -> Statistics:
 
 
 def _torch() -> Any:
-    try:
-        import torch
-    except ImportError as missing:
-        raise ImportError("libvmm.torch needs PyTorch, which is not installed") from missing
+    torch = _values.library("torch", "torch", "PyTorch")
     if torch.version.cuda is None:
-        raise Refused(f"PyTorch {torch.__version__} is built without CUDA")
+        raise Refused(
+            f"PyTorch {torch.__version__} is built without CUDA: install a build for CUDA"
+        )
     if not torch.cuda.is_available():
         raise Refused("PyTorch finds no CUDA device: `python -m libvmm doctor` says what there is")
     return torch

@@ -23,25 +23,42 @@ class CannotBuild(Exception):
     """The text says what is missing, or what the compiler said."""
 
 
-def find_compiler() -> str | None:
-    """CXX, else the first C++ compiler of the path."""
-    for name in (os.environ.get("CXX", ""), "g++", "c++", "clang++"):
-        found = shutil.which(name) if name else None
+def find_compiler() -> list[str] | None:
+    """The program and the arguments of CXX; if it is unset, the first C++ compiler of the path."""
+    named = os.environ.get("CXX", "").split()
+    for words in [named] if named else [["g++"], ["c++"], ["clang++"]]:
+        found = shutil.which(words[0])
         if found:
-            return found
+            return [found, *words[1:]]
     return None
+
+
+def why_no_compiler() -> str:
+    """For a find_compiler() that found none."""
+    named = os.environ.get("CXX", "").strip()
+    if named:
+        return f"CXX={named} names no program: set CXX to a C++ compiler, or unset it"
+    return "there is no C++ compiler: install g++, or set CXX to one"
+
+
+def built_without_cuda(origin: str | None) -> bool:
+    """Whether the PyTorch whose __init__.py lies there has no CUDA, without importing it."""
+    return re.search(r"^cuda\b.*=\s*None\s*$", _version_file(origin), re.MULTILINE) is not None
 
 
 def torch_version(origin: str | None) -> str:
     """The version of the PyTorch whose __init__.py lies there, without importing it."""
+    found = re.search(r"__version__\s*=\s*'([^']*)'", _version_file(origin))
+    return found.group(1) if found else ""
+
+
+def _version_file(origin: str | None) -> str:
+    path = os.path.join(os.path.dirname(origin or ""), "version.py")
     try:
-        with open(
-            os.path.join(os.path.dirname(origin or ""), "version.py"), encoding="utf-8"
-        ) as file:
-            found = re.search(r"__version__\s*=\s*'([^']*)'", file.read())
+        with open(path, encoding="utf-8") as file:
+            return file.read()
     except OSError:
         return ""
-    return found.group(1) if found else ""
 
 
 def find_cuda_headers(torch_folder: str) -> str | None:
@@ -141,21 +158,21 @@ def command(torch_folder: str, version: str, new_abi: bool) -> list[str]:
     cuda = find_cuda_headers(torch_folder)
     vmm = find_vmm_headers()
     missing = [
-        name
-        for name, found in (
-            ("a C++ compiler (g++; CXX names another)", compiler),
-            ("cuda_runtime_api.h (CUDA_HOME names the toolkit)", cuda),
-            ("vmm_allocator.h", vmm),
+        why
+        for why, found in (
+            (why_no_compiler(), compiler),
+            ("there is no cuda_runtime_api.h: set CUDA_HOME to the CUDA toolkit", cuda),
+            ("there is no vmm_allocator.h: install vmm's headers", vmm),
         )
         if not found
     ]
     if missing:
-        raise CannotBuild("there is no " + ", and no ".join(missing))
+        raise CannotBuild("; ".join(missing))
     assert compiler and cuda and vmm
     crt = find_crt(torch_folder, cuda)
     library = _native.PATH if os.path.sep in _native.PATH else "-l:" + _native.PATH
     return [
-        compiler,
+        *compiler,
         "-std=c++20" if int(number[2]) >= 12 else "-std=c++17",
         "-O2",
         "-fPIC",
