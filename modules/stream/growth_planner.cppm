@@ -149,18 +149,21 @@ class growth_planner {
                                    const growth_effort& effort) const noexcept;
   [[nodiscard]] bool list_with_batch(handle_record& h, const growth_effort& effort) noexcept;
   [[nodiscard]] bool moves_at_once(const handle_record& h, std::uint32_t stream) const noexcept;
-  [[nodiscard]] handle_record* choose_ahead(std::uint32_t stream,
-                                            std::uint32_t rest_granules) const noexcept;
+  [[nodiscard]] handle_record* choose_ahead(std::uint32_t stream, std::uint32_t rest_granules,
+                                            std::uint64_t place_granules) const noexcept;
   [[nodiscard]] std::uint32_t step_granules(std::uint32_t rest_granules,
                                             const growth_effort& effort) const noexcept;
   struct place_ahead {
     std::uint32_t segment = 0;
     region_id hole = region_id::none;
     std::uint32_t lead_granules = 0;
+    std::uint64_t count_granules = 0;  // behind the lead
   };
   [[nodiscard]] place_ahead find_place(std::uint64_t wanted_granules) const noexcept;
   void choose_start_ahead(growth_plan& plan) noexcept;
-  [[nodiscard]] bool claim_ahead(growth_plan& plan, std::uint32_t rest_granules) noexcept;
+  [[nodiscard]] place_ahead place_of(const growth_plan& plan,
+                                     std::uint32_t rest_granules) const noexcept;
+  [[nodiscard]] bool claim_ahead(growth_plan& plan, const place_ahead& place) noexcept;
   // What a hole has more than a target that is to be continued there.
   [[nodiscard]] std::uint64_t spare() const noexcept {
     check(sizes_.page_granules != 0, "a page has no granule");

@@ -240,15 +240,16 @@ bool growth_planner::moves_at_once(const handle_record& h, std::uint32_t stream)
 }
 
 // The smallest handle of the stream that is all of the rest, else the largest, of the stream first;
-// null if all handles together are less than the rest. More than handles_max handles are not
-// counted: the largest moves, and the memory that this and later steps collect may be less than the
-// request.
-handle_record* growth_planner::choose_ahead(std::uint32_t stream,
-                                            std::uint32_t rest_granules) const noexcept {
-  check(rest_granules != 0, "a handle is chosen for nothing");
+// none that the place does not take; null if all handles together are less than the rest. More than
+// handles_max handles are not counted: the largest moves, and the memory that this and later steps
+// collect may be less than the request.
+handle_record* growth_planner::choose_ahead(std::uint32_t stream, std::uint32_t rest_granules,
+                                            std::uint64_t place_granules) const noexcept {
+  check(place_granules >= rest_granules, "a handle is chosen for a place that is too small");
   handle_record* const fitting =
       records_.free_of(stream).at_least(rest_granules / sizes_.page_granules, rest_granules);
-  if (fitting != nullptr && moves_at_once(*fitting, stream)) return fitting;
+  const bool has_fitting = fitting != nullptr && fitting->count_granules <= place_granules;
+  if (has_fitting && moves_at_once(*fitting, stream)) return fitting;
   handle_record* best = nullptr;
   std::uint64_t sum_granules = 0;
   std::uint32_t looks = 0;
@@ -259,7 +260,7 @@ handle_record* growth_planner::choose_ahead(std::uint32_t stream,
     const free_handle_bins& from = records_.free_of(owner);
     for (handle_record* h = from.largest(); h != nullptr; h = from.next_smaller(*h)) {
       if (looks++ == handles_max) return best;
-      if (!moves_at_once(*h, stream)) continue;
+      if (h->count_granules > place_granules || !moves_at_once(*h, stream)) continue;
       if (best == nullptr) best = h;
       sum_granules += h->count_granules;
       if (sum_granules >= rest_granules) return best;
@@ -290,11 +291,11 @@ growth_planner::place_ahead growth_planner::find_place(
     const region_id end = in.regions().last();
     const std::uint64_t lead = in.range(end).offset == 0 ? 0 : gap;
     if (in.kind(end) == hole_kind && in.range(end).count >= lead + wanted_granules)
-      return {number, end, static_cast<std::uint32_t>(lead)};
+      return {number, end, static_cast<std::uint32_t>(lead), in.range(end).count - lead};
     if (wanted_granules > in.regions().count_granules()) continue;
     const region_id hole =
         in.regions().best_fit(hole_kind, static_cast<std::uint32_t>(wanted_granules));
-    if (hole != region_id::none) return {number, hole, 0};
+    if (hole != region_id::none) return {number, hole, 0, in.range(hole).count};
   }
   return {};
 }
@@ -309,13 +310,23 @@ void growth_planner::choose_start_ahead(growth_plan& plan) noexcept {
   if (find_place(all + spare()).hole == region_id::none) choose_start(plan, 0);
 }
 
-// Behind the start, or where the rest has room, so that the next step goes on there.
-bool growth_planner::claim_ahead(growth_plan& plan, std::uint32_t rest_granules) noexcept {
-  check(plan.target_granules != 0, "a growth adds nothing");
-  if (plan.start != region_id::none)
-    return take_hole(state_.segment_at(plan.segment).regions().after(plan.start), 0, plan);
-  place_ahead place = find_place(rest_granules + spare());
-  if (place.hole == region_id::none) place = find_place(rest_granules);
+// Behind the start, or where the rest has room, so that the next step goes on there. Where no
+// segment has such a place, one that is reserved for the request has the size returned.
+growth_planner::place_ahead growth_planner::place_of(const growth_plan& plan,
+                                                     std::uint32_t rest_granules) const noexcept {
+  check(rest_granules != 0, "a growth adds nothing");
+  if (plan.start != region_id::none) {
+    const segment& in = state_.segment_at(plan.segment);
+    const region_id hole = in.regions().after(plan.start);
+    return {plan.segment, hole, 0, in.range(hole).count};
+  }
+  const place_ahead roomy = find_place(rest_granules + spare());
+  const place_ahead place = roomy.hole != region_id::none ? roomy : find_place(rest_granules);
+  if (place.hole != region_id::none) return place;
+  return {.count_granules = rest_granules + spare()};
+}
+
+bool growth_planner::claim_ahead(growth_plan& plan, const place_ahead& place) noexcept {
   if (place.hole == region_id::none) return false;
   plan.segment = place.segment;
   return take_hole(place.hole, place.lead_granules, plan);
@@ -330,13 +341,15 @@ result<growth_plan> growth_planner::plan_ahead(const stream_request& wanted,
       made.start == region_id::none ? 0 : state_.segment_at(made.segment).range(made.start).count;
   check(have < wanted.count_granules, "a growth continues what is large enough");
   const std::uint32_t rest = sizes_.rounded_to_pages(wanted.count_granules - have);
+  const place_ahead place = place_of(made, rest);
   const std::uint64_t room = headroom(wanted, effort.footprint_bytes);
   const std::uint32_t step = step_granules(rest, effort);
   if (room >= std::min(rest, step)) {
     made.create_granules = std::min(rest, step);
     made.handle_granules = step;
   } else if (handle_record* const chosen =
-                 effort.may_move ? choose_ahead(wanted.stream, rest) : nullptr) {
+                 effort.may_move ? choose_ahead(wanted.stream, rest, place.count_granules)
+                                 : nullptr) {
     if (status claimed = claim_handle(*chosen, made); !claimed) {
       abandon(made, 0);
       return claimed.error();
@@ -346,7 +359,7 @@ result<growth_plan> growth_planner::plan_ahead(const stream_request& wanted,
   made.target_granules = made.create_granules + static_cast<std::uint32_t>(made.moved_granules);
   made.request.count_granules = std::max(have + made.target_granules, 1u);
   const bool is_idle = made.target_granules == 0;
-  if (!is_idle && claim_ahead(made, rest)) return result<growth_plan>{std::move(made)};
+  if (!is_idle && claim_ahead(made, place)) return result<growth_plan>{std::move(made)};
   abandon(made, 0);
   if (is_idle) return result<growth_plan>{std::move(made)};
   return refuse(errc::out_of_addresses, "no hole takes the request that is made ready for");

@@ -42,6 +42,11 @@ TEST(Schedules, NoHazardInAnyOfThem) {
   play(wish("VMM_FIRST_SCHEDULE", 1), wish("VMM_SCHEDULES", 400), true);
 }
 
+// A handle was moved that the place of the announced request did not take, though others fit.
+TEST(Schedules, AnAnnouncedRequestMovesWhatItsPlaceTakes) {
+  for (const std::uint64_t seed : {127336u, 231422u, 320531u}) play(seed, 1, true);
+}
+
 // Those that golden files are of, and from which the fuzzer's inputs begin.
 TEST(Schedules, NoHazardWithTheFirstCallsAlone) {
   play(wish("VMM_FIRST_SCHEDULE", 1), wish("VMM_SCHEDULES", 100), false);
