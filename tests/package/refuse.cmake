@@ -48,6 +48,37 @@ expect("C++ modules need the Ninja generator; this is Unix Makefiles. ${advice}"
        -DCMAKE_CXX_COMPILER_ID=Clang -DCMAKE_CXX_COMPILER_VERSION=19.1.7)
 expect("vmm needs C++ among the project's LANGUAGES" Ninja)
 
+# A build type without flags is a line, once; a parent project's own type is not.
+function(expect_type line)
+  set(folder "${WORK}/refused")
+  file(REMOVE_RECURSE "${folder}")
+  execute_process(COMMAND ${CMAKE_COMMAND} -S "${VMM_SOURCE}/tests/package/refused" -B "${folder}"
+                          -G Ninja "-DCMAKE_MAKE_PROGRAM=${MAKE}" ${scanner} ${ARGN}
+                          -DVMM_CMAKE=${VMM_SOURCE}/cmake -DCMAKE_CXX_COMPILER_ID=Clang
+                          -DCMAKE_CXX_COMPILER_VERSION=19.1.7
+                  RESULT_VARIABLE outcome OUTPUT_VARIABLE output ERROR_VARIABLE output)
+  string(REGEX MATCHALL "vmm: [^\n]*\n" lines "${output}")
+  if(NOT outcome EQUAL 0 OR NOT lines STREQUAL line)
+    message(SEND_ERROR "${ARGN}\nended with ${outcome} and says\n${lines}where it should say\n"
+                       "${line}")
+  endif()
+endfunction()
+
+string(CONCAT empty "vmm: CMAKE_BUILD_TYPE is empty, and nothing is optimised: "
+                    "configure with -DCMAKE_BUILD_TYPE=Release\n")
+string(CONCAT unknown "vmm: CMAKE_BUILD_TYPE 'Relase' is not known, and nothing is optimised: "
+                      "it is Debug, Release, RelWithDebInfo or MinSizeRel\n")
+foreach(top IN ITEMS ON OFF)
+  expect_type("${empty}" -DVMM_TOP_LEVEL=${top})
+  expect_type("${empty}" -DVMM_TOP_LEVEL=${top} -DCMAKE_BUILD_TYPE=)
+  foreach(type IN ITEMS Debug Release RelWithDebInfo MinSizeRel release)
+    expect_type("" -DVMM_TOP_LEVEL=${top} -DCMAKE_BUILD_TYPE=${type})
+  endforeach()
+  expect_type("" -DVMM_TOP_LEVEL=${top} -DCMAKE_BUILD_TYPE=Own -DCMAKE_CXX_FLAGS_OWN=-O1)
+endforeach()
+expect_type("${unknown}" -DVMM_TOP_LEVEL=ON -DCMAKE_BUILD_TYPE=Relase)
+expect_type("" -DVMM_TOP_LEVEL=OFF -DCMAKE_BUILD_TYPE=Relase)
+
 # An installation among the sources is refused, and leaves nothing there. The folder is a link.
 file(REMOVE "${WORK}/link to vmm")
 file(CREATE_LINK "${VMM_SOURCE}" "${WORK}/link to vmm" SYMBOLIC)

@@ -248,6 +248,27 @@ TEST_F(RunScript, NamesTheNearestWord) {
             "     ./run help lists the words\n");
   EXPECT_EQ(ask("./run nonsense").err.find("mean"), std::string::npos);
   EXPECT_EQ(ask("./run view").err.find("run: usage: ./run view HISTORY"), 0u);
+  EXPECT_EQ(ask("./run demo --svgg x").err,
+            "run: unknown option '--svgg' for ./run demo; did you mean '--svg'?\n");
+  EXPECT_EQ(ask("./run demo --nonsense").err, "run: unknown option '--nonsense' for ./run demo\n");
+  EXPECT_EQ(ask("./run preload fast true").err,
+            "run: usage: ./run preload off|monitor|vmm|cache PROGRAM [ARGUMENTS]\n"
+            "     not 'fast true'\n");
+}
+
+// Root cannot make this folder either.
+TEST_F(RunScript, ATreeThatCannotBeWrittenToIsALine) {
+  std::filesystem::remove_all(path("build"));
+  std::filesystem::create_symlink("/proc/none", path("build"));
+  for (const char* line : {"demo", "test", "bench va", "wheel", "fuzz va 1", "top"}) {
+    const finished got = ask(std::string("./run ") + line);
+    EXPECT_EQ(got.code, 1) << line;
+    EXPECT_EQ(got.out, "") << line;
+    EXPECT_EQ(got.err, "run: ./run builds in " + path("build") +
+                           ", which cannot be written to: copy the tree to a writable folder\n")
+        << line;
+  }
+  EXPECT_EQ(ask("./run help").code, 0);
 }
 
 // ld.so cuts LD_PRELOAD at blanks and colons and goes on without the library.
