@@ -8,8 +8,9 @@ set(vmm_c_folder "${CMAKE_INSTALL_LIBDIR}/cmake/vmm_c")
 
 install(TARGETS vmm_c EXPORT vmm_cTargets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT c NAMELINK_COMPONENT c)
-install(FILES "${PROJECT_SOURCE_DIR}/c/include/vmm.h" "${PROJECT_SOURCE_DIR}/c/include/vmm.hpp"
-              "${PROJECT_SOURCE_DIR}/c/include/vmm_allocator.h"
+install(FILES "${PROJECT_SOURCE_DIR}/adapters/c/include/vmm.h"
+              "${PROJECT_SOURCE_DIR}/adapters/c/include/vmm.hpp"
+              "${PROJECT_SOURCE_DIR}/adapters/c/include/vmm_allocator.h"
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT c)
 install(EXPORT vmm_cTargets NAMESPACE vmm:: FILE vmm_cTargets.cmake
         DESTINATION ${vmm_c_folder} COMPONENT c)

@@ -28,9 +28,9 @@ endfunction()
 install(TARGETS vmm_c EXPORT vmm_cDebianTargets
         LIBRARY DESTINATION ${vmm_lib} COMPONENT libvmm1 NAMELINK_COMPONENT libvmm-dev
         EXCLUDE_FROM_ALL)
-vmm_ships(libvmm-dev include "${PROJECT_SOURCE_DIR}/c/include/vmm.h"
-          "${PROJECT_SOURCE_DIR}/c/include/vmm.hpp"
-          "${PROJECT_SOURCE_DIR}/c/include/vmm_allocator.h")
+vmm_ships(libvmm-dev include "${PROJECT_SOURCE_DIR}/adapters/c/include/vmm.h"
+          "${PROJECT_SOURCE_DIR}/adapters/c/include/vmm.hpp"
+          "${PROJECT_SOURCE_DIR}/adapters/c/include/vmm_allocator.h")
 install(EXPORT vmm_cDebianTargets NAMESPACE vmm:: FILE vmm_cTargets.cmake
         DESTINATION ${vmm_lib}/cmake/vmm_c COMPONENT libvmm-dev EXCLUDE_FROM_ALL)
 configure_file("${PROJECT_SOURCE_DIR}/cmake/vmm_cConfig.cmake.in" "${vmm_made}/vmm_cConfig.cmake"
@@ -77,7 +77,8 @@ if(TARGET vmm-history)
             LIBRARY DESTINATION ${vmm_lib} COMPONENT vmm-tools EXCLUDE_FROM_ALL)
   endif()
 endif()
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/python/src/libvmm" DESTINATION lib/python3/dist-packages
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/adapters/python/src/libvmm"
+        DESTINATION lib/python3/dist-packages
         COMPONENT python3-libvmm EXCLUDE_FROM_ALL PATTERN "__pycache__" EXCLUDE)
 file(WRITE "${vmm_made}/METADATA"
      "Metadata-Version: 2.1\nName: libvmm\nVersion: ${PROJECT_VERSION}\n")

@@ -23,7 +23,7 @@
 #include <span>
 #include <thread>
 
-#include "../preload/ipc_wire.h"
+#include "../adapters/preload/ipc_wire.h"
 
 import vmm.backend;
 import vmm.host;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How many operations a fuzz program has run: inputs a second say little where inputs differ in
-// length. The sum is printed when the program ends, for scripts/fuzz_speed.sh.
+// length. The sum is printed when the program ends, for fuzz/speed.sh.
 #ifndef VMM_FUZZ_OPERATIONS_HPP
 #define VMM_FUZZ_OPERATIONS_HPP
 

@@ -627,7 +627,7 @@ def _inherit(entity, classes):
 def python_modules(root):
     """{module: (docstring, public entities)} of the package libvmm. A public name of a private
     module belongs to the public module that exports it."""
-    folder = root / "python" / "src"
+    folder = root / "adapters" / "python" / "src"
     read = {}
     for path in sorted((folder / "libvmm").rglob("*.py")):
         parts = path.relative_to(folder).with_suffix("").parts
@@ -748,7 +748,11 @@ def python_without_comments(modules):
                     )
 
 
-HEADERS = ("c/include/vmm.h", "c/include/vmm_allocator.h", "c/include/vmm.hpp")
+HEADERS = (
+    "adapters/c/include/vmm.h",
+    "adapters/c/include/vmm_allocator.h",
+    "adapters/c/include/vmm.hpp",
+)
 
 
 def without_comments(root):

@@ -46,9 +46,9 @@ BESIDE = {
     "SECURITY.md": "security.md",
 }
 HEADER_PAGES = {
-    "c/include/vmm.h": "reference/vmm.h.md",
-    "c/include/vmm.hpp": "reference/vmm.hpp.md",
-    "c/include/vmm_allocator.h": "reference/vmm_allocator.h.md",
+    "adapters/c/include/vmm.h": "reference/vmm.h.md",
+    "adapters/c/include/vmm.hpp": "reference/vmm.hpp.md",
+    "adapters/c/include/vmm_allocator.h": "reference/vmm_allocator.h.md",
 }
 LANGUAGES = {
     ".cpp": "cpp",

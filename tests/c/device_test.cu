@@ -8,7 +8,7 @@
 // round's number and another counts the words that differ, in memory that is freed without
 // waiting. Then the same through cuda::mr, a sort by Thrust whose temporary memory is the pool's,
 // and a graph that is launched again while the pool is in use.
-//   nvcc -std=c++17 -I c/include device_test.cu -L BUILD/c -lvmm -o device_test
+//   nvcc -std=c++17 -I adapters/c/include device_test.cu -L BUILD/c -lvmm -o device_test
 #define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE
 #include <cuda_runtime.h>
 

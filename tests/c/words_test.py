@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Goal: what the C library says of an error names nothing that a reader of vmm.h cannot find.
 
-Method: every text of an error in the sources is read, and replaced as c/src/words.cpp does. A word
-that looks like a name (with an underscore, a scope or brackets) stands in a header of the C
-library, is an environment variable, or is a name of the system's. The table has no text that no
-source has.
+Method: every text of an error in the sources is read, and replaced as adapters/c/src/words.cpp
+does. A word that looks like a name (with an underscore, a scope or brackets) stands in a header of
+the C library, is an environment variable, or is a name of the system's. The table has no text that
+no source has.
 
     python3 tests/c/words_test.py PROJECT
 """
@@ -141,7 +141,7 @@ def error_texts(project):
 
 def main():
     project = pathlib.Path(sys.argv[1])
-    include = project / "c" / "include"
+    include = project / "adapters" / "c" / "include"
     headers = set(
         re.findall(
             r"\w+", (include / "vmm.h").read_text() + (include / "vmm_allocator.h").read_text()
@@ -149,7 +149,7 @@ def main():
     )
     table_texts = [
         text
-        for text, frames in texts((project / "c/src/words.cpp").read_text())
+        for text, frames in texts((project / "adapters/c/src/words.cpp").read_text())
         if " " in text and "starts_with" not in frames
     ]
     table = dict(zip(table_texts[::2], table_texts[1::2], strict=True))
@@ -163,8 +163,8 @@ def main():
                 wrong.append(f"{where}: {word!r} is no word of vmm.h: {said}")
     for text in table:
         if text not in seen:
-            wrong.append(f"c/src/words.cpp: no source says {text!r}")
-    for path in sorted((project / "c" / "src").glob("*.*pp")):
+            wrong.append(f"adapters/c/src/words.cpp: no source says {text!r}")
+    for path in sorted((project / "adapters" / "c" / "src").glob("*.*pp")):
         if path.name == "words.cpp":
             continue
         for text, frames in texts(path.read_text()):
@@ -172,7 +172,9 @@ def main():
                 continue
             for word in words_that_are_names(INVARIANT.sub("", text)):
                 if not is_known(word, headers):
-                    wrong.append(f"c/src/{path.name}: {word!r} is no word of vmm.h: {text}")
+                    wrong.append(
+                        f"adapters/c/src/{path.name}: {word!r} is no word of vmm.h: {text}"
+                    )
     if len(seen) < 200 or len(table) < 15:
         wrong.append(f"only {len(seen)} texts and {len(table)} replacements were found")
     print("\n".join(wrong) or f"{len(seen)} texts, {len(table)} replaced")

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "../../bench/peers/peer.h"
+#include "../../benchmarks/peers/peer.h"
 
 namespace {
 

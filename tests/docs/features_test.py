@@ -32,10 +32,12 @@ def missing(test):
     """What is not there, or None."""
     if test in gtest_names() or (ROOT / test).exists():
         return None
-    if test.startswith(("./run ", "scripts/")):
+    if test.startswith(("./run ", "gpu_tests/")):
         return samples_test.check_command(test)
     name = test.removesuffix(".*").split(".")[-1]  # CTest's names are put together of parts
-    if (ROOT / "python" / "tests" / f"test_{name}.py").is_file() and test.startswith("python."):
+    if (ROOT / "adapters" / "python" / "tests" / f"test_{name}.py").is_file() and test.startswith(
+        "python."
+    ):
         return None
     return None if name in samples_test.cmake_names() else f"there is no test {test}"
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 """Goal: a page of proofs names the code that it was made with, and says so where that has changed
-since. Method: scripts/check/proofs.py over planted pages and folders, then over the tree."""
+since. Method: tests/check/proofs.py over planted pages and folders, then over the tree."""
 
 import pathlib
 import sys
@@ -10,7 +10,7 @@ import unittest
 
 import pages  # first: it says where the tree lies
 
-sys.path.insert(0, str(pages.ROOT / "scripts" / "check"))
+sys.path.insert(0, str(pages.ROOT / "tests" / "check"))
 import proofs
 
 

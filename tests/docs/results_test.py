@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Goal: each file of figures says what made it and has whole rows; scripts/results.py writes such a
-file from a page's tables without changing a figure; a decision keeps its shape and its length.
-Method: scripts/results.py over planted pages, then docs/results/data and docs/decisions."""
+"""Goal: each file of figures says what made it and has whole rows; benchmarks/results.py writes
+such a file from a page's tables without changing a figure; a decision keeps its shape and its
+length. Method: benchmarks/results.py over planted pages, then docs/results/data and
+docs/decisions."""
 
 import csv
 import pathlib
@@ -13,7 +14,7 @@ import unittest
 
 import pages  # first: it says where the tree lies
 
-sys.path.insert(0, str(pages.ROOT / "scripts"))
+sys.path.insert(0, str(pages.ROOT / "benchmarks"))
 import results
 
 DATA = pages.ROOT / "docs" / "results" / "data"

@@ -119,7 +119,7 @@ def check_python(block):
         [sys.executable, "-B", "-c", block.text],
         capture_output=True,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "python" / "src")},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "adapters" / "python" / "src")},
         check=False,
         timeout=60,
     )
@@ -130,7 +130,7 @@ def check_python(block):
 def python_names():
     modules = comments.python_modules(ROOT)
     names = {f"{module}.{each.name}" for module, (_, own) in modules.items() for each in own}
-    path = "python/src/libvmm/__init__.py"
+    path = "adapters/python/src/libvmm/__init__.py"
     exports = comments.read_python((ROOT / path).read_text(), path)[2]
     return names | {f"libvmm.{name}" for name in exports} | set(modules)
 
@@ -267,7 +267,7 @@ def check_command(command):
 
 def check_python_command(words):
     if words[1:2] == ["-m"] and words[2] == "libvmm":
-        known = (ROOT / "python/src/libvmm/__main__.py").read_text()
+        known = (ROOT / "adapters/python/src/libvmm/__main__.py").read_text()
         return None if f'"{words[3]}"' in known else f"libvmm has no command {words[3]}"
     if words[1:2] == ["-m"] or words[1].isupper() or words[1] in ("script.py", "train.py"):
         return None
@@ -341,7 +341,7 @@ class Planted(unittest.TestCase):
         self.wrong("", "cmake --preset no_such_preset\n")
         self.wrong("", "cmake --install build --component no_such_component\n")
         self.wrong("", "VMM_NO_SUCH_VARIABLE=1 ./run demo\n")
-        self.wrong("", "scripts/no_such_script.sh\n")
+        self.wrong("", "packaging/no_such_script.sh\n")
         self.wrong("", "python -m libvmm no_such_command\n")
         self.wrong("rust", "fn main() {}\n")
         self.right("sh", "VMM_BACKEND=host ./run demo  # here\n")

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts" / "check"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests" / "check"))
 import mutants
 
 HEAD = "What: w\nPeer: p\nTest: t\nFilter: *\nFlavour: debug\n"
@@ -40,7 +40,7 @@ class Mutants(unittest.TestCase):
 
     def test_a_text_is_found_in_any_file_and_with_any_wrapping(self):
         text = HEAD + self.block("if (a < b) return c;", "if (a <= b) return c;")
-        for name in ("modules/x/y.cpp", "backends/z.cppm", "preload/deep/er.h"):
+        for name in ("modules/x/y.cpp", "backends/z.cppm", "adapters/preload/deep/er.h"):
             files = {name: "one();\n  if (a <\n      b)\n    return c;\ntwo();\n"}
             self.assertEqual(
                 self.mutated(files, text), {name: "one();\n  if (a <= b) return c;\ntwo();\n"}

@@ -5,7 +5,7 @@
 # by pkg-config, C and C++17 by find_package, a program of modules, Python, the tools and the
 # preload library.
 # Method: CPack makes them of this build; dpkg-deb unpacks them into one folder, as installing would
-# into /; the programs are built and run against that folder. scripts/release.sh try installs them
+# into /; the programs are built and run against that folder. packaging/release.sh try installs them
 # into a bare system, which needs root.
 #   VMM_SOURCE, VMM_BINARY   source and build     CPACK    the cpack to use
 #   COMPILER, MAKE           Clang and ninja      WORK     where this test may write

@@ -3,9 +3,10 @@
 #
 # Goal: the steps of the vcpkg port make a package that a project finds, with nothing of the build
 # left in it.
-# Method: ports/vmm/portfile.cmake is run with functions that stand in for vcpkg's and do what
-# vcpkg's documentation says of them. vcpkg itself is not here. The port's options configure the
-# source for real; what the build would make is taken from the build at hand, which is installed.
+# Method: packaging/ports/vmm/portfile.cmake is run with functions that stand in for vcpkg's and do
+# what vcpkg's documentation says of them. vcpkg itself is not here. The port's options configure
+# the source for real; what the build would make is taken from the build at hand, which is
+# installed.
 #   VMM_SOURCE, VMM_BINARY   source and build     WORK     where this test may write
 #   COMPILER, MAKE           Clang and ninja      VERSION  that of the project
 function(run)
@@ -19,7 +20,7 @@ endfunction()
 
 file(REMOVE_RECURSE "${WORK}")
 set(PORT vmm)
-set(CURRENT_PORT_DIR "${VMM_SOURCE}/ports/vmm")
+set(CURRENT_PORT_DIR "${VMM_SOURCE}/packaging/ports/vmm")
 set(CURRENT_PACKAGES_DIR "${WORK}/packages/vmm_x64-linux")
 set(steps "")
 

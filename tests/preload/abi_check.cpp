@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: preload/abi.h agrees with backends/cuda/abi.h, which `./run check cuda_abi` compares with
-// cuda.h. Method: every size, place and number is compared while this file is compiled, and so is
-// the type of each entry of the table.
+// Goal: adapters/preload/abi.h agrees with backends/cuda/abi.h, which `./run check cuda_abi`
+// compares with cuda.h. Method: every size, place and number is compared while this file is
+// compiled, and so is the type of each entry of the table.
 #include <cstddef>
 #include <type_traits>
 
+#include "../../adapters/preload/abi.h"
 #include "../../backends/cuda/abi.h"
-#include "../../preload/abi.h"
 
 namespace {
 

@@ -13,7 +13,7 @@
 
 #include <gtest/gtest.h>
 
-#include "../../preload/call_clock.h"
+#include "../../adapters/preload/call_clock.h"
 
 import vmm.support;
 

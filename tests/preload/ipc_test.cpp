@@ -15,7 +15,7 @@
 
 #include <string>
 
-#include "../../preload/ipc_wire.h"
+#include "../../adapters/preload/ipc_wire.h"
 #include "child.h"
 
 namespace {

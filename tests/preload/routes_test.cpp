@@ -25,7 +25,7 @@ using child::outcome;
 
 const std::set<std::string> table{
 #define VMM_ENTRY(symbol, name, version, streams, handler, parameters, arguments) #symbol,
-#include "../../preload/entries.inc"
+#include "../../adapters/preload/entries.inc"
 #undef VMM_ENTRY
 };
 

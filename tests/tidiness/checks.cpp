@@ -17,7 +17,7 @@ namespace {
 
 bool is_library(std::string_view path) {
   const bool inside = path.starts_with("modules/") || path.starts_with("backends/") ||
-                      path.starts_with("c/src/") || path.starts_with("preload/");
+                      path.starts_with("adapters/c/src/") || path.starts_with("adapters/preload/");
   return inside && (path.ends_with(".cpp") || path.ends_with(".cppm") || path.ends_with(".hpp") ||
                     path.ends_with(".h"));
 }

@@ -171,7 +171,8 @@ class checker {
   // A program with more rights than its caller must not obey its caller's variables.
   void check_variable(std::string_view line, int number) {
     const bool is_reader = file_.path == "modules/environment/environment.cpp";
-    const bool installed = is_in_any(file_.path, {"modules/", "backends/", "preload/", "c/"});
+    const bool installed =
+        is_in_any(file_.path, {"modules/", "backends/", "adapters/preload/", "adapters/c/"});
     if (!installed || is_reader || !has_word(line, "getenv")) return;
     if (line.find("getenv(") != std::string_view::npos)
       report(number, "variable", "read it by environment_text, which is null in a set-uid program");

@@ -31,7 +31,7 @@ bool is_any(std::string_view text, std::initializer_list<std::string_view> words
 
 bool is_library(std::string_view path) {
   const bool inside = path.starts_with("modules/") || path.starts_with("backends/") ||
-                      path.starts_with("c/src/") || path.starts_with("preload/");
+                      path.starts_with("adapters/c/src/") || path.starts_with("adapters/preload/");
   return inside && (path.ends_with(".cpp") || path.ends_with(".cppm") || path.ends_with(".hpp") ||
                     path.ends_with(".h"));
 }

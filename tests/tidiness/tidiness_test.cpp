@@ -71,15 +71,16 @@ TEST(Planted, Reminder) {
 
 TEST(Planted, VariableThatASetUidProgramWouldObey) {
   const std::string reads = spdx + "const char* a = std::getenv(\"A\");\n";
-  for (const char* path : {"modules/a/a.cpp", "backends/a/a.cpp", "preload/a.cpp", "c/src/a.cpp"})
+  for (const char* path :
+       {"modules/a/a.cpp", "backends/a/a.cpp", "adapters/preload/a.cpp", "adapters/c/src/a.cpp"})
     EXPECT_EQ(rules_broken(path, reads), rules{"variable"}) << path;
   EXPECT_EQ(rules_broken("tools/a/a.cpp", reads), rules{});
-  EXPECT_EQ(rules_broken("c/src/a.cpp", spdx + "// Cost: a getenv.\n"), rules{});
+  EXPECT_EQ(rules_broken("adapters/c/src/a.cpp", spdx + "// Cost: a getenv.\n"), rules{});
 }
 
 TEST(Planted, WebAddressInAScript) {
   const std::string line = "# see https://example.org\n";
-  EXPECT_EQ(rules_broken("scripts/a.sh", spdx + line), rules{"address"});
+  EXPECT_EQ(rules_broken("fuzz/a.sh", spdx + line), rules{"address"});
   EXPECT_EQ(rules_broken("run", spdx + line), rules{"address"});
   EXPECT_EQ(rules_broken("README.md", line), rules{}) << "prose may point elsewhere";
 }
@@ -89,7 +90,7 @@ TEST(Planted, HeaderInAnInterface) {
     return spdx + "module;\n#include " + include + "\nexport module vmm.va;\n";
   };
   EXPECT_EQ(rules_broken("modules/va/va.cppm", interface("<cuda.h>")), rules{"header"});
-  EXPECT_EQ(rules_broken("bench/a.hpp", spdx + "#include <cuda.h>\n"), rules{"header"})
+  EXPECT_EQ(rules_broken("benchmarks/a.hpp", spdx + "#include <cuda.h>\n"), rules{"header"})
       << "vmm declares the driver itself";
   EXPECT_EQ(rules_broken("tests/c/a.cu", spdx + "#include <cuda.h>\n"), rules{})
       << "nvcc comes with it";
@@ -403,7 +404,7 @@ TEST(Sizes, OfSourcesHaveALimit) {
   };
   EXPECT_EQ(lines("modules/va/a.cppm", 500), 0u);
   EXPECT_EQ(lines("modules/va/a.cppm", 501), 1u);
-  EXPECT_EQ(lines("python/src/libvmm/torch/allocator.cpp", 501), 1u);
+  EXPECT_EQ(lines("adapters/python/src/libvmm/torch/allocator.cpp", 501), 1u);
   EXPECT_EQ(lines("tests/va/a_test.cpp", 501), 0u);
 }
 
@@ -416,7 +417,7 @@ std::vector<std::string> words_found(const std::string& list, const std::string&
   const tidy::word_list read =
       tidy::read_words({"words.csv", std::string{word_columns} + list + "\n"});
   const std::vector<file> files{
-      {"modules/va/a.cpp", text}, {"c/src/a.cpp", text}, {"docs/a.md", text}};
+      {"modules/va/a.cpp", text}, {"adapters/c/src/a.cpp", text}, {"docs/a.md", text}};
   std::vector<std::string> found;
   for (const finding& each : tidy::check_words(files, read).found)
     found.push_back(each.what.substr(0, each.what.find(';')));
@@ -667,7 +668,7 @@ TEST(Tree, AllowsMulticastOnTheStandInAlone) {
   std::vector<std::string> allowing;
   for (const file& each : read_tree()) {
     if (allows_multicast(each.text)) allowing.push_back(each.path);
-    if (each.path != "scripts/gpu.sh") continue;
+    if (each.path != "gpu_tests/gpu.sh") continue;
     EXPECT_EQ(each.text.find("cuda_driver_test"), std::string::npos);
     EXPECT_EQ(each.text.find("cuda_plain_test"), std::string::npos);
   }

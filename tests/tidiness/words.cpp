@@ -29,7 +29,8 @@ struct place {
 std::size_t area_of(std::string_view path) {
   const auto is_in = [&](std::string_view folder) { return path.starts_with(folder); };
   if (is_in("modules/") || is_in("backends/")) return 0;
-  return is_in("c/") || is_in("preload/") || is_in("python/src/") ? 1 : 2;
+  return is_in("adapters/c/") || is_in("adapters/preload/") || is_in("adapters/python/src/") ? 1
+                                                                                             : 2;
 }
 
 bool ends_with_one(std::string_view path, std::span<const std::string_view> ends) {

@@ -15,8 +15,8 @@
 
 namespace tidy {
 
-/// Where words are counted, each by itself: modules/ and backends/; c/, preload/ and python/src/;
-/// the rest of the tree.
+/// Where words are counted, each by itself: modules/ and backends/; the sources of
+/// adapters/; the rest of the tree.
 inline constexpr std::size_t area_count = 3;
 using area_counts = std::array<std::size_t, area_count>;
 

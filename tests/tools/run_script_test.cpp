@@ -35,8 +35,8 @@ class RunScript : public vmm::tests::CommandTest {
     std::filesystem::create_directories(path("elsewhere"));
     for (const char* copied : {"run", "CMakePresets.json"})
       std::filesystem::copy(source + "/" + copied, path(copied));
-    for (const char* linked :
-         {"bench", "examples", "fuzz", "tools", "tests/golden", "tests/stream", "tests/threads"})
+    for (const char* linked : {"benchmarks", "examples", "fuzz", "tools", "tests/golden",
+                               "tests/stream", "tests/threads"})
       std::filesystem::create_directory_symlink(source + "/" + linked, path(linked));
     file("tests/old/CMakeLists.txt", "");
     script("bin/cmake",
@@ -44,14 +44,14 @@ class RunScript : public vmm::tests::CommandTest {
            "echo configured | tee -a '" +
                path("log") +
                "'\n"
-               "mkdir -p build/$2/bench; touch build/$2/build.ninja");
+               "mkdir -p build/$2/benchmarks; touch build/$2/build.ninja");
     script("bin/ninja",
            "case \"$*\" in *targets*) echo 'bench_va: phony'; echo 'bench_fake: phony' ;;\n"
            "*' -n '*) echo 'ninja: no work to do.' ;; *) echo built | tee -a '" +
                path("log") + "' ;; esac");
     for (const char* name : {"clang++-19", "clang-scan-deps-19", "llvm-symbolizer-19"})
       script(std::string("bin/") + name, "");
-    script("build/release/bench/bench_va", "echo \"va: $*\"");
+    script("build/release/benchmarks/bench_va", "echo \"va: $*\"");
     if (ask("./run bench --no-install").code != 0)
       GTEST_SKIP() << "headers of Boost, zlib or GoogleTest are not where the script looks";
   }
@@ -97,8 +97,8 @@ TEST_F(RunScript, ListsNamesThatCanBeTyped) {
 
 // A folder of wheel and docs may have any name, and ./run fuzz passes options to libFuzzer.
 TEST_F(RunScript, EachWordRefusesWrongArgumentsBeforeItBuilds) {
-  script("scripts/gpu.sh", "echo '  all '");
-  script("scripts/check/adds.sh", "");
+  script("gpu_tests/gpu.sh", "echo '  all '");
+  script("tests/check/adds.sh", "");
   const finished helped = ask("./run help");
   std::vector<std::string> words;
   for (std::size_t at = 0; (at = helped.out.find("\n  ", at)) != std::string::npos; ++at) {
@@ -115,9 +115,10 @@ TEST_F(RunScript, EachWordRefusesWrongArgumentsBeforeItBuilds) {
     for (const char* given : {" --nonsense", " -nonsense", " -x"}) lines.push_back(word + given);
   }
   for (const char* more :
-       {"replay bench/CMakeLists.txt --nonsense", "view bench/CMakeLists.txt --nonsense=3", "view",
-        "replay", "bench va --nonsense", "example first --nonsense", "trace tables 1 --seed",
-        "threads pool many", "threads pool 3 --nonsense", "prove 3 --nonsense", "wheel a b",
+       {"replay benchmarks/CMakeLists.txt --nonsense",
+        "view benchmarks/CMakeLists.txt --nonsense=3", "view", "replay", "bench va --nonsense",
+        "example first --nonsense", "trace tables 1 --seed", "threads pool many",
+        "threads pool 3 --nonsense", "prove 3 --nonsense", "wheel a b",
         "bench compare HEAD --nonsense", "preload vmm no-such-program", "demo --svg x --nonsense"})
     lines.push_back(more);
   EXPECT_GE(lines.size(), 60u) << "no words were found in the help";
@@ -158,7 +159,7 @@ TEST_F(RunScript, RightArgumentsReachThePrograms) {
            {"threads pool --first 3", "dev/tests/threads/schedule_threads",
             "pool 1000000 --first 3"},
            {"golden --show pool 3", "release/tests/golden/golden_test", "--show pool 3"},
-           {"bench va --json", "release/bench/bench_va", "--json"},
+           {"bench va --json", "release/benchmarks/bench_va", "--json"},
            {"example example_first", "release/examples/example_first", ""},
        }) {
     script(std::string("build/") + each.program, "echo \"$*\"");
@@ -178,7 +179,7 @@ TEST_F(RunScript, HoldsTheFolderWhileItBuilds) {
              look);
   script("bin/ninja", "case \"$*\" in *targets*) echo 'bench_va: phony' ;; *' -n '*) ;; *) " +
                           look + " ;; esac");
-  script("build/release/bench/bench_va", look);
+  script("build/release/benchmarks/bench_va", look);
   const finished got = ask("./run bench va");
   EXPECT_EQ(got.err, "held\nheld\n") << "CMake, then ninja";
   EXPECT_EQ(got.out, "free\n") << "the program";
@@ -422,10 +423,10 @@ class RunScriptChecks : public RunScriptTests {
   void SetUp() override {
     RunScriptTests::SetUp();
     if (IsSkipped()) return;
-    std::filesystem::create_directories(path("scripts/check"));
-    file("scripts/check/adds.sh", "# Goal: sums are right.\necho \"sum of $*\"\n");
-    file("scripts/check/fetches.py", "import sys\nprint('no network')\nsys.exit(77)\n");
-    file("scripts/check/_shared.py", "");
+    std::filesystem::create_directories(path("tests/check"));
+    file("tests/check/adds.sh", "# Goal: sums are right.\necho \"sum of $*\"\n");
+    file("tests/check/fetches.py", "import sys\nprint('no network')\nsys.exit(77)\n");
+    file("tests/check/_shared.py", "");
     if (ask("./run check --no-install adds").code != 0) GTEST_SKIP() << "ensurepip is missing";
   }
 };
@@ -451,7 +452,7 @@ TEST_F(RunScriptChecks, FollowTheTests) {
   EXPECT_NE(good.out.find("checks: 1 passed, 0 failed, 1 skipped\n"), std::string::npos)
       << good.out;
   EXPECT_NE(good.err.find("skipped: check fetches: no network\n"), std::string::npos) << good.err;
-  file("scripts/check/adds.sh", "exit 3");
+  file("tests/check/adds.sh", "exit 3");
   const finished bad = ask("./run test --preset release --all");
   EXPECT_EQ(bad.code, 1);
   EXPECT_NE(bad.out.find("checks: 0 passed, 1 failed, 1 skipped\nfailed: adds\n"),
@@ -462,8 +463,8 @@ TEST_F(RunScriptChecks, FollowTheTests) {
 
 TEST_F(RunScriptChecks, OfTheSourcesComeBeforeTheBuild) {
   script("bin/ctest", "");
-  file("scripts/check/lint.sh", "# Goal: none.\necho \"linted $*\" | tee -a '" + path("log") +
-                                    "'\necho 'a.py:1: unused'\nexit 1\n");
+  file("tests/check/lint.sh", "# Goal: none.\necho \"linted $*\" | tee -a '" + path("log") +
+                                  "'\necho 'a.py:1: unused'\nexit 1\n");
   const finished bad = ask("./run test --preset dev");
   EXPECT_EQ(bad.code, 1);
   EXPECT_NE(bad.out.find("a.py:1: unused\n"), std::string::npos) << bad.out;
@@ -471,7 +472,7 @@ TEST_F(RunScriptChecks, OfTheSourcesComeBeforeTheBuild) {
   EXPECT_TRUE(text_of_file(path("log")).starts_with("configured\nlinted --sources\n"));
   EXPECT_NE(text_of_file(path("log")).find("linted --changed\n"), std::string::npos);
   EXPECT_NE(bad.out.find("left out: the checks adds fetches, and"), std::string::npos) << bad.out;
-  file("scripts/check/lint.sh", "echo 'no network'\nexit 77\n");
+  file("tests/check/lint.sh", "echo 'no network'\nexit 77\n");
   const finished good = ask("./run test --preset release");
   EXPECT_EQ(good.code, 0) << good.err;
   EXPECT_NE(good.out.find("no network\n"), std::string::npos) << "what is skipped is named";
@@ -573,7 +574,7 @@ TEST_F(RunScriptInstalls, IsWaitedForWhereTheBuildFails) {
 // ---- what is needed ----------------------------------------------------------------------------
 
 TEST_F(RunScript, SaysWhatEachWordNeeds) {
-  script("scripts/gpu.sh", "exit 0");
+  script("gpu_tests/gpu.sh", "exit 0");
   struct row {
     const char* word;
     const char* package;

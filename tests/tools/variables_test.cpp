@@ -54,7 +54,8 @@ TEST(Variables, AreThoseOfTheDocument) {
 
 TEST(Variables, AreAllThatTheSourcesName) {
   std::set<std::string> named;
-  for (const char* folder : {"modules", "backends", "tools", "bench", "examples"}) {
+  for (const char* folder :
+       {"modules", "backends", "tools", "gpu_tests", "benchmarks", "examples"}) {
     for (const auto& entry : std::filesystem::recursive_directory_iterator(source / folder)) {
       const std::string extension = entry.path().extension();
       if (extension != ".cpp" && extension != ".cppm" && extension != ".hpp") continue;

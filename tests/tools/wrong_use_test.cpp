@@ -33,7 +33,7 @@ struct row {
 class WrongUse : public vmm::tests::CommandTest {
  protected:
   [[nodiscard]] static std::string place_of(const std::string& program) {
-    return (program.starts_with("run") || program.starts_with("scripts") ? source : build) + "/" +
+    return (program.starts_with("run") || program.ends_with(".sh") ? source : build) + "/" +
            program;
   }
   /// The line for the shell, whose first word is a program of the tree.
@@ -220,53 +220,54 @@ TEST_F(WrongUse, OfAFileThatIsNotOne) {
 TEST_F(WrongUse, OfBenchmarks) {
   const char* const usage = "usage: ";
   for (const row& each : std::vector<row>{
-           {"bench/bench_va", "--fast", "", 2, usage},
-           {"bench/bench_va", "--json more", "", 2, usage},
-           {"bench/bench_fake", "--json more", "", 2, usage},
-           {"bench/bench_threads", "--events many", "", 2, usage},
-           {"bench/bench_threads", "--events 0", "", 2, usage},
-           {"bench/bench_threads", "--events", "", 2, usage},
-           {"bench/bench_stream", "--fast", "", 2, usage},
-           {"bench/bench_stream", "--live --traces", "", 2, usage},
-           {"bench/bench_stream", "--live --cold", "", 2, usage},
-           {"bench/bench_stream", "--alone --traces", "", 2, usage},
-           {"bench/bench_manager", "--fast", "", 2, usage},
-           {"bench/bench_manager", "--rounds", "", 2, usage},
-           {"bench/bench_manager", "--rounds 0", "", 2, "a count is a whole number from 1 on"},
-           {"bench/bench_stream", "--traces none.trace", "", 1, "none.trace: cannot be read"},
-           {"bench/bench_frontier", "--svg", "", 2, usage},
-           {"bench/bench_frontier", "--svg no/x.svg @", "", 1,
+           {"benchmarks/bench_va", "--fast", "", 2, usage},
+           {"benchmarks/bench_va", "--json more", "", 2, usage},
+           {"benchmarks/bench_fake", "--json more", "", 2, usage},
+           {"benchmarks/bench_threads", "--events many", "", 2, usage},
+           {"benchmarks/bench_threads", "--events 0", "", 2, usage},
+           {"benchmarks/bench_threads", "--events", "", 2, usage},
+           {"benchmarks/bench_stream", "--fast", "", 2, usage},
+           {"benchmarks/bench_stream", "--live --traces", "", 2, usage},
+           {"benchmarks/bench_stream", "--live --cold", "", 2, usage},
+           {"benchmarks/bench_stream", "--alone --traces", "", 2, usage},
+           {"benchmarks/bench_manager", "--fast", "", 2, usage},
+           {"benchmarks/bench_manager", "--rounds", "", 2, usage},
+           {"benchmarks/bench_manager", "--rounds 0", "", 2, "a count is a whole number from 1 on"},
+           {"benchmarks/bench_stream", "--traces none.trace", "", 1, "none.trace: cannot be read"},
+           {"benchmarks/bench_frontier", "--svg", "", 2, usage},
+           {"benchmarks/bench_frontier", "--svg no/x.svg @", "", 1,
             "no/x.svg: cannot be written: No such"},
-           {"bench/bench_frontier", "--knob", "", 2, usage},
-           {"bench/bench_frontier", "--knob handels @", "", 2,
+           {"benchmarks/bench_frontier", "--knob", "", 2, usage},
+           {"benchmarks/bench_frontier", "--knob handels @", "", 2,
             "bench_frontier: no knob begins with 'handels'; knobs are: default; "
             "handles, MiB; handles at headroom 1.00, MiB; headroom; "},
-           {"bench/bench_frontier", "--jitter-seeds 0", "", 2, usage},
-           {"bench/bench_frontier", "--jitter-seeds 1001", "", 2, usage},
-           {"bench/bench_frontier", "none.trace", "", 1, "none.trace: cannot be read"},
-           {"bench/bench_growth", "--peak 0", "", 2, usage},
-           {"bench/bench_growth", "--announce", "", 2, usage},
-           {"bench/bench_growth", "none.trace", "", 1, "none.trace: cannot be read"},
-           {"bench/bench_growable", "--fast 1", "", 2,
+           {"benchmarks/bench_frontier", "--jitter-seeds 0", "", 2, usage},
+           {"benchmarks/bench_frontier", "--jitter-seeds 1001", "", 2, usage},
+           {"benchmarks/bench_frontier", "none.trace", "", 1, "none.trace: cannot be read"},
+           {"benchmarks/bench_growth", "--peak 0", "", 2, usage},
+           {"benchmarks/bench_growth", "--announce", "", 2, usage},
+           {"benchmarks/bench_growth", "none.trace", "", 1, "none.trace: cannot be read"},
+           {"benchmarks/bench_growable", "--fast 1", "", 2,
             "unknown option '--fast': --help lists them"},
-           {"bench/bench_growable", "--fast", "", 2, "or has no value: --help lists them"},
-           {"bench/bench_growable", "--step 0", "", 2, "bytes are such as 4MiB; not '0'"},
-           {"bench/bench_growable", "--steps 0", "", 2, "a count is a whole number from 1 on"},
-           {"bench/bench_growable", "--backend none", "", 2, "none"},
-           {"bench/bench_growable", "--handle 3KiB", "", 2, "multiple of the granularity"},
-           {"bench/bench_suspend", "--fast 1", "", 2, "unknown option '--fast': --help lists them"},
-           {"bench/bench_suspend", "--keep 3MiB", "", 2, "multiples of 32MiB; not '3MiB'"},
-           {"bench/bench_suspend", "--cycles 0", "", 2, "a count is a whole number from 1 on"},
-           {"bench/bench_suspend", "--backend none", "", 2, "none"},
+           {"benchmarks/bench_growable", "--fast", "", 2, "or has no value: --help lists them"},
+           {"benchmarks/bench_growable", "--step 0", "", 2, "bytes are such as 4MiB; not '0'"},
+           {"benchmarks/bench_growable", "--steps 0", "", 2, "a count is a whole number from 1 on"},
+           {"benchmarks/bench_growable", "--backend none", "", 2, "none"},
+           {"benchmarks/bench_growable", "--handle 3KiB", "", 2, "multiple of the granularity"},
+           {"benchmarks/bench_suspend", "--fast 1", "", 2,
+            "unknown option '--fast': --help lists them"},
+           {"benchmarks/bench_suspend", "--keep 3MiB", "", 2, "multiples of 32MiB; not '3MiB'"},
+           {"benchmarks/bench_suspend", "--cycles 0", "", 2, "a count is a whole number from 1 on"},
+           {"benchmarks/bench_suspend", "--backend none", "", 2, "none"},
 #if VMM_HAS_PRELOAD
-           {"bench/bench_preload", "--fast", "", 2, usage},
-           {"bench/bench_preload", "--turns 0", "", 2, "a count is a whole number from 1 on"},
+           {"benchmarks/bench_preload", "--fast", "", 2, usage},
+           {"benchmarks/bench_preload", "--turns 0", "", 2, "a count is a whole number from 1 on"},
 #endif
-           {"bench/bench_history", "--fast", "", 2,
+           {"benchmarks/bench_history", "--fast", "", 2,
             "unknown option '--fast', or its value is missing: --help lists them"},
-           {"bench/bench_history", "--turns 0", "", 2, "a count is a whole number from 1 on"},
-           {"bench/bench_history", "--trace none.trace", "", 2, "none.trace: cannot be read"},
-           {"bench/history_player", "alone", "", 2, usage},
+           {"benchmarks/bench_history", "--turns 0", "", 2, "a count is a whole number from 1 on"},
+           {"benchmarks/bench_history", "--trace none.trace", "", 2, "none.trace: cannot be read"},
+           {"benchmarks/history_player", "alone", "", 2, usage},
        }) {
     expect(each);
   }
@@ -301,15 +302,15 @@ TEST_F(WrongUse, OfTools) {
            {"tools/history/vmm-history", "page @ --ot x", "", 2,
             "unknown option --ot; the nearest is --out ("},
            {"tools/history/vmm-history", "page @ --out=", "", 2, "--out takes a path"},
-           {"tools/soak/vmm-soak", "", "", 2, usage},
-           {"tools/soak/vmm-soak", "banana", "", 2, usage},
-           {"tools/soak/vmm-soak", "rounds --count many", "", 2, usage},
-           {"tools/fidelity/vmm-fidelity", "", "", 2, usage},
-           {"tools/fidelity/vmm-fidelity", "random --count", "", 2, usage},
-           {"tools/fidelity/vmm-fidelity", "nonsense", "", 2, usage},
-           {"tools/fidelity/vmm-fidelity", "busy --count", "", 2, usage},
-           {"tools/vmm-overflow", "--nonsense", "", 2, usage},
-           {"tools/vmm-overflow", "--workload 0", "", 2, usage},
+           {"gpu_tests/soak/vmm-soak", "", "", 2, usage},
+           {"gpu_tests/soak/vmm-soak", "banana", "", 2, usage},
+           {"gpu_tests/soak/vmm-soak", "rounds --count many", "", 2, usage},
+           {"gpu_tests/fidelity/vmm-fidelity", "", "", 2, usage},
+           {"gpu_tests/fidelity/vmm-fidelity", "random --count", "", 2, usage},
+           {"gpu_tests/fidelity/vmm-fidelity", "nonsense", "", 2, usage},
+           {"gpu_tests/fidelity/vmm-fidelity", "busy --count", "", 2, usage},
+           {"gpu_tests/vmm-overflow", "--nonsense", "", 2, usage},
+           {"gpu_tests/vmm-overflow", "--workload 0", "", 2, usage},
            {"tests/stream/prove_schedules", "many", "", 2, usage},
            {"tests/stream/prove_schedules", "--threads", "", 2, usage},
            {"fuzz/replay_trace", "", "", 2, usage},
@@ -322,17 +323,17 @@ TEST_F(WrongUse, OfProgramsForAGpu) {
   const char* const usage = "usage: ";
   const char* const count = "a count is a whole number from 1 on; not ";
   for (const row& each : std::vector<row>{
-           {"bench/bench_memory", "--array 3MiB", "", 2, usage},
-           {"bench/bench_memory", "--rounds", "", 2, usage},
-           {"bench/bench_memory", "--rounds x", "", 2, count},
-           {"bench/bench_pool", "", "", 2, usage},
-           {"bench/bench_pool", "@ --warm 0", "", 2, count},
-           {"bench/bench_pool", "@ --passes 0", "", 2, count},
-           {"bench/bench_release", "--slow", "", 2, usage},
-           {"bench/bench_resize", "--repeat -1", "", 2, count},
-           {"tools/vmm-graph", "nonsense", "", 2, usage},
-           {"tools/vmm-after-all", "0", "", 2, usage},
-           {"bench/bench_sharing", "--events 1e6", "", 2, count},
+           {"benchmarks/bench_memory", "--array 3MiB", "", 2, usage},
+           {"benchmarks/bench_memory", "--rounds", "", 2, usage},
+           {"benchmarks/bench_memory", "--rounds x", "", 2, count},
+           {"benchmarks/bench_pool", "", "", 2, usage},
+           {"benchmarks/bench_pool", "@ --warm 0", "", 2, count},
+           {"benchmarks/bench_pool", "@ --passes 0", "", 2, count},
+           {"benchmarks/bench_release", "--slow", "", 2, usage},
+           {"benchmarks/bench_resize", "--repeat -1", "", 2, count},
+           {"gpu_tests/vmm-graph", "nonsense", "", 2, usage},
+           {"gpu_tests/vmm-after-all", "0", "", 2, usage},
+           {"benchmarks/bench_sharing", "--events 1e6", "", 2, count},
            {"examples/example_gpu_vector", "banana", "", 2, usage},
            {"examples/example_gpu_vector", "12banana", "", 2, usage},
            {"examples/example_gpu_vector", "256 512", "", 2, usage},
@@ -357,7 +358,7 @@ TEST_F(WrongUse, OfRun) {
            {"run", "fuzz ../../va 1", "", 2, "unknown fuzz target '../../va'; TARGET is one of"},
            {"run", "gpu nonsense", "", 2, "unknown command 'nonsense' for gpu"},
            {"run", "docs folder another", "", 2, "usage: ./run docs [FOLDER]"},
-           {"scripts/gpu.sh", "nonsense", "", 2, "gpu: unknown command 'nonsense'"},
+           {"gpu_tests/gpu.sh", "nonsense", "", 2, "gpu: unknown command 'nonsense'"},
        }) {
     expect(each);
   }
@@ -365,8 +366,8 @@ TEST_F(WrongUse, OfRun) {
 
 // The trace leaves a block live.
 TEST_F(WrongUse, NothingIsSaidOfTheBlocksThatAGoodTraceLeavesLive) {
-  const auto got =
-      run(path_of("bench/bench_frontier") + " --knob 'handles at' " + file("tiny.trace", tiny));
+  const auto got = run(path_of("benchmarks/bench_frontier") + " --knob 'handles at' " +
+                       file("tiny.trace", tiny));
   EXPECT_EQ(got.code, 0);
   EXPECT_EQ(got.err, "");
   EXPECT_NE(got.out.find("| handles at headroom 1.00, MiB | 64 |"), std::string::npos) << got.out;
@@ -390,31 +391,31 @@ TEST_F(WrongUse, HelpIsAnsweredOnStandardOutput) {
                                     "tools/vmm-demo --help",
                                     "tools/vmm-trace --help",
                                     "tools/vmm-trace",
-                                    "bench/bench_va --help",
-                                    "bench/bench_fake --help",
-                                    "bench/bench_threads --help",
-                                    "bench/bench_stream --help",
-                                    "bench/bench_frontier --help",
-                                    "bench/bench_history --help",
-                                    "bench/bench_growable --help",
-                                    "bench/bench_growth --help",
-                                    "bench/bench_suspend --help",
+                                    "benchmarks/bench_va --help",
+                                    "benchmarks/bench_fake --help",
+                                    "benchmarks/bench_threads --help",
+                                    "benchmarks/bench_stream --help",
+                                    "benchmarks/bench_frontier --help",
+                                    "benchmarks/bench_history --help",
+                                    "benchmarks/bench_growable --help",
+                                    "benchmarks/bench_growth --help",
+                                    "benchmarks/bench_suspend --help",
                                     "tools/history/vmm-history --help",
                                     "tools/top/vmm-top --help",
-                                    "tools/soak/vmm-soak --help",
-                                    "tools/fidelity/vmm-fidelity --help",
-                                    "tools/vmm-overflow --help",
+                                    "gpu_tests/soak/vmm-soak --help",
+                                    "gpu_tests/fidelity/vmm-fidelity --help",
+                                    "gpu_tests/vmm-overflow --help",
                                     "tests/stream/prove_schedules --help"};
   for (const char* of_run : {"run", "run help", "run --help", "run test --help", "run fuzz --help",
-                             "run bench --help", "run gpu --help", "scripts/gpu.sh --help"})
+                             "run bench --help", "run gpu --help", "gpu_tests/gpu.sh --help"})
     lines.emplace_back(of_run);
 #if VMM_HAS_PRELOAD
-  lines.emplace_back("bench/bench_preload --help");
+  lines.emplace_back("benchmarks/bench_preload --help");
 #endif
-  for (const char* name : {"tools/vmm-graph", "tools/vmm-after-all"})
+  for (const char* name : {"gpu_tests/vmm-graph", "gpu_tests/vmm-after-all"})
     lines.push_back(name + std::string(" --help"));
   for (const char* name : {"memory", "pool", "release", "resize", "sharing"})
-    lines.push_back("bench/bench_" + std::string(name) + " --help");
+    lines.push_back("benchmarks/bench_" + std::string(name) + " --help");
   for (const std::string& line : lines) {
     const auto got = run(path_of(line));
     EXPECT_EQ(got.code, 0) << line;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The stub libcuda: modules and kernels. It cannot run PTX; it recognises the kernels of
-// tools/kernels by name and runs them on the host.
+// gpu_tests/kernels by name and runs them on the host.
 #include <algorithm>
 #include <array>
 #include <cstddef>

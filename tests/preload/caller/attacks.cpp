@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "../../../preload/ipc_wire.h"
+#include "../../../adapters/preload/ipc_wire.h"
 #include "driver.h"
 #include "two_processes.h"
 #include "words.h"

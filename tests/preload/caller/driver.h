@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "../../../preload/abi.h"
+#include "../../../adapters/preload/abi.h"
 
 namespace caller {
 

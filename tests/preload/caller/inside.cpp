@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "../../../preload/process.h"
+#include "../../../adapters/preload/process.h"
 
 import vmm.backend;
 import vmm.stream;

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "../../../preload/abi.h"
+#include "../../../adapters/preload/abi.h"
 
 using namespace vmm::preload;
 

@@ -35,7 +35,7 @@ struct listed {
 
 constexpr listed table[] = {
 #define VMM_ENTRY(symbol, name, version, streams, handler, parameters, arguments) {#symbol, name},
-#include "../../../preload/entries.inc"
+#include "../../../adapters/preload/entries.inc"
 #undef VMM_ENTRY
     {"cuInit", "cuInit"},
     {"cuCtxSynchronize", "cuCtxSynchronize"},

@@ -7,7 +7,7 @@
 
 #include <cstddef>
 
-#include "../../../preload/abi.h"
+#include "../../../adapters/preload/abi.h"
 
 namespace {
 

@@ -1,0 +1,115 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// What two processes send each other when one opens a block of the other's: a request, a reply, and
+// a message with a descriptor for each piece of the block's memory, over a socket that keeps
+// message boundaries. The socket's name is in a folder that only its user can enter.
+//
+// I1  Both sides check the user at the other end before they read a byte.
+// I2  A message is taken with exactly its size and its descriptors. Of any other, each descriptor
+//     is closed, and the connection ends.
+// I3  No number of a peer's is added or compared before it was seen to fit, and none is the size of
+//     an allocation.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "../../modules/share/system.hpp"
+#include "abi.h"
+
+namespace vmm::preload::ipc {
+
+namespace os = vmm::unix_os;
+
+/// The 64 bytes that a program passes on.
+struct wire_handle {
+  char magic[16];
+  std::uint64_t token;  ///< of the process: its socket's name
+  std::uint64_t number;
+  std::uint64_t size_bytes;
+  std::uint64_t zero[3];
+};
+static_assert(sizeof(wire_handle) == sizeof(ipc_handle));
+constexpr char magic[16] = {'v', 'm', 'm', ' ', 'p', 'r', 'e', 'l', 'o', 'a', 'd', '.', '2'};
+
+struct wire_reply {
+  std::uint64_t piece_count;  ///< 0: no such block
+  std::uint64_t offset_bytes;
+  std::uint64_t size_bytes;
+};
+
+constexpr std::uint64_t pieces_max = std::uint64_t{1} << 16;
+/// The longest that an exchange takes.
+constexpr std::uint32_t exchange_ms = 10'000;
+
+/// A descriptor that is closed with its owner.
+class descriptor {
+ public:
+  explicit descriptor(int number = -1) noexcept : number_(number) {}
+  ~descriptor() { reset(-1); }
+  descriptor(descriptor&& other) noexcept : number_(other.number_) { other.number_ = -1; }
+  descriptor& operator=(descriptor&& other) noexcept {
+    const int taken = other.number_;
+    other.number_ = -1;
+    reset(taken);
+    return *this;
+  }
+  void reset(int number) noexcept {
+    os::close(number_);
+    number_ = number;
+  }
+  [[nodiscard]] int get() const noexcept { return number_; }
+  explicit operator bool() const noexcept { return number_ >= 0; }
+
+ private:
+  int number_;
+};
+
+/// Where sockets may stand, in the order of preference. No variable of the environment has a say:
+/// two processes of one user find the same folders. The first one outlives the user's session.
+constexpr std::size_t folder_count = 2;
+struct place_name {
+  std::array<char, 96> text{};
+  std::size_t size = 0;
+
+  [[nodiscard]] std::string_view view() const noexcept { return {text.data(), size}; }
+};
+[[nodiscard]] place_name folder_at(std::size_t index, std::uint32_t user) noexcept;
+/// The socket of the process that has this token.
+[[nodiscard]] place_name socket_in(const place_name& folder, std::uint64_t token) noexcept;
+/// What the names of all sockets begin with.
+constexpr std::string_view socket_prefix = "ipc-";
+
+/// Whether the other end of a connection is a process of this user.
+[[nodiscard]] bool is_own_peer(int socket) noexcept;
+
+/// A message of the size of `into`, with its descriptor where `passed` is not null.
+enum class taken : std::uint8_t { whole, nothing_yet, broken };
+[[nodiscard]] taken receive(int socket, void* into, std::size_t size_bytes, descriptor* passed,
+                            os::deadline until) noexcept;
+/// 0, or why it was not sent; ETIMEDOUT where the peer reads nothing.
+[[nodiscard]] int send(int socket, const void* what, std::size_t size_bytes, int passed,
+                       os::deadline until) noexcept;
+
+struct received_piece {
+  descriptor exported;
+  std::uint64_t size_bytes = 0;
+};
+
+struct received_block {
+  std::vector<received_piece> pieces;
+  std::uint64_t offset_bytes = 0;
+  std::uint64_t size_bytes = 0;
+  std::uint64_t whole_bytes = 0;
+};
+
+/// Requests the block of the handle and receives it. False: the reply is not such a block. Throws
+/// std::bad_alloc.
+[[nodiscard]] bool fetch_from(int socket, const wire_handle& handle, os::deadline until,
+                              received_block& into);
+
+}  // namespace vmm::preload::ipc

@@ -1,0 +1,165 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// bench_sharing: what an allocation or a free costs when 1 to 16 threads make them at once on a
+// CUDA device, each on a stream of its own, all of one allocator: vmm's pool, cuMemAllocAsync, and
+// what a library of peers (benchmarks/peers/peer.h) brings. What the threads do is in churn.hpp. No
+// kernel runs: times are the host's.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "../tools/program/usage.hpp"
+#include "churn.hpp"
+#include "contenders.hpp"
+#include "device.hpp"
+#include "report.hpp"
+
+import vmm.cuda;
+import vmm.stream;
+
+namespace {
+
+struct settings : report_words {
+  std::string peers;  // a library
+  unsigned round_count = 5;
+  std::uint64_t event_count = 400'000;  // of all threads
+};
+
+/// An allocator and the streams of its threads, as churn.hpp needs them.
+class source {
+ public:
+  source(vmm::cuda_driver& driver, contender& who, unsigned threads) : driver_(driver), who_(who) {
+    for (unsigned i = 0; i < threads; ++i) streams_.push_back(must(driver.create_stream()));
+    who_.open();
+  }
+  source(const source&) = delete;
+  source& operator=(const source&) = delete;
+  ~source() {
+    for (const vmm::stream_handle each : streams_) must(driver_.synchronize_stream(each));
+    who_.close();
+    for (const vmm::stream_handle each : streams_) must(driver_.destroy_stream(each));
+  }
+  void begin_thread() { enter(driver_); }
+  [[nodiscard]] void* take(std::uint64_t size_bytes, unsigned thread) {
+    const vmm::address at = must(who_.allocate(size_bytes, streams_[thread]));
+    return at.as<void>();
+  }
+  void give(void* at, unsigned thread) {
+    must(who_.free(vmm::address::from_native(at), streams_[thread]));
+  }
+
+ private:
+  vmm::cuda_driver& driver_;
+  contender& who_;
+  std::vector<vmm::stream_handle> streams_;
+};
+
+using contenders = std::vector<std::unique_ptr<contender>>;
+
+/// One row: nanoseconds an event, the best of the rounds, for each contender.
+std::vector<figure> measure_all(vmm::cuda_driver& driver, const contenders& all,
+                                const settings& how, unsigned threads) {
+  const std::uint64_t pairs = std::max<std::uint64_t>(1, how.event_count / 2 / threads);
+  std::vector<figure> best(all.size());
+  for (unsigned round = 0; round < how.round_count; ++round) {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      source from(driver, *all[i], threads);
+      measure(from, threads, pairs, best[i]);
+    }
+  }
+  return best;
+}
+
+std::string table_of(vmm::cuda_driver& driver, const contenders& all, const settings& how) {
+  std::string text = "| threads ";
+  std::string line = "| ---: ";
+  for (const std::unique_ptr<contender>& each : all) {
+    text += "| " + each->name() + ", ns | speed-up | by the pool's ";
+    line += "| ---: | ---: | ---: ";
+  }
+  text += "|\n" + line + "|\n";
+  std::vector<figure> alone;
+  for (const unsigned threads : thread_counts) {
+    const std::vector<figure> best = measure_all(driver, all, how, threads);
+    if (alone.empty()) alone = best;
+    text += "| " + std::to_string(threads) + " ";
+    for (std::size_t i = 0; i < best.size(); ++i) {
+      text += "| " + number(best[i].wall_ns, 1) + " | " +
+              number(alone[i].wall_ns / best[i].wall_ns, 2) + " | " +
+              number(best[i].wall_ns / best.front().wall_ns, 2) + " ";
+    }
+    text += "|\n";
+  }
+  return text;
+}
+
+page page_of(const settings& how, const vmm::cuda_driver& driver) {
+  return {.path = how.markdown,
+          .title = "Threads that share an allocator",
+          .head = head_of(how.head, driver),
+          .about = "Each thread has a stream that it created, keeps " + std::to_string(live_count) +
+                   " blocks live and replaces one after the other, in an order and with sizes of "
+                   "512 bytes to 64 KiB that its generator draws. Nanoseconds of wall time over "
+                   "the allocations and frees of all threads, " +
+                   std::to_string(how.event_count) + " of them; the best of " +
+                   std::to_string(how.round_count) +
+                   " rounds, in which the allocators take turns, each from nothing and warmed "
+                   "before. Speed-up: how many times the events of one thread are served in that "
+                   "time. No kernel runs. The pool queries the driver at each call whether the "
+                   "stream "
+                   "is being captured; asking nothing is `capture_rule::unchecked`.",
+          .command = "gpu_tests/gpu.sh sharing"};
+}
+
+bool read_settings(int count, char** words, settings& into) {
+  for (int i = 1; i + 1 < count; i += 2) {
+    const std::string_view word = words[i];
+    const char* const value = words[i + 1];
+    if (word == "--peers") {
+      into.peers = value;
+    } else if (word == "--rounds") {
+      into.round_count = count_of(value);
+    } else if (word == "--events") {
+      into.event_count = count_of(value);
+    } else if (!into.take(word, value)) {
+      return false;
+    }
+  }
+  return count % 2 == 1;
+}
+
+constexpr const char* usage =
+    "usage: bench_sharing [--peers LIBRARY] [--rounds N] [--events N] [--markdown FILE] "
+    "[--head TEXT]\n";
+
+}  // namespace
+
+int main(int count, char** words) {
+  vmm::tools::answer_help(count, words, usage);
+  settings how;
+  if (!read_settings(count, words, how)) {
+    std::fputs(usage, stderr);
+    return 2;
+  }
+  vmm::cuda_driver driver = open_device();
+  enter(driver);
+  contenders all;
+  all.push_back(std::make_unique<vmm_pool>("vmm, pool", driver));
+  vmm::pool_options unchecked;
+  unchecked.capture = vmm::capture_rule::unchecked;
+  all.push_back(std::make_unique<vmm_pool>("the same, asking nothing", driver, unchecked));
+  all.push_back(std::make_unique<driver_pool>(driver));
+  if (!how.peers.empty()) {
+    for (std::unique_ptr<contender>& each : open_peers(how.peers)) all.push_back(std::move(each));
+  }
+  publish(page_of(how, driver), table_of(driver, all, how));
+  return 0;
+}

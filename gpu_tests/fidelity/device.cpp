@@ -1,0 +1,78 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "program.hpp"
+
+import vmm.backend;
+import vmm.cuda;
+
+namespace fidelity {
+namespace {
+
+// The driver's own version, which its programming interface does not tell: from the kernel module,
+// else as gpu_tests/gpu.sh found it. Empty when not known.
+std::string installed_driver() {
+  const char* told = std::getenv("VMM_DRIVER_VERSION");
+  if (told != nullptr && *told != '\0') return std::string(told) + ", ";
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::string line;
+  std::getline(file, line);
+  const std::size_t words = line.find("  ");
+  const std::size_t begin =
+      words == std::string::npos ? words : line.find_first_of("0123456789", words);
+  if (begin == std::string::npos) return {};
+  return line.substr(begin, line.find(' ', begin) - begin) + ", ";
+}
+
+report_head head_of(const vmm::cuda_driver& device) {
+  const vmm::cuda_description& who = device.description();
+  return {who.device_name, installed_driver() + "CUDA " +
+                               std::to_string(who.driver_version / 1000) + "." +
+                               std::to_string(who.driver_version % 1000 / 10)};
+}
+
+}  // namespace
+
+bool find_device(const settings& how, report_head& head) {
+  const auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
+  if (!device) {
+    std::printf("no CUDA device: %s\n", vmm::describe(device.error()).c_str());
+    return false;
+  }
+  head = head_of(*device);
+  return true;
+}
+
+int run_about(const settings& how) {
+  auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
+  if (!device) {
+    std::printf("no CUDA device: %s\n", vmm::describe(device.error()).c_str());
+    return 2;
+  }
+  const report_head head = head_of(*device);
+  const vmm::features& can = device->feature_set();
+  const vmm::cuda_description& who = device->description();
+  std::printf("%-20s %s\n%-20s %s\n%-20s %d.%d\n", "device", head.device.c_str(), "driver",
+              head.driver.c_str(), "compute capability", who.compute_major, who.compute_minor);
+  const std::pair<const char*, bool> lines[] = {
+      {"descriptors", can.export_posix_fd},
+      {"fabric, as reported", can.export_fabric},
+      {"fabric, as tried", static_cast<bool>(device->probe_fabric())},
+      {"compression", can.compression},
+      {"RDMA", can.rdma},
+      {"host memory", can.host_location},
+      {"host NUMA memory", can.host_node_location},
+      {"DMA-BUF", who.dma_buf},
+      {"multicast", can.multicast_capable},
+      {"multicast, allowed", can.multicast},
+  };
+  for (const auto& [name, there] : lines) std::printf("%-20s %s\n", name, there ? "yes" : "no");
+  return 0;
+}
+
+}  // namespace fidelity
