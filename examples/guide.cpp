@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The program of docs/guide.md. It opens a CUDA device, or reports that it found none.
+// The program of docs/start.md, on the first GPU, else on host memory.
 #include <cstdio>
 
 import vmm;
@@ -10,7 +10,7 @@ import vmm;
 using cudaStream_t = struct CUstream_st*;
 
 int main() {
-  auto driver = vmm::cuda_driver::open();  // device 0
+  auto driver = vmm::open_backend();  // the first GPU, else host memory
   if (!driver) return std::fprintf(stderr, "%s\n", vmm::describe(driver.error()).c_str()), 1;
   vmm::stream_pool pool(*driver);
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions of docs/guide.md, called on the fake driver, which simulates a GPU's streams.
+// The functions of docs/pool.md and docs/manager.md, called on the fake driver.
 #include <cstdint>
 #include <cstdio>
 #include <memory_resource>

@@ -50,7 +50,7 @@ usage: gpu_tests/gpu.sh [build] [COMMAND...]
   overflow     compute-sanitizer detects a byte written past the end of a block of the pool
   c            libvmm.so from nvcc: ten streams, CCCL, Thrust, a graph; RMM if VMM_RMM names it
   preload      PyTorch, CuPy, JAX, Numba and nvcc programs with the preload library (9 minutes)
-  special      one memory at two addresses: each rule of docs/special.md, tried by kernels
+  special      one memory at two addresses: each rule of docs/multi_device.md, tried by kernels
   suites F...  libraries' own tests in folder F, with and without vmm; not part of all. Further
                arguments go to gpu_tests/suites/run.py, whose head describes F
   pair         two GPUs of one host, not part of all: rights by trial, copies, imports, aliases,

@@ -17,7 +17,7 @@ export enum class cuda_memory : std::uint8_t {
   mapped,            // memory mapped by the driver's virtual memory management
   /// cuMemAlloc memory, all of it, from reserve to free_reservation; create, map and set_access
   /// only keep accounts, and contents stay at their addresses (features::contents_stay). For
-  /// debugging: compute-sanitizer takes no other memory as the heap of a pool. docs/history.md.
+  /// debugging: compute-sanitizer takes no other memory as the heap of a pool. docs/observe.md.
   plain,
 };
 

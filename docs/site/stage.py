@@ -16,27 +16,25 @@ import shutil
 import reference
 
 PARTS = (
-    ("Start", ("start", "fit", "concepts")),
+    ("Start", ("start", "pytorch", "fit", "concepts")),
     (
         "Guides",
         (
-            "guide",
+            "pool",
+            "manager",
             "c",
             "python",
-            "pytorch",
-            "sharing",
-            "special",
-            "growable",
-            "suspend",
-            "history",
             "preload",
-            "replay",
+            "sharing",
+            "multi_device",
+            "suspend",
+            "observe",
             "backends",
             "misuse",
         ),
     ),
-    ("Reference", ("environment", "contract", "architecture")),
-    ("Project", ("support",)),
+    ("Reference", ("options", "contract", "architecture")),
+    ("Project", ("support", "testing")),
 )
 # Pages beside README.md, and what they are called on the site.
 BESIDE = {

@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm-pair, one memory at two addresses: each rule of docs/special.md, by kernels of device 0. What
-// an order is for is also tried without it, where old bytes are to be seen: else the trial shows
-// nothing.
+// vmm-pair, one memory at two addresses: each rule of docs/multi_device.md, by kernels of device 0.
+// Each order is also left out once, and old bytes must be seen: else the trial shows nothing.
 #include <array>
 #include <cstddef>
 #include <cstdint>

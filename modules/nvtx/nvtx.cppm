@@ -7,7 +7,7 @@
 // past the end of one block into the next. nvtx_declarer, set as a pool's `watcher`, declares the
 // pool's addresses (a heap without access) and the bytes of them that are blocks (regions with
 // access). compute-sanitizer reads this if it is started with --nvtx yes; it supports plain memory
-// only: open the CUDA backend with cuda_memory::plain, docs/history.md. Without a tool, nothing
+// only: open the CUDA backend with cuda_memory::plain, docs/observe.md. Without a tool, nothing
 // happens.
 //
 // I1  Declared regions do not overlap, and each lies in one declared heap.
@@ -22,7 +22,7 @@ import vmm.std;
 namespace vmm {
 
 /// Declares a pool's reservations as NVTX heaps and its live blocks as regions of them, as the
-/// pool's watcher. docs/history.md says how a memory checker is run with it.
+/// pool's watcher. docs/observe.md says how a memory checker is run with it.
 export class nvtx_declarer final : public block_watcher {
  public:
   /// Errors: unavailable (vmm was built without NVTX's headers), out_of_host_memory. That a tool

@@ -47,7 +47,7 @@ export struct registration_report {
   bool on_device = false;                   ///< all segments
   bool is_aligned = false;  ///< base and sizes are multiples of the recommended granularity
 
-  /// Whether a window of NCCL may be made of it: see docs/special.md.
+  /// Whether a window of NCCL may be made of it: see docs/multi_device.md.
   [[nodiscard]] bool is_registrable() const noexcept {
     return shareable != share_kind::none && on_device && is_aligned;
   }

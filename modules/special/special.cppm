@@ -9,8 +9,8 @@
 // :multicast     a multicast object as a state machine
 // :alias         one memory at several addresses, with its ordering
 //
-// docs/special.md shows the use; docs/decisions/0019-special-memory.md says why it is so. Rights of
-// an allocator's memory, placement, spilling and clearing are options of the allocators themselves.
+// docs/multi_device.md has examples, docs/decisions/0019-special-memory.md reasons. Rights of an
+// allocator's memory, placement, spilling and clearing are options of the allocators themselves.
 export module vmm.special;
 
 export import :alias;

@@ -178,7 +178,7 @@ def presets():
 @functools.cache
 def variables():
     text = (
-        (ROOT / "docs/environment.md").read_text()
+        (ROOT / "docs/options.md").read_text()
         + (ROOT / "docs/preload.md").read_text()
         + (ROOT / "docs/pytorch.md").read_text()
     )

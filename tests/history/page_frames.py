@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long the viewer's page takes to be ready and to paint a frame of one history, in headless
 Chromium without a GPU: zoomed in and out by the wheel, dragged, and gone through by keys. Figures
-are for docs/history.md; nothing is tested.
+are for docs/observe.md; nothing is tested.
 
 usage: page_frames.py VMM_HISTORY HISTORY
 """

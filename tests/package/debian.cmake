@@ -100,7 +100,7 @@ run("${WORK}/consumer/in_cpp")
 
 # The first program of the pages, with the lines that they give for CMake.
 if(MODULES)
-  file(READ "${VMM_SOURCE}/docs/start.md" page)
+  file(READ "${VMM_SOURCE}/README.md" page)
   string(REGEX MATCH "```cmake\n([^`]*)```" lines "${page}")
   file(WRITE "${WORK}/program/CMakeLists.txt"
        "cmake_minimum_required(VERSION 3.28)\nproject(app CXX)\nset(CMAKE_CXX_STANDARD 20)\n"

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Goal: the programs in the README and in the guide are ones that compile and run.
+# Goal: the programs in the README, on the start page and of the pool are ones that compile and run.
 # Method: the first program of a page is the text of a file in examples, without that file's head;
 # every other one stands in one of the files named. -DVMM_SOURCE=...
 
@@ -56,5 +56,6 @@ endfunction()
 
 expect_program(README.md first.cpp)
 expect_snippets(README.md 1 first.cpp)
-expect_program(docs/guide.md guide.cpp)
-expect_snippets(docs/guide.md 10 guide.cpp guide_parts.cpp ../tests/docs/samples/serving.cpp)
+expect_program(docs/start.md guide.cpp)
+expect_snippets(docs/start.md 1 guide.cpp)
+expect_snippets(docs/pool.md 6 guide_parts.cpp ../tests/docs/samples/serving.cpp)

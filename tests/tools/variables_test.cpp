@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: the list of vmm's environment variables is that of docs/environment.md and has every one
+// Goal: the list of vmm's environment variables is that of docs/options.md and has every one
 // that the sources name; a misspelt one is reported with the intended name.
 // Method: the document's tables and the sources are read; names with letters changed, left out and
 // added.
@@ -44,7 +44,7 @@ const std::set<std::string> known(known_variables.begin(), known_variables.end()
 
 TEST(Variables, AreThoseOfTheDocument) {
   std::set<std::string> documented;
-  std::ifstream page(source / "docs/environment.md");
+  std::ifstream page(source / "docs/options.md");
   for (std::string line; std::getline(page, line);) {
     if (!line.starts_with("| `")) continue;
     documented.merge(names_in(line.substr(0, line.find('|', 2)), '`'));
@@ -83,7 +83,7 @@ TEST(Variables, OnlyUnknownNamesOfOursAreTold) {
       "VPMM_PAGES=1", "vmm_policy=1",       "VMM_NOVALUE_AT_ALL", nullptr};
   EXPECT_EQ(vmm::tools::unknown_variables("p", environment),
             "p: vmm has no variable VMM_LOGG; the nearest is VMM_LOG\n"
-            "p: vmm has no variable VMM_NOVALUE_AT_ALL; docs/environment.md lists them\n");
+            "p: vmm has no variable VMM_NOVALUE_AT_ALL; docs/options.md lists them\n");
   EXPECT_EQ(vmm::tools::unknown_variables("p", nullptr), "");
 }
 

@@ -381,7 +381,7 @@ TEST_F(WrongUse, OfVariablesIsNamed) {
   EXPECT_NE(got.err.find("vmm-replay: vmm has no variable VMM_POLICI; the nearest is VMM_POLICY\n"),
             std::string::npos)
       << got.err;
-  EXPECT_NE(got.err.find("vmm-replay: vmm has no variable VMM_ZZZZZZZZZZ; docs/environment.md"),
+  EXPECT_NE(got.err.find("vmm-replay: vmm has no variable VMM_ZZZZZZZZZZ; docs/options.md"),
             std::string::npos)
       << got.err;
 }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The environment variables that vmm's library, programs and tests read: every one, in one place.
-// docs/environment.md says what each may be. A name that begins as theirs do and is not among them
+// docs/options.md says what each may be. A name that begins as theirs do and is not among them
 // is taken for a misspelt one.
 #ifndef VMM_TOOLS_PROGRAM_VARIABLES_HPP
 #define VMM_TOOLS_PROGRAM_VARIABLES_HPP
@@ -99,7 +99,7 @@ inline std::string unknown_variables(std::string_view program, const char* const
       continue;
     const std::string_view nearest = nearest_variable(name);
     out += std::string(program) + ": vmm has no variable " + std::string(name);
-    out += nearest.empty() ? "; docs/environment.md lists them\n"
+    out += nearest.empty() ? "; docs/options.md lists them\n"
                            : "; the nearest is " + std::string(nearest) + "\n";
   }
   return out;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm-replay: plays an allocation trace through vmm's manager and reports. docs/replay.md
+// vmm-replay: plays an allocation trace through vmm's manager and reports. docs/observe.md
 //
 // Exit codes: 0 all served; 1 something failed (an allocation, the driver, a file to write); 2 the
 // command line, the environment or the trace is wrong; 4 the program's own memory ran out.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm-trace: writes a generated allocation trace to standard output. docs/replay.md
+// vmm-trace: writes a generated allocation trace to standard output. docs/observe.md
 //
 // Exit codes: 0 written; 1 the output cannot be written; 2 the command line is wrong; 4 the
 // program's own memory ran out.

@@ -771,7 +771,7 @@ VMM_API vmm_status vmm_manager_validate(vmm_manager* manager) VMM_NOEXCEPT;
 /* ---- growable ranges ------------------------------------------------------------------------- */
 
 /** Segments of a manager's memory that reserve their most and commit as they grow: a key-value
- *  cache with a segment for each layer. Addresses never change. docs/growable.md begins with the
+ *  cache with a segment for each layer. Addresses never change. docs/manager.md begins with the
  *  recipe. Calls on one range wait for each other. */
 typedef struct vmm_growable vmm_growable;
 
@@ -834,7 +834,7 @@ typedef struct vmm_growable_request {
  *  Errors: INVALID_ARGUMENT (beyond the maximum, no such segment, a direction other than requested,
  *  one_handle for a segment that has memory), IN_USE (a pin covers bytes that would go; no_wait),
  *  OUT_OF_MEMORY, OVER_BUDGET, OUT_OF_MAPPINGS, OUT_OF_HOST_MEMORY, driver errors.
- *  Cost: docs/growable.md. Blocks if memory is short and the manager's options allow it, and to
+ *  Cost: docs/manager.md. Blocks if memory is short and the manager's options allow it, and to
  *  grow over released addresses that unfinished work may still use. */
 VMM_API VMM_CHECKED vmm_status
 vmm_growable_resize(vmm_growable* growable, const vmm_growable_request* request) VMM_NOEXCEPT;
@@ -1018,7 +1018,7 @@ VMM_API vmm_status vmm_suspender_return_backups(vmm_suspender* suspender) VMM_NO
 /* ---- several devices ------------------------------------------------------------------------- */
 
 /** A location and its access to memory. Access limits kernels; it does not limit copies that CUDA's
- *  driver makes. docs/special.md. The element of an array: it never grows. */
+ *  driver makes. docs/multi_device.md. The element of an array: it never grows. */
 enum { VMM_RIGHTS_NONE = 0, VMM_RIGHTS_READ = 1, VMM_RIGHTS_READ_WRITE = 2 };
 
 /** How many locations one list of rights names at most. */
@@ -1257,7 +1257,7 @@ VMM_API vmm_status vmm_share_end_import(vmm_import* block) VMM_NOEXCEPT;
 
 /* ---- what an allocator did ------------------------------------------------------------------- */
 
-/** The history of a pool, a manager, or an allocator's device, as docs/history.md describes:
+/** The history of a pool, a manager, or an allocator's device, as docs/observe.md describes:
  *  recorded while it is on, written to a file that vmm-history and `./run view` show. `owner` is
  *  the handle of a vmm_pool, a vmm_manager or a vmm_allocator; `device` is 0 for the first two, and
  *  the device's number for an allocator, which opens it if it was not in use. While nothing is

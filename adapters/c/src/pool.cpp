@@ -88,7 +88,7 @@ vmm_status apply(const vmm_pool_options& given, vmm::pool_options& options) {
 }
 
 // Handles are multiples of page_bytes and of the granularity. What a variable says is rounded up,
-// as docs/environment.md has it.
+// as docs/options.md has it.
 vmm_status check_page(driver_object& driver, const vmm_pool_options& given,
                       const vmm::pool_options& options) {
   if (given.page_bytes == 0) return VMM_SUCCESS;

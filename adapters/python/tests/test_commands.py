@@ -381,7 +381,7 @@ def test_the_doctor_names_wrong_settings():
 
 def test_variables_and_texts_are_those_of_the_sources():
     project = os.path.join(os.path.dirname(__file__), "..", "..", "..")
-    page = os.path.join(project, "docs", "environment.md")
+    page = os.path.join(project, "docs", "options.md")
     settings = os.path.join(project, "adapters", "preload", "settings.cpp")
     if not os.path.exists(page) or not os.path.exists(settings):
         pytest.skip("there is no source tree here")

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What docs/history.md and docs/contract.md show, on the fake driver.
+// What docs/observe.md and docs/contract.md show, on the fake driver.
 #include <cstdio>
 
 import vmm.fake;
@@ -43,6 +43,6 @@ bool records() {
 int main() {
   const bool recorded = records();
   (void)std::remove("run.history");
-  std::puts(recorded ? "recorded" : "a call did not do what docs/history.md says");
+  std::puts(recorded ? "recorded" : "a call did not do what docs/observe.md says");
   return recorded ? 0 : 1;
 }

@@ -1,7 +1,7 @@
 /* SPDX-FileCopyrightText: 2026 The vmm authors
  * SPDX-License-Identifier: Apache-2.0
  *
- * What docs/history.md shows of C, on the host driver. */
+ * What docs/observe.md shows of C, on the host driver. */
 #include <stdio.h>
 #include <vmm.h>
 

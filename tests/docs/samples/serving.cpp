@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The functions of docs/guide.md, called on the fake driver: two models share one device.
+// The functions of docs/pool.md and docs/manager.md, on the fake driver: two models.
 #include <cstdint>
 #include <cstdio>
 
@@ -13,7 +13,7 @@ vmm::pool_options options_of_a_model(std::uint64_t budget_bytes) {
   vmm::pool_options options;
   options.budget_bytes = budget_bytes;
   options.page_count = 64;          // mapped at the start, so that the first requests are warm
-  options.wait_when_short = false;  // answer at once: the server decides what waits
+  options.wait_when_short = false;  // fail at once: the server decides what waits
   return options;
 }
 
@@ -57,6 +57,6 @@ bool serves(vmm::driver_ref driver) {
 int main() {
   vmm::fake_driver driver;
   const bool served = serves(driver);
-  std::puts(served ? "two models were served" : "a call did not do what docs/guide.md says");
+  std::puts(served ? "two models were served" : "a call did not do what the pages say");
   return served ? 0 : 1;
 }

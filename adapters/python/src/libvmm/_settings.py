@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""vmm's environment variables, judged as the libraries judge them: docs/environment.md has them."""
+"""vmm's environment variables, judged as the libraries judge them: docs/options.md has them."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Place(enum.IntEnum):
 
 class Rights(enum.IntEnum):
     """What kernels of a location may do with memory. They do not bind copies that the driver
-    makes (docs/special.md)."""
+    makes (docs/multi_device.md)."""
 
     NONE = 0
     READ = 1
