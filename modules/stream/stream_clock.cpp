@@ -317,9 +317,11 @@ status stream_clock::identify(stream_handle stream, std::uint64_t identity) {
   if (may_be_own) {
     const status adopted = adopt(number, identity);
     const bool is_put_off = !adopted && is_capture_refusal(adopted.error());
-    const bool has_locked =
-        state_.with([&](auto& state) { return state.streams().has_locked(number); });
-    if (!is_put_off || has_locked) return adopted;
+    if (!is_put_off) return adopted;
+    if (state_.with([&](auto& state) { return state.streams().has_locked(number); })) {
+      const capture_watch::pressing pressing(captures_);  // else the request fails
+      return adopt(number, identity);
+    }
   }
   {
     const table_lock state(state_);

@@ -47,6 +47,12 @@ TEST(Schedules, AnAnnouncedRequestMovesWhatItsPlaceTakes) {
   for (const std::uint64_t seed : {127336u, 231422u, 320531u}) play(seed, 1, true);
 }
 
+// A stream of unknown identity had freed pinned blocks, and a capture that had ended was taken to go
+// on.
+TEST(Schedules, ACaptureThatHasEndedStopsNoRequest) {
+  for (const std::uint64_t seed : {357359u, 869550u}) play(seed, 1, true);
+}
+
 // Those that golden files are of, and from which the fuzzer's inputs begin.
 TEST(Schedules, NoHazardWithTheFirstCallsAlone) {
   play(wish("VMM_FIRST_SCHEDULE", 1), wish("VMM_SCHEDULES", 100), false);
