@@ -6,9 +6,8 @@
 // Each thread counts in a record of its own, with plain additions; records outlive their threads
 // and are used again. Live memory is recorded by address in a table of many locks.
 //
-// I1  Nothing here is destroyed: threads may run, and the report may be written, until the process
-//     is gone.
-// I2  A forked child of a process that used the driver is passive; another one starts from zero.
+// Nothing here is destroyed: threads may run, and the report may be written, until the process is
+// gone. A forked child of a process that used the driver is passive; another one starts from zero.
 //
 // Thread safety: all of it. Cost of a call (bench_preload): two looks at the processor's counter
 // and, but of a free, one question for the current device; of an allocation or a free one short

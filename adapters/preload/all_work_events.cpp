@@ -109,7 +109,7 @@ bool all_work_events::add(context_id context, std::vector<event_point>& into,
 bool all_work_events::record(context_id context, std::vector<event_point>& into) noexcept {
   if (cu_.record_context_event == nullptr) return false;
   debug_check([&] { return !captures_.is_any(); },
-              "all_work_events I3: an event behind all work is recorded beside a capture");
+              "all_work_events I2: an event behind all work is recorded beside a capture");
   return add(context, into,
              [&](event_id event) { return cu_.record_context_event(context, event); });
 }

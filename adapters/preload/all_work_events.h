@@ -6,8 +6,9 @@
 //
 // I1  An event is spare, or in one entry of pending frees; a context has at most as many spare ones
 //     as were created there. Returning an event takes no host memory.
-// I2  The events of a context that has ended are not named again.
-// I3  An event behind all work is recorded only while no capture is under way, under the gate.
+// I2  An event behind all work is recorded only while no capture is under way, under the gate.
+//
+// The events of a context that has ended are not named again.
 //
 // Lock: events. Thread safety: all of it. Cost: record() a lock and one driver call for each
 // context; the first events of a context are created. wait() releases the gate while it waits.

@@ -14,6 +14,7 @@
 #include "routes.h"
 #include "settings.h"
 
+import vmm.support;
 import vmm.top;
 
 namespace vmm::preload::cache {
@@ -61,10 +62,18 @@ bool is_same(const request& one, const request& other) noexcept {
          std::memcmp(&one.like, &other.like, sizeof one.like) == 0;
 }
 
+bool is_disjoint(const store& s) noexcept {
+  return std::none_of(s.kept.begin(), s.kept.end(),
+                      [&](const kept_handle& each) { return s.handles.contains(each.handle); });
+}
+
 // Under the lock, after each change.
 void count(const store& s) noexcept {
   std::uint64_t bytes = 0;
   for (const kept_handle& each : s.kept) bytes += each.made_for.size;
+  debug_check([&] { return is_disjoint(s); }, "I1: a retained handle is the program's, too");
+  debug_check([&] { return bytes <= chosen_settings().cache_limit_bytes; },
+              "I2: more is retained than the limit");
   kept_count.store(s.kept.size(), std::memory_order_relaxed);
   kept_bytes.store(bytes, std::memory_order_relaxed);
   live_count.store(s.handles.size(), std::memory_order_relaxed);

@@ -3,8 +3,7 @@
 //
 // CUDA contexts: the current one, a device's primary one, and that of a stream.
 //
-// I1  The context of a stream is remembered from the first query to forget() or the end of the
-//     context.
+// The context of a stream is remembered from the first query to forget() or the end of the context.
 //
 // Lock: streams. Thread safety: all of it. Cost: of() a shared lock and a look-up, the first time a
 // driver call.

@@ -10,9 +10,10 @@
 //
 // I1  An open device is that of a primary context that has not ended.
 // I2  live_bytes() is the sum of the sizes of the device's live blocks (live_blocks I2).
-// I3  Freed memory beyond the limit (VMM_KEEP) goes back to the driver: a host that runs ahead of
-//     the device waits. While a capture is under way nothing does.
-// I4  Nothing here is destroyed at the end of the process.
+//
+// Freed memory beyond the limit (VMM_KEEP) goes back to the driver: a host that runs ahead of the
+// device waits. While a capture is under way nothing does. Nothing here is destroyed at the end of
+// the process.
 //
 // Lock: opening. Thread safety: all of it. Cost: the pools of a context are found in a thread-local
 // cache; opening takes driver calls.

@@ -8,7 +8,8 @@
 // waits for work of a device while it shares the gate: that work may wait for a thread that begins
 // a capture.
 //
-// I1  A thread shares the gate once at a time: a thread that waits to take it alone goes first.
+// A thread shares the gate once at a time, which the compiler's lock analysis checks: a thread that
+// waits to take it alone goes first.
 //
 // Thread safety: all of it. Cost: two atomic operations without contention.
 #pragma once

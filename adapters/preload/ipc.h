@@ -8,15 +8,15 @@
 // The 64 bytes of the handle name both. The process that opens it, which has this library too, maps
 // the same memory at an address of its own.
 //
-// I1  Handles that are not ours are the driver's.
-// I2  The block stays where it is while it is live, as the driver's own memory would. When it is
-//     freed its descriptors are closed; a process that has it open keeps the memory until it closes
-//     it.
-// I3  Processes of one user share: each side checks the other's before it reads a byte.
-// I4  No lock is held over a call of the driver, or over a message that waits.
-// I5  What is closed is unmapped when the work of its context has finished, and not while a stream
-//     of the process is captured: then it is unmapped by a later call.
-// I6  A forked child keeps no descriptor: what its parent frees is free.
+// - Handles that are not ours are the driver's.
+// - The block stays where it is while it is live, as the driver's own memory would. When it is
+//   freed its descriptors are closed; a process that has it open keeps the memory until it closes
+//   it.
+// - Processes of one user share: each side checks the other's before it reads a byte.
+// - No lock is held over a call of the driver, or over a message that waits.
+// - What is closed is unmapped when the work of its context has finished, and not while a stream of
+//   the process is captured: then it is unmapped by a later call.
+// - A forked child keeps no descriptor: what its parent frees is free.
 //
 // Thread safety: all of it.
 #pragma once

@@ -3,9 +3,9 @@
 //
 // The thread of a process that shares blocks, and its socket.
 //
-// I1  No connection makes another one wait: the thread waits for all of them at once, and sends
-//     only what a socket takes. If no place is left, the oldest connection without a request ends.
-// I2  A connection ends after exchange_ms.
+// - No connection makes another one wait: the thread waits for all of them at once, and sends only
+//   what a socket takes. If no place is left, the oldest connection without a request ends.
+// - A connection ends after exchange_ms.
 //
 // Thread safety: one call at a time, under the caller's lock.
 #pragma once

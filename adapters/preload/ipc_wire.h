@@ -5,11 +5,11 @@
 // a message with a descriptor for each piece of the block's memory, over a socket that keeps
 // message boundaries. The socket's name is in a folder that only its user can enter.
 //
-// I1  Both sides check the user at the other end before they read a byte.
-// I2  A message is taken with exactly its size and its descriptors. Of any other, each descriptor
-//     is closed, and the connection ends.
-// I3  No number of a peer's is added or compared before it was seen to fit, and none is the size of
-//     an allocation.
+// - Both sides check the user at the other end before they read a byte.
+// - A message is taken with exactly its size and its descriptors. Of any other, each descriptor is
+//   closed, and the connection ends.
+// - No number of a peer's is added or compared before it was seen to fit, and none is the size of
+//   an allocation.
 #pragma once
 
 #include <array>

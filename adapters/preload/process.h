@@ -4,10 +4,10 @@
 // VMM_MODE=vmm: the objects of the process, and what concerns all of them: the end of a context, of
 // a stream, and the check of every invariant. Each object uses those above it in process_state.
 //
-// I1  Nothing here is destroyed at the end of the process.
-// I2  What is not a live block of the library is left to the driver, except addresses inside the
-//     library's reservations, which the driver does not have.
-// I3  No call of the library disturbs a capture that is under way.
+// - Nothing here is destroyed at the end of the process.
+// - What is not a live block of the library is left to the driver, except addresses inside the
+//   library's reservations, which the driver does not have.
+// - No call of the library disturbs a capture that is under way.
 //
 // Thread safety: all of it.
 //

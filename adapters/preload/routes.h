@@ -3,12 +3,10 @@
 //
 // How a program's calls of the driver come here, and how ours reach the driver.
 //
-// I1  An address is replaced only where the loader or the driver itself handed it out and it is the
-//     known address of an entry of the table: forms of a call that we do not know stay the
-//     driver's.
-// I2  dlsym runs no code of the driver and reads no setting before a name of the table is looked
-// up.
-// I3  Once an entry's real address is known it stays: the driver's library is kept loaded.
+// - An address is replaced only where the loader or the driver itself handed it out and it is the
+//   known address of an entry of the table: forms of a call that we do not know stay the driver's.
+// - dlsym runs no code of the driver and reads no setting before a name of the table is looked up.
+// - Once an entry's real address is known it stays: the driver's library is kept loaded.
 //
 // Thread safety: all of it, without a lock; racing look-ups find the same addresses.
 #pragma once

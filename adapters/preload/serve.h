@@ -3,12 +3,12 @@
 //
 // VMM_MODE=vmm: the calls of a program, served from vmm's allocators.
 //
-// I1  A block is handed out again only when no work that the device received before its free can
-//     use it: at once in the order of the stream for cuMemFreeAsync, behind all work for cuMemFree
-//     (waiting_frees). cuMemFree does not wait.
-// I2  A request is passed to the driver only after every step of the ladder: idle memory of the
-//     device's other allocators (they serve one another), the stream's work, freed blocks, all
-//     work. One that VMM_BUDGET has no room for is not passed on.
+// - A block is handed out again only when no work that the device received before its free can use
+//   it: at once in the order of the stream for cuMemFreeAsync, behind all work for cuMemFree
+//   (waiting_frees). cuMemFree does not wait.
+// - A request is passed to the driver only after every step of the ladder: idle memory of the
+//   device's other allocators (they serve one another), the stream's work, freed blocks, all work.
+//   One that VMM_BUDGET has no room for is not passed on.
 //
 // Thread safety: all of it. Cost: the pool's, and two locks; waits only where memory is short or
 // where VMM_KEEP and VMM_FREE say so, outside of the gate.

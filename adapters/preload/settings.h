@@ -3,8 +3,8 @@
 //
 // The user's settings by environment variables; docs/preload.md has the table.
 //
-// I1  Nothing is read before the program looks up a name of the driver. A wrong value is reported
-//     once and leaves the mode off.
+// Nothing is read before the program looks up a name of the driver. A wrong value is reported once
+// and leaves the mode off.
 //
 // Thread safety: all of it. Racing first readers read the same.
 #pragma once

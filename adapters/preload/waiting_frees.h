@@ -11,8 +11,9 @@
 //
 // I1  A block goes back to its allocator once, and only when its points have passed.
 // I2  The bytes are those of the blocks that wait.
-// I3  A free takes no host memory. A block that its allocator cannot take back for lack of host
-//     memory waits for the next call.
+//
+// A free takes no host memory. A block that its allocator cannot take back for lack of host memory
+// waits for the next call.
 //
 // Locks: that of the pending frees, inside all others. Waits are outside of the gate.
 // Thread safety: all of it. Cost: a free an event for each context that may use the memory;

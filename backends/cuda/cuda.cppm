@@ -6,15 +6,15 @@
 // The driver is loaded when open() is called: neither a GPU nor a driver is needed to build, link
 // or start a program, and no vendor header to build vmm or to import this module.
 //
-// I1  One object is one device: its primary context is retained from open() to the destructor.
-// I2  Every call makes that context current for its own duration and restores the caller's, so any
-//     thread may call, also one that never touched CUDA.
-// I3  No error is kept: each call reports the driver's result of that call, with the driver's name
-//     for it.
-// I4  No lock is held over a driver call; the object is constant after open().
-// I5  Multicast calls are not even looked up unless options.allow_multicast says so.
-// I6  A forked child is refused every call before the driver is reached, and destroying its copy
-//     changes nothing.
+// - One object is one device: its primary context is retained from open() to the destructor.
+// - Every call makes that context current for its own duration and restores the caller's, so any
+//   thread may call, also one that never touched CUDA.
+// - No error is kept: each call reports the driver's result of that call, with the driver's name
+//   for it.
+// - No lock is held over a driver call; the object is constant after open().
+// - Multicast calls are not even looked up unless options.allow_multicast says so.
+// - A forked child is refused every call before the driver is reached, and destroying its copy
+//   changes nothing.
 //
 // Thread safety: all members may be called from any thread at once. Destroy the object when no call
 // is running. Cost: the driver's own, and about 20 ns to look at the current context (more where it

@@ -4,8 +4,8 @@
 // The CUDA driver's entry points, found at run time. Private to backends/cuda; independent of vmm's
 // modules.
 //
-// I1  After a load without a problem every required pointer is set; an optional one may be null.
-// I2  The library is never unloaded: error names and code that it owns stay valid to the end of the
+// After a load without a problem every required pointer is set; an optional one may be null. The
+// library is never unloaded: error names and code that it owns stay valid to the end of the
 // process.
 //
 // Thread safety: load_driver may be called from any thread; the table is constant once it is

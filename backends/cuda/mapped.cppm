@@ -4,7 +4,7 @@
 // vmm.cuda:mapped (internal) - memory by the driver's virtual memory management: each member is one
 // driver call.
 //
-// I1  No state: the driver records reservations, handles and mappings.
+// No state: the driver records reservations, handles and mappings.
 //
 // Thread safety: all of it, no lock. Cost: the driver's own; no allocation but in set_access with
 // more than sixteen grants.

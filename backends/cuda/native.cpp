@@ -21,6 +21,8 @@ CUmemLocation native(location where) noexcept {
     case location::place::host_node: out.type = CU_MEM_LOCATION_TYPE_HOST_NUMA; break;
   }
   check(out.type != CU_MEM_LOCATION_TYPE_INVALID, "a location is of no kind");
+  debug_check([&] { return from_native(out) == where; },
+              "I1: a location comes back as another one");
   return out;
 }
 

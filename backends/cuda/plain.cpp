@@ -102,7 +102,7 @@ status plain_memory::add(address_range range, address origin) noexcept {
   try {
     const bool is_new =
         reservations_.emplace(range.base.value, reservation{range.size_bytes, origin}).second;
-    check(is_new, "I5: the driver gave memory that it had given before");
+    check(is_new, "I3: the driver gave memory that it had given before");
   } catch (const std::bad_alloc&) {
     return no_host_memory(call::reserve);
   }
@@ -151,7 +151,7 @@ void plain_memory::put_back(reservation_table::node_type&& record) noexcept {
   check(!record.empty(), "a record is put back that was never taken out");
   const lock locked(mutex_);
   const auto put = reservations_.insert(std::move(record));
-  check(put.inserted, "I5: the driver gave memory that it did not take back");
+  check(put.inserted, "I3: the driver gave memory that it did not take back");
   paranoid_check([this] { return is_valid(); }, "the records of plain memory disagree");
 }
 

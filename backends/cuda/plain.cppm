@@ -10,11 +10,12 @@
 //
 // I1  Mappings do not overlap; each lies in one reservation and is the whole of one handle.
 // I2  A handle has at most one mapping. The handles together are not larger than the device.
-// I3  A failed call changes nothing; steps that may throw come before the first change.
-// I4  A forked child is refused before the lock is taken.
-// I5  A reservation is on record exactly while its memory is ours: the record comes after
+// I3  A reservation is on record exactly while its memory is ours: the record comes after
 //     cuMemAlloc and goes before cuMemFree, so that the driver may give the addresses to another
 //     thread's reserve at once.
+//
+// A failed call changes nothing; steps that may throw come before the first change. A forked child
+// is refused before the lock is taken.
 //
 // Thread safety: all of it, one lock, held over no driver call. Cost: logarithmic; for a program
 // that is being debugged.

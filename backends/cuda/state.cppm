@@ -4,10 +4,11 @@
 // vmm.cuda:state (internal) - the state of a cuda_driver: the driver's calls, the device, its
 // context, and the memory that reservations are made of.
 //
-// I1  From the end of open() on nothing here changes; `memory` keeps what it needs behind a lock of
-//     its own.
-// I2  Every driver call goes through run(), with the context current and the process the one that
+// I1  Every driver call goes through run(), with the context current and the process the one that
 //     opened the object; the question whether a stream is captured needs no context and may not.
+//
+// From the end of open() on nothing here changes; `memory` keeps what it needs behind a lock of its
+// own.
 //
 // Thread safety: all of it. Cost: run() looks at the current context once, and pushes ours where it
 // is another.
@@ -107,7 +108,7 @@ struct driver_state {
   [[nodiscard]] status run(call where, Body&& body) {
     if (!made_in.is_here()) [[unlikely]]
       return refuse_forked(where);
-    check(context != nullptr, "the driver is called before there is a context");
+    check(context != nullptr, "I1: the driver is called before there is a context");
     const current_context current(cu, context);
     CUresult code = current.failure();
     if (code == CUDA_SUCCESS) code = body(cu);

@@ -7,11 +7,12 @@
 // planned faults, and reports every misuse. No system calls, no threads, no wall clock: equal calls
 // give equal results.
 //
-// I1  A failed call changes nothing, except where a trap of the profile says so.
-// I2  Memory lives while a handle or a mapping refers to it, in any driver of the same machine.
-// I3  now_ns never goes back; busy_ns is the part of it that calls took, without waiting.
-// I4  A forked child is refused every driver call, and destroying its copy changes nothing. A
-//     test's other queries are for the process that created the machine.
+// I1  Memory lives while a handle or a mapping refers to it, in any driver of the same machine.
+// I2  now_ns never goes back; busy_ns is the part of it that calls took, without waiting.
+//
+// A failed call changes nothing, except where a trap of the profile says so. A forked child is
+// refused every driver call, and destroying its copy changes nothing. A test's other queries are
+// for the process that created the machine.
 //
 // Thread safety: any call from any thread; one lock for all drivers of a machine.
 // Cost: O(log n) in the live mappings or reservations, plus O(1) for each mapping touched. No

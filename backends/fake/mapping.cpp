@@ -294,6 +294,20 @@ void make_room(driver_state& s, address_range range, fake::reservation& from) {
 
 }  // namespace
 
+namespace {
+
+// Whether a mapping overlaps neither of its neighbours.
+bool fits_between(const fake::mapping_map& all, fake::mapping_map::const_iterator which) noexcept {
+  const auto next = std::next(which);
+  const std::uint64_t end = which->first + which->second.size_bytes;
+  if (next != all.end() && next->first < end) return false;
+  if (which == all.begin()) return true;
+  const auto before = std::prev(which);
+  return before->first + before->second.size_bytes <= which->first;
+}
+
+}  // namespace
+
 status fake_driver::map(const map_request& request) {
   check(state_ != nullptr, fake::moved_from);
   driver_state& s = *state_;
@@ -318,6 +332,7 @@ status fake_driver::map(const map_request& request) {
     const auto put = s.mappings.insert(fresh.extract(fresh.begin()));
     check(put.inserted, "two mappings begin at one address");
     const auto added = put.position;
+    debug_check([&] { return fits_between(s.mappings, added); }, "state I1: two mappings overlap");
     added->second.serial = ++s.machine->serials;
     ++s.machine->memories.find(token)->mappings;
     ++inside->second.mappings;

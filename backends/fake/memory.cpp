@@ -57,7 +57,7 @@ void machine_state::give_back(const physical_request& released) noexcept {
 
 void machine_state::drop_if_unused(std::uint64_t token) noexcept {
   memory* unused = memories.find(token);
-  check(unused != nullptr, "a memory is dropped that is gone");
+  check(unused != nullptr, "machine I1: a memory is dropped that is gone");
   if (unused->references() > 0) return;
   if (!unused->multicast) {
     give_back(unused->made_as);
@@ -101,7 +101,8 @@ granularity driver_state::granularity_of(const physical_request& request) const 
 memory* driver_state::memory_of(physical_handle handle) noexcept {
   const handle_record* record = handles.find(static_cast<std::uint64_t>(handle));
   memory* const behind = record == nullptr ? nullptr : machine->memories.find(record->memory);
-  check(record == nullptr || (behind != nullptr && behind->handles != 0), "a handle has no memory");
+  check(record == nullptr || (behind != nullptr && behind->handles != 0),
+        "fake I1: a handle has no memory");
   return behind;
 }
 
@@ -110,7 +111,8 @@ void driver_state::add_reference(std::uint64_t memory_token) {
   const auto [found, first] = reference_counts.try_emplace(memory_token, 0U);
   ++found->second;
   if (!first) return;
-  check(machine->memories.find(memory_token) != nullptr, "a memory is referred to that is gone");
+  check(machine->memories.find(memory_token) != nullptr,
+        "machine I1: a memory is referred to that is gone");
   const memory& kept = *machine->memories.find(memory_token);
   if (kept.multicast) {
     ++counts.teams;

@@ -7,8 +7,8 @@
 // come from operator new. A pool of our own because std::pmr::unsynchronized_pool_resource of
 // libstdc++ 12 does not survive an operator new that fails once.
 //
-// I1  An allocation that throws leaves the pool as it was.
-// Thread safety: none. Cost: O(1); operator new once for each chunk, which double up to 64 KiB.
+// An allocation that throws leaves the pool as it was. Thread safety: none. Cost: O(1); operator
+// new once for each chunk, which double up to 64 KiB.
 module vmm.fake:node_pool;
 
 import vmm.backend;

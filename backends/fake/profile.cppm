@@ -9,8 +9,8 @@
 // (docs/decisions/0004-fake-driver-fidelity.md); the traps of the others were read in their
 // documents and sources.
 //
-// I1  A trap is a driver's success or change of state in a case that the contract forbids. Code
-//     that keeps the contract never reaches one.
+// A trap is a driver's success or change of state in a case that the contract forbids. Code that
+// keeps the contract never reaches one.
 //
 // Thread safety: values only. Cost: cost_curve::at is linear in its (at most eight) points.
 export module vmm.fake:profile;

@@ -276,7 +276,7 @@ void driver_state::charge_us(double us) noexcept {
   const auto ns = static_cast<std::uint64_t>(us * 1000.0 + 0.5);
   now_ns += ns;
   busy_ns += ns;
-  check(busy_ns <= now_ns, "calls took more time than has passed");
+  check(busy_ns <= now_ns, "fake I2: calls took more time than has passed");
   machine->now_ns = std::max(machine->now_ns, now_ns);
 }
 

@@ -198,7 +198,7 @@ result<address_range> host_driver::reserve(const reserve_request& request) noexc
         "a range is reserved at no address, or not aligned");
   check(wanted == 0 || place.base % wanted == 0, "a range does not have the requested alignment");
   debug_check([&] { return !state_->addresses.any_mapped({{place.base}, size}); },
-              "fresh addresses have a mapping");
+              "I1: fresh addresses have a mapping");
   return address_range{{place.base}, size};
 }
 

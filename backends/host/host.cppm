@@ -10,9 +10,10 @@
 // I2  Memory lives while a handle or a mapping refers to it, and goes back to the system with the
 //     last of them.
 // I3  Unless commit is lazy, memory is there when create returns; more than there is, is refused.
-// I4  Unmapping and freeing work also when the process is at its limit of kernel mappings.
-// I5  A forked child reaches none of the memory: it has holes where the parent has mappings, every
-//     call of it is refused with not_permitted, and destroying its copy changes nothing.
+//
+// Unmapping and freeing work also when the process is at its limit of kernel mappings. A forked
+// child reaches none of the memory: it has holes where the parent has mappings, every call of it is
+// refused with not_permitted, and destroying its copy changes nothing.
 //
 // Memory that is not shareable is an extent of one file: it costs no descriptor, and neighbouring
 // extents become one kernel mapping. Each shareable memory has a file of its own, sealed so that a

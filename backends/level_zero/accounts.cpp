@@ -77,7 +77,7 @@ result<accounts::reservation_table::node_type> accounts::take_reservation(
 }
 
 bool accounts::put_back(reservation_table::node_type which) noexcept {
-  check(!which.empty(), "nothing is put back");
+  check(!which.empty(), "I7: nothing is put back");
   const address_range range{{which.key()}, which.mapped().size_bytes};
   if (overlaps_reservation(range)) return false;
   const bool is_new = reservations_.insert(std::move(which)).inserted;
@@ -233,7 +233,8 @@ void accounts::unmap(const run& which) noexcept {
     check(each->second.rights == access::none, "what the driver still maps is forgotten");
     check(!each->second.is_in_transit, "I6: a mapping goes while it is in transit");
     const auto behind = memories_.find(each->second.handle);
-    check(behind != memories_.end() && behind->second.is_mapped, "a mapping without its memory");
+    check(behind != memories_.end() && behind->second.is_mapped,
+          "I2: a mapping without its memory");
     behind->second.is_mapped = false;
   }
   mappings_.erase(which.first, behind_all);

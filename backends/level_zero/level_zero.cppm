@@ -7,16 +7,16 @@
 // Level Zero's headers, open() says so. No vendor header is needed to import this module. What was
 // never run on a device, and what the vendor's driver does besides: docs/backends.md.
 //
-// I1  One object is one device and one context of its own. No other device has rights here.
-// I2  A driver may keep one access for a whole reservation, skip mappings that a range cuts, and
-//     detect neither overlap nor use. The accounts decide instead: no mistake reaches the driver.
-// I3  The driver's map call takes the right with it. map() therefore only takes account;
-//     set_access() makes the driver's map and unmap calls, one for each mapping.
-// I4  Each call reports the driver's result, under the name in level_zero/ze_api.h.
-// I5  A stream is an immediate command list with a barrier before each command.
-// I6  A forked child is refused every call before the driver is reached, and destroying its copy
-//     changes nothing. The same holds for static objects that exit() destroys after the driver's
-//     own: such an object is refused with unavailable, and the system takes what it leaves.
+// - One object is one device and one context of its own. No other device has rights here.
+// - A driver may keep one access for a whole reservation, skip mappings that a range cuts, and
+//   detect neither overlap nor use. The accounts decide instead: no mistake reaches the driver.
+// - The driver's map call takes the right with it. map() therefore only takes account; set_access()
+//   makes the driver's map and unmap calls, one for each mapping.
+// - Each call reports the driver's result, under the name in level_zero/ze_api.h.
+// - A stream is an immediate command list with a barrier before each command.
+// - A forked child is refused every call before the driver is reached, and destroying its copy
+//   changes nothing. The same holds for static objects that exit() destroys after the driver's own:
+//   such an object is refused with unavailable, and the system takes what it leaves.
 //
 // Thread safety: all members may be called from any thread at once. Destroy the object when no call
 // is running and the caller's work is finished: it waits for its own markers. Cost: the driver's

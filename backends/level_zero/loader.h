@@ -4,8 +4,7 @@
 // The entry points of Level Zero's loader, found at run time. Private to backends/level_zero; of
 // vmm it uses only the checks.
 //
-// I1  After a load without a problem every pointer is set.
-// I2  The library is never unloaded.
+// After a load without a problem every pointer is set. The library is never unloaded.
 //
 // Thread safety: load_loader may be called from any thread; the table is constant once it is
 // filled.

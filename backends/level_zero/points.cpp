@@ -28,7 +28,7 @@ void point_store::reuse(std::size_t look_count_max) noexcept {
   for (std::size_t i = std::min(look_count_max, retired_.size()); i > 0; --i) {
     if (next_look_ >= retired_.size()) next_look_ = 0;
     point* const old = retired_[next_look_];
-    check(old->references == 0, "a point that is referred to is retired");
+    check(old->references == 0, "state I2: a point that is referred to is retired");
     ze_result_t code = ze_->event_query(old->native);
     if (code == ZE_RESULT_SUCCESS) code = ze_->event_reset(old->native);
     if (code != ZE_RESULT_SUCCESS) {

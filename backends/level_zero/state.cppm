@@ -19,8 +19,9 @@
 //     two at once. Its other calls may be made from any thread at any time, except those that
 //     destroy an object. A stream whose turn a thread has, or for which a thread waits, is pinned
 //     and stays.
-// I6  Once exit() has begun to undo what was done after the drivers started, no driver is called:
-//     its own static objects go then.
+//
+// Once exit() has begun to undo what was done after the drivers started, no driver is called: its
+// own static objects go then.
 //
 // Thread safety: by the locks above. Cost: a point costs no driver call but the one that queues it
 // once as many exist as are in use at a time, and a third more; until then four queries at most for

@@ -92,7 +92,7 @@ stream_turn::~stream_turn() {
   if (stream_ == nullptr) return;
   stream_->turn.unlock();
   const guard lock(of_->work_lock);
-  check(stream_->pin_count != 0, "a turn ends at a stream that is not pinned");
+  check(stream_->pin_count != 0, "state I5: a turn ends at a stream that is not pinned");
   --stream_->pin_count;
 }
 
@@ -104,7 +104,7 @@ status driver_state::look_for_event(call where, event_handle event) {
 
 // A point behind everything in the stream, with one reference.
 result<point*> driver_state::append_point(unlockable& lock, call where, stream_state& stream) {
-  check(lock.owns_lock(), "points are taken under their lock");
+  check(lock.owns_lock(), "state I1: points are taken under their lock");
   const result<point*> taken = points.take(where);
   if (!taken) return taken;
   check((*taken)->references == 1, "a point that was taken is the taker's alone");
@@ -133,7 +133,7 @@ status driver_state::mark_waits(unlockable& lock, call where, stream_state& stre
 
 // In the stream's turn. The point is the stream's own reference to it from now on.
 status driver_state::queue_wait(unlockable& lock, stream_state& waiting, point& what) {
-  check(what.references > 1, "an event and the stream refer to a point that is waited for");
+  check(what.references > 1, "state I3: a stream waits for a point that it does not hold");
   try {
     drop_passed_waits(waiting);
     if (waiting.waits.size() >= waits_between_markers) {
@@ -183,7 +183,7 @@ status driver_state::synchronize_left_streams() {
     markers.reserve(leaving.size());
     for (auto& [token, each] : leaving) {
       if (each.marked.empty()) continue;
-      check(each.marked.back().marker != nullptr, "a destroyed stream ends without a marker");
+      check(each.marked.back().marker != nullptr, "state I4: a stream ends without a marker");
       points.refer(*each.marked.back().marker);
       markers.push_back(each.marked.back().marker);
     }

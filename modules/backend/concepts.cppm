@@ -9,13 +9,13 @@
 // generic code requires the concept, or takes an any_backend, which has them all.
 //
 // Rules for every implementation:
-// I1  A failed call changes nothing; one that cannot undo what it did reports device_lost.
-// I2  Calls may be made from any thread; a backend that needs a lock has one.
-// I3  No call promises to wait for device work, and no caller may assume that it does not wait.
-// I4  Mapping a whole handle at offset 0 is always legal; anything else needs the feature that says
-//     so.
-// I5  A fresh mapping has no access until set_access gives it.
-// I6  What a backend does not know it refuses with not_supported; it never downgrades silently.
+// - A failed call changes nothing; one that cannot undo what it did reports device_lost.
+// - Calls may be made from any thread; a backend that needs a lock has one.
+// - No call promises to wait for device work, and no caller may assume that it does not wait.
+// - Mapping a whole handle at offset 0 is always legal; anything else needs the feature that says
+//   so.
+// - A fresh mapping has no access until set_access gives it.
+// - What a backend does not know it refuses with not_supported; it never downgrades silently.
 export module vmm.backend:concepts;
 
 import :result;

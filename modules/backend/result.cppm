@@ -153,7 +153,8 @@ union error_room {
   constexpr error_room(const error& of) noexcept : failure(of) {}
   error failure;
 };
-static_assert(std::is_trivially_copyable_v<error> && std::is_trivially_destructible_v<error>);
+static_assert(std::is_trivially_copyable_v<error> && std::is_trivially_destructible_v<error>,
+              "I2: an error owns something");
 
 /// A value or an error. Shaped like std::expected<T, error>, which needs C++23.
 export template <class T>
@@ -174,15 +175,15 @@ class [[nodiscard]] result {
 
   /// The value, also as `*r` and `r->`. Requires: success, else the process ends.
   [[nodiscard]] constexpr T& value() & {
-    check(has_value(), "value() of a result that holds an error");
+    check(has_value(), "I1: value() of a result that holds an error");
     return *value_;
   }
   [[nodiscard]] constexpr const T& value() const& {
-    check(has_value(), "value() of a result that holds an error");
+    check(has_value(), "I1: value() of a result that holds an error");
     return *value_;
   }
   [[nodiscard]] constexpr T&& value() && {
-    check(has_value(), "value() of a result that holds an error");
+    check(has_value(), "I1: value() of a result that holds an error");
     return std::move(*value_);
   }
   [[nodiscard]] constexpr T& operator*() & { return value(); }

@@ -10,9 +10,9 @@
 //
 // I1  A buffer owns one block or none. A block that a buffer owns is freed once, on the buffer's
 //     stream.
-// I2  A failed call leaves the buffer and its block as they were.
-// I3  An allocator that counts its users (pool and manager do) does not go before its buffers: that
-//     ends the process.
+//
+// A failed call leaves the buffer and its block as they were. An allocator that counts its users
+// (pool and manager do) does not go before its buffers: that ends the process.
 //
 // Thread safety: that of the allocator; one buffer is for one thread at a time. Cost: that of the
 // allocator, an indirect call, and two relaxed additions for each buffer.

@@ -4,8 +4,8 @@
 // vmm.environment - reading options from environment variables. For vmm's own modules and tools:
 // `import vmm;` does not bring it.
 //
-// I1  A program that runs with rights that its caller lacks (set-uid, set-gid, file capabilities)
-//     has no variables: each counts as unset, as with secure_getenv().
+// A program that runs with rights that its caller lacks (set-uid, set-gid, file capabilities) has
+// no variables: each counts as unset, as with secure_getenv().
 //
 // An unset or empty variable leaves the option as it is. A malformed value is refused, never
 // guessed at: the error's detail, which the caller supplies, names the variable and its valid

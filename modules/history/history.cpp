@@ -263,7 +263,7 @@ status history_ring::complete(history& taken) const {
     return std::adjacent_find(taken.events.begin(), taken.events.end(), goes_back) ==
            taken.events.end();
   };
-  debug_check(is_in_order, "an event is before an earlier one");
+  debug_check(is_in_order, "I1: an event is before an earlier one");
   const double passed_ticks = static_cast<double>(read_ticks() - first_ticks_);
   const double passed_ns = static_cast<double>(read_clock_ns() - first_ns_);
   const double ns_per_tick = passed_ticks > 0 ? passed_ns / passed_ticks : 0;

@@ -150,7 +150,7 @@ class byte_reader {
       left_ = {};
       return {};
     }
-    check(!has_failed_ || left_.empty(), "bytes are read behind a failure");
+    check(!has_failed_ || left_.empty(), "history I3: bytes are read behind the end");
     const auto front = left_.first(static_cast<std::size_t>(size_bytes));
     left_ = left_.subspan(front.size());
     return front;

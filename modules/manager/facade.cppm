@@ -8,19 +8,18 @@
 // releases retained memory and tries again. It is set up on its first allocation; making one costs
 // nothing and calls no driver.
 //
-// I1  Whatever fails, every allocation and its contents are as before the call. Memory that was in
-//     a cache may have gone back to the driver. Under a contents rule that fills on release, a free
-//     or a shrink loses bytes where the driver, after it has filled them, refuses both the event
-//     and the wait for the stream.
-// I2  Physical bytes held = behind allocations + behind cached ranges + cached pieces (+ waiting
-//     for unfinished work).
-// I3  Addresses are unmapped only when the work that may use them has finished; the host waits for
-//     it only when memory is short and the options allow it, or to move a block without aliases.
-// I4  A block's stream is ordered behind the work of its memory's earlier users; the host is so
-//     after a successful wait for the block.
-//
-// I5  In a forked child every call returns not_permitted (or an empty value if it returns no error)
-//     and takes no lock, and destroying the child's copy changes nothing.
+// - Whatever fails, every allocation and its contents are as before the call. Memory that was in a
+//   cache may have gone back to the driver. Under a contents rule that fills on release, a free or
+//   a shrink loses bytes where the driver, after it has filled them, refuses both the event and the
+//   wait for the stream.
+// - Physical bytes held = behind allocations + behind cached ranges + cached pieces (+ waiting for
+//   unfinished work).
+// - Addresses are unmapped only when the work that may use them has finished; the host waits for it
+//   only when memory is short and the options allow it, or to move a block without aliases.
+// - A block's stream is ordered behind the work of its memory's earlier users; the host is so after
+//   a successful wait for the block.
+// - In a forked child every call returns not_permitted (or an empty value if it returns no error)
+//   and takes no lock, and destroying the child's copy changes nothing.
 //
 // Thread safety: all of it. No driver call is made under a lock that another allocation needs, but
 // allocations for which memory is short recover one after the other.

@@ -21,8 +21,9 @@
 //     finished. Only a growth over the same addresses, or a failed call without an event, waits for
 //     that.
 // I4  While a pin lives, no segment that it covers gets smaller than it says, and the range stays.
-// I5  In a forked child every call that can fail returns not_permitted, and destroying the child's
-//     copy changes nothing.
+//
+// In a forked child every call that can fail returns not_permitted, and destroying the child's copy
+// changes nothing.
 //
 // Thread safety: all of it; calls on one range wait for each other. Cost: driver calls by pieces of
 // memory, never by bytes kept, and a fill for each segment that grows; host work O(pieces of the

@@ -182,7 +182,8 @@ status growable_range::clear_stale(const block& segment, bool may_wait) {
   }
   for (int left = unmap_attempts; left > 0 && engine::is_stale(segment); --left)
     engine_->reap_all();
-  check(given_up_.empty() || given_up_.back().known_passed(), "a point was not waited for");
+  check(given_up_.empty() || given_up_.back().known_passed(),
+        "growable I3: a point was not waited for");
   if (!engine::is_stale(segment)) return {};
   return refuse(errc::in_use,
                 "the driver refuses to unmap what the segment has given up: try again later");
@@ -282,7 +283,7 @@ void growable_range::undo(stream_handle stream, change_plan& changes) noexcept {
     return;
   }
   for (const room_cut& each : changes.grown) {
-    check(each.spare == nullptr, "a cut that failed has a record");
+    check(each.spare == nullptr, "growable I2: a cut that failed has a record");
     engine_->set_user_bytes(*each.room, each.user_bytes);
   }
 }

@@ -6,8 +6,8 @@
 // A rank stands for one lock of every manager, as vmm.stream:locks says of a pool's. The lock of a
 // growable range comes between `peers` and `growable`, those of an engine's parts after `events`.
 //
-// I1  Locks are taken in the order of their ranks, outermost first: change, peers, growable,
-//     recovery, release, history, events.
+// Locks are taken in the order of their ranks, outermost first: change, peers, growable, recovery,
+// release, history, events. The compiler checks that.
 //
 // Thread safety: what it is for. Cost: that of the locks.
 module;

@@ -28,7 +28,7 @@ status add_peers(driver_interface& driver, const memory_options& options, locati
     if (each.rights != access::none && !grants.set(each))
       return refuse(errc::bad_option, "memory_options::peers has more locations than a list takes");
   }
-  check(grants.of(driver.home()) == access::read_write, "the home may not use a core's memory");
+  check(grants.of(driver.home()) == access::read_write, "I1: the home may not use a core's memory");
   return {};
 }
 

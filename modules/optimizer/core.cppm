@@ -7,7 +7,8 @@
 // determines the access to the memory; close_core() gives everything back.
 //
 // I1  The backend's home and the memory's own device always have read and write access.
-// I2  close_core() tries as often as a fault that strikes once requires, and no more.
+//
+// close_core() tries as often as a fault that strikes once requires, and no more.
 //
 // Thread safety: all of device_core's parts; plan_core() and close_core() by one thread.
 // Cost: plan_core() makes one query for each size; close_core() one driver call for each object

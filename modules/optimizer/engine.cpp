@@ -94,12 +94,15 @@ status engine::grow_in_place(block& grown, const resize_plan& plan) {
     return refuse(errc::in_use, "unfinished work may still use the addresses that were given up");
   }
   const std::uint64_t old_space_bytes = grown.where.range.size_bytes;
+  const std::uint64_t old_user_bytes = grown.sizes.user_bytes;
   if (status room = extend_addresses(grown, plan.sizes.reserved_bytes); !room) return room;
   memory_list memories;
   status done = copy_list(grown.memories, memories, 1);
   if (done) done = gather(plan, plan.sizes.mapped_bytes - grown.sizes.mapped_bytes, memories);
   if (done) done = map_tail(grown, memories, plan);
   if (!done) trim_addresses(grown, std::max(old_space_bytes, grown.sizes.mapped_bytes));
+  check(done || grown.sizes.user_bytes == old_user_bytes,
+        "I1: a growth that failed changed a block");
   check_block(grown);
   return done;
 }
@@ -402,7 +405,7 @@ void engine::tell(block& now, const address_range& before) noexcept {
 
 // Gives back what an unmapped range still has: its addresses and its record.
 void engine::finish(block& range) noexcept {
-  check(range.memories.empty(), "a range is finished while pieces are mapped to it");
+  check(range.memories.empty(), "I3: a range is finished while pieces are mapped to it");
   check(!range.linked && range.is == unmap_entry::place::outside,
         "a range is finished while it is tracked, cached or retired");
   block* const room = range.inside;

@@ -23,7 +23,7 @@ relief_pause::relief_pause() noexcept {
   check(pause_depth != 0, "too many pauses of relief");
 }
 relief_pause::~relief_pause() {
-  check(pause_depth != 0, "a pause of relief ends that was not begun");
+  check(pause_depth != 0, "I1: a pause of relief ends that was not begun");
   --pause_depth;
 }
 bool relief_pause::is_here() noexcept { return pause_depth != 0; }
@@ -101,7 +101,7 @@ void relief_member::leave() noexcept {
     const sync::lock_guard<sync::spin_lock> lock(all->mutex);
     relief_member** at = &all->first;
     while (*at != nullptr && *at != this) at = &(*at)->next_;
-    check(*at == this, "a member leaves a registry that it is not in");
+    check(*at == this, "I2: a member leaves a registry that it is not in");
     *at = std::exchange(next_, nullptr);
     number_ = 0;
   }

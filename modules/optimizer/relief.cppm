@@ -8,12 +8,13 @@
 // it is destroyed. One that is out of memory calls relieve(), which trims the others of its source
 // of memory and placement, in the order in which they entered, until enough has gone back.
 //
-// I1  The registry's lock is held over no call of an allocator or of a driver.
-// I2  relieve() does nothing on a thread that holds a lock of an allocator: such a thread has a
+// I1  relieve() does nothing on a thread that holds a lock of an allocator: such a thread has a
 //     relief_pause. So no thread waits for one allocator's locks while it holds another's.
-// I3  A member is called only by threads that share its `use_`, which they take while it is linked;
+// I2  A member is called only by threads that share its `use_`, which they take while it is linked;
 //     leave() unlinks it and then takes `use_` alone. After leave() it is not called again.
-// I4  A forked child has a registry of its own, without its parent's members.
+//
+// The registry's lock is held over no call of an allocator or of a driver. A forked child has a
+// registry of its own, without its parent's members.
 //
 // Thread safety: all of it; enter() and leave() by the owner. Cost: enter() and leave() a lock and
 // O(members of the process); relieve() a lock for each member and what the trims cost. No heap

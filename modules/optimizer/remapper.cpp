@@ -13,7 +13,7 @@ namespace vmm {
 
 remap_outcome remapper::checked(const mapping_plan& plan, const remap_outcome& outcome) noexcept {
   check(outcome.mapped_count <= plan.memories.size(),
-        "I3: more pieces stand mapped than there are");
+        "I2: more pieces stand mapped than there are");
   check(!outcome.of_new || outcome.lost, "a new plan stands though nothing was lost");
   return outcome;
 }
@@ -129,7 +129,7 @@ status remapper::give_each(const mapping_plan& plan, bool is_fresh) {
     if (!allowed) return allowed;
     at = end;
   }
-  check(at == plan.at + plan.size_bytes(), "I4: a mapping of a plan has no rights");
+  check(at == plan.at + plan.size_bytes(), "I3: a mapping of a plan has no rights");
   return {};
 }
 
@@ -205,7 +205,7 @@ remap_outcome remapper::exchange(const mapping_plan& old_plan, const mapping_pla
 }
 
 remap_outcome remapper::restore(const mapping_plan& plan, std::size_t standing_count) {
-  check(standing_count <= plan.memories.size(), "I3: more pieces stand mapped than there are");
+  check(standing_count <= plan.memories.size(), "I2: more pieces stand mapped than there are");
   if (standing_count == plan.memories.size()) return {status{}, standing_count};
   const mapping_plan standing{plan.at, plan.memories.first(standing_count), plan.stream,
                               plan.own_rights};
@@ -221,7 +221,7 @@ remap_outcome remapper::restore(const mapping_plan& plan, std::size_t standing_c
 remap_outcome remapper::undo(const mapping_plan& plan, std::size_t mapped_count,
                              const status& cause) {
   check(!cause, "a plan that was mapped is undone");
-  check(mapped_count <= plan.memories.size(), "I3: more pieces stand mapped than there are");
+  check(mapped_count <= plan.memories.size(), "I2: more pieces stand mapped than there are");
   std::size_t left_count = mapped_count;
   for (int attempt = 0; attempt < undo_attempts && left_count > 0; ++attempt) {
     const mapping_plan left{plan.at, plan.memories.first(left_count), plan.stream, nullptr};

@@ -4,14 +4,14 @@
 // vmm.optimizer:remapper - the one place that maps, unmaps and gives access.
 //
 // I1  map() is all or nothing: a set-access or a map that fails leaves no mapping behind.
-// I2  Before a piece is mapped for a stream, that stream is ordered behind the piece's last use, on
-//     the device.
-// I3  Where the driver will not undo either, the outcome says how many leading pieces still stand
+// I2  Where the driver will not undo either, the outcome says how many leading pieces still stand
 //     mapped, so that the caller keeps their addresses out of use until a later try succeeds.
 //     Nothing is forgotten.
-//
-// I4  Every mapping has the rights that its plan names, else those of set_rights(), whatever became
+// I3  Every mapping has the rights that its plan names, else those of set_rights(), whatever became
 //     of it: see give_access().
+//
+// Before a piece is mapped for a stream, that stream is ordered behind the piece's last use, on the
+// device.
 //
 // Thread safety: all of it, for ranges that one thread works on at a time. Cost: one map call a
 // piece, one set-access call a range of equal rights (the driver charges for each mapping all the

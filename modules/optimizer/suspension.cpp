@@ -59,7 +59,7 @@ bool try_to_attach(device_core& core, std::span<suspension_part> parts) noexcept
     for (int left = undo_attempts - 1; left > 0 && !done; --left) done = attach(core, each);
     has_all = has_all && done.has_value();
   }
-  check(!has_all || are_attached(parts), "a part is mapped and is not");
+  check(!has_all || are_attached(parts), "I2: a part is mapped and is not");
   return has_all;
 }
 
@@ -88,7 +88,7 @@ status detach_parts(device_core& core, std::span<suspension_part> parts) {
 status attach_parts(device_core& core, std::span<suspension_part> parts) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const status done = attach(core, parts[i]);
-    check(!done || parts[i].is_attached(), "a part is mapped and is not");
+    check(!done || parts[i].is_attached(), "I2: a part is mapped and is not");
     if (done) continue;
     (void)try_to_detach(core, parts.first(i + 1));
     return done;

@@ -7,7 +7,8 @@
 // values of an environment variable both follow it.
 //
 // I1  A row's detail begins with the option's name and says its range.
-// I2  Not a number and infinity are in no range.
+//
+// Not a number and infinity are in no range.
 //
 // Thread safety: values only; read_environment() as getenv. Cost: constant, no allocation.
 export module vmm.options;
@@ -66,7 +67,7 @@ struct option_row {
 
   /// Errors: bad_option, with the row's detail and the value.
   [[nodiscard]] status check_value(const Options& options) const noexcept {
-    check(detail != nullptr, "an option's range has no text");
+    check(detail != nullptr, "I1: an option's range has no text");
     return option.visit([&](auto at) -> status {
       if (is_within(options.*at)) return {};
       return refuse_number(options.*at, detail);

@@ -100,6 +100,8 @@ physical_memory* memory_store::hand_out(physical_memory& cached) noexcept {
   cached.holder_count = 1;
   check(cached.handle != physical_handle::none, "a piece without memory is handed out");
   check(!cached.was_shared, "a piece is handed out that remembers its holders");
+  check(!is_for_one_use(cached),
+        "physical I6: an exported or spilled piece serves a second request");
   audit();
   return &cached;
 }
@@ -115,7 +117,7 @@ result<physical_memory*> memory_store::admit(std::uint64_t size_bytes) noexcept 
   if (blank == nullptr)
     return refuse(errc::out_of_host_memory, "no host memory is left for a piece");
   check(size_bytes > 0 && size_bytes % options_.granularity_bytes == 0,
-        "a piece is made of whole granules");
+        "physical I5: a piece is made of whole granules");
   check(!blank->linked && blank->last_use.get() == nullptr, "a recycled piece is still in use");
   blank->size_bytes = size_bytes;
   blank->handle = physical_handle::none;
@@ -163,7 +165,7 @@ void memory_store::confirm(physical_memory& fresh, physical_handle handle) noexc
   fresh.number = ++numbers_.created_count;
   numbers_.peak_footprint_bytes = std::max(numbers_.peak_footprint_bytes, numbers_.footprint_bytes);
   check(options_.budget_bytes == 0 || numbers_.footprint_bytes <= options_.budget_bytes,
-        "more is held than the budget allows");
+        "physical I4: more is held than the budget allows");
   audit();
 }
 
@@ -321,7 +323,7 @@ void memory_store::resumed(physical_memory& suspended, physical_handle handle) n
 
 void memory_store::suspended(physical_memory& given_up) noexcept {
   check(given_up.is_suspended && !given_up.linked && given_up.holder_count == 1,
-        "memory is suspended that no range has, or several have");
+        "physical I7: memory is suspended that no range has, or several have");
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(given_up.mapping_count == 0 && given_up.handle != physical_handle::none,
         "memory is given back that is mapped, or was before");
@@ -416,6 +418,8 @@ void memory_store::cache_if_idle(physical_memory& memory) noexcept {
   const bool at_once = options_.reuse_while_mapped && !memory.was_shared;
   if (memory.mapping_count > 0 && !at_once) return;
   if (memory.mapping_count == 0 && memory.was_shared) memory.last_use.reset();
+  check(memory.mapping_count == 0 || !memory.was_shared,
+        "physical I3: a piece that several ranges held is cached while it is mapped");
   memory.was_shared = false;
   cache_.insert(memory, memory.size_bytes);
   numbers_.cached_bytes += memory.size_bytes;
@@ -462,14 +466,14 @@ status memory_store::validate_all() const noexcept {
       numbers_.cached_count > numbers_.memory_count)
     return refuse(errc::internal, "more pieces are cached than held");
   if (options_.budget_bytes != 0 && numbers_.footprint_bytes > options_.budget_bytes)
-    return refuse(errc::internal, "more is held than the budget allows");
+    return refuse(errc::internal, "physical I4: more is held than the budget allows");
   std::uint64_t sum_bytes = 0;
   for (index_node* node = cache_.first(); node != nullptr; node = cache_.next(*node)) {
     const auto& cached = static_cast<const physical_memory&>(*node);
     if (cached.holder_count != 0 || cached.handle == physical_handle::none)
-      return refuse(errc::internal, "a cached piece is held, or none");
+      return refuse(errc::internal, "physical I2: a cached piece is held, or none");
     if (cached.size_bytes == 0 || cached.size_bytes % options_.granularity_bytes != 0)
-      return refuse(errc::internal, "a cached piece has no whole granules");
+      return refuse(errc::internal, "physical I5: a cached piece has no whole granules");
     if (cached.key != cached.size_bytes)
       return refuse(errc::internal, "a cached piece is not where the cache has it");
     sum_bytes += cached.size_bytes;

@@ -6,8 +6,7 @@
 // The containers access their memory on the host, so it must be memory that the host can reach:
 // that of a driver with features::host_accessible, such as vmm.host.
 //
-// I1  The host may use a returned block at once: the work of the memory's earlier users has
-//     finished.
+// The host may use a returned block at once: the work of the memory's earlier users has finished.
 //
 // Thread safety: that of the allocator. Cost: that of the allocator, a virtual and an indirect
 // call. A pool's blocks take 512 bytes at least, a manager's whole granules: for small objects put

@@ -11,7 +11,8 @@
 //     lent on it counts as given back. A forked child closes its copy at once.
 // I4  Nothing waits longer than share_options::timeout_ms for the peer.
 // I5  After not_permitted and foreign_error the channel is closed; after a timeout it is unchanged.
-// I6  In a forked child every call returns not_permitted.
+//
+// In a forked child every call returns not_permitted.
 //
 // Thread safety: a channel is for one thread at a time. Cost: two system calls for a message, a
 // driver call for each handle of a block; no thread, no heap except lists of blocks.

@@ -109,7 +109,8 @@ result<share_channel> share_listener::accept(const share_options& options) noexc
       next_ns = std::min(next_ns, newcomers_[i].deadline_ns);
     }
     const std::size_t count = newcomers_.size() + 1;
-    check(count <= waits.size() && next_ns <= until_ns, "a wait is for too many, or too long");
+    check(count <= waits.size(), "a wait is for more connections than may wait");
+    check(next_ns <= until_ns, "channel I4: a wait for a peer is longer than its caller's");
     const bool any = unix_os::wait_for_any(waits.data(), count, ready.data(), deadline_at(next_ns));
     if (!any && now_ns >= until_ns) return timed_out();
     for (std::size_t i = count - 1; i > 0; --i) {

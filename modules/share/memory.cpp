@@ -98,7 +98,7 @@ status mapped_parts::add(physical_handle handle, std::uint64_t size_bytes) noexc
 status mapped_parts::map(location where, access rights) noexcept {
   if (!made_in_.is_here()) return refuse_forked(call::map);
   check(!parts_.empty() && !mapped_,
-        "I2: a block is mapped that has no parts, or is mapped already");
+        "I1: a block is mapped that has no parts, or is mapped already");
   if (status undone = unmap(); !undone) return undone;  // what an earlier try left
   check(rights != access::none, "a block is mapped without access");
   check(mapped_count_ == 0, "a block is mapped twice");
@@ -121,7 +121,7 @@ status mapped_parts::map(location where, access rights) noexcept {
     (void)unmap();
     return done;
   }
-  check(at == where_.end(), "I2: the parts do not fill their addresses");
+  check(at == where_.end(), "I1: the parts do not fill their addresses");
   check(mapped_count_ == parts_.size(), "a part of a block was not mapped");
   mapped_ = true;
   return {};
@@ -148,7 +148,7 @@ status mapped_parts::unmap() noexcept {
 
 status mapped_parts::close() noexcept {
   if (status unmapped = unmap(); !unmapped) return unmapped;
-  check(mapped_count_ == 0 && where_.empty(), "I3: handles are released before they are unmapped");
+  check(mapped_count_ == 0 && where_.empty(), "I2: handles are released before they are unmapped");
   while (!parts_.empty()) {
     if (status released = driver_->release(parts_.back().handle); !released) return released;
     check(parts_.back().handle != physical_handle::none, "a part has no memory");
@@ -162,14 +162,14 @@ status mapped_parts::close() noexcept {
 
 export_state::~export_state() {
   if (owner == nullptr || rule != export_rule::pinned || !own.is_here()) return;
-  check(owner_use.has_value() && at, "I4: a manager's block does not keep its manager");
+  check(owner_use.has_value() && at, "I3: a manager's block does not keep its manager");
   if (const status ended = owner->exports().end(at); !ended)
     report_left("an exported block", ended.error());
 }
 
 result<share_description> export_state::refresh() noexcept {
   check(owner == nullptr || owner_use.has_value(),
-        "I4: a manager's block does not keep its manager");
+        "I3: a manager's block does not keep its manager");
   if (!own.is_here()) return refuse_forked(call::export_handle);
   if (owner == nullptr || rule == export_rule::pinned) return block;
   result<exported_range> now = owner->exports().begin(at, export_rule::followed, number);

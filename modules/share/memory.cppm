@@ -7,13 +7,14 @@
 // received_block  a received block: its description and its handles
 // imported_block  a block of another process's, mapped here
 //
-// I1  A failed call leaves a block as it was.
-// I2  An imported block has exactly the addresses of its size, and its parts in their order.
-// I3  Release is in this order: mappings, addresses, handles. A refusal stops it; a later call
+// I1  An imported block has exactly the addresses of its size, and its parts in their order.
+// I2  Release is in this order: mappings, addresses, handles. A refusal stops it; a later call
 //     continues. The destructor tries three times, and reports on stderr what is left.
-// I4  A manager's block that was exported as pinned is neither freed nor moved until the last loan
+// I3  A manager's block that was exported as pinned is neither freed nor moved until the last loan
 //     and the exported_block have gone. Memory that was exported never serves another block.
-// I5  In a forked child every call returns not_permitted, and destroying changes nothing.
+//
+// A failed call leaves a block as it was. In a forked child every call returns not_permitted, and
+// destroying changes nothing.
 //
 // Thread safety: a block is for one thread at a time. Cost: driver calls by the number of parts.
 export module vmm.share:memory;
@@ -40,7 +41,7 @@ class mapped_parts {
   /// `where`, the place of the memory. All or nothing; the next call of map() or close() undoes
   /// steps that could not be undone.
   [[nodiscard]] status map(location where, access rights) noexcept;
-  /// I3. Errors: those of unmap, free_reservation and release.
+  /// I2. Errors: those of unmap, free_reservation and release.
   [[nodiscard]] status close() noexcept;
   [[nodiscard]] status unmap() noexcept;
 
@@ -240,7 +241,7 @@ export class imported_block {
   /// range; empty if it is not mapped. Errors: invalid_argument (another block's update), as
   /// import_block and map; the block is as before.
   [[nodiscard]] result<address> update(const received_block& from) noexcept;
-  /// I3. Requires: no unfinished work uses the block. Errors: not_permitted (a forked child), those
+  /// I2. Requires: no unfinished work uses the block. Errors: not_permitted (a forked child), those
   /// of unmap, free_reservation and release.
   [[nodiscard]] status release() noexcept;
 

@@ -102,13 +102,13 @@ std::uint64_t share_session::accepted_epoch(std::uint64_t id) const noexcept {
 status share_session::validate() const noexcept {
   for (const loan& each : lent_) {
     if (each.id > last_lent_ || (each.id == 0) != (each.state == loan_state::none))
-      return refuse(errc::internal, "a block is lent that was never offered");
+      return refuse(errc::internal, "I4: a block is lent that was never offered");
     if (each.accepted_epoch > each.epoch)
       return refuse(errc::internal, "a peer uses an epoch that has not been");
   }
   for (const loan& each : borrowed_) {
     if (each.id > last_borrowed_ || (each.id == 0) != (each.state == loan_state::none))
-      return refuse(errc::internal, "a block is borrowed that was never offered");
+      return refuse(errc::internal, "I4: a block is borrowed that was never offered");
     if (each.accepted_epoch > each.epoch)
       return refuse(errc::internal, "an epoch is in use here that has not been");
   }
@@ -137,6 +137,7 @@ share_message share_session::hello() noexcept {
 // Over the side that proves, its nonce and the peer's.
 result<share_digest> share_session::proof_of(share_role whose) const noexcept {
   check(!is_same_digest(nonce_, peer_nonce_), "I2: both sides have one nonce");
+  check(stage_ < stage::open, "I5: a session signs without its secret");
   std::array<std::byte, proof_text.size() + 1 + 2 * sizeof(share_digest)> text{};
   const share_digest& first = whose == role_ ? nonce_ : peer_nonce_;
   const share_digest& second = whose == role_ ? peer_nonce_ : nonce_;
@@ -169,7 +170,7 @@ result<share_message> share_session::offer(share_description& block) noexcept {
   numbered.id = last_lent_ + 1;
   numbered.epoch = 0;
   if (const status fits = check_share_description(numbered); !fits) return fits.error();
-  check(place->state == loan_state::none && numbered.id > last_lent_, "I5: a number serves twice");
+  check(place->state == loan_state::none && numbered.id > last_lent_, "I4: a number serves twice");
   last_lent_ = numbered.id;
   *place = {.id = numbered.id, .state = loan_state::offered};
   paranoid_check([this] { return validate().has_value(); }, "an offer breaks a table");
@@ -324,7 +325,7 @@ result<share_session::meaning> share_session::take_from_exporter(
       return ends(broken("a block is offered with a number that is not the next one"));
     loan* const place = find(borrowed_, 0);
     if (place == nullptr) return ends(broken("more blocks are offered than a connection may have"));
-    check(place->state == loan_state::none && found == nullptr, "I5: a number serves twice");
+    check(place->state == loan_state::none && found == nullptr, "I4: a number serves twice");
     last_borrowed_ = id;
     *place = {.id = id, .state = loan_state::offered};
     return meaning::told;

@@ -10,9 +10,10 @@
 //     secret. The connecting side proves first.
 // I2  A proof is of this connection, of this side and of both nonces: none serves twice.
 // I3  A message that the peer may not send now ends the session; no later one is taken.
-// I4  At most share_loans_max blocks are lent and as many borrowed at a time.
-// I5  The number of a block is never used again for another block of the connection.
-// I6  A session that is open, or closed, has no secret any more.
+// I4  The number of a block is never used again for another block of the connection.
+// I5  A session that is open, or closed, has no secret any more.
+//
+// At most share_loans_max blocks are lent and as many borrowed at a time.
 //
 // Thread safety: one thread at a time. Cost: constant for each message, O(loans) to find one; a
 // proof is one HMAC.
@@ -123,7 +124,7 @@ export class share_session {
   [[nodiscard]] std::uint64_t borrowed_epoch(std::uint64_t id) const noexcept;
   /// The epoch that the importer uses; of a block that it has accepted.
   [[nodiscard]] std::uint64_t accepted_epoch(std::uint64_t id) const noexcept;
-  /// Checks I4 and I5. Errors: internal.
+  /// Checks I4. Errors: internal.
   [[nodiscard]] status validate() const noexcept;
 
  private:
@@ -144,7 +145,7 @@ export class share_session {
         std::find_if(loans.begin(), loans.end(), [id](const loan& each) { return each.id == id; });
     return found == loans.end() ? nullptr : &*found;
   }
-  // I6.
+  // I5.
   void enter(stage next) noexcept {
     stage_ = next;
     if (next == stage::open || next == stage::closed) secret_.wipe();

@@ -66,7 +66,7 @@ result<address_range> aliased_memory::add_mapping() {
   if (status room = reserve_more(s.unmapped, 1); !room) return room.error();
   const result<address_range> where = s.driver->reserve({s.size_bytes, 0, {}});
   if (!where) return where.error();
-  check(where->size_bytes == s.size_bytes, "a reservation does not have the requested size");
+  check(where->size_bytes == s.size_bytes, "I1: a view has not the size of its memory");
   status done = s.driver->map({where->base, s.size_bytes, s.memory, 0});
   const bool mapped = done.has_value();
   if (done) done = s.driver->set_access(*where, s.rights.all());

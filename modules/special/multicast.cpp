@@ -203,6 +203,7 @@ status multicast_team::set_access(std::span<const access_grant> grants) {
 
 status multicast_team::state::unmap() {
   if (mapped) {
+    check(bindings.size() >= device_count, "I1: an object is mapped that a device has not bound");
     if (status undone = driver->unmap(where); !undone) return undone;
     mapped = false;
   }

@@ -40,6 +40,7 @@ result<physical_properties> granted_of(driver_interface& driver,
     all->shareable = static_cast<share_kind>(ways);
     all->compressible = all->compressible && one->compressible;
     all->rdma_capable = all->rdma_capable && one->rdma_capable;
+    check(!all->compressible || one->compressible, "I1: a property is granted that a handle lacks");
   }
   return all;
 }

@@ -4,9 +4,10 @@
 // vmm.stream:gate - whether a call on a pool may go straight on. Not exported.
 //
 // I1  The gate is open exactly when no reason to look closer holds.
-// I2  A reason may hold for one thread only (a remap callback runs on it). The gate is closed for
-//     all threads then: the slow entry finds out which reason it is and whether it is the caller's.
-// I3  It is closed in a forked child: by not_set_up, or by gate_watch, which listens from then on.
+// I2  It is closed in a forked child: by not_set_up, or by gate_watch, which listens from then on.
+//
+// A reason may hold for one thread only (a remap callback runs on it). The gate is closed for all
+// threads then: the slow entry finds out which reason it is and whether it is the caller's.
 //
 // Thread safety: all of it. Cost: is_open() is one load, close() and open() one exchange.
 export module vmm.stream:gate;
@@ -32,7 +33,7 @@ class pool_gate {
  public:
   [[nodiscard]] inline bool is_open() const noexcept {
     const bool no_reason = reasons_.load(std::memory_order_acquire) == 0;
-    debug_check([&] { return !no_reason || is_here(); }, "I3: a gate is open in a forked child");
+    debug_check([&] { return !no_reason || is_here(); }, "I2: a gate is open in a forked child");
     return no_reason;
   }
   /// False in a child that was forked after the gate was made.

@@ -5,7 +5,8 @@
 //
 // I1  A unit (the driver's granularity) is a power of two of granules; a page, of which handles are
 //     multiples, is a multiple of units; a segment is a multiple of pages.
-// I2  No size changes after set-up.
+//
+// No size changes after set-up.
 //
 // Thread safety: values only. Cost: O(1).
 export module vmm.stream:geometry;

@@ -5,11 +5,12 @@
 //
 // I1  A thread that calls the driver for memory, or a remap callback, has a growth_guard, except
 //     the destructor, which is alone (ending_guard).
-// I2  A growth_guard takes the watcher's lock, that of growth and the capture mode, in this order,
-//     the only one in which they are taken. The watcher's comes first since an observed allocation
-//     has it when it turns out to have to grow; and since a remap callback, which runs under the
-//     lock of growth, may free and so take the watcher's, which its thread has then.
-// I3  While a thread has a growth_guard it relieves no other allocator (vmm.optimizer:relief).
+//
+// A growth_guard takes the watcher's lock, that of growth and the capture mode, in this order, the
+// only one in which they are taken. The watcher's comes first since an observed allocation has it
+// when it turns out to have to grow; and since a remap callback, which runs under the lock of
+// growth, may free and so take the watcher's, which its thread has then. While a thread has a
+// growth_guard it relieves no other allocator (vmm.optimizer:relief).
 //
 // Thread safety: what it is for. Cost: that of the locks; the capture mode is two driver calls on
 // backends that can capture.
@@ -106,7 +107,8 @@ class VMM_SCOPED_CAPABILITY growth_guard {
 class VMM_SCOPED_CAPABILITY ending_guard {
  public:
   explicit ending_guard(const pool_gate& gate) VMM_ACQUIRE(rank::growth) {
-    check(gate.is_closed_by(gate_reason::goes_away), "a pool in use is taken for one that ends");
+    check(gate.is_closed_by(gate_reason::goes_away),
+          "I1: a pool in use is taken for one that ends");
   }
   ~ending_guard() VMM_RELEASE() {}
   ending_guard(const ending_guard&) = delete;

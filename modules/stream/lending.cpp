@@ -178,7 +178,7 @@ status front_lending::recall(segment& in, std::uint64_t offset_bytes) noexcept {
   const std::uint32_t offset = granules_in(offset_bytes);
   if (state_.fronts() == nullptr || offset >= in.regions().count_granules()) return {};
   const region_id around = in.regions().find(offset);
-  check(around != region_id::none, "a granule lies in no region");
+  check(around != region_id::none, "I1: a granule lies in no region");
   if (!in.is_lent(around)) return {};
   check(&in == &state_.segment_at(0), "memory is lent that lies in another segment");
   const std::uint32_t number = in.lent_to(around);

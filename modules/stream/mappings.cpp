@@ -157,7 +157,7 @@ status mappings::provide_stream(std::uint32_t stream) noexcept {
 void mappings::enter_free(handle_record& h, const stream_point& at) noexcept {
   check(!h.is_free && h.current->live_granules == 0, "a handle in use is entered as free");
   debug_check([&] { return !h.current->is_stale() && h.current->of == &h; },
-              "a handle is not where it says");
+              "I1: a handle is not where it says");
   debug_check([&] { return at.stream < free_of_.size(); }, "I2: a handle is free for no stream");
   h.is_free = true;
   h.stream = at.stream;

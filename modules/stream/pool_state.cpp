@@ -164,7 +164,7 @@ result<address> pool_state::allocate_own(const stream_request& request) noexcept
 
 // Free memory of a captured graph counts as live: it does not while this lives.
 result<address> pool_state::allocate_kept(const stream_request& request) noexcept {
-  check(streams_.is_capture(request.stream), "memory is kept for no captured graph");
+  check(streams_.is_capture(request.stream), "I2: memory is kept for no captured graph");
   for (const auto& in : segments_) {
     const region_id found = in->find_for(request);
     if (found == region_id::none) continue;

@@ -6,8 +6,9 @@
 //
 // I1  A stream that was forgotten is not named to the driver, and one that the call does not name
 //     only where streams are forgotten before they are destroyed.
-// I2  An event is recorded on a stream, or behind all work, only where no capture is known that
-//     would have it.
+//
+// An event is recorded on a stream, or behind all work, only where no capture is known that would
+// have it.
 //
 // Thread safety: all of it. Cost: driver calls by events; O(1) where a point is known to have
 // passed.

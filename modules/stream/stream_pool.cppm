@@ -7,16 +7,16 @@
 // else the pool grows, and moves free memory before it creates more. Only synchronize(), the
 // destructor and the last step before out of memory wait on the host.
 //
-// I1  Memory that another stream freed is handed out only when the work before that free has
-//     finished, or behind a wait for it on the device. The same holds for memory that moves.
-// I2  Nothing is unmapped that unfinished work may use.
-// I3  A failed call leaves every block and all free memory as they were, and memory held does not
-//     grow: memory that it created is released to the driver. Addresses that it reserved stay
-//     reserved. If memory was short, retained memory may have been released, too, and, if a handle
-//     can be mapped only once, idle free memory.
-// I4  Physical memory held never exceeds the budget.
-// I5  In a forked child every call returns not_permitted (or an empty value if it returns no error)
-//     and takes no lock, and destroying the child's copy changes nothing.
+// - Memory that another stream freed is handed out only when the work before that free has
+//   finished, or behind a wait for it on the device. The same holds for memory that moves.
+// - Nothing is unmapped that unfinished work may use.
+// - A failed call leaves every block and all free memory as they were, and memory held does not
+//   grow: memory that it created is released to the driver. Addresses that it reserved stay
+//   reserved. If memory was short, retained memory may have been released, too, and, if a handle
+//   can be mapped only once, idle free memory.
+// - Physical memory held never exceeds the budget.
+// - In a forked child every call returns not_permitted (or an empty value if it returns no error)
+//   and takes no lock, and destroying the child's copy changes nothing.
 //
 // At most max_streams streams at a time: forget() destroyed ones. A stream is passed to the driver
 // only in calls that name it (docs/decisions/0028).

@@ -229,7 +229,7 @@ void user_count::add() noexcept {
 void user_count::remove() noexcept {
   const std::uint32_t before = count_.fetch_sub(1, std::memory_order_release);
   check(before > 0, "an object loses a user that it does not have");
-  check(!is_gone_, "an object that was moved from had a user");
+  check(!is_gone_, "I2: an object that was moved from had a user");
 }
 
 void user_count::take(user_count& other) noexcept {

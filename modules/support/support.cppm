@@ -19,9 +19,10 @@
 //
 // I1  is_here() is false in every process that was forked after the mark was made, and stays false.
 //     Children of vfork() and of clone() without fork handlers are not noticed: they may only exec.
-// I2  An object passed to leave_behind() is not destroyed and stays reachable.
-// I3  A user_count whose object is destroyed, moved from or assigned to has no user. A forked
+// I2  A user_count whose object is destroyed, moved from or assigned to has no user. A forked
 //     child's copies are not looked at: what it leaves behind uses nothing any more.
+//
+// An object passed to leave_behind() is not destroyed and stays reachable.
 //
 // Thread safety: all of it. Cost: is_here() is one relaxed load and a comparison; a user is one
 // relaxed addition when it is made and one when it goes, and a function for exit() when an object

@@ -190,7 +190,7 @@ status backup_arena::release_unused(const driver_interface* of) noexcept {
     }
   }
   check(!outcome || of != nullptr || taken_bytes() == size_bytes(),
-        "a space stays without a reason");
+        "I2: a space stays without a reason");
   return outcome;
 }
 

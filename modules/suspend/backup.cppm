@@ -10,7 +10,8 @@
 // I1  A space that is taken belongs to one region; no other space has its bytes.
 // I2  What the driver does not take back stays in the arena, and is tried again when spaces are
 //     released.
-// I3  A forked child's copy leaves its spaces where they are.
+//
+// A forked child's copy leaves its spaces where they are.
 //
 // Thread safety: none of its own; the suspender has a lock. Cost: take() is O(spaces), and makes a
 // space where none fits.

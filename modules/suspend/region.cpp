@@ -72,7 +72,7 @@ std::span<std::byte> bytes_of(const suspended_region& of, const suspension_part&
 }
 
 status copy_in(suspended_region& of) {
-  check(of.backup != nullptr && of.backup->is_taken, "contents are kept nowhere");
+  check(of.backup != nullptr && of.backup->is_taken, "suspend I2: contents are kept nowhere");
   for (const suspension_part& part : of.parts) {
     const status copied =
         of.backup->tier == backup_tier::pinned
@@ -185,7 +185,7 @@ std::span<std::byte> suspended_region::bytes_at(std::uint64_t offset,
 }
 
 status suspended_region::copy_out() {
-  check(backup != nullptr, "contents are kept nowhere");
+  check(backup != nullptr, "suspend I2: contents are kept nowhere");
   std::uint64_t offset = 0;
   kept.clear();
   kept.reserve(parts.size());

@@ -11,13 +11,12 @@
 // I1  A call does all of its regions or none. Only where the driver refuses a step and then its
 //     undoing, each time, is a region suspended by a failed call: its memory and contents are kept,
 //     and resume() brings it back.
-// I2  Nothing is unmapped before the work of the streams that use it has finished, and no other
-//     stream is waited for.
-// I3  Kept contents are copied before anything is unmapped, and are restored when resume() returns.
-// I4  A suspended block can be freed; every other use of it through its allocator returns in_use.
-// I5  After resume(), every location has its access again.
-// I6  In a forked child every call returns not_permitted, and destroying the child's copy changes
-//     nothing.
+// I2  Kept contents are copied before anything is unmapped, and are restored when resume() returns.
+//
+// Nothing is unmapped before the work of the streams that use it has finished, and no other stream
+// is waited for. A suspended block can be freed; every other use of it through its allocator
+// returns in_use. After resume(), every location has its access again. In a forked child every call
+// returns not_permitted, and destroying the child's copy changes nothing.
 //
 // Thread safety: all of it; one call at a time. Cost: driver calls by handles, copies by bytes
 // kept. Elsewhere: the allocators' parts (vmm.stream, vmm.manager), mappings (vmm.optimizer).

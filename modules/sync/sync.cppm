@@ -9,10 +9,10 @@
 // thread back: so a test decides which thread runs next. Without VMM_SCHEDULE_POINTS nothing is
 // left of that: each operation is the standard library's, inlined.
 //
-// I1  A lock is announced before it is taken, and an unlock after the lock is free. So under an
-//     observer that runs one thread at a time, and never one that needs a held lock, no thread
-//     waits for a lock.
-// I2  An atomic operation is announced before it happens.
+// - A lock is announced before it is taken, and an unlock after the lock is free. So under an
+//   observer that runs one thread at a time, and never one that needs a held lock, no thread waits
+//   for a lock.
+// - An atomic operation is announced before it happens.
 //
 // Thread safety: all of it; set_schedule_observer() while no other thread uses any of it.
 module;

@@ -8,9 +8,9 @@
 // call fails is therefore kept to the end of the process. Such texts are few: only calls that open
 // something make them.
 //
-// I1  A text that keep() returns is valid and constant until the process ends.
-// I2  Equal texts are kept once, and kept_count_max texts at most; keep() returns `otherwise` if
-//     the limit or memory is exhausted.
+// A text that keep() returns is valid and constant until the process ends. Equal texts are kept
+// once, and kept_count_max texts at most; keep() returns `otherwise` if the limit or memory is
+// exhausted.
 //
 // Thread safety: a detail_text belongs to one thread; keep() may be called by any, also in a forked
 // child: it takes no lock. Cost: keep() compares with each text that is kept, and allocates once.

@@ -138,7 +138,7 @@ stream_handle stream_progress::active_handle(std::uint32_t stream) const noexcep
   check(stream < count(), "no stream has this number");
   const stream_record& record = *records_[stream];
   check(record.phase == stream_phase::active,
-        "a stream that is forgotten, or no stream's record, is named to the driver");
+        "I3: a stream that is forgotten, or no stream's record, is named to the driver");
   return record.handle;
 }
 

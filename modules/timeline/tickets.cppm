@@ -8,12 +8,12 @@
 // stream S before the ticket was made. It can be queried (passed), waited for on the device
 // (order), or, as the last resort, by the host (wait).
 //
-// I1  A ticket that has passed stays passed.
-// I2  The event behind a ticket is reused only when the ticket has no reference any more.
-// I3  A null ticket has passed: backends whose work is done when the call returns never make any
-// other.
-// I4  In a forked child a reference goes without a lock, and its ticket is left as it is: a thread
-// of the parent may have held the lock.
+// I1  The event behind a ticket is reused only when the ticket has no reference any more.
+// I2  A null ticket has passed: backends whose work is done when the call returns never make any
+//     other.
+//
+// A ticket that has passed stays passed. In a forked child a reference goes without a lock, and its
+// ticket is left as it is: a thread of the parent may have held the lock.
 //
 // Thread safety: everything here may be called from any thread; no driver call is made under the
 // lock. mark_behind() is one thread's at a time. Cost: mark() is one event record (and one creation

@@ -31,7 +31,7 @@ ticket* ticket_home::acquire() noexcept {
     point->event = event_handle::none;
   }
   check(point->reference_count.load(std::memory_order_relaxed) == 0,
-        "a ticket is handed out while referred to");
+        "tickets I1: a ticket is handed out while referred to");
   check(point->next_free == nullptr, "a ticket is handed out and stays in a list");
   point->home = this;
   point->reference_count.store(1, std::memory_order_relaxed);
@@ -61,7 +61,7 @@ event_handle ticket_home::take_event() noexcept {
   with_event_ = point->next_free;
   point->next_free = nullptr;
   check(point->reference_count.load(std::memory_order_relaxed) == 0,
-        "the event of a ticket in use is taken");
+        "tickets I1: the event of a ticket in use is taken");
   const event_handle event = std::exchange(point->event, event_handle::none);
   check(event != event_handle::none, "a ticket that kept its event has none");
   pool_.release(*point);
@@ -184,7 +184,8 @@ result<ticket_ref> timeline::mark_behind(std::span<const ticket_ref> points) {
 
 result<bool> timeline::passed(const ticket_ref& point) {
   if (point.known_passed()) return true;
-  check(point.get()->event != event_handle::none, "a ticket without an event has not passed");
+  check(point.get()->event != event_handle::none,
+        "tickets I2: a ticket without an event has not passed");
   const result<bool> finished = driver_->query_event(point.get()->event);
   if (finished && *finished) point.get()->has_passed.store(true, std::memory_order_release);
   return finished;

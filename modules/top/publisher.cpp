@@ -112,7 +112,7 @@ class top_file {
     return false;
   }
   void close() noexcept {
-    check(!is_open_ || file_ >= 0, "an open file has no descriptor");
+    check(!is_open_ || file_ >= 0, "top I2: an open file has no descriptor");
     if (std::exchange(is_open_, false)) (void)::unlinkat(folder_, name_.c_str(), 0);
     locked_file.store(-1, std::memory_order_relaxed);
     if (file_ >= 0) ::close(file_);
@@ -151,7 +151,7 @@ class top_file {
     const bool is_there =
         is_right && (::mkdirat(above, path.c_str() + slash + 1, 0700) == 0 || errno == EEXIST);
     if (above >= 0) ::close(above);
-    check(!is_there || is_right, "a folder is made below another user's");
+    check(!is_there || is_right, "top I3: a folder is made below another user's");
     return is_there;
   }
 

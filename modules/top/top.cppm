@@ -14,7 +14,8 @@
 //     that is gone the lock is gone, too.
 // I3  The folder and the file are the user's own, and other users may not read them: else nothing
 //     is published.
-// I4  Everything read from a file is validated.
+//
+// Everything read from a file is validated.
 //
 // Thread safety: all of it. In a forked child the parent's allocators are not shown, its own are.
 // Cost: a getenv when an allocator is set up; a thread if enabled, else nothing more.

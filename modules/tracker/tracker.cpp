@@ -268,7 +268,7 @@ status tracker::validate_all() const noexcept {
     const auto& range = static_cast<const tracked_range&>(*node);
     if (range.key != range.base.value || !sizes_fit(range.sizes))
       return refuse(errc::internal, "a record is not where the tracker has it");
-    if (range.base < end) return refuse(errc::internal, "two records overlap");
+    if (range.base < end) return refuse(errc::internal, "I2: two records overlap");
     end = space_of(range).end();
     sums.user_bytes += range.sizes.user_bytes;
     sums.mapped_bytes += range.sizes.mapped_bytes;

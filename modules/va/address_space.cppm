@@ -6,8 +6,9 @@
 //
 // I1  Ranges do not overlap; each begins and ends on a multiple of the granularity.
 // I2  An extent lies inside one range.
-// I3  Ranges are tried in the order of their ids, so that further ones empty first.
-// I4  A failed call changes nothing.
+//
+// Ranges are tried in the order of their ids, so that further ones empty first. A failed call
+// changes nothing.
 //
 // Elsewhere: what backs an extent (vmm.physical), from address to extent (vmm.tracker), and the
 // lock (the caller's).

@@ -97,7 +97,7 @@ class block_records {
     } else {
       taken = used_holes_++;
     }
-    debug_check([&] { return taken != 0 && taken < used_holes_; }, "a spare hole is none");
+    debug_check([&] { return taken != 0 && taken < used_holes_; }, "I2: a hole has no memory");
     hole_record& made = holes_[taken];
     made.offset = of.place;
     made.size_word = of.size;

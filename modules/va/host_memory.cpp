@@ -104,7 +104,7 @@ bool reserved_memory::commit(std::uint64_t size_bytes) noexcept {
   if (target >= huge_page_bytes) prefer_huge_pages(base_, committed_bytes_, target);
   committed_bytes_ = target;
   check(committed_bytes_ >= size_bytes && committed_bytes_ <= reserved_bytes_,
-        "host memory is committed outside of what is reserved");
+        "I1: host memory is committed outside of what is reserved");
   return true;
 }
 
@@ -112,7 +112,8 @@ bool reserved_memory::extend(std::uint64_t size_bytes) noexcept {
   check(size_bytes > reserved_bytes_, "host memory is extended to less than it is");
   result<reserved_memory> larger = reserve(size_bytes);
   if (!larger || !larger->commit(committed_bytes_)) return false;
-  check(larger->committed_bytes_ >= committed_bytes_, "host memory is copied to where it is not");
+  check(larger->committed_bytes_ >= committed_bytes_,
+        "I2: host memory is copied to where it is not");
   if (committed_bytes_ != 0) std::memcpy(larger->base_, base_, committed_bytes_);
   std::swap(*this, *larger);
   check(reserved_bytes_ >= size_bytes, "host memory is extended by too little");

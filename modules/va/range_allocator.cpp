@@ -117,7 +117,7 @@ inline void range_allocator::offer(std::uint32_t block) noexcept {
     table_.state(after) = with(table_.state(after), block_state::behind_hole);
   }
   debug_check([&] { return is_free(block) && table_.hole(hole).block == block; },
-              "a block is offered and cannot be found");
+              "I6: a block is offered and cannot be found");
 }
 
 /// Makes a live block of the first `count` granules of a free one; the rest keeps its hole.

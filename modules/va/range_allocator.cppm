@@ -12,7 +12,7 @@
 //     free, is the neighbour of both ends.
 // I5  A block's state says whether the block before it is free, so that most frees need not find
 //     that block.
-// I6  A failed call changes nothing. Between calls every free block has its hole; within one, a
+// I6  Between calls every free block has its hole; within one, a
 //     block that is neither live nor offered is loose, and its place is its offset.
 //
 // Elsewhere: bytes and addresses (address_space), from address to block (vmm.tracker). Thread

@@ -12,7 +12,8 @@
 // I2  A listed region is in the bins of its kind, and in its index of large places when it is at
 //     least a slot long; an unlisted one is in neither.
 // I3  For each page, the first region that begins in it is written down.
-// I4  A failed call changes nothing.
+//
+// A failed call changes nothing.
 //
 // Thread safety: none, the caller has the lock. Cost: a few cache lines a call, and one path of a
 // trie (22 records) for listed sizes above 255 granules; no allocation but in provide and add_kind,

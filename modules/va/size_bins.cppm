@@ -78,7 +78,7 @@ class size_bins {
   }
 
   inline void insert(std::uint32_t index) noexcept {
-    debug_check([&] { return index != 0; }, "record 0 is put into a bin");
+    debug_check([&] { return index != 0; }, "I6: record 0 is put into a bin");
     put_in(index, bin_of(nodes_[index].size()));
   }
 

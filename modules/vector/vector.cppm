@@ -9,14 +9,14 @@
 // one, and only when their address changes.
 //
 // I1  size() <= capacity(); the first size() elements are alive, the rest of the block is raw.
-// I2  A failed operation, or one in which an element's constructor throws, leaves the vector as it
-//     was.
-// I3  Elements of a trivially copyable type are never copied from one address to another.
-// I4  The host touches an element's bytes only when the work of the memory's earlier users and the
+// I2  Elements of a trivially copyable type are never copied from one address to another.
+// I3  The host touches an element's bytes only when the work of the memory's earlier users and the
 //     vector's own fills of these bytes have finished. Elements that are alive were written by the
 //     host after that, or by a fill, which follows that work in stream order.
-// I5  In a forked child every operation that can fail returns not_permitted, no element is reached
-//     or destroyed, and destroying the child's copy changes nothing.
+//
+// A failed operation, or one in which an element's constructor throws, leaves the vector as it was.
+// In a forked child every operation that can fail returns not_permitted, no element is reached or
+// destroyed, and destroying the child's copy changes nothing.
 //
 // Errors are values: every operation that needs memory returns one. Thread safety: as std::vector.
 // Cost: amortised by doubling, as std::vector; a growth costs driver calls by pieces, not by bytes.
@@ -345,7 +345,7 @@ class vector {
   // by side: the point itself remembers that it has passed.
   [[nodiscard]] status finish_fills(std::uint64_t first, std::uint64_t end) const {
     check(fills_.begin <= fills_.end, "a vector's zeros end before they begin");
-    check(first <= end && end <= capacity_, "I4: the host looks behind the vector's memory");
+    check(first <= end && end <= capacity_, "I3: the host looks behind the vector's memory");
     if (first >= fills_.end || end <= fills_.begin) return {};
     if (fills_.is_marked) return memory_->wait(fills_.point);
     return driver_->feature_set().streams ? driver_->synchronize_stream(stream_) : status{};
@@ -405,6 +405,7 @@ class vector {
   // copied where moving might throw half-way.
   [[nodiscard]] result<address> move_elements(std::uint64_t size_bytes,
                                               std::uint64_t growth_bytes) {
+    static_assert(!std::is_trivially_copyable_v<T>, "I2: trivially copyable elements are copied");
     const result<address> at =
         memory_->allocate(allocate_request{size_bytes, growth_bytes, alignof(T), stream_});
     if (!at) return at;

@@ -4,10 +4,11 @@
 // How many blocks of a device live, their bytes, and the peaks of both: fifteen levels of
 // vmm_allocator.h, of which an allocation or a free writes one line of cache.
 //
-// I1  A size class keeps its live levels and its totals; the levels of both classes, of blocks
-//     whose free waits, and of freed blocks are computed when they are queried.
-// I2  No peak is below what it counts. While a class stays within quiet_count and quiet_bytes no
+// I1  No peak is below what it counts. While a class stays within quiet_count and quiet_bytes no
 //     level of either class, nor of both, gets above its peak.
+//
+// A size class keeps its live levels and its totals; the levels of both classes, of blocks whose
+// free waits, and of freed blocks are computed when they are queried.
 //
 // Threads: none; the caller has a lock. Cost: O(1).
 #pragma once

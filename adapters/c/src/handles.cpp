@@ -6,6 +6,7 @@
 
 #include <array>
 #include <atomic>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -93,6 +94,7 @@ void* take_slot(std::size_t index, handle_kind kind, void* object) noexcept {
   const std::uint64_t generation = (generation_of(before) + 1) & generation_mask;
   if (!slot.state.compare_exchange_strong(before, state_of(generation, kind, phase::busy)))
     return nullptr;
+  assert(slot.object == nullptr && "I1: a slot in use is given out");
   slot.object = object;
   slot.state.store(state_of(generation, kind, phase::live));
   const std::uint64_t handle =
@@ -177,6 +179,7 @@ handle_slot* claim_handle(const void* handle, handle_kind kind) noexcept {
 
 void keep_handle(handle_slot& claimed) noexcept {
   const std::uint64_t state = claimed.state.load(std::memory_order_relaxed);
+  assert(phase_of(state) == phase::busy && "I2: a handle is kept that was not claimed");
   claimed.state.store(state - static_cast<std::uint64_t>(phase::busy) +
                       static_cast<std::uint64_t>(phase::live));
 }

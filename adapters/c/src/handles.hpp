@@ -8,7 +8,8 @@
 // I1  A slot's object exists while a thread is inside a call on it: each call is counted, and
 //     destroying is refused while there are any.
 // I2  A handle is valid for one object only. Its number comes back after 2^32 others of its slot.
-// I3  No lock anywhere: a forked child finds the table usable, whatever other threads were doing.
+//
+// No lock anywhere: a forked child finds the table usable, whatever other threads were doing.
 //
 // Threads: all of it. Cost of a call: an atomic addition and subtraction, on one of eight cache
 // lines of the handle, chosen by the thread's stack.
