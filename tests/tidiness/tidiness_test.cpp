@@ -398,6 +398,22 @@ TEST(Sizes, OnlyGetBetter) {
   EXPECT_EQ(said(3, "3 modules\n9 functions of pool\n").size(), 1u) << "a row too many";
 }
 
+TEST(Sizes, OfTestsAndToolsAreLinesOfCode) {
+  const auto thousands = [](const char* path, const std::string& line) {
+    std::string text = "a = 1\n";
+    for (int i = 0; i < 1000; ++i) text += line;
+    const auto rows = tidy::sizes_of({{path, text}});
+    return rows.back().value;
+  };
+  EXPECT_EQ(thousands("tests/va/a.cpp", "\n"), 1);
+  EXPECT_EQ(thousands("tests/va/a.cpp", "  // why\n"), 1);
+  EXPECT_EQ(thousands("tests/va/a.cpp", "#include <a>\n"), 2);
+  EXPECT_EQ(thousands("tests/a.py", "# why\n"), 1);
+  EXPECT_EQ(thousands("run", "true\n"), 2);
+  EXPECT_EQ(thousands("tests/features.csv", "a\n"), 0) << "no code";
+  EXPECT_EQ(thousands("modules/va/a.cpp", "f();\n"), 0) << "the library";
+}
+
 TEST(Sizes, OfSourcesHaveALimit) {
   const auto lines = [](const char* path, std::size_t count) {
     return tidy::check_lengths({{path, std::string(count, '\n')}}).size();
