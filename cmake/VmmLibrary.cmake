@@ -182,7 +182,9 @@ endfunction()
 # `vmm_test(NAME name SOURCES ... [LABELS ...] [ENVIRONMENT VARIABLE:OPTIONS] [EACH] [APART])`: a
 # GoogleTest program. EACH is for tests that take seconds, so that they share the cores, and for
 # those that need a process of their own. `APART` is for sources that have names in common and
-# cannot be joined. A test that is left out can still be built by its name.
+# cannot be joined. A test that is left out can still be built by its name. Unless
+# VMM_TEST_EVERY_PROGRAM is set, tests without one of the labels conformance, fault and release are:
+# those that find the same under a sanitizer without optimisation.
 function(vmm_test)
   cmake_parse_arguments(A "EACH;APART" "NAME;ENVIRONMENT" "SOURCES;LABELS;LIBRARIES" ${ARGN})
   vmm_sources_to_test(sources "${A_LABELS}" ${A_SOURCES})
@@ -201,6 +203,9 @@ function(vmm_test)
     set(A_LABELS unit)
   endif()
   vmm_is_left_out(is_left_out "${A_LABELS}" ${A_SOURCES})
+  if(NOT VMM_TEST_EVERY_PROGRAM AND NOT A_LABELS MATCHES "(^|;)(conformance|fault|release)(;|$)")
+    set(is_left_out TRUE)
+  endif()
   if(is_left_out)
     set_target_properties(${A_NAME} PROPERTIES EXCLUDE_FROM_ALL ON)
   else()
@@ -241,6 +246,13 @@ endfunction()
 # vmm_only_by_name(TARGET...): unless VMM_TEST_EVERY_PROGRAM says so, built where its name is given.
 function(vmm_only_by_name)
   if(NOT VMM_TEST_EVERY_PROGRAM)
+    set_target_properties(${ARGN} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
+endfunction()
+
+# vmm_for_all_tests(TARGET...): the same, unless VMM_TEST_ALL says so.
+function(vmm_for_all_tests)
+  if(NOT VMM_TEST_ALL)
     set_target_properties(${ARGN} PROPERTIES EXCLUDE_FROM_ALL ON)
   endif()
 endfunction()

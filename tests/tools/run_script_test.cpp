@@ -408,6 +408,29 @@ TEST_F(RunScriptTests, WhatWasTestedIsCountedWhereTheNextBuildFails) {
   EXPECT_NE(got.err.find("the preset dev could not be built\n"), std::string::npos) << got.err;
 }
 
+// What a folder was configured for is remembered: the other tests need another configuration.
+TEST_F(RunScriptTests, AllTestsAreAnotherConfiguration) {
+  script("bin/ctest", "");
+  script("bin/cmake",
+         "if [[ $1 == --version ]]; then echo 'cmake version 3.31.0'; exit; fi\n"
+         "echo \"$*\" >>'" +
+             path("options") + "'; mkdir -p build/$2; touch build/$2/build.ninja");
+  const std::string usual = "--preset release\n";
+  const std::string all = "--preset release -DVMM_TEST_ALL=ON -DVMM_TEST_EVERY_PROGRAM=ON\n";
+  const finished first = ask("./run test --preset release");
+  EXPECT_NE(first.out.find("left out, for ./run test --all:\n  under release, unit tests"),
+            std::string::npos)
+      << first.out;
+  (void)ask("./run test --preset release");
+  EXPECT_EQ(text_of_file(path("options")), usual);
+  const finished whole = ask("./run test --preset release --all");
+  EXPECT_EQ(whole.out.find("--all"), std::string::npos) << whole.out;
+  (void)ask("./run bench");
+  EXPECT_EQ(text_of_file(path("options")), usual + all);
+  (void)ask("./run test --preset release");
+  EXPECT_EQ(text_of_file(path("options")), usual + all + usual);
+}
+
 TEST_F(RunScriptTests, ACallersOptionsOfASanitizerStay) {
   script("bin/ctest", "echo \"$ASAN_OPTIONS\" >'" + path("options") + "'");
   (void)ask("./run test --preset release");
@@ -471,7 +494,7 @@ TEST_F(RunScriptChecks, OfTheSourcesComeBeforeTheBuild) {
   EXPECT_NE(bad.err.find("run: a linter found something\n"), std::string::npos) << bad.err;
   EXPECT_TRUE(text_of_file(path("log")).starts_with("configured\nlinted --sources\n"));
   EXPECT_NE(text_of_file(path("log")).find("linted --changed\n"), std::string::npos);
-  EXPECT_NE(bad.out.find("left out: the checks adds fetches, and"), std::string::npos) << bad.out;
+  EXPECT_NE(bad.out.find("  the checks adds fetches, and"), std::string::npos) << bad.out;
   file("tests/check/lint.sh", "echo 'no network'\nexit 77\n");
   const finished good = ask("./run test --preset release");
   EXPECT_EQ(good.code, 0) << good.err;
