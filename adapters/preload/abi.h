@@ -79,7 +79,7 @@ struct ipc_handle {
   char bytes[64];
 };
 
-/// CUpointer_attribute: those that the driver would answer differently for a block of a pool than
+/// CUpointer_attribute: those that the driver would return differently for a block of a pool than
 /// for plain memory.
 namespace pointer_attribute {
 constexpr int context = 1;

@@ -42,7 +42,7 @@ bool give_back(bool may_wait) noexcept {
   return is_caching() && cache::give_back() != 0;
 }
 
-// The driver's answer; where it is out of memory, what we keep goes back first.
+// The driver's result; where it is out of memory, retained memory is released first.
 template <class... Arguments>
 result_code ask_driver(const call_site& site, Arguments... arguments) {
   result_code answer = site(arguments...);

@@ -27,7 +27,7 @@ struct call_site {
 
 namespace handlers {
 
-/// An address that the driver gives to no memory: its answer is that to an unknown pointer.
+/// An address that the driver gives to no memory: the result is that for an unknown pointer.
 constexpr device_pointer nobodys_address = 1;
 
 template <class... Arguments>

@@ -4,7 +4,7 @@
 // How a program's calls of the driver come here, and how ours reach the driver.
 //
 // - An address is replaced only where the loader or the driver itself handed it out and it is the
-//   known address of an entry of the table: forms of a call that we do not know stay the driver's.
+//   known address of an entry of the table: other forms of a call stay the driver's.
 // - dlsym runs no code of the driver and reads no setting before a name of the table is looked up.
 // - Once an entry's real address is known it stays: the driver's library is kept loaded.
 //

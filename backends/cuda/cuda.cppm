@@ -107,7 +107,7 @@ export class cuda_driver {
   [[nodiscard]] status write(address at, std::span<const std::byte> source);
   [[nodiscard]] status read(std::span<std::byte> target, address at);
 
-  // `sharing_backend`. The driver does not tell a handle's size: size_bytes of an exported value is
+  // `sharing_backend`. The driver reports no size of a handle: size_bytes of an exported value is
   // 0 until the sender fills it in. An import does not take over the descriptor: the caller closes
   // it, whether it worked or not.
   [[nodiscard]] result<shared_handle> export_handle(physical_handle handle, share_kind kind);
@@ -138,7 +138,7 @@ export class cuda_driver {
   [[nodiscard]] const cuda_description& description() const noexcept;
   /// The CUcontext, for programs that launch kernels beside vmm. It lives as long as this object.
   [[nodiscard]] std::uint64_t native_context() const noexcept;
-  /// A driver call by its name without a version suffix and the CUDA version to ask for (11020
+  /// A driver call by its name without a version suffix and the CUDA version to request (11020
   /// is 11.2); null when the driver does not have it. Multicast calls are not given out.
   [[nodiscard]] void* entry_point(const char* symbol, std::int32_t version) const noexcept;
 

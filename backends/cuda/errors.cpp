@@ -58,7 +58,7 @@ errc code_of(call where, CUresult code) noexcept {
     case CUDA_ERROR_NOT_MAPPED: return errc::invalid_argument;
     case CUDA_ERROR_OUT_OF_MEMORY:
       return where == call::reserve ? errc::out_of_addresses : errc::out_of_memory;
-    case CUDA_ERROR_UNKNOWN:  // the answer to a descriptor that is not memory
+    case CUDA_ERROR_UNKNOWN:  // returned for a descriptor that is not memory
       return where == call::import_handle ? errc::invalid_argument : errc::internal;
     case CUDA_ERROR_ALREADY_MAPPED:
     case CUDA_ERROR_ILLEGAL_STATE: return errc::in_use;

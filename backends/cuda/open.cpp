@@ -194,7 +194,7 @@ int driver_state::attribute(CUdevice_attribute which) const noexcept {
   return cu.device_get_attribute(&value, which, device) == CUDA_SUCCESS ? value : 0;
 }
 
-// Plain memory needs to know what the device grants.
+// Plain memory depends on the device's grants.
 status driver_state::choose_memory(bool is_plain) {
   check(context != nullptr && memory == nullptr, "memory is chosen without a context, or twice");
   constexpr error no_memory =

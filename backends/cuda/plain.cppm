@@ -73,7 +73,7 @@ class plain_memory final : public address_memory {
   using reservation_table = std::map<std::uint64_t, reservation>;
   using mapping_table = std::map<std::uint64_t, mapping>;
 
-  // The answer of a call that only memory that is mapped can serve.
+  // The result of a call that only memory that is mapped can serve.
   [[nodiscard]] error needs_mapping(call where) const noexcept;
   // The alignment to keep. Errors: invalid_argument, out_of_addresses (more than the device has).
   [[nodiscard]] result<std::uint64_t> check_reserve(const reserve_request& request) const noexcept;

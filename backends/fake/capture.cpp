@@ -6,7 +6,7 @@
 // The rules are those that cuda.h writes down for capture and its error codes. A call that capture
 // forbids spoils it: the capture is invalidated, and ending it gives an error instead of a graph.
 // Which calls count as "potentially unsafe" no document lists; here they are those that change
-// memory or tell the host of work: a caller that keeps away from them keeps away from the real
+// memory or report work to the host: a caller that keeps away from them keeps away from the real
 // ones. A graph runs in the order in which it was captured, without the freedom that forks
 // give.
 module vmm.fake;

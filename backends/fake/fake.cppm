@@ -63,7 +63,7 @@ export class fake_driver {
   explicit fake_driver(const fake::profile& emulated = fake::profile::cuda());
   /// A driver on a machine that it shares with others.
   fake_driver(const fake::profile& emulated, fake::machine& shared);
-  /// Gives back whatever is still there; call check_empty before to know.
+  /// Gives back whatever is still there; check_empty() reports it.
   ~fake_driver();
   fake_driver(fake_driver&&) noexcept;
   fake_driver& operator=(fake_driver&&) noexcept;
@@ -110,7 +110,7 @@ export class fake_driver {
   [[nodiscard]] status synchronize_all();
 
   // capture_backend. Asking a stream while nothing is captured and no fault is planned is neither
-  // counted nor charged: callers may ask before every call.
+  // counted nor charged: callers may query before every call.
   [[nodiscard]] result<capture_info> query_capture(stream_handle stream);
   /// quick_capture_backend. While something is captured or a fault is planned: false.
   [[nodiscard]] bool is_uncaptured(stream_handle stream) noexcept;
@@ -153,7 +153,7 @@ export class fake_driver {
   void clear_faults();
   /// Calls that a planned fault made fail since the driver was made.
   [[nodiscard]] std::uint64_t faults_struck() const;
-  /// What this driver may answer to a call, in the profile's codes: those of a fault sweep.
+  /// What this driver may return from a call, in the profile's codes: those of a fault sweep.
   [[nodiscard]] std::span<const fake::native_error> possible_errors(call where) const noexcept;
 
   /// Calls made, of one kind or of all kinds, failed ones included.

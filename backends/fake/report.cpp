@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.fake - what calls answer when they fail, planned faults, misuse and resource counts.
+// vmm.fake - results of failing calls, planned faults, misuse and resource counts.
 module;
 #include <cstdio>
 
@@ -85,7 +85,7 @@ constexpr code_table posix_codes{
     posix_ebusy,      posix_enomem, posix_no_addresses, posix_no_mappings,
     posix_eopnotsupp, posix_eperm,  posix_ebusy,        posix_efault};
 
-// ---- what each call may answer ----
+// ---- what each call may return ----
 
 constexpr std::array cuda_common{cuda_invalid_value, cuda_illegal_address, cuda_unknown};
 constexpr std::array cuda_reserve{cuda_invalid_value, cuda_out_of_addresses, cuda_not_permitted,

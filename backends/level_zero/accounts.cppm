@@ -72,7 +72,7 @@ class accounts {
   /// Takes out the reservation of exactly this range. Errors: in_use (something is mapped).
   [[nodiscard]] result<reservation_table::node_type> take_reservation(address_range range) noexcept;
   /// What was taken out and not given back. Where the driver has given its addresses to another
-  /// reservation meanwhile, they are that one's, and the answer is false.
+  /// reservation meanwhile, they are that one's, and the result is false.
   bool put_back(reservation_table::node_type which) noexcept;
 
   /// Room for a memory, in no table yet.

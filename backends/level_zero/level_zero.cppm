@@ -20,7 +20,7 @@
 //
 // Thread safety: all members may be called from any thread at once. Destroy the object when no call
 // is running and the caller's work is finished: it waits for its own markers. Cost: the driver's
-// own, and O(log n) in the live mappings. A call waits for another thread's only where both want
+// own, and O(log n) in the live mappings. A call waits for another thread's only where both use
 // the same mappings, put something into the same stream, or are read or write: no lock is held over
 // a driver call that may be slow.
 export module vmm.level_zero;
@@ -63,7 +63,7 @@ export class level_zero_driver {
   /// free_bytes is the device's memory less what this object created: the core calls report no
   /// more.
   [[nodiscard]] result<memory_info> query_memory(location who);
-  /// The driver takes no alignment: where its answer does not fit, more is reserved and the range
+  /// The driver takes no alignment: where its result does not fit, more is reserved and the range
   /// lies inside.
   [[nodiscard]] result<address_range> reserve(const reserve_request& request);
   [[nodiscard]] status free_reservation(address_range range);

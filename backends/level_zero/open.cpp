@@ -297,7 +297,7 @@ status driver_state::make_context() {
   return {};
 }
 
-// Drivers tell page sizes that make no physical memory. A device that is full is one all the same.
+// Some drivers report page sizes without physical memory. A full device is one all the same.
 status driver_state::try_memory() {
   check(context != nullptr, no_context);
   const auto page = page_size(call::create, 1);

@@ -43,7 +43,7 @@ namespace vmm::level_zero {
 [[nodiscard]] error error_of(call where, ze_result_t code) noexcept;
 /// The enumerator in level_zero/ze_api.h.
 [[nodiscard]] const char* name_of(ze_result_t code) noexcept;
-/// A driver's answer that is none: success, and nothing is given.
+/// A driver's success without a result.
 [[nodiscard]] error no_answer(call where) noexcept;
 
 /// The size for which open() queries the large page. Larger sizes may have larger pages.

@@ -15,7 +15,7 @@
 // - Mapping a whole handle at offset 0 is always legal; anything else needs the feature that says
 //   so.
 // - A fresh mapping has no access until set_access gives it.
-// - What a backend does not know it refuses with not_supported; it never downgrades silently.
+// - A backend refuses unknown requests with not_supported; it never downgrades silently.
 export module vmm.backend:concepts;
 
 import :result;

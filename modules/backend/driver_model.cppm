@@ -6,7 +6,7 @@
 //
 // - Name, home and features are those of the driver inside: what features promise can be called.
 // - after() of an observer is called once for every before(), also for a call that before()
-//   refused. An answer passes unchanged; a refusal of before() gets the call's kind as its place.
+//   refused. A result passes unchanged; a refusal of before() gets the call's kind as its place.
 // - A call that the driver lacks does not reach an observer; nor does any call in a forked child.
 //
 // Thread safety: that of the driver inside. Cost: one virtual call, and that of the observer.

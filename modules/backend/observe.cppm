@@ -35,7 +35,7 @@ export struct call_facts {
   std::uint64_t event = 0;
   std::optional<location> where{};
   std::optional<access> rights{};  ///< of the first grant
-  /// Other plain values: fill's byte, query_event's answer, a descriptor.
+  /// Other plain values: fill's byte, query_event's result, a descriptor.
   std::optional<std::uint64_t> value{};
 };
 
@@ -153,7 +153,7 @@ export class fail_plan {
   std::uint64_t struck_ = 0;
 };
 
-// What a call's answer has to say.
+// The fields of a call's result.
 inline call_facts facts_of(const granularity& g) {
   return {.size_bytes = g.minimum_bytes, .limit_bytes = g.recommended_bytes};
 }

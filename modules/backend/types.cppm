@@ -362,10 +362,10 @@ export struct features {
       false;  ///< contents stay at their addresses when memory is mapped elsewhere: for code that
               ///< moves nothing but free memory
   bool host_accessible = false;  ///< the host may dereference mapped addresses
-  bool streams = false;          ///< work is asynchronous; events tell when it has finished
+  bool streams = false;          ///< work is asynchronous; events show when it has finished
   bool record_all = false;       ///< one event can stand for the work of all streams: record_all()
   bool stream_identity = false;  ///< stream_identity() differs for a later stream
-  bool capture = false;          ///< streams can be captured into graphs, and tell
+  bool capture = false;          ///< streams can be captured into graphs, and queried
   /// No program can begin a capture on a stream with a smaller number, whatever else happens.
   std::uint64_t capturable_from = 0;
   std::uint64_t default_stream_alias = 0;  ///< another number of the default stream; 0: none

@@ -152,7 +152,7 @@ export struct history_options {
   std::uint64_t event_count = std::uint64_t{1} << 18;
   /// Each of as many fast events reads the clock: a power of two from 1 to 4096.
   std::uint32_t clock_interval = 32;
-  /// Where an allocator writes its history when it is about to answer a shortage: this path and
+  /// Where an allocator writes its history when it is about to return a shortage: this path and
   /// ".0", ".1" and so on behind it. Empty: nowhere.
   std::string shortage_path{};
   std::uint32_t shortage_count_max = 4;  ///< so many files at most

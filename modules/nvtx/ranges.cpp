@@ -28,7 +28,7 @@ struct nvtx_ranges::state {
   std::uint64_t live_counter = 0;
   std::uint64_t footprint_counter = 0;
   std::uint64_t live_bytes = 0;
-  std::unordered_map<std::uint64_t, std::uint64_t> sizes{};  // of blocks that were heard of
+  std::unordered_map<std::uint64_t, std::uint64_t> sizes{};  // of blocks with an event
 };
 
 namespace {

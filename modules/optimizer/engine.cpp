@@ -160,7 +160,7 @@ status engine::extend_addresses(block& grown, std::uint64_t size_bytes) {
   return room;
 }
 
-// Addresses that cannot be cut off for want of host memory stay with the block and go with it.
+// Addresses that cannot be cut off for lack of host memory stay with the block and go with it.
 void engine::trim_addresses(block& shrunk, std::uint64_t size_bytes) noexcept {
   check(size_bytes >= shrunk.sizes.mapped_bytes, "addresses are cut off that are mapped");
   if (shrunk.where.range.size_bytes > size_bytes)

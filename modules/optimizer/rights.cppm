@@ -35,7 +35,7 @@ export struct rights_scope {
 export [[nodiscard]] status check_grants(const rights_scope& scope,
                                          std::span<const access_grant> grants);
 
-/// `before` with `grants`. A location without rights is not added: a driver that does not know it
+/// `before` with `grants`. A location without rights is not added: a driver without it
 /// refuses the list. Errors: invalid_argument (more locations than a list takes).
 export [[nodiscard]] result<grant_list> add_grants(const grant_list& before,
                                                    std::span<const access_grant> grants);

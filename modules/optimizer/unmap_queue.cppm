@@ -50,7 +50,7 @@ export class unmap_list {
 
   /// To the end.
   void push(unmap_entry& range, std::uint64_t size_bytes) noexcept;
-  /// The oldest, which is the caller's to ask about; null when none is listed. It stays counted.
+  /// The oldest, which the caller may query; null when none is listed. It stays counted.
   [[nodiscard]] unmap_entry* take_oldest() noexcept;
   /// A polled range stays: to the end.
   void put_back(unmap_entry& kept) noexcept;

@@ -40,7 +40,7 @@ export class host_memory_resource final : public std::pmr::memory_resource {
   host_memory_resource(allocator_ref memory, stream_handle stream) noexcept
       : memory_(memory), use_(memory.users()), stream_(stream) {}
 
-  // Throws std::bad_alloc, whatever went wrong: the interface has no other answer.
+  // Throws std::bad_alloc, whatever went wrong: the interface has no other error.
   void* do_allocate(std::size_t size_bytes, std::size_t alignment_bytes) override;
   void do_deallocate(void* pointer, std::size_t size_bytes, std::size_t alignment_bytes) override;
   [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override;

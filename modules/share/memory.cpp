@@ -195,7 +195,7 @@ result<share_description> export_state::refresh() noexcept {
 
 namespace {
 
-// What both ways to an exported block ask the driver.
+// Driver queries of both ways to an exported block.
 result<share_description> describe_parts(driver_interface& driver,
                                          const physical_properties& granted, share_kind kind,
                                          std::span<const block_part> parts) noexcept {

@@ -38,7 +38,7 @@ const char* name_of(multicast_phase phase) noexcept {
 
 // ---- the states --------------------------------------------------------------------
 
-// Bindings of one device do not overlap, so their sizes tell whether they cover the object.
+// Bindings of one device do not overlap, so their sizes show whether they cover the object.
 multicast_phase multicast_team::state::phase() const noexcept {
   if (team == multicast_handle::none) return multicast_phase::gone;
   if (mapped) return multicast_phase::mapped;

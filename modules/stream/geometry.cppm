@@ -128,7 +128,7 @@ struct pool_geometry {
   std::uint64_t unit_bytes;
   std::uint64_t page_bytes;
   std::uint64_t segment_bytes;
-  std::uint64_t plain_bytes_max;  // requests up to here take what they ask for
+  std::uint64_t plain_bytes_max;  // requests up to here take the requested size
   std::uint32_t unit_granules;
   std::uint32_t unit_shift;
   std::uint32_t page_granules;

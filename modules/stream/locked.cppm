@@ -54,7 +54,7 @@ class locked_blocks {
   /// Requires: a block that is held. True where it was freed, and is free now: since `last_use`,
   /// where that is later than its free and its last pin.
   bool let_go(address at, const stream_point* last_use = nullptr) noexcept;
-  /// What free() would answer, and nothing is changed.
+  /// The result of free(); changes nothing.
   [[nodiscard]] status check_live(address at) noexcept;
   /// What the table of blocks that are not locked does not have. Errors: as pool_state::free().
   [[nodiscard]] status free(segment& in, std::uint64_t offset_bytes, std::uint32_t stream) noexcept;

@@ -84,7 +84,7 @@ export struct pool_policy {
 /// Allocate and free on a stream that is being captured into a graph. Memory of a graph must stay
 /// in place while the graph lives, freed or not.
 export enum class capture_rule : std::uint8_t {
-  refuse,          // they answer not_permitted and change nothing
+  refuse,          // they return not_permitted and change nothing
   private_memory,  // the graph gets memory of its own, until captures().release()
   unchecked,       // no driver queries: no stream of this pool is ever captured
 };
@@ -127,7 +127,7 @@ export struct pool_options : memory_options {
   std::uint64_t page_bytes = 0;  ///< handles are multiples of it; 0: the recommended granularity
   std::uint64_t page_count = 0;  ///< pages mapped when the pool is set up
   stream_handle first_stream = stream_handle::default_stream;  ///< these pages are free for it
-  /// On backends that can capture, refuse and private_memory ask the driver at every call on a
+  /// On backends that can capture, refuse and private_memory query the driver at every call on a
   /// stream that can be captured: not on CUDA's default stream.
   capture_rule capture = capture_rule::refuse;
   /// The program calls `captures().begin()` before it begins a capture on any stream used with the

@@ -61,7 +61,7 @@ class pool_growth {
   /// out_of_addresses, out_of_host_memory, driver errors.
   [[nodiscard]] result<address> try_grow(const stream_request& request, growth_effort& effort)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  /// The pages that the options want first, at set-up.
+  /// The first pages of the options, at set-up.
   [[nodiscard]] status map_first_pages() VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
   /// Makes ready what a request will need that is to come, step by step: stream_pool::prepare().

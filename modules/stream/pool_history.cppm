@@ -75,7 +75,7 @@ class pool_history {
   [[nodiscard]] result<address> served(const stream_request& request, std::uint64_t asked_bytes,
                                        result<address> at) noexcept VMM_EXCLUDES(rank::state);
   void note_footprint() noexcept VMM_EXCLUDES(rank::state);
-  /// The state's report: three events, and the file that the options may want.
+  /// The state's report: three events, and the file of the options, if any.
   void note_shortage() noexcept VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
 
  private:

@@ -83,7 +83,7 @@ class stream_memory {
   /// Goes on with the walk, as merge_passed(): what others have finished with is the stream's, as
   /// if it had freed it.
   [[nodiscard]] bool gather_passed(std::uint32_t stream, region_walk& walk) noexcept;
-  /// The streams whose best region for the request is there, with the point to ask for; at most as
+  /// The streams whose best region for the request is there, with the point to query; at most as
   /// many as fit into `out`.
   [[nodiscard]] std::size_t other_stream_candidates(const stream_request& request,
                                                     std::span<stream_point> out) const noexcept;

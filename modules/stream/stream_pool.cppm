@@ -298,7 +298,7 @@ export class stream_pool {
     if (const status freed = free(at, stream); !freed) [[unlikely]]
       check_left_live(freed.error());
   }
-  /// As free(at), for owners that cannot answer an error: see the one above.
+  /// As free(at), for owners that cannot return an error: see the one above.
   inline void deallocate(address at, std::uint64_t size_bytes,
                          std::uint64_t alignment_bytes) noexcept {
     (void)size_bytes;

@@ -113,7 +113,7 @@ export class suspender {
   /// memory (replays of captured graphs, too); work on streams that neither the allocators nor the
   /// request name has finished. Not called from a listener or a watcher.
   /// Effects: suspends the regions: they allocate nothing, and their memory is released to the
-  /// driver. Listeners of pools hear `released` for each mapping before it goes. Free memory of the
+  /// driver. Pools notify listeners: `released` for each mapping before it goes. Free memory of the
   /// regions goes back first, also where the call fails then.
   /// Errors: invalid_argument (a tag that no region has), in_use (suspended already; a block is
   /// pinned, exported, a growable range's, being changed, or shares its memory; a stream is

@@ -6,7 +6,7 @@
 // For an allocator that frees far more often than events can be recorded: a free is a point on the
 // allocator's clock and costs a counter. An event is recorded when a point is queried, and covers
 // every point before it. This is the one owner of that clock, of each stream's handle and phase, of
-// the points, and of the marks (recorded events) that tell whether those have passed.
+// the points, and of the marks (recorded events) that show whether those have passed.
 //
 // I1  The clock only grows. A stream's last epoch is its newest free; its passed epoch says up to
 //     which all of its work has finished. A point at the passed epoch or earlier has passed.
@@ -73,7 +73,7 @@ export class mark_order {
   stream_handle handle_ = stream_handle::default_stream;
 };
 
-/// What is known of a point, in one answer.
+/// The known progress of a point.
 export struct point_answer {
   enum class kind : std::uint8_t {
     passed,    // all work up to it has finished
@@ -192,7 +192,7 @@ export class stream_progress {
   [[nodiscard]] const void* last_read() const noexcept { return &clock_; }
   /// Whether the point has passed, or else the mark that covers it, or else leave to record one.
   [[nodiscard]] point_answer ask(const stream_point& point) const noexcept;
-  /// What ask() gave leave for was recorded.
+  /// The event that ask() permitted was recorded.
   void add_mark(mark_order&& done, ticket_ref mark) noexcept;
   /// The same, of an event behind all work: it covers every active stream. Cost: O(records).
   void add_mark_of_all(mark_order&& done, const ticket_ref& mark) noexcept;

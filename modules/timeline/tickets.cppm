@@ -143,7 +143,7 @@ export class timeline {
   /// time. Errors: as mark(), and those of create_stream and wait_event.
   [[nodiscard]] result<ticket_ref> mark_behind(std::span<const ticket_ref> points);
 
-  /// Whether everything before the ticket has finished. One event query until the answer is yes.
+  /// Whether everything before the ticket has finished. One event query until it is true.
   [[nodiscard]] result<bool> passed(const ticket_ref& point);
 
   /// Makes later work of `stream` wait, on the device, for the ticket. No call where the order

@@ -84,7 +84,7 @@ timeline::~timeline() {
   }
   for (event_handle kept = home_.take_event(); kept != event_handle::none;
        kept = home_.take_event()) {
-    // Nothing is left to tell: the owner is going away. A fault that strikes once is outlived.
+    // Errors are dropped: the owner is ending. A fault that strikes once is outlived.
     for (int left = destroy_attempts; left > 0 && !driver_->destroy_event(kept);) --left;
   }
 }

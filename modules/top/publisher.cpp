@@ -36,7 +36,7 @@ void complain(const char* where, const char* why) noexcept {
   });
 }
 
-// No signal handler of the program runs on a thread that it does not know.
+// No signal handler of the program runs on a thread of the library.
 class without_signals {
  public:
   without_signals() noexcept {

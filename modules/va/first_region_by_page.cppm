@@ -3,7 +3,7 @@
 //
 // vmm.va:first_region_by_page - for each page, the first region that begins in it. Not exported.
 //
-// Regions tile a range and know their neighbours, so the region that covers a page's first granule
+// Regions tile a range and link their neighbours, so the region that covers a page's first granule
 // is the one before the next region that begins at or behind it. A bitmap over groups of 16 pages,
 // which are one cache line, with bitmaps over its words, finds that one.
 //

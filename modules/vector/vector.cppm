@@ -50,7 +50,7 @@ namespace vmm {
 /// - The stream lives as long as the vector, and is not being captured during a call.
 ///
 /// Every call: Thread safety: as std::vector. In a forked child, not_permitted where it has an
-/// error to answer. The requirements above are not repeated.
+/// error to return. The requirements above are not repeated.
 export template <class T>
 class vector {
   static_assert(std::is_nothrow_destructible_v<T>, "an element's destructor must not throw");
@@ -401,7 +401,7 @@ class vector {
     }
   }
 
-  // The address has to change, and the elements have to know: each is moved to a new block, or
+  // The address has to change, so each element is moved to a new block, or
   // copied where moving might throw half-way.
   [[nodiscard]] result<address> move_elements(std::uint64_t size_bytes,
                                               std::uint64_t growth_bytes) {

@@ -348,7 +348,7 @@ VMM_API vmm_status vmm_pool_free_sized(vmm_pool* pool, void* at, uint64_t size_b
  *  the block waits. Errors: as vmm_pool_free, except that of a captured stream. Cost: as
  *  vmm_pool_free, and at most one event. */
 VMM_API vmm_status vmm_pool_free_after_all(vmm_pool* pool, void* at) VMM_NOEXCEPT;
-/** Around a capture on a stream that the pool may not know: begins before cuStreamBeginCapture,
+/** Around a capture on a stream without a record in the pool: begins before cuStreamBeginCapture,
  *  ended after cuStreamEndCapture, in pairs, from any thread. With captures_announced of the
  *  options, required around every capture: a call served from free memory does not notice an
  *  unannounced one, and its graph then shares memory with later work; a call that needs the driver
@@ -375,7 +375,7 @@ VMM_API vmm_status vmm_pool_unpin(vmm_pool* pool, void* at) VMM_NOEXCEPT;
  *  callback), driver errors. Cost: an event where anything was freed on it. */
 VMM_API vmm_status vmm_pool_forget_stream(vmm_pool* pool, vmm_stream stream) VMM_NOEXCEPT;
 
-/** The number of the capture that the stream is in, to release it by: ask before it is ended.
+/** The number of the capture that the stream is in, for release: query it before the capture ends.
  *  Errors: INVALID_ARGUMENT (the stream is not being captured), NOT_SUPPORTED, driver errors. */
 VMM_API vmm_status vmm_pool_capture_number(vmm_pool* pool, vmm_stream stream,
                                            uint64_t* number) VMM_NOEXCEPT;
@@ -596,7 +596,7 @@ VMM_API vmm_status vmm_manager_options_init(vmm_manager_options* options,
                                             uint64_t struct_size) VMM_NOEXCEPT;
 
 /** Makes a manager on a driver, which cannot be closed before it. Requires, errors: as
- *  vmm_pool_create. Cost: driver calls that ask; no memory is taken. */
+ *  vmm_pool_create. Cost: driver queries; no memory is taken. */
 VMM_API VMM_CHECKED vmm_status vmm_manager_create(vmm_driver* driver,
                                                   const vmm_manager_options* options,
                                                   vmm_manager** manager) VMM_NOEXCEPT;
@@ -879,7 +879,7 @@ VMM_API vmm_status vmm_growable_parts(vmm_growable* growable, uint64_t index,
                                       uint64_t* count) VMM_NOEXCEPT;
 
 /** Until vmm_growable_unpin() of the number, the segments named (a count of 0: all) have at least
- *  `size_bytes` each, and the range is not destroyed: a resize and a destroy answer IN_USE. With 0
+ *  `size_bytes` each, and the range is not destroyed: a resize and a destroy return IN_USE. With 0
  *  bytes only the addresses are pinned. Errors: INVALID_ARGUMENT (more bytes than a segment has, no
  *  such segment), OUT_OF_HOST_MEMORY. */
 VMM_API vmm_status vmm_growable_pin(vmm_growable* growable, uint64_t size_bytes,
@@ -1197,7 +1197,7 @@ VMM_API vmm_status vmm_share_query_export(vmm_export* block, vmm_shared_info* in
 /** Ends an export and its memory. NULL: nothing. Errors: IN_USE (it is lent). */
 VMM_API vmm_status vmm_share_end_export(vmm_export* block) VMM_NOEXCEPT;
 
-/** Offers the block and waits for the answer. Errors: UNAVAILABLE (the peer is gone, or did not
+/** Offers the block and waits for the reply. Errors: UNAVAILABLE (the peer is gone, or did not
  *  reply in time: the block stays offered), the peer's reason if it refuses. */
 VMM_API vmm_status vmm_share_lend(vmm_channel* channel, vmm_export* block,
                                   uint64_t* id) VMM_NOEXCEPT;

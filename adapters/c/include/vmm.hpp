@@ -277,7 +277,7 @@ class stream {
 }
 
 /// A stream-ordered pool: vmm_pool of vmm.h, with a stream that is given no work, for resources
-/// that know of no streams.
+/// without streams.
 class pool {
  public:
   pool() = default;
@@ -348,7 +348,7 @@ class pool {
   void set_peers(std::initializer_list<vmm_grant> grants) {
     detail::require(vmm_pool_set_peers(get(), grants.begin(), grants.size()));
   }
-  /// Around a capture on a stream that the pool may not know: see vmm_pool_capture_begins.
+  /// Around a capture on a stream without a record in the pool: see vmm_pool_capture_begins.
   void capture_begins() { detail::require(vmm_pool_capture_begins(get())); }
   void capture_ended() { detail::require(vmm_pool_capture_ended(get())); }
 

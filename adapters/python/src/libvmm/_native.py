@@ -274,7 +274,7 @@ class ManagerStatistics(Sized):
 TENSOR_ENDED = ctypes.CFUNCTYPE(None, U64, ctypes.POINTER(U32))
 _OUT = ctypes.POINTER(HANDLE)
 
-# The arguments of each call; all of them answer a status but those of _OTHERS.
+# The arguments of each call; all of them return a status but those of _OTHERS.
 _CALLS: dict[str, list[Any]] = {
     "vmm_last_error": [ctypes.POINTER(ErrorInfo)],
     "vmm_list_drivers": [ctypes.POINTER(DriverEntry), U64, ctypes.POINTER(U64)],

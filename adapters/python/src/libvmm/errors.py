@@ -74,7 +74,7 @@ class UnknownAddress(Error, LookupError):
 
 
 class InUse(Error):
-    """Somebody still uses the object, or the range overlaps another."""
+    """The object is still in use, or the range overlaps another."""
 
 
 class NotSupported(Error, NotImplementedError):

@@ -504,7 +504,7 @@ class Pool(Allocator):
         check(_LIBRARY.vmm_pool_forget_stream(self._handle, _values.stream(stream)))
 
     def capture_begins(self) -> None:
-        """To be called before a capture begins on a stream that the pool may not know, and with
+        """To be called before a capture begins on a stream without a record in the pool, and with
         captures_announced before every one; in pairs with capture_ended(), from any thread."""
         check(_LIBRARY.vmm_pool_capture_begins(self._handle))
 
@@ -594,7 +594,7 @@ class Pool(Allocator):
 
     def subscribe(self, callback: Callable[[RemapNotice], None]) -> int:
         """Calls back before what lies at an address changes, until unsubscribe(). Of the pool the
-        callback may only pin, unpin, free and ask."""
+        callback may only pin, unpin, free and query."""
         _values.function("callback", callback)
 
         thunks, key, number = self._life.thunks, object(), ctypes.c_uint64()

@@ -12,7 +12,7 @@
         with channel.borrow(driver) as borrowed:
             torch.from_dlpack(borrowed.view("float32", (4096, 4096)))
 
-Whoever receives a block may read and write it. The connection is the lease: when it ends, what was
+The receiver of a block may read and write it. The connection is the lease: when it ends, what was
 lent on it counts as given back.
 """
 
@@ -428,7 +428,7 @@ class Channel(_Shared):
         return number.value
 
     def lend(self, block: Lent) -> int:
-        """Offers the block, waits for the answer, and returns its number on this channel. Raises
+        """Offers the block, waits for the reply, and returns its number on this channel. Raises
         what the peer refuses it for."""
         self._check_open()
         number = ctypes.c_uint64()
@@ -440,7 +440,7 @@ class Channel(_Shared):
         return number.value
 
     def update(self, number: int) -> int:
-        """Tells the peer that a followed block has changed; returns its new epoch."""
+        """Notifies the peer that a followed block has changed; returns its new epoch."""
         self._check_open()
         epoch = ctypes.c_uint64()
         check(
@@ -451,7 +451,7 @@ class Channel(_Shared):
         return epoch.value
 
     def take_back(self, number: int) -> None:
-        """Asks a block back and waits until the peer has released it."""
+        """Withdraws a block and waits until the peer has released it."""
         self._check_open()
         check(_LIBRARY.vmm_share_take_back(self._handle, _values.whole("number", number)))
 

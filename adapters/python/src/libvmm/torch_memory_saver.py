@@ -186,7 +186,7 @@ class _Impl:
 
     def sleep(self, kept: list[str]) -> list[str]:
         """Suspends every tag of regions with a backup in pinned memory; all but `kept` are
-        discarded. Answers the tags."""
+        discarded. Returns the tags."""
         with self._lock:
             tags = self._running("pinned", self.tags(), False)
             self._suspend(
