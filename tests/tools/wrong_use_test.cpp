@@ -310,6 +310,18 @@ TEST_F(WrongUse, OfTools) {
   }
 }
 
+TEST_F(WrongUse, AFolderThatOthersMayReadIsRefusedInALine) {
+  std::filesystem::create_directories(path("of_mine/vmm"));
+  using std::filesystem::perms;
+  std::filesystem::permissions(path("of_mine/vmm"), perms::owner_all | perms::others_read);
+  const auto got =
+      run(path_of("tools/top/vmm-top") + " --json", "XDG_RUNTIME_DIR='" + path("of_mine") + "'");
+  EXPECT_EQ(got.code, 1);
+  EXPECT_EQ(got.err, "vmm-top: " + path("of_mine/vmm") +
+                         ": the folder must be this user's, with mode 0700: change it, or remove "
+                         "it\n");
+}
+
 TEST_F(WrongUse, OfProgramsForAGpu) {
   const char* const usage = "usage: ";
   const char* const count = "a count is a whole number from 1 on; not ";

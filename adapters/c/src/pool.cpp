@@ -20,6 +20,7 @@
 #include "objects.hpp"
 #include "pool_object.hpp"
 
+import vmm.environment;
 import vmm.stream;
 import vmm.sync;
 
@@ -98,9 +99,10 @@ vmm_status check_page(driver_object& driver, const vmm_pool_options& given,
   const vmm::result<vmm::granularity> unit = driver.backend.query_granularity(like);
   if (!unit) return fail(unit.error());
   if (given.page_bytes % unit->minimum_bytes == 0) return VMM_SUCCESS;
-  return fail(VMM_ERROR_BAD_OPTION,
-              "page_bytes of the options is 0 for what the device recommends, or a multiple of "
-              "granularity of vmm_driver_info");
+  return fail(vmm::refuse_number(
+      given.page_bytes,
+      "page_bytes of the options is 0 for what the device recommends, or a multiple of "
+      "granularity of vmm_driver_info"));
 }
 
 vmm_status create(driver_object& driver, const vmm_pool_options* given, vmm_pool** out) {

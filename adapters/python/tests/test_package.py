@@ -167,7 +167,7 @@ def test_fronts_are_an_option():
                 assert now.front_count == count
                 assert (now.front_bytes > 0) == bool(count)
         for wrong in (3, -1):
-            with pytest.raises(libvmm.InvalidArgument, match="one of libvmm.Fronts is wanted|int"):
+            with pytest.raises(libvmm.InvalidArgument, match="one of libvmm.Fronts |int"):
                 libvmm.Pool(driver, fronts=wrong)
 
 
@@ -178,12 +178,12 @@ def test_a_member_of_another_enum_is_none_of_this_one():
             said = f"^{option}: one of libvmm.* is wanted, and .*{type(wrong).__name__}"
             with pytest.raises(TypeError, match=said):
                 libvmm.Pool(driver, **{option: wrong})
-        with pytest.raises(TypeError, match=r"^place\[0\]: one of libvmm.Place is wanted"):
+        with pytest.raises(TypeError, match=r"^place\[0\]: one of libvmm.Place .* is wanted"):
             libvmm.Pool(driver, place=(libvmm.Rights.READ, 0))
         block = manager.allocate(2 << 20)
-        with pytest.raises(TypeError, match="^rights: one of libvmm.Rights is wanted"):
+        with pytest.raises(TypeError, match="^rights: one of libvmm.Rights .* is wanted"):
             block.set_access({1: libvmm.Place.HOST})
-        with pytest.raises(TypeError, match="^mode: one of libvmm.Copy is wanted"):
+        with pytest.raises(TypeError, match="^mode: one of libvmm.Copy .* is wanted"):
             manager.copy(block, block, 4096, mode=libvmm.Fronts.ALWAYS)
         block.free()
 

@@ -73,6 +73,22 @@ def test_what_cannot_be_built_is_refused_or_warned_of(monkeypatch):
             libvmm.torch.enable()
 
 
+def test_what_is_missing_is_named_with_the_places(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setattr(_build.os.path, "exists", lambda path: False)
+    with pytest.raises(_build.CannotBuild) as caught:
+        _build.command(str(tmp_path / "torch"), "2.11.0", True)
+    said = str(caught.value)
+    assert said.startswith("CXX=no-such-compiler names no program: set CXX to a C++ compiler")
+    wheels = tmp_path / "nvidia" / "cu13" / "include"
+    assert f"; no cuda_runtime_api.h is in {wheels}, " in said
+    assert f"{tmp_path}/toolkit/include, /usr/local/cuda/include, /usr/include: set CUDA" in said
+    monkeypatch.delenv("CXX")
+    monkeypatch.setattr(_build.shutil, "which", lambda name: None)
+    assert _build.why_no_compiler() == "there is no C++ compiler: install g++, or set CXX to one"
+
+
 @pytest.mark.parametrize("version", ["1.13.0", "2.6.1+cu126", "nonsense"])
 def test_an_old_torch(version):
     with pytest.raises(_build.CannotBuild, match="2.7 and later"):

@@ -89,7 +89,7 @@ PER_THREAD = 2
 
 
 def stream(given: Any, name: str = "stream") -> int:
-    return whole(name, given, wanted="a stream's number as an int")
+    return whole(name, given, wanted="a stream's number as an int, such as stream.cuda_stream,")
 
 
 def device(given: Any, name: str = "device", low: int = -1) -> int:
@@ -150,7 +150,7 @@ def data(name: str, given: Any) -> bytes:
 
 def member(name: str, given: Any, members: type[Members]) -> Members:
     """One of an enum, or its number; of another enum none is, whatever its number."""
-    wanted = f"one of libvmm.{members.__name__}"
+    wanted = f"one of libvmm.{members.__name__} ({', '.join(members.__members__)})"
     if isinstance(given, enum.Enum) and not isinstance(given, members):
         raise refuse(name, wanted, given)
     value = _index(name, given, wanted)

@@ -61,8 +61,8 @@ def _version_file(origin: str | None) -> str:
         return ""
 
 
-def find_cuda_headers(torch_folder: str) -> str | None:
-    """A folder with cuda_runtime_api.h: NVIDIA's wheels beside PyTorch, then the toolkit."""
+def cuda_folders(torch_folder: str) -> list[str]:
+    """Where cuda_runtime_api.h may lie: NVIDIA's wheels beside PyTorch, then the toolkit."""
     wheels = os.path.join(os.path.dirname(torch_folder), "nvidia")
     folders = [os.path.join(wheels, name, "include") for name in ("cu13", "cuda_runtime", "cu12")]
     folders += [
@@ -70,8 +70,12 @@ def find_cuda_headers(torch_folder: str) -> str | None:
         for name in ("CUDA_HOME", "CUDA_PATH")
         if os.environ.get(name)
     ]
-    folders += ["/usr/local/cuda/include", "/usr/include"]
-    for folder in folders:
+    return [*folders, "/usr/local/cuda/include", "/usr/include"]
+
+
+def find_cuda_headers(torch_folder: str) -> str | None:
+    """The first of these folders that has cuda_runtime_api.h."""
+    for folder in cuda_folders(torch_folder):
         if os.path.exists(os.path.join(folder, "cuda_runtime_api.h")):
             return folder
     return None
@@ -161,7 +165,12 @@ def command(torch_folder: str, version: str, new_abi: bool) -> list[str]:
         why
         for why, found in (
             (why_no_compiler(), compiler),
-            ("there is no cuda_runtime_api.h: set CUDA_HOME to the CUDA toolkit", cuda),
+            (
+                "no cuda_runtime_api.h is in "
+                + ", ".join(cuda_folders(torch_folder))
+                + ": set CUDA_HOME to the CUDA toolkit",
+                cuda,
+            ),
             ("there is no vmm_allocator.h: install vmm's headers", vmm),
         )
         if not found
