@@ -60,6 +60,17 @@ LANGUAGES = {
     ".txt": "text",
     ".json": "json",
 }
+# Terms of docs/concepts.md that each other page links to where it uses them first.
+TERMS = (
+    "reservation",
+    "granule",
+    "retained",
+    "stale mapping",
+    "stranded",
+    "headroom",
+    "arena",
+    "shortage",
+)
 # A link or picture; code is passed over before.
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^()\s]+)\)")
 CODE = re.compile(
@@ -75,6 +86,27 @@ def outside_of_code(text, change):
         parts.append(match.group(0))
         at = match.end()
     return "".join(parts) + change(text[at:])
+
+
+def terms_linked(text):
+    """`text` with a link to the glossary at the first use of each term in its sentences."""
+    for term in TERMS:
+        use = re.compile(rf"(?<![\w\[-])({term}s?)(?![\w\]-])", flags=re.IGNORECASE)
+        state = {"done": False, "is_code": False}
+
+        def one_line(line, use=use, state=state):
+            state["is_code"] ^= line.startswith(("```", "~~~"))
+            if state["done"] or state["is_code"] or re.match(r"[#|!]| {4}|```|~~~", line):
+                return line
+            plain = re.sub(r"`[^`]*`|\[[^\]]*\]\([^)]*\)?", lambda m: "`" * len(m.group(0)), line)
+            if "[" in plain or "]" in plain or not (found := use.search(plain)):
+                return line
+            state["done"] = True
+            begin, end = found.span()
+            return f"{line[:begin]}[{line[begin:end]}](concepts.md#terms){line[end:]}"
+
+        text = "\n".join(one_line(line) for line in text.split("\n"))
+    return text
 
 
 class Site:
@@ -148,6 +180,8 @@ class Site:
 
     def page(self, path, tail=""):
         text = (self.root / path).read_text()
+        if re.fullmatch(r"docs/[a-z_]+\.md", path) and path != "docs/concepts.md":
+            text = terms_linked(text)
         place = self.place(path)
         self.write(place, self.rewritten(text, path, place) + tail)
 

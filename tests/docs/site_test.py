@@ -20,7 +20,8 @@ import tempfile
 import unittest
 import urllib.parse
 
-import pages
+import pages  # first: it says where the other lies
+import stage
 
 OUT = pathlib.Path(sys.argv.pop(1))
 HTML = OUT / "html"
@@ -111,6 +112,15 @@ class Site(unittest.TestCase):
                 elif anchor and target in self.read and anchor not in self.read[target].ids:
                     wrong.append(f"{page}: there is no place {link}")
         self.assertEqual(wrong, [], "\n".join(wrong[:40]))
+
+    def test_terms_lead_to_the_glossary_once(self):
+        table = (pages.ROOT / "docs" / "concepts.md").read_text().split("## ")[1]
+        for term in stage.TERMS:
+            self.assertRegex(table, rf"(?m)^\| (\w+, )?{term}\b")
+        self.assertIn("concepts.html#terms", self.read["pool.html"].links)
+        text = "# Arena\n| arena |\n`arena`\nan [arena](a.md), arenas and an arena\n"
+        linked = text.replace("arenas", "[arenas](concepts.md#terms)")
+        self.assertEqual(stage.terms_linked(text), linked)
 
     def test_nothing_is_fetched_from_elsewhere(self):
         for page, read in self.read.items():
