@@ -381,7 +381,7 @@ def _index(groups):
 
 
 def write(root, out):
-    """Writes the pages into `out` and answers their groups: (title, names of pages)."""
+    """Writes the pages into `out` and returns their groups: (title, names of pages)."""
     writer = Writer(root)
     modules = comments.read_modules(root)
     brought = comments.umbrella(modules)

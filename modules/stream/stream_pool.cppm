@@ -129,7 +129,7 @@ export class stream_pool {
   /// are not specified.
   /// Errors: those of set_up, the first time; invalid_argument (no bytes), in_use (max_streams
   /// others are in use), not_permitted (the stream is being captured, which options().capture
-  /// refuses, or its capture was invalidated; or beside a capture, where blocks that are pinned were
+  /// refuses, or its capture was invalidated; or beside a capture, where pinned blocks were
   /// freed on a stream of this handle and unknown identity), out_of_memory, over_budget,
   /// out_of_mappings (these after all steps of last_shortage; at once if the live blocks and the
   /// request exceed the budget or the device), out_of_addresses, out_of_host_memory, driver errors;

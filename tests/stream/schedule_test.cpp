@@ -47,7 +47,7 @@ TEST(Schedules, AnAnnouncedRequestMovesWhatItsPlaceTakes) {
   for (const std::uint64_t seed : {127336u, 231422u, 320531u}) play(seed, 1, true);
 }
 
-// A stream of unknown identity had freed pinned blocks, and a capture that had ended was taken to go
+// A stream of unknown identity had freed pinned blocks, and a capture that ended was taken to go
 // on.
 TEST(Schedules, ACaptureThatHasEndedStopsNoRequest) {
   for (const std::uint64_t seed : {357359u, 869550u}) play(seed, 1, true);

@@ -102,7 +102,7 @@ struct pair_of_threads {
   bool sets_up = true;
 };
 
-// VMM_TEST_PREEMPTIONS_MAX, if it is set, bounds them: ThreadSanitizer finds two accesses without an
+// VMM_TEST_PREEMPTIONS_MAX, if set, bounds them: ThreadSanitizer finds two accesses without an
 // order in any schedule that has both.
 [[nodiscard]] std::uint32_t preemptions_of(const pair_of_threads& what) {
   const char* const text = std::getenv("VMM_TEST_PREEMPTIONS_MAX");
