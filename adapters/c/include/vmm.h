@@ -113,10 +113,9 @@ VMM_API uint32_t vmm_version(void) VMM_NOEXCEPT;
 /** A driver on one device. */
 typedef struct vmm_driver vmm_driver;
 
-/** A queue of device work: a cudaStream_t, CUstream or ze_command_queue_handle_t as it is. NULL is
+/** A queue of device work: a cudaStream_t, CUstream or ze_command_queue_handle_t. NULL is
  *  the driver's default stream.
- *  CUDA's cudaStreamPerThread names another stream in each thread, so that memory freed on it
- *  cannot be handed to the next caller in its order: vmm refuses it with
+ *  CUDA's cudaStreamPerThread is a different stream in each thread: vmm refuses it with
  *  VMM_ERROR_INVALID_ARGUMENT. Programs compiled with --default-stream per-thread pass a stream of
  *  their own. */
 typedef void* vmm_stream;
@@ -144,12 +143,12 @@ VMM_API vmm_status vmm_list_drivers(vmm_driver_entry* entries, uint64_t capacity
  *  environment variable VMM_BACKEND, or, if that is not set, for the first that is available.
  *  `device` is a device's number for cuda and level_zero, and VMM_ANY_DEVICE or 0 for others; with
  *  a name that has one ("cuda:1") and without a name it is VMM_ANY_DEVICE.
- *  Effects: loads the vendor's library; *driver is to be closed. VMM_LOG ("off", "stderr" or a
- *  path) has every driver call logged.
+ *  Effects: loads the vendor's library; *driver is closed by vmm_driver_close(). VMM_LOG ("off",
+ *  "stderr" or a path) logs every driver call.
  *  Errors: BAD_OPTION (no such name, a device for a name without devices or with one, a log that
  *  cannot be written), UNAVAILABLE (no such driver or device here), OUT_OF_HOST_MEMORY, driver
  *  errors.
- *  Cost: up to a second. Threads: as long as none changes the environment. */
+ *  Cost: up to a second. Threads: no thread may change the environment meanwhile. */
 VMM_API VMM_CHECKED vmm_status vmm_driver_open(const char* name, int32_t device,
                                                vmm_driver** driver) VMM_NOEXCEPT;
 
@@ -324,10 +323,10 @@ VMM_API VMM_CHECKED vmm_status vmm_pool_allocate_aligned(vmm_pool* pool, uint64_
                                                          uint64_t alignment_bytes,
                                                          vmm_stream stream, void** at) VMM_NOEXCEPT;
 
-/** Gives a block back after all work that `stream` has been given so far; nothing waits. NULL:
- *  nothing.
- *  Requires: work of other streams that uses the block is ordered before that, and so is what the
- *  stream that it was allocated on had been given then.
+/** Frees a block in the order of `stream`: after all work submitted to it so far. Does not wait.
+ *  NULL: nothing.
+ *  Requires: work of other streams that uses the block is ordered before that point, and so is the
+ *  work submitted to the allocating stream before the allocation.
  *  Errors: UNKNOWN_ADDRESS, NOT_ALLOCATED (freed before), INVALID_ARGUMENT (inside a block),
  *  IN_USE (too many streams), NOT_PERMITTED (the stream is being captured), OUT_OF_HOST_MEMORY.
  *  Cost: as vmm_pool_allocate. */
@@ -338,11 +337,10 @@ VMM_API vmm_status vmm_pool_free(vmm_pool* pool, void* at, vmm_stream stream) VM
 VMM_API vmm_status vmm_pool_free_sized(vmm_pool* pool, void* at, uint64_t size_bytes,
                                        vmm_stream stream) VMM_NOEXCEPT;
 
-/** Gives a block back after all that the device has been given so far, on every stream, known to
- *  the pool or not: what cudaFree promises, without waiting. NULL: nothing. The memory is reused,
- *  on any stream, once an event behind all that work has passed. Without such an event in the
- *  driver (CUDA before 12.5, Level Zero), it is reused after the work of the streams registered
- *  with the pool.
+/** Frees a block after all work submitted to the device so far, on every stream, as cudaFree does,
+ *  without waiting. NULL: nothing. The memory is reused, on any stream, once an event behind all
+ *  that work has passed. Without such an event in the driver (CUDA before 12.5, Level Zero), it is
+ *  reused after the work of the streams registered with the pool.
  *  Requires: vmm_pool_capture_begins() for captures on streams that the pool has not seen; the
  *  event would invalidate them. While a capture is announced, or a stream of the pool is captured,
  *  the block waits. Errors: as vmm_pool_free, except that of a captured stream. Cost: as
@@ -407,7 +405,7 @@ typedef struct vmm_trim_report {
 VMM_API vmm_status vmm_pool_trim(vmm_pool* pool, uint64_t limit_bytes,
                                  vmm_trim_report* report) VMM_NOEXCEPT;
 
-/** What preparing for a request came to. */
+/** The result of vmm_pool_prepare(). */
 typedef struct vmm_prepare_report {
   uint64_t struct_size;
   uint64_t created_bytes;  /* free memory that is new to the pool */
@@ -416,16 +414,16 @@ typedef struct vmm_prepare_report {
   uint64_t left_bytes;     /* the request has more than the largest free region that serves */
 } vmm_prepare_report;
 
-/** Says that a request of `size_bytes` is to come on the stream, and makes its memory ready: new
- *  memory within the headroom of the pool's policy, else free memory that moves. It stays free for
- *  any request; announce two concurrent requests by their sum. A program that passes its peak of
+/** Makes a free region of `size_bytes` available on the stream: new memory within the headroom of
+ *  the pool's policy, else free memory that moves. The region may serve any request; for two
+ *  concurrent requests pass their sum. A program that passes its peak of
  *  live bytes before its first request finds nearly all of it ready. Call it while no request is
  *  waiting, or from a thread of its own: it maps one handle at a time. Never waits for work.
  *  Requires: `report` is NULL, or its struct_size is set.
  *  Errors: INVALID_ARGUMENT (no bytes, cudaStreamPerThread), OUT_OF_MEMORY, OVER_BUDGET,
  *  OUT_OF_ADDRESSES, OUT_OF_HOST_MEMORY, IN_USE (suspended, or too many streams), NOT_PERMITTED (in
- *  a callback), driver errors; *report then counts the completed part. If memory is short, what was
- *  created goes back, except what is mapped behind memory that unfinished work uses.
+ *  a callback), driver errors; *report then counts the completed part. If memory is short,
+ *  created memory is released, except memory mapped behind memory in use by unfinished work.
  *  Cost: driver calls by handles; others allocate meanwhile. */
 VMM_API vmm_status vmm_pool_prepare(vmm_pool* pool, uint64_t size_bytes, vmm_stream stream,
                                     vmm_prepare_report* report) VMM_NOEXCEPT;
@@ -530,8 +528,8 @@ typedef struct vmm_remap_notice {
   uint32_t reserved; /* 0 */
 } vmm_remap_notice;
 
-/** Called before the change, on the thread that makes it, so that code that keeps state about an
- *  address after its block was freed (a registration, a captured graph) can drop it.
+/** Called before the change, on the thread that makes it, for code that keeps state about an
+ *  address after its block was freed (a registration, a captured graph).
  *  Requires: it throws nothing, and waits for no other thread that uses the pool. On its own pool
  *  it may free, pin, unpin, and query; other calls on it return VMM_ERROR_NOT_PERMITTED. While the
  *  pool is destroyed every call on it returns VMM_ERROR_INVALID_HANDLE. */
@@ -601,8 +599,8 @@ VMM_API VMM_CHECKED vmm_status vmm_manager_create(vmm_driver* driver,
                                                   const vmm_manager_options* options,
                                                   vmm_manager** manager) VMM_NOEXCEPT;
 
-/** Destroys a manager. NULL: nothing. Effects: frees what is still allocated, waiting for its work,
- *  and gives everything back. Errors: IN_USE (another thread is inside a call). */
+/** Destroys a manager. NULL: nothing. Effects: frees live blocks, waits for their work, and
+ *  releases all memory. Errors: IN_USE (another thread is inside a call). */
 VMM_API vmm_status vmm_manager_destroy(vmm_manager* manager) VMM_NOEXCEPT;
 
 /** A request for a block. Members that are 0 have their defaults. */
@@ -635,12 +633,12 @@ VMM_API vmm_status vmm_manager_free_on(vmm_manager* manager, void* at,
 /** The same at once. Requires: no unfinished work of the caller's uses the block. */
 VMM_API vmm_status vmm_manager_free_idle(vmm_manager* manager, void* at) VMM_NOEXCEPT;
 
-/** A live block of a manager, and the size that it is to have. */
+/** A live block of a manager, and its new size. */
 typedef struct vmm_resize_request {
   uint64_t struct_size;
   void* at;              /* the address that allocate returned */
   uint64_t size_bytes;   /* not 0 */
-  uint64_t growth_bytes; /* addresses to reserve behind the block if it has to move */
+  uint64_t growth_bytes; /* addresses to reserve behind the block if it moves */
   uint32_t in_place;     /* 1: keep the address, or fail with OUT_OF_ADDRESSES */
   uint32_t names_stream; /* 1: the block's stream exists: work waits on it instead of the caller */
 } vmm_resize_request;
@@ -771,20 +769,20 @@ VMM_API vmm_status vmm_manager_validate(vmm_manager* manager) VMM_NOEXCEPT;
 /* ---- growable ranges ------------------------------------------------------------------------- */
 
 /** Segments of a manager's memory that reserve their most and commit as they grow: a key-value
- *  cache with a segment for each layer. Addresses never change. docs/manager.md begins with the
- *  recipe. Calls on one range wait for each other. */
+ *  cache with a segment for each layer. Addresses never change. docs/manager.md has an
+ *  example. Calls on one range wait for each other. */
 typedef struct vmm_growable vmm_growable;
 
-/** As few physical handles as the memory at hand allows. */
+/** As few physical handles as the available memory allows. */
 #define VMM_GROWABLE_FEW_HANDLES UINT64_MAX
 
 /** How a range is laid out, set for its life. Zero: the defaults, but segment_bytes_max. */
 typedef struct vmm_growable_options {
   uint64_t struct_size;
-  uint64_t segment_bytes_max; /* the most of each segment; to be set */
+  uint64_t segment_bytes_max; /* the maximum size of each segment; required */
   uint64_t segment_count;     /* 1 */
   uint64_t handle_bytes; /* of each physical handle, a multiple of the granularity; 0: one granule;
-                           VMM_GROWABLE_FEW_HANDLES. A segment grows and shrinks by whole pieces */
+                           VMM_GROWABLE_FEW_HANDLES. A segment grows and shrinks by whole handles */
   uint32_t keep_dirty;   /* 1: bytes that a growth adds are not zeroed: 0 */
   uint32_t reserved;     /* 0 */
 } vmm_growable_options;
@@ -1064,8 +1062,8 @@ VMM_API vmm_status vmm_manager_set_peers(vmm_manager* manager, const vmm_grant* 
                                          uint64_t count) VMM_NOEXCEPT;
 /** vmm_manager_set_access() of a part of a block, which begins and ends where the block or one of
  *  its mappings does (vmm_manager_parts). The rights of the part begin with those of the block, and
- *  hold while it grows, moves and is suspended; what a shrink takes off loses them. A copy onto the
- *  block copies bytes. Errors: as there; INVALID_ARGUMENT (not inside one block), NOT_SUPPORTED (a
+ *  hold while it grows, moves and is suspended; a shrink ends those of the bytes it removes. A copy
+ *  onto the block copies bytes. Errors: as there; INVALID_ARGUMENT (not inside one block), NOT_SUPPORTED (a
  *  border lies inside a mapping); nothing is changed. */
 VMM_API vmm_status vmm_manager_set_part_access(vmm_manager* manager, void* at, uint64_t size_bytes,
                                                const vmm_grant* grants,
@@ -1153,7 +1151,7 @@ VMM_API vmm_status vmm_share_close(vmm_channel* channel) VMM_NOEXCEPT;
 /** For poll(): readable when vmm_share_next would not wait; -1 once the connection has ended. */
 VMM_API vmm_status vmm_share_descriptor(vmm_channel* channel, int32_t* descriptor) VMM_NOEXCEPT;
 
-/** What is to be lent: memory of its own, or a manager's block. */
+/** Memory to lend: memory of its own, or a manager's block. */
 typedef struct vmm_export_request {
   uint64_t struct_size;
   uint64_t size_bytes;   /* of memory of its own; 0 for a manager's block */
