@@ -1063,8 +1063,8 @@ VMM_API vmm_status vmm_manager_set_peers(vmm_manager* manager, const vmm_grant* 
 /** vmm_manager_set_access() of a part of a block, which begins and ends where the block or one of
  *  its mappings does (vmm_manager_parts). The rights of the part begin with those of the block, and
  *  hold while it grows, moves and is suspended; a shrink ends those of the bytes it removes. A copy
- *  onto the block copies bytes. Errors: as there; INVALID_ARGUMENT (not inside one block), NOT_SUPPORTED (a
- *  border lies inside a mapping); nothing is changed. */
+ *  onto the block copies bytes. Errors: as there; INVALID_ARGUMENT (not inside one block),
+ *  NOT_SUPPORTED (a border inside a mapping); nothing is changed. */
 VMM_API vmm_status vmm_manager_set_part_access(vmm_manager* manager, void* at, uint64_t size_bytes,
                                                const vmm_grant* grants,
                                                uint64_t count) VMM_NOEXCEPT;
