@@ -8,15 +8,18 @@
 Each program of PROGRAMS is recorded at two batch sizes, and vmm-fit answers for a device of LIMIT
 GiB. Then PyTorch gets LIMIT GiB as its fraction of the device, and the largest batch that runs is
 found by bisection between the larger recorded batch and four times the answer, each trial in a
-process of its own; the neighbours above the largest are tried too. FOLDER gets fit-batches.csv.
-Needs what fit.py needs. Exit codes: 0, each program has both numbers; 1 otherwise.
+process of its own; the neighbours above the largest are tried too. FOLDER gets fit-batches.csv, and
+the two recordings of each program whose answer differs by more than 3 %. Needs what fit.py needs.
+Exit codes: 0, each program has both numbers; 1 otherwise.
 """
 
 import argparse
 import csv
+import gzip
 import json
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -29,10 +32,10 @@ sys.path.insert(0, HERE)
 import fit  # noqa: E402
 
 PROGRAMS = {  # the two recorded batches
-    "autoencoder": (64, 128),
-    "decoder": (8, 16),
-    "routing": (16, 32),
-    "unet": (24, 48),
+    "autoencoder": (128, 256),
+    "decoder": (64, 128),
+    "routing": (32, 64),
+    "unet": (48, 96),
 }
 STEPS = "5"
 NEIGHBOURS = 2  # tried above the largest: memory held does not grow with each batch
@@ -133,7 +136,16 @@ def answer_of(row, folder, end):
     return answer["largest_batch"][f"{row['limit_gib']}GiB"][row["allocator"]]
 
 
-def compare(row, folder, end):
+def keep(row, folder, out):
+    os.makedirs(out, exist_ok=True)
+    for batch in PROGRAMS[row["program"]]:
+        name = f"{row['program']}-{row['allocator']}-{batch}.pickle"
+        with open(os.path.join(folder, name), "rb") as file:
+            with gzip.open(os.path.join(out, name + ".gz"), "wb", compresslevel=6) as packed:
+                shutil.copyfileobj(file, packed)
+
+
+def compare(row, folder, end, out):
     begun = time.monotonic()
     try:
         row.update(answer_of(row, folder, end))
@@ -147,6 +159,8 @@ def compare(row, folder, end):
             row["trials"] = trials.count
             trials.close()
         row["error"] = round(row["best"] / row["tried"] - 1, 4)
+        if out and abs(row["error"]) > 0.03:
+            keep(row, folder, out)
     except (RuntimeError, KeyError, ValueError, OSError) as failure:
         row["failure"] = f"{type(failure).__name__}: {failure}"
     row["seconds"] = round(time.monotonic() - begun, 1)
@@ -191,7 +205,9 @@ def main():
     ]
     end = time.monotonic() + options.seconds
     with tempfile.TemporaryDirectory() as folder:
-        workers = [threading.Thread(target=compare, args=(row, folder, end)) for row in rows]
+        workers = [
+            threading.Thread(target=compare, args=(row, folder, end, options.out)) for row in rows
+        ]
         for each in workers:
             each.start()
         for each in workers:
