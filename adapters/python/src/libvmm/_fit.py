@@ -21,9 +21,11 @@ from . import _native
 def find_program() -> str | None:
     """vmm-fit: the wheel's own, that of the build that the C library is from, or the system's."""
     places = [os.path.join(_native.FOLDER, "bin", "vmm-fit")]
-    if os.path.dirname(_native.PATH):
-        build = os.path.dirname(os.path.dirname(os.path.abspath(_native.PATH)))
-        places.append(os.path.join(build, "tools", "vmm-fit"))
+    folder = os.path.abspath(_native.PATH) if os.path.dirname(_native.PATH) else ""
+    for _ in range(3):  # build/PRESET/adapters/c/libvmm.so.1
+        folder = os.path.dirname(folder)
+        if folder:
+            places.append(os.path.join(folder, "tools", "vmm-fit"))
     for path in places:
         if os.access(path, os.X_OK):
             return path
