@@ -157,7 +157,32 @@ class Page(unittest.TestCase):
         for name, text in zip(("native", "expandable", "async", "vmm"), texts):
             of = said["allocators"][name]
             cost = of.get("held_bytes", of.get("held_bytes_high")) - said["peak_live_bytes"]
-            self.assertIn(shown(cost) + " beside", text)
+            self.assertIn(shown(cost) + " more than", text)
+
+    def test_a_hidden_curve_takes_no_room(self):
+        """Without the band of cudaMallocAsync the axis ends above the other allocators."""
+        said = self.open(SNAPSHOT)
+        whole = self.browser.ask("panes[0].top")
+        click = "document.querySelectorAll('.legend button')[2].click()"
+        self.browser.ask(click)
+        self.browser.ask("new Promise(done => requestAnimationFrame(() => setTimeout(done)))")
+        most = max(said["allocators"][name]["held_bytes"] for name in ("native", "expandable"))
+        top = self.browser.ask("panes[0].top")
+        self.assertLess(top, whole)
+        self.assertGreater(top, most + said["beside"]["bytes"])
+        self.check_places()
+        self.browser.ask(click)
+        self.assertEqual(self.browser.ask("panes[0].top"), whole)
+
+    def test_a_recording_without_events(self):
+        path = FOLDER / "listed.pickle"
+        path.write_bytes(pickle.dumps(shapes.small_program(12).listed(), 4))
+        page = FOLDER / "page.html"
+        self.assertEqual(run(path, "--page", page, "--device", "24GiB").returncode, 2)
+        self.browser.shown = None
+        self.browser.open(page)
+        self.assertIn("the peak is not known", self.boxes("#name")[0][0])
+        self.assertEqual(set(self.rows()[-1][1:]), {"not known"})
 
     def test_keys_and_zoom(self):
         self.open(SNAPSHOT)

@@ -147,12 +147,13 @@ TEST_F(WrongUse, OfReplaysVariables) {
 TEST_F(WrongUse, OfFit) {
   const char* const fit = "tools/vmm-fit";
   for (const row& each : std::vector<row>{
-           {fit, "", "", 3, "vmm-fit: which recording? Name a file\nusage:"},
+           {fit, "", "", 3, "vmm-fit: no recording is named (vmm-fit --help lists the options)\n"},
            {fit, "@ --fast", "", 3, "unknown option --fast"},
            {fit, "@ -x", "", 3, "unknown option -x"},
            {fit, "@ --json=1", "", 3, "--json takes no value"},
            {fit, "@ --device", "", 3, "--device takes a value"},
            {fit, "@ --device 24", "", 3, "--device takes a size as 24GiB, or one of T4-16"},
+           {fit, "@ --device A100", "", 3, "not 'A100'"},  // of 40 or of 80 GB
            {fit, "@ --device -1GiB", "", 3, "not '-1GiB'"},
            {fit, "@ --device 1e300GiB", "", 3, "not '1e300GiB'"},
            {fit, "@ --page", "", 3, "--page takes a value"},
@@ -163,6 +164,9 @@ TEST_F(WrongUse, OfFit) {
            {fit, "@ --conf max_split_size_mb", "", 3,
             "--conf: 'max_split_size_mb' is not a NAME:VALUE"},
            {fit, "@ --conf max_split_size_mb:x", "", 3, "max_split_size_mb does not take 'x'"},
+           {fit, "@ --conf foo:1", "", 3,
+            "--conf: Unrecognized key 'foo' in CUDA allocator config"},
+           {fit, "@ @ --batch 8,16 --device 1GiB", "", 3, "is named twice"},
            {fit, "@ --batch 8,16", "", 3, "--batch takes two files, one for each batch size"},
            {fit, "@ @ --batch 8,8 --device 1GiB", "", 3, "--batch takes two batch sizes as 8,16"},
            {fit, "none.trace", "", 3, "none.trace: cannot be read: No such file"},
@@ -409,22 +413,15 @@ TEST_F(WrongUse, OfVariablesIsNamed) {
 }
 
 TEST_F(WrongUse, HelpIsAnsweredOnStandardOutput) {
-  std::vector<std::string> lines = {"tools/vmm-replay --help",
-                                    "tools/vmm-demo --help",
-                                    "tools/vmm-trace --help",
-                                    "tools/vmm-trace",
-                                    "benchmarks/bench_va --help",
-                                    "benchmarks/bench_fake --help",
-                                    "benchmarks/bench_threads --help",
-                                    "benchmarks/bench_stream --help",
-                                    "benchmarks/bench_frontier --help",
-                                    "benchmarks/bench_history --help",
-                                    "benchmarks/bench_growable --help",
-                                    "benchmarks/bench_growth --help",
-                                    "benchmarks/bench_suspend --help",
-                                    "tools/history/vmm-history --help",
-                                    "tools/top/vmm-top --help",
-                                    "tests/stream/prove_schedules --help"};
+  std::vector<std::string> lines = {
+      "tools/vmm-replay --help",          "tools/vmm-demo --help",
+      "tools/vmm-trace --help",           "tools/vmm-trace",
+      "benchmarks/bench_va --help",       "benchmarks/bench_fake --help",
+      "benchmarks/bench_threads --help",  "benchmarks/bench_stream --help",
+      "benchmarks/bench_frontier --help", "benchmarks/bench_history --help",
+      "benchmarks/bench_growable --help", "benchmarks/bench_growth --help",
+      "benchmarks/bench_suspend --help",  "tools/history/vmm-history --help",
+      "tools/top/vmm-top --help",         "tests/stream/prove_schedules --help"};
   for (const char* of_run : {"run", "run help", "run --help", "run test --help", "run fuzz --help",
                              "run bench --help", "run gpu --help", "gpu_tests/gpu.sh --help"})
     lines.emplace_back(of_run);
@@ -432,8 +429,8 @@ TEST_F(WrongUse, HelpIsAnsweredOnStandardOutput) {
   lines.emplace_back("benchmarks/bench_preload --help");
 #endif
 #if VMM_TEST_ALL
-  for (const char* name : {"fidelity/vmm-fidelity", "soak/vmm-soak", "vmm-after-all", "vmm-graph",
-                           "vmm-overflow"})
+  for (const char* name :
+       {"fidelity/vmm-fidelity", "soak/vmm-soak", "vmm-after-all", "vmm-graph", "vmm-overflow"})
     lines.push_back("gpu_tests/" + std::string(name) + " --help");
 #endif
   for (const char* name : {"memory", "pool", "release", "resize", "sharing"})

@@ -106,6 +106,9 @@ class fit_maker {
     }
     segments_ = segments_of(from_, out_.device);
     out_.recorded = recorded_under(from_, out_.device, options_);
+    out_.is_recorded_known =
+        from_.form == recording_form::torch_snapshot || from_.form == recording_form::history;
+    out_.has_events = asked_.has_events;
     find_available();
     compare();
     find_figures();
@@ -136,6 +139,7 @@ class fit_maker {
     if (out_.available_at_oom_bytes) device.limit_bytes = *out_.available_at_oom_bytes;
     const bool is_expandable = out_.recorded == fit_allocator::expandable;
     start_ = start_of(from_, out_.device, asked_, is_expandable);
+    say(std::string("check of ") + name_of(out_.recorded));
     caching_model model(options_for(out_.recorded), device);
     std::vector<segment_change> predicted;
     model.set_listener([&](const segment_change& each) { predicted.push_back(each); });
@@ -151,6 +155,9 @@ class fit_maker {
     }
     made.error = relative(made.predicted_held_bytes, made.recorded_held_bytes);
     out_.check = made;
+  }
+  void say(const std::string& replay) const {
+    if (wanted_.progress) wanted_.progress(replay);
   }
   [[nodiscard]] double model_error() const {
     if (wanted_.is_estimate) return batch_error;
@@ -169,6 +176,7 @@ class fit_maker {
   void find_figures() {
     for (const fit_allocator which : {fit_allocator::native, fit_allocator::expandable}) {
       caching_device device;
+      say(name_of(which));
       if (which == out_.recorded && !wanted_.is_estimate) device.places = segments_.changes;
       const std::uint64_t held_bytes = peak_of(which, device);
       fit_figure& into = figure(which);
@@ -183,7 +191,8 @@ class fit_maker {
     async.held_low_bytes = round_up_to(asked_.peak_live_bytes, async_unit_bytes);
     async.held_bytes = round_up_to(scaled(asked_.peak_live_bytes, async_most), async_unit_bytes);
     fit_figure& pool = figure(fit_allocator::vmm);
-    const auto held = play_pool(asked_, roomy_bytes(asked_));
+    say(name_of(fit_allocator::vmm));
+    const auto held = play_pool(asked_, {roomy_bytes(asked_), from_.form});
     if (!held) out_.notes.emplace_back("vmm's pool could not be replayed: its figure is a bound");
     pool.held_bytes = pool.held_low_bytes = held.value_or(2 * asked_.peak_live_bytes);
     pool.error = pool_error;
@@ -199,8 +208,11 @@ class fit_maker {
       made.device = each;
       const std::uint64_t limit_bytes =
           each.size_bytes - std::min(each.size_bytes, wanted_.beside_bytes);
-      for (std::size_t i = 0; i < fit_allocator_count; ++i)
-        made.fits[i] = verdict(static_cast<fit_allocator>(i), limit_bytes, each.size_bytes);
+      for (std::size_t i = 0; i < fit_allocator_count; ++i) {
+        const auto which = static_cast<fit_allocator>(i);
+        say(name_of(which) + (" on " + each.name));
+        made.fits[i] = verdict(which, limit_bytes, each.size_bytes);
+      }
       out_.devices.push_back(std::move(made));
     }
   }
@@ -208,6 +220,7 @@ class fit_maker {
                                     std::uint64_t device_bytes) {
     const fit_figure& of = figure(which);
     if (limit_bytes < asked_.peak_live_bytes) return fit_verdict::no;
+    if (!asked_.has_events) return fit_verdict::within_error;
     if (which == fit_allocator::async) {
       if (limit_bytes >= of.held_bytes) return fit_verdict::yes;
       return limit_bytes < of.held_low_bytes ? fit_verdict::no : fit_verdict::within_error;
@@ -222,7 +235,8 @@ class fit_maker {
                                std::uint64_t device_bytes) {
     if (limit_bytes < asked_.peak_live_bytes) return false;
     if (which == fit_allocator::vmm)
-      return limit_bytes >= figure(which).held_bytes || play_pool(asked_, limit_bytes).has_value();
+      return limit_bytes >= figure(which).held_bytes ||
+             play_pool(asked_, {limit_bytes, from_.form}).has_value();
     const bool is_plain = options_.memory_fraction >= 1;
     if (is_plain && limit_bytes >= figure(which).held_bytes) return true;
     caching_model model(options_for(which),
@@ -239,6 +253,7 @@ class fit_maker {
     for (const recorded_event& each : events) {
       if (is_more(each.action)) held_bytes += each.size_bytes;
       if (is_less(each.action)) held_bytes -= std::min(held_bytes, each.size_bytes);
+      refused_count_ += each.action == recorded_action::oom ? 1 : 0;
       constexpr std::uint64_t most = std::uint64_t{1} << 48;
       if (each.action == recorded_action::oom && each.at != 0 && each.at < most)
         out_.available_at_oom_bytes = held_bytes + each.at;
@@ -277,8 +292,9 @@ class fit_maker {
     };
     if (!asked_.has_events)
       out_.notes.emplace_back(
-          "the file has no events: the answer is for what was live when it was written, and the "
-          "peak before that is not known");
+          "the file has no events: only what was live when it was written is known, and not the "
+          "peak; "
+          "a device that holds it is not said to fit. python -m libvmm record writes events");
     if (asked_.has_events)
       note(asked_.live_before_count,
            " blocks were live before the first event: the recording has lost its beginning, and an "
@@ -286,10 +302,14 @@ class fit_maker {
     note(asked_.unknown_live_count,
          " blocks are live at the end, but not by the events: recording ended before the file was "
          "written");
+    note(from_.cut_line_count, " line at the end of the file is cut, and left out");
+    note(refused_count_, " requests were refused while the program was recorded");
     note(asked_.lost_free_count, " frees are not in the file");
     note(asked_.left_out_count, " events fit to no allocation and are left out");
     if (!wanted_.is_estimate && !out_.check && from_.form == recording_form::torch_snapshot)
       out_.notes.emplace_back("the file has no segments to compare the models with");
+    if (const std::string unread = problem_of_settings(from_); !unread.empty())
+      out_.notes.push_back("an option of the file's settings is left out: " + unread);
     if (wanted_.conf.empty() && from_.settings.empty() &&
         from_.form == recording_form::torch_snapshot)
       out_.notes.emplace_back("the file has no allocator settings: PyTorch's defaults are taken");
@@ -301,6 +321,7 @@ class fit_maker {
   caching_options options_{};
   recorded_segments segments_{};
   std::vector<start_layout> start_{};
+  std::uint64_t refused_count_ = 0;
   fit_answer out_{};
 };
 
@@ -308,6 +329,7 @@ class fit_maker {
 
 fit_allocator recorded_under(const recording& from, std::uint64_t device,
                              const caching_options& options) {
+  if (from.form == recording_form::history) return fit_allocator::vmm;
   const recorded_segments found = segments_of(from, device);
   const bool is_expandable =
       found.is_expandable || (found.changes.empty() && options.expandable_segments);
@@ -320,7 +342,7 @@ bool is_served(fit_allocator which, const request_stream& asked, const recording
       device.size_bytes - std::min(device.size_bytes, options.beside_bytes);
   const std::uint64_t limit_bytes = scaled(own_bytes, factor);
   if (limit_bytes < asked.peak_live_bytes) return false;
-  if (which == fit_allocator::vmm) return play_pool(asked, limit_bytes).has_value();
+  if (which == fit_allocator::vmm) return play_pool(asked, {limit_bytes, from.form}).has_value();
   if (which == fit_allocator::async)
     return round_up_to(scaled(asked.peak_live_bytes, async_most), async_unit_bytes) <= limit_bytes;
   caching_options conf = options_of(from);

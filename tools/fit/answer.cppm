@@ -28,16 +28,21 @@ export struct fit_device {
 };
 /// 16, 24, 40, 48, 80, 94 and 141 GiB.
 export [[nodiscard]] std::vector<fit_device> usual_devices();
-/// A name as H100-80, or a size as 24GiB. Nothing where it is neither.
+/// A size as 24GiB, in any case. Nothing where it is none.
+export [[nodiscard]] std::optional<fit_device> find_size(std::string_view name);
+/// A name as H100-80 or as nvidia-smi prints it, or a size. Nothing where it is neither.
 export [[nodiscard]] std::optional<fit_device> find_device(std::string_view name);
 /// Names that find_device() takes beside sizes, for people.
 export [[nodiscard]] std::string device_names();
 
-/// PYTORCH_CUDA_ALLOC_CONF's text into options. Empty, or what is wrong with it.
+/// PYTORCH_CUDA_ALLOC_CONF's text into options. Empty, or the first entry that PyTorch refuses, in
+/// its words; all others are read.
 export [[nodiscard]] std::string read_conf(std::string_view text, caching_options& into);
 /// The options that a recording names: allocator_settings, and PyTorch's version where a field
 /// shows it.
 export [[nodiscard]] caching_options options_of(const recording& from);
+/// Of the recording's own text. Empty where all of it was read.
+[[nodiscard]] std::string problem_of_settings(const recording& from);
 
 export enum class fit_allocator : std::uint8_t { native, expandable, async, vmm };
 export inline constexpr std::size_t fit_allocator_count = 4;
@@ -76,11 +81,12 @@ export struct fit_device_answer {
 };
 
 export struct fit_options {
-  std::optional<std::uint64_t> device{};  ///< of the recording; without it the busiest
-  std::vector<fit_device> devices{};      ///< none: the usual ones
-  std::string conf{};                     ///< over the file's settings
-  std::uint64_t beside_bytes = 0;         ///< of a device, not the allocator's
-  bool is_estimate = false;               ///< the requests are not those of the file
+  std::optional<std::uint64_t> device{};               ///< of the recording; without it the busiest
+  std::vector<fit_device> devices{};                   ///< none: the usual ones
+  std::string conf{};                                  ///< over the file's settings
+  std::uint64_t beside_bytes = 0;                      ///< of a device, not the allocator's
+  bool is_estimate = false;                            ///< the requests are not those of the file
+  std::function<void(const std::string&)> progress{};  ///< called before each replay, with its name
 };
 
 export struct fit_answer {
@@ -91,7 +97,10 @@ export struct fit_answer {
   std::uint64_t allocation_count = 0;
   std::uint64_t peak_live_bytes = 0;
   std::uint64_t peak_index = 0;
-  fit_allocator recorded = fit_allocator::native;  ///< under which the file was made
+  /// Under which the file was made; native where it names none.
+  fit_allocator recorded = fit_allocator::native;
+  bool is_recorded_known = true;
+  bool has_events = true;  ///< without events the peak is not known
   std::array<fit_figure, fit_allocator_count> figures{};
   std::optional<fit_check> check{};
   std::uint64_t beside_bytes = 0;
@@ -194,9 +203,14 @@ struct play_options {
 /// The most that a model holds; nothing where the limit is reached and releases do not help.
 [[nodiscard]] std::optional<std::uint64_t> play(const request_stream& asked, caching_model& model,
                                                 const play_options& options = {});
-/// The same for vmm's pool on a device of this size.
+/// A device, and the program's library: it decides the options of vmm's pool.
+struct pool_device {
+  std::uint64_t size_bytes = 0;
+  recording_form form = recording_form::torch_snapshot;
+};
+/// The same for vmm's pool on a device.
 [[nodiscard]] std::optional<std::uint64_t> play_pool(const request_stream& asked,
-                                                     std::uint64_t device_bytes,
+                                                     const pool_device& device,
                                                      memory_curve* curve = nullptr);
 /// A device on which vmm's pool has room for the requests, however it holds them.
 [[nodiscard]] std::uint64_t roomy_bytes(const request_stream& asked) noexcept;

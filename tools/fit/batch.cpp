@@ -10,6 +10,7 @@
 module vmm.fit;
 
 import vmm.recording;
+import vmm.replay;
 import vmm.std;
 
 namespace vmm::tools {
@@ -24,6 +25,7 @@ constexpr std::size_t difference_count_max = 4096;
 struct allocation_list {
   std::vector<std::uint32_t> indices{};
   std::vector<std::uint64_t> places{};
+  std::unordered_set<std::uint64_t> bare_places{};  ///< without a stack
 };
 
 [[nodiscard]] std::uint64_t place_of(const recording& from, std::uint32_t context,
@@ -50,8 +52,11 @@ struct allocation_list {
     if (each.kind != request_kind::allocate) continue;
     const std::pair key{asked.contexts[i], each.stream};
     auto found = known.find(key);
-    if (found == known.end())
+    if (found == known.end()) {
       found = known.emplace(key, place_of(from, key.first, key.second)).first;
+      if (from.stacks[from.contexts[key.first].stack].count == 0)
+        out.bare_places.insert(found->second);
+    }
     out.indices.push_back(static_cast<std::uint32_t>(i));
     out.places.push_back(found->second);
   }
@@ -109,6 +114,22 @@ constexpr std::size_t steady_count = 2;  // iterations that are taken
   return found.length;
 }
 
+/// One recording of the two.
+struct batch_side {
+  request_stream asked;
+  allocation_list allocations;
+  std::uint64_t iteration_length = 0;
+
+  explicit batch_side(const recording& from)
+      : asked(requests_of(from, busiest_device(from))), allocations(list_allocations(from, asked)) {
+    iteration_length = cut(asked, allocations);
+  }
+  [[nodiscard]] std::size_t count() const { return allocations.places.size(); }
+  [[nodiscard]] std::uint64_t size_bytes(std::size_t allocation) const {
+    return asked.requests[allocations.indices[allocation]].size_bytes;
+  }
+};
+
 constexpr std::uint32_t no_match = ~std::uint32_t{0};
 
 /// Positions in the first list by the difference of the positions in the two lists.
@@ -126,13 +147,48 @@ class furthest_list {
   std::vector<std::ptrdiff_t> positions_;
 };
 
-/// A longest common subsequence of two lists of places (Myers' algorithm): for each place of `two`
-/// its match in `one`. Nothing where the lists differ too much.
+/// Which requests of two recordings can be one request of the program at two batch sizes.
+class pair_rule {
+ public:
+  pair_rule(const batch_side& small, const batch_side& large, double ratio)
+      : small_(small), large_(large), ratio_(ratio) {
+    const auto& bare = small.allocations.bare_places;
+    for (const std::uint64_t each : small.allocations.places)
+      has_stacks_ = has_stacks_ || !bare.contains(each);
+  }
+  /// Of one place, and of a size that stays or grows with the batch. Many requests of a backward
+  /// pass have no stack: of these the size either stays or is in proportion to the batch.
+  [[nodiscard]] bool is_pair(std::size_t one, std::size_t two) const {
+    const std::uint64_t place = small_.allocations.places[one];
+    if (place != large_.allocations.places[two]) return false;
+    const auto before = static_cast<double>(small_.size_bytes(one));
+    const auto after = static_cast<double>(large_.size_bytes(two));
+    constexpr double unit_bytes = 512;
+    constexpr double tolerance = 0.001;
+    const double grown = before * ratio_;
+    const double difference = after > grown ? after - grown : grown - after;
+    if (after == before || difference <= std::max(unit_bytes, tolerance * grown)) return true;
+    const bool is_bare = has_stacks_ && small_.allocations.bare_places.contains(place);
+    return !is_bare && after > before && after < grown * (1 + grown_more);
+  }
+  [[nodiscard]] std::size_t count_one() const { return small_.count(); }
+  [[nodiscard]] std::size_t count_two() const { return large_.count(); }
+
+ private:
+  static constexpr double grown_more = 1;  // a workspace may grow faster than the batch
+
+  const batch_side& small_;
+  const batch_side& large_;
+  double ratio_;
+  bool has_stacks_ = false;
+};
+
+/// A longest common subsequence of the allocations of two recordings (Myers' algorithm): for each
+/// of `two` its match in `one`. Nothing where the lists differ too much.
 /// Cost: linear in the lists, square in the differences.
 class place_matcher {
  public:
-  place_matcher(std::span<const std::uint64_t> one, std::span<const std::uint64_t> two)
-      : one_(one), two_(two) {}
+  explicit place_matcher(const pair_rule& rule) : rule_(rule) {}
 
   [[nodiscard]] std::optional<std::vector<std::uint32_t>> match() {
     const auto most = static_cast<std::ptrdiff_t>(difference_count_max);
@@ -152,8 +208,8 @@ class place_matcher {
   }
   // All paths with so many differences; whether one reaches both ends.
   [[nodiscard]] bool extend(std::ptrdiff_t count) {
-    const auto size_one = static_cast<std::ptrdiff_t>(one_.size());
-    const auto size_two = static_cast<std::ptrdiff_t>(two_.size());
+    const auto size_one = static_cast<std::ptrdiff_t>(rule_.count_one());
+    const auto size_two = static_cast<std::ptrdiff_t>(rule_.count_two());
     furthest_list now(count);
     bool is_done = false;
     for (std::ptrdiff_t diagonal = -count; diagonal <= count; diagonal += 2) {
@@ -163,7 +219,7 @@ class place_matcher {
         at = is_of_two(before, diagonal, count) ? before[diagonal - 1] : before[diagonal + 1] + 1;
       }
       while (at < size_one && at + diagonal < size_two && at + diagonal >= 0 &&
-             one_[static_cast<std::size_t>(at)] == two_[static_cast<std::size_t>(at + diagonal)])
+             rule_.is_pair(static_cast<std::size_t>(at), static_cast<std::size_t>(at + diagonal)))
         ++at;
       now[diagonal] = at;
       is_done = is_done || (at >= size_one && at + diagonal >= size_two);
@@ -172,9 +228,9 @@ class place_matcher {
     return is_done;
   }
   [[nodiscard]] std::vector<std::uint32_t> trace_back(std::ptrdiff_t count) {
-    std::vector<std::uint32_t> out(two_.size(), no_match);
-    auto at = static_cast<std::ptrdiff_t>(one_.size());
-    auto diagonal = static_cast<std::ptrdiff_t>(two_.size()) - at;
+    std::vector<std::uint32_t> out(rule_.count_two(), no_match);
+    auto at = static_cast<std::ptrdiff_t>(rule_.count_one());
+    auto diagonal = static_cast<std::ptrdiff_t>(rule_.count_two()) - at;
     for (; count >= 0; --count) {
       std::ptrdiff_t begin = 0;
       std::ptrdiff_t next_diagonal = 0;
@@ -196,14 +252,16 @@ class place_matcher {
     return out;
   }
 
-  std::span<const std::uint64_t> one_;
-  std::span<const std::uint64_t> two_;
+  const pair_rule& rule_;
   std::vector<furthest_list> steps_{};  // for each number of differences
 };
 
-[[nodiscard]] std::optional<std::vector<std::uint32_t>> match(std::span<const std::uint64_t> one,
-                                                              std::span<const std::uint64_t> two) {
-  return place_matcher(one, two).match();
+[[nodiscard]] std::optional<std::vector<std::uint32_t>> match(const batch_recordings& of,
+                                                              const batch_side& small,
+                                                              const batch_side& large) {
+  const double ratio = static_cast<double>(of.larger_batch) / static_cast<double>(of.smaller_batch);
+  const pair_rule rule(small, large, ratio);
+  return place_matcher(rule).match();
 }
 
 /// The size of one request at any batch size.
@@ -269,21 +327,6 @@ template <class Good>
   return good;
 }
 
-/// One recording of the two.
-struct batch_side {
-  request_stream asked;
-  allocation_list allocations;
-  std::uint64_t iteration_length = 0;
-
-  explicit batch_side(const recording& from)
-      : asked(requests_of(from, busiest_device(from))), allocations(list_allocations(from, asked)) {
-    iteration_length = cut(asked, allocations);
-  }
-  [[nodiscard]] std::uint64_t size_bytes(std::size_t allocation) const {
-    return asked.requests[allocations.indices[allocation]].size_bytes;
-  }
-};
-
 /// The size of each request of the larger batch as a line; counts them in `out`.
 [[nodiscard]] std::vector<size_line> find_lines(const batch_recordings& of, const batch_side& small,
                                                 const batch_side& large,
@@ -319,12 +362,42 @@ struct batch_side {
   return lines;
 }
 
+/// Whether at least half of the larger batch's requests have a match.
+[[nodiscard]] bool has_half(const std::optional<std::vector<std::uint32_t>>& matches) {
+  if (!matches) return false;
+  const auto missing = std::count(matches->begin(), matches->end(), no_match);
+  return static_cast<std::size_t>(missing) * 2 <= matches->size();
+}
+
+/// Empty, or why the recordings are not of one program at the two batch sizes.
+[[nodiscard]] std::string problem_of(const batch_recordings& of, const batch_side& one,
+                                     const batch_side& two,
+                                     const std::optional<std::vector<std::uint32_t>>& matches) {
+  const std::string small = "batch " + std::to_string(of.smaller_batch);
+  const std::string large = "batch " + std::to_string(of.larger_batch);
+  const bool has_less = one.asked.peak_live_bytes > two.asked.peak_live_bytes;
+  if (has_less && (has_half(matches) || has_half(match(of, two, one))))
+    return large + " has less live memory than " + small +
+           ": name the batch sizes in the order of the files";
+  if (!matches)
+    return "the two recordings differ in more than " + std::to_string(difference_count_max) +
+           " requests: record the same program, without gradient accumulation or chunks that "
+           "follow the batch size";
+  const auto missing =
+      static_cast<std::uint64_t>(std::count(matches->begin(), matches->end(), no_match));
+  if (!has_half(matches))
+    return "only " + show_count(matches->size() - missing) + " of " + show_count(matches->size()) +
+           " requests of " + large + " come from places of the program that " + small +
+           " has too: record one program twice";
+  return "";
+}
+
 }  // namespace
 
 std::optional<request_stream> requests_at(const batch_recordings& of, std::uint64_t batch) {
   const batch_side small(*of.smaller);
   const batch_side large(*of.larger);
-  const auto matches = match(small.allocations.places, large.allocations.places);
+  const auto matches = match(of, small, large);
   if (!matches) return std::nullopt;
   batch_answer counts;
   return batch_model(large.asked, find_lines(of, small, large, *matches, counts)).at(batch);
@@ -334,16 +407,22 @@ batch_answer largest_batch(const batch_recordings& of, const fit_options& option
   batch_answer out;
   const batch_side small(*of.smaller);
   const batch_side large(*of.larger);
-  const auto matches = match(small.allocations.places, large.allocations.places);
-  if (!matches) {
-    out.problem = "the two recordings differ in more than " + std::to_string(difference_count_max) +
-                  " requests: record the same program, without gradient accumulation or chunks "
-                  "that follow the batch size";
+  if (!small.asked.has_events || !large.asked.has_events) {
+    out.problem = "a recording has no events: python -m libvmm record writes them";
     return out;
   }
+  const auto matches = match(of, small, large);
+  out.problem = problem_of(of, small, large, matches);
+  if (!out.problem.empty()) return out;
   out.iteration_length = large.iteration_length;
   out.recorded = recorded_under(*of.larger, busiest_device(*of.larger), options_of(*of.larger));
   const batch_model model(large.asked, find_lines(of, small, large, *matches, out));
+  if (out.line_count + out.inexact_count == 0) {
+    out.problem = "no request is larger at batch " + std::to_string(of.larger_batch) +
+                  " than at batch " + std::to_string(of.smaller_batch) +
+                  ": both recordings are of one batch size";
+    return out;
+  }
   out.guess_from = 4 * of.larger_batch;
   for (const fit_device& device : options.devices) {
     batch_device_answer made;
@@ -352,6 +431,9 @@ batch_answer largest_batch(const batch_recordings& of, const fit_options& option
       const auto which = static_cast<fit_allocator>(i);
       const auto at = [&](double factor) {
         return largest(1, batch_max, [&](std::uint64_t batch) {
+          if (options.progress)
+            options.progress(name_of(which) + (" on " + device.name) + ", batch " +
+                             std::to_string(batch));
           return is_served(which, model.at(batch), *of.larger, options, device, factor);
         });
       };

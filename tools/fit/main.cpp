@@ -4,7 +4,7 @@
 // vmm-fit: whether a recorded program fits a device, under four allocators. docs/fit.md
 //
 // Exit codes: 0 an answer, and with --device: it fits; 1 it does not; 2 the answer lies within the
-// error; 3 a file cannot be read, or the command line is wrong; 4 the program's own memory ran out.
+// error; 3 a file cannot be read, or the command line is wrong; 4 vmm-fit itself ran out of memory.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -36,7 +36,9 @@ constexpr const char* usage =
     "PyTorch, the list of memory_snapshot(), a log of RMM, or a trace or a history of vmm, plain "
     "or\n"
     "gzip. Several files are one for each rank: each has a device of its own.\n"
-    "  --device D     answer for one device: 24GiB, or a name as H100-80. May be repeated\n"
+    "  --device D     answer for one device: 24GiB, or a name as H100-80 or as nvidia-smi prints "
+    "it.\n"
+    "                 May be repeated\n"
     "  --allocator A  whose answer is the exit code: native, expandable, async or vmm\n"
     "                 (default: the one that the file was recorded under)\n"
     "  --conf O       as PYTORCH_CUDA_ALLOC_CONF, over the file's own settings\n"
@@ -49,7 +51,7 @@ constexpr const char* usage =
     "                 live memory at the peak; of each rank, or at the largest batch\n"
     "Exit code: 0 it fits, or no device was named; 1 it does not fit; 2 the answer lies within "
     "the\n"
-    "error; 3 a file cannot be read, or the command line is wrong.\n";
+    "error; 3 a file cannot be read, or the command line is wrong; 4 vmm-fit ran out of memory.\n";
 
 constexpr int exit_unreadable = 3;
 
@@ -76,7 +78,7 @@ class reader {
 
   [[nodiscard]] std::optional<command_line> read() {
     while (next_ < count_ && problem_.empty()) take(words_[next_++]);
-    if (problem_.empty() && out_.paths.empty()) problem_ = "which recording? Name a file";
+    if (problem_.empty() && out_.paths.empty()) problem_ = "no recording is named";
     const bool is_batch = out_.batches.front() != 0;
     if (problem_.empty() && is_batch && (out_.paths.size() != 2 || out_.options.devices.empty()))
       problem_ = "--batch takes two files, one for each batch size, and a --device";
@@ -88,7 +90,7 @@ class reader {
  private:
   void take(std::string_view word) {
     if (!word.starts_with("--") || word == "--") {
-      if (word.starts_with('-')) problem_ = "unknown option " + std::string(word);
+      if (word.starts_with('-')) problem_ = tools::unknown_option(word, usage);
       return out_.paths.emplace_back(word), void();
     }
     const std::size_t equals = word.find('=');
@@ -101,7 +103,7 @@ class reader {
     constexpr std::array known = {"--device", "--allocator", "--conf", "--beside",
                                   "--of",     "--batch",     "--page"};
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      problem_ = "unknown option " + name;
+      problem_ = tools::unknown_option(word, usage);
       return;
     }
     std::string_view value = equals == std::string_view::npos ? "" : word.substr(equals + 1);
@@ -121,7 +123,7 @@ class reader {
       if (!found) return refuse("a size as 24GiB, or one of " + tools::device_names());
       out_.options.devices.push_back(*found);
     } else if (name == "--beside") {
-      const auto found = value == "0" ? tools::fit_device{} : tools::find_device(value);
+      const auto found = value == "0" ? tools::fit_device{} : tools::find_size(value);
       if (!found) return refuse("a size as 528MiB");
       out_.options.beside_bytes = found->size_bytes;
     } else if (name == "--allocator") {
@@ -159,19 +161,19 @@ class reader {
 /// One line on stderr, a second after the start and then once a second.
 class progress_line {
  public:
-  explicit progress_line(std::string path) : path_(std::move(path)) {}
-  void show(std::uint64_t done_bytes, std::uint64_t all_bytes) {
+  void show_reading(const std::string& path, std::uint64_t done_bytes, std::uint64_t all_bytes) {
+    const double part = static_cast<double>(done_bytes) / static_cast<double>(all_bytes);
+    if (all_bytes != 0)
+      show("reading " + path + ": " + std::to_string(static_cast<int>(100 * part)) + " %");
+  }
+  void show(const std::string& what) {
     const auto now = std::chrono::steady_clock::now();
     if (now - last_ < std::chrono::seconds(1)) return;
     last_ = now;
-    if (all_bytes == 0) return;
-    std::fprintf(
-        stderr, "vmm-fit: reading %s: %d %%\n", path_.c_str(),
-        static_cast<int>(100.0 * static_cast<double>(done_bytes) / static_cast<double>(all_bytes)));
+    std::fprintf(stderr, "vmm-fit: %s\n", what.c_str());
   }
 
  private:
-  std::string path_;
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
@@ -189,9 +191,10 @@ int code_of(const tools::fit_answer& found, const command_line& wanted) {
 }
 
 tools::recording_outcome read(const std::string& path) {
-  progress_line line(path);
-  return tools::read_recording(
-      path, {.progress = [&](std::uint64_t done, std::uint64_t all) { line.show(done, all); }});
+  progress_line line;
+  return tools::read_recording(path, {.progress = [&](std::uint64_t done, std::uint64_t all) {
+                                 line.show_reading(path, done, all);
+                               }});
 }
 
 struct answered {
@@ -276,6 +279,8 @@ std::string write_batch_page(const tools::batch_recordings& of, const std::strin
 }
 
 int run_batch(const command_line& wanted) {
+  if (tools::is_same_file(wanted.paths[0], wanted.paths[1]))
+    return fail(wanted.paths[0] + " is named twice: --batch takes recordings of two batch sizes");
   std::array<std::size_t, 2> order = {0, 1};
   if (wanted.batches[0] > wanted.batches[1]) std::swap(order[0], order[1]);
   std::array<tools::recording_outcome, 2> from;
@@ -286,7 +291,8 @@ int run_batch(const command_line& wanted) {
   const tools::batch_recordings of{&from[0].value, &from[1].value, wanted.batches[order[0]],
                                    wanted.batches[order[1]]};
   const tools::batch_answer found = tools::largest_batch(of, wanted.options);
-  if (!found.problem.empty()) return fail(found.problem);
+  if (!found.problem.empty())
+    return fail(wanted.paths[order[0]] + " and " + wanted.paths[order[1]] + ": " + found.problem);
   std::string why;
   if (!wanted.page.empty()) why = write_batch_page(of, wanted.paths[order[1]], found, wanted);
   if (why.empty())
@@ -299,8 +305,11 @@ int run_batch(const command_line& wanted) {
 int main(int count, char** words) {
   tools::answer_help(count, words, usage);
   reader line(count, words);
-  const std::optional<command_line> wanted = line.read();
+  std::optional<command_line> wanted = line.read();
+  progress_line replays;
+  if (wanted)
+    wanted->options.progress = [&](const std::string& of) { replays.show("replaying " + of); };
   if (wanted) return wanted->batches.front() != 0 ? run_batch(*wanted) : run(*wanted);
-  std::fprintf(stderr, "vmm-fit: %s\n%s", line.problem().c_str(), usage);
+  tools::refuse_line("vmm-fit", line.problem());
   return exit_unreadable;
 }

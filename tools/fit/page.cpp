@@ -103,7 +103,7 @@ std::string to_page_json(const std::string& path, const recording& from,
     add(name_of(which), model_points(from, asked, found, conf, stride));
   }
   memory_curve pool(stride);
-  (void)play_pool(asked, roomy_bytes(asked), &pool);
+  (void)play_pool(asked, {roomy_bytes(asked), from.form}, &pool);
   add(name_of(fit_allocator::vmm), pool.points());
   const auto async = band(live, found.figures[static_cast<std::size_t>(fit_allocator::async)]);
   add("async_low", async[0]);

@@ -75,11 +75,11 @@ std::uint64_t roomy_bytes(const request_stream& asked) noexcept {
   return std::max(least_bytes, 2 * asked.peak_live_bytes);
 }
 
-std::optional<std::uint64_t> play_pool(const request_stream& asked, std::uint64_t device_bytes,
+std::optional<std::uint64_t> play_pool(const request_stream& asked, const pool_device& device,
                                        memory_curve* curve) {
   fake::profile emulated = fake::profile::cuda();
   constexpr std::uint64_t granule_bytes = std::uint64_t{2} << 20;
-  emulated.device_memory_bytes = device_bytes / granule_bytes * granule_bytes;
+  emulated.device_memory_bytes = device.size_bytes / granule_bytes * granule_bytes;
   fake_driver driver(emulated);
   std::uint16_t last = 0;
   for (const request& each : asked.requests) last = std::max(last, each.stream);
@@ -91,6 +91,12 @@ std::optional<std::uint64_t> play_pool(const request_stream& asked, std::uint64_
   }
   pool_options options;
   options.at_end.hook = nullptr;  // a recording may end with live blocks
+  // As vmm_allocator_create has it for frameworks (adapters/c/src/allocator.cpp): the pool behind
+  // PyTorch. test_allocator.py of the Python package compares the two.
+  if (device.form != recording_form::rmm_log && device.form != recording_form::history) {
+    options.rules.handle_bytes = std::uint64_t{64} << 20;
+    options.rules.headroom = 1.01;
+  }
   stream_pool pool(driver, options);
   if (!pool.set_up() || !play_into(asked, pool, streams, curve)) return std::nullopt;
   return pool.statistics().peak_mapped_bytes;

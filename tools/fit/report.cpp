@@ -133,6 +133,7 @@ class json_object {
 
 // The smallest device with the result "yes".
 [[nodiscard]] std::string smallest_text(const fit_answer& found, std::size_t i) {
+  if (!found.has_events) return "not known";
   const fit_device_answer* least = nullptr;
   for (const fit_device_answer& each : found.devices) {
     const bool is_less = least == nullptr || each.device.size_bytes < least->device.size_bytes;
@@ -142,7 +143,7 @@ class json_object {
 }
 
 [[nodiscard]] std::string owners_text(const recording& from, const fit_answer& found) {
-  std::string out = "live at the peak:\n";
+  std::string out = found.has_events ? "live at the peak:\n" : "live:\n";
   for (const fit_owner& each : found.owners) {
     const recorded_context& context = from.contexts[each.context];
     const std::vector<std::string> lines = lines_of(from, context.stack);
@@ -170,7 +171,9 @@ std::string to_json(const std::string& path, const recording& from, const fit_an
       .add("allocations", found.allocation_count)
       .add("peak_live_bytes", found.peak_live_bytes)
       .add("peak_request", found.peak_index)
-      .add("recorded_allocator", json_string(name_of(found.recorded)))
+      .add("is_peak_known", found.has_events ? "true" : "false")
+      .add("recorded_allocator",
+           found.is_recorded_known ? json_string(name_of(found.recorded)) : "null")
       .add("self_check", check_json(found))
       .add("allocators", allocators_json(found))
       .add("beside", beside.end())
@@ -211,7 +214,8 @@ std::string to_text(const batch_answer& found) {
       const std::string guess = of.best >= found.guess_from ? " (a guess)" : "";
       out += padded(std::string(name_of(static_cast<fit_allocator>(i))) + " " + show_count(of.low) +
                         ", " + show_count(of.best) + ", " + show_count(of.high) + guess,
-                    30);
+                    28) +
+             "  ";
     }
     while (out.ends_with(' ')) out.pop_back();
     out += "\n";
@@ -228,17 +232,22 @@ std::string to_text(const std::string& path, const recording& from, const fit_an
   std::string out = path + ": " + name_of_form(from.form) + ", device " +
                     std::to_string(found.device) + " of " + std::to_string(found.device_count) +
                     ", " + show_count(found.allocation_count) + " allocations\n";
-  out += "most live at once: " + show_bytes(found.peak_live_bytes) + "\n";
-  out += "memory held at the most, and the smallest device that it fits:\n";
+  out += (found.has_events ? "most live at once: " : "live when the file was written: ") +
+         show_bytes(found.peak_live_bytes) + "\n";
+  out += found.has_events ? "memory held at the most, and the smallest device that it fits:\n"
+                          : "memory held for that, without the peak before:\n";
   for (std::size_t i = 0; i < fit_allocator_count; ++i)
     out += "  " + padded(name_of(static_cast<fit_allocator>(i)), 12) +
            padded(held_text(found, i), 40) + smallest_text(found, i) + "\n";
   out += "devices:\n";
   for (const fit_device_answer& each : found.devices) {
     out += "  " + padded(each.device.name, 12);
-    for (std::size_t i = 0; i < fit_allocator_count; ++i)
-      out += padded(
-          std::string(name_of(static_cast<fit_allocator>(i))) + " " + name_of(each.fits[i]), 25);
+    for (std::size_t i = 0; i < fit_allocator_count; ++i) {
+      const bool is_known = found.has_events || each.fits[i] == fit_verdict::no;
+      out += padded(std::string(name_of(static_cast<fit_allocator>(i))) + " " +
+                        (is_known ? name_of(each.fits[i]) : "not known"),
+                    25);
+    }
     while (out.ends_with(' ')) out.pop_back();
     out += "\n";
   }

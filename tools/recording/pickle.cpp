@@ -151,12 +151,29 @@ struct old_history {
   return {from.payload >> 32, from.payload & 0xffffffff};
 }
 
-constexpr const char* cut_short = "the pickle is cut short";
-constexpr const char* too_few = "the pickle takes more than it has";
-constexpr const char* too_much = "the pickle holds more values at once than a snapshot has";
-constexpr const char* not_plain =
-    "the pickle holds more than plain data: it is not a memory "
-    "snapshot";
+/// Why a pickle is refused, and what stands there in a snapshot.
+struct pickle_fault {
+  const char* what;
+  const char* expected;
+};
+constexpr pickle_fault cut_short{"the pickle is cut short", "the rest of it"};
+constexpr pickle_fault too_few{"the pickle takes more than it has", "values before this opcode"};
+constexpr pickle_fault too_much{"the pickle holds more values at once than a snapshot has",
+                                "lists and dictionaries that end"};
+constexpr pickle_fault not_plain{
+    "the pickle holds more than plain data",
+    "numbers, texts, lists and dictionaries: it is not a memory snapshot of PyTorch, or damaged"};
+constexpr pickle_fault no_container{
+    "the pickle adds to a value that is neither a list nor a dictionary",
+    "a list or a dictionary below the added values"};
+constexpr pickle_fault large_dictionary{"a dictionary is too large for a snapshot",
+                                        "at most 32,768 keys"};
+constexpr pickle_fault unknown_reference{"the pickle refers to what it never had",
+                                         "the number of a value that was stored before"};
+constexpr pickle_fault unused_number{"the pickle counts further than it has values",
+                                     "the next number for a stored value"};
+constexpr pickle_fault many_events{"the snapshot has more than 67,108,864 events",
+                                   "fewer: record with a smaller max_entries"};
 
 class pickle_machine {
  public:
@@ -167,14 +184,16 @@ class pickle_machine {
   // Empty, or what is wrong.
   [[nodiscard]] std::string read() {
     while (problem_ == nullptr) {
-      unsigned char opcode = 0;
-      if (!from_.take(opcode)) return cut_short;
-      if (opcode == '.') break;
-      step(opcode);
+      opcode_at_ = from_.offset();
+      if (!from_.take(opcode_)) {
+        fail(cut_short);
+        break;
+      }
+      if (opcode_ == '.') break;
+      step(opcode_);
     }
-    if (problem_ != nullptr) return problem_;
-    if (stack_.size() != 1 || !marks_.empty()) return cut_short;
-    return finish(stack_.back());
+    if (problem_ == nullptr && (stack_.size() != 1 || !marks_.empty())) fail(cut_short);
+    return problem_ == nullptr ? finish(stack_.back()) : describe();
   }
 
  private:
@@ -231,8 +250,16 @@ class pickle_machine {
     }
   }
 
-  void fail(const char* why) {
-    if (problem_ == nullptr) problem_ = why;
+  void fail(const pickle_fault& why) {
+    if (problem_ == nullptr) problem_ = &why;
+  }
+  [[nodiscard]] std::string describe() const {
+    const std::string at = "byte " + std::to_string(opcode_at_) + " of the pickle";
+    const std::string_view digits = "0123456789abcdef";
+    const std::string opcode = {'0', 'x', digits[opcode_ >> 4], digits[opcode_ & 15]};
+    const bool is_cut = problem_ == &cut_short;
+    return std::string(problem_->what) + " (" + (is_cut ? "after " : "opcode " + opcode + " at ") +
+           at + "); expected " + problem_->expected;
   }
   [[nodiscard]] std::uint64_t number(std::size_t count) {
     std::uint64_t out = 0;
@@ -320,11 +347,11 @@ class pickle_machine {
     const value target = stack_[from - 1];
     if (target.what != kind::open || containers_[target.payload].is_dict != is_dict ||
         containers_[target.payload].is_closed)
-      return fail("the pickle adds to a value that is neither a list nor a dictionary");
+      return fail(no_container);
     for (std::size_t i = from; i < stack_.size(); ++i) close(stack_[i]);
     container& to = containers_[target.payload];
     if (is_dict) {
-      if (to.items.size() + count > 65536) return fail("a dictionary is too large for a snapshot");
+      if (to.items.size() + count > 65536) return fail(large_dictionary);
       to.items.insert(to.items.end(), stack_.begin() + static_cast<std::ptrdiff_t>(from),
                       stack_.end());
     } else {
@@ -335,8 +362,7 @@ class pickle_machine {
     if (is_dict && is_record(to)) close(stack_.back());
   }
   void get(std::uint64_t place) {
-    if (place >= memo_.size() || memo_[place] == 0)
-      return fail("the pickle refers to what it never had");
+    if (place >= memo_.size() || memo_[place] == 0) return fail(unknown_reference);
     value found = unpacked(memo_[place]);
     if (found.what == kind::open) found = close_in_place(static_cast<std::uint32_t>(found.payload));
     push(found);
@@ -344,7 +370,7 @@ class pickle_machine {
   void put(std::uint64_t place) {
     if (!has(1, 0)) return;
     if (place >= recording_limits::referable_values || place > 2 * memo_.size() + 65536)
-      return fail("the pickle counts further than it has values");
+      return fail(unused_number);
     if (place >= memo_.size()) memo_.resize(place + 1, 0);
     const value& top = stack_.back();
     if (top.what == kind::open)
@@ -526,7 +552,7 @@ class pickle_machine {
   }
   [[nodiscard]] value add_event(const fields& of) {
     if (into_.events.size() >= recording_limits::events) {
-      fail("the snapshot has more than 67,108,864 events");
+      fail(many_events);
       return {};
     }
     recorded_event made;
@@ -635,7 +661,7 @@ class pickle_machine {
 
   [[nodiscard]] std::string finish(value& root) {
     close(root);
-    if (problem_ != nullptr) return problem_;
+    if (problem_ != nullptr) return describe();
     if (root.what == kind::segments || root.what == kind::empty_list) return "";
     const auto is_list = [&](word which, kind what) {
       return root_[which].what == what || root_[which].what == kind::empty_list;
@@ -656,7 +682,9 @@ class pickle_machine {
   byte_reader& from_;
   recording& into_;
   recording_tables tables_;
-  const char* problem_ = nullptr;
+  const pickle_fault* problem_ = nullptr;
+  std::uint64_t opcode_at_ = 0;  // of the last opcode
+  unsigned char opcode_ = 0;
   std::vector<value> stack_{};
   std::vector<std::size_t> marks_{};
   std::vector<std::uint64_t> memo_{};

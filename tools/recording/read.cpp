@@ -344,7 +344,8 @@ std::string read_rmm_log(byte_reader& from, recording& into) {
     problem = reader.take(line);
     line.clear();
   }
-  if (problem.empty() && !line.empty()) problem = reader.take(line);
+  // A program that ended while it wrote leaves a part of a line.
+  if (problem.empty() && !line.empty() && !reader.take(line).empty()) ++into.cut_line_count;
   return problem;
 }
 

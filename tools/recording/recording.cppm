@@ -119,6 +119,7 @@ export struct recording {
   bool has_annotation_list = false;       ///< since PyTorch 2.5, with annotations or without
   std::uint64_t dropped_text_count = 0;   ///< texts that the tables had no room for
   std::uint64_t dropped_stack_count = 0;  ///< stacks likewise
+  std::uint64_t cut_line_count = 0;       ///< of a log: its last line, if that is not whole
   /// Of vmm's own file: the whole of it.
   std::optional<history> taken{};
 
@@ -259,6 +260,8 @@ class byte_reader {
   void skip(std::size_t count) { left_.remove_prefix(count); }
   /// Of the file; 0 where it is a pipe.
   [[nodiscard]] std::uint64_t file_bytes() const { return source_.size_bytes(); }
+  /// Bytes taken so far, as unpacked.
+  [[nodiscard]] std::uint64_t offset() const noexcept { return fetched_bytes_ - left_.size(); }
   /// False at the end.
   [[nodiscard]] bool take(unsigned char& byte) {
     if (left_.empty() && peek().empty()) return false;
@@ -275,6 +278,7 @@ class byte_reader {
   byte_source& source_;
   const reading_progress& progress_;
   std::string_view left_{};
+  std::uint64_t fetched_bytes_ = 0;
   std::uint64_t block_count_ = 0;
 };
 

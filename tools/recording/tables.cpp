@@ -122,6 +122,7 @@ std::uint64_t recording_tables::time(std::uint64_t us) {
 std::string_view byte_reader::peek() {
   if (!left_.empty()) return left_;
   left_ = source_.next();
+  fetched_bytes_ += left_.size();
   if (progress_ && ++block_count_ % 256 == 0) progress_(source_.read_bytes(), source_.size_bytes());
   return left_;
 }

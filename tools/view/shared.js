@@ -56,13 +56,17 @@ function button(text, title, act, parent) {
   el.title = title; el.onclick = act;
   return el;
 }
+// A row is a name, a colour and, of one that can be hidden, what a click does and whether it is hidden.
 function legend(box, rows) {
-  box.replaceChildren(...rows.map(([name, colour]) => {
-    const el = make("span");
+  const focused = [...box.children].indexOf(document.activeElement);
+  box.replaceChildren(...rows.map(([name, colour, act, isHidden]) => {
+    const el = act ? button("", isHidden ? "show" : "hide", act) : make("span");
+    if (act) { el.setAttribute("aria-pressed", !isHidden); el.classList.toggle("hidden", isHidden); }
     make("i", undefined, el).style.background = css(colour);
     el.append(name);
     return el;
   }));
+  if (focused >= 0) box.children[focused].focus();
 }
 // The labels of an axis. `share` is the place of a value, from 0 to 1 along the axis.
 function axis(el, marks, share, isAcross) {

@@ -6,11 +6,15 @@ Method: ctypes on the simulated device and the host's memory; random calls besid
 wrong use that the header names. Streams are tests/c/device_memory_test.cpp's."""
 
 import ctypes
+import gzip
+import json
+import os
 import random
+import subprocess
 
 import libvmm
 import pytest
-from libvmm import _native
+from libvmm import _fit, _native
 from libvmm.errors import check
 from libvmm.torch import _figures, _Options
 
@@ -333,3 +337,24 @@ def test_a_failure_is_told(allocator):
     assert too_large.startswith(b"CUDA out of memory. ") and b"out_of" in too_large
     assert above_limit.startswith(b"CUDA out of memory. ") and b"over_budget" in above_limit
     assert b"out of memory" not in no_device
+
+
+def test_fit_replays_this_allocator(fake):
+    """vmm-fit's figure of a program under PyTorch is the most that this allocator holds."""
+    program = _fit.find_program()
+    here = os.path.dirname(os.path.abspath(__file__))
+    trace = os.path.join(here, "..", "..", "..", "traces", "beam_kv.trace.gz")
+    if program is None or not os.path.exists(trace):
+        pytest.skip("vmm-fit or the trace is not here")
+    blocks = {}
+    with gzip.open(trace, "rt") as file:
+        for word, *rest in map(str.split, file):
+            if word == "a":
+                blocks[rest[0]] = fake.allocate(int(rest[1]))
+            elif word == "f":
+                fake.free(blocks.pop(rest[0]))
+    done = subprocess.run([program, trace, "--json"], capture_output=True, text=True, check=True)
+    held = json.loads(done.stdout)["allocators"]["vmm"]["held_bytes"]
+    assert held == fake.statistics().peak_held_bytes
+    for each in blocks.values():
+        fake.free(each)
