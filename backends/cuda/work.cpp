@@ -17,7 +17,7 @@ namespace vmm {
 namespace {
 
 constexpr const char* no_capture_detail =
-    "the CUDA driver has no calls that tell whether a stream is being captured";
+    "the CUDA driver has no calls that return whether a stream is being captured";
 
 }  // namespace
 

@@ -101,7 +101,7 @@ void nvtx_ranges::heard(const history_note& what) noexcept {
     const nvtxEventAttributes_t of = named(name, what.where.size_bytes);
     (void)nvtxDomainRangePushEx(state_->domain, &of);
   };
-  check(what.kind != history_kind::none, "an event of no kind is heard");
+  check(what.kind != history_kind::none, "an event without a kind is written");
   switch (what.kind) {
     case history_kind::grow: push("vmm: grow"); return;
     case history_kind::blocked: push("vmm: wait"); return;

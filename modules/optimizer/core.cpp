@@ -60,7 +60,7 @@ status check_reach(driver_interface& driver, location memory_at,
 result<core_plan> plan_core(driver_interface& driver, const memory_options& options,
                             const physical_request& like,
                             std::span<const std::uint64_t> sizes_bytes) {
-  check(!sizes_bytes.empty(), "a core is planned without a size to ask about");
+  check(!sizes_bytes.empty(), "a core is planned without a size");
   debug_check([&] { return options.validate().has_value(); }, "a core is planned with bad options");
   core_plan plan;
   const location home = driver.home();

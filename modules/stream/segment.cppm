@@ -413,7 +413,7 @@ inline void segment::count_live(granule_range what, mapping& first, mappings& re
 inline mapping& segment::mapping_under(region_id region) const noexcept {
   auto* const known = static_cast<mapping*>(regions_.link(region));
   debug_check([&] { return known == nullptr || known == mapping_at(range(region).offset); },
-              "a region does not know where it begins");
+              "a region lacks the link to its start");
   if (known != nullptr) [[likely]]
     return *known;
   return *mapping_at(range(region).offset);
@@ -438,7 +438,7 @@ inline void segment::release_live(region_id block, const stream_point& at,
   const granule_range what = regions_.where(block);
   mapping& first = *static_cast<mapping*>(regions_.link(block));
   debug_check([&] { return &first == mapping_at(what.offset); },
-              "a block does not know where it begins");
+              "a block lacks the link to its start");
   const std::uint32_t room = first.end() - what.offset;
   if (what.count > room || first.live_granules == what.count)
     return release_range(what, at, records);

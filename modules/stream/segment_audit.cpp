@@ -28,12 +28,12 @@ const char* segment::broken_region(region_id region) const noexcept {
   if (first == nullptr || last == nullptr) return "a region other than a hole has no memory";
   if (is_free_kind(own)) {
     const void* const known = regions_.link(region);
-    if (known != nullptr && known != first) return "a free region does not know where it begins";
+    if (known != nullptr && known != first) return "a free region lacks the link to its start";
     return alone ? nullptr : "two free neighbours are not merged";
   }
   if (state_of(regions_.tag(region)) == region_state::stale) {
     if (regions_.word(region) != reinterpret_cast<std::uint64_t>(first) || !first->is_stale())
-      return "a stale region does not know its mapping";
+      return "a stale region lacks its mapping";
     return where == first->range() ? nullptr : "a stale region is not its mapping's";
   }
   if (is_lent(region)) {
@@ -43,7 +43,7 @@ const char* segment::broken_region(region_id region) const noexcept {
     const bool joined = joins(regions_.before(region)) || joins(regions_.after(region));
     return joined ? "two adjacent ranges of one arena are not coalesced" : nullptr;
   }
-  return regions_.link(region) == first ? nullptr : "a block does not know where it begins";
+  return regions_.link(region) == first ? nullptr : "a block lacks the link to its start";
 }
 
 const char* segment::broken_tables() const noexcept {

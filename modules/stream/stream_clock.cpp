@@ -451,7 +451,7 @@ result<bool> stream_clock::finish(std::uint32_t stream) {
   return finished;
 }
 
-// Of streams that use the memory, and that the pool need not know.
+// Of streams that use the memory, with or without a record.
 status stream_clock::finish_others(std::span<const stream_handle> streams) {
   for (const stream_handle stream : streams) {
     const result<bool> captured = captures_.is_captured(stream);

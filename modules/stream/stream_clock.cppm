@@ -121,14 +121,14 @@ class stream_clock {
   /// Waits for the work of a record's stream.
   [[nodiscard]] result<bool> finish(std::uint32_t stream) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  /// Waits for all work of every stream, destroyed or not, and of streams that the pool does not
-  /// know. Requires: an event behind all work.
+  /// Waits for all work of every stream, destroyed or not, and of streams without a
+  /// record. Requires: an event behind all work.
   [[nodiscard]] status finish_all_work() VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
   /// Waits for all work of every stream, when the pool ends.
   [[nodiscard]] status finish_all() VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  /// Waits for streams that use the memory, and that the pool need not know.
+  /// Waits for streams that use the memory, with or without a record.
   [[nodiscard]] status finish_others(std::span<const stream_handle> streams)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
 

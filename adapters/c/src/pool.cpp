@@ -31,7 +31,7 @@ namespace {
 vmm_status fail_in_callback() noexcept {
   return fail(
       VMM_ERROR_NOT_PERMITTED,
-      "a remap callback may free, pin, unpin and ask its pool, and call nothing else of it");
+      "a remap callback may free, pin, unpin and query its pool, and make no other call on it");
 }
 
 // A call on a pool: `work` gets it.

@@ -98,8 +98,8 @@ template <class Struct>
   for (std::size_t at = sizeof(Struct); at < size; ++at) {
     if (bytes[at] != 0)
       return fail(VMM_ERROR_NOT_SUPPORTED,
-                  "the struct has a member that this version of vmm does "
-                  "not know, and that is not 0");
+                  "the struct has a member that is not 0 and newer than "
+                  "this version of vmm");
   }
   std::memcpy(&into, bytes, std::min(size, sizeof(Struct)));
   into.struct_size = sizeof(Struct);

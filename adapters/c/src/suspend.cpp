@@ -161,7 +161,7 @@ bool is_telling(suspender_object& on) {
 vmm_status fail_telling() noexcept {
   return fail(
       VMM_ERROR_NOT_PERMITTED,
-      "a remap callback may free, pin, unpin and ask its pool, and call nothing else of it");
+      "a remap callback may free, pin, unpin and query its pool, and make no other call on it");
 }
 
 void report_to(vmm_suspend_report& out, const vmm::suspend_report& report) noexcept {
