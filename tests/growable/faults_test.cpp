@@ -7,7 +7,6 @@
 // Method: each scenario is run once to count its driver calls, then once for every call, code and
 // way of failing, on drivers that differ in what they can do with mappings.
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,23 +63,10 @@ class GrowableFaults : public testing::Test {
   }
 
   void sweep_all(const scenarios::variant& on) {
-    B any(on.plays);
-    for (const scenario& one : growth::all<B>()) {
-      const outcome clean = inject(one, on, {});
-      ASSERT_TRUE(clean.result) << one.name << " on " << on.name << ": "
-                                << vmm::describe(clean.result.error());
-      sweeps::sweep_calls(
-          any, clean, [&](const fault_list& faults) { return inject(one, on, faults); }, sums);
-      if (HasFailure()) break;
-    }
-    std::printf("%s: injected %llu of %llu possible faults\n", on.name,
-                static_cast<unsigned long long>(sums.injected_count),
-                static_cast<unsigned long long>(sums.possible_count));
-    EXPECT_EQ(sums.injected_count, sums.possible_count);
-    EXPECT_GT(sums.injected_count, 100u);
+    sweeps::sweep_scenarios(
+        on.name, on.plays, growth::all<B>(),
+        [&](const scenario& one, const fault_list& faults) { return inject(one, on, faults); });
   }
-
-  sweeps::tally sums;
 };
 
 TEST_F(GrowableFaults, Cuda) { sweep_all(scenarios::variants().at(0)); }

@@ -8,7 +8,6 @@
 // way of failing, on drivers that differ in what they can do with mappings. The driver's resource
 // counts are zero and its list of misuses is empty after each.
 #include <cstdint>
-#include <cstdio>
 #include <functional>
 #include <string>
 #include <vector>
@@ -89,28 +88,11 @@ class FaultSweep : public testing::Test {
     }
   }
 
-  void sweep(const scenario& one, const scenarios::variant& on) {
-    const outcome clean = inject(one, on, {});
-    ASSERT_TRUE(clean.result) << one.name << " on " << on.name << ": "
-                              << vmm::describe(clean.result.error());
-    B any(on.plays);
-    sweeps::sweep_calls(
-        any, clean, [&](const fault_list& faults) { return inject(one, on, faults); }, sums);
-  }
-
   void sweep_all(const scenarios::variant& on) {
-    for (const scenario& one : scenarios::all<B>()) {
-      sweep(one, on);
-      if (HasFailure()) break;
-    }
-    std::printf("%s: injected %llu of %llu possible faults\n", on.name,
-                static_cast<unsigned long long>(sums.injected_count),
-                static_cast<unsigned long long>(sums.possible_count));
-    EXPECT_EQ(sums.injected_count, sums.possible_count);
-    RecordProperty("injected", std::to_string(sums.injected_count));
+    sweeps::sweep_scenarios(
+        on.name, on.plays, scenarios::all<B>(),
+        [&](const scenario& one, const fault_list& faults) { return inject(one, on, faults); });
   }
-
-  sweeps::tally sums;
 };
 
 TEST_F(FaultSweep, Cuda) { sweep_all(scenarios::variants().at(0)); }

@@ -9,7 +9,6 @@
 // way of failing; what it made is released afterwards, and the driver's counts and misuses are
 // empty.
 #include <cstdint>
-#include <cstdio>
 #include <functional>
 #include <memory>
 #include <string>
@@ -241,23 +240,12 @@ class SpecialSweep : public testing::Test {
       if (live == listed->end() || !s.managed->free(live->where.base)) return;
     }
   }
-  sweeps::tally sums;
 };
 
 TEST_F(SpecialSweep, EveryCallOfEveryOperation) {
-  for (const scenario& one : scenarios()) {
-    const outcome clean = inject(one, {});
-    ASSERT_TRUE(clean.result) << one.name << ": " << vmm::describe(clean.result.error());
-    vmm::fake_driver any(two_devices());
-    sweeps::sweep_calls(
-        any, clean, [&](const fault_list& faults) { return inject(one, faults); }, sums);
-    if (HasFailure()) break;
-  }
-  std::printf("injected %llu of %llu possible faults\n",
-              static_cast<unsigned long long>(sums.injected_count),
-              static_cast<unsigned long long>(sums.possible_count));
-  EXPECT_EQ(sums.injected_count, sums.possible_count);
-  EXPECT_GT(sums.injected_count, 400u);
+  sweeps::sweep_scenarios(
+      "two devices", two_devices(), scenarios(),
+      [&](const scenario& one, const fault_list& faults) { return inject(one, faults); });
 }
 
 }  // namespace

@@ -3,24 +3,15 @@
 //
 // Goal: whatever host allocation inside the library fails, the pool reports out_of_host_memory or
 // succeeds all the same, every block and its contents are as before, and nothing leaks.
-// Method: operator new is replaced; each scenario is run once to count the library's own
-// allocations (the driver's are left out: an observer pauses the count during its calls), then once
-// for each of them failing, and once with all from it on failing.
-#include <algorithm>
-#include <array>
+// Method: the allocation sweep (../support/allocation_sweep.hpp) over the pool's scenarios.
 #include <cstdint>
-#include <cstdio>
 #include <deque>
-#include <functional>
-#include <memory>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#include "../support/failing_new.h"
+#include "../support/allocation_sweep.hpp"
 #include "scenarios.h"
 
 import vmm.backend;
@@ -31,81 +22,47 @@ import vmm.support;
 namespace {
 
 using failing_new::plan;
-
-/// The driver's own allocations are not the library's.
-struct pause_in_driver {
-  vmm::status before(const vmm::call_record&) noexcept {
-    ++plan.paused_count;
-    return {};
-  }
-  void after(const vmm::call_record&) noexcept { --plan.paused_count; }
-};
-
-using B = vmm::observed_backend<vmm::fake_driver, pause_in_driver>;
-using world = pool_scenarios::world<B>;
-using scenario = pool_scenarios::scenario<B>;
+using B = sweeps::paused_driver;
 using pool_scenarios::variant;
 
-class PoolHostMemory : public testing::Test {
- protected:
-  // Returns how many allocations the operation made.
-  std::uint64_t run(const scenario& one, const variant& on, std::uint64_t fail_at, bool forever) {
-    world w(B(vmm::fake_driver(on.plays), std::make_shared<pause_in_driver>()),
-            on.change(one.options));
-    one.prepare(w);
-    const vmm::pool_statistics before = w.pool->statistics();
-    const std::size_t live_before = w.slots.size();
-    plan = {.armed = true, .fail_at = fail_at, .forever = forever};
-    const vmm::status done = one.operation(w);
-    plan.armed = false;
-    const std::uint64_t seen_count = plan.seen_count;
-    const std::string what = std::string(one.name) + " on " + on.name + ", allocation " +
-                             std::to_string(fail_at) + (forever ? " and all after it" : "");
-    if (fail_at != 0) {
-      ++possible_count;
-      if (plan.struck_count > 0) ++injected_count;
-    }
+void run(const pool_scenarios::scenario<B>& one, const variant& on, sweeps::allocation_sweep& all,
+         sweeps::planned_failure planned) {
+  pool_scenarios::world<B> w(sweeps::paused(on.plays), on.change(one.options));
+  one.prepare(w);
+  const vmm::pool_statistics before = w.pool->statistics();
+  const std::size_t live_before = w.slots.size();
+  const vmm::status done = all.run_under(planned, [&] { return one.operation(w); });
+  const std::string what = std::string(one.name) + " on " + on.name + sweeps::describe(planned);
+  w.expect_valid(what);
+  w.use_all();
+  if (!done) {
+    const bool honest = one.is_refused && done.error().code == vmm::errc::over_budget;
+    EXPECT_TRUE(honest || done.error().code == vmm::errc::out_of_host_memory) << what;
+    EXPECT_EQ(w.slots.size(), live_before) << what;
+    EXPECT_EQ(w.pool->statistics().live_bytes, before.live_bytes) << what;
+    EXPECT_EQ(one.operation(w).has_value(), !one.is_refused) << what;
     w.expect_valid(what);
     w.use_all();
-    if (!done) {
-      const bool honest = one.is_refused && done.error().code == vmm::errc::over_budget;
-      EXPECT_TRUE(honest || done.error().code == vmm::errc::out_of_host_memory) << what;
-      EXPECT_EQ(w.slots.size(), live_before) << what;
-      EXPECT_EQ(w.pool->statistics().live_bytes, before.live_bytes) << what;
-      EXPECT_EQ(one.operation(w).has_value(), !one.is_refused) << what;
-      w.expect_valid(what);
-      w.use_all();
-    }
-    w.finish(what);
-    return seen_count;
   }
+  w.finish(what);
+}
 
-  void sweep_all(const variant& on) {
-    // Objects created once per process, like the list of fork listeners, exist afterwards.
-    (void)run(pool_scenarios::all<B>().front(), on, 0, false);
-    for (const scenario& one : pool_scenarios::all<B>()) {
-      const std::uint64_t allocation_count = run(one, on, 0, false);
-      for (std::uint64_t nth = 1; nth <= allocation_count; ++nth) {
-        run(one, on, nth, false);
-        run(one, on, nth, true);
-      }
-      if (HasFailure()) break;
-    }
-    std::printf("%s: failed %llu of %llu possible host allocations\n", on.name,
-                static_cast<unsigned long long>(injected_count),
-                static_cast<unsigned long long>(possible_count));
-    EXPECT_EQ(injected_count, possible_count);
-    EXPECT_GT(injected_count, 0u);
+void sweep_all(const variant& on) {
+  sweeps::allocation_sweep all;
+  const auto scenarios = pool_scenarios::all<B>();
+  // Objects created once per process, like the list of fork listeners, exist afterwards.
+  run(scenarios.front(), on, all, {});
+  for (const pool_scenarios::scenario<B>& one : scenarios) {
+    all.sweep([&](sweeps::planned_failure planned) { run(one, on, all, planned); });
+    if (testing::Test::HasFailure()) break;
   }
-
-  std::uint64_t possible_count = 0;
-  std::uint64_t injected_count = 0;
-};
+  all.expect_complete(on.name);
+}
 
 // Lists grow in doublings: a further stream costs its own two records and little more.
 TEST(PoolHostMemoryGrowth, StreamsCostWhatTheyNeed) {
   constexpr std::uint64_t stream_count = 1000;
-  B driver(vmm::fake_driver(vmm::fake::profile::cuda()), std::make_shared<pause_in_driver>());
+  B driver = sweeps::paused(vmm::fake::profile::cuda());
   vmm::stream_pool managed(driver);
   const auto named = [](std::uint64_t number) {
     return static_cast<vmm::stream_handle>(number << 40);
@@ -143,7 +100,7 @@ TEST(PoolHostMemorySetUp, MapsTheFirstPagesOnce) {
   bool is_over = false;
   for (std::uint64_t nth = 1; !is_over; ++nth) {
     take_all_places();
-    B driver(vmm::fake_driver(vmm::fake::profile::cuda()), std::make_shared<pause_in_driver>());
+    B driver = sweeps::paused(vmm::fake::profile::cuda());
     vmm::stream_pool managed(driver, options);
     plan = {.armed = true, .fail_at = nth};
     const vmm::status first = managed.set_up();
@@ -155,9 +112,9 @@ TEST(PoolHostMemorySetUp, MapsTheFirstPagesOnce) {
   }
 }
 
-TEST_F(PoolHostMemory, Cuda) { sweep_all(pool_scenarios::variants().at(0)); }
-TEST_F(PoolHostMemory, WithoutAliases) { sweep_all(pool_scenarios::variants().at(1)); }
-TEST_F(PoolHostMemory, Fronts) { sweep_all(pool_scenarios::variants().at(6)); }
-TEST_F(PoolHostMemory, Host) { sweep_all(pool_scenarios::variants().at(5)); }
+TEST(PoolHostMemory, Cuda) { sweep_all(pool_scenarios::variants().at(0)); }
+TEST(PoolHostMemory, WithoutAliases) { sweep_all(pool_scenarios::variants().at(1)); }
+TEST(PoolHostMemory, Fronts) { sweep_all(pool_scenarios::variants().at(6)); }
+TEST(PoolHostMemory, Host) { sweep_all(pool_scenarios::variants().at(5)); }
 
 }  // namespace

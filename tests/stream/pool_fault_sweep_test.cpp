@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <cstdio>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -182,29 +181,11 @@ class PoolFaults : public testing::Test {
     }
   }
 
-  void sweep(const scenario& one, const variant& on) {
-    const outcome clean = inject(one, on, {});
-    ASSERT_EQ(clean.result.has_value(), !one.is_refused)
-        << one.name << " on " << on.name << ": "
-        << (clean.result ? "" : vmm::describe(clean.result.error()));
-    B any(on.plays);
-    sweeps::sweep_calls(
-        any, clean, [&](const fault_list& faults) { return inject(one, on, faults); }, sums);
-  }
-
   void sweep_all(const variant& on) {
-    for (const scenario& one : pool_scenarios::all<B>()) {
-      sweep(one, on);
-      if (HasFailure()) break;
-    }
-    std::printf("%s: injected %llu of %llu possible faults\n", on.name,
-                static_cast<unsigned long long>(sums.injected_count),
-                static_cast<unsigned long long>(sums.possible_count));
-    EXPECT_EQ(sums.injected_count, sums.possible_count);
-    RecordProperty("injected", std::to_string(sums.injected_count));
+    sweeps::sweep_scenarios(
+        on.name, on.plays, pool_scenarios::all<B>(),
+        [&](const scenario& one, const fault_list& faults) { return inject(one, on, faults); });
   }
-
-  sweeps::tally sums;
 };
 
 class PoolCloseFaults : public testing::Test {
@@ -258,10 +239,7 @@ class PoolCloseFaults : public testing::Test {
     sweeps::tally sums;
     sweeps::sweep_calls(
         any, clean, [&](const fault_list& faults) { return inject(on, faults); }, sums);
-    std::printf("%s: injected %llu of %llu possible faults\n", on.name,
-                static_cast<unsigned long long>(sums.injected_count),
-                static_cast<unsigned long long>(sums.possible_count));
-    EXPECT_EQ(sums.injected_count, sums.possible_count);
+    sweeps::expect_complete(on.name, sums);
   }
 };
 

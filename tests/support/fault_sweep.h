@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <string>
 #include <utility>
 #include <vector>
@@ -133,6 +134,36 @@ void sweep_calls(vmm::fake_driver& any, const outcome& clean, Inject&& inject, t
       }
     }
   }
+}
+
+/// Every planned fault was met, and there were more than `least_count`.
+inline void expect_complete(const char* name, const tally& sums, std::uint64_t least_count = 100) {
+  std::printf("%s: injected %llu of %llu possible faults\n", name,
+              static_cast<unsigned long long>(sums.injected_count),
+              static_cast<unsigned long long>(sums.possible_count));
+  EXPECT_EQ(sums.injected_count, sums.possible_count) << name;
+  EXPECT_GT(sums.injected_count, least_count) << name;
+  testing::Test::RecordProperty("injected", std::to_string(sums.injected_count));
+}
+
+/// All faults for all scenarios. `inject` takes a scenario and a fault_list and gives an outcome,
+/// which is a success without faults, except where the scenario `is_refused`.
+template <class Scenarios, class Inject>
+void sweep_scenarios(const char* name, const vmm::fake::profile& plays, const Scenarios& all,
+                     Inject&& inject) {
+  vmm::fake_driver any(plays);
+  tally sums;
+  for (const auto& one : all) {
+    const outcome clean = inject(one, fault_list{});
+    bool is_refused = false;
+    if constexpr (requires { one.is_refused; }) is_refused = one.is_refused;
+    ASSERT_EQ(clean.result.has_value(), !is_refused)
+        << one.name << " on " << name << ": "
+        << (clean.result ? "" : vmm::describe(clean.result.error()));
+    sweep_calls(any, clean, [&](const fault_list& faults) { return inject(one, faults); }, sums);
+    if (testing::Test::HasFailure()) break;
+  }
+  expect_complete(name, sums);
 }
 
 }  // namespace sweeps
