@@ -3,8 +3,8 @@
 //
 // Goal: if any host allocation inside the library fails, a call of a suspender returns
 // out_of_host_memory or succeeds all the same; regions are as before or as promised, contents are
-// never lost, and nothing leaks. Method: the allocation sweep (../support/allocation_sweep.hpp) over
-// the calls of a suspender.
+// never lost, and nothing leaks.
+// Method: the allocation sweep (../support/allocation_sweep.hpp) over the calls of a suspender.
 #include <cstdint>
 #include <functional>
 #include <memory>
