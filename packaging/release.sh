@@ -6,7 +6,7 @@
 # release.sh build FOLDER    wheel, Debian packages, pages and their checksums, into FOLDER
 # release.sh try FOLDER ROOT installs FOLDER's packages into a bare Debian in ROOT, and uses them
 #
-# docs/support.md describes a release. Nothing is published here.
+# CONTRIBUTING.md describes a release. Nothing is published here.
 set -euo pipefail
 root=$(dirname "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")")
 die() { printf 'release: %s\n' "$1" >&2; exit "${2:-1}"; }

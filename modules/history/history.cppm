@@ -7,7 +7,7 @@
 // allocator that is given one (memory_options::recorder) writes each allocation, free, growth,
 // move, wait, pin, captured block and shortage into it. history().take() of the allocator copies
 // the events together with the memory layout at that moment, so that a reader can go back event by
-// event, even if the oldest events were lost. docs/observe.md has the file's format.
+// event, even if the oldest events were lost. tools/history/README.md has its format.
 //
 // I1  The events of a ring are in the order in which they changed the allocator's state: each is
 //     written under the lock of that state, or before the state's owner can observe the change.

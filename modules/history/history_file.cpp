@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Format 1 (docs/observe.md): a head of 16 bytes, then sections of a word that names them, a word
-// of zero, their size in bytes, and their contents, filled up with zeros to a multiple of eight.
+// Format 1 (tools/history/README.md): a head of 16 bytes, then sections of a word that names them,
+// a word of zero, their size in bytes, and their contents, filled up with zeros to a multiple of 8.
 // Whole numbers, little endian. A reader leaves out sections that it has no use for.
 module vmm.history;
 

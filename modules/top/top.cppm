@@ -6,7 +6,7 @@
 //
 // A process that enables it (VMM_TOP=1, memory_options::publish, publish_allocators) has one file
 // of fixed size in a folder that only its user may enter; a thread writes each allocator's
-// statistics there, four times a second. vmm-top reads it. docs/observe.md has the format.
+// statistics there, four times a second. vmm-top reads it. tools/history/README.md has the format.
 //
 // I1  A slot's sequence is odd while it is written: what is read between two equal, even readings
 //     of it is one sample.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Files of format 1 that no allocator wrote, by docs/observe.md: for what reads histories."""
+"""Files of format 1 that no allocator wrote, by tools/history/README.md, for readers."""
 
 import random
 import struct

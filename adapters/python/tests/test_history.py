@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 """Goal: a program in Python gets a history of its pool or manager, with its own lines and tags, and
-a file at a shortage without asking. Method: the files are read by a reader of docs/observe.md's
+a file at a shortage without asking. Method: the files are read by a reader of tools/history's
 format that is written here."""
 
 import inspect

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-# An overlay port: it builds the checkout that it lies in. docs/support.md says how it is used.
+# An overlay port: it builds the checkout that it lies in. CONTRIBUTING.md says how it is used.
 vcpkg_check_linkage(ONLY_STATIC_LIBRARY)
 get_filename_component(SOURCE_PATH "${CURRENT_PORT_DIR}/../../.." ABSOLUTE)
 
