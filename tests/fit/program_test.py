@@ -146,7 +146,7 @@ class Shapes(unittest.TestCase):
         program.events = [e for e in program.events if not e["action"].startswith("free")]
         found = fit(shapes.snapshot([program]))
         self.assertEqual(found["peak_live_bytes"], 1024 + 38 * MIB)
-        self.assertIn("1 frees are not in the file", found["notes"])
+        self.assertIn("frees missing in the file: 1", found["notes"])
 
     def test_two_devices(self):
         small, large = shapes.small_program(12), shapes.small_program(12, 2)
@@ -542,14 +542,14 @@ class Others(unittest.TestCase):
             done = run(REPLAY, path, "--policy", "pool", "--json")
             self.assertEqual(json.loads(done.stdout)["peak_live_bytes"], 3072, done.stderr)
             self.assertIsNone(fit(path)["recorded_allocator"])
-            self.assertIn("1 requests were refused", fit(path)["notes"][0])
+            self.assertIn("refused while the program was recorded: 1", fit(path)["notes"][0])
 
     def test_a_log_of_a_program_that_was_killed(self):
         last = "1,13:00:00:000005,allocate,0x7f0000200000,4000,0\n"
         for kept in range(1, len(last) - 3):
             found = fit(written((LOG + last[:kept]).encode()))
             self.assertEqual(found["peak_live_bytes"], 3072, last[:kept])
-            self.assertIn("1 line at the end of the file is cut, and left out", found["notes"])
+            self.assertIn("lines cut at the end of the file, and left out: 1", found["notes"])
 
     def test_a_wrong_line_is_named(self):
         for line, why in (

@@ -287,8 +287,8 @@ class fit_maker {
     if (out_.owners.size() > owner_count_max) out_.owners.resize(owner_count_max);
   }
   void add_notes() {
-    const auto note = [&](std::uint64_t count, const char* text) {
-      if (count != 0) out_.notes.push_back(std::to_string(count) + text);
+    const auto note = [&](const char* what, std::uint64_t count, const char* more = "") {
+      if (count != 0) out_.notes.push_back(what + (": " + std::to_string(count)) + more);
     };
     if (!asked_.has_events)
       out_.notes.emplace_back(
@@ -296,16 +296,14 @@ class fit_maker {
           "peak; "
           "a device that holds it is not said to fit. python -m libvmm record writes events");
     if (asked_.has_events)
-      note(asked_.live_before_count,
-           " blocks were live before the first event: the recording has lost its beginning, and an "
-           "earlier peak with it");
-    note(asked_.unknown_live_count,
-         " blocks are live at the end, but not by the events: recording ended before the file was "
-         "written");
-    note(from_.cut_line_count, " line at the end of the file is cut, and left out");
-    note(refused_count_, " requests were refused while the program was recorded");
-    note(asked_.lost_free_count, " frees are not in the file");
-    note(asked_.left_out_count, " events fit to no allocation and are left out");
+      note("blocks live before the first event", asked_.live_before_count,
+           ". The recording has lost its beginning, and an earlier peak with it");
+    note("blocks live at the end, but not by the events", asked_.unknown_live_count,
+         ". Recording ended before the file was written");
+    note("lines cut at the end of the file, and left out", from_.cut_line_count);
+    note("requests refused while the program was recorded", refused_count_);
+    note("frees missing in the file", asked_.lost_free_count);
+    note("events that fit no allocation, and are left out", asked_.left_out_count);
     if (!wanted_.is_estimate && !out_.check && from_.form == recording_form::torch_snapshot)
       out_.notes.emplace_back("the file has no segments to compare the models with");
     if (const std::string unread = problem_of_settings(from_); !unread.empty())
