@@ -110,7 +110,8 @@ TEST_F(Backends, CallsAreLoggedWhereTheEnvironmentSaysSo) {
   const auto refused = vmm::open_backend("fake");
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, errc::bad_option);
-  EXPECT_STREQ(refused.error().detail, "VMM_LOG is off, stderr, or the path of a writable file");
+  EXPECT_STREQ(refused.error().detail,
+               "VMM_LOG is off, stderr, or the path of a writable file; not '/nowhere/at/all'");
 }
 
 }  // namespace

@@ -108,7 +108,8 @@ TEST_F(Plain, ValuesThatItCannotHaveAreRefused) {
     const auto opened = open(cuda_memory::from_environment);
     ASSERT_FALSE(opened) << value;
     EXPECT_EQ(opened.error().code, errc::bad_option);
-    EXPECT_STREQ(opened.error().detail, "VMM_CUDA_MEMORY takes one of mapped, plain");
+    EXPECT_EQ(std::string(opened.error().detail),
+              "VMM_CUDA_MEMORY takes one of mapped, plain; not '" + std::string(value) + "'");
     EXPECT_TRUE(open(cuda_memory::mapped)) << "the variable is not read then";
   }
   ::setenv("VMM_CUDA_MEMORY", "plain", 1);
