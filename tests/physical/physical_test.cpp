@@ -652,4 +652,28 @@ TEST(PhysicalSpill, LeavesTheDeviceItsMemory) {
   EXPECT_EQ(memory.trim(0).failure.code, errc::none);
 }
 
+// An importing process may still use the memory of an exported piece.
+TEST(PhysicalExport, GivesAnExportedPieceToNoOtherRequest) {
+  vmm::fake_driver driver(vmm::fake::profile::cuda());
+  vmm::physical_options options;
+  options.like.where = vmm::device(0);
+  options.granularity_bytes = 2 * MiB;
+  vmm::physical_pool memory(driver, options);
+  memory_list exported;
+  ASSERT_TRUE(memory.acquire(16 * MiB, exported));
+  memory.mark_exported(exported);
+  const physical_memory* const gone = exported.front();
+  memory.drop_holder(*exported.front(), {});
+  memory_list next;
+  ASSERT_TRUE(memory.acquire(16 * MiB, next));
+  ASSERT_TRUE(memory.acquire_whole(16 * MiB, next));
+  for (const physical_memory* part : next) EXPECT_NE(part, gone);
+  EXPECT_EQ(memory.statistics().reused_count, 0u);
+  memory.release_exported();
+  EXPECT_EQ(memory.statistics().released_count, 1u);
+  for (physical_memory* part : next) memory.drop_holder(*part, {});
+  EXPECT_TRUE(memory.validate());
+  EXPECT_EQ(memory.trim(0).failure.code, errc::none);
+}
+
 }  // namespace

@@ -38,10 +38,11 @@ bool is_library(std::string_view path) {
                     path.ends_with(".h"));
 }
 
-// The library's sources, and those of the adapter for PyTorch.
+// The sources of the library, of its adapters and of the Python package.
 bool has_length_limit(std::string_view path) {
-  return is_library(path) || (path.find("/src/libvmm/") != path.npos &&
-                              (path.ends_with(".cpp") || path.ends_with(".hpp")));
+  return is_library(path) ||
+         (path.find("/src/libvmm/") != path.npos &&
+          (path.ends_with(".cpp") || path.ends_with(".hpp") || path.ends_with(".py")));
 }
 
 // What tests, measures or runs the library; not the tests of the Python package.

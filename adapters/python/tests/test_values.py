@@ -230,7 +230,14 @@ ALLOWED = {
     ("Manager.copy", "mode", True),
 }
 MODULES = {"cupy": libvmm.cupy, "rmm": libvmm.rmm, "torch": libvmm.torch}
-OF_THE_PACKAGE = {"libvmm", "libvmm.drivers", "libvmm.errors", "libvmm.managers", "libvmm.pools"}
+OF_THE_PACKAGE = {
+    "libvmm",
+    "libvmm.drivers",
+    "libvmm.errors",
+    "libvmm.managers",
+    "libvmm.pools",
+    "libvmm.reports",
+}
 
 
 def walked(name, thing):

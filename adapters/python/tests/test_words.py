@@ -13,7 +13,7 @@ import re
 import libvmm
 import libvmm.history
 import pytest
-from libvmm import _native, _settings, _words, growable, share, suspend
+from libvmm import _growable, _native, _settings, _share, _words, growable, share, suspend
 
 PROJECT = pathlib.Path(__file__).resolve().parents[3]
 
@@ -52,13 +52,13 @@ STRUCTS = [
     (_native.BlockRequest, [libvmm.Manager.allocate]),
     (_native.ResizeRequest, [libvmm.Range.resize]),
     (_native.CopyRequest, [libvmm.Manager.copy]),
-    (growable._Options, [growable.Growable]),
-    (growable._Request, [growable.Growable.grow, growable.Growable.view]),
+    (_growable.Options, [growable.Growable]),
+    (_growable.Request, [growable.Growable.grow, growable.Growable.view]),
     (suspend._Options, [suspend.Suspender]),
     (suspend._Request, [suspend.Suspender.suspend]),
-    (share._Options, [share.connect]),
-    (share._Export, [share.export, share.export_block]),
-    (share._Import, [share.Channel.borrow]),
+    (_share.Options, [share.connect]),
+    (_share.Export, [share.export, share.export_block]),
+    (_share.Import, [share.Channel.borrow]),
     (libvmm.history._Options, [libvmm.history.start]),
 ]
 
@@ -73,7 +73,7 @@ def test_every_option_has_a_parameter(struct, functions):
     for field, *_ in struct._fields_:
         if field in NOT_PASSED or (struct is _native.ManagerOptions and "place" in field):
             continue  # a manager of this package makes memory where its driver does
-        is_count = struct is growable._Request and field == "segment_count"
+        is_count = struct is _growable.Request and field == "segment_count"
         assert ("count" if is_count else RENAMED.get(field, field)) in there, (struct, field)
 
 

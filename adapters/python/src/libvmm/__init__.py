@@ -50,11 +50,8 @@ from .errors import (
     UnknownAddress,
 )
 from .managers import Copy, Manager, ManagerStatistics, Range
-from .pools import (
-    Block,
-    Capture,
-    Fronts,
-    Pool,
+from .pools import Block, Capture, Fronts, Pool
+from .reports import (
     PoolStatistics,
     PrepareReport,
     Region,

@@ -20,74 +20,16 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from . import _dlpack, _lifetime, _native, _values
+from . import _dlpack, _growable, _lifetime, _native, _values
 from ._owner import HandleLife, Owner
 from .errors import InUse, InvalidArgument, InvalidHandle, check
 from .managers import Manager, Part, parts_of
 
 _LIBRARY = _native.LIBRARY
-_U64, _U32, _HANDLE = _native.U64, _native.U32, _native.HANDLE
 
 #: As few physical handles as the memory at hand allows: the `handle_bytes` of a range.
 FEW_HANDLES = (1 << 64) - 1
 
-
-class _Options(_native.Sized):
-    _fields_ = [
-        ("struct_size", _U64),
-        ("segment_bytes_max", _U64),
-        ("segment_count", _U64),
-        ("handle_bytes", _U64),
-        ("keep_dirty", _U32),
-        ("reserved", _U32),
-    ]
-
-
-class _Request(_native.Sized):
-    _fields_ = [
-        ("struct_size", _U64),
-        ("size_bytes", _U64),
-        ("first_segment", _U64),
-        ("segment_count", _U64),
-        ("stream", _HANDLE),
-        ("change", _U32),
-        ("one_handle", _U32),
-        ("no_wait", _U32),
-        ("reserved", _U32),
-    ]
-
-
-class _Info(_native.Sized):
-    _fields_ = [
-        ("struct_size", _U64),
-        ("base", _HANDLE),
-        ("segment_count", _U64),
-        ("segment_bytes_max", _U64),
-        ("stride_bytes", _U64),
-        ("handle_bytes", _U64),
-        ("size_bytes", _U64),
-        ("physical_bytes", _U64),
-        ("handle_count", _U64),
-        ("pin_count", _U64),
-    ]
-
-
-_CALLS: dict[str, list[Any]] = {
-    "vmm_growable_options_init": [ctypes.POINTER(_Options), _U64],
-    "vmm_growable_create": [_HANDLE, ctypes.POINTER(_Options), ctypes.POINTER(_HANDLE)],
-    "vmm_growable_destroy": [_HANDLE, _HANDLE],
-    "vmm_growable_resize": [_HANDLE, ctypes.POINTER(_Request)],
-    "vmm_growable_settle": [_HANDLE, _HANDLE],
-    "vmm_growable_query": [_HANDLE, ctypes.POINTER(_Info)],
-    "vmm_growable_segment": [_HANDLE, _U64, ctypes.POINTER(_HANDLE), ctypes.POINTER(_U64)],
-    "vmm_growable_parts": [_HANDLE, _U64, ctypes.POINTER(_native.Part), _U64, ctypes.POINTER(_U64)],
-    "vmm_growable_pin": [_HANDLE, _U64, _U64, _U64, ctypes.POINTER(_U64)],
-    "vmm_growable_unpin": [_HANDLE, _U64],
-    "vmm_growable_validate": [_HANDLE],
-}
-for _name, _arguments in _CALLS.items():
-    _function = getattr(_LIBRARY, _name)
-    _function.argtypes, _function.restype = _arguments, _native.I32
 
 _RESIZE, _GROW, _SHRINK = 0, 1, 2
 _SIZE_MAX = (1 << 63) - 1
@@ -143,7 +85,7 @@ class Growable(Owner):
         if not manager.is_open:
             raise InvalidHandle("the manager was closed")
         few = handle_bytes == FEW_HANDLES
-        options = _Options(
+        options = _growable.Options(
             segment_bytes_max=_number(most, "most"),
             segment_count=_number(segments, "segments"),
             handle_bytes=(handle_bytes if few else _number(handle_bytes, "handle_bytes")),
@@ -164,8 +106,8 @@ class Growable(Owner):
         self.handle_bytes: int = info.handle_bytes
         """Sizes are rounded up to it."""
 
-    def _query(self) -> _Info:
-        info = _Info()
+    def _query(self) -> _growable.Info:
+        info = _growable.Info()
         check(_LIBRARY.vmm_growable_query(self._handle, ctypes.byref(info)))
         return info
 
@@ -180,7 +122,7 @@ class Growable(Owner):
         wait: bool,
     ) -> None:
         number = _values.stream(stream)
-        request = _Request(
+        request = _growable.Request(
             size_bytes=_number(size, "size"),
             stream=number,
             change=change,

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _native, _values
+from ._allocators import Allocator, AllocatorLife
 from .drivers import Driver, Rights, grants_of
 from .errors import InvalidArgument, check
-from .pools import Allocator, AllocatorLife, Block, TrimReport, values_of
+from .pools import Block
+from .reports import TrimReport, values_of
 
 _LIBRARY = _native.LIBRARY
 

@@ -8,17 +8,26 @@ import ctypes
 import enum
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from . import _dlpack, _lifetime, _native, _values
-from ._owner import HandleLife, Owner
+from ._allocators import Allocator, AllocatorLife, BlockLife
 from .drivers import Driver, Feature, Place, Rights, grants_of
-from .errors import Error, InUse, InvalidHandle, Status, UnknownAddress, check
+from .errors import InUse, InvalidHandle, Status, UnknownAddress, check
+from .reports import (
+    PoolStatistics,
+    PrepareReport,
+    Region,
+    RegionKind,
+    RemapKind,
+    RemapNotice,
+    Shortage,
+    TrimReport,
+    values_of,
+)
 
 _LIBRARY = _native.LIBRARY
-_Values = TypeVar("_Values")
 
 
 class Capture(enum.IntEnum):
@@ -38,140 +47,6 @@ class Fronts(enum.IntEnum):
     NEVER = 2
 
 
-class RegionKind(enum.IntEnum):
-    """What lies in a region of a pool: vmm.h's VMM_REGION_*."""
-
-    LIVE = 0
-    FREE = 1
-    HOLE = 2
-    ZOMBIE = 3
-    BUSY = 4
-
-
-class RemapKind(enum.IntEnum):
-    """What happens to the memory behind an address: vmm.h's VMM_REMAP_*."""
-
-    MOVED = 0
-    UNMAPPED = 1
-    RELEASED = 2
-
-
-@dataclass(frozen=True)
-class PoolStatistics:
-    """Bytes and counts; vmm.h says what each is."""
-
-    reserved_bytes: int
-    mapped_bytes: int
-    live_bytes: int
-    peak_live_bytes: int
-    peak_mapped_bytes: int
-    reusable_bytes: int
-    captured_bytes: int
-    hole_bytes: int
-    zombie_bytes: int
-    live_count: int
-    zombie_count: int
-    pinned_count: int
-    stream_count: int
-    grown_count: int
-    made_count: int
-    moved_count: int
-    moved_bytes: int
-    foreign_count: int
-    wait_count: int
-    mark_count: int
-    blocked_count: int
-    suspended_bytes: int
-    front_count: int
-    front_bytes: int
-    held_bytes: int
-
-
-@dataclass(frozen=True)
-class Region:
-    """A stretch of a pool's addresses. The stream is that of free regions."""
-
-    base: int
-    size: int
-    stream: int
-    kind: RegionKind
-
-
-@dataclass(frozen=True)
-class Shortage:
-    """What was tried for the last request that memory was too short for."""
-
-    request_bytes: int
-    stream: int
-    failure: Status
-    trimmed: bool
-    blocked: bool
-    live_bytes: int
-    reusable_bytes: int
-    largest_free_bytes: int
-    held_bytes: int
-    budget_bytes: int
-
-
-@dataclass(frozen=True)
-class TrimReport:
-    """What trim() gave back, and what has to stay mapped until work has finished."""
-
-    released_count: int
-    released_bytes: int
-    still_mapped_bytes: int
-
-
-@dataclass(frozen=True)
-class PrepareReport:
-    """What prepare() has made ready, and by how much the request is larger than what serves."""
-
-    created_bytes: int
-    moved_bytes: int
-    unmapped_count: int
-    left_bytes: int
-
-
-@dataclass(frozen=True)
-class RemapNotice:
-    """What is about to happen to an address range where nothing is live."""
-
-    epoch: int
-    base: int
-    size: int
-    kind: RemapKind
-
-
-def values_of(struct: Any, made: type[_Values]) -> _Values:
-    """The fields of a ctypes struct as the dataclass that has their names."""
-    fields: Any = made
-    return made(**{name: getattr(struct, name) for name in fields.__dataclass_fields__})
-
-
-class _BlockLife(_lifetime.Life):
-    __slots__ = ("at", "owner", "stream")
-    hinders_parent = False
-    # UNKNOWN_ADDRESS, NOT_ALLOCATED: free_raw() freed it. INVALID_HANDLE: its owner was closed.
-    ended_by = frozenset({0, 8, 9, 18})
-
-    def __init__(self, name: str, owner: AllocatorLife, at: int, stream: int) -> None:
-        super().__init__(name, owner)
-        self.owner, self.at, self.stream = owner, ctypes.c_void_p(at), stream
-
-    def end(self) -> None:
-        if not self.at.value or self.owner.has_ended:
-            self.outcome.append(0)  # nothing was allocated, or the owner took it along
-            return
-        self.owner.free_unnamed(self.at.value, self.stream, self.outcome)
-        if not self.has_ended:
-            check(self.outcome[-1])
-
-    def free(self, stream: int) -> None:
-        """Ends it on a stream. Raises UnknownAddress where the library has no such block."""
-        self.owner.free(self.at.value, stream, self.outcome)
-        check(self.outcome[-1])
-
-
 class Block(_lifetime.Held):
     """Memory of a pool or manager, freed by free(), at the end of a with, or with the object.
 
@@ -180,7 +55,7 @@ class Block(_lifetime.Held):
     the block: while such an array lives, free() and the close of the pool raise InUse, and a block
     that is dropped is freed after the last of them."""
 
-    _life: _BlockLife
+    _life: BlockLife
 
     def __init__(self, owner: Any, address: int, size: int, stream: int) -> None:
         if not hasattr(owner, "_life") or isinstance(owner, type):
@@ -189,7 +64,7 @@ class Block(_lifetime.Held):
         self._owner = owner
         self.stream = _values.stream(stream)
         self._size = count
-        _lifetime.hold(self, _BlockLife(type(self).__name__, owner._life, at, self.stream))
+        _lifetime.hold(self, BlockLife(type(self).__name__, owner._life, at, self.stream))
 
     @property
     def size(self) -> int:
@@ -269,36 +144,6 @@ class Block(_lifetime.Held):
         return f"<libvmm.{type(self).__name__}{at} {size} bytes{state}>"
 
 
-class AllocatorLife(HandleLife):
-    """Of a pool or manager. It has none of their Python objects, which the collector would not end
-    then."""
-
-    numbers = ""
-    """The name of the struct of its statistics."""
-
-    def __init__(self, kind: str, driver: Driver) -> None:
-        super().__init__(kind.capitalize(), getattr(_LIBRARY, f"vmm_{kind}_destroy"), driver._life)
-        self._query = getattr(_LIBRARY, f"vmm_{kind}_get_statistics")
-
-    def free(self, address: int | None, stream: int, outcome: list[int]) -> None:
-        """Frees a block on a stream."""
-        raise NotImplementedError
-
-    def free_unnamed(self, address: int, stream: int, outcome: list[int]) -> None:
-        """Frees a block whose stream may have been destroyed."""
-        raise NotImplementedError
-
-    def statistics(self) -> Any:
-        """The library's struct."""
-        found = getattr(_native, self.numbers)()
-        check(self._query(self.handle, ctypes.byref(found)))
-        return found
-
-    def stays(self) -> str:
-        count = self.statistics().live_count if self.handle.value else 0
-        return f"{count} blocks without a libvmm.Block are live; close() it" if count else ""
-
-
 class _Subscribers(dict[object, Callable[[RemapNotice], None]]):
     """A pool's callbacks, which its Python object holds."""
 
@@ -338,7 +183,7 @@ class _PoolLife(AllocatorLife):
     def free_unnamed(self, address: int, stream: int, outcome: list[int]) -> None:
         # Behind all work of the device. A block with rights of its own is freed on a stream.
         _native.record(outcome, _LIBRARY.vmm_pool_free_after_all, self.handle, address)
-        if outcome[-1] not in _BlockLife.ended_by:
+        if outcome[-1] not in BlockLife.ended_by:
             self.free(address, stream, outcome)
 
     def _leave(self, why: str) -> None:
@@ -348,31 +193,6 @@ class _PoolLife(AllocatorLife):
     def _gone(self) -> None:
         self.thunks.clear()
         super()._gone()
-
-
-class Allocator(Owner):
-    """What pools and managers have in common."""
-
-    _life: AllocatorLife
-    _held = ("", "")
-    """Fields of the statistics that repr() shows: bytes of blocks, and of memory."""
-    driver: Driver
-
-    def __repr__(self) -> str:
-        name = f"libvmm.{type(self).__name__}"
-        if not self.is_open:
-            return f"<{name}, closed>"
-        try:
-            numbers = self._life.statistics() if self._life.is_here() else None
-        except Error:
-            numbers = None
-        if numbers is None:
-            return f"<{name} of {self.driver!r}>"
-        blocks, memory = (getattr(numbers, each) for each in self._held)
-        return (
-            f"<{name} of {self.driver!r}: {numbers.live_count} blocks of {blocks} bytes live, "
-            f"{memory} bytes {self._held[1].split('_', 1)[0]}>"
-        )
 
 
 class Pool(Allocator):
@@ -481,7 +301,7 @@ class Pool(Allocator):
         and of other code that uses `handle`. Has what a signal's handler that raised made the
         caller of allocate_raw() lose: free_raw() frees it. Requires: no other thread allocates."""
         live = [each for each in self.regions() if each.kind is RegionKind.LIVE]
-        owned = {each.at.value for each in _lifetime.lives(_BlockLife) if each.owner is self._life}
+        owned = {each.at.value for each in _lifetime.lives(BlockLife) if each.owner is self._life}
         return {each.base: each.size for each in live if each.base not in owned}
 
     def _free_after_all(self, address: int) -> None:

@@ -27,101 +27,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import _dlpack, _lifetime, _native, _values
+from . import _dlpack, _lifetime, _native, _share, _values
 from ._owner import HandleLife, Owner
 from .drivers import Driver
 from .errors import InvalidArgument, UnknownAddress, check, error_of
 from .managers import Range
 
 _LIBRARY = _native.LIBRARY
-_U64, _U32, _I32, _HANDLE = _native.U64, _native.U32, _native.I32, _native.HANDLE
-_OUT = ctypes.POINTER(_HANDLE)
 
 #: The bytes of a secret.
-SECRET_BYTES = 32
-_LABEL_BYTES = 32
-
-
-class _Options(_native.Sized):
-    _fields_ = [
-        ("struct_size", _U64),
-        ("secret", ctypes.c_uint8 * SECRET_BYTES),
-        ("timeout_ms", _U32),
-        ("reserved", _U32),
-    ]
-
-
-class _Export(_native.Sized):
-    _fields_ = [
-        ("struct_size", _U64),
-        ("size_bytes", _U64),
-        ("handle_bytes", _U64),
-        ("kind", _U32),
-        ("followed", _U32),
-        ("one_handle", _U32),
-        ("reserved", _U32),
-        ("label", ctypes.c_uint8 * _LABEL_BYTES),
-    ]
-
-
-class _Import(_native.Sized):
-    _fields_ = [("struct_size", _U64), ("read_only", _U32), ("any_device", _U32)]
-
-
-class _Info(_native.Sized):
-    _fields_ = [
-        ("struct_size", _U64),
-        ("base", _HANDLE),
-        ("size_bytes", _U64),
-        ("id", _U64),
-        ("epoch", _U64),
-        ("part_count", _U64),
-        ("lent", _U32),
-        ("reserved", _U32),
-        ("label", ctypes.c_uint8 * _LABEL_BYTES),
-    ]
-
-
-class _Event(_native.Sized):
-    _fields_ = [
-        ("struct_size", _U64),
-        ("id", _U64),
-        ("epoch", _U64),
-        ("kind", _U32),
-        ("reason", _I32),
-    ]
-
-
-_SECRET = ctypes.POINTER(ctypes.c_uint8)
-_CALLS: dict[str, list[Any]] = {
-    "vmm_share_make_secret": [_SECRET],
-    "vmm_share_read_secret": [_native.TEXT, _SECRET],
-    "vmm_share_options_init": [ctypes.POINTER(_Options), _U64],
-    "vmm_share_listen": [_native.TEXT, _OUT],
-    "vmm_share_accept": [_HANDLE, ctypes.POINTER(_Options), _OUT],
-    "vmm_share_stop": [_HANDLE],
-    "vmm_share_connect": [_native.TEXT, ctypes.POINTER(_Options), _OUT],
-    "vmm_share_adopt": [_I32, _U32, ctypes.POINTER(_Options), _OUT],
-    "vmm_share_close": [_HANDLE],
-    "vmm_share_descriptor": [_HANDLE, ctypes.POINTER(_I32)],
-    "vmm_share_export": [_HANDLE, ctypes.POINTER(_Export), _OUT],
-    "vmm_share_export_block": [_HANDLE, _HANDLE, ctypes.POINTER(_Export), _OUT],
-    "vmm_share_moved": [_HANDLE, _HANDLE],
-    "vmm_share_query_export": [_HANDLE, ctypes.POINTER(_Info)],
-    "vmm_share_end_export": [_HANDLE],
-    "vmm_share_lend": [_HANDLE, _HANDLE, ctypes.POINTER(_U64)],
-    "vmm_share_update": [_HANDLE, _U64, ctypes.POINTER(_U64)],
-    "vmm_share_take_back": [_HANDLE, _U64],
-    "vmm_share_next": [_HANDLE, _U32, ctypes.POINTER(_Event)],
-    "vmm_share_borrow": [_HANDLE, _HANDLE, ctypes.POINTER(_Import), _OUT],
-    "vmm_share_apply": [_HANDLE, _HANDLE],
-    "vmm_share_query_import": [_HANDLE, ctypes.POINTER(_Info)],
-    "vmm_share_give_back": [_HANDLE, _HANDLE],
-    "vmm_share_end_import": [_HANDLE],
-}
-for _name, _arguments in _CALLS.items():
-    _function = getattr(_LIBRARY, _name)
-    _function.argtypes, _function.restype = _arguments, _I32
+SECRET_BYTES = _share.SECRET_BYTES
 
 
 class Kind(enum.IntFlag):
@@ -187,7 +102,7 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
 @contextlib.contextmanager
 def _options(secret: bytes | bytearray, timeout_ms: int) -> Iterator[Any]:
     """A reference to the options, whose copy of the secret goes with the with."""
-    made = _Options()
+    made = _share.Options()
     check(_LIBRARY.vmm_share_options_init(ctypes.byref(made), ctypes.sizeof(made)))
     given = secret if isinstance(secret, (bytes, bytearray)) else _values.data("secret", secret)
     if len(given) != SECRET_BYTES:
@@ -202,19 +117,19 @@ def _options(secret: bytes | bytearray, timeout_ms: int) -> Iterator[Any]:
         ctypes.memset(ctypes.addressof(made), 0, ctypes.sizeof(made))
 
 
-def _request(size: int, kind: Kind, label: bytes, **values: int) -> _Export:
-    made = _Export(size_bytes=size, kind=int(_values.whole("kind", kind)), **values)
+def _request(size: int, kind: Kind, label: bytes, **values: int) -> _share.Export:
+    made = _share.Export(size_bytes=size, kind=int(_values.whole("kind", kind)), **values)
     text = _values.data("label", label)
-    if len(text) > _LABEL_BYTES:
+    if len(text) > _share.LABEL_BYTES:
         raise InvalidArgument(
-            f"label: at most {_LABEL_BYTES} bytes are wanted, and {len(text)} were given"
+            f"label: at most {_share.LABEL_BYTES} bytes are wanted, and {len(text)} were given"
         )
     made.label[: len(text)] = text
     return made
 
 
 def _info(query: Any, handle: ctypes.c_void_p) -> SharedInfo:
-    info = _Info()
+    info = _share.Info()
     check(query(handle, ctypes.byref(info)))
     return SharedInfo(
         info.base or 0,
@@ -459,7 +374,7 @@ class Channel(_Shared):
         """The next thing that the peer has done. Raises Unavailable when nothing came in time, or
         when the connection has ended."""
         self._check_open()
-        event = _Event()
+        event = _share.Event()
         waits = _values.whole("timeout_ms", timeout_ms, 0, (1 << 32) - 1)
         check(_LIBRARY.vmm_share_next(self._handle, waits, ctypes.byref(event)))
         reason = error_of(event.reason) if event.kind == What.REFUSED else None
@@ -471,7 +386,7 @@ class Channel(_Shared):
         """The oldest block that is offered, waiting for one where none is: imported, mapped and
         accepted. `any_device`: the peer may number devices in another way."""
         self._check_open()
-        request = _Import(
+        request = _share.Import(
             read_only=_values.flag("read_only", read_only),
             any_device=_values.flag("any_device", any_device),
         )
