@@ -131,6 +131,7 @@ class Site:
         if path in ("docs/decisions", "docs/results"):
             return f"{path.removeprefix('docs/')}/index.md"
         if target.is_file() and path.endswith(".md"):
+            self.files.add(path)
             return f"files/{path}"
         if target.is_dir():
             return None
@@ -216,6 +217,10 @@ def write_files(site):
     while site.files - done:
         path = min(site.files - done)
         done.add(path)
+        if path.endswith(".md"):
+            text = site.rewritten((site.root / path).read_text(), path, f"files/{path}")
+            site.write(f"files/{path}", f"---\norphan: true\n---\n\n{text}")
+            continue
         place = f"files/{path}.md"
         target = site.out / "files" / path
         target.parent.mkdir(parents=True, exist_ok=True)
