@@ -120,7 +120,7 @@ void add_trace(const trace& from, recording& into) {
   into.form = recording_form::trace;
   into.streams.clear();
   std::size_t mark = 0;
-  const auto add_marks = [&](std::size_t index) {
+  const auto add_iterations = [&](std::size_t index) {
     for (; mark < from.iterations.size() && from.iterations[mark].first_event <= index; ++mark) {
       recorded_event made;
       made.action = recorded_action::iteration;
@@ -130,7 +130,7 @@ void add_trace(const trace& from, recording& into) {
   };
   into.events.reserve(from.events.size() + from.iterations.size());
   for (std::size_t i = 0; i < from.events.size(); ++i) {
-    add_marks(i);
+    add_iterations(i);
     recorded_event made;
     const event& each = from.events[i];
     made.action = each.kind == event_kind::allocate ? recorded_action::alloc
@@ -141,7 +141,7 @@ void add_trace(const trace& from, recording& into) {
     into.events.push_back(made);
     while (into.streams.size() <= each.stream) into.streams.push_back(into.streams.size());
   }
-  add_marks(from.events.size());
+  add_iterations(from.events.size());
 }
 
 class history_converter {
