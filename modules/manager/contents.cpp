@@ -24,7 +24,7 @@ result<ticket_ref> block_contents::end_use(block& used, std::uint64_t from_bytes
   check(used.claimed, "a block's use ends without a claim");
   const bool may_fill = base_.contents.fills_on_release() && used.sizes.user_bytes != 0 &&
                         from_bytes < used.sizes.mapped_bytes;
-  if (!may_fill) return record_use(used.stream, is_named);
+  if (!may_fill) return record_use(used, is_named);
   const result<stream_handle> filler = choose_filler(used.stream, is_named);
   if (!filler) return filler.error();
   return record_released(used, from_bytes, *filler);

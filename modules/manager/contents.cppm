@@ -32,10 +32,11 @@ class block_contents {
     return base_.contents.fills_on_release() && of.sizes.user_bytes != 0 && of.has_memory &&
            !of.is_suspended;
   }
-  /// A point behind the work of the stream. Errors: driver errors, out_of_host_memory.
-  [[nodiscard]] result<ticket_ref> record_use(stream_handle stream, bool is_named) {
+  /// A point behind the work of the block's stream. Errors: driver errors, out_of_host_memory.
+  [[nodiscard]] result<ticket_ref> record_use(const block& of, bool is_named) {
     check(base_.blocks != nullptr, "work is marked before there is memory");
-    return is_named ? base_.blocks->time().mark(stream) : base_.blocks->time().mark_unnamed(stream);
+    timeline& time = base_.blocks->time();
+    return is_named ? time.mark(of.stream) : time.mark_unnamed(of.stream, of.stream_identity);
   }
   /// A point behind the work of the block's stream and behind the fill of its bytes from
   /// `from_bytes` on, which go. Without `is_named` no caller names the stream. Errors: as

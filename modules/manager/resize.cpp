@@ -108,7 +108,7 @@ status block_resizer::grow(block& grown, const resize_request& request, resize_p
         "memory_options::contents: a block that is filled grows in place only; leave room "
         "behind it (allocate_request::growth_bytes)");
   }
-  const result<ticket_ref> last_use = contents_.record_use(grown.stream, request.names_stream);
+  const result<ticket_ref> last_use = contents_.record_use(grown, request.names_stream);
   if (!last_use) return last_use.error();
   check(grown.claimed && grown.base == request.at, "another block was claimed than was named");
   plan.last_use = *last_use;

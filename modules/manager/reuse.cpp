@@ -61,7 +61,7 @@ result<block*> range_reuse::reuse_exact(block& cached, const block_request& requ
         "a cached range is of another size");
   cached.sizes.user_bytes = request.sizes.user_bytes;
   cached.alignment_bytes = request.alignment_bytes;
-  cached.stream = request.stream;
+  base_.blocks->set_stream(cached, request.stream);
   const status tracked = base_.blocks->records().insert_claimed(cached);
   check(tracked.has_value(), "a cached range overlaps an allocation");
   check(cached.claimed, "a cached range is not its maker's");
@@ -75,7 +75,7 @@ result<block*> range_reuse::grow_cached(block& cached, const block_request& requ
     base_.cache.put(cached);
     return ordered.error();
   }
-  const stream_handle old_stream = std::exchange(cached.stream, request.stream);
+  base_.blocks->set_stream(cached, request.stream);
   const status tracked = base_.blocks->records().insert_claimed(cached);
   check(tracked.has_value(), "a cached range overlaps an allocation");
   const resize_plan plan{request.sizes, request.stream, cached.last_use, true};
@@ -89,7 +89,6 @@ result<block*> range_reuse::grow_cached(block& cached, const block_request& requ
   }
   if (!grown) {
     base_.blocks->records().erase(cached);
-    cached.stream = old_stream;
     base_.cache.put(cached);
     return grown.error();
   }

@@ -27,7 +27,7 @@ result<block*> engine::build(const block_request& request) {
   check(made.memories.empty() && made.where.range.empty(),
         "a recycled block has memory or addresses");
   made.sizes = request.sizes;
-  made.stream = request.stream;
+  set_stream(made, request.stream);
   made.room_bytes = request.sizes.reserved_bytes;
   made.alignment_bytes = request.alignment_bytes;
   made.rights_version = core_.remaps.rights_version();
@@ -130,9 +130,12 @@ status engine::map_tail(block& grown, memory_list& memories, const resize_plan& 
   const std::size_t old_count = grown.memories.size();
   check(memories.size() > old_count, "a block grows without a piece");
   const auto fresh = std::span<physical_memory* const>(memories).subspan(old_count);
-  const remap_outcome mapped =
-      core_.remaps.map({grown.base + grown.sizes.mapped_bytes, fresh, plan.stream,
-                        grown.own_rights.get(), plan.is_named});
+  const remap_outcome mapped = core_.remaps.map({.at = grown.base + grown.sizes.mapped_bytes,
+                                                 .memories = fresh,
+                                                 .stream = plan.stream,
+                                                 .own_rights = grown.own_rights.get(),
+                                                 .is_named = plan.is_named,
+                                                 .stream_identity = grown.stream_identity});
   range_sizes sizes = plan.sizes;
   sizes.reserved_bytes = std::max(sizes.reserved_bytes, grown.sizes.reserved_bytes);
   if (!mapped.result) {

@@ -244,6 +244,14 @@ export class engine {
     return ordered;
   }
 
+  /// The block is the stream's, which exists, from now on. Requires: a block that is new, or that
+  /// this thread took out of a cache.
+  void set_stream(block& of, stream_handle stream) noexcept {
+    check(!of.linked || of.claimed, "a block that is not claimed changes its stream");
+    of.stream = stream;
+    of.stream_identity = core_.time.identity_of(stream);
+  }
+
   /// Blocks the calling thread until the work that order() names has finished: then the host may
   /// touch the block's bytes, except for work of the block's own user. Errors: those of
   /// synchronize_event.
@@ -287,7 +295,8 @@ export class engine {
             .memories = std::span<physical_memory* const>(range.memories),
             .stream = range.stream,
             .own_rights = range.own_rights.get(),
-            .of_memories = range.part_rights.get()};
+            .of_memories = range.part_rights.get(),
+            .stream_identity = range.stream_identity};
   }
   static void check_block(const block& kept) noexcept;
   [[nodiscard]] status map_fresh(block& fresh, const block_request& request);

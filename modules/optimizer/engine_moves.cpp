@@ -59,7 +59,7 @@ status engine::split_rooms(extent space, const room_request& request, std::span<
     room.base = room.where.range.base;
     room.sizes = {0, 0, request.size_bytes};
     room.room_bytes = request.size_bytes;
-    room.stream = request.stream;
+    set_stream(room, request.stream);
     room.is_room = room.owned = true;
     rooms[made_count] = &room;
   }
@@ -154,6 +154,7 @@ status engine::move(block& moved, const resize_plan& plan) {
   spare.where = *space;
   spare.base = space->range.base;
   spare.stream = plan.stream;
+  spare.stream_identity = moved.stream_identity;
   spare.has_memory = false;
   if (status mapped = map_elsewhere(moved, spare, plan); !mapped) return mapped;
 
@@ -276,8 +277,12 @@ status engine::show(block& target, block& source, const show_plan& plan) {
     core_.memory.give_back(memories, source.memories.size());
     return ready;
   }
-  const mapping_plan shown_plan{target.base, std::span<physical_memory* const>(memories),
-                                target.stream, target.own_rights.get(), target.stream == plan.user};
+  const mapping_plan shown_plan{.at = target.base,
+                                .memories = std::span<physical_memory* const>(memories),
+                                .stream = target.stream,
+                                .own_rights = target.own_rights.get(),
+                                .is_named = target.stream == plan.user,
+                                .stream_identity = target.stream_identity};
   const remap_outcome shown = core_.remaps.exchange(plan_of(target), shown_plan);
   if (!shown.result) return undo_show(target, source, memories, shown);
   place(target, target.sizes, memories);

@@ -139,8 +139,9 @@ remap_outcome remapper::map(const mapping_plan& plan) {
   check(!plan.memories.empty(), "a mapping plan without pieces");
   check(plan.at.value != 0, "a mapping plan without an address");
   for (const physical_memory* part : plan.memories) {
-    const status ordered = plan.is_named ? time_.order(plan.stream, part->last_use)
-                                         : time_.order_unnamed(plan.stream, part->last_use);
+    const status ordered =
+        plan.is_named ? time_.order(plan.stream, part->last_use)
+                      : time_.order_unnamed(plan.stream, plan.stream_identity, part->last_use);
     if (!ordered) return {ordered, 0};
   }
   std::size_t mapped_count = 0;

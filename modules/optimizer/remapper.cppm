@@ -77,6 +77,7 @@ export struct mapping_plan {
   const grant_list* own_rights = nullptr;  ///< besides those of everything, which they overrule
   bool is_named = false;  ///< the call is passed the stream, which exists: see timeline
   const memory_rights* of_memories = nullptr;  ///< these overrule own_rights
+  std::uint64_t stream_identity = 0;           ///< 0: not known
 
   /// The memory's, else own_rights.
   [[nodiscard]] const grant_list* rights_of(const physical_memory& memory) const noexcept {

@@ -44,7 +44,7 @@ export struct ticket {
   event_handle event = event_handle::none;
   stream_handle stream = stream_handle::default_stream;
   std::uint64_t era = 0;       // of the timeline, when the point was marked
-  std::uint64_t identity = 0;  // of the stream then; 0: another one may have its handle
+  std::uint64_t identity = 0;  // of the stream; 0: another one may have its handle
   sync::atomic<std::uint32_t> reference_count = 0;
   sync::atomic<bool> has_passed = false;
   ticket_home* home = nullptr;
@@ -122,9 +122,10 @@ export class timeline {
   /// As mark(), for a stream that may have been destroyed: unless the call is passed the stream
   /// (`is_named`), or may_name() it, an event behind all work stands for it, and the stream is not
   /// named to the driver. A stream that the driver refuses is covered as by cover_all(). Later work
-  /// on the stream is ordered behind the ticket like any other: another stream may have the handle.
-  /// Errors: as mark() and cover_all().
-  [[nodiscard]] result<ticket_ref> mark_unnamed(stream_handle stream, bool is_named = false);
+  /// on the stream of this `identity` counts as behind the ticket; 0: on none, since another stream
+  /// may have the handle. Errors: as mark() and cover_all().
+  [[nodiscard]] result<ticket_ref> mark_unnamed(stream_handle stream, std::uint64_t identity = 0,
+                                                bool is_named = false);
 
   /// Whether one event can stand for the work of all streams: mark_all() may be called.
   [[nodiscard]] bool marks_all() const noexcept {
@@ -150,9 +151,14 @@ export class timeline {
   /// holds already.
   [[nodiscard]] status order(stream_handle stream, const ticket_ref& point);
   /// The same for a stream that may have been destroyed, and that the call is not passed. Where
-  /// neither may_name() nor the driver lets the stream wait, the calling thread does. Errors: as
-  /// order() and wait().
-  [[nodiscard]] status order_unnamed(stream_handle stream, const ticket_ref& point);
+  /// neither may_name() nor the driver lets the stream wait, the calling thread does, unless the
+  /// point is that of the stream of this `identity`. Errors: as order() and wait().
+  [[nodiscard]] status order_unnamed(stream_handle stream, std::uint64_t identity,
+                                     const ticket_ref& point);
+  /// Differs for a later stream of the same handle: the same for all where handles are kept until
+  /// they are forgotten; 0 where the driver has none, as for a captured stream. Requires: the
+  /// stream exists. Cost: one driver call for a created stream.
+  [[nodiscard]] std::uint64_t identity_of(stream_handle stream) const noexcept;
 
   /// The ticket's stream is about to be destroyed, and its handle may be used again for another
   /// one: from now on order() makes that one wait, too. No other thread uses the ticket meanwhile.
@@ -174,9 +180,8 @@ export class timeline {
 
  private:
   [[nodiscard]] result<ticket_ref> new_ticket(stream_handle stream) noexcept;
-  [[nodiscard]] result<ticket_ref> mark_all_for(stream_handle stream);
+  [[nodiscard]] result<ticket_ref> mark_all_for(stream_handle stream, std::uint64_t identity);
   [[nodiscard]] bool is_of(stream_handle stream, const ticket& point) const noexcept;
-  [[nodiscard]] std::uint64_t identity_of(stream_handle stream) const noexcept;
   [[nodiscard]] bool is_per_thread(stream_handle stream) const noexcept {
     return driver_->feature_set().is_per_thread(stream);
   }

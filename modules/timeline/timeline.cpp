@@ -131,7 +131,8 @@ result<ticket_ref> timeline::record_or_wait(stream_handle stream) {
   return driver_->synchronize_stream(stream) ? result<ticket_ref>{ticket_ref{}} : point;
 }
 
-result<ticket_ref> timeline::mark_unnamed(stream_handle stream, bool is_named) {
+result<ticket_ref> timeline::mark_unnamed(stream_handle stream, std::uint64_t identity,
+                                          bool is_named) {
   check(stream != stream_gone, "a point of a stream is marked that was forgotten");
   if (is_named || may_name(stream)) {
     result<ticket_ref> own = mark(stream);
@@ -142,7 +143,7 @@ result<ticket_ref> timeline::mark_unnamed(stream_handle stream, bool is_named) {
       return all || all.error().code != errc::not_supported ? all : own;
     }
   }
-  return mark_all_for(stream);
+  return mark_all_for(stream, identity);
 }
 
 result<ticket_ref> timeline::cover_all() {
@@ -152,14 +153,15 @@ result<ticket_ref> timeline::cover_all() {
   return waited ? result<ticket_ref>{ticket_ref{}} : result<ticket_ref>{waited.error()};
 }
 
-result<ticket_ref> timeline::mark_all() { return mark_all_for(stream_gone); }
+result<ticket_ref> timeline::mark_all() { return mark_all_for(stream_gone, 0); }
 
-result<ticket_ref> timeline::mark_all_for(stream_handle stream) {
+result<ticket_ref> timeline::mark_all_for(stream_handle stream, std::uint64_t identity) {
   if (!driver_->feature_set().streams) return ticket_ref{};
   check(marks_all(), "all work is marked on a driver that has no event for that");
   result<ticket_ref> point = new_ticket(stream);
   if (!point) return point;
   check(point->get()->event != event_handle::none, "a ticket has no event to record");
+  point->get()->identity = identity;
   if (status recorded = driver_->record_all(point->get()->event); !recorded) {
     point->get()->has_passed.store(true, std::memory_order_release);
     return recorded.error();
@@ -192,7 +194,7 @@ result<bool> timeline::passed(const ticket_ref& point) {
 }
 
 result<bool> timeline::finish(stream_handle stream) {
-  const result<ticket_ref> point = mark_unnamed(stream, true);
+  const result<ticket_ref> point = mark_unnamed(stream, 0, true);
   if (point) {
     const status waited = wait(*point);
     return waited ? result<bool>{true} : result<bool>{waited.error()};
@@ -215,13 +217,16 @@ status timeline::order(stream_handle stream, const ticket_ref& point) {
   return *finished ? status{} : driver_->wait_event(stream, point.get()->event);
 }
 
-status timeline::order_unnamed(stream_handle stream, const ticket_ref& point) {
+status timeline::order_unnamed(stream_handle stream, std::uint64_t identity,
+                               const ticket_ref& point) {
   check(stream != stream_gone, "a stream is ordered that was forgotten");
   if (may_name(stream)) {
     const status ordered = order(stream, point);
     if (ordered || ordered.error().code != errc::invalid_argument) return ordered;
   }
-  if (point.known_passed() || is_of(stream, *point.get())) return {};
+  if (point.known_passed()) return {};
+  const bool is_same = identity != 0 && point.get()->identity == identity;
+  if (is_same && is_of(stream, *point.get())) return {};
   check(!is_per_thread(stream), "an allocator's own stream is another one in each thread");
   return wait(point);
 }
@@ -233,8 +238,6 @@ bool timeline::is_of(stream_handle stream, const ticket& point) const noexcept {
   return point.era == era && point.stream == stream;
 }
 
-// Differs for a later stream of the same handle: the same for all where handles are
-// kept; 0 where the driver has none, as for a captured stream. The stream exists.
 std::uint64_t timeline::identity_of(stream_handle stream) const noexcept {
   constexpr std::uint64_t by_handle = ~std::uint64_t{0};
   const features& can = driver_->feature_set();

@@ -171,6 +171,7 @@ status tracker::relocate(tracked_range& range, const placement& to,
   count(to.sizes, range.sizes);
   range.base = to.base;
   range.sizes = to.sizes;
+  if (range.stream != to.stream) range.stream_identity = 0;
   range.stream = to.stream;
   range.memories.swap(memories);
   check(range.key == range.base.value, "a record has moved and its index has not");

@@ -37,9 +37,10 @@ export struct tracked_range : index_node {
   address base{};
   range_sizes sizes{};
   stream_handle stream = stream_handle::default_stream;
-  memory_list memories;         ///< in address order
-  bool claimed = false;         ///< the tracker's
-  bool owned = false;           ///< its claimer keeps it claimed: only the owner changes it
+  std::uint64_t stream_identity = 0;  ///< of that stream, by timeline::identity_of(); 0: not known
+  memory_list memories;               ///< in address order
+  bool claimed = false;               ///< the tracker's
+  bool owned = false;                 ///< its claimer keeps it claimed: only the owner changes it
   std::uint32_t pin_count = 0;  ///< the tracker's: exports that need the record to stay as it is
   bool is_suspended = false;    ///< the tracker's: its memory is suspended, it can only be freed
 };

@@ -114,7 +114,7 @@ TEST_F(EndedManager, ABlockOfALastingStreamServesItAgainWithoutAWait) {
   open(options);
   const address at = allocate(8 * MiB, lasting);
   use(at, 8 * MiB, lasting);
-  ASSERT_TRUE(managed->free(at, lasting));
+  ASSERT_TRUE(managed->free(at));
   EXPECT_EQ(allocate(8 * MiB, lasting), at);
   EXPECT_EQ(driver.calls(call::wait_event), 0u);
 }
@@ -140,6 +140,31 @@ TEST_F(EndedManager, ANewStreamOfTheSameHandleWaitsForItsWork) {
     use(again, 8 * MiB, second);
     EXPECT_EQ(driver.misuse_count(), 0u);
     ASSERT_TRUE(managed->free(again, second));
+    ASSERT_TRUE(driver.destroy_stream(second));
+    end();
+  }
+}
+
+// Memory that a later stream of the block's handle still uses is not that of the block's stream.
+TEST_F(EndedManager, ItsBlockGrowsIntoMemoryOfANewStreamOfTheSameHandle) {
+  vmm::fake::profile plays = vmm::fake::profile::cuda();
+  plays.traps.stream_numbers_again = true;
+  for (const bool is_freed_on_it : {true, false}) {
+    vmm::manager_options options;
+    options.budget_bytes = 24 * MiB;
+    open(options, plays);
+    const stream_handle first = *driver.create_stream();
+    const address at = *managed->allocate({8 * MiB, 64 * MiB, 0, first});
+    ASSERT_TRUE(driver.destroy_stream(first));
+    const stream_handle second = *driver.create_stream();
+    ASSERT_EQ(second, first);
+    const address other = allocate(16 * MiB, second);
+    use(other, 16 * MiB, second);
+    ASSERT_TRUE(is_freed_on_it ? managed->free(other, second) : managed->free(other));
+    ASSERT_TRUE(managed->resize({.at = at, .size_bytes = 24 * MiB, .may_move = false}));
+    use(at + 8 * MiB, 16 * MiB, lasting);
+    EXPECT_EQ(driver.misuse_count(), 0u);
+    ASSERT_TRUE(managed->free(at, lasting));
     ASSERT_TRUE(driver.destroy_stream(second));
     end();
   }

@@ -303,19 +303,23 @@ TEST_F(Timeline, WhatIsUnnamedIsNotNamedToTheDriver) {
   driver.set_misuse_fatal(true);
   driver.set_gone_streams_undefined(true);
   const stream_handle gone = *driver.create_stream();
+  const std::uint64_t identity = time->identity_of(gone);
   launch(gone);
   const ticket_ref before = mark(gone);
   ASSERT_TRUE(driver.destroy_stream(gone));
-  const auto all = time->mark_unnamed(gone);
+  const auto all = time->mark_unnamed(gone, identity);
   ASSERT_TRUE(all);
   EXPECT_FALSE(passed(*all));
-  ASSERT_TRUE(time->order_unnamed(gone, *all)) << "its later work is behind it anyhow";
+  ASSERT_TRUE(time->order_unnamed(gone, identity, *all)) << "its later work is behind it anyhow";
   EXPECT_EQ(driver.calls(call::synchronize_event), 0u);
   launch(first);
   const ticket_ref others = mark(first);
-  ASSERT_TRUE(time->order_unnamed(gone, others)) << "the thread waits in its place";
+  ASSERT_TRUE(time->order_unnamed(gone, identity, others)) << "the thread waits in its place";
   EXPECT_EQ(driver.calls(call::synchronize_event), 1u);
   EXPECT_TRUE(others.known_passed());
+  EXPECT_FALSE(all->known_passed());
+  ASSERT_TRUE(time->order_unnamed(gone, identity + 1, *all)) << "another stream of the handle";
+  EXPECT_TRUE(all->known_passed());
 }
 
 // Without the event a refused stream is covered by a wait for everything.
