@@ -90,7 +90,7 @@ const grant_list* block_rights::of(address at) const noexcept {
 // The block's place in the list; it is held from now on.
 result<std::size_t> block_rights::keep(address at) {
   const result<address_range> whole =
-      state_.with([&](auto& state) { return state.live_range(at); });
+      state_.with([&](auto& state) { return locked_blocks(state).live_range(at); });
   if (!whole) return whole.error();
   const auto known = std::find_if(blocks_.begin(), blocks_.end(),
                                   [at](const auto& each) { return each->range.base == at; });

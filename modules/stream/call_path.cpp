@@ -12,8 +12,9 @@ import vmm.sync;
 
 namespace vmm {
 
-bool call_path::free_in_arena(const front_set& fronts, address at, stream_handle stream) noexcept {
-  front* const own = fronts.find(stream);
+bool call_path::free_in_arena(const arena_table& arenas, address at,
+                              stream_handle stream) noexcept {
+  arena* const own = arenas.find(stream);
   return own != nullptr && own->give(stream, at);
 }
 

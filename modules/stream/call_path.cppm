@@ -19,8 +19,8 @@ import vmm.optimizer;
 import vmm.std;
 import vmm.support;
 import vmm.sync;
+import :arena;
 import :capture_watch;
-import :front;
 import :gate;
 import :geometry;
 import :identities;
@@ -84,12 +84,12 @@ class alignas(64) call_path {
 
   // ---- arenas ----
   /// The state's; null while it has none.
-  [[nodiscard]] inline front_set* fronts() const noexcept {
-    return fronts_.load(std::memory_order_acquire);
+  [[nodiscard]] inline arena_table* published_arenas() const noexcept {
+    return arenas_.load(std::memory_order_acquire);
   }
   /// From now on calls find the arenas; null: none.
-  void publish_fronts(front_set* fronts) noexcept {
-    fronts_.store(fronts, std::memory_order_release);
+  void publish_arenas(arena_table* arenas) noexcept {
+    arenas_.store(arenas, std::memory_order_release);
   }
 
   // ---- calls ----
@@ -101,7 +101,7 @@ class alignas(64) call_path {
 
  private:
   // Out of line: their variables are not part of a free's stack.
-  [[nodiscard]] static bool free_in_arena(const front_set& fronts, address at,
+  [[nodiscard]] static bool free_in_arena(const arena_table& arenas, address at,
                                           stream_handle stream) noexcept;
   [[nodiscard]] status free_on_new_stream(address at, stream_handle stream)
       VMM_EXCLUDES(rank::state);
@@ -109,10 +109,10 @@ class alignas(64) call_path {
   pool_gate gate_;
   const bool looks_for_captures_;
   const bool observes_blocks_;
-  const bool needs_checks_;                    // one of them, or blocks are observed
-  const std::uint64_t first_capturable_;       // streams from this number on
-  const std::uint64_t first_identified_;       // streams from this number on
-  sync::atomic<front_set*> fronts_ = nullptr;  // the state's, once it has any
+  const bool needs_checks_;                      // one of them, or blocks are observed
+  const std::uint64_t first_capturable_;         // streams from this number on
+  const std::uint64_t first_identified_;         // streams from this number on
+  sync::atomic<arena_table*> arenas_ = nullptr;  // the state's, once it has any
   driver_interface& driver_;
   state_cell state_;
 };
@@ -133,7 +133,7 @@ inline address call_path::allocate(std::uint64_t size_bytes, stream_handle strea
 }
 
 inline status call_path::free(address at, stream_handle stream) {
-  if (const front_set* const arenas = fronts()) {
+  if (const arena_table* const arenas = published_arenas()) {
     if (free_in_arena(*arenas, at, stream)) return {};
   }
   {

@@ -48,8 +48,8 @@ result<address> captured_calls::allocate_once(slow_call& call, const capture_inf
   const table_lock state(state_);
   if (status given = locked_blocks(*state).give_to_capture(*at, request.stream); !given)
     return given.error();
-  state->note_block(history_kind::captured, {*at, request.block_bytes()}, call.size_bytes,
-                    call.stream);
+  state->events().note_block(history_kind::captured, {*at, request.block_bytes()}, call.size_bytes,
+                             call.stream);
   return at;
 }
 
@@ -57,8 +57,8 @@ result<address> captured_calls::take(const stream_request& request, slow_call& c
   check(request.count_granules != 0, "no granule is looked for");
   result<address> at = parts_.reuse.own_or_finished(request);
   if (!at || *at) return at;
-  const lending_pause pause(state_);
-  if (pause.took_any()) at = parts_.reuse.own_or_finished(request);
+  const arena_flush pause(state_);
+  if (pause.flushed_any()) at = parts_.reuse.own_or_finished(request);
   if (!at || *at) return at;
   growth_effort exactly{.may_move = false, .use_all_free = true};
   const auto grow_once = [&] {

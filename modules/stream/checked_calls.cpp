@@ -53,8 +53,8 @@ result<address> checked_calls::allocate_on(const block_shape& shape, stream_hand
 
 result<address> checked_calls::allocate_uncaptured(const block_shape& shape, stream_handle stream) {
   if (shape.alignment_bytes > granule_bytes) return slow_.allocate_aligned(shape, stream);
-  if (const front_set* const fronts = path_.fronts()) {
-    if (const address at = parts_.reuse.allocate_in_front(*fronts, shape.size_bytes, stream))
+  if (const arena_table* const arenas = path_.published_arenas()) {
+    if (const address at = parts_.reuse.allocate_in_arena(*arenas, shape.size_bytes, stream))
       return at;
   }
   if (const address at = path_.allocate(shape.size_bytes, stream)) return at;
@@ -90,7 +90,7 @@ result<address> checked_calls::fill_acquired(address at, stream_handle stream,
     const change_guard changing(&phases_);
     if (phases_.may_fill_here()) {
       const result<address_range> whole =
-          state_.with([&](auto& state) { return state.live_range(at); });
+          state_.with([&](auto& state) { return locked_blocks(state).live_range(at); });
       check(whole.has_value(), "a block is not live that was just made");
       filled = contents_.on_acquire(*whole, stream);
     }
@@ -142,7 +142,7 @@ status checked_calls::enter_to_free(address at, stream_handle stream, const capt
 status checked_calls::fill_released(address at, stream_handle stream) {
   if (!phases_.may_fill_here()) return {};
   const result<address_range> whole =
-      state_.with([&](auto& state) { return state.live_range(at); });
+      state_.with([&](auto& state) { return locked_blocks(state).live_range(at); });
   if (!whole) return whole.error();
   check(whole->base == at && !whole->empty(), "another block is filled than was named");
   const bool is_pinned =

@@ -31,7 +31,7 @@ result<address> memory_reuse::own_or_finished(const stream_request& request) {
   std::size_t count = 0;
   {
     const table_lock state(state_);
-    const result<address> own = state->allocate_own(request);
+    const result<address> own = own_memory(*state).allocate(request);
     if (!own || *own) return own;
     count = stream_memory(*state).other_stream_candidates(request, others);
   }
@@ -79,7 +79,7 @@ result<address> memory_reuse::finished_of_all(const stream_request& request) {
     goes_on = state_.with(
         [&](auto& state) { return stream_memory(state).gather_passed(request.stream, walk); });
   return state_.with([&](auto& state) {
-    const result<address> at = state.allocate_own(request);
+    const result<address> at = own_memory(state).allocate(request);
     if (at && *at) ++state.totals().foreign_count;
     return at;
   });
@@ -107,27 +107,27 @@ result<address> memory_reuse::coalesced(const stream_request& request) {
   for (bool goes_on = true; goes_on;)
     goes_on = state_.with(
         [&](auto& state) { return stream_memory(state).merge_passed(request.stream, walk); });
-  return state_.with([&](auto& state) { return state.allocate_own(request); });
+  return state_.with([&](auto& state) { return own_memory(state).allocate(request); });
 }
 
 // ---- memory of arenas ------------------------------------------------------------------
 
-address memory_reuse::allocate_in_front(const front_set& fronts, std::uint64_t size_bytes,
+address memory_reuse::allocate_in_arena(const arena_table& arenas, std::uint64_t size_bytes,
                                         stream_handle stream) noexcept {
-  front* const own = fronts.find(stream);
+  arena* const own = arenas.find(stream);
   if (own == nullptr) return {};
   if (const address at = own->take(stream, size_bytes)) return at;
-  if (size_bytes > front_lending::request_bytes_max) return {};
+  if (size_bytes > arena_lending::request_bytes_max) return {};
   {
     const table_lock state(state_);
-    const address at = front_lending(*state).lend_and_take(stream, size_bytes);
+    const address at = arena_lending(*state).refill_and_take(stream, size_bytes);
     debug_check([&] { return at.value % granule_bytes == 0; }, "a block begins inside a granule");
-    if (at || !state->has_nothing_to_tidy()) return at;
+    if (at || !stream_memory(*state).has_nothing_to_tidy()) return at;
   }
-  return path_.gate().is_open() ? take_between_fronts(size_bytes, stream) : address{};
+  return path_.gate().is_open() ? take_between_arenas(size_bytes, stream) : address{};
 }
 
-address memory_reuse::take_between_fronts(std::uint64_t size_bytes, stream_handle stream) noexcept {
+address memory_reuse::take_between_arenas(std::uint64_t size_bytes, stream_handle stream) noexcept {
   if (options_.captures_announced) return {};
   const growth_guard growing(entry_);
   if (rights_.has_own()) return {};
@@ -136,8 +136,8 @@ address memory_reuse::take_between_fronts(std::uint64_t size_bytes, stream_handl
   {
     const table_lock state(state_);
     // Another thread may have freed memory of the stream.
-    const address at = front_lending(*state).lend_and_take(stream, size_bytes);
-    if (at || !state->has_nothing_to_tidy()) return at;
+    const address at = arena_lending(*state).refill_and_take(stream, size_bytes);
+    if (at || !stream_memory(*state).has_nothing_to_tidy()) return at;
     request = {state->granules_for(size_bytes), state->find_stream(stream)};
     if (request.count_granules == 0 || request.stream == pool_state::no_stream) return {};
     moving = begin_transfer(*state, request);
@@ -148,9 +148,9 @@ address memory_reuse::take_between_fronts(std::uint64_t size_bytes, stream_handl
 }
 
 // With memory of another arena, once its stream has finished with it. Under the growth lock.
-result<address> memory_reuse::from_front(const stream_request& request, stream_handle stream) {
-  if (path_.fronts() == nullptr) return address{};
-  if (request.size_bytes() > front_lending::request_bytes_max) return address{};
+result<address> memory_reuse::from_arena(const stream_request& request, stream_handle stream) {
+  if (path_.published_arenas() == nullptr) return address{};
+  if (request.size_bytes() > arena_lending::request_bytes_max) return address{};
   if (request.is_aligned()) return address{};  // arenas do not align
   check(request.count_granules != 0, "a search for 0 granules");
   transfer_under_way moving;
@@ -164,8 +164,8 @@ result<address> memory_reuse::from_front(const stream_request& request, stream_h
 memory_reuse::transfer_under_way memory_reuse::begin_transfer(
     pool_state& state, const stream_request& request) noexcept {
   check(request.count_granules != 0, "no granule is passed on");
-  transfer_under_way moving{front_lending(state).begin_transfer(request), {}};
-  if (moving.what.from == front_set::none) return moving;
+  transfer_under_way moving{arena_lending(state).begin_transfer(request), {}};
+  if (moving.what.from == arena_table::none) return moving;
   moving.answer = state.progress().ask(moving.what.freed);
   check(moving.answer.is == point_answer::kind::unmarked, "a point of now is marked");
   return moving;
@@ -174,7 +174,7 @@ memory_reuse::transfer_under_way memory_reuse::begin_transfer(
 // Where the stream that freed the memory has not finished with it, or is being captured, it stays.
 result<address> memory_reuse::finish_transfer(transfer_under_way&& moving,
                                               const stream_request& request, stream_handle stream) {
-  if (moving.what.from == front_set::none) return address{};
+  if (moving.what.from == arena_table::none) return address{};
   check(request.count_granules != 0, "no granule is passed on");
   mark_order& order = moving.answer.order;
   const result<fresh_event> mark = clock_.record_on(order.handle());
@@ -184,14 +184,14 @@ result<address> memory_reuse::finish_transfer(transfer_under_way&& moving,
   if (mark) ++state->totals().mark_count;
   if (has_passed) state->progress().note_passed(moving.what.freed);
   if (mark && !has_passed) stream_clock::note_event(*state, std::move(order), *mark);
-  front_lending lending(*state);
+  arena_lending lending(*state);
   const bool arrived = lending.end_transfer(moving.what, request, has_passed);
   check(!arrived || has_passed, "memory is passed on that unfinished work may use");
   if (!passed && !is_capture_refusal(passed.error())) return passed.error();
   if (!arrived) return address{};
-  front* const own = state->fronts()->find(stream);
+  arena* const own = state->arenas().table()->find(stream);
   const address taken = own == nullptr ? address{} : own->take(stream, request.size_bytes());
-  const result<address> at = taken ? result<address>{taken} : state->allocate_own(request);
+  const result<address> at = taken ? result<address>{taken} : own_memory(*state).allocate(request);
   if (at && *at) ++state->totals().foreign_count;
   check(!at || at->value % granule_bytes == 0, "a block begins inside a granule");
   return at;
@@ -212,7 +212,7 @@ result<address> memory_reuse::after_flush(const stream_request& request) {
 
 // Under the growth lock. An arena is optional, so a failure to create one is not an error. If its
 // stream's arena may serve a request, the pool's memory is left to streams without one.
-void memory_reuse::provide_front(const stream_request& request, stream_handle stream) noexcept {
+void memory_reuse::provide_arena(const stream_request& request, stream_handle stream) noexcept {
   const std::uint32_t record = request.stream;
   if (path_.observes_blocks() || options_.fronts == front_rule::never || options_.rules.unmap_early)
     return;
@@ -221,11 +221,11 @@ void memory_reuse::provide_front(const stream_request& request, stream_handle st
     address_range where{};
   };
   const wish wished = state_.with([&](auto& state) -> wish {
-    const bool is_wanted = options_.fronts == front_rule::always || state.wants_front();
+    const bool is_wanted = options_.fronts == front_rule::always || state.arenas().is_wanted();
     if (!is_wanted || state.segment_count() == 0) return {};
-    if (state.fronts() != nullptr && !state.fronts()->takes(stream)) {
-      const bool has_one = state.fronts()->number_of(stream) != front_set::none;
-      if (!has_one || request.size_bytes() > front_lending::request_bytes_max)
+    if (state.arenas().table() != nullptr && !state.arenas().table()->takes(stream)) {
+      const bool has_one = state.arenas().table()->number_of(stream) != arena_table::none;
+      if (!has_one || request.size_bytes() > arena_lending::request_bytes_max)
         state.end_want(false);
       return {};
     }
@@ -233,12 +233,13 @@ void memory_reuse::provide_front(const stream_request& request, stream_handle st
   });
   if (!wished.is_wanted) return;
   const pool_geometry sizes = state_.with([](auto& state) { return state.sizes(); });
-  result<std::unique_ptr<front>> made = front::create(wished.where, sizes);
+  result<std::unique_ptr<arena>> made = arena::create(wished.where, sizes);
   const table_lock state(state_);
-  const bool is_added = made && state->add_front(stream, record, std::move(*made)).has_value();
+  const bool is_added =
+      made && state->arenas().add(wished.where, stream, record, std::move(*made)).has_value();
   state->end_want(is_added);
-  check(!is_added || state->fronts()->find(stream) != nullptr, "a new arena is not found");
-  if (is_added) path_.publish_fronts(state->fronts());
+  check(!is_added || state->arenas().table()->find(stream) != nullptr, "a new arena is not found");
+  if (is_added) path_.publish_arenas(state->arenas().table());
 }
 
 }  // namespace vmm

@@ -20,13 +20,13 @@ import vmm.backend;
 import vmm.std;
 import vmm.sync;
 import vmm.timeline;
+import :arena;
+import :arena_lending;
 import :block_rights;
 import :call_path;
-import :front;
 import :geometry;
 import :growth_entry;
 import :growth_planner;
-import :lending;
 import :locks;
 import :options;
 import :pool_base;
@@ -73,11 +73,11 @@ class memory_reuse {
   // ---- memory of arenas ----
   /// For a warm call while there are arenas: of the stream's own, which the pool refills, then of
   /// another one. Empty: not served.
-  [[nodiscard]] address allocate_in_front(const front_set& fronts, std::uint64_t size_bytes,
+  [[nodiscard]] address allocate_in_arena(const arena_table& arenas, std::uint64_t size_bytes,
                                           stream_handle stream) noexcept
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   /// With memory of another arena, once its stream has finished with it.
-  [[nodiscard]] result<address> from_front(const stream_request& request, stream_handle stream)
+  [[nodiscard]] result<address> from_arena(const stream_request& request, stream_handle stream)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
   /// Of what arenas kept. Neighbours that several of them had are joined where much is free and yet
   /// nothing serves: each stream that cuts up what it was passed on would make the pool grow else.
@@ -85,18 +85,18 @@ class memory_reuse {
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
   /// An arena is a gain: without memory for one the pool serves. A request that its stream's arena
   /// may serve leaves what is wanted to a stream that has none.
-  void provide_front(const stream_request& request, stream_handle stream) noexcept
+  void provide_arena(const stream_request& request, stream_handle stream) noexcept
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
 
  private:
   struct transfer_under_way {
-    front_transfer what{};
+    arena_transfer what{};
     point_answer answer{};  // with leave to record an event for when it was freed
   };
 
   // What the slow path would do first where there are arenas, with three holds of the state's lock
   // instead of a dozen. Errors are the slow path's to meet again.
-  [[nodiscard]] address take_between_fronts(std::uint64_t size_bytes, stream_handle stream) noexcept
+  [[nodiscard]] address take_between_arenas(std::uint64_t size_bytes, stream_handle stream) noexcept
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   [[nodiscard]] result<address> finished_of(const stream_request& request,
                                             std::span<const stream_point> others)

@@ -287,7 +287,7 @@ result<bool> pool_growth::prepare_step(preparation& work, prepare_report& report
   if (!served) return served;
   work.is_served = *served;
   if (*served) return false;
-  const lending_pause pause(state_, front_memory::stays);
+  const arena_flush pause(state_, arena_memory::stays);
   growth_effort effort{.may_move = may_alias_};
   effort.footprint_bytes = memory_.statistics().footprint_bytes;
   effort.limit_bytes = limit_bytes();

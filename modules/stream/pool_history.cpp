@@ -75,7 +75,7 @@ void pool_history::note_footprint() noexcept {
 void pool_history::note_shortage() noexcept {
   if (!port_) return;
   const shortage_report report =
-      state_.with([](const auto& state) { return state.last_shortage(); });
+      state_.with([](const auto& state) { return state_report(state).last_shortage(); });
   check(report.failure != errc::none, "a shortage is noted that was none");
   note({history_kind::short_of_memory,
         {{static_cast<std::uint64_t>(report.failure)}, report.request_bytes},
@@ -96,8 +96,8 @@ status pool_history::start(std::unique_ptr<history_ring> ring) {
   const history_guard held(port_.mutex());
   const table_lock state(state_);
   if (status begun = port_.begin(std::move(ring)); !begun) return begun;
-  state->set_recorder(port_.get());
-  for (bool is_more = true; is_more;) is_more = front_lending(*state).take_back_some();
+  state->events().set_ring(port_.get());
+  for (bool is_more = true; is_more;) is_more = arena_lending(*state).flush_some();
   return {};
 }
 
@@ -118,7 +118,7 @@ result<history> pool_history::take(std::unique_ptr<history_ring>* ended) const {
   };
   const auto look = [&](history& into) {
     const status described = state_report(*looked_at).describe(into);
-    if (described && ended != nullptr) looked_at->set_recorder(nullptr);
+    if (described && ended != nullptr) looked_at->events().set_ring(nullptr);
     return described;
   };
   result<history> taken = port_.take(with_lock, look, ended);

@@ -8,7 +8,7 @@
 //     after the last event in it.
 // I2  A ring goes after the last event that is written to it.
 //
-// The state writes the events of blocks (pool_state::note_block).
+// The state writes the events of blocks (pool_state::events).
 //
 // Thread safety: all of it. Cost: a branch where nothing is recorded.
 module;
@@ -46,7 +46,7 @@ class pool_history {
   [[nodiscard]] status attach() noexcept { return port_.attach(); }
   /// Requires: attach(), and that no other thread reaches the state.
   void begin(pool_state& state, const device_core& core) noexcept {
-    state.set_recorder(port_.get());
+    state.events().set_ring(port_.get());
     core_ = &core;
   }
   void publish();

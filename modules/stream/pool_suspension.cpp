@@ -57,7 +57,7 @@ status pool_suspension::begin_suspend(std::span<const stream_handle> streams,
     return refuse(errc::in_use, "the pool's memory is suspended already");
   assume_locked(rank::change);
   const growth_guard growing(entry_);
-  const lending_pause pause(state_);
+  const arena_flush pause(state_);
   status done;
   if (state_.with([](auto& state) { return state.totals().pinned_count; }) != 0)
     done = refuse(errc::in_use, "a block of the pool is pinned: unpin it first");

@@ -161,7 +161,7 @@ result<bool> reclaimer::trim_step(std::uint64_t limit_bytes, std::uint64_t& wait
   const growth_guard growing(entry_);
   waiting_bytes = 0;
   if (state_.is_suspended()) return false;  // nothing is free that has memory
-  const lending_pause pause(state_);
+  const arena_flush pause(state_);
   const pool_statistics before = numbers();
   check(before.reusable_bytes <= before.mapped_bytes, "more is free than is mapped");
   if (before.reusable_bytes <= limit_bytes) return false;
@@ -249,7 +249,7 @@ trim_report reclaimer::trim(std::uint64_t limit_bytes) {
   result<bool> unmapped = true;
   {
     const growth_guard growing(entry_);
-    const lending_pause pause(state_);
+    const arena_flush pause(state_);
     if (status marked = clock_.record_batches(); !marked && !is_put_off(marked.error()))
       unmapped = marked.error();
     if (status asked = clock_.poll_all(); !asked) unmapped = asked.error();

@@ -58,22 +58,22 @@ result<address> slow_path::allocate_once(slow_call& call, relief_pass& relief) {
   call.request.stream = *number;
   const stream_request request = call.request;
   check(request.block_bytes() >= call.size_bytes, "a request is rounded down");
-  parts_.reuse.provide_front(request, call.stream);
+  parts_.reuse.provide_arena(request, call.stream);
   result<address> at{address{}};
   if (parts_.reuse.is_first_fit(request)) at = parts_.reuse.finished_of_all(request);
   if (at && !*at)
     at = parts_.reuse.own_or_finished(request);  // its own memory first, then that of others
-  if (at && !*at) at = parts_.reuse.from_front(request, call.stream);
+  if (at && !*at) at = parts_.reuse.from_arena(request, call.stream);
   if (!at || *at) return events_.served(request, call.size_bytes, at);
-  const lending_pause pause(state_);
-  if (pause.took_any()) at = parts_.reuse.after_flush(request);
+  const arena_flush pause(state_);
+  if (pause.flushed_any()) at = parts_.reuse.after_flush(request);
   if (at && !*at) at = parts_.reuse.finished_of_all(request);
   if (!at || *at) return events_.served(request, call.size_bytes, at);
   events_.note_growth(request, history_kind::grow, {});
   shortage_.mark_created(call);
   const result<address> grown = grow(call, relief);
   events_.note_growth(request, history_kind::served, grown ? *grown : address{});
-  if (options_.fronts == front_rule::always) parts_.reuse.provide_front(request, call.stream);
+  if (options_.fronts == front_rule::always) parts_.reuse.provide_arena(request, call.stream);
   return events_.served(request, call.size_bytes, grown);
 }
 
@@ -87,12 +87,13 @@ result<address> slow_path::allocate_aligned(const block_shape& shape, stream_han
     stream_request request = *counted;
     request.stream = state->find_stream(stream);
     bool starved = false;
-    const bool plain = request.stream != pool_state::no_stream && !state->wants_slow_path();
-    const address at = plain ? state->try_allocate_aligned(request, starved) : address{};
+    const bool plain = request.stream != pool_state::no_stream && !state->needs_slow_path();
+    const address at =
+        plain ? own_memory(*state).try_allocate_aligned(request, starved) : address{};
     check(!at || !starved, "an allocation both failed and did not");
     if (at) {
-      state->note_block(history_kind::allocated, {at, request.block_bytes()}, shape.size_bytes,
-                        stream);
+      state->events().note_block(history_kind::allocated, {at, request.block_bytes()},
+                                 shape.size_bytes, stream);
       return at;
     }
   }
@@ -133,7 +134,7 @@ result<address> slow_path::allocate_dedicated_once(slow_call& call, relief_pass&
   const std::uint32_t spare = call.request.spare_granules;
   const stream_request request{pages + spare, *number, spare};
   check(request.block_bytes() >= call.size_bytes, "a request is rounded down");
-  const lending_pause pause(state_);  // memory of arenas may have to be flushed for this
+  const arena_flush pause(state_);  // memory of arenas may have to be flushed for this
   events_.note_growth(request, history_kind::grow, {});
   shortage_.mark_created(call);
   const result<address> at = shortage_.grow_dedicated(request, relief);

@@ -226,7 +226,7 @@ status stream_clock::order_behind(const stream_point& point, std::uint32_t strea
     handle = state->progress().active_handle(stream);
     ++state->totals().wait_count;
     const stream_handle other = state->progress().shown_handle(point.stream);
-    state->note({history_kind::wait, {}, handle, static_cast<std::uint64_t>(other)});
+    state->events().note({history_kind::wait, {}, handle, static_cast<std::uint64_t>(other)});
   }
   return time_.order(handle, *mark);
 }
@@ -241,7 +241,7 @@ result<bool> stream_clock::wait_for(const stream_point& point) {
     if (answer.is == point_answer::kind::passed) return false;
     ++state->totals().blocked_count;
     handle = state->progress().shown_handle(point.stream);
-    state->note({history_kind::blocked, {}, handle});
+    state->events().note({history_kind::blocked, {}, handle});
   }
   const result<ticket_ref> mark = event_for(std::move(answer));
   const status waited = mark ? time_.wait(*mark) : status{mark.error()};
@@ -276,7 +276,7 @@ status stream_clock::synchronize() {
 // and streams may be forgotten.
 status stream_clock::record_all(std::vector<known_mark>& out) {
   const growth_guard growing(entry_);
-  const lending_pause pause(state_);  // frees in arenas are then visible to all
+  const arena_flush pause(state_);  // frees in arenas are then visible to all
   if (status marked = record_batches(); !marked) return marked;
   const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
   if (status room = reserve_more(out, count); !room) return room;
@@ -325,7 +325,7 @@ status stream_clock::identify(stream_handle stream, std::uint64_t identity) {
   }
   {
     const table_lock state(state_);
-    if (status removed = front_lending(*state).remove(stream); !removed) return removed;
+    if (status removed = arena_lending(*state).remove(stream); !removed) return removed;
   }
   if (status recorded = record_leaving(number); !recorded) return recorded;
   if (status left = set_aside(number); !left) return left;
@@ -379,7 +379,7 @@ status stream_clock::forget(stream_handle stream) {
     const table_lock state(state_);
     const std::uint32_t number = state->find_stream(stream);
     if (number == pool_state::no_stream) return {};
-    if (status removed = front_lending(*state).remove(stream); !removed) return removed;
+    if (status removed = arena_lending(*state).remove(stream); !removed) return removed;
     last = state->streams().leaving_point(number);
     check(last.stream == number, "another stream is forgotten");
   }

@@ -99,7 +99,9 @@ status stream_pool::make_parts() {
   if (status attached = events_.attach(); !attached) return attached;
   try {
     auto state = std::make_unique<pool_state>(setup);
-    if (!path_.observes_blocks() && options_.fronts != front_rule::never) state->permit_fronts();
+    if (!path_.observes_blocks() && options_.fronts != front_rule::never &&
+        !state->sizes().rules.unmap_early)
+      state->arenas().permit();
     state->progress().set_default_alias(stream_handle{driver_->feature_set().default_stream_alias});
     parts_ = std::make_unique<pool_parts>(driver_, core, lower());
     events_.begin(*state, parts_->core);
@@ -139,11 +141,11 @@ stream_pool::~stream_pool() {
 status stream_pool::close() {
   check(parts_ != nullptr, "a pool that was not set up is closed");
   const relaxed_capture capture(*driver_, captures_.is_on());
-  path_.publish_fronts(nullptr);  // remap callbacks may free
+  path_.publish_arenas(nullptr);  // remap callbacks may free
   if (status finished = parts_->clock.finish_all(); !finished) return finished;
   {
     const table_lock state(path_.state());
-    state->release_all();
+    state_end(*state).release_all();
   }
   bool has_addresses = true;
   return close_core(parts_->core, [&]() -> status {
@@ -281,7 +283,7 @@ trim_report stream_pool::trim(std::uint64_t limit_bytes) {
 
 shortage_report stream_pool::last_shortage() const {
   if (!is_ready()) return {};
-  return path_.state().with([](const auto& state) { return state.last_shortage(); });
+  return path_.state().with([](const auto& state) { return state_report(state).last_shortage(); });
 }
 
 // ---- reports ---------------------------------------------------------------------------

@@ -35,21 +35,24 @@ export import :notices;
 export import :options;
 export import :statistics;
 export import vmm.backend;
+import :arena;
+import :arena_lending;
 import :call_path;
+import :capture_table;
 import :capture_watch;
-import :captures;
-import :front;
+import :event_writer;
 import :gate;
 import :geometry;
 import :growth_entry;
-import :identities;
 import :growth_planner;
+import :identities;
 import :idle_handles;
-import :lending;
-import :locked;
+import :locked_blocks;
 import :locks;
 import :mappings;
 import :notifier;
+import :own_memory;
+import :pool_arenas;
 import :pool_base;
 import :pool_calls;
 import :pool_history;
@@ -58,6 +61,7 @@ import :pool_state;
 import :pool_suspension;
 import :segment;
 import :state_audit;
+import :state_end;
 import :state_lock;
 import :state_report;
 import :stream_memory;
@@ -410,8 +414,8 @@ inline result<address> stream_pool::allocate(std::uint64_t size_bytes, stream_ha
   debug_check([this] { return is_ready(); }, "a pool allocates before it is set up");
   if (path_.needs_check(stream) && !path_.is_uncaptured(stream, identity))
     return parts_->checked.allocate({size_bytes}, stream);
-  if (const front_set* const fronts = path_.fronts()) {
-    if (const address at = parts_->reuse.allocate_in_front(*fronts, size_bytes, stream)) return at;
+  if (const arena_table* const arenas = path_.published_arenas()) {
+    if (const address at = parts_->reuse.allocate_in_arena(*arenas, size_bytes, stream)) return at;
   }
   if (const address at = path_.allocate(size_bytes, stream)) [[likely]]
     return at;

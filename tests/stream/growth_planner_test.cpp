@@ -53,7 +53,7 @@ class PlannerTest : public testing::Test {
     b = *stream_memory(state).add_stream(static_cast<stream_handle>(2));
   }
   void TearDown() override {
-    state.release_all();
+    vmm::state_end(state).release_all();
     while (mapping* const gone = state.records().take_oldest_stale())
       idle_handles(state).stale_unmapped(*gone);
     free_handle_walk walk = idle_handles(state).begin_walk(64 * MiB);
@@ -236,7 +236,7 @@ TEST(Planner, CreatesMoreAndInLargerHandlesTheMoreIsThere) {
     EXPECT_EQ(plan->handle_granules, each.handle_mib * MiB_granules);
     planner.abandon(*plan, 0);
     EXPECT_TRUE(state_audit(state).validate());
-    state.release_all();
+    vmm::state_end(state).release_all();
   }
 }
 
@@ -266,7 +266,7 @@ TEST(Planner, CreatesSmallHandlesWhileLittleIsHeld) {
     EXPECT_EQ(plan->handle_granules, each.handle_mib * MiB_granules);
     planner.abandon(*plan, 0);
     EXPECT_TRUE(state_audit(state).validate());
-    state.release_all();
+    vmm::state_end(state).release_all();
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:locked - pins, and allocations and frees of captured graphs: blocks that stay although
+// vmm.stream:locked_blocks - pins, and allocations and frees of captured graphs: blocks that stay although
 // they may be freed. Not exported.
 //
 // Owns nothing: it is created for a call, over the pool's state, by the holder of that state. Its
@@ -17,11 +17,11 @@
 //
 // Thread safety: none of its own; under the lock of the pool's state. Cost: O(1), except
 // `release_capture()` and searches through graphs.
-export module vmm.stream:locked;
+export module vmm.stream:locked_blocks;
 
 import vmm.backend;
 import vmm.history;
-import :captures;
+import :capture_table;
 import :geometry;
 import :pool_state;
 import :segment;
@@ -56,6 +56,8 @@ class locked_blocks {
   bool let_go(address at, const stream_point* last_use = nullptr) noexcept;
   /// The result of free(); changes nothing.
   [[nodiscard]] status check_live(address at) noexcept;
+  /// What free() would give back. Errors: as check_live().
+  [[nodiscard]] result<address_range> live_range(address at) noexcept;
   /// What the table of blocks that are not locked does not have. Errors: as pool_state::free().
   [[nodiscard]] status free(segment& in, std::uint64_t offset_bytes, std::uint32_t stream) noexcept;
 
@@ -82,6 +84,7 @@ class locked_blocks {
                                                         stream_handle stream) noexcept;
   [[nodiscard]] result<std::uint32_t> owner_after_free(const segment::found_block& block,
                                                        std::uint32_t record) const noexcept;
+  void note(history_kind kind, const segment::found_block& block, std::uint32_t stream) noexcept;
   [[nodiscard]] history_kind freed_for(std::uint32_t stream) const noexcept;
   void end_capture(block_lock& lock) noexcept;
   void give_free(const segment::found_block& block, const block_lock& lock,

@@ -21,8 +21,9 @@
 //     calls see that.
 //
 // The rest is in classes that own nothing and are created for a call over the state: growth_planner
-// (growth), locked_blocks (pins, captured graphs), stream_memory (memory that passes to other
-// streams), idle_handles (claims of handles), front_lending, state_report and state_audit.
+// (growth), locked_blocks (pins, captured graphs), own_memory (memory of a request's own record),
+// stream_memory (memory that passes to other streams), idle_handles (claims of handles),
+// arena_lending, state_report, state_audit and state_end.
 //
 // Thread safety: none of its own; the pool holds its lock around every call and makes no driver
 // call inside. Cost: allocate and free are those of region_map, plus O(1) for each handle that the
@@ -38,19 +39,23 @@ import vmm.support;
 import vmm.sync;
 import vmm.timeline;
 import vmm.va;
-import :captures;
-import :front;
+import :arena;
+import :capture_table;
+import :event_writer;
 import :geometry;
 import :mappings;
 import :options;
+import :pool_arenas;
 import :segment;
 import :statistics;
-import :streams;
+import :stream_table;
 
 namespace vmm {
 
 class stream_memory;
 class idle_handles;
+class own_memory;
+class state_end;
 class state_report;
 class state_audit;
 
@@ -108,9 +113,6 @@ class alignas(64) pool_state {
   /// The live block that begins at `at`. Errors: unknown_address, not_allocated, invalid_argument
   /// (inside a block).
   [[nodiscard]] result<segment::found_block> find_block(address at) noexcept;
-  /// What free() would give back. Errors: those of a wrong address; in_use where free() would not
-  /// end it.
-  [[nodiscard]] result<address_range> live_range(address at) noexcept;
 
   // ---- streams ----
   [[nodiscard]] inline std::uint32_t find_stream(stream_handle stream) noexcept {
@@ -126,10 +128,6 @@ class alignas(64) pool_state {
   /// From free memory of the request's stream; no address if no region fits. The only error,
   /// out_of_host_memory, sets a flag. Not for a captured graph's record.
   [[nodiscard]] address try_allocate(const stream_request& request, bool& starved) noexcept;
-  /// The same for a request that is aligned.
-  [[nodiscard]] address try_allocate_aligned(const stream_request& request, bool& starved) noexcept;
-  /// The same for any request and record. Errors: out_of_host_memory.
-  [[nodiscard]] result<address> allocate_own(const stream_request& request) noexcept;
   /// Errors: unknown_address, not_allocated, invalid_argument (inside a block).
   [[nodiscard]] status free(address at, std::uint32_t stream) noexcept;
   /// The same, and the next call does what is left to do: the record of a block that was freed at
@@ -140,101 +138,61 @@ class alignas(64) pool_state {
     if (deferred_ != region_id::none) finish_free();
     debug_check([this] { return deferred_ == region_id::none; }, "a free is still deferred");
   }
-  /// An unlisted live region that is in no table becomes free for the stream.
-  void settle_free(segment& in, region_id block, std::uint32_t stream) noexcept;
-  /// The same of one that was freed then.
-  void settle_free_since(segment& in, region_id block, const stream_point& freed) noexcept;
   /// Whether a request takes the slow path in any case: stale mappings are unmapped first, memory
   /// is suspended, or a stream is to get an arena.
-  [[nodiscard]] inline bool wants_slow_path() const noexcept {
+  [[nodiscard]] inline bool needs_slow_path() const noexcept {
     debug_check([&] { return mappings_.stale_count() != 0 || !mappings_.has_listed_stale(); },
                 "a queue that is empty has a first");
-    return looks_closer_ && (suspension_ != suspension_phase::running ||
-                             mappings_.stale_count() != 0 || wants_front_);
+    return needs_slow_check_ && (suspension_ != suspension_phase::running ||
+                                 mappings_.stale_count() != 0 || arenas_.is_wanted());
   }
 
-  /// Whether a request that is not served at once has nothing else to do than to find memory.
-  [[nodiscard]] bool has_nothing_to_tidy() noexcept;
-
-  // ---- arenas: lending.cppm ----
-  /// Null without arenas.
-  [[nodiscard]] inline front_set* fronts() noexcept { return fronts_.get(); }
-  [[nodiscard]] inline const front_set* fronts() const noexcept { return fronts_.get(); }
-  /// From now on contention for the lock is counted, and causes arenas.
-  void permit_fronts() noexcept { may_have_fronts_ = !sizes_.rules.unmap_early; }
-  /// A thread has waited for the lock, and has it now.
-  void note_wait() noexcept;
-  /// Whether the next stream that allocates is to get an arena.
-  [[nodiscard]] bool wants_front() const noexcept { return wants_front_; }
-  /// That was tried, with this outcome.
-  void end_want(bool made) noexcept;
-  /// Gives the stream an arena, if the table has a place. Errors: out_of_host_memory.
-  [[nodiscard]] status add_front(stream_handle stream, std::uint32_t record,
-                                 std::unique_ptr<front> made) noexcept;
-  [[nodiscard]] inline bool may_lend() const noexcept {
-    return !lending_paused_ && suspension_ == suspension_phase::running &&
-           !(has_history && recorder_ != nullptr);
-  }
-  /// False where it is paused already.
-  [[nodiscard]] bool pause_lending() noexcept { return !std::exchange(lending_paused_, true); }
-  void end_pause() noexcept {
-    check(lending_paused_, "a pause ends that was not begun");
-    lending_paused_ = false;
-  }
-  /// In all arenas, live and free.
-  [[nodiscard]] std::uint64_t lent_granules() const noexcept;
+  // ---- arenas ----
+  [[nodiscard]] inline pool_arenas& arenas() noexcept { return arenas_; }
+  [[nodiscard]] inline const pool_arenas& arenas() const noexcept { return arenas_; }
   /// All live granules: those counted, and those of open arenas. O(arenas).
-  [[nodiscard]] std::uint64_t live_granules() const noexcept;
+  [[nodiscard]] std::uint64_t live_granules() const noexcept {
+    const std::uint64_t live = mappings_.live_granules() + arenas_.uncounted_live_granules();
+    check(live <= mappings_.handle_granules(), "I1: more is live than there is");
+    return live;
+  }
+  /// A thread has waited for the lock, and has it now.
+  void note_wait() noexcept {
+    if (arenas_.count_wait()) update_slow_check();
+  }
+  /// An arena was wanted and tried, with this outcome.
+  void end_want(bool made) noexcept {
+    arenas_.end_want(made);
+    update_slow_check();
+  }
 
   // ---- suspension ----
   [[nodiscard]] suspension_phase suspension() const noexcept { return suspension_; }
   /// Nothing is handed out while the phase is another than running.
   void set_suspension(suspension_phase phase) noexcept {
     suspension_ = phase;
-    look_closer();
+    update_slow_check();
   }
 
-  // ---- giving back ----
-  /// Everything is free and has passed: the pool is going away.
-  void release_all() noexcept;
-
-  // ---- looking ----
-  [[nodiscard]] const shortage_report& last_shortage() const noexcept { return shortage_; }
+  // ---- reports ----
   void set_last_shortage(const shortage_report& report) noexcept { shortage_ = report; }
-  /// Where block events go from now on; null: nowhere.
-  void set_recorder(history_ring* recorder) noexcept { recorder_ = recorder; }
-  /// Writes a block's event, where there is a recorder.
-  inline void note_block(history_kind kind, const segment& in, region_id block,
-                         std::uint32_t stream) noexcept {
-    if (has_history && recorder_ != nullptr) [[unlikely]]
-      note_block_now(kind, in, block, stream);
-  }
-  /// The same, with the bytes that were requested.
-  inline void note_block(history_kind kind, address_range block, std::uint64_t asked_bytes,
-                         stream_handle stream) noexcept {
-    if (has_history && recorder_ != nullptr) [[unlikely]]
-      recorder_->note_block(kind, block, asked_bytes, stream);
-  }
-  /// Writes an event that is not a block's, where there is a recorder.
-  inline void note(const history_note& what) noexcept {
-    if (has_history && recorder_ != nullptr) recorder_->note(what);
-  }
+  /// Writes events to a history, where one is recorded.
+  [[nodiscard]] inline event_writer& events() noexcept { return events_; }
 
  private:
   // Views, made for a call.
   friend class stream_memory;
   friend class idle_handles;
+  friend class own_memory;
+  friend class state_end;
   friend class state_report;
   friend class state_audit;
 
-  inline void look_closer() noexcept {
-    looks_closer_ =
-        sizes_.rules.unmap_early || suspension_ != suspension_phase::running || wants_front_;
+  inline void update_slow_check() noexcept {
+    needs_slow_check_ =
+        sizes_.rules.unmap_early || suspension_ != suspension_phase::running || arenas_.is_wanted();
   }
-  void release_fronts() noexcept;
   void finish_free() noexcept;
-  void note_block_now(history_kind kind, const segment& in, region_id block,
-                      std::uint32_t stream) noexcept;
 
   // A free pays for a look at so many regions.
   static constexpr std::uint64_t regions_gathered_max = 256;
@@ -254,21 +212,17 @@ class alignas(64) pool_state {
     check(stream < streams_.count(), "no record of a stream has this number");
     return {stream, streams_.progress().clock()};
   }
-  [[nodiscard]] result<address> allocate(const stream_request& request) noexcept;
-  [[nodiscard]] result<address> allocate_kept(const stream_request& request) noexcept;
-  void release_graphs_memory() noexcept;
-  void release_blocks() noexcept;
 
   // One cache line: up to the counts with which mappings_ begins.
   mutable sync::spin_lock lock_;
-  bool looks_closer_ = false;  // whether a request may have to take the slow path
+  bool needs_slow_check_ = false;  // whether a request may have to take the slow path
   suspension_phase suspension_ = suspension_phase::running;
   std::uint16_t deferred_for_ = 0;        // the stream of the block whose free is deferred
   region_id deferred_ = region_id::none;  // it, in the first segment [I7]
   std::uint32_t plain_granules_max_;      // as sizes_ has it in bytes, where a part is as a whole
   address_range first_range_{};           // of the first segment, which most pools need alone
   segment* first_segment_ = nullptr;
-  history_ring* recorder_ = nullptr;
+  event_writer events_;
   mappings mappings_;
   // Another: the clock, and the stream found last.
   alignas(64) stream_table streams_;
@@ -279,19 +233,14 @@ class alignas(64) pool_state {
   shortage_report shortage_;
   std::uint64_t gathered_at_ = 0;     // by the clock of frees
   std::uint64_t gathered_count_ = 0;  // regions that were looked at then
-  bool wants_front_ = false;
-  bool may_have_fronts_ = false;
-  bool lending_paused_ = false;
-  std::uint32_t wait_count_ = 0;     // times a thread waited for the lock, since the last arena
-  std::uint32_t waits_wanted_ = 32;  // so many cause an arena
-  std::unique_ptr<front_set> fronts_;
+  pool_arenas arenas_;
 };
 
 inline status pool_state::free_deferring(address at, std::uint32_t stream) noexcept {
   static_assert(stream_progress::max_records <= std::numeric_limits<std::uint16_t>::max());
   const std::uint64_t offset_bytes = at.value - first_range_.base.value;
   const bool is_plain = offset_bytes < first_range_.size_bytes &&
-                        offset_bytes % granule_bytes == 0 && !(has_history && recorder_ != nullptr);
+                        offset_bytes % granule_bytes == 0 && !events_.is_on();
   if (!is_plain) [[unlikely]] {
     finish_deferred_free();
     return free(at, stream);

@@ -236,7 +236,7 @@ class mappings {
     if (live_granules_ > peak_live_granules_) peak_live_granules_ = live_granules_;
     debug_check([&] { return live_granules_ <= handle_granules_; }, "more is live than there is");
   }
-  inline void count_dead(std::uint32_t granules) noexcept {
+  inline void subtract_live(std::uint32_t granules) noexcept {
     debug_check([&] { return live_granules_ >= granules; }, "more is freed than is live");
     live_granules_ -= granules;
   }

@@ -1,22 +1,22 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:captures - the captured graphs that keep memory of a pool. Not exported.
+// vmm.stream:capture_table - the captured graphs that keep memory of a pool. Not exported.
 //
 // I1  A capture's number is in the table once.
 // I2  A graph has an owner, which is a record that no stream takes from, and one record for each
 //     stream that allocated or freed in its capture. The owner is the first of its records.
 // I3  A record belongs to at most one graph.
 //
-// The segments have the free memory of those records; the blocks of a graph are locked (:locked).
+// The segments have the free memory of those records; the blocks of a graph are locked (:locked_blocks).
 // Thread safety: none of its own; under the lock of the pool's state. Cost: O(graphs).
-export module vmm.stream:captures;
+export module vmm.stream:capture_table;
 
 import vmm.backend;
 import vmm.intrusive;
 import vmm.physical;
 import :geometry;
-import :streams;
+import :stream_table;
 import vmm.timeline;
 import vmm.std;
 import vmm.support;

@@ -110,7 +110,7 @@ void segment::count_live_in_each(granule_range what, mappings& records) noexcept
 void segment::release_range(granule_range what, const stream_point& at,
                             mappings& records) noexcept {
   release_in_each(what, at, records);
-  records.count_dead(what.count);
+  records.subtract_live(what.count);
 }
 
 void segment::release_in_each(granule_range what, const stream_point& at,

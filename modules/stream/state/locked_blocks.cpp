@@ -36,10 +36,31 @@ history_kind locked_blocks::freed_for(std::uint32_t stream) const noexcept {
   return state_.streams().is_capture(stream) ? history_kind::kept : history_kind::freed;
 }
 
+// Without a stream it is the default one's in texts.
+void locked_blocks::note(history_kind kind, const segment::found_block& block,
+                         std::uint32_t stream) noexcept {
+  if (!state_.events().is_on()) return;
+  check(stream == stream_table::no_stream || stream < state_.streams().count(),
+        "an event names no record");
+  const stream_handle handle = stream == stream_table::no_stream
+                                   ? stream_handle::default_stream
+                                   : state_.progress().shown_handle(stream);
+  state_.events().note_region(kind, *block.in, block.region, handle);
+}
+
 status locked_blocks::check_live(address at) noexcept {
   const result<segment::found_block> found = state_.find_block(at);
   if (!found) return found.error();
   return lock_of(*found).freed ? status{no_block} : status{};
+}
+
+result<address_range> locked_blocks::live_range(address at) noexcept {
+  const result<segment::found_block> found = state_.find_block(at);
+  if (!found) return found.error();
+  if (lock_of(*found).freed) return no_block;
+  const granule_range where = found->in->range(found->region);
+  check(found->in->address_of(where.offset) == at, "another block is found than was named");
+  return address_range{at, where.count * granule_bytes};
 }
 
 bool locked_blocks::is_locked(address at) noexcept {
@@ -63,7 +84,7 @@ status locked_blocks::pin(address at) noexcept {
   if (lock.pins++ == 0) ++state_.totals().pinned_count;
   check(lock.pins != 0, "a block is pinned and has no pin");
   found->in->write_lock(found->region, lock);
-  state_.note_block(history_kind::pinned, *found->in, found->region, stream_table::no_stream);
+  note(history_kind::pinned, *found, stream_table::no_stream);
   return {};
 }
 
@@ -78,7 +99,7 @@ status locked_blocks::unpin(address at) noexcept {
     --state_.totals().pinned_count;
   }
   check(found->is_locked, "a pinned block is not locked");
-  state_.note_block(history_kind::unpinned, in, found->region, stream_table::no_stream);
+  note(history_kind::unpinned, *found, stream_table::no_stream);
   if (lock.pins == 0 && lock.freed && !lock.kept) {
     give_free(*found, lock, state_.streams().free_point(lock.stream));
     return {};
@@ -94,12 +115,12 @@ void locked_blocks::give_free(const segment::found_block& block, const block_loc
                               const stream_point& since) noexcept {
   check(lock.freed && lock.pins == 0 && !lock.kept,
         "I1: a block is given free that something keeps");
-  state_.note_block(freed_for(lock.stream), *block.in, block.region, lock.stream);
+  note(freed_for(lock.stream), block, lock.stream);
   state_.streams().remove_locked(lock.stream);
   block.in->forget_block(block);
   check(since.stream == lock.stream, "I1: a block is free for another stream than freed it");
   check(since.epoch <= state_.progress().clock(), "a block is free later than now");
-  state_.settle_free_since(*block.in, block.region, since);
+  own_memory(state_).free_region_since(*block.in, block.region, since);
 }
 
 // ---- rights of their own ---------------------------------------------------------------
@@ -174,11 +195,10 @@ void locked_blocks::free_for(const segment::found_block& block, block_lock lock,
   check(lock.pins == 0 || block.is_locked, "a pinned block is not locked");
   end_capture(lock);
   const bool stays = lock.pins != 0 || lock.kept;
-  state_.note_block(stays ? history_kind::free_pinned : freed_for(owner), *block.in, block.region,
-                    owner);
+  note(stays ? history_kind::free_pinned : freed_for(owner), block, owner);
   if (!stays) {
     block.in->forget_block(block);
-    state_.settle_free(*block.in, block.region, owner);
+    own_memory(state_).free_region(*block.in, block.region, owner);
     return;
   }
   lock.freed = true;
@@ -189,9 +209,9 @@ void locked_blocks::free_for(const segment::found_block& block, block_lock lock,
 }
 
 status locked_blocks::free(segment& in, std::uint64_t offset_bytes, std::uint32_t stream) noexcept {
-  if (status recalled = front_lending(state_).recall(in, offset_bytes); !recalled) {
+  if (status recalled = arena_lending(state_).recall(in, offset_bytes); !recalled) {
     const bool is_kept = recalled.error().code == errc::out_of_host_memory &&
-                         front_lending(state_).keep(in, offset_bytes, stream);
+                         arena_lending(state_).keep(in, offset_bytes, stream);
     return is_kept ? status{} : recalled;
   }
   const result<segment::found_block> found = in.find_block(offset_bytes);
@@ -246,7 +266,7 @@ status locked_blocks::give_to_capture(address at, std::uint32_t record) noexcept
   check(state_.streams().is_capture(record), "a block is given to a graph that is none");
   if (!found->in->lock_block(*found)) {
     found->in->forget_block(*found);
-    state_.settle_free(*found->in, found->region, record);
+    own_memory(state_).free_region(*found->in, found->region, record);
     return no_record_memory;
   }
   state_.streams().add_locked(record);

@@ -19,7 +19,7 @@
 //
 // Thread safety: what it is for. Cost: that of sync::spin_lock.
 module;
-#include "../sync/thread_annotations.h"
+#include "../../sync/thread_annotations.h"
 
 export module vmm.stream:state_lock;
 
@@ -103,7 +103,7 @@ class VMM_SCOPED_CAPABILITY warm_lock {
   }
   [[nodiscard]] inline bool serves(const stream_request& request) const noexcept {
     return request.count_granules != 0 && request.stream != pool_state::no_stream &&
-           !state_.wants_slow_path();
+           !state_.needs_slow_path();
   }
   /// Empty: not served.
   [[nodiscard]] inline address try_allocate(const stream_request& request) const noexcept {
@@ -114,7 +114,8 @@ class VMM_SCOPED_CAPABILITY warm_lock {
   /// Writes the event, where there is a recorder.
   inline void note_allocated(address at, const stream_request& request, std::uint64_t asked_bytes,
                              stream_handle stream) const noexcept {
-    state_.note_block(history_kind::allocated, {at, request.block_bytes()}, asked_bytes, stream);
+    state_.events().note_block(history_kind::allocated, {at, request.block_bytes()}, asked_bytes,
+                               stream);
   }
   [[nodiscard]] inline status free_deferring(address at, std::uint32_t stream) const noexcept {
     debug_check([&] { return stream < state_.streams().count(); }, "a stream has no record");

@@ -23,16 +23,16 @@ constexpr error inside_lent_block = refuse(
 
 // ---- lending -------------------------------------------------------------------------
 
-address front_lending::lend_and_take(stream_handle stream, std::uint64_t size_bytes) noexcept {
-  front_set* const fronts = state_.fronts();
-  check(fronts != nullptr, "a pool without arenas refills one");
+address arena_lending::refill_and_take(stream_handle stream, std::uint64_t size_bytes) noexcept {
+  arena_table* const arenas = state_.arenas().table();
+  check(arenas != nullptr, "a pool without arenas refills one");
   const std::uint32_t count = state_.granules_for(size_bytes);
-  const std::uint32_t number = fronts->number_of(stream);
-  if (number == front_set::none || count == 0 || size_bytes > request_bytes_max) return {};
-  if (!state_.may_lend()) return {};
+  const std::uint32_t number = arenas->number_of(stream);
+  if (number == arena_table::none || count == 0 || size_bytes > request_bytes_max) return {};
+  if (!may_refill()) return {};
   segment& in = state_.segment_at(0);
-  front& to = fronts->at(number);
-  front_lease& lease = fronts->lease_of(number);
+  arena& to = arenas->at(number);
+  arena_lease& lease = arenas->lease_of(number);
   if (in.find_free({1, lease.record}) == region_id::none) return {};
   end_count(lease);
   // All free memory of the stream, the smallest first: an arena with large regions alone would
@@ -53,41 +53,41 @@ address front_lending::lend_and_take(stream_handle stream, std::uint64_t size_by
 }
 
 // Of a closed arena: its live blocks stay until they are freed by the pool.
-void front_lending::count(std::uint32_t number) noexcept {
-  front_lease& lease = state_.fronts()->lease_of(number);
-  const std::uint64_t live = state_.fronts()->at(number).numbers().live_granules;
+void arena_lending::count(std::uint32_t number) noexcept {
+  arena_lease& lease = state_.arenas().table()->lease_of(number);
+  const std::uint64_t live = state_.arenas().table()->at(number).numbers().live_granules;
   check(live <= lease.lent_granules, "I2: an arena has more live granules than its refills");
   const std::uint64_t before = std::exchange(lease.counted_granules, live);
   if (live > before) state_.records().count_live(static_cast<std::uint32_t>(live - before));
-  if (live < before) state_.records().count_dead(static_cast<std::uint32_t>(before - live));
+  if (live < before) state_.records().subtract_live(static_cast<std::uint32_t>(before - live));
 }
 
 // Of an arena that opens: it counts its live blocks itself.
-void front_lending::end_count(front_lease& lease) noexcept {
+void arena_lending::end_count(arena_lease& lease) noexcept {
   check(lease.counted_granules <= lease.lent_granules, "more is counted than was lent");
-  state_.records().count_dead(static_cast<std::uint32_t>(std::exchange(lease.counted_granules, 0)));
+  state_.records().subtract_live(static_cast<std::uint32_t>(std::exchange(lease.counted_granules, 0)));
 }
 
 // ---- taking back ---------------------------------------------------------------------
 
 // Frees of other threads that hold no lock are over when close() returns, or are the pool's.
-bool front_lending::take_back_some() noexcept {
-  front_set* const fronts = state_.fronts();
-  if (fronts == nullptr) return false;
+bool arena_lending::flush_some() noexcept {
+  arena_table* const arenas = state_.arenas().table();
+  if (arenas == nullptr) return false;
   std::uint32_t steps = steps_max;
   bool is_more = false;
-  fronts->for_each([&](std::uint32_t number, front& from) {
+  arenas->for_each([&](std::uint32_t number, arena& from) {
     from.close();
-    if (!is_more) is_more = take_back(number, steps);
+    if (!is_more) is_more = flush(number, steps);
   });
   check(steps <= steps_max, "more steps were taken than there were");
   return is_more;
 }
 
 // Whether there is more, for which no step is left.
-bool front_lending::take_back(std::uint32_t number, std::uint32_t& steps) noexcept {
-  front& from = state_.fronts()->at(number);
-  front_lease& lease = state_.fronts()->lease_of(number);
+bool arena_lending::flush(std::uint32_t number, std::uint32_t& steps) noexcept {
+  arena& from = state_.arenas().table()->at(number);
+  arena_lease& lease = state_.arenas().table()->lease_of(number);
   segment& in = state_.segment_at(0);
   check(state_.streams().phase_of(lease.record) == stream_phase::active,
         "an arena's stream is not in use any more");
@@ -113,30 +113,30 @@ bool front_lending::take_back(std::uint32_t number, std::uint32_t& steps) noexce
 // ---- from arena to arena -------------------------------------------------------------
 
 // The richest of a few arenas of other streams that serve the request.
-std::uint32_t front_lending::richest_for(const stream_request& request) noexcept {
+std::uint32_t arena_lending::richest_for(const stream_request& request) noexcept {
   check(request.count_granules != 0, "no granule is looked for");
-  front_set& fronts = *state_.fronts();
-  std::uint32_t richest = front_set::none;
+  arena_table& arenas = *state_.arenas().table();
+  std::uint32_t richest = arena_table::none;
   std::uint64_t most = 0;
   std::uint32_t looks_left = looks_max;
-  fronts.for_some([&](std::uint32_t number, const front& of) {
-    if (fronts.lease_of(number).record == request.stream) return true;
+  arenas.for_some([&](std::uint32_t number, const arena& of) {
+    if (arenas.lease_of(number).record == request.stream) return true;
     const std::uint64_t idle = of.idle_granules(request.count_granules);
     if (idle == 0) return true;
     if (idle > most) richest = number;
     most = std::max(most, idle);
     return --looks_left != 0;
   });
-  check((richest == front_set::none) == (most == 0), "an empty arena is the richest");
+  check((richest == arena_table::none) == (most == 0), "an empty arena is the richest");
   return richest;
 }
 
-front_transfer front_lending::begin_transfer(const stream_request& request) noexcept {
-  if (state_.fronts() == nullptr || !state_.may_lend()) return {};
+arena_transfer arena_lending::begin_transfer(const stream_request& request) noexcept {
+  if (state_.arenas().table() == nullptr || !may_refill()) return {};
   const std::uint32_t number = richest_for(request);
-  if (number == front_set::none) return {};
-  front& from = state_.fronts()->at(number);
-  const std::uint32_t record = state_.fronts()->lease_of(number).record;
+  if (number == arena_table::none) return {};
+  arena& from = state_.arenas().table()->at(number);
+  const std::uint32_t record = state_.arenas().table()->lease_of(number).record;
   check(record != request.stream, "a stream takes its own memory as another's");
   const granule_range what = from.begin_leaving(
       request.count_granules, std::max(transfer_granules, request.count_granules));
@@ -144,20 +144,20 @@ front_transfer front_lending::begin_transfer(const stream_request& request) noex
   return {number, what, state_.progress().advance(record)};
 }
 
-bool front_lending::end_transfer(const front_transfer& moving, const stream_request& request,
+bool arena_lending::end_transfer(const arena_transfer& moving, const stream_request& request,
                                  bool passed) noexcept {
-  check(state_.fronts() != nullptr, "a transfer in a pool without arenas");
+  check(state_.arenas().table() != nullptr, "a transfer in a pool without arenas");
   check(moving.what.count != 0, "a transfer of 0 granules");
-  front_set& fronts = *state_.fronts();
+  arena_table& arenas = *state_.arenas().table();
   segment& in = state_.segment_at(0);
-  const std::uint32_t number = fronts.number_of(state_.progress().shown_handle(request.stream));
+  const std::uint32_t number = arenas.number_of(state_.progress().shown_handle(request.stream));
   check(number != moving.from, "a transfer from an arena to itself");
-  front& from = fronts.at(moving.from);
-  const bool lends = number != front_set::none && passed;
-  const bool arrives = passed && in.provide(2) && (!lends || fronts.at(number).lend(moving.what));
+  arena& from = arenas.at(moving.from);
+  const bool lends = number != arena_table::none && passed;
+  const bool arrives = passed && in.provide(2) && (!lends || arenas.at(number).lend(moving.what));
   from.end_leaving(moving.what, arrives);
   if (!arrives) return false;
-  front_lease& lease = fronts.lease_of(moving.from);
+  arena_lease& lease = arenas.lease_of(moving.from);
   check(lease.lent_granules - lease.counted_granules >= moving.what.count,
         "more leaves an arena than its refills");
   lease.lent_granules -= moving.what.count;
@@ -167,35 +167,35 @@ bool front_lending::end_transfer(const front_transfer& moving, const stream_requ
     return true;
   }
   in.pass_lent(region, number);
-  fronts.lease_of(number).lent_granules += moving.what.count;
-  end_count(fronts.lease_of(number));
+  arenas.lease_of(number).lent_granules += moving.what.count;
+  end_count(arenas.lease_of(number));
   return true;
 }
 
 // ---- recalling -----------------------------------------------------------------------
 
-status front_lending::recall(segment& in, std::uint64_t offset_bytes) noexcept {
+status arena_lending::recall(segment& in, std::uint64_t offset_bytes) noexcept {
   const std::uint32_t offset = granules_in(offset_bytes);
-  if (state_.fronts() == nullptr || offset >= in.regions().count_granules()) return {};
+  if (state_.arenas().table() == nullptr || offset >= in.regions().count_granules()) return {};
   const region_id around = in.regions().find(offset);
   check(around != region_id::none, "I1: a granule lies in no region");
   if (!in.is_lent(around)) return {};
   check(&in == &state_.segment_at(0), "memory is lent that lies in another segment");
   const std::uint32_t number = in.lent_to(around);
   if (offset_bytes % granule_bytes == 0) return recall_block(in, number, offset);
-  const front_place place = state_.fronts()->at(number).look(offset);
-  return place == front_place::inside ? inside_lent_block : no_lent_block;
+  const arena_place place = state_.arenas().table()->at(number).look(offset);
+  return place == arena_place::inside ? inside_lent_block : no_lent_block;
 }
 
-status front_lending::recall_block(segment& in, std::uint32_t number,
+status arena_lending::recall_block(segment& in, std::uint32_t number,
                                    std::uint32_t offset) noexcept {
   if (!in.provide(2) || !in.provide_entry()) return no_record_memory;
-  front_place place = front_place::nothing;
-  const granule_range block = state_.fronts()->at(number).take_block(offset, place);
-  check((block.count != 0) == (place == front_place::begins), "a block is found and is not there");
-  if (place == front_place::inside) return inside_lent_block;
-  if (place == front_place::nothing) return no_lent_block;
-  front_lease& lease = state_.fronts()->lease_of(number);
+  arena_place place = arena_place::nothing;
+  const granule_range block = state_.arenas().table()->at(number).take_block(offset, place);
+  check((block.count != 0) == (place == arena_place::begins), "a block is found and is not there");
+  if (place == arena_place::inside) return inside_lent_block;
+  if (place == arena_place::nothing) return no_lent_block;
+  arena_lease& lease = state_.arenas().table()->lease_of(number);
   check(lease.lent_granules >= block.count, "I2: an arena returns more than its refills");
   lease.lent_granules -= block.count;
   if (lease.counted_granules != 0) count(number);
@@ -204,22 +204,24 @@ status front_lending::recall_block(segment& in, std::uint32_t number,
   return {};
 }
 
-bool front_lending::keep(const segment& in, std::uint64_t offset_bytes,
+bool arena_lending::keep(const segment& in, std::uint64_t offset_bytes,
                          std::uint32_t stream) noexcept {
   check(offset_bytes % granule_bytes == 0, "a block is kept that begins inside a granule");
   const region_id around = in.regions().find(granules_in(offset_bytes));
   if (!in.is_lent(around)) return false;
   const std::uint32_t number = in.lent_to(around);
-  if (state_.fronts()->lease_of(number).record != stream) return false;
-  const bool is_kept = state_.fronts()->at(number).keep(in.where().range.base + offset_bytes);
-  if (state_.fronts()->lease_of(number).counted_granules != 0) count(number);
+  if (state_.arenas().table()->lease_of(number).record != stream) return false;
+  const bool is_kept =
+      state_.arenas().table()->at(number).keep(in.where().range.base + offset_bytes);
+  if (state_.arenas().table()->lease_of(number).counted_granules != 0) count(number);
   return is_kept;
 }
 
-status front_lending::recall_front(std::uint32_t number) noexcept {
+status arena_lending::recall_arena(std::uint32_t number) noexcept {
   segment& in = state_.segment_at(0);
-  front& from = state_.fronts()->at(number);
-  check(state_.fronts()->lease_of(number).record != front_set::none, "an arena has no stream");
+  arena& from = state_.arenas().table()->at(number);
+  check(state_.arenas().table()->lease_of(number).record != arena_table::none,
+        "an arena has no stream");
   from.close();
   std::vector<std::uint32_t> blocks;
   if (status listed = from.list_blocks(blocks); !listed) return listed;
@@ -228,38 +230,38 @@ status front_lending::recall_front(std::uint32_t number) noexcept {
   }
   if (!in.provide(2)) return no_record_memory;
   std::uint32_t steps = std::numeric_limits<std::uint32_t>::max();
-  (void)take_back(number, steps);
-  if (state_.fronts()->lease_of(number).lent_granules != 0) return no_record_memory;
+  (void)flush(number, steps);
+  if (state_.arenas().table()->lease_of(number).lent_granules != 0) return no_record_memory;
   check(from.numbers().live_count == 0, "a block stays in a flushed arena");
   return {};
 }
 
-status front_lending::remove(stream_handle stream) noexcept {
-  if (state_.fronts() == nullptr) return {};
-  const std::uint32_t number = state_.fronts()->number_of(stream);
-  if (number == front_set::none) return {};
-  check(state_.progress().shown_handle(state_.fronts()->lease_of(number).record) == stream,
+status arena_lending::remove(stream_handle stream) noexcept {
+  if (state_.arenas().table() == nullptr) return {};
+  const std::uint32_t number = state_.arenas().table()->number_of(stream);
+  if (number == arena_table::none) return {};
+  check(state_.progress().shown_handle(state_.arenas().table()->lease_of(number).record) == stream,
         "an arena of another stream is removed");
-  if (status recalled = recall_front(number); !recalled) return recalled;
-  state_.fronts()->remove(stream);
-  check(state_.fronts()->find(stream) == nullptr, "a removed arena is found");
+  if (status recalled = recall_arena(number); !recalled) return recalled;
+  state_.arenas().table()->remove(stream);
+  check(state_.arenas().table()->find(stream) == nullptr, "a removed arena is found");
   return {};
 }
 
 // ---- validation ----------------------------------------------------------------------
 
-const char* front_lending::broken_invariant(const pool_state& state) noexcept {
-  const front_set* const fronts = state.fronts();
-  if (fronts == nullptr) return nullptr;
+const char* arena_lending::broken_invariant(const pool_state& state) noexcept {
+  const arena_table* const arenas = state.arenas().table();
+  if (arenas == nullptr) return nullptr;
   const char* broken = nullptr;
   const segment& in = state.segment_at(0);
-  std::array<std::uint64_t, front_set::fronts_max> lent{};
+  std::array<std::uint64_t, arena_table::arenas_max> lent{};
   const region_map& regions = in.regions();
   for (region_id r = regions.first(); r != region_id::none; r = regions.after(r)) {
     if (in.is_lent(r)) lent[in.lent_to(r)] += in.range(r).count;
   }
-  fronts->for_each([&](std::uint32_t number, const front& of) {
-    const front_lease& lease = fronts->lease_of(number);
+  arenas->for_each([&](std::uint32_t number, const arena& of) {
+    const arena_lease& lease = arenas->lease_of(number);
     check(lease.record < state.streams().count(), "an arena has no stream");
     if (broken == nullptr) broken = of.broken_invariant();
     std::uint64_t held = 0;
@@ -282,24 +284,24 @@ const char* front_lending::broken_invariant(const pool_state& state) noexcept {
 
 // ---- pauses --------------------------------------------------------------------------
 
-lending_pause::lending_pause(state_cell& state, front_memory what) noexcept : state_(state) {
+arena_flush::arena_flush(state_cell& state, arena_memory what) noexcept : state_(state) {
   for (bool is_more = true; is_more;) {
     const table_lock held(state_);
-    if (held->fronts() == nullptr) return;
-    if (!is_pausing_) is_pausing_ = held->pause_lending();
-    if (what == front_memory::stays) return;
-    const std::uint64_t lent_before = held->lent_granules();
-    is_more = front_lending(*held).take_back_some();
-    check(held->lent_granules() <= lent_before, "an arena has more after a flush");
-    took_any_ = took_any_ || held->lent_granules() != lent_before;
+    if (held->arenas().table() == nullptr) return;
+    if (!is_pausing_) is_pausing_ = held->arenas().pause();
+    if (what == arena_memory::stays) return;
+    const std::uint64_t lent_before = held->arenas().lent_granules();
+    is_more = arena_lending(*held).flush_some();
+    check(held->arenas().lent_granules() <= lent_before, "an arena has more after a flush");
+    flushed_any_ = flushed_any_ || held->arenas().lent_granules() != lent_before;
   }
 }
 
-lending_pause::~lending_pause() {
+arena_flush::~arena_flush() {
   if (!is_pausing_) return;
   const table_lock state(state_);
-  state->end_pause();
-  check(state->fronts() != nullptr, "I3: the arenas of a pool vanished while it grew");
+  state->arenas().end_pause();
+  check(state->arenas().table() != nullptr, "I3: the arenas of a pool vanished while it grew");
 }
 
 }  // namespace vmm

@@ -18,7 +18,7 @@ import vmm.va;
 import :geometry;
 import :pool_state;
 import :segment;
-import :streams;
+import :stream_table;
 
 namespace vmm {
 
@@ -83,6 +83,8 @@ class stream_memory {
   /// Goes on with the walk, as merge_passed(): what others have finished with is the stream's, as
   /// if it had freed it.
   [[nodiscard]] bool gather_passed(std::uint32_t stream, region_walk& walk) noexcept;
+  /// Whether a request that is not served at once has nothing else to do than to find memory.
+  [[nodiscard]] bool has_nothing_to_tidy() const noexcept;
   /// The streams whose best region for the request is there, with the point to query; at most as
   /// many as fit into `out`.
   [[nodiscard]] std::size_t other_stream_candidates(const stream_request& request,

@@ -30,6 +30,7 @@ class state_report {
   /// The report, with the state's part.
   [[nodiscard]] shortage_report shortage(const stream_request& request,
                                          shortage_report report) const noexcept;
+  [[nodiscard]] const shortage_report& last_shortage() const noexcept { return state_.shortage_; }
   [[nodiscard]] std::uint64_t largest_free_bytes() const noexcept;
   /// Adds the layout and the statistics. Errors: out_of_host_memory.
   [[nodiscard]] status describe(history& into) const noexcept;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 module;
-#include "../sync/thread_annotations.h"
+#include "../../sync/thread_annotations.h"
 
 module vmm.stream;
 
@@ -13,13 +13,13 @@ import vmm.va;
 
 namespace vmm {
 
-front::front(address_range where, const pool_geometry& sizes, region_map&& regions) noexcept
+arena::arena(address_range where, const pool_geometry& sizes, region_map&& regions) noexcept
     : where_(where), sizes_(sizes), regions_(std::move(regions)) {
   check(where.size_bytes == regions_.count_granules() * granule_bytes,
         "I1: an arena's addresses differ from its regions'");
 }
 
-result<std::unique_ptr<front>> front::create(address_range where,
+result<std::unique_ptr<arena>> arena::create(address_range where,
                                              const pool_geometry& sizes) noexcept {
   check(where.size_bytes % sizes.unit_bytes == 0 && !where.empty(), "an arena ends inside a unit");
   result<region_map> regions =
@@ -28,14 +28,14 @@ result<std::unique_ptr<front>> front::create(address_range where,
   const result<region_kind> kind = regions->add_kind();
   if (!kind) return kind.error();
   check(*kind == free_kind, "an arena's free regions have another kind");
-  std::unique_ptr<front> made{new (std::nothrow) front(where, sizes, std::move(*regions))};
+  std::unique_ptr<arena> made{new (std::nothrow) arena(where, sizes, std::move(*regions))};
   if (made == nullptr) return no_record_memory;
   return made;
 }
 
 // ---- for threads ---------------------------------------------------------------------
 
-address front::take(stream_handle stream, std::uint64_t size_bytes) noexcept {
+address arena::take(stream_handle stream, std::uint64_t size_bytes) noexcept {
   const std::uint32_t count = sizes_.granules_for(size_bytes);
   if (count == 0) return {};
   const arena_guard held(lock_);
@@ -67,7 +67,7 @@ address front::take(stream_handle stream, std::uint64_t size_bytes) noexcept {
   return where_.base + offset * granule_bytes;
 }
 
-bool front::give(stream_handle stream, address at) noexcept {
+bool arena::give(stream_handle stream, address at) noexcept {
   debug_check([&] { return !where_.empty(); }, "an arena has no addresses");
   const arena_guard held(lock_);
   if (!is_open_ || stream_ != stream || regions_.listed_count(free_kind) >= free_count_max)
@@ -75,13 +75,13 @@ bool front::give(stream_handle stream, address at) noexcept {
   return give_here(at);
 }
 
-bool front::keep(address at) noexcept {
+bool arena::keep(address at) noexcept {
   check(where_.contains(at), "a block is kept that lies elsewhere");
   const arena_guard held(lock_);
   return give_here(at);
 }
 
-bool front::give_here(address at) noexcept {
+bool arena::give_here(address at) noexcept {
   const std::uint64_t offset_bytes = at - where_.base;
   if (offset_bytes >= where_.size_bytes || offset_bytes % granule_bytes != 0) return false;
   const region_id block = blocks_.take(granules_in(offset_bytes));
@@ -98,7 +98,7 @@ bool front::give_here(address at) noexcept {
   return true;
 }
 
-void front::make_free(region_id region) noexcept {
+void arena::make_free(region_id region) noexcept {
   debug_check(
       [&] {
         assume_locked(rank::arena);
@@ -118,7 +118,7 @@ void front::make_free(region_id region) noexcept {
   regions_.list(region, free_kind);
 }
 
-void front::make_hole(region_id region) noexcept {
+void arena::make_hole(region_id region) noexcept {
   check(regions_.kind(region) == region_kind::unlisted,
         "I1: a listed region becomes an arena's hole");
   regions_.set_note(region, {0, hole_tag});
@@ -138,7 +138,7 @@ void front::make_hole(region_id region) noexcept {
 
 // ---- for the pool --------------------------------------------------------------------
 
-void front::set_stream(stream_handle stream) noexcept {
+void arena::set_stream(stream_handle stream) noexcept {
   const arena_guard held(lock_);
   check(!has_stream_ && !is_open_ && blocks_.count() == 0,
         "I4: an arena belongs to another "
@@ -147,7 +147,7 @@ void front::set_stream(stream_handle stream) noexcept {
   stream_ = stream;
 }
 
-void front::end_stream() noexcept {
+void arena::end_stream() noexcept {
   const arena_guard held(lock_);
   check(has_stream_ && !is_open_, "an arena ends that is open, or has no stream");
   check(blocks_.count() == 0 && regions_.listed_count(free_kind) == 0,
@@ -156,7 +156,7 @@ void front::end_stream() noexcept {
   has_freed_ = false;
 }
 
-bool front::lend(granule_range what) noexcept {
+bool arena::lend(granule_range what) noexcept {
   const arena_guard held(lock_);
   check(has_stream_ && what.count != 0, "a refill of 0 granules, or of an arena without a stream");
   if (!regions_.provide(2)) return false;
@@ -171,19 +171,19 @@ bool front::lend(granule_range what) noexcept {
   return true;
 }
 
-void front::close() noexcept {
+void arena::close() noexcept {
   const arena_guard held(lock_);
   check(has_stream_, "an arena without a stream is closed");
   is_open_ = false;
 }
 
-bool front::end_frees() noexcept {
+bool arena::end_frees() noexcept {
   const arena_guard held(lock_);
   check(!is_open_, "I2: the frees of an open arena end");
   return std::exchange(has_freed_, false);
 }
 
-granule_range front::take_free() noexcept {
+granule_range arena::take_free() noexcept {
   const arena_guard held(lock_);
   check(!is_open_, "an open arena is flushed");
   const region_id free = regions_.best_fit(free_kind, 1);
@@ -195,7 +195,7 @@ granule_range front::take_free() noexcept {
   return where;
 }
 
-granule_range front::begin_leaving(std::uint32_t least, std::uint32_t most) noexcept {
+granule_range arena::begin_leaving(std::uint32_t least, std::uint32_t most) noexcept {
   check(least != 0 && least <= most, "a transfer of 0 granules, or of more at least than at most");
   const arena_guard held(lock_);
   const std::uint32_t largest = regions_.largest(free_kind);
@@ -216,7 +216,7 @@ granule_range front::begin_leaving(std::uint32_t least, std::uint32_t most) noex
   return where;
 }
 
-void front::end_leaving(granule_range what, bool goes) noexcept {
+void arena::end_leaving(granule_range what, bool goes) noexcept {
   const arena_guard held(lock_);
   const region_id region = regions_.find(what.offset);
   check(regions_.where(region) == what && regions_.tag(region) == leaving_tag,
@@ -225,28 +225,28 @@ void front::end_leaving(granule_range what, bool goes) noexcept {
   goes ? make_hole(region) : make_free(region);
 }
 
-std::uint64_t front::idle_granules(std::uint32_t least) const noexcept {
+std::uint64_t arena::idle_granules(std::uint32_t least) const noexcept {
   check(least != 0, "a query for 0 granules");
   const arena_guard held(lock_);
   return regions_.largest(free_kind) < least ? 0 : regions_.listed_granules(free_kind);
 }
 
-front_place front::look(std::uint32_t offset) const noexcept {
+arena_place arena::look(std::uint32_t offset) const noexcept {
   const arena_guard held(lock_);
   check(offset < regions_.count_granules(), "an offset exceeds its arena");
   return look_here(offset);
 }
 
-front_place front::look_here(std::uint32_t offset) const noexcept {
+arena_place arena::look_here(std::uint32_t offset) const noexcept {
   const region_id around = regions_.find(offset);
   check(around != region_id::none, "a granule is in no region of an arena");
-  return is_live(around) ? front_place::inside : front_place::nothing;
+  return is_live(around) ? arena_place::inside : arena_place::nothing;
 }
 
-granule_range front::take_block(std::uint32_t offset, front_place& place) noexcept {
+granule_range arena::take_block(std::uint32_t offset, arena_place& place) noexcept {
   const arena_guard held(lock_);
   const region_id block = blocks_.take(offset);
-  place = block == region_id::none ? look_here(offset) : front_place::begins;
+  place = block == region_id::none ? look_here(offset) : arena_place::begins;
   if (block == region_id::none) return {};
   const granule_range where = regions_.where(block);
   check(where.offset == offset && where.count != 0, "an arena's block begins elsewhere");
@@ -255,7 +255,7 @@ granule_range front::take_block(std::uint32_t offset, front_place& place) noexce
   return where;
 }
 
-status front::list_blocks(std::vector<std::uint32_t>& out) const noexcept {
+status arena::list_blocks(std::vector<std::uint32_t>& out) const noexcept {
   const arena_guard held(lock_);
   if (status room = reserve_more(out, blocks_.count()); !room) return room;
   blocks_.each([&](region_id block) {
@@ -266,7 +266,7 @@ status front::list_blocks(std::vector<std::uint32_t>& out) const noexcept {
   return {};
 }
 
-void front::list(granule_range within, std::vector<front_part>& out) const {
+void arena::list(granule_range within, std::vector<arena_part>& out) const {
   const arena_guard held(lock_);
   std::uint32_t at = within.offset;
   for (region_id r = regions_.find(at); at < within.end(); r = regions_.after(r)) {
@@ -278,7 +278,7 @@ void front::list(granule_range within, std::vector<front_part>& out) const {
   }
 }
 
-front_numbers front::numbers() const noexcept {
+arena_numbers arena::numbers() const noexcept {
   const arena_guard held(lock_);
   check(live_granules_ <= regions_.count_granules(),
         "an arena has more live granules than "
@@ -287,7 +287,7 @@ front_numbers front::numbers() const noexcept {
   return {live_granules_, free_granules, blocks_.count()};
 }
 
-const char* front::broken_invariant() const noexcept {
+const char* arena::broken_invariant() const noexcept {
   const arena_guard held(lock_);
   if (!regions_.validate()) return "the regions of an arena are broken";
   if (const char* broken = blocks_.broken_invariant(); broken != nullptr) return broken;
@@ -315,7 +315,7 @@ const char* front::broken_invariant() const noexcept {
 // ---- the arenas of a pool ------------------------------------------------------------
 
 // A place that was used before is used again; a new one keeps the others in a row.
-std::uint32_t front_set::place_for(stream_handle stream) const noexcept {
+std::uint32_t arena_table::place_for(stream_handle stream) const noexcept {
   const std::uint32_t home = home_of(stream);
   check(home < bucket_count, "a stream's arena has no place");
   for (std::uint32_t slot = 0; slot < slots; ++slot) {
@@ -325,27 +325,27 @@ std::uint32_t front_set::place_for(stream_handle stream) const noexcept {
   return none;
 }
 
-bool front_set::takes(stream_handle stream) const noexcept {
+bool arena_table::takes(stream_handle stream) const noexcept {
   check(home_of(stream) < bucket_count, "a stream's arena has no place");
   return key_of(stream) != used_before && number_of(stream) == none && place_for(stream) != none;
 }
 
-void front_set::add(stream_handle stream, std::uint32_t record,
-                    std::unique_ptr<front> made) noexcept {
+void arena_table::add(stream_handle stream, std::uint32_t record,
+                      std::unique_ptr<arena> made) noexcept {
   check(takes(stream) && record != none, "an arena is added without a place or a stream");
   const std::uint32_t number = place_for(stream);
-  if (fronts_[number] == nullptr) fronts_[number] = std::move(made);
+  if (arenas_[number] == nullptr) arenas_[number] = std::move(made);
   check(leases_[number].record == none, "I4: an arena's place belongs to another stream");
   leases_[number] = {record};
-  fronts_[number]->set_stream(stream);
+  arenas_[number]->set_stream(stream);
   buckets_[number / slots].keys[number % slots].store(key_of(stream), std::memory_order_release);
 }
 
-void front_set::remove(stream_handle stream) noexcept {
+void arena_table::remove(stream_handle stream) noexcept {
   const std::uint32_t number = number_of(stream);
   check(number != none, "a missing arena is removed");
   check(leases_[number].lent_granules == 0, "an arena is removed with memory in it");
-  fronts_[number]->end_stream();
+  arenas_[number]->end_stream();
   leases_[number] = {};
   buckets_[number / slots].keys[number % slots].store(used_before, std::memory_order_release);
 }

@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// `vmm.stream:front` - per-stream arenas, from which a stream's threads allocate without the pool's
+// `vmm.stream:arena` - per-stream arenas, from which a stream's threads allocate without the pool's
 // lock, and the table of a pool's arenas. Not exported. docs/decisions/0021 has the reasons.
 //
 // The pool refills an arena with free ranges of its stream. Within them the arena works like a pool
 // of one stream: best fit, split, coalesce, a table of live blocks. Outside of them it has a hole.
-// The pool can flush the free ranges at any time (:lending).
+// The pool can flush the free ranges at any time (:arena_lending).
 //
 // I1  An arena's regions are live, free, leaving or holes; all except holes came from the pool.
 // I2  A closed arena neither allocates nor accepts frees: the pool serves both.
@@ -15,13 +15,13 @@
 //     end, and its place in the table is read without a lock: a thread that found it checks under
 //     its lock that it still belongs to the stream.
 //
-// Thread safety: all of `front`, which has a lock of its own, the innermost. Of front_set: find();
+// Thread safety: all of `arena`, which has a lock of its own, the innermost. Of arena_table: find();
 // the rest under the lock of the pool's state. Cost: take and give are those of region_map under an
 // uncontended lock. Memory: that of a region_map of one kind and of a live_block_table, as touched.
 module;
-#include "../sync/thread_annotations.h"
+#include "../../sync/thread_annotations.h"
 
-export module vmm.stream:front;
+export module vmm.stream:arena;
 
 import vmm.backend;
 import vmm.std;
@@ -35,33 +35,33 @@ import :locks;
 namespace vmm {
 
 /// The region at an offset of an arena.
-enum class front_place : std::uint8_t {
+enum class arena_place : std::uint8_t {
   nothing,  // no live block begins there and none is around it
   inside,   // it lies inside a live block
   begins,   // a live block begins there
 };
 
 /// The counts of an arena, in granules and blocks.
-struct front_numbers {
+struct arena_numbers {
   std::uint64_t live_granules = 0;
   std::uint64_t free_granules = 0;
   std::uint64_t live_count = 0;
 };
 
 /// A region of an arena other than a hole.
-struct front_part {
+struct arena_part {
   granule_range where{};
   bool is_live = false;
 };
 
-class alignas(128) front {
+class alignas(128) arena {
  public:
   /// Over the addresses of a pool's first segment; nothing is lent yet, and it is closed.
   /// Errors: out_of_host_memory.
-  [[nodiscard]] static result<std::unique_ptr<front>> create(address_range where,
+  [[nodiscard]] static result<std::unique_ptr<arena>> create(address_range where,
                                                              const pool_geometry& sizes) noexcept;
-  front(const front&) = delete;
-  front& operator=(const front&) = delete;
+  arena(const arena&) = delete;
+  arena& operator=(const arena&) = delete;
 
   // ---- for threads, without the pool's lock ----
   /// Allocates a block; none if the arena is closed, belongs to another stream, or has no fitting
@@ -90,16 +90,16 @@ class alignas(128) front {
   /// All that is free, where a region has `least` granules or more; else 0.
   [[nodiscard]] std::uint64_t idle_granules(std::uint32_t least) const noexcept;
   /// The live block that begins there becomes a hole; an empty one, and `place`, where none does.
-  [[nodiscard]] granule_range take_block(std::uint32_t offset, front_place& place) noexcept;
+  [[nodiscard]] granule_range take_block(std::uint32_t offset, arena_place& place) noexcept;
   /// The region there.
-  [[nodiscard]] front_place look(std::uint32_t offset) const noexcept;
+  [[nodiscard]] arena_place look(std::uint32_t offset) const noexcept;
   /// As give(), also of a closed arena.
   [[nodiscard]] bool keep(address at) noexcept;
   /// Appends where each live block begins. Errors: out_of_host_memory.
   [[nodiscard]] status list_blocks(std::vector<std::uint32_t>& out) const noexcept;
   /// Appends the regions of a range of the arena. Throws std::bad_alloc.
-  void list(granule_range within, std::vector<front_part>& out) const;
-  [[nodiscard]] front_numbers numbers() const noexcept;
+  void list(granule_range within, std::vector<arena_part>& out) const;
+  [[nodiscard]] arena_numbers numbers() const noexcept;
   /// nullptr when I1 holds as far as it is seen here, else what is broken. O(regions).
   [[nodiscard]] const char* broken_invariant() const noexcept;
   /// Each region except holes, in address order, under the arena's lock.
@@ -120,7 +120,7 @@ class alignas(128) front {
   // More free regions than this are the pool's: what is taken back at a time stays short.
   static constexpr std::uint32_t free_count_max = 4096;
 
-  front(address_range where, const pool_geometry& sizes, region_map&& regions) noexcept;
+  arena(address_range where, const pool_geometry& sizes, region_map&& regions) noexcept;
 
   [[nodiscard]] inline bool is_hole(region_id region) const noexcept VMM_REQUIRES(rank::arena) {
     return region != region_id::none && regions_.kind(region) == region_kind::unlisted &&
@@ -129,7 +129,7 @@ class alignas(128) front {
   [[nodiscard]] inline bool is_live(region_id region) const noexcept VMM_REQUIRES(rank::arena) {
     return regions_.kind(region) == region_kind::unlisted && regions_.tag(region) == live_tag;
   }
-  [[nodiscard]] front_place look_here(std::uint32_t offset) const noexcept
+  [[nodiscard]] arena_place look_here(std::uint32_t offset) const noexcept
       VMM_REQUIRES(rank::arena);
   [[nodiscard]] bool give_here(address at) noexcept VMM_REQUIRES(rank::arena);
   void make_free(region_id region) noexcept VMM_REQUIRES(rank::arena);
@@ -149,29 +149,29 @@ class alignas(128) front {
 };
 
 /// The pool's record of an arena. Under the lock of the pool's state.
-struct front_lease {
+struct arena_lease {
   std::uint32_t record = ~0u;          // of the arena's stream
   std::uint64_t lent_granules = 0;     // inside the pool's lent regions
-  std::uint64_t counted_granules = 0;  // of these, what the pool counts as live: see :lending
+  std::uint64_t counted_granules = 0;  // of these, what the pool counts as live: see :arena_lending
 };
 
-class front_set {
+class arena_table {
  public:
-  static constexpr std::uint32_t fronts_max = 64;
+  static constexpr std::uint32_t arenas_max = 64;
   static constexpr std::uint32_t none = ~0u;
 
-  explicit front_set(address_range where) noexcept : where_(where) {
+  explicit arena_table(address_range where) noexcept : where_(where) {
     check(!where.empty(), "arenas are created before addresses are reserved");
   }
-  front_set(const front_set&) = delete;
-  front_set& operator=(const front_set&) = delete;
+  arena_table(const arena_table&) = delete;
+  arena_table& operator=(const arena_table&) = delete;
 
   /// The arena of a stream, or null. Reads one cache line that is seldom written.
-  [[nodiscard]] inline front* find(stream_handle stream) const noexcept {
+  [[nodiscard]] inline arena* find(stream_handle stream) const noexcept {
     const std::uint32_t number = number_of(stream);
-    debug_check([&] { return number == none || fronts_[number] != nullptr; },
+    debug_check([&] { return number == none || arenas_[number] != nullptr; },
                 "a taken place has no arena");
-    return number == none ? nullptr : fronts_[number].get();
+    return number == none ? nullptr : arenas_[number].get();
   }
 
   // ---- under the lock of the pool's state ----
@@ -190,46 +190,46 @@ class front_set {
   /// Whether the table has a place for the stream, which has no arena yet.
   [[nodiscard]] bool takes(stream_handle stream) const noexcept;
   /// After takes(). `made` is used if the place has no arena yet.
-  void add(stream_handle stream, std::uint32_t record, std::unique_ptr<front> made) noexcept;
+  void add(stream_handle stream, std::uint32_t record, std::unique_ptr<arena> made) noexcept;
   /// Requires: the arena has no memory.
   void remove(stream_handle stream) noexcept;
-  [[nodiscard]] inline front& at(std::uint32_t number) const noexcept {
-    check(number < fronts_max && fronts_[number] != nullptr, "no arena has this number");
-    return *fronts_[number];
+  [[nodiscard]] inline arena& at(std::uint32_t number) const noexcept {
+    check(number < arenas_max && arenas_[number] != nullptr, "no arena has this number");
+    return *arenas_[number];
   }
-  [[nodiscard]] inline front_lease& lease_of(std::uint32_t number) noexcept {
-    check(number < fronts_max && fronts_[number] != nullptr, "no arena has this number");
+  [[nodiscard]] inline arena_lease& lease_of(std::uint32_t number) noexcept {
+    check(number < arenas_max && arenas_[number] != nullptr, "no arena has this number");
     return leases_[number];
   }
   /// The number and the arena of each stream with one, beginning at another one each time, until
   /// `visitor` returns false.
   template <class Visitor>
   void for_some(Visitor&& visitor) {
-    check(turn_ < fronts_max, "no arena is the first");
+    check(turn_ < arenas_max, "no arena is the first");
     const std::uint32_t first = turn_;
-    for (std::uint32_t step = 0; step < fronts_max; ++step) {
-      const std::uint32_t number = (first + step) % fronts_max;
-      if (fronts_[number] == nullptr || leases_[number].record == none) continue;
-      turn_ = (number + 1) % fronts_max;
-      if (!visitor(number, *fronts_[number])) return;
+    for (std::uint32_t step = 0; step < arenas_max; ++step) {
+      const std::uint32_t number = (first + step) % arenas_max;
+      if (arenas_[number] == nullptr || leases_[number].record == none) continue;
+      turn_ = (number + 1) % arenas_max;
+      if (!visitor(number, *arenas_[number])) return;
     }
   }
   /// The number and the arena of each stream with one.
   template <class Visitor>
   void for_each(Visitor&& visitor) const {
-    for (std::uint32_t number = 0; number < fronts_max; ++number) {
-      if (fronts_[number] != nullptr && leases_[number].record != none)
-        visitor(number, *fronts_[number]);
+    for (std::uint32_t number = 0; number < arenas_max; ++number) {
+      if (arenas_[number] != nullptr && leases_[number].record != none)
+        visitor(number, *arenas_[number]);
     }
   }
-  [[nodiscard]] const front_lease& lease_of(std::uint32_t number) const noexcept {
-    check(number < fronts_max, "no arena has this number");
+  [[nodiscard]] const arena_lease& lease_of(std::uint32_t number) const noexcept {
+    check(number < arenas_max, "no arena has this number");
     return leases_[number];
   }
 
  private:
   static constexpr std::uint32_t slots = 8;
-  static constexpr std::uint32_t bucket_count = fronts_max / slots;
+  static constexpr std::uint32_t bucket_count = arenas_max / slots;
   static constexpr std::uint64_t never_used = 0;
   static constexpr std::uint64_t used_before = ~std::uint64_t{0};
   struct alignas(64) bucket {
@@ -247,8 +247,8 @@ class front_set {
   [[nodiscard]] std::uint32_t place_for(stream_handle stream) const noexcept;
 
   std::array<bucket, bucket_count> buckets_{};
-  std::array<std::unique_ptr<front>, fronts_max> fronts_{};
-  alignas(64) std::array<front_lease, fronts_max> leases_{};
+  std::array<std::unique_ptr<arena>, arenas_max> arenas_{};
+  alignas(64) std::array<arena_lease, arenas_max> leases_{};
   std::uint32_t turn_ = 0;
   const address_range where_;
 };

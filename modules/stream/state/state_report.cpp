@@ -67,10 +67,10 @@ pool_statistics state_report::statistics() const noexcept {
     }
   }
   std::uint64_t live_granules = state_.mappings_.live_granules();
-  if (state_.fronts_ != nullptr) {
-    state_.fronts_->for_each([&](std::uint32_t number, const front& of) {
-      const front_lease& lease = state_.fronts_->lease_of(number);
-      const front_numbers numbers = of.numbers();
+  if (state_.arenas_.table() != nullptr) {
+    state_.arenas_.table()->for_each([&](std::uint32_t number, const arena& of) {
+      const arena_lease& lease = state_.arenas_.table()->lease_of(number);
+      const arena_numbers numbers = of.numbers();
       live_granules += numbers.live_granules - lease.counted_granules;
       free_granules += lease.lent_granules - numbers.live_granules;
       now.live_count += numbers.live_count;
@@ -231,13 +231,13 @@ void state_report::list_lent(const segment& in, region_id region,
                              std::vector<pool_region>& out) const {
   const std::uint32_t number = in.lent_to(region);
   const granule_range within = in.range(region);
-  std::vector<front_part> parts;
-  state_.fronts_->at(number).list(within, parts);
+  std::vector<arena_part> parts;
+  state_.arenas_.table()->at(number).list(within, parts);
   check(!parts.empty() && parts.front().where.offset == within.offset,
         "an arena lacks memory of its refills");
   const stream_handle whose =
-      state_.streams_.progress().shown_handle(state_.fronts_->lease_of(number).record);
-  for (const front_part& part : parts) {
+      state_.streams_.progress().shown_handle(state_.arenas_.table()->lease_of(number).record);
+  for (const arena_part& part : parts) {
     check(part.where.count != 0 && part.where.end() <= within.end(),
           "an arena's region exceeds its range");
     pool_region shown{{in.address_of(part.where.offset), part.where.count * granule_bytes},

@@ -41,7 +41,7 @@ status state_audit::validate() const noexcept {
   for (const char* broken :
        {broken_sums(seen), state_.mappings_.broken_invariant(), state_.streams_.broken_invariant(),
         state_.captures_.broken_invariant(state_.streams_),
-        front_lending::broken_invariant(state_)}) {
+        arena_lending::broken_invariant(state_)}) {
     if (broken != nullptr) return refuse(errc::internal, broken);
   }
   return {};
@@ -145,9 +145,9 @@ const char* state_audit::broken_tables(const segment& in, sums& seen) const noex
 
 const char* state_audit::broken_sums(const sums& seen) const noexcept {
   std::uint64_t uncounted = 0;  // lent, and not counted as live
-  if (state_.fronts_ != nullptr) {
-    state_.fronts_->for_each([&](std::uint32_t number, const front&) {
-      const front_lease& lease = state_.fronts_->lease_of(number);
+  if (state_.arenas_.table() != nullptr) {
+    state_.arenas_.table()->for_each([&](std::uint32_t number, const arena&) {
+      const arena_lease& lease = state_.arenas_.table()->lease_of(number);
       uncounted += lease.lent_granules - lease.counted_granules;
     });
   }

@@ -143,7 +143,7 @@ status stream_memory::close_batch() noexcept {
 std::size_t stream_memory::others_to_gather(std::uint32_t stream,
                                             std::span<stream_point> out) const noexcept {
   if (state_.streams_.count() < 2 || state_.streams_.is_capture(stream) ||
-      state_.fronts_ != nullptr)
+      state_.arenas_.table() != nullptr)
     return 0;
   if (state_.sizes_.rules.lowest_fit_bytes == 0) return 0;  // a policy that looks at no address
   const stream_progress& progress = state_.streams_.progress();
@@ -299,6 +299,14 @@ void stream_memory::return_claim(const other_stream_claim& claim) noexcept {
   check(in.claimed_at(claim.region).stream == claim.last_use.stream,
         "a claim goes back to another stream than it came from");
   in.return_claim(claim.region, state_.streams_);
+}
+
+bool stream_memory::has_nothing_to_tidy() const noexcept {
+  const stream_table& streams = state_.streams();
+  check(streams.marked_batch_count() <= streams.progress().retired_count(),
+        "I4: a batch that waits is not retired");
+  return idle_handles(state_).surplus_stale_count() == 0 && !streams.has_unmarked() &&
+         streams.progress().retired_count() == 0;
 }
 
 }  // namespace vmm

@@ -1,18 +1,66 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-//
-// The part of every allocate and free under the short lock. Everything it calls is inline, except
-// rare cases.
 module vmm.stream;
 
 import vmm.backend;
-import vmm.history;
+import vmm.intrusive;
+import vmm.physical;
 import vmm.std;
 import vmm.support;
 import vmm.timeline;
 import vmm.va;
 
 namespace vmm {
+
+bool pool_state::is_on_two_lines() const noexcept {
+  constexpr std::uintptr_t line_bytes = 64;
+  const auto line_of = [](const void* at) {
+    return reinterpret_cast<std::uintptr_t>(at) / line_bytes;
+  };
+  const bool first = line_of(&lock_) == line_of(&needs_slow_check_) &&
+                     line_of(&needs_slow_check_) == line_of(&plain_granules_max_) &&
+                     line_of(&needs_slow_check_) == line_of(mappings_.counts());
+  return first && line_of(&streams_) == line_of(streams_.progress().last_read());
+}
+
+// ---- segments and streams ------------------------------------------------------------
+
+status pool_state::add_segment(const extent& where) noexcept {
+  check(where.range.size_bytes <= sizes_.segment_bytes, "a segment is larger than it may be");
+  result<std::unique_ptr<segment>> made = segment::create(where, sizes_, streams_.count());
+  if (!made) return made.error();
+  if (status room = reserve_more(segments_, 1); !room) return no_record_memory;
+  segments_.push_back(std::move(*made));
+  if (first_segment_ == nullptr) {
+    first_segment_ = segments_.back().get();
+    first_range_ = where.range;
+  }
+  check(!(segments_.size() > 1 && first_range_.contains(where.range.base)),
+        "two segments have the same addresses");
+  check(first_segment_ == segments_.front().get(), "the first segment is not the one looked at");
+  return {};
+}
+
+address pool_state::address_of(const mapping& m) const noexcept {
+  const address at = segment_of(m).address_of(m.offset);
+  check(segment_of(m).where().range.contains(at), "a mapping lies outside of its segment");
+  return at;
+}
+
+result<segment::found_block> pool_state::find_block(address at) noexcept {
+  segment* const in = segment_around(at);
+  if (in == nullptr)
+    return refuse(errc::unknown_address, "no block of this pool begins or began here");
+  if (status recalled = arena_lending(*this).recall(*in, at - in->where().range.base); !recalled)
+    return recalled.error();
+  check(in->where().range.contains(at), "an address is looked for in another segment");
+  const result<segment::found_block> found = in->find_block(at - in->where().range.base);
+  check(!found || found->in == in, "a block is found in another segment");
+  return found;
+}
+
+// ---- allocate and free ---------------------------------------------------------------
+// Everything that is called here is inline, except rare cases.
 
 address pool_state::try_allocate(const stream_request& request, bool& starved) noexcept {
   debug_check([&] { return request.count_granules != 0; }, "a request of 0 granules");
@@ -68,10 +116,10 @@ status pool_state::free(address at, std::uint32_t stream) noexcept {
                               : region_id::none;
   if (block == region_id::none) [[unlikely]]
     return locked_blocks(*this).free(*in, offset_bytes, stream);
-  if (has_history && recorder_ != nullptr) [[unlikely]] {
+  if (events_.is_on()) [[unlikely]] {
     const std::uint64_t size_bytes = in->range(block).count * granule_bytes;
-    recorder_->note_block(history_kind::freed, {at, size_bytes}, 0,
-                          streams_.progress().shown_handle(stream));
+    events_.note_block(history_kind::freed, {at, size_bytes}, 0,
+                       streams_.progress().shown_handle(stream));
   }
   const stream_point now = streams_.progress().advance(stream);
   debug_check([&] { return in->address_of(in->range(block).offset) == at; },

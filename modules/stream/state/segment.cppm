@@ -33,7 +33,7 @@ import vmm.va;
 import :block_table;
 import :geometry;
 import :mappings;
-import :streams;
+import :stream_table;
 
 namespace vmm {
 
@@ -197,9 +197,9 @@ class alignas(64) segment {
     debug_check([&] { return is_free_kind(kind(found)) && range(found).count >= count; },
                 "more is taken than is free");
     if (regions_.where(found).count > count) {
-      const region_id front = regions_.take_front(found, count);
-      pass_link_on(front, found);
-      return front;
+      const region_id lead = regions_.take_front(found, count);
+      pass_link_on(lead, found);
+      return lead;
     }
     regions_.unlist(found);
     debug_check([&] { return range(found).count == count; }, "a block is larger than requested");
@@ -207,9 +207,9 @@ class alignas(64) segment {
   }
   /// What is left of a region behind its first part begins in the same mapping as that, where that
   /// is known to reach so far.
-  inline void pass_link_on(region_id front, region_id rest) noexcept {
-    auto* const known = static_cast<mapping*>(regions_.link(front));
-    debug_check([&] { return regions_.after(front) == rest; }, "a rest is not behind its block");
+  inline void pass_link_on(region_id lead, region_id rest) noexcept {
+    auto* const known = static_cast<mapping*>(regions_.link(lead));
+    debug_check([&] { return regions_.after(lead) == rest; }, "a rest is not behind its block");
     if (known != nullptr && regions_.where(rest).offset < known->end())
       regions_.set_link(rest, known);
   }
@@ -446,7 +446,7 @@ inline void segment::release_live(region_id block, const stream_point& at,
               "more of a mapping is freed than is live");
   debug_check([&] { return !first.is_stale(); }, "memory that has moved on is freed");
   first.live_granules -= what.count;
-  records.count_dead(what.count);
+  records.subtract_live(what.count);
 }
 
 inline void segment::make_free(region_id region, const stream_point& since,

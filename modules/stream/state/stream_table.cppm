@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:streams - the records under which a pool's free memory is listed: one for each stream,
+// vmm.stream:stream_table - the records under which a pool's free memory is listed: one for each stream,
 // one for each stream of a captured graph, and one for memory of forgotten streams. Not exported.
 //
 // I1  A record has one phase (stream_phase). Only free memory of an active or retired record, or of
@@ -18,7 +18,7 @@
 //
 // How far the work of each stream has come is stream_progress's, which this owns: progress().
 // Thread safety: none of its own; under the lock of the pool's state. Cost: O(1).
-export module vmm.stream:streams;
+export module vmm.stream:stream_table;
 
 import vmm.backend;
 import vmm.physical;

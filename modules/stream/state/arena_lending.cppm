@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:lending - refills, flushes and transfers between a pool's state and its arenas. Not
+// vmm.stream:arena_lending - refills, flushes and transfers between a pool's state and its arenas. Not
 // exported.
 //
 // Owns nothing: it is created for a call, over the pool's state, by the holder of that state. Its
@@ -17,49 +17,49 @@
 // Thread safety: none of its own; under the lock of the pool's state, and it takes those of arenas.
 // Cost: O(1), except remove() and validation.
 module;
-#include "../sync/thread_annotations.h"
+#include "../../sync/thread_annotations.h"
 
-export module vmm.stream:lending;
+export module vmm.stream:arena_lending;
 
 import vmm.backend;
-import :front;
+import :arena;
 import :geometry;
 import :locks;
-import :state_lock;
 import :pool_state;
 import :segment;
+import :state_lock;
 import vmm.std;
 
 namespace vmm {
 
 /// Memory of an arena in transfer to another stream. It belongs to that arena until it has arrived.
-struct front_transfer {
-  std::uint32_t from = front_set::none;  // none: no memory
+struct arena_transfer {
+  std::uint32_t from = arena_table::none;  // none: no memory
   granule_range what{};
   stream_point freed{};  // the arena's stream has finished with it then
 };
 
-class front_lending {
+class arena_lending {
  public:
   /// Requests up to this size cause refills. A larger one is served by a present region of its
   /// arena, or else by the pool.
   static constexpr std::uint64_t request_bytes_max = std::uint64_t{8} << 20;
 
-  explicit front_lending(pool_state& state) noexcept : state_(state) {}
+  explicit arena_lending(pool_state& state) noexcept : state_(state) {}
 
   /// Refills the arena with free memory of its stream, and allocates a block from it; no address if
   /// that cannot serve the request, or refills are off.
-  [[nodiscard]] address lend_and_take(stream_handle stream, std::uint64_t size_bytes) noexcept;
+  [[nodiscard]] address refill_and_take(stream_handle stream, std::uint64_t size_bytes) noexcept;
   /// Flushes some free memory of arenas, all of which it closes first. False if nothing is left,
   /// except memory for which host memory was short.
-  [[nodiscard]] bool take_back_some() noexcept;
+  [[nodiscard]] bool flush_some() noexcept;
   /// Memory that serves the request leaves another arena, the richest of a few, and closes none;
   /// from none if no arena serves it. It is not allocated until end_transfer(), which is under the
   /// same hold of the growth lock. O(arenas).
-  [[nodiscard]] front_transfer begin_transfer(const stream_request& request) noexcept;
+  [[nodiscard]] arena_transfer begin_transfer(const stream_request& request) noexcept;
   /// If its stream has finished with it, the memory becomes free for the request's stream, in that
   /// stream's arena if it has one; else it stays. False if it stays.
-  [[nodiscard]] bool end_transfer(const front_transfer& moving, const stream_request& request,
+  [[nodiscard]] bool end_transfer(const arena_transfer& moving, const stream_request& request,
                                   bool passed) noexcept;
   /// Moves a block of an arena that begins there to the pool's tables; does nothing for memory
   /// outside of arenas. Errors: out_of_host_memory; not_allocated, invalid_argument (inside a
@@ -82,38 +82,42 @@ class front_lending {
   // cache lines that its threads write.
   static constexpr std::uint32_t looks_max = 4;
 
+  [[nodiscard]] bool may_refill() noexcept {
+    return !state_.arenas().is_paused() && state_.suspension() == suspension_phase::running &&
+           !state_.events().is_on();
+  }
   [[nodiscard]] std::uint32_t richest_for(const stream_request& request) noexcept;
-  [[nodiscard]] bool take_back(std::uint32_t number, std::uint32_t& steps) noexcept;
+  [[nodiscard]] bool flush(std::uint32_t number, std::uint32_t& steps) noexcept;
   [[nodiscard]] status recall_block(segment& in, std::uint32_t number,
                                     std::uint32_t offset) noexcept;
-  [[nodiscard]] status recall_front(std::uint32_t number) noexcept;
+  [[nodiscard]] status recall_arena(std::uint32_t number) noexcept;
   void count(std::uint32_t number) noexcept;
-  void end_count(front_lease& lease) noexcept;
+  void end_count(arena_lease& lease) noexcept;
 
   pool_state& state_;
 };
 
 /// The treatment of free memory of arenas while refills are off.
-enum class front_memory : std::uint8_t {
+enum class arena_memory : std::uint8_t {
   comes_back,  // it is the pool's
   stays,       // arenas continue to allocate it
 };
 
 /// For its life nothing is lent. Under the lock of growth; one at a time takes effect.
-class lending_pause {
+class arena_flush {
  public:
-  explicit lending_pause(state_cell& state, front_memory what = front_memory::comes_back) noexcept
+  explicit arena_flush(state_cell& state, arena_memory what = arena_memory::comes_back) noexcept
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  ~lending_pause() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  lending_pause(const lending_pause&) = delete;
-  lending_pause& operator=(const lending_pause&) = delete;
+  ~arena_flush() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
+  arena_flush(const arena_flush&) = delete;
+  arena_flush& operator=(const arena_flush&) = delete;
   /// Whether any arena had free memory.
-  [[nodiscard]] bool took_any() const noexcept { return took_any_; }
+  [[nodiscard]] bool flushed_any() const noexcept { return flushed_any_; }
 
  private:
   state_cell& state_;
   bool is_pausing_ = false;
-  bool took_any_ = false;
+  bool flushed_any_ = false;
 };
 
 }  // namespace vmm
