@@ -37,7 +37,7 @@ result<stream_handle> block_contents::choose_filler(stream_handle stream, bool i
   timeline& time = base_.blocks->time();
   if (is_named || time.may_name(stream)) return stream;
   constexpr stream_handle filler = stream_handle::default_stream;
-  const result<ticket_ref> last_use = time.mark_unnamed(stream);
+  const result<ticket_ref> last_use = time.record_unnamed(stream);
   if (!last_use) return last_use.error();
   check(last_use->get() == nullptr || !last_use->known_passed(), "a new point has passed");
   if (status ordered = time.order(filler, *last_use); !ordered) return ordered.error();
@@ -110,7 +110,7 @@ result<ticket_ref> block_contents::record_released(block& of, std::uint64_t from
   if (status filled = fill_released(of, from_bytes, stream); !filled) return filled.error();
   check(of.claimed, "a block is given up that is not its caller's");
   return is_filled ? base_.blocks->time().record_or_wait(stream)
-                   : base_.blocks->time().mark(stream);
+                   : base_.blocks->time().record(stream);
 }
 
 }  // namespace vmm

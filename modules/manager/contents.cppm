@@ -36,7 +36,7 @@ class block_contents {
   [[nodiscard]] result<ticket_ref> record_use(const block& of, bool is_named) {
     check(base_.blocks != nullptr, "work is marked before there is memory");
     timeline& time = base_.blocks->time();
-    return is_named ? time.mark(of.stream) : time.mark_unnamed(of.stream, of.stream_identity);
+    return is_named ? time.record(of.stream) : time.record_unnamed(of.stream, of.stream_identity);
   }
   /// A point behind the work of the block's stream and behind the fill of its bytes from
   /// `from_bytes` on, which go. Without `is_named` no caller names the stream. Errors: as

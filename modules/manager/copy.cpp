@@ -54,7 +54,7 @@ status remap_copier::remap_claimed(block& target, block& source, const copy_requ
   // change hands now.
   for (const stream_handle stream : {request.stream, target.stream, source.stream}) {
     const result<ticket_ref> last_use =
-        base_.blocks->time().mark_unnamed(stream, 0, stream == request.stream);
+        base_.blocks->time().record_unnamed(stream, 0, stream == request.stream);
     if (!last_use) return last_use.error();
     const result<bool> idle = base_.blocks->time().passed(*last_use);
     if (!idle) return idle.error();

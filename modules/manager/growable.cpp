@@ -133,8 +133,8 @@ status growable_range::open() {
   std::vector<block*> made;
   if (status room = reserve_more(made, options_.segment_count); !room) return room;
   made.resize(options_.segment_count, nullptr);
-  const room_request wanted{options_.segment_count, stride_bytes, stream_};
-  if (status built = (*parts)->build_rooms(wanted, made); !built) return built;
+  const growable_blocks_request wanted{options_.segment_count, stride_bytes, stream_};
+  if (status built = (*parts)->build_growable_blocks(wanted, made); !built) return built;
   engine_ = *parts;
   handle_bytes_ = step_bytes;
   stride_bytes_ = stride_bytes;
@@ -220,7 +220,7 @@ status growable_range::close_unnamed() {
   check(!is_closed_, "a closed range has segments");
   check(pins_.empty(), "I4: a range is destroyed under a pin without close()");
   timeline& time = engine_->time();
-  const result<ticket_ref> last_use = time.mark_unnamed(stream_);
+  const result<ticket_ref> last_use = time.record_unnamed(stream_);
   if (!last_use) return last_use.error();
   if (released_.fills_on_release()) {
     constexpr stream_handle filler = stream_handle::default_stream;
@@ -315,7 +315,7 @@ status growable_range::validate() const {
   check(!is_closed_ || segments_.empty(), "a closed range has segments");
   for (std::size_t index = 0; index < segments_.size(); ++index) {
     const block& each = *segments_[index];
-    if (!each.owned || !each.claimed || !each.is_room)
+    if (!each.owned || !each.claimed || !each.is_growable)
       return refuse(errc::internal, "a segment is not its range's");
     if (each.base != segments_.front()->base + index * stride_bytes_)
       return refuse(errc::internal, "a segment is not in its place");

@@ -250,8 +250,8 @@ export class growable_range {
   };
   // What a resize has to do. A growth's list says how it is undone.
   struct change_plan {
-    std::vector<room_cut> grown;
-    std::vector<room_cut> cuts;
+    std::vector<block_cut> grown;
+    std::vector<block_cut> cuts;
     relief_pass* pass = nullptr;
     std::uint64_t new_bytes = 0;  // that all of the growths need
     bool has_fills = false;
@@ -275,7 +275,7 @@ export class growable_range {
                                      std::uint64_t index) const noexcept VMM_REQUIRES(mutex_);
   [[nodiscard]] status carry_out(const growable_request& request, change_plan& changes)
       VMM_REQUIRES(mutex_);
-  [[nodiscard]] status order_behind(stream_handle stream, std::span<const room_cut> cuts)
+  [[nodiscard]] status order_behind(stream_handle stream, std::span<const block_cut> cuts)
       VMM_REQUIRES(mutex_);
   [[nodiscard]] status grow_segments(const growable_request& request, change_plan& changes)
       VMM_REQUIRES(mutex_);
@@ -288,7 +288,7 @@ export class growable_range {
                                      stream_handle stream, bool& has_filled) VMM_REQUIRES(mutex_);
   [[nodiscard]] result<ticket_ref> record_released(stream_handle stream, bool has_filled)
       VMM_REQUIRES(mutex_);
-  [[nodiscard]] status cut_segments(stream_handle stream, std::span<room_cut> cuts)
+  [[nodiscard]] status cut_segments(stream_handle stream, std::span<block_cut> cuts)
       VMM_REQUIRES(mutex_);
   void reap_behind(const ticket_ref& point, std::size_t count) VMM_REQUIRES(mutex_);
   void undo(stream_handle stream, change_plan& changes) noexcept VMM_REQUIRES(mutex_);

@@ -125,7 +125,7 @@ status growable_range::carry_out(const growable_request& request, change_plan& c
 
 status growable_range::grow_segments(const growable_request& request, change_plan& changes) {
   for (std::size_t i = 0; i < changes.grown.size(); ++i) {
-    block& segment = *changes.grown[i].room;
+    block& segment = *changes.grown[i].growable;
     check(segment.sizes.user_bytes < request.size_bytes,
           "a segment grows to at most its present "
           "size");
@@ -191,9 +191,9 @@ status growable_range::clear_stale(const block& segment, bool may_wait) {
 
 status growable_range::fill_segments(const growable_request& request, change_plan& changes) {
   if (!acquired_.fills_on_acquire()) return {};
-  for (const room_cut& each : changes.grown) {
+  for (const block_cut& each : changes.grown) {
     check(each.user_bytes < request.size_bytes, "no byte of a segment that grew is new");
-    const address_range added{each.room->base + each.user_bytes,
+    const address_range added{each.growable->base + each.user_bytes,
                               request.size_bytes - each.user_bytes};
     if (status filled = acquired_.on_acquire(added, request.stream); !filled) return filled;
     changes.has_fills = true;
@@ -220,34 +220,34 @@ status growable_range::fill_released(const block& segment, std::uint64_t kept_by
 
 result<ticket_ref> growable_range::record_released(stream_handle stream, bool has_filled) {
   check(engine_ != nullptr, "memory is given up before there is any");
-  return has_filled ? engine_->time().record_or_wait(stream) : engine_->time().mark(stream);
+  return has_filled ? engine_->time().record_or_wait(stream) : engine_->time().record(stream);
 }
 
-status growable_range::order_behind(stream_handle stream, std::span<const room_cut> cuts) {
-  for (const room_cut& each : cuts) {
-    check(each.room != nullptr, "a stream is ordered behind no segment");
-    if (status ordered = engine_->order(stream, *each.room); !ordered) return ordered;
+status growable_range::order_behind(stream_handle stream, std::span<const block_cut> cuts) {
+  for (const block_cut& each : cuts) {
+    check(each.growable != nullptr, "a stream is ordered behind no segment");
+    if (status ordered = engine_->order(stream, *each.growable); !ordered) return ordered;
   }
   return {};
 }
 
 // The last step of a call: nothing that comes behind it can fail.
-status growable_range::cut_segments(stream_handle stream, std::span<room_cut> cuts) {
+status growable_range::cut_segments(stream_handle stream, std::span<block_cut> cuts) {
   if (cuts.empty()) return {};
   if (status room = reserve_more(given_up_, 1); !room) return room;
   if (status ordered = order_behind(stream, cuts); !ordered) return ordered;
   if (status ready = engine_->reserve_cuts(cuts); !ready) return ready;
   status filled;
   bool has_filled = false;
-  for (const room_cut& each : cuts)
-    if (filled) filled = fill_released(*each.room, each.user_bytes, stream, has_filled);
+  for (const block_cut& each : cuts)
+    if (filled) filled = fill_released(*each.growable, each.user_bytes, stream, has_filled);
   const result<ticket_ref> point =
       filled ? record_released(stream, has_filled) : result<ticket_ref>{filled.error()};
   if (!point) {
     engine_->drop_cuts(cuts);
     return point.error();
   }
-  engine_->cut_rooms(cuts, *point);
+  engine_->cut_growable_blocks(cuts, *point);
   remember(*point);
   check(cuts.front().spare == nullptr, "the cut part of a segment still has an owner");
   reap_behind(*point, cuts.size());
@@ -277,14 +277,14 @@ void growable_range::undo(stream_handle stream, change_plan& changes) noexcept {
   if (changes.has_fills) point = record_or_wait(stream);
   (void)engine_->time().wait(point);
   if (engine_->reserve_cuts(changes.grown)) {
-    engine_->cut_rooms(changes.grown, point);
+    engine_->cut_growable_blocks(changes.grown, point);
     remember(point);
     engine_->reap_all();  // what goes back to the driver is mapped nowhere
     return;
   }
-  for (const room_cut& each : changes.grown) {
+  for (const block_cut& each : changes.grown) {
     check(each.spare == nullptr, "growable I2: a cut that failed has a record");
-    engine_->set_user_bytes(*each.room, each.user_bytes);
+    engine_->set_user_bytes(*each.growable, each.user_bytes);
   }
 }
 

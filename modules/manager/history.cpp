@@ -104,7 +104,7 @@ void manager_history::note_block(history_kind kind, block& of) noexcept {
     check(static_cast<bool>(of.base), "an event is of a block at no address");
     const address_range where{of.base, of.sizes.mapped_bytes};
     port_->note_block(kind, where, of.sizes.user_bytes, of.stream);
-    of.told = {number_, where, is_live};
+    of.noted = {number_, where, is_live};
   }
   note_footprint();
 }
@@ -117,7 +117,7 @@ void manager_history::changed(block& now, address before) noexcept {
   if (!port_) return;
   const address_range where{now.base, now.sizes.mapped_bytes};
   port_->note({history_kind::resized, where, now.stream, before.value});
-  now.told = {number_, where, true};
+  now.noted = {number_, where, true};
 }
 
 // Where it has changed since it was noted last. It is read again behind the event: another thread
@@ -158,19 +158,19 @@ void manager_history::note_failure(const block_request& wanted, const error& why
 
 // Under the lock of the history. A room that stays claimed by its owner writes no events: its
 // present state is listed. False if the list is too small.
-bool manager_history::list_told(std::vector<history_region>& out) const noexcept {
+bool manager_history::list_noted(std::vector<history_region>& out) const noexcept {
   check(out.empty() && base_.blocks != nullptr, "live blocks are listed behind others");
   bool is_whole = true;
   const std::uint64_t number = number_;
   base_.blocks->records().visit([&](const tracked_range& range) {
     const block& each = static_cast<const block&>(range);
-    const bool is_told = each.told.history_number == number;
+    const bool is_noted = each.noted.history_number == number;
     const bool is_out = each.is_handed_out.load(std::memory_order_relaxed);
-    const bool is_live = is_told ? each.told.is_live : range.owned || is_out;
+    const bool is_live = is_noted ? each.noted.is_live : range.owned || is_out;
     if (!is_live || !is_whole) return;
     is_whole = out.size() < out.capacity();
     const address_range where =
-        is_told ? each.told.where : address_range{range.base, range.sizes.mapped_bytes};
+        is_noted ? each.noted.where : address_range{range.base, range.sizes.mapped_bytes};
     if (is_whole) out.push_back({where, 0, history_region_kind::live});
   });
   return is_whole;
@@ -259,7 +259,7 @@ result<history> manager_history::take_once(const take_plan& plan, bool& lacks_ro
   };
   const auto look = [&](history&) {
     assume_locked(manager_lock::events);
-    lacks_room = !list_told(live);
+    lacks_room = !list_noted(live);
     footprint_bytes = noted_footprint_bytes_;
     return lacks_room ? status{no_history_memory} : status{};
   };

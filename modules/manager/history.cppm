@@ -65,7 +65,7 @@ class manager_history final : public block_listener {
   };
   [[nodiscard]] result<history> take_once(const take_plan& plan, bool& lacks_room)
       VMM_REQUIRES(manager_lock::history);
-  [[nodiscard]] bool list_told(std::vector<history_region>& out) const noexcept
+  [[nodiscard]] bool list_noted(std::vector<history_region>& out) const noexcept
       VMM_REQUIRES(manager_lock::events);
   [[nodiscard]] status describe(const std::vector<extent_info>& extents, history& into) const;
 

@@ -350,7 +350,7 @@ status manager::free_after(block& gone, const ticket_ref& last_use) {
 // Nothing is known of a stream but its number, in tickets that other threads look at: all that were
 // made so far are taken for another stream's.
 void manager::forget(stream_handle) noexcept {
-  if (base_.is_set_up.load(std::memory_order_acquire)) base_.blocks->time().begin_era();
+  if (base_.is_set_up.load(std::memory_order_acquire)) base_.blocks->time().begin_generation();
 }
 
 status manager::settle(address at) {
@@ -371,7 +371,7 @@ status manager::settle(address at) {
 
 result<ticket_ref> manager::mark(stream_handle stream) {
   if (status ready = set_up(); !ready) return ready.error();
-  return base_.blocks->time().mark(stream);
+  return base_.blocks->time().record(stream);
 }
 
 status manager::wait(const ticket_ref& point) {

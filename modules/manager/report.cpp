@@ -34,8 +34,8 @@ error manager_report::with_figures(const error& why, std::uint64_t size_bytes) c
   const bool is_short = is_shortage(why.code) || why.code == errc::out_of_addresses;
   if (!is_short || why.figures.requested_bytes != 0) return why;
   check(base_.blocks != nullptr, "memory is short before a manager is set up");
-  error told = why;
-  shortage_figures& figures = told.figures;
+  error detailed = why;
+  shortage_figures& figures = detailed.figures;
   figures.requested_bytes = size_bytes;
   figures.footprint_bytes = base_.blocks->memory().statistics().footprint_bytes;
   figures.largest_free_bytes =
@@ -52,7 +52,7 @@ error manager_report::with_figures(const error& why, std::uint64_t size_bytes) c
     figures.used_bytes = space.live_bytes;
     figures.limit_bytes = space.reserved_bytes;
   }
-  return told;
+  return detailed;
 }
 
 manager_statistics manager_report::statistics() const {

@@ -98,7 +98,7 @@ status manager_rights::check_room(const peers_list& listed, const grant_list& af
 status manager_rights::refresh_all(const peers_list& listed) {
   check(base_.blocks != nullptr, "rights are given before there is memory");
   for (block* const room : listed.rooms) {
-    check(room->owned && room->is_room, "a block is taken for a room");
+    check(room->owned && room->is_growable, "a block is taken for a room");
     if (status given = base_.blocks->refresh_rights(*room); !given) return given;
   }
   for (const address at : listed.blocks) {

@@ -188,7 +188,7 @@ status manager_suspension::finish_work(std::span<const stream_handle> streams) {
     }
   }
   if (needs_all) {
-    const result<ticket_ref> all = base_.blocks->time().mark_all();
+    const result<ticket_ref> all = base_.blocks->time().record_all();
     const status waited = all ? base_.blocks->time().wait(*all) : status{all.error()};
     if (!waited) return waited;
   }

@@ -28,7 +28,7 @@ result<block*> engine::build(const block_request& request) {
         "a recycled block has memory or addresses");
   made.sizes = request.sizes;
   set_stream(made, request.stream);
-  made.room_bytes = request.sizes.reserved_bytes;
+  made.address_bytes = request.sizes.reserved_bytes;
   made.alignment_bytes = request.alignment_bytes;
   made.rights_version = core_.remaps.rights_version();
   if (status mapped = map_fresh(made, request); !mapped) return mapped.error();
@@ -59,10 +59,10 @@ status engine::map_fresh(block& fresh, const block_request& request) {
         "an extent is shorter than its block");
   fresh.where = *space;
   fresh.base = space->range.base;
-  if (status gathered = core_.memory.acquire(request.sizes.mapped_bytes, fresh.memories);
-      !gathered) {
+  if (status acquired = core_.memory.acquire(request.sizes.mapped_bytes, fresh.memories);
+      !acquired) {
     finish(fresh);
-    return gathered;
+    return acquired;
   }
   check(size_of(fresh.memories, fresh.memories.size()) == request.sizes.mapped_bytes,
         "the pieces are not what is to be mapped");
@@ -90,7 +90,7 @@ status engine::grow_in_place(block& grown, const resize_plan& plan) {
   check(plan.sizes.mapped_bytes > grown.sizes.mapped_bytes,
         "a block grows to at most its present "
         "size");
-  if (grown.is_room && is_stale(grown)) {
+  if (grown.is_growable && is_stale(grown)) {
     return refuse(errc::in_use, "unfinished work may still use the addresses that were given up");
   }
   const std::uint64_t old_space_bytes = grown.where.range.size_bytes;
@@ -98,7 +98,8 @@ status engine::grow_in_place(block& grown, const resize_plan& plan) {
   if (status room = extend_addresses(grown, plan.sizes.reserved_bytes); !room) return room;
   memory_list memories;
   status done = copy_list(grown.memories, memories, 1);
-  if (done) done = gather(plan, plan.sizes.mapped_bytes - grown.sizes.mapped_bytes, memories);
+  if (done)
+    done = acquire_memory(plan, plan.sizes.mapped_bytes - grown.sizes.mapped_bytes, memories);
   if (done) done = map_tail(grown, memories, plan);
   if (!done) trim_addresses(grown, std::max(old_space_bytes, grown.sizes.mapped_bytes));
   check(done || grown.sizes.user_bytes == old_user_bytes,
@@ -108,7 +109,8 @@ status engine::grow_in_place(block& grown, const resize_plan& plan) {
 }
 
 // Behind the pieces that the list has.
-status engine::gather(const resize_plan& plan, std::uint64_t size_bytes, memory_list& memories) {
+status engine::acquire_memory(const resize_plan& plan, std::uint64_t size_bytes,
+                              memory_list& memories) {
   check(size_bytes > 0, "no memory is collected");
   if (plan.one_handle) return core_.memory.acquire_whole(size_bytes, memories);
   if (plan.handle_bytes == 0) return core_.memory.acquire(size_bytes, memories);
@@ -116,9 +118,9 @@ status engine::gather(const resize_plan& plan, std::uint64_t size_bytes, memory_
   const std::size_t before = memories.size();
   for (std::uint64_t left_bytes = size_bytes; left_bytes > 0;) {
     const std::uint64_t next_bytes = std::min(left_bytes, plan.handle_bytes);
-    if (status gathered = core_.memory.acquire(next_bytes, memories); !gathered) {
+    if (status acquired = core_.memory.acquire(next_bytes, memories); !acquired) {
       core_.memory.give_back(memories, before);
-      return gathered;
+      return acquired;
     }
     left_bytes -= next_bytes;
   }
@@ -232,7 +234,8 @@ void engine::keep_leading(block& cut, memory_list& memories, std::size_t keep_co
   check(keep_count <= memories.size(), "more pieces are kept than there are");
   memories.resize(keep_count);
   range_sizes sizes{plan.sizes.user_bytes, size_of(memories, keep_count), 0};
-  sizes.reserved_bytes = std::clamp(cut.room_bytes, sizes.mapped_bytes, cut.sizes.reserved_bytes);
+  sizes.reserved_bytes =
+      std::clamp(cut.address_bytes, sizes.mapped_bytes, cut.sizes.reserved_bytes);
   place(cut, sizes, memories);
   drop_holders(memories, keep_count, plan.last_use);  // of what the block had before
   trim_addresses(cut, sizes.reserved_bytes);
@@ -276,7 +279,7 @@ status engine::retire_tail(block& shrunk, const resize_plan& plan, std::size_t k
 
 // The driver has its memory, except pieces that a resumption left mapped; its addresses go at once.
 status engine::dissolve_suspended(block& gone) {
-  check(gone.is_suspended && !gone.is_room, "a block in use ends as a suspended one");
+  check(gone.is_suspended && !gone.is_growable, "a block in use ends as a suspended one");
   address at = gone.base;
   for (physical_memory* part : gone.memories) {
     const mapping_plan one{at, {&part, 1}, gone.stream, nullptr};
@@ -411,12 +414,12 @@ void engine::finish(block& range) noexcept {
   check(range.memories.empty(), "I3: a range is finished while pieces are mapped to it");
   check(!range.linked && range.is == unmap_entry::place::outside,
         "a range is finished while it is tracked, cached or retired");
-  block* const room = range.inside;
-  if (room == nullptr) core_.space.free(range.where);
+  block* const growable = range.inside;
+  if (growable == nullptr) core_.space.free(range.where);
   blocks_.release(range);
-  if (room == nullptr) return;
-  const std::uint32_t before = room->stale_count.fetch_sub(1, std::memory_order_acq_rel);
-  check(before > 0, "I5: a room gave up less than has gone");
+  if (growable == nullptr) return;
+  const std::uint32_t before = growable->stale_count.fetch_sub(1, std::memory_order_acq_rel);
+  check(before > 0, "I5: a growable block gave up less than has gone");
 }
 
 status engine::empty() {

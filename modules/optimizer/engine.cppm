@@ -16,8 +16,9 @@
 //     is counted and tried again by later reaps; the addresses stay out of use until then.
 // I4  A block is tracked and claimed by its caller, or cached by the manager, or retired: in one
 //     place at a time.
-// I5  A room is a block that keeps its addresses whatever its size: what it gives up is retired as
-//     a range inside of it, and the room's addresses go when its last such range has been unmapped.
+// I5  A growable block is a block that keeps its addresses whatever its size: what it gives up is
+//     retired as a range inside of it, and the growable block's addresses go when its last such
+//     range has been unmapped.
 //
 // Thread safety: all of it, for blocks that the calling thread has claimed. No driver call is made
 // under a lock but the reservation of a further range. Cost: driver calls by the number of pieces,
@@ -46,26 +47,27 @@ namespace vmm {
 /// One extent of addresses with the pieces mapped to it.
 export struct block : tracked_range, unmap_entry {
   extent where{};
-  ticket_ref last_use;           ///< cached or retired: the work that may still use its addresses
-  std::uint64_t room_bytes = 0;  ///< the reserved size as requested, kept when it shrinks
+  ticket_ref last_use;  ///< cached or retired: the work that may still use its addresses
+  std::uint64_t address_bytes = 0;    ///< the reserved size as requested, kept when it shrinks
   std::uint64_t alignment_bytes = 0;  ///< as requested, kept when it moves
   std::uint64_t number = 0;           ///< of its allocation, kept when it moves
   bool has_memory =
       true;  ///< false where its mappings stand but its pieces belong to others by now
-  std::size_t locked_count = 0;                 ///< pieces at its end without access: see unlock()
-  bool is_room = false;                         ///< I5
-  block* inside = nullptr;                      ///< retired: the room whose addresses these are
-  sync::atomic<std::uint32_t> stale_count = 0;  ///< of a room: retired ranges inside of it
+  std::size_t locked_count = 0;  ///< pieces at its end without access: see unlock()
+  bool is_growable = false;      ///< I5
+  block* inside = nullptr;       ///< retired: the growable block whose addresses these are
+  sync::atomic<std::uint32_t> stale_count =
+      0;                                       ///< of a growable block: retired ranges inside of it
   std::unique_ptr<grant_list> own_rights;      ///< besides those of all blocks, which they overrule
   std::unique_ptr<memory_rights> part_rights;  ///< of some mappings, in place of own_rights
   std::uint64_t rights_version = 0;            ///< of the rights that its mappings have
   sync::atomic<bool> is_handed_out = false;    ///< the manager's: its user has it
   /// The manager's, under the lock of its history: what the history of that number says of it.
-  struct told {
+  struct noted {
     std::uint64_t history_number = 0;
     address_range where{};
     bool is_live = false;
-  } told;
+  } noted;
   block* next_free = nullptr;
 
   [[nodiscard]] bool has_rights() const noexcept {
@@ -135,16 +137,16 @@ export struct resize_plan {
   bool one_handle = false;         ///< what is missing is one piece
 };
 
-/// Rooms side by side.
-export struct room_request {
+/// Growable blocks side by side.
+export struct growable_blocks_request {
   std::uint64_t count = 0;
   std::uint64_t size_bytes = 0;  ///< of each; a multiple of the granularity
   stream_handle stream = stream_handle::default_stream;
 };
 
-/// A room, and what is to stay of it. The spare belongs to reserve_cuts().
-export struct room_cut {
-  block* room = nullptr;
+/// A growable block, and what is to stay of it. The spare belongs to reserve_cuts().
+export struct block_cut {
+  block* growable = nullptr;
   std::uint64_t user_bytes = 0;
   std::uint64_t mapped_bytes = 0;  ///< at most as much as is mapped and not locked
   block* spare = nullptr;
@@ -194,25 +196,27 @@ export class engine {
   /// unfinished.
   [[nodiscard]] status move(block& moved, const resize_plan& plan);
 
-  /// Rooms at one extent of addresses, in address order, tracked and owned, without memory. They
-  /// fill `rooms`. Errors: out_of_addresses, out_of_host_memory, those of reserve.
-  [[nodiscard]] status build_rooms(const room_request& request, std::span<block*> rooms);
-  /// Takes whole pieces off the rooms' ends, as many as the new sizes leave unused; they are
-  /// unmapped after `last_use`, by reap(). No driver call. Requires: reserve_cuts() of these.
-  void cut_rooms(std::span<room_cut> cuts, const ticket_ref& last_use) noexcept;
-  /// What cut_rooms() needs of host memory. The rooms do not change before it, or before
-  /// drop_cuts(). Errors: out_of_host_memory; nothing is prepared.
-  [[nodiscard]] status reserve_cuts(std::span<room_cut> cuts) noexcept;
-  void drop_cuts(std::span<room_cut> cuts) noexcept;
-  /// Whether ranges inside of the room wait to be unmapped: it cannot grow.
-  [[nodiscard]] static bool is_stale(const block& room) noexcept {
-    check(room.is_room, "a block without addresses of its own cannot keep them");
-    return room.stale_count.load(std::memory_order_acquire) != 0;
+  /// Growable blocks at one extent of addresses, in address order, tracked and owned, without
+  /// memory. They fill `growables`. Errors: out_of_addresses, out_of_host_memory, those of reserve.
+  [[nodiscard]] status build_growable_blocks(const growable_blocks_request& request,
+                                             std::span<block*> growables);
+  /// Takes whole pieces off the growable blocks' ends, as many as the new sizes leave unused; they
+  /// are unmapped after `last_use`, by reap(). No driver call. Requires: reserve_cuts() of these.
+  void cut_growable_blocks(std::span<block_cut> cuts, const ticket_ref& last_use) noexcept;
+  /// What cut_growable_blocks() needs of host memory. The growable blocks do not change before it,
+  /// or before drop_cuts(). Errors: out_of_host_memory; nothing is prepared.
+  [[nodiscard]] status reserve_cuts(std::span<block_cut> cuts) noexcept;
+  void drop_cuts(std::span<block_cut> cuts) noexcept;
+  /// Whether ranges inside of the growable block wait to be unmapped: it cannot grow.
+  [[nodiscard]] static bool is_stale(const block& growable) noexcept {
+    check(growable.is_growable, "a block without addresses of its own cannot keep them");
+    return growable.stale_count.load(std::memory_order_acquire) != 0;
   }
-  /// Ends the ownership: the room is then a block, which close() frees.
-  void abandon(block& room) noexcept {
-    check(room.is_room && room.claimed, "a room without an owner is given up");
-    records_.unclaim(room);
+  /// Ends the ownership: the growable block is then a block, which close() frees.
+  void abandon(block& growable) noexcept {
+    check(growable.is_growable && growable.claimed,
+          "a growable block without an owner is given up");
+    records_.unclaim(growable);
   }
 
   /// Makes `target` show `source`'s memory, its own memory going to the cache, new memory filling
@@ -305,12 +309,12 @@ export class engine {
   [[nodiscard]] status map_tail(block& grown, memory_list& memories, const resize_plan& plan);
   [[nodiscard]] status cut_idle_tail(block& shrunk, const resize_plan& plan,
                                      std::size_t keep_count);
-  [[nodiscard]] status gather(const resize_plan& plan, std::uint64_t size_bytes,
-                              memory_list& memories);
-  [[nodiscard]] status split_rooms(extent space, const room_request& request,
-                                   std::span<block*> rooms);
-  [[nodiscard]] status reserve_cut(room_cut& cut) noexcept;
-  void apply_cut(room_cut& cut, const ticket_ref& last_use) noexcept;
+  [[nodiscard]] status acquire_memory(const resize_plan& plan, std::uint64_t size_bytes,
+                                      memory_list& memories);
+  [[nodiscard]] status split_growable_blocks(extent space, const growable_blocks_request& request,
+                                             std::span<block*> growables);
+  [[nodiscard]] status reserve_cut(block_cut& cut) noexcept;
+  void apply_cut(block_cut& cut, const ticket_ref& last_use) noexcept;
   void keep_leading(block& cut, memory_list& memories, std::size_t keep_count,
                     const resize_plan& plan) noexcept;
   [[nodiscard]] status retire_tail(block& shrunk, const resize_plan& plan, std::size_t keep_count);

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The engine's changes of blocks that stand: rooms that give memory up, moves to other addresses,
-// memory of one block shown at another's addresses, and rights. engine.cpp has how blocks come,
-// change size where they are, and go.
+// The engine's changes of blocks that stand: growable blocks that give memory up, moves to other
+// addresses, memory of one block shown at another's addresses, and rights. engine.cpp has how
+// blocks come, change size where they are, and go.
 module vmm.optimizer;
 
 import vmm.backend;
@@ -19,64 +19,67 @@ import vmm.va;
 
 namespace vmm {
 
-// ---- rooms ---------------------------------------------------------------------------
+// ---- growable blocks ---------------------------------------------------------------------------
 
-status engine::build_rooms(const room_request& request, std::span<block*> rooms) {
-  check(request.count > 0 && rooms.size() == request.count, "rooms are built into no place");
-  check(request.size_bytes > 0, "a room has no addresses");
+status engine::build_growable_blocks(const growable_blocks_request& request,
+                                     std::span<block*> growables) {
+  check(request.count > 0 && growables.size() == request.count,
+        "growable blocks are built into no place");
+  check(request.size_bytes > 0, "a growable block has no addresses");
   const result<extent> space = core_.space.allocate({request.count * request.size_bytes, 0});
   if (!space) return space.error();
-  if (status split = split_rooms(*space, request, rooms); !split) return split;
-  for (block* const room : rooms) {
-    const status tracked = records_.insert_claimed(*room);
+  if (status split = split_growable_blocks(*space, request, growables); !split) return split;
+  for (block* const growable : growables) {
+    const status tracked = records_.insert_claimed(*growable);
     check(tracked.has_value(), "an extent that address space handed out overlaps a tracked one");
-    check_block(*room);
+    check_block(*growable);
   }
   return {};
 }
 
-// On failure nothing is left of the rooms, nor of their addresses.
-status engine::split_rooms(extent space, const room_request& request, std::span<block*> rooms) {
+// On failure nothing is left of the growable blocks, nor of their addresses.
+status engine::split_growable_blocks(extent space, const growable_blocks_request& request,
+                                     std::span<block*> growables) {
   status done;
   std::size_t made_count = 0;
-  for (; done && made_count < rooms.size(); ++made_count) {
+  for (; done && made_count < growables.size(); ++made_count) {
     const result<block*> blank = blocks_.acquire();
     if (!blank) {
       done = blank.error();
       break;
     }
-    block& room = **blank;
-    room.where = space;
-    if (made_count + 1 < rooms.size()) {
-      const result<extent> rest = core_.space.split(room.where, request.size_bytes);
+    block& growable = **blank;
+    growable.where = space;
+    if (made_count + 1 < growables.size()) {
+      const result<extent> rest = core_.space.split(growable.where, request.size_bytes);
       if (!rest) {
-        blocks_.release(room);
+        blocks_.release(growable);
         done = rest.error();
         break;
       }
       space = *rest;
     }
-    room.base = room.where.range.base;
-    room.sizes = {0, 0, request.size_bytes};
-    room.room_bytes = request.size_bytes;
-    set_stream(room, request.stream);
-    room.is_room = room.owned = true;
-    rooms[made_count] = &room;
+    growable.base = growable.where.range.base;
+    growable.sizes = {0, 0, request.size_bytes};
+    growable.address_bytes = request.size_bytes;
+    set_stream(growable, request.stream);
+    growable.is_growable = growable.owned = true;
+    growables[made_count] = &growable;
   }
   if (done) return done;
-  check(made_count < rooms.size(), "every room was made, and one was not");
+  check(made_count < growables.size(), "every growable block was made, and one was not");
   core_.space.free(space);
   while (made_count > 0) {
-    block& room = *std::exchange(rooms[--made_count], nullptr);
-    core_.space.free(room.where);
-    blocks_.release(room);
+    block& growable = *std::exchange(growables[--made_count], nullptr);
+    core_.space.free(growable.where);
+    blocks_.release(growable);
   }
   return done;
 }
 
-status engine::reserve_cuts(std::span<room_cut> cuts) noexcept {
-  for (room_cut& cut : cuts) {
-    check(cut.spare == nullptr, "engine I5: a room is cut twice");
+status engine::reserve_cuts(std::span<block_cut> cuts) noexcept {
+  for (block_cut& cut : cuts) {
+    check(cut.spare == nullptr, "engine I5: a growable block is cut twice");
     const status ready = reserve_cut(cut);
     if (ready) continue;
     drop_cuts(cuts);
@@ -85,54 +88,56 @@ status engine::reserve_cuts(std::span<room_cut> cuts) noexcept {
   return {};
 }
 
-void engine::drop_cuts(std::span<room_cut> cuts) noexcept {
-  for (room_cut& cut : cuts) {
+void engine::drop_cuts(std::span<block_cut> cuts) noexcept {
+  for (block_cut& cut : cuts) {
     if (block* const spare = std::exchange(cut.spare, nullptr)) blocks_.release(*spare);
-    check(cut.room->claimed, "a cut is given up of a room that has no owner");
+    check(cut.growable->claimed, "a cut is given up of a growable block that has no owner");
   }
 }
 
-void engine::cut_rooms(std::span<room_cut> cuts, const ticket_ref& last_use) noexcept {
+void engine::cut_growable_blocks(std::span<block_cut> cuts, const ticket_ref& last_use) noexcept {
   check(!cuts.empty(), "no room is cut");
-  for (room_cut& cut : cuts) apply_cut(cut, last_use);
+  for (block_cut& cut : cuts) apply_cut(cut, last_use);
 }
 
 // What cutting needs of host memory: the record of what is cut off, with its pieces.
-status engine::reserve_cut(room_cut& cut) noexcept {
-  const block& room = *cut.room;
-  check_block(room);
-  check(room.is_room && cut.user_bytes <= cut.mapped_bytes,
+status engine::reserve_cut(block_cut& cut) noexcept {
+  const block& growable = *cut.growable;
+  check_block(growable);
+  check(growable.is_growable && cut.user_bytes <= cut.mapped_bytes,
         "a block without addresses of its own "
         "is cut");
-  const std::size_t keep_count = leading_count(room.memories, cut.mapped_bytes);
-  if (keep_count == room.memories.size()) return {};
+  const std::size_t keep_count = leading_count(growable.memories, cut.mapped_bytes);
+  if (keep_count == growable.memories.size()) return {};
   const result<block*> spare = blocks_.acquire();
   if (!spare) return spare.error();
   cut.spare = *spare;
   memory_list& tail = cut.spare->memories;
-  if (status place = reserve_more(tail, room.memories.size() - keep_count); !place) return place;
-  tail.insert(tail.end(), room.memories.begin() + static_cast<std::ptrdiff_t>(keep_count),
-              room.memories.end());
-  check(!tail.empty(), "a room is cut and loses nothing");
+  if (status place = reserve_more(tail, growable.memories.size() - keep_count); !place)
+    return place;
+  tail.insert(tail.end(), growable.memories.begin() + static_cast<std::ptrdiff_t>(keep_count),
+              growable.memories.end());
+  check(!tail.empty(), "a growable block is cut and loses nothing");
   return {};
 }
 
-void engine::apply_cut(room_cut& cut, const ticket_ref& last_use) noexcept {
-  block& room = *cut.room;
-  range_sizes sizes = room.sizes;
+void engine::apply_cut(block_cut& cut, const ticket_ref& last_use) noexcept {
+  block& growable = *cut.growable;
+  range_sizes sizes = growable.sizes;
   sizes.user_bytes = cut.user_bytes;
-  if (cut.spare == nullptr) return records_.cut(room, sizes, room.memories.size());
+  if (cut.spare == nullptr) return records_.cut(growable, sizes, growable.memories.size());
   block& tail = *std::exchange(cut.spare, nullptr);
-  const std::size_t keep_count = room.memories.size() - tail.memories.size();
-  sizes.mapped_bytes = size_of(room.memories, keep_count);
-  check(room.locked_count <= tail.memories.size(), "a room keeps pieces that it must not use");
-  room.locked_count = 0;  // they go with the others
-  tail.base = room.base + sizes.mapped_bytes;
-  tail.stream = room.stream;
-  tail.inside = &room;
-  room.stale_count.fetch_add(1, std::memory_order_acq_rel);
-  records_.cut(room, sizes, keep_count);
-  check_block(room);
+  const std::size_t keep_count = growable.memories.size() - tail.memories.size();
+  sizes.mapped_bytes = size_of(growable.memories, keep_count);
+  check(growable.locked_count <= tail.memories.size(),
+        "a growable block keeps pieces that it must not use");
+  growable.locked_count = 0;  // they go with the others
+  tail.base = growable.base + sizes.mapped_bytes;
+  tail.stream = growable.stream;
+  tail.inside = &growable;
+  growable.stale_count.fetch_add(1, std::memory_order_acq_rel);
+  records_.cut(growable, sizes, keep_count);
+  check_block(growable);
   retire(tail, last_use);
 }
 
@@ -165,7 +170,7 @@ status engine::move(block& moved, const resize_plan& plan) {
       records_.relocate(moved, {spare.base, plan.sizes, plan.stream}, spare.memories);
   check(placed.has_value(), "an extent that address space handed out overlaps a tracked one");
   spare.base = old_base;
-  moved.room_bytes = plan.sizes.reserved_bytes;
+  moved.address_bytes = plan.sizes.reserved_bytes;
   check(moved.base != spare.base, "a block has moved to where it was");
   check_block(moved);
   check(spare.base == spare.where.range.base, "the old place is not where the block was");

@@ -36,21 +36,21 @@ void block_store::release(block& gone) noexcept {
   gone.memories.clear();  // keeps its capacity
   gone.where = extent{};
   gone.last_use.reset();
-  gone.room_bytes = 0;
+  gone.address_bytes = 0;
   gone.alignment_bytes = 0;
   gone.number = 0;
   gone.has_memory = true;
   gone.locked_count = 0;
   check(gone.stale_count.load(std::memory_order_acquire) == 0,
-        "a room goes before what it gave up");
-  gone.is_room = false;
+        "a growable block goes before what it gave up");
+  gone.is_growable = false;
   gone.inside = nullptr;
   gone.own_rights.reset();
   gone.part_rights.reset();
   gone.rights_version = 0;
   gone.is_suspended = false;
   gone.is_handed_out.store(false, std::memory_order_relaxed);
-  gone.told = {};
+  gone.noted = {};
   pool_.release(gone);
 }
 

@@ -101,9 +101,9 @@ result<std::size_t> block_rights::keep(address at) {
   made->range = *whole;
   const status held = state_.with([&](auto& state) -> status {
     locked_blocks blocks(state);
-    const result<bool> is_whole = blocks.is_whole(at);
-    if (!is_whole) return is_whole.error();
-    if (!*is_whole) {
+    const result<bool> has_own_mappings = blocks.has_own_mappings(at);
+    if (!has_own_mappings) return has_own_mappings.error();
+    if (!*has_own_mappings) {
       return refuse(errc::not_supported,
                     "the block shares a mapping with other memory of the pool: allocate it with "
                     "allocate_whole(), or give rights to all of the pool's memory");

@@ -4,8 +4,8 @@
 // vmm.stream:block_rights - which devices may use a pool's memory, and which single blocks have
 // rights of their own until these are taken back. Not exported.
 //
-// I1  A block with rights of its own is held (:locked_blocks): freed, it serves no request before its work
-//     has finished and it has the rights of all again.
+// I1  A block with rights of its own is held (:locked_blocks): freed, it serves no request before
+//     its work has finished and it has the rights of all again.
 // I2  Each mapping has the rights of all, or those of the block that it is part of.
 //
 // Thread safety: all of it. Cost: a set-access for each mapping.

@@ -174,10 +174,10 @@ bool capture_watch::may_record_all() {
     stream_handle handle{};
     {
       const table_lock state(state_);
-      stream = state->progress().next_unmarked(stream);
+      stream = state->progress().next_unrecorded(stream);
       if (stream == pool_state::no_stream) break;
       handle = state->progress().active_handle(stream);
-      check(!state->progress().all_marked(stream), "a mark is made that is there");
+      check(!state->progress().all_recorded(stream), "an event is made that is there");
     }
     if (!entry_.may_name(handle)) {
       needs_all = true;

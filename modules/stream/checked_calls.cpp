@@ -200,13 +200,13 @@ status checked_calls::free_into_batch(address at) {
   if (batch == pool_state::no_stream) [[unlikely]] {
     if (status live = locked_blocks(*state).check_live(at); !live) return live;
     const result<std::uint32_t> made =
-        stream_memory(*state).provide_batch(!parts_.core.time.marks_all());
+        stream_memory(*state).provide_batch(!parts_.core.time.can_record_all());
     if (!made) return made.error();
     batch = *made;
     check(batch != pool_state::no_stream, "a batch is made that is none");
   }
-  debug_check([&] { return state->streams().phase_of(batch) == stream_phase::unmarked; },
-              "a block is freed into a batch whose mark is made");
+  debug_check([&] { return state->streams().phase_of(batch) == stream_phase::unrecorded; },
+              "a block is freed into a batch whose event is made");
   return state->free(at, batch);
 }
 

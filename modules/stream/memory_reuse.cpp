@@ -54,7 +54,7 @@ result<address> memory_reuse::finished_of(const stream_request& request,
   check(claim->last_use.stream != request.stream, "a stream takes its own memory as another's");
   check(state->streams().passed(claim->last_use),
         "memory_reuse I1: memory is taken that unfinished work may use");
-  return stream_memory(*state).settle_claim(*claim);
+  return stream_memory(*state).finish_claim(*claim);
 }
 
 // Requests that take the lowest fitting address: searched stream by stream that address would
@@ -68,7 +68,7 @@ bool memory_reuse::is_first_fit(const stream_request& request) {
 result<address> memory_reuse::finished_of_all(const stream_request& request) {
   std::array<stream_point, others_count_max> others;
   const std::size_t count = state_.with(
-      [&](auto& state) { return stream_memory(state).others_to_gather(request.stream, others); });
+      [&](auto& state) { return stream_memory(state).others_to_reclaim(request.stream, others); });
   check(count <= others.size(), "more streams are named than there is room for");
   if (count == 0) return address{};
   for (const stream_point& point : std::span(others).first(count)) {
@@ -77,7 +77,7 @@ result<address> memory_reuse::finished_of_all(const stream_request& request) {
   region_walk walk;
   for (bool goes_on = true; goes_on;)
     goes_on = state_.with(
-        [&](auto& state) { return stream_memory(state).gather_passed(request.stream, walk); });
+        [&](auto& state) { return stream_memory(state).reclaim_finished(request.stream, walk); });
   return state_.with([&](auto& state) {
     const result<address> at = own_memory(state).allocate(request);
     if (at && *at) ++state.totals().foreign_count;
@@ -96,7 +96,7 @@ result<address> memory_reuse::behind_wait(const growth_attempt& attempt,
   check(claim->last_use.stream != attempt.request.stream, "a stream waits for itself");
   const status ordered = clock_.order_behind(claim->last_use, attempt.request.stream);
   const table_lock state(state_);
-  if (ordered) return stream_memory(*state).settle_claim(*claim);
+  if (ordered) return stream_memory(*state).finish_claim(*claim);
   stream_memory(*state).return_claim(*claim);
   return ordered.error();
 }
@@ -106,7 +106,7 @@ result<address> memory_reuse::coalesced(const stream_request& request) {
   region_walk walk;
   for (bool goes_on = true; goes_on;)
     goes_on = state_.with(
-        [&](auto& state) { return stream_memory(state).merge_passed(request.stream, walk); });
+        [&](auto& state) { return stream_memory(state).coalesce_finished(request.stream, walk); });
   return state_.with([&](auto& state) { return own_memory(state).allocate(request); });
 }
 
@@ -167,7 +167,7 @@ memory_reuse::transfer_under_way memory_reuse::begin_transfer(
   transfer_under_way moving{arena_lending(state).begin_transfer(request), {}};
   if (moving.what.from == arena_table::none) return moving;
   moving.answer = state.progress().ask(moving.what.freed);
-  check(moving.answer.is == point_answer::kind::unmarked, "a point of now is marked");
+  check(moving.answer.is == point_answer::kind::unrecorded, "a point of now is recorded");
   return moving;
 }
 
@@ -176,14 +176,14 @@ result<address> memory_reuse::finish_transfer(transfer_under_way&& moving,
                                               const stream_request& request, stream_handle stream) {
   if (moving.what.from == arena_table::none) return address{};
   check(request.count_granules != 0, "no granule is passed on");
-  mark_order& order = moving.answer.order;
-  const result<fresh_event> mark = clock_.record_on(order.handle());
-  const result<bool> passed = mark ? time_.passed(mark->ticket) : result<bool>{mark.error()};
+  record_order& order = moving.answer.order;
+  const result<fresh_event> event = clock_.record_on(order.handle());
+  const result<bool> passed = event ? time_.passed(event->ticket) : result<bool>{event.error()};
   const table_lock state(state_);
   const bool has_passed = passed && *passed;
-  if (mark) ++state->totals().mark_count;
+  if (event) ++state->totals().mark_count;
   if (has_passed) state->progress().note_passed(moving.what.freed);
-  if (mark && !has_passed) stream_clock::note_event(*state, std::move(order), *mark);
+  if (event && !has_passed) stream_clock::note_event(*state, std::move(order), *event);
   arena_lending lending(*state);
   const bool arrived = lending.end_transfer(moving.what, request, has_passed);
   check(!arrived || has_passed, "memory is passed on that unfinished work may use");

@@ -213,8 +213,8 @@ status pool_growth::map_first_pages() {
 error pool_growth::with_figures(const error& why, std::uint64_t size_bytes) {
   if (why.figures.requested_bytes != 0) return why;
   check(size_bytes != 0, "memory is short for no request");
-  error told = why;
-  shortage_figures& figures = told.figures;
+  error detailed = why;
+  shortage_figures& figures = detailed.figures;
   figures.requested_bytes = size_bytes;
   figures.footprint_bytes = memory_.statistics().footprint_bytes;
   figures.largest_free_bytes =
@@ -232,7 +232,7 @@ error pool_growth::with_figures(const error& why, std::uint64_t size_bytes) {
     figures.used_bytes = now.reserved_bytes - now.hole_bytes;
     figures.limit_bytes = now.reserved_bytes;
   }
-  return told;
+  return detailed;
 }
 
 void pool_growth::remove_segments() {

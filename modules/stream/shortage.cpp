@@ -39,11 +39,11 @@ namespace {
 auto pool_shortage::ladder_for(growth_attempt& attempt, stream_waits& waits) {
   return relief_ladder(single_rung([this] {
                          assume_locked(rank::growth);
-                         return ask_streams();
+                         return poll_streams();
                        }),
                        [this, &attempt, &waits] {
                          assume_locked(rank::growth);
-                         return wait_for_next(attempt, waits);
+                         return wait_for_next_stream(attempt, waits);
                        });
 }
 
@@ -73,8 +73,8 @@ result<address> pool_shortage::grow(growth_attempt& attempt, const error& cause)
   return grown;
 }
 
-result<bool> pool_shortage::ask_streams() {
-  if (status marked = parts_.clock.record_batches(); !marked && !is_put_off(marked.error()))
+result<bool> pool_shortage::poll_streams() {
+  if (status marked = parts_.clock.record_batches(); !marked && !is_deferred(marked.error()))
     return marked.error();
   if (status asked = parts_.clock.poll_all(); !asked) return asked.error();
   return true;
@@ -82,7 +82,7 @@ result<bool> pool_shortage::ask_streams() {
 
 // One stream after the other, the request's own first. What is being captured cannot be waited for.
 // An attempt that leaves its turn to other allocators stops before.
-result<bool> pool_shortage::wait_for_next(growth_attempt& attempt, stream_waits& waits) {
+result<bool> pool_shortage::wait_for_next_stream(growth_attempt& attempt, stream_waits& waits) {
   if (attempt.relief != nullptr) {
     check(!attempt.relief->has_stopped, "an attempt stops twice");
     attempt.relief->has_stopped = true;
@@ -139,9 +139,9 @@ result<address> pool_shortage::grow_from_all(growth_attempt& attempt) {
     assume_locked(rank::growth);
     const result<address> grown = parts_.growth.try_grow(attempt.request, effort);
     if (grown || !attempt.request.is_aligned() || !is_shortage(grown.error().code)) return grown;
-    growth_effort apart = effort;
-    apart.apart = true;
-    return parts_.growth.try_grow(attempt.request, apart);
+    growth_effort alone = effort;
+    alone.dedicated = true;
+    return parts_.growth.try_grow(attempt.request, alone);
   };
   const result<address> grown =
       retry_while_short(grow_once(), grow_once, single_rung([&]() -> result<bool> {
@@ -154,7 +154,7 @@ result<address> pool_shortage::grow_from_all(growth_attempt& attempt) {
 }
 
 result<address> pool_shortage::grow_dedicated(const stream_request& request, relief_pass& relief) {
-  growth_effort effort{.may_move = false, .use_all_free = true, .apart = true};
+  growth_effort effort{.may_move = false, .use_all_free = true, .dedicated = true};
   growth_attempt attempt{.request = request, .relief = &relief};
   stream_waits waits;
   auto ladder = ladder_for(attempt, waits);

@@ -113,9 +113,9 @@ class pool_shortage {
   [[nodiscard]] bool stops_for_others(const growth_attempt& attempt, const error& cause) const;
   // The rungs: false where a rung has nothing left.
   [[nodiscard]] auto ladder_for(growth_attempt& attempt, stream_waits& waits);
-  [[nodiscard]] result<bool> ask_streams() VMM_REQUIRES(rank::growth)
+  [[nodiscard]] result<bool> poll_streams() VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] result<bool> wait_for_next(growth_attempt& attempt, stream_waits& waits)
+  [[nodiscard]] result<bool> wait_for_next_stream(growth_attempt& attempt, stream_waits& waits)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] result<address> retry_finished(growth_attempt& attempt) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);

@@ -35,34 +35,34 @@ result<std::uint32_t> stream_clock::enter(stream_handle stream) {
 
 // ---- asking ------------------------------------------------------------------------
 
-// Finds out whether a point has passed: queries the present marks, oldest first, and makes one if
+// Finds out whether a point has passed: queries the present events, oldest first, and makes one if
 // none covers the point.
 status stream_clock::poll(const stream_point& point) {
-  std::array<known_mark, stream_progress::marks_max> marks;
+  std::array<recorded_event, stream_progress::events_max> events;
   std::size_t count = 0;
   point_answer answer;
   {
     const table_lock state(state_);
     answer = state->progress().ask(point);
     if (answer.is == point_answer::kind::passed) return {};
-    count = state->progress().marks_of(point.stream, marks);
-    check(answer.is != point_answer::kind::marked || count != 0,
-          "a mark covers a point and is not there");
+    count = state->progress().events_of(point.stream, events);
+    check(answer.is != point_answer::kind::recorded || count != 0,
+          "an event covers a point and is not there");
   }
-  if (answer.is == point_answer::kind::unmarked) {
+  if (answer.is == point_answer::kind::unrecorded) {
     const result<ticket_ref> fresh = event_for(std::move(answer));
     if (!fresh) return is_capture_refusal(fresh.error()) ? status{} : status{fresh.error()};
     count =
-        state_.with([&](auto& state) { return state.progress().marks_of(point.stream, marks); });
+        state_.with([&](auto& state) { return state.progress().events_of(point.stream, events); });
   }
-  check(count <= marks.size(), "a stream has more marks than there is room for");
+  check(count <= events.size(), "a stream has more events than there is room for");
   for (std::size_t i = 0; i < count; ++i) {
-    const result<bool> finished = time_.passed(marks[i].mark);
+    const result<bool> finished = time_.passed(events[i].event);
     if (!finished) return finished.error();
     if (!*finished) return {};
     {
       const table_lock state(state_);
-      state->progress().note_passed(marks[i].at);
+      state->progress().note_passed(events[i].at);
     }
   }
   return {};
@@ -102,11 +102,11 @@ void stream_clock::poll_retired() {
   }
 }
 
-// ---- marks -------------------------------------------------------------------------
+// ---- events -------------------------------------------------------------------------
 
 // Records the event that a point needs. With the growth lock, so that the stream is not forgotten
 // meanwhile.
-result<ticket_ref> stream_clock::record_point(mark_order&& order) {
+result<ticket_ref> stream_clock::record_point(record_order&& order) {
   const result<fresh_event> fresh = record_on(order.handle());
   if (!fresh) return fresh.error();
   const table_lock state(state_);
@@ -116,7 +116,7 @@ result<ticket_ref> stream_clock::record_point(mark_order&& order) {
 }
 
 // The same where no event stands for the stream's work.
-result<ticket_ref> stream_clock::record_point_named(mark_order&& order) {
+result<ticket_ref> stream_clock::record_point_named(record_order&& order) {
   const result<ticket_ref> own = record_named(order.handle());
   if (!own) return own;
   const table_lock state(state_);
@@ -125,19 +125,19 @@ result<ticket_ref> stream_clock::record_point_named(mark_order&& order) {
   return own;
 }
 
-void stream_clock::note_event(pool_state& state, mark_order&& order,
-                              const fresh_event& mark) noexcept {
-  check(mark.ticket.get() == nullptr || mark.ticket.get()->home != nullptr,
-        "a mark is recorded that was not made");
-  if (mark.is_of_all) return state.progress().add_mark_of_all(std::move(order), mark.ticket);
-  state.progress().add_mark(std::move(order), mark.ticket);
+void stream_clock::note_event(pool_state& state, record_order&& order,
+                              const fresh_event& event) noexcept {
+  check(event.ticket.get() == nullptr || event.ticket.get()->home != nullptr,
+        "an event is recorded that was not made");
+  if (event.is_of_all) return state.progress().add_event_of_all(std::move(order), event.ticket);
+  state.progress().add_event(std::move(order), event.ticket);
 }
 
 // An event on the stream, where the stream can be named. A handle that the driver refuses is one
 // that was destroyed, or of another context: an event behind all work covers its work. Nothing is
 // concluded from a refusal beyond that, so that a fault that passes does no harm.
 result<fresh_event> stream_clock::record_on(stream_handle stream) {
-  const bool has_event_of_all = time_.marks_all();
+  const bool has_event_of_all = time_.can_record_all();
   check(has_event_of_all || entry_.names_streams(),
         "stream_clock I1: a stream is neither named nor covered");
   if (entry_.may_name(stream)) {
@@ -153,7 +153,7 @@ result<fresh_event> stream_clock::record_on(stream_handle stream) {
 
 // The same where no event stands for the stream's work.
 result<ticket_ref> stream_clock::record_named(stream_handle stream) {
-  check(!time_.marks_all(), "a stream is named that need not be");
+  check(!time_.can_record_all(), "a stream is named that need not be");
   const result<ticket_ref> own = record_stream(stream);
   if (own || own.error().code != errc::invalid_argument || stream == entry_.named()) return own;
   error refused = own.error();  // with the driver's code
@@ -164,10 +164,10 @@ result<ticket_ref> stream_clock::record_named(stream_handle stream) {
 // Behind all work of the device, where no capture is known that the event, or the wait in its
 // place, would spoil. The driver's own refusal is that of a capture.
 result<ticket_ref> stream_clock::record_all_work() {
-  const events_guard marking(captures_.lock());
+  const events_guard recording(captures_.lock());
   if (status quiet = captures_.check_none_captured(entry_.named()); !quiet) return quiet.error();
   result<ticket_ref> all = time_.cover_all();
-  if (!all && is_put_off(all.error())) return stream_captured;
+  if (!all && is_deferred(all.error())) return stream_captured;
   return all || all.error().code != errc::not_supported ? all : result<ticket_ref>{stream_lost};
 }
 
@@ -187,27 +187,27 @@ status stream_clock::finish_all_work() {
   return {};
 }
 
-// Of work that is not being captured: no graph's mark is kept.
+// Of work that is not being captured: no graph's event is kept.
 result<ticket_ref> stream_clock::record_stream(stream_handle stream) {
   result<bool> captured = captures_.is_captured(stream);
   if (!captured) return captured.error();
   if (*captured) return stream_captured;
-  result<ticket_ref> fresh = time_.mark(stream);
+  result<ticket_ref> fresh = time_.record(stream);
   if (!fresh) return fresh;
   captured =
-      captures_.is_captured(stream);  // it may have begun meanwhile: then the mark is not queried
+      captures_.is_captured(stream);  // it may have begun meanwhile: then the event is not queried
   if (!captured) return captured.error();
   if (*captured) return stream_captured;
   return fresh;
 }
 
-// A mark that covers the point: the oldest that does, or a new one; null where it has passed. All
+// An event that covers the point: the oldest that does, or a new one; null where it has passed. All
 // work is waited for where the driver refuses the stream and has no event in its place.
 result<ticket_ref> stream_clock::event_for(point_answer&& answer) {
-  if (answer.is != point_answer::kind::unmarked) return std::move(answer.mark);
+  if (answer.is != point_answer::kind::unrecorded) return std::move(answer.event);
   result<ticket_ref> made = record_point(std::move(answer.order));
   if (made || !is_lost(made.error())) return made;
-  check(!time_.marks_all(), "a stream is lost that an event of all work covers");
+  check(!time_.can_record_all(), "a stream is lost that an event of all work covers");
   if (status finished = finish_all_work(); !finished) return finished.error();
   return ticket_ref{};
 }
@@ -215,9 +215,9 @@ result<ticket_ref> stream_clock::event_for(point_answer&& answer) {
 // ---- waiting -----------------------------------------------------------------------
 
 status stream_clock::order_behind(const stream_point& point, std::uint32_t stream) {
-  const result<ticket_ref> mark =
+  const result<ticket_ref> event =
       event_for(state_.with([&](auto& state) { return state.progress().ask(point); }));
-  if (!mark) return mark.error();
+  if (!event) return event.error();
   stream_handle handle{};
   {
     const table_lock state(state_);
@@ -228,7 +228,7 @@ status stream_clock::order_behind(const stream_point& point, std::uint32_t strea
     const stream_handle other = state->progress().shown_handle(point.stream);
     state->events().note({history_kind::wait, {}, handle, static_cast<std::uint64_t>(other)});
   }
-  return time_.order(handle, *mark);
+  return time_.order(handle, *event);
 }
 
 result<bool> stream_clock::wait_for(const stream_point& point) {
@@ -243,8 +243,8 @@ result<bool> stream_clock::wait_for(const stream_point& point) {
     handle = state->progress().shown_handle(point.stream);
     state->events().note({history_kind::blocked, {}, handle});
   }
-  const result<ticket_ref> mark = event_for(std::move(answer));
-  const status waited = mark ? time_.wait(*mark) : status{mark.error()};
+  const result<ticket_ref> event = event_for(std::move(answer));
+  const status waited = event ? time_.wait(*event) : status{event.error()};
   events_.note({history_kind::passed, {}, handle});
   if (!waited) return waited.error();
   {
@@ -255,29 +255,29 @@ result<bool> stream_clock::wait_for(const stream_point& point) {
 }
 
 status stream_clock::synchronize() {
-  std::vector<known_mark> marks;
-  if (status marked = record_all(marks); !marked) return marked;
+  std::vector<recorded_event> events;
+  if (status recorded = record_all(events); !recorded) return recorded;
   const relaxed_capture capture(driver_, captures_.is_on());
-  if (!marks.empty()) events_.note({history_kind::blocked});
+  if (!events.empty()) events_.note({history_kind::blocked});
   status waited;
-  for (const known_mark& each : marks) {
-    waited = time_.wait(each.mark);
+  for (const recorded_event& each : events) {
+    waited = time_.wait(each.event);
     if (!waited) break;
     {
       const table_lock state(state_);
       state->progress().note_passed(each.at);
     }
   }
-  if (!marks.empty()) events_.note({history_kind::passed});
+  if (!events.empty()) events_.note({history_kind::passed});
   return waited;
 }
 
-// Marks for what streams have not finished. Waiting for them needs no lock: others grow meanwhile,
+// Events for what streams have not finished. Waiting for them needs no lock: others grow meanwhile,
 // and streams may be forgotten.
-status stream_clock::record_all(std::vector<known_mark>& out) {
+status stream_clock::record_all(std::vector<recorded_event>& out) {
   const growth_guard growing(entry_);
   const arena_flush pause(state_);  // frees in arenas are then visible to all
-  if (status marked = record_batches(); !marked) return marked;
+  if (status recorded = record_batches(); !recorded) return recorded;
   const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
   if (status room = reserve_more(out, count); !room) return room;
   for (std::uint32_t stream = 0; stream < count; ++stream) {
@@ -290,10 +290,10 @@ status stream_clock::record_all(std::vector<known_mark>& out) {
       if (answer.is == point_answer::kind::passed) continue;
       ++state->totals().blocked_count;
     }
-    const result<ticket_ref> mark = event_for(std::move(answer));
-    if (!mark) return mark.error();
-    check(out.size() < out.capacity(), "a mark has no room");
-    out.push_back({last, *mark});
+    const result<ticket_ref> event = event_for(std::move(answer));
+    if (!event) return event.error();
+    check(out.size() < out.capacity(), "an event has no room");
+    out.push_back({last, *event});
   }
   return {};
 }
@@ -316,8 +316,8 @@ status stream_clock::identify(stream_handle stream, std::uint64_t identity) {
   }
   if (may_be_own) {
     const status adopted = adopt(number, identity);
-    const bool is_put_off = !adopted && is_capture_refusal(adopted.error());
-    if (!is_put_off) return adopted;
+    const bool is_deferred = !adopted && is_capture_refusal(adopted.error());
+    if (!is_deferred) return adopted;
     if (state_.with([&](auto& state) { return state.streams().has_locked(number); })) {
       const capture_watch::pressing pressing(captures_);  // else the request fails
       return adopt(number, identity);
@@ -347,7 +347,7 @@ status stream_clock::record_leaving(std::uint32_t stream) {
   check(!entry_.names_streams(), "a stream left its handle to another one, and is named");
   point_answer answer = state_.with(
       [&](auto& state) { return state.progress().ask(state.streams().leaving_point(stream)); });
-  if (answer.is != point_answer::kind::unmarked) return {};
+  if (answer.is != point_answer::kind::unrecorded) return {};
   const result<ticket_ref> all = record_all_work();
   if (!all) return is_capture_refusal(all.error()) ? status{} : status{all.error()};
   const table_lock state(state_);
@@ -356,7 +356,7 @@ status stream_clock::record_leaving(std::uint32_t stream) {
   return {};
 }
 
-// The stream leaves its handle, and all that were set aside and are marked are retired.
+// The stream leaves its handle, and all that were set aside and are recorded are retired.
 status stream_clock::set_aside(std::uint32_t stream) {
   const events_guard no_mark(captures_.lock());
   const table_lock state(state_);
@@ -387,7 +387,7 @@ status stream_clock::forget(stream_handle stream) {
   {
     const events_guard no_mark(captures_.lock());  // which would ask about the stream
     const table_lock state(state_);
-    if (!state->progress().all_marked(last.stream))
+    if (!state->progress().all_recorded(last.stream))
       return refuse(errc::in_use, "the stream is being captured, or another thread frees on it");
     if (status provided = stream_memory(*state).provide_shared(); !provided) return provided;
     state->progress().retire(last.stream, time_);
@@ -401,12 +401,12 @@ status stream_clock::forget(stream_handle stream) {
 
 status stream_clock::finish_all() {
   check(gate_.is_closed_by(gate_reason::goes_away), "a pool in use waits for its streams to end");
-  if (time_.marks_all()) {
-    const status marked = try_to_close([&] {
+  if (time_.can_record_all()) {
+    const status recorded = try_to_close([&] {
       assume_locked(rank::growth);
       return record_batches();
     });
-    if (!marked) return marked;
+    if (!recorded) return recorded;
   }
   if (!entry_.names_streams()) {
     return try_to_close([&] {
@@ -457,8 +457,8 @@ status stream_clock::finish_others(std::span<const stream_handle> streams) {
     const result<bool> captured = captures_.is_captured(stream);
     if (!captured) return captured.error();
     if (*captured) return refuse(errc::in_use, "a stream is captured that is to be waited for");
-    const result<ticket_ref> mark = time_.mark(stream);
-    const status waited = mark ? time_.wait(*mark) : status{mark.error()};
+    const result<ticket_ref> event = time_.record(stream);
+    const status waited = event ? time_.wait(*event) : status{event.error()};
     if (!waited) return waited;
   }
   return {};

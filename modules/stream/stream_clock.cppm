@@ -93,9 +93,9 @@ class stream_clock {
   /// not_permitted (it is being captured), driver errors.
   [[nodiscard]] result<fresh_event> record_on(stream_handle stream) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  static void note_event(pool_state& state, mark_order&& order, const fresh_event& event) noexcept
+  static void note_event(pool_state& state, record_order&& order, const fresh_event& event) noexcept
       VMM_REQUIRES(rank::state);
-  /// For what was freed after everything so far. Errors: see is_put_off(); driver errors.
+  /// For what was freed after everything so far. Errors: see is_deferred(); driver errors.
   [[nodiscard]] status record_batches() VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
   /// The same where few such events are on their way. Whether any was recorded: what cannot be now
@@ -141,25 +141,25 @@ class stream_clock {
       VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] result<ticket_ref> event_for(point_answer&& answer) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] result<ticket_ref> record_point(mark_order&& order) VMM_REQUIRES(rank::growth)
+  [[nodiscard]] result<ticket_ref> record_point(record_order&& order) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] result<ticket_ref> record_point_named(mark_order&& order) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<ticket_ref> record_point_named(record_order&& order)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<ticket_ref> record_named(stream_handle stream) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<ticket_ref> record_stream(stream_handle stream) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<ticket_ref> record_all_work() VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] status record_all(std::vector<known_mark>& out)
+  [[nodiscard]] status record_all(std::vector<recorded_event>& out)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  [[nodiscard]] bool has_unmarked_batch() VMM_EXCLUDES(rank::state);
+  [[nodiscard]] bool has_unrecorded_batch() VMM_EXCLUDES(rank::state);
   [[nodiscard]] bool wants_batch_event() VMM_EXCLUDES(rank::state);
   [[nodiscard]] status record_batches_by_event(stream_handle own)
       VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] result<bool> close_batch(stream_handle own) VMM_REQUIRES(rank::events)
       VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status end_batch(result<ticket_ref>&& mark) VMM_REQUIRES(rank::events)
+  [[nodiscard]] status end_batch(result<ticket_ref>&& event) VMM_REQUIRES(rank::events)
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<ticket_ref> record_known_streams() VMM_REQUIRES(rank::growth, rank::events)
       VMM_EXCLUDES(rank::state);

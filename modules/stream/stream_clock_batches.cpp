@@ -19,27 +19,27 @@ namespace vmm {
 
 namespace {
 
-// Batches whose marks have not passed: behind so many, frees wait together for the next one.
+// Batches whose events have not passed: behind so many, frees wait together for the next one.
 constexpr std::uint32_t batches_in_flight_max = 4;
-constexpr int batches_max = 2;  // of one call: one that an earlier mark failed for, the open one
+constexpr int batches_max = 2;  // of one call: one that an earlier event failed for, the open one
 
 }  // namespace
 
 // ---- events behind what was freed after everything ---------------------------------------
 
-bool stream_clock::has_unmarked_batch() {
-  return state_.with([](auto& state) { return state.streams().has_unmarked(); });
+bool stream_clock::has_unrecorded_batch() {
+  return state_.with([](auto& state) { return state.streams().has_unrecorded(); });
 }
 
 // Where few are on their way.
 bool stream_clock::wants_batch_event() {
   return state_.with([](auto& state) {
     const stream_table& streams = state.streams();
-    return streams.has_unmarked() && streams.marked_batch_count() < batches_in_flight_max;
+    return streams.has_unrecorded() && streams.recorded_batch_count() < batches_in_flight_max;
   });
 }
 
-// What cannot be marked now can be later. Whether anything was.
+// What cannot be recorded now can be later. Whether anything was.
 bool stream_clock::record_few_batches() {
   return wants_batch_event() && record_batches().has_value();
 }
@@ -47,77 +47,77 @@ bool stream_clock::record_few_batches() {
 // For calls that need no memory: after a refusal of the driver for an unannounced capture, only a
 // call that needs memory tries again.
 void stream_clock::try_record_batches() {
-  if (time_.marks_all() && wants_batch_event())
+  if (time_.can_record_all() && wants_batch_event())
     (void)record_batches_by_event(stream_handle::default_stream);
 }
 
-// Records marks for all that was freed after everything so far. Errors: see is_put_off(); driver
+// Records events for all that was freed after everything so far. Errors: see is_deferred(); driver
 // errors.
 status stream_clock::record_batches() {
-  if (time_.marks_all()) return record_batches_by_event(entry_.named());
-  for (int batch = 0; batch < batches_max && has_unmarked_batch(); ++batch) {
-    const events_guard marking(captures_.lock());
+  if (time_.can_record_all()) return record_batches_by_event(entry_.named());
+  for (int batch = 0; batch < batches_max && has_unrecorded_batch(); ++batch) {
+    const events_guard recording(captures_.lock());
     const relaxed_capture capture(driver_, captures_.is_on());
     const result<bool> closed = close_batch(entry_.named());
     if (!closed) return closed.error();
     if (!*closed) continue;
-    result<ticket_ref> mark = record_known_streams();
-    if (!mark && is_lost(mark.error())) {
+    result<ticket_ref> event = record_known_streams();
+    if (!event && is_lost(event.error())) {
       result<ticket_ref> all = time_.cover_all();
-      if (all || all.error().code != errc::not_supported) mark = std::move(all);
+      if (all || all.error().code != errc::not_supported) event = std::move(all);
     }
-    if (status marked = end_batch(std::move(mark)); !marked) return marked;
+    if (status recorded = end_batch(std::move(event)); !recorded) return recorded;
   }
   return {};
 }
 
 // The same on drivers that have an event behind all work. `own`: the stream that the call names.
 status stream_clock::record_batches_by_event(stream_handle own) {
-  check(time_.marks_all(), "an event of all streams is recorded on a driver without one");
-  for (int batch = 0; batch < batches_max && has_unmarked_batch(); ++batch) {
-    const events_guard marking(captures_.lock());
+  check(time_.can_record_all(), "an event of all streams is recorded on a driver without one");
+  for (int batch = 0; batch < batches_max && has_unrecorded_batch(); ++batch) {
+    const events_guard recording(captures_.lock());
     const relaxed_capture capture(driver_, captures_.is_on());
     const result<bool> closed = close_batch(own);
     if (!closed) return closed.error();
     if (!*closed) continue;
-    result<ticket_ref> mark = time_.mark_all();
-    was_refused_.store(!mark && is_put_off(mark.error()), std::memory_order_relaxed);
-    if (status marked = end_batch(std::move(mark)); !marked) return marked;
+    result<ticket_ref> event = time_.record_all();
+    was_refused_.store(!event && is_deferred(event.error()), std::memory_order_relaxed);
+    if (status recorded = end_batch(std::move(event)); !recorded) return recorded;
   }
   return {};
 }
 
-// Whether there is a closed batch to record a mark for.
+// Whether there is a closed batch to record an event for.
 result<bool> stream_clock::close_batch(stream_handle own) {
   if (status quiet = captures_.check_none_captured(own); !quiet) return quiet.error();
   const table_lock state(state_);
-  if (!state->streams().has_unmarked()) return false;
+  if (!state->streams().has_unrecorded()) return false;
   if (state->streams().closed_batch() != pool_state::no_stream) return true;
   const status closed = stream_memory(*state).close_batch();
   return closed ? result<bool>{true} : closed.error();
 }
 
-status stream_clock::end_batch(result<ticket_ref>&& mark) {
-  if (!mark) return mark.error();
+status stream_clock::end_batch(result<ticket_ref>&& event) {
+  if (!event) return event.error();
   const table_lock state(state_);
-  check(state->streams().closed_batch() != pool_state::no_stream, "a mark is for no batch");
+  check(state->streams().closed_batch() != pool_state::no_stream, "an event is for no batch");
   ++state->totals().mark_count;
-  state->streams().retire_batch(std::move(*mark));
+  state->streams().retire_batch(std::move(*event));
   return {};
 }
 
-// A mark behind those of every stream: of active ones a mark that was recorded after the batch was
-// closed, of forgotten ones the last that they left.
+// An event behind those of every stream: of active ones an event that was recorded after the batch
+// was closed, of forgotten ones the last that they left.
 result<ticket_ref> stream_clock::record_known_streams() {
-  std::vector<ticket_ref> marks;
+  std::vector<ticket_ref> events;
   const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
-  if (status room = reserve_more(marks, count); !room) return room.error();
+  if (status room = reserve_more(events, count); !room) return room.error();
   for (std::uint32_t stream = 0; stream < count; ++stream) {
     point_answer answer;
     {
       const table_lock state(state_);
       const std::uint32_t closed = state->streams().closed_batch();
-      check(closed != pool_state::no_stream, "streams are marked that no batch waits for");
+      check(closed != pool_state::no_stream, "streams are recorded that no batch waits for");
       const bool is_active = state->progress().phase_of(stream) == stream_phase::active;
       const stream_point last = is_active
                                     ? stream_point{stream, state->progress().last_epoch(closed)}
@@ -125,14 +125,14 @@ result<ticket_ref> stream_clock::record_known_streams() {
       answer = state->progress().ask(last);
       if (answer.is == point_answer::kind::passed) continue;
     }
-    result<ticket_ref> mark = answer.is == point_answer::kind::unmarked
-                                  ? record_point_named(std::move(answer.order))
-                                  : std::move(answer.mark);
-    if (!mark) return mark;
-    check(marks.size() < marks.capacity(), "a mark has no room");
-    marks.push_back(std::move(*mark));
+    result<ticket_ref> event = answer.is == point_answer::kind::unrecorded
+                                   ? record_point_named(std::move(answer.order))
+                                   : std::move(answer.event);
+    if (!event) return event;
+    check(events.size() < events.capacity(), "an event has no room");
+    events.push_back(std::move(*event));
   }
-  return time_.mark_behind(marks);
+  return time_.record_behind(events);
 }
 
 }  // namespace vmm

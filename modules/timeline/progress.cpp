@@ -119,7 +119,7 @@ result<std::uint32_t> stream_progress::add(stream_handle stream, stream_phase ph
   const std::uint32_t number = unused_.back();
   unused_.pop_back();
   stream_record& record = *records_[number];
-  check(record.phase == stream_phase::unused && record.mark_count == 0,
+  check(record.phase == stream_phase::unused && record.event_count == 0,
         "a stream's record is taken while it is in use");
   record.handle = stream;
   record.identity = 0;
@@ -162,7 +162,7 @@ void stream_progress::leave_table(stream_handle stream) noexcept {
 void stream_progress::leave(std::uint32_t stream) noexcept {
   stream_record& record = *records_[stream];
   check(record.phase == stream_phase::active, "a stream is forgotten twice");
-  check(all_marked(stream), "I2: a stream is forgotten without a mark for its last work");
+  check(all_recorded(stream), "I2: a stream is forgotten without an event for its last work");
   leave_table(record.handle);
   record.phase = stream_phase::retired;
   check(active_count_ > 0 && retired_.size() < retired_.capacity(),
@@ -184,7 +184,7 @@ void stream_progress::set_aside(std::uint32_t stream, timeline& time) noexcept {
   leave_table(record.handle);
   record.handle = stream_handle{set_aside_bit | stream};
   enter(table_, {record.handle, stream});
-  for (std::size_t i = 0; i < record.mark_count; ++i) time.orphan(record.marks[i].mark);
+  for (std::size_t i = 0; i < record.event_count; ++i) time.orphan(record.events[i].event);
   ++set_aside_count_;
 }
 
@@ -193,7 +193,7 @@ std::uint32_t stream_progress::next_set_aside() const noexcept {
   for (std::uint32_t stream = 0; stream < count(); ++stream) {
     const bool is_aside =
         phase_of(stream) == stream_phase::active && is_set_aside(records_[stream]->handle);
-    if (is_aside && all_marked(stream)) return stream;
+    if (is_aside && all_recorded(stream)) return stream;
   }
   return no_stream;
 }
@@ -201,20 +201,20 @@ std::uint32_t stream_progress::next_set_aside() const noexcept {
 void stream_progress::retire(std::uint32_t stream, timeline& time) noexcept {
   leave(stream);
   stream_record& record = *records_[stream];
-  for (std::size_t i = 0; i < record.mark_count; ++i) time.orphan(record.marks[i].mark);
+  for (std::size_t i = 0; i < record.event_count; ++i) time.orphan(record.events[i].event);
   check(record.phase == stream_phase::retired, "a stream that was forgotten is still in use");
   audit();
 }
 
-void stream_progress::retire_marked(std::uint32_t stream, ticket_ref mark) noexcept {
+void stream_progress::retire_recorded(std::uint32_t stream, ticket_ref event) noexcept {
   check(stream < count() && retired_.size() < retired_.capacity(), "no record can be retired now");
   stream_record& record = *records_[stream];
-  check(record.phase == stream_phase::unmarked && record.mark_count == 0,
-        "a record of all streams is marked twice, or is a stream's");
-  record.marks[record.mark_count++] = {{stream, last_epoch(stream)}, std::move(mark)};
+  check(record.phase == stream_phase::unrecorded && record.event_count == 0,
+        "a record of all streams is recorded twice, or is a stream's");
+  record.events[record.event_count++] = {{stream, last_epoch(stream)}, std::move(event)};
   record.phase = stream_phase::retired;
   retired_.push_back(stream);
-  check(all_marked(stream), "I2: a mark of all work does not cover what was freed before it");
+  check(all_recorded(stream), "I2: an event of all work does not cover what was freed before it");
 }
 
 std::uint32_t stream_progress::next_retired() noexcept {
@@ -232,8 +232,8 @@ void stream_progress::recycle(std::uint32_t stream) noexcept {
         "the record of a stream in use is given back");
   check(stream != last_stream_, "I5: the stream found last has no record any more");
   if (record.phase == stream_phase::retired) std::erase(retired_, stream);
-  for (std::size_t i = 0; i < record.mark_count; ++i) record.marks[i] = known_mark{};
-  record.mark_count = 0;
+  for (std::size_t i = 0; i < record.event_count; ++i) record.events[i] = recorded_event{};
+  record.event_count = 0;
   record.phase = stream_phase::unused;
   unused_.push_back(stream);
   audit();
@@ -254,50 +254,51 @@ point_answer stream_progress::ask(const stream_point& point) const noexcept {
   point_answer answer;
   if (passed(point)) return answer;
   const stream_record& record = *records_[point.stream];
-  for (std::size_t i = 0; i < record.mark_count; ++i) {
-    if (record.marks[i].at.epoch < point.epoch) continue;
-    check(record.marks[i].at.stream == point.stream, "a stream has another one's mark");
-    answer.is = point_answer::kind::marked;
-    answer.mark = record.marks[i].mark;
+  for (std::size_t i = 0; i < record.event_count; ++i) {
+    if (record.events[i].at.epoch < point.epoch) continue;
+    check(record.events[i].at.stream == point.stream, "a stream has another one's event");
+    answer.is = point_answer::kind::recorded;
+    answer.event = record.events[i].event;
     return answer;
   }
   check(point.epoch <= clock_, "a query for a point in the future");
-  answer.is = point_answer::kind::unmarked;
+  answer.is = point_answer::kind::unrecorded;
   answer.order.at_ = {point.stream, clock_};
   answer.order.handle_ = active_handle(point.stream);
   return answer;
 }
 
-// At most marks_max are kept; where there are more, the one before the newest is given up: a later
+// At most events_max are kept; where there are more, the one before the newest is given up: a later
 // one stands for it.
-void stream_progress::add_mark(mark_order&& done, ticket_ref mark) noexcept {
-  check(done.at_.stream < count(), "a mark is noted for no stream");
+void stream_progress::add_event(record_order&& done, ticket_ref event) noexcept {
+  check(done.at_.stream < count(), "an event is noted for no stream");
   stream_record& record = *records_[done.at_.stream];
   check(record.phase == stream_phase::active && record.handle == done.handle_,
-        "a mark is noted for a stream that was forgotten while it was made");
-  check(done.at_.epoch <= clock_, "a mark covers what is to come");
-  check(record.mark_count == 0 || record.marks[record.mark_count - 1].at.epoch <= done.at_.epoch,
-        "a mark is older than the one before it");
-  append_mark(record, {done.at_, std::move(mark)});
+        "an event is noted for a stream that was forgotten while it was made");
+  check(done.at_.epoch <= clock_, "an event covers what is to come");
+  check(record.event_count == 0 || record.events[record.event_count - 1].at.epoch <= done.at_.epoch,
+        "an event is older than the one before it");
+  append_event(record, {done.at_, std::move(event)});
 }
 
-void stream_progress::append_mark(stream_record& record, known_mark&& mark) noexcept {
-  if (record.mark_count == marks_max) --record.mark_count;
-  record.marks[record.mark_count++] = std::move(mark);
-  check(record.mark_count <= marks_max, "a stream has more marks than it may");
-  debug_check([&] { return is_consistent(record); }, "a stream's marks are not in order");
+void stream_progress::append_event(stream_record& record, recorded_event&& event) noexcept {
+  if (record.event_count == events_max) --record.event_count;
+  record.events[record.event_count++] = std::move(event);
+  check(record.event_count <= events_max, "a stream has more events than it may");
+  debug_check([&] { return is_consistent(record); }, "a stream's events are not in order");
 }
 
 // What was freed since the order was made is not covered.
-void stream_progress::add_mark_of_all(mark_order&& done, const ticket_ref& mark) noexcept {
+void stream_progress::add_event_of_all(record_order&& done, const ticket_ref& event) noexcept {
   const std::uint64_t epoch = done.at_.epoch;
-  check(epoch <= clock_, "a mark covers what is to come");
-  for (std::uint32_t stream = next_unmarked(0); stream != no_stream;
-       stream = next_unmarked(stream + 1)) {
+  check(epoch <= clock_, "an event covers what is to come");
+  for (std::uint32_t stream = next_unrecorded(0); stream != no_stream;
+       stream = next_unrecorded(stream + 1)) {
     stream_record& record = *records_[stream];
-    const std::uint64_t newest =
-        record.mark_count == 0 ? record.passed_epoch : record.marks[record.mark_count - 1].at.epoch;
-    if (newest < epoch) append_mark(record, {{stream, epoch}, mark});
+    const std::uint64_t newest = record.event_count == 0
+                                     ? record.passed_epoch
+                                     : record.events[record.event_count - 1].at.epoch;
+    if (newest < epoch) append_event(record, {{stream, epoch}, event});
   }
 }
 
@@ -306,43 +307,43 @@ void stream_progress::note_passed(const stream_point& point) noexcept {
   stream_record& record = *records_[point.stream];
   record.passed_epoch = std::max(record.passed_epoch, point.epoch);
   std::size_t kept = 0;
-  for (std::size_t i = 0; i < record.mark_count; ++i) {
-    if (record.marks[i].at.epoch > record.passed_epoch)
-      record.marks[kept++] = std::move(record.marks[i]);
+  for (std::size_t i = 0; i < record.event_count; ++i) {
+    if (record.events[i].at.epoch > record.passed_epoch)
+      record.events[kept++] = std::move(record.events[i]);
   }
-  for (std::size_t i = kept; i < record.mark_count; ++i) record.marks[i] = known_mark{};
-  record.mark_count = kept;
-  debug_check([&] { return is_consistent(record); }, "a mark is kept that has passed");
+  for (std::size_t i = kept; i < record.event_count; ++i) record.events[i] = recorded_event{};
+  record.event_count = kept;
+  debug_check([&] { return is_consistent(record); }, "an event is kept that has passed");
 }
 
-std::size_t stream_progress::marks_of(std::uint32_t stream,
-                                      std::array<known_mark, marks_max>& out) const noexcept {
+std::size_t stream_progress::events_of(std::uint32_t stream,
+                                       std::array<recorded_event, events_max>& out) const noexcept {
   check(stream < count(), "no stream has this number");
   const stream_record& record = *records_[stream];
-  check(record.mark_count <= out.size(), "a stream has more marks than it may");
-  for (std::size_t i = 0; i < record.mark_count; ++i) out[i] = record.marks[i];
-  return record.mark_count;
+  check(record.event_count <= out.size(), "a stream has more events than it may");
+  for (std::size_t i = 0; i < record.event_count; ++i) out[i] = record.events[i];
+  return record.event_count;
 }
 
-bool stream_progress::all_marked(std::uint32_t stream) const noexcept {
+bool stream_progress::all_recorded(std::uint32_t stream) const noexcept {
   check(stream < count(), "no stream has this number");
   const stream_record& record = *records_[stream];
   const std::uint64_t last = last_epoch(stream);
   if (last <= record.passed_epoch) return true;
-  return record.mark_count != 0 && record.marks[record.mark_count - 1].at.epoch >= last;
+  return record.event_count != 0 && record.events[record.event_count - 1].at.epoch >= last;
 }
 
-std::uint32_t stream_progress::next_unmarked(std::uint32_t from) const noexcept {
+std::uint32_t stream_progress::next_unrecorded(std::uint32_t from) const noexcept {
   check(from <= count(), "streams are looked at that there are not");
   for (std::uint32_t stream = from; stream < count(); ++stream) {
-    if (phase_of(stream) == stream_phase::active && !all_marked(stream)) return stream;
+    if (phase_of(stream) == stream_phase::active && !all_recorded(stream)) return stream;
   }
   return no_stream;
 }
 
 void stream_progress::pass_for_ever(std::uint32_t stream) noexcept {
   check(phase_of(stream) == stream_phase::shared, "a stream's own memory is given to everyone");
-  check(records_[stream]->mark_count == 0, "I4: a record with marks passes for ever");
+  check(records_[stream]->event_count == 0, "I4: a record with events passes for ever");
   check(stream != last_stream_, "a stream's own record passes for ever");
   records_[stream]->last_epoch = 0;
   records_[stream]->passed_epoch = std::numeric_limits<std::uint64_t>::max();
@@ -351,7 +352,7 @@ void stream_progress::pass_for_ever(std::uint32_t stream) noexcept {
 void stream_progress::release_all() noexcept {
   for (std::uint32_t stream = 0; stream < count(); ++stream) {
     note_passed({stream, clock_});
-    check(records_[stream]->mark_count == 0, "a mark is left when all work has finished");
+    check(records_[stream]->event_count == 0, "an event is left when all work has finished");
     records_[stream]->phase = stream_phase::active;
   }
 }
@@ -367,13 +368,13 @@ void stream_progress::audit() noexcept {
   }
 }
 
-// I1 and I2 of one record: its marks are its own to come, oldest first.
+// I1 and I2 of one record: its events are its own to come, oldest first.
 bool stream_progress::is_consistent(const stream_record& record) noexcept {
-  if (record.mark_count > marks_max) return false;
+  if (record.event_count > events_max) return false;
   std::uint64_t newest = record.passed_epoch;
-  for (std::size_t i = 0; i < record.mark_count; ++i) {
-    if (record.marks[i].at.epoch < newest) return false;
-    newest = record.marks[i].at.epoch;
+  for (std::size_t i = 0; i < record.event_count; ++i) {
+    if (record.events[i].at.epoch < newest) return false;
+    newest = record.events[i].at.epoch;
   }
   return true;
 }
@@ -385,7 +386,7 @@ status stream_progress::validate() const noexcept {
   std::uint32_t set_aside_count = 0;
   for (std::uint32_t stream = 0; stream < count(); ++stream) {
     const stream_record& record = *records_[stream];
-    if (!is_consistent(record)) return refuse(errc::internal, "a stream's marks are not in order");
+    if (!is_consistent(record)) return refuse(errc::internal, "a stream's events are not in order");
     if (last_epoch(stream) > clock_) return refuse(errc::internal, "a stream's epoch is to come");
     if (record.last_epoch > last_epoch(stream))
       return refuse(errc::internal, "a stream's epoch is older than what is kept of it");
@@ -393,8 +394,8 @@ status stream_progress::validate() const noexcept {
     if (record.phase == stream_phase::active && is_set_aside(record.handle)) ++set_aside_count;
     if (record.phase == stream_phase::retired) ++retired_count;
     if (record.phase == stream_phase::unused) ++unused_count;
-    if (record.phase == stream_phase::retired && !all_marked(stream))
-      return refuse(errc::internal, "a stream was forgotten without a mark for its last work");
+    if (record.phase == stream_phase::retired && !all_recorded(stream))
+      return refuse(errc::internal, "a stream was forgotten without an event for its last work");
   }
   if (active_count != active_count_ || set_aside_count != set_aside_count_ ||
       retired_count != retired_.size() || unused_count != unused_.size())

@@ -6,22 +6,22 @@
 // For an allocator that frees far more often than events can be recorded: a free is a point on the
 // allocator's clock and costs a counter. An event is recorded when a point is queried, and covers
 // every point before it. This is the one owner of that clock, of each stream's handle and phase, of
-// the points, and of the marks (recorded events) that show whether those have passed.
+// the points, and of the recorded events that say whether those have passed.
 //
 // I1  The clock only grows. A stream's last epoch is its newest free; its passed epoch says up to
 //     which all of its work has finished. A point at the passed epoch or earlier has passed.
-// I2  Marks are kept oldest first, and only those that have not passed. The newest covers every
+// I2  Events are kept oldest first, and only those that have not passed. The newest covers every
 //     point of a stream that is retired, or those have passed.
-// I3  The driver is given the handle of an active stream only: active_handle() and mark_order are
+// I3  The driver is given the handle of an active stream only: active_handle() and record_order are
 //     the only ways to one, and both check that. A retired stream's handle may be another stream's.
 // I4  A record is used again only when nothing is listed under it. Its epochs only grow, so a point
 //     that was kept of its former use has passed.
 // I5  The last epoch of the stream found last is kept beside the clock, and its record's is older:
 //     a free on it writes one cache line. Any other stream's is in its record.
 //
-// Thread safety: none of its own; the owner's lock is held around each call. A mark_order is
+// Thread safety: none of its own; the owner's lock is held around each call. A record_order is
 // carried out without it, but not while retire() may be called. No driver call is made here.
-// Cost: O(1), except next_unmarked() and the growth of the tables, which double.
+// Cost: O(1), except next_unrecorded() and the growth of the tables, which double.
 export module vmm.timeline:progress;
 
 import vmm.backend;
@@ -39,35 +39,35 @@ export struct stream_point {
 
 /// What the record of a stream serves.
 export enum class stream_phase : std::uint8_t {
-  unused,    // nothing: it goes to the next new stream
-  active,    // a stream that callers name
-  retired,   // a stream that callers have forgotten and whose work may be unfinished
-  shared,    // what forgotten streams left: free for every stream
-  capture,   // a graph that is captured, or was: free for nothing else until it is released
-  unmarked,  // all streams: free for no stream until a mark of all work was recorded
+  unused,      // nothing: it goes to the next new stream
+  active,      // a stream that callers name
+  retired,     // a stream that callers have forgotten and whose work may be unfinished
+  shared,      // what forgotten streams left: free for every stream
+  capture,     // a graph that is captured, or was: free for nothing else until it is released
+  unrecorded,  // all streams: free for no stream until an event of all work was recorded
 };
 
 /// A point and the event that was recorded at it or later.
-export struct known_mark {
+export struct recorded_event {
   stream_point at{};
-  ticket_ref mark{};
+  ticket_ref event{};
 };
 
 /// Leave to record one event on an active stream. Carried out or dropped before retire() may be
-/// called; add_mark() takes it.
-export class mark_order {
+/// called; add_event() takes it.
+export class record_order {
  public:
-  mark_order(mark_order&& other) noexcept = default;
-  mark_order& operator=(mark_order&& other) noexcept = default;
-  mark_order(const mark_order&) = delete;
-  mark_order& operator=(const mark_order&) = delete;
+  record_order(record_order&& other) noexcept = default;
+  record_order& operator=(record_order&& other) noexcept = default;
+  record_order(const record_order&) = delete;
+  record_order& operator=(const record_order&) = delete;
 
   [[nodiscard]] inline stream_handle handle() const noexcept { return handle_; }
 
  private:
   friend class stream_progress;
   friend struct point_answer;
-  mark_order() = default;
+  record_order() = default;
 
   stream_point at_{};
   stream_handle handle_ = stream_handle::default_stream;
@@ -76,13 +76,13 @@ export class mark_order {
 /// The known progress of a point.
 export struct point_answer {
   enum class kind : std::uint8_t {
-    passed,    // all work up to it has finished
-    marked,    // `mark` covers it: the oldest that does
-    unmarked,  // no mark covers it: `order` may be carried out
+    passed,      // all work up to it has finished
+    recorded,    // `event` covers it: the oldest that does
+    unrecorded,  // no event covers it: `order` may be carried out
   };
   kind is = kind::passed;
-  ticket_ref mark{};
-  mark_order order{};
+  ticket_ref event{};
+  record_order order{};
 };
 
 /// How far each stream is known to have come, and the events that say so.
@@ -93,7 +93,7 @@ export class stream_progress {
   static constexpr std::uint32_t max_streams = 4000;
   /// Records at a time: of these, of forgotten streams with unfinished work, and of graphs.
   static constexpr std::uint32_t max_records = 4093;
-  static constexpr std::size_t marks_max = 4;
+  static constexpr std::size_t events_max = 4;
 
   // ---- numbers and handles ----
   /// Another number of the default stream; default_stream if it has one number.
@@ -140,19 +140,19 @@ export class stream_progress {
   /// Another stream has the handle now: no find() leads to the record, which stays active until it
   /// is retired. Not where active streams are named to the driver.
   void set_aside(std::uint32_t stream, timeline& time) noexcept;
-  /// A stream that was set aside and is all_marked(), or no_stream. Cost: O(records)
+  /// A stream that was set aside and is all_recorded(), or no_stream. Cost: O(records)
   /// while any is set aside.
   [[nodiscard]] std::uint32_t next_set_aside() const noexcept;
   /// Whether this is a capture's record of that stream.
   [[nodiscard]] bool is_capture_of(std::uint32_t record, stream_handle stream) const noexcept {
     return phase_of(record) == stream_phase::capture && records_[record]->handle == stream;
   }
-  /// The stream is not named any more. Requires: all_marked() before. Its marks are cut off from
+  /// The stream is not named any more. Requires: all_recorded() before. Its events are cut off from
   /// its handle.
   void retire(std::uint32_t stream, timeline& time) noexcept;
-  /// All work was marked after the last point of an unmarked record: from now on it is as a retired
-  /// stream whose last work the mark stands for.
-  void retire_marked(std::uint32_t record, ticket_ref mark) noexcept;
+  /// All work was recorded after the last point of an unrecorded record: from now on it is as a
+  /// retired stream whose last work the event stands for.
+  void retire_recorded(std::uint32_t record, ticket_ref event) noexcept;
   /// A retired stream, each in turn; or no_stream.
   [[nodiscard]] std::uint32_t next_retired() noexcept;
   [[nodiscard]] std::size_t retired_count() const noexcept { return retired_.size(); }
@@ -190,20 +190,20 @@ export class stream_progress {
   /// The last of what each free and each find() of the stream found last reads: for a look at where
   /// it lies.
   [[nodiscard]] const void* last_read() const noexcept { return &clock_; }
-  /// Whether the point has passed, or else the mark that covers it, or else leave to record one.
+  /// Whether the point has passed, or else the event that covers it, or else leave to record one.
   [[nodiscard]] point_answer ask(const stream_point& point) const noexcept;
   /// The event that ask() permitted was recorded.
-  void add_mark(mark_order&& done, ticket_ref mark) noexcept;
+  void add_event(record_order&& done, ticket_ref event) noexcept;
   /// The same, of an event behind all work: it covers every active stream. Cost: O(records).
-  void add_mark_of_all(mark_order&& done, const ticket_ref& mark) noexcept;
+  void add_event_of_all(record_order&& done, const ticket_ref& event) noexcept;
   void note_passed(const stream_point& point) noexcept;
-  /// The marks of a stream that have not passed, oldest first; returns how many.
-  [[nodiscard]] std::size_t marks_of(std::uint32_t stream,
-                                     std::array<known_mark, marks_max>& out) const noexcept;
-  /// A mark of the stream stands for all that was ever freed on it, or all of that has passed.
-  [[nodiscard]] bool all_marked(std::uint32_t stream) const noexcept;
-  /// The next active stream from `from` on that is not all_marked(); or no_stream.
-  [[nodiscard]] std::uint32_t next_unmarked(std::uint32_t from) const noexcept;
+  /// The events of a stream that have not passed, oldest first; returns how many.
+  [[nodiscard]] std::size_t events_of(std::uint32_t stream,
+                                      std::array<recorded_event, events_max>& out) const noexcept;
+  /// An event of the stream stands for all that was ever freed on it, or all of that has passed.
+  [[nodiscard]] bool all_recorded(std::uint32_t stream) const noexcept;
+  /// The next active stream from `from` on that is not all_recorded(); or no_stream.
+  [[nodiscard]] std::uint32_t next_unrecorded(std::uint32_t from) const noexcept;
   /// What every stream may take has always passed.
   void pass_for_ever(std::uint32_t stream) noexcept;
   /// Checks I1 and I2 of each record, and the table. Errors: internal. O(records).
@@ -218,8 +218,8 @@ export class stream_progress {
     std::uint64_t last_epoch = 0;
     std::uint64_t passed_epoch = 0;
     stream_phase phase = stream_phase::active;
-    std::array<known_mark, marks_max> marks{};
-    std::size_t mark_count = 0;
+    std::array<recorded_event, events_max> events{};
+    std::size_t event_count = 0;
   };
   struct stream_slot {
     stream_handle handle{};
@@ -246,7 +246,7 @@ export class stream_progress {
     return (static_cast<std::uint64_t>(handle) & set_aside_bit) != 0;
   }
   [[nodiscard]] static bool is_consistent(const stream_record& record) noexcept;
-  static void append_mark(stream_record& record, known_mark&& mark) noexcept;
+  static void append_event(stream_record& record, recorded_event&& event) noexcept;
   void audit() noexcept;
   void find_last(stream_handle handle, std::uint32_t stream) noexcept;
   void leave_table(stream_handle stream) noexcept;

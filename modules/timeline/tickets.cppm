@@ -16,8 +16,9 @@
 // ticket is left as it is: a thread of the parent may have held the lock.
 //
 // Thread safety: everything here may be called from any thread; no driver call is made under the
-// lock. mark_behind() is one thread's at a time. Cost: mark() is one event record (and one creation
-// for each ticket in use at once), passed() one event query until it says yes and none afterwards.
+// lock. record_behind() is one thread's at a time. Cost: record() is one event record (and one
+// creation for each ticket in use at once), passed() one event query until it says yes and none
+// afterwards.
 module;
 #include "../sync/thread_annotations.h"
 
@@ -39,12 +40,12 @@ export inline constexpr error per_thread_stream =
 
 class ticket_home;
 
-/// One marked point. Reached through ticket_ref only.
+/// One recorded point. Reached through ticket_ref only.
 export struct ticket {
   event_handle event = event_handle::none;
   stream_handle stream = stream_handle::default_stream;
-  std::uint64_t era = 0;       // of the timeline, when the point was marked
-  std::uint64_t identity = 0;  // of the stream; 0: another one may have its handle
+  std::uint64_t generation = 0;  // of the timeline, when the point was recorded
+  std::uint64_t identity = 0;    // of the stream; 0: another one may have its handle
   sync::atomic<std::uint32_t> reference_count = 0;
   sync::atomic<bool> has_passed = false;
   ticket_home* home = nullptr;
@@ -64,7 +65,8 @@ class ticket_home {
   const process_mark made_in_;
   sync::mutex mutex_;
   object_pool<ticket> pool_ VMM_GUARDED_BY(mutex_);
-  ticket* with_event_ VMM_GUARDED_BY(mutex_) = nullptr;  // given back, event kept for the next mark
+  ticket* with_event_ VMM_GUARDED_BY(mutex_) =
+      nullptr;  // given back, event kept for the next event
 };
 
 /// A counted reference to a ticket, or to none (which has passed).
@@ -110,39 +112,39 @@ export class timeline {
   /// A ticket for all that `stream` has been given so far; null where work is done when a call
   /// returns. Errors: out_of_host_memory, and those of create_event and record_event; nothing is
   /// changed then.
-  [[nodiscard]] result<ticket_ref> mark(stream_handle stream);
+  [[nodiscard]] result<ticket_ref> record(stream_handle stream);
   /// The same behind work that was queued and cannot be taken back: where no event is to be had,
-  /// waits for the stream, and returns null. Errors: as mark(), where the driver refuses the wait,
-  /// too.
+  /// waits for the stream, and returns null. Errors: as record(), where the driver refuses the
+  /// wait, too.
   [[nodiscard]] result<ticket_ref> record_or_wait(stream_handle stream);
   /// Whether a call that is not passed the stream may name it to the driver all the same.
   [[nodiscard]] bool may_name(stream_handle stream) const noexcept {
-    return streams_forgotten_ || stream == stream_handle::default_stream || !marks_all();
+    return streams_forgotten_ || stream == stream_handle::default_stream || !can_record_all();
   }
-  /// As mark(), for a stream that may have been destroyed: unless the call is passed the stream
+  /// As record(), for a stream that may have been destroyed: unless the call is passed the stream
   /// (`is_named`), or may_name() it, an event behind all work stands for it, and the stream is not
   /// named to the driver. A stream that the driver refuses is covered as by cover_all(). Later work
   /// on the stream of this `identity` counts as behind the ticket; 0: on none, since another stream
-  /// may have the handle. Errors: as mark() and cover_all().
-  [[nodiscard]] result<ticket_ref> mark_unnamed(stream_handle stream, std::uint64_t identity = 0,
-                                                bool is_named = false);
+  /// may have the handle. Errors: as record() and cover_all().
+  [[nodiscard]] result<ticket_ref> record_unnamed(stream_handle stream, std::uint64_t identity = 0,
+                                                  bool is_named = false);
 
-  /// Whether one event can stand for the work of all streams: mark_all() may be called.
-  [[nodiscard]] bool marks_all() const noexcept {
+  /// Whether one event can stand for the work of all streams: record_all() may be called.
+  [[nodiscard]] bool can_record_all() const noexcept {
     const features& can = driver_->feature_set();
     return !can.streams || can.record_all;
   }
   /// A ticket for all work submitted to the device so far, on every stream; null if work is done
-  /// when a call returns. One event. Requires: marks_all(), and no stream is captured: the driver
-  /// would return not_permitted and invalidate the capture. Errors: as mark().
-  [[nodiscard]] result<ticket_ref> mark_all();
+  /// when a call returns. One event. Requires: can_record_all(), and no stream is captured: the
+  /// driver would return not_permitted and invalidate the capture. Errors: as record().
+  [[nodiscard]] result<ticket_ref> record_all();
   /// The same, where no event can stand for all work by waiting for it: then the ticket is null.
-  /// Requires: no stream is captured. Errors: as mark_all(), and those of synchronize_all.
+  /// Requires: no stream is captured. Errors: as record_all(), and those of synchronize_all.
   [[nodiscard]] result<ticket_ref> cover_all();
   /// A ticket that passes when all of `points` have: a stream of this timeline's own waits for them
-  /// on the device. For drivers without mark_all(), over a mark of each stream. One thread at a
-  /// time. Errors: as mark(), and those of create_stream and wait_event.
-  [[nodiscard]] result<ticket_ref> mark_behind(std::span<const ticket_ref> points);
+  /// on the device. For drivers without record_all(), over an event of each stream. One thread at a
+  /// time. Errors: as record(), and those of create_stream and wait_event.
+  [[nodiscard]] result<ticket_ref> record_behind(std::span<const ticket_ref> points);
 
   /// Whether everything before the ticket has finished. One event query until it is true.
   [[nodiscard]] result<bool> passed(const ticket_ref& point);
@@ -167,20 +169,20 @@ export class timeline {
   /// A stream is about to be destroyed, and its handle may be used again for another one: from now
   /// on order() queries and waits for every ticket made before, whichever its stream. Any thread
   /// may use tickets meanwhile.
-  void begin_era() noexcept { era_.fetch_add(1, std::memory_order_acq_rel); }
+  void begin_generation() noexcept { generation_.fetch_add(1, std::memory_order_acq_rel); }
 
   /// Blocks the calling thread until the ticket has passed. The last resort.
   [[nodiscard]] status wait(const ticket_ref& point);
 
   /// Waits for all work submitted to `stream` so far; if the driver refuses the stream, for all
-  /// work of the device. Returns false if the driver refuses both the mark and the stream, and has
+  /// work of the device. Returns false if the driver refuses both the event and the stream, and has
   /// no call that waits for all work. Requires: no stream is being captured. Errors: as
-  /// mark_unnamed() and wait(), and those of synchronize_stream.
+  /// record_unnamed() and wait(), and those of synchronize_stream.
   [[nodiscard]] result<bool> finish(stream_handle stream);
 
  private:
   [[nodiscard]] result<ticket_ref> new_ticket(stream_handle stream) noexcept;
-  [[nodiscard]] result<ticket_ref> mark_all_for(stream_handle stream, std::uint64_t identity);
+  [[nodiscard]] result<ticket_ref> record_all_for(stream_handle stream, std::uint64_t identity);
   [[nodiscard]] bool is_of(stream_handle stream, const ticket& point) const noexcept;
   [[nodiscard]] bool is_per_thread(stream_handle stream) const noexcept {
     return driver_->feature_set().is_per_thread(stream);
@@ -189,8 +191,8 @@ export class timeline {
   driver_ref driver_;
   const bool streams_forgotten_;
   ticket_home home_;
-  sync::atomic<std::uint64_t> era_ = 0;
-  std::optional<stream_handle> gathering_{};  // of mark_behind()
+  sync::atomic<std::uint64_t> generation_ = 0;
+  std::optional<stream_handle> waiter_{};  // of record_behind()
 };
 
 }  // namespace vmm

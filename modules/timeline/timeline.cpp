@@ -79,8 +79,8 @@ void ticket_ref::reset() noexcept {
 }
 
 timeline::~timeline() {
-  for (int left = destroy_attempts; gathering_ && left > 0; --left) {
-    if (driver_->destroy_stream(*gathering_)) break;
+  for (int left = destroy_attempts; waiter_ && left > 0; --left) {
+    if (driver_->destroy_stream(*waiter_)) break;
   }
   for (event_handle kept = home_.take_event(); kept != event_handle::none;
        kept = home_.take_event()) {
@@ -103,14 +103,14 @@ result<ticket_ref> timeline::new_ticket(stream_handle stream) noexcept {
   }
   raw->stream = stream;
   raw->identity = 0;
-  raw->era = era_.load(std::memory_order_acquire);
+  raw->generation = generation_.load(std::memory_order_acquire);
   check(raw->reference_count.load(std::memory_order_relaxed) == 1,
-        "a ticket is marked while others refer to it");
+        "a ticket is recorded while others refer to it");
   raw->has_passed.store(false, std::memory_order_release);
   return point;
 }
 
-result<ticket_ref> timeline::mark(stream_handle stream) {
+result<ticket_ref> timeline::record(stream_handle stream) {
   if (!driver_->feature_set().streams) return ticket_ref{};
   if (is_per_thread(stream)) return per_thread_stream;
   result<ticket_ref> point = new_ticket(stream);
@@ -125,39 +125,39 @@ result<ticket_ref> timeline::mark(stream_handle stream) {
 }
 
 result<ticket_ref> timeline::record_or_wait(stream_handle stream) {
-  result<ticket_ref> point = mark(stream);
+  result<ticket_ref> point = record(stream);
   if (point || is_per_thread(stream)) return point;
   check(driver_->feature_set().streams, "no event is to be had on a driver that needs none");
   return driver_->synchronize_stream(stream) ? result<ticket_ref>{ticket_ref{}} : point;
 }
 
-result<ticket_ref> timeline::mark_unnamed(stream_handle stream, std::uint64_t identity,
-                                          bool is_named) {
-  check(stream != stream_gone, "a point of a stream is marked that was forgotten");
+result<ticket_ref> timeline::record_unnamed(stream_handle stream, std::uint64_t identity,
+                                            bool is_named) {
+  check(stream != stream_gone, "a point of a stream is recorded that was forgotten");
   if (is_named || may_name(stream)) {
-    result<ticket_ref> own = mark(stream);
+    result<ticket_ref> own = record(stream);
     const bool is_refused = !own && own.error().code == errc::invalid_argument;
     if (!is_refused || is_per_thread(stream)) return own;
-    if (!marks_all()) {
+    if (!can_record_all()) {
       const result<ticket_ref> all = cover_all();
       return all || all.error().code != errc::not_supported ? all : own;
     }
   }
-  return mark_all_for(stream, identity);
+  return record_all_for(stream, identity);
 }
 
 result<ticket_ref> timeline::cover_all() {
-  if (marks_all()) return mark_all();
+  if (can_record_all()) return record_all();
   const status waited = driver_->synchronize_all();
   check(driver_->feature_set().streams, "a driver without streams has work to wait for");
   return waited ? result<ticket_ref>{ticket_ref{}} : result<ticket_ref>{waited.error()};
 }
 
-result<ticket_ref> timeline::mark_all() { return mark_all_for(stream_gone, 0); }
+result<ticket_ref> timeline::record_all() { return record_all_for(stream_gone, 0); }
 
-result<ticket_ref> timeline::mark_all_for(stream_handle stream, std::uint64_t identity) {
+result<ticket_ref> timeline::record_all_for(stream_handle stream, std::uint64_t identity) {
   if (!driver_->feature_set().streams) return ticket_ref{};
-  check(marks_all(), "all work is marked on a driver that has no event for that");
+  check(can_record_all(), "all work is recorded on a driver that has no event for that");
   result<ticket_ref> point = new_ticket(stream);
   if (!point) return point;
   check(point->get()->event != event_handle::none, "a ticket has no event to record");
@@ -169,17 +169,17 @@ result<ticket_ref> timeline::mark_all_for(stream_handle stream, std::uint64_t id
   return point;
 }
 
-result<ticket_ref> timeline::mark_behind(std::span<const ticket_ref> points) {
+result<ticket_ref> timeline::record_behind(std::span<const ticket_ref> points) {
   if (!driver_->feature_set().streams) return ticket_ref{};
-  if (!gathering_) {
+  if (!waiter_) {
     const result<stream_handle> made = driver_->create_stream();
     if (!made) return made.error();
-    gathering_ = *made;
+    waiter_ = *made;
   }
   for (const ticket_ref& point : points) {
-    if (status ordered = order(*gathering_, point); !ordered) return ordered.error();
+    if (status ordered = order(*waiter_, point); !ordered) return ordered.error();
   }
-  result<ticket_ref> all = mark(*gathering_);
+  result<ticket_ref> all = record(*waiter_);
   if (all) orphan(*all);
   return all;
 }
@@ -194,7 +194,7 @@ result<bool> timeline::passed(const ticket_ref& point) {
 }
 
 result<bool> timeline::finish(stream_handle stream) {
-  const result<ticket_ref> point = mark_unnamed(stream, 0, true);
+  const result<ticket_ref> point = record_unnamed(stream, 0, true);
   if (point) {
     const status waited = wait(*point);
     return waited ? result<bool>{true} : result<bool>{waited.error()};
@@ -233,9 +233,9 @@ status timeline::order_unnamed(stream_handle stream, std::uint64_t identity,
 
 // Whether the stream's later work is behind the point anyhow.
 bool timeline::is_of(stream_handle stream, const ticket& point) const noexcept {
-  const std::uint64_t era = era_.load(std::memory_order_acquire);
-  check(point.era <= era, "a ticket is of a later era");
-  return point.era == era && point.stream == stream;
+  const std::uint64_t generation = generation_.load(std::memory_order_acquire);
+  check(point.generation <= generation, "a ticket is of a later generation");
+  return point.generation == generation && point.stream == stream;
 }
 
 std::uint64_t timeline::identity_of(stream_handle stream) const noexcept {

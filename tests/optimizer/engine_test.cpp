@@ -83,17 +83,17 @@ class EngineOn : public testing::Test {
   vmm::status close() {
     return vmm::close_core(engine->core(), [this] { return engine->empty(); });
   }
-  static range_sizes sizes_of(std::uint64_t size_bytes, std::uint64_t room_bytes = 0) {
-    return {size_bytes, size_bytes, size_bytes + room_bytes};
+  static range_sizes sizes_of(std::uint64_t size_bytes, std::uint64_t address_bytes = 0) {
+    return {size_bytes, size_bytes, size_bytes + address_bytes};
   }
   // A block whose memory the host does not touch.
-  block& build_untouched(std::uint64_t size_bytes, std::uint64_t room_bytes = 0) {
-    const auto made = engine->build({sizes_of(size_bytes, room_bytes), 0, first});
+  block& build_untouched(std::uint64_t size_bytes, std::uint64_t address_bytes = 0) {
+    const auto made = engine->build({sizes_of(size_bytes, address_bytes), 0, first});
     EXPECT_TRUE(made) << (made ? "" : vmm::describe(made.error()));
     return *blocks.emplace_back(*made);
   }
-  block& build(std::uint64_t size_bytes, std::uint64_t room_bytes = 0) {
-    block& made = build_untouched(size_bytes, room_bytes);
+  block& build(std::uint64_t size_bytes, std::uint64_t address_bytes = 0) {
+    block& made = build_untouched(size_bytes, address_bytes);
     fill(made);
     return made;
   }
@@ -148,7 +148,7 @@ class EngineOn : public testing::Test {
   ticket_ref keep_busy(const block& used) {
     const vmm::address_range range{used.base, used.sizes.user_bytes};
     EXPECT_TRUE(driver.launch(used.stream, {.name = "busy", .writes = {&range, 1}}));
-    return engine->time().mark(used.stream).value();
+    return engine->time().record(used.stream).value();
   }
   [[nodiscard]] vmm::resize_plan to(std::uint64_t size_bytes, ticket_ref last_use = {}) {
     return {sizes_of(size_bytes), first, std::move(last_use)};
@@ -284,7 +284,7 @@ TEST_P(Engine, ReapingGoesOnPastARangeThatMustWait) {
   const ticket_ref never = keep_busy(waiting);
   ASSERT_TRUE(engine->dissolve(waiting, never));
   ASSERT_TRUE(driver.launch(second, {.name = "other"}));
-  const ticket_ref soon = engine->time().mark(second).value();
+  const ticket_ref soon = engine->time().record(second).value();
   ASSERT_TRUE(engine->dissolve(done, soon));
   blocks.clear();
   ASSERT_TRUE(driver.finish_next(second).value());

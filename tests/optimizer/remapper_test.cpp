@@ -110,7 +110,7 @@ class Remapper : public testing::Test {
   void keep_busy(vmm::physical_memory& used) {
     const vmm::stream_handle other = streams.emplace_back(driver.create_stream().value());
     ASSERT_TRUE(driver.launch(other, {.duration_us = 10}));
-    used.last_use = time->mark(other).value();
+    used.last_use = time->record(other).value();
     driver.reset_calls();
   }
 

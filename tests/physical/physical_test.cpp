@@ -92,7 +92,7 @@ class Physical : public testing::Test {
   // A ticket that passes when the stream's work of 10 us has been finished.
   [[nodiscard]] ticket_ref pending_ticket(vmm::stream_handle stream) {
     EXPECT_TRUE(driver.launch(stream, {.duration_us = 10}));
-    return time->mark(stream).value();
+    return time->record(stream).value();
   }
   [[nodiscard]] vmm::stream_handle new_stream() {
     return streams.emplace_back(driver.create_stream().value());

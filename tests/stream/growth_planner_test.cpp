@@ -92,7 +92,7 @@ class PlannerTest : public testing::Test {
     region_walk walk{.looks_max = looks_max};
     for (bool goes_on = true; goes_on;) {
       const std::uint64_t before = walk.seen_count;
-      goes_on = stream_memory(state).gather_passed(a, walk);
+      goes_on = stream_memory(state).reclaim_finished(a, walk);
       EXPECT_LE(walk.seen_count - before, looks_max);
       if (goes_on) EXPECT_EQ(walk.seen_count - before, looks_max);
       if (goes_on) between();
@@ -317,18 +317,18 @@ TEST_F(PlannerTest, GathersAgainAfterAFree) {
   const address first = grow(4 * MiB, b, {});
   const address second = grow(4 * MiB, b, {});
   std::array<stream_point, 4> others;
-  EXPECT_EQ(stream_memory(state).others_to_gather(a, others), 0u) << "nothing is free";
+  EXPECT_EQ(stream_memory(state).others_to_reclaim(a, others), 0u) << "nothing is free";
   ASSERT_TRUE(state.free(first, b));
-  ASSERT_EQ(stream_memory(state).others_to_gather(a, others), 1u);
+  ASSERT_EQ(stream_memory(state).others_to_reclaim(a, others), 1u);
   EXPECT_EQ(others[0].stream, b);
   EXPECT_EQ(others[0].epoch, state.progress().last_epoch(b));
   gather(1024);
   EXPECT_TRUE(state_audit(state).validate());
-  EXPECT_EQ(stream_memory(state).others_to_gather(a, others), 0u);
+  EXPECT_EQ(stream_memory(state).others_to_reclaim(a, others), 0u);
   bool starved = false;
   EXPECT_EQ(state.try_allocate({MiB_granules, a}, starved), address{}) << "its work goes on";
   ASSERT_TRUE(state.free(second, b));
-  ASSERT_EQ(stream_memory(state).others_to_gather(a, others), 1u);
+  ASSERT_EQ(stream_memory(state).others_to_reclaim(a, others), 1u);
   state.progress().note_passed(others[0]);
   gather(1024);
   EXPECT_TRUE(state_audit(state).validate());

@@ -18,8 +18,8 @@ import vmm.timeline;
 
 namespace {
 
-using vmm::known_mark;
 using vmm::point_answer;
+using vmm::recorded_event;
 using vmm::stream_handle;
 using vmm::stream_phase;
 using vmm::stream_point;
@@ -52,17 +52,17 @@ class Progress : public testing::Test {
     return progress.advance(stream);
   }
   // Records the event that the point needs.
-  ticket_ref mark(const stream_point& point) {
+  ticket_ref record(const stream_point& point) {
     point_answer answer = progress.ask(point);
-    EXPECT_EQ(answer.is, point_answer::kind::unmarked);
-    ticket_ref fresh = time->mark(answer.order.handle()).value();
-    progress.add_mark(std::move(answer.order), fresh);
+    EXPECT_EQ(answer.is, point_answer::kind::unrecorded);
+    ticket_ref fresh = time->record(answer.order.handle()).value();
+    progress.add_event(std::move(answer.order), fresh);
     EXPECT_TRUE(progress.validate());
     return fresh;
   }
-  std::size_t mark_count(std::uint32_t stream) {
-    std::array<known_mark, stream_progress::marks_max> marks;
-    return progress.marks_of(stream, marks);
+  std::size_t event_count(std::uint32_t stream) {
+    std::array<recorded_event, stream_progress::events_max> events;
+    return progress.events_of(stream, events);
   }
 
   vmm::fake_driver driver;
@@ -76,16 +76,16 @@ TEST_F(Progress, APointPassesWithTheFirstMarkAtItOrLater) {
   const stream_point first = free_behind_work(stream);
   const stream_point second = free_behind_work(stream);
   EXPECT_FALSE(progress.passed(first));
-  const ticket_ref point = mark(first);
+  const ticket_ref point = record(first);
   for (const stream_point& each : {first, second}) {
     const point_answer answer = progress.ask(each);
-    EXPECT_EQ(answer.is, point_answer::kind::marked) << "one event for all that was freed before";
-    EXPECT_EQ(answer.mark.get(), point.get());
+    EXPECT_EQ(answer.is, point_answer::kind::recorded) << "one event for all that was freed before";
+    EXPECT_EQ(answer.event.get(), point.get());
   }
   const stream_point third = free_behind_work(stream);
-  EXPECT_EQ(progress.ask(third).is, point_answer::kind::unmarked);
-  EXPECT_FALSE(progress.all_marked(stream));
-  EXPECT_EQ(progress.next_unmarked(0), stream);
+  EXPECT_EQ(progress.ask(third).is, point_answer::kind::unrecorded);
+  EXPECT_FALSE(progress.all_recorded(stream));
+  EXPECT_EQ(progress.next_unrecorded(0), stream);
   progress.note_passed(second);
   EXPECT_TRUE(progress.passed(first) && progress.passed(second));
   EXPECT_FALSE(progress.passed(third));
@@ -95,26 +95,26 @@ TEST_F(Progress, APointPassesWithTheFirstMarkAtItOrLater) {
 TEST_F(Progress, TheOldestMarkThatCoversAPointAnswersForIt) {
   const std::uint32_t stream = add(0);
   const stream_point first = free_behind_work(stream);
-  const ticket_ref early = mark(first);
+  const ticket_ref early = record(first);
   const stream_point second = free_behind_work(stream);
-  const ticket_ref late = mark(second);
-  EXPECT_EQ(progress.ask(first).mark.get(), early.get());
-  EXPECT_EQ(progress.ask(second).mark.get(), late.get());
+  const ticket_ref late = record(second);
+  EXPECT_EQ(progress.ask(first).event.get(), early.get());
+  EXPECT_EQ(progress.ask(second).event.get(), late.get());
   progress.note_passed(first);
-  EXPECT_EQ(mark_count(stream), 1u) << "a mark that has passed is not kept";
+  EXPECT_EQ(event_count(stream), 1u) << "an event that has passed is not kept";
 }
 
 TEST_F(Progress, TheNewestMarkIsKeptWhereThereAreTooMany) {
   const std::uint32_t stream = add(0);
   ticket_ref newest;
   stream_point last;
-  for (std::size_t i = 0; i < stream_progress::marks_max + 3; ++i) {
+  for (std::size_t i = 0; i < stream_progress::events_max + 3; ++i) {
     last = free_behind_work(stream);
-    newest = mark(last);
-    EXPECT_LE(mark_count(stream), stream_progress::marks_max);
+    newest = record(last);
+    EXPECT_LE(event_count(stream), stream_progress::events_max);
   }
-  EXPECT_EQ(progress.ask(last).mark.get(), newest.get());
-  EXPECT_TRUE(progress.all_marked(stream));
+  EXPECT_EQ(progress.ask(last).event.get(), newest.get());
+  EXPECT_TRUE(progress.all_recorded(stream));
 }
 
 TEST_F(Progress, AForgottenStreamIsNotFoundAndItsNumberMayComeBack) {
@@ -123,14 +123,14 @@ TEST_F(Progress, AForgottenStreamIsNotFoundAndItsNumberMayComeBack) {
   EXPECT_EQ(progress.find(handles[0]), stream);
   EXPECT_EQ(progress.find(handles[2]), stream_progress::no_stream);
   const stream_point last = free_behind_work(stream);
-  const ticket_ref point = mark(last);
+  const ticket_ref point = record(last);
   progress.retire(stream, *time);
   EXPECT_TRUE(progress.validate());
   EXPECT_EQ(progress.find(handles[0]), stream_progress::no_stream);
   EXPECT_EQ(progress.find(handles[1]), other);
   EXPECT_EQ(progress.retired_count(), 1u);
   EXPECT_EQ(progress.next_retired(), stream);
-  EXPECT_EQ(progress.ask(last).mark.get(), point.get()) << "it is waited for, by its mark";
+  EXPECT_EQ(progress.ask(last).event.get(), point.get()) << "it is waited for, by its event";
 
   const std::uint32_t again = add(0);
   EXPECT_NE(again, stream) << "another stream of that number";
@@ -177,7 +177,7 @@ TEST_F(Progress, WhatWasForgottenIsNotNamedToTheDriver) {
 TEST_F(Progress, AStreamWithoutAMarkForItsLastWorkIsNotForgotten) {
   const std::uint32_t stream = add(0);
   (void)free_behind_work(stream);
-  EXPECT_DEATH(progress.retire(stream, *time), "without a mark for its last work");
+  EXPECT_DEATH(progress.retire(stream, *time), "without an event for its last work");
 }
 
 }  // namespace

@@ -42,8 +42,8 @@ class Timeline : public testing::Test {
     EXPECT_EQ(driver.misuse_count(), 0u);
   }
   void launch(stream_handle stream) { EXPECT_TRUE(driver.launch(stream, {.duration_us = 1})); }
-  [[nodiscard]] ticket_ref mark(stream_handle stream) {
-    const auto point = time->mark(stream);
+  [[nodiscard]] ticket_ref record(stream_handle stream) {
+    const auto point = time->record(stream);
     EXPECT_TRUE(point);
     return point.value_or(ticket_ref{});
   }
@@ -62,7 +62,7 @@ class Timeline : public testing::Test {
 TEST_F(Timeline, PassesWhenTheWorkBeforeItHasFinished) {
   launch(first);
   launch(first);
-  const ticket_ref point = mark(first);
+  const ticket_ref point = record(first);
   launch(first);  // behind the ticket: none of its business
   EXPECT_FALSE(passed(point));
   ASSERT_TRUE(driver.finish_next(first).value());
@@ -74,7 +74,7 @@ TEST_F(Timeline, PassesWhenTheWorkBeforeItHasFinished) {
 }
 
 TEST_F(Timeline, APassedTicketStaysPassedAndCostsNoCall) {
-  const ticket_ref point = mark(first);
+  const ticket_ref point = record(first);
   EXPECT_TRUE(passed(point)) << "an empty stream";
   launch(first);
   driver.reset_calls();
@@ -95,7 +95,7 @@ TEST_F(Timeline, ANullTicketHasPassed) {
 
 TEST_F(Timeline, OrdersAnotherStreamOnTheDevice) {
   launch(first);
-  const ticket_ref point = mark(first);
+  const ticket_ref point = record(first);
   ASSERT_TRUE(time->order(second, point));
   EXPECT_EQ(driver.calls(call::wait_event), 1u);
   EXPECT_EQ(driver.calls(call::synchronize_event), 0u) << "the host does not wait";
@@ -107,7 +107,7 @@ TEST_F(Timeline, OrdersAnotherStreamOnTheDevice) {
 
 TEST_F(Timeline, AStreamNeedNotWaitForItself) {
   launch(first);
-  const ticket_ref point = mark(first);
+  const ticket_ref point = record(first);
   driver.reset_calls();
   ASSERT_TRUE(time->order(first, point));
   EXPECT_EQ(driver.calls(), 0u);
@@ -115,7 +115,7 @@ TEST_F(Timeline, AStreamNeedNotWaitForItself) {
 
 TEST_F(Timeline, WorkThatHasFinishedNeedsNoWait) {
   launch(first);
-  const ticket_ref point = mark(first);
+  const ticket_ref point = record(first);
   ASSERT_TRUE(driver.finish_all());
   ASSERT_TRUE(time->order(second, point));
   EXPECT_EQ(driver.calls(call::wait_event), 0u);
@@ -124,7 +124,7 @@ TEST_F(Timeline, WorkThatHasFinishedNeedsNoWait) {
 
 TEST_F(Timeline, WaitFinishesTheWork) {
   launch(first);
-  const ticket_ref point = mark(first);
+  const ticket_ref point = record(first);
   ASSERT_TRUE(time->wait(point));
   EXPECT_TRUE(point.known_passed());
   EXPECT_EQ(driver.resource_counts().pending_work, 0u);
@@ -136,11 +136,11 @@ TEST_F(Timeline, WaitFinishesTheWork) {
 // ---- events
 
 TEST_F(Timeline, AnEventIsReusedOnlyWhenNobodyRefersToItsTicket) {
-  ticket_ref point = mark(first);
+  ticket_ref point = record(first);
   const ticket_ref copy = point;
   const vmm::event_handle event = point.get()->event;
   point.reset();
-  const ticket_ref other = mark(first);  // the copy still stands
+  const ticket_ref other = record(first);  // the copy still stands
   EXPECT_NE(other.get()->event, event);
   EXPECT_EQ(driver.calls(call::create_event), 2u);
   {
@@ -151,8 +151,8 @@ TEST_F(Timeline, AnEventIsReusedOnlyWhenNobodyRefersToItsTicket) {
 
 TEST_F(Timeline, SteadyStateCreatesNoEvents) {
   for (int i = 0; i < 100; ++i) {
-    const ticket_ref one = mark(first);
-    const ticket_ref two = mark(second);
+    const ticket_ref one = record(first);
+    const ticket_ref two = record(second);
     EXPECT_NE(one.get()->event, two.get()->event);
   }
   EXPECT_EQ(driver.calls(call::create_event), 2u);
@@ -161,18 +161,18 @@ TEST_F(Timeline, SteadyStateCreatesNoEvents) {
 
 TEST_F(Timeline, AReusedTicketIsNotPassedUntilItsNewWorkIs) {
   {
-    const ticket_ref before = mark(first);
+    const ticket_ref before = record(first);
     EXPECT_TRUE(passed(before));
   }
   launch(second);
-  const ticket_ref point = mark(second);
+  const ticket_ref point = record(second);
   EXPECT_FALSE(point.known_passed());
   EXPECT_FALSE(passed(point));
   EXPECT_EQ(point.get()->stream, second);
 }
 
 TEST_F(Timeline, ReferencesAreCounted) {
-  ticket_ref point = mark(first);
+  ticket_ref point = record(first);
   EXPECT_EQ(point.get()->reference_count.load(std::memory_order_relaxed), 1u);
   ticket_ref copy = point;
   EXPECT_EQ(point.get()->reference_count.load(std::memory_order_relaxed), 2u);
@@ -190,25 +190,25 @@ TEST_F(Timeline, ReferencesAreCounted) {
 
 TEST_F(Timeline, AFailedEventLeavesNothing) {
   driver.fail({call::create_event, 1, false, {errc::out_of_memory, 2, "INJECTED"}});
-  const auto refused = time->mark(first);
+  const auto refused = time->record(first);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, errc::out_of_memory);
   EXPECT_EQ(driver.resource_counts().events, 0u);
-  EXPECT_TRUE(passed(mark(first)));
+  EXPECT_TRUE(passed(record(first)));
 }
 
 TEST_F(Timeline, AFailedRecordKeepsTheEventForTheNext) {
   driver.fail({call::record_event, 1, false, {errc::internal, 999, "INJECTED"}});
-  EXPECT_EQ(time->mark(first).error().where, call::record_event);
+  EXPECT_EQ(time->record(first).error().where, call::record_event);
   EXPECT_EQ(driver.resource_counts().events, 1u);
   launch(first);
-  EXPECT_FALSE(passed(mark(first)));
+  EXPECT_FALSE(passed(record(first)));
   EXPECT_EQ(driver.calls(call::create_event), 1u);
 }
 
 TEST_F(Timeline, AFailedQuestionIsNotAnAnswer) {
   launch(first);
-  const ticket_ref point = mark(first);
+  const ticket_ref point = record(first);
   ASSERT_TRUE(driver.finish_all());
   driver.fail({call::query_event, 1, false, {errc::internal, 999, "INJECTED"}});
   EXPECT_EQ(time->passed(point).error().where, call::query_event);
@@ -218,7 +218,7 @@ TEST_F(Timeline, AFailedQuestionIsNotAnAnswer) {
 
 TEST_F(Timeline, AFailedWaitIsReported) {
   launch(first);
-  const ticket_ref point = mark(first);
+  const ticket_ref point = record(first);
   driver.fail({call::synchronize_event, 1, false, {errc::internal, 999, "INJECTED"}});
   EXPECT_FALSE(time->wait(point));
   EXPECT_FALSE(point.known_passed());
@@ -231,7 +231,7 @@ TEST_F(Timeline, AFailedWaitIsReported) {
 TEST(TimelineWithoutStreams, MakesNullTicketsAndNoCalls) {
   vmm::fake_driver driver(vmm::fake::profile::host());
   vmm::timeline time(driver);
-  const auto point = time.mark(stream_handle{7});
+  const auto point = time.record(stream_handle{7});
   ASSERT_TRUE(point);
   EXPECT_EQ(point->get(), nullptr);
   EXPECT_EQ(driver.calls(), 0u);
@@ -243,12 +243,12 @@ TEST(TimelineThreads, TicketsAreMadeSharedAndForgottenByMany) {
   vmm::fake_driver driver;
   {
     vmm::timeline time(driver);
-    const ticket_ref shared = time.mark(stream_handle::default_stream).value();
+    const ticket_ref shared = time.record(stream_handle::default_stream).value();
     std::vector<std::thread> threads;
     for (int t = 0; t < 3; ++t) {
       threads.emplace_back([&time, &shared] {
         for (int i = 0; i < 500; ++i) {
-          const auto own = time.mark(stream_handle::default_stream);
+          const auto own = time.record(stream_handle::default_stream);
           ASSERT_TRUE(own);
           const ticket_ref copy = i % 2 == 0 ? *own : shared;
           ASSERT_TRUE(time.passed(copy).value());
@@ -268,7 +268,7 @@ TEST_F(Timeline, AMarkOfAllWorkIsOneEvent) {
   launch(first);
   launch(second);
   driver.reset_calls();
-  const auto all = time->mark_all();
+  const auto all = time->record_all();
   ASSERT_TRUE(all);
   EXPECT_EQ(driver.calls(call::record_all), 1u);
   EXPECT_EQ(driver.calls(call::record_event), 0u);
@@ -285,13 +285,13 @@ TEST_F(Timeline, AMarkOfAllWorkIsOneEvent) {
 
 TEST_F(Timeline, AMarkOfAllWorkThatIsRefusedGivesItsEventBack) {
   ASSERT_TRUE(driver.begin_capture(first, vmm::capture_mode::relaxed));
-  const auto refused = time->mark_all();
+  const auto refused = time->record_all();
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, errc::not_permitted);
   EXPECT_EQ(refused.error().where, call::record_all);
   EXPECT_FALSE(driver.end_capture(first));
   const std::uint64_t created = driver.calls(call::create_event);
-  const auto all = time->mark_all();
+  const auto all = time->record_all();
   ASSERT_TRUE(all);
   EXPECT_EQ(driver.calls(call::create_event), created) << "the event of the refused one is used";
   EXPECT_TRUE(passed(*all));
@@ -305,15 +305,15 @@ TEST_F(Timeline, WhatIsUnnamedIsNotNamedToTheDriver) {
   const stream_handle gone = *driver.create_stream();
   const std::uint64_t identity = time->identity_of(gone);
   launch(gone);
-  const ticket_ref before = mark(gone);
+  const ticket_ref before = record(gone);
   ASSERT_TRUE(driver.destroy_stream(gone));
-  const auto all = time->mark_unnamed(gone, identity);
+  const auto all = time->record_unnamed(gone, identity);
   ASSERT_TRUE(all);
   EXPECT_FALSE(passed(*all));
   ASSERT_TRUE(time->order_unnamed(gone, identity, *all)) << "its later work is behind it anyhow";
   EXPECT_EQ(driver.calls(call::synchronize_event), 0u);
   launch(first);
-  const ticket_ref others = mark(first);
+  const ticket_ref others = record(first);
   ASSERT_TRUE(time->order_unnamed(gone, identity, others)) << "the thread waits in its place";
   EXPECT_EQ(driver.calls(call::synchronize_event), 1u);
   EXPECT_TRUE(others.known_passed());
@@ -332,7 +332,7 @@ TEST_F(Timeline, WithoutTheEventARefusedStreamIsWaitedFor) {
   ASSERT_TRUE(old.launch(gone, {.name = "work", .duration_us = 1e6}));
   ASSERT_TRUE(old.destroy_stream(gone));
   ASSERT_TRUE(time_of_old.may_name(gone));
-  const auto covered = time_of_old.mark_unnamed(gone);
+  const auto covered = time_of_old.record_unnamed(gone);
   ASSERT_TRUE(covered);
   EXPECT_TRUE(covered->known_passed());
   EXPECT_EQ(old.resource_counts().pending_work, 0u);
@@ -344,12 +344,12 @@ TEST_F(Timeline, WithoutTheEventARefusedStreamIsWaitedFor) {
 TEST_F(Timeline, AMarkBehindOthersPassesWithTheLastOfThem) {
   launch(first);
   launch(second);
-  const std::vector<ticket_ref> each{mark(first), mark(second), ticket_ref{}};
+  const std::vector<ticket_ref> each{record(first), record(second), ticket_ref{}};
   driver.reset_calls();
   for (int round = 0; round < 2; ++round) {
-    const auto all = time->mark_behind(each);
+    const auto all = time->record_behind(each);
     ASSERT_TRUE(all);
-    EXPECT_EQ(driver.calls(call::create_stream), 1u) << "one for all such marks";
+    EXPECT_EQ(driver.calls(call::create_stream), 1u) << "one for all such events";
     EXPECT_EQ(passed(*all), round == 1);
     ASSERT_TRUE(driver.finish_next(round == 0 ? second : first).value());
     EXPECT_EQ(passed(*all), round == 1) << round;
@@ -363,11 +363,11 @@ TEST_F(Timeline, AMarkBehindOthersPassesWithTheLastOfThem) {
 TEST_F(Timeline, WithoutStreamsAllWorkIsDone) {
   vmm::fake_driver plain(vmm::fake::profile::host());
   vmm::timeline of_plain(plain);
-  ASSERT_TRUE(of_plain.marks_all());
-  const auto all = of_plain.mark_all();
+  ASSERT_TRUE(of_plain.can_record_all());
+  const auto all = of_plain.record_all();
   ASSERT_TRUE(all);
   EXPECT_TRUE(all->known_passed());
-  const auto behind = of_plain.mark_behind({});
+  const auto behind = of_plain.record_behind({});
   ASSERT_TRUE(behind);
   EXPECT_TRUE(behind->known_passed());
   EXPECT_EQ(plain.calls(), 0u);

@@ -233,7 +233,7 @@ bool device_memory::record_users(frees::entry& gone) {
   gone.points.clear();
   if (gone.block.users == nullptr) return true;
   for (const std::uint64_t user : *gone.block.users) {
-    vmm::result<vmm::ticket_ref> point = clock_->mark(vmm::stream_handle{user});
+    vmm::result<vmm::ticket_ref> point = clock_->record(vmm::stream_handle{user});
     if (!point) {
       gone.points.clear();
       return false;

@@ -15,9 +15,10 @@
 //     end, and its place in the table is read without a lock: a thread that found it checks under
 //     its lock that it still belongs to the stream.
 //
-// Thread safety: all of `arena`, which has a lock of its own, the innermost. Of arena_table: find();
-// the rest under the lock of the pool's state. Cost: take and give are those of region_map under an
-// uncontended lock. Memory: that of a region_map of one kind and of a live_block_table, as touched.
+// Thread safety: all of `arena`, which has a lock of its own, the innermost. Of arena_table:
+// find(); the rest under the lock of the pool's state. Cost: take and give are those of region_map
+// under an uncontended lock. Memory: that of a region_map of one kind and of a live_block_table, as
+// touched.
 module;
 #include "../../sync/thread_annotations.h"
 

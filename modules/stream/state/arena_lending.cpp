@@ -65,7 +65,8 @@ void arena_lending::count(std::uint32_t number) noexcept {
 // Of an arena that opens: it counts its live blocks itself.
 void arena_lending::end_count(arena_lease& lease) noexcept {
   check(lease.counted_granules <= lease.lent_granules, "more is counted than was lent");
-  state_.records().subtract_live(static_cast<std::uint32_t>(std::exchange(lease.counted_granules, 0)));
+  state_.records().subtract_live(
+      static_cast<std::uint32_t>(std::exchange(lease.counted_granules, 0)));
 }
 
 // ---- taking back ---------------------------------------------------------------------
@@ -291,6 +292,8 @@ arena_flush::arena_flush(state_cell& state, arena_memory what) noexcept : state_
     if (!is_pausing_) is_pausing_ = held->arenas().pause();
     if (what == arena_memory::stays) return;
     const std::uint64_t lent_before = held->arenas().lent_granules();
+    check(lent_before <= held->records().handle_granules(),
+          "pool_state I6: more is lent than there is");
     is_more = arena_lending(*held).flush_some();
     check(held->arenas().lent_granules() <= lent_before, "an arena has more after a flush");
     flushed_any_ = flushed_any_ || held->arenas().lent_granules() != lent_before;

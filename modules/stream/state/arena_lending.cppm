@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:arena_lending - refills, flushes and transfers between a pool's state and its arenas. Not
-// exported.
+// vmm.stream:arena_lending - refills, flushes and transfers between a pool's state and its arenas.
+// Not exported.
 //
 // Owns nothing: it is created for a call, over the pool's state, by the holder of that state. Its
 // invariants there:

@@ -8,7 +8,8 @@
 //     stream that allocated or freed in its capture. The owner is the first of its records.
 // I3  A record belongs to at most one graph.
 //
-// The segments have the free memory of those records; the blocks of a graph are locked (:locked_blocks).
+// The segments have the free memory of those records; the blocks of a graph are locked
+// (:locked_blocks).
 // Thread safety: none of its own; under the lock of the pool's state. Cost: O(graphs).
 export module vmm.stream:capture_table;
 
@@ -108,9 +109,9 @@ inline constexpr error stream_lost =
   return failure.code == stream_lost.code && std::string_view{failure.detail} == stream_lost.detail;
 }
 
-/// Whether a mark of all work is put off, and nothing else is wrong: a stream is being captured, or
-/// no record is left for what is freed meanwhile.
-[[nodiscard]] inline bool is_put_off(const error& failure) noexcept {
+/// Whether an event of all work is put off, and nothing else is wrong: a stream is being captured,
+/// or no record is left for what is freed meanwhile.
+[[nodiscard]] inline bool is_deferred(const error& failure) noexcept {
   const bool is_of_all = failure.where == call::none || failure.where == call::record_all ||
                          failure.where == call::synchronize_all;
   const bool by_capture = failure.code == errc::not_permitted && is_of_all;

@@ -150,16 +150,16 @@ result<growth_plan> growth_planner::plan(const stream_request& request,
     growth_plan made;
     made.request = request;
     const bool may_start =
-        in_place && !effort.apart && !state_.streams().is_capture(request.stream);
+        in_place && !effort.dedicated && !state_.streams().is_capture(request.stream);
     if (may_start && sizes_.rules.smallest_hole) choose_start_at_hole(made);
     if (may_start && !sizes_.rules.smallest_hole) choose_start(made, spare());
     const bool has_start = made.start != region_id::none;
     // A target that continues nothing begins with a unit.
     if (!has_start && request.spare_granules < sizes_.unit_granules)
       made.request = request.placed();
-    if (status gathered = gather(effort, made); !gathered) {
+    if (status collected = collect(effort, made); !collected) {
       abandon(made, 0);
-      return gathered.error();
+      return collected.error();
     }
     check(effort.may_move || made.moved.empty(), "memory moves that must stay");
     if (claim_target(made)) {
@@ -228,7 +228,7 @@ void growth_planner::claim_start(growth_plan& plan) noexcept {
   });
 }
 
-status growth_planner::gather(const growth_effort& effort, growth_plan& plan) noexcept {
+status growth_planner::collect(const growth_effort& effort, growth_plan& plan) noexcept {
   const std::uint32_t have =
       plan.start == region_id::none ? 0 : state_.segment_at(plan.segment).range(plan.start).count;
   check(have < plan.request.count_granules, "a growth continues what is large enough");
@@ -259,12 +259,12 @@ status growth_planner::gather(const growth_effort& effort, growth_plan& plan) no
 }
 
 // Whether memory of that record, moved, would make the request's stream wait for all work of the
-// device: only where memory is short, and never before the mark of that work is there.
+// device: only where memory is short, and never before the event of that work is there.
 bool growth_planner::waits_for_all(const stream_point& freed,
                                    const growth_effort& effort) const noexcept {
   const stream_table& streams = state_.streams();
   if (!streams.is_batch(freed.stream) || streams.passed(freed)) return false;
-  return !effort.use_all_free || streams.phase_of(freed.stream) == stream_phase::unmarked;
+  return !effort.use_all_free || streams.phase_of(freed.stream) == stream_phase::unrecorded;
 }
 
 // A handle of which a part has to wait for all work is listed with that part until it has passed;

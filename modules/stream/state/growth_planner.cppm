@@ -63,7 +63,7 @@ struct growth_effort {
   bool may_move = true;               ///< handles may be moved
   bool use_all_free = false;          ///< free handles are used up before anything is created
   bool needed_only = false;           ///< no more is created than the request lacks
-  bool apart = false;                 ///< the target continues no free memory
+  bool dedicated = false;             ///< the target continues no free memory
   std::uint64_t footprint_bytes = 0;  ///< physical memory that the pool has now
   std::uint64_t limit_bytes = 0;      ///< the limit of its physical memory; 0: unknown
   std::optional<error> refusal{};     ///< out_of_memory of an earlier attempt for this request
@@ -128,7 +128,7 @@ class growth_planner {
   void choose_start(growth_plan& plan, std::uint64_t more_granules) noexcept;
   void choose_start_at_hole(growth_plan& plan) noexcept;
   void claim_start(growth_plan& plan) noexcept;
-  [[nodiscard]] status gather(const growth_effort& effort, growth_plan& plan) noexcept;
+  [[nodiscard]] status collect(const growth_effort& effort, growth_plan& plan) noexcept;
   [[nodiscard]] std::uint32_t create_size(const growth_plan& plan, std::uint32_t rest_granules,
                                           std::uint64_t room_granules,
                                           const growth_effort& effort) const noexcept;

@@ -125,7 +125,7 @@ void locked_blocks::give_free(const segment::found_block& block, const block_loc
 
 // ---- rights of their own ---------------------------------------------------------------
 
-result<bool> locked_blocks::is_whole(address at) noexcept {
+result<bool> locked_blocks::has_own_mappings(address at) noexcept {
   const result<segment::found_block> found = state_.find_block(at);
   if (!found) return found.error();
   const granule_range where = found->in->range(found->region);

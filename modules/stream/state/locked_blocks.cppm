@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:locked_blocks - pins, and allocations and frees of captured graphs: blocks that stay although
-// they may be freed. Not exported.
+// vmm.stream:locked_blocks - pins, and allocations and frees of captured graphs: blocks that stay
+// although they may be freed. Not exported.
 //
 // Owns nothing: it is created for a call, over the pool's state, by the holder of that state. Its
 // invariants there:
@@ -46,7 +46,7 @@ class locked_blocks {
   /// Live, and pinned.
   [[nodiscard]] bool is_pinned(address at) noexcept;
   /// Whether the block has its mappings to itself. Errors: as pin.
-  [[nodiscard]] result<bool> is_whole(address at) noexcept;
+  [[nodiscard]] result<bool> has_own_mappings(address at) noexcept;
   /// The block is held. Errors: as pin; not_permitted (a captured graph's).
   [[nodiscard]] status keep(address at) noexcept;
   /// Whose a held block is that was freed: the record, or none while it is live.

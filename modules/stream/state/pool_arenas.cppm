@@ -4,7 +4,7 @@
 // vmm.stream:pool_arenas - the arenas of a pool's state, and when a stream gets another one. Not
 // exported.
 //
-// I1  Without permit() no wait is counted, and there is no table.
+// I1  Waits are counted, and arenas exist, only after permit().
 //
 // Thread safety: none of its own; under the lock of the pool's state. Cost: O(1), except sums and
 // release(), O(arenas).

@@ -195,7 +195,7 @@ class alignas(64) pool_state {
   void finish_free() noexcept;
 
   // A free pays for a look at so many regions.
-  static constexpr std::uint64_t regions_gathered_max = 256;
+  static constexpr std::uint64_t regions_reclaimed_max = 256;
   static constexpr std::uint32_t regions_moved_max = 1024;
 
   explicit pool_state(const pool_geometry& sizes) noexcept
@@ -231,8 +231,8 @@ class alignas(64) pool_state {
   capture_table captures_;
   pool_statistics totals_;
   shortage_report shortage_;
-  std::uint64_t gathered_at_ = 0;     // by the clock of frees
-  std::uint64_t gathered_count_ = 0;  // regions that were looked at then
+  std::uint64_t reclaimed_at_ = 0;     // by the clock of frees
+  std::uint64_t reclaimed_count_ = 0;  // regions that were looked at then
   pool_arenas arenas_;
 };
 

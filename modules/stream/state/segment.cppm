@@ -9,7 +9,7 @@
 // I2  A region that is live, free or stale is mapped; a hole is not. A stale region is one stale
 //     mapping's, and names it.
 // I3  A free region records the newest epoch at which a part of it was freed. For its own stream it
-//     is free at once; for others when a mark of its stream at that epoch or later has passed, or
+//     is free at once; for others when an event of its stream at that epoch or later has passed, or
 //     behind a wait for one on the device.
 // I4  Neighbours free for one stream are coalesced when one of them is freed, and so are those of
 //     another stream that have passed. Two holes are never adjacent.

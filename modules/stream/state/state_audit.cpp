@@ -126,7 +126,7 @@ const char* state_audit::broken_mappings(const segment& in, sums& seen) const no
       check(m->count_granules != 0, "a mapping is empty");
       const std::uint32_t end = unit + (m->count_granules >> state_.sizes_.unit_shift);
       const bool is_end = end < unit_count && in.units()[end] == nullptr;
-      if (m->is_end != is_end) return "the end of a window is not marked, or another mapping is";
+      if (m->is_end != is_end) return "the end of a window is not recorded, or another mapping is";
       if (const char* broken = broken_mapping(in, *m, seen); broken != nullptr) return broken;
     }
     before = m;

@@ -79,7 +79,7 @@ bool stream_memory::move_free(std::uint32_t from, const stream_point& to) noexce
 void stream_memory::recycle(std::uint32_t stream) noexcept {
   check(state_.mappings_.free_of(stream).empty(), "pool_state I4: a record in use is given back");
   check(stream != state_.streams_.open_batch() && stream != state_.streams_.closed_batch(),
-        "a batch goes before its mark");
+        "a batch goes before its event");
   debug_check(
       [&] {
         for (const auto& in : state_.segments_) {
@@ -108,18 +108,18 @@ result<std::uint32_t> stream_memory::provide_batch(bool known_only) noexcept {
     if (!added) return added;
   }
   const result<std::uint32_t> made =
-      add_record(stream_handle::default_stream, stream_phase::unmarked);
+      add_record(stream_handle::default_stream, stream_phase::unrecorded);
   if (!made) return made;
   state_.streams_.open_batch_in(*made, known_only);
-  check(!state_.streams_.has_unmarked(), "a new batch waits for a mark");
+  check(!state_.streams_.has_unrecorded(), "a new batch waits for an event");
   return made;
 }
 
-// What was freed while it is pinned waits for the mark after its last pin.
+// What was freed while it is pinned waits for the event after its last pin.
 status stream_memory::close_batch() noexcept {
   const std::uint32_t closed = state_.streams_.open_batch();
   const result<std::uint32_t> next =
-      add_record(stream_handle::default_stream, stream_phase::unmarked);
+      add_record(stream_handle::default_stream, stream_phase::unrecorded);
   if (!next) return next.error();
   check(closed != pool_state::no_stream && *next != closed,
         "the batch that is closed is used again");
@@ -140,17 +140,17 @@ status stream_memory::close_batch() noexcept {
   return {};
 }
 
-std::size_t stream_memory::others_to_gather(std::uint32_t stream,
-                                            std::span<stream_point> out) const noexcept {
+std::size_t stream_memory::others_to_reclaim(std::uint32_t stream,
+                                             std::span<stream_point> out) const noexcept {
   if (state_.streams_.count() < 2 || state_.streams_.is_capture(stream) ||
       state_.arenas_.table() != nullptr)
     return 0;
   if (state_.sizes_.rules.lowest_fit_bytes == 0) return 0;  // a policy that looks at no address
   const stream_progress& progress = state_.streams_.progress();
-  check(state_.gathered_at_ <= progress.clock(),
+  check(state_.reclaimed_at_ <= progress.clock(),
         "free memory was collected at a point in the future");
-  if (progress.clock() - state_.gathered_at_ <=
-      state_.gathered_count_ / pool_state::regions_gathered_max)
+  if (progress.clock() - state_.reclaimed_at_ <=
+      state_.reclaimed_count_ / pool_state::regions_reclaimed_max)
     return 0;
   std::size_t count = 0;
   const std::uint32_t streams =
@@ -167,16 +167,16 @@ std::size_t stream_memory::others_to_gather(std::uint32_t stream,
   return count;
 }
 
-bool stream_memory::gather_passed(std::uint32_t stream, region_walk& walk) noexcept {
+bool stream_memory::reclaim_finished(std::uint32_t stream, region_walk& walk) noexcept {
   check(!state_.streams_.is_capture(stream), "a captured graph is given memory of others");
-  if (give_passed(stream, taking::all, walk)) return true;
-  state_.gathered_count_ = walk.seen_count;
-  state_.gathered_at_ = state_.progress().clock();
+  if (give_finished(stream, taking::all, walk)) return true;
+  state_.reclaimed_count_ = walk.seen_count;
+  state_.reclaimed_at_ = state_.progress().clock();
   return false;
 }
 
 // A part of the walk ends with a region. What has joined that one meanwhile is passed over.
-bool stream_memory::give_passed(std::uint32_t stream, taking which, region_walk& walk) noexcept {
+bool stream_memory::give_finished(std::uint32_t stream, taking which, region_walk& walk) noexcept {
   check(stream < state_.streams_.count(), "no record of a stream has this number");
   const auto merges = [&](const segment& in, region_id region) {
     const region_kind kind = in.kind(region);
@@ -279,7 +279,7 @@ result<other_stream_claim> stream_memory::claim_from_other(
   return best;
 }
 
-result<address> stream_memory::settle_claim(const other_stream_claim& claim) noexcept {
+result<address> stream_memory::finish_claim(const other_stream_claim& claim) noexcept {
   check(claim.region != region_id::none, "a claim of nothing is settled");
   check(claim.segment < state_.segments_.size(), "a claim lies in no segment");
   segment& in = *state_.segments_[claim.segment];
@@ -303,9 +303,9 @@ void stream_memory::return_claim(const other_stream_claim& claim) noexcept {
 
 bool stream_memory::has_nothing_to_tidy() const noexcept {
   const stream_table& streams = state_.streams();
-  check(streams.marked_batch_count() <= streams.progress().retired_count(),
-        "I4: a batch that waits is not retired");
-  return idle_handles(state_).surplus_stale_count() == 0 && !streams.has_unmarked() &&
+  check(streams.recorded_batch_count() <= streams.progress().retired_count(),
+        "stream_table I4: a batch that waits is not retired");
+  return idle_handles(state_).surplus_stale_count() == 0 && !streams.has_unrecorded() &&
          streams.progress().retired_count() == 0;
 }
 

@@ -67,22 +67,22 @@ class stream_memory {
   /// The record to free under after everything. Errors: out_of_host_memory, in_use (no record is
   /// left).
   [[nodiscard]] result<std::uint32_t> provide_batch(bool known_only) noexcept;
-  /// What is freed after everything from now on waits for another mark than what was. Errors: as
+  /// What is freed after everything from now on waits for another event than what was. Errors: as
   /// provide_batch(); nothing is changed. Cost: O(locked blocks) where any waits for its pins.
   [[nodiscard]] status close_batch() noexcept;
   /// Goes on with the walk, past looks_max regions at most, and makes one region of neighbours that
   /// are free for the stream or have passed. False when the walk has ended.
-  [[nodiscard]] bool merge_passed(std::uint32_t stream, region_walk& walk) noexcept {
-    return give_passed(stream, taking::joined, walk);
+  [[nodiscard]] bool coalesce_finished(std::uint32_t stream, region_walk& walk) noexcept {
+    return give_finished(stream, taking::joined, walk);
   }
   /// The last points of other streams whose free memory may serve the stream once the points have
   /// passed; at most as many as fit into `out`. None if the last search was too recent for its
   /// cost, or with arenas, whose threads would wait for it. O(records).
-  [[nodiscard]] std::size_t others_to_gather(std::uint32_t stream,
-                                             std::span<stream_point> out) const noexcept;
-  /// Goes on with the walk, as merge_passed(): what others have finished with is the stream's, as
-  /// if it had freed it.
-  [[nodiscard]] bool gather_passed(std::uint32_t stream, region_walk& walk) noexcept;
+  [[nodiscard]] std::size_t others_to_reclaim(std::uint32_t stream,
+                                              std::span<stream_point> out) const noexcept;
+  /// Goes on with the walk, as coalesce_finished(): what others have finished with is the stream's,
+  /// as if it had freed it.
+  [[nodiscard]] bool reclaim_finished(std::uint32_t stream, region_walk& walk) noexcept;
   /// Whether a request that is not served at once has nothing else to do than to find memory.
   [[nodiscard]] bool has_nothing_to_tidy() const noexcept;
   /// The streams whose best region for the request is there, with the point to query; at most as
@@ -94,13 +94,13 @@ class stream_memory {
   [[nodiscard]] result<other_stream_claim> claim_from_other(
       const stream_request& request, const other_stream_search& how) noexcept;
   /// Makes the claim the request's block. Errors: out_of_host_memory; the claim is given back.
-  [[nodiscard]] result<address> settle_claim(const other_stream_claim& claim) noexcept;
+  [[nodiscard]] result<address> finish_claim(const other_stream_claim& claim) noexcept;
   void return_claim(const other_stream_claim& claim) noexcept;
 
  private:
   // Of finished memory, what is to be the stream's: neighbours that make one region, or all.
   enum class taking : std::uint8_t { joined, all };
-  [[nodiscard]] bool give_passed(std::uint32_t stream, taking which, region_walk& walk) noexcept;
+  [[nodiscard]] bool give_finished(std::uint32_t stream, taking which, region_walk& walk) noexcept;
   [[nodiscard]] static region_id region_from(const segment& in, std::uint32_t granule) noexcept;
 
   pool_state& state_;

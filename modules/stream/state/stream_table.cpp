@@ -24,7 +24,7 @@ stream_point stream_table::free_point(std::uint32_t stream) noexcept {
 
 stream_point stream_table::leaving_point(std::uint32_t stream) noexcept {
   check(phase_of(stream) == stream_phase::active, "a stream is forgotten twice");
-  const bool is_needed = marks_known_only_ && has_unmarked();
+  const bool is_needed = is_known_only_ && has_unrecorded();
   if (has_locked(stream) || is_needed) (void)progress_.advance(stream);
   return progress_.last_point(stream);
 }
@@ -64,8 +64,8 @@ void stream_table::recycle(std::uint32_t stream) noexcept {
   check(stream != shared_, "the record of shared memory is given back");
   const bool was_retired = phase_of(stream) == stream_phase::retired;
   if (std::exchange(record_of(stream).is_batch, false)) {
-    check(was_retired && marked_count_ != 0, "a batch goes that was not marked");
-    --marked_count_;
+    check(was_retired && recorded_count_ != 0, "a batch goes that was not recorded");
+    --recorded_count_;
   }
   progress_.recycle(stream);
   paranoid_check([&] { return !was_retired || broken_invariant() == nullptr; },
@@ -75,7 +75,7 @@ void stream_table::recycle(std::uint32_t stream) noexcept {
 void stream_table::release_all() noexcept {
   progress_.release_all();
   shared_ = open_batch_ = closed_batch_ = no_stream;
-  marked_count_ = 0;
+  recorded_count_ = 0;
   for (std::uint32_t stream = 0; stream < records_.size(); ++stream) records_[stream] = {0, stream};
   paranoid_check([&] { return broken_invariant() == nullptr; },
                  "the records of streams are broken");
@@ -114,18 +114,18 @@ void stream_table::set_owner(std::uint32_t stream, std::uint32_t owner) noexcept
 // I4 of one record.
 const char* stream_table::broken_batch(std::uint32_t stream) const noexcept {
   const stream_phase phase = phase_of(stream);
-  const bool is_unmarked = stream == open_batch_ || stream == closed_batch_;
-  if (is_unmarked != (phase == stream_phase::unmarked))
-    return "an unmarked record is not a batch, or the reverse";
-  if (is_unmarked && !is_batch(stream)) return "a batch is not known as one";
-  if (is_batch(stream) && !is_unmarked && phase != stream_phase::retired)
+  const bool is_unrecorded = stream == open_batch_ || stream == closed_batch_;
+  if (is_unrecorded != (phase == stream_phase::unrecorded))
+    return "an unrecorded record is not a batch, or the reverse";
+  if (is_unrecorded && !is_batch(stream)) return "a batch is not known as one";
+  if (is_batch(stream) && !is_unrecorded && phase != stream_phase::retired)
     return "a batch serves something else";
   return nullptr;
 }
 
 const char* stream_table::broken_invariant() const noexcept {
   if (records_.size() < count()) return "a stream has no record of its blocks";
-  std::uint32_t marked_count = 0;
+  std::uint32_t recorded_count = 0;
   for (std::uint32_t stream = 0; stream < count(); ++stream) {
     const stream_phase phase = phase_of(stream);
     const std::uint32_t owner = owner_of(stream);
@@ -134,17 +134,17 @@ const char* stream_table::broken_invariant() const noexcept {
     if ((phase == stream_phase::shared) != (stream == shared_))
       return "the record of shared memory is not the one that is looked at";
     if (const char* broken = broken_batch(stream); broken != nullptr) return broken;
-    marked_count += is_batch(stream) && phase == stream_phase::retired ? 1U : 0U;
+    recorded_count += is_batch(stream) && phase == stream_phase::retired ? 1U : 0U;
     if (phase == stream_phase::unused || owner == stream) continue;
     if (phase != stream_phase::capture || owner >= count() || !is_capture(owner))
       return "a record is owned by one of another graph, or of none";
   }
-  return marked_count == marked_count_ ? nullptr : "the count of marked batches is wrong";
+  return recorded_count == recorded_count_ ? nullptr : "the count of recorded batches is wrong";
 }
 
 // ---- batches -------------------------------------------------------------------------
 
-bool stream_table::has_unmarked() const noexcept {
+bool stream_table::has_unrecorded() const noexcept {
   if (closed_batch_ != no_stream) return true;
   if (open_batch_ == no_stream) return false;
   return !passed({open_batch_, progress_.last_epoch(open_batch_)});
@@ -152,27 +152,27 @@ bool stream_table::has_unmarked() const noexcept {
 
 void stream_table::open_batch_in(std::uint32_t record, bool known_only) noexcept {
   check(open_batch_ == no_stream, "a batch is opened beside another");
-  check(phase_of(record) == stream_phase::unmarked, "a batch is opened in a record in use");
+  check(phase_of(record) == stream_phase::unrecorded, "a batch is opened in a record in use");
   check(!has_locked(record), "blocks wait for their pins in a batch that is new");
   open_batch_ = record;
-  marks_known_only_ = known_only;
+  is_known_only_ = known_only;
   record_of(record).is_batch = true;
 }
 
-// All work until now: a mark of a stream that is older does not stand for it.
+// All work until now: an event of a stream that is older does not stand for it.
 void stream_table::close_batch(std::uint32_t next) noexcept {
   check(open_batch_ != no_stream && closed_batch_ == no_stream, "a batch is closed twice");
-  check(phase_of(next) == stream_phase::unmarked, "a batch is opened in a record in use");
+  check(phase_of(next) == stream_phase::unrecorded, "a batch is opened in a record in use");
   (void)progress_.advance(open_batch_);
   closed_batch_ = std::exchange(open_batch_, next);
   record_of(next).is_batch = true;
   check(!has_locked(closed_batch_), "a block waits for its pins in a closed batch");
 }
 
-void stream_table::retire_batch(ticket_ref mark) noexcept {
-  check(closed_batch_ != no_stream, "a mark is noted that no batch waits for");
-  progress_.retire_marked(std::exchange(closed_batch_, no_stream), std::move(mark));
-  ++marked_count_;
+void stream_table::retire_batch(ticket_ref event) noexcept {
+  check(closed_batch_ != no_stream, "an event is noted that no batch waits for");
+  progress_.retire_recorded(std::exchange(closed_batch_, no_stream), std::move(event));
+  ++recorded_count_;
   paranoid_check([&] { return broken_invariant() == nullptr; },
                  "the records of streams are broken");
 }

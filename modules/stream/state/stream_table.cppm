@@ -1,8 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:stream_table - the records under which a pool's free memory is listed: one for each stream,
-// one for each stream of a captured graph, and one for memory of forgotten streams. Not exported.
+// vmm.stream:stream_table - the records under which a pool's free memory is listed: one for each
+// stream, one for each stream of a captured graph, and one for memory of forgotten streams. Not
+// exported.
 //
 // I1  A record has one phase (stream_phase). Only free memory of an active or retired record, or of
 //     the shared one, may go to other streams.
@@ -10,9 +11,9 @@
 // I3  A record's locked blocks are those that name it: blocks that are freed and pinned, and live
 //     blocks of a captured graph. It is used again only without such blocks and without listed
 //     memory.
-// I4  A batch is a record of device-wide frees, for which one mark of all work stands. At most one
-//     is open (frees enter it) and one closed (its mark is to be recorded): these are unmarked, and
-//     their memory is not reused. The others are retired.
+// I4  A batch is a record of device-wide frees, for which one event of all work stands. At most one
+//     is open (frees enter it) and one closed (its event is to be recorded): these are unrecorded,
+//     and their memory is not reused. The others are retired.
 // I5  The owner of a graph's record is another record of the same graph, whose free memory must not
 //     be reused; any other record owns itself.
 //
@@ -89,12 +90,12 @@ class stream_table {
   [[nodiscard]] inline std::uint32_t open_batch() const noexcept {
     debug_check(
         [this] {
-          return open_batch_ == no_stream || phase_of(open_batch_) == stream_phase::unmarked;
+          return open_batch_ == no_stream || phase_of(open_batch_) == stream_phase::unrecorded;
         },
         "the open batch is not a batch");
     return open_batch_;
   }
-  /// The batch whose mark is to be recorded, or no_stream.
+  /// The batch whose event is to be recorded, or no_stream.
   [[nodiscard]] inline std::uint32_t closed_batch() const noexcept {
     debug_check([this] { return closed_batch_ == no_stream || closed_batch_ != open_batch_; },
                 "I4: a batch is open and closed");
@@ -104,26 +105,26 @@ class stream_table {
     check(stream < records_.size(), "no record of a stream has this number");
     return records_[stream].is_batch;
   }
-  /// Batches whose mark was recorded and that have not gone.
-  [[nodiscard]] inline std::uint32_t marked_batch_count() const noexcept {
-    debug_check([this] { return marked_count_ <= progress_.retired_count(); },
-                "more batches are marked than records wait for their marks");
-    return marked_count_;
+  /// Batches whose event was recorded and that have not gone.
+  [[nodiscard]] inline std::uint32_t recorded_batch_count() const noexcept {
+    debug_check([this] { return recorded_count_ <= progress_.retired_count(); },
+                "more batches are recorded than records wait for their events");
+    return recorded_count_;
   }
-  /// Whether something was freed after everything that no mark stands for.
-  [[nodiscard]] bool has_unmarked() const noexcept;
-  /// The record, unmarked, is the open batch. With `known_only` its mark stands for the work of the
-  /// streams that are known here: one that is forgotten before leaves a mark of its own.
+  /// Whether something was freed after everything that no event stands for.
+  [[nodiscard]] bool has_unrecorded() const noexcept;
+  /// The record, unrecorded, is the open batch. With `known_only` its event stands for the work of
+  /// the streams that are known here: one that is forgotten before leaves an event of its own.
   void open_batch_in(std::uint32_t record, bool known_only) noexcept;
-  /// The open batch is closed, and `next`, an unmarked record, is open.
+  /// The open batch is closed, and `next`, an unrecorded record, is open.
   void close_batch(std::uint32_t next) noexcept;
-  /// A mark of all work was recorded after the closed batch was closed.
-  void retire_batch(ticket_ref mark) noexcept;
+  /// An event of all work was recorded after the closed batch was closed.
+  void retire_batch(ticket_ref event) noexcept;
   /// Whether what becomes free for the record is joined to what others have finished with: not in a
-  /// graph's record, nor in a batch, where that would wait for the batch's mark.
+  /// graph's record, nor in a batch, where that would wait for the batch's event.
   [[nodiscard]] inline bool joins_others(std::uint32_t stream) const noexcept {
     const stream_phase phase = phase_of(stream);
-    return phase != stream_phase::capture && phase != stream_phase::unmarked;
+    return phase != stream_phase::capture && phase != stream_phase::unrecorded;
   }
 
   // ---- locked blocks, and captured graphs ----
@@ -157,8 +158,8 @@ class stream_table {
   std::uint32_t shared_ = no_stream;
   std::uint32_t open_batch_ = no_stream;
   std::uint32_t closed_batch_ = no_stream;
-  std::uint32_t marked_count_ = 0;
-  bool marks_known_only_ = false;
+  std::uint32_t recorded_count_ = 0;
+  bool is_known_only_ = false;
 };
 
 }  // namespace vmm
