@@ -316,11 +316,11 @@ device_pools* device_table::of_device(device_id device) const noexcept {
 }
 
 device_pools* device_table::of_context(context_id context) const noexcept {
-  device_pools* found = nullptr;
-  visit([&](device_pools& each) {
-    if (each.context() == context) found = &each;
-  });
-  return found;
+  for (const auto& each : open_) {  // ends at the first: each ordered call comes here
+    device_pools* const pools = each.load(std::memory_order_acquire);
+    if (pools != nullptr && pools->context() == context) return pools;
+  }
+  return nullptr;
 }
 
 // ---- choices of the program ---------------------------------------------------------------------
