@@ -8,10 +8,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <string_view>
 #include <vector>
 
-#include "../tools/program/usage.hpp"
+#include "options.hpp"
 
 import vmm.fake;
 
@@ -89,12 +88,8 @@ constexpr const char* usage = "usage: bench_fake [--json]\n";
 }  // namespace
 
 int main(int argc, char** argv) {
-  vmm::tools::answer_help(argc, argv, usage);
-  const bool json = argc == 2 && std::string_view{argv[1]} == "--json";
-  if (argc > 1 && !json) {
-    std::fputs(usage, stderr);
-    return 2;
-  }
+  bool json = false;
+  option_list(usage).flag("--json", json).read(argc, argv);
   if (json) {
     std::printf("{\"fake_calls\": [");
   } else {

@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "../tools/program/output.hpp"
-#include "../tools/program/usage.hpp"
+#include "options.hpp"
 
 import vmm.fake;
 import vmm.stream;
@@ -409,64 +409,50 @@ constexpr const char* usage =
 struct command_line {
   bool json = false;
   std::string svg_path{};
-  std::string_view knob{};
+  std::string knob{};
   std::uint32_t seed_count = 0;
   std::vector<std::string> files{};
 };
 
-/// Nothing where the usage is what there is to say.
-std::optional<command_line> read_line(int argc, char** argv) {
+command_line read_line(int argc, char** argv) {
   command_line wanted;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    const bool has_value = i + 1 < argc;
-    if (word == "--json") {
-      wanted.json = true;
-    } else if (word == "--svg" && has_value) {
-      wanted.svg_path = argv[++i];
-    } else if (word == "--knob" && has_value) {
-      wanted.knob = argv[++i];
-    } else if (word == "--jitter-seeds" && has_value) {
-      const std::optional<std::uint64_t> count = vmm::tools::read_count(argv[++i], 1);
-      if (!count || *count > 1000) return std::nullopt;
-      wanted.seed_count = static_cast<std::uint32_t>(*count);
-    } else if (word.starts_with("-")) {
-      return std::nullopt;
-    } else {
-      wanted.files.emplace_back(word);
-    }
-  }
+  option_list(usage)
+      .flag("--json", wanted.json)
+      .text("--svg", wanted.svg_path)
+      .text("--knob", wanted.knob)
+      .value("--jitter-seeds",
+             [&](const char* value) {
+               wanted.seed_count = count_of(value);
+               if (wanted.seed_count > 1000) stop("--jitter-seeds takes 1 to 1000");
+             })
+      .files(wanted.files)
+      .read(argc, argv);
   return wanted;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  vmm::tools::answer_help(argc, argv, usage);
-  std::optional<command_line> wanted = read_line(argc, argv);
-  if (!wanted) {
-    std::fputs(usage, stderr);
-    return 2;
-  }
-  if (wanted->files.empty()) {
+  command_line wanted = read_line(argc, argv);
+  if (wanted.files.empty()) {
     for (const char* name : {"gpt_train", "llama_generate", "maskrcnn_train", "beam_kv"})
-      wanted->files.push_back(std::string(VMM_TRACES) + "/" + name + ".trace.gz");
+      wanted.files.push_back(std::string(VMM_TRACES) + "/" + name + ".trace.gz");
   }
-  const std::vector<setting> all = settings(wanted->knob);
+  const std::vector<setting> all = settings(wanted.knob);
   vmm::tools::output_file plot;
-  if (!wanted->svg_path.empty()) {
-    if (const std::string why = plot.open(wanted->svg_path); !why.empty()) fail(why);
+  if (!wanted.svg_path.empty()) {
+    if (const std::string why = plot.open(wanted.svg_path); !why.empty()) fail(why);
   }
   std::vector<column> columns;
-  for (const std::string& file : wanted->files)
-    columns.push_back(measure_all(file, all, wanted->seed_count));
-  if (wanted->seed_count != 0) columns.push_back(mean_of(columns, all.size()));
-  if (wanted->json) {
+  for (const std::string& file : wanted.files)
+    columns.push_back(measure_all(file, all, wanted.seed_count));
+  if (wanted.seed_count != 0) columns.push_back(mean_of(columns, all.size()));
+  if (wanted.json) {
     print_json(all, columns);
   } else {
     print_table(all, columns);
   }
-  if (wanted->svg_path.empty()) return 0;
+  if (wanted.svg_path.empty()) return 0;
   if (const std::string why = plot.write(draw(all, columns)); !why.empty()) fail(why);
   return 0;
 }

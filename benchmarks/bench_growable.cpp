@@ -19,12 +19,10 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include "../tools/program/usage.hpp"
 #include "report.hpp"
 
 import vmm.backend;
@@ -34,7 +32,7 @@ import vmm.manager;
 
 namespace {
 
-constexpr std::string_view usage =
+constexpr const char* usage =
     "usage: bench_growable [--backend NAME] [--steps COUNT] [--step BYTES] [--handle BYTES]\n"
     "                      [--rounds COUNT] [--markdown FILE] [--head TEXT]\n"
     "\n"
@@ -219,25 +217,16 @@ std::uint64_t bytes_of(const char* value) {
 }  // namespace
 
 int main(int count, char** words) {
-  vmm::tools::answer_help(count, words, usage.data());
   plan wanted;
   report_words report;
-  read_options(count, words, [&](std::string_view word, const char* value) {
-    if (word == "--backend") {
-      wanted.backend = value;
-    } else if (word == "--steps") {
-      wanted.steps = count_of(value);
-    } else if (word == "--step") {
-      wanted.step_bytes = bytes_of(value);
-    } else if (word == "--handle") {
-      wanted.handle_bytes = bytes_of(value);
-    } else if (word == "--rounds") {
-      wanted.rounds = count_of(value);
-    } else {
-      return report.take(word, value);
-    }
-    return true;
-  });
+  option_list(usage)
+      .text("--backend", wanted.backend)
+      .count("--steps", wanted.steps)
+      .value("--step", [&](const char* value) { wanted.step_bytes = bytes_of(value); })
+      .value("--handle", [&](const char* value) { wanted.handle_bytes = bytes_of(value); })
+      .count("--rounds", wanted.rounds)
+      .page(report)
+      .read(count, words);
   vmm::any_backend opened = must(vmm::open_backend(wanted.backend));
   vmm::driver_interface& driver = *opened.get();
   vmm::physical_request like;

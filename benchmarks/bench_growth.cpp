@@ -20,11 +20,10 @@
 #include <mutex>  // see docs/support.md, clang 22
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "../tools/program/usage.hpp"
+#include "options.hpp"
 
 import vmm.fake;
 import vmm.stream;
@@ -319,40 +318,21 @@ constexpr const char* usage =
     "  --jitter SEED      sizes are changed by up to 3 %, as in vmm-replay\n"
     "  TRACE              trace files; without one, those of the project\n";
 
-[[noreturn]] void misuse() {
-  std::fputs(usage, stderr);
-  std::exit(2);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  vmm::tools::answer_help(argc, argv, usage);
   settings how;
   std::vector<std::string> files;
-  const auto count_of = [](const char* text) {
-    const std::optional<std::uint64_t> count = vmm::tools::read_count(text, 1);
-    if (!count) misuse();
-    return static_cast<std::size_t>(*count);
-  };
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word == "--json") {
-      how.json = true;
-    } else if (word == "--passes" && i + 1 < argc) {
-      how.pass_count = count_of(argv[++i]);
-    } else if (word == "--peak" && i + 1 < argc) {
-      how.peak_share = static_cast<double>(count_of(argv[++i])) / 100;
-    } else if (word == "--announce" && i + 1 < argc) {
-      how.announce_every = count_of(argv[++i]);
-    } else if (word == "--jitter" && i + 1 < argc) {
-      how.jitter_seed = count_of(argv[++i]);
-    } else if (word.starts_with("-")) {
-      misuse();
-    } else {
-      files.emplace_back(word);
-    }
-  }
+  option_list(usage)
+      .flag("--json", how.json)
+      .count("--passes", how.pass_count)
+      .value(
+          "--peak",
+          [&](const char* value) { how.peak_share = static_cast<double>(count_of(value)) / 100; })
+      .count("--announce", how.announce_every)
+      .count("--jitter", how.jitter_seed)
+      .files(files)
+      .read(argc, argv);
   if (files.empty()) {
     for (const char* name : {"gpt_train", "llama_generate", "maskrcnn_train", "beam_kv",
                              "diffusion", "experts", "speech", "serving", "neighbours", "feedback"})

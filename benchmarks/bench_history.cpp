@@ -37,11 +37,9 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "../tools/program/usage.hpp"
 #include "history_player.hpp"
 #include "report.hpp"
 
@@ -51,7 +49,7 @@ namespace {
 
 using namespace history_player;
 
-constexpr std::string_view usage =
+constexpr const char* usage =
     "usage: bench_history [--checks] [--turns COUNT] [--starts COUNT] [--trace FILE]\n"
     "\n"
     "What a history costs an event, in nanoseconds and instructions.\n"
@@ -255,23 +253,16 @@ void run(const vmm::tools::trace& input, const plan& of) {
 }  // namespace
 
 int main(int count, char** words) {
-  vmm::tools::answer_help(count, words, usage.data());
   plan of;
   std::string path = std::string(VMM_TRACES) + "/beam_kv.trace.gz";
-  for (int i = 1; i < count; ++i) {
-    const std::string_view word = words[i];
-    if (word == "--checks") {
-      of.all = checked;
-      continue;
-    }
-    if ((word != "--turns" && word != "--starts" && word != "--trace") || i + 1 == count)
-      stop("unknown option '" + std::string(word) +
-           "', or its value is missing: --help lists them");
-    ++i;
-    if (word == "--turns") of.turns = count_of(words[i]);
-    if (word == "--starts") of.starts = std::max(count_of(words[i]), 1u);
-    if (word == "--trace") path = words[i];
-  }
+  bool of_checks = false;
+  option_list(usage)
+      .flag("--checks", of_checks)
+      .count("--turns", of.turns)
+      .count("--starts", of.starts)
+      .text("--trace", path)
+      .read(count, words);
+  if (of_checks) of.all = checked;
   of.turns = std::max(of.turns, of.starts);
   vmm::tools::read_outcome read = vmm::tools::read_trace(path);
   if (!read) stop(vmm::tools::describe(read.trouble));

@@ -10,11 +10,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "../tools/program/usage.hpp"
 #include "report.hpp"
 
 import vmm.fake;
@@ -74,20 +72,9 @@ constexpr const char* usage =
 }  // namespace
 
 int main(int argc, char** argv) {
-  vmm::tools::answer_help(argc, argv, usage);
   bool json = false;
   unsigned rounds = 40;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word == "--json") {
-      json = true;
-    } else if (word == "--rounds" && i + 1 < argc) {
-      rounds = count_of(argv[++i]);
-    } else {
-      std::fputs(usage, stderr);
-      return 2;
-    }
-  }
+  option_list(usage).flag("--json", json).count("--rounds", rounds).read(argc, argv);
   auto plays = vmm::fake::profile::cuda();
   plays.device_memory_bytes = 256 * 1024 * mib;
   vmm::fake_driver driver{plays};

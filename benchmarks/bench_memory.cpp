@@ -15,11 +15,8 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
-
-#include "../tools/program/usage.hpp"
 
 #include "../tools/program/cuda_calls.hpp"
 #include "device.hpp"
@@ -332,23 +329,11 @@ page page_of(const settings& how, const vmm::cuda_driver& driver) {
           .command = "./run bench memory"};
 }
 
-bool read_settings(int count, char** words, settings& into) {
-  for (int i = 1; i + 1 < count; i += 2) {
-    const std::string_view word = words[i];
-    const char* const value = words[i + 1];
-    if (word == "--trace") {
-      into.trace = value;
-    } else if (word == "--array") {
-      const auto bytes = vmm::parse_bytes(value);
-      if (!bytes || *bytes < 2 * mib || (*bytes & (*bytes - 1)) != 0) return false;
-      into.array_bytes = *bytes;
-    } else if (word == "--rounds") {
-      into.round_count = count_of(value);
-    } else if (!into.take(word, value)) {
-      return false;
-    }
-  }
-  return count % 2 == 1;
+std::uint64_t array_bytes_of(const char* value) {
+  const auto bytes = vmm::parse_bytes(value);
+  if (!bytes || *bytes < 2 * mib || (*bytes & (*bytes - 1)) != 0)
+    stop("--array takes a power of two from 2MiB on; not '" + std::string(value) + "'");
+  return *bytes;
 }
 
 constexpr const char* usage =
@@ -358,12 +343,13 @@ constexpr const char* usage =
 }  // namespace
 
 int main(int count, char** words) {
-  vmm::tools::answer_help(count, words, usage);
   settings how;
-  if (!read_settings(count, words, how)) {
-    std::fputs(usage, stderr);
-    return 2;
-  }
+  option_list(usage)
+      .text("--trace", how.trace)
+      .value("--array", [&](const char* value) { how.array_bytes = array_bytes_of(value); })
+      .count("--rounds", how.round_count)
+      .page(how)
+      .read(count, words);
   vmm::cuda_driver driver = open_device();
   std::vector<make> all = make_all(driver, how);
   measure(driver, all, how);

@@ -21,12 +21,10 @@
 #include <limits>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "../tools/program/usage.hpp"
 #include "contenders.hpp"
 #include "device.hpp"
 #include "report.hpp"
@@ -317,32 +315,6 @@ page page_of(const settings& how, const vmm::cuda_driver& driver) {
       .command = "gpu_tests/gpu.sh pool"};
 }
 
-bool read_settings(int count, char** words, settings& into) {
-  for (int i = 1; i < count; ++i) {
-    const std::string_view word = words[i];
-    if (!word.starts_with("--")) {
-      into.traces.emplace_back(word);
-      continue;
-    }
-    if (i + 1 >= count) return false;
-    const char* const value = words[++i];
-    if (word == "--peers") {
-      into.peers = value;
-    } else if (word == "--csv") {
-      into.csv = value;
-    } else if (word == "--rounds") {
-      into.round_count = count_of(value);
-    } else if (word == "--passes") {
-      into.pass_count = std::max(2u, count_of(value));
-    } else if (word == "--warm") {
-      into.warm_count = count_of(value);
-    } else if (!into.take(word, value)) {
-      return false;
-    }
-  }
-  return !into.traces.empty();
-}
-
 constexpr const char* usage =
     "usage: bench_pool TRACE... [--peers LIBRARY] [--rounds N] [--passes N] [--warm N] "
     "[--csv FILE] [--markdown FILE] [--head TEXT]\n";
@@ -350,12 +322,18 @@ constexpr const char* usage =
 }  // namespace
 
 int main(int count, char** words) {
-  vmm::tools::answer_help(count, words, usage);
   settings how;
-  if (!read_settings(count, words, how)) {
-    std::fputs(usage, stderr);
-    return 2;
-  }
+  option_list(usage)
+      .text("--peers", how.peers)
+      .text("--csv", how.csv)
+      .count("--rounds", how.round_count)
+      .count("--passes", how.pass_count)
+      .count("--warm", how.warm_count)
+      .page(how)
+      .files(how.traces)
+      .read(count, words);
+  if (how.traces.empty()) stop("no TRACE is given (--help lists the options)");
+  how.pass_count = std::max(2u, how.pass_count);
   vmm::cuda_driver driver = open_device();
   enter(driver);
   bench all(driver, how);

@@ -20,7 +20,7 @@
 #include <string>
 #include <string_view>
 
-#include "../tools/program/usage.hpp"
+#include "options.hpp"
 
 namespace {
 
@@ -201,27 +201,13 @@ void compare(unsigned turns) {
 }  // namespace
 
 int main(int count, char** texts) {
-  vmm::tools::answer_help(count, texts, usage);
   unsigned turns = 7;
   if (count == 2 && std::string_view(texts[1]) == "--play") {
     const figures found = play();
     std::printf("%.2f %.2f\n", found.plain_ns, found.ordered_ns);
     return 0;
   }
-  if (count == 3 && std::string_view(texts[1]) == "--turns") {
-    const std::string given(texts[2]);
-    const bool is_number =
-        !given.empty() && given.size() < 5 && given.find_first_not_of("0123456789") == given.npos;
-    turns = is_number ? static_cast<unsigned>(std::stoul(given)) : 0;
-    if (turns == 0) {
-      std::fprintf(stderr, "bench_preload: a count is a whole number from 1 on; not '%s'\n",
-                   texts[2]);
-      return 2;
-    }
-  } else if (count != 1) {
-    std::fputs(usage, stderr);
-    return 2;
-  }
+  option_list(usage).count("--turns", turns).read(count, texts);
   compare(turns);
   return 0;
 }

@@ -12,12 +12,10 @@
 #include <cstdint>
 #include <cstdio>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "../tools/program/usage.hpp"
 #include "device.hpp"
 #include "report.hpp"
 
@@ -208,20 +206,9 @@ constexpr const char* usage = "usage: bench_release [--quick] [--markdown FILE] 
 }  // namespace
 
 int main(int count, char** words) {
-  vmm::tools::answer_help(count, words, usage);
   report_words told;
   bool is_quick = false;
-  for (int i = 1; i < count; ++i) {
-    const std::string_view word = words[i];
-    if (word == "--quick") {
-      is_quick = true;
-    } else if (i + 1 < count && told.take(word, words[i + 1])) {
-      ++i;
-    } else {
-      std::fputs(usage, stderr);
-      return 2;
-    }
-  }
+  option_list(usage).flag("--quick", is_quick).page(told).read(count, words);
   vmm::cuda_driver driver = open_device();
   auto kernels = vmm::tools::kernel_set::load(driver);
   if (!kernels) stop(vmm::describe(kernels.error()));

@@ -18,11 +18,8 @@
 #include <cstdlib>
 #include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
-
-#include "../tools/program/usage.hpp"
 
 #include "../tools/program/cuda_calls.hpp"
 #include "device.hpp"
@@ -396,22 +393,6 @@ struct settings : report_words {
   bool quick = false;
 };
 
-bool read_settings(int count, char** words, settings& into) {
-  for (int i = 1; i < count; ++i) {
-    const std::string_view word = words[i];
-    if (word == "--quick") {
-      into.quick = true;
-    } else if (word == "--repeat" && i + 1 < count) {
-      into.repeat_count = count_of(words[++i]);
-    } else if (i + 1 < count && into.take(word, words[i + 1])) {
-      ++i;
-    } else {
-      return false;
-    }
-  }
-  return true;
-}
-
 page page_of(const settings& how, const vmm::cuda_driver& driver) {
   return {.path = how.markdown,
           .title = "Doubling a buffer with its data",
@@ -429,12 +410,12 @@ constexpr const char* usage =
 }  // namespace
 
 int main(int count, char** words) {
-  vmm::tools::answer_help(count, words, usage);
   settings how;
-  if (!read_settings(count, words, how)) {
-    std::fputs(usage, stderr);
-    return 2;
-  }
+  option_list(usage)
+      .flag("--quick", how.quick)
+      .count("--repeat", how.repeat_count)
+      .page(how)
+      .read(count, words);
   vmm::cuda_driver driver = open_device();
   const std::vector<std::uint64_t> sizes =
       how.quick ? std::vector<std::uint64_t>{8 * mib, 64 * mib}

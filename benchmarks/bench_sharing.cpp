@@ -12,11 +12,9 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "../tools/program/usage.hpp"
 #include "churn.hpp"
 #include "contenders.hpp"
 #include "device.hpp"
@@ -119,23 +117,6 @@ page page_of(const settings& how, const vmm::cuda_driver& driver) {
           .command = "gpu_tests/gpu.sh sharing"};
 }
 
-bool read_settings(int count, char** words, settings& into) {
-  for (int i = 1; i + 1 < count; i += 2) {
-    const std::string_view word = words[i];
-    const char* const value = words[i + 1];
-    if (word == "--peers") {
-      into.peers = value;
-    } else if (word == "--rounds") {
-      into.round_count = count_of(value);
-    } else if (word == "--events") {
-      into.event_count = count_of(value);
-    } else if (!into.take(word, value)) {
-      return false;
-    }
-  }
-  return count % 2 == 1;
-}
-
 constexpr const char* usage =
     "usage: bench_sharing [--peers LIBRARY] [--rounds N] [--events N] [--markdown FILE] "
     "[--head TEXT]\n";
@@ -143,12 +124,13 @@ constexpr const char* usage =
 }  // namespace
 
 int main(int count, char** words) {
-  vmm::tools::answer_help(count, words, usage);
   settings how;
-  if (!read_settings(count, words, how)) {
-    std::fputs(usage, stderr);
-    return 2;
-  }
+  option_list(usage)
+      .text("--peers", how.peers)
+      .count("--rounds", how.round_count)
+      .count("--events", how.event_count)
+      .page(how)
+      .read(count, words);
   vmm::cuda_driver driver = open_device();
   enter(driver);
   contenders all;

@@ -59,7 +59,6 @@
 #include <utility>
 #include <vector>
 
-#include "../tools/program/usage.hpp"
 #include "report.hpp"
 
 import vmm.fake;
@@ -787,26 +786,18 @@ constexpr const char* usage =
 }  // namespace
 
 int main(int argc, char** argv) {
-  vmm::tools::answer_help(argc, argv, usage);
   bool json = false;
   std::string_view part;
   std::vector<std::string> files;
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word == "--json") {
-      json = true;
-    } else if (word == "--created") {
-      on_created_stream = true;
-    } else if (word == "--alone") {
-      is_alone = true;
-    } else if (word == "--traces" || word == "--live" || word == "--cold" || word == "--lines") {
-      if (!part.empty() && part != word) misuse();
-      part = word;
-    } else if (word.starts_with("-")) {
-      misuse();
-    } else {
-      files.emplace_back(word);
-    }
+  option_list line(usage);
+  line.flag("--json", json).flag("--created", on_created_stream).flag("--alone", is_alone);
+  std::array<std::pair<std::string_view, bool>, 4> parts{
+      {{"--traces", false}, {"--live", false}, {"--cold", false}, {"--lines", false}}};
+  for (auto& [name, is_chosen] : parts) line.flag(name, is_chosen);
+  line.files(files).read(argc, argv);
+  for (const auto& [name, is_chosen] : parts) {
+    if (is_chosen && !part.empty()) misuse();
+    if (is_chosen) part = name;
   }
   if (is_alone && !json) misuse();
   if (files.empty()) {

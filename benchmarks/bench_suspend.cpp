@@ -19,12 +19,10 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
-#include "../tools/program/usage.hpp"
 #include "report.hpp"
 
 import vmm.backend;
@@ -36,7 +34,7 @@ import vmm.suspend;
 
 namespace {
 
-constexpr std::string_view usage =
+constexpr const char* usage =
     "usage: bench_suspend [--backend NAME] [--bytes BYTES] [--keep BYTES] [--cycle BYTES]\n"
     "                     [--cycles COUNT] [--rounds COUNT] [--markdown FILE] [--head TEXT]\n"
     "\n"
@@ -491,24 +489,18 @@ std::uint64_t bytes_of(const char* value) {
 
 plan read_plan(int count, char** words, report_words& report) {
   plan wanted;
-  read_options(count, words, [&](std::string_view word, const char* value) {
-    if (word == "--backend") {
-      wanted.backend = value;
-    } else if (word == "--bytes") {
-      wanted.bytes = bytes_of(value);
-    } else if (word == "--keep") {
-      wanted.keep_bytes = bytes_of(value);
-    } else if (word == "--cycle") {
-      wanted.cycle_bytes = bytes_of(value);
-    } else if (word == "--cycles") {
-      wanted.cycles = count_of(value);
-    } else if (word == "--rounds") {
-      wanted.rounds = count_of(value);
-    } else {
-      return report.take(word, value);
-    }
-    return true;
-  });
+  const auto bytes = [](std::uint64_t& into) {
+    return [&into](const char* value) { into = bytes_of(value); };
+  };
+  option_list(usage)
+      .text("--backend", wanted.backend)
+      .value("--bytes", bytes(wanted.bytes))
+      .value("--keep", bytes(wanted.keep_bytes))
+      .value("--cycle", bytes(wanted.cycle_bytes))
+      .count("--cycles", wanted.cycles)
+      .count("--rounds", wanted.rounds)
+      .page(report)
+      .read(count, words);
   return wanted;
 }
 
@@ -541,7 +533,6 @@ std::string scale_down(vmm::driver_interface& driver, plan& wanted) {
 }  // namespace
 
 int main(int count, char** words) {
-  vmm::tools::answer_help(count, words, usage.data());
   report_words report;
   plan wanted = read_plan(count, words, report);
   const auto handles = std::make_shared<handle_watch>();

@@ -16,7 +16,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <iterator>
 #include <map>
 #include <numeric>
@@ -25,7 +24,6 @@
 #include <utility>
 #include <vector>
 
-#include "../tools/program/usage.hpp"
 #include "report.hpp"
 
 import vmm.va;
@@ -348,12 +346,8 @@ constexpr const char* usage = "usage: bench_va [--json]\n";
 }  // namespace
 
 int main(int argc, char** argv) {
-  vmm::tools::answer_help(argc, argv, usage);
-  const bool json = argc == 2 && std::strcmp(argv[1], "--json") == 0;
-  if (argc > 1 && !json) {
-    std::fputs(usage, stderr);
-    return 2;
-  }
+  bool json = false;
+  option_list(usage).flag("--json", json).read(argc, argv);
   report all;
   for (const std::size_t live_count : {1'000u, 10'000u, 100'000u, 1'000'000u}) {
     all.rows.push_back(measure(live_count, all.refusals));

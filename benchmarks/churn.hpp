@@ -18,14 +18,10 @@
 #include <cstdlib>
 #include <ctime>
 #include <limits>
-#include <optional>
-#include <string_view>
 #include <thread>
 #include <vector>
 
-#include "../tools/program/usage.hpp"
-
-#include "../tools/program/must.hpp"
+#include "options.hpp"
 
 inline constexpr std::array<unsigned, 5> thread_counts{1, 2, 4, 8, 16};
 inline constexpr std::size_t live_count = 256;
@@ -37,24 +33,12 @@ struct churn_words {
   std::uint64_t rounds = 0;
 };
 
-/// --json, --events N and --rounds N; ends the program where a word is none of them.
 inline churn_words read_churn_words(int argc, char** argv, const char* usage, churn_words words) {
-  vmm::tools::answer_help(argc, argv, usage);
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word == "--json") {
-      words.json = true;
-      continue;
-    }
-    const bool is_number = word == "--events" || word == "--rounds";
-    const auto count = is_number && i + 1 < argc ? vmm::tools::read_count(argv[++i], 1)
-                                                 : std::optional<std::uint64_t>{};
-    if (!count) {
-      std::fputs(usage, stderr);
-      std::exit(2);
-    }
-    (word == "--events" ? words.events : words.rounds) = *count;
-  }
+  option_list(usage)
+      .flag("--json", words.json)
+      .count("--events", words.events)
+      .count("--rounds", words.rounds)
+      .read(argc, argv);
   return words;
 }
 
