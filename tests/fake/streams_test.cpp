@@ -172,6 +172,17 @@ TEST_F(Streams, TheDefaultStreamIsAStreamThatCannotBeDestroyed) {
   EXPECT_FALSE(driver.destroy_stream(vmm::stream_handle::default_stream));
 }
 
+TEST_F(Streams, TheDefaultStreamHasASecondNumber) {
+  constexpr vmm::stream_handle legacy{1};
+  ASSERT_TRUE(writes(legacy, 0, 5));
+  ASSERT_TRUE(driver.record_event(event, vmm::stream_handle::default_stream));
+  EXPECT_FALSE(passed());
+  ASSERT_TRUE(driver.synchronize_stream(legacy));
+  EXPECT_TRUE(passed());
+  EXPECT_EQ(tag(0), 5u);
+  EXPECT_TRUE(driver.feature_set().is_per_thread(vmm::stream_handle{2}));
+}
+
 TEST_F(Streams, AKernelSeesWhatItExpectsOrSaysSo) {
   ASSERT_TRUE(driver.write_tag(range, 3));
   kernel what{};
