@@ -22,9 +22,9 @@
 
 #include "churn.hpp"
 
+import vmm.base;
 import vmm.fake;
 import vmm.stream;
-import vmm.sync;
 
 namespace {
 

@@ -26,9 +26,8 @@
 #include "report.hpp"
 
 import vmm.backend;
-import vmm.backends;
-import vmm.environment;
 import vmm.manager;
+import vmm.registry;
 
 namespace {
 

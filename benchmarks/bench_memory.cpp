@@ -22,8 +22,8 @@
 #include "device.hpp"
 #include "report.hpp"
 
+import vmm.backend;
 import vmm.cuda;
-import vmm.environment;
 import vmm.kernels;
 import vmm.stream;
 import vmm.trace;

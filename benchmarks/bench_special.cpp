@@ -16,6 +16,8 @@
 #include <vector>
 
 import vmm;
+import vmm.fake;
+import vmm.multi_device;
 
 namespace {
 

@@ -21,7 +21,7 @@
 #include "../tools/program/must.hpp"
 
 import vmm.fake;
-import vmm.history;
+import vmm.observe;
 import vmm.stream;
 
 namespace {

@@ -38,6 +38,6 @@ install(FILES "${CMAKE_CURRENT_BINARY_DIR}/vmmConfig.cmake"
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE"
         DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT development)
 
-# Interface units of vmm.sync include it: it goes where they go. Behind the refusal above.
-install(FILES ${PROJECT_SOURCE_DIR}/modules/sync/thread_annotations.h
-        DESTINATION include/vmm/modules/sync COMPONENT development)
+# Interface units of vmm.base include it: it goes where they go. Behind the refusal above.
+install(FILES ${PROJECT_SOURCE_DIR}/modules/base/thread_annotations.h
+        DESTINATION include/vmm/modules/base COMPONENT development)

@@ -53,8 +53,8 @@ install(TARGETS vmm EXPORT vmmDebianTargets
         ARCHIVE DESTINATION ${vmm_lib} COMPONENT libvmm-modules-dev EXCLUDE_FROM_ALL
         FILE_SET CXX_MODULES DESTINATION include/vmm COMPONENT libvmm-modules-dev
         EXCLUDE_FROM_ALL)
-vmm_ships(libvmm-modules-dev include/vmm/modules/sync
-          "${PROJECT_SOURCE_DIR}/modules/sync/thread_annotations.h")
+vmm_ships(libvmm-modules-dev include/vmm/modules/base
+          "${PROJECT_SOURCE_DIR}/modules/base/thread_annotations.h")
 install(EXPORT vmmDebianTargets NAMESPACE vmm:: FILE vmmTargets.cmake
         DESTINATION ${vmm_lib}/cmake/vmm CXX_MODULES_DIRECTORY modules
         COMPONENT libvmm-modules-dev EXCLUDE_FROM_ALL)

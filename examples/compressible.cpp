@@ -8,6 +8,8 @@
 #include <cstdio>
 
 import vmm;
+import vmm.multi_device;
+import vmm.testing;
 
 namespace {
 

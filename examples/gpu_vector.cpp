@@ -16,6 +16,7 @@
 #include <system_error>
 
 import vmm;
+import vmm.backend;
 import vmm.kernels;
 
 namespace {

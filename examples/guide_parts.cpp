@@ -9,6 +9,7 @@
 #include <vector>
 
 import vmm;
+import vmm.testing;
 
 using cudaStream_t = struct CUstream_st*;
 

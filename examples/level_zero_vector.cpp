@@ -10,6 +10,7 @@
 #include <span>
 
 import vmm;
+import vmm.level_zero;
 
 namespace {
 

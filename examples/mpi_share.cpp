@@ -26,6 +26,7 @@
 #include <vector>
 
 import vmm;
+import vmm.share;
 
 namespace {
 

@@ -9,6 +9,8 @@
 #include <utility>
 
 import vmm;
+import vmm.multi_device;
+import vmm.testing;
 
 namespace {
 

@@ -13,6 +13,8 @@
 #include <utility>
 
 import vmm;
+import vmm.manager;
+import vmm.share;
 
 namespace {
 

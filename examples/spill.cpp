@@ -9,6 +9,7 @@
 #include <vector>
 
 import vmm;
+import vmm.testing;
 
 namespace {
 

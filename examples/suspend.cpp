@@ -8,6 +8,7 @@
 #include <string_view>
 
 import vmm;
+import vmm.suspend;
 
 namespace {
 

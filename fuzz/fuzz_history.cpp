@@ -16,8 +16,8 @@
 
 import vmm.backend;
 import vmm.history_tools;
+import vmm.observe;
 import vmm.recording;
-import vmm.top;
 
 namespace {
 

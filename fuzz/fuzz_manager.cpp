@@ -24,9 +24,9 @@
 #include "operations.hpp"
 
 import vmm.backend;
+import vmm.base;
 import vmm.fake;
 import vmm.manager;
-import vmm.support;
 
 namespace {
 

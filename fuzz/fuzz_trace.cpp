@@ -22,7 +22,6 @@
 #include <vector>
 
 import vmm.backend;
-import vmm.environment;
 import vmm.trace;
 
 namespace {

@@ -22,7 +22,7 @@
 #include "settings.h"
 #include "trace.h"
 
-import vmm.support;
+import vmm.base;
 
 namespace vmm::preload::accounts {
 namespace {

@@ -8,8 +8,7 @@
 
 #include "violation.h"
 
-import vmm.support;
-import vmm.sync;
+import vmm.base;
 
 namespace vmm::preload::managed {
 

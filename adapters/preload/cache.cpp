@@ -14,8 +14,8 @@
 #include "routes.h"
 #include "settings.h"
 
-import vmm.support;
-import vmm.top;
+import vmm.base;
+import vmm.observe;
 
 namespace vmm::preload::cache {
 namespace {

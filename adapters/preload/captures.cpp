@@ -6,7 +6,7 @@
 #include <new>
 #include <vector>
 
-import vmm.sync;
+import vmm.base;
 
 namespace vmm::preload::managed {
 

@@ -4,7 +4,7 @@
 
 #include <new>
 
-import vmm.sync;
+import vmm.base;
 
 namespace vmm::preload::managed {
 

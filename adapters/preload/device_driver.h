@@ -24,8 +24,8 @@
 #include <utility>
 
 import vmm.backend;
+import vmm.base;
 import vmm.cuda;
-import vmm.support;
 
 namespace vmm::preload::managed {
 

@@ -14,11 +14,11 @@
 #include "violation.h"
 
 import vmm.backend;
+import vmm.base;
 import vmm.cuda;
-import vmm.environment;
 import vmm.manager;
+import vmm.observe;
 import vmm.stream;
-import vmm.sync;
 
 namespace vmm::preload::managed {
 namespace {

@@ -16,7 +16,7 @@
 
 #include <pthread.h>
 
-#include "../../modules/sync/thread_annotations.h"
+#include "../../modules/base/thread_annotations.h"
 
 namespace vmm::preload::managed {
 

@@ -9,8 +9,7 @@
 #include "violation.h"
 
 import vmm.backend;
-import vmm.intrusive;
-import vmm.sync;
+import vmm.base;
 
 namespace vmm::preload::managed {
 namespace {

@@ -23,7 +23,7 @@
 #include "all_work_events.h"
 #include "locks.h"
 
-import vmm.intrusive;
+import vmm.backend;
 import vmm.timeline;
 
 namespace vmm::preload::managed {

@@ -12,7 +12,7 @@
 
 #include "gate.h"
 
-import vmm.sync;
+import vmm.base;
 
 namespace vmm::preload::managed::locks {
 

@@ -8,8 +8,7 @@
 #include "ipc.h"
 #include "settings.h"
 
-import vmm.support;
-import vmm.sync;
+import vmm.base;
 
 namespace vmm::preload::managed {
 

@@ -12,9 +12,9 @@
 #include "settings.h"
 
 import vmm.backend;
+import vmm.base;
 import vmm.manager;
 import vmm.stream;
-import vmm.support;
 
 namespace vmm::preload::managed {
 namespace {

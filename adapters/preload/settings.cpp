@@ -13,7 +13,6 @@
 #include "writer.h"
 
 import vmm.backend;
-import vmm.environment;
 
 namespace vmm::preload {
 namespace {

@@ -21,7 +21,7 @@
 #include "output_file.h"
 #include "settings.h"
 
-import vmm.support;
+import vmm.base;
 
 namespace vmm::preload::trace {
 namespace {

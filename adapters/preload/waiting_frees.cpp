@@ -13,7 +13,7 @@
 #include "violation.h"
 
 import vmm.backend;
-import vmm.support;
+import vmm.base;
 import vmm.timeline;
 
 namespace vmm::preload::managed {

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-import vmm.support;
+import vmm.base;
 
 namespace vmm::preload {
 namespace {

@@ -22,10 +22,10 @@
 // vmm.manager).
 export module vmm.cuda;
 
-import vmm.backend;
 export import :description;
+import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

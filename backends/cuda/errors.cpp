@@ -8,9 +8,9 @@ module;
 module vmm.cuda;
 
 import vmm.backend;
-import :state;
+import vmm.base;
 import vmm.std;
-import vmm.support;
+import :state;
 
 namespace vmm::cuda {
 namespace {

@@ -5,9 +5,8 @@
 #include <dlfcn.h>
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
-import vmm.texts;
 
 namespace vmm::cuda {
 namespace {

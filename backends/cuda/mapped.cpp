@@ -6,11 +6,11 @@ module;
 module vmm.cuda;
 
 import vmm.backend;
+import vmm.base;
+import vmm.std;
 import :mapped;
 import :native;
 import :state;
-import vmm.std;
-import vmm.support;
 
 namespace vmm::cuda {
 namespace {

@@ -11,8 +11,8 @@
 module vmm.cuda:mapped;
 
 import vmm.backend;
-import :state;
 import vmm.std;
+import :state;
 
 namespace vmm::cuda {
 

@@ -6,9 +6,9 @@ module;
 module vmm.cuda;
 
 import vmm.backend;
-import :native;
+import vmm.base;
 import vmm.std;
-import vmm.support;
+import :native;
 
 namespace vmm::cuda {
 

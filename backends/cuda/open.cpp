@@ -9,14 +9,12 @@ module;
 module vmm.cuda;
 
 import vmm.backend;
+import vmm.base;
+import vmm.std;
 import :mapped;
 import :native;
 import :plain;
 import :state;
-import vmm.environment;
-import vmm.std;
-import vmm.support;
-import vmm.texts;
 
 namespace vmm {
 namespace cuda {

@@ -8,10 +8,10 @@ module;
 module vmm.cuda;
 
 import vmm.backend;
+import vmm.base;
+import vmm.std;
 import :native;
 import :state;
-import vmm.std;
-import vmm.support;
 
 namespace vmm {
 namespace {

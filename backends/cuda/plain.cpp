@@ -6,10 +6,10 @@ module;
 module vmm.cuda;
 
 import vmm.backend;
+import vmm.base;
+import vmm.std;
 import :plain;
 import :state;
-import vmm.std;
-import vmm.support;
 
 namespace vmm::cuda {
 namespace {

@@ -22,9 +22,9 @@
 module vmm.cuda:plain;
 
 import vmm.backend;
-import :state;
+import vmm.base;
 import vmm.std;
-import vmm.support;
+import :state;
 
 namespace vmm::cuda {
 

@@ -18,10 +18,10 @@ module;
 module vmm.cuda:state;
 
 import vmm.backend;
+import vmm.base;
+import vmm.std;
 import :description;
 import :native;
-import vmm.std;
-import vmm.support;
 
 namespace vmm::cuda {
 

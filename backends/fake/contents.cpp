@@ -5,9 +5,9 @@
 module vmm.fake;
 
 import vmm.backend;
-import :contents;
+import vmm.base;
 import vmm.std;
-import vmm.support;
+import :contents;
 
 namespace vmm::fake {
 

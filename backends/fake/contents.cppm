@@ -18,8 +18,8 @@
 module vmm.fake:contents;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm::fake {
 

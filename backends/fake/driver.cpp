@@ -5,10 +5,10 @@
 module vmm.fake;
 
 import vmm.backend;
+import vmm.base;
+import vmm.std;
 import :machine;
 import :state;
-import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

@@ -22,8 +22,8 @@ export module vmm.fake;
 export import vmm.backend;
 export import :profile;
 export import :report;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

@@ -11,8 +11,8 @@
 module vmm.fake:machine;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import :contents;
 import :profile;
 import :report;

@@ -12,8 +12,8 @@
 module vmm.fake:node_pool;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm::fake {
 

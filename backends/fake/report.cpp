@@ -8,10 +8,10 @@ module;
 module vmm.fake;
 
 import vmm.backend;
+import vmm.base;
+import vmm.std;
 import :machine;
 import :state;
-import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

@@ -11,8 +11,8 @@
 module vmm.fake:state;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import :machine;
 import :node_pool;
 import :profile;

@@ -5,11 +5,11 @@
 module vmm.fake;
 
 import vmm.backend;
+import vmm.base;
+import vmm.std;
 import :contents;
 import :machine;
 import :state;
-import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

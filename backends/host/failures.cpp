@@ -8,8 +8,8 @@ module;
 module vmm.host;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import :failures;
 
 namespace vmm::host_tables {

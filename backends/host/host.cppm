@@ -25,8 +25,8 @@
 export module vmm.host;
 
 export import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 import vmm.backend;
-import vmm.support;
+import vmm.base;
 
 namespace vmm::linux_os {
 namespace {

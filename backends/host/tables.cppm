@@ -22,8 +22,8 @@ module;
 module vmm.host:tables;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import :failures;
 
 namespace vmm::host_tables {

@@ -7,8 +7,8 @@
 module vmm.level_zero;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm {
 namespace {

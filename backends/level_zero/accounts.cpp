@@ -3,9 +3,9 @@
 module vmm.level_zero;
 
 import vmm.backend;
-import :accounts;
+import vmm.base;
 import vmm.std;
-import vmm.support;
+import :accounts;
 
 namespace vmm::level_zero {
 namespace {

@@ -25,10 +25,10 @@
 // a driver call that may be slow.
 export module vmm.level_zero;
 
-import vmm.backend;
 export import :description;
+import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

@@ -8,11 +8,9 @@ module;
 module vmm.level_zero;
 
 import vmm.backend;
-import :state;
-import vmm.environment;
+import vmm.base;
 import vmm.std;
-import vmm.support;
-import vmm.texts;
+import :state;
 
 namespace vmm {
 namespace level_zero {

@@ -32,8 +32,8 @@ module;
 module vmm.level_zero:state;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import :accounts;
 import :description;
 

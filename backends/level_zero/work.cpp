@@ -8,10 +8,10 @@ module;
 module vmm.level_zero;
 
 import vmm.backend;
+import vmm.base;
+import vmm.std;
 import :accounts;
 import :state;
-import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

@@ -469,7 +469,7 @@ class Unit:
     head: str
     path: str
     entities: list = dataclasses.field(default_factory=list)
-    reexports: list = dataclasses.field(default_factory=list)
+    brings: set = dataclasses.field(default_factory=set)  # names of others that it exports
 
 
 def _exported(entities, scope):
@@ -497,7 +497,7 @@ def read_modules(root):
         if ":" in name:
             continue
         unit = modules[name] = Unit(name, head_comment(text), path)
-        unit.reexports = re.findall(r"^export import ([\w.]+);", text, flags=re.MULTILINE)
+        unit.brings = set(re.findall(r"^export using vmm::(\w+);", text, flags=re.MULTILINE))
         parts = [
             f"{name}{part}"
             for part in re.findall(r"^export import (:[\w.]+);", text, flags=re.MULTILINE)
@@ -509,14 +509,8 @@ def read_modules(root):
 
 
 def umbrella(modules):
-    """The names of the modules that `import vmm;` brings."""
-    seen, open_names = set(), ["vmm"]
-    while open_names:
-        for name in modules[open_names.pop()].reexports:
-            if name not in seen:
-                seen.add(name)
-                open_names.append(name)
-    return seen
+    """The names that `import vmm;` brings: its file is their list."""
+    return modules["vmm"].brings
 
 
 # ---- Python ------------------------------------------------------------------------------------

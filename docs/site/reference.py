@@ -10,13 +10,13 @@ import comments
 _ORDER = (
     "vmm.stream",
     "vmm.manager",
-    "vmm.vector",
-    "vmm.buffer",
-    "vmm.pmr",
-    "vmm.share",
-    "vmm.history",
-    "vmm.backends",
+    "vmm.containers",
+    "vmm.registry",
     "vmm.backend",
+    "vmm.share",
+    "vmm.suspend",
+    "vmm.multi_device",
+    "vmm.observe",
     "vmm.cuda",
     "vmm.host",
     "vmm.fake",
@@ -182,7 +182,9 @@ def _unique(entities):
 
 
 def module_page(writer, unit, brought):
-    how = "`import vmm;` brings it." if unit.name in brought else f"`import {unit.name};`"
+    how = f"`import {unit.name};`"
+    if common := sorted({each.name for each in unit.entities} & brought):
+        how += f". `import vmm;` brings {', '.join(f'`{name}`' for name in common)}."
     lines = [f"# {unit.name}", "", how, "", writer.prose(_without_title(unit.head)), ""]
     for all_of_it in _unique(unit.entities).values():
         # A type that is only declared first is shown where it is defined.
@@ -387,7 +389,6 @@ def write(root, out):
     brought = comments.umbrella(modules)
     shown = [name for name in modules if name not in ("vmm", "vmm.std") and modules[name].entities]
     users = [name for name in _ORDER if name in shown]
-    users += sorted(name for name in shown if name in brought and name not in users)
     parts = sorted(name for name in shown if name not in users)
     rows, pages = [], {}
     for name in users + parts:

@@ -9,8 +9,8 @@
 export module vmm.fidelity:cases;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import :scratch;
 
 namespace vmm::fidelity {

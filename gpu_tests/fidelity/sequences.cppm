@@ -12,8 +12,8 @@
 export module vmm.fidelity:sequences;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import :scratch;
 
 namespace vmm::fidelity {

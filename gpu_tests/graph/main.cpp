@@ -27,6 +27,7 @@
 #include "../../tools/program/cuda_calls.hpp"
 
 import vmm;
+import vmm.backend;
 import vmm.kernels;
 
 namespace {

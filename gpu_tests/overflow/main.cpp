@@ -35,8 +35,9 @@
 #include "../../tools/program/usage.hpp"
 
 import vmm;
-import vmm.nvtx;
+import vmm.backend;
 import vmm.kernels;
+import vmm.nvtx;
 
 namespace {
 

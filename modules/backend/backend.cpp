@@ -5,8 +5,8 @@ module;
 
 module vmm.backend;
 
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

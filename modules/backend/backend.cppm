@@ -3,17 +3,22 @@
 //
 // vmm.backend - the concept of a driver and the vocabulary that every layer shares.
 //
-// :result      result<T>, error                  :types     addresses, handles, requests, features
-// :concepts    backend and its refinements       :reports   what allocators say of themselves
-// :driver      a driver of any type behind one   :observe   calls counted, logged, made to fail
-//              interface; chosen at run time
+// :result       result<T>, error                 :types        addresses, requests, features
+// :concepts     backend and its refinements      :reports      what allocators say of themselves
+// :driver       a driver of any type behind one  :calls        one call as plain values, and the
+//               interface; chosen at run time                  concept of what observes it
+// :environment  options from variables           :option_row   options with their ranges
+// :intrusive    an ordered index and an object pool without heap traffic
 export module vmm.backend;
 
+export import :calls;
 export import :concepts;
 export import :driver;
 export import :driver_interface;
 export import :driver_model;
-export import :observe;
+export import :environment;
+export import :intrusive;
+export import :option_row;
 export import :reports;
 export import :result;
 export import :types;

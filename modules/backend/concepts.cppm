@@ -18,9 +18,9 @@
 // - A backend refuses unknown requests with not_supported; it never downgrades silently.
 export module vmm.backend:concepts;
 
+import vmm.std;
 import :result;
 import :types;
-import vmm.std;
 
 namespace vmm {
 

@@ -11,12 +11,12 @@
 // copying some 100 bytes where there is one. any_backend allocates once.
 export module vmm.backend:driver;
 
+import vmm.base;
 import vmm.std;
-import vmm.support;
+import :calls;
 import :concepts;
 import :driver_interface;
 import :driver_model;
-import :observe;
 import :result;
 
 namespace vmm {

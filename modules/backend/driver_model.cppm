@@ -12,11 +12,11 @@
 // Thread safety: that of the driver inside. Cost: one virtual call, and that of the observer.
 export module vmm.backend:driver_model;
 
+import vmm.base;
 import vmm.std;
-import vmm.support;
+import :calls;
 import :concepts;
 import :driver_interface;
-import :observe;
 import :result;
 import :types;
 

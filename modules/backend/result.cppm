@@ -13,8 +13,8 @@
 // Thread safety: values only. Cost: no allocation anywhere in this unit but in describe().
 export module vmm.backend:result;
 
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

@@ -10,8 +10,8 @@
 // Thread safety: values only. Cost: no allocation.
 export module vmm.backend:types;
 
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

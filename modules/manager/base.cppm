@@ -8,10 +8,9 @@
 export module vmm.manager:base;
 
 import vmm.backend;
+import vmm.base;
 import vmm.optimizer;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import vmm.tracker;
 import :cache;
 import :policy;

@@ -7,16 +7,14 @@
 //
 // Thread safety: all of it. Cost: O(log n), no heap allocation, no driver call.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.manager:cache;
 
 import vmm.backend;
-import vmm.intrusive;
+import vmm.base;
 import vmm.optimizer;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 
 namespace vmm {
 

@@ -12,9 +12,9 @@
 export module vmm.manager:contents;
 
 import vmm.backend;
+import vmm.base;
 import vmm.optimizer;
 import vmm.std;
-import vmm.support;
 import vmm.timeline;
 import vmm.tracker;
 import :base;

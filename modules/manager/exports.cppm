@@ -7,9 +7,9 @@
 export module vmm.manager:exports;
 
 import vmm.backend;
+import vmm.base;
 import vmm.optimizer;
 import vmm.std;
-import vmm.support;
 import :base;
 import :history;
 import :types;

@@ -26,19 +26,17 @@
 // Cost: bookkeeping O(log n); driver calls by the number of pieces. With keep_mapped, a request of
 // a cached size makes no driver call except for events.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.manager:facade;
 
 import vmm.backend;
-import vmm.history;
+import vmm.base;
+import vmm.observe;
 import vmm.optimizer;
 import vmm.physical;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import vmm.timeline;
-import vmm.top;
 import vmm.tracker;
 import :base;
 import :contents;
@@ -73,7 +71,7 @@ class manager_recording {
 
   /// The events that options().recorder, or the ring of start(), has of this manager, and
   /// the layout after the last of them, except blocks that other threads are changing. Its type is
-  /// in vmm.history.
+  /// in vmm.observe.
   /// Errors: invalid_argument (nothing is recorded, or nothing was allocated), out_of_host_memory.
   /// Cost: O(events + extents).
   [[nodiscard]] result<history> take();

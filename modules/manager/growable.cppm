@@ -29,16 +29,15 @@
 // memory, never by bytes kept, and a fill for each segment that grows; host work O(pieces of the
 // segments named). Elsewhere: blocks and their memory (:facade, vmm.optimizer).
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.manager:growable;
 
 import vmm.backend;
+import vmm.base;
 import vmm.optimizer;
 import vmm.physical;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import vmm.timeline;
 import :facade;
 import :locks;

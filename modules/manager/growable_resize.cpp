@@ -3,17 +3,15 @@
 //
 // Segments that grow and shrink: every step can be undone until the last one.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 module vmm.manager;
 
 import vmm.backend;
-import vmm.intrusive;
+import vmm.base;
 import vmm.optimizer;
 import vmm.physical;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import vmm.timeline;
 import vmm.tracker;
 

@@ -13,16 +13,15 @@
 //
 // Thread safety: all of it. Cost: a branch without a recorder.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.manager:history;
 
 import vmm.backend;
-import vmm.history;
+import vmm.base;
+import vmm.observe;
 import vmm.optimizer;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import :base;
 import :locks;
 import :report;

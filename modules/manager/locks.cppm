@@ -11,13 +11,12 @@
 //
 // Thread safety: what it is for. Cost: that of the locks.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.manager:locks;
 
+import vmm.base;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 
 namespace vmm {
 

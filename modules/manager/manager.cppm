@@ -16,11 +16,12 @@
 // :types       requests and reports          :policy   what the sources do differently
 export module vmm.manager;
 
+export import vmm.backend;
 export import :facade;
 export import :growable;
 export import :policy;
 export import :types;
-export import vmm.backend;
+import vmm.base;
 import :base;
 import :cache;
 import :contents;
@@ -34,4 +35,3 @@ import :reuse;
 import :rights;
 import :shortage;
 import :suspension;
-import vmm.support;

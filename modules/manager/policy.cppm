@@ -8,7 +8,6 @@ export module vmm.manager:policy;
 
 import vmm.backend;
 import vmm.optimizer;
-import vmm.options;
 import vmm.std;
 
 namespace vmm {

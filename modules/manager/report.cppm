@@ -7,9 +7,9 @@
 export module vmm.manager:report;
 
 import vmm.backend;
+import vmm.base;
+import vmm.observe;
 import vmm.std;
-import vmm.support;
-import vmm.top;
 import :base;
 import :types;
 

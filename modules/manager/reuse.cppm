@@ -8,15 +8,14 @@
 //
 // Thread safety: all of it. Cost: O(log n); driver calls by the pieces that are mapped or go.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.manager:reuse;
 
 import vmm.backend;
+import vmm.base;
 import vmm.optimizer;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import :base;
 import :history;
 import :locks;

@@ -5,15 +5,14 @@
 //
 // Thread safety: all of it. Cost: a set-access for each piece.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.manager:rights;
 
 import vmm.backend;
+import vmm.base;
 import vmm.optimizer;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import vmm.tracker;
 import :base;
 import :locks;

@@ -15,16 +15,15 @@
 //
 // Thread safety: all of it. Cost: none where memory is not short, except for check_can_fit().
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.manager:shortage;
 
 import vmm.backend;
+import vmm.base;
 import vmm.optimizer;
 import vmm.physical;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import :base;
 import :history;
 import :locks;

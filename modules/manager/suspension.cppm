@@ -8,15 +8,14 @@
 //
 // Thread safety: all of it. Cost: waits for work; driver calls by pieces.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.manager:suspension;
 
 import vmm.backend;
+import vmm.base;
 import vmm.optimizer;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import :base;
 import :history;
 import :locks;

@@ -5,8 +5,8 @@
 module vmm.nvtx;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

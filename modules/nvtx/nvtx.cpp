@@ -9,9 +9,8 @@ module;
 module vmm.nvtx;
 
 import vmm.backend;
-import vmm.environment;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

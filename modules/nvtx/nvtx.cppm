@@ -15,7 +15,7 @@
 // Thread safety: all of it, one lock. Cost: for a program that is being debugged.
 export module vmm.nvtx;
 
-export import vmm.history;
+export import vmm.observe;
 export import vmm.stream;
 import vmm.std;
 

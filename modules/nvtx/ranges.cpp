@@ -16,10 +16,9 @@ module;
 module vmm.nvtx;
 
 import vmm.backend;
-import vmm.environment;
-import vmm.history;
+import vmm.base;
+import vmm.observe;
 import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

@@ -8,9 +8,9 @@
 export module vmm.optimizer:contents;
 
 import vmm.backend;
-import vmm.options;
+import vmm.base;
 import vmm.std;
-import vmm.support;
+import :memory_options;
 
 namespace vmm {
 

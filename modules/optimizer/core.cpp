@@ -6,11 +6,9 @@ module;
 module vmm.optimizer;
 
 import vmm.backend;
-import vmm.options;
+import vmm.base;
 import vmm.physical;
-import vmm.reservation;
 import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

@@ -17,13 +17,13 @@
 export module vmm.optimizer:core;
 
 import vmm.backend;
-import vmm.options;
+import vmm.base;
 import vmm.physical;
-import vmm.reservation;
 import vmm.std;
-import vmm.support;
 import vmm.timeline;
+import :memory_options;
 import :remapper;
+import :reservation;
 
 namespace vmm {
 

@@ -24,22 +24,20 @@
 // under a lock but the reservation of a further range. Cost: driver calls by the number of pieces,
 // never by bytes.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.optimizer:engine;
 
 import vmm.backend;
-import vmm.intrusive;
+import vmm.base;
 import vmm.physical;
-import vmm.reservation;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import vmm.timeline;
 import vmm.tracker;
 import vmm.va;
 import :core;
 import :remapper;
+import :reservation;
 import :unmap_queue;
 
 namespace vmm {

@@ -7,12 +7,9 @@
 module vmm.optimizer;
 
 import vmm.backend;
-import vmm.intrusive;
+import vmm.base;
 import vmm.physical;
-import vmm.reservation;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import vmm.timeline;
 import vmm.tracker;
 import vmm.va;

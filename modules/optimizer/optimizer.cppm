@@ -3,22 +3,26 @@
 //
 // vmm.optimizer - moving without copying: plans of mappings, and blocks that change by remapping.
 //
-// :contents     bytes that are filled when memory is handed out and when it is freed
-// :core         what every allocator stands on, opened and closed in one place
-// :engine       blocks over addresses, pieces, mappings and the tracker, each change a transaction
-// :relief       allocators of one device, whose idle memory serves one another
-// :remapper     maps, unmaps and exchanges whole plans, all or nothing
-// :rights       a change of the devices that may use an allocator's memory, or one block
-// :suspension   memory that leaves its addresses for a while, and new memory there
-// :unmap_queue  ranges that wait until no work uses them
+// :contents        bytes that are filled when memory is handed out and when it is freed
+// :core            what every allocator stands on, opened and closed in one place
+// :engine          blocks over addresses, pieces, mappings the tracker; a change is a transaction
+// :memory_options  what each allocator does with memory of the device and with its addresses
+// :relief          allocators of one device, whose idle memory serves one another
+// :remapper        maps, unmaps and exchanges whole plans, all or nothing
+// :reservation     address space, reserved in few large ranges and handed out in extents
+// :rights          a change of the devices that may use an allocator's memory, or one block
+// :suspension      memory that leaves its addresses for a while, and new memory there
+// :unmap_queue     ranges that wait until no work uses them
 export module vmm.optimizer;
 
 export import :contents;
 export import :core;
 export import :engine;
+export import :memory_options;
 export import :relief;
 export import :remapper;
+export import :reservation;
 export import :rights;
 export import :suspension;
 export import :unmap_queue;
-import vmm.support;
+import vmm.base;

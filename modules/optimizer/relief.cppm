@@ -20,14 +20,13 @@
 // O(members of the process); relieve() a lock for each member and what the trims cost. No heap
 // allocation but the registry itself.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.optimizer:relief;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 
 namespace vmm {
 

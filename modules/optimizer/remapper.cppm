@@ -19,9 +19,9 @@
 export module vmm.optimizer:remapper;
 
 import vmm.backend;
+import vmm.base;
 import vmm.physical;
 import vmm.std;
-import vmm.support;
 import vmm.timeline;
 
 namespace vmm {

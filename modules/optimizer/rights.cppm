@@ -12,8 +12,8 @@
 export module vmm.optimizer:rights;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import :core;
 import :remapper;
 

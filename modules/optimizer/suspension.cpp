@@ -3,9 +3,9 @@
 module vmm.optimizer;
 
 import vmm.backend;
+import vmm.base;
 import vmm.physical;
 import vmm.std;
-import vmm.support;
 import vmm.timeline;
 
 namespace vmm {

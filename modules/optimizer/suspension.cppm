@@ -17,15 +17,14 @@
 //
 // Thread safety: all of it, for parts that one thread works on. Cost: driver calls by parts.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.optimizer:suspension;
 
 import vmm.backend;
+import vmm.base;
 import vmm.physical;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import vmm.timeline;
 import :core;
 

@@ -3,9 +3,8 @@
 module vmm.optimizer;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 
 namespace vmm {
 

@@ -20,14 +20,13 @@
 // over a driver call except `asked_`, shared, which only wait_for_asked() takes exclusively. Cost:
 // O(1) a range besides what the owner's functions cost; no heap allocation.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.optimizer:unmap_queue;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 
 namespace vmm {
 

@@ -1,15 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 module vmm.physical;
 
 import vmm.backend;
-import vmm.intrusive;
+import vmm.base;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import vmm.timeline;
 
 namespace vmm {

@@ -28,15 +28,13 @@
 // release. Elsewhere: mapping (vmm.optimizer), which address holds what (vmm.tracker), when to
 // drain (vmm.manager).
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.physical;
 
 import vmm.backend;
-import vmm.intrusive;
+import vmm.base;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import vmm.timeline;
 
 namespace vmm {

@@ -19,8 +19,8 @@
 export module vmm.share:channel;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import :memory;
 import :session;
 import :wire;

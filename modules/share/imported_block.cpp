@@ -8,8 +8,8 @@ module;
 module vmm.share;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import :failures;
 
 namespace vmm {

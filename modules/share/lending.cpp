@@ -5,8 +5,8 @@
 module vmm.share;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import :failures;
 
 namespace vmm {

@@ -14,7 +14,7 @@
 
 #include "system.hpp"
 
-import vmm.support;
+import vmm.base;
 
 namespace vmm::unix_os {
 namespace {

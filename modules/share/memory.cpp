@@ -8,9 +8,9 @@ module;
 module vmm.share;
 
 import vmm.backend;
+import vmm.base;
 import vmm.manager;
 import vmm.std;
-import vmm.support;
 import :failures;
 
 namespace vmm {

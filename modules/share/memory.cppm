@@ -20,9 +20,9 @@
 export module vmm.share:memory;
 
 import vmm.backend;
+import vmm.base;
 import vmm.manager;
 import vmm.std;
-import vmm.support;
 import :wire;
 
 namespace vmm {

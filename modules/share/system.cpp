@@ -19,7 +19,7 @@
 #include <cstdio>
 #include <cstring>
 
-import vmm.support;
+import vmm.base;
 
 namespace vmm::unix_os {
 namespace {

@@ -10,7 +10,7 @@
 //
 // Thread safety: all of it. Cost: a set-access for each mapping.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.stream:block_rights;
 

@@ -10,15 +10,14 @@
 //
 // Thread safety: all of it. Cost: O(1), with a search of fixed depth.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.stream:call_path;
 
 import vmm.backend;
+import vmm.base;
 import vmm.optimizer;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import :arena;
 import :capture_watch;
 import :gate;

@@ -11,14 +11,13 @@
 //
 // Thread safety: all of it. Cost: a query of the driver where a call says so, else O(1).
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.stream:capture_watch;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import :gate;
 import :growth_entry;
 import :locks;

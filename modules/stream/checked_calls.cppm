@@ -10,14 +10,14 @@
 // Thread safety: all of it. Cost: a query of the driver where the stream can be captured, one fill
 // where the options fill.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.stream:checked_calls;
 
 import vmm.backend;
+import vmm.base;
 import vmm.optimizer;
 import vmm.std;
-import vmm.sync;
 import :call_path;
 import :capture_watch;
 import :captured_calls;

@@ -13,9 +13,8 @@
 export module vmm.stream:gate;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 
 namespace vmm {
 

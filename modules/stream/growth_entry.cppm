@@ -15,15 +15,14 @@
 // Thread safety: what it is for. Cost: that of the locks; the capture mode is two driver calls on
 // backends that can capture.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.stream:growth_entry;
 
 import vmm.backend;
+import vmm.base;
 import vmm.optimizer;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import :gate;
 import :locks;
 import :notifier;

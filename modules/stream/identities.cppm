@@ -13,9 +13,8 @@
 export module vmm.stream:identities;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import :options;
 
 namespace vmm {

@@ -2,9 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 module vmm.stream;
 
+import vmm.base;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 
 namespace vmm {
 

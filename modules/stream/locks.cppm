@@ -18,14 +18,13 @@
 //
 // Thread safety: what it is for. Cost: that of the locks.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.stream:locks;
 
+import vmm.base;
 import vmm.optimizer;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 
 namespace vmm {
 

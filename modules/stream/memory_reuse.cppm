@@ -12,13 +12,13 @@
 // Thread safety: all of it, under the lock of growth. Cost: a query of the driver for each stream
 // whose memory is looked at.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.stream:memory_reuse;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.sync;
 import vmm.timeline;
 import :arena;
 import :arena_lending;

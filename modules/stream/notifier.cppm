@@ -13,14 +13,13 @@
 // Thread safety: all of it. Cost: one relaxed load a change without listeners; a notice is one call
 // of each listener.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.stream:notifier;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import :gate;
 import :growth_planner;
 import :locks;

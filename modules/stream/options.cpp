@@ -3,10 +3,9 @@
 module vmm.stream;
 
 import vmm.backend;
-import vmm.environment;
-import vmm.options;
+import vmm.base;
+import vmm.optimizer;
 import vmm.std;
-import vmm.support;
 import vmm.timeline;
 import vmm.va;
 

@@ -8,7 +8,6 @@ export module vmm.stream:options;
 
 import vmm.backend;
 import vmm.optimizer;
-import vmm.options;
 import vmm.std;
 
 namespace vmm {

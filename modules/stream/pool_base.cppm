@@ -5,9 +5,9 @@
 export module vmm.stream:pool_base;
 
 import vmm.backend;
+import vmm.base;
 import vmm.optimizer;
 import vmm.std;
-import vmm.sync;
 import :call_path;
 import :capture_watch;
 import :gate;

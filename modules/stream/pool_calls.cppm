@@ -8,7 +8,7 @@
 export module vmm.stream:pool_calls;
 
 import vmm.backend;
-import vmm.history;
+import vmm.observe;
 import vmm.std;
 import :notices;
 
@@ -79,7 +79,7 @@ class pool_recording {
   explicit pool_recording(stream_pool& of) noexcept : of_(of) {}
 
   /// The events that options().recorder, or the ring of start(), has of this pool, and the
-  /// layout after the last of them. Its type is in vmm.history. Takes the pool's short lock
+  /// layout after the last of them. Its type is in vmm.observe. Takes the pool's short lock
   /// repeatedly for some microseconds, and at the end as long as regions() does.
   /// Errors: invalid_argument (nothing is recorded, or nothing was allocated), out_of_host_memory.
   [[nodiscard]] result<history> take() const;

@@ -9,16 +9,15 @@
 //
 // Thread safety: all of it. Cost: driver calls by handles created and moved.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.stream:pool_growth;
 
 import vmm.backend;
+import vmm.base;
 import vmm.optimizer;
 import vmm.physical;
-import vmm.reservation;
 import vmm.std;
-import vmm.sync;
 import :gate;
 import :geometry;
 import :growth_entry;

@@ -12,17 +12,15 @@
 //
 // Thread safety: all of it. Cost: a branch where nothing is recorded.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.stream:pool_history;
 
 import vmm.backend;
-import vmm.history;
+import vmm.base;
+import vmm.observe;
 import vmm.optimizer;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
-import vmm.top;
 import :gate;
 import :geometry;
 import :growth_planner;

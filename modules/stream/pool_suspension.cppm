@@ -10,14 +10,14 @@
 //
 // Thread safety: all of it. Cost: waits for work; a trim; driver calls by handles.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.stream:pool_suspension;
 
 import vmm.backend;
+import vmm.base;
 import vmm.optimizer;
 import vmm.std;
-import vmm.support;
 import :capture_watch;
 import :gate;
 import :growth_entry;

@@ -10,7 +10,7 @@
 //
 // Thread safety: all of it. Cost: driver calls by mappings and handles.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.stream:reclaimer;
 

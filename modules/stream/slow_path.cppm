@@ -14,14 +14,14 @@
 //
 // Thread safety: all of it. Cost: driver calls by handles moved and created.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.stream:slow_path;
 
 import vmm.backend;
+import vmm.base;
 import vmm.optimizer;
 import vmm.std;
-import vmm.sync;
 import :capture_watch;
 import :geometry;
 import :growth_entry;

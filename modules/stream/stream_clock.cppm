@@ -13,14 +13,14 @@
 // Thread safety: all of it. Cost: driver calls by events; O(1) where a point is known to have
 // passed.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.stream:stream_clock;
 
 import vmm.backend;
+import vmm.base;
 import vmm.optimizer;
 import vmm.std;
-import vmm.sync;
 import vmm.timeline;
 import :capture_watch;
 import :gate;

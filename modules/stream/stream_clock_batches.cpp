@@ -1,18 +1,16 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 module vmm.stream;
 
 import vmm.backend;
-import vmm.history;
-import vmm.intrusive;
+import vmm.base;
+import vmm.observe;
 import vmm.optimizer;
 import vmm.physical;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import vmm.timeline;
 
 namespace vmm {

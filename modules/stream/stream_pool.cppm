@@ -27,14 +27,19 @@
 // capture if the options require it and the stream can be captured; their bookkeeping is O(1)
 // except a search of fixed depth. Growth costs driver calls by handles moved and created.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.stream;
 
+export import vmm.backend;
 export import :notices;
 export import :options;
 export import :statistics;
-export import vmm.backend;
+import vmm.base;
+import vmm.observe;
+import vmm.optimizer;
+import vmm.std;
+import vmm.timeline;
 import :arena;
 import :arena_lending;
 import :call_path;
@@ -65,12 +70,6 @@ import :state_end;
 import :state_lock;
 import :state_report;
 import :stream_memory;
-import vmm.history;
-import vmm.optimizer;
-import vmm.std;
-import vmm.support;
-import vmm.sync;
-import vmm.timeline;
 
 namespace vmm {
 

@@ -18,8 +18,8 @@
 export module vmm.suspend:backup;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

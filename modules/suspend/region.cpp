@@ -3,13 +3,12 @@
 module vmm.suspend;
 
 import vmm.backend;
+import vmm.base;
 import vmm.manager;
 import vmm.optimizer;
-import vmm.options;
 import vmm.physical;
 import vmm.std;
 import vmm.stream;
-import vmm.support;
 
 namespace vmm {
 

@@ -7,9 +7,9 @@
 export module vmm.suspend:region;
 
 import vmm.backend;
+import vmm.base;
 import vmm.optimizer;
 import vmm.std;
-import vmm.support;
 import :backup;
 
 namespace vmm {

@@ -1,20 +1,17 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 module vmm.suspend;
 
 import vmm.backend;
-import vmm.environment;
+import vmm.base;
 import vmm.manager;
 import vmm.optimizer;
-import vmm.options;
 import vmm.physical;
 import vmm.std;
 import vmm.stream;
-import vmm.support;
-import vmm.sync;
 
 namespace vmm {
 

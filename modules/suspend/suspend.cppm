@@ -21,19 +21,18 @@
 // Thread safety: all of it; one call at a time. Cost: driver calls by handles, copies by bytes
 // kept. Elsewhere: the allocators' parts (vmm.stream, vmm.manager), mappings (vmm.optimizer).
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.suspend;
 
 export import vmm.backend;
 export import :backup;
 export import :region;
+import vmm.base;
 import vmm.manager;
 import vmm.optimizer;
 import vmm.std;
 import vmm.stream;
-import vmm.support;
-import vmm.sync;
 
 namespace vmm {
 

@@ -8,7 +8,7 @@
 
 #include <cerrno>
 
-import vmm.support;
+import vmm.base;
 
 namespace vmm::backup_os {
 

@@ -11,15 +11,13 @@
 // over no wait. Cost: O(1), except take_finished(), which is O(misses allowed + entries taken), and
 // visit().
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.timeline:pending;
 
 import vmm.backend;
-import vmm.intrusive;
+import vmm.base;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 
 namespace vmm {
 

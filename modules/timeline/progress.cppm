@@ -25,9 +25,9 @@
 export module vmm.timeline:progress;
 
 import vmm.backend;
-import :tickets;
+import vmm.base;
 import vmm.std;
-import vmm.support;
+import :tickets;
 
 namespace vmm {
 

@@ -20,15 +20,13 @@
 // creation for each ticket in use at once), passed() one event query until it says yes and none
 // afterwards.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.timeline:tickets;
 
 import vmm.backend;
-import vmm.intrusive;
+import vmm.base;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 
 namespace vmm {
 

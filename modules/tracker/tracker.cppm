@@ -19,16 +19,14 @@
 // and visit(). Cost: O(log n) a call, no heap allocation but in find(), which copies the list of
 // handles.
 module;
-#include "../sync/thread_annotations.h"
+#include "../base/thread_annotations.h"
 
 export module vmm.tracker;
 
 import vmm.backend;
-import vmm.intrusive;
+import vmm.base;
 import vmm.physical;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 
 namespace vmm {
 

@@ -18,10 +18,10 @@
 export module vmm.va:address_space;
 
 import vmm.backend;
+import vmm.base;
+import vmm.std;
 import :range_allocator;
 import :size_bins;
-import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

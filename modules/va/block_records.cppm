@@ -13,10 +13,10 @@
 export module vmm.va:block_records;
 
 import vmm.backend;
+import vmm.base;
+import vmm.std;
 import :host_memory;
 import :records;
-import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

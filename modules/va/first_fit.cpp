@@ -10,8 +10,8 @@ module;
 module vmm.va;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

@@ -23,9 +23,9 @@
 export module vmm.va:first_fit;
 
 import vmm.backend;
-import :host_memory;
+import vmm.base;
 import vmm.std;
-import vmm.support;
+import :host_memory;
 
 namespace vmm {
 

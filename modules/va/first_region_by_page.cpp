@@ -6,8 +6,8 @@ module;
 module vmm.va;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

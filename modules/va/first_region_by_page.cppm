@@ -15,9 +15,9 @@
 export module vmm.va:first_region_by_page;
 
 import vmm.backend;
-import :host_memory;
+import vmm.base;
 import vmm.std;
-import vmm.support;
+import :host_memory;
 
 namespace vmm {
 

@@ -13,8 +13,8 @@
 export module vmm.va:host_memory;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

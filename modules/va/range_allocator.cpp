@@ -3,8 +3,8 @@
 module vmm.va;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

@@ -25,13 +25,12 @@
 export module vmm.va:range_allocator;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import :block_records;
 import :host_memory;
 import :records;
 import :size_bins;
-import vmm.std;
 
 namespace vmm {
 

@@ -22,11 +22,11 @@
 export module vmm.va:region_map;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import :first_fit;
-import :host_memory;
 import :first_region_by_page;
+import :host_memory;
 import :range_allocator;
 import :records;
 import :size_bins;

@@ -22,10 +22,9 @@
 export module vmm.va:size_bins;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import :records;
-import vmm.std;
 
 namespace vmm {
 

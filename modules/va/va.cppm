@@ -27,4 +27,4 @@ export import :range_allocator;
 export import :records;
 export import :region_map;
 export import :size_bins;
-import vmm.support;
+import vmm.base;

@@ -24,6 +24,7 @@
 #include <gtest/gtest.h>
 
 import vmm.backend;
+import vmm.observe;
 
 namespace {
 

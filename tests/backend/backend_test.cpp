@@ -16,8 +16,7 @@
 #include <gtest/gtest.h>
 
 import vmm.backend;
-import vmm.environment;
-import vmm.support;
+import vmm.base;
 
 namespace {
 

@@ -15,10 +15,10 @@
 
 #include <gtest/gtest.h>
 
-import vmm.backends;
 import vmm.cuda;
 import vmm.fake;
 import vmm.host;
+import vmm.registry;
 
 namespace {
 

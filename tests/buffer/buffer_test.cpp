@@ -17,7 +17,7 @@
 
 #include "both.hpp"
 
-import vmm.buffer;
+import vmm.containers;
 
 namespace {
 

@@ -17,8 +17,7 @@ import sys
 # Texts of these are never returned through the C library, each for its reason.
 NOT_REACHED = {
     "modules/backend/concepts.cppm": "compile-time messages",
-    "modules/pmr": "std::pmr resources: vmm.hpp has its own",
-    "modules/vector": "vmm::vector: vmm.hpp has its own",
+    "modules/containers": "vmm.hpp has its own vector, buffers and resources",
     "modules/va/range_allocator.cpp": "the manager asks for no such size",
     "backends/cuda/multicast.cpp": "the C library has no multicast",
     "backends/fake/driver.cpp": "profiles are the C library's own",

@@ -11,6 +11,7 @@
 #include "conformance.h"
 
 import vmm.host;
+import vmm.observe;
 
 namespace conformance {
 namespace {

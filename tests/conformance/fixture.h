@@ -22,7 +22,7 @@
 #include "conformance.h"
 
 import vmm.backend;
-import vmm.support;
+import vmm.base;
 
 namespace conformance {
 

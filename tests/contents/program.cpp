@@ -18,9 +18,9 @@
 #include "program.hpp"
 
 import vmm.backend;
+import vmm.containers;
 import vmm.fake;
 import vmm.manager;
-import vmm.vector;
 
 namespace contents {
 namespace {

@@ -27,7 +27,7 @@ import vmm.backend;
 import vmm.cuda;
 import vmm.fake;
 import vmm.manager;
-import vmm.special;
+import vmm.multi_device;
 
 namespace {
 

@@ -23,12 +23,12 @@
 #include "workbench.hpp"
 
 import vmm.backend;
-import vmm.backends;
+import vmm.containers;
 import vmm.cuda;
 import vmm.fake;
 import vmm.manager;
+import vmm.registry;
 import vmm.stream;
-import vmm.vector;
 
 namespace {
 

@@ -10,8 +10,8 @@
 
 #include <gtest/gtest.h>
 
+import vmm.base;
 import vmm.fake;
-import vmm.support;
 
 namespace fake_test {
 

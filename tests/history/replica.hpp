@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 import vmm.backend;
-import vmm.history;
+import vmm.observe;
 
 struct replica {
   std::map<std::uint64_t, std::uint64_t> live{};     // size by address

@@ -28,7 +28,7 @@
 #include <gtest/gtest.h>
 
 import vmm.backend;
-import vmm.history;
+import vmm.observe;
 
 namespace {
 

@@ -15,8 +15,8 @@
 
 import vmm.backend;
 import vmm.fake;
-import vmm.history;
 import vmm.manager;
+import vmm.observe;
 import vmm.stream;
 
 namespace {

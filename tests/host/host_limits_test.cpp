@@ -18,8 +18,8 @@
 
 #include <gtest/gtest.h>
 
+import vmm.base;
 import vmm.host;
-import vmm.support;
 
 namespace {
 

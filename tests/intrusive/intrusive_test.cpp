@@ -17,7 +17,7 @@
 
 #include <gtest/gtest.h>
 
-import vmm.intrusive;
+import vmm.backend;
 
 namespace {
 

@@ -28,9 +28,9 @@
 #include "workbench.hpp"
 
 import vmm.backend;
-import vmm.backends;
 import vmm.fake;
 import vmm.level_zero;
+import vmm.registry;
 
 namespace {
 

@@ -28,10 +28,10 @@
 #include "workbench.hpp"
 
 import vmm.backend;
+import vmm.containers;
 import vmm.fake;
 import vmm.level_zero;
 import vmm.manager;
-import vmm.vector;
 
 namespace {
 

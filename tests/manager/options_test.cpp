@@ -15,9 +15,10 @@
 
 #include <gtest/gtest.h>
 
+import vmm.backend;
 import vmm.fake;
 import vmm.manager;
-import vmm.options;
+import vmm.optimizer;
 import vmm.stream;
 
 namespace {

@@ -18,9 +18,8 @@
 
 #include "fixture.hpp"
 
-import vmm.buffer;
+import vmm.containers;
 import vmm.host;
-import vmm.pmr;
 
 namespace misuse {
 

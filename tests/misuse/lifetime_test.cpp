@@ -15,8 +15,9 @@
 
 #include "fixture.hpp"
 
+import vmm.containers;
 import vmm.host;
-import vmm.vector;
+import vmm.observe;
 
 namespace misuse {
 

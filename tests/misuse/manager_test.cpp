@@ -15,8 +15,8 @@
 
 #include "fixture.hpp"
 
+import vmm.containers;
 import vmm.host;
-import vmm.vector;
 
 namespace misuse {
 

@@ -14,7 +14,7 @@
 
 #include "fixture.hpp"
 
-import vmm.special;
+import vmm.multi_device;
 
 namespace misuse {
 

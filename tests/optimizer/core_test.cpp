@@ -17,9 +17,7 @@
 import vmm.backend;
 import vmm.fake;
 import vmm.optimizer;
-import vmm.options;
 import vmm.physical;
-import vmm.reservation;
 import vmm.timeline;
 import vmm.va;
 

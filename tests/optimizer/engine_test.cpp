@@ -20,7 +20,6 @@ import vmm.backend;
 import vmm.fake;
 import vmm.optimizer;
 import vmm.physical;
-import vmm.reservation;
 import vmm.timeline;
 import vmm.tracker;
 

@@ -19,10 +19,10 @@
 
 #include <gtest/gtest.h>
 
+import vmm.containers;
 import vmm.fake;
 import vmm.host;
 import vmm.manager;
-import vmm.pmr;
 import vmm.stream;
 
 namespace {

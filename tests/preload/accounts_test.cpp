@@ -15,7 +15,7 @@
 
 #include "../../adapters/preload/call_clock.h"
 
-import vmm.support;
+import vmm.base;
 
 namespace {
 

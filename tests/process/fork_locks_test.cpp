@@ -13,12 +13,12 @@
 #include "child.hpp"
 
 import vmm.backend;
+import vmm.base;
+import vmm.containers;
 import vmm.fake;
 import vmm.manager;
 import vmm.stream;
-import vmm.sync;
 import vmm.timeline;
-import vmm.vector;
 
 namespace {
 

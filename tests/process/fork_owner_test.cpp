@@ -19,9 +19,9 @@
 #include "child.hpp"
 #include "grounds.hpp"
 
+import vmm.containers;
 import vmm.manager;
 import vmm.stream;
-import vmm.vector;
 
 namespace {
 

@@ -26,13 +26,13 @@
 
 #include "child.hpp"
 
-import vmm.backends;
+import vmm.containers;
 import vmm.fake;
 import vmm.host;
 import vmm.manager;
+import vmm.registry;
 import vmm.stream;
 import vmm.suspend;
-import vmm.vector;
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)

@@ -8,9 +8,9 @@
 #include <cstdlib>
 
 import vmm;
-import vmm.environment;
+import vmm.backend;
 import vmm.nvtx;
-import vmm.top;
+import vmm.observe;
 
 int main() {
   std::printf("more rights than its caller %lu\n", getauxval(AT_SECURE));

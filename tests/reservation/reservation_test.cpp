@@ -17,7 +17,7 @@
 
 import vmm.backend;
 import vmm.fake;
-import vmm.reservation;
+import vmm.optimizer;
 import vmm.va;
 
 namespace {

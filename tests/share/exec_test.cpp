@@ -28,8 +28,8 @@
 #include "both_sides.hpp"
 
 import vmm.backend;
-import vmm.backends;
 import vmm.manager;
+import vmm.registry;
 import vmm.share;
 
 namespace {

@@ -22,10 +22,10 @@
 #include "fake_pool.hpp"
 
 import vmm.backend;
+import vmm.base;
 import vmm.fake;
-import vmm.history;
+import vmm.observe;
 import vmm.stream;
-import vmm.sync;
 
 namespace {
 

@@ -26,7 +26,7 @@
 #include "pool_fixture.h"
 
 import vmm.fake;
-import vmm.history;
+import vmm.observe;
 import vmm.stream;
 
 namespace {

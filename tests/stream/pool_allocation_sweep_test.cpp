@@ -15,9 +15,9 @@
 #include "scenarios.h"
 
 import vmm.backend;
+import vmm.base;
 import vmm.fake;
 import vmm.stream;
-import vmm.support;
 
 namespace {
 

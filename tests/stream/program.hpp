@@ -27,7 +27,7 @@
 #include <vector>
 
 import vmm.fake;
-import vmm.history;
+import vmm.observe;
 import vmm.optimizer;
 import vmm.stream;
 import vmm.suspend;

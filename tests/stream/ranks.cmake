@@ -36,7 +36,7 @@ function(compile result output text)
 endfunction()
 
 file(READ "${unit}" text)
-string(REPLACE "../sync/" "${SOURCE}/modules/sync/" text "${text}")
+string(REPLACE "../base/" "${SOURCE}/modules/base/" text "${text}")
 compile(outcome output "${text}")
 if(NOT outcome EQUAL 0)
   message(FATAL_ERROR "the unit does not compile as it is:\n${output}")

@@ -15,8 +15,8 @@
 #include "scheduler.h"
 
 import vmm.backend;
+import vmm.base;
 import vmm.fake;
-import vmm.sync;
 
 /// For its life the library's locks and atomics are steps of the schedule.
 class observed_locks final : public vmm::sync::schedule_observer {

@@ -18,10 +18,10 @@
 #include "../stream/pool_fixture.h"
 
 import vmm.backend;
+import vmm.containers;
 import vmm.host;
 import vmm.manager;
 import vmm.suspend;
-import vmm.vector;
 
 namespace {
 

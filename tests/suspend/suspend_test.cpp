@@ -15,7 +15,7 @@
 
 #include "regions.hpp"
 
-import vmm.history;
+import vmm.observe;
 
 namespace {
 

@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-import vmm.texts;
+import vmm.base;
 
 namespace {
 

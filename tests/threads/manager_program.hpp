@@ -22,10 +22,10 @@
 
 #include "../support/scheduler.hpp"
 
-import vmm.history;
+import vmm.base;
 import vmm.manager;
+import vmm.observe;
 import vmm.suspend;
-import vmm.sync;
 
 class manager_program {
  public:

@@ -25,10 +25,10 @@
 
 #include "../support/scheduler.hpp"
 
-import vmm.history;
+import vmm.base;
+import vmm.observe;
 import vmm.stream;
 import vmm.suspend;
-import vmm.sync;
 
 class pool_program {
  public:

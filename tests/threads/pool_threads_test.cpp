@@ -21,7 +21,7 @@
 
 #include "../support/scheduler.hpp"
 
-import vmm.history;
+import vmm.observe;
 import vmm.optimizer;
 import vmm.stream;
 

@@ -18,7 +18,7 @@
 
 #include "../support/scheduler.hpp"
 
-import vmm.sync;
+import vmm.base;
 
 namespace {
 

@@ -38,7 +38,7 @@ class cursor {
     }
   }
 
-  // [[...]], and the macros of modules/sync/thread_annotations.h.
+  // [[...]], and the macros of modules/base/thread_annotations.h.
   void skip_attributes() {
     for (;;) {
       if (text() == "[[") {

@@ -57,39 +57,31 @@ struct layer {
   bool driver = false;
 };
 
-constexpr int vocabulary_rank = 0;
+constexpr int vocabulary_rank = 2;
 constexpr int registry_rank = 10;
 constexpr std::array layers{
-    layer{"vmm.std", -4},
-    layer{"vmm.support", -3},
-    layer{"vmm.backend", -2},
-    layer{"vmm.sync", -2},
-    layer{"vmm.texts", -2},
-    layer{"vmm.environment", -1},
-    layer{"vmm.history", vocabulary_rank},
-    layer{"vmm.options", 1},
-    layer{"vmm.top", 1},
-    layer{"vmm.fake", 1, true},
-    layer{"vmm.host", 1, true},
-    layer{"vmm.cuda", 1, true},
-    layer{"vmm.level_zero", 1, true},
-    layer{"vmm.intrusive", 1},
-    layer{"vmm.timeline", 2},
-    layer{"vmm.va", 3},
-    layer{"vmm.physical", 3},
-    layer{"vmm.reservation", 4},
-    layer{"vmm.tracker", 4},
-    layer{"vmm.optimizer", 5},
-    layer{"vmm.manager", 6},
-    layer{"vmm.stream", 6},
-    layer{"vmm.share", 7},
-    layer{"vmm.special", 7},
-    layer{"vmm.nvtx", 7},
-    layer{"vmm.vector", 7},
-    layer{"vmm.suspend", 7},
-    layer{"vmm.buffer", 7},
-    layer{"vmm.pmr", 8},
-    layer{"vmm.backends", registry_rank},
+    layer{"vmm.std", 0},
+    layer{"vmm.base", 1},
+    layer{"vmm.backend", vocabulary_rank},
+    layer{"vmm.observe", 3},
+    layer{"vmm.fake", 3, true},
+    layer{"vmm.host", 3, true},
+    layer{"vmm.cuda", 3, true},
+    layer{"vmm.level_zero", 3, true},
+    layer{"vmm.timeline", 4},
+    layer{"vmm.va", 5},
+    layer{"vmm.physical", 5},
+    layer{"vmm.tracker", 6},
+    layer{"vmm.optimizer", 7},
+    layer{"vmm.manager", 8},
+    layer{"vmm.stream", 8},
+    layer{"vmm.containers", 9},
+    layer{"vmm.share", 9},
+    layer{"vmm.multi_device", 9},
+    layer{"vmm.suspend", 9},
+    layer{"vmm.nvtx", 9},
+    layer{"vmm.registry", registry_rank},
+    layer{"vmm.testing", registry_rank},
     layer{"vmm", 11},
     layer{"vmm.trace", 12},  // the tools' own, not installed
     layer{"vmm.trace_generator", 12},
@@ -170,7 +162,7 @@ class checker {
 
   // A program with more rights than its caller must not obey its caller's variables.
   void check_variable(std::string_view line, int number) {
-    const bool is_reader = file_.path == "modules/environment/environment.cpp";
+    const bool is_reader = file_.path == "modules/backend/environment.cpp";
     const bool installed =
         is_in_any(file_.path, {"modules/", "backends/", "adapters/preload/", "adapters/c/"});
     if (!installed || is_reader || !has_word(line, "getenv")) return;
@@ -301,29 +293,41 @@ std::vector<finding> check_file(const file& subject) { return checker{subject}.c
 
 namespace {
 
-// The modules whose names `import vmm;` brings: those that the umbrella re-exports, and those that
-// they re-export.
-std::set<std::string> reexported_modules(const std::vector<file>& files) {
-  std::map<std::string, std::vector<std::string>> reexports;  // by module, partitions left out
-  for (const file& subject : files) {
-    if (!is_installed_interface(subject.path)) continue;
-    const unit declared = read_unit(read_source(subject.text));
-    if (declared.module.find(':') != std::string::npos) continue;
-    for (const import_line& line : declared.imports) {
-      if (line.exported && !line.module.starts_with(':'))
-        reexports[declared.module].push_back(line.module);
-    }
+// "// vmm.x - what it is. More." gives "what it is", also where the sentence is two lines long.
+std::string title_of(std::string_view text, std::string_view module) {
+  const std::string start = "// " + std::string(module) + " - ";
+  std::size_t at = text.find(start);
+  if (at == std::string_view::npos) return {};
+  std::string title;
+  for (at += start.size(); at < text.size(); ++at) {
+    if (text.substr(at).starts_with("\n// ")) at += 3;
+    const bool is_end = text[at] == '.' && (text[at + 1] == ' ' || text[at + 1] == '\n');
+    if (is_end) break;
+    title += text[at] == '\n' || (text[at] == ' ' && title.ends_with(' ')) ? ' ' : text[at];
   }
-  std::set<std::string> seen{"vmm"};
-  for (std::vector<std::string> open{"vmm"}; !open.empty();) {
-    const std::string module = open.back();
-    open.pop_back();
-    for (const std::string& next : reexports[module]) {
-      if (seen.insert(next).second) open.push_back(next);
-    }
-  }
-  return seen;
+  return title;
 }
+
+}  // namespace
+
+std::string layer_table(const std::vector<file>& files) {
+  std::string table = "| layer | module | contents |\n| --- | --- | --- |\n";
+  for (int rank = layers.back().rank; rank >= 0; --rank) {
+    for (const layer& each : layers) {
+      const std::string declaration = "\nexport module " + std::string(each.module) + ";\n";
+      for (const file& subject : files) {
+        if (each.rank != rank || !is_installed_interface(subject.path)) continue;
+        if (subject.text.find(declaration) == std::string::npos) continue;
+        const std::string level = each.driver ? "driver" : std::to_string(each.rank);
+        table += "| " + level + " | `" + std::string(each.module) + "` | " +
+                 title_of(subject.text, each.module) + " |\n";
+      }
+    }
+  }
+  return table;
+}
+
+namespace {
 
 std::set<std::string> names_in(const file& list) {
   const std::vector<std::string> said = using_declarations(read_source(list.text));
@@ -333,20 +337,15 @@ std::set<std::string> names_in(const file& list) {
 }  // namespace
 
 std::vector<finding> check_names(const std::vector<file>& files, const name_lists& lists) {
-  const std::set<std::string> of_umbrella = reexported_modules(files);
-  const std::set<std::string> umbrella_names = names_in(lists.umbrella);
+  const std::set<std::string> brought = names_in(lists.umbrella);
   const std::set<std::string> part_names = names_in(lists.parts);
   std::vector<finding> found;
   for (const file& subject : files) {
     if (!is_installed_interface(subject.path)) continue;
-    const unit declared = read_unit(read_source(subject.text));
-    const bool is_public =
-        of_umbrella.contains(declared.module.substr(0, declared.module.find(':')));
-    const file& list = is_public ? lists.umbrella : lists.parts;
-    for (const exported_name& name : declared.names) {
-      if ((is_public ? umbrella_names : part_names).contains(name.name)) continue;
-      found.push_back(
-          {subject.path, name.line, "export", "add `using " + name.name + ";` to " + list.path});
+    for (const exported_name& name : read_unit(read_source(subject.text)).names) {
+      if (brought.contains(name.name) || part_names.contains(name.name)) continue;
+      found.push_back({subject.path, name.line, "export",
+                       "add `using " + name.name + ";` to " + lists.parts.path});
     }
   }
   return found;

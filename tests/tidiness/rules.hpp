@@ -32,15 +32,18 @@ inline constexpr int function_line_limit = 70;
 /// Every rule that can be checked in one file.
 [[nodiscard]] std::vector<finding> check_file(const file& subject);
 
-/// Programs of using-declarations.
+/// Files of using-declarations.
 struct name_lists {
   file umbrella;  ///< every name that `import vmm;` brings
   file parts;     ///< every other exported name
 };
 
-/// Names that the library's interface units among `files` export and that the list they belong to
-/// does not say.
+/// Names that the library's interface units among `files` export and that are in neither list.
 [[nodiscard]] std::vector<finding> check_names(const std::vector<file>& files,
                                                const name_lists& lists);
+
+/// The layers of the installed modules as the table of docs/architecture.md, top to bottom; a
+/// module's contents are the first sentence of its head.
+[[nodiscard]] std::string layer_table(const std::vector<file>& files);
 
 }  // namespace tidy

@@ -28,7 +28,7 @@
 #include "../program/usage.hpp"
 #include "race.hpp"
 
-import vmm.environment;
+import vmm.backend;
 import vmm.history_tools;
 import vmm.replay;
 import vmm.trace;

@@ -15,11 +15,11 @@
 #include <span>
 #include <utility>
 
+import vmm.containers;
 import vmm.cuda;
 import vmm.host;
 import vmm.kernels;
 import vmm.level_zero;
-import vmm.vector;
 
 namespace demo {
 

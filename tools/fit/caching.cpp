@@ -5,8 +5,8 @@
 // collection. Expandable segments are in expandable.cpp.
 module vmm.fit;
 
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm::tools {
 

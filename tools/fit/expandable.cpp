@@ -5,8 +5,8 @@
 // device, mapped in pages.
 module vmm.fit;
 
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm::tools {
 

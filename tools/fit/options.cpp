@@ -4,7 +4,7 @@
 // vmm.fit:answer - devices by name, and PyTorch's options from a text and from a recording.
 module vmm.fit;
 
-import vmm.environment;
+import vmm.backend;
 import vmm.recording;
 import vmm.std;
 

@@ -5,7 +5,7 @@
 module vmm.history_tools;
 
 import vmm.backend;
-import vmm.history;
+import vmm.observe;
 import vmm.recording;
 import vmm.std;
 

@@ -13,7 +13,7 @@
 // Thread safety: values only. Cost: O(n log n) of the events.
 export module vmm.history_tools;
 
-export import vmm.history;
+export import vmm.observe;
 export import vmm.recording;
 import vmm.backend;
 import vmm.std;

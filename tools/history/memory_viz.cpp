@@ -8,7 +8,7 @@
 module vmm.history_tools;
 
 import vmm.backend;
-import vmm.history;
+import vmm.observe;
 import vmm.std;
 
 namespace vmm::tools {

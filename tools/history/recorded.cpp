@@ -10,7 +10,7 @@
 module vmm.history_tools;
 
 import vmm.backend;
-import vmm.history;
+import vmm.observe;
 import vmm.recording;
 import vmm.std;
 import vmm.trace;

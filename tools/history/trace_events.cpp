@@ -11,7 +11,7 @@ module;
 module vmm.history_tools;
 
 import vmm.backend;
-import vmm.history;
+import vmm.observe;
 import vmm.std;
 
 namespace vmm::tools {

@@ -5,7 +5,7 @@
 module vmm.recording;
 
 import vmm.backend;
-import vmm.history;
+import vmm.observe;
 import vmm.std;
 import vmm.trace;
 

@@ -19,7 +19,7 @@
 // that a pickle may refer to, and the tables.
 export module vmm.recording;
 
-import vmm.history;
+import vmm.observe;
 import vmm.std;
 import vmm.trace;
 

@@ -8,8 +8,8 @@
 // event names.
 module vmm.recording;
 
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm::tools {
 

@@ -24,8 +24,7 @@
 #include "../program/variables.hpp"
 
 import vmm.backend;
-import vmm.environment;
-import vmm.history;
+import vmm.observe;
 import vmm.recording;
 import vmm.replay;
 import vmm.trace;

@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 module vmm.replay;
 
+import vmm.backend;
 import vmm.cuda;
-import vmm.environment;
 import vmm.fake;
-import vmm.history;
 import vmm.host;
 import vmm.level_zero;
 import vmm.manager;
+import vmm.observe;
 import vmm.std;
 import vmm.stream;
 

@@ -20,7 +20,7 @@
 // on a CUDA device, two more for the picture.
 export module vmm.replay:run;
 
-import vmm.history;
+import vmm.observe;
 import vmm.std;
 import vmm.trace;
 import :picture;

@@ -14,8 +14,8 @@ module;
 module vmm.top_tools;
 
 import vmm.backend;
+import vmm.observe;
 import vmm.std;
-import vmm.top;
 
 namespace vmm::tools {
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.top_tools - what the allocators of the user's running processes have, read from the files
-// that vmm.top publishes.
+// that vmm.observe:top publishes.
 //
 // I1  A file is read only in a folder that is private to the user, and only if it is a regular file
 //     of the user, of the one size, unreadable to others, whose head is of its process.
@@ -13,7 +13,7 @@
 // Thread safety: values only. Cost: some system calls for each file.
 export module vmm.top_tools;
 
-export import vmm.top;
+export import vmm.observe;
 import vmm.backend;
 import vmm.std;
 

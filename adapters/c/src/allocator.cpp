@@ -17,10 +17,9 @@
 #include "device_memory.hpp"
 #include "history.hpp"
 
-import vmm.backends;
+import vmm.base;
+import vmm.registry;
 import vmm.stream;
-import vmm.support;
-import vmm.sync;
 
 namespace vmm_c {
 

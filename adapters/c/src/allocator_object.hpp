@@ -17,8 +17,8 @@
 
 #include "device_memory.hpp"
 
+import vmm.base;
 import vmm.stream;
-import vmm.sync;
 
 namespace vmm_c {
 

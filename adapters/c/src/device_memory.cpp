@@ -13,10 +13,9 @@
 #include <vector>
 
 import vmm.backend;
+import vmm.base;
 import vmm.optimizer;
 import vmm.stream;
-import vmm.support;
-import vmm.sync;
 import vmm.timeline;
 
 namespace vmm_c {

@@ -29,9 +29,8 @@
 #include "objects.hpp"
 
 import vmm.backend;
+import vmm.base;
 import vmm.stream;
-import vmm.support;
-import vmm.sync;
 import vmm.timeline;
 
 namespace vmm_c {

@@ -15,7 +15,7 @@
 
 #include "objects.hpp"
 
-import vmm.backends;
+import vmm.registry;
 
 namespace vmm_c {
 namespace {

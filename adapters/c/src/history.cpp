@@ -17,10 +17,9 @@
 #include "manager_object.hpp"
 #include "objects.hpp"
 
-import vmm.history;
 import vmm.manager;
+import vmm.observe;
 import vmm.stream;
-import vmm.top;
 
 namespace vmm_c {
 

@@ -14,7 +14,7 @@
 #include "allocator_object.hpp"
 #include "device_memory.hpp"
 
-import vmm.support;
+import vmm.base;
 
 namespace vmm_c {
 namespace {

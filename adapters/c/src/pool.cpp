@@ -20,9 +20,9 @@
 #include "objects.hpp"
 #include "pool_object.hpp"
 
-import vmm.environment;
+import vmm.backend;
+import vmm.base;
 import vmm.stream;
-import vmm.sync;
 
 namespace vmm_c {
 

@@ -15,8 +15,8 @@
 #include "objects.hpp"
 
 import vmm.backend;
+import vmm.base;
 import vmm.stream;
-import vmm.sync;
 
 namespace vmm_c {
 

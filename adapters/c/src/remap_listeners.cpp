@@ -13,8 +13,8 @@
 
 #include "pool_object.hpp"
 
+import vmm.base;
 import vmm.stream;
-import vmm.sync;
 
 namespace vmm_c {
 

@@ -19,10 +19,10 @@
 #include "objects.hpp"
 #include "pool_object.hpp"
 
+import vmm.base;
 import vmm.manager;
 import vmm.stream;
 import vmm.suspend;
-import vmm.sync;
 
 namespace vmm_c {
 namespace {

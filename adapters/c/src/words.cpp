@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-import vmm.texts;
+import vmm.base;
 
 namespace vmm_c {
 namespace {

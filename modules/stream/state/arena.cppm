@@ -20,14 +20,13 @@
 // under an uncontended lock. Memory: that of a region_map of one kind and of a live_block_table, as
 // touched.
 module;
-#include "../../sync/thread_annotations.h"
+#include "../../base/thread_annotations.h"
 
 export module vmm.stream:arena;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import vmm.va;
 import :block_table;
 import :geometry;

@@ -3,10 +3,8 @@
 module vmm.stream;
 
 import vmm.backend;
-import vmm.intrusive;
+import vmm.base;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import vmm.timeline;
 import vmm.va;
 

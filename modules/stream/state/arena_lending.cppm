@@ -17,7 +17,7 @@
 // Thread safety: none of its own; under the lock of the pool's state, and it takes those of arenas.
 // Cost: O(1), except remove() and validation.
 module;
-#include "../../sync/thread_annotations.h"
+#include "../../base/thread_annotations.h"
 
 export module vmm.stream:arena_lending;
 

@@ -6,8 +6,8 @@ module;
 module vmm.stream;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import vmm.va;
 
 namespace vmm {

@@ -16,8 +16,8 @@
 export module vmm.stream:block_table;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import vmm.va;
 
 namespace vmm {

@@ -14,13 +14,12 @@
 export module vmm.stream:capture_table;
 
 import vmm.backend;
-import vmm.intrusive;
+import vmm.base;
 import vmm.physical;
+import vmm.std;
+import vmm.timeline;
 import :geometry;
 import :stream_table;
-import vmm.timeline;
-import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

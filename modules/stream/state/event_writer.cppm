@@ -8,9 +8,9 @@
 export module vmm.stream:event_writer;
 
 import vmm.backend;
-import vmm.history;
+import vmm.base;
+import vmm.observe;
 import vmm.std;
-import vmm.support;
 import vmm.va;
 import :geometry;
 import :segment;

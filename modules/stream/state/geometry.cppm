@@ -12,9 +12,9 @@
 export module vmm.stream:geometry;
 
 import vmm.backend;
-import :options;
+import vmm.base;
 import vmm.std;
-import vmm.support;
+import :options;
 
 namespace vmm {
 

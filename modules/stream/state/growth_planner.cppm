@@ -20,10 +20,10 @@
 export module vmm.stream:growth_planner;
 
 import vmm.backend;
+import vmm.base;
 import vmm.optimizer;
 import vmm.physical;
 import vmm.std;
-import vmm.support;
 import vmm.timeline;
 import vmm.va;
 import :geometry;

@@ -3,11 +3,10 @@
 module vmm.stream;
 
 import vmm.backend;
-import vmm.history;
-import vmm.intrusive;
+import vmm.base;
+import vmm.observe;
 import vmm.physical;
 import vmm.std;
-import vmm.support;
 import vmm.timeline;
 import vmm.va;
 

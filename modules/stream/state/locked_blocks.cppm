@@ -20,13 +20,13 @@
 export module vmm.stream:locked_blocks;
 
 import vmm.backend;
-import vmm.history;
+import vmm.observe;
+import vmm.std;
+import vmm.timeline;
 import :capture_table;
 import :geometry;
 import :pool_state;
 import :segment;
-import vmm.std;
-import vmm.timeline;
 
 namespace vmm {
 

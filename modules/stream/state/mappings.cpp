@@ -3,11 +3,10 @@
 module vmm.stream;
 
 import vmm.backend;
-import vmm.intrusive;
+import vmm.base;
 import vmm.optimizer;
 import vmm.physical;
 import vmm.std;
-import vmm.support;
 import vmm.timeline;
 import vmm.va;
 

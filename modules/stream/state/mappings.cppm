@@ -24,11 +24,10 @@
 export module vmm.stream:mappings;
 
 import vmm.backend;
-import vmm.intrusive;
+import vmm.base;
 import vmm.optimizer;
 import vmm.physical;
 import vmm.std;
-import vmm.support;
 import vmm.timeline;
 import vmm.va;
 import :geometry;

@@ -3,10 +3,9 @@
 module vmm.stream;
 
 import vmm.backend;
-import vmm.intrusive;
+import vmm.base;
 import vmm.physical;
 import vmm.std;
-import vmm.support;
 import vmm.timeline;
 import vmm.va;
 

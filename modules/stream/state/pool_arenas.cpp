@@ -3,9 +3,8 @@
 module vmm.stream;
 
 import vmm.backend;
-import vmm.intrusive;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 
 namespace vmm {
 

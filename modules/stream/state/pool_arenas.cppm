@@ -11,8 +11,8 @@
 export module vmm.stream:pool_arenas;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import :arena;
 
 namespace vmm {

@@ -31,12 +31,11 @@
 export module vmm.stream:pool_state;
 
 import vmm.backend;
-import vmm.history;
+import vmm.base;
+import vmm.observe;
 import vmm.optimizer;
 import vmm.physical;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import vmm.timeline;
 import vmm.va;
 import :arena;

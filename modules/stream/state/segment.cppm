@@ -26,8 +26,8 @@
 export module vmm.stream:segment;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import vmm.timeline;
 import vmm.va;
 import :block_table;

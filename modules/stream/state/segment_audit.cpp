@@ -3,8 +3,8 @@
 module vmm.stream;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import vmm.timeline;
 import vmm.va;
 

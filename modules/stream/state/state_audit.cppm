@@ -9,8 +9,8 @@
 export module vmm.stream:state_audit;
 
 import vmm.backend;
+import vmm.base;
 import vmm.std;
-import vmm.support;
 import vmm.va;
 import :mappings;
 import :pool_state;

@@ -19,16 +19,15 @@
 //
 // Thread safety: what it is for. Cost: that of sync::spin_lock.
 module;
-#include "../../sync/thread_annotations.h"
+#include "../../base/thread_annotations.h"
 
 export module vmm.stream:state_lock;
 
 import vmm.backend;
-import vmm.history;
+import vmm.base;
+import vmm.observe;
 import vmm.optimizer;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import :geometry;
 import :locks;
 import :mappings;

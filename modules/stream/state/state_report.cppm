@@ -11,7 +11,7 @@
 export module vmm.stream:state_report;
 
 import vmm.backend;
-import vmm.history;
+import vmm.observe;
 import vmm.physical;
 import vmm.std;
 import vmm.va;

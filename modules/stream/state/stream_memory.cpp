@@ -3,13 +3,11 @@
 module vmm.stream;
 
 import vmm.backend;
-import vmm.history;
-import vmm.intrusive;
+import vmm.base;
+import vmm.observe;
 import vmm.optimizer;
 import vmm.physical;
 import vmm.std;
-import vmm.support;
-import vmm.sync;
 import vmm.timeline;
 import vmm.va;
 

@@ -22,9 +22,9 @@
 export module vmm.stream:stream_table;
 
 import vmm.backend;
+import vmm.base;
 import vmm.physical;
 import vmm.std;
-import vmm.support;
 import vmm.timeline;
 
 namespace vmm {

@@ -10,8 +10,8 @@
 #include "state.h"
 
 import vmm.backend;
+import vmm.base;
 import vmm.fake;
-import vmm.support;
 
 static_assert(static_cast<int>(vmm::capture_mode::any_thread) == CU_STREAM_CAPTURE_MODE_GLOBAL);
 static_assert(static_cast<int>(vmm::capture_mode::this_thread) ==

@@ -5,7 +5,7 @@
 #include <cstdio>
 
 import vmm.fake;
-import vmm.history;
+import vmm.observe;
 import vmm.stream;
 
 namespace {

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 import vmm;
+import vmm.testing;
 
 namespace {
 

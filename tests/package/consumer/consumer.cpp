@@ -8,9 +8,9 @@
 #include <cstdio>
 
 import vmm;
+import vmm.testing;
 
 int use_hidden();     // hidden.cpp
-int use_names();      // names.cpp
 int use_parts();      // parts.cpp
 int use_templates();  // templates.cpp
 
@@ -51,8 +51,7 @@ int use_host() {
 }  // namespace
 
 int main() {
-  const int failed =
-      use_fake() + use_host() + use_hidden() + use_names() + use_parts() + use_templates();
+  const int failed = use_fake() + use_host() + use_hidden() + use_parts() + use_templates();
   std::printf("%s\n", failed == 0 ? "all is reachable and works" : "something failed");
   return failed;
 }

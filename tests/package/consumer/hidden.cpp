@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: `import vmm;` shows nothing of the parts that the modules are made of.
+// Goal: `import vmm;` shows only the names of its list: nothing of the parts, of fakes, of sharing.
 // Method: a name of a part is declared in another namespace, and looked up where both namespaces
 // are open. A name that vmm showed, too, would be ambiguous, and this file would not compile.
 #include <cstdio>
@@ -76,6 +76,12 @@ struct region_map {};
 struct region_map_options {};
 struct region_note {};
 struct reservation_id {};
+struct fake_driver {};
+struct call_log {};
+struct share_channel {};
+struct suspender {};
+struct peer_topology {};
+struct stream_backend {};
 namespace sync {
 struct mutex {};
 }  // namespace sync
@@ -101,7 +107,8 @@ constexpr int hidden_count =
           address_space, address_space_options, address_space_statistics, block_id, block_info,
           extent, extent_id, granule_range, granule_request, max_range_granules, owner_words,
           range_allocator, range_options, range_statistics, region_id, region_kind, region_map,
-          region_map_options, region_note, reservation_id, sync::mutex>;
+          region_map_options, region_note, reservation_id, fake_driver, call_log, share_channel,
+          suspender, peer_topology, stream_backend, sync::mutex>;
 }  // namespace seen
 
 int use_hidden() {

@@ -11,8 +11,11 @@
 #endif
 
 import vmm;
-import vmm.intrusive;
-import vmm.support;
+import vmm.backend;
+import vmm.base;
+import vmm.fake;
+import vmm.observe;
+import vmm.registry;
 
 namespace {
 

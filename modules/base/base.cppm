@@ -1,0 +1,16 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.base - what vmm's modules share below the vocabulary. `import vmm;` does not bring it: it is
+// for vmm's own modules, and for a driver of your own that keeps the same rules.
+//
+// :support     assertions, marks of processes, counts of users
+// :sync        locks and atomics, annotated; a test may decide which thread runs next
+// :flat_table  values by a 64-bit key
+// :texts       composed details of errors, kept to the end of the process
+export module vmm.base;
+
+export import :flat_table;
+export import :support;
+export import :sync;
+export import :texts;

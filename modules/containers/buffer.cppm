@@ -1,0 +1,334 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.containers:buffer - owners of blocks, over a pool, a manager or a program's allocator.
+//
+// stream_allocator  the requirements of an allocator
+// allocator_ref     an allocator of any type, without owning it; two pointers
+// device_buffer     one block of bytes, freed when the buffer goes
+// device_array      the same in elements
+//
+// I1  A buffer owns one block or none. A block that a buffer owns is freed once, on the buffer's
+//     stream.
+//
+// A failed call leaves the buffer and its block as they were. An allocator that counts its users
+// (pool and manager do) does not go before its buffers: that ends the process.
+//
+// Thread safety: that of the allocator; one buffer is for one thread at a time. Cost: that of the
+// allocator, an indirect call, and two relaxed additions for each buffer.
+export module vmm.containers:buffer;
+
+export import vmm.backend;
+import vmm.base;
+import vmm.std;
+
+namespace vmm {
+
+// Checked first: a buffer also has a function allocate, and checking it would check whether a
+// buffer is an allocator.
+template <class A>
+concept has_driver = requires(A& a) {
+  { a.driver() } -> std::same_as<driver_interface&>;
+};
+
+/// An allocator that a buffer can use: allocate returns a block for work submitted to the stream
+/// from then on; deallocate frees it, with the same size and alignment, after the work submitted to
+/// its stream so far. stream_pool and manager satisfy it.
+export template <class A>
+concept stream_allocator =
+    has_driver<A> && requires(A& a, address at, std::uint64_t bytes, stream_handle stream) {
+      { a.allocate(bytes, bytes, stream) } -> std::same_as<result<address>>;
+      { a.deallocate(at, bytes, bytes, stream) } noexcept;
+    };
+
+/// The calls of an allocator of type A.
+struct allocator_calls {
+  result<address> (*allocate)(void* object, std::uint64_t size_bytes, std::uint64_t alignment_bytes,
+                              stream_handle stream);
+  void (*deallocate)(void* object, address_range block, std::uint64_t alignment_bytes,
+                     stream_handle stream) noexcept;
+  result<address> (*resize)(void* object, address at, std::uint64_t size_bytes);  // null: cannot
+  status (*settle)(void* object, address at, stream_handle stream);
+  driver_interface& (*driver)(void* object) noexcept;
+  user_count* (*users)(void* object) noexcept;
+};
+
+// Spelt so that it names no type of the manager's: this module stands beside the allocators.
+template <class A>
+concept resizing_allocator = requires(A& a, address at, std::uint64_t bytes) {
+  { a.resize({.at = at, .size_bytes = bytes}) } -> std::same_as<result<address>>;
+};
+template <class A>
+concept settling_allocator = requires(A& a, address at) {
+  { a.settle(at) } -> std::same_as<status>;
+};
+
+template <class A>
+[[nodiscard]] constexpr allocator_calls make_allocator_calls() noexcept {
+  allocator_calls calls{};
+  calls.allocate = [](void* object, std::uint64_t size_bytes, std::uint64_t alignment_bytes,
+                      stream_handle stream) {
+    return static_cast<A*>(object)->allocate(size_bytes, alignment_bytes, stream);
+  };
+  calls.deallocate = [](void* object, address_range block, std::uint64_t alignment_bytes,
+                        stream_handle stream) noexcept {
+    static_cast<A*>(object)->deallocate(block.base, block.size_bytes, alignment_bytes, stream);
+  };
+  if constexpr (resizing_allocator<A>) {
+    calls.resize = [](void* object, address at, std::uint64_t size_bytes) {
+      return static_cast<A*>(object)->resize({.at = at, .size_bytes = size_bytes});
+    };
+  }
+  calls.settle = [](void* object, address at, stream_handle stream) -> status {
+    A& allocator = *static_cast<A*>(object);
+    if constexpr (settling_allocator<A>) {
+      return allocator.settle(at);
+    } else {
+      driver_interface& driver = allocator.driver();
+      return driver.feature_set().streams ? driver.synchronize_stream(stream) : status{};
+    }
+  };
+  calls.driver = [](void* object) noexcept -> driver_interface& {
+    return static_cast<A*>(object)->driver();
+  };
+  calls.users = [](void* object) noexcept { return use_of::count_of(*static_cast<A*>(object)); };
+  return calls;
+}
+
+/// An allocator of any type, without owning it. Copies refer to the same allocator.
+///
+/// Every call: that of the allocator, and as safe for threads; its Requires and Cost hold here.
+export class allocator_ref {
+ public:
+  /// Requires: the allocator outlives the reference and its copies, and stays where it is.
+  template <class A>
+    requires(!std::same_as<std::remove_const_t<A>, allocator_ref>) && stream_allocator<A>
+  allocator_ref(A& allocator) noexcept : object_(&allocator), calls_(&calls_of<A>) {
+    check(calls_->deallocate != nullptr && calls_->driver != nullptr, incomplete);
+  }
+
+  /// Requires: an alignment that the allocator has; a stream pool aligns to 2 MiB at most.
+  /// Effects: a block for work that `stream` is given from now on. Errors: those of the allocator.
+  [[nodiscard]] result<address> allocate(std::uint64_t size_bytes, std::uint64_t alignment_bytes,
+                                         stream_handle stream) const {
+    check(calls_->allocate != nullptr, incomplete);
+    return calls_->allocate(object_, size_bytes, alignment_bytes, stream);
+  }
+  /// Requires: a live block of this allocator, with the size and alignment of its allocation.
+  /// Effects: takes it back after the work that `stream` has been given so far. Errors: none.
+  void deallocate(address at, std::uint64_t size_bytes, std::uint64_t alignment_bytes,
+                  stream_handle stream) const noexcept {
+    check(static_cast<bool>(at), "a block is given back that lies at no address");
+    calls_->deallocate(object_, {at, size_bytes}, alignment_bytes, stream);
+  }
+  /// Whether resize() can do anything: true of a manager, false of a pool.
+  [[nodiscard]] bool can_resize() const noexcept { return calls_->resize != nullptr; }
+  /// Requires: a live block of this allocator, and the stream order that manager::resize requires.
+  /// Effects: changes its size and keeps its bytes; returns its new address.
+  /// Errors: not_supported (can_resize() is false), those of the allocator; the block is as before.
+  [[nodiscard]] result<address> resize(address at, std::uint64_t size_bytes) const;
+  /// Requires: a live block of this allocator that was allocated for `stream`.
+  /// Effects: blocks until the host may touch it: until the work of the memory's earlier users has
+  /// finished. A pool waits for all of the stream's work. Errors: those of `manager::settle` or of
+  /// synchronize_stream.
+  [[nodiscard]] status settle(address at, stream_handle stream) const {
+    check(calls_->settle != nullptr, incomplete);
+    return calls_->settle(object_, at, stream);
+  }
+  /// What the allocator works through.
+  [[nodiscard]] driver_interface& driver() const noexcept { return calls_->driver(object_); }
+  /// The count of the allocator's users; null if it does not count them.
+  [[nodiscard]] user_count* users() const noexcept { return calls_->users(object_); }
+  friend bool operator==(const allocator_ref& a, const allocator_ref& b) noexcept {
+    return a.object_ == b.object_;
+  }
+
+ private:
+  template <class A>
+  static constexpr allocator_calls calls_of = make_allocator_calls<A>();
+  static constexpr const char* incomplete = "an allocator lacks a call that all have";
+
+  void* object_;
+  const allocator_calls* calls_;
+};
+static_assert(sizeof(allocator_ref) == 2 * sizeof(void*));
+
+/// A block of device memory that is freed when the buffer goes, on the buffer's stream.
+///
+/// Requires, of a call that frees (reset, resize to 0, assignment, the destructor): work on other
+/// streams that uses the block is ordered before the buffer's stream.
+///
+/// Every call: Thread safety: one buffer is for one thread at a time. Cost: where none is named, no
+/// call of the allocator.
+export class device_buffer {
+ public:
+  /// The alignment of every block unless another is requested.
+  static constexpr std::uint64_t alignment_bytes_default = 256;
+
+  /// A buffer without a block; one that resize() makes has the alignment. Requires: an allocator
+  /// that outlives the buffer. Errors: none: resize() returns those of the alignment. Cost: no call
+  /// of the allocator.
+  explicit device_buffer(allocator_ref memory, stream_handle stream = stream_handle::default_stream,
+                         std::uint64_t alignment_bytes = alignment_bytes_default) noexcept
+      : memory_(memory), use_(memory.users()), stream_(stream), alignment_bytes_(alignment_bytes) {}
+
+  /// Requires: an allocator that outlives the buffer, and an alignment that it has.
+  /// Effects: a buffer with a block for work that `stream` is given from now on; of 0 bytes without
+  /// a block. The bytes are not specified.
+  /// Errors: those of the allocator; invalid_argument (an alignment that is not a power of two,
+  /// also for 0 bytes), not_supported (a larger alignment than a pool has). Cost: one allocate.
+  [[nodiscard]] static result<device_buffer> allocate(
+      allocator_ref memory, std::uint64_t size_bytes, stream_handle stream,
+      std::uint64_t alignment_bytes = alignment_bytes_default);
+
+  device_buffer(const device_buffer&) = delete;
+  device_buffer& operator=(const device_buffer&) = delete;
+  /// The other buffer is without a block then, on the same allocator and stream.
+  device_buffer(device_buffer&& other) noexcept
+      : memory_(other.memory_),
+        use_(other.use_),
+        stream_(other.stream_),
+        alignment_bytes_(other.alignment_bytes_),
+        block_(std::exchange(other.block_, address_range{})) {
+    check(is_whole(), half_block);
+  }
+  /// Frees the block that was here.
+  device_buffer& operator=(device_buffer&& other) noexcept {
+    device_buffer taken(std::move(other));
+    swap(taken);
+    check(is_whole(), half_block);
+    return *this;
+  }
+  ~device_buffer() { reset(); }
+
+  /// The block's address; null without a block.
+  [[nodiscard]] address data_address() const noexcept {
+    check(is_whole(), half_block);
+    return block_.base;
+  }
+  /// The same for a kernel or a C interface; null without a block.
+  [[nodiscard]] void* data() const noexcept { return block_.base.as<void>(); }
+  /// What the block was allocated with; 0 bytes without a block.
+  [[nodiscard]] std::uint64_t size_bytes() const noexcept { return block_.size_bytes; }
+  [[nodiscard]] std::uint64_t alignment_bytes() const noexcept { return alignment_bytes_; }
+  [[nodiscard]] bool empty() const noexcept { return block_.size_bytes == 0; }
+  [[nodiscard]] allocator_ref memory() const noexcept { return memory_; }
+
+  /// The stream that the block is freed on.
+  [[nodiscard]] stream_handle stream() const noexcept { return stream_; }
+  /// Requires: the stream lives as long as the buffer has a block; the work on the stream before it
+  /// that uses the block is ordered before this one.
+  /// Effects: the block is freed on it, and one that resize() makes of none is allocated for it. A
+  /// present block still belongs, for its allocator, to the stream for which it was allocated:
+  /// resize() orders its work behind that one. Errors: none.
+  void set_stream(stream_handle stream) noexcept { stream_ = stream; }
+
+  /// Effects: frees the block. Errors: none; a block that deallocate leaves live stays with it.
+  /// Cost: one deallocate.
+  void reset() noexcept;
+  /// Effects: gives the block up without freeing it. The caller deallocates it at memory(), with
+  /// size_bytes() and alignment_bytes() from before.
+  [[nodiscard]] address release() noexcept {
+    check(is_whole(), half_block);
+    return std::exchange(block_, address_range{}).base;
+  }
+  /// Requires: as manager::resize of the stream that the block was allocated for.
+  /// Effects: changes the size and keeps the bytes that both sizes have; the address may change. A
+  /// buffer without a block allocates, and 0 bytes free. Errors: not_supported where the allocator
+  /// cannot resize (a pool), those of the allocator; the buffer is as before. Cost: one call of the
+  /// allocator.
+  [[nodiscard]] status resize(std::uint64_t size_bytes);
+
+  /// Effects: the two exchange block, allocator and stream.
+  void swap(device_buffer& other) noexcept;
+  friend void swap(device_buffer& a, device_buffer& b) noexcept { a.swap(b); }
+
+ private:
+  static constexpr const char* half_block =
+      "a buffer has bytes at no address, or an address of none";
+
+  [[nodiscard]] bool owns_block() const noexcept { return block_.base.value != 0; }
+  [[nodiscard]] bool is_whole() const noexcept { return owns_block() == !block_.empty(); }
+
+  allocator_ref memory_;
+  use_of use_;
+  stream_handle stream_;
+  std::uint64_t alignment_bytes_ = alignment_bytes_default;
+  address_range block_{};
+};
+
+/// A device_buffer in elements. They are neither constructed nor destroyed: kernels write them.
+export template <class T>
+class device_array {
+  static_assert(std::is_trivially_copyable_v<T>, "elements are written by kernels and copies");
+
+ public:
+  using value_type = T;
+
+  /// As device_buffer.
+  explicit device_array(allocator_ref memory,
+                        stream_handle stream = stream_handle::default_stream) noexcept
+      : bytes_(memory, stream, element_alignment_bytes) {}
+  /// `count` elements, not specified. Requires and Errors: as device_buffer::allocate;
+  /// invalid_argument (more elements than any address space has).
+  [[nodiscard]] static result<device_array> allocate(allocator_ref memory, std::uint64_t count,
+                                                     stream_handle stream) {
+    if (count > count_max) return refuse(errc::invalid_argument, too_many);
+    result<device_buffer> bytes =
+        device_buffer::allocate(memory, count * sizeof(T), stream, element_alignment_bytes);
+    if (!bytes) return bytes.error();
+    check(bytes->data_address().value % alignof(T) == 0, misplaced);
+    check(bytes->size_bytes() == count * sizeof(T), "an array does not have the requested length");
+    return device_array(std::move(*bytes));
+  }
+
+  /// As of device_buffer; size() in elements, the others in bytes.
+  [[nodiscard]] T* data() const noexcept {
+    check(data_address().value % alignof(T) == 0, misplaced);
+    return bytes_.data_address().template as<T>();
+  }
+  [[nodiscard]] address data_address() const noexcept { return bytes_.data_address(); }
+  [[nodiscard]] std::uint64_t size() const noexcept {
+    check(bytes_.size_bytes() % sizeof(T) == 0, half_element);
+    return bytes_.size_bytes() / sizeof(T);
+  }
+  [[nodiscard]] std::uint64_t size_bytes() const noexcept { return bytes_.size_bytes(); }
+  [[nodiscard]] bool empty() const noexcept { return bytes_.empty(); }
+  [[nodiscard]] allocator_ref memory() const noexcept { return bytes_.memory(); }
+  [[nodiscard]] stream_handle stream() const noexcept { return bytes_.stream(); }
+  void set_stream(stream_handle stream) noexcept { bytes_.set_stream(stream); }
+  void reset() noexcept { bytes_.reset(); }
+  /// The buffer itself, to be kept as bytes. The array is without elements then.
+  [[nodiscard]] device_buffer release() noexcept {
+    check(bytes_.size_bytes() % sizeof(T) == 0, half_element);
+    return std::move(bytes_);
+  }
+  /// As device_buffer::resize, in elements.
+  [[nodiscard]] status resize(std::uint64_t count) {
+    if (count > count_max) return refuse(errc::invalid_argument, too_many);
+    const status done = bytes_.resize(count * sizeof(T));
+    check(!done || bytes_.size_bytes() == count * sizeof(T),
+          "an array does not have the requested length");
+    check(data_address().value % alignof(T) == 0, misplaced);
+    return done;
+  }
+  void swap(device_array& other) noexcept { bytes_.swap(other.bytes_); }
+  friend void swap(device_array& a, device_array& b) noexcept { a.swap(b); }
+
+ private:
+  static constexpr std::uint64_t count_max = std::numeric_limits<std::uint64_t>::max() / sizeof(T);
+  static constexpr std::uint64_t element_alignment_bytes =
+      alignof(T) > device_buffer::alignment_bytes_default ? alignof(T)
+                                                          : device_buffer::alignment_bytes_default;
+  static constexpr const char* too_many = "that many elements fit no address space";
+  static constexpr const char* half_element = "an array ends inside of an element";
+  static constexpr const char* misplaced = "elements lie where none of the type can";
+
+  explicit device_array(device_buffer&& bytes) noexcept : bytes_(std::move(bytes)) {
+    check(bytes_.size_bytes() % sizeof(T) == 0, half_element);
+  }
+
+  device_buffer bytes_;
+};
+
+}  // namespace vmm

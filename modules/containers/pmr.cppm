@@ -1,0 +1,53 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.containers:pmr - memory of a pool or manager for the standard library's containers.
+//
+// The containers access their memory on the host, so it must be memory that the host can reach:
+// that of a driver with features::host_accessible, such as vmm.host.
+//
+// The host may use a returned block at once: the work of the memory's earlier users has finished.
+//
+// Thread safety: that of the allocator. Cost: that of the allocator, a virtual and an indirect
+// call. A pool's blocks take 512 bytes at least, a manager's whole granules: for small objects put
+// a std::pmr::unsynchronized_pool_resource or monotonic_buffer_resource over it.
+export module vmm.containers:pmr;
+
+export import :buffer;
+import vmm.base;
+import vmm.std;
+
+namespace vmm {
+
+/// A std::pmr::memory_resource over an allocator, which outlives it. Two are equal when they have
+/// the same allocator and stream.
+///
+/// allocate and deallocate are those of std::pmr: allocate throws std::bad_alloc, whatever went
+/// wrong, and blocks until the host may touch the block. Thread safety: that of the allocator.
+export class host_memory_resource final : public std::pmr::memory_resource {
+ public:
+  /// Requires: the allocator outlives the resource, and the stream too. Effects: a resource;
+  /// nothing is allocated. Errors: not_supported (the host cannot touch this driver's memory).
+  /// Cost: none.
+  [[nodiscard]] static result<host_memory_resource> open(
+      allocator_ref memory, stream_handle stream = stream_handle::default_stream) noexcept;
+
+  /// What the resource was opened with.
+  [[nodiscard]] allocator_ref memory() const noexcept { return memory_; }
+  [[nodiscard]] stream_handle stream() const noexcept { return stream_; }
+
+ private:
+  host_memory_resource(allocator_ref memory, stream_handle stream) noexcept
+      : memory_(memory), use_(memory.users()), stream_(stream) {}
+
+  // Throws std::bad_alloc, whatever went wrong: the interface has no other error.
+  void* do_allocate(std::size_t size_bytes, std::size_t alignment_bytes) override;
+  void do_deallocate(void* pointer, std::size_t size_bytes, std::size_t alignment_bytes) override;
+  [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override;
+
+  allocator_ref memory_;
+  use_of use_;
+  stream_handle stream_;
+};
+
+}  // namespace vmm

@@ -1,0 +1,453 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.observe:history - an allocator's events in bounded memory.
+//
+// A history_ring has room for a fixed number of events; a new one takes the place of the oldest. An
+// allocator that is given one (memory_options::recorder) writes each allocation, free, growth,
+// move, wait, pin, captured block and shortage into it. history().take() of the allocator copies
+// the events together with the memory layout at that moment, so that a reader can go back event by
+// event, even if the oldest events were lost. tools/history/README.md has its format.
+//
+// I1  The events of a ring are in the order in which they changed the allocator's state: each is
+//     written under the lock of that state, or before the state's owner can observe the change.
+// I2  A ring records one allocator at a time.
+// I3  No bytes make decode_history() read outside of them, or take more memory than a small
+//     multiple of their number.
+//
+// Thread safety: a ring's notes are serialised by its allocator; the rest is values, except
+// history_label, which belongs to one thread, and the table of names, which has a lock.
+// Cost: without a ring, one branch an event; with one, four stores of 8 bytes, and the clock at
+// every clock_interval-th record and at each event that is slow.
+export module vmm.observe:history;
+
+import vmm.backend;
+import vmm.base;
+import vmm.std;
+
+namespace vmm {
+
+/// The kinds of events. Files contain the numbers: a new kind gets a new number.
+export enum class history_kind : std::uint8_t {
+  none = 0,
+  // Blocks.
+  allocated = 1,    ///< size: as rounded up; detail: as requested
+  freed = 2,        ///< its memory is free from now on, for the stream at once
+  free_pinned = 3,  ///< freed by its owner while pinned: `freed` follows with the last pin
+  captured = 4,     ///< as allocated, for the graph that the stream is captured into
+  kept = 5,         ///< freed in a capture: its memory stays the graph's
+  pinned = 6,       ///< one more pin
+  unpinned = 7,     ///< one pin fewer
+  resized = 8,      ///< a block has a new size; detail: the address that it had
+  graph_ended = 9,  ///< the memory of the graph whose number is `detail` is free for the stream
+  // Addresses and memory.
+  reserved = 16,  ///< addresses, with nothing behind them
+  unreserved = 17,
+  mapped = 18,  ///< memory is behind these addresses; detail: where it was before, or 0
+  /// These addresses have nothing behind them; their memory has moved on, or they were a part of a
+  /// growth that failed, of which no event says that it was mapped.
+  unmapped = 19,
+  released = 20,   ///< the same, and the memory is the cache's or the driver's
+  footprint = 21,  ///< size: physical memory that the allocator has from now on
+  suspended = 22,  ///< the memory behind these addresses was released; they stay reserved
+  resumed = 23,
+  remapped =
+      24,  ///< the block is shown the memory of the block at `detail`: a copy without copying
+  // What a request had to do: all between its `grow` and its `served` or `short_of_memory` is its.
+  grow = 32,             ///< nothing free serves a request of this size
+  served = 33,           ///< the growth has ended; address 0: without a block
+  wait = 34,             ///< the stream waits, on the device, for stream `detail`
+  blocked = 35,          ///< the calling thread waits for the stream's work
+  passed = 36,           ///< that wait has ended
+  short_of_memory = 37,  ///< size: the request; address: the code of the error; detail: the budget
+  short_live = 38,       ///< follows: size: live bytes; detail: free bytes
+  short_free = 39,       ///< follows: size: the largest free stretch; detail: the footprint
+  trimmed = 40,          ///< size: bytes that went back to the driver
+  // In a ring only: the time of the event before it.
+  clock = 255,
+};
+/// "allocated" and so on; "unknown" for a number that has no name.
+export [[nodiscard]] const char* name_of(history_kind kind) noexcept;
+
+/// An event of a ring, as its writers pass it.
+export struct history_note {
+  history_kind kind = history_kind::none;
+  address_range where{};
+  stream_handle stream = stream_handle::default_stream;
+  std::uint64_t detail = 0;
+};
+
+/// One event, as a reader has it.
+export struct history_event {
+  /// Since the ring was made. The latest reading of the clock at or before the event: of fast
+  /// events only each clock_interval-th reads it.
+  std::uint64_t time_ns = 0;
+  address at{};
+  std::uint64_t size_bytes = 0;
+  std::uint64_t stream = 0;
+  std::uint64_t detail = 0;
+  std::uint32_t frame = 0;  ///< 1 + its place in history::frames; 0: none
+  std::uint16_t tag = 0;    ///< 1 + its place in history::tags; 0: none
+  history_kind kind = history_kind::none;
+};
+
+/// A stretch of addresses at the time when a history was taken.
+export enum class history_region_kind : std::uint32_t {
+  live = 0,
+  free = 1,   ///< mapped, free for the stream
+  hole = 2,   ///< reserved, nothing behind it
+  stale = 3,  ///< mapped, but its memory has moved on
+  busy = 4,   ///< changed by a call that is under way
+};
+/// One stretch of addresses, as it was when the history was taken.
+export struct history_region {
+  address_range where{};
+  std::uint64_t stream = 0;  ///< of free regions
+  history_region_kind kind = history_region_kind::hole;
+};
+/// One mapping of one allocation handle at that time.
+export struct history_mapping {
+  address_range where{};
+  bool is_stale = false;
+};
+/// A line of a caller's program.
+export struct history_frame {
+  std::string file{};
+  std::string function{};
+  std::uint32_t line = 0;
+};
+/// A named number or word about the allocator: its kind, its policy, its statistics.
+export struct history_fact {
+  std::string name{};
+  std::string value{};
+};
+
+/// What a file holds.
+export struct history {
+  std::vector<history_event> events{};    ///< oldest first
+  std::uint64_t lost_count = 0;           ///< older events that the ring had no room for
+  std::vector<history_region> regions{};  ///< after the last event, in address order
+  std::vector<history_mapping> mappings{};
+  std::vector<std::string> tags{};
+  std::vector<history_frame> frames{};
+  std::vector<history_fact> facts{};
+};
+
+/// Is called with each event as it is written: for tools that show it while the program runs.
+export class history_listener {
+ public:
+  /// Called under the lock of the allocator's state: must not call vmm or wait. The detail of a
+  /// block's event is the requested size.
+  virtual void heard(const history_note& what) noexcept = 0;
+
+ protected:
+  ~history_listener() = default;
+};
+
+/// How a ring records, and where its history goes at a shortage.
+export struct history_options {
+  /// The capacity in records of 33 bytes each: an allocation or free takes one, what is slow takes
+  /// two. A power of two from 2^10 to 2^26.
+  std::uint64_t event_count = std::uint64_t{1} << 18;
+  /// Each of as many fast events reads the clock: a power of two from 1 to 4096.
+  std::uint32_t clock_interval = 32;
+  /// Where an allocator writes its history when it is about to return a shortage: this path and
+  /// ".0", ".1" and so on behind it. Empty: nowhere.
+  std::string shortage_path{};
+  std::uint32_t shortage_count_max = 4;  ///< so many files at most
+  /// Is called with each event; it outlives the recording. Null: no listener, at no cost.
+  history_listener* listener = nullptr;
+
+  /// Errors: bad_option; the detail names the option and its range.
+  [[nodiscard]] status validate() const noexcept;
+};
+
+// Whether any event needs more than its record: a label was set, or a ring has a listener. It never
+// goes back.
+extern sync::atomic<bool> history_needs_more;
+
+/// The events of one allocator, the newest in the place of the oldest. It outlives the allocator
+/// that records into it.
+export class history_ring {
+ public:
+  /// Errors: bad_option, out_of_host_memory.
+  [[nodiscard]] static result<std::unique_ptr<history_ring>> make(const history_options& options);
+  history_ring(const history_ring&) = delete;
+  history_ring& operator=(const history_ring&) = delete;
+  /// Requires: no allocator records into it.
+  ~history_ring();
+  [[nodiscard]] const history_options& options() const noexcept { return options_; }
+
+  // ---- for allocators; calls of note, note_block and copy exclude one another ----
+
+  /// Errors: bad_option (it records another allocator).
+  [[nodiscard]] status attach() noexcept;
+  void detach() noexcept;
+  /// A slow event: it reads the clock.
+  void note(const history_note& what) noexcept;
+  /// A fast one: `size_bytes` as rounded up, `asked_bytes` as requested (0: unknown).
+  inline void note_block(history_kind kind, address_range block, std::uint64_t asked_bytes,
+                         stream_handle stream) noexcept;
+  /// Records written since the ring was made, those lost with them.
+  [[nodiscard]] std::uint64_t written_count() const noexcept { return written_count_; }
+  /// The events among them.
+  [[nodiscard]] std::uint64_t event_count() const noexcept { return written_count_ - clock_count_; }
+  /// The number of the oldest record that is still there.
+  [[nodiscard]] std::uint64_t oldest_number() const noexcept;
+  /// Numbers of records: [first, first + count).
+  struct numbers {
+    std::uint64_t first = 0;
+    std::uint64_t count = 0;
+  };
+  /// Appends the events of these records. Requires: they are there, they follow those whose events
+  /// are in `out` already, and `out` has capacity for them.
+  void copy(const numbers& which, std::vector<history_event>& out) const noexcept;
+  /// Turns the times that copy() gives into nanoseconds, and adds the names of tags and frames.
+  /// Errors: out_of_host_memory.
+  [[nodiscard]] status complete(history& taken) const;
+  /// Writes `taken` to the next of the shortage's files, if the options name one and fewer exist
+  /// than they allow. A failure is reported on stderr, once.
+  void write_shortage(const history& taken) noexcept;
+  [[nodiscard]] bool wants_shortage() const noexcept {
+    return !options_.shortage_path.empty() && shortage_count_ < options_.shortage_count_max;
+  }
+
+ private:
+  // Kind above the address, tag above the size; the frame above the bytes not requested. Four
+  // words: two records share a cache line, and none lies in two. A clock's ticks are its stream.
+  struct record {
+    std::uint64_t at_and_kind = 0;
+    std::uint64_t size_and_tag = 0;
+    std::uint64_t stream = 0;
+    std::uint64_t detail = 0;
+  };
+  struct free_memory {
+    void operator()(void* memory) const noexcept { std::free(memory); }
+  };
+  template <class T>
+  using table = std::unique_ptr<T[], free_memory>;
+
+  static constexpr std::uint32_t kind_shift = 56;
+  static constexpr std::uint32_t tag_shift = 48;
+  static constexpr std::uint32_t frame_shift = 40;
+  static constexpr std::uint64_t at_mask = (std::uint64_t{1} << kind_shift) - 1;
+  static constexpr std::uint64_t size_mask = (std::uint64_t{1} << tag_shift) - 1;
+  static constexpr std::uint64_t rest_mask = (std::uint64_t{1} << frame_shift) - 1;
+  [[nodiscard]] static constexpr bool is_block_kind(history_kind kind) noexcept {
+    return kind >= history_kind::allocated && kind <= history_kind::unpinned;
+  }
+
+  history_ring(const history_options& options, table<record>&& records,
+               table<std::uint64_t>&& clocks) noexcept;
+  void read_clock() noexcept;
+  inline record& write_block(history_kind kind, address_range block, std::uint64_t asked_bytes,
+                             stream_handle stream) noexcept;
+  // A block's event that few are: it reads the clock, or needs more than its record. All of it is
+  // behind one call at the end of note_block(), so that the others save no register for it.
+  void note_block_with_more(history_kind kind, address_range block, std::uint64_t asked_bytes,
+                            stream_handle stream) noexcept;
+  void note_more(record& to, const history_note& what) noexcept;
+  void write(const record& next) noexcept;
+  [[nodiscard]] static history_event event_of(const record& from) noexcept;
+
+  // What each event needs is in one cache line.
+  alignas(64) const std::uint64_t mask_;
+  const std::uint64_t clock_mask_;  // a record whose number has none of these bits has its clock
+  table<record> records_;
+  std::uint64_t written_count_ = 0;
+  // Of two laps of the ring: the oldest records' clocks are there when the newest have theirs.
+  table<std::uint64_t> clocks_;
+  const std::uint64_t clock_table_mask_;
+  const std::uint32_t clock_shift_;
+  const history_options options_;
+  std::uint64_t clock_count_ = 0;  // records that are the time of the event before them
+  const std::uint64_t first_ticks_;
+  const std::uint64_t first_ns_;
+  std::uint32_t shortage_count_ = 0;
+  bool has_complained_ = false;
+  const process_mark made_in_;
+  sync::atomic<bool> is_attached_ = false;
+};
+
+inline void history_ring::note_block(history_kind kind, address_range block,
+                                     std::uint64_t asked_bytes, stream_handle stream) noexcept {
+  debug_check([&] { return is_block_kind(kind) && asked_bytes <= block.size_bytes; },
+              "a block's event has another kind, or a size below the requested one");
+  debug_check([&] { return (block.base.value & ~at_mask) == 0; },
+              "an address exceeds its bits in "
+              "a record");
+  debug_check([&] { return (block.size_bytes & ~size_mask) == 0; },
+              "a size exceeds its bits in a "
+              "record");
+  const bool is_plain =
+      (written_count_ & clock_mask_) != 0 && !history_needs_more.load(std::memory_order_relaxed);
+  if (is_plain) [[likely]] {
+    (void)write_block(kind, block, asked_bytes, stream);
+  } else {
+    note_block_with_more(kind, block, asked_bytes, stream);
+  }
+}
+
+inline history_ring::record& history_ring::write_block(history_kind kind, address_range block,
+                                                       std::uint64_t asked_bytes,
+                                                       stream_handle stream) noexcept {
+  record& to = records_[written_count_++ & mask_];
+  to.at_and_kind = block.base.value | std::uint64_t{static_cast<std::uint8_t>(kind)} << kind_shift;
+  to.size_and_tag = block.size_bytes;
+  to.stream = static_cast<std::uint64_t>(stream);
+  to.detail = std::min(block.size_bytes - asked_bytes, rest_mask);
+  return to;
+}
+
+/// Errors of histories.
+export inline constexpr error no_history_memory =
+    refuse(errc::out_of_host_memory, "no host memory is left for a history");
+export inline constexpr error no_recording =
+    refuse(errc::invalid_argument,
+           "no history is recorded: set memory_options::recorder, or start a history");
+
+/// What take_from() does with the ring, step by step.
+export class history_steps {
+ public:
+  /// Requires: the ring outlives this. Effects: none until reserve(). Errors: none. Cost: O(1).
+  explicit history_steps(const history_ring& ring) noexcept : ring_(ring) {}
+  /// Errors: out_of_host_memory.
+  [[nodiscard]] status reserve();
+  /// Copies some of what is missing; true when nothing is. Ends: where events are written faster
+  /// than this copies them, the last of many steps copies all that there are.
+  [[nodiscard]] bool step() noexcept;
+  [[nodiscard]] history& taken() noexcept { return taken_; }
+  [[nodiscard]] result<history> complete();
+
+ private:
+  static constexpr std::uint64_t step_count = 4096;
+
+  const history_ring& ring_;
+  history taken_{};
+  std::uint64_t next_ = 0;
+  std::uint64_t event_count_ = 0;  // written when the last step was made
+  std::uint64_t steps_left_ = 1 << 15;
+};
+
+/// Takes the ring's events in short steps under an allocator's lock. `with_lock(work)` calls `work`
+/// under the lock; the last step also calls `look`, which adds the memory layout. Errors:
+/// out_of_host_memory, those of `look`.
+export template <class WithLock, class Look>
+[[nodiscard]] result<history> take_from(const history_ring& ring, WithLock&& with_lock,
+                                        Look&& look) {
+  history_steps steps(ring);
+  if (status room = steps.reserve(); !room) return room.error();
+  status looked;
+  bool is_last = false;
+  while (!is_last) {
+    with_lock([&] {
+      is_last = steps.step();
+      check(steps.taken().events.size() <= ring.written_count(),
+            "more events are taken than were "
+            "written");
+      if (is_last) looked = look(steps.taken());
+    });
+  }
+  if (!looked) return looked.error();
+  return steps.complete();
+}
+
+/// The ring that an allocator writes to: one from its options, for the allocator's life; one of its
+/// own, from begin() to the end of the recording; or none. Changed under the lock under which
+/// events are written. A read without the lock is repeated under it.
+export class history_port {
+ public:
+  /// Requires: the ring, where there is one, outlives this. Effects: none on the ring until
+  /// attach(). Errors: none. Cost: O(1).
+  explicit history_port(history_ring* ring) noexcept : ring_(ring) {}
+  ~history_port();
+  history_port(const history_port&) = delete;
+  history_port& operator=(const history_port&) = delete;
+  /// Before the first note. Errors: bad_option (the ring records another allocator).
+  [[nodiscard]] status attach() noexcept;
+  /// While it is locked no recording begins or ends, and the ring stays. It is taken before the
+  /// lock of events.
+  [[nodiscard]] sync::mutex& mutex() const noexcept { return mutex_; }
+  /// Records into a ring of its own from now on. Requires: mutex() and the lock of events; `own` is
+  /// not null. Errors: in_use (a history is recorded).
+  [[nodiscard]] status begin(std::unique_ptr<history_ring> own) noexcept;
+  /// As take_from() of the ring. With `ended` the recording ends behind the last event that is
+  /// taken; the ring goes there if it is the allocator's own. Requires: mutex(). Errors:
+  /// invalid_argument (no history is recorded), those of take_from().
+  template <class WithLock, class Look>
+  [[nodiscard]] result<history> take(WithLock&& with_lock, Look&& look,
+                                     std::unique_ptr<history_ring>* ended = nullptr) {
+    if (!*this) return no_recording;
+    return take_from(*get(), with_lock, [&](history& into) {
+      const status looked = look(into);
+      if (looked && ended != nullptr) *ended = end();
+      return looked;
+    });
+  }
+  /// Whether there is a ring, to write to from attach() on.
+  [[nodiscard]] inline explicit operator bool() const noexcept {
+    return has_history && get() != nullptr;
+  }
+  [[nodiscard]] inline history_ring* operator->() const noexcept { return get(); }
+  [[nodiscard]] inline history_ring* get() const noexcept {
+    return ring_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  [[nodiscard]] std::unique_ptr<history_ring> end() noexcept;
+
+  mutable sync::mutex mutex_;
+  std::atomic<history_ring*> ring_;
+  std::unique_ptr<history_ring> own_{};
+  bool is_attached_ = false;
+};
+
+/// Adds a fact with a number. Errors: out_of_host_memory.
+export [[nodiscard]] status add_fact(history& to, const char* name, std::uint64_t value) noexcept;
+
+/// While it lives, the calling thread's allocations and frees have this tag and this line of a
+/// program in each history. Labels nest: an inner one covers an outer one.
+export class history_label {
+ public:
+  /// 0 keeps the outer label's value.
+  struct names {
+    std::uint16_t tag = 0;
+    std::uint32_t frame = 0;
+  };
+  /// Requires: is_history_label(). Effects: the label holds on this thread until this goes. Errors:
+  /// none. Cost: some nanoseconds.
+  explicit history_label(const names& now) noexcept;
+  ~history_label();
+  history_label(const history_label&) = delete;
+  history_label& operator=(const history_label&) = delete;
+
+ private:
+  names before_;
+};
+/// Whether history_tag() and history_line() have given these numbers; 0 is always right.
+export [[nodiscard]] bool is_history_label(const history_label::names& now) noexcept;
+/// The same without a scope, for callers from other languages. Returns the previous one.
+/// Requires: is_history_label().
+export history_label::names set_history_label(const history_label::names& now) noexcept;
+/// The number of a tag's name; the same for the same name. 0 where there are 65,535 others, or the
+/// host has no memory.
+export [[nodiscard]] std::uint16_t history_tag(std::string_view name) noexcept;
+/// The largest number of a line.
+export inline constexpr std::uint32_t history_line_max = std::uint32_t{1} << 20;
+/// The number of a line of a program, as above; at most history_line_max of them.
+export [[nodiscard]] std::uint32_t history_line(std::string_view file, std::uint32_t line,
+                                                std::string_view function) noexcept;
+
+// ---- files ---------------------------------------------------------------------------
+
+/// Format 1, little endian. Errors: out_of_host_memory.
+export [[nodiscard]] result<std::vector<std::byte>> encode_history(const history& taken) noexcept;
+/// Errors: invalid_argument (the detail has the cause), out_of_host_memory.
+export [[nodiscard]] result<history> decode_history(std::span<const std::byte> bytes) noexcept;
+/// Effects: writes a file beside `path`, then renames it to `path`: a reader finds the old file or
+/// the new one. Writes in place if `path` is not a regular file, or if its folder takes no new
+/// file. Errors: out_of_host_memory; unavailable, with the system's code, if the file cannot be
+/// written: the old file is unchanged, except after a write in place.
+export [[nodiscard]] status write_history(const history& taken, const char* path) noexcept;
+
+}  // namespace vmm

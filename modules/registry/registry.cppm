@@ -1,0 +1,51 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.registry - drivers by name, for programs that choose theirs when they run.
+//
+// Code with a fixed driver imports that driver's module and needs nothing from here.
+//
+// Thread safety: any call from any thread, as long as none changes the environment.
+// Cost: that of opening the driver; with a log, a line for each of its calls from then on.
+export module vmm.registry;
+
+export import vmm.backend;
+import vmm.observe;
+import vmm.std;
+
+namespace vmm {
+
+/// One name that open_backend accepts.
+export struct backend_entry {
+  std::string_view name{};
+  bool available = false;
+  const char* reason = "";  ///< why not, when it is not; static storage
+};
+/// The number of names that open_backend accepts.
+export inline constexpr std::size_t backend_entry_count = 7;
+
+/// Effects: opens and closes each driver that open_backend accepts. Returns every name, in the
+/// order in which open_backend tries them, and whether it can be opened now. Errors: none; an entry
+/// has the reason why its driver cannot be opened. Cost: up to a second with a GPU. Thread safety:
+/// any thread, as long as none changes the environment.
+export [[nodiscard]] std::array<backend_entry, backend_entry_count> backend_names() noexcept;
+
+/// Effects: opens a driver: "cuda" (device 0), "cuda:N", "level_zero" (device 0), "level_zero:N",
+/// "host", "fake" (which emulates CUDA), "fake:cuda", "fake:level_zero" or "fake:host". An empty
+/// name stands for the variable VMM_BACKEND, and where that is not set for the first that is
+/// available. VMM_LOG ("off", "stderr" or a path) has every call logged.
+/// Errors: bad_option (no such name, a log that cannot be written), unavailable (no such driver
+/// here; the detail says why), out_of_host_memory, driver errors. Cost: that of opening the driver.
+/// Thread safety: as backend_names.
+export [[nodiscard]] result<any_backend> open_backend(std::string_view name = {}) noexcept;
+
+/// The B inside a backend that open_backend made, also behind a log; nullptr if it is another type.
+/// Requires: a backend that was not moved from. Cost: two dynamic_casts.
+export template <backend B>
+[[nodiscard]] B* driver_in(any_backend& opened) noexcept {
+  if (B* found = opened.get_if<B>()) return found;
+  auto* logged = opened.get_if<observed_backend<any_backend, call_log>>();
+  return logged == nullptr ? nullptr : logged->driver().template get_if<B>();
+}
+
+}  // namespace vmm

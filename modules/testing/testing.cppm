@@ -1,0 +1,16 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.testing - for tests of programs: a driver in plain memory (vmm.fake), and what counts the
+// calls of any driver and makes them fail.
+export module vmm.testing;
+
+export import vmm.fake;
+import vmm.observe;
+
+namespace vmm {
+
+export using vmm::call_counter;
+export using vmm::fail_plan;
+
+}  // namespace vmm
