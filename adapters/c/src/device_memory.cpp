@@ -315,11 +315,6 @@ const char* device_memory::find_broken_table() const noexcept {
       [&](const live_block& each) { bytes += static_cast<std::int64_t>(each.size_bytes()); });
   vmm_allocator_statistics levels{};
   counts_.write(levels);
-  const auto is_above = [](const vmm_level& each) { return each.current > each.peak; };
-  for (const auto* const levels_of : {levels.allocations, levels.allocated_bytes, levels.active}) {
-    if (std::any_of(levels_of, levels_of + VMM_LEVEL_COUNT, is_above))
-      return "block_counts I1: a level is above its peak";
-  }
   const bool is_counted =
       levels.allocations[VMM_LEVEL_ALL].current == static_cast<std::int64_t>(blocks_.count()) &&
       levels.allocated_bytes[VMM_LEVEL_ALL].current == bytes;
@@ -358,6 +353,11 @@ const char* device_memory::find_broken() {
   const std::int64_t active_count = levels.active[VMM_LEVEL_ALL].current;
   if (active_count - levels.allocations[VMM_LEVEL_ALL].current != waiting_count)
     return "device_memory I1: the levels are not those of the frees that wait";
+  const auto is_above = [](const vmm_level& each) { return each.current > each.peak; };
+  for (const auto* const levels_of : {levels.allocations, levels.allocated_bytes, levels.active}) {
+    if (std::any_of(levels_of, levels_of + VMM_LEVEL_COUNT, is_above))
+      return "block_counts I1: a level is above its peak";
+  }
   return broken;
 }
 
