@@ -61,7 +61,7 @@ struct world {
     }
     const bool has_struck = failing_new::plan.struck_count != 0;
     failing_new::plan = {};
-    EXPECT_EQ(memory->find_broken(), nullptr) << "allocation " << nth;
+    EXPECT_STREQ(memory->find_broken(), nullptr) << "allocation " << nth;
     if (is_done) return has_struck;
     const auto again = memory->free(at, captures);
     EXPECT_TRUE(again && *again) << "allocation " << nth << ": the block is lost";

@@ -56,13 +56,13 @@ class DeviceMemory : public testing::Test {
   std::uint64_t take(std::uint64_t size_bytes, stream_handle stream = {}, bool captures = false) {
     const auto got = memory->allocate(size_bytes, stream, captures);
     EXPECT_TRUE(got) << got.error().detail;
-    EXPECT_EQ(memory->find_broken(), nullptr);
+    EXPECT_STREQ(memory->find_broken(), nullptr);
     return got ? got->value : 0;
   }
   void give(std::uint64_t at, bool captures = false) {
     const auto done = memory->free(at, captures);
     ASSERT_TRUE(done && *done);
-    EXPECT_EQ(memory->find_broken(), nullptr);
+    EXPECT_STREQ(memory->find_broken(), nullptr);
   }
   void use(stream_handle stream, std::uint64_t at, std::uint64_t size_bytes) {
     const vmm::address_range range{{at}, size_bytes};
@@ -114,7 +114,7 @@ TEST_F(DeviceMemory, ABlockThatThePoolHasLostIsFound) {
     ASSERT_NE(broken, nullptr);
     EXPECT_EQ(std::string(broken).find("device_memory I1"), 0U) << broken;
     EXPECT_EQ(*memory->pool().allocate(4 * mib, {}), vmm::address{each});
-    EXPECT_EQ(memory->find_broken(), nullptr);
+    EXPECT_STREQ(memory->find_broken(), nullptr);
   }
   give(at);
 }
