@@ -7,8 +7,8 @@
 
 Each program of PROGRAMS is recorded at two batch sizes, and vmm-fit answers for a device of LIMIT
 GiB. Then PyTorch gets LIMIT GiB as its fraction of the device, and the largest batch that runs is
-found by bisection between the larger recorded batch and four times the answer, each trial in a
-process of its own; the neighbours above the largest are tried too. FOLDER gets fit-batches.csv, and
+found by bisection between the larger recorded batch and four times the answer, and a grid above,
+each trial in a process of its own. FOLDER gets fit-batches.csv, and
 the two recordings of each program whose answer differs by more than 3 %. Needs what fit.py needs.
 Exit codes: 0, each program has both numbers; 1 otherwise.
 """
@@ -38,7 +38,8 @@ PROGRAMS = {  # the two recorded batches
     "unet": (48, 96),
 }
 STEPS = "5"
-NEIGHBOURS = 2  # tried above the largest: memory held does not grow with each batch
+GRID = 24  # parts of a batch, a power of two each; a quarter more than the batch is tried
+NEIGHBOURS = 2  # tried above the largest
 GIB = 1 << 30
 COLUMNS = ("program", "allocator", "limit_gib", "low", "best", "high", "tried", "error", "trials",
            "seconds", "failure")  # fmt: skip
@@ -110,12 +111,23 @@ class Trials:
         self._server.wait()
 
 
-def largest_by_trying(fits, good, end):
-    """The largest batch from `good` on, below `end`."""
-    bad = end
+def bisect(fits, good, bad):
     while bad - good > 1:
         middle = (good + bad) // 2
         good, bad = (middle, bad) if fits(middle) else (good, middle)
+    return good
+
+
+def largest_by_trying(fits, good, end):
+    """The largest batch from `good` on, below `end`. A batch may fail where a larger one runs: what
+    bisection finds depends on its ends, so that a grid above it is tried from the top."""
+    good = bisect(fits, good, end)
+    step = 1 << max(good // GRID, 1).bit_length() - 1
+    top = good * (GRID + GRID // 4) // GRID // step * step
+    for batch in range(top, good, -step):
+        if fits(batch):
+            good = bisect(fits, batch, batch + step)
+            break
     for batch in range(good + 2, good + 2 + NEIGHBOURS):
         if fits(batch):
             good = batch
