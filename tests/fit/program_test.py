@@ -489,6 +489,24 @@ class Batch(unittest.TestCase):
         self.assertEqual(found["largest_batch"]["1GiB"]["native"]["best"], 206)
         self.assertEqual(found["requests_unmatched"], 2)
 
+    def test_a_workspace_that_is_refused_is_left_out(self):
+        """As a convolution of PyTorch does, which then takes another algorithm."""
+        files = []
+        for batch in (8, 16):
+            program, places = shapes.Recording(12), [BASE + i * 4096 * MIB for i in range(3)]
+            for at, size in zip(places, (100, 3 * batch, 10 * batch)):
+                program.segment(at, size * MIB)
+            program.alloc(places[0], 100 * MIB, line=1)
+            for _ in range(4):
+                program.alloc(places[1], 3 * batch * MIB, line=2)
+                program.alloc(places[2], 10 * batch * MIB, line=3)
+                program.free(places[2])
+                program.free(places[1])
+            files.append(written(shapes.snapshot([program]), f"workspace{batch}"))
+        options = ("--batch", "8,16", "--device", "1GiB", "--beside", "0", "--json")
+        found = json.loads(run(FIT, *files, *options).stdout)["largest_batch"]["1GiB"]
+        self.assertEqual(found["native"]["best"], 308)  # 100 and 3 b of 1,024
+
     def test_the_files_are_of_two_batches_and_in_order(self):
         one, two = self.recorded(8), self.recorded(16)
         same = written(one.read_bytes(), "same")

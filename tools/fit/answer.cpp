@@ -339,15 +339,15 @@ bool is_served(fit_allocator which, const request_stream& asked, const recording
   const std::uint64_t own_bytes =
       device.size_bytes - std::min(device.size_bytes, options.beside_bytes);
   const std::uint64_t limit_bytes = scaled(own_bytes, factor);
-  if (limit_bytes < asked.peak_live_bytes) return false;
-  if (which == fit_allocator::vmm) return play_pool(asked, {limit_bytes, from.form}).has_value();
+  if (which == fit_allocator::vmm)
+    return play_pool(asked, {limit_bytes, from.form, true}).has_value();
   if (which == fit_allocator::async)
     return round_up_to(scaled(asked.peak_live_bytes, async_most), async_unit_bytes) <= limit_bytes;
   caching_options conf = options_of(from);
   (void)read_conf(options.conf, conf);  // has been tried
   conf.expandable_segments = which == fit_allocator::expandable;
   caching_model model(conf, {.limit_bytes = limit_bytes, .device_bytes = device.size_bytes});
-  return play(asked, model).has_value();
+  return play(asked, model, {.has_spare_workspaces = true}).has_value();
 }
 
 const char* name_of(fit_allocator which) noexcept {

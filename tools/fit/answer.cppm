@@ -199,6 +199,8 @@ struct play_options {
   std::span<const start_layout> start{};
   memory_curve* curve = nullptr;
   bool has_shortages = false;  ///< the recorded device's refusals are repeated
+  /// A workspace that is refused is left out, as a convolution of PyTorch does.
+  bool has_spare_workspaces = false;
 };
 /// The most that a model holds; nothing where the limit is reached and releases do not help.
 [[nodiscard]] std::optional<std::uint64_t> play(const request_stream& asked, caching_model& model,
@@ -207,6 +209,7 @@ struct play_options {
 struct pool_device {
   std::uint64_t size_bytes = 0;
   recording_form form = recording_form::torch_snapshot;
+  bool has_spare_workspaces = false;  ///< as in play_options
 };
 /// The same for vmm's pool on a device.
 [[nodiscard]] std::optional<std::uint64_t> play_pool(const request_stream& asked,

@@ -12,6 +12,19 @@ import vmm.stream;
 
 namespace vmm::tools {
 
+namespace {
+
+// Memory of one call of a library: freed before the next request. Where it is refused, a
+// convolution of PyTorch takes another algorithm.
+[[nodiscard]] bool is_workspace(const request_stream& asked, const request& of) {
+  const auto index = static_cast<std::size_t>(&of - asked.requests.data());
+  if (index + 1 >= asked.requests.size()) return false;
+  const request& next = asked.requests[index + 1];
+  return next.kind == request_kind::free && next.slot == of.slot;
+}
+
+}  // namespace
+
 std::optional<std::uint64_t> play(const request_stream& asked, caching_model& model,
                                   const play_options& options) {
   std::vector<block_number> blocks(asked.slot_count);
@@ -24,9 +37,12 @@ std::optional<std::uint64_t> play(const request_stream& asked, caching_model& mo
       case request_kind::allocate:
         if (before-- > 0 && blocks[each.slot] != block_number::none) break;  // adopted
         blocks[each.slot] = model.allocate({each.size_bytes, each.stream, each.pool});
-        if (blocks[each.slot] == block_number::none) return std::nullopt;
+        if (blocks[each.slot] != block_number::none) break;
+        if (!options.has_spare_workspaces || !is_workspace(asked, each)) return std::nullopt;
         break;
-      case request_kind::free: model.free(blocks[each.slot]); break;
+      case request_kind::free:
+        if (blocks[each.slot] != block_number::none) model.free(blocks[each.slot]);
+        break;
       case request_kind::free_pending:
         pending[each.slot] = model.free_pending(blocks[each.slot]);
         break;
@@ -47,7 +63,8 @@ std::optional<std::uint64_t> play(const request_stream& asked, caching_model& mo
 namespace {
 
 [[nodiscard]] bool play_into(const request_stream& asked, stream_pool& pool,
-                             std::span<const stream_handle> streams, memory_curve* curve) {
+                             std::span<const stream_handle> streams, bool has_spare_workspaces,
+                             memory_curve* curve) {
   std::vector<address> blocks(asked.slot_count);
   std::uint64_t index = 0;
   for (const request& each : asked.requests) {
@@ -55,10 +72,11 @@ namespace {
     if (each.kind == request_kind::allocate) {
       const std::uint64_t size_bytes = std::max<std::uint64_t>(each.size_bytes, 1);
       const result<address> got = pool.allocate(size_bytes, stream);
-      if (!got) return false;
-      blocks[each.slot] = *got;
+      if (!got && !(has_spare_workspaces && is_workspace(asked, each))) return false;
+      blocks[each.slot] = got ? *got : address{};
     } else if (each.kind == request_kind::free || each.kind == request_kind::free_completed) {
-      if (!pool.free(blocks[each.slot], stream)) return false;
+      const bool is_there = blocks[each.slot].value != 0;
+      if (is_there && !pool.free(blocks[each.slot], stream)) return false;
     }
     if (curve != nullptr && curve->is_due(index++, asked.requests.size())) {
       const pool_statistics now = pool.statistics();
@@ -98,7 +116,8 @@ std::optional<std::uint64_t> play_pool(const request_stream& asked, const pool_d
     options.rules.headroom = 1.01;
   }
   stream_pool pool(driver, options);
-  if (!pool.set_up() || !play_into(asked, pool, streams, curve)) return std::nullopt;
+  if (!pool.set_up() || !play_into(asked, pool, streams, device.has_spare_workspaces, curve))
+    return std::nullopt;
   return pool.statistics().peak_mapped_bytes;
 }
 
