@@ -599,7 +599,7 @@ TEST(ManagerOptions, ComeFromTheEnvironment) {
   refused("VMM_VA_SIZE", "big");
   refused("VMM_CHUNK_SIZE", "-1");
   refused("VMM_POLICY", "best");
-  refused("VMM_BUDGET", "1.5GiB");
+  refused("VMM_BUDGET", "1.5");
 }
 
 // ---- threads
