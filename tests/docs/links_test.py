@@ -51,6 +51,16 @@ class Tree(unittest.TestCase):
         there = {path.stem for path in (pages.ROOT / "docs").glob("*.md")}
         self.assertEqual(named - there, set(), "docs/site/stage.py names what is not there")
 
+    def test_the_files_that_a_call_passes_are_there(self):
+        text = pages.text_of("docs/architecture.md")
+        ways = text.split("## Six ways through the files")[1].split("\n## ")[0]
+        named = set(re.findall(r"`([\w/.]+\.(?:cppm|cpp|inc))`", ways))
+        self.assertGreater(len(named), 30)
+        there = [path.as_posix() for path in pages.ROOT.glob("modules/**/*.cpp*")]
+        there += [path.as_posix() for path in pages.ROOT.glob("adapters/preload/*")]
+        lost = [name for name in named if not any(path.endswith(f"/{name}") for path in there)]
+        self.assertEqual(lost, [])
+
     def test_each_page_is_reached_from_the_first_one(self):
         seen, open_pages = set(), ["README.md", "docs/index.md"]
         while open_pages:
