@@ -24,6 +24,8 @@
 #include "every_call.hpp"
 #include "grounds.hpp"
 
+import vmm.observe;
+
 namespace {
 
 using process_test::child_end;
