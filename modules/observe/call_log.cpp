@@ -8,6 +8,7 @@ module;
 
 module vmm.observe;
 
+import vmm.backend;
 import vmm.base;
 import vmm.std;
 
