@@ -390,7 +390,7 @@ def test_variables_and_texts_are_those_of_the_sources():
     named = {name for row in rows for name in re.findall(r"`(VP?MM_\w+)`", row)}
     assert named <= _settings.KNOWN
     source = ""
-    for path in (settings, os.path.join(project, "modules", "top", "publisher.cpp")):
+    for path in (settings, os.path.join(project, "modules", "observe", "publisher.cpp")):
         with open(path, encoding="utf-8") as file:
             source += file.read()
     for name, (_, said) in _settings.CHOICES.items():
