@@ -15,6 +15,7 @@
 #include "parts.hpp"
 
 import vmm.kernels;
+import vmm.multi_device;
 
 namespace vmm::tools {
 namespace {

@@ -22,6 +22,8 @@
 #include "../../backends/cuda/abi.h"
 #include "parts.hpp"
 
+import vmm.multi_device;
+
 namespace vmm::tools {
 namespace {
 

@@ -19,6 +19,7 @@
 #include "runner.hpp"
 
 import vmm;
+import vmm.backend;
 import vmm.kernels;
 
 namespace vmm::tools {

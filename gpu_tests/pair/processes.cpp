@@ -24,6 +24,8 @@
 
 #include "parts.hpp"
 
+import vmm.share;
+
 namespace vmm::tools {
 namespace {
 
