@@ -90,7 +90,7 @@ result<any_backend> open_first() {
   for (const known_backend& each : known_backends) {
     last = each.open();
     check(!last || last->get() != nullptr, "a backend was opened without a driver");
-    if (last) return last;
+    if (last || last.error().code == errc::bad_option) return last;
   }
   return last;
 }

@@ -17,22 +17,16 @@ bool call_path::free_in_arena(const arena_table& arenas, address at,
   return own != nullptr && own->give(stream, at);
 }
 
-// The driver is called without the lock; another thread may have added the record meanwhile.
+// The driver is called without the lock.
 status call_path::free_on_new_stream(address at, stream_handle stream) {
   if (status named = check_stream(driver_, stream); !named) return named;
   const std::uint64_t identity = has_identity(stream) ? driver_.stream_identity(stream) : 0;
   const table_lock state(state_);
   if (status live = locked_blocks(*state).check_live(at); !live) return live;
-  std::uint32_t number = state->find_stream(stream);
-  if (number == pool_state::no_stream) {
-    const result<std::uint32_t> added =
-        stream_memory(*state).add_stream(driver_.feature_set().canonical(stream));
-    if (!added) return added.error();
-    number = *added;
-    state->progress().set_identity(number, identity);
-    check(state->find_stream(stream) == number, "a new stream is not found");
-  }
-  return state->free(at, number);
+  const result<std::uint32_t> number =
+      stream_memory(*state).enter(driver_.feature_set().canonical(stream), identity);
+  if (!number) return number.error();
+  return state->free(at, *number);
 }
 
 }  // namespace vmm

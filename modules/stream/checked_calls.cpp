@@ -130,12 +130,12 @@ status checked_calls::enter_to_free(address at, stream_handle stream, const capt
   check(contents_.fills_on_release(), "a free is entered that fills nothing");
   if (seen.state != capture_state::none) return captured_.enter_to_free(at, stream, seen);
   if (status named = check_stream(driver_, stream); !named) return named;
+  const std::uint64_t identity = path_.has_identity(stream) ? driver_.stream_identity(stream) : 0;
   const table_lock state(state_);
   if (status live = locked_blocks(*state).check_live(at); !live) return live;
-  if (state->find_stream(stream) != pool_state::no_stream) return {};
-  const result<std::uint32_t> added =
-      stream_memory(*state).add_stream(driver_.feature_set().canonical(stream));
-  return added ? status{} : status{added.error()};
+  const result<std::uint32_t> number =
+      stream_memory(*state).enter(driver_.feature_set().canonical(stream), identity);
+  return number ? status{} : status{number.error()};
 }
 
 status checked_calls::fill_released(address at, stream_handle stream) {

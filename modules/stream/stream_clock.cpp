@@ -22,13 +22,7 @@ result<std::uint32_t> stream_clock::enter(stream_handle stream) {
   const bool has_identity = static_cast<std::uint64_t>(stream) >= identified_from_;
   const std::uint64_t identity = has_identity ? driver_.stream_identity(stream) : 0;
   const table_lock state(state_);
-  const std::uint32_t known = state->find_stream(stream);
-  if (known != pool_state::no_stream) return known;
-  const result<std::uint32_t> added =
-      stream_memory(*state).add_stream(driver_.feature_set().canonical(stream));
-  check(!added || state->find_stream(stream) == *added, "a new stream is not found");
-  if (added) state->progress().set_identity(*added, identity);
-  return added;
+  return stream_memory(*state).enter(driver_.feature_set().canonical(stream), identity);
 }
 
 // ---- asking ------------------------------------------------------------------------

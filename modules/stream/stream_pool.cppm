@@ -11,9 +11,10 @@
 //   finished, or behind a wait for it on the device. The same holds for memory that moves.
 // - Nothing is unmapped that unfinished work may use.
 // - A failed call leaves every block and all free memory as they were, and memory held does not
-//   grow: memory that it created is released to the driver. Addresses that it reserved stay
-//   reserved. If memory was short, retained memory may have been released, too, and, if a handle
-//   can be mapped only once, idle free memory.
+//   grow: memory that it created is released to the driver. What it created for a block whose fill
+//   was refused stays behind the work that its stream has, until trim(). Addresses that it reserved
+//   stay reserved. If memory was short, retained memory may have been released, too, and, if a
+//   handle can be mapped only once, idle free memory.
 // - Physical memory held never exceeds the budget.
 // - In a forked child every call returns not_permitted (or an empty value if it returns no error)
 //   and takes no lock, and destroying the child's copy changes nothing.

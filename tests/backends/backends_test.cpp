@@ -86,6 +86,15 @@ TEST_F(Backends, AnEmptyNameIsTheEnvironments) {
   EXPECT_EQ(name_of_opened(""), with_gpu ? "cuda" : "host");
 }
 
+// Else a program for a GPU runs on the host's memory and does not say so.
+TEST_F(Backends, AMalformedVariableIsNotPassedOver) {
+  ::setenv("VMM_CUDA_MEMORY", "plian", 1);
+  const auto opened = vmm::open_backend();
+  ::unsetenv("VMM_CUDA_MEMORY");
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_EQ(opened.error().code, vmm::errc::bad_option);
+}
+
 TEST_F(Backends, CallsAreLoggedWhereTheEnvironmentSaysSo) {
   const auto path = std::filesystem::path(testing::TempDir()) /
                     ("vmm_backends_test_log" + std::to_string(::getpid()));

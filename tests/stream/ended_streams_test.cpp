@@ -59,6 +59,29 @@ TEST_F(Ended, ItsMemoryWaitsForItsWorkAndServesOthersThen) {
   fine(managed->synchronize());
 }
 
+// Also where the free fills the block.
+TEST_F(Ended, AStreamThatFreesFirstWaitsForNoOtherStreamsWork) {
+  for (const auto rule : {vmm::contents_rule::none, vmm::contents_rule::zero_on_release}) {
+    vmm::pool_options options;
+    options.contents = rule;
+    open(options);
+    const stream_handle fresh = *driver.create_stream();
+    const address at = allocate(8 * MiB, a);
+    const address other = allocate(8 * MiB, b);
+    ASSERT_TRUE(driver.finish_all());
+    free(at, fresh);
+    run(b, {other, 8 * MiB}, 1e6);
+    driver.reset_calls();
+    const address again = allocate(8 * MiB, fresh);
+    EXPECT_EQ(driver.calls(call::synchronize_event), 0u);
+    EXPECT_GT(driver.resource_counts().pending_work, 0u);
+    free(again, fresh);
+    free(other, b);
+    managed.reset();
+    ASSERT_TRUE(driver.destroy_stream(fresh));
+  }
+}
+
 TEST_F(Ended, ManyEndAndEveryCallGoesOn) {
   open(moving());
   for (int round = 0; round < 20; ++round) {

@@ -13,6 +13,15 @@ import vmm.va;
 
 namespace vmm {
 
+result<std::uint32_t> stream_memory::enter(stream_handle stream, std::uint64_t identity) noexcept {
+  const std::uint32_t known = state_.find_stream(stream);
+  if (known != pool_state::no_stream) return known;
+  const result<std::uint32_t> added = add_stream(stream);
+  if (added) state_.progress().set_identity(*added, identity);
+  check(!added || state_.find_stream(stream) == *added, "a new stream is not found");
+  return added;
+}
+
 // What the record needs in every segment comes first: adding it to the streams is the last step.
 result<std::uint32_t> stream_memory::add_record(stream_handle stream, stream_phase phase) noexcept {
   const std::uint32_t number = state_.streams_.next_number();

@@ -52,6 +52,8 @@ class stream_memory {
   [[nodiscard]] result<std::uint32_t> add_stream(stream_handle stream) noexcept {
     return add_record(stream, stream_phase::active);
   }
+  /// The stream's record, which is added with `identity` where the stream has none.
+  [[nodiscard]] result<std::uint32_t> enter(stream_handle stream, std::uint64_t identity) noexcept;
   [[nodiscard]] result<std::uint32_t> add_record(stream_handle stream, stream_phase phase) noexcept;
   /// Makes the record of what forgotten streams leave, which every retired stream needs.
   /// Errors: out_of_host_memory, in_use (no record is left).
