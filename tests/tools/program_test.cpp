@@ -439,8 +439,8 @@ TEST_F(Program, TheDemoRefusesWhatItDoesNotTake) {
     const finished got = run_program(demo, each.arguments);
     EXPECT_EQ(got.code, 2) << each.arguments;
     EXPECT_EQ(got.out, "");
-    EXPECT_EQ(got.err, "vmm-demo: " + std::string(each.message) +
-                           " (vmm-demo --help lists the options)\n");
+    EXPECT_EQ(got.err,
+              "vmm-demo: " + std::string(each.message) + " (vmm-demo --help lists the options)\n");
   }
 }
 
