@@ -426,6 +426,15 @@ TEST_F(Program, TheDemoGrowsReplaysAndDraws) {
   EXPECT_NE(read(path("demo.html")).find("{name:\"the pool\",data:\""), std::string::npos);
 }
 
+TEST_F(Program, TheDemoHasItsHelpUnderBothNames) {
+  const finished whole = run_program(demo, "--help");
+  const finished brief = run_program(demo, "-h");
+  EXPECT_EQ(whole.code, 0);
+  EXPECT_EQ(brief.code, 0) << brief.err;
+  EXPECT_NE(brief.out.find("--up-to"), std::string::npos);
+  EXPECT_EQ(brief.out, whole.out);
+}
+
 TEST_F(Program, TheDemoRefusesWhatItDoesNotTake) {
   struct row {
     const char* arguments;

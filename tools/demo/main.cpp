@@ -367,7 +367,7 @@ int main(int count, char** words) {
   command_line wanted;
   std::string problem;
   for (int i = 1; i < count && problem.empty(); i += 2) {
-    if (std::string_view(words[i]) == "--help") {
+    if (const std::string_view word = words[i]; word == "--help" || word == "-h") {
       const std::string why = vmm::tools::print(usage);
       return why.empty() ? 0 : fail(why);
     }

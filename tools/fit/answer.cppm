@@ -100,7 +100,9 @@ export struct fit_answer {
   /// Under which the file was made; native where it names none.
   fit_allocator recorded = fit_allocator::native;
   bool is_recorded_known = true;
-  bool has_events = true;  ///< without events the peak is not known
+  bool has_events = true;
+  /// False without events, and where the recording has lost its beginning.
+  bool is_peak_known = true;
   std::array<fit_figure, fit_allocator_count> figures{};
   std::optional<fit_check> check{};
   std::uint64_t beside_bytes = 0;

@@ -40,6 +40,8 @@ export struct caching_options {
   /// Whether a refused segment is out of memory at once, without a release.
   bool throw_on_refusal = false;
   std::uint32_t minor_version = 12;  ///< of PyTorch 2
+
+  [[nodiscard]] friend bool operator==(const caching_options&, const caching_options&) = default;
 };
 
 /// What happened to a segment, as PyTorch's own history has it.

@@ -124,16 +124,30 @@ class json_object {
   return text;
 }
 
+// What precedes a figure if an earlier peak is lost.
+[[nodiscard]] const char* at_least(const fit_answer& found) {
+  return found.has_events && !found.is_peak_known ? "at least " : "";
+}
+
+// Of a column of names, with two spaces behind the longest.
+template <class Answer>
+[[nodiscard]] std::size_t name_width(const std::vector<Answer>& devices) {
+  std::size_t width = 12;
+  for (const Answer& each : devices) width = std::max(width, each.device.name.size() + 2);
+  return width;
+}
+
 [[nodiscard]] std::string held_text(const fit_answer& found, std::size_t i) {
   const fit_figure& of = found.figures[i];
+  const std::string least = at_least(found);
   if (static_cast<fit_allocator>(i) == fit_allocator::async)
-    return show_bytes(of.held_low_bytes) + " to " + show_bytes(of.held_bytes) + " (a band)";
-  return show_bytes(of.held_bytes) + ", error " + percent(of.error);
+    return least + show_bytes(of.held_low_bytes) + " to " + show_bytes(of.held_bytes) + " (a band)";
+  return least + show_bytes(of.held_bytes) + ", error " + percent(of.error);
 }
 
 // The smallest device with the result "yes".
 [[nodiscard]] std::string smallest_text(const fit_answer& found, std::size_t i) {
-  if (!found.has_events) return "not known";
+  if (!found.is_peak_known) return "not known";
   const fit_device_answer* least = nullptr;
   for (const fit_device_answer& each : found.devices) {
     const bool is_less = least == nullptr || each.device.size_bytes < least->device.size_bytes;
@@ -171,7 +185,7 @@ std::string to_json(const std::string& path, const recording& from, const fit_an
       .add("allocations", found.allocation_count)
       .add("peak_live_bytes", found.peak_live_bytes)
       .add("peak_request", found.peak_index)
-      .add("is_peak_known", found.has_events ? "true" : "false")
+      .add("is_peak_known", found.is_peak_known ? "true" : "false")
       .add("recorded_allocator",
            found.is_recorded_known ? json_string(name_of(found.recorded)) : "null")
       .add("self_check", check_json(found))
@@ -208,7 +222,7 @@ std::string to_json(const batch_answer& found) {
 std::string to_text(const batch_answer& found) {
   std::string out = "largest batch (with 3 % less memory, with all, with 3 % more):\n";
   for (const batch_device_answer& each : found.devices) {
-    out += "  " + padded(each.device.name, 12);
+    out += "  " + padded(each.device.name, name_width(found.devices));
     for (std::size_t i = 0; i < fit_allocator_count; ++i) {
       const batch_limit& of = each.limits[i];
       const std::string guess = of.best >= found.guess_from ? " (a guess)" : "";
@@ -232,18 +246,19 @@ std::string to_text(const std::string& path, const recording& from, const fit_an
   std::string out = path + ": " + name_of_form(from.form) + ", device " +
                     std::to_string(found.device) + " of " + std::to_string(found.device_count) +
                     ", " + show_count(found.allocation_count) + " allocations\n";
-  out += (found.has_events ? "most live at once: " : "live when the file was written: ") +
-         show_bytes(found.peak_live_bytes) + "\n";
+  out += found.has_events ? "most live at once: " : "live when the file was written: ";
+  out += at_least(found) + show_bytes(found.peak_live_bytes) + "\n";
   out += found.has_events ? "memory held at the most, and the smallest device that it fits:\n"
                           : "memory held for that, without the peak before:\n";
   for (std::size_t i = 0; i < fit_allocator_count; ++i)
     out += "  " + padded(name_of(static_cast<fit_allocator>(i)), 12) +
-           padded(held_text(found, i), 40) + smallest_text(found, i) + "\n";
+           padded(held_text(found, i), found.is_peak_known ? 40 : 44) + smallest_text(found, i) +
+           "\n";
   out += "devices:\n";
   for (const fit_device_answer& each : found.devices) {
-    out += "  " + padded(each.device.name, 12);
+    out += "  " + padded(each.device.name, name_width(found.devices));
     for (std::size_t i = 0; i < fit_allocator_count; ++i) {
-      const bool is_known = found.has_events || each.fits[i] == fit_verdict::no;
+      const bool is_known = found.is_peak_known || each.fits[i] == fit_verdict::no;
       out += padded(std::string(name_of(static_cast<fit_allocator>(i))) + " " +
                         (is_known ? name_of(each.fits[i]) : "not known"),
                     25);

@@ -317,8 +317,9 @@ history_outcome to_history(recording_outcome&& read, const std::optional<std::ui
     return out;
   }
   if (device && *device >= device_count(read.value)) {
-    out.problem = "has " + std::to_string(device_count(read.value)) + " devices, from 0 on; not " +
-                  std::to_string(*device);
+    const std::uint64_t count = device_count(read.value);
+    out.problem = "has " + std::to_string(count) + (count == 1 ? " device" : " devices") +
+                  ", from 0 on; not " + std::to_string(*device);
     return out;
   }
   history made = recorded_history(read.value, device ? *device : busiest_device(read.value)).make();

@@ -584,12 +584,16 @@ run_outcome run_replay(const trace& input, const run_options& options) {
   if (const result<pool_policy> named = pool_policy::by_name(options.policy); named) {
     result<pool_options> rules = pool_options::from_environment({});
     if (!rules) return callers_fault(rules.error().detail);
+    if (const auto other = manager_options::from_environment({}); !other)
+      return callers_fault(other.error().detail);
     rules->rules = *named;
     return run_with<pool_subject>(input, options, *rules);
   }
   result<manager_options> rules = manager_options::from_environment({});
   if (!rules) return callers_fault(rules.error().detail);
   if (!options.policy.empty()) {
+    if (const auto other = pool_options::from_environment({}); !other)
+      return callers_fault(other.error().detail);
     const result<policy> named = policy::by_name(options.policy);
     if (!named)
       return callers_fault("a policy is one of va_pool, keep_mapped, virtual_caching, pool, vpmm");
