@@ -210,14 +210,15 @@ growable_range::~growable_range() {
   for (block* const each : segments_) engine_->abandon(*each);
 }
 
-// The caller names no stream, and the range's own may have been destroyed: an event behind all work
-// ends the segments. What is filled is filled by the default stream.
+// The caller names no stream: an event behind all work ends the segments, or a wait for it. What is
+// filled is filled by the default stream.
 status growable_range::close_unnamed() {
-  if (segments_.empty() || engine_->time().may_name(stream_)) return close_locked(stream_);
+  if (segments_.empty()) return close_locked(stream_);
   check(!is_closed_, "a closed range has segments");
   check(pins_.empty(), "I4: a range is destroyed under a pin without close()");
   timeline& time = engine_->time();
-  const result<ticket_ref> last_use = time.record_unnamed(stream_);
+  const result<ticket_ref> last_use = time.cover_all();
+  if (!last_use && last_use.error().code == errc::not_supported) return close_locked(stream_);
   if (!last_use) return last_use.error();
   if (released_.fills_on_release()) {
     constexpr stream_handle filler = stream_handle::default_stream;

@@ -171,24 +171,22 @@ result<bool> manager_suspension::finish_stream(stream_handle stream) {
   return base_.blocks->time().finish(stream);
 }
 
-// The work of the blocks' streams and of the memory's earlier users, then ranges that wait to be
-// unmapped, and cached ranges.
+// All work of the device, or that of the blocks' streams where streams are forgotten; then ranges
+// that wait to be unmapped, and cached ranges.
 status manager_suspension::finish_work(std::span<const stream_handle> streams) {
   std::vector<stream_handle> waits;
   if (status room = reserve_more(waits, streams.size() + suspending_.size()); !room) return room;
   waits.insert(waits.end(), streams.begin(), streams.end());
-  bool needs_all = false;
-  for (const block* each : suspending_) {
-    if (base_.blocks->time().may_name(each->stream)) {
-      waits.push_back(each->stream);
-    } else {
-      needs_all = true;
-    }
+  timeline& time = base_.blocks->time();
+  bool is_covered = false;
+  if (!time.streams_forgotten()) {  // also of the streams of copies
+    const result<ticket_ref> all = time.cover_all();
+    is_covered = all || all.error().code != errc::not_supported;
+    const status waited = all ? time.wait(*all) : status{all.error()};
+    if (is_covered && !waited) return waited;
   }
-  if (needs_all) {
-    const result<ticket_ref> all = base_.blocks->time().record_all();
-    const status waited = all ? base_.blocks->time().wait(*all) : status{all.error()};
-    if (!waited) return waited;
+  for (const block* each : suspending_) {
+    if (!is_covered || time.may_name(each->stream)) waits.push_back(each->stream);
   }
   std::sort(waits.begin(), waits.end());
   waits.erase(std::unique(waits.begin(), waits.end()), waits.end());

@@ -364,13 +364,17 @@ status stream_clock::set_aside(std::uint32_t stream) {
 status stream_clock::forget(stream_handle stream) {
   const growth_guard growing(entry_);
   const named_stream named(entry_, driver_.feature_set().canonical(stream));
-  captures_.note_uncaptured(stream);
   check(entry_.may_name(entry_.named()), "a stream that is forgotten cannot be named");
   stream_point last;
+  const bool has_record =
+      state_.with([&](auto& state) { return state.find_stream(stream) != pool_state::no_stream; });
+  if (!has_record) {
+    captures_.note_uncaptured(stream);
+    return {};
+  }
   {
     const table_lock state(state_);
     const std::uint32_t number = state->find_stream(stream);
-    if (number == pool_state::no_stream) return {};
     if (status removed = arena_lending(*state).remove(stream); !removed) return removed;
     last = state->streams().leaving_point(number);
     check(last.stream == number, "another stream is forgotten");
@@ -385,6 +389,7 @@ status stream_clock::forget(stream_handle stream) {
     state->progress().retire(last.stream, time_);
     check(state->find_stream(stream) == pool_state::no_stream, "a forgotten stream is found");
   }
+  captures_.note_uncaptured(stream);
   poll_retired();
   return {};
 }

@@ -245,8 +245,13 @@ status stream_pool::synchronize() {
 
 status stream_pool::forget(stream_handle stream) {
   if (status named = check_stream(*driver_, stream); !named) return named;
-  if (status known = identify(stream, identity_of(stream)); !known) return known;
-  return is_ready() ? parts_->clock.forget(stream) : check_here();
+  if (!is_ready()) return check_here();
+  const bool has_record = path_.state().with(
+      [&](auto& state) { return state.find_stream(stream) != pool_state::no_stream; });
+  if (has_record) {
+    if (status known = identify(stream, identity_of(stream)); !known) return known;
+  }
+  return parts_->clock.forget(stream);
 }
 
 // ---- rights --------------------------------------------------------------------------

@@ -119,9 +119,9 @@ export class suspender {
   /// captured), not_permitted (contents that the driver's home must not read, a forked child),
   /// not_supported (no pinned memory), out_of_host_memory, driver errors. All regions are as
   /// before: see I1.
-  /// Cost: waits for the work of the regions' streams, and for no other, if streams are forgotten
-  /// before they are destroyed (memory_options::streams_forgotten); else for all work of the
-  /// device. Driver calls by handles; contents by bytes.
+  /// Cost: waits for all work of the device; if streams are forgotten before they are destroyed
+  /// (memory_options::streams_forgotten), for that of the regions' streams and the request's alone:
+  /// then name the streams of a manager's copies. Driver calls by handles; contents by bytes.
   [[nodiscard]] result<suspend_report> suspend(const suspend_request& request = {});
   /// Effects: restores the regions' memory at the same addresses, with the promised contents and
   /// all access that was granted; when it returns, any stream may use it. Without tags: every

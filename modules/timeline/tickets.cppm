@@ -119,6 +119,7 @@ export class timeline {
   [[nodiscard]] bool may_name(stream_handle stream) const noexcept {
     return streams_forgotten_ || stream == stream_handle::default_stream || !can_record_all();
   }
+  [[nodiscard]] bool streams_forgotten() const noexcept { return streams_forgotten_; }
   /// As record(), for a stream that may have been destroyed: unless the call is passed the stream
   /// (`is_named`), or may_name() it, an event behind all work stands for it, and the stream is not
   /// named to the driver. A stream that the driver refuses is covered as by cover_all(). Later work

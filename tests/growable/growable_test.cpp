@@ -526,4 +526,35 @@ TEST_F(GrowableOnHost, ThreadsShareOneManagerAndOneRange) {
   EXPECT_TRUE(shared.validate());
 }
 
+// Of each segment's streams, not only of the last resize's.
+TEST(GrowableEnd, GoesBehindAllWorkOfTheDevice) {
+  for (int mode = 0; mode < 4; ++mode) {
+    vmm::fake::profile plays = vmm::fake::profile::cuda();
+    plays.can.record_all = mode != 2;
+    vmm::fake_driver driver(plays);
+    const vmm::stream_handle a = *driver.create_stream();
+    const vmm::stream_handle b =
+        mode == 3 ? vmm::stream_handle::default_stream : *driver.create_stream();
+    {
+      vmm::manager_options options;
+      options.streams_forgotten = mode == 1;
+      vmm::manager memory(driver, options);
+      {
+        vmm::growable_range range(memory, {.segment_bytes_max = 8 << 20, .segment_count = 2});
+        ASSERT_TRUE(range.resize(
+            {.size_bytes = 8 << 20, .first_segment = 0, .segment_count = 1, .stream = a}));
+        ASSERT_TRUE(range.resize(
+            {.size_bytes = 8 << 20, .first_segment = 1, .segment_count = 1, .stream = b}));
+        const vmm::address_range first{*range.segment(0), 8 << 20};
+        const vmm::fake::kernel work{.name = "writer", .duration_us = 1e6, .writes = {&first, 1}};
+        ASSERT_TRUE(driver.launch(a, work));
+      }
+      (void)memory.drain();
+    }
+    ASSERT_TRUE(driver.finish_all());
+    EXPECT_EQ(driver.misuse_count(), 0u) << "mode " << mode;
+    driver.clear_misuses();
+  }
+}
+
 }  // namespace

@@ -410,6 +410,26 @@ TEST_F(EndedAgain, AGraphIsReleasedOnIt) {
   EXPECT_TRUE(driver.destroy_stream(fresh));
 }
 
+// The refused call leaves the capture seen: the next request spoils nothing.
+TEST_F(EndedAgain, ACaptureOutlivesARefusedForget) {
+  vmm::pool_options options = moving();
+  options.capture = vmm::capture_rule::private_memory;
+  open(options);
+  address freed;
+  const stream_handle fresh = again(8 * MiB, freed);
+  free(allocate(2 * MiB, fresh), fresh);
+  ASSERT_TRUE(driver.begin_capture(fresh, vmm::capture_mode::any_thread));
+  free(allocate(8 * MiB, fresh), fresh);
+  EXPECT_EQ(managed->forget(fresh).error().code, errc::in_use);
+  const address other = allocate(8 * MiB, b);
+  run(b, {other, 8 * MiB}, 10);
+  free(other, b);
+  const auto graph = driver.end_capture(fresh);
+  ASSERT_TRUE(graph) << "the capture was spoiled";
+  ASSERT_TRUE(driver.destroy_graph(*graph));
+  EXPECT_TRUE(driver.destroy_stream(fresh));
+}
+
 // No event can be recorded: its memory is left alone, and its record goes when the next one ends.
 TEST_F(EndedAgain, BesideACapture) {
   open(moving());

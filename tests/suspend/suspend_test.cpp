@@ -497,4 +497,31 @@ TEST_F(Suspend, ACapturedGraphReplaysOverMemoryThatCameBack) {
   ASSERT_TRUE(driver.destroy_graph(*graph));
 }
 
+// All blocks are the default stream's, and a copy of the manager runs on another one.
+TEST(SuspendManager, WaitsForItsCopies) {
+  for (const bool records_all : {true, false}) {
+    vmm::fake::profile plays = vmm::fake::profile::cuda();
+    plays.can.record_all = records_all;
+    vmm::fake_driver driver(plays);
+    const vmm::stream_handle x = *driver.create_stream();
+    {
+      vmm::manager memory(driver);
+      vmm::suspender sleeper;
+      const vmm::address to = *memory.allocate({.size_bytes = 64 << 20});
+      const vmm::address from = *memory.allocate({.size_bytes = 64 << 20});
+      ASSERT_TRUE(driver.finish_all());
+      ASSERT_TRUE(driver.launch(x, {.name = "slow", .duration_us = 1e6}));
+      ASSERT_TRUE(memory.copy({to, from, 64 << 20, x}));
+      ASSERT_TRUE(sleeper.add(memory, {"memory", vmm::suspend_contents::discard}));
+      ASSERT_TRUE(sleeper.suspend());
+      EXPECT_EQ(driver.misuse_count(), 0u) << "unmapped under the copy";
+      driver.clear_misuses();
+      ASSERT_TRUE(sleeper.resume());
+      EXPECT_TRUE(memory.free_idle(to));
+      EXPECT_TRUE(memory.free_idle(from));
+    }
+    ASSERT_TRUE(driver.destroy_stream(x));
+  }
+}
+
 }  // namespace

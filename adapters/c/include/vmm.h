@@ -970,10 +970,9 @@ typedef struct vmm_suspend_report {
 
 /** Requires: until vmm_suspender_resume() has returned, no work that uses the regions' memory is
  *  submitted, and no captured graph over it is launched.
- *  Effects: waits for the work of the regions' streams and of the request's streams, and no other
- *  if streams are forgotten before they are destroyed, else for all work of the device; then
- *  releases the regions' physical memory to the driver. Their blocks can be freed; every other
- *  call that needs their memory returns IN_USE. All regions or none. `request` and `report` may be
+ *  Effects: waits for all work of the device, or, with streams_forgotten, for that of the regions'
+ *  streams and of the request's; then releases the regions' physical memory to the driver. Their
+ *  blocks can be freed; every other call that needs their memory returns IN_USE. All regions or none. `request` and `report` may be
  *  NULL.
  *  Errors: INVALID_ARGUMENT (a tag that no region has, an invalid stream), IN_USE (suspended
  *  already; a block is pinned, exported, a growable range's, being changed, or shares its memory; a
