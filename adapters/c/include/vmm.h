@@ -972,8 +972,8 @@ typedef struct vmm_suspend_report {
  *  submitted, and no captured graph over it is launched.
  *  Effects: waits for all work of the device, or, with streams_forgotten, for that of the regions'
  *  streams and of the request's; then releases the regions' physical memory to the driver. Their
- *  blocks can be freed; every other call that needs their memory returns IN_USE. All regions or none. `request` and `report` may be
- *  NULL.
+ *  blocks can be freed; every other call that needs their memory returns IN_USE. All regions or
+ *  none. `request` and `report` may be NULL.
  *  Errors: INVALID_ARGUMENT (a tag that no region has, an invalid stream), IN_USE (suspended
  *  already; a block is pinned, exported, a growable range's, being changed, or shares its memory; a
  *  stream is captured), NOT_PERMITTED (contents that the driver's device must not read, or inside a
