@@ -366,18 +366,19 @@ status stream_clock::forget(stream_handle stream) {
   const named_stream named(entry_, driver_.feature_set().canonical(stream));
   check(entry_.may_name(entry_.named()), "a stream that is forgotten cannot be named");
   stream_point last;
-  const bool has_record =
-      state_.with([&](auto& state) { return state.find_stream(stream) != pool_state::no_stream; });
-  if (!has_record) {
-    captures_.note_uncaptured(stream);
-    return {};
-  }
+  std::uint32_t number = pool_state::no_stream;
   {
     const table_lock state(state_);
-    const std::uint32_t number = state->find_stream(stream);
-    if (status removed = arena_lending(*state).remove(stream); !removed) return removed;
-    last = state->streams().leaving_point(number);
-    check(last.stream == number, "another stream is forgotten");
+    number = state->find_stream(stream);
+    if (number != pool_state::no_stream) {
+      if (status removed = arena_lending(*state).remove(stream); !removed) return removed;
+      last = state->streams().leaving_point(number);
+      check(last.stream == number, "another stream is forgotten");
+    }
+  }
+  if (number == pool_state::no_stream) {
+    captures_.note_uncaptured(stream);
+    return {};
   }
   if (status asked = poll(last); !asked) return asked;
   {
