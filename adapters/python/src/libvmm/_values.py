@@ -21,7 +21,7 @@ _U64_MAX = (1 << 64) - 1
 _I32_MAX = (1 << 31) - 1
 
 
-def library(adapter: str, module: str, shown: str) -> Any:
+def import_library(adapter: str, module: str, shown: str) -> Any:
     """The library that a module of this package needs. Raises ImportError, with the reason."""
     try:
         return importlib.import_module(module)

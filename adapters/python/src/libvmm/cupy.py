@@ -154,7 +154,7 @@ def allocator(pool: Pool) -> Any:
     """An allocator, whose `malloc` cupy.cuda.set_allocator() takes. Raises ImportError without
     CuPy."""
     _values.one_of("pool", pool, Pool)
-    cupy = _values.library("cupy", "cupy", "CuPy")
+    cupy = _values.import_library("cupy", "cupy", "CuPy")
     functions = Functions(pool, cupy.cuda.get_current_stream)
     functions._out_of_memory = cupy.cuda.memory.OutOfMemoryError
     functions._foreign = getattr(cupy.cuda, "ExternalStream", ())
@@ -166,7 +166,7 @@ def allocator(pool: Pool) -> Any:
 def enable(pool: Pool) -> Any:
     """Makes it CuPy's allocator, and returns it."""
     _values.one_of("pool", pool, Pool)
-    cupy = _values.library("cupy", "cupy", "CuPy")
+    cupy = _values.import_library("cupy", "cupy", "CuPy")
     made = allocator(pool)
     cupy.cuda.set_allocator(made.malloc)
     return made

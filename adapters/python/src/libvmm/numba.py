@@ -119,5 +119,5 @@ _numba_memory_manager = MemoryManager
 def enable() -> None:
     """Makes it Numba's memory manager. Call it before the first use of a device. Raises ImportError
     without Numba."""
-    cuda = _values.library("numba", "numba.cuda", "Numba")
+    cuda = _values.import_library("numba", "numba.cuda", "Numba")
     cuda.set_memory_manager(MemoryManager)

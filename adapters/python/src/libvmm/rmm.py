@@ -66,6 +66,6 @@ def resource(pool: Pool) -> Any:
     """An rmm.mr.CallbackMemoryResource, whose functions live as long as the process. Raises
     ImportError without RMM."""
     _values.one_of("pool", pool, Pool)
-    rmm = _values.library("rmm", "rmm", "RMM")
+    rmm = _values.import_library("rmm", "rmm", "RMM")
     _kept.append(functions(pool))
     return rmm.mr.CallbackMemoryResource(*_kept[-1])

@@ -42,7 +42,7 @@ _FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, c
 
 
 def _torch() -> Any:
-    return _values.library("torch_memory_saver", "torch", "PyTorch")
+    return _values.import_library("torch_memory_saver", "torch", "PyTorch")
 
 
 class _Region:

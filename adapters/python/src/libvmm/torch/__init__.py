@@ -146,7 +146,7 @@ def statistics(device: int | None = None) -> Statistics:
 
 
 def _torch() -> Any:
-    torch = _values.library("torch", "torch", "PyTorch")
+    torch = _values.import_library("torch", "torch", "PyTorch")
     if torch.version.cuda is None:
         raise Refused(
             f"PyTorch {torch.__version__} is built without CUDA: install a build for CUDA"
