@@ -185,8 +185,8 @@ status manager_suspension::finish_work(std::span<const stream_handle> streams) {
     const status waited = all ? time.wait(*all) : status{all.error()};
     if (is_covered && !waited) return waited;
   }
-  for (const block* each : suspending_) {
-    if (!is_covered || time.may_name(each->stream)) waits.push_back(each->stream);
+  if (!is_covered) {
+    for (const block* each : suspending_) waits.push_back(each->stream);
   }
   std::sort(waits.begin(), waits.end());
   waits.erase(std::unique(waits.begin(), waits.end()), waits.end());
