@@ -550,6 +550,24 @@ class Batch(unittest.TestCase):
         found = json.loads(run(FIT, *files, *options).stdout)["largest_batch"]["1GiB"]
         self.assertEqual(found["native"]["best"], 308)  # 100 and 3 b of 1,024
 
+    def test_iterations_may_differ(self):
+        """The third of four holds the most: 100 MiB, and 10 MiB for each item of the batch."""
+        files = []
+        for batch in (8, 16):
+            program = shapes.Recording(12)
+            program.segment(BASE, 2048 * MIB)
+            program.alloc(BASE, 100 * MIB, line=1)
+            for length in (3, 3, 5, 3):
+                places = [BASE + 100 * MIB, BASE + (100 + batch * length) * MIB]
+                for line, at in enumerate(places):
+                    program.alloc(at, batch * length * MIB, line=2 + line)
+                for at in places:
+                    program.free(at)
+            files.append(written(shapes.snapshot([program]), f"lengths{batch}"))
+        options = ("--batch", "8,16", "--device", "1GiB", "--beside", "0", "--json")
+        found = json.loads(run(FIT, *files, *options).stdout)["largest_batch"]["1GiB"]
+        self.assertIn(found["expandable"]["best"], range(88, 93))
+
     def test_the_files_are_of_two_batches_and_in_order(self):
         one, two = self.recorded(8), self.recorded(16)
         same = written(one.read_bytes(), "same")

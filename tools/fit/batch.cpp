@@ -4,7 +4,7 @@
 // vmm.fit:answer - the largest batch, from recordings of one program at two batch sizes.
 //
 // A program repeats itself: of each recording the beginning and two steady iterations are taken, so
-// that the numbers of steps may differ. Requests of the two are matched in order, by the place in
+// that the numbers of steps may differ; all is taken where another iteration holds more. Requests of the two are matched in order, by the place in
 // the program that makes them. Each pair gives the request's size as a line in the batch size:
 // before any rounding, which the replay does.
 module vmm.fit;
@@ -114,21 +114,59 @@ constexpr std::size_t steady_count = 2;  // iterations that are taken
   return found.length;
 }
 
-/// One recording of the two.
+/// Of the first `count` requests; each rounded up to 512.
+[[nodiscard]] std::uint64_t peak_live_of(const request_stream& asked, std::size_t count) {
+  std::vector<std::uint64_t> size_by_slot(asked.slot_count);
+  std::uint64_t live_bytes = 0;
+  std::uint64_t peak_bytes = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const request& each = asked.requests[i];
+    if (each.kind == request_kind::allocate) {
+      size_by_slot[each.slot] = (each.size_bytes + 511) / 512 * 512;
+      live_bytes += size_by_slot[each.slot];
+      peak_bytes = std::max(peak_bytes, live_bytes);
+    } else if (each.kind == request_kind::free || each.kind == request_kind::free_completed) {
+      live_bytes -= size_by_slot[each.slot];
+    }
+  }
+  return peak_bytes;
+}
+
+/// One recording of the two. `all`: nothing is cut.
 struct batch_side {
   request_stream asked;
   allocation_list allocations;
   std::uint64_t iteration_length = 0;
 
-  explicit batch_side(const recording& from)
+  batch_side(const recording& from, bool all)
       : asked(requests_of(from, busiest_device(from))), allocations(list_allocations(from, asked)) {
-    iteration_length = cut(asked, allocations);
+    if (!all) iteration_length = cut(asked, allocations);
   }
   [[nodiscard]] std::size_t count() const { return allocations.places.size(); }
   [[nodiscard]] std::uint64_t size_bytes(std::size_t allocation) const {
     return asked.requests[allocations.indices[allocation]].size_bytes;
   }
+  /// Whether an iteration that was cut holds more than those that are left: iterations differ.
+  [[nodiscard]] bool has_lost_peak() const {
+    constexpr double same_peak = 0.99;
+    const std::uint64_t left_bytes = peak_live_of(asked, asked.requests.size());
+    return static_cast<double>(left_bytes) < same_peak * static_cast<double>(asked.peak_live_bytes);
+  }
 };
+
+struct batch_sides {
+  batch_side small;
+  batch_side large;
+
+  explicit batch_sides(const batch_recordings& of, bool all = false)
+      : small(*of.smaller, all), large(*of.larger, all) {}
+};
+
+[[nodiscard]] batch_sides sides_of(const batch_recordings& of) {
+  batch_sides out(of);
+  if (out.small.has_lost_peak() || out.large.has_lost_peak()) return batch_sides(of, true);
+  return out;
+}
 
 constexpr std::uint32_t no_match = ~std::uint32_t{0};
 
@@ -395,8 +433,7 @@ template <class Good>
 }  // namespace
 
 std::optional<request_stream> requests_at(const batch_recordings& of, std::uint64_t batch) {
-  const batch_side small(*of.smaller);
-  const batch_side large(*of.larger);
+  const auto [small, large] = sides_of(of);
   const auto matches = match(of, small, large);
   if (!matches) return std::nullopt;
   batch_answer counts;
@@ -405,8 +442,7 @@ std::optional<request_stream> requests_at(const batch_recordings& of, std::uint6
 
 batch_answer largest_batch(const batch_recordings& of, const fit_options& options) {
   batch_answer out;
-  const batch_side small(*of.smaller);
-  const batch_side large(*of.larger);
+  const auto [small, large] = sides_of(of);
   if (!small.asked.has_events || !large.asked.has_events) {
     out.problem = "a recording has no events: python -m libvmm record writes them";
     return out;
