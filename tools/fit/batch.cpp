@@ -4,8 +4,8 @@
 // vmm.fit:answer - the largest batch, from recordings of one program at two batch sizes.
 //
 // A program repeats itself: of each recording the beginning and two steady iterations are taken, so
-// that the numbers of steps may differ; all is taken where another iteration holds more. Requests of
-// the two are matched in order, by the place in the program that makes them. Each pair gives the
+// that the numbers of steps may differ. All is taken where another iteration holds more. Requests
+// of the two are matched in order, by the place in the program that makes them. Each pair gives the
 // request's size as a line in the batch size: before any rounding, which the replay does.
 module vmm.fit;
 
