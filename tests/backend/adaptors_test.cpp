@@ -6,22 +6,7 @@
 // does not reach the driver.
 // Method: a driver that records its calls and returns values made from them; one with all the
 // refinements and one with none. Each of the calls goes through each adaptor.
-#include <unistd.h>
-
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <memory>
-#include <span>
-#include <string>
-#include <string_view>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.observe;

@@ -3,17 +3,9 @@
 //
 // Goal: the vocabulary of vmm.backend means what its comments say.
 // Method: each conversion and parser against values worked out by hand.
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
 #include <new>
-#include <string>
-#include <string_view>
 
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.base;

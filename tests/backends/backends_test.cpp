@@ -6,14 +6,7 @@
 // Method: every name is opened and the driver's identity compared; environment variables are set
 // and unset here. Whether there is a GPU is left open: then "cuda" must be there, else it must say
 // why not.
-#include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <string>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.cuda;
 import vmm.fake;

@@ -7,11 +7,7 @@
 #ifndef VMM_TESTS_BUFFER_BOTH_HPP
 #define VMM_TESTS_BUFFER_BOTH_HPP
 
-#include <cstdint>
-#include <memory>
-#include <type_traits>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.fake;
 import vmm.manager;

@@ -5,16 +5,6 @@
 // nothing, over a pool, a manager and an allocator of the program's own.
 // Method: every operation on both; moves and swaps with the live blocks counted; an allocator that
 // records its calls and fails on request.
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "both.hpp"
 
 import vmm.containers;

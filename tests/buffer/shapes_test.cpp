@@ -5,12 +5,6 @@
 // and a manager, and say what is wrong with an alignment.
 // Method: each alignment there is on both; frees behind a stream's work, seen by the fake driver.
 #include <bit>
-#include <cstdint>
-#include <limits>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include "both.hpp"
 

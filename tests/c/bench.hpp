@@ -4,11 +4,7 @@
 // A driver, a pool and a manager by way of vmm.h, and texts for failures. C++17, no module.
 #pragma once
 
-#include <cstdint>
-#include <string>
-
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "vmm.h"
 
 namespace c_test {

@@ -6,12 +6,6 @@
 // Method: the stub libcuda, named by VMM_CUDA_LIBRARY.
 #include <dlfcn.h>
 
-#include <cstdint>
-#include <cstdlib>
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include "bench.hpp"
 #include "vmm.h"
 #include "vmm_allocator.h"

@@ -7,13 +7,7 @@
 // make failing in its turn. A call that failed is made again. At the end no block is in use, and
 // the pool can serve all of its memory.
 #include "../support/failing_new.h"
-
-#include <cstdint>
-#include <memory>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 #include "device_memory.hpp"
 

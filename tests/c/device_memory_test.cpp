@@ -6,20 +6,8 @@
 // for before memory is called short.
 // Method: one device on the simulated driver, which finishes work when the test says so and reports
 // each hazard; the table of blocks beside std::map, and their counts beside each level by itself.
-#include <algorithm>
-#include <cstdint>
-#include <cstring>
-#include <map>
-#include <memory>
-#include <optional>
-#include <random>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "device_memory.hpp"
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

@@ -4,12 +4,6 @@
 // Goal: growable ranges through vmm.h do what the header says: they grow in place with zeros, share
 // a manager's memory, pin what views show, and refuse every wrong use by a code.
 // Method: on the host's memory, read and written directly, and on the simulated device.
-#include <cstdint>
-#include <cstring>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "bench.hpp"
 #include "vmm.h"
 

@@ -6,15 +6,8 @@
 // Method: the table alone. Handles are made until none is left, and varied bit by bit; threads
 // enter and leave objects that others destroy, and each object reports whether a thread was inside
 // when it was destroyed. The destroying thread frees it, so that sanitizers detect late accesses.
-#include <atomic>
-#include <cstdint>
-#include <set>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "handles.hpp"
+#include "../support/test.h"
 
 namespace {
 

@@ -5,17 +5,10 @@
 // them, and its resources hand out memory that may be used at once, or in the order of a stream.
 // Method: short programs on the simulated device and on the host's memory, where the standard
 // library's own containers live in a pool. The pool's numbers say whether anything was left.
-#include <cstdint>
-#include <cstring>
 #include <memory_resource>
 #include <new>
-#include <string>
-#include <type_traits>
-#include <utility>
-#include <vector>
 
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "vmm.hpp"
 
 namespace {

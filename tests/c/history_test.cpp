@@ -5,15 +5,6 @@
 // stop, with tags and lines, and write a file at a shortage by themselves; wrong use is refused.
 // Method: short programs on the simulated device; of the files the head, the size and texts are
 // looked at, since their contents are tests/history's.
-#include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
-
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include "bench.hpp"
 #include "vmm.h"
 #include "vmm_allocator.h"

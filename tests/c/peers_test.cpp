@@ -3,12 +3,6 @@
 //
 // Goal: access of several devices from C: queried, set, removed, and wrong grants refused.
 // Method: the stub libcuda, a machine of two devices.
-#include <cstdint>
-#include <cstdlib>
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include "bench.hpp"
 #include "vmm.h"
 #include "vmm.hpp"

@@ -6,15 +6,6 @@
 // Method: two ends of a connection in one process, each with a driver on the host's memory; one is
 // played by a thread.
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdint>
-#include <cstring>
-#include <string>
-#include <thread>
-
-#include <gtest/gtest.h>
 
 #include "bench.hpp"
 #include "vmm.h"

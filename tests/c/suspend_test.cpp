@@ -4,11 +4,6 @@
 // Goal: suspension through vmm.h does what the header says: contents come back to the same
 // addresses, all regions or none, and every wrong use is refused by a code.
 // Method: on the host's memory, read and written directly, and on the simulated device.
-#include <cstdint>
-#include <cstring>
-
-#include <gtest/gtest.h>
-
 #include "bench.hpp"
 #include "vmm.h"
 

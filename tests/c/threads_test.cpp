@@ -6,16 +6,6 @@
 // Method: threads allocate, write, check and free on one pool and one manager of the host's memory;
 // others make and destroy pools under the calls of their neighbours. A call may then be refused,
 // and nothing else. Sanitizers see the rest.
-#include <atomic>
-#include <cstdint>
-#include <cstring>
-#include <random>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "bench.hpp"
 #include "vmm.h"
 

@@ -7,18 +7,6 @@
 // Method: short programs on either driver; contents are written and read through the driver, and
 // directly where the host may. The fixture validates pool and manager after each test, and closes
 // all.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <array>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "bench.hpp"
 #include "calls.hpp"
 #include "vmm.h"

@@ -7,17 +7,7 @@
 // every struct with every size that cannot be; then each call's own wrong values, in options too.
 // The fixture validates pool and manager after each test, and closes all.
 #include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <fstream>
-#include <iterator>
-#include <limits>
 #include <regex>
-#include <set>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include "bench.hpp"
 #include "calls.hpp"

@@ -10,13 +10,7 @@
 // tests are compiled once, in suite.cpp, over a driver of any type: one call is one virtual call.
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <string>
-#include <type_traits>
-#include <utility>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 

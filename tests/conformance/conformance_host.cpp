@@ -3,11 +3,6 @@
 //
 // Goal and method: those of conformance.h, for the host driver: as it is, with lazy commit, with
 // granules as a GPU has them, and through the adaptors that forward every call.
-#include <memory>
-#include <utility>
-
-#include <unistd.h>
-
 #include "conformance.h"
 
 import vmm.host;

@@ -5,23 +5,8 @@
 // things, and a teardown that gives them back.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <initializer_list>
-#include <memory>
-#include <random>
-#include <span>
-#include <string>
-#include <string_view>
-#include <thread>
-#include <utility>
-#include <vector>
-
 #include "conformance.h"
 
-import vmm.backend;
 import vmm.base;
 
 namespace conformance {

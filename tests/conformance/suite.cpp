@@ -3,8 +3,6 @@
 //
 // Goal and method: those of conformance.h. The tests themselves, for every backend that has joined.
 #include <ostream>
-#include <string>
-#include <vector>
 
 #include "addresses.h"
 #include "bytes.h"

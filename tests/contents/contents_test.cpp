@@ -6,14 +6,7 @@
 // Method: random programs from fixed seeds beside the model in program.hpp, on the fake driver and
 // on real memory with queued work. Drivers whose waits return at once show that the programs detect
 // a missing wait.
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "program.hpp"
 
 namespace {

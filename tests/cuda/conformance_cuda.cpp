@@ -3,12 +3,6 @@
 //
 // Goal and method: those of conformance.h, for the CUDA backend on the machine's first device, in
 // plain memory where VMM_CUDA_MEMORY says so.
-#include <unistd.h>
-
-#include <cstdint>
-#include <filesystem>
-#include <iterator>
-
 #include "../conformance/conformance.h"
 
 import vmm.cuda;

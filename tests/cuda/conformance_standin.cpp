@@ -3,8 +3,6 @@
 //
 // Goal and method: those of conformance.h, for the CUDA backend on the stub libcuda, with memory
 // that is mapped and with plain memory.
-#include <unistd.h>
-
 #include "../conformance/conformance.h"
 #include "workbench.hpp"
 

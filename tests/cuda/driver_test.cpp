@@ -4,26 +4,10 @@
 // Goal: the CUDA backend's own code is right: entry points, contexts, devices, errors, options.
 // Method: it runs on a stub libcuda over the fake driver, which refuses a call without a current
 // context as the real one does; the fake's resource counts must be zero at the end of each test.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../../backends/cuda/abi.h"
 #include "../process/every_call.hpp"
 #include "workbench.hpp"
 
-import vmm.backend;
 import vmm.cuda;
 import vmm.fake;
 import vmm.manager;

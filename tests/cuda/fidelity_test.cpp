@@ -6,15 +6,7 @@
 // same probes and random sequences on the backend over the stub driver against a fake of its own;
 // planted differences, which must be found; and the scripts and the growth whose time is measured,
 // on the fake.
-#include <cstddef>
-#include <cstdint>
-#include <fstream>
-#include <map>
-#include <span>
-#include <string>
-
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "workbench.hpp"
 
 import vmm.backend;

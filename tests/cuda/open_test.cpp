@@ -3,10 +3,7 @@
 //
 // Goal: without a usable CUDA driver, opening the backend returns a clear error and never crashes.
 // Method: names a missing library, one that is not a CUDA driver, and a bad device number.
-#include <cstdlib>
-#include <string>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.cuda;

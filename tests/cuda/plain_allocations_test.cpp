@@ -4,11 +4,8 @@
 // Goal: when operator new fails for a record of plain memory, the call says so and changes nothing.
 // Method: operator new fails, once and for ever, in each call that makes a record; the same
 // call then works.
-#include <cstdint>
-
-#include <gtest/gtest.h>
-
 #include "../support/failing_new.h"
+#include "../support/test.h"
 #include "workbench.hpp"
 
 import vmm.backend;

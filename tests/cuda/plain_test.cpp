@@ -6,20 +6,8 @@
 // Method: the CUDA backend on the stub driver, with cuda_memory::plain or VMM_CUDA_MEMORY; contents
 // are compared while blocks are reused, split and merged, and every call for memory fails once and
 // for ever. That it keeps the contract otherwise is conformance_standin's.
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <random>
-#include <span>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../../backends/cuda/abi.h"
+#include "../support/test.h"
 #include "workbench.hpp"
 
 import vmm.backend;

@@ -4,13 +4,7 @@
 // Goal: a replay on a CUDA device measures the device's own peak in one more pass, and omits that
 // pass on request.
 // Method: one trace on the stub driver both ways, with the driver's calls counted.
-#include <cstddef>
-#include <cstdlib>
-#include <span>
-#include <string_view>
-
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "workbench.hpp"
 
 import vmm.replay;

@@ -5,18 +5,7 @@
 // driver's state is as before. Method: a life of one of everything as a list of steps; before each
 // step, each entry point that it uses fails with each code, once and for ever; the fake's resource
 // counts are compared before and after, and must be zero at the end.
-#include <unistd.h>
-
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <functional>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "workbench.hpp"
 
 import vmm.backend;

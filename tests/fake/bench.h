@@ -5,10 +5,7 @@
 // resource counts that must be zero at the end. Included last, because it imports.
 #pragma once
 
-#include <cstdint>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.base;
 import vmm.fake;

@@ -4,14 +4,6 @@
 // Goal: bytes written, filled and copied are the bytes that are read, however they were kept.
 // Method: a plain array as the model of two mappings of several handles; random writes, fills, tags
 // and copies of every size and alignment against it.
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <random>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "bench.h"
 
 namespace fake_test {

@@ -6,12 +6,6 @@
 // which other calls do.
 // Method: each rule tried on one capture, and the capture's end looked at; a graph is played and
 // seen to do what was captured.
-#include <cstdint>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "bench.h"
 
 namespace fake_test {

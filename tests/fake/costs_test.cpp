@@ -5,14 +5,7 @@
 // Method: the file of docs/results/data that has the measurement, each figure against the clock
 // before and after the call; then the totals for 16 GiB made of smaller handles, which the
 // model only comes near.
-#include <algorithm>
-#include <cstdint>
-#include <fstream>
 #include <sstream>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include "bench.h"
 

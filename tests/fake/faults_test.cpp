@@ -5,12 +5,6 @@
 // nothing else changes.
 // Method: plans of each form against calls that would succeed, and the resource counts before and
 // after.
-#include <cstdint>
-#include <string_view>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "bench.h"
 
 namespace fake_test {

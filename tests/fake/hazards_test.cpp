@@ -4,12 +4,6 @@
 // Goal: access to memory under unfinished work is reported, and access after a correct wait is not.
 // Method: a kernel that is still running, each thing that must not be done under it, and the same
 // thing done right.
-#include <cstddef>
-#include <cstdint>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "bench.h"
 
 namespace fake_test {

@@ -6,10 +6,7 @@
 // Method: operator new of this program fails at the first, second, ... allocation of each call
 // until the call succeeds; the resource counts, the contents and the misuses are compared around
 // every failure.
-#include <cstdlib>
-#include <cstring>
 #include <new>
-#include <utility>
 
 #include "bench.h"
 

@@ -5,10 +5,7 @@
 // kernel by those of its device, and the driver's own copies by none.
 // Method: memory mapped with rights for each device, used by kernels of each, by copies and by the
 // host; prices against the two that were measured.
-#include <cstdint>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

@@ -4,12 +4,6 @@
 // Goal: each profile plays its driver, traps included.
 // Method: for each trap, the call that runs into it on the profile that has it, and the same call
 // on one that has not.
-#include <cstdint>
-#include <string_view>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "bench.h"
 
 namespace fake_test {

@@ -4,12 +4,6 @@
 // Goal: resource counts say what is alive, leaks are named, and misuse is listed with its
 // addresses. Method: one object of each kind made, counted and given back; each misuse committed
 // once.
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "bench.h"
 
 namespace fake_test {

@@ -4,11 +4,6 @@
 // Goal: the fake returns the real driver's results, to the return code: one test for each row
 // of docs/results/data/fake-rules.csv.
 // Method: each call as it was tried on the device, and the CUDA code that came back.
-#include <cstdint>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "bench.h"
 
 namespace fake_test {

@@ -5,12 +5,6 @@
 // through their states in order.
 // Method: an exporter and an importer that take turns giving up what they hold; each state of a
 // team against the calls that belong to another.
-#include <cstddef>
-#include <cstdint>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "bench.h"
 
 namespace fake_test {

@@ -5,13 +5,6 @@
 // manual schedule allows every order that a device may choose.
 // Method: kernels of known length against the clock; orders chosen by hand against the tags that
 // they leave behind.
-#include <cstdint>
-#include <set>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "bench.h"
 
 namespace fake_test {

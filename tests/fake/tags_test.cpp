@@ -4,11 +4,6 @@
 // Goal: the content of memory follows the memory, not the address.
 // Method: tags written through one address and read through others, across unmapping, remapping and
 // aliases.
-#include <cstdint>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "bench.h"
 
 namespace fake_test {

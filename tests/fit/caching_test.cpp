@@ -5,14 +5,7 @@
 // Method: requests whose outcome was worked out by hand from the published rules; a published run
 // of expandable segments; the peaks that sixteen recorded programs had on an H100; and random
 // requests, after which the model's own invariants are checked.
-#include <cstdint>
-#include <optional>
-#include <random>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.fit;
 import vmm.replay;

@@ -14,16 +14,7 @@
 //
 // `./run golden --show pool SEED` (or manager) prints what the hashes are over: taken before and
 // after a change, diff shows the first call that differs.
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "runs.hpp"
 #include "table.hpp"
 

@@ -5,16 +5,8 @@
 // out_of_host_memory or succeeds all the same, every size and every byte is as before, and nothing
 // leaks.
 // Method: the allocation sweep (../support/allocation_sweep.hpp) over the scenarios of growth.
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include "../support/allocation_sweep.hpp"
 #include "scenarios.hpp"
-
-import vmm.backend;
-import vmm.fake;
-import vmm.manager;
 
 namespace {
 

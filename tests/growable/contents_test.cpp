@@ -7,21 +7,9 @@
 // Method: the host driver with queued work, so that memory is real and work is finished by the
 // test, in random order, or by a call that has to wait. The model is a vector of bytes for each
 // segment; the device writes a byte over a part of a segment, in the order of the range's stream.
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <random>
-#include <span>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../contents/queued_host.hpp"
+#include "../support/test.h"
 
-import vmm.backend;
 import vmm.manager;
 
 namespace {

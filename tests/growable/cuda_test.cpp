@@ -4,14 +4,8 @@
 // Goal: growable ranges over the CUDA backend make the driver calls that they are said to cost.
 // Method: the stub driver, whose simulated device detects every misuse; calls are counted by its
 // own names.
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include "../cuda/workbench.hpp"
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.cuda;

@@ -6,19 +6,8 @@
 // same, every size and every byte is as before, and the same call succeeds afterwards.
 // Method: each scenario is run once to count its driver calls, then once for every call, code and
 // way of failing, on drivers that differ in what they can do with mappings.
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../support/fault_sweep.h"
 #include "scenarios.hpp"
-
-import vmm.backend;
-import vmm.fake;
-import vmm.manager;
 
 namespace {
 

@@ -6,18 +6,7 @@
 // Method: contents are written and read through pointers on the host driver, and by tags and reads
 // on the fake driver, whose work finishes when the test chooses. Driver calls are counted; the fake
 // driver finds every use of memory that is not mapped.
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <memory>
-#include <span>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

@@ -7,21 +7,7 @@
 // include except others with imports.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../manager/scenarios.h"
-
-import vmm.backend;
-import vmm.fake;
-import vmm.manager;
 
 namespace growth {
 

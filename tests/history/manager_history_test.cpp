@@ -3,20 +3,6 @@
 //
 // Goal: a manager's history says what became of its blocks. Method: allocate, resize, run short and
 // free on the fake driver, and compare what the events add up to with the manager's statistics.
-#include <unistd.h>
-
-#include <atomic>
-#include <cstdint>
-#include <filesystem>
-#include <map>
-#include <memory>
-#include <random>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "replica.hpp"
 
 import vmm.fake;

@@ -6,17 +6,7 @@
 // statistics at every check. Method: seeded programs with every kind of event, faults of the driver
 // among them, over rings that are much too small; a model gets all events and is compared at any
 // moment of the past.
-#include <atomic>
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <random>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.fake;
 import vmm.history_tools;

@@ -4,20 +4,6 @@
 // Goal: what a pool's history says is what the pool did: blocks, mappings and bytes worked out from
 // the events are those of the pool's own statistics, whatever it was made to do. Method: programs
 // on the fake driver, some of them random, and a replica that reads only the events.
-#include <unistd.h>
-
-#include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <memory>
-#include <random>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../stream/fake_pool.hpp"
 #include "replica.hpp"
 

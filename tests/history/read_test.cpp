@@ -7,17 +7,8 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <array>
-#include <cstdint>
-#include <filesystem>
-#include <fstream>
-#include <span>
-#include <string>
-#include <thread>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.history_tools;
 import vmm.recording;

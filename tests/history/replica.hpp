@@ -6,11 +6,7 @@
 #ifndef VMM_TESTS_HISTORY_REPLICA_HPP
 #define VMM_TESTS_HISTORY_REPLICA_HPP
 
-#include <cstdint>
-#include <map>
-#include <string>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.observe;

@@ -4,13 +4,9 @@
 // Goal: when operator new fails inside the host driver, the call reports it and changes nothing.
 // Method: operator new is replaced by one that fails on request; every allocation of every call
 // that makes one fails once, and the resource counts are compared with the one before.
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
 #include <new>
-#include <utility>
 
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.host;
 

@@ -5,18 +5,10 @@
 // right error, changes nothing, and can still release its memory.
 // Method: the limits are real ones. Each refusal is compared with the resource counts before it.
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstdint>
-#include <cstring>
-#include <filesystem>
-#include <iterator>
-#include <utility>
-#include <vector>
 
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.base;
 import vmm.host;

@@ -6,27 +6,11 @@
 // Method: small layouts, their bytes read and written through plain pointers; each refusal compared
 // with the resource counts before it; the kernel reads or writes a byte for this process, and
 // returns an error if a plain access would fault. The resource counts are zero after every test.
-#include <array>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <optional>
-#include <span>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.host;
 

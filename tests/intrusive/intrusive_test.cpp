@@ -5,17 +5,7 @@
 // objects as they are.
 // Method: small cases by hand, then random operations against a std::multimap; misuse must end the
 // process with its own message.
-#include <cstdint>
-#include <iterator>
-#include <map>
-#include <memory>
-#include <random>
-#include <set>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 

@@ -5,25 +5,10 @@
 // simulated driver never returns, and for requests at its edges. Method: a detour before the
 // distribution's loader serves single calls; everything else is the simulated driver's.
 #include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <fstream>
-#include <functional>
-#include <map>
-#include <optional>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <level_zero/ze_api.h>
 
+#include "../support/test.h"
 #include "driver/detour.h"
 #include "workbench.hpp"
 

@@ -4,11 +4,8 @@
 // Goal: when operator new fails in the Level Zero backend, the call says so and changes nothing.
 // Method: in each call, the first, second, ... allocation of the backend's own fails until the
 // call succeeds; those of the loader, its layers and the driver do not fail.
-#include <cstdint>
-
-#include <gtest/gtest.h>
-
 #include "../support/failing_new.h"
+#include "../support/test.h"
 #include "workbench.hpp"
 
 import vmm.backend;

@@ -5,26 +5,11 @@
 // opens, how it uses native events again, what it does where the driver fails or differs.
 // Method: the simulated driver under the distribution's loader, with its calls counted, its
 // failures planned and its misuse noted.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <array>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <fstream>
-#include <optional>
 #include <regex>
-#include <span>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <level_zero/ze_api.h>
 
+#include "../support/test.h"
 #include "workbench.hpp"
 
 import vmm.backend;

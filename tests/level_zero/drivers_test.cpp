@@ -4,14 +4,9 @@
 // Goal: devices are found by their number over several drivers, and a driver by its own; one that
 // fails takes no other with it. Method: two simulated drivers, of two GPUs each, under the
 // distribution's loader, which then puts itself between them and their handles.
-#include <cstdint>
-#include <string>
-#include <utility>
-
-#include <gtest/gtest.h>
-
 #include <level_zero/ze_api.h>
 
+#include "../support/test.h"
 #include "workbench.hpp"
 
 import vmm.backend;

@@ -3,10 +3,7 @@
 //
 // Goal: an old loader and an old driver are named for what they lack. Method: a loader that has no
 // call for virtual memory; the distribution's loader over a driver that fills in none.
-#include <cstdlib>
-#include <string>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.level_zero;

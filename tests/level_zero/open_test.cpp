@@ -5,10 +5,7 @@
 // is not a loader; the machine's own loader with a driver that cannot be loaded.
 #include <dlfcn.h>
 
-#include <cstdlib>
-#include <string>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.level_zero;

@@ -6,19 +6,9 @@
 // everything as a list of steps, on the distribution's loader; before each step, each entry point
 // that it uses fails with each code, once and for ever; the resource counts are compared before and
 // after, and must be empty at the end.
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <functional>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <level_zero/ze_api.h>
 
+#include "../support/test.h"
 #include "workbench.hpp"
 
 import vmm.backend;

@@ -4,16 +4,8 @@
 // Goal: whatever host allocation inside the library fails, the manager reports out_of_host_memory
 // or succeeds all the same, every allocation and its contents are as before, and nothing leaks.
 // Method: the allocation sweep (../support/allocation_sweep.hpp) over the manager's scenarios.
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include "../support/allocation_sweep.hpp"
 #include "scenarios.h"
-
-import vmm.backend;
-import vmm.fake;
-import vmm.manager;
 
 namespace {
 

@@ -4,15 +4,7 @@
 // Goal: a manager's calls leave a capture on another stream whole, in the default mode, which
 // includes the calls of all threads. Method: each call beside a capture on the fake driver, which
 // ends a capture that a call disturbs.
-#include <cstdint>
-
-#include <gtest/gtest.h>
-
 #include "../relief/fixture.hpp"
-
-import vmm.backend;
-import vmm.fake;
-import vmm.manager;
 
 namespace {
 

@@ -5,16 +5,8 @@
 // alignments that must survive a move, what a driver left undone, its own end under faults, and
 // threads that run short of memory together. Method: on the fake driver, which ends the process at
 // a misuse; work finishes when the test says so.
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../support/fake_fixture.h"
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

@@ -6,16 +6,8 @@
 // give everything back. Method: streams that are destroyed under running kernels, on a fake
 // driver that ends the process at a use of a destroyed stream and of memory in use; random
 // programs.
-#include <algorithm>
-#include <cstdint>
-#include <memory>
-#include <random>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../support/fake_fixture.h"
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

@@ -7,19 +7,8 @@
 // Method: each scenario is run once to count its driver calls, then once for every call, code and
 // way of failing, on drivers that differ in what they can do with mappings. The driver's resource
 // counts are zero and its list of misuses is empty after each.
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../support/fault_sweep.h"
 #include "scenarios.h"
-
-import vmm.backend;
-import vmm.fake;
-import vmm.manager;
 
 namespace {
 

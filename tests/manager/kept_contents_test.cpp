@@ -7,15 +7,8 @@
 // Method: each call of a manager and of a growable range that fills, with each driver call that it
 // makes failing once, on the fake driver, whose memory remembers a tag; work is finished by time,
 // or by the test. The result of the call decides which bytes are expected.
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../support/fake_fixture.h"
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

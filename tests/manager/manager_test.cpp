@@ -5,17 +5,8 @@
 // numbers, and gives back all that it took. Method: on the fake driver; contents are followed by
 // tags, driver calls are counted, and after every test the driver's resource counts and its list of
 // misuses are empty.
-#include <cstdint>
-#include <cstdlib>
-#include <limits>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../support/fake_fixture.h"
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

@@ -6,14 +6,8 @@
 // ranges once more, as a list of this test; each row of the library's tables tried below, at and
 // above its ends, in the options' validate() and in an allocator's set_up().
 #include <cmath>
-#include <cstdint>
-#include <cstdlib>
-#include <limits>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

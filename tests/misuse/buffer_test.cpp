@@ -5,17 +5,6 @@
 // else, and an allocator destroyed before its buffers is reported.
 // Method: each wrong use in a child that must end with a text; in a forked child, where blocks are
 // the parent's, and on a captured stream the call must not end it.
-#include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include "fixture.hpp"
 
 import vmm.containers;

@@ -7,11 +7,7 @@
 #ifndef VMM_TESTS_MISUSE_FIXTURE_HPP
 #define VMM_TESTS_MISUSE_FIXTURE_HPP
 
-#include <cstdint>
-#include <memory>
-#include <string>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

@@ -4,14 +4,6 @@
 // Goal: a forked child that uses its parent's pool or manager is refused, and the objects it
 // destroys are left to the parent. Method: a child of fork() reports by its exit status; the parent
 // looks at its own block afterwards.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdint>
-#include <memory>
-
-#include <gtest/gtest.h>
-
 #include "fixture.hpp"
 
 namespace misuse {

@@ -4,18 +4,7 @@
 // Goal: every wrong use of a growable range has the result in docs/misuse.md.
 // Method: one test a row; a refused call leaves the range as it was, which its sizes and validators
 // show.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdint>
-#include <memory>
-#include <utility>
-
-#include <gtest/gtest.h>
-
 #include "fixture.hpp"
-
-import vmm.manager;
 
 namespace misuse {
 

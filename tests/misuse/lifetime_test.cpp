@@ -4,15 +4,6 @@
 // Goal: objects destroyed or moved in the wrong order are detected, on every driver and adaptor,
 // and blocks that are live at an end are reported. Method: the wrong order in a child that must end
 // with a text; the right order here; a hook that counts.
-#include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-
-#include <gtest/gtest.h>
-
 #include "fixture.hpp"
 
 import vmm.containers;

@@ -4,15 +4,6 @@
 // Goal: every wrong use of a manager and of a vector has the result in docs/misuse.md.
 // Method: one test a row; a refused call leaves the manager as it was, which the validator and the
 // resource counts check at the end.
-#include <array>
-#include <atomic>
-#include <cstdint>
-#include <span>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "fixture.hpp"
 
 import vmm.containers;

@@ -4,15 +4,6 @@
 // Goal: every wrong use of a pool has the result in docs/misuse.md. Method: one test a row; a
 // refused call leaves the pool as it was, which the validator and the resource counts check at the
 // end. A use that ends the process does so in a child, with its text.
-#include <array>
-#include <atomic>
-#include <cstdint>
-#include <memory>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "fixture.hpp"
 
 namespace misuse {

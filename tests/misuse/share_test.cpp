@@ -5,23 +5,13 @@
 // Method: one test a row, with both ends of a connection in this process, on the host driver.
 #include <fcntl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <cstdint>
-#include <cstdlib>
-#include <string>
-#include <thread>
-
-#include <gtest/gtest.h>
 
 #include "../share/both_sides.hpp"
 #include "fixture.hpp"
 
 import vmm.host;
-import vmm.share;
 
 namespace misuse {
 

@@ -4,14 +4,6 @@
 // Goal: every wrong use of access, topology, registration, multicast and aliases has the result in
 // docs/misuse.md.
 // Method: one test a row, on three devices of the fake driver, of which the last reaches nothing.
-#include <array>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include "fixture.hpp"
 
 import vmm.multi_device;

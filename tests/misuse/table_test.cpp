@@ -4,14 +4,7 @@
 // Goal: docs/misuse.md and the tests beside this one say the same: each row names tests that exist,
 // and each test has its row. Method: the last column of the table against the list that GoogleTest
 // keeps of this program.
-#include <algorithm>
-#include <fstream>
-#include <iterator>
-#include <set>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 namespace {
 

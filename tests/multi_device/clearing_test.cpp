@@ -5,13 +5,8 @@
 // never seen where it says so, in managers and in pools.
 // Method: 1,000 blocks of changing sizes, each looked at from end to end when it comes and filled
 // with a byte of its own before it goes, on the fake driver, whose memory keeps what was written.
-#include <array>
-#include <cstdint>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../support/fake_fixture.h"
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

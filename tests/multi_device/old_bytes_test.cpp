@@ -8,19 +8,8 @@
 // Method: 1,000 reuses for each allocator and policy on the fake driver, whose memory keeps what
 // was written, in an order drawn from a seed. Each block is read from end to end when it comes,
 // and soiled by work that is still waiting when it goes; how often each way was taken is counted.
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <map>
-#include <optional>
-#include <random>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../support/fake_fixture.h"
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

@@ -6,13 +6,8 @@
 // goes where the options say, to the host too when the device is full.
 // Method: a fake machine of three devices. Access is queried from the driver at every granule, and
 // tried by kernels of the other devices. The driver's list of misuses and its counts are empty.
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../support/fake_fixture.h"
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

@@ -5,16 +5,7 @@
 // block ever has any of it.
 // Method: random programs of two streams beside a model, with driver faults at random calls; the
 // driver is queried at every granule.
-#include <array>
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <random>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "three_devices.hpp"
 
 import vmm.backend;

@@ -5,14 +5,7 @@
 // the access of all; freed, its memory is not reused before its work has finished and the access is
 // removed; no other block ever has any of it.
 // Method: a fake machine of three devices and kernels that are late; the driver is queried.
-#include <array>
-#include <cstdint>
-#include <memory>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "three_devices.hpp"
 
 import vmm.backend;

@@ -7,16 +7,8 @@
 // refused call changes no right.
 // Method: random programs over a manager of each policy, with a growable range in its memory,
 // beside a model that is a table; the fake driver is queried at every granule.
-#include <array>
-#include <cstdint>
-#include <map>
-#include <random>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../support/fake_fixture.h"
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

@@ -6,14 +6,8 @@
 // properties are reported, and registrations follow every change of the memory.
 // Method: a fake machine of three devices, and of drivers that lack the requested features. Its
 // misuses and its counts are empty after each test that does not plan one.
-#include <algorithm>
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../support/fake_fixture.h"
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

@@ -8,19 +8,9 @@
 // Method: each operation runs once to count its driver calls, then once for every call, code and
 // way of failing; what it made is released afterwards, and the driver's counts and misuses are
 // empty.
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../support/fake_fixture.h"
 #include "../support/fault_sweep.h"
 
-import vmm.backend;
-import vmm.fake;
 import vmm.manager;
 import vmm.multi_device;
 import vmm.stream;

@@ -6,13 +6,7 @@
 // is queried for single bytes; it also counts declarations that break NVTX's rules.
 #include <dlfcn.h>
 
-#include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <random>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.fake;
 import vmm.nvtx;

@@ -4,15 +4,8 @@
 // Goal: a core is planned with the rights, the granularity and the limits that the options and the
 // driver say, and is given back whole, also when the driver refuses once or twice. Method: cores on
 // fake drivers; refusals planned for each call of the end; the driver's resource counts afterwards.
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <optional>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../support/fake_fixture.h"
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

@@ -5,16 +5,8 @@
 // leaves a block as it was when the driver refuses. Method: the engine by itself on
 // fake drivers that differ in aliases and in how they unmap; contents are tags, work finishes when
 // the test says so, and the driver's misuse list and resource counts are empty at the end.
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../support/fake_fixture.h"
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

@@ -5,14 +5,8 @@
 // driver leaves are reported exactly. Method: three pieces on the fake driver, with refusals
 // planned for the call that matters; afterwards the driver's mappings, rights and contents are
 // compared with what the outcome says.
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../support/fake_fixture.h"
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

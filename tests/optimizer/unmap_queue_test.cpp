@@ -5,15 +5,9 @@
 // they are gone, and those that stay do not delay the others. Method: a queue of ranges whose
 // results the test chooses; random programs against a naive model; threads that look while another
 // polls.
-#include <cstddef>
-#include <cstdint>
 #include <deque>
-#include <random>
-#include <string>
-#include <thread>
-#include <vector>
 
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.optimizer;

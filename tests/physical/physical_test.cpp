@@ -5,21 +5,10 @@
 // sources; accounts, budget and tickets hold whatever fails. Method: a pool on the fake driver
 // without any mapping of its own (mappings are counts here), driver calls counted, and a naive
 // model that picks pieces from a plain list.
-#include <algorithm>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <memory>
 #include <numeric>
-#include <optional>
-#include <random>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include "../support/fake_fixture.h"
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

@@ -5,19 +5,11 @@
 // std::bad_alloc without memory, and are refused if the host cannot touch the memory.
 // Method: a std::pmr::vector, map and string on the host driver, compared element by element;
 // budgets and alignments that cannot be met; the fake driver, whose memory is not for the host.
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <memory>
 #include <memory_resource>
 #include <new>
 #include <numeric>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.containers;
 import vmm.fake;

@@ -6,14 +6,9 @@
 // system's own, which lie around it and inside of it. The clock is the subject: no sleep, and no
 // bound on how long anything takes.
 #include <chrono>
-#include <cstdint>
-#include <map>
-#include <random>
-#include <string>
-
-#include <gtest/gtest.h>
 
 #include "../../adapters/preload/call_clock.h"
+#include "../support/test.h"
 
 import vmm.base;
 

@@ -1,18 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 #include "child.h"
+#include "../support/test.h"
 
 #include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <fstream>
-#include <map>
 #include <sstream>
-
-#include <gtest/gtest.h>
 
 extern char** environ;
 

@@ -6,18 +6,10 @@
 // Method: a program that writes some 400 KB of trace to full devices, past limits, to readers that
 // go, and to links.
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <thread>
-#include <vector>
-
+#include "../support/test.h"
 #include "child.h"
 
 namespace {

@@ -5,17 +5,12 @@
 // given, keep a descriptor, or wait. Method: processes that attack, one with the library and one at
 // the other end of its socket; each lie beside the same answer without it.
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <unistd.h>
-
-#include <cstring>
-
-#include <string>
 
 #include "../../adapters/preload/ipc_wire.h"
+#include "../support/test.h"
 #include "child.h"
 
 namespace {

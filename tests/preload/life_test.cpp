@@ -3,14 +3,7 @@
 //
 // Goal: processes that fork, exec, close the library, end with threads running or never touch CUDA
 // behave as without us. Method: each runs with the library and without, in every mode.
-#include <unistd.h>
-
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "child.h"
 
 namespace {

@@ -6,12 +6,11 @@
 // without; with it, it also looks at what only holds under management. The fake driver below the
 // stub driver reports accesses to memory that is not there, and work that overlaps without an
 // order.
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <csignal>
-#include <filesystem>
 
+#include "../support/test.h"
 #include "child.h"
 
 namespace {

@@ -3,8 +3,7 @@
 //
 // Goal: the monitor counts what the program did, and its trace is that program's. Method: a program
 // whose calls are known.
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "child.h"
 
 namespace {

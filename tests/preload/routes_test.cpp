@@ -7,16 +7,9 @@
 // compared. Each breakage of other interposers that we know of is a test of its own.
 #include <elf.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <regex>
-#include <set>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "child.h"
 
 namespace {

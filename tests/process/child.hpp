@@ -7,15 +7,7 @@
 // imports.
 #pragma once
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <array>
-#include <cstdio>
-#include <cstdlib>
-#include <string>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 

@@ -6,13 +6,7 @@
 // include except others with imports.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-
 #include "child.hpp"
-
-import vmm.backend;
 
 namespace process_test {
 

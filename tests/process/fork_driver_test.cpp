@@ -7,20 +7,6 @@
 // Method: a program of driver calls, with a fork after each of them. Each child makes every call
 // there is with the objects that are alive, moves the driver and destroys it. The parent compares
 // its resource counts and its bytes, and goes on.
-#include <array>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstring>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 #include "every_call.hpp"
 #include "grounds.hpp"
 

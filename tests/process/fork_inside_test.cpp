@@ -7,16 +7,7 @@
 // Method: an observer forks at the nth driver call of a program, for every n, on the thread that
 // makes the call; a callback of a pool forks; and a thread forks while another one is stopped
 // inside a driver call, with the locks that it holds there.
-#include <atomic>
 #include <condition_variable>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "child.hpp"
 #include "grounds.hpp"

@@ -5,14 +5,8 @@
 // of the parent may have held it at the fork, and cannot release it in the child.
 // Method: the library announces its locks to an observer that counts them in the child. Needs a
 // build with VMM_SCHEDULE_POINTS.
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <utility>
-
 #include "child.hpp"
 
-import vmm.backend;
 import vmm.base;
 import vmm.containers;
 import vmm.fake;

@@ -6,16 +6,6 @@
 // are as they were.
 // Method: programs of a few calls, with a fork after each. Each child makes every call there is,
 // destroys what it has in one of several orders, and exits; the parent compares and goes on.
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "child.hpp"
 #include "grounds.hpp"
 

@@ -5,14 +5,8 @@
 // what it uses, so it is the last include except others with imports.
 #pragma once
 
-#include <cstdint>
-#include <cstring>
-#include <memory>
-#include <utility>
-
-#include <gtest/gtest.h>
-
 #ifdef VMM_STANDIN_LIBRARY
+#include "../support/test.h"
 #include "workbench.hpp"
 #endif
 

@@ -9,20 +9,9 @@
 // AddressSanitizer reserves terabytes and maps for itself: limits of address space and of mappings
 // are tried only without it.
 #include <sys/resource.h>
-#include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "child.hpp"
 

@@ -7,15 +7,8 @@
 #include <fcntl.h>
 #include <grp.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
-#include <filesystem>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 namespace {
 

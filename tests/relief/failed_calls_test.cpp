@@ -6,18 +6,7 @@
 // once, and its error has what was requested, used and allowed. Method: requests of pools, managers
 // and growable ranges on a small device that exceed the device, the budget, or what others leave;
 // the driver's own counts before and after.
-#include <array>
-#include <cstdint>
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include "fixture.hpp"
-
-import vmm.backend;
-import vmm.fake;
-import vmm.manager;
-import vmm.stream;
 
 namespace {
 

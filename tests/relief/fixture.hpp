@@ -5,11 +5,7 @@
 // imports what it uses, so it is the last include of a file.
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <string>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

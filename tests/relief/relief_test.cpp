@@ -6,21 +6,8 @@
 // never one that is short of its own budget. Neither two that are short at once nor one that is
 // destroyed meanwhile stop a thread. Method: two allocators on a device of 1 GiB, one of which
 // retains most of it, in all pairs of kinds; then threads, callbacks, watchers and suspensions.
-#include <atomic>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "fixture.hpp"
 
-import vmm.backend;
-import vmm.fake;
-import vmm.manager;
-import vmm.stream;
 import vmm.suspend;
 
 namespace {

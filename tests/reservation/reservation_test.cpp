@@ -4,16 +4,8 @@
 // Goal: address space comes from few large reservations, further ones only when none has room, and
 // goes back whole. Method: a space on the fake driver, whose calls and resource counts are
 // counted and whose refusals are planned.
-#include <cstdint>
-#include <optional>
-#include <set>
-#include <thread>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../support/fake_fixture.h"
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

@@ -9,21 +9,9 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <thread>
-#include <utility>
-
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "messages.hpp"
-
-import vmm.backend;
-import vmm.share;
 
 namespace share_test {
 

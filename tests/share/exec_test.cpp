@@ -10,27 +10,13 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <span>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include "both_sides.hpp"
 
-import vmm.backend;
 import vmm.manager;
 import vmm.registry;
-import vmm.share;
 
 namespace {
 

@@ -8,25 +8,14 @@
 // must not pass, and counts what it has before and after. VMM_SHARE_KILL_ROUNDS says how many
 // rounds at least (default 100).
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <array>
 #include <cerrno>
-#include <cstdint>
-#include <cstdlib>
-#include <functional>
-#include <string>
-
-#include <gtest/gtest.h>
 
 #include "../process/child.hpp"
 #include "both_sides.hpp"
 
-import vmm.backend;
 import vmm.host;
 import vmm.manager;
-import vmm.share;
 
 namespace {
 

@@ -6,25 +6,11 @@
 // Method: exporter and importer are two drivers, real ones on the host with contents compared, fake
 // ones with tags; every driver call of every operation fails with every code, once, for ever, and
 // during undoing.
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <vector>
-
-#include <unistd.h>
-
-#include <gtest/gtest.h>
-
 #include "../support/fault_sweep.h"
 #include "messages.hpp"
 
-import vmm.backend;
-import vmm.fake;
 import vmm.host;
 import vmm.manager;
-import vmm.share;
 
 namespace {
 

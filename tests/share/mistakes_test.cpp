@@ -5,22 +5,12 @@
 // and neither lend nor return another block; and a copy of a connection that a fork left somewhere
 // keeps no lease.
 // Method: two honest sides in one process, and one mistake each.
-#include <unistd.h>
-
 #include <cerrno>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <thread>
-
-#include <gtest/gtest.h>
 
 #include "both_sides.hpp"
 
-import vmm.backend;
 import vmm.host;
 import vmm.manager;
-import vmm.share;
 
 namespace {
 

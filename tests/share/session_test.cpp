@@ -5,16 +5,10 @@
 // that are legal at that point.
 // Method: two sessions whose messages the test carries; every message at every stage that must
 // refuse it; random walks of two honest sides, after which both agree on every loan.
-#include <algorithm>
-#include <array>
-#include <cstdint>
 #include <deque>
 #include <new>
-#include <random>
-#include <vector>
 
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "messages.hpp"
 
 namespace {

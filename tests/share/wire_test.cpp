@@ -4,15 +4,7 @@
 // Goal: a message is its bytes and the bytes are the message; nothing else is taken.
 // Method: messages of every kind there and back; every byte of some changed in turn, after which
 // they are refused or mean something else, and are the same bytes again; each limit and one more.
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "messages.hpp"
 
 namespace {

@@ -5,13 +5,6 @@
 // beside an aligned block stays free. Method: on the fake driver; created memory is counted, and
 // the free memory around aligned blocks is allocated to its last granule. Random alignments are
 // model_test.cpp's, prove_schedules' and fuzz_stream's.
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "fake_pool.hpp"
 
 namespace {

@@ -4,16 +4,6 @@
 // Goal: a graph and other work never share memory unordered, whatever the order of calls. Method:
 // random work, eager and captured, on four streams of the fake driver; kernels that write tags and
 // read them again, and the driver's list of misuses, tell.
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <random>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "fake_pool.hpp"
 
 namespace {

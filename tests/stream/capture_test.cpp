@@ -6,12 +6,6 @@
 // memory unordered. Method: graphs captured on the fake driver, which follows the rules of the real
 // one, are played again and again while the pool serves other streams; their contents and the
 // driver's list of misuses are checked.
-#include <cstdint>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "fake_pool.hpp"
 
 namespace {

@@ -6,31 +6,9 @@
 // without waiting, a host that does not block. Method: a driver that belies one kind of ordering,
 // under the same operations twice: with the bug there is a misuse of the expected kind, without it
 // no misuse. Then random schedules until each bug has shown itself.
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <functional>
-#include <map>
-#include <memory>
-#include <optional>
-#include <random>
-#include <set>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "careless_driver.h"
 #include "program.hpp"
 #include "scenarios.h"
-
-import vmm.backend;
-import vmm.fake;
-import vmm.stream;
 
 namespace {
 

@@ -6,15 +6,6 @@
 // finished, and goes on for all other callers. Method: streams that are destroyed under
 // running kernels and handles that never were, on a fake driver that reports each use of a
 // destroyed stream as a misuse; the fixture expects none.
-#include <array>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <random>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "fake_pool.hpp"
 
 import vmm.optimizer;

@@ -7,12 +7,7 @@
 #ifndef VMM_TESTS_STREAM_FAKE_POOL_HPP
 #define VMM_TESTS_STREAM_FAKE_POOL_HPP
 
-#include <cstdint>
-#include <memory>
-#include <vector>
-
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "pool_fixture.h"
 
 import vmm.fake;

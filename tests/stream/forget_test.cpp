@@ -4,12 +4,6 @@
 // Goal: a stream that is forgotten leaves its free memory to everyone when its work has finished
 // and not before; a new stream with its number starts with nothing; records are used again. Method:
 // kernels left running on streams that are destroyed, on a driver that gives numbers out again.
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "fake_pool.hpp"
 
 namespace {

@@ -5,12 +5,6 @@
 // to the device has finished, and not before; no thread waits for it, it never invalidates a
 // capture, and a failed mark loses nothing. Method: kernels on streams that the pool has not seen,
 // finished by hand; calls are counted, and the driver's list of misuses is checked.
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "fake_pool.hpp"
 
 namespace {

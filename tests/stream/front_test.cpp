@@ -6,26 +6,11 @@
 // Method: pools whose streams have arenas from the first growth on, on the fake driver, which
 // reports memory handed out while unfinished work may use it; random calls against a map of the
 // live blocks; threads for the rule that requires contention, which is played at the lock.
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <random>
-#include <thread>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "fake_pool.hpp"
 
 import vmm.backend;
 import vmm.base;
-import vmm.fake;
 import vmm.observe;
-import vmm.stream;
 
 namespace {
 

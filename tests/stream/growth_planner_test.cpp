@@ -6,15 +6,7 @@
 // without a driver: pieces of memory are plain objects, mapped by saying so. After each step the
 // whole state is validated; what is abandoned leaves the list of regions as it was.
 module;
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <memory>
-#include <random>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 module vmm.stream;
 

@@ -5,14 +5,7 @@
 // memory of a moved handle can be used. Method: random allocations and frees on the host driver,
 // whose work is done when a call returns; every block is filled with its own pattern and read back
 // wholly before it is freed and at the end, under both policies.
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <map>
-#include <random>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.host;

@@ -4,20 +4,8 @@
 // Goal: threads that meet inside a pool neither name a stream that is gone to the driver nor lock
 // each other out. Method: a driver that stops one thread inside a call until another thread has
 // reached a chosen point; latches order both, and an alarm ends a child process that hangs.
-#include <unistd.h>
-
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <cstdint>
-#include <cstdlib>
-#include <functional>
-#include <mutex>
-#include <thread>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include "fake_pool.hpp"
 

@@ -5,12 +5,6 @@
 // filled only by a free that then succeeds, and no graph fills a block that it was refused. A block
 // whose bytes could not be filled when it was allocated is not live. [G8]
 // Method: calls that fail for each reason, on the fake driver, whose memory remembers a tag.
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "fake_pool.hpp"
 
 namespace {

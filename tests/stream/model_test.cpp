@@ -8,21 +8,9 @@
 // results, on a fake driver whose work finishes when the program says so. No call of the driver is
 // made to fail, so that the sums are exact; program.hpp is for faults, captures and hazards.
 // VMM_SCHEDULES sets how many.
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <cstdlib>
-#include <map>
-#include <memory>
 #include <numeric>
-#include <optional>
-#include <random>
-#include <string>
-#include <utility>
-#include <vector>
 
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "pool_fixture.h"
 
 import vmm.fake;

@@ -6,17 +6,6 @@
 // mirrors the mapped ranges, as a network card does, and checks with the driver at each
 // notification that the old memory still exists; threads subscribe and unsubscribe while the pool
 // changes.
-#include <array>
-#include <atomic>
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <thread>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "fake_pool.hpp"
 
 namespace {

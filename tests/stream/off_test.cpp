@@ -4,12 +4,6 @@
 // Goal: under the policy "off" each block is driver memory of its own and goes back to the driver
 // when the work before its free has finished. Method: on the fake driver, whose memory and
 // handles are counted; kernels are left running over what is freed.
-#include <cstdint>
-#include <memory>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "fake_pool.hpp"
 
 namespace {

@@ -5,13 +5,7 @@
 // with the variable's name and what it may be, and what cannot work is refused when the pool is set
 // up, not met later. Method: each variable with values it takes and values it does not; pools with
 // options at the ends of their ranges.
-#include <cstdint>
-#include <cstdlib>
-#include <limits>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.fake;
 import vmm.stream;

@@ -4,11 +4,6 @@
 // Goal: what is pinned stays where it is, freed or not, whatever is done to the pool meanwhile, and
 // is given back once when its last pin goes. Method: a kernel that no stream orders stands for a
 // network card; the pool is made to move, trim and hand out all it can while it runs.
-#include <cstdint>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "fake_pool.hpp"
 
 namespace {

@@ -4,12 +4,7 @@
 // Goal: memory that a pool or a manager places on the host serves the device that works on it and
 // the place where it lies. Method: on every kind of place, a kernel on the block, a copy into it,
 // and the rights that the driver says each location has.
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

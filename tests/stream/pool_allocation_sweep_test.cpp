@@ -4,20 +4,12 @@
 // Goal: whatever host allocation inside the library fails, the pool reports out_of_host_memory or
 // succeeds all the same, every block and its contents are as before, and nothing leaks.
 // Method: the allocation sweep (../support/allocation_sweep.hpp) over the pool's scenarios.
-#include <cstdint>
 #include <deque>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include "../support/allocation_sweep.hpp"
 #include "scenarios.h"
 
-import vmm.backend;
 import vmm.base;
-import vmm.fake;
-import vmm.stream;
 
 namespace {
 

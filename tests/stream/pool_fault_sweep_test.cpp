@@ -8,18 +8,7 @@
 // Method: each scenario is run once to count its driver calls, then once for every call, code and
 // way of failing, on drivers that differ in what they can do with mappings. Work is unfinished
 // throughout. The driver's resource counts are zero and its list of misuses is empty after each.
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
-#include <gtest/gtest.h>
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #include <sanitizer/lsan_interface.h>
@@ -28,10 +17,6 @@
 
 #include "../support/fault_sweep.h"
 #include "scenarios.h"
-
-import vmm.backend;
-import vmm.fake;
-import vmm.stream;
 
 namespace {
 

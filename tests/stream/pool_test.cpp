@@ -5,20 +5,7 @@
 // has by G8; nothing is used while unfinished work may touch it. Method: on the fake driver;
 // kernels are left running, driver calls are counted, and after every test the driver's resource
 // counts and its list of misuses are empty and the pool's validator passes.
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <random>
 #include <sstream>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include "fake_pool.hpp"
 

@@ -7,11 +7,6 @@
 // Method: a pool on the fake driver, whose counts of calls say what a request needed. That every
 // failing driver call leaves all as it was is in the sweeps (scenarios.h), that threads may call it
 // at any time in tests/threads.
-#include <cstdint>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "fake_pool.hpp"
 
 import vmm.backend;

@@ -5,13 +5,7 @@
 // handed out, moved or unmapped while unfinished work may touch it, and nothing is lost. [R1, R3,
 // R15] Method: random programs from fixed seeds, beside the model in program.hpp; each seed is one
 // schedule of four streams. VMM_SCHEDULES sets how many.
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <vector>
-
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "program.hpp"
 
 namespace {

@@ -6,14 +6,7 @@
 // Method: a unit of vmm.stream, which reaches what the module does not export. One segment of 32
 // units without a driver; pieces of memory are plain objects without mappings.
 module;
-#include <array>
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 module vmm.stream;
 

@@ -3,11 +3,6 @@
 //
 // Goal: where memory is short, everything that has finished is found before a request fails, and
 // what can never be served costs nothing. Method: a budget that is spent, and no waiting for work.
-#include <cstdint>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "fake_pool.hpp"
 
 namespace {

@@ -4,17 +4,10 @@
 // Goal: memory is given back beside allocations, not before them. Method: an observer stops the
 // driver's release until another thread has been served; a pool that held its locks over the
 // release would keep that thread waiting.
-#include <algorithm>
 #include <chrono>
-#include <cstdint>
-#include <functional>
 #include <future>
-#include <memory>
-#include <utility>
-#include <vector>
 
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "pool_fixture.h"
 
 import vmm.fake;

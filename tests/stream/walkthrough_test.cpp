@@ -8,14 +8,8 @@
 // shows; the lines within step 5 are composed from regions() and from how much the pool says it
 // moved and created.
 #include <cctype>
-#include <cstdint>
-#include <cstdio>
-#include <memory>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "pool_fixture.h"
 
 import vmm.fake;

@@ -8,14 +8,8 @@
 // the last include except others with imports.
 #pragma once
 
-#include <cstdint>
-#include <cstdio>
-#include <memory>
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include "failing_new.h"
+#include "test.h"
 
 import vmm.backend;
 import vmm.fake;

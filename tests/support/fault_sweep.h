@@ -7,16 +7,7 @@
 // caller's. It imports what it uses, so it is the last include except others with imports.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "test.h"
 
 import vmm.backend;
 import vmm.fake;

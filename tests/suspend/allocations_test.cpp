@@ -5,20 +5,8 @@
 // out_of_host_memory or succeeds all the same; regions are as before or as promised, contents are
 // never lost, and nothing leaks.
 // Method: the allocation sweep (../support/allocation_sweep.hpp) over the calls of a suspender.
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../support/allocation_sweep.hpp"
 
-import vmm.backend;
-import vmm.fake;
 import vmm.manager;
 import vmm.stream;
 import vmm.suspend;

@@ -5,15 +5,6 @@
 // between, frees that promise to clear, forks, tags of which one region is suspended, a driver that
 // refuses to end a backup, work of streams whose blocks were freed.
 // Method: each once, on the fake driver.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdint>
-#include <string_view>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "regions.hpp"
 
 import vmm.optimizer;

@@ -6,12 +6,6 @@
 // call done again finishes the change; contents are never lost, nothing leaks.
 // Method: each operation is run once to count its driver calls, then once for every call, code and
 // way of failing.
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../support/fault_sweep.h"
 #include "regions.hpp"
 

@@ -3,12 +3,7 @@
 //
 // Goal: suspension on real memory of the host: bytes come back, the process's memory goes down, and
 // verify finds what does not come back. Method: a pool and a manager on the host driver.
-#include <cstdint>
-#include <cstring>
-#include <memory>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.host;

@@ -4,15 +4,7 @@
 // Goal: what cannot be suspended is refused with an error that says why, what is suspended is
 // refused to everybody but free(), and a refusal changes nothing.
 // Method: each misuse once, then the call that it kept from being done.
-#include <cstdint>
-#include <string_view>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "regions.hpp"
-
-import vmm.manager;
 
 namespace {
 

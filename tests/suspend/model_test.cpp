@@ -7,17 +7,6 @@
 // Method: random programs over two pools and two managers with two tags, some with budgets and some
 // that spill, beside a model that has each block's contents and each tag's state, for every tier;
 // the fake driver reports misuse.
-#include <array>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <random>
-#include <span>
-#include <string_view>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "regions.hpp"
 
 namespace {

@@ -6,16 +6,8 @@
 // was promised is there.
 // Method: random programs on the host's memory, with a budget or without one, beside a model that
 // has the same words in the process; seeds print.
-#include <cstdint>
-#include <cstring>
-#include <memory>
-#include <random>
-#include <string_view>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../stream/pool_fixture.h"
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.containers;

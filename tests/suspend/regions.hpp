@@ -7,15 +7,8 @@
 #ifndef VMM_TESTS_SUSPEND_REGIONS_HPP
 #define VMM_TESTS_SUSPEND_REGIONS_HPP
 
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../stream/pool_fixture.h"
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

@@ -5,14 +5,6 @@
 // policy promises, behind the work that used it, with the rights of all; nothing piles up.
 // Method: a pool and a manager on the fake driver, which counts live objects, records contents, and
 // reports access to unmapped memory.
-#include <atomic>
-#include <cstdint>
-#include <string_view>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "regions.hpp"
 
 import vmm.observe;

@@ -4,15 +4,7 @@
 // Goal: a text that is put together for an error is whole, stays, and costs bounded memory.
 // Method: texts of each length around the bound; equal texts, from several threads; more texts than
 // are kept.
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.base;
 

@@ -5,14 +5,8 @@
 // not out of memory.
 // Method: every schedule of the two threads with few preemptions, on a fake driver that has memory
 // for one of the blocks only.
-#include <array>
-#include <cstdint>
-#include <memory>
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include "../support/scheduler.hpp"
+#include "../support/test.h"
 
 import vmm.manager;
 import vmm.optimizer;

@@ -6,20 +6,8 @@
 // Method: every schedule of the two threads with few preemptions, on a fake driver that reports
 // stale handles and hazards. Reads without a lock are ThreadSanitizer's to see (preset tsan): the
 // hand-over between the threads is invisible to it.
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
-#include <memory>
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include "../support/scheduler.hpp"
+#include "../support/test.h"
 
 import vmm.observe;
 import vmm.optimizer;

@@ -5,18 +5,8 @@
 // other trims it, stop no thread in any schedule.
 // Method: every schedule of the two threads with one preemption at most, on a device that neither
 // allocator can fill without what the other one retains.
-#include <array>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <functional>
-#include <memory>
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include "../support/scheduler.hpp"
+#include "../support/test.h"
 
 import vmm.manager;
 import vmm.stream;

@@ -5,20 +5,8 @@
 // what it is there to find: lost updates and deadlocks.
 // Method: programs of a few steps whose schedules can be counted by hand, and programs with planted
 // defects.
-#include <array>
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <functional>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "../support/scheduler.hpp"
-
-import vmm.base;
+#include "../support/test.h"
 
 namespace {
 

@@ -5,18 +5,9 @@
 // sees it when not.
 // Method: planted violations in texts written here, each of which must be found, each beside a
 // clean twin that must not be; then every file of the tree.
-#include <algorithm>
-#include <array>
-#include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <iterator>
-#include <string>
-#include <string_view>
-#include <vector>
 
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "checks.hpp"
 #include "comments.hpp"
 #include "exports.hpp"
@@ -209,7 +200,6 @@ TEST(Planted, BracesThatDoNotPair) {
 TEST(Planted, NameThatIsNotListed) {
   const std::string interface = R"(
 module;
-#include <cstdint>
 export module vmm.va;
 import vmm.backend;
 namespace vmm {

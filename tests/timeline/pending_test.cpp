@@ -3,12 +3,7 @@
 //
 // Goal: frees that wait come back once, when their last point has passed, oldest first. Method:
 // points are numbers, of which the test says which have passed.
-#include <atomic>
-#include <set>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.timeline;
 

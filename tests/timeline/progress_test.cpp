@@ -4,13 +4,7 @@
 // Goal: of many points on many streams it is known which have passed, which event covers one, and
 // when one may be recorded; a stream that is forgotten is not named again. Method: the streams of a
 // fake driver whose work finishes when the test says so, with each invariant validated on the way.
-#include <array>
-#include <cstdint>
-#include <optional>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

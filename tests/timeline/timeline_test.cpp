@@ -4,14 +4,7 @@
 // Goal: a ticket passes when the work before it has finished and not before, orders streams on the
 // device, and returns its event when its last reference ends. Method: kernels on the fake driver's
 // streams finish when the test says so; event calls are counted.
-#include <atomic>
-#include <cstdint>
-#include <optional>
-#include <thread>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.fake;

@@ -4,16 +4,7 @@
 // A command run by the shell, with what it printed, in a folder of the test's own.
 #pragma once
 
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 namespace vmm::tests {
 

@@ -3,13 +3,7 @@
 //
 // Goal: generated traces are traces, differ by kind and seed, and by nothing else.
 // Method: the strict reader takes them; texts are compared; what each kind promises is counted.
-#include <algorithm>
-#include <cstdint>
-#include <set>
-#include <span>
-#include <string>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.trace;
 import vmm.trace_generator;

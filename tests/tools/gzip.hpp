@@ -6,10 +6,7 @@
 
 #include <zlib.h>
 
-#include <string>
-#include <string_view>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 inline std::string gzip(std::string_view text) {
   z_stream stream{};

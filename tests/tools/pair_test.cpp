@@ -5,10 +5,6 @@
 // skipped keeps none of the others from running, and NCCL never starts with NVLink multicast on.
 // Method: the program, over the stub drivers for libcuda and NCCL; what needs memory that reaches
 // another process is skipped there.
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include "command.hpp"
 
 namespace {

@@ -5,15 +5,7 @@
 // many bytes.
 // Method: hand-made address spaces; the rectangles of each colour are read back from the document
 // and added up; texts with every awkward character; a million small extents.
-#include <array>
-#include <cstdint>
-#include <cstdio>
-#include <span>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "strict_xml.hpp"
 
 import vmm.replay;

@@ -5,19 +5,6 @@
 // exit codes.
 // Method: the real program is run with its output in files; a strict JSON reader and a check for
 // well-formed XML read what it wrote.
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "gzip.hpp"
 #include "strict_json.hpp"
 #include "strict_xml.hpp"

@@ -4,15 +4,7 @@
 // Goal: a replay makes exactly the trace's calls, in order, and its report's figures are right.
 // Method: a recording allocator with scripted failures plays hand-written traces; every figure is
 // worked out by hand. The JSON is read back by a strict reader.
-#include <cstdint>
-#include <cstdio>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "strict_json.hpp"
 
 import vmm.replay;

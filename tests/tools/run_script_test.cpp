@@ -9,14 +9,6 @@
 // Method: the script in a folder of its own, with a cmake and a ninja that write down how they are
 // called and programs that say so; and this build's rules, in which no list is made anew.
 #include <chrono>
-#include <cstdlib>
-#include <filesystem>
-#include <initializer_list>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include "command.hpp"
 

@@ -4,17 +4,7 @@
 // Goal: a replay through the manager reports what the driver saw, on every driver and policy.
 // Method: a trace small enough to follow by hand, with the driver's calls and bytes worked out; the
 // same on the host driver; a trace of more memory than any machine has; a budget that is too small.
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "strict_xml.hpp"
 
 import vmm.replay;

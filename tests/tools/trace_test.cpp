@@ -5,16 +5,6 @@
 // other one which line is wrong, how, and what would be right.
 // Method: hand-written traces with results worked out by hand; each way to be malformed; gzip data
 // cut at every byte; the shipped traces against the counts that their README gives.
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "gzip.hpp"
 
 import vmm.trace;

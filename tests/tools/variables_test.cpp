@@ -5,16 +5,8 @@
 // that the sources name; a misspelt one is reported with the intended name.
 // Method: the document's tables and the sources are read; names with letters changed, left out and
 // added.
-#include <cstddef>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <set>
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include "../../tools/program/variables.hpp"
+#include "../support/test.h"
 
 namespace {
 

@@ -6,13 +6,6 @@
 // and prints --help on standard output.
 // Method: tables of command lines. Where a program would work for long if it took what is wrong,
 // the refusal has to come first for the test to end.
-#include <algorithm>
-#include <filesystem>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include "command.hpp"
 
 namespace {

@@ -5,17 +5,7 @@
 // and lets one thread at a time change a record.
 // Method: records made by hand, a naive model in a std::map under random operations, and threads
 // that look while others move.
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
-#include <iterator>
-#include <map>
-#include <memory>
-#include <random>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.physical;

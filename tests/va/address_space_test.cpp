@@ -5,13 +5,7 @@
 // ranges in order, refuses what it cannot describe, and gives a range back when it is free.
 //
 // Method: small ranges at made-up addresses, whose layout is worked out by hand.
-#include <cstdint>
-#include <limits>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.va;
 

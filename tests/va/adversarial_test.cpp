@@ -4,14 +4,9 @@
 // Goal: what breaks other allocators does not break this one: nothing is refused that a hole can
 // hold, however many holes crowd one bin, and holes that are too small are not in the way.
 // Method: layouts on which allocators without an exact fit are known to refuse or to scan.
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <numeric>
-#include <random>
-#include <vector>
 
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.va;
 

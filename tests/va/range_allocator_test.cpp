@@ -4,12 +4,7 @@
 // Goal: each operation of the range allocator does what its comment says, at its boundaries too,
 // and misuse ends the process.
 // Method: small ranges whose layout is worked out by hand.
-#include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.va;
 

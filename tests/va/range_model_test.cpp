@@ -6,17 +6,8 @@
 // block when all is given back.
 // Method: long random programs over size mixes that crowd single bins, from fixed seeds, compared
 // after each operation and wholly from time to time.
-#include <algorithm>
-#include <cstdint>
-#include <random>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
+#include "../support/test.h"
 #include "checked_range.hpp"
-
-import vmm.va;
 
 namespace {
 

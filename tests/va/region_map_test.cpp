@@ -4,13 +4,7 @@
 // Goal: a region map tiles its range, finds the best and the lowest fit of each kind and nothing of
 // another kind, and finds the region that covers a page. Method: small cases by hand, then long
 // random programs beside a naive model (a vector of regions), compared after each operation.
-#include <algorithm>
-#include <cstdint>
-#include <fstream>
-#include <random>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.va;
 

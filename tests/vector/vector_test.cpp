@@ -6,17 +6,10 @@
 // Method: on real host memory elements are read through pointers; on the fake driver through the
 // backend, with calls counted and made to fail. Elements that count their copies and throw on
 // request show their treatment.
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <memory>
 #include <numeric>
-#include <span>
 #include <stdexcept>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
+#include "../support/test.h"
 
 import vmm.backend;
 import vmm.containers;
