@@ -8,6 +8,7 @@ versions (shapes.py), logs of RMM, vmm's traces; what is expected was worked out
 """
 
 import gzip
+import itertools
 import json
 import pathlib
 import pickle
@@ -192,6 +193,9 @@ class Shapes(unittest.TestCase):
         for program, option in ((FIT, "--of"), (HISTORY, "--device")):
             words = [path] if program is FIT else ["summary", path]
             self.assertIn("has 3 devices", run(program, *words, option, 3).stderr)
+        for path in (kinds()[-1][0], kinds()[-2][0], written(LOG.encode(), "log")):
+            self.assertEqual(summary(path, "--device", 0), summary(path))
+            self.assertIn("has 1 device", run(HISTORY, "summary", path, "--device", 1).stderr)
 
     def test_annotations_alone_are_no_work(self):
         program = shapes.small_program(12, 1)
@@ -360,25 +364,6 @@ class Settings(unittest.TestCase):
 
 
 class Answers(unittest.TestCase):
-    def test_exit_codes(self):
-        path = written(shapes.snapshot([shapes.small_program(12)]))
-        for size, code in (("52MiB", 0), ("51MiB", 1), ("80GiB", 0), ("H100-80", 0)):
-            done = run(FIT, path, "--device", size, "--beside", 0)
-            self.assertEqual(done.returncode, code, (size, done.stdout))
-            name = json.loads(run(FIT, path, "--device", size, "--json").stdout)["fits"]
-            self.assertEqual(list(name), [size])
-        self.assertEqual(run(FIT, path).returncode, 0)
-        expandable = ("--device", "42MiB", "--beside", 0, "--allocator", "expandable")
-        self.assertEqual(run(FIT, path, *expandable).returncode, 0)
-        program = shapes.Recording(12)
-        program.segment(BASE, 100 * MIB)
-        program.alloc(BASE, 100 * MIB)
-        path = written(shapes.snapshot([program]))
-        band = ("--beside", "0", "--allocator", "async")
-        for size, code in (("352MiB", 0), ("351MiB", 2), ("128MiB", 2), ("127MiB", 1)):
-            done = run(FIT, path, f"--device={size}", *band)
-            self.assertEqual(done.returncode, code, size)
-
     def test_devices_have_many_names(self):
         path = written(shapes.snapshot([shapes.small_program(12)]))
         names = {
@@ -407,6 +392,11 @@ class Answers(unittest.TestCase):
         found = fit(shapes.snapshot([program]), "--device", "110MiB", "--beside", "0")
         self.assertEqual(found["allocators"]["native"]["held_bytes"], 306 * MIB)
         self.assertEqual(found["fits"]["110MiB"]["native"], "yes")
+        self.assertEqual(found["retries"]["110MiB"]["native"], 2)
+        text = run(FIT, FOLDER / "made", "--device", "110MiB", "--beside", "0").stdout
+        self.assertIn(
+            "after releasing cached memory, and the retries for it: native 110MiB 2", text
+        )
 
     def test_empty_cache_is_played(self):
         program = emptied()
@@ -459,19 +449,191 @@ class Answers(unittest.TestCase):
         native = fit(shapes.snapshot([program]))["allocators"]["native"]
         self.assertEqual((native["held_bytes"], native["error"]), (40 * MIB, 0))
 
-    def test_ranks_are_answered_one_by_one(self):
-        one = written(shapes.snapshot([shapes.small_program(12)]), "rank0")
-        two = written(shapes.snapshot([shapes.small_program(12)]), "rank1")
-        done = run(FIT, one, two, "--json", "--device", "24GiB")
-        self.assertEqual([len(json.loads(done.stdout)["ranks"]), done.returncode], [2, 0])
-
     def test_the_text_is_for_people(self):
-        done = run(FIT, written(shapes.snapshot([shapes.small_program(12)])))
-        self.assertIn("native      52.00 MiB, error 0.0 %", done.stdout)
+        done = run(
+            FIT, written(shapes.snapshot([shapes.small_program(12)])), "--device", "rtx 4090"
+        )
+        self.assertIn("native      52.00 MiB, error 0.0 % (check)", done.stdout)
         self.assertIn("beside the allocator: 528.00 MiB", done.stdout)
         self.assertIn("model.py:9 forward", done.stdout)
-        path, name = written(shapes.snapshot([shapes.small_program(12)])), "NVIDIA RTX 4090"
-        self.assertIn(f"  {name}  native yes ", run(FIT, path, "--device", name).stdout)
+        self.assertIn("  rtx 4090    native yes ", done.stdout)
+
+    def test_an_ambiguous_device_has_candidates(self):
+        for name, why in (
+            ("A100", "A100-40 (40960MiB) or A100-80 (81920MiB); not 'A100'"),
+            ("Tesla V100", "V100-16 (16384MiB) or V100-32 (32768MiB)"),
+            ("Voodoo", "a size as 24GiB, or one of T4-16, V100-16"),
+        ):
+            self.assertIn(why, run(FIT, "x", "--device", name).stderr)
+
+
+ALLOCATORS = ("native", "expandable", "async", "vmm")
+CODES = {"yes": 0, "no": 1, "within_error": 2}
+
+
+def kinds():
+    """A file of each kind: its name, the allocator that it names, and whether its peak is known."""
+    plain, ring = shapes.small_program(12), shapes.small_program(12)
+    ring.events = ring.events[-3:]
+    expandable = shapes.Recording(12)
+    expandable.segment(BASE, 60 * MIB, expandable=True)
+    expandable.alloc(BASE, 50 * MIB)
+    trace, out = written(b"a 1 52428800 0\na 2 1000 1\nf 1\na 3 31457280 0\n", "kind.trace"), {}
+    for policy in ("pool", "va_pool"):
+        out[policy] = FOLDER / f"kind.{policy}"
+        run(REPLAY, trace, "--policy", policy, "--history", out[policy])
+    return [
+        (written(shapes.snapshot([plain]), "kind.native"), "native", True),
+        (written(gzip.compress(written(expandable.listed()).read_bytes())), "expandable", False),
+        (written(shapes.snapshot([expandable]), "kind.expandable"), "expandable", True),
+        (written(shapes.snapshot([ring]), "kind.ring"), "native", False),
+        (written(plain.listed(), "kind.list"), "native", False),
+        (written(LOG.encode(), "kind.log"), None, True),
+        (trace, None, True),
+        (out["pool"], "vmm", True),
+        (out["va_pool"], "vmm", True),
+    ]
+
+
+# Options, and the allocator whose result the exit code is with them.
+OPTIONS = (
+    ((), None),
+    (("--conf", "expandable_segments:True"), "expandable"),
+    (("--conf", "max_split_size_mb:20,expandable_segments:False"), "native"),
+    (("--conf", "max_split_size_mb:20"), None),
+    (("--allocator", "vmm", "--conf", "expandable_segments:True"), "vmm"),
+    (("--allocator", "async"), "async"),
+)
+SIZES = (("24GiB",), ("1MiB",), ("70MiB",), ("128MiB", "24GiB"), ())
+
+
+class Table(unittest.TestCase):
+    """Text, JSON and exit code say the same of each kind of file with each option."""
+
+    def read(self, files, options):
+        """The JSON, the lines of the text, and the exit code of both."""
+        done = run(FIT, *files, *options)
+        with_json = run(FIT, *files, *options, "--json")
+        self.assertEqual((done.returncode, done.stderr), (with_json.returncode, ""))
+        return json.loads(with_json.stdout), done.stdout.splitlines(), done.returncode
+
+    def check_code(self, found, lines, code):
+        """Of one recording or of two batch sizes."""
+        self.assertEqual(found["exit_code"], code)
+        judged = [CODES[each[found["judged_allocator"]]] for each in found["fits"].values()]
+        self.assertEqual(code, 1 if 1 in judged else max(judged))
+        self.assertIn(f"exit code {code}: {found['judged_allocator']} ", lines[-1])
+
+    def check_text(self, found, lines):
+        for device, fits in found["fits"].items():
+            row = next(each for each in lines if each.startswith(f"  {device} "))
+            for name in ALLOCATORS:
+                is_known = found["is_peak_known"] or fits[name] == "no"
+                self.assertIn(f" {name} {fits[name] if is_known else 'not known'}", row)
+        notes = [each[6:] for each in lines if each.startswith("note: ")]
+        self.assertEqual(notes, found["notes"])
+        for name, of in found["allocators"].items():
+            if name != "async":
+                shown = f"error {100 * of['error']:.1f} % ({of['error_source'].replace('_', ' ')})"
+                self.assertTrue(
+                    any(each.startswith(f"  {name} ") and shown in each for each in lines)
+                )
+
+    @staticmethod
+    def words(sizes, options):
+        return (*(w for size in sizes for w in ("--device", size)), *options, "--beside", "0")
+
+    def test_one_file(self):
+        for kind, (options, judged), sizes in itertools.product(kinds(), OPTIONS, SIZES):
+            path, recorded, is_known = kind
+            words = self.words(sizes, options)
+            with self.subTest(file=path.name, options=words):
+                found, lines, code = self.read([path], words)
+                self.assertEqual(found["recorded_allocator"], recorded)
+                self.assertEqual(found["judged_allocator"], judged or recorded or "native")
+                self.assertEqual(found["is_peak_known"], is_known)
+                self.check_text(found, lines)
+                if sizes:
+                    self.check_code(found, lines, code)
+                else:
+                    self.assertEqual((code, found["exit_code"]), (0, 0))
+                if not is_known:
+                    self.assertNotIn("yes", str(found["fits"]))
+
+    def test_ranks(self):
+        """The worst counts: 0, 1 and 2 by their allocators, and a length of its own each."""
+        good, bad = shapes.small_program(12), shapes.Recording(12)
+        bad.segment(BASE, 200 * MIB)
+        bad.alloc(BASE, 200 * MIB)
+        ring = kinds()[3][0]
+        one, two = (written(shapes.snapshot([p]), f"rank{i}") for i, p in enumerate((good, bad)))
+        for files, code in (((one, ring), 2), ((one, two), 1), ((ring, two, one), 1)):
+            found, lines, seen = self.read(files, ("--device", "100MiB", "--beside", "0"))
+            self.assertEqual(
+                (seen, found["exit_code"], len(found["ranks"])), (code, code, len(files))
+            )
+            self.assertEqual([each["file"] for each in found["ranks"]], [str(f) for f in files])
+            codes = [int(each[10]) for each in lines if each.startswith("exit code ")]
+            self.assertEqual(codes, [each["exit_code"] for each in found["ranks"]])
+        self.assertIn("is named twice", run(FIT, one, one).stderr)
+
+    def check_limits(self, found, lines):
+        for device, limits in found["largest_batch"].items():
+            row = next(each for each in lines if each.startswith(f"  {device} "))
+            for name, of in limits.items():
+                numbers = f"{of['low']}, {of['best']}, {of['high']}"
+                self.assertIn(f" {name} {numbers if of['high'] else 'none'}", row)
+
+    def test_two_batches(self):
+        files, rings = [Batch.recorded(8), Batch.recorded(16)], []
+        for batch in (8, 16):
+            made = pickle.loads(Batch.recorded(batch).read_bytes())
+            del made["device_traces"][0][:2]
+            rings.append(written(made, f"ring{batch}"))
+        sizes = ((("1GiB",), 0), (("64MiB",), 1), (("1GiB", "64MiB"), 1))
+        known = ((files, True), (rings, False))
+        for size, (options, judged), which in itertools.product(sizes, OPTIONS, known):
+            words = ("--batch", "8,16", *self.words(size[0], options))
+            with self.subTest(options=words, is_known=which[1]):
+                found, lines, code = self.read(which[0], words)
+                self.check_code(found, lines, code)
+                self.check_limits(found, lines)
+                self.assertEqual(found["judged_allocator"], judged or "native")
+                if judged != "async":
+                    self.assertEqual(code, size[1] or (0 if which[1] else 2))
+                self.assertEqual(found["is_peak_known"], which[1])
+                notes = [each[6:] for each in lines if each.startswith("note: ")]
+                self.assertEqual(notes, found["notes"])
+                lost = sum("lost its beginning" in each for each in notes)
+                self.assertEqual(lost, 0 if which[1] else 2)
+        self.assertIn("has 1 device", run(FIT, *files, *words, "--of", 1).stderr)
+
+    def test_the_page_has_all_keys(self):
+        page = (pathlib.Path(__file__).parents[2] / "docs/fit.md").read_text().split("## ")
+        told = next(each for each in page if each.startswith("JSON"))
+        keys = set(re.findall(r"`([a-z_]+)`", told.replace("`null`", "")))
+        program = shapes.small_program(12)
+        program.event("oom", 3 * GIB, 1 << 57)
+        full = fit(shapes.snapshot([program]), "--device", "1GiB")
+        one, two = Batch.recorded(8), Batch.recorded(16)
+        batch, _, _ = self.read([one, two], ("--batch", "8,16", "--device", "1GiB"))
+        ranks, _, _ = self.read([one, two], ())
+        seen = set(ALLOCATORS[2:3])  # the page names async
+
+        def walk(what, names):
+            seen.update(names)
+            for key in names:
+                inner = what[key]
+                inner = inner[0] if isinstance(inner, list) and inner else inner
+                by_name = key in ("allocators", "largest_batch", "fits", "retries")
+                for each in inner.values() if by_name and key != "allocators" else [inner]:
+                    each = each if isinstance(each, dict) else {}
+                    for last in each.values() if by_name else [each]:
+                        walk(last, last if isinstance(last, dict) else ())
+
+        for each in (full, batch, ranks):
+            walk(each, each)
+        self.assertEqual(keys, seen)
 
 
 class Batch(unittest.TestCase):
@@ -675,13 +837,21 @@ class Others(unittest.TestCase):
             (pickle.dumps({}, 4), "no segments"),
             (pickle.dumps([1, 2], 4), "no segments"),
             (whole[:1000], "cut short (after byte"),
-            (gzip.compress(whole)[:-40], "cut short"),
+            (whole + whole, "further bytes behind the end of the pickle, from byte "),
+            (gzip.compress(whole) * 2, "further bytes behind the end of the pickle"),
+            (gzip.compress(whole) + b"x", "further bytes behind the end of the gzip data"),
+            (gzip.compress(whole)[:-6] + bytes(6), "damaged (incorrect data check)"),
+            *((gzip.compress(whole)[:-cut], "gzip data is cut short") for cut in (1, 4, 8, 9, 40)),
+            (b"\x1b[31m{}", "its first bytes differ"),
         ):
             done = run(FIT, written(content))
             self.assertEqual((done.returncode, done.stdout), (3, ""))
             self.assertEqual(len(done.stderr.splitlines()), 1)
             self.assertIn(why.split(": ")[0], done.stderr)
-        self.assertIn("cannot be read", run(FIT, FOLDER / "none").stderr)
+        for name in ("none", "a name with\nlines\x1b[31m"):
+            told = run(FIT, FOLDER / name).stderr
+            self.assertIn("cannot be read", told)
+            self.assertTrue(told.rstrip("\n").isprintable(), told)
         self.assertIn(
             "has no allocation", run(FIT, written({"segments": [], "device_traces": []})).stderr
         )

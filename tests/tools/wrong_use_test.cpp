@@ -148,7 +148,6 @@ TEST_F(WrongUse, OfFit) {
            {fit, "@ --json=1", "", 3, "--json takes no value"},
            {fit, "@ --device", "", 3, "--device takes a value"},
            {fit, "@ --device 24", "", 3, "--device takes a size as 24GiB, or one of T4-16"},
-           {fit, "@ --device A100", "", 3, "not 'A100'"},  // of 40 or of 80 GB
            {fit, "@ --device -1GiB", "", 3, "not '-1GiB'"},
            {fit, "@ --device 1e300GiB", "", 3, "not '1e300GiB'"},
            {fit, "@ --page", "", 3, "--page takes a value"},
@@ -408,15 +407,17 @@ TEST_F(WrongUse, OfVariablesIsNamed) {
 }
 
 TEST_F(WrongUse, HelpIsAnsweredOnStandardOutput) {
-  std::vector<std::string> lines = {
-      "tools/vmm-replay --help",          "tools/vmm-demo --help",
-      "tools/vmm-trace --help",           "tools/vmm-trace",
-      "benchmarks/bench_va --help",       "benchmarks/bench_fake --help",
-      "benchmarks/bench_threads --help",  "benchmarks/bench_stream --help",
-      "benchmarks/bench_frontier --help", "benchmarks/bench_history --help",
-      "benchmarks/bench_growable --help", "benchmarks/bench_growth --help",
-      "benchmarks/bench_suspend --help",  "tools/history/vmm-history --help",
-      "tools/top/vmm-top --help",         "tests/stream/prove_schedules --help"};
+  std::vector<std::string> lines = {"tools/vmm-trace",
+                                    "benchmarks/bench_va --help",
+                                    "benchmarks/bench_fake --help",
+                                    "benchmarks/bench_threads --help",
+                                    "benchmarks/bench_stream --help",
+                                    "benchmarks/bench_frontier --help",
+                                    "benchmarks/bench_history --help",
+                                    "benchmarks/bench_growable --help",
+                                    "benchmarks/bench_growth --help",
+                                    "benchmarks/bench_suspend --help",
+                                    "tests/stream/prove_schedules --help"};
   for (const char* of_run : {"run", "run help", "run --help", "run test --help", "run fuzz --help",
                              "run bench --help", "run gpu --help", "gpu_tests/gpu.sh --help"})
     lines.emplace_back(of_run);
@@ -430,6 +431,15 @@ TEST_F(WrongUse, HelpIsAnsweredOnStandardOutput) {
 #endif
   for (const char* name : {"memory", "pool", "release", "resize", "sharing"})
     lines.push_back("benchmarks/bench_" + std::string(name) + " --help");
+  for (const char* tool :
+       {"vmm-fit", "vmm-replay", "vmm-trace", "vmm-demo", "history/vmm-history", "top/vmm-top"}) {
+    const std::string path = "tools/" + std::string(tool);
+    lines.push_back(path + " -h");
+    lines.push_back(path + " --help");
+    const auto got = run(path_of(path + " --version"));
+    EXPECT_EQ(got.code, 0) << path;
+    EXPECT_EQ(got.out, path.substr(path.rfind('/') + 1) + " " VMM_VERSION "\n");
+  }
   for (const std::string& line : lines) {
     const auto got = run(path_of(line));
     EXPECT_EQ(got.code, 0) << line;

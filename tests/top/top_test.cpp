@@ -208,6 +208,17 @@ TEST_F(Top, ALiveProcessIsShownAsLongAsItHasAllocators) {
   const std::string table = to_table(seen);
   EXPECT_NE(table.find(std::to_string(live.process())), std::string::npos) << table;
   EXPECT_NE(to_json(seen).find("\"live_bytes\": " + std::to_string(3 * mib)), std::string::npos);
+  // The peak of live bytes is right, or absent.
+  EXPECT_GE(pool.peak_live_bytes, pool.live_bytes);
+  const std::string json = to_json(seen);
+  for (std::size_t at = json.find("{\"process\""), end = 0; at != std::string::npos;
+       at = json.find("{\"process\"", end)) {
+    end = json.find('}', at);
+    const std::string_view one = std::string_view(json).substr(at, end - at);
+    EXPECT_EQ(one.find("\"peak_live_bytes\"") != std::string::npos,
+              one.find("\"kind\": \"pool\"") != std::string::npos)
+        << one;
+  }
   struct ::stat found{};
   ASSERT_EQ(::stat(file_of(live).c_str(), &found), 0);
   EXPECT_EQ(found.st_mode & 0777U, 0600u);

@@ -143,7 +143,8 @@ constexpr const char* usage =
     "  --trace FILE    the trace to replay (default: Mask R-CNN training, from traces/)\n"
     "  --svg FILE      where the picture goes (default: vmm-demo.svg in the build folder)\n"
     "  --page FILE     where the page of both histories goes (default: the picture's name, with\n"
-    "                  .html)\n";
+    "                  .html)\n"
+    "  --help, --version\n";
 
 struct command_line {
   vmm::tools::backend_name backend;  // an empty kind: what there is
@@ -364,13 +365,10 @@ int run(const command_line& wanted) {
 }  // namespace
 
 int main(int count, char** words) {
+  vmm::tools::answer_help(count, words, usage);
   command_line wanted;
   std::string problem;
   for (int i = 1; i < count && problem.empty(); i += 2) {
-    if (const std::string_view word = words[i]; word == "--help" || word == "-h") {
-      const std::string why = vmm::tools::print(usage);
-      return why.empty() ? 0 : fail(why);
-    }
     problem = take_option(wanted, words[i], i + 1 < count ? words[i + 1] : nullptr);
   }
   std::string_view backend;

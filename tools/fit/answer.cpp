@@ -109,6 +109,8 @@ class fit_maker {
     out_.recorded = recorded_under(from_, out_.device, recorded_options_);
     out_.is_recorded_known =
         from_.form == recording_form::torch_snapshot || from_.form == recording_form::history;
+    out_.judged = judged_by(wanted_, out_.recorded);
+    out_.has_named_devices = !wanted_.devices.empty();
     out_.has_events = asked_.has_events;
     find_available();
     find_start();
@@ -129,11 +131,8 @@ class fit_maker {
   }
   // What was held before the first event. A peak before it is not in the file.
   void find_start() {
-    out_.is_peak_known = asked_.has_events;
-    if (wanted_.is_estimate) return;
-    if (asked_.live_before_count != 0 || segments_.held_at_start_bytes != 0)
-      out_.is_peak_known = false;
-    if (from_.form != recording_form::torch_snapshot) return;
+    out_.is_peak_known = is_peak_known(from_, out_.device, asked_);
+    if (wanted_.is_estimate || from_.form != recording_form::torch_snapshot) return;
     const bool is_expandable = out_.recorded == fit_allocator::expandable;
     start_ = start_of(from_, out_.device, asked_, is_expandable);
     if (is_expandable) return;
@@ -177,9 +176,11 @@ class fit_maker {
   void say(const std::string& replay) const {
     if (wanted_.progress) wanted_.progress(replay);
   }
-  [[nodiscard]] double model_error() const {
-    if (wanted_.is_estimate) return batch_error;
-    return out_.check ? out_.check->error : usual_error;
+  void set_model_error(fit_figure& into) const {
+    into.error = wanted_.is_estimate ? batch_error : out_.check ? out_.check->error : usual_error;
+    into.source = wanted_.is_estimate ? error_source::batch
+                  : out_.check        ? error_source::check
+                                      : error_source::no_check;
   }
 
   [[nodiscard]] fit_figure& figure(fit_allocator which) {
@@ -203,20 +204,23 @@ class fit_maker {
       const std::uint64_t held_bytes = peak_of(which, device);
       fit_figure& into = figure(which);
       into.held_bytes = into.held_low_bytes = held_bytes;
-      into.error = model_error();
+      set_model_error(into);
       if (!device.places.empty()) continue;
       // Which of two equal blocks is taken depends on where the driver puts segments.
       device.has_descending_addresses = true;
-      into.error = std::max(into.error, relative(peak_of(which, device), held_bytes));
+      const double difference = relative(peak_of(which, device), held_bytes);
+      if (difference <= into.error) continue;
+      into.error = difference;
+      into.source = error_source::addresses;
     }
     fit_figure& async = figure(fit_allocator::async);
-    async.held_low_bytes = round_up_to(asked_.peak_live_bytes, async_unit_bytes);
+    async.held_low_bytes = async_least_bytes(asked_.peak_live_bytes);
     async.held_bytes = round_up_to(scaled(asked_.peak_live_bytes, async_most), async_unit_bytes);
     fit_figure& pool = figure(fit_allocator::vmm);
     say(name_of(fit_allocator::vmm));
     const auto held = play_pool(asked_, {roomy_bytes(asked_), from_.form});
     if (!held) out_.notes.emplace_back("vmm's pool could not be replayed: its figure is a bound");
-    pool.held_bytes = pool.held_low_bytes = held.value_or(2 * asked_.peak_live_bytes);
+    pool.held_bytes = pool.held_low_bytes = held ? held->held_bytes : 2 * asked_.peak_live_bytes;
     pool.error = pool_error;
   }
 
@@ -233,7 +237,9 @@ class fit_maker {
       for (std::size_t i = 0; i < fit_allocator_count; ++i) {
         const auto which = static_cast<fit_allocator>(i);
         say(name_of(which) + (" on " + each.name));
+        retry_count_ = 0;
         made.fits[i] = verdict(which, limit_bytes, each.size_bytes);
+        if (made.fits[i] == fit_verdict::yes) made.retries[i] = retry_count_;
       }
       out_.devices.push_back(std::move(made));
     }
@@ -267,14 +273,19 @@ class fit_maker {
   [[nodiscard]] bool is_served(fit_allocator which, std::uint64_t limit_bytes,
                                std::uint64_t device_bytes) {
     if (limit_bytes < asked_.peak_live_bytes) return false;
-    if (which == fit_allocator::vmm)
-      return limit_bytes >= figure(which).held_bytes ||
-             play_pool(asked_, {limit_bytes, from_.form}).has_value();
-    const bool is_plain = options_.memory_fraction >= 1;
+    const bool is_pool = which == fit_allocator::vmm;
+    const bool is_plain = is_pool || options_.memory_fraction >= 1;
     if (is_plain && limit_bytes >= figure(which).held_bytes) return true;
+    if (is_pool) {
+      const auto held = play_pool(asked_, {limit_bytes, from_.form});
+      if (held) retry_count_ = held->retry_count;
+      return held.has_value();
+    }
     caching_model model(options_for(which, options_),
                         {.limit_bytes = limit_bytes, .device_bytes = device_bytes});
-    return play(asked_, model).has_value();
+    const bool is_good = play(asked_, model).has_value();
+    retry_count_ = model.retry_count();
+    return is_good;
   }
 
   // ---- what the file says beside ----
@@ -286,7 +297,6 @@ class fit_maker {
     for (const recorded_event& each : events) {
       if (is_more(each.action)) held_bytes += each.size_bytes;
       if (is_less(each.action)) held_bytes -= std::min(held_bytes, each.size_bytes);
-      refused_count_ += each.action == recorded_action::oom ? 1 : 0;
       constexpr std::uint64_t most = std::uint64_t{1} << 48;
       if (each.action == recorded_action::oom && each.at != 0 && each.at < most)
         out_.available_at_oom_bytes = held_bytes + each.at;
@@ -320,30 +330,10 @@ class fit_maker {
     if (out_.owners.size() > owner_count_max) out_.owners.resize(owner_count_max);
   }
   void add_notes() {
-    constexpr const char* lost_beginning =
-        ". The recording has lost its beginning, and an earlier peak with it";
-    const auto note = [&](const char* what, std::uint64_t count, const char* more = "") {
-      if (count != 0) out_.notes.push_back(what + (": " + std::to_string(count)) + more);
-    };
-    if (!asked_.has_events)
-      out_.notes.emplace_back(
-          "the file has no events: only what was live when it was written is known, and not the "
-          "peak; "
-          "a device that holds it is not said to fit. python -m libvmm record writes events");
-    if (asked_.has_events)
-      note("blocks live before the first event", asked_.live_before_count, lost_beginning);
-    if (asked_.has_events && asked_.live_before_count == 0 && !wanted_.is_estimate)
-      note("bytes held before the first event", segments_.held_at_start_bytes, lost_beginning);
-    note("blocks live at the end, but not by the events", asked_.unknown_live_count,
-         ". Recording ended before the file was written");
-    note("lines cut at the end of the file, and left out", from_.cut_line_count);
-    note("requests refused while the program was recorded", refused_count_);
-    note("frees missing in the file", asked_.lost_free_count);
-    note("events that fit no allocation, and are left out", asked_.left_out_count);
+    const std::vector<std::string> notes = notes_of(from_, out_.device, asked_);
+    out_.notes.insert(out_.notes.end(), notes.begin(), notes.end());
     if (!wanted_.is_estimate && !out_.check && from_.form == recording_form::torch_snapshot)
       out_.notes.emplace_back("the file has no segment events to compare the models with");
-    if (const std::string unread = problem_of_settings(from_); !unread.empty())
-      out_.notes.push_back("an option of the file's settings is left out: " + unread);
     if (wanted_.conf.empty() && from_.settings.empty() &&
         from_.form == recording_form::torch_snapshot)
       out_.notes.emplace_back("the file has no allocator settings: PyTorch's defaults are taken");
@@ -357,11 +347,79 @@ class fit_maker {
   recorded_segments segments_{};
   std::vector<start_layout> start_{};
   std::uint64_t in_use_at_start_bytes_ = 0;
-  std::uint64_t refused_count_ = 0;
+  std::uint64_t retry_count_ = 0;  // of the last replay within a limit
   fit_answer out_{};
 };
 
 }  // namespace
+
+bool is_peak_known(const recording& from, std::uint64_t device, const request_stream& asked) {
+  return asked.has_events && asked.live_before_count == 0 && from.lost_event_count == 0 &&
+         segments_of(from, device).held_at_start_bytes == 0;
+}
+
+std::vector<std::string> notes_of(const recording& from, std::uint64_t device,
+                                  const request_stream& asked) {
+  std::vector<std::string> out;
+  constexpr const char* lost_beginning =
+      ". The recording has lost its beginning, and an earlier peak with it";
+  const auto note = [&](const char* what, std::uint64_t count, const char* more = "") {
+    if (count != 0) out.push_back(what + (": " + std::to_string(count)) + more);
+  };
+  if (!asked.has_events) {
+    out.emplace_back(
+        "the file has no events: only what was live when it was written is known, and not the "
+        "peak; a device that holds it is not said to fit. python -m libvmm record writes events");
+  } else if (asked.live_before_count != 0) {
+    note("blocks live before the first event", asked.live_before_count, lost_beginning);
+  } else {
+    note("bytes held before the first event", segments_of(from, device).held_at_start_bytes,
+         lost_beginning);
+  }
+  note("events lost before the first one", from.lost_event_count);
+  note("blocks live at the end, but not by the events", asked.unknown_live_count,
+       ". Recording ended before the file was written");
+  note("lines cut at the end of the file, and left out", from.cut_line_count);
+  const auto events = events_of(from, device);
+  const auto is_refusal = [](const recorded_event& each) {
+    return each.action == recorded_action::oom;
+  };
+  note("requests refused while the program was recorded",
+       static_cast<std::uint64_t>(std::count_if(events.begin(), events.end(), is_refusal)));
+  note("frees missing in the file", asked.lost_free_count);
+  note("events that fit no allocation, and are left out", asked.left_out_count);
+  if (const std::string unread = problem_of_settings(from); !unread.empty())
+    out.push_back("an option of the file's settings is left out: " + unread);
+  return out;
+}
+
+fit_allocator judged_by(const fit_options& options, fit_allocator recorded) {
+  if (options.judged) return *options.judged;
+  // An option of the text is the same, whatever was set before.
+  caching_options one;
+  caching_options other;
+  other.expandable_segments = !one.expandable_segments;
+  (void)read_conf(options.conf, one);  // has been tried
+  (void)read_conf(options.conf, other);
+  if (one.expandable_segments != other.expandable_segments) return recorded;
+  return one.expandable_segments ? fit_allocator::expandable : fit_allocator::native;
+}
+
+std::uint64_t async_least_bytes(std::uint64_t live_bytes) noexcept {
+  return round_up_to(live_bytes, async_unit_bytes);
+}
+
+int worse_code(int code, fit_verdict verdict) noexcept {
+  if (code == 1 || verdict == fit_verdict::no) return 1;
+  return verdict == fit_verdict::within_error ? 2 : code;
+}
+
+int exit_code_of(const fit_answer& found) {
+  int code = 0;
+  for (const fit_device_answer& each : found.devices)
+    code = worse_code(code, each.fits[static_cast<std::size_t>(found.judged)]);
+  return found.has_named_devices ? code : 0;
+}
 
 fit_allocator recorded_under(const recording& from, std::uint64_t device,
                              const caching_options& options) {
@@ -393,6 +451,11 @@ const char* name_of(fit_allocator which) noexcept {
   return names[static_cast<std::size_t>(which)];
 }
 
+const char* name_of(error_source source) noexcept {
+  constexpr std::array names = {"check", "no_check", "addresses", "allowance", "batch"};
+  return names[static_cast<std::size_t>(source)];
+}
+
 const char* name_of(fit_verdict verdict) noexcept {
   constexpr std::array names = {"yes", "no", "within_error"};
   return names[static_cast<std::size_t>(verdict)];
@@ -407,13 +470,9 @@ fit_answer answer(const recording& from, const fit_options& options) {
   const std::uint64_t device = options.device ? *options.device : busiest_device(from);
   fit_options wanted = options;
   wanted.device = device;
-  if (device >= device_count(from)) {
-    fit_answer out;
-    const std::uint64_t count = device_count(from);
-    out.problem = "has " + std::to_string(count) + (count == 1 ? " device" : " devices") +
-                  ", from 0 on; not " + std::to_string(device);
-    return out;
-  }
+  fit_answer out;
+  out.problem = problem_of_device(from, device);
+  if (!out.problem.empty()) return out;
   return answer_requests(from, requests_of(from, device), wanted);
 }
 

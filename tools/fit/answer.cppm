@@ -32,8 +32,9 @@ export [[nodiscard]] std::vector<fit_device> usual_devices();
 export [[nodiscard]] std::optional<fit_device> find_size(std::string_view name);
 /// A name as H100-80 or as nvidia-smi prints it, or a size. Nothing where it is neither.
 export [[nodiscard]] std::optional<fit_device> find_device(std::string_view name);
-/// Names that find_device() takes beside sizes, for people.
-export [[nodiscard]] std::string device_names();
+/// What find_device() takes in place of a name that it refuses, for people: the devices whose names
+/// begin with it, with their sizes, else all names.
+export [[nodiscard]] std::string device_names(std::string_view refused);
 
 /// PYTORCH_CUDA_ALLOC_CONF's text into options. Empty, or the first entry that PyTorch refuses, in
 /// its words; all others are read.
@@ -51,10 +52,21 @@ export [[nodiscard]] const char* name_of(fit_allocator which) noexcept;
 export enum class fit_verdict : std::uint8_t { yes, no, within_error };
 export [[nodiscard]] const char* name_of(fit_verdict verdict) noexcept;
 
+/// Where the error of a figure comes from.
+export enum class error_source : std::uint8_t {
+  check,      ///< fit_check: the replay beside the file's segment events
+  no_check,   ///< set: the file has no segment events
+  addresses,  ///< two replays, with segments in two orders of addresses
+  allowance,  ///< set, above what was measured
+  batch,      ///< set: sizes between and beyond two recordings
+};
+export [[nodiscard]] const char* name_of(error_source source) noexcept;
+
 export struct fit_figure {
   std::uint64_t held_bytes = 0;      ///< the most; of async the most that is likely
   std::uint64_t held_low_bytes = 0;  ///< of async the least; of the others held_bytes
   double error = 0;                  ///< of held_bytes, as a part of it
+  error_source source = error_source::allowance;
 };
 
 /// The file's own allocator, replayed beside the file's segment events.
@@ -78,11 +90,15 @@ export struct fit_owner {
 export struct fit_device_answer {
   fit_device device{};
   std::array<fit_verdict, fit_allocator_count> fits{};
+  /// Where the program fits: requests that were served only after the device had refused memory and
+  /// the allocator had released or moved what it held.
+  std::array<std::uint64_t, fit_allocator_count> retries{};
 };
 
 export struct fit_options {
   std::optional<std::uint64_t> device{};               ///< of the recording; without it the busiest
   std::vector<fit_device> devices{};                   ///< none: the usual ones
+  std::optional<fit_allocator> judged{};               ///< whose result the exit code is
   std::string conf{};                                  ///< over the file's settings
   std::uint64_t beside_bytes = 0;                      ///< of a device, not the allocator's
   bool is_estimate = false;                            ///< the requests are not those of the file
@@ -100,6 +116,9 @@ export struct fit_answer {
   /// Under which the file was made; native where it names none.
   fit_allocator recorded = fit_allocator::native;
   bool is_recorded_known = true;
+  /// Whose result the exit code is: the one named, else that of --conf, else the recorded one.
+  fit_allocator judged = fit_allocator::native;
+  bool has_named_devices = false;
   bool has_events = true;
   /// False without events, and where the recording has lost its beginning.
   bool is_peak_known = true;
@@ -114,6 +133,9 @@ export struct fit_answer {
 };
 
 export [[nodiscard]] fit_answer answer(const recording& from, const fit_options& options);
+/// 0 the judged allocator fits all devices that were named, or none was; 1 not one of them; 2 the
+/// result for one is within the error.
+export [[nodiscard]] int exit_code_of(const fit_answer& found);
 /// The same of requests: `from` names stacks, streams and settings.
 export [[nodiscard]] fit_answer answer_requests(const recording& from, const request_stream& asked,
                                                 const fit_options& options);
@@ -124,6 +146,7 @@ export struct batch_recordings {
   const recording* larger = nullptr;
   std::uint64_t smaller_batch = 0;
   std::uint64_t larger_batch = 0;
+  std::optional<std::uint64_t> device{};  ///< of both; without it the busiest of each
 };
 /// The largest batch with a little less memory than the device has, with all of it, and with a
 /// little more.
@@ -135,11 +158,14 @@ export struct batch_limit {
 export struct batch_device_answer {
   fit_device device{};
   std::array<batch_limit, fit_allocator_count> limits{};
+  std::array<fit_verdict, fit_allocator_count> fits{};  ///< of batch 1
 };
 export struct batch_answer {
   std::string problem{};
   std::vector<batch_device_answer> devices{};
-  fit_allocator recorded = fit_allocator::native;  ///< under which the larger file was made
+  fit_allocator judged = fit_allocator::native;  ///< as in fit_answer; recorded: the larger file
+  bool is_peak_known = true;                     ///< of both files
+  std::vector<std::string> notes{};              ///< what is not known of each file
   std::uint64_t line_count = 0;        ///< requests whose size is a line in the batch size
   std::uint64_t constant_count = 0;    ///< requests of one size
   std::uint64_t inexact_count = 0;     ///< requests whose size is not a whole number of bytes per
@@ -153,12 +179,31 @@ export inline constexpr double batch_error = 0.03;
 /// Requires: options.devices is not empty, and larger_batch > smaller_batch.
 export [[nodiscard]] batch_answer largest_batch(const batch_recordings& of,
                                                 const fit_options& options);
+/// As of a fit_answer: whether batch 1 fits.
+export [[nodiscard]] int exit_code_of(const batch_answer& found);
 /// The requests at a batch size, as largest_batch() replays them. Nothing where it has a problem.
 export [[nodiscard]] std::optional<request_stream> requests_at(const batch_recordings& of,
                                                                std::uint64_t batch);
 export [[nodiscard]] std::string to_json(const batch_answer& found);
 export [[nodiscard]] std::string to_text(const batch_answer& found);
 
+/// The size of one request at any batch size.
+struct size_line {
+  double constant = 0;
+  double by_item = 0;
+};
+/// The requests of the larger recording, each as a line. `found` has a problem, or counts and notes
+/// and no devices.
+struct batch_program {
+  batch_answer found{};
+  request_stream requests{};
+  std::vector<size_line> lines{};
+};
+[[nodiscard]] batch_program program_of(const batch_recordings& of);
+[[nodiscard]] std::uint64_t device_of(const batch_recordings& of, const recording& from);
+
+/// The least that cudaMallocAsync holds.
+[[nodiscard]] std::uint64_t async_least_bytes(std::uint64_t live_bytes) noexcept;
 /// Whether an allocator serves all requests on the device, with `factor` times what is its own of
 /// the memory. Of async the most that is likely counts.
 [[nodiscard]] bool is_served(fit_allocator which, const request_stream& asked,
@@ -171,6 +216,16 @@ export inline constexpr std::uint64_t context_bytes = std::uint64_t{528} << 20;
 /// The allocator of PyTorch's under which a recording was made.
 [[nodiscard]] fit_allocator recorded_under(const recording& from, std::uint64_t device,
                                            const caching_options& options);
+/// See fit_answer::judged.
+[[nodiscard]] fit_allocator judged_by(const fit_options& options, fit_allocator recorded);
+/// See fit_answer::is_peak_known.
+[[nodiscard]] bool is_peak_known(const recording& from, std::uint64_t device,
+                                 const request_stream& asked);
+/// What is not known of a file.
+[[nodiscard]] std::vector<std::string> notes_of(const recording& from, std::uint64_t device,
+                                                const request_stream& asked);
+/// 1 with a no among the verdicts, else 2 with a within_error, else 0.
+[[nodiscard]] int worse_code(int code, fit_verdict verdict) noexcept;
 
 /// What the recorded allocator held before the first event.
 [[nodiscard]] std::vector<start_layout> start_of(const recording& from, std::uint64_t device,
@@ -213,10 +268,15 @@ struct pool_device {
   recording_form form = recording_form::torch_snapshot;
   bool has_spare_workspaces = false;  ///< as in play_options
 };
+/// What vmm's pool held of a device.
+struct pool_figures {
+  std::uint64_t held_bytes = 0;   ///< the most
+  std::uint64_t retry_count = 0;  ///< see fit_device_answer::retries
+};
 /// The same for vmm's pool on a device.
-[[nodiscard]] std::optional<std::uint64_t> play_pool(const request_stream& asked,
-                                                     const pool_device& device,
-                                                     memory_curve* curve = nullptr);
+[[nodiscard]] std::optional<pool_figures> play_pool(const request_stream& asked,
+                                                    const pool_device& device,
+                                                    memory_curve* curve = nullptr);
 /// A device on which vmm's pool has room for the requests, however it holds them.
 [[nodiscard]] std::uint64_t roomy_bytes(const request_stream& asked) noexcept;
 

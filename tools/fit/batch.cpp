@@ -138,8 +138,8 @@ struct batch_side {
   allocation_list allocations;
   std::uint64_t iteration_length = 0;
 
-  batch_side(const recording& from, bool all)
-      : asked(requests_of(from, busiest_device(from))), allocations(list_allocations(from, asked)) {
+  batch_side(const recording& from, std::uint64_t device, bool all)
+      : asked(requests_of(from, device)), allocations(list_allocations(from, asked)) {
     if (!all) iteration_length = cut(asked, allocations);
   }
   [[nodiscard]] std::size_t count() const { return allocations.places.size(); }
@@ -159,7 +159,8 @@ struct batch_sides {
   batch_side large;
 
   explicit batch_sides(const batch_recordings& of, bool all = false)
-      : small(*of.smaller, all), large(*of.larger, all) {}
+      : small(*of.smaller, device_of(of, *of.smaller), all),
+        large(*of.larger, device_of(of, *of.larger), all) {}
 };
 
 [[nodiscard]] batch_sides sides_of(const batch_recordings& of) {
@@ -302,69 +303,6 @@ class place_matcher {
   return place_matcher(rule).match();
 }
 
-/// The size of one request at any batch size.
-struct size_line {
-  double constant = 0;
-  double by_item = 0;
-};
-
-class batch_model {
- public:
-  /// Requires: the first batch is the smaller one.
-  batch_model(const request_stream& larger, std::vector<size_line> lines)
-      : base_(larger), lines_(std::move(lines)) {}
-
-  [[nodiscard]] request_stream at(std::uint64_t batch) const {
-    request_stream out = base_;
-    std::uint64_t live_bytes = 0;
-    std::vector<std::uint64_t> size_by_slot(out.slot_count);
-    out.peak_live_bytes = 0;
-    for (std::size_t i = 0; i < out.requests.size(); ++i) {
-      request& each = out.requests[i];
-      if (each.kind == request_kind::allocate) {
-        const size_line& line = lines_[i];
-        const double bytes = line.constant + line.by_item * static_cast<double>(batch);
-        each.size_bytes = bytes < 1      ? 1
-                          : bytes > 1e14 ? std::uint64_t{100'000'000'000'000}
-                                         : static_cast<std::uint64_t>(bytes + 0.5);
-        size_by_slot[each.slot] = (each.size_bytes + 511) / 512 * 512;
-        live_bytes += size_by_slot[each.slot];
-        if (live_bytes > out.peak_live_bytes) {
-          out.peak_live_bytes = live_bytes;
-          out.peak_index = i;
-        }
-      } else if (each.kind == request_kind::free || each.kind == request_kind::free_completed) {
-        live_bytes -= size_by_slot[each.slot];
-      }
-    }
-    return out;
-  }
-
- private:
-  const request_stream& base_;
-  std::vector<size_line> lines_;  // of each request
-};
-
-/// The largest number from `from` on, below `end`, for which `is_good` holds, if it holds for all
-/// that are smaller. 0 where it does not hold for `from`.
-template <class Good>
-[[nodiscard]] std::uint64_t largest(std::uint64_t from, std::uint64_t end, Good&& is_good) {
-  if (!is_good(from)) return 0;
-  std::uint64_t good = from;
-  std::uint64_t bad = from;
-  while (bad == good && good < end) {
-    const std::uint64_t next = std::min(end, good * 2);
-    (is_good(next) ? good : bad) = next;
-    if (good == next) bad = next;
-  }
-  if (good >= end) return end;
-  while (bad - good > 1) {
-    const std::uint64_t middle = good + (bad - good) / 2;
-    (is_good(middle) ? good : bad) = middle;
-  }
-  return good;
-}
-
 /// The size of each request of the larger batch as a line; counts them in `out`.
 [[nodiscard]] std::vector<size_line> find_lines(const batch_recordings& of, const batch_side& small,
                                                 const batch_side& large,
@@ -430,53 +368,42 @@ template <class Good>
   return "";
 }
 
-}  // namespace
-
-std::optional<request_stream> requests_at(const batch_recordings& of, std::uint64_t batch) {
-  const auto [small, large] = sides_of(of);
-  const auto matches = match(of, small, large);
-  if (!matches) return std::nullopt;
-  batch_answer counts;
-  return batch_model(large.asked, find_lines(of, small, large, *matches, counts)).at(batch);
+void add_notes(const recording& from, std::uint64_t device, std::uint64_t batch,
+               const request_stream& asked, batch_answer& into) {
+  into.is_peak_known = into.is_peak_known && is_peak_known(from, device, asked);
+  for (const std::string& each : notes_of(from, device, asked))
+    into.notes.push_back("batch " + std::to_string(batch) + ": " + each);
 }
 
-batch_answer largest_batch(const batch_recordings& of, const fit_options& options) {
-  batch_answer out;
-  const auto [small, large] = sides_of(of);
+}  // namespace
+
+std::uint64_t device_of(const batch_recordings& of, const recording& from) {
+  return of.device ? *of.device : busiest_device(from);
+}
+
+batch_program program_of(const batch_recordings& of) {
+  batch_program out;
+  for (const recording* const each : {of.smaller, of.larger}) {
+    out.found.problem = problem_of_device(*each, of.device);
+    if (!out.found.problem.empty()) return out;
+  }
+  auto [small, large] = sides_of(of);
   if (!small.asked.has_events || !large.asked.has_events) {
-    out.problem = "a recording has no events: python -m libvmm record writes them";
+    out.found.problem = "a recording has no events: python -m libvmm record writes them";
     return out;
   }
   const auto matches = match(of, small, large);
-  out.problem = problem_of(of, small, large, matches);
-  if (!out.problem.empty()) return out;
-  out.iteration_length = large.iteration_length;
-  out.recorded = recorded_under(*of.larger, busiest_device(*of.larger), options_of(*of.larger));
-  const batch_model model(large.asked, find_lines(of, small, large, *matches, out));
-  if (out.line_count + out.inexact_count == 0) {
-    out.problem = "no request is larger at batch " + std::to_string(of.larger_batch) +
-                  " than at batch " + std::to_string(of.smaller_batch) +
-                  ": both recordings are of one batch size";
-    return out;
-  }
-  out.guess_from = 4 * of.larger_batch;
-  for (const fit_device& device : options.devices) {
-    batch_device_answer made;
-    made.device = device;
-    for (std::size_t i = 0; i < fit_allocator_count; ++i) {
-      const auto which = static_cast<fit_allocator>(i);
-      const auto at = [&](double factor) {
-        return largest(1, batch_max, [&](std::uint64_t batch) {
-          if (options.progress)
-            options.progress(name_of(which) + (" on " + device.name) + ", batch " +
-                             std::to_string(batch));
-          return is_served(which, model.at(batch), *of.larger, options, device, factor);
-        });
-      };
-      made.limits[i] = {at(1 - batch_error), at(1), at(1 + batch_error)};
-    }
-    out.devices.push_back(made);
-  }
+  out.found.problem = problem_of(of, small, large, matches);
+  if (!out.found.problem.empty()) return out;
+  out.found.iteration_length = large.iteration_length;
+  out.lines = find_lines(of, small, large, *matches, out.found);
+  add_notes(*of.smaller, device_of(of, *of.smaller), of.smaller_batch, small.asked, out.found);
+  add_notes(*of.larger, device_of(of, *of.larger), of.larger_batch, large.asked, out.found);
+  if (out.found.line_count + out.found.inexact_count == 0)
+    out.found.problem = "no request is larger at batch " + std::to_string(of.larger_batch) +
+                        " than at batch " + std::to_string(of.smaller_batch) +
+                        ": both recordings are of one batch size";
+  out.requests = std::move(large.asked);
   return out;
 }
 

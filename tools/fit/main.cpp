@@ -4,7 +4,8 @@
 // vmm-fit: whether a recorded program fits a device, under four allocators. docs/fit.md
 //
 // Exit codes: 0 an answer, and with --device: it fits; 1 it does not; 2 the answer lies within the
-// error; 3 a file cannot be read, or the command line is wrong; 4 vmm-fit itself ran out of memory.
+// error, or the peak is not known; 3 a file cannot be read, or the command line is wrong; 4 vmm-fit
+// itself ran out of memory.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -22,6 +23,7 @@
 import vmm.fit;
 import vmm.history_tools;
 import vmm.recording;
+import vmm.trace;
 
 namespace {
 
@@ -39,33 +41,34 @@ constexpr const char* usage =
     "  --device D     answer for one device: 24GiB, or a name as H100-80 or as nvidia-smi prints "
     "it.\n"
     "                 May be repeated\n"
-    "  --allocator A  whose answer is the exit code: native, expandable, async or vmm\n"
-    "                 (default: the one that the file was recorded under)\n"
+    "  --allocator A  whose result is the exit code: native, expandable, async or vmm (default: "
+    "as\n"
+    "                 --conf has it, else the one that the file was recorded under)\n"
     "  --conf O       as PYTORCH_CUDA_ALLOC_CONF, over the file's own settings\n"
     "  --beside S     memory of each device that is not the allocator's (default: 528MiB)\n"
-    "  --of N         device N of the recording (default: the busiest)\n"
+    "  --of N         device N of each recording (default: the busiest)\n"
     "  --batch A,B    the largest batch, from two files that were recorded at the batch sizes A\n"
     "                 and B; needs --device\n"
     "  --json         print one JSON object\n"
     "  --page F       also write a page for a browser: memory over time under each allocator, and\n"
     "                 live memory at the peak; of each rank, or at the largest batch\n"
-    "Exit code: 0 it fits, or no device was named; 1 it does not fit; 2 the answer lies within "
-    "the\n"
-    "error; 3 a file cannot be read, or the command line is wrong; 4 vmm-fit ran out of memory.\n";
+    "  --help, --version\n"
+    "Exit code: 0 it fits (with --batch: batch 1), or no device was named; 1 it does not fit; 2\n"
+    "within the error, or the peak is not known; 3 a file cannot be read, or the command line is\n"
+    "wrong; 4 vmm-fit ran out of memory.\n";
 
 constexpr int exit_unreadable = 3;
 
 struct command_line {
   std::vector<std::string> paths;
   tools::fit_options options;
-  std::optional<tools::fit_allocator> allocator;
   std::array<std::uint64_t, 2> batches{};  // 0: none
   std::string page;
   bool is_json = false;
 };
 
 int fail(const std::string& why) {
-  std::fprintf(stderr, "vmm-fit: %s\n", why.c_str());
+  std::fprintf(stderr, "vmm-fit: %s\n", tools::one_line(why).c_str());
   return exit_unreadable;
 }
 
@@ -90,8 +93,8 @@ class reader {
  private:
   void take(std::string_view word) {
     if (!word.starts_with("--") || word == "--") {
-      if (word.starts_with('-')) problem_ = tools::unknown_option(word, usage);
-      return out_.paths.emplace_back(word), void();
+      if (word.starts_with('-') && word != "-") problem_ = tools::unknown_option(word, usage);
+      return out_.paths.emplace_back(word == "-" ? "/dev/stdin" : word), void();
     }
     const std::size_t equals = word.find('=');
     const std::string name(word.substr(0, equals));
@@ -120,8 +123,10 @@ class reader {
     };
     if (name == "--device") {
       const auto found = tools::find_device(value);
-      if (!found) return refuse("a size as 24GiB, or one of " + tools::device_names());
-      out_.options.devices.push_back(*found);
+      if (!found) return refuse("a size as 24GiB, or " + tools::device_names(value));
+      const auto is_same = [&](const tools::fit_device& each) { return each.name == found->name; };
+      if (std::ranges::none_of(out_.options.devices, is_same))
+        out_.options.devices.push_back(*found);
     } else if (name == "--beside") {
       const auto found = value == "0" ? tools::fit_device{} : tools::find_size(value);
       if (!found) return refuse("a size as 528MiB");
@@ -129,9 +134,9 @@ class reader {
     } else if (name == "--allocator") {
       for (std::size_t i = 0; i < tools::fit_allocator_count; ++i) {
         const auto each = static_cast<tools::fit_allocator>(i);
-        if (value == tools::name_of(each)) out_.allocator = each;
+        if (value == tools::name_of(each)) out_.options.judged = each;
       }
-      if (!out_.allocator) refuse("native, expandable, async or vmm");
+      if (!out_.options.judged) refuse("native, expandable, async or vmm");
     } else if (name == "--page") {
       out_.page = value;
     } else if (name == "--of") {
@@ -170,25 +175,12 @@ class progress_line {
     const auto now = std::chrono::steady_clock::now();
     if (now - last_ < std::chrono::seconds(1)) return;
     last_ = now;
-    std::fprintf(stderr, "vmm-fit: %s\n", what.c_str());
+    std::fprintf(stderr, "vmm-fit: %s\n", tools::one_line(what).c_str());
   }
 
  private:
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
-
-/// The exit code of an answer: the worst of the devices that were named.
-int code_of(const tools::fit_answer& found, const command_line& wanted) {
-  if (wanted.options.devices.empty()) return 0;
-  const auto which = static_cast<std::size_t>(wanted.allocator.value_or(found.recorded));
-  int code = 0;
-  for (const tools::fit_device_answer& each : found.devices) {
-    const tools::fit_verdict verdict = each.fits[which];
-    if (verdict == tools::fit_verdict::no) return 1;
-    if (verdict == tools::fit_verdict::within_error) code = 2;
-  }
-  return code;
-}
 
 tools::recording_outcome read(const std::string& path) {
   progress_line line;
@@ -212,7 +204,7 @@ std::string write_page(const std::string& document, const command_line& wanted) 
   tools::output_file file;
   const std::string why = file.open(wanted.page);
   if (!why.empty()) return why;
-  std::fprintf(stderr, "vmm-fit: writing %s\n", wanted.page.c_str());
+  std::fprintf(stderr, "vmm-fit: writing %s\n", tools::one_line(wanted.page).c_str());
   return file.write(tools::to_fit_page(document));
 }
 
@@ -225,7 +217,7 @@ std::optional<answered> answer_file(const std::string& path, const command_line&
   answered out;
   out.text = wanted.is_json ? tools::to_json(path, from.value, found)
                             : tools::to_text(path, from.value, found);
-  out.code = code_of(found, wanted);
+  out.code = tools::exit_code_of(found);
   if (!wanted.page.empty()) {
     const tools::request_stream asked = tools::requests_of(from.value, found.device);
     out.document = tools::to_page_json(path, from.value, asked, found, wanted.options);
@@ -235,6 +227,12 @@ std::optional<answered> answer_file(const std::string& path, const command_line&
 
 /// Of several files each stands for a rank, and the worst result counts.
 int run(const command_line& wanted) {
+  for (std::size_t i = 0; i < wanted.paths.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) {
+      if (tools::is_same_file(wanted.paths[i], wanted.paths[j]))
+        return fail(wanted.paths[i] + " is named twice: each file is the recording of a rank");
+    }
+  }
   std::vector<std::string> texts;
   std::string documents;
   int code = 0;
@@ -249,7 +247,8 @@ int run(const command_line& wanted) {
   std::string out;
   for (const std::string& each : texts)
     out += (out.empty() ? "" : wanted.is_json ? ", " : "\n") + each;
-  if (wanted.is_json && texts.size() > 1) out = "{\"ranks\": [" + out + "]}";
+  if (wanted.is_json && texts.size() > 1)
+    out = "{\"ranks\": [" + out + "], \"exit_code\": " + std::to_string(code) + "}";
   if (wanted.is_json) out += "\n";
   std::string why;
   if (!wanted.page.empty())
@@ -261,9 +260,8 @@ int run(const command_line& wanted) {
 /// A page of the program at its largest batch on the first device.
 std::string write_batch_page(const tools::batch_recordings& of, const std::string& path,
                              const tools::batch_answer& found, const command_line& wanted) {
-  const tools::fit_allocator which = wanted.allocator.value_or(found.recorded);
   const tools::batch_device_answer& device = found.devices.front();
-  const std::uint64_t best = device.limits[static_cast<std::size_t>(which)].best;
+  const std::uint64_t best = device.limits[static_cast<std::size_t>(found.judged)].best;
   const std::uint64_t batch = best == 0 ? of.smaller_batch : best;
   const auto asked = tools::requests_at(of, batch);
   tools::fit_options options = wanted.options;
@@ -272,7 +270,7 @@ std::string write_batch_page(const tools::batch_recordings& of, const std::strin
   if (!at.problem.empty()) return path + ": " + at.problem;
   const std::string title = "batch " + std::to_string(batch) +
                             (best == 0 ? "; batch 1 does not fit " : ", the largest on ") +
-                            device.device.name + " under " + tools::name_of(which);
+                            device.device.name + " under " + tools::name_of(found.judged);
   return write_page(
       tools::with_batches(tools::to_page_json(path, *of.larger, *asked, at, options), title, found),
       wanted);
@@ -289,7 +287,7 @@ int run_batch(const command_line& wanted) {
     if (!from[i].problem.empty()) return fail(from[i].problem);
   }
   const tools::batch_recordings of{&from[0].value, &from[1].value, wanted.batches[order[0]],
-                                   wanted.batches[order[1]]};
+                                   wanted.batches[order[1]], wanted.options.device};
   const tools::batch_answer found = tools::largest_batch(of, wanted.options);
   if (!found.problem.empty())
     return fail(wanted.paths[order[0]] + " and " + wanted.paths[order[1]] + ": " + found.problem);
@@ -297,7 +295,7 @@ int run_batch(const command_line& wanted) {
   if (!wanted.page.empty()) why = write_batch_page(of, wanted.paths[order[1]], found, wanted);
   if (why.empty())
     why = tools::print(wanted.is_json ? tools::to_json(found) + "\n" : tools::to_text(found));
-  return why.empty() ? 0 : fail(why);
+  return why.empty() ? tools::exit_code_of(found) : fail(why);
 }
 
 }  // namespace

@@ -253,11 +253,17 @@ std::optional<fit_device> find_device(std::string_view name) {
   return std::nullopt;
 }
 
-std::string device_names() {
-  std::string out;
-  for (const named_device& each : named_devices)
-    out += (out.empty() ? "" : ", ") + std::string(each.name);
-  return out;
+std::string device_names(std::string_view refused) {
+  std::string near;
+  std::string all;
+  const std::string model = model_of(refused);
+  for (const named_device& each : named_devices) {
+    const std::string name(each.name);
+    all += (all.empty() ? "" : ", ") + name;
+    if (!model.empty() && model_of(name).starts_with(model))
+      near += (near.empty() ? "" : " or ") + name + " (" + std::to_string(each.size_mib) + "MiB)";
+  }
+  return near.empty() ? "one of " + all : near;
 }
 
 std::string read_conf(std::string_view text, caching_options& into) {

@@ -62,17 +62,47 @@ std::optional<std::uint64_t> play(const request_stream& asked, caching_model& mo
 
 namespace {
 
-[[nodiscard]] bool play_into(const request_stream& asked, stream_pool& pool,
-                             std::span<const stream_handle> streams, bool has_spare_workspaces,
-                             memory_curve* curve) {
+/// Counts the requests for which the driver refused memory, and which were served all the same.
+class refusal_counter {
+ public:
+  refusal_counter(const fake_driver& driver, const stream_pool& pool)
+      : driver_(driver), pool_(pool) {}
+  void see_request() {
+    const std::uint64_t call_count = driver_.calls(call::create);
+    if (call_count == call_count_) return;
+    const std::uint64_t made_count = pool_.statistics().made_count;
+    if (call_count - call_count_ > made_count - made_count_) ++count_;
+    call_count_ = call_count;
+    made_count_ = made_count;
+  }
+  [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
+
+ private:
+  const fake_driver& driver_;
+  const stream_pool& pool_;
+  std::uint64_t call_count_ = 0;
+  std::uint64_t made_count_ = 0;
+  std::uint64_t count_ = 0;
+};
+
+struct pool_player {
+  stream_pool& pool;
+  std::span<const stream_handle> streams;
+  refusal_counter refusals;
+  bool has_spare_workspaces = false;
+};
+
+[[nodiscard]] bool play_into(const request_stream& asked, pool_player& to, memory_curve* curve) {
+  stream_pool& pool = to.pool;
   std::vector<address> blocks(asked.slot_count);
   std::uint64_t index = 0;
   for (const request& each : asked.requests) {
-    const stream_handle stream = streams[each.stream];
+    const stream_handle stream = to.streams[each.stream];
     if (each.kind == request_kind::allocate) {
       const std::uint64_t size_bytes = std::max<std::uint64_t>(each.size_bytes, 1);
       const result<address> got = pool.allocate(size_bytes, stream);
-      if (!got && !(has_spare_workspaces && is_workspace(asked, each))) return false;
+      if (!got && !(to.has_spare_workspaces && is_workspace(asked, each))) return false;
+      to.refusals.see_request();
       blocks[each.slot] = got ? *got : address{};
     } else if (each.kind == request_kind::free || each.kind == request_kind::free_completed) {
       const bool is_there = blocks[each.slot].value != 0;
@@ -93,8 +123,8 @@ std::uint64_t roomy_bytes(const request_stream& asked) noexcept {
   return std::max(least_bytes, 2 * asked.peak_live_bytes);
 }
 
-std::optional<std::uint64_t> play_pool(const request_stream& asked, const pool_device& device,
-                                       memory_curve* curve) {
+std::optional<pool_figures> play_pool(const request_stream& asked, const pool_device& device,
+                                      memory_curve* curve) {
   fake::profile emulated = fake::profile::cuda();
   constexpr std::uint64_t granule_bytes = std::uint64_t{2} << 20;
   emulated.device_memory_bytes = device.size_bytes / granule_bytes * granule_bytes;
@@ -116,9 +146,9 @@ std::optional<std::uint64_t> play_pool(const request_stream& asked, const pool_d
     options.rules.headroom = 1.01;
   }
   stream_pool pool(driver, options);
-  if (!pool.set_up() || !play_into(asked, pool, streams, device.has_spare_workspaces, curve))
-    return std::nullopt;
-  return pool.statistics().peak_mapped_bytes;
+  pool_player to{pool, streams, {driver, pool}, device.has_spare_workspaces};
+  if (!pool.set_up() || !play_into(asked, to, curve)) return std::nullopt;
+  return pool_figures{pool.statistics().peak_mapped_bytes, to.refusals.count()};
 }
 
 }  // namespace vmm::tools

@@ -7,6 +7,7 @@ module vmm.fit;
 import vmm.recording;
 import vmm.replay;
 import vmm.std;
+import vmm.trace;
 
 namespace vmm::tools {
 
@@ -85,7 +86,9 @@ class json_object {
     if (which == fit_allocator::async) {
       one.add("held_bytes_low", of.held_low_bytes).add("held_bytes_high", of.held_bytes);
     } else {
-      one.add("held_bytes", of.held_bytes).add("error", show_number(of.error, 4));
+      one.add("held_bytes", of.held_bytes)
+          .add("error", show_number(of.error, 4))
+          .add("error_source", json_string(name_of(of.source)));
     }
     out.add(name_of(which), one.end());
   }
@@ -99,6 +102,22 @@ class json_object {
     for (std::size_t i = 0; i < fit_allocator_count; ++i)
       one.add(name_of(static_cast<fit_allocator>(i)), json_string(name_of(each.fits[i])));
     out.add(each.device.name.c_str(), one.end());
+  }
+  return out.end();
+}
+
+// Of the devices on which an allocator fits only by retries, the counts by allocator.
+[[nodiscard]] std::string retries_json(const fit_answer& found) {
+  json_object out;
+  for (const fit_device_answer& each : found.devices) {
+    json_object one;
+    bool is_any = false;
+    for (std::size_t i = 0; i < fit_allocator_count; ++i) {
+      if (each.retries[i] == 0) continue;
+      is_any = true;
+      one.add(name_of(static_cast<fit_allocator>(i)), each.retries[i]);
+    }
+    if (is_any) out.add(each.device.name.c_str(), one.end());
   }
   return out.end();
 }
@@ -142,7 +161,9 @@ template <class Answer>
   const std::string least = at_least(found);
   if (static_cast<fit_allocator>(i) == fit_allocator::async)
     return least + show_bytes(of.held_low_bytes) + " to " + show_bytes(of.held_bytes) + " (a band)";
-  return least + show_bytes(of.held_bytes) + ", error " + percent(of.error);
+  constexpr std::array sources = {"check", "no check", "addresses", "allowance", "batch"};
+  return least + show_bytes(of.held_bytes) + ", error " + percent(of.error) + " (" +
+         sources[static_cast<std::size_t>(of.source)] + ")";
 }
 
 // The smallest device with the result "yes".
@@ -153,7 +174,31 @@ template <class Answer>
     const bool is_less = least == nullptr || each.device.size_bytes < least->device.size_bytes;
     if (each.fits[i] == fit_verdict::yes && is_less) least = &each;
   }
-  return least == nullptr ? "none of these" : least->device.name;
+  return least == nullptr ? "none of these" : one_line(least->device.name);
+}
+
+// "native 24GiB 3, 40GiB 1; expandable 24GiB 12" with its meaning, or nothing.
+[[nodiscard]] std::string retries_text(const fit_answer& found) {
+  std::string out;
+  for (std::size_t i = 0; i < fit_allocator_count; ++i) {
+    std::string one;
+    for (const fit_device_answer& each : found.devices) {
+      if (each.retries[i] != 0)
+        one += (one.empty() ? " " : ", ") + one_line(each.device.name) + " " +
+               show_count(each.retries[i]);
+    }
+    if (!one.empty())
+      out += (out.empty() ? "" : "; ") + std::string(name_of(static_cast<fit_allocator>(i))) + one;
+  }
+  if (out.empty()) return "";
+  return "fits after releasing cached memory, and the retries for it: " + out + "\n";
+}
+
+// Which result the exit code is, if a device was named.
+[[nodiscard]] std::string code_text(int code, const fit_allocator judged) {
+  constexpr std::array meanings = {"fits", "does not fit", "is within the error, or not known"};
+  return "exit code " + std::to_string(code) + ": " + name_of(judged) + " " +
+         meanings[static_cast<std::size_t>(code)] + "\n";
 }
 
 [[nodiscard]] std::string owners_text(const recording& from, const fit_answer& found) {
@@ -163,8 +208,8 @@ template <class Answer>
     const std::vector<std::string> lines = lines_of(from, context.stack);
     const std::string& tag = from.text(context.tag);
     out += "  " + padded(show_bytes(each.size_bytes), 12) + padded(show_count(each.count), 8) +
-           (lines.empty() ? "no stack in the file" : lines.front()) +
-           (tag.empty() ? "" : " [" + tag + "]") + "\n";
+           (lines.empty() ? "no stack in the file" : one_line(lines.front())) +
+           (tag.empty() ? "" : " [" + one_line(tag) + "]") + "\n";
   }
   return out;
 }
@@ -188,10 +233,13 @@ std::string to_json(const std::string& path, const recording& from, const fit_an
       .add("is_peak_known", found.is_peak_known ? "true" : "false")
       .add("recorded_allocator",
            found.is_recorded_known ? json_string(name_of(found.recorded)) : "null")
+      .add("judged_allocator", json_string(name_of(found.judged)))
+      .add("exit_code", static_cast<std::uint64_t>(exit_code_of(found)))
       .add("self_check", check_json(found))
       .add("allocators", allocators_json(found))
       .add("beside", beside.end())
       .add("fits", fits_json(found))
+      .add("retries", retries_json(found))
       .add("live_at_peak", owners_json(from, found))
       .add("notes", quoted_list(found.notes))
       .end();
@@ -199,64 +247,67 @@ std::string to_json(const std::string& path, const recording& from, const fit_an
 
 std::string to_json(const batch_answer& found) {
   json_object devices;
+  json_object fits;
   for (const batch_device_answer& each : found.devices) {
-    json_object one;
+    json_object limits;
+    json_object verdicts;
     for (std::size_t i = 0; i < fit_allocator_count; ++i) {
       const batch_limit& of = each.limits[i];
-      one.add(name_of(static_cast<fit_allocator>(i)),
-              json_object().add("low", of.low).add("best", of.best).add("high", of.high).end());
+      const char* const name = name_of(static_cast<fit_allocator>(i));
+      limits.add(name,
+                 json_object().add("low", of.low).add("best", of.best).add("high", of.high).end());
+      verdicts.add(name, json_string(name_of(each.fits[i])));
     }
-    devices.add(each.device.name.c_str(), one.end());
+    devices.add(each.device.name.c_str(), limits.end());
+    fits.add(each.device.name.c_str(), verdicts.end());
   }
   return json_object()
       .add("largest_batch", devices.end())
+      .add("fits", fits.end())
+      .add("judged_allocator", json_string(name_of(found.judged)))
+      .add("exit_code", static_cast<std::uint64_t>(exit_code_of(found)))
+      .add("is_peak_known", found.is_peak_known ? "true" : "false")
       .add("requests_by_line", found.line_count)
       .add("requests_constant", found.constant_count)
       .add("requests_inexact", found.inexact_count)
       .add("requests_unmatched", found.unmatched_count)
       .add("requests_per_iteration", found.iteration_length)
       .add("guess_from", found.guess_from)
+      .add("notes", quoted_list(found.notes))
       .end();
 }
 
 std::string to_text(const batch_answer& found) {
   std::string out = "largest batch (with 3 % less memory, with all, with 3 % more):\n";
   for (const batch_device_answer& each : found.devices) {
-    out += "  " + padded(each.device.name, name_width(found.devices));
+    out += "  " + padded(one_line(each.device.name), name_width(found.devices));
     for (std::size_t i = 0; i < fit_allocator_count; ++i) {
       const batch_limit& of = each.limits[i];
       const std::string guess = of.best >= found.guess_from ? " (a guess)" : "";
-      out += padded(std::string(name_of(static_cast<fit_allocator>(i))) + " " + show_count(of.low) +
-                        ", " + show_count(of.best) + ", " + show_count(of.high) + guess,
-                    28) +
-             "  ";
+      const std::string numbers = of.high == 0 ? "none"
+                                               : show_count(of.low) + ", " + show_count(of.best) +
+                                                     ", " + show_count(of.high) + guess;
+      out += padded(std::string(name_of(static_cast<fit_allocator>(i))) + " " + numbers, 28) + "  ";
     }
     while (out.ends_with(' ')) out.pop_back();
     out += "\n";
   }
-  return out + "requests: " + show_count(found.line_count) + " grow by a line, " +
+  out += "requests: " + show_count(found.line_count) + " grow by a line, " +
          show_count(found.constant_count) + " stay, " + show_count(found.inexact_count) +
          " are not exact, " + show_count(found.unmatched_count) + " have no match\n" +
          (found.iteration_length == 0
               ? "iterations differ, or do not repeat: the recordings are taken whole\n"
               : "an iteration has " + show_count(found.iteration_length) + " requests\n");
+  for (const std::string& each : found.notes) out += "note: " + one_line(each) + "\n";
+  return out + "batch 1: " + code_text(exit_code_of(found), found.judged);
 }
 
-std::string to_text(const std::string& path, const recording& from, const fit_answer& found) {
-  std::string out = path + ": " + name_of_form(from.form) + ", device " +
-                    std::to_string(found.device) + " of " + std::to_string(found.device_count) +
-                    ", " + show_count(found.allocation_count) + " allocations\n";
-  out += found.has_events ? "most live at once: " : "live when the file was written: ";
-  out += at_least(found) + show_bytes(found.peak_live_bytes) + "\n";
-  out += found.has_events ? "memory held at the most, and the smallest device that it fits:\n"
-                          : "memory held for that, without the peak before:\n";
-  for (std::size_t i = 0; i < fit_allocator_count; ++i)
-    out += "  " + padded(name_of(static_cast<fit_allocator>(i)), 12) +
-           padded(held_text(found, i), found.is_peak_known ? 40 : 44) + smallest_text(found, i) +
-           "\n";
-  out += "devices:\n";
+namespace {
+
+[[nodiscard]] std::string devices_text(const fit_answer& found) {
+  std::string out = "devices:\n";
   for (const fit_device_answer& each : found.devices) {
-    out += "  " + padded(each.device.name, name_width(found.devices));
+    out += "  " + padded(one_line(each.device.name), name_width(found.devices));
     for (std::size_t i = 0; i < fit_allocator_count; ++i) {
       const bool is_known = found.is_peak_known || each.fits[i] == fit_verdict::no;
       out += padded(std::string(name_of(static_cast<fit_allocator>(i))) + " " +
@@ -266,6 +317,24 @@ std::string to_text(const std::string& path, const recording& from, const fit_an
     while (out.ends_with(' ')) out.pop_back();
     out += "\n";
   }
+  return out + retries_text(found);
+}
+
+}  // namespace
+
+std::string to_text(const std::string& path, const recording& from, const fit_answer& found) {
+  std::string out = one_line(path) + ": " + name_of_form(from.form) + ", device " +
+                    std::to_string(found.device) + " of " + std::to_string(found.device_count) +
+                    ", " + show_count(found.allocation_count) + " allocations\n";
+  out += found.has_events ? "most live at once: " : "live when the file was written: ";
+  out += at_least(found) + show_bytes(found.peak_live_bytes) + "\n";
+  out += found.has_events ? "memory held at the most, and the smallest device that it fits:\n"
+                          : "memory held for that, without the peak before:\n";
+  for (std::size_t i = 0; i < fit_allocator_count; ++i)
+    out += "  " + padded(name_of(static_cast<fit_allocator>(i)), 12) +
+           padded(held_text(found, i), found.is_peak_known ? 44 : 52) + smallest_text(found, i) +
+           "\n";
+  out += devices_text(found);
   out += "beside the allocator: " + show_bytes(found.beside_bytes) + " of each device\n";
   if (found.available_at_oom_bytes)
     out += "when it ran out of memory, the allocator could have " +
@@ -279,7 +348,8 @@ std::string to_text(const std::string& path, const recording& from, const fit_an
            " segment events are the same\n";
   }
   out += owners_text(from, found);
-  for (const std::string& each : found.notes) out += "note: " + each + "\n";
+  for (const std::string& each : found.notes) out += "note: " + one_line(each) + "\n";
+  if (found.has_named_devices) out += code_text(exit_code_of(found), found.judged);
   return out;
 }
 

@@ -8,6 +8,7 @@ import vmm.backend;
 import vmm.observe;
 import vmm.recording;
 import vmm.std;
+import vmm.trace;
 
 namespace vmm::tools {
 
@@ -141,18 +142,6 @@ class backward_walk {
   history_account& into_;
 };
 
-// One line, without what a terminal would take for a command.
-[[nodiscard]] std::string plain(std::string_view bytes) {
-  std::string out = to_utf8(bytes);
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const auto code = static_cast<unsigned char>(out[i]);
-    if (code < 0x20 || code == 0x7f) out[i] = '?';
-    const bool is_c1 = code == 0xc2 && static_cast<unsigned char>(out[i + 1]) < 0xa0;
-    if (is_c1) out.replace(i, 2, "?");
-  }
-  return out;
-}
-
 [[nodiscard]] std::string line_of(const char* name, std::uint64_t value) {
   return std::string(name) + ": " + std::to_string(value) + "\n";
 }
@@ -179,7 +168,7 @@ std::string to_summary(const history& taken, const history_account& account) {
   for (const history_event& each : taken.events) ++counts[name_of(each.kind)];
   std::string out;
   for (const history_fact& each : taken.facts)
-    out += plain(each.name) + ": " + plain(each.value) + "\n";
+    out += one_line(each.name) + ": " + one_line(each.value) + "\n";
   out += line_of("events", taken.events.size());
   out += line_of("events lost before", taken.lost_count);
   out += line_of("events left out", account.left_out_count);

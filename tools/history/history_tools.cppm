@@ -80,10 +80,6 @@ export [[nodiscard]] history_outcome read_history_file(
 export [[nodiscard]] history_outcome to_history(recording_outcome&& read,
                                                 const std::optional<std::uint64_t>& device);
 
-/// The text as UTF-8: each byte that belongs to no character of it becomes U+FFFD. Names of a
-/// history are bytes; the readers of what is written from it take nothing but UTF-8.
-export [[nodiscard]] std::string to_utf8(std::string_view bytes);
-
 /// The value of the fact of this name, or an empty text.
 export [[nodiscard]] std::string fact_of(const history& taken, const std::string& name);
 

@@ -22,6 +22,7 @@
 #include "../program/usage.hpp"
 
 import vmm.history_tools;
+import vmm.trace;
 
 namespace {
 
@@ -39,7 +40,8 @@ constexpr const char* usage =
     "              (default: HISTORY.html)\n"
     "  memory_viz  a snapshot for pytorch.org/memory_viz (default: HISTORY.pickle)\n"
     "  perfetto    trace events for ui.perfetto.dev (default: HISTORY.json)\n"
-    "  summary     a few lines, on standard output\n";
+    "  summary     a few lines, on standard output\n"
+    "  --help, --version\n";
 
 struct command_line {
   std::string word;
@@ -102,7 +104,7 @@ std::string read_words(int count, char** words, command_line& into) {
 }
 
 int fail(const std::string& why, int code) {
-  std::fprintf(stderr, "vmm-history: %s\n", why.c_str());
+  std::fprintf(stderr, "vmm-history: %s\n", vmm::tools::one_line(why).c_str());
   return code;
 }
 
@@ -122,7 +124,7 @@ int run(const command_line& wanted) {
   for (const std::string& path : wanted.paths) {
     if (has_file && vmm::tools::is_same_file(path, wanted.out))
       return fail(wanted.out + " is a history: --out takes another", 2);
-    std::fprintf(stderr, "vmm-history: reading %s\n", path.c_str());
+    std::fprintf(stderr, "vmm-history: reading %s\n", vmm::tools::one_line(path).c_str());
     vmm::tools::history_outcome read = vmm::tools::read_history_file(path, wanted.device);
     if (!read.problem.empty()) return fail(read.problem, 2);
     const std::size_t slash = path.find_last_of('/');
@@ -135,7 +137,7 @@ int run(const command_line& wanted) {
   }
   std::string why = file.open(wanted.out);
   if (!why.empty()) return fail(why, 1);
-  std::fprintf(stderr, "vmm-history: writing %s\n", wanted.out.c_str());
+  std::fprintf(stderr, "vmm-history: writing %s\n", vmm::tools::one_line(wanted.out).c_str());
   why = file.write(make(wanted, shown));
   return why.empty() ? 0 : fail(why, 1);
 }

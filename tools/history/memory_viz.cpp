@@ -10,6 +10,7 @@ module vmm.history_tools;
 import vmm.backend;
 import vmm.observe;
 import vmm.std;
+import vmm.trace;
 
 namespace vmm::tools {
 

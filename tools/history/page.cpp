@@ -11,6 +11,7 @@ module vmm.history_tools;
 import vmm.backend;
 import vmm.observe;
 import vmm.std;
+import vmm.trace;
 
 namespace vmm::tools {
 

@@ -308,18 +308,14 @@ history_outcome to_history(recording_outcome&& read, const std::optional<std::ui
   history_outcome out;
   out.problem = std::move(read.problem);
   if (!out.problem.empty()) return out;
+  out.problem = problem_of_device(read.value, device);
+  if (!out.problem.empty()) return out;
   if (read.value.taken) {
     out.taken = std::move(*read.value.taken);
     return out;
   }
   if (read.value.form == recording_form::trace) {
     out.problem = "a trace has no addresses: ./run replay TRACE --history FILE makes a history";
-    return out;
-  }
-  if (device && *device >= device_count(read.value)) {
-    const std::uint64_t count = device_count(read.value);
-    out.problem = "has " + std::to_string(count) + (count == 1 ? " device" : " devices") +
-                  ", from 0 on; not " + std::to_string(*device);
     return out;
   }
   history made = recorded_history(read.value, device ? *device : busiest_device(read.value)).make();

@@ -12,29 +12,12 @@ module vmm.history_tools;
 
 import vmm.backend;
 import vmm.observe;
+import vmm.replay;
 import vmm.std;
 
 namespace vmm::tools {
 
 namespace {
-
-[[nodiscard]] std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char each : to_utf8(text)) {
-    const auto code = static_cast<unsigned char>(each);
-    if (each == '"' || each == '\\') {
-      out += '\\';
-      out += each;
-    } else if (code < 0x20 || code == 0x7f) {
-      std::array<char, 8> escape{};
-      std::snprintf(escape.data(), escape.size(), "\\u%04x", code);
-      out += escape.data();
-    } else {
-      out += each;
-    }
-  }
-  return out + "\"";
-}
 
 [[nodiscard]] std::string microseconds(std::uint64_t ns) {
   std::array<char, 32> text{};
@@ -106,7 +89,8 @@ class event_writer {
   [[nodiscard]] std::string write() && {
     out_ = "[\n";
     out_ += R"({"ph":"M","pid":1,"name":"process_name","args":{"name":)" +
-            quoted("vmm " + fact_of(taken_, "allocator") + ", " + fact_of(taken_, "policy")) + "}}";
+            json_string("vmm " + fact_of(taken_, "allocator") + ", " + fact_of(taken_, "policy")) +
+            "}}";
     name_track(growth_track, "growth");
     name_track(wait_track, "waits of the host");
     begin_ns_ = taken_.events.empty() ? 0 : taken_.events.front().time_ns;
@@ -144,7 +128,7 @@ class event_writer {
   }
   void name_track(std::uint64_t track, const std::string& name) {
     out_ += ",\n{\"ph\":\"M\",\"pid\":1,\"tid\":" + std::to_string(track) +
-            R"(,"name":"thread_name","args":{"name":)" + quoted(name) + "}}";
+            R"(,"name":"thread_name","args":{"name":)" + json_string(name) + "}}";
   }
   std::uint64_t track_of(std::uint64_t stream) {
     const auto [found, is_new] = tracks_.emplace(stream, first_stream_track + tracks_.size());
@@ -157,24 +141,26 @@ class event_writer {
              std::to_string(footprint_bytes_) + "}");
   }
   void instant(const history_event& each, const std::string& name) {
-    line("i", growth_track, each.time_ns, R"("s":"p","name":)" + quoted(name));
+    line("i", growth_track, each.time_ns, R"("s":"p","name":)" + json_string(name));
   }
 
   // ---- blocks ----
   [[nodiscard]] static std::string identity(std::uint64_t at, const open_block& block) {
-    return R"("cat":"block","id":)" + quoted(hexadecimal(at) + "#" + std::to_string(block.number)) +
-           R"(,"name":)" + quoted(size_text(block.size_bytes));
+    return R"("cat":"block","id":)" +
+           json_string(hexadecimal(at) + "#" + std::to_string(block.number)) + R"(,"name":)" +
+           json_string(size_text(block.size_bytes));
   }
   void begin_block(const history_event& each) {
     const open_block block{each.size_bytes, track_of(each.stream), ++block_count_};
     open_[each.at.value] = block;
     live_bytes_ += block.size_bytes;
-    std::string args = R"(,"args":{"address":)" + quoted(hexadecimal(each.at.value)) +
+    std::string args = R"(,"args":{"address":)" + json_string(hexadecimal(each.at.value)) +
                        R"(,"size":)" + std::to_string(block.size_bytes);
-    if (each.tag != 0) args += R"(,"tag":)" + quoted(taken_.tags[each.tag - 1U]);
+    if (each.tag != 0) args += R"(,"tag":)" + json_string(taken_.tags[each.tag - 1U]);
     if (each.frame != 0) {
       const history_frame& at = taken_.frames[each.frame - 1];
-      args += R"(,"line":)" + quoted(at.file + ":" + std::to_string(at.line) + " " + at.function);
+      args +=
+          R"(,"line":)" + json_string(at.file + ":" + std::to_string(at.line) + " " + at.function);
     }
     line("b", block.track, each.time_ns, identity(each.at.value, block) + args + "}");
     draw_arrows(each, block.track);
@@ -207,7 +193,7 @@ class event_writer {
   void slice(std::uint64_t track, std::uint64_t begin_ns, const history_event& end,
              const std::string& name) {
     const std::uint64_t ns = end.time_ns - begin_ns;
-    line("X", track, begin_ns, "\"dur\":" + microseconds(ns) + ",\"name\":" + quoted(name));
+    line("X", track, begin_ns, "\"dur\":" + microseconds(ns) + ",\"name\":" + json_string(name));
   }
 
   void write_event(const history_event& each) {
@@ -272,6 +258,12 @@ class event_writer {
 };
 
 }  // namespace
+
+std::string hexadecimal(std::uint64_t value) {
+  char text[24];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+  return text;
+}
 
 std::string to_trace_events(const history& taken, const history_account& account) {
   return event_writer(taken, account).write();

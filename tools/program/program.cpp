@@ -18,7 +18,10 @@
 #include <string>
 
 #include "output.hpp"
+#include "usage.hpp"
 #include "variables.hpp"
+
+const char* const vmm::tools::library_version = VMM_VERSION;
 
 namespace {
 

@@ -1,10 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Help on request, one line for a wrong command line, and whole numbers.
+// Help and version on request, one line for a wrong command line, and whole numbers.
 #ifndef VMM_TOOLS_PROGRAM_USAGE_HPP
 #define VMM_TOOLS_PROGRAM_USAGE_HPP
 
+#include <cerrno>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -19,14 +20,20 @@
 
 namespace vmm::tools {
 
-/// Where a word is --help or -h: prints `usage` to standard output and ends the program, with 0 or,
-/// where it cannot be written, 1.
+/// Of the library that the program was built with; in program.cpp.
+extern const char* const library_version;
+
+/// If a word is --help or -h, prints `usage` to standard output; if it is --version, the program's
+/// name and version. Ends the program with 0 or, if standard output cannot be written, 1.
 inline void answer_help(int count, char** words, const char* usage) {
   for (int i = 1; i < count; ++i) {
     const std::string_view word = words[i];
-    if (word != "--help" && word != "-h") continue;
-    const bool is_written = std::fputs(usage, stdout) >= 0 && std::fflush(stdout) == 0;
-    std::exit(is_written ? 0 : 1);
+    const bool is_version = word == "--version";
+    if (!is_version && word != "--help" && word != "-h") continue;
+    const int written = is_version
+                            ? std::printf("%s %s\n", program_invocation_short_name, library_version)
+                            : std::fputs(usage, stdout);
+    std::exit(written >= 0 && std::fflush(stdout) == 0 ? 0 : 1);
   }
 }
 
@@ -51,7 +58,10 @@ inline void answer_help(int count, char** words, const char* usage) {
 
 /// Prints one line on standard error: what is wrong with the command line, and where the options
 /// are listed.
-inline void refuse_line(const char* program, const std::string& problem) {
+inline void refuse_line(const char* program, std::string problem) {
+  for (char& each : problem) {  // words of the command line may have line feeds
+    if (each >= 0 && each < ' ') each = '?';
+  }
   std::fprintf(stderr, "%s: %s (%s --help lists the options)\n", program, problem.c_str(), program);
 }
 

@@ -150,6 +150,7 @@ class history_converter {
 
   void convert(const history& from) {
     into_.form = recording_form::history;
+    into_.lost_event_count = from.lost_count;
     for (const history_frame& each : from.frames) {
       const std::array frame{
           tables_.frame({tables_.text(each.file), tables_.text(each.function), each.line})};
@@ -169,13 +170,23 @@ class history_converter {
       into_.blocks.push_back(block);
     }
     whole.block_count = static_cast<std::uint32_t>(into_.blocks.size()) - whole.first_block;
-    for (const history_mapping& each : from.mappings) {
-      if (!each.is_stale) whole.size_bytes += each.where.size_bytes;
-    }
+    whole.size_bytes = mapped_at_start(from);
     into_.segments.push_back(whole);
   }
 
  private:
+  // A history has no events of segments: its one segment has the size of the first moment.
+  [[nodiscard]] static std::uint64_t mapped_at_start(const history& from) {
+    std::uint64_t mapped_bytes = 0;
+    for (const history_mapping& each : from.mappings)
+      mapped_bytes += each.is_stale ? 0 : each.where.size_bytes;
+    for (auto each = from.events.rbegin(); each != from.events.rend(); ++each) {
+      const bool is_new = each->kind == history_kind::mapped && each->detail == 0;
+      if (is_new) mapped_bytes -= std::min(mapped_bytes, each->size_bytes);
+      if (each->kind == history_kind::released) mapped_bytes += each->size_bytes;
+    }
+    return mapped_bytes;
+  }
   void add(const history_event& each) {
     recorded_event made;
     made.at = each.at.value;
@@ -191,7 +202,8 @@ class history_converter {
         if (each.detail != 0) made.size_bytes = each.detail;
         made.action = recorded_action::alloc;
         break;
-      case history_kind::freed: made.action = recorded_action::free_completed; break;
+      case history_kind::freed:
+      case history_kind::kept: made.action = recorded_action::free_completed; break;
       case history_kind::free_pinned: made.action = recorded_action::free_requested; break;
       case history_kind::resized:
         made.action = recorded_action::free_completed;
@@ -271,6 +283,10 @@ class history_converter {
   std::string problem;
   if (is_recording(head)) {
     problem = read_any(reader, options.history_bytes_max, out.value);
+    // Also makes the source see the end of gzip data, with its check sum.
+    if (problem.empty() && !reader.peek().empty())
+      problem = "there are further bytes behind the end of the pickle, from byte " +
+                std::to_string(reader.offset()) + " on; expected one recording in a file";
   } else if (source.trouble().what.empty()) {
     problem = head.empty() ? "is empty" : unknown_form;
   }

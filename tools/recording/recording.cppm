@@ -119,6 +119,7 @@ export struct recording {
   bool has_annotation_list = false;       ///< since PyTorch 2.5, with annotations or without
   std::uint64_t dropped_text_count = 0;   ///< texts that the tables had no room for
   std::uint64_t dropped_stack_count = 0;  ///< stacks likewise
+  std::uint64_t lost_event_count = 0;     ///< of a history: those before the first
   std::uint64_t cut_line_count = 0;       ///< of a log: its last line, if that is not whole
   /// Of vmm's own file: the whole of it.
   std::optional<history> taken{};
@@ -164,6 +165,9 @@ export [[nodiscard]] recording_outcome parse_recording(const std::string& name,
 export [[nodiscard]] std::uint64_t busiest_device(const recording& from);
 /// Devices of the recording; some may have no events.
 export [[nodiscard]] std::uint64_t device_count(const recording& from);
+/// Empty, or that the recording has no such device.
+export [[nodiscard]] std::string problem_of_device(const recording& from,
+                                                   const std::optional<std::uint64_t>& device);
 /// The events of a device; none where it has no trace.
 export [[nodiscard]] std::span<const recorded_event> events_of(const recording& from,
                                                                std::uint64_t device);

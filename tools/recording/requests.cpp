@@ -252,6 +252,13 @@ std::uint64_t device_count(const recording& from) {
   return count;
 }
 
+std::string problem_of_device(const recording& from, const std::optional<std::uint64_t>& device) {
+  const std::uint64_t count = device_count(from);
+  if (!device || *device < count) return "";
+  return "has " + std::to_string(count) + (count == 1 ? " device" : " devices") +
+         ", from 0 on; not " + std::to_string(*device);
+}
+
 std::span<const recorded_event> events_of(const recording& from, std::uint64_t device) {
   if (device >= from.traces.size()) return {};
   const recorded_range& range = from.traces[device];

@@ -57,7 +57,7 @@ constexpr const char* help =
     "  --history FILE  record one more pass, for ./run view\n"
     "  --jitter SEED   multiply every size by a factor from 0.97 to 1.03, fixed by size and seed\n"
     "  --jitter-seeds N  one replay for each seed from 1 to N, at most 1000, and their means\n"
-    "  --help          this text\n"
+    "  --help, --version\n"
     "\n"
     "The environment variables of the library (VMM_FRAG_RATIO, VMM_VA_SIZE and so on) apply.\n"
     "VMM_LOG does not: the program times its calls to the driver and logs none.\n"
@@ -75,7 +75,6 @@ struct command_line {
   std::optional<std::uint64_t> jitter_seed;
   std::uint32_t jitter_seed_count = 0;  // 0: one replay
   bool is_json = false;
-  bool wants_help = false;
 };
 
 int complain(const std::string& text, int code) {
@@ -90,7 +89,7 @@ class reader {
 
   [[nodiscard]] std::optional<command_line> read() {
     while (next_ < count_ && problem_.empty()) take(words_[next_++]);
-    if (problem_.empty() && !out_.wants_help && out_.trace_path.empty()) {
+    if (problem_.empty() && out_.trace_path.empty()) {
       problem_ = "which trace? The first argument is a file";
     }
     std::string_view backend;
@@ -129,8 +128,6 @@ class reader {
       out_.run.record = true;
     } else if (name == "--json") {
       out_.is_json = true;
-    } else if (name == "--help" || name == "-h") {
-      out_.wants_help = true;
     } else {
       take_file(word);
       return;
@@ -332,15 +329,12 @@ int replay(const command_line& wanted) {
 }  // namespace
 
 int main(int count, char** words) {
+  vmm::tools::answer_help(count, words, (std::string(usage) + help).c_str());
   reader line{count, words};
   const std::optional<command_line> wanted = line.read();
   if (!wanted) {
     vmm::tools::refuse_line("vmm-replay", line.problem());
     return exit_misused;
-  }
-  if (wanted->wants_help) {
-    const std::string why = vmm::tools::print(std::string(usage) + help);
-    return why.empty() ? 0 : complain(why, exit_failed);
   }
   return replay(*wanted);
 }

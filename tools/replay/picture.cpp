@@ -7,6 +7,7 @@
 module vmm.replay;
 
 import vmm.std;
+import vmm.trace;
 
 namespace vmm::tools {
 namespace {
@@ -201,7 +202,7 @@ paths draw_paths(const strip& drawn, const scale& fitted) {
 
 std::string xml_text(std::string_view text) {
   std::string out;
-  for (const char c : clean_utf8(text)) {
+  for (const char c : to_utf8(text)) {
     switch (c) {
       case '&': out += "&amp;"; break;
       case '<': out += "&lt;"; break;

@@ -6,6 +6,7 @@ module;
 module vmm.replay;
 
 import vmm.std;
+import vmm.trace;
 
 namespace vmm::tools {
 namespace {
@@ -21,30 +22,6 @@ bool is_base(std::size_t kind) {
 
 double per_event(double elapsed_ns, std::uint64_t events) {
   return events == 0 ? 0 : elapsed_ns / static_cast<double>(events);
-}
-
-/// Length of the well-formed UTF-8 sequence at the start of `text`, or 0.
-std::size_t sequence_length(std::string_view text) {
-  const auto at = [text](std::size_t i) {
-    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
-  };
-  const auto more = [&](std::size_t i, unsigned low = 0x80, unsigned high = 0xbf) {
-    return at(i) >= low && at(i) <= high;
-  };
-  const unsigned lead = at(0);
-  if (lead < 0x80) return 1;
-  if (lead >= 0xc2 && lead <= 0xdf) return more(1) ? 2 : 0;
-  if (lead >= 0xe0 && lead <= 0xef) {
-    const unsigned low = lead == 0xe0 ? 0xa0 : 0x80;
-    const unsigned high = lead == 0xed ? 0x9f : 0xbf;
-    return more(1, low, high) && more(2) ? 3 : 0;
-  }
-  if (lead >= 0xf0 && lead <= 0xf4) {
-    const unsigned low = lead == 0xf0 ? 0x90 : 0x80;
-    const unsigned high = lead == 0xf4 ? 0x8f : 0xbf;
-    return more(1, low, high) && more(2) && more(3) ? 4 : 0;
-  }
-  return 0;
 }
 
 void append_escaped(std::string& out, char c) {
@@ -260,19 +237,9 @@ std::string show_number(double value, int decimals) {
   return text;
 }
 
-std::string clean_utf8(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    const std::size_t length = sequence_length(text);
-    out += length == 0 ? std::string_view{"\xef\xbf\xbd"} : text.substr(0, length);
-    text.remove_prefix(length == 0 ? 1 : length);
-  }
-  return out;
-}
-
 std::string json_string(std::string_view text) {
   std::string out = "\"";
-  for (const char c : clean_utf8(text)) append_escaped(out, c);
+  for (const char c : to_utf8(text)) append_escaped(out, c);
   return out + "\"";
 }
 

@@ -91,8 +91,6 @@ export [[nodiscard]] std::string show_bytes(std::uint64_t size_bytes);
 export [[nodiscard]] std::string show_count(std::uint64_t count);
 /// `value` with `decimals` digits behind the point.
 export [[nodiscard]] std::string show_number(double value, int decimals);
-/// `text` with every byte that is not part of well-formed UTF-8 replaced by U+FFFD.
-[[nodiscard]] std::string clean_utf8(std::string_view text);
 /// `text` as a JSON string, quotes included. Bytes that are not UTF-8 become U+FFFD.
 export [[nodiscard]] std::string json_string(std::string_view text);
 

@@ -30,7 +30,8 @@ constexpr const char* usage =
     "publish it by themselves. Ends with Ctrl-C.\n"
     "  --once              once, and end; also if standard output is not a terminal\n"
     "  --json              once, as JSON\n"
-    "  --interval SECONDS  from one look to the next, 1 to 3600 (default: 1)\n";
+    "  --interval SECONDS  from one look to the next, 1 to 3600 (default: 1)\n"
+    "  --help, --version\n";
 
 struct wanted {
   bool once = false;

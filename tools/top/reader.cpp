@@ -246,7 +246,8 @@ std::string to_json(const top_listing& listing) {
       add_number(out, "footprint_bytes", each.footprint_bytes);
       add_number(out, "peak_footprint_bytes", each.peak_footprint_bytes);
       add_number(out, "live_bytes", each.live_bytes);
-      add_number(out, "peak_live_bytes", each.peak_live_bytes);
+      // Managers and the preload library's handles do not count it.
+      if (each.kind == top_kind::pool) add_number(out, "peak_live_bytes", each.peak_live_bytes);
       add_number(out, "free_bytes", each.free_bytes);
       add_number(out, "reserved_bytes", each.reserved_bytes);
       add_number(out, "budget_bytes", each.budget_bytes);

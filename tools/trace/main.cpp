@@ -46,9 +46,9 @@ int print(const std::string& text) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  vmm::tools::answer_help(argc, argv, usage().c_str());
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
-    if (word == "--help" || word == "-h") return print(usage());
     if (word.starts_with("-")) return complain(vmm::tools::unknown_option(word, "--help"));
   }
   if (argc < 2) return print(usage());

@@ -95,6 +95,12 @@ export [[nodiscard]] read_outcome read_trace(const std::string& name, byte_sourc
 export [[nodiscard]] read_outcome parse_trace(const std::string& name,
                                               std::span<const std::byte> bytes);
 
+/// The text as UTF-8: each byte that belongs to no character of it becomes U+FFFD. Names in files
+/// are bytes; the readers of what is written from them take nothing but UTF-8.
+export [[nodiscard]] std::string to_utf8(std::string_view bytes);
+/// The same on one line, without what a terminal would take for a command.
+export [[nodiscard]] std::string one_line(std::string_view bytes);
+
 /// Multiplies every size by a factor from 0.97 to 1.03 that the size and the seed fix: requests of
 /// one size stay of one size. What a policy holds on one trace is partly luck; the mean over some
 /// seeds says more. What is counted of live bytes is counted anew.

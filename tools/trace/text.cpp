@@ -1,11 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bytes as UTF-8, numbers as text.
-module;
-#include <cstdio>
-
-module vmm.history_tools;
+// Bytes of a file as text.
+module vmm.trace;
 
 import vmm.std;
 
@@ -46,10 +43,15 @@ std::string to_utf8(std::string_view bytes) {
   return out;
 }
 
-std::string hexadecimal(std::uint64_t value) {
-  char text[24];
-  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
-  return text;
+std::string one_line(std::string_view bytes) {
+  std::string out = to_utf8(bytes);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const auto code = static_cast<unsigned char>(out[i]);
+    if (code < 0x20 || code == 0x7f) out[i] = '?';
+    const bool is_c1 = code == 0xc2 && static_cast<unsigned char>(out[i + 1]) < 0xa0;
+    if (is_c1) out.replace(i, 2, "?");
+  }
+  return out;
 }
 
 }  // namespace vmm::tools
