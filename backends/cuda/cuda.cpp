@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.cuda - the object, what the device is, and the calls that make and place memory.
+// vmm.cuda - the object, what the device is, and the calls that make, place and share memory.
 module;
 #include "loader.h"
 
@@ -15,39 +15,13 @@ import :state;
 
 namespace vmm {
 
-namespace cuda {
-
-current_context::current_context(const entry_points& cu, CUcontext mine) noexcept
-    : cu_(cu), mine_(mine) {
-  check(mine != nullptr, "no context is made current");
-  CUcontext now = nullptr;
-  failure_ = cu.context_get_current(&now);
-  if (failure_ != CUDA_SUCCESS || now == mine) return;
-  failure_ = cu.context_push(mine);
-  pushed_ = failure_ == CUDA_SUCCESS;
+result<cuda_driver> cuda_driver::open(const cuda_options& options) {
+  result<std::unique_ptr<cuda::cuda_state>> opened = cuda::cuda_state::open(options);
+  if (!opened) return opened.error();
+  return cuda_driver(std::move(*opened));
 }
 
-current_context::~current_context() {
-  if (!pushed_) return;
-  CUcontext popped = nullptr;
-  const CUresult code = cu_.context_pop(&popped);
-  check(code != CUDA_SUCCESS || popped == mine_, "a driver call left a context that is not ours");
-}
-
-driver_state::~driver_state() {
-  check(context != nullptr || transfers == nullptr, "an object has a stream and no context");
-  check(made_in.is_here(), "a child destroys what its parent has");
-  if (context == nullptr) return;
-  if (transfers != nullptr) {
-    const current_context current(cu, context);
-    static_cast<void>(cu.stream_destroy(transfers));
-  }
-  static_cast<void>(cu.primary_context_release(device));
-}
-
-}  // namespace cuda
-
-cuda_driver::cuda_driver(std::unique_ptr<cuda::driver_state> opened) noexcept
+cuda_driver::cuda_driver(std::unique_ptr<cuda::cuda_state> opened) noexcept
     : state_(std::move(opened)) {
   check(state_ != nullptr && state_->memory != nullptr,
         "a driver object is made of nothing opened");
@@ -211,6 +185,200 @@ result<shared_handle> cuda_driver::export_handle(physical_handle handle, share_k
 result<physical_handle> cuda_driver::import_handle(const shared_handle& shared) {
   check(state_ != nullptr, cuda::moved_from);
   return state_->memory->import_handle(shared);
+}
+
+// ---- other devices -----------------------------------------------------------------------------
+
+namespace {
+
+// What the driver says of two devices that are there.
+CUresult ask_peer(const cuda::entry_points& cu, const peer_query& query, peer_info& into) {
+  check(cu.device_can_access_peer != nullptr, "a call is made that the driver lacks");
+  CUdevice from = 0;
+  CUdevice to = 0;
+  CUresult code = cu.device_get(&from, query.from.ordinal);
+  if (code == CUDA_SUCCESS) code = cu.device_get(&to, query.to.ordinal);
+  if (code != CUDA_SUCCESS) return code;
+  if (query.from == query.to) {
+    into = {link_kind::itself, true, 0};
+    return CUDA_SUCCESS;
+  }
+  int reaches = 0;
+  code = cu.device_can_access_peer(&reaches, from, to);
+  if (code != CUDA_SUCCESS || reaches == 0) return code;
+  int rank = 0;
+  int atomics = 0;
+  code = cu.device_get_p2p_attribute(&rank, CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, from, to);
+  if (code != CUDA_SUCCESS) return code;
+  code = cu.device_get_p2p_attribute(&atomics, CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED,
+                                     from, to);
+  if (code != CUDA_SUCCESS) return code;
+  into = {link_kind::peer, atomics != 0, static_cast<std::uint32_t>(std::max(rank, 0))};
+  check(into.is_reachable(), "a device that is reached is said not to be");
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+result<peer_info> cuda_driver::query_peer(const peer_query& query) {
+  check(state_ != nullptr, cuda::moved_from);
+  using place = location::place;
+  if (!state_->can.peers)
+    return state_->lacks(call::query_peer, "the CUDA driver does not report links between devices");
+  peer_info answer{};
+  if (query.from.kind == place::device && query.to.kind == place::device) {
+    const status asked = state_->run(call::query_peer, [&](const cuda::entry_points& cu) {
+      return ask_peer(cu, query, answer);
+    });
+    if (!asked) return asked.error();
+    return answer;
+  }
+  if (!state_->made_in.is_here()) return refuse_forked(call::query_peer);
+  if (query.from == query.to) return peer_info{link_kind::itself, true, 0};
+  const bool made_there =
+      query.to.kind == place::host ? state_->can.host_location : state_->can.host_node_location;
+  if (query.from.kind == place::device && made_there) answer.link = link_kind::host;
+  check(!answer.native_atomics, "atomics to the host are claimed without a driver query");
+  return answer;
+}
+
+result<dma_buf> cuda_driver::export_range(address_range range) {
+  check(state_ != nullptr, cuda::moved_from);
+  if (!state_->can.export_dma_buf) {
+    return state_->lacks(
+        call::export_range,
+        "the device makes no DMA-BUF of its memory, or the driver is older than 11.7");
+  }
+  int descriptor = -1;
+  const status outcome = state_->run(call::export_range, [&](const cuda::entry_points& cu) {
+    return cu.mem_get_range_handle(&descriptor, range.base.value, range.size_bytes,
+                                   CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+  });
+  if (!outcome) return outcome.error();
+  check(descriptor >= 0, "the driver made a DMA-BUF and gave no descriptor");
+  return dma_buf{descriptor, range.size_bytes};
+}
+
+// ---- multicast objects, and fabrics -------------------------------------------------------------
+
+namespace {
+
+constexpr const char* multicast_detail =
+    "multicast is off: open the device with cuda_options::allow_multicast on a machine where it "
+    "may be used";
+
+// Success where the calls were looked up and found; they are not even looked up unless the options
+// allow multicast.
+status multicast_ready(const cuda::cuda_state& state, call where) noexcept {
+  check(where != call::none, "a refusal names no call");
+  if (!state.made_in.is_here()) return refuse_forked(where);
+  if (state.can.multicast) return {};
+  if (!state.can.multicast_capable)
+    return state.lacks(where, "the device has no multicast objects");
+  if (!state.multicast_allowed) return error{errc::not_permitted, where, 0, "", multicast_detail};
+  return state.lacks(where, "the CUDA driver has no multicast calls: it is older than 12.1");
+}
+
+}  // namespace
+
+result<granularity> cuda_driver::query_multicast_granularity(const multicast_request& request) {
+  check(state_ != nullptr, cuda::moved_from);
+  if (const status ready = multicast_ready(*state_, call::query_granularity); !ready)
+    return ready.error();
+  const CUmulticastObjectProp prop = cuda::native(request);
+  std::size_t minimum = 0;
+  std::size_t recommended = 0;
+  const status outcome = state_->run(call::query_granularity, [&](const cuda::entry_points& cu) {
+    const CUresult code =
+        cu.multicast_get_granularity(&minimum, &prop, CU_MULTICAST_GRANULARITY_MINIMUM);
+    if (code != CUDA_SUCCESS) return code;
+    return cu.multicast_get_granularity(&recommended, &prop, CU_MULTICAST_GRANULARITY_RECOMMENDED);
+  });
+  if (!outcome) return outcome.error();
+  check(minimum != 0 && recommended % minimum == 0, "the driver has a granularity that is none");
+  return granularity{minimum, recommended};
+}
+
+result<multicast_handle> cuda_driver::create_multicast(const multicast_request& request) {
+  check(state_ != nullptr, cuda::moved_from);
+  if (const status ready = multicast_ready(*state_, call::create_multicast); !ready)
+    return ready.error();
+  const CUmulticastObjectProp prop = cuda::native(request);
+  CUmemGenericAllocationHandle made = 0;
+  return state_->make<multicast_handle>(
+      call::create_multicast, made,
+      [&](const cuda::entry_points& cu) { return cu.multicast_create(&made, &prop); });
+}
+
+status cuda_driver::add_multicast_device(multicast_handle team, location who) {
+  check(state_ != nullptr, cuda::moved_from);
+  if (const status ready = multicast_ready(*state_, call::add_multicast_device); !ready)
+    return ready.error();
+  return state_->run(call::add_multicast_device, [&](const cuda::entry_points& cu) {
+    CUdevice member = 0;
+    const CUresult code = cu.device_get(&member, who.ordinal);
+    if (code != CUDA_SUCCESS) return code;
+    return cu.multicast_add_device(cuda::native(team), member);
+  });
+}
+
+status cuda_driver::bind_multicast(const multicast_binding& binding) {
+  check(state_ != nullptr, cuda::moved_from);
+  if (const status ready = multicast_ready(*state_, call::bind_multicast); !ready)
+    return ready.error();
+  return state_->run(call::bind_multicast, [&](const cuda::entry_points& cu) {
+    return cu.multicast_bind(cuda::native(binding.team), binding.team_offset_bytes,
+                             cuda::native(binding.memory), binding.memory_offset_bytes,
+                             binding.size_bytes, 0);
+  });
+}
+
+status cuda_driver::bind_multicast_address(const multicast_address_binding& binding) {
+  check(state_ != nullptr, cuda::moved_from);
+  if (const status ready = multicast_ready(*state_, call::bind_multicast); !ready)
+    return ready.error();
+  return state_->run(call::bind_multicast, [&](const cuda::entry_points& cu) {
+    return cu.multicast_bind_address(cuda::native(binding.team), binding.team_offset_bytes,
+                                     binding.memory.base.value, binding.memory.size_bytes, 0);
+  });
+}
+
+status cuda_driver::unbind_multicast(const multicast_binding& binding) {
+  check(state_ != nullptr, cuda::moved_from);
+  if (const status ready = multicast_ready(*state_, call::unbind_multicast); !ready)
+    return ready.error();
+  return state_->run(call::unbind_multicast, [&](const cuda::entry_points& cu) {
+    CUdevice member = 0;
+    const CUresult code = cu.device_get(&member, binding.device.ordinal);
+    if (code != CUDA_SUCCESS) return code;
+    return cu.multicast_unbind(cuda::native(binding.team), member, binding.team_offset_bytes,
+                               binding.size_bytes);
+  });
+}
+
+// ---- fabric handles -----------------------------------------------------------------------------
+
+status cuda_driver::probe_fabric() {
+  check(state_ != nullptr, cuda::moved_from);
+  physical_request request;
+  request.where = home();
+  request.shareable = share_kind::fabric;
+  const result<granularity> unit = query_granularity(request);
+  if (!unit) return unit.error();
+  request.size_bytes = unit->minimum_bytes;
+  check(request.size_bytes != 0, "a granule has no size");
+  const result<physical_handle> memory = create(request);
+  if (!memory) return memory.error();
+  status outcome;
+  if (const result<shared_handle> sent = export_handle(*memory, share_kind::fabric); !sent) {
+    outcome = sent.error();
+  } else if (const result<physical_handle> received = import_handle(*sent); !received) {
+    outcome = received.error();
+  } else {
+    outcome = release(*received);
+  }
+  const status released = release(*memory);
+  return outcome ? released : outcome;
 }
 
 }  // namespace vmm

@@ -30,7 +30,7 @@ import vmm.std;
 namespace vmm {
 
 namespace cuda {
-struct driver_state;
+struct cuda_state;
 }
 
 /// The CUDA driver API on one device, loaded when it is opened.
@@ -143,9 +143,9 @@ export class cuda_driver {
   [[nodiscard]] void* entry_point(const char* symbol, std::int32_t version) const noexcept;
 
  private:
-  explicit cuda_driver(std::unique_ptr<cuda::driver_state> opened) noexcept;
+  explicit cuda_driver(std::unique_ptr<cuda::cuda_state> opened) noexcept;
   void leave_if_forked() noexcept;
-  std::unique_ptr<cuda::driver_state> state_;
+  std::unique_ptr<cuda::cuda_state> state_;
   user_count users_;
 };
 

@@ -19,7 +19,7 @@ namespace vmm::cuda {
 class mapped_memory final : public address_memory {
  public:
   /// `state` outlives it.
-  explicit mapped_memory(driver_state& state) noexcept : state_(state) {}
+  explicit mapped_memory(cuda_state& state) noexcept : state_(state) {}
 
   [[nodiscard]] result<address_range> reserve(const reserve_request& request) override;
   [[nodiscard]] status free_reservation(address_range range) override;
@@ -37,7 +37,7 @@ class mapped_memory final : public address_memory {
   [[nodiscard]] result<physical_handle> import_handle(const shared_handle& shared) override;
 
  private:
-  driver_state& state_;
+  cuda_state& state_;
 };
 
 }  // namespace vmm::cuda

@@ -33,7 +33,7 @@ constexpr const char* only_mapped =
 
 }  // namespace
 
-plain_memory::plain_memory(driver_state& state, const limits& known) noexcept
+plain_memory::plain_memory(cuda_state& state, const limits& known) noexcept
     : state_(state), limits_(known) {
   check(std::has_single_bit(known.granule_bytes), "the granularity is not a power of two");
   check(known.device_bytes >= known.granule_bytes, "the device's memory is smaller than a granule");

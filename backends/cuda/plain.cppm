@@ -36,7 +36,7 @@ class plain_memory final : public address_memory {
     location home{};
   };
   /// `state` outlives it.
-  plain_memory(driver_state& state, const limits& known) noexcept;
+  plain_memory(cuda_state& state, const limits& known) noexcept;
 
   /// Removes features that need mapped memory.
   static void restrict_features(features& can) noexcept;
@@ -90,7 +90,7 @@ class plain_memory final : public address_memory {
   [[nodiscard]] bool is_tiled(address_range range) const noexcept;
   [[nodiscard]] bool is_valid() const noexcept;
 
-  driver_state& state_;
+  cuda_state& state_;
   limits limits_;
   std::mutex mutex_;
   reservation_table reservations_;            // by address

@@ -75,7 +75,7 @@ class address_memory {
   [[nodiscard]] virtual result<physical_handle> import_handle(const shared_handle& shared) = 0;
 };
 
-struct driver_state {
+struct cuda_state {
   process_mark made_in;
   entry_points cu;
   CUdevice device = 0;
@@ -87,10 +87,10 @@ struct driver_state {
   cuda_description description;
   std::unique_ptr<address_memory> memory;  // set at the end of open()
 
-  driver_state() = default;
-  ~driver_state();
-  driver_state(const driver_state&) = delete;
-  driver_state& operator=(const driver_state&) = delete;
+  cuda_state() = default;
+  ~cuda_state();
+  cuda_state(const cuda_state&) = delete;
+  cuda_state& operator=(const cuda_state&) = delete;
 
   [[nodiscard]] location home() const noexcept { return vmm::device(ordinal); }
 
@@ -125,7 +125,10 @@ struct driver_state {
     return static_cast<Handle>(made);
   }
 
-  // Opening, in this order (open.cpp).
+  /// Errors: those of cuda_driver::open().
+  [[nodiscard]] static result<std::unique_ptr<cuda_state>> open(const cuda_options& options);
+
+  // Opening, in this order.
   [[nodiscard]] status find_device();
   [[nodiscard]] status read_device();
   [[nodiscard]] status take_context();

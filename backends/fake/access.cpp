@@ -12,7 +12,7 @@ import :state;
 
 namespace vmm {
 
-using fake::driver_state;
+using fake::fake_state;
 using fake::misuse_kind;
 using fake::objection;
 using fake::refusal;
@@ -20,8 +20,7 @@ using fake::rights_word;
 
 namespace fake {
 
-result<driver_state::mapped_part> driver_state::use(call where, address_range range,
-                                                    const user& by) {
+result<fake_state::mapped_part> fake_state::use(call where, address_range range, const user& by) {
   check(by.need != access::none, "memory is used for nothing");
   const auto found = mapping_at(range.base.value);
   if (found == mappings.end()) {
@@ -67,7 +66,7 @@ struct rights_change {
   std::uint32_t device_count = 0;  // devices that may do something
 };
 
-std::optional<objection> read_grants(const driver_state& s, std::span<const access_grant> grants,
+std::optional<objection> read_grants(const fake_state& s, std::span<const access_grant> grants,
                                      rights_change& change) {
   check(change.mask == 0 && change.value == 0, "grants are added to others");
   if (grants.empty()) return objection{refusal::bad_value, "the list of grants is empty"};
@@ -98,7 +97,7 @@ std::optional<objection> read_grants(const driver_state& s, std::span<const acce
 }
 
 // Why the mapping at `expected` cannot take the change; null when it can.
-const objection* object_to(driver_state& s, address_range range, std::uint64_t expected,
+const objection* object_to(fake_state& s, address_range range, std::uint64_t expected,
                            fake::mapping_map::iterator found, const rights_change& change) {
   check(expected >= range.base.value && expected < range.end().value,
         "a range is looked at outside of itself");
@@ -130,7 +129,7 @@ const objection* object_to(driver_state& s, address_range range, std::uint64_t e
   return nullptr;
 }
 
-void apply(driver_state& s, fake::mapping_map::iterator which, fake::reservation& of,
+void apply(fake_state& s, fake::mapping_map::iterator which, fake::reservation& of,
            const rights_change& change) {
   fake::mapping& joined = which->second;
   const rights_word before = joined.rights;
@@ -148,7 +147,7 @@ void apply(driver_state& s, fake::mapping_map::iterator which, fake::reservation
 }
 
 // Applies the change to the mappings in [range.base, end).
-void apply_until(driver_state& s, address_range range, std::uint64_t end, fake::reservation& of,
+void apply_until(fake_state& s, address_range range, std::uint64_t end, fake::reservation& of,
                  const rights_change& change) {
   check(end >= range.base.value && end <= range.end().value, "rights change outside of a range");
   if (s.emulated.can.partial_access) {
@@ -163,7 +162,7 @@ void apply_until(driver_state& s, address_range range, std::uint64_t end, fake::
 
 status fake_driver::set_access(address_range range, std::span<const access_grant> grants) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::set_access, [&]() -> status {
     const auto refused = [&](const objection& bad) {
       return s.refuse_as(call::set_access, bad.why, bad.detail);
@@ -202,7 +201,7 @@ status fake_driver::set_access(address_range range, std::span<const access_grant
 
 result<access> fake_driver::get_access(address at, location who) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<access>(call::get_access, [&]() -> result<access> {
     if (!s.known(who)) {
       return s.refuse_as(call::get_access, refusal::bad_location, "no such device or NUMA node");
@@ -221,7 +220,7 @@ result<access> fake_driver::get_access(address at, location who) {
 
 namespace fake {
 
-bool driver_state::reaches(std::int32_t device, location memory_at) const noexcept {
+bool fake_state::reaches(std::int32_t device, location memory_at) const noexcept {
   check(device >= 0 && device < emulated.device_count, "the device does not exist");
   if (memory_at.kind != location::place::device || memory_at.ordinal == device) return true;
   const auto bits = emulated.reaches[static_cast<std::size_t>(device)];
@@ -232,7 +231,7 @@ bool driver_state::reaches(std::int32_t device, location memory_at) const noexce
 
 result<peer_info> fake_driver::query_peer(const peer_query& query) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<peer_info>(call::query_peer, [&]() -> result<peer_info> {
     if (!s.emulated.can.peers) {
       return s.refuse_as(call::query_peer, refusal::unsupported,

@@ -19,7 +19,7 @@ import :state;
 
 namespace vmm {
 
-using fake::driver_state;
+using fake::fake_state;
 using fake::misuse_kind;
 using fake::refusal;
 
@@ -71,16 +71,16 @@ bool is_unsafe(call where) noexcept {
 
 }  // namespace
 
-void driver_state::note_pending() noexcept {
+void fake_state::note_pending() noexcept {
   fault_or_capture_pending.store(!captures.empty() || !faults.empty(), std::memory_order_relaxed);
 }
 
-void driver_state::spoil(std::uint64_t id) noexcept {
+void fake_state::spoil(std::uint64_t id) noexcept {
   check(id != 0 && id <= last_capture, "a capture is spoiled that never began");
   if (const auto found = captures.find(id); found != captures.end()) found->second.spoiled = true;
 }
 
-stream_record* driver_state::captured(stream_handle stream) noexcept {
+stream_record* fake_state::captured(stream_handle stream) noexcept {
   if (captures.empty()) return nullptr;
   stream_record* const record = streams.find(static_cast<std::uint64_t>(stream));
   check(record == nullptr || record->capture <= last_capture, "a capture has a number of its own");
@@ -88,7 +88,7 @@ stream_record* driver_state::captured(stream_handle stream) noexcept {
 }
 
 // Whether a call that may spoil a capture is made where it may.
-std::optional<error> driver_state::capture_refuses(call where) noexcept {
+std::optional<error> fake_state::capture_refuses(call where) noexcept {
   if (!is_unsafe(where)) return std::nullopt;
   check(!captures.empty(), "a call is refused for a capture, but no stream is captured");
   const std::uint64_t self = this_thread();
@@ -107,7 +107,7 @@ std::optional<error> driver_state::capture_refuses(call where) noexcept {
   return forbidden(where, unsupported);
 }
 
-status driver_state::capture_work(call where, stream_record& into, work&& what) {
+status fake_state::capture_work(call where, stream_record& into, work&& what) {
   const auto found = captures.find(into.capture);
   check(found != captures.end(), no_capture);
   capture_sequence& sequence = found->second;
@@ -117,8 +117,8 @@ status driver_state::capture_work(call where, stream_record& into, work&& what) 
   return {};
 }
 
-status driver_state::capture_event(const stream_record& from, std::uint64_t stream,
-                                   event_record& event) {
+status fake_state::capture_event(const stream_record& from, std::uint64_t stream,
+                                 event_record& event) {
   check(stream != 0, "an event is captured on no stream");
   const auto found = captures.find(from.capture);
   check(found != captures.end(), no_capture);
@@ -128,26 +128,26 @@ status driver_state::capture_event(const stream_record& from, std::uint64_t stre
   return {};
 }
 
-std::optional<error> driver_state::refuse_all_captures(call where) noexcept {
+std::optional<error> fake_state::refuse_all_captures(call where) noexcept {
   if (captures.empty()) return std::nullopt;
   for (auto& [id, each] : captures) each.spoiled = true;
   return forbidden(where, unsupported);
 }
 
-error driver_state::refuse_captured_event(call where, const event_record& event) noexcept {
+error fake_state::refuse_captured_event(call where, const event_record& event) noexcept {
   check(event.capture != 0, "an event is refused that was not captured");
   spoil(event.capture);
   return forbidden(where, captured_event);
 }
 
-status driver_state::refuse_captured_stream(call where, const stream_record& stream) noexcept {
+status fake_state::refuse_captured_stream(call where, const stream_record& stream) noexcept {
   check(stream.capture != 0, "a stream is refused that is not captured");
   spoil(stream.capture);
   return forbidden(where, unsupported);
 }
 
 // A wait that has to do with a capture: it joins streams to it, or is refused.
-status driver_state::capture_wait(stream_handle stream, const event_record& event) {
+status fake_state::capture_wait(stream_handle stream, const event_record& event) {
   stream_record* const waits = captured(stream);
   check(event.capture != 0 || waits != nullptr, "a wait has nothing to do with a capture");
   if (event.capture == 0) {
@@ -181,7 +181,7 @@ status driver_state::capture_wait(stream_handle stream, const event_record& even
 
 bool fake_driver::is_uncaptured(stream_handle) noexcept {
   check(state_ != nullptr, fake::moved_from);
-  const driver_state& s = *state_;
+  const fake_state& s = *state_;
   const bool is_quiet = !s.fault_or_capture_pending.load(std::memory_order_relaxed) &&
                         s.emulated.can.capture && !s.gone_streams_undefined;
   return is_quiet && s.machine->made_in.is_here();
@@ -191,7 +191,7 @@ result<capture_info> fake_driver::query_capture(stream_handle stream) {
   check(state_ != nullptr, fake::moved_from);
   if (is_uncaptured(stream)) [[likely]]
     return capture_info{};
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<capture_info>(call::query_capture, [&]() -> result<capture_info> {
     if (!s.emulated.can.capture) {
       return s.refuse_as(call::query_capture, refusal::unsupported, "this driver has no graphs");
@@ -218,7 +218,7 @@ capture_mode fake_driver::exchange_capture_mode(capture_mode mode) {
 
 status fake_driver::begin_capture(stream_handle stream, capture_mode mode) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.look<void>([&]() -> status {
     fake::stream_record* const record = s.streams.find(static_cast<std::uint64_t>(stream));
     if (!s.emulated.can.capture || record == nullptr)
@@ -239,7 +239,7 @@ status fake_driver::begin_capture(stream_handle stream, capture_mode mode) {
 
 result<fake::graph_handle> fake_driver::end_capture(stream_handle stream) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.look<fake::graph_handle>([&]() -> result<fake::graph_handle> {
     fake::stream_record* const record = s.captured(stream);
     if (record == nullptr) {
@@ -274,7 +274,7 @@ result<fake::graph_handle> fake_driver::end_capture(stream_handle stream) {
 
 status fake_driver::launch_graph(fake::graph_handle graph, stream_handle stream) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.look<void>([&]() -> status {
     const fake::graph_record* const record = s.graphs.find(static_cast<std::uint64_t>(graph));
     const auto which = s.queue_of(stream);
@@ -289,7 +289,7 @@ status fake_driver::launch_graph(fake::graph_handle graph, stream_handle stream)
 
 status fake_driver::destroy_graph(fake::graph_handle graph) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.look<void>([&]() -> status {
     const auto token = static_cast<std::uint64_t>(graph);
     if (s.graphs.find(token) == nullptr)

@@ -12,7 +12,7 @@ import :state;
 
 namespace vmm {
 
-using fake::driver_state;
+using fake::fake_state;
 
 namespace fake {
 
@@ -43,7 +43,7 @@ machine::machine(const profile& description)
     : state_(std::make_shared<machine_state>(description)) {}
 machine::~machine() = default;
 
-driver_state::driver_state(const profile& described, std::shared_ptr<machine_state> shared)
+fake_state::fake_state(const profile& described, std::shared_ptr<machine_state> shared)
     : emulated(described),
       machine(std::move(shared)),
       space(lowest_address, highest_address, &nodes) {
@@ -54,7 +54,7 @@ driver_state::driver_state(const profile& described, std::shared_ptr<machine_sta
   queues.emplace_back();  // the default stream's
 }
 
-driver_state::~driver_state() {
+fake_state::~fake_state() {
   const std::lock_guard<std::mutex> locked(machine->mutex);
   check(counts.mappings == mappings.size() && counts.handles == handles.live(),
         "the counts of a driver that ends are wrong");
@@ -73,10 +73,10 @@ driver_state::~driver_state() {
 }  // namespace fake
 
 fake_driver::fake_driver(const fake::profile& emulated)
-    : state_(std::make_unique<driver_state>(emulated,
-                                            std::make_shared<fake::machine_state>(emulated))) {}
+    : state_(std::make_unique<fake_state>(emulated,
+                                          std::make_shared<fake::machine_state>(emulated))) {}
 fake_driver::fake_driver(const fake::profile& emulated, fake::machine& shared)
-    : state_(std::make_unique<driver_state>(emulated, shared.state_)) {}
+    : state_(std::make_unique<fake_state>(emulated, shared.state_)) {}
 fake_driver::~fake_driver() { leave_if_forked(); }
 fake_driver::fake_driver(fake_driver&&) noexcept = default;
 fake_driver& fake_driver::operator=(fake_driver&& other) noexcept {
@@ -176,7 +176,7 @@ double fake_driver::busy_us() const { return static_cast<double>(busy_ns()) / 10
 status fake_driver::advance_us(double us) {
   check(state_ != nullptr, fake::moved_from);
   check(us >= 0, "time does not go back");
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.look<void>([&]() -> status {
     s.now_ns += static_cast<std::uint64_t>(us * 1000.0 + 0.5);
     s.machine->now_ns = std::max(s.machine->now_ns, s.now_ns);

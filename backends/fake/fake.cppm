@@ -36,7 +36,7 @@ namespace fake {
 export enum class graph_handle : std::uint64_t { none = 0 };
 
 struct machine_state;
-struct driver_state;
+struct fake_state;
 
 /// The machine: devices with their memory, shared by the drivers ("processes") made with it.
 export class machine {
@@ -230,7 +230,7 @@ export class fake_driver {
 
  private:
   void leave_if_forked() noexcept;
-  std::unique_ptr<fake::driver_state> state_;
+  std::unique_ptr<fake::fake_state> state_;
   user_count users_;
 };
 

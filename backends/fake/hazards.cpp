@@ -27,7 +27,7 @@ bool overlap(const use_record& used, std::uint64_t offset, std::uint64_t size_by
 }  // namespace
 
 // May throw, and then has noted nothing.
-void driver_state::note_uses(work& what, std::uint32_t where) {
+void fake_state::note_uses(work& what, std::uint32_t where) {
   check(where < queues.size(), "work is given to no queue");
   struct noted {
     std::uint64_t memory;
@@ -79,7 +79,7 @@ void driver_state::note_uses(work& what, std::uint32_t where) {
   check(what.memories.size() == found.size(), "a use of work is not noted");
 }
 
-void driver_state::forget_uses(const work& what, work_point at) noexcept {
+void fake_state::forget_uses(const work& what, work_point at) noexcept {
   for (const std::uint64_t token : what.memories) {
     check(at.queue < queues.size(), "work ends in a queue that is not there");
     memory* used = machine->memories.find(token);
@@ -90,7 +90,7 @@ void driver_state::forget_uses(const work& what, work_point at) noexcept {
   }
 }
 
-void driver_state::check_unmap(call where, std::uint64_t at, const mapping& joined) noexcept {
+void fake_state::check_unmap(call where, std::uint64_t at, const mapping& joined) noexcept {
   check(machine->memories.find(joined.memory) != nullptr, "a mapping has no memory");
   for (const use_record& each : machine->memories.find(joined.memory)->uses) {
     if (each.owner != this || each.at + each.size_bytes <= at || each.at >= at + joined.size_bytes)
@@ -101,8 +101,8 @@ void driver_state::check_unmap(call where, std::uint64_t at, const mapping& join
   }
 }
 
-void driver_state::check_revoke(std::uint64_t at, const mapping& joined,
-                                rights_word rights) noexcept {
+void fake_state::check_revoke(std::uint64_t at, const mapping& joined,
+                              rights_word rights) noexcept {
   check(machine->memories.find(joined.memory) != nullptr, "a mapping has no memory");
   for (const use_record& each : machine->memories.find(joined.memory)->uses) {
     if (each.owner != this || each.at + each.size_bytes <= at || each.at >= at + joined.size_bytes)
@@ -115,8 +115,8 @@ void driver_state::check_revoke(std::uint64_t at, const mapping& joined,
   }
 }
 
-void driver_state::check_host_use(call where, const mapped_part& part, address at,
-                                  bool writes) noexcept {
+void fake_state::check_host_use(call where, const mapped_part& part, address at,
+                                bool writes) noexcept {
   check(part.from != nullptr && part.size_bytes != 0, "a part is part of nothing");
   for (const use_record& each : part.from->uses) {
     if (each.owner != this || !(each.writes || writes)) continue;

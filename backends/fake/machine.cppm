@@ -158,11 +158,11 @@ class slot_map {
 
 // ---- physical memory ----
 
-struct driver_state;
+struct fake_state;
 
 /// Unfinished work of one driver, and the part of a memory that it uses through one address.
 struct use_record {
-  const driver_state* owner = nullptr;
+  const fake_state* owner = nullptr;
   std::uint32_t queue = 0;
   std::uint64_t seq = 0;
   std::uint64_t offset_bytes = 0;
@@ -218,7 +218,7 @@ struct memory {
 /// An open descriptor of a memory, and the driver that exported it.
 struct descriptor_record {
   std::uint64_t memory = 0;  // token
-  const driver_state* owner = nullptr;
+  const fake_state* owner = nullptr;
   std::vector<std::uint64_t> more{};  // of a DMA-BUF: the other memories of its range
   bool is_dma_buf = false;
 };

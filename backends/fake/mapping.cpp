@@ -12,7 +12,7 @@ import :state;
 
 namespace vmm {
 
-using fake::driver_state;
+using fake::fake_state;
 using fake::mapping;
 using fake::misuse_kind;
 using fake::objection;
@@ -23,7 +23,7 @@ namespace fake {
 constexpr const char* miscounted = "a count of what is alive is wrong";
 
 // The reservation that contains the whole range, or end().
-reservation_map::iterator driver_state::reservation_of(address_range range) noexcept {
+reservation_map::iterator fake_state::reservation_of(address_range range) noexcept {
   auto found = reservations.upper_bound(range.base.value);
   if (found == reservations.begin()) return reservations.end();
   --found;
@@ -35,7 +35,7 @@ reservation_map::iterator driver_state::reservation_of(address_range range) noex
 }
 
 // The mapping that contains the address, or end().
-mapping_map::iterator driver_state::mapping_at(std::uint64_t at) noexcept {
+mapping_map::iterator fake_state::mapping_at(std::uint64_t at) noexcept {
   auto found = mappings.upper_bound(at);
   if (found == mappings.begin()) return mappings.end();
   --found;
@@ -44,7 +44,7 @@ mapping_map::iterator driver_state::mapping_at(std::uint64_t at) noexcept {
 }
 
 // The lowest mapping that overlaps the range, or the first one beyond it.
-mapping_map::iterator driver_state::first_in(address_range range) noexcept {
+mapping_map::iterator fake_state::first_in(address_range range) noexcept {
   const auto containing = mapping_at(range.base.value);
   debug_check([&] { return containing == mappings.end() || containing->first <= range.base.value; },
               "a mapping contains an address before its start");
@@ -52,7 +52,7 @@ mapping_map::iterator driver_state::first_in(address_range range) noexcept {
 }
 
 // Whether a range can be one of whole granules, of the smallest kind there is.
-bool driver_state::aligned(address_range range) const noexcept {
+bool fake_state::aligned(address_range range) const noexcept {
   const std::uint64_t unit = emulated.small_below_bytes != 0
                                  ? emulated.small_granularity.minimum_bytes
                              : emulated.device_count > 0 ? emulated.device_granularity.minimum_bytes
@@ -61,7 +61,7 @@ bool driver_state::aligned(address_range range) const noexcept {
   return range.size_bytes != 0 && range.base.value % unit == 0 && range.size_bytes % unit == 0;
 }
 
-rights_word driver_state::effective(std::uint64_t base, const mapping& joined) noexcept {
+rights_word fake_state::effective(std::uint64_t base, const mapping& joined) noexcept {
   if (!emulated.traps.rights_per_reservation) return joined.rights;
   if (!joined.rights_set) return 0;
   const auto in = reservation_of({address{base}, joined.size_bytes});
@@ -71,7 +71,7 @@ rights_word driver_state::effective(std::uint64_t base, const mapping& joined) n
 
 // Makes `at` the boundary of two mappings if it lies inside one. May throw, and then has done
 // nothing.
-void driver_state::split_at(std::uint64_t at) {
+void fake_state::split_at(std::uint64_t at) {
   const auto cut = mapping_at(at);
   if (cut == mappings.end() || cut->first == at) return;
   mapping upper = cut->second;
@@ -93,8 +93,7 @@ void driver_state::split_at(std::uint64_t at) {
   check(counts.mappings == mappings.size(), miscounted);
 }
 
-void driver_state::drop_mapping(call where, mapping_map::iterator which,
-                                reservation& from) noexcept {
+void fake_state::drop_mapping(call where, mapping_map::iterator which, reservation& from) noexcept {
   check_unmap(where, which->first, which->second);
   const std::uint64_t memory_token = which->second.memory;
   memory& behind = *machine->memories.find(memory_token);
@@ -127,7 +126,7 @@ void driver_state::drop_mapping(call where, mapping_map::iterator which,
 
 result<address_range> fake_driver::reserve(const reserve_request& request) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<address_range>(call::reserve, [&]() -> result<address_range> {
     const auto refused = [&](refusal why, const char* detail) {
       return s.refuse_as(call::reserve, why, detail);
@@ -181,7 +180,7 @@ result<address_range> fake_driver::reserve(const reserve_request& request) {
 
 status fake_driver::free_reservation(address_range range) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::free_reservation, [&]() -> status {
     const auto found = s.reservations.find(range.base.value);
     if (found == s.reservations.end() || found->second.size_bytes != range.size_bytes) {
@@ -215,7 +214,7 @@ status fake_driver::free_reservation(address_range range) {
 namespace {
 
 // What map refuses, whatever is mapped there already.
-std::optional<objection> object_to(driver_state& s, const map_request& request) {
+std::optional<objection> object_to(fake_state& s, const map_request& request) {
   const address_range range{request.at, request.size_bytes};
   const fake::memory* joined = s.memory_of(request.memory);
   if (joined == nullptr) {
@@ -265,7 +264,7 @@ std::optional<objection> object_to(driver_state& s, const map_request& request) 
 
 // Why map refuses a range in which something is mapped; nothing when it does not, or when nothing
 // is.
-std::optional<objection> object_to_overlap(driver_state& s, address_range range) {
+std::optional<objection> object_to_overlap(fake_state& s, address_range range) {
   const auto there = s.first_in(range);
   if (there == s.mappings.end() || there->first >= range.end().value) return std::nullopt;
   check(there->second.size_bytes != 0, "a mapping is empty");
@@ -276,7 +275,7 @@ std::optional<objection> object_to_overlap(driver_state& s, address_range range)
 }
 
 // Takes out of the way what is mapped in the range. May throw, and then everything is still mapped.
-void make_room(driver_state& s, address_range range, fake::reservation& from) {
+void make_room(fake_state& s, address_range range, fake::reservation& from) {
   const auto there = s.first_in(range);
   if (there == s.mappings.end() || there->first >= range.end().value) return;
   s.split_at(range.base.value);
@@ -310,7 +309,7 @@ bool fits_between(const fake::mapping_map& all, fake::mapping_map::const_iterato
 
 status fake_driver::map(const map_request& request) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::map, [&]() -> status {
     const auto refused = [&](refusal why, const char* detail) {
       return s.refuse_as(call::map, why, detail);
@@ -354,7 +353,7 @@ struct coverage {
   bool cut = false;
 };
 
-coverage survey(driver_state& s, address_range range) {
+coverage survey(fake_state& s, address_range range) {
   coverage found{};
   for (auto next = s.first_in(range); next != s.mappings.end(); ++next) {
     if (next->first >= range.end().value) break;
@@ -370,7 +369,7 @@ coverage survey(driver_state& s, address_range range) {
 
 status fake_driver::unmap(address_range range) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::unmap, [&]() -> status {
     const auto refused = [&](refusal why, const char* detail) {
       return s.refuse_as(call::unmap, why, detail);

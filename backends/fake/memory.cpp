@@ -12,7 +12,7 @@ import :state;
 
 namespace vmm {
 
-using fake::driver_state;
+using fake::fake_state;
 using fake::objection;
 using fake::refusal;
 
@@ -79,7 +79,7 @@ void machine_state::drop_if_unused(std::uint64_t token) noexcept {
   }
 }
 
-bool driver_state::known(location where) const noexcept {
+bool fake_state::known(location where) const noexcept {
   switch (where.kind) {
     case location::place::device:
       return where.ordinal >= 0 && where.ordinal < emulated.device_count;
@@ -90,7 +90,7 @@ bool driver_state::known(location where) const noexcept {
   return false;
 }
 
-granularity driver_state::granularity_of(const physical_request& request) const noexcept {
+granularity fake_state::granularity_of(const physical_request& request) const noexcept {
   if (request.where.kind != location::place::device) return emulated.host_granularity;
   check(emulated.device_count > 0, "the granularity of a device on a machine without devices");
   const bool small = request.size_bytes != 0 && request.size_bytes < emulated.small_below_bytes;
@@ -98,7 +98,7 @@ granularity driver_state::granularity_of(const physical_request& request) const 
   return emulated.device_granularity;
 }
 
-memory* driver_state::memory_of(physical_handle handle) noexcept {
+memory* fake_state::memory_of(physical_handle handle) noexcept {
   const handle_record* record = handles.find(static_cast<std::uint64_t>(handle));
   memory* const behind = record == nullptr ? nullptr : machine->memories.find(record->memory);
   check(record == nullptr || (behind != nullptr && behind->handles != 0),
@@ -107,7 +107,7 @@ memory* driver_state::memory_of(physical_handle handle) noexcept {
 }
 
 // One more reference from this driver. May throw, and then has done nothing.
-void driver_state::add_reference(std::uint64_t memory_token) {
+void fake_state::add_reference(std::uint64_t memory_token) {
   const auto [found, first] = reference_counts.try_emplace(memory_token, 0U);
   ++found->second;
   if (!first) return;
@@ -124,7 +124,7 @@ void driver_state::add_reference(std::uint64_t memory_token) {
 }
 
 // The caller has already taken its handle or mapping off the memory's own counts.
-void driver_state::drop_reference(std::uint64_t memory_token) noexcept {
+void fake_state::drop_reference(std::uint64_t memory_token) noexcept {
   const auto found = reference_counts.find(memory_token);
   check(found != reference_counts.end() && found->second != 0, "a reference is dropped twice");
   if (--found->second == 0) {
@@ -139,7 +139,7 @@ void driver_state::drop_reference(std::uint64_t memory_token) noexcept {
   machine->drop_if_unused(memory_token);
 }
 
-result<physical_handle> driver_state::add_handle(std::uint64_t memory_token) {
+result<physical_handle> fake_state::add_handle(std::uint64_t memory_token) {
   const std::uint64_t token = handles.add({memory_token, ++machine->serials});
   try {
     add_reference(memory_token);
@@ -157,7 +157,7 @@ result<physical_handle> driver_state::add_handle(std::uint64_t memory_token) {
 
 result<granularity> fake_driver::query_granularity(const physical_request& request) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<granularity>(call::query_granularity, [&]() -> result<granularity> {
     if (!s.known(request.where)) {
       return s.refuse_as(call::query_granularity, refusal::bad_location,
@@ -170,7 +170,7 @@ result<granularity> fake_driver::query_granularity(const physical_request& reque
 
 result<memory_info> fake_driver::query_memory(location where) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<memory_info>(call::memory_info, [&]() -> result<memory_info> {
     if (!s.known(where)) {
       return s.refuse_as(call::memory_info, refusal::bad_location,
@@ -186,7 +186,7 @@ result<memory_info> fake_driver::query_memory(location where) {
 namespace {
 
 // What create refuses, or nothing.
-std::optional<objection> object_to(driver_state& s, const physical_request& request) {
+std::optional<objection> object_to(fake_state& s, const physical_request& request) {
   using place = location::place;
   const features& can = s.emulated.can;
   const bool emulates_cuda = s.emulated.codes == fake::error_code_set::cuda;
@@ -231,7 +231,7 @@ std::optional<objection> object_to(driver_state& s, const physical_request& requ
 
 result<physical_handle> fake_driver::create(const physical_request& request) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<physical_handle>(call::create, [&]() -> result<physical_handle> {
     if (const auto bad = object_to(s, request))
       return s.refuse_as(call::create, bad->why, bad->detail);
@@ -256,7 +256,7 @@ result<physical_handle> fake_driver::create(const physical_request& request) {
 
 status fake_driver::release(physical_handle handle) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::release, [&]() -> status {
     const auto token = static_cast<std::uint64_t>(handle);
     const fake::handle_record* record = s.handles.find(token);
@@ -292,7 +292,7 @@ status fake_driver::release(physical_handle handle) {
 
 result<physical_handle> fake_driver::retain(address at) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<physical_handle>(call::retain, [&]() -> result<physical_handle> {
     if (!s.emulated.can.retain) {
       return s.refuse_as(call::retain, refusal::unsupported,
@@ -312,7 +312,7 @@ result<physical_handle> fake_driver::retain(address at) {
 
 result<physical_properties> fake_driver::get_properties(physical_handle handle) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<physical_properties>(call::get_properties, [&]() -> result<physical_properties> {
     const fake::memory* found = s.memory_of(handle);
     if (found == nullptr || found->multicast) {

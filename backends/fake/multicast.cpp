@@ -17,14 +17,14 @@ import :state;
 namespace vmm {
 
 using fake::binding;
-using fake::driver_state;
+using fake::fake_state;
 using fake::misuse_kind;
 using fake::objection;
 using fake::refusal;
 
 namespace fake {
 
-memory* driver_state::team_of(multicast_handle handle) noexcept {
+memory* fake_state::team_of(multicast_handle handle) noexcept {
   memory* found = memory_of(static_cast<physical_handle>(handle));
   check(found == nullptr || !found->multicast ||
             found->multicast->devices.size() <= found->multicast->device_count,
@@ -39,7 +39,7 @@ namespace {
 constexpr objection no_multicast{refusal::unsupported, "this driver has no multicast"};
 constexpr objection no_team{refusal::bad_object, "not a live multicast object"};
 
-std::optional<objection> object_to(driver_state& s, const multicast_request& request) {
+std::optional<objection> object_to(fake_state& s, const multicast_request& request) {
   const std::uint64_t unit = s.emulated.multicast_granularity.minimum_bytes;
   if (!s.emulated.can.multicast) return no_multicast;
   check(unit != 0, "a machine with multicast has no granularity for it");
@@ -60,7 +60,7 @@ bool inside(std::uint64_t offset, std::uint64_t size, std::uint64_t whole) noexc
 }
 
 // `bound` is the memory named by request.memory, or the memory mapped at request's address.
-std::optional<objection> object_to(driver_state& s, const multicast_binding& request,
+std::optional<objection> object_to(fake_state& s, const multicast_binding& request,
                                    const fake::memory* bound) {
   if (!s.emulated.can.multicast) return no_multicast;
   const fake::memory* joined = s.team_of(request.team);
@@ -102,7 +102,7 @@ std::optional<objection> object_to(driver_state& s, const multicast_binding& req
 }
 
 // May throw, and then has done nothing.
-void bind(driver_state& s, const multicast_binding& request, std::uint64_t memory_token) {
+void bind(fake_state& s, const multicast_binding& request, std::uint64_t memory_token) {
   fake::memory* const bound = s.machine->memories.find(memory_token);
   check(bound != nullptr && !bound->multicast, "memory is bound that is gone");
   s.team_of(request.team)
@@ -117,7 +117,7 @@ void bind(driver_state& s, const multicast_binding& request, std::uint64_t memor
 
 result<granularity> fake_driver::query_multicast_granularity(const multicast_request&) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<granularity>(call::query_granularity, [&]() -> result<granularity> {
     if (!s.emulated.can.multicast) {
       return s.refuse_as(call::query_granularity, no_multicast.why, no_multicast.detail);
@@ -129,7 +129,7 @@ result<granularity> fake_driver::query_multicast_granularity(const multicast_req
 
 result<multicast_handle> fake_driver::create_multicast(const multicast_request& request) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<multicast_handle>(call::create_multicast, [&]() -> result<multicast_handle> {
     if (const auto bad = object_to(s, request)) {
       return s.refuse_as(call::create_multicast, bad->why, bad->detail);
@@ -157,7 +157,7 @@ result<multicast_handle> fake_driver::create_multicast(const multicast_request& 
 
 status fake_driver::add_multicast_device(multicast_handle team, location who) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::add_multicast_device, [&]() -> status {
     const auto refused = [&](const objection& bad) {
       return s.refuse_as(call::add_multicast_device, bad.why, bad.detail);
@@ -182,7 +182,7 @@ status fake_driver::add_multicast_device(multicast_handle team, location who) {
 
 status fake_driver::bind_multicast(const multicast_binding& request) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::bind_multicast, [&]() -> status {
     if (const auto bad = object_to(s, request, s.memory_of(request.memory))) {
       return s.refuse_as(call::bind_multicast, bad->why, bad->detail);
@@ -194,7 +194,7 @@ status fake_driver::bind_multicast(const multicast_binding& request) {
 
 status fake_driver::bind_multicast_address(const multicast_address_binding& request) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::bind_multicast, [&]() -> status {
     const auto refused = [&](const objection& bad) {
       return s.refuse_as(call::bind_multicast, bad.why, bad.detail);
@@ -224,7 +224,7 @@ status fake_driver::bind_multicast_address(const multicast_address_binding& requ
 
 status fake_driver::unbind_multicast(const multicast_binding& request) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::unbind_multicast, [&]() -> status {
     const auto refused = [&](const objection& bad) {
       return s.refuse_as(call::unbind_multicast, bad.why, bad.detail);

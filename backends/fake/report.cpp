@@ -15,7 +15,7 @@ import :state;
 
 namespace vmm {
 
-using fake::driver_state;
+using fake::fake_state;
 using fake::misuse_kind;
 
 namespace fake {
@@ -222,13 +222,13 @@ const char* name_of(misuse_kind kind) noexcept {
 
 // ---- failing ----
 
-error driver_state::refuse_as(call where, refusal why, const char* detail) const noexcept {
+error fake_state::refuse_as(call where, refusal why, const char* detail) const noexcept {
   const native_error& code = native(emulated.codes, why);
   check(code.code != errc::none, "a refusal has no code");
   return error{code.code, where, code.native, code.native_name, detail};
 }
 
-std::optional<error> driver_state::struck(call where) noexcept {
+std::optional<error> fake_state::struck(call where) noexcept {
   std::optional<error> failure;
   for (auto next = faults.begin(); next != faults.end();) {
     const bool fits = next->plan.where == call::none || next->plan.where == where;
@@ -250,8 +250,8 @@ std::optional<error> driver_state::struck(call where) noexcept {
 
 // ---- reporting ----
 
-void driver_state::misused(misuse_kind kind, call where, address_range range, std::uint64_t object,
-                           const char* detail) noexcept {
+void fake_state::misused(misuse_kind kind, call where, address_range range, std::uint64_t object,
+                         const char* detail) noexcept {
   if (misuse_fatal) {
     std::fprintf(
         stderr, "vmm.fake: misuse: %s in %s: %s (addresses 0x%llx to 0x%llx, object 0x%llx)\n",
@@ -271,7 +271,7 @@ void driver_state::misused(misuse_kind kind, call where, address_range range, st
   ++misuse_counts[static_cast<std::size_t>(kind)];
 }
 
-void driver_state::charge_us(double us) noexcept {
+void fake_state::charge_us(double us) noexcept {
   check(us >= 0, "a call takes time away");
   const auto ns = static_cast<std::uint64_t>(us * 1000.0 + 0.5);
   now_ns += ns;
@@ -280,7 +280,7 @@ void driver_state::charge_us(double us) noexcept {
   machine->now_ns = std::max(machine->now_ns, now_ns);
 }
 
-void driver_state::raise_marks() noexcept {
+void fake_state::raise_marks() noexcept {
   check(counts.mapped_bytes <= counts.reserved_bytes, "more is mapped than is reserved");
   counts.memories_max = std::max(counts.memories_max, counts.memories);
   counts.memory_bytes_max = std::max(counts.memory_bytes_max, counts.memory_bytes);
@@ -323,7 +323,7 @@ struct leftover {
 };
 
 // Everything that is alive, in the order in which it was made.
-std::vector<leftover> leftovers(const driver_state& s) {
+std::vector<leftover> leftovers(const fake_state& s) {
   std::vector<leftover> all;
   const auto add = [&](const char* what, std::uint64_t serial, address_range range,
                        std::uint64_t object) {

@@ -16,7 +16,7 @@ import :state;
 
 namespace vmm {
 
-using fake::driver_state;
+using fake::fake_state;
 using fake::misuse_kind;
 using fake::refusal;
 
@@ -35,7 +35,7 @@ bool can_share(const features& can, share_kind kind) noexcept {
 
 result<shared_handle> fake_driver::export_handle(physical_handle handle, share_kind kind) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<shared_handle>(call::export_handle, [&]() -> result<shared_handle> {
     const auto refused = [&](refusal why, const char* detail) {
       return s.refuse_as(call::export_handle, why, detail);
@@ -73,7 +73,7 @@ result<shared_handle> fake_driver::export_handle(physical_handle handle, share_k
 
 result<physical_handle> fake_driver::import_handle(const shared_handle& shared) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<physical_handle>(call::import_handle, [&]() -> result<physical_handle> {
     const auto refused = [&](refusal why, const char* detail) {
       return s.refuse_as(call::import_handle, why, detail);
@@ -112,7 +112,7 @@ result<physical_handle> fake_driver::import_handle(const shared_handle& shared) 
 
 status fake_driver::close_descriptor(const shared_handle& shared) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.look<void>([&]() -> status {
     const auto token = static_cast<std::uint64_t>(shared.descriptor);
     const auto* open = s.machine->descriptors.find(token);
@@ -135,7 +135,7 @@ status fake_driver::close_descriptor(const shared_handle& shared) {
 
 result<dma_buf> fake_driver::export_range(address_range range) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<dma_buf>(call::export_range, [&]() -> result<dma_buf> {
     const auto refused = [&](refusal why, const char* detail) {
       return s.refuse_as(call::export_range, why, detail);

@@ -152,9 +152,9 @@ struct planned_fault {
   std::uint64_t seen = 0;
 };
 
-struct driver_state {
-  driver_state(const profile& emulated, std::shared_ptr<machine_state> shared);
-  ~driver_state();
+struct fake_state {
+  fake_state(const profile& emulated, std::shared_ptr<machine_state> shared);
+  ~fake_state();
 
   // -- failing and reporting (report.cpp) --
   [[nodiscard]] error refuse_as(call where, refusal why, const char* detail) const noexcept;

@@ -12,8 +12,8 @@ import :state;
 
 namespace vmm {
 
-using fake::driver_state;
 using fake::event_record;
+using fake::fake_state;
 using fake::misuse_kind;
 using fake::refusal;
 
@@ -23,12 +23,12 @@ constexpr const char* no_stream = "not a live stream: it was destroyed before, o
 constexpr const char* no_event = "not a live event: it was destroyed before, or never made";
 constexpr const char* no_queues = "this driver has no streams: work is done when a call returns";
 
-error stale(driver_state& s, call where, std::uint64_t token, const char* detail) {
+error stale(fake_state& s, call where, std::uint64_t token, const char* detail) {
   s.misused(misuse_kind::stale_handle, where, {}, token, detail);
   return s.refuse_as(where, refusal::bad_object, detail);
 }
 
-event_record* find(driver_state& s, event_handle event) {
+event_record* find(fake_state& s, event_handle event) {
   return s.events.find(static_cast<std::uint64_t>(event));
 }
 
@@ -36,7 +36,7 @@ event_record* find(driver_state& s, event_handle event) {
 
 result<stream_handle> fake_driver::create_stream() {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<stream_handle>(call::create_stream, [&]() -> result<stream_handle> {
     if (!s.emulated.can.streams) {
       return s.refuse_as(call::create_stream, refusal::unsupported, no_queues);
@@ -58,7 +58,7 @@ result<stream_handle> fake_driver::create_stream() {
 
 status fake_driver::destroy_stream(stream_handle stream) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::destroy_stream, [&]() -> status {
     const auto token = static_cast<std::uint64_t>(stream);
     const fake::stream_record* record = s.streams.find(token);
@@ -78,7 +78,7 @@ status fake_driver::destroy_stream(stream_handle stream) {
 
 status fake_driver::synchronize_stream(stream_handle stream) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::synchronize_stream, [&]() -> status {
     const auto which = s.queue_of(stream);
     if (!which) {
@@ -95,7 +95,7 @@ status fake_driver::synchronize_stream(stream_handle stream) {
 
 result<event_handle> fake_driver::create_event() {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<event_handle>(call::create_event, [&]() -> result<event_handle> {
     if (!s.emulated.can.streams) {
       return s.refuse_as(call::create_event, refusal::unsupported, no_queues);
@@ -111,7 +111,7 @@ result<event_handle> fake_driver::create_event() {
 
 status fake_driver::destroy_event(event_handle event) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::destroy_event, [&]() -> status {
     const auto token = static_cast<std::uint64_t>(event);
     if (s.events.find(token) == nullptr) return stale(s, call::destroy_event, token, no_event);
@@ -126,7 +126,7 @@ status fake_driver::destroy_event(event_handle event) {
 
 status fake_driver::record_event(event_handle event, stream_handle stream) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::record_event, [&]() -> status {
     event_record* record = find(s, event);
     if (record == nullptr) {
@@ -149,7 +149,7 @@ status fake_driver::record_event(event_handle event, stream_handle stream) {
 // Numbers that are not given again are identities.
 std::uint64_t fake_driver::stream_identity(stream_handle stream) noexcept {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   const auto token = static_cast<std::uint64_t>(stream);
   if (!s.emulated.can.stream_identity || !s.machine->made_in.is_here()) return 0;
   const bool is_unique = !s.emulated.traps.stream_numbers_again;
@@ -165,7 +165,7 @@ std::uint64_t fake_driver::stream_identity(stream_handle stream) noexcept {
 
 status fake_driver::record_all(event_handle event) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::record_all, [&]() -> status {
     if (!s.emulated.can.record_all)
       return s.refuse_as(call::record_all, refusal::unsupported,
@@ -186,7 +186,7 @@ status fake_driver::record_all(event_handle event) {
 
 result<bool> fake_driver::query_event(event_handle event) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<bool>(call::query_event, [&]() -> result<bool> {
     const event_record* record = find(s, event);
     if (record == nullptr) {
@@ -200,7 +200,7 @@ result<bool> fake_driver::query_event(event_handle event) {
 
 status fake_driver::wait_event(stream_handle stream, event_handle event) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::wait_event, [&]() -> status {
     const event_record* record = find(s, event);
     if (record == nullptr) {
@@ -226,7 +226,7 @@ status fake_driver::wait_event(stream_handle stream, event_handle event) {
 
 status fake_driver::synchronize_event(event_handle event) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::synchronize_event, [&]() -> status {
     const event_record* record = find(s, event);
     if (record == nullptr) {
@@ -244,7 +244,7 @@ status fake_driver::synchronize_event(event_handle event) {
 
 status fake_driver::synchronize_all() {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::synchronize_all, [&]() -> status {
     if (!s.emulated.can.streams)
       return s.refuse_as(call::synchronize_all, refusal::unsupported, no_queues);
@@ -260,7 +260,7 @@ status fake_driver::synchronize_all() {
 
 status fake_driver::launch(stream_handle stream, const fake::kernel& what) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.look<void>([&]() -> status {
     check(what.duration_us >= 0, "a kernel takes no negative time");
     const auto which = s.queue_of(stream);
@@ -303,7 +303,7 @@ std::size_t fake_driver::ready_count() const {
 
 status fake_driver::finish_ready(std::size_t index) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.look<void>([&]() -> status {
     check(s.manual, "work finishes by hand in the manual schedule only");
     std::size_t seen = 0;
@@ -318,7 +318,7 @@ status fake_driver::finish_ready(std::size_t index) {
 
 result<bool> fake_driver::finish_next(stream_handle stream) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.look<bool>([&]() -> result<bool> {
     check(s.manual, "work finishes by hand in the manual schedule only");
     const auto which = s.queue_of(stream);
@@ -331,7 +331,7 @@ result<bool> fake_driver::finish_next(stream_handle stream) {
 
 status fake_driver::finish_all() {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.look<void>([&]() -> status {
     for (std::uint32_t i = 0; i < s.queues.size(); ++i) s.wait_for({i, s.queues[i].tail_seq});
     check(s.counts.pending_work == 0, "all work was finished and some is pending");

@@ -13,17 +13,17 @@ import :state;
 
 namespace vmm {
 
-using fake::driver_state;
+using fake::fake_state;
 using fake::misuse_kind;
 using fake::refusal;
-using mapped_part = fake::driver_state::mapped_part;
+using mapped_part = fake::fake_state::mapped_part;
 
 namespace {
 
 constexpr std::uint64_t every_byte = 0x0101'0101'0101'0101U;
 
 // Queues a copy or a fill whose ranges are mapped and usable.
-status submit(driver_state& s, call where, stream_handle stream, fake::work&& what) {
+status submit(fake_state& s, call where, stream_handle stream, fake::work&& what) {
   check(!what.reads.empty() || !what.writes.empty(), "work touches nothing");
   const auto which = s.queue_of(stream);
   if (!which || (!s.emulated.can.streams && *which != 0)) {
@@ -34,8 +34,8 @@ status submit(driver_state& s, call where, stream_handle stream, fake::work&& wh
   const auto ignore = [](const mapped_part&, address) {};
   what.who = s.emulated.home;
   const bool is_copy = what.what == fake::work::kind::copy;
-  const driver_state::user reader{what.who, access::read, is_copy};
-  const driver_state::user writer{what.who, access::read_write, is_copy};
+  const fake_state::user reader{what.who, access::read, is_copy};
+  const fake_state::user writer{what.who, access::read_write, is_copy};
   std::uint64_t traffic = 0;
   for (const address_range& range : what.reads) {
     if (const auto fine = s.each_part(where, range, reader, ignore); !fine) return fine;
@@ -57,7 +57,7 @@ status submit(driver_state& s, call where, stream_handle stream, fake::work&& wh
 }
 
 // All of a range must be usable before the first byte of it is used.
-status check_range(driver_state& s, call where, address_range range, access need) {
+status check_range(fake_state& s, call where, address_range range, access need) {
   return s.each_part(where, range, need, [&](const mapped_part& part, address at) {
     s.check_host_use(where, part, at, need == access::read_write);
   });
@@ -67,7 +67,7 @@ status check_range(driver_state& s, call where, address_range range, access need
 
 status fake_driver::copy(const copy_request& request) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::copy, [&]() -> status {
     fake::work what{};
     what.what = fake::work::kind::copy;
@@ -80,7 +80,7 @@ status fake_driver::copy(const copy_request& request) {
 
 status fake_driver::fill(const fill_request& request) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::fill, [&]() -> status {
     fake::work what{};
     what.what = fake::work::kind::fill;
@@ -94,7 +94,7 @@ status fake_driver::fill(const fill_request& request) {
 
 status fake_driver::write(address at, std::span<const std::byte> source) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::write, [&]() -> status {
     const address_range range{at, source.size()};
     const auto fine = check_range(s, call::write, range, access::read_write);
@@ -114,7 +114,7 @@ status fake_driver::write(address at, std::span<const std::byte> source) {
 
 status fake_driver::read(std::span<std::byte> target, address at) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.run<void>(call::read, [&]() -> status {
     const address_range range{at, target.size()};
     const auto fine = check_range(s, call::read, range, access::read);
@@ -129,7 +129,7 @@ status fake_driver::read(std::span<std::byte> target, address at) {
 
 status fake_driver::write_tag(address_range range, std::uint64_t tag) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.look<void>([&]() -> status {
     const auto fine = check_range(s, call::none, range, access::read_write);
     if (!fine) return fine;
@@ -144,7 +144,7 @@ status fake_driver::write_tag(address_range range, std::uint64_t tag) {
 
 result<std::uint64_t> fake_driver::read_tag(address at) {
   check(state_ != nullptr, fake::moved_from);
-  driver_state& s = *state_;
+  fake_state& s = *state_;
   return s.look<std::uint64_t>([&]() -> result<std::uint64_t> {
     const auto fine = check_range(s, call::none, {at, 1}, access::read);
     if (!fine) return fine.error();

@@ -31,7 +31,7 @@ bool later(const moment& a, const moment& b) noexcept {
 
 // ---- queues ----
 
-std::optional<std::uint32_t> driver_state::queue_of(stream_handle stream) noexcept {
+std::optional<std::uint32_t> fake_state::queue_of(stream_handle stream) noexcept {
   if (emulated.can.canonical(stream) == stream_handle::default_stream) return 0;
   const stream_record* record = streams.find(static_cast<std::uint64_t>(stream));
   if (record == nullptr) return std::nullopt;
@@ -39,7 +39,7 @@ std::optional<std::uint32_t> driver_state::queue_of(stream_handle stream) noexce
   return record->queue;
 }
 
-std::uint32_t driver_state::open_queue() {
+std::uint32_t fake_state::open_queue() {
   if (!spare_queues.empty()) {
     const std::uint32_t which = spare_queues.back();
     spare_queues.pop_back();
@@ -52,7 +52,7 @@ std::uint32_t driver_state::open_queue() {
   return static_cast<std::uint32_t>(queues.size() - 1);
 }
 
-void driver_state::close_queue_if_dry(std::uint32_t which) noexcept {
+void fake_state::close_queue_if_dry(std::uint32_t which) noexcept {
   work_queue& dry = queues[which];
   if (dry.open || !dry.works.empty()) return;
   check(which != 0 && spare_queues.size() < spare_queues.capacity(),
@@ -61,7 +61,7 @@ void driver_state::close_queue_if_dry(std::uint32_t which) noexcept {
 }
 
 // When a queued point is reached in the timed schedule; 0 when it is in the past.
-std::uint64_t driver_state::finish_time(work_point point) const noexcept {
+std::uint64_t fake_state::finish_time(work_point point) const noexcept {
   if (reached(point)) return 0;
   const work_queue& of = queues[point.queue];
   check(of.tail_seq == of.finished_seq + of.works.size(), "a queue has lost count of its work");
@@ -69,7 +69,7 @@ std::uint64_t driver_state::finish_time(work_point point) const noexcept {
   return of.works[point.seq - of.finished_seq - 1].finish_ns;
 }
 
-void driver_state::enqueue(std::uint32_t where, work&& what) {
+void fake_state::enqueue(std::uint32_t where, work&& what) {
   check(where < queues.size() && queues[where].open, "work is given to a queue that is closed");
   work_queue& in = queues[where];
   what.serial = ++machine->serials;
@@ -101,7 +101,7 @@ void driver_state::enqueue(std::uint32_t where, work&& what) {
 
 // ---- running ----
 
-void driver_state::settle() {
+void fake_state::settle() {
   while (!moments.empty() && moments.front().ns <= now_ns) {
     const moment next = moments.front();
     check(!queues[next.queue].works.empty(), "a moment comes of a queue without work");
@@ -117,7 +117,7 @@ void driver_state::settle() {
 }
 
 // What a kernel touches must be mapped and usable when it runs; each first fault is one misuse.
-void driver_state::start(work& what) {
+void fake_state::start(work& what) {
   const auto ignore = [](const mapped_part&, address) {};
   const bool is_copy = what.what == work::kind::copy;
   const user reader{what.who, access::read, is_copy, true};
@@ -131,7 +131,7 @@ void driver_state::start(work& what) {
   }
 }
 
-void driver_state::finish_front(std::uint32_t which) {
+void fake_state::finish_front(std::uint32_t which) {
   work_queue& of = queues[which];
   check(!of.works.empty(), "work finishes in a queue that has none");
   check(is_free(of.works.front()), "work finishes before what it waits for");
@@ -148,7 +148,7 @@ void driver_state::finish_front(std::uint32_t which) {
   close_queue_if_dry(which);
 }
 
-void driver_state::finish_by_hand(std::uint32_t which) {
+void fake_state::finish_by_hand(std::uint32_t which) {
   check(manual && front_ready(queues[which]), "work is finished by hand that cannot finish");
   const std::uint64_t before = queues[which].finished_seq;
   start(queues[which].works.front());
@@ -158,7 +158,7 @@ void driver_state::finish_by_hand(std::uint32_t which) {
 }
 
 // The first word of each piece that a kernel reads.
-void driver_state::check_expected(const work& done) {
+void fake_state::check_expected(const work& done) {
   check(done.has_expected, "contents are compared without an expected value");
   for (const address_range& range : done.reads) {
     const user by{done.who, access::read};
@@ -171,7 +171,7 @@ void driver_state::check_expected(const work& done) {
   }
 }
 
-void driver_state::carry_out_copy(const work& done) {
+void fake_state::carry_out_copy(const work& done) {
   check(done.reads.size() == 1 && done.writes.size() == 1, "a copy has not one source and target");
   address target = done.writes.front().base;
   const auto from = [&](const mapped_part& source, address) {
@@ -196,7 +196,7 @@ void driver_state::carry_out_copy(const work& done) {
 }
 
 // The effect on contents. May throw half-way; doing it again completes it.
-void driver_state::carry_out(const work& done) {
+void fake_state::carry_out(const work& done) {
   check(!done.faulted, "work is carried out that has faulted");
   if (done.has_expected) check_expected(done);
   if (done.what == work::kind::copy) carry_out_copy(done);
@@ -214,17 +214,17 @@ void driver_state::carry_out(const work& done) {
 
 // ---- waiting ----
 
-bool driver_state::is_free(const work& what) const noexcept {
+bool fake_state::is_free(const work& what) const noexcept {
   return reached(what.waits_for) &&
          std::all_of(what.also_waits_for.begin(), what.also_waits_for.end(),
                      [this](const work_point& each) { return reached(each); });
 }
 
-bool driver_state::front_ready(const work_queue& which) const noexcept {
+bool fake_state::front_ready(const work_queue& which) const noexcept {
   return !which.works.empty() && is_free(which.works.front());
 }
 
-bool driver_state::reached(const event_record& event) const noexcept {
+bool fake_state::reached(const event_record& event) const noexcept {
   if (!event.is_of_all) return reached(event.at);
   check(event.after.size() <= queues.size(), "an event stands for queues that are not there");
   for (std::uint32_t i = 0; i < event.after.size(); ++i) {
@@ -234,7 +234,7 @@ bool driver_state::reached(const event_record& event) const noexcept {
 }
 
 // Waits for nothing where everything is reached, or lies before in the same queue.
-work driver_state::wait_behind(const event_record& event, std::uint32_t queue) const {
+work fake_state::wait_behind(const event_record& event, std::uint32_t queue) const {
   check(queue < queues.size(), "a wait is for no queue");
   check(event.after.size() <= queues.size(), "an event stands for queues that are not there");
   work wait{};
@@ -256,7 +256,7 @@ work driver_state::wait_behind(const event_record& event, std::uint32_t queue) c
 }
 
 // Waits whose work has finished are over, in the manual schedule too.
-void driver_state::pass_waits() {
+void fake_state::pass_waits() {
   check(!queues.empty() && queues.front().open, "the default stream has no queue");
   bool passed = true;
   while (passed) {
@@ -270,7 +270,7 @@ void driver_state::pass_waits() {
   }
 }
 
-void driver_state::wait_for(work_point until) {
+void fake_state::wait_for(work_point until) {
   check(until.queue < queues.size(), "a point is waited for in no queue");
   if (!manual) {
     now_ns = std::max(now_ns, finish_time(until));

@@ -24,9 +24,9 @@ constexpr level_zero_description no_description{};
 
 }  // namespace
 
-struct level_zero::driver_state {};
+struct level_zero::level_zero_state {};
 
-level_zero_driver::level_zero_driver(std::unique_ptr<level_zero::driver_state> opened) noexcept
+level_zero_driver::level_zero_driver(std::unique_ptr<level_zero::level_zero_state> opened) noexcept
     : state_(std::move(opened)) {
   check(false, "an object of a backend that is not built");
 }

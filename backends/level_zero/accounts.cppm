@@ -18,9 +18,9 @@
 // I7  Memory and reservations being released by the driver are in no table, so new ones, also at
 //     the same addresses, can be entered. If the release fails, they are put back.
 //
-// Thread safety: none, except next_token() and room_for_memory(); driver_state has the lock. Cost:
-// O(log n) in the number of entries, and O(1) for each mapping in a range; validate() is O(n log
-// n).
+// Thread safety: none, except next_token() and room_for_memory(); level_zero_state has the lock.
+// Cost: O(log n) in the number of entries, and O(1) for each mapping in a range; validate() is
+// O(n log n).
 module vmm.level_zero:accounts;
 
 import vmm.backend;

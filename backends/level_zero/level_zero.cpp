@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.level_zero - addresses, memory and rights.
+// vmm.level_zero - the object, addresses, memory and rights.
 module;
 #include "loader.h"
 
@@ -16,8 +16,9 @@ import :state;
 namespace vmm {
 
 using level_zero::accounts;
-using level_zero::driver_state;
 using level_zero::error_of;
+using level_zero::level_zero_state;
+using level_zero::lost;
 using level_zero::moved_from;
 using level_zero::no_answer;
 using guard = std::lock_guard<std::mutex>;
@@ -30,163 +31,66 @@ error elsewhere(call where) noexcept {
                "an object of this backend serves its own device: open one for the other device"};
 }
 
-// What went before cannot be undone.
-error lost(error failure) noexcept {
-  check(failure.code != errc::none, "a failure has a code");
-  failure.code = errc::device_lost;
-  failure.detail = "the driver failed midway, and again when it was to undo the first part";
-  return failure;
-}
-
-void* pointer(std::uint64_t at) noexcept { return reinterpret_cast<void*>(at); }
-
-// Where the driver looks first when the caller has no wish. The validation layer of some loaders
-// refuses a null start, which the specification allows.
-constexpr std::uint64_t any_start = 1ull << 40;
-
 }  // namespace
 
-namespace level_zero {
+result<level_zero_driver> level_zero_driver::open(const level_zero_options& options) {
+  result<std::unique_ptr<level_zero::level_zero_state>> opened =
+      level_zero::level_zero_state::open(options);
+  if (!opened) return opened.error();
+  return level_zero_driver(std::move(*opened));
+}
 
-result<std::uint64_t> driver_state::page_size(call where, std::uint64_t size_bytes) {
-  check(context != nullptr, "the driver is called before there is a context");
-  std::size_t page_bytes = 0;
-  const ze_result_t code = ze.query_page_size(context, device, size_bytes, &page_bytes);
-  if (code != ZE_RESULT_SUCCESS) return error_of(where, code);
-  if (!std::has_single_bit(page_bytes)) {
-    return error{errc::internal, where, 0, "", "the driver's page size is not a power of two"};
+level_zero_driver::level_zero_driver(std::unique_ptr<level_zero::level_zero_state> opened) noexcept
+    : state_(std::move(opened)) {
+  check(state_ != nullptr, "a driver object is made of what was opened");
+}
+level_zero_driver::~level_zero_driver() { leave_if_unusable(); }
+level_zero_driver::level_zero_driver(level_zero_driver&&) noexcept = default;
+level_zero_driver& level_zero_driver::operator=(level_zero_driver&& other) noexcept {
+  if (this != &other) {
+    users_ = std::move(other.users_);
+    leave_if_unusable();
+    state_ = std::move(other.state_);
+    check(other.state_ == nullptr, "an object that was moved from has nothing");
   }
-  return page_bytes;
+  return *this;
 }
 
-result<address_range> driver_state::reserve_native(std::uint64_t size_bytes, address hint) {
-  check(size_bytes % large_page_bytes == 0, "what is reserved is made of large pages");
-  void* base = nullptr;
-  ze_result_t code = ZE_RESULT_ERROR_INVALID_ARGUMENT;
-  if (hint) code = ze.reserve(context, pointer(hint.value), size_bytes, &base);
-  // A hint is optional: a driver's result for it says nothing about other addresses.
-  if (code != ZE_RESULT_SUCCESS) {
-    code = ze.reserve(context, pointer(any_start), size_bytes, &base);
-  }
-  // Some drivers refuse instead of looking elsewhere, which a null start has them do.
-  if (code == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY || code == ZE_RESULT_ERROR_INVALID_ARGUMENT) {
-    if (ze.reserve(context, nullptr, size_bytes, &base) == ZE_RESULT_SUCCESS) {
-      code = ZE_RESULT_SUCCESS;
-    }
-  }
-  if (code != ZE_RESULT_SUCCESS) return error_of(call::reserve, code);
-  const auto at = reinterpret_cast<std::uintptr_t>(base);
-  if (at == 0 || at + size_bytes < at) return no_answer(call::reserve);
-  return address_range{{at}, size_bytes};
+// The context is the parent's: a driver's state does not survive a fork. What a process leaves
+// when it ends, the system takes.
+void level_zero_driver::leave_if_unusable() noexcept {
+  if (state_ != nullptr && !state_->is_usable()) leave_behind(state_.release());
+  check(state_ == nullptr || state_->is_usable(), "what cannot be used is left, not destroyed");
 }
 
-status driver_state::free_native(call where, address_range given) {
-  check(!given.empty(), "a reservation of the driver is an empty range");
-  const ze_result_t code = ze.free(context, pointer(given.base.value), given.size_bytes);
-  if (code != ZE_RESULT_SUCCESS) return error_of(where, code);
-  return {};
+const features& level_zero_driver::feature_set() const noexcept {
+  check(state_ != nullptr, level_zero::moved_from);
+  return state_->can;
+}
+location level_zero_driver::home() const noexcept {
+  check(state_ != nullptr, level_zero::moved_from);
+  return vmm::device(state_->asked.device);
+}
+const level_zero_description& level_zero_driver::description() const noexcept {
+  check(state_ != nullptr, level_zero::moved_from);
+  return state_->description;
+}
+std::uint64_t level_zero_driver::native_context() const noexcept {
+  check(state_ != nullptr, level_zero::moved_from);
+  return reinterpret_cast<std::uintptr_t>(state_->context);
+}
+std::uint64_t level_zero_driver::native_device() const noexcept {
+  check(state_ != nullptr, level_zero::moved_from);
+  return reinterpret_cast<std::uintptr_t>(state_->device);
 }
 
-// The driver takes no alignment. What it gives is tried first; else the range is taken out of a
-// larger one. If the driver refuses to release it, the object is unusable. A hint that cannot be
-// the result is not passed on: drivers accept only page-aligned ones.
-result<address_range> driver_state::reserve_aligned(const reserve_request& request,
-                                                    std::uint64_t alignment_bytes) {
-  check(alignment_bytes % large_page_bytes == 0, "an alignment is one of large pages at least");
-  const bool may_be_met = request.hint.value % alignment_bytes == 0;
-  result<address_range> given =
-      reserve_native(request.size_bytes, may_be_met ? request.hint : address{});
-  if (!given) return given.error();
-  if (given->base.value % alignment_bytes != 0) {
-    if (status back = free_native(call::reserve, *given); !back) return lost(back.error());
-    const std::uint64_t enough = request.size_bytes + alignment_bytes;
-    given = reserve_native(round_up(enough, large_page_bytes), {});
-    if (!given) return given.error();
-  }
-  const address base{round_up(given->base.value, alignment_bytes)};
-  const address_range range{base, request.size_bytes};
-  check(given->contains(range), "a range lies in what was reserved for it");
-  const status added = [&] {
-    const guard lock(memory_lock);
-    return records.add_reservation(range, *given);
-  }();
-  if (added) return range;
-  // Addresses that are another reservation's stay that one's.
-  if (added.error().code == errc::internal) return added.error();
-  if (status back = free_native(call::reserve, *given); !back) return lost(back.error());
-  return added.error();
-}
-
-// Gives the device all rights to a mapping, or none: the driver's map or unmap. Some drivers map,
-// fail to make the memory resident, and leave the mapping: it is taken away again.
-ze_result_t driver_state::switch_native(std::uint64_t at, const mapping& which, bool on) {
-  check(which.native != 0 && which.size_bytes != 0, "a mapping has memory behind it");
-  if (!on) return ze.unmap(context, pointer(at), which.size_bytes);
-  const auto memory = reinterpret_cast<ze_physical_mem_handle_t>(which.native);
-  const ze_result_t code = ze.map(context, pointer(at), which.size_bytes, memory, 0,
-                                  ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE);
-  if (code != ZE_RESULT_SUCCESS) {
-    static_cast<void>(ze.unmap(context, pointer(at), which.size_bytes));
-  }
-  return code;
-}
-
-// All or nothing, on a chain in transit. One driver call for each mapping: drivers skip what a
-// longer range covers.
-status driver_state::switch_run(call where, mapping& first, bool on) {
-  check(first.is_in_transit, "what is switched is the caller's");
-  const access wanted = on ? access::read_write : access::none;
-  for (mapping* each = &first; each != nullptr; each = each->next) {
-    if (each->rights == wanted) continue;
-    const ze_result_t code = switch_native(each->at, *each, on);
-    each->is_switched = code == ZE_RESULT_SUCCESS;
-    if (each->is_switched) continue;
-    error failure = error_of(where, code);
-    for (mapping* back = &first; back != each; back = back->next) {
-      if (!back->is_switched) continue;
-      back->is_switched = switch_native(back->at, *back, !on) != ZE_RESULT_SUCCESS;
-      if (back->is_switched) failure = lost(failure);
-    }
-    return failure;
-  }
-  return {};
-}
-
-// Makes the driver's calls for a range of whole mappings, which are in transit meanwhile: only
-// calls that change or use one of them wait. `lock` is memory_lock's, and held on return.
-result<accounts::run> driver_state::switch_range(unlockable& lock, call where, address_range range,
-                                                 bool on) {
-  check(lock.owns_lock(), "accounts are read under their lock");
-  auto run = records.whole_mappings(where, range);
-  while (run && accounts::is_in_transit(*run)) {
-    arrived.wait(lock);
-    run = records.whole_mappings(where, range);
-  }
-  if (!run) return run;
-  mapping& first = accounts::depart(*run);
-  lock.unlock();
-  const status switched = switch_run(where, first, on);
-  lock.lock();
-  accounts::arrive(*run, on ? access::read_write : access::none);
-  arrived.notify_all();
-  if (!switched) return switched.error();
-  return run;
-}
-
-status driver_state::check_usable(call where, address_range range) {
-  check(context != nullptr, "bytes are requested before there is a context");
-  unlockable lock(memory_lock);
-  arrived.wait(lock, [&] { return !records.touches_transit(range); });
-  return records.check_usable(where, range);
-}
-
-}  // namespace level_zero
+// ---- addresses, memory and rights ---------------------------------------------------------------
 
 // ---- the driver's members ----------------------------------------------------------------------
 
 result<granularity> level_zero_driver::query_granularity(const physical_request& request) {
   check(state_ != nullptr, moved_from);
-  driver_state& s = *state_;
+  level_zero_state& s = *state_;
   if (!s.is_usable()) return s.refuse_unusable(call::query_granularity);
   if (!(request.where == home())) return elsewhere(call::query_granularity);
   const std::uint64_t large = s.large_page_bytes;
@@ -199,7 +103,7 @@ result<granularity> level_zero_driver::query_granularity(const physical_request&
 
 result<memory_info> level_zero_driver::query_memory(location who) {
   check(state_ != nullptr, moved_from);
-  driver_state& s = *state_;
+  level_zero_state& s = *state_;
   if (!s.is_usable()) return s.refuse_unusable(call::memory_info);
   if (!(who == home())) return elsewhere(call::memory_info);
   const guard lock(s.memory_lock);
@@ -210,7 +114,7 @@ result<memory_info> level_zero_driver::query_memory(location who) {
 
 result<address_range> level_zero_driver::reserve(const reserve_request& request) {
   check(state_ != nullptr, moved_from);
-  driver_state& s = *state_;
+  level_zero_state& s = *state_;
   if (!s.is_usable()) return s.refuse_unusable(call::reserve);
   std::uint64_t page_bytes = s.large_page_bytes;
   if (request.size_bytes > level_zero::large_bytes) {
@@ -236,7 +140,7 @@ result<address_range> level_zero_driver::reserve(const reserve_request& request)
 
 status level_zero_driver::free_reservation(address_range range) {
   check(state_ != nullptr, moved_from);
-  driver_state& s = *state_;
+  level_zero_state& s = *state_;
   if (!s.is_usable()) return s.refuse_unusable(call::free_reservation);
   unlockable lock(s.memory_lock);
   auto taken = s.records.take_reservation(range);
@@ -251,7 +155,7 @@ status level_zero_driver::free_reservation(address_range range) {
 
 result<physical_handle> level_zero_driver::create(const physical_request& request) {
   check(state_ != nullptr, moved_from);
-  driver_state& s = *state_;
+  level_zero_state& s = *state_;
   if (!s.is_usable()) return s.refuse_unusable(call::create);
   if (!(request.where == home())) return elsewhere(call::create);
   if (request.shareable != share_kind::none || request.rdma_capable) {
@@ -284,7 +188,7 @@ result<physical_handle> level_zero_driver::create(const physical_request& reques
 
 status level_zero_driver::release(physical_handle handle) {
   check(state_ != nullptr, moved_from);
-  driver_state& s = *state_;
+  level_zero_state& s = *state_;
   if (!s.is_usable()) return s.refuse_unusable(call::release);
   unlockable lock(s.memory_lock);
   auto taken = s.records.take_memory(call::release, handle);
@@ -301,7 +205,7 @@ status level_zero_driver::release(physical_handle handle) {
 
 status level_zero_driver::map(const map_request& request) {
   check(state_ != nullptr, moved_from);
-  driver_state& s = *state_;
+  level_zero_state& s = *state_;
   if (!s.is_usable()) return s.refuse_unusable(call::map);
   const guard lock(s.memory_lock);
   const status mapped = s.records.map(request);
@@ -317,7 +221,7 @@ status level_zero_driver::map(const map_request& request) {
 
 status level_zero_driver::unmap(address_range range) {
   check(state_ != nullptr, moved_from);
-  driver_state& s = *state_;
+  level_zero_state& s = *state_;
   if (!s.is_usable()) return s.refuse_unusable(call::unmap);
   unlockable lock(s.memory_lock);
   const auto run = s.switch_range(lock, call::unmap, range, false);
@@ -329,7 +233,7 @@ status level_zero_driver::unmap(address_range range) {
 
 status level_zero_driver::set_access(address_range range, std::span<const access_grant> grants) {
   check(state_ != nullptr, moved_from);
-  driver_state& s = *state_;
+  level_zero_state& s = *state_;
   if (!s.is_usable()) return s.refuse_unusable(call::set_access);
   if (grants.empty()) {
     return error{errc::invalid_argument, call::set_access, 0, "", "the list of grants is empty"};
@@ -353,7 +257,7 @@ status level_zero_driver::set_access(address_range range, std::span<const access
 
 result<access> level_zero_driver::get_access(address at, location who) {
   check(state_ != nullptr, moved_from);
-  driver_state& s = *state_;
+  level_zero_state& s = *state_;
   if (!s.is_usable()) return s.refuse_unusable(call::get_access);
   if (!(who == home())) return elsewhere(call::get_access);
   const guard lock(s.memory_lock);
@@ -362,7 +266,7 @@ result<access> level_zero_driver::get_access(address at, location who) {
 
 result<physical_properties> level_zero_driver::get_properties(physical_handle handle) {
   check(state_ != nullptr, moved_from);
-  driver_state& s = *state_;
+  level_zero_state& s = *state_;
   if (!s.is_usable()) return s.refuse_unusable(call::get_properties);
   const guard lock(s.memory_lock);
   if (s.records.find(handle) == nullptr) {

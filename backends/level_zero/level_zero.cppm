@@ -33,7 +33,7 @@ import vmm.std;
 namespace vmm {
 
 namespace level_zero {
-struct driver_state;
+struct level_zero_state;
 }
 
 /// Level Zero on one GPU, loaded when it is opened.
@@ -108,9 +108,9 @@ export class level_zero_driver {
   [[nodiscard]] std::uint64_t native_stream(stream_handle stream) const noexcept;
 
  private:
-  explicit level_zero_driver(std::unique_ptr<level_zero::driver_state> opened) noexcept;
+  explicit level_zero_driver(std::unique_ptr<level_zero::level_zero_state> opened) noexcept;
   void leave_if_unusable() noexcept;
-  std::unique_ptr<level_zero::driver_state> state_;
+  std::unique_ptr<level_zero::level_zero_state> state_;
   user_count users_;
 };
 

@@ -45,6 +45,9 @@ namespace vmm::level_zero {
 [[nodiscard]] const char* name_of(ze_result_t code) noexcept;
 /// A driver's success without a result.
 [[nodiscard]] error no_answer(call where) noexcept;
+/// Of a call whose first part stands, because the driver failed to undo it.
+[[nodiscard]] error lost(error failure) noexcept;
+[[nodiscard]] error no_work_memory(call where) noexcept;
 
 /// The size for which open() queries the large page. Larger sizes may have larger pages.
 inline constexpr std::uint64_t large_bytes = 1ull << 30;
@@ -112,12 +115,12 @@ struct stream_state {
   std::deque<queued_waits> marked;
 };
 
-struct driver_state;
+struct level_zero_state;
 
 /// The calling thread's turn at a stream, until it ends. work_lock is not held then.
 class stream_turn {
  public:
-  stream_turn(driver_state& of, stream_state& stream) noexcept : of_(&of), stream_(&stream) {}
+  stream_turn(level_zero_state& of, stream_state& stream) noexcept : of_(&of), stream_(&stream) {}
   ~stream_turn();
   stream_turn(stream_turn&& other) noexcept
       : of_(other.of_), stream_(std::exchange(other.stream_, nullptr)) {}
@@ -127,11 +130,11 @@ class stream_turn {
   [[nodiscard]] stream_state& stream() const noexcept { return *stream_; }
 
  private:
-  driver_state* of_;
+  level_zero_state* of_;
   stream_state* stream_;
 };
 
-struct driver_state {
+struct level_zero_state {
   process_mark made_in;
   entry_points ze;
   ze_driver_handle_t driver = nullptr;
@@ -157,15 +160,19 @@ struct driver_state {
   std::mutex transfer_lock;
   ze_command_list_handle_t transfers = nullptr;  // synchronous
 
-  driver_state() = default;
-  ~driver_state();
-  driver_state(const driver_state&) = delete;
-  driver_state& operator=(const driver_state&) = delete;
+  level_zero_state() = default;
+  ~level_zero_state();
+  level_zero_state(const level_zero_state&) = delete;
+  level_zero_state& operator=(const level_zero_state&) = delete;
 
   /// Whether this process may call the driver still: it was not forked, and is not ending.
   [[nodiscard]] bool is_usable() const noexcept;
   /// Why not.
   [[nodiscard]] error refuse_unusable(call where) const noexcept;
+
+  /// Errors: those of level_zero_driver::open().
+  [[nodiscard]] static result<std::unique_ptr<level_zero_state>> open(
+      const level_zero_options& options);
 
   // Opening.
   [[nodiscard]] status start_drivers();

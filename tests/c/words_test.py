@@ -19,7 +19,6 @@ NOT_REACHED = {
     "modules/backend/concepts.cppm": "compile-time messages",
     "modules/containers": "vmm.hpp has its own vector, buffers and resources",
     "modules/va/range_allocator.cpp": "the manager asks for no such size",
-    "backends/cuda/multicast.cpp": "the C library has no multicast",
     "backends/fake/driver.cpp": "profiles are the C library's own",
 }
 
@@ -41,6 +40,7 @@ NOT_SET = {
     "host_options::minimum_bytes",
     "host_options::recommended_bytes",
     "cuda_options::device is a device number",
+    "multicast is off: open the device with cuda_options",
     "plain memory (cuda_options::memory",
     "level_zero_options::driver",
     "level_zero_options::device is a device number",

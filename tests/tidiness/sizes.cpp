@@ -212,7 +212,9 @@ std::set<std::string> classes_with_bodies(std::string_view text,
     }
     while (end + 1 < read.tokens.size() && !is_any(text_at(end + 1), {"{", ";", ")", ",", "?"}))
       ++end;
-    if (end + 1 < read.tokens.size() && text_at(end + 1) == "{") found.insert(name);
+    if (end + 1 >= read.tokens.size() || text_at(end + 1) != "{") continue;
+    const bool is_nested = at >= 5 && text_at(at - 4) == "::";
+    found.insert(is_nested ? std::string{text_at(at - 5)} + "::" + name : name);
   }
   return found;
 }

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.cuda - opening a device: the driver, what the device can do, its context, and the memory that
+// vmm.cuda - an open device: the driver, what the device can do, its context, and the memory that
 // its reservations are made of.
 module;
 #include "loader.h"
@@ -67,7 +67,7 @@ bool has_multicast(const entry_points& cu) noexcept {
 
 // Fills features and description from the device's attributes. Values without an attribute were
 // measured: docs/contract.md.
-status driver_state::read_device() {
+status cuda_state::read_device() {
   check(context == nullptr && !can.streams, "a device is read twice, or too late");
   if (attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED) == 0) {
     return refuse(errc::not_supported,
@@ -113,7 +113,7 @@ status driver_state::read_device() {
   return {};
 }
 
-void driver_state::read_description() noexcept {
+void cuda_state::read_description() noexcept {
   check(cu.device_get_name != nullptr, not_loaded);
   constexpr int name_size = static_cast<int>(sizeof description.device_name);
   if (cu.device_get_name(description.device_name, name_size, device) != CUDA_SUCCESS)
@@ -130,7 +130,7 @@ void driver_state::read_description() noexcept {
   description.closest_host_node = node_known ? node : -1;
 }
 
-status driver_state::find_device() {
+status cuda_state::find_device() {
   check(cu.init != nullptr, not_loaded);
   check(ordinal >= 0, "a device has a number below zero");
   if (const CUresult code = cu.init(0); code != CUDA_SUCCESS) {
@@ -168,7 +168,7 @@ status driver_state::find_device() {
   return {};
 }
 
-status driver_state::take_context() {
+status cuda_state::take_context() {
   check(context == nullptr && transfers == nullptr, "a context is taken twice");
   if (const CUresult code = cu.primary_context_retain(&context, device); code != CUDA_SUCCESS) {
     context = nullptr;
@@ -186,14 +186,14 @@ status driver_state::take_context() {
   return made;
 }
 
-int driver_state::attribute(CUdevice_attribute which) const noexcept {
+int cuda_state::attribute(CUdevice_attribute which) const noexcept {
   check(cu.device_get_attribute != nullptr, not_loaded);
   int value = 0;
   return cu.device_get_attribute(&value, which, device) == CUDA_SUCCESS ? value : 0;
 }
 
 // Plain memory depends on the device's grants.
-status driver_state::choose_memory(bool is_plain) {
+status cuda_state::choose_memory(bool is_plain) {
   check(context != nullptr && memory == nullptr, "memory is chosen without a context, or twice");
   constexpr error no_memory =
       refuse(errc::out_of_host_memory, "no host memory for the CUDA backend");
@@ -227,22 +227,21 @@ status driver_state::choose_memory(bool is_plain) {
   return {};
 }
 
-}  // namespace cuda
-
-result<cuda_driver> cuda_driver::open(const cuda_options& options) {
+// Takes what is opened from nothing to a whole state, or destroys what there is of it.
+result<std::unique_ptr<cuda_state>> cuda_state::open(const cuda_options& options) {
   if (options.device < 0) {
     return refuse(errc::bad_option, "cuda_options::device is a device number: 0 or more");
   }
-  const result<bool> plain = cuda::wants_plain(options);
+  const result<bool> plain = wants_plain(options);
   if (!plain) return plain.error();
   if (*plain && options.allow_multicast) {
     return refuse(errc::bad_option,
                   "plain memory (cuda_options::memory, VMM_CUDA_MEMORY) cannot be multicast");
   }
-  std::unique_ptr<cuda::driver_state> opened(new (std::nothrow) cuda::driver_state);
+  std::unique_ptr<cuda_state> opened(new (std::nothrow) cuda_state);
   if (!opened) return refuse(errc::out_of_host_memory, "no host memory for the CUDA backend");
-  const cuda::load_options load{cuda::library_name(options), options.allow_multicast};
-  if (const char* problem = cuda::load_driver(load, opened->cu); problem != nullptr) {
+  const load_options load{library_name(options), options.allow_multicast};
+  if (const char* problem = load_driver(load, opened->cu); problem != nullptr) {
     return refuse(errc::unavailable, problem);
   }
   opened->ordinal = options.device;
@@ -252,7 +251,38 @@ result<cuda_driver> cuda_driver::open(const cuda_options& options) {
   if (const status current = opened->take_context(); !current) return current.error();
   if (const status chosen = opened->choose_memory(*plain); !chosen) return chosen.error();
   check(opened->context != nullptr && opened->memory != nullptr, "what was opened is not whole");
-  return cuda_driver(std::move(opened));
+  return opened;
 }
 
+// ---- the context, and the end ------------------------------------------------------------------
+
+current_context::current_context(const entry_points& cu, CUcontext mine) noexcept
+    : cu_(cu), mine_(mine) {
+  check(mine != nullptr, "no context is made current");
+  CUcontext now = nullptr;
+  failure_ = cu.context_get_current(&now);
+  if (failure_ != CUDA_SUCCESS || now == mine) return;
+  failure_ = cu.context_push(mine);
+  pushed_ = failure_ == CUDA_SUCCESS;
+}
+
+current_context::~current_context() {
+  if (!pushed_) return;
+  CUcontext popped = nullptr;
+  const CUresult code = cu_.context_pop(&popped);
+  check(code != CUDA_SUCCESS || popped == mine_, "a driver call left a context that is not ours");
+}
+
+cuda_state::~cuda_state() {
+  check(context != nullptr || transfers == nullptr, "an object has a stream and no context");
+  check(made_in.is_here(), "a child destroys what its parent has");
+  if (context == nullptr) return;
+  if (transfers != nullptr) {
+    const current_context current(cu, context);
+    static_cast<void>(cu.stream_destroy(transfers));
+  }
+  static_cast<void>(cu.primary_context_release(device));
+}
+
+}  // namespace cuda
 }  // namespace vmm

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.level_zero - finding the device, and giving back what an object made.
+// vmm.level_zero - the state of an object: finding the device, and giving back what it made.
 module;
 #include "loader.h"
 
@@ -143,18 +143,18 @@ const char* library_name(const level_zero_options& options) noexcept {
 
 }  // namespace
 
-bool driver_state::is_usable() const noexcept {
+bool level_zero_state::is_usable() const noexcept {
   return made_in.is_here() && !exit_has_begun.load(std::memory_order_relaxed);
 }
 
-error driver_state::refuse_unusable(call where) const noexcept {
+error level_zero_state::refuse_unusable(call where) const noexcept {
   check(!is_usable(), "an object that can be used is refused");
   if (!made_in.is_here()) return refuse_forked(where);
   return error{errc::unavailable, where, 0, "",
                "the process is ending, and the driver's own objects with it"};
 }
 
-status driver_state::start_drivers() {
+status level_zero_state::start_drivers() {
   check(ze.init != nullptr && context == nullptr, "drivers are started once the loader is there");
   if (exit_has_begun.load(std::memory_order_relaxed)) return refuse_unusable(call::none);
   if (const ze_result_t code = ze.init(ZE_INIT_FLAG_GPU_ONLY); code != ZE_RESULT_SUCCESS) {
@@ -168,7 +168,7 @@ status driver_state::start_drivers() {
 
 // Drivers are queried in order until the device is found. Later drivers do not matter; an earlier
 // one that fails makes the device's number uncertain.
-status driver_state::find_device() {
+status level_zero_state::find_device() {
   check(asked.device >= 0, "a device has a number");
   std::vector<ze_driver_handle_t> drivers;
   ze_result_t code = list(drivers, [&](std::uint32_t* count, ze_driver_handle_t* out) {
@@ -206,7 +206,7 @@ status driver_state::find_device() {
 
 // Fills description and the sizes. A feature that no call reports stays off until it has been tried
 // on a device: docs/backends.md.
-status driver_state::read_device() {
+status level_zero_state::read_device() {
   check(device != nullptr, "a device is found before it is read");
   ze_device_properties_t about{};
   about.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
@@ -245,7 +245,7 @@ status driver_state::read_device() {
 }
 
 // The first group that computes and copies; where none says both, the first that computes.
-status driver_state::read_queues() {
+status level_zero_state::read_queues() {
   check(device != nullptr, "a device is found before it is read");
   std::vector<ze_command_queue_group_properties_t> groups;
   const auto fill = [&](std::uint32_t* count, ze_command_queue_group_properties_t* out) {
@@ -273,7 +273,7 @@ status driver_state::read_queues() {
   return {};
 }
 
-status driver_state::make_context() {
+status level_zero_state::make_context() {
   check(context == nullptr, "an object has one context");
   const ze_context_desc_t like{ZE_STRUCTURE_TYPE_CONTEXT_DESC, nullptr, 0};
   if (const ze_result_t code = ze.context_create(driver, &like, &context);
@@ -296,7 +296,7 @@ status driver_state::make_context() {
 }
 
 // Some drivers report page sizes without physical memory. A full device is one all the same.
-status driver_state::try_memory() {
+status level_zero_state::try_memory() {
   check(context != nullptr, no_context);
   const auto page = page_size(call::create, 1);
   if (!page) return page.error();
@@ -314,7 +314,7 @@ status driver_state::try_memory() {
   return {};
 }
 
-status driver_state::make_lists() {
+status level_zero_state::make_lists() {
   check(context != nullptr && streams.empty(), no_context);
   stream_state& first = streams[0];
   const auto plain = make_list(false);
@@ -327,7 +327,7 @@ status driver_state::make_lists() {
 }
 
 // Waits for the markers and queued waits that are the object's own. The caller's work is finished.
-void driver_state::finish_work() noexcept {
+void level_zero_state::finish_work() noexcept {
   check(context != nullptr, no_context);
   std::unique_lock<std::mutex> lock(work_lock);
   for (const auto& [token, each] : leaving) {
@@ -341,7 +341,7 @@ void driver_state::finish_work() noexcept {
   }
 }
 
-driver_state::~driver_state() {
+level_zero_state::~level_zero_state() {
   if (context == nullptr) return;
   paranoid_check([&] { return records.validate(); },
                  "a Level Zero object ends with wrong accounts");
@@ -365,9 +365,8 @@ driver_state::~driver_state() {
   static_cast<void>(ze.context_destroy(context));
 }
 
-}  // namespace level_zero
-
-result<level_zero_driver> level_zero_driver::open(const level_zero_options& options) {
+result<std::unique_ptr<level_zero_state>> level_zero_state::open(
+    const level_zero_options& options) {
   if (options.device < 0) {
     return refuse(errc::bad_option, "level_zero_options::device is a device number: 0 or more");
   }
@@ -379,70 +378,26 @@ result<level_zero_driver> level_zero_driver::open(const level_zero_options& opti
     return refuse(errc::bad_option, "level_zero_options::loader_library is a name, or null");
   }
   try {
-    auto opened = std::make_unique<level_zero::driver_state>();
-    const char* const library = level_zero::library_name(options);
-    const level_zero::load_problem problem = level_zero::load_loader(library, opened->ze);
+    auto opened = std::make_unique<level_zero_state>();
+    const char* const library = library_name(options);
+    const load_problem problem = load_loader(library, opened->ze);
     if (problem.detail != nullptr) {
       return error{errc::unavailable, call::none, 0, problem.symbol, problem.detail};
     }
     opened->asked = options;
-    using level_zero::driver_state;
-    for (const auto step :
-         {&driver_state::start_drivers, &driver_state::find_device, &driver_state::read_device,
-          &driver_state::read_queues, &driver_state::make_context, &driver_state::try_memory,
-          &driver_state::make_lists}) {
+    for (const auto step : {&level_zero_state::start_drivers, &level_zero_state::find_device,
+                            &level_zero_state::read_device, &level_zero_state::read_queues,
+                            &level_zero_state::make_context, &level_zero_state::try_memory,
+                            &level_zero_state::make_lists}) {
       if (const status done = ((*opened).*step)(); !done) return done.error();
     }
     check(opened->large_page_bytes != 0 && opened->transfers != nullptr,
           "what was opened is whole");
-    return level_zero_driver(std::move(opened));
+    return opened;
   } catch (const std::bad_alloc&) {
     return refuse(errc::out_of_host_memory, "no host memory for the Level Zero backend");
   }
 }
 
-level_zero_driver::level_zero_driver(std::unique_ptr<level_zero::driver_state> opened) noexcept
-    : state_(std::move(opened)) {
-  check(state_ != nullptr, "a driver object is made of what was opened");
-}
-level_zero_driver::~level_zero_driver() { leave_if_unusable(); }
-level_zero_driver::level_zero_driver(level_zero_driver&&) noexcept = default;
-level_zero_driver& level_zero_driver::operator=(level_zero_driver&& other) noexcept {
-  if (this != &other) {
-    users_ = std::move(other.users_);
-    leave_if_unusable();
-    state_ = std::move(other.state_);
-    check(other.state_ == nullptr, "an object that was moved from has nothing");
-  }
-  return *this;
-}
-
-// The context is the parent's: a driver's state does not survive a fork. What a process leaves
-// when it ends, the system takes.
-void level_zero_driver::leave_if_unusable() noexcept {
-  if (state_ != nullptr && !state_->is_usable()) leave_behind(state_.release());
-  check(state_ == nullptr || state_->is_usable(), "what cannot be used is left, not destroyed");
-}
-
-const features& level_zero_driver::feature_set() const noexcept {
-  check(state_ != nullptr, level_zero::moved_from);
-  return state_->can;
-}
-location level_zero_driver::home() const noexcept {
-  check(state_ != nullptr, level_zero::moved_from);
-  return vmm::device(state_->asked.device);
-}
-const level_zero_description& level_zero_driver::description() const noexcept {
-  check(state_ != nullptr, level_zero::moved_from);
-  return state_->description;
-}
-std::uint64_t level_zero_driver::native_context() const noexcept {
-  check(state_ != nullptr, level_zero::moved_from);
-  return reinterpret_cast<std::uintptr_t>(state_->context);
-}
-std::uint64_t level_zero_driver::native_device() const noexcept {
-  check(state_ != nullptr, level_zero::moved_from);
-  return reinterpret_cast<std::uintptr_t>(state_->device);
-}
-
+}  // namespace level_zero
 }  // namespace vmm
