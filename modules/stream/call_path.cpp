@@ -20,7 +20,7 @@ bool call_path::free_in_arena(const arena_table& arenas, address at,
 // The driver is called without the lock.
 status call_path::free_on_new_stream(address at, stream_handle stream) {
   if (status named = check_stream(driver_, stream); !named) return named;
-  const std::uint64_t identity = has_identity(stream) ? driver_.stream_identity(stream) : 0;
+  const std::uint64_t identity = identity_of(stream);
   const table_lock state(state_);
   if (status live = locked_blocks(*state).check_live(at); !live) return live;
   const result<std::uint32_t> number =

@@ -22,13 +22,46 @@ import :arena;
 import :capture_watch;
 import :gate;
 import :geometry;
-import :identities;
 import :locks;
 import :options;
 import :pool_state;
 import :state_lock;
 
 namespace vmm {
+
+/// Streams whose requests a pool has served, by identity: a driver gives the handle of a destroyed
+/// stream to a new one while the old one's work runs. An identity stands here only when no memory
+/// that an earlier stream of the same handle was freed for is listed under the handle. A free lists
+/// under the handle and reads nothing here: what a new stream frees is the old one's until the new
+/// one's first request. Cost: one call of the driver for streams that have an identity, else a
+/// branch.
+class stream_identities {
+ public:
+  /// The first number of a stream with an identity; that of none where handles are kept
+  /// until they are forgotten, or the driver has no identities or no event behind all work.
+  [[nodiscard]] static std::uint64_t first_of(const features& can,
+                                              const pool_options& options) noexcept {
+    if (!can.stream_identity || !can.record_all || options.streams_forgotten)
+      return ~std::uint64_t{0};
+    return can.first_created_stream();
+  }
+  [[nodiscard]] inline bool has(stream_handle stream, std::uint64_t identity) const noexcept {
+    return place_of(stream).load(std::memory_order_acquire) == identity;
+  }
+  void add(stream_handle stream, std::uint64_t identity) noexcept {
+    place_of(stream).store(identity, std::memory_order_release);
+  }
+
+ private:
+  static constexpr std::size_t places = 128;
+
+  [[nodiscard]] inline sync::atomic<std::uint64_t>& place_of(stream_handle stream) const noexcept {
+    const std::uint64_t mixed = static_cast<std::uint64_t>(stream) * 0x9E3779B97F4A7C15u;
+    return known_[(mixed >> 32) % places];
+  }
+
+  mutable std::array<sync::atomic<std::uint64_t>, places> known_{};
+};
 
 class alignas(64) call_path {
  public:
@@ -76,9 +109,11 @@ class alignas(64) call_path {
     return !observes_blocks_ && (identity != 0 || driver_.is_uncaptured(stream));
   }
 
-  /// Whether a later stream may have the handle while the pool lists memory under it.
-  [[nodiscard]] inline bool has_identity(stream_handle stream) const noexcept {
-    return static_cast<std::uint64_t>(stream) >= first_identified_;
+  /// Of a stream whose handle a later one may have while the pool lists memory under it; 0: the
+  /// stream has none, or is captured, where only what has passed serves.
+  [[nodiscard]] inline std::uint64_t identity_of(stream_handle stream) const noexcept {
+    const bool has_identity = static_cast<std::uint64_t>(stream) >= first_identified_;
+    return has_identity ? driver_.stream_identity(stream) : 0;
   }
 
   // ---- arenas ----

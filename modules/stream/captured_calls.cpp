@@ -21,10 +21,10 @@ namespace vmm {
 result<address> captured_calls::allocate(const block_shape& shape, stream_handle stream,
                                          const capture_info& seen) {
   if (status allowed = enter(stream, seen); !allowed) return allowed.error();
-  const result<stream_request> counted = shortage_.request_for(shape);
+  const result<stream_request> counted = slow_.request_for(shape);
   if (!counted) return counted.error();
   slow_call call{.size_bytes = shape.size_bytes, .stream = stream, .request = *counted};
-  return shortage_.with_others(
+  return slow_.with_others(
       call, [&](slow_call& each, relief_pass&) { return allocate_once(each, seen); });
 }
 
@@ -65,7 +65,7 @@ result<address> captured_calls::take(const stream_request& request, slow_call& c
     return parts_.growth.try_grow(request, exactly);
   };
   events_.note_growth(request, history_kind::grow, {});
-  shortage_.mark_created(call);
+  slow_.mark_created(call);
   const result<address> grown = retry_while_short(
       grow_once(), grow_once, single_rung([&]() -> result<bool> {
         assume_locked(rank::growth);

@@ -26,20 +26,23 @@ import :options;
 import :pool_base;
 import :pool_history;
 import :shortage;
+import :slow_path;
 import :state_lock;
 
 namespace vmm {
 
 class captured_calls {
  public:
-  captured_calls(const pool_base& base, memory_parts& parts, pool_shortage& shortage) noexcept
+  captured_calls(const pool_base& base, memory_parts& parts, pool_shortage& shortage,
+                 slow_path& slow) noexcept
       : driver_(base.driver),
         state_(base.state),
         entry_(base.entry),
         captures_(base.captures),
         events_(base.events),
         parts_(parts),
-        shortage_(shortage) {}
+        shortage_(shortage),
+        slow_(slow) {}
   captured_calls(const captured_calls&) = delete;
   captured_calls& operator=(const captured_calls&) = delete;
 
@@ -73,6 +76,7 @@ class captured_calls {
   pool_history& events_;
   memory_parts& parts_;
   pool_shortage& shortage_;
+  slow_path& slow_;
 };
 
 }  // namespace vmm

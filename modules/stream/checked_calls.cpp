@@ -130,7 +130,7 @@ status checked_calls::enter_to_free(address at, stream_handle stream, const capt
   check(contents_.fills_on_release(), "a free is entered that fills nothing");
   if (seen.state != capture_state::none) return captured_.enter_to_free(at, stream, seen);
   if (status named = check_stream(driver_, stream); !named) return named;
-  const std::uint64_t identity = path_.has_identity(stream) ? driver_.stream_identity(stream) : 0;
+  const std::uint64_t identity = path_.identity_of(stream);
   const table_lock state(state_);
   if (status live = locked_blocks(*state).check_live(at); !live) return live;
   const result<std::uint32_t> number =

@@ -41,7 +41,7 @@ result<std::uint64_t> pool_captures::number(stream_handle stream) {
 
 status pool_captures::release(std::uint64_t number, stream_handle stream) {
   if (status named = check_stream(*of_.driver_, stream); !named) return named;
-  if (status known = of_.identify(stream, of_.identity_of(stream)); !known) return known;
+  if (status known = of_.identify(stream, of_.path_.identity_of(stream)); !known) return known;
   return of_.is_ready() ? of_.parts_->captured.release(number, stream) : of_.check_here();
 }
 

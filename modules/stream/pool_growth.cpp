@@ -36,7 +36,7 @@ result<address> pool_growth::try_grow(const stream_request& request, growth_effo
   if (!may_succeed(*plan, effort)) {
     {
       const table_lock state(state_);
-      growth_planner(*state).abandon(*plan, 0);
+      growth_commit(*state).abandon(*plan, 0);
     }
     return *effort.refusal;
   }
@@ -46,7 +46,7 @@ result<address> pool_growth::try_grow(const stream_request& request, growth_effo
   }
   check(plan->request.block_granules() == request.block_granules(),
         "a plan is for another request");
-  return state_.with([&](auto& state) { return growth_planner(state).commit(*plan); });
+  return state_.with([&](auto& state) { return growth_commit(state).commit(*plan); });
 }
 
 // After the driver has refused memory once: creating many handles in vain takes long.
@@ -69,7 +69,7 @@ status pool_growth::map_planned(growth_plan& plan) {
   if (outcome.done) return {};
   {
     const table_lock state(state_);
-    growth_planner(*state).abandon(plan, outcome.standing_count);
+    growth_commit(*state).abandon(plan, outcome.standing_count);
   }
   memory_.give_back(outcome.fresh, 0);
   return outcome.done;
@@ -163,7 +163,7 @@ status pool_growth::carry_out_into(growth_plan& plan, growth_outcome& so_far) {
   }
   check(so_far.standing_count == 0, "a growth is carried out twice");
   const status prepared =
-      state_.with([&](auto& state) { return growth_planner(state).prepare(plan, so_far.fresh); });
+      state_.with([&](auto& state) { return growth_commit(state).prepare(plan, so_far.fresh); });
   if (!prepared) return prepared;
   notices_.moving(plan);
   const remap_outcome mapped =
@@ -203,7 +203,7 @@ status pool_growth::map_first_pages() {
   }
   {
     const table_lock state(state_);
-    growth_planner(*state).commit_free(*plan);
+    growth_commit(*state).commit_free(*plan);
   }
   return {};
 }
@@ -290,7 +290,7 @@ result<bool> pool_growth::prepare_step(preparation& work, prepare_report& report
   effort.footprint_bytes = memory_.statistics().footprint_bytes;
   effort.limit_bytes = limit_bytes();
   result<growth_plan> plan =
-      state_.with([&](auto& state) { return growth_planner(state).plan_ahead(wanted, effort); });
+      state_.with([&](auto& state) { return ahead_planner(state).plan(wanted, effort); });
   if (plan && plan->target_granules != 0) return map_ahead(*plan, report);
   if (plan) {
     if (std::exchange(work.has_asked, true)) return false;
@@ -313,7 +313,7 @@ result<bool> pool_growth::map_ahead(growth_plan& plan, prepare_report& report) {
   }
   {
     const table_lock state(state_);
-    growth_planner(*state).commit_ahead(plan);
+    growth_commit(*state).commit_ahead(plan);
   }
   report.created_bytes += plan.create_granules * granule_bytes;
   report.moved_bytes += plan.moved_granules * granule_bytes;

@@ -22,7 +22,7 @@ struct pool_parts : memory_parts {
       : memory_parts(driver, how, lower),
         shortage({lower, core}, *this),
         slow({lower, core}, *this, shortage),
-        captured({lower, core}, *this, shortage),
+        captured({lower, core}, *this, shortage, slow),
         checked({lower, core}, *this, slow, captured) {}
 
   pool_shortage shortage;

@@ -16,22 +16,6 @@ import vmm.va;
 
 namespace vmm {
 
-namespace {
-
-// Freed blocks that wait: for their last pin, or for rights of their own to end.
-[[nodiscard]] std::uint64_t waiting_granules(pool_state& state) noexcept {
-  std::uint64_t waiting = 0;
-  state.for_each_segment([&](const segment& in) {
-    in.for_each_locked([&](region_id block) {
-      if (in.lock_of(block).freed) waiting += in.range(block).count;
-    });
-  });
-  check(waiting <= state.live_granules(), "more waits than is live");
-  return waiting;
-}
-
-}  // namespace
-
 // ---- the ladder ------------------------------------------------------------------------
 
 // What every stream has finished with, once; then one stream after the other.
@@ -185,53 +169,7 @@ result<address> pool_shortage::grow_dedicated(const stream_request& request, rel
   return at;
 }
 
-// ---- requests that cannot fit ----------------------------------------------------------
-
-result<stream_request> pool_shortage::request_for(const block_shape& shape) {
-  const result<std::uint32_t> count = count_granules(shape.size_bytes);
-  if (!count) return count.error();
-  stream_request request{*count};
-  if (shape.alignment_bytes <= granule_bytes) return request;
-  check(std::has_single_bit(shape.alignment_bytes), "a request has a wrong alignment");
-  const std::uint32_t spare = granules_in(shape.alignment_bytes) - 1;
-  if (std::uint64_t{*count} + spare > std::numeric_limits<std::uint32_t>::max())
-    return refuse(errc::out_of_addresses, "no stretch of addresses takes the aligned block");
-  request.count_granules += spare;
-  request.spare_granules = spare;
-  check(request.block_granules() == *count, "an aligned block has another size");
-  return request;
-}
-
-result<std::uint32_t> pool_shortage::count_granules(std::uint64_t size_bytes) {
-  if (size_bytes == 0) return refuse(errc::invalid_argument, "a block has at least one byte");
-  const std::uint32_t count =
-      state_.with([&](auto& state) { return state.granules_for(size_bytes); });
-  check(count * granule_bytes >= size_bytes || count == 0, "a request is rounded down");
-  if (count != 0) return count;
-  check(size_bytes >= granule_bytes, "a granule is too large for a segment");
-  return refuse_too_large(size_bytes);
-}
-
-// No segment takes the request. Where the budget or the device is smaller too, the error says so.
-error pool_shortage::refuse_too_large(std::uint64_t size_bytes) {
-  const relaxed_capture capture(driver_, captures_.is_on());
-  const std::uint64_t device_bytes =
-      options_.spill ? 0 : parts_.core.memory.device_bytes(size_bytes);
-  const std::uint64_t budget_bytes = options_.budget_bytes;
-  check(size_bytes != 0, "no byte is too many");
-  pool_growth& growth = parts_.growth;
-  if (budget_bytes != 0 && size_bytes > budget_bytes)
-    return growth.with_figures(budget_spent, size_bytes);
-  if (device_bytes != 0 && size_bytes > device_bytes)
-    return growth.with_figures(device_full, size_bytes);
-  return growth.with_figures(
-      refuse(errc::out_of_addresses,
-             "A pool's block fits into one segment, which has memory_options::reservation_bytes "
-             "of addresses and at most 512 GiB; a manager has larger blocks."),
-      size_bytes);
-}
-
-// ---- requests that fail --------------------------------------------------------------
+// ---- other allocators ----------------------------------------------------------------
 
 // Whether other allocators may give back what the device is short of.
 bool pool_shortage::stops_for_others(const growth_attempt& attempt, const error& cause) const {
@@ -239,57 +177,6 @@ bool pool_shortage::stops_for_others(const growth_attempt& attempt, const error&
   return attempt.relief != nullptr && attempt.relief->stops_early &&
          is_device_shortage(cause.code) && relief_.has_others();
 }
-
-// Refuses requests that cannot succeed: the live blocks and the request exceed the budget, or the
-// whole device. Freed memory that waits does not count: it may be free in time. No driver call,
-// except for the device's size, once.
-status pool_shortage::check_can_fit(const slow_call& call) {
-  const std::uint64_t size_bytes = call.request.block_bytes();
-  check(size_bytes >= call.size_bytes, "a request is rounded down");
-  std::uint64_t device_bytes = 0;
-  if (!options_.spill && size_bytes > physical_pool::queried_bytes_min) {
-    const relaxed_capture capture(driver_, captures_.is_on());
-    device_bytes = parts_.core.memory.device_bytes(size_bytes);
-  } else if (!options_.spill) {
-    device_bytes = parts_.core.memory.device_bytes(0);
-  }
-  const std::uint64_t budget_bytes = options_.budget_bytes;
-  if (budget_bytes == 0 && device_bytes == 0) return {};
-  const auto exceeds = [&](std::uint64_t limit_bytes, std::uint64_t live_bytes) {
-    return limit_bytes != 0 && (size_bytes > limit_bytes || live_bytes > limit_bytes - size_bytes);
-  };
-  std::uint64_t live_bytes =
-      state_.with([](auto& state) { return state.live_granules(); }) * granule_bytes;
-  if (!exceeds(budget_bytes, live_bytes) && !exceeds(device_bytes, live_bytes)) return {};
-  const growth_guard growing(entry_);
-  if (state_.is_suspended()) return memory_suspended;
-  live_bytes = state_.with([](auto& state) {
-    return state_report(state).statistics().live_bytes - waiting_granules(state) * granule_bytes;
-  });
-  const bool is_over_budget = exceeds(budget_bytes, live_bytes);
-  if (!is_over_budget && !exceeds(device_bytes, live_bytes)) return {};
-  const result<std::uint32_t> number = parts_.clock.enter(call.stream);
-  if (!number) return number.error();
-  growth_attempt attempt{.request = call.request};
-  attempt.request.stream = *number;
-  const error& why = is_over_budget ? budget_spent : device_full;
-  report(attempt, why);
-  return parts_.growth.with_figures(why, call.size_bytes);
-}
-
-// What was created goes back, and the error says how much there was.
-result<address> pool_shortage::end_failed(const slow_call& call, const error& why) {
-  check(why.code != errc::none, "a request that succeeded is taken for a failure");
-  const bool is_short = is_shortage(why.code) || why.code == errc::out_of_addresses;
-  if (!call.created_mark && !is_short) return why;
-  check(!call.created_mark || *call.created_mark <= parts_.core.memory.creation_mark(),
-        "shortage I1: a request has created memory before it began");
-  const growth_guard growing(entry_);
-  if (call.created_mark) parts_.reclaim.release_created(*call.created_mark);
-  return is_short ? parts_.growth.with_figures(why, call.size_bytes) : why;
-}
-
-// ---- other allocators ----------------------------------------------------------------
 
 void pool_shortage::enter(const relief_key& key) noexcept {
   const auto give_back = [](void* of, std::uint64_t wanted_bytes) noexcept {

@@ -13,7 +13,7 @@
 //
 // I1  What a request that fails has created is released to the driver.
 //
-// Thread safety: all of it. Cost: none where memory is not short, except for check_can_fit().
+// Thread safety: all of it. Cost: none where memory is not short.
 module;
 #include "../base/thread_annotations.h"
 
@@ -26,7 +26,6 @@ import vmm.physical;
 import vmm.std;
 import :capture_watch;
 import :geometry;
-import :growth_entry;
 import :growth_planner;
 import :locks;
 import :memory_parts;
@@ -37,21 +36,12 @@ import :state_lock;
 
 namespace vmm {
 
-/// A request that the warm path did not serve, over its attempts.
-struct slow_call {
-  std::uint64_t size_bytes = 0;
-  stream_handle stream = stream_handle::default_stream;
-  stream_request request{};                     // its stream's record once that is entered
-  std::optional<std::uint64_t> created_mark{};  // before its first growth
-};
-
 class pool_shortage {
  public:
   pool_shortage(const pool_base& base, memory_parts& parts) noexcept
       : driver_(base.driver),
         options_(base.options),
         state_(base.state),
-        entry_(base.entry),
         captures_(base.captures),
         events_(base.events),
         relief_(base.relief),
@@ -64,27 +54,6 @@ class pool_shortage {
   void enter(const relief_key& key) noexcept;
 
   // ---- requests ----
-  /// Runs pass(call, relief), also with memory that others give back, unless the request can never
-  /// fit. A request that fails gives back what it created, and its error gets figures.
-  template <class Pass>
-  [[nodiscard]] result<address> with_others(slow_call& call, Pass&& pass)
-      VMM_EXCLUDES(rank::growth, rank::events, rank::state) {
-    if (const status fits = check_can_fit(call); !fits) return fits.error();
-    const result<address> at = with_relief(relief_, call.size_bytes,
-                                           [&](relief_pass& relief) { return pass(call, relief); });
-    return at ? at : end_failed(call, at.error());
-  }
-  /// The request in granules, whose stream is not entered. Errors: invalid_argument (no bytes),
-  /// over_budget, out_of_memory, out_of_addresses (no segment takes it).
-  [[nodiscard]] result<stream_request> request_for(const block_shape& shape)
-      VMM_EXCLUDES(rank::state);
-  /// Refuses what nothing can make room for. Errors: over_budget, out_of_memory.
-  [[nodiscard]] status check_can_fit(const slow_call& call)
-      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  /// Before the first growth of a request: what is created from here on is its own.
-  void mark_created(slow_call& call) const noexcept {
-    if (!call.created_mark) call.created_mark = parts_.core.memory.creation_mark();
-  }
   /// Serves a request whose growth failed for `cause`, a shortage.
   [[nodiscard]] result<address> grow(growth_attempt& attempt, const error& cause)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
@@ -104,11 +73,6 @@ class pool_shortage {
 
   [[nodiscard]] std::uint64_t give_idle_back(std::uint64_t wanted_bytes)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  [[nodiscard]] result<std::uint32_t> count_granules(std::uint64_t size_bytes)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] error refuse_too_large(std::uint64_t size_bytes) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<address> end_failed(const slow_call& call, const error& why)
-      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   [[nodiscard]] bool stops_for_others(const growth_attempt& attempt, const error& cause) const;
   // The rungs: false where a rung has nothing left.
   [[nodiscard]] auto ladder_for(growth_attempt& attempt, stream_waits& waits);
@@ -126,7 +90,6 @@ class pool_shortage {
   driver_interface& driver_;
   const pool_options& options_;
   state_cell& state_;
-  growth_entry& entry_;
   capture_watch& captures_;
   pool_history& events_;
   relief_member& relief_;

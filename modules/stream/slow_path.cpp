@@ -24,18 +24,30 @@ constexpr std::size_t reap_count_max = 64;  // by one growth that is not short o
 // the average, and not all that the one before it has left.
 constexpr std::size_t surplus_share = 64;
 
+// Freed blocks that wait: for their last pin, or for rights of their own to end.
+[[nodiscard]] std::uint64_t waiting_granules(pool_state& state) noexcept {
+  std::uint64_t waiting = 0;
+  state.for_each_segment([&](const segment& in) {
+    in.for_each_locked([&](region_id block) {
+      if (in.lock_of(block).freed) waiting += in.range(block).count;
+    });
+  });
+  check(waiting <= state.live_granules(), "more waits than is live");
+  return waiting;
+}
+
 }  // namespace
 
 // ---- requests ----------------------------------------------------------------------------
 
 result<address> slow_path::allocate(const block_shape& shape, stream_handle given) {
   const stream_handle stream = driver_.feature_set().canonical(given);
-  const result<stream_request> counted = shortage_.request_for(shape);
+  const result<stream_request> counted = request_for(shape);
   if (!counted) return counted.error();
   if (status announced = captures_.check_announced(stream); !announced) return announced.error();
   captures_.note_uncaptured(stream);
   slow_call call{.size_bytes = shape.size_bytes, .stream = stream, .request = *counted};
-  return shortage_.with_others(
+  return with_others(
       call, [this](slow_call& each, relief_pass& relief) { return allocate_once(each, relief); });
 }
 
@@ -69,7 +81,7 @@ result<address> slow_path::allocate_once(slow_call& call, relief_pass& relief) {
   if (at && !*at) at = parts_.reuse.finished_of_all(request);
   if (!at || *at) return events_.served(request, call.size_bytes, at);
   events_.note_growth(request, history_kind::grow, {});
-  shortage_.mark_created(call);
+  mark_created(call);
   const result<address> grown = grow(call, relief);
   events_.note_growth(request, history_kind::served, grown ? *grown : address{});
   if (options_.fronts == front_rule::always) parts_.reuse.provide_arena(request, call.stream);
@@ -78,7 +90,7 @@ result<address> slow_path::allocate_once(slow_call& call, relief_pass& relief) {
 
 // Free memory of the stream, under the short lock; else the slow path.
 result<address> slow_path::allocate_aligned(const block_shape& shape, stream_handle stream) {
-  const result<stream_request> counted = shortage_.request_for(shape);
+  const result<stream_request> counted = request_for(shape);
   if (!counted) return counted.error();
   check(counted->is_aligned(), "a request that any place takes is given another one");
   {
@@ -107,15 +119,14 @@ void slow_path::keep_none() {
 }
 
 result<address> slow_path::allocate_dedicated(const block_shape& shape, stream_handle stream) {
-  const result<stream_request> counted = shortage_.request_for(shape);
+  const result<stream_request> counted = request_for(shape);
   if (!counted) return counted.error();
   if (options_.rules.keep_none) keep_none();
   captures_.note_uncaptured(driver_.feature_set().canonical(stream));
   slow_call call{.size_bytes = shape.size_bytes, .stream = stream, .request = *counted};
-  const result<address> at =
-      shortage_.with_others(call, [this](slow_call& each, relief_pass& relief) {
-        return allocate_dedicated_once(each, relief);
-      });
+  const result<address> at = with_others(call, [this](slow_call& each, relief_pass& relief) {
+    return allocate_dedicated_once(each, relief);
+  });
   check(!at || at->value % shape.alignment_bytes == 0, "a block has another alignment");
   return at;
 }
@@ -135,7 +146,7 @@ result<address> slow_path::allocate_dedicated_once(slow_call& call, relief_pass&
   check(request.block_bytes() >= call.size_bytes, "a request is rounded down");
   const arena_flush pause(state_);  // memory of arenas may have to be flushed for this
   events_.note_growth(request, history_kind::grow, {});
-  shortage_.mark_created(call);
+  mark_created(call);
   const result<address> at = shortage_.grow_dedicated(request, relief);
   if (!at && options_.rules.keep_none && is_shortage(at.error().code)) {
     growth_attempt attempt{request};
@@ -176,19 +187,116 @@ result<address> slow_path::grow_by_steps(growth_attempt& attempt) {
   return shortage_.grow(attempt, grown.error());
 }
 
+// ---- requests that cannot fit ----------------------------------------------------------
+
+result<stream_request> slow_path::request_for(const block_shape& shape) {
+  const result<std::uint32_t> count = count_granules(shape.size_bytes);
+  if (!count) return count.error();
+  stream_request request{*count};
+  if (shape.alignment_bytes <= granule_bytes) return request;
+  check(std::has_single_bit(shape.alignment_bytes), "a request has a wrong alignment");
+  const std::uint32_t spare = granules_in(shape.alignment_bytes) - 1;
+  if (std::uint64_t{*count} + spare > std::numeric_limits<std::uint32_t>::max())
+    return refuse(errc::out_of_addresses, "no stretch of addresses takes the aligned block");
+  request.count_granules += spare;
+  request.spare_granules = spare;
+  check(request.block_granules() == *count, "an aligned block has another size");
+  return request;
+}
+
+result<std::uint32_t> slow_path::count_granules(std::uint64_t size_bytes) {
+  if (size_bytes == 0) return refuse(errc::invalid_argument, "a block has at least one byte");
+  const std::uint32_t count =
+      state_.with([&](auto& state) { return state.granules_for(size_bytes); });
+  check(count * granule_bytes >= size_bytes || count == 0, "a request is rounded down");
+  if (count != 0) return count;
+  check(size_bytes >= granule_bytes, "a granule is too large for a segment");
+  return refuse_too_large(size_bytes);
+}
+
+// No segment takes the request. Where the budget or the device is smaller too, the error says so.
+error slow_path::refuse_too_large(std::uint64_t size_bytes) {
+  const relaxed_capture capture(driver_, captures_.is_on());
+  const std::uint64_t device_bytes =
+      options_.spill ? 0 : parts_.core.memory.device_bytes(size_bytes);
+  const std::uint64_t budget_bytes = options_.budget_bytes;
+  check(size_bytes != 0, "no byte is too many");
+  pool_growth& growth = parts_.growth;
+  if (budget_bytes != 0 && size_bytes > budget_bytes)
+    return growth.with_figures(budget_spent, size_bytes);
+  if (device_bytes != 0 && size_bytes > device_bytes)
+    return growth.with_figures(device_full, size_bytes);
+  return growth.with_figures(
+      refuse(errc::out_of_addresses,
+             "A pool's block fits into one segment, which has memory_options::reservation_bytes "
+             "of addresses and at most 512 GiB; a manager has larger blocks."),
+      size_bytes);
+}
+
+// Refuses requests that cannot succeed: the live blocks and the request exceed the budget, or the
+// whole device. Freed memory that waits does not count: it may be free in time. No driver call,
+// except for the device's size, once.
+status slow_path::check_can_fit(const slow_call& call) {
+  const std::uint64_t size_bytes = call.request.block_bytes();
+  check(size_bytes >= call.size_bytes, "a request is rounded down");
+  std::uint64_t device_bytes = 0;
+  if (!options_.spill && size_bytes > physical_pool::queried_bytes_min) {
+    const relaxed_capture capture(driver_, captures_.is_on());
+    device_bytes = parts_.core.memory.device_bytes(size_bytes);
+  } else if (!options_.spill) {
+    device_bytes = parts_.core.memory.device_bytes(0);
+  }
+  const std::uint64_t budget_bytes = options_.budget_bytes;
+  if (budget_bytes == 0 && device_bytes == 0) return {};
+  const auto exceeds = [&](std::uint64_t limit_bytes, std::uint64_t live_bytes) {
+    return limit_bytes != 0 && (size_bytes > limit_bytes || live_bytes > limit_bytes - size_bytes);
+  };
+  std::uint64_t live_bytes =
+      state_.with([](auto& state) { return state.live_granules(); }) * granule_bytes;
+  if (!exceeds(budget_bytes, live_bytes) && !exceeds(device_bytes, live_bytes)) return {};
+  const growth_guard growing(entry_);
+  if (state_.is_suspended()) return memory_suspended;
+  live_bytes = state_.with([](auto& state) {
+    return state_report(state).statistics().live_bytes - waiting_granules(state) * granule_bytes;
+  });
+  const bool is_over_budget = exceeds(budget_bytes, live_bytes);
+  if (!is_over_budget && !exceeds(device_bytes, live_bytes)) return {};
+  const result<std::uint32_t> number = parts_.clock.enter(call.stream);
+  if (!number) return number.error();
+  growth_attempt attempt{.request = call.request};
+  attempt.request.stream = *number;
+  const error& why = is_over_budget ? budget_spent : device_full;
+  shortage_.report(attempt, why);
+  return parts_.growth.with_figures(why, call.size_bytes);
+}
+
+// ---- requests that fail ------------------------------------------------------------------
+
+// What was created goes back, and the error says how much there was.
+result<address> slow_path::end_failed(const slow_call& call, const error& why) {
+  check(why.code != errc::none, "a request that succeeded is taken for a failure");
+  const bool is_short = is_shortage(why.code) || why.code == errc::out_of_addresses;
+  if (!call.created_mark && !is_short) return why;
+  check(!call.created_mark || *call.created_mark <= parts_.core.memory.creation_mark(),
+        "shortage I1: a request has created memory before it began");
+  const growth_guard growing(entry_);
+  if (call.created_mark) parts_.reclaim.release_created(*call.created_mark);
+  return is_short ? parts_.growth.with_figures(why, call.size_bytes) : why;
+}
+
 // ---- ahead of requests --------------------------------------------------------------------
 
 prepare_report slow_path::prepare(std::uint64_t size_bytes, stream_handle stream) {
   prepare_report report;
   report.left_bytes = size_bytes;
-  const result<stream_request> counted = shortage_.request_for({size_bytes});
+  const result<stream_request> counted = request_for({size_bytes});
   if (!counted) {
     report.failure = counted.error();
     return report;
   }
   const std::uint32_t count = counted->count_granules;
   const slow_call call{.size_bytes = size_bytes, .stream = stream, .request = *counted};
-  if (const status fits = shortage_.check_can_fit(call); !fits) {
+  if (const status fits = check_can_fit(call); !fits) {
     report.failure = fits.error();
     return report;
   }

@@ -38,6 +38,14 @@ import :statistics;
 
 namespace vmm {
 
+/// A request that the warm path did not serve, over its attempts.
+struct slow_call {
+  std::uint64_t size_bytes = 0;
+  stream_handle stream = stream_handle::default_stream;
+  stream_request request{};                     // its stream's record once that is entered
+  std::optional<std::uint64_t> created_mark{};  // before its first growth
+};
+
 class slow_path {
  public:
   slow_path(const pool_base& base, memory_parts& parts, pool_shortage& shortage) noexcept
@@ -48,6 +56,7 @@ class slow_path {
         captures_(base.captures),
         notices_(base.notices),
         events_(base.events),
+        relief_(base.relief),
         parts_(parts),
         shortage_(shortage) {}
   slow_path(const slow_path&) = delete;
@@ -69,7 +78,35 @@ class slow_path {
   /// call does it.
   void keep_none() VMM_EXCLUDES(rank::growth, rank::events, rank::state);
 
+  // ---- steps of any request that needs more than the warm path ----
+  /// Runs pass(call, relief), also with memory that others give back, unless the request can never
+  /// fit. A request that fails gives back what it created, and its error gets figures.
+  template <class Pass>
+  [[nodiscard]] result<address> with_others(slow_call& call, Pass&& pass)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state) {
+    if (const status fits = check_can_fit(call); !fits) return fits.error();
+    const result<address> at = with_relief(relief_, call.size_bytes,
+                                           [&](relief_pass& relief) { return pass(call, relief); });
+    return at ? at : end_failed(call, at.error());
+  }
+  /// The request in granules, whose stream is not entered. Errors: invalid_argument (no bytes),
+  /// over_budget, out_of_memory, out_of_addresses (no segment takes it).
+  [[nodiscard]] result<stream_request> request_for(const block_shape& shape)
+      VMM_EXCLUDES(rank::state);
+  /// Refuses what nothing can make room for. Errors: over_budget, out_of_memory.
+  [[nodiscard]] status check_can_fit(const slow_call& call)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  /// Before the first growth of a request: what is created from here on is its own.
+  void mark_created(slow_call& call) const noexcept {
+    if (!call.created_mark) call.created_mark = parts_.core.memory.creation_mark();
+  }
+
  private:
+  [[nodiscard]] result<std::uint32_t> count_granules(std::uint64_t size_bytes)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] error refuse_too_large(std::uint64_t size_bytes) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<address> end_failed(const slow_call& call, const error& why)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   [[nodiscard]] result<address> allocate_once(slow_call& call, relief_pass& relief)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   [[nodiscard]] result<address> allocate_dedicated_once(slow_call& call, relief_pass& relief)
@@ -86,6 +123,7 @@ class slow_path {
   capture_watch& captures_;
   notifier& notices_;
   pool_history& events_;
+  relief_member& relief_;
   memory_parts& parts_;
   pool_shortage& shortage_;
 };

@@ -19,8 +19,7 @@ namespace vmm {
 
 result<std::uint32_t> stream_clock::enter(stream_handle stream) {
   if (status named = check_stream(driver_, stream); !named) return named.error();
-  const bool has_identity = static_cast<std::uint64_t>(stream) >= identified_from_;
-  const std::uint64_t identity = has_identity ? driver_.stream_identity(stream) : 0;
+  const std::uint64_t identity = path_.identity_of(stream);
   const table_lock state(state_);
   return stream_memory(*state).enter(driver_.feature_set().canonical(stream), identity);
 }

@@ -22,10 +22,10 @@ import vmm.base;
 import vmm.optimizer;
 import vmm.std;
 import vmm.timeline;
+import :call_path;
 import :capture_watch;
 import :gate;
 import :growth_entry;
-import :identities;
 import :locks;
 import :pool_base;
 import :pool_history;
@@ -50,7 +50,7 @@ class stream_clock {
         captures_(base.captures),
         events_(base.events),
         time_(base.core.time),
-        identified_from_(stream_identities::first_of(base.driver.feature_set(), base.options)) {}
+        path_(base.path) {}
   stream_clock(const stream_clock&) = delete;
   stream_clock& operator=(const stream_clock&) = delete;
 
@@ -171,7 +171,7 @@ class stream_clock {
   capture_watch& captures_;
   pool_history& events_;
   timeline& time_;
-  const std::uint64_t identified_from_;
+  const call_path& path_;
   sync::atomic<bool> was_refused_ = false;
 };
 

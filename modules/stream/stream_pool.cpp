@@ -193,7 +193,7 @@ status stream_pool::identify(stream_handle stream, std::uint64_t identity) {
 
 result<address> stream_pool::allocate_aligned(const block_shape& shape, stream_handle stream) {
   if (status valid = check_alignment(shape.alignment_bytes); !valid) return valid.error();
-  if (status known = identify(stream, identity_of(stream)); !known) return known.error();
+  if (status known = identify(stream, path_.identity_of(stream)); !known) return known.error();
   const bool is_open = path_.gate().is_open();
   if (status entered = open_to_allocate(); !entered) return entered.error();
   check(is_ready(), "a pool allocates before it is set up");
@@ -207,7 +207,7 @@ result<address> stream_pool::allocate_aligned(const block_shape& shape, stream_h
 
 result<address> stream_pool::allocate_whole(std::uint64_t size_bytes, stream_handle stream) {
   if (status entered = open_to_allocate(); !entered) return entered.error();
-  if (status known = identify(stream, identity_of(stream)); !known) return known.error();
+  if (status known = identify(stream, path_.identity_of(stream)); !known) return known.error();
   return parts_->checked.allocate_dedicated(size_bytes, stream);
 }
 
@@ -249,7 +249,7 @@ status stream_pool::forget(stream_handle stream) {
   const bool has_record = path_.state().with(
       [&](auto& state) { return state.find_stream(stream) != pool_state::no_stream; });
   if (has_record) {
-    if (status known = identify(stream, identity_of(stream)); !known) return known;
+    if (status known = identify(stream, path_.identity_of(stream)); !known) return known;
   }
   return parts_->clock.forget(stream);
 }
@@ -271,7 +271,7 @@ status stream_pool::set_access(address at, std::span<const access_grant> grants)
 prepare_report stream_pool::prepare(std::uint64_t size_bytes, stream_handle stream) {
   if (notices_.is_observed()) notices_.check_not_in_observer();
   status ready = set_up();
-  if (ready) ready = identify(stream, identity_of(stream));
+  if (ready) ready = identify(stream, path_.identity_of(stream));
   if (!ready) return {.left_bytes = size_bytes, .failure = ready.error()};
   return parts_->slow.prepare(size_bytes, stream);
 }

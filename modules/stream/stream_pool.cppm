@@ -41,6 +41,7 @@ import vmm.observe;
 import vmm.optimizer;
 import vmm.std;
 import vmm.timeline;
+import :ahead_planner;
 import :arena;
 import :arena_lending;
 import :call_path;
@@ -49,9 +50,9 @@ import :capture_watch;
 import :event_writer;
 import :gate;
 import :geometry;
+import :growth_commit;
 import :growth_entry;
 import :growth_planner;
-import :identities;
 import :idle_handles;
 import :locked_blocks;
 import :locks;
@@ -360,10 +361,6 @@ export class stream_pool {
     return path_.gate().is_here() ? status{} : status{refuse_forked()};
   }
   // Of the first request of a stream, by its identity: an earlier one may have had the handle.
-  // 0: the stream has none, or is captured, where only what has passed serves.
-  [[nodiscard]] inline std::uint64_t identity_of(stream_handle stream) const noexcept {
-    return path_.has_identity(stream) ? driver_->stream_identity(stream) : 0;
-  }
   [[nodiscard]] status identify(stream_handle stream, std::uint64_t identity)
       VMM_EXCLUDES(rank::growth, rank::state);
   // Of calls where the gate may be closed. What closes it is looked at here.
@@ -405,7 +402,7 @@ export class stream_pool {
 // captures nothing looks at it again: the driver's quick query is as good as query_capture().
 
 inline result<address> stream_pool::allocate(std::uint64_t size_bytes, stream_handle stream) {
-  const std::uint64_t identity = identity_of(stream);
+  const std::uint64_t identity = path_.identity_of(stream);
   if (identity != 0 && !identities_.has(stream, identity)) [[unlikely]] {
     if (status known = identify(stream, identity); !known) return known.error();
   }

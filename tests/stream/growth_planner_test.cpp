@@ -68,8 +68,8 @@ class PlannerTest : public testing::Test {
     growth_planner planner(state);
     auto plan = planner.plan({granules_in(size_bytes), stream}, effort);
     if (!plan) return {};
-    EXPECT_TRUE(planner.prepare(*plan, fresh(plan->create_granules)));
-    const auto at = planner.commit(*plan);
+    EXPECT_TRUE(growth_commit(state).prepare(*plan, fresh(plan->create_granules)));
+    const auto at = growth_commit(state).commit(*plan);
     EXPECT_TRUE(state_audit(state).validate());
     return at ? *at : address{};
   }
@@ -133,8 +133,8 @@ TEST_F(PlannerTest, CreatesWhatIsMissingInPages) {
   EXPECT_EQ(plan->moved_granules, 0u);
   EXPECT_EQ(plan->at, base);
   EXPECT_FALSE(state_audit(state).validate()) << "a region is claimed";
-  ASSERT_TRUE(planner.prepare(*plan, fresh(plan->create_granules)));
-  const auto at = planner.commit(*plan);
+  ASSERT_TRUE(growth_commit(state).prepare(*plan, fresh(plan->create_granules)));
+  const auto at = growth_commit(state).commit(*plan);
   ASSERT_TRUE(at);
   EXPECT_EQ(*at, base);
   EXPECT_TRUE(state_audit(state).validate());
@@ -176,12 +176,12 @@ TEST_F(PlannerTest, CreatesNoMoreThanIsNeededWhereThatIsAsked) {
   auto plan = planner.plan({MiB_granules, stream}, effort);
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan->create_granules, 32 * MiB_granules) << "as much again";
-  planner.abandon(*plan, 0);
+  growth_commit(wishing).abandon(*plan, 0);
   effort.needed_only = true;
   plan = planner.plan({MiB_granules, stream}, effort);
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan->create_granules, 2 * MiB_granules) << "a page";
-  planner.abandon(*plan, 0);
+  growth_commit(wishing).abandon(*plan, 0);
   EXPECT_TRUE(state_audit(wishing).validate());
 }
 
@@ -193,7 +193,7 @@ TEST_F(PlannerTest, ContinuesFreeMemoryAtTheEnd) {
   EXPECT_NE(plan->start, region_id::none) << "1 MiB is free there";
   EXPECT_EQ(plan->create_granules, 2 * MiB_granules);
   EXPECT_EQ(plan->at, base + 4 * MiB);
-  planner.abandon(*plan, 0);
+  growth_commit(state).abandon(*plan, 0);
   EXPECT_TRUE(state_audit(state).validate());
   EXPECT_EQ(grow(2 * MiB, a, {.may_move = false}), base + 3 * MiB);
 }
@@ -226,7 +226,7 @@ TEST(Planner, CreatesMoreAndInLargerHandlesTheMoreIsThere) {
     ASSERT_TRUE(plan);
     EXPECT_EQ(plan->create_granules, each.create_mib * MiB_granules);
     EXPECT_EQ(plan->handle_granules, each.handle_mib * MiB_granules);
-    planner.abandon(*plan, 0);
+    growth_commit(state).abandon(*plan, 0);
     EXPECT_TRUE(state_audit(state).validate());
     vmm::state_end(state).release_all();
   }
@@ -256,7 +256,7 @@ TEST(Planner, CreatesSmallHandlesWhileLittleIsHeld) {
     ASSERT_TRUE(plan);
     EXPECT_EQ(plan->create_granules, 2 * MiB_granules);
     EXPECT_EQ(plan->handle_granules, each.handle_mib * MiB_granules);
-    planner.abandon(*plan, 0);
+    growth_commit(state).abandon(*plan, 0);
     EXPECT_TRUE(state_audit(state).validate());
     vmm::state_end(state).release_all();
   }
@@ -275,7 +275,7 @@ TEST_F(LargeHandles, BelowThePeakNothingIsCreatedInAdvance) {
                              {.may_move = false, .footprint_bytes = 1920 * MiB});
     ASSERT_TRUE(plan);
     EXPECT_EQ(plan->create_granules, create_mib * MiB_granules);
-    planner.abandon(*plan, 0);
+    growth_commit(state).abandon(*plan, 0);
   }
   EXPECT_TRUE(state_audit(state).validate());
 }
@@ -292,9 +292,9 @@ TEST_F(PlannerTest, MovesFreeHandlesAndWaitsForTheirStream) {
   EXPECT_EQ(plan->create_granules, 2 * MiB_granules);
   ASSERT_EQ(plan->waits.size(), 1u);
   EXPECT_EQ(plan->waits[0].stream, b);
-  ASSERT_TRUE(planner.prepare(*plan, fresh(plan->create_granules)));
+  ASSERT_TRUE(growth_commit(state).prepare(*plan, fresh(plan->create_granules)));
   EXPECT_EQ(plan->memories.size(), 2u);
-  const auto at = planner.commit(*plan);
+  const auto at = growth_commit(state).commit(*plan);
   ASSERT_TRUE(at);
   EXPECT_TRUE(state_audit(state).validate());
   EXPECT_EQ(state_report(state).statistics().zombie_bytes, 4 * MiB) << "the old mapping stands";
@@ -402,9 +402,9 @@ TEST_F(PlannerTest, WhatIsAbandonedIsAsItWas) {
   for (const bool prepared : {false, true}) {
     auto plan = planner.plan({8 * MiB_granules, a}, {.use_all_free = true});
     ASSERT_TRUE(plan);
-    if (prepared) ASSERT_TRUE(planner.prepare(*plan, fresh(plan->create_granules)));
+    if (prepared) ASSERT_TRUE(growth_commit(state).prepare(*plan, fresh(plan->create_granules)));
     EXPECT_FALSE(same(regions(), before));
-    planner.abandon(*plan, 0);
+    growth_commit(state).abandon(*plan, 0);
     EXPECT_TRUE(state_audit(state).validate());
     EXPECT_TRUE(same(regions(), before));
   }
@@ -415,8 +415,8 @@ TEST_F(PlannerTest, WhatTheDriverLeftMappedIsStale) {
   growth_planner planner(state);
   auto plan = planner.plan({4 * MiB_granules, a}, {});
   ASSERT_TRUE(plan);
-  ASSERT_TRUE(planner.prepare(*plan, fresh(plan->create_granules)));
-  planner.abandon(*plan, 1);
+  ASSERT_TRUE(growth_commit(state).prepare(*plan, fresh(plan->create_granules)));
+  growth_commit(state).abandon(*plan, 1);
   EXPECT_TRUE(state_audit(state).validate());
   EXPECT_EQ(state_report(state).statistics().zombie_bytes, 4 * MiB);
   EXPECT_EQ(state_report(state).statistics().mapped_bytes, 0u);
@@ -436,8 +436,8 @@ TEST_F(PlannerTest, FirstPagesAreFreeForTheirStream) {
   growth_planner planner(state);
   auto plan = planner.plan({6 * MiB_granules, b}, {.may_move = false});
   ASSERT_TRUE(plan);
-  ASSERT_TRUE(planner.prepare(*plan, fresh(plan->create_granules)));
-  planner.commit_free(*plan);
+  ASSERT_TRUE(growth_commit(state).prepare(*plan, fresh(plan->create_granules)));
+  growth_commit(state).commit_free(*plan);
   EXPECT_TRUE(state_audit(state).validate());
   EXPECT_EQ(state_report(state).statistics().reusable_bytes, 6 * MiB);
   bool starved = false;

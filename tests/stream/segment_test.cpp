@@ -94,11 +94,11 @@ class SegmentTest : public testing::Test {
   std::uint32_t region_count() const {
     std::uint32_t count = 0;
     for (region_id r = in->regions().first(); r != region_id::none; r = in->regions().after(r)) {
-      EXPECT_EQ(in->broken_region(r), nullptr);
+      EXPECT_EQ(segment_audit(*in).broken_region(r), nullptr);
       ++count;
     }
     EXPECT_TRUE(in->regions().validate());
-    EXPECT_EQ(in->broken_tables(), nullptr);
+    EXPECT_EQ(segment_audit(*in).broken_tables(), nullptr);
     EXPECT_EQ(records.broken_invariant(), nullptr);
     EXPECT_EQ(streams.broken_invariant(), nullptr);
     return count;

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:geometry - the units of a pool and the sizes that it was set up with. Not exported.
+// vmm.stream:geometry - the units of a pool, the kinds of its regions, and the sizes of its set-up.
+// Not exported.
 //
 // I1  A unit (the driver's granularity) is a power of two of granules; a page, of which handles are
 //     multiples, is a multiple of units; a segment is a multiple of pages.
@@ -14,6 +15,7 @@ export module vmm.stream:geometry;
 import vmm.backend;
 import vmm.base;
 import vmm.std;
+import vmm.va;
 import :options;
 
 namespace vmm {
@@ -134,5 +136,27 @@ struct pool_geometry {
   std::uint32_t page_granules;
   std::uint32_t lowest_granules;  // smallest request of the lowest-fit rule; max: never
 };
+
+/// What an unlisted region is.
+enum class region_state : std::uint32_t { live = 1, stale = 2, claimed = 3, lent = 4 };
+
+inline constexpr region_kind hole_kind = static_cast<region_kind>(1);
+inline constexpr std::uint32_t first_stream_kind = 2;
+
+[[nodiscard]] inline bool is_free_kind(region_kind kind) noexcept {
+  return static_cast<std::uint32_t>(kind) >= first_stream_kind;
+}
+[[nodiscard]] inline region_kind kind_of(std::uint32_t stream) noexcept {
+  debug_check([&] { return stream < region_map::max_kinds; }, "no record has this number");
+  return static_cast<region_kind>(first_stream_kind + stream);
+}
+[[nodiscard]] inline std::uint32_t stream_of(region_kind kind) noexcept {
+  debug_check([&] { return is_free_kind(kind); }, "memory that is not free is a stream's");
+  return static_cast<std::uint32_t>(kind) - first_stream_kind;
+}
+[[nodiscard]] inline region_state state_of(std::uint32_t tag) noexcept {
+  debug_check([&] { return (tag & 0xFF) <= 4; }, "a region is in no state");
+  return static_cast<region_state>(tag & 0xFF);
+}
 
 }  // namespace vmm

@@ -15,6 +15,37 @@ namespace {
 
 constexpr error no_hole = refuse(errc::out_of_addresses, "no hole takes the window");
 
+// Prices of an H200's driver: a handle created, mapped and opened; one mapped again, opened, and
+// unmapped some time later.
+[[nodiscard]] bool may_spend(pool_state& state) noexcept {
+  constexpr std::uint64_t make_ns = 26'000;
+  constexpr std::uint64_t move_ns = 31'000;
+  const pool_statistics& totals = state.totals();
+  check(totals.made_count >= state.records().handle_count(),
+        "more handles are there than were made");
+  const std::uint64_t spent_ns = totals.made_count * make_ns + totals.moved_count * move_ns;
+  const std::uint64_t events = 2 * state.progress().clock();  // each free had its allocation
+  return spent_ns < events * state.sizes().rules.spend_ns;
+}
+
+// The request raises the peak of live bytes: a growing program will request more soon.
+[[nodiscard]] bool is_climbing(const mappings& records, const stream_request& request) noexcept {
+  check(request.count_granules != 0, "a growth is for nothing");
+  return records.live_granules() + request.count_granules >= records.peak_live_granules();
+}
+
+// The largest that a pool makes while it is small, by what it holds with what is to be created.
+[[nodiscard]] std::uint64_t small_pool_size(const pool_policy& rules, bool scattered,
+                                            std::uint64_t held_bytes) noexcept {
+  constexpr std::uint64_t least_bytes = std::uint64_t{8} << 20;
+  constexpr std::uint64_t share = 12;
+  constexpr std::uint64_t scattered_share = 32;
+  if (held_bytes >= rules.small_pool_bytes) return std::numeric_limits<std::uint64_t>::max();
+  const std::uint64_t part_bytes = held_bytes / (scattered ? scattered_share : share);
+  check(part_bytes <= rules.small_pool_bytes, "a part of a small pool is larger than it");
+  return std::max(least_bytes, part_bytes);
+}
+
 }  // namespace
 
 // ---- how much ------------------------------------------------------------------------
@@ -49,24 +80,6 @@ bool growth_planner::may_move(const stream_request& request,
          records_.peak_live_granules();
 }
 
-// Prices of an H200's driver: a handle created, mapped and opened; one mapped again, opened, and
-// unmapped some time later.
-bool growth_planner::may_spend() const noexcept {
-  constexpr std::uint64_t make_ns = 26'000;
-  constexpr std::uint64_t move_ns = 31'000;
-  const pool_statistics& totals = state_.totals();
-  check(totals.made_count >= records_.handle_count(), "more handles are there than were made");
-  const std::uint64_t spent_ns = totals.made_count * make_ns + totals.moved_count * move_ns;
-  const std::uint64_t events = 2 * state_.progress().clock();  // each free had its allocation
-  return spent_ns < events * sizes_.rules.spend_ns;
-}
-
-// The request raises the peak of live bytes: a growing program will request more soon.
-bool growth_planner::is_climbing(const stream_request& request) const noexcept {
-  check(request.count_granules != 0, "a growth is for nothing");
-  return records_.live_granules() + request.count_granules >= records_.peak_live_granules();
-}
-
 // More than the rest is optional: a target is at most as long as its segment, and nothing is added
 // if memory or addresses are short.
 std::uint32_t growth_planner::create_size(const growth_plan& plan, std::uint32_t rest_granules,
@@ -78,7 +91,7 @@ std::uint32_t growth_planner::create_size(const growth_plan& plan, std::uint32_t
   const bool has_room = room_granules > rest_granules;
   if (rest_granules == 0 || share == 0 || effort.use_all_free || effort.needed_only)
     return rest_granules;
-  if (!has_room && !is_climbing(plan.request)) return rest_granules;
+  if (!has_room && !is_climbing(records_, plan.request)) return rest_granules;
   const std::uint64_t footprint_granules = effort.footprint_bytes / granule_bytes;
   std::uint64_t wish = footprint_granules / (has_room ? share : share * climb_part);
   if (has_room) wish = std::min(wish, room_granules);
@@ -89,25 +102,13 @@ std::uint32_t growth_planner::create_size(const growth_plan& plan, std::uint32_t
   return std::max(rest_granules, static_cast<std::uint32_t>(wish));
 }
 
-// The largest that a pool makes while it is small, by what it holds with what is to be created.
-std::uint64_t growth_planner::small_pool_size(bool scattered,
-                                              std::uint64_t held_bytes) const noexcept {
-  constexpr std::uint64_t least_bytes = std::uint64_t{8} << 20;
-  constexpr std::uint64_t share = 12;
-  constexpr std::uint64_t scattered_share = 32;
-  if (held_bytes >= sizes_.rules.small_pool_bytes) return std::numeric_limits<std::uint64_t>::max();
-  const std::uint64_t part_bytes = held_bytes / (scattered ? scattered_share : share);
-  check(part_bytes <= sizes_.rules.small_pool_bytes, "a part of a small pool is larger than it");
-  return std::max(least_bytes, part_bytes);
-}
-
 // The largest new handle; 0: the policy's. What strands in a handle is dear where little is live,
 // and where free memory is too scattered to serve already; calls are what costs elsewhere.
 std::uint32_t growth_planner::handle_size(bool scattered, std::uint64_t footprint_bytes,
                                           std::uint32_t create_granules) const noexcept {
   const pool_policy& rules = sizes_.rules;
   std::uint64_t bytes = 0;
-  if (scattered && rules.fine_handle_bytes != 0 && may_spend()) {
+  if (scattered && rules.fine_handle_bytes != 0 && may_spend(state_)) {
     bytes = rules.fine_handle_bytes;
   } else if (rules.growth_share != 0) {
     const std::uint64_t half_bytes = rules.handle_bytes / 2;
@@ -115,7 +116,7 @@ std::uint32_t growth_planner::handle_size(bool scattered, std::uint64_t footprin
     bytes = scattered ? half_bytes : std::clamp(share_bytes, half_bytes, rules.handle_bytes);
   }
   const std::uint64_t held_bytes = footprint_bytes + create_granules * granule_bytes;
-  bytes = std::min(bytes, small_pool_size(scattered, held_bytes));
+  bytes = std::min(bytes, small_pool_size(rules, scattered, held_bytes));
   check(bytes <= std::max(rules.handle_bytes, rules.fine_handle_bytes),
         "a handle is larger than the policy's largest");
   return sizes_.rounded_to_pages(std::min(bytes, sizes_.segment_bytes) / granule_bytes);
@@ -157,7 +158,7 @@ result<growth_plan> growth_planner::plan(const stream_request& request,
     if (!has_start && request.spare_granules < sizes_.unit_granules)
       made.request = request.placed();
     if (status collected = collect(effort, made); !collected) {
-      abandon(made, 0);
+      growth_commit(state_).abandon(made, 0);
       return collected.error();
     }
     check(effort.may_move || made.moved.empty(), "memory moves that must stay");
@@ -166,7 +167,7 @@ result<growth_plan> growth_planner::plan(const stream_request& request,
             "a target's size is not that of its parts");
       return result<growth_plan>{std::move(made)};
     }
-    abandon(made, 0);
+    growth_commit(state_).abandon(made, 0);
     if (!has_start) break;
   }
   return no_hole;
@@ -279,7 +280,7 @@ bool growth_planner::list_with_batch(handle_record& h, const growth_effort& effo
   if (batch == pool_state::no_stream) return false;
   if (h.stream != batch) {
     records_.leave_free(h);
-    records_.enter_free(h, now_for(batch));
+    records_.enter_free(h, state_.now_for(batch));
   }
   return true;
 }

@@ -1,12 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:growth_planner - the plan of a growth: the memory it takes and its target, before and
-// after the driver's part. Not exported.
+// vmm.stream:growth_planner - the plan of a growth: its memory and its target. Not exported.
 //
 // Owns nothing: it is created for a call, over the pool's state, by the holder of that state. A
 // growth is one growth_plan, which its caller keeps from plan() to commit(), commit_free() or
-// abandon():
+// abandon() (:growth_commit). :ahead_planner plans growths ahead of requests.
 //
 // I1  plan() claims the target range, the handles that move and, where the target continues free
 //     memory of the stream, that. What is claimed is listed nowhere and belongs to the plan.
@@ -100,27 +99,10 @@ class growth_planner {
   /// Errors: out_of_addresses (no hole takes it), out_of_host_memory; nothing is claimed.
   [[nodiscard]] result<growth_plan> plan(const stream_request& request,
                                          const growth_effort& effort) noexcept;
-  /// After the new pieces are there: names them all in order, and makes their records.
-  /// Errors: out_of_host_memory; the plan is as before.
-  [[nodiscard]] status prepare(growth_plan& plan, const memory_list& fresh) noexcept;
-  /// The target is mapped. Gives the request its block. Errors: out_of_host_memory; the memory is
-  /// free for the stream then.
-  [[nodiscard]] result<address> commit(const growth_plan& plan) noexcept;
-  /// The target is mapped without a request: all of it is free for the stream.
-  void commit_free(const growth_plan& plan) noexcept;
-  /// One step towards a free region that takes `wanted`, which no region of the stream does: a
-  /// handle that is created within the headroom that the request would have, or one that moves and
-  /// makes no stream wait, behind free memory of the stream or in a new place. No target where
-  /// nothing can be done. Errors: as plan().
-  [[nodiscard]] result<growth_plan> plan_ahead(const stream_request& wanted,
-                                               const growth_effort& effort) noexcept;
-  /// As commit_free(), of such a step: no request has grown.
-  void commit_ahead(const growth_plan& plan) noexcept;
-  /// Gives back what was claimed. The first `standing_count` pieces are still mapped in the target:
-  /// these slots become stale.
-  void abandon(growth_plan& plan, std::size_t standing_count) noexcept;
 
  private:
+  friend class ahead_planner;  // a plan of one step
+
   [[nodiscard]] std::uint64_t headroom(const stream_request& request,
                                        std::uint64_t footprint_bytes) const noexcept;
   [[nodiscard]] bool may_move(const stream_request& request,
@@ -132,15 +114,11 @@ class growth_planner {
   [[nodiscard]] std::uint32_t create_size(const growth_plan& plan, std::uint32_t rest_granules,
                                           std::uint64_t room_granules,
                                           const growth_effort& effort) const noexcept;
-  [[nodiscard]] bool is_climbing(const stream_request& request) const noexcept;
   [[nodiscard]] std::uint32_t handle_size(bool scattered, std::uint64_t footprint_bytes,
                                           std::uint32_t create_granules) const noexcept;
   [[nodiscard]] std::uint32_t within_limit(std::uint32_t handle_granules,
                                            std::uint32_t create_granules,
                                            const growth_effort& effort) const noexcept;
-  [[nodiscard]] std::uint64_t small_pool_size(bool scattered,
-                                              std::uint64_t held_bytes) const noexcept;
-  [[nodiscard]] bool may_spend() const noexcept;
   [[nodiscard]] handle_record* choose_handle(std::uint32_t stream, std::uint32_t rest_granules,
                                              const growth_effort& effort) const noexcept;
   [[nodiscard]] const free_handle_bins* longest_free(std::uint32_t stream,
@@ -148,22 +126,6 @@ class growth_planner {
   [[nodiscard]] bool waits_for_all(const stream_point& freed,
                                    const growth_effort& effort) const noexcept;
   [[nodiscard]] bool list_with_batch(handle_record& h, const growth_effort& effort) noexcept;
-  [[nodiscard]] bool moves_at_once(const handle_record& h, std::uint32_t stream) const noexcept;
-  [[nodiscard]] handle_record* choose_ahead(std::uint32_t stream, std::uint32_t rest_granules,
-                                            std::uint64_t place_granules) const noexcept;
-  [[nodiscard]] std::uint32_t step_granules(std::uint32_t rest_granules,
-                                            const growth_effort& effort) const noexcept;
-  struct place_ahead {
-    std::uint32_t segment = 0;
-    region_id hole = region_id::none;
-    std::uint32_t lead_granules = 0;
-    std::uint64_t count_granules = 0;  // behind the lead
-  };
-  [[nodiscard]] place_ahead find_place(std::uint64_t wanted_granules) const noexcept;
-  void choose_start_ahead(growth_plan& plan) noexcept;
-  [[nodiscard]] place_ahead place_of(const growth_plan& plan,
-                                     std::uint32_t rest_granules) const noexcept;
-  [[nodiscard]] bool claim_ahead(growth_plan& plan, const place_ahead& place) noexcept;
   // What a hole has more than a target that is to be continued there.
   [[nodiscard]] std::uint64_t spare() const noexcept {
     check(sizes_.page_granules != 0, "a page has no granule");
@@ -179,18 +141,6 @@ class growth_planner {
   [[nodiscard]] bool claim_target_anywhere(growth_plan& plan) noexcept;
   [[nodiscard]] bool take_hole(region_id hole, std::uint32_t lead_granules,
                                growth_plan& plan) noexcept;
-  [[nodiscard]] mapping_slot make_slot(const growth_plan& plan, handle_record* moved,
-                                       physical_memory* fresh) noexcept;
-  void drop_slots(growth_plan& plan, std::size_t from) noexcept;
-  void place_slots(growth_plan& plan) noexcept;
-  [[nodiscard]] region_id build_target(const growth_plan& plan) noexcept;
-  void put_in_slot(const mapping_slot& slot, bool moves, const stream_point& now) noexcept;
-  void reenter_start(const growth_plan& plan) noexcept;
-  void leave_standing(const growth_plan& plan, std::size_t standing_count) noexcept;
-  [[nodiscard]] stream_point now_for(std::uint32_t stream) const noexcept {
-    check(stream < state_.streams().count(), "no record of a stream has this number");
-    return {stream, state_.progress().clock()};
-  }
 
   pool_state& state_;
   const pool_geometry& sizes_;

@@ -93,17 +93,6 @@ segment* pool_state::segment_around(address at) noexcept {
   return nullptr;
 }
 
-// The clock has not advanced since free_deferring(), because the lock was held throughout.
-void pool_state::finish_free() noexcept {
-  debug_check([this] { return deferred_ != region_id::none; }, "no free is deferred");
-  const region_id block = std::exchange(deferred_, region_id::none);
-  const stream_point freed{deferred_for_, streams_.progress().clock()};
-  debug_check([&] { return streams_.progress().last_epoch(freed.stream) == freed.epoch; },
-              "something was freed since a free was deferred");
-  first_segment_->release_live(block, freed, mappings_);
-  first_segment_->make_free(block, freed, streams_);
-}
-
 status pool_state::free(address at, std::uint32_t stream) noexcept {
   debug_check([this] { return deferred_ == region_id::none; }, "a free goes before an earlier one");
   segment* const in = segment_around(at);

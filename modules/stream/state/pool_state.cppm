@@ -117,6 +117,10 @@ class alignas(64) pool_state {
   [[nodiscard]] inline std::uint32_t find_stream(stream_handle stream) noexcept {
     return streams_.find(stream);
   }
+  [[nodiscard]] inline stream_point now_for(std::uint32_t stream) const noexcept {
+    check(stream < streams_.count(), "no record of a stream has this number");
+    return {stream, streams_.progress().clock()};
+  }
 
   // ---- allocate and free without the driver ----
   [[nodiscard]] inline std::uint32_t granules_for(std::uint64_t size_bytes) const noexcept {
@@ -207,10 +211,6 @@ class alignas(64) pool_state {
   // Whether what each allocation and free reads and writes here is on two cache lines.
   [[nodiscard]] bool is_on_two_lines() const noexcept;
   [[nodiscard]] segment* segment_around(address at) noexcept;
-  [[nodiscard]] inline stream_point now_for(std::uint32_t stream) const noexcept {
-    check(stream < streams_.count(), "no record of a stream has this number");
-    return {stream, streams_.progress().clock()};
-  }
 
   // One cache line: up to the counts with which mappings_ begins.
   mutable sync::spin_lock lock_;
@@ -259,6 +259,17 @@ inline status pool_state::free_deferring(address at, std::uint32_t stream) noexc
   deferred_ = block;
   deferred_for_ = static_cast<std::uint16_t>(stream);
   return {};
+}
+
+// The clock has not advanced since free_deferring(), because the lock was held throughout.
+void pool_state::finish_free() noexcept {
+  debug_check([this] { return deferred_ != region_id::none; }, "no free is deferred");
+  const region_id block = std::exchange(deferred_, region_id::none);
+  const stream_point freed{deferred_for_, streams_.progress().clock()};
+  debug_check([&] { return streams_.progress().last_epoch(freed.stream) == freed.epoch; },
+              "something was freed since a free was deferred");
+  first_segment_->release_live(block, freed, mappings_);
+  first_segment_->make_free(block, freed, streams_);
 }
 
 }  // namespace vmm

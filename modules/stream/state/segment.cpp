@@ -163,7 +163,8 @@ void segment::coalesce(region_id region, const stream_point& since,
   regions_.set_note(kept, {epoch, 0});
   regions_.list(kept, own);
   check(epoch >= since.epoch, "I3: what is coalesced is older than a part of it");
-  debug_check([&] { return broken_region(kept) == nullptr; }, "a free region is broken");
+  debug_check([&] { return segment_audit(*this).broken_region(kept) == nullptr; },
+              "a free region is broken");
   debug_check(
       [&] {
         return !absorbs(regions_.before(kept), since.stream, streams) &&
@@ -188,7 +189,8 @@ void segment::make_hole(region_id region) noexcept {
   }
   regions_.set_note(kept, {});
   regions_.list(kept, hole_kind);
-  debug_check([&] { return broken_region(kept) == nullptr; }, "a hole is broken");
+  debug_check([&] { return segment_audit(*this).broken_region(kept) == nullptr; },
+              "a hole is broken");
   audit();
 }
 
@@ -302,7 +304,8 @@ void segment::pass_lent(region_id region, std::uint32_t number) noexcept {
     region = left;
   }
   if (const region_id right = regions_.after(region); joins(right)) regions_.join(region, right);
-  debug_check([&] { return broken_region(region) == nullptr; }, "I8: a lent region is broken");
+  debug_check([&] { return segment_audit(*this).broken_region(region) == nullptr; },
+              "I8: a lent region is broken");
 }
 
 region_id segment::cut_lent(granule_range what) noexcept {
@@ -329,7 +332,8 @@ void segment::make_lent_live(region_id region) noexcept {
   regions_.set_note(region, {0, tag_of(region_state::live)});
   regions_.set_link(region, mapping_at(offset));
   blocks_.insert(offset, region);
-  debug_check([&] { return broken_region(region) == nullptr; }, "a block's region is broken");
+  debug_check([&] { return segment_audit(*this).broken_region(region) == nullptr; },
+              "a block's region is broken");
 }
 
 // ---- claims --------------------------------------------------------------------------

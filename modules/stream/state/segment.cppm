@@ -40,28 +40,6 @@ namespace vmm {
 inline constexpr error no_block =
     refuse(errc::not_allocated, "no block begins here: it was freed before, or never handed out");
 
-/// What an unlisted region is.
-enum class region_state : std::uint32_t { live = 1, stale = 2, claimed = 3, lent = 4 };
-
-inline constexpr region_kind hole_kind = static_cast<region_kind>(1);
-inline constexpr std::uint32_t first_stream_kind = 2;
-
-[[nodiscard]] inline bool is_free_kind(region_kind kind) noexcept {
-  return static_cast<std::uint32_t>(kind) >= first_stream_kind;
-}
-[[nodiscard]] inline region_kind kind_of(std::uint32_t stream) noexcept {
-  debug_check([&] { return stream < region_map::max_kinds; }, "no record has this number");
-  return static_cast<region_kind>(first_stream_kind + stream);
-}
-[[nodiscard]] inline std::uint32_t stream_of(region_kind kind) noexcept {
-  debug_check([&] { return is_free_kind(kind); }, "memory that is not free is a stream's");
-  return static_cast<std::uint32_t>(kind) - first_stream_kind;
-}
-[[nodiscard]] inline region_state state_of(std::uint32_t tag) noexcept {
-  debug_check([&] { return (tag & 0xFF) <= 4; }, "a region is in no state");
-  return static_cast<region_state>(tag & 0xFF);
-}
-
 /// What is written beside a locked block.
 struct block_lock {
   std::uint32_t pins = 0;
@@ -325,16 +303,14 @@ class alignas(64) segment {
   /// One more record that memory may be free under. Errors: out_of_host_memory.
   [[nodiscard]] status provide_streams(std::uint32_t count) noexcept;
 
-  /// nullptr when I2 and I4 hold for a region, else what is broken.
-  [[nodiscard]] const char* broken_region(region_id region) const noexcept;
-  /// nullptr when the tables' own invariants hold, else what is broken. O(blocks).
-  [[nodiscard]] const char* broken_tables() const noexcept;
   [[nodiscard]] inline const live_block_table& blocks() const noexcept { return blocks_; }
   [[nodiscard]] inline const live_block_table& locked_blocks() const noexcept { return locked_; }
   [[nodiscard]] inline std::uint32_t unit_count() const noexcept { return unit_count_; }
   [[nodiscard]] inline mapping* const* units() const noexcept { return units_.get(); }
 
  private:
+  friend class segment_audit;
+
   struct free_memory {
     void operator()(void* memory) const noexcept { std::free(memory); }
   };
@@ -374,12 +350,7 @@ class alignas(64) segment {
   void count_live_in_each(granule_range what, mappings& records) noexcept;
   void release_in_each(granule_range what, const stream_point& at, mappings& records) noexcept;
   void coalesce(region_id region, const stream_point& since, const stream_table& streams) noexcept;
-  inline void audit() noexcept {
-    if constexpr (check_level >= 3) {
-      if (++unaudited_ >= audit_cost_) audit_now();
-    }
-  }
-  void audit_now() noexcept;
+  inline void audit() noexcept;
 
   // One cache line, to the first word of the map's kinds: what most calls need of a segment.
   live_block_table blocks_{};
@@ -393,6 +364,32 @@ class alignas(64) segment {
   std::uint32_t unaudited_ = 0;  // changes since the last look at everything
   std::uint32_t audit_cost_ = 64;
 };
+
+/// The invariants of a segment. Owns nothing: it is made for a call.
+class segment_audit {
+ public:
+  explicit segment_audit(const segment& of) noexcept : of_(of) {}
+
+  /// Null if I2 and I4 hold for a region, else what is broken.
+  [[nodiscard]] const char* broken_region(region_id region) const noexcept;
+  /// Null if the tables' own invariants hold, else what is broken. O(blocks).
+  [[nodiscard]] const char* broken_tables() const noexcept;
+  /// Checks every region, and the tables. Returns the changes after which to do it again.
+  [[nodiscard]] std::uint32_t check_all() const noexcept;
+
+ private:
+  const segment& of_;
+};
+
+// At the highest level of checks: everything once for as many changes as there are regions, to keep
+// a test's cost proportional to its calls.
+inline void segment::audit() noexcept {
+  if constexpr (check_level >= 3) {
+    if (++unaudited_ < audit_cost_) return;
+    unaudited_ = 0;
+    audit_cost_ = segment_audit(*this).check_all();
+  }
+}
 
 // Most ranges lie in one mapping, whose handle is not free before and after.
 inline void segment::count_live(granule_range what, mapping& first, mappings& records) noexcept {
@@ -428,7 +425,8 @@ inline address segment::make_live(region_id region, mappings& records) noexcept 
   count_live(where, first, records);
   regions_.set_link(region, &first);
   blocks_.insert(where.offset, region);
-  debug_check([&] { return broken_region(region) == nullptr; }, "a new block's region is broken");
+  debug_check([&] { return segment_audit(*this).broken_region(region) == nullptr; },
+              "a new block's region is broken");
   debug_check([&] { return blocks_.find(where.offset) == region; }, "a new block is not found");
   return address_of(where.offset);
 }
@@ -478,7 +476,8 @@ inline void segment::make_free(region_id region, const stream_point& since,
     regions_.list(region, own);
   }
   regions_.set_note(kept, {epoch, 0});
-  debug_check([&] { return broken_region(kept) == nullptr; }, "a free region is broken");
+  debug_check([&] { return segment_audit(*this).broken_region(kept) == nullptr; },
+              "a free region is broken");
   audit();
 }
 

@@ -48,7 +48,8 @@ status state_audit::validate() const noexcept {
 // What takes more than the region's own segment to see.
 const char* state_audit::broken_region(const segment& in, region_id region,
                                        sums& seen) const noexcept {
-  if (const char* broken = in.broken_region(region); broken != nullptr) return broken;
+  if (const char* broken = segment_audit(in).broken_region(region); broken != nullptr)
+    return broken;
   const granule_range where = in.range(region);
   const region_kind kind = in.kind(region);
   if (kind == hole_kind) return nullptr;
@@ -136,7 +137,7 @@ const char* state_audit::broken_mappings(const segment& in, sums& seen) const no
 const char* state_audit::broken_tables(const segment& in, sums& seen) const noexcept {
   const std::uint64_t blocks = std::exchange(seen.block_count, 0);
   const std::uint64_t locked = std::exchange(seen.locked_count, 0);
-  if (const char* broken = in.broken_tables(); broken != nullptr) return broken;
+  if (const char* broken = segment_audit(in).broken_tables(); broken != nullptr) return broken;
   const bool agree = blocks == in.blocks().count() && locked == in.locked_blocks().count();
   return agree ? nullptr : "a table of blocks has one that is not live";
 }

@@ -1,0 +1,58 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:growth_commit - what becomes of a growth's plan: its records before the driver maps
+// it, and its end, carried out or given back. Not exported.
+//
+// Owns nothing: it is made for a call, over the pool's state. The invariants of a plan are those of
+// :growth_planner.
+//
+// Thread safety: none of its own; each call under the lock of the pool's state, the plan under that
+// of growth. Cost: O(1) for each slot.
+export module vmm.stream:growth_commit;
+
+import vmm.backend;
+import vmm.base;
+import vmm.physical;
+import vmm.std;
+import vmm.timeline;
+import vmm.va;
+import :growth_planner;
+import :mappings;
+import :pool_state;
+
+namespace vmm {
+
+class growth_commit {
+ public:
+  explicit growth_commit(pool_state& state) noexcept : state_(state), records_(state.records()) {}
+
+  /// After the new pieces are there: names them all in order, and makes their records.
+  /// Errors: out_of_host_memory; the plan is as before.
+  [[nodiscard]] status prepare(growth_plan& plan, const memory_list& fresh) noexcept;
+  /// The target is mapped. Gives the request its block. Errors: out_of_host_memory; the memory is
+  /// free for the stream then.
+  [[nodiscard]] result<address> commit(const growth_plan& plan) noexcept;
+  /// The target is mapped without a request: all of it is free for the stream.
+  void commit_free(const growth_plan& plan) noexcept;
+  /// As commit_free(), of a step ahead of requests: none of them has grown.
+  void commit_ahead(const growth_plan& plan) noexcept;
+  /// Gives back what was claimed. The first `standing_count` pieces are still mapped in the target:
+  /// these slots become stale.
+  void abandon(growth_plan& plan, std::size_t standing_count) noexcept;
+
+ private:
+  [[nodiscard]] mapping_slot make_slot(const growth_plan& plan, handle_record* moved,
+                                       physical_memory* fresh) noexcept;
+  void drop_slots(growth_plan& plan, std::size_t from) noexcept;
+  void place_slots(growth_plan& plan) noexcept;
+  [[nodiscard]] region_id build_target(const growth_plan& plan) noexcept;
+  void put_in_slot(const mapping_slot& slot, bool moves, const stream_point& now) noexcept;
+  void reenter_start(const growth_plan& plan) noexcept;
+  void leave_standing(const growth_plan& plan, std::size_t standing_count) noexcept;
+
+  pool_state& state_;
+  mappings& records_;
+};
+
+}  // namespace vmm
