@@ -189,7 +189,7 @@ status checked_calls::free(address at) {
                   "memory_options::contents fills a block on a stream: free it on one");
   if (notices_.is_observed()) notices_.check_not_in_observer();
   if (status freed = observe_free(at, [&] { return free_into_batch(at); }); !freed) return freed;
-  if (!parts_.clock.was_refused()) parts_.clock.try_record_batches();
+  if (!parts_.clock.batches().was_refused()) parts_.clock.batches().try_record();
   return {};
 }
 

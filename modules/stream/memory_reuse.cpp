@@ -176,13 +176,13 @@ result<address> memory_reuse::finish_transfer(transfer_under_way&& moving,
   if (moving.what.from == arena_table::none) return address{};
   check(request.count_granules != 0, "no granule is passed on");
   record_order& order = moving.answer.order;
-  const result<fresh_event> event = clock_.record_on(order.handle());
+  const result<fresh_event> event = clock_.points().record_on(order.handle());
   const result<bool> passed = event ? time_.passed(event->ticket) : result<bool>{event.error()};
   const table_lock state(state_);
   const bool has_passed = passed && *passed;
   if (event) ++state->totals().mark_count;
   if (has_passed) state->progress().note_passed(moving.what.freed);
-  if (event && !has_passed) stream_clock::note_event(*state, std::move(order), *event);
+  if (event && !has_passed) point_events::note(*state, std::move(order), *event);
   arena_lending lending(*state);
   const bool arrived = lending.end_transfer(moving.what, request, has_passed);
   check(!arrived || has_passed, "memory is passed on that unfinished work may use");

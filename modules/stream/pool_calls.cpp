@@ -26,7 +26,7 @@ status pool_captures::end() {
   if (status idle = of_.check_here(); !idle) return idle;
   of_.notices_.check_not_in_callback();
   if (status ended = of_.captures_.end(); !ended) return ended;
-  if (of_.is_ready()) of_.parts_->clock.try_record_batches();
+  if (of_.is_ready()) of_.parts_->clock.batches().try_record();
   return {};
 }
 

@@ -72,10 +72,10 @@ status pool_suspension::quiesce(std::span<const stream_handle> streams) {
   check(state_.is_suspended(), "I1: a pool is emptied that allocates");
   const capture_watch::pressing pressing(captures_);
   if (status quiet = captures_.check_no_use(); !quiet) return quiet;
-  if (status marked = parts_->clock.record_batches(); !marked) return marked;
+  if (status marked = parts_->clock.batches().record(); !marked) return marked;
   if (status finished = parts_->clock.finish_others(streams); !finished) return finished;
   if (!entry_.names_streams()) {
-    const status finished = parts_->clock.finish_all_work();
+    const status finished = parts_->clock.points().finish_all_work();
     if (!finished && is_capture_refusal(finished.error())) return being_captured;
     if (!finished) return finished;
   }

@@ -249,7 +249,7 @@ trim_report reclaimer::trim(std::uint64_t limit_bytes) {
   {
     const growth_guard growing(entry_);
     const arena_flush pause(state_);
-    if (status marked = clock_.record_batches(); !marked && !is_deferred(marked.error()))
+    if (status marked = clock_.batches().record(); !marked && !is_deferred(marked.error()))
       unmapped = marked.error();
     if (status asked = clock_.poll_all(); !asked) unmapped = asked.error();
     clock_.poll_retired();

@@ -57,7 +57,7 @@ result<address> pool_shortage::grow(growth_attempt& attempt, const error& cause)
 }
 
 result<bool> pool_shortage::poll_streams() {
-  if (status marked = parts_.clock.record_batches(); !marked && !is_deferred(marked.error()))
+  if (status marked = parts_.clock.batches().record(); !marked && !is_deferred(marked.error()))
     return marked.error();
   if (status asked = parts_.clock.poll_all(); !asked) return asked.error();
   return true;
@@ -103,7 +103,7 @@ result<address> pool_shortage::retry_finished(growth_attempt& attempt) {
 
 result<address> pool_shortage::retry_after_wait(growth_attempt& attempt) {
   check(options_.wait_when_short, "a caller waits that must not");
-  (void)parts_.clock.record_batches();  // of what others freed meanwhile
+  (void)parts_.clock.batches().record();  // of what others freed meanwhile
   if (status given = parts_.reclaim.make_room(attempt.request); !given) return given.error();
   const result<address> own = parts_.reuse.coalesced(attempt.request);
   if (!own || *own) return own;

@@ -57,7 +57,7 @@ result<address> slow_path::allocate_once(slow_call& call, relief_pass& relief) {
   const named_stream named(entry_, call.stream);
   if (state_.is_suspended()) return memory_suspended;
   parts_.clock.poll_retired();
-  if (parts_.clock.record_few_batches()) parts_.clock.poll_retired();
+  if (parts_.clock.batches().record_few()) parts_.clock.poll_retired();
   check(entry_.may_name(call.stream), "a request does not name its stream");
   const result<std::uint32_t> number = parts_.clock.enter(call.stream);
   if (!number) return number.error();

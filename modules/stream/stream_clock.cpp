@@ -41,7 +41,7 @@ status stream_clock::poll(const stream_point& point) {
           "an event covers a point and is not there");
   }
   if (answer.is == point_answer::kind::unrecorded) {
-    const result<ticket_ref> fresh = event_for(std::move(answer));
+    const result<ticket_ref> fresh = points_.event_for(std::move(answer));
     if (!fresh) return is_capture_refusal(fresh.error()) ? status{} : status{fresh.error()};
     count =
         state_.with([&](auto& state) { return state.progress().events_of(point.stream, events); });
@@ -93,121 +93,11 @@ void stream_clock::poll_retired() {
   }
 }
 
-// ---- events -------------------------------------------------------------------------
-
-// Records the event that a point needs. With the growth lock, so that the stream is not forgotten
-// meanwhile.
-result<ticket_ref> stream_clock::record_point(record_order&& order) {
-  const result<fresh_event> fresh = record_on(order.handle());
-  if (!fresh) return fresh.error();
-  const table_lock state(state_);
-  ++state->totals().mark_count;
-  note_event(*state, std::move(order), *fresh);
-  return fresh->ticket;
-}
-
-// The same where no event stands for the stream's work.
-result<ticket_ref> stream_clock::record_point_named(record_order&& order) {
-  const result<ticket_ref> own = record_named(order.handle());
-  if (!own) return own;
-  const table_lock state(state_);
-  ++state->totals().mark_count;
-  note_event(*state, std::move(order), {*own, false});
-  return own;
-}
-
-void stream_clock::note_event(pool_state& state, record_order&& order,
-                              const fresh_event& event) noexcept {
-  check(event.ticket.get() == nullptr || event.ticket.get()->home != nullptr,
-        "an event is recorded that was not made");
-  if (event.is_of_all) return state.progress().add_event_of_all(std::move(order), event.ticket);
-  state.progress().add_event(std::move(order), event.ticket);
-}
-
-// An event on the stream, where the stream can be named. A handle that the driver refuses is one
-// that was destroyed, or of another context: an event behind all work covers its work. Nothing is
-// concluded from a refusal beyond that, so that a fault that passes does no harm.
-result<fresh_event> stream_clock::record_on(stream_handle stream) {
-  const bool has_event_of_all = time_.can_record_all();
-  check(has_event_of_all || entry_.names_streams(),
-        "stream_clock I1: a stream is neither named nor covered");
-  if (entry_.may_name(stream)) {
-    const result<ticket_ref> own = has_event_of_all ? record_stream(stream) : record_named(stream);
-    if (own) return fresh_event{*own, false};
-    if (own.error().code != errc::invalid_argument || !has_event_of_all) return own.error();
-  }
-  check(has_event_of_all, "a stream is not named, and no event stands for its work");
-  const result<ticket_ref> all = record_all_work();
-  if (!all) return all.error();
-  return fresh_event{*all, true};
-}
-
-// The same where no event stands for the stream's work.
-result<ticket_ref> stream_clock::record_named(stream_handle stream) {
-  check(!time_.can_record_all(), "a stream is named that need not be");
-  const result<ticket_ref> own = record_stream(stream);
-  if (own || own.error().code != errc::invalid_argument || stream == entry_.named()) return own;
-  error refused = own.error();  // with the driver's code
-  refused.detail = stream_lost.detail;
-  return refused;
-}
-
-// Behind all work of the device, where no capture is known that the event, or the wait in its
-// place, would spoil. The driver's own refusal is that of a capture.
-result<ticket_ref> stream_clock::record_all_work() {
-  const events_guard recording(captures_.lock());
-  if (status quiet = captures_.check_none_captured(entry_.named()); !quiet) return quiet.error();
-  result<ticket_ref> all = time_.cover_all();
-  if (!all && is_deferred(all.error())) return stream_captured;
-  return all || all.error().code != errc::not_supported ? all : result<ticket_ref>{stream_lost};
-}
-
-status stream_clock::finish_all_work() {
-  const std::uint64_t clock = state_.with([](auto& state) { return state.progress().clock(); });
-  const result<ticket_ref> all = record_all_work();
-  if (!all) return all.error();
-  if (status waited = time_.wait(*all); !waited) return waited;
-  check(all->known_passed(), "all work was waited for and goes on");
-  const table_lock state(state_);
-  for (std::uint32_t stream = 0; stream < state->progress().count(); ++stream) {
-    const stream_phase phase = state->progress().phase_of(stream);
-    if (phase == stream_phase::active || phase == stream_phase::retired)
-      state->progress().note_passed({stream, clock});
-  }
-  check(state->progress().clock() >= clock, "a pool's clock goes back");
-  return {};
-}
-
-// Of work that is not being captured: no graph's event is kept.
-result<ticket_ref> stream_clock::record_stream(stream_handle stream) {
-  result<bool> captured = captures_.is_captured(stream);
-  if (!captured) return captured.error();
-  if (*captured) return stream_captured;
-  result<ticket_ref> fresh = time_.record(stream);
-  if (!fresh) return fresh;
-  captured =
-      captures_.is_captured(stream);  // it may have begun meanwhile: then the event is not queried
-  if (!captured) return captured.error();
-  if (*captured) return stream_captured;
-  return fresh;
-}
-
-// An event that covers the point: the oldest that does, or a new one; null where it has passed. All
-// work is waited for where the driver refuses the stream and has no event in its place.
-result<ticket_ref> stream_clock::event_for(point_answer&& answer) {
-  if (answer.is != point_answer::kind::unrecorded) return std::move(answer.event);
-  result<ticket_ref> made = record_point(std::move(answer.order));
-  if (made || !is_lost(made.error())) return made;
-  check(!time_.can_record_all(), "a stream is lost that an event of all work covers");
-  if (status finished = finish_all_work(); !finished) return finished.error();
-  return ticket_ref{};
-}
-
 // ---- waiting -----------------------------------------------------------------------
 
 status stream_clock::order_behind(const stream_point& point, std::uint32_t stream) {
   const result<ticket_ref> event =
-      event_for(state_.with([&](auto& state) { return state.progress().ask(point); }));
+      points_.event_for(state_.with([&](auto& state) { return state.progress().ask(point); }));
   if (!event) return event.error();
   stream_handle handle{};
   {
@@ -234,7 +124,7 @@ result<bool> stream_clock::wait_for(const stream_point& point) {
     handle = state->progress().shown_handle(point.stream);
     state->events().note({history_kind::blocked, {}, handle});
   }
-  const result<ticket_ref> event = event_for(std::move(answer));
+  const result<ticket_ref> event = points_.event_for(std::move(answer));
   const status waited = event ? time_.wait(*event) : status{event.error()};
   events_.note({history_kind::passed, {}, handle});
   if (!waited) return waited.error();
@@ -268,7 +158,7 @@ status stream_clock::synchronize() {
 status stream_clock::record_all(std::vector<recorded_event>& out) {
   const growth_guard growing(entry_);
   const arena_flush pause(state_);  // frees in arenas are then visible to all
-  if (status recorded = record_batches(); !recorded) return recorded;
+  if (status recorded = batches_.record(); !recorded) return recorded;
   const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
   if (status room = reserve_more(out, count); !room) return room;
   for (std::uint32_t stream = 0; stream < count; ++stream) {
@@ -281,7 +171,7 @@ status stream_clock::record_all(std::vector<recorded_event>& out) {
       if (answer.is == point_answer::kind::passed) continue;
       ++state->totals().blocked_count;
     }
-    const result<ticket_ref> event = event_for(std::move(answer));
+    const result<ticket_ref> event = points_.event_for(std::move(answer));
     if (!event) return event.error();
     check(out.size() < out.capacity(), "an event has no room");
     out.push_back({last, *event});
@@ -328,7 +218,7 @@ status stream_clock::identify(stream_handle stream, std::uint64_t identity) {
 // waited for, and the record is this stream's. Beside a capture it is set aside instead, except
 // where blocks that are freed and pinned name it: they may still be used by this stream.
 status stream_clock::adopt(std::uint32_t number, std::uint64_t identity) {
-  if (status finished = finish_all_work(); !finished) return finished;
+  if (status finished = points_.finish_all_work(); !finished) return finished;
   state_.with([&](auto& state) { state.progress().set_identity(number, identity); });
   return {};
 }
@@ -339,11 +229,11 @@ status stream_clock::record_leaving(std::uint32_t stream) {
   point_answer answer = state_.with(
       [&](auto& state) { return state.progress().ask(state.streams().leaving_point(stream)); });
   if (answer.is != point_answer::kind::unrecorded) return {};
-  const result<ticket_ref> all = record_all_work();
+  const result<ticket_ref> all = points_.record_all_work();
   if (!all) return is_capture_refusal(all.error()) ? status{} : status{all.error()};
   const table_lock state(state_);
   ++state->totals().mark_count;
-  note_event(*state, std::move(answer.order), {*all, true});
+  point_events::note(*state, std::move(answer.order), {*all, true});
   return {};
 }
 
@@ -401,14 +291,14 @@ status stream_clock::finish_all() {
   if (time_.can_record_all()) {
     const status recorded = try_to_close([&] {
       assume_locked(rank::growth);
-      return record_batches();
+      return batches_.record();
     });
     if (!recorded) return recorded;
   }
   if (!entry_.names_streams()) {
     return try_to_close([&] {
       assume_locked(rank::growth);
-      return finish_all_work();
+      return points_.finish_all_work();
     });
   }
   const std::uint32_t streams = state_.with([](auto& state) { return state.progress().count(); });

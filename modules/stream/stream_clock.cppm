@@ -1,14 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:stream_clock - what every stream of a pool has finished: events that are recorded,
-// queried and waited for, and streams that go. Not exported.
-//
-// I1  A stream that was forgotten is not named to the driver, and one that the call does not name
-//     only where streams are forgotten before they are destroyed.
-//
-// An event is recorded on a stream, or behind all work, only where no capture is known that would
-// have it.
+// vmm.stream:stream_clock - what every stream of a pool has finished: events that are queried and
+// waited for, and streams that go. Not exported.
 //
 // Thread safety: all of it. Cost: driver calls by events; O(1) where a point is known to have
 // passed.
@@ -22,23 +16,19 @@ import vmm.base;
 import vmm.optimizer;
 import vmm.std;
 import vmm.timeline;
+import :batch_events;
 import :call_path;
 import :capture_watch;
 import :gate;
 import :growth_entry;
 import :locks;
+import :point_events;
 import :pool_base;
 import :pool_history;
 import :pool_state;
 import :state_lock;
 
 namespace vmm {
-
-/// An event of one stream, or one behind all work.
-struct fresh_event {
-  ticket_ref ticket{};
-  bool is_of_all = false;
-};
 
 class stream_clock {
  public:
@@ -50,9 +40,15 @@ class stream_clock {
         captures_(base.captures),
         events_(base.events),
         time_(base.core.time),
-        path_(base.path) {}
+        path_(base.path),
+        points_(base),
+        batches_(base, points_) {}
   stream_clock(const stream_clock&) = delete;
   stream_clock& operator=(const stream_clock&) = delete;
+
+  // ---- events ----
+  [[nodiscard]] point_events& points() noexcept { return points_; }
+  [[nodiscard]] batch_events& batches() noexcept { return batches_; }
 
   // ---- streams ----
   /// The record of the stream. Errors: invalid_argument (a stream of each thread), in_use (too many
@@ -88,27 +84,6 @@ class stream_clock {
   /// all. What the driver does not say now is queried again.
   void poll_retired() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
 
-  // ---- events ----
-  /// An event on the stream, where the stream can be named, else behind all work. Errors:
-  /// not_permitted (it is being captured), driver errors.
-  [[nodiscard]] result<fresh_event> record_on(stream_handle stream) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::events, rank::state);
-  static void note_event(pool_state& state, record_order&& order, const fresh_event& event) noexcept
-      VMM_REQUIRES(rank::state);
-  /// For what was freed after everything so far. Errors: see is_deferred(); driver errors.
-  [[nodiscard]] status record_batches() VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::events, rank::state);
-  /// The same where few such events are on their way. Whether any was recorded: what cannot be now
-  /// can be later.
-  bool record_few_batches() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  /// The same for calls that need no memory, on drivers that have an event behind all work.
-  void try_record_batches() VMM_EXCLUDES(rank::events, rank::state);
-  /// Whether the driver itself refused the last event behind all work, since a stream is captured
-  /// that was not announced: then only a call that needs memory tries.
-  [[nodiscard]] bool was_refused() const noexcept {
-    return was_refused_.load(std::memory_order_relaxed);
-  }
-
   // ---- waits ----
   /// Work that the stream is given from now on waits for the point, on the device.
   [[nodiscard]] status order_behind(const stream_point& point, std::uint32_t stream)
@@ -120,10 +95,6 @@ class stream_clock {
   [[nodiscard]] status synchronize() VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   /// Waits for the work of a record's stream.
   [[nodiscard]] result<bool> finish(std::uint32_t stream) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::events, rank::state);
-  /// Waits for all work of every stream, destroyed or not, and of streams without a
-  /// record. Requires: an event behind all work.
-  [[nodiscard]] status finish_all_work() VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
   /// Waits for all work of every stream, when the pool ends.
   [[nodiscard]] status finish_all() VMM_REQUIRES(rank::growth)
@@ -139,30 +110,8 @@ class stream_clock {
       VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] status set_aside(std::uint32_t stream) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] result<ticket_ref> event_for(point_answer&& answer) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] result<ticket_ref> record_point(record_order&& order) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] result<ticket_ref> record_point_named(record_order&& order)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<ticket_ref> record_named(stream_handle stream) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<ticket_ref> record_stream(stream_handle stream) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<ticket_ref> record_all_work() VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] status record_all(std::vector<recorded_event>& out)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  [[nodiscard]] bool has_unrecorded_batch() VMM_EXCLUDES(rank::state);
-  [[nodiscard]] bool wants_batch_event() VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status record_batches_by_event(stream_handle own)
-      VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] result<bool> close_batch(stream_handle own) VMM_REQUIRES(rank::events)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status end_batch(result<ticket_ref>&& event) VMM_REQUIRES(rank::events)
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<ticket_ref> record_known_streams() VMM_REQUIRES(rank::growth, rank::events)
-      VMM_EXCLUDES(rank::state);
 
   driver_interface& driver_;
   const pool_gate& gate_;
@@ -172,7 +121,8 @@ class stream_clock {
   pool_history& events_;
   timeline& time_;
   const call_path& path_;
-  sync::atomic<bool> was_refused_ = false;
+  point_events points_;
+  batch_events batches_;
 };
 
 }  // namespace vmm

@@ -23,14 +23,12 @@ constexpr int batches_max = 2;  // of one call: one that an earlier event failed
 
 }  // namespace
 
-// ---- events behind what was freed after everything ---------------------------------------
-
-bool stream_clock::has_unrecorded_batch() {
+bool batch_events::has_unrecorded() {
   return state_.with([](auto& state) { return state.streams().has_unrecorded(); });
 }
 
 // Where few are on their way.
-bool stream_clock::wants_batch_event() {
+bool batch_events::wants_event() {
   return state_.with([](auto& state) {
     const stream_table& streams = state.streams();
     return streams.has_unrecorded() && streams.recorded_batch_count() < batches_in_flight_max;
@@ -38,25 +36,22 @@ bool stream_clock::wants_batch_event() {
 }
 
 // What cannot be recorded now can be later. Whether anything was.
-bool stream_clock::record_few_batches() {
-  return wants_batch_event() && record_batches().has_value();
-}
+bool batch_events::record_few() { return wants_event() && record().has_value(); }
 
 // For calls that need no memory: after a refusal of the driver for an unannounced capture, only a
 // call that needs memory tries again.
-void stream_clock::try_record_batches() {
-  if (time_.can_record_all() && wants_batch_event())
-    (void)record_batches_by_event(stream_handle::default_stream);
+void batch_events::try_record() {
+  if (time_.can_record_all() && wants_event()) (void)record_by_event(stream_handle::default_stream);
 }
 
 // Records events for all that was freed after everything so far. Errors: see is_deferred(); driver
 // errors.
-status stream_clock::record_batches() {
-  if (time_.can_record_all()) return record_batches_by_event(entry_.named());
-  for (int batch = 0; batch < batches_max && has_unrecorded_batch(); ++batch) {
+status batch_events::record() {
+  if (time_.can_record_all()) return record_by_event(entry_.named());
+  for (int batch = 0; batch < batches_max && has_unrecorded(); ++batch) {
     const events_guard recording(captures_.lock());
     const relaxed_capture capture(driver_, captures_.is_on());
-    const result<bool> closed = close_batch(entry_.named());
+    const result<bool> closed = close(entry_.named());
     if (!closed) return closed.error();
     if (!*closed) continue;
     result<ticket_ref> event = record_known_streams();
@@ -64,29 +59,29 @@ status stream_clock::record_batches() {
       result<ticket_ref> all = time_.cover_all();
       if (all || all.error().code != errc::not_supported) event = std::move(all);
     }
-    if (status recorded = end_batch(std::move(event)); !recorded) return recorded;
+    if (status recorded = end(std::move(event)); !recorded) return recorded;
   }
   return {};
 }
 
 // The same on drivers that have an event behind all work. `own`: the stream that the call names.
-status stream_clock::record_batches_by_event(stream_handle own) {
+status batch_events::record_by_event(stream_handle own) {
   check(time_.can_record_all(), "an event of all streams is recorded on a driver without one");
-  for (int batch = 0; batch < batches_max && has_unrecorded_batch(); ++batch) {
+  for (int batch = 0; batch < batches_max && has_unrecorded(); ++batch) {
     const events_guard recording(captures_.lock());
     const relaxed_capture capture(driver_, captures_.is_on());
-    const result<bool> closed = close_batch(own);
+    const result<bool> closed = close(own);
     if (!closed) return closed.error();
     if (!*closed) continue;
     result<ticket_ref> event = time_.record_all();
     was_refused_.store(!event && is_deferred(event.error()), std::memory_order_relaxed);
-    if (status recorded = end_batch(std::move(event)); !recorded) return recorded;
+    if (status recorded = end(std::move(event)); !recorded) return recorded;
   }
   return {};
 }
 
 // Whether there is a closed batch to record an event for.
-result<bool> stream_clock::close_batch(stream_handle own) {
+result<bool> batch_events::close(stream_handle own) {
   if (status quiet = captures_.check_none_captured(own); !quiet) return quiet.error();
   const table_lock state(state_);
   if (!state->streams().has_unrecorded()) return false;
@@ -95,7 +90,7 @@ result<bool> stream_clock::close_batch(stream_handle own) {
   return closed ? result<bool>{true} : closed.error();
 }
 
-status stream_clock::end_batch(result<ticket_ref>&& event) {
+status batch_events::end(result<ticket_ref>&& event) {
   if (!event) return event.error();
   const table_lock state(state_);
   check(state->streams().closed_batch() != pool_state::no_stream, "an event is for no batch");
@@ -106,7 +101,7 @@ status stream_clock::end_batch(result<ticket_ref>&& event) {
 
 // An event behind those of every stream: of active ones an event that was recorded after the batch
 // was closed, of forgotten ones the last that they left.
-result<ticket_ref> stream_clock::record_known_streams() {
+result<ticket_ref> batch_events::record_known_streams() {
   std::vector<ticket_ref> events;
   const std::uint32_t count = state_.with([](auto& state) { return state.progress().count(); });
   if (status room = reserve_more(events, count); !room) return room.error();
@@ -124,7 +119,7 @@ result<ticket_ref> stream_clock::record_known_streams() {
       if (answer.is == point_answer::kind::passed) continue;
     }
     result<ticket_ref> event = answer.is == point_answer::kind::unrecorded
-                                   ? record_point_named(std::move(answer.order))
+                                   ? points_.record_point_named(std::move(answer.order))
                                    : std::move(answer.event);
     if (!event) return event;
     check(events.size() < events.capacity(), "an event has no room");

@@ -1,0 +1,75 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.stream:batch_events - the events behind batches: what was freed after all work so far. Not
+// exported.
+//
+// Where the driver has an event behind all work, it stands for a batch; else one behind an event of
+// each stream does.
+//
+// Thread safety: all of it. Cost: a driver call for a batch, or one for each stream.
+module;
+#include "../base/thread_annotations.h"
+
+export module vmm.stream:batch_events;
+
+import vmm.backend;
+import vmm.base;
+import vmm.optimizer;
+import vmm.std;
+import vmm.timeline;
+import :capture_watch;
+import :growth_entry;
+import :locks;
+import :point_events;
+import :pool_base;
+import :state_lock;
+
+namespace vmm {
+
+class batch_events {
+ public:
+  batch_events(const pool_base& base, point_events& points) noexcept
+      : driver_(base.driver),
+        state_(base.state),
+        entry_(base.entry),
+        captures_(base.captures),
+        time_(base.core.time),
+        points_(points) {}
+  batch_events(const batch_events&) = delete;
+  batch_events& operator=(const batch_events&) = delete;
+
+  /// For what was freed after everything so far. Errors: see is_deferred(); driver errors.
+  [[nodiscard]] status record() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  /// The same where few such events are on their way. Whether any was recorded: what cannot be now
+  /// can be later.
+  bool record_few() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  /// The same for calls that need no memory, on drivers that have an event behind all work.
+  void try_record() VMM_EXCLUDES(rank::events, rank::state);
+  /// Whether the driver itself refused the last event behind all work, since a stream is captured
+  /// that was not announced: then only a call that needs memory tries.
+  [[nodiscard]] bool was_refused() const noexcept {
+    return was_refused_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  [[nodiscard]] bool has_unrecorded() VMM_EXCLUDES(rank::state);
+  [[nodiscard]] bool wants_event() VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status record_by_event(stream_handle own) VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] result<bool> close(stream_handle own) VMM_REQUIRES(rank::events)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status end(result<ticket_ref>&& event) VMM_REQUIRES(rank::events)
+      VMM_EXCLUDES(rank::state);
+  [[nodiscard]] result<ticket_ref> record_known_streams() VMM_REQUIRES(rank::growth, rank::events)
+      VMM_EXCLUDES(rank::state);
+
+  driver_interface& driver_;
+  state_cell& state_;
+  growth_entry& entry_;
+  capture_watch& captures_;
+  timeline& time_;
+  point_events& points_;
+  sync::atomic<bool> was_refused_ = false;
+};
+
+}  // namespace vmm
