@@ -9,6 +9,7 @@ usage: page_test.py VMM_FIT TRACES SNAPSHOT
 """
 
 import gzip
+import itertools
 import json
 import pathlib
 import pickle
@@ -270,7 +271,22 @@ class Page(unittest.TestCase):
             deviceScaleFactor=2,
             mobile=True,
         )
+        # Names of ranks and of close devices, which stand side by side.
+        snapshot = pathlib.Path(SNAPSHOT).read_bytes()
+        ranks = [FOLDER / f"a_long_name_of_rank{i}.pickle.gz" for i in range(2)]
+        for each in ranks:
+            each.write_bytes(snapshot)
+        page, close = FOLDER / "phone.html", ("--device", "20GiB", "--device", "20.4GiB")
         try:
+            run(*ranks, *close, "--page", page)
+            self.browser.open(page)
+            for where in ("#ranks tr > *, #ranks button", ".over span"):
+                boxes = [(*each[1:], each[0]) for each in self.boxes(where) if each[0]]
+                for one, other in itertools.combinations(boxes, 2):
+                    apart = one[0] >= other[1] or other[0] >= one[1]
+                    apart = apart or one[2] >= other[3] or other[2] >= one[3]
+                    self.assertTrue(apart or one[4] == other[4], (one, other))
+            self.browser.shown = None
             self.open(SNAPSHOT)
             self.assertEqual(self.browser.ask("document.documentElement.scrollWidth"), 390)
             for text, left, right, *_ in self.boxes("canvas, button, td, th, .site, .row > *"):

@@ -247,7 +247,7 @@ class fit_maker {
   [[nodiscard]] fit_verdict verdict(fit_allocator which, std::uint64_t limit_bytes,
                                     std::uint64_t device_bytes) {
     const fit_figure& of = figure(which);
-    if (limit_bytes < asked_.peak_live_bytes) return fit_verdict::no;
+    if (is_less_than_live(limit_bytes)) return fit_verdict::no;
     if (!out_.is_peak_known) return known_part(which, limit_bytes, device_bytes);
     if (which == fit_allocator::async) {
       if (limit_bytes >= of.held_bytes) return fit_verdict::yes;
@@ -270,20 +270,25 @@ class fit_maker {
             : is_served(which, scaled(limit_bytes, 1 + of.error), device_bytes);
     return is_served_or_band ? fit_verdict::within_error : fit_verdict::no;
   }
+  // Workspaces of an estimate are left out where they do not fit.
+  [[nodiscard]] bool is_less_than_live(std::uint64_t limit_bytes) const noexcept {
+    return !wanted_.is_estimate && limit_bytes < asked_.peak_live_bytes;
+  }
   [[nodiscard]] bool is_served(fit_allocator which, std::uint64_t limit_bytes,
                                std::uint64_t device_bytes) {
-    if (limit_bytes < asked_.peak_live_bytes) return false;
+    if (is_less_than_live(limit_bytes)) return false;
     const bool is_pool = which == fit_allocator::vmm;
     const bool is_plain = is_pool || options_.memory_fraction >= 1;
     if (is_plain && limit_bytes >= figure(which).held_bytes) return true;
     if (is_pool) {
-      const auto held = play_pool(asked_, {limit_bytes, from_.form});
+      const auto held = play_pool(asked_, {limit_bytes, from_.form, wanted_.is_estimate});
       if (held) retry_count_ = held->retry_count;
       return held.has_value();
     }
     caching_model model(options_for(which, options_),
                         {.limit_bytes = limit_bytes, .device_bytes = device_bytes});
-    const bool is_good = play(asked_, model).has_value();
+    const bool is_good =
+        play(asked_, model, {.has_spare_workspaces = wanted_.is_estimate}).has_value();
     retry_count_ = model.retry_count();
     return is_good;
   }

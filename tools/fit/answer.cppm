@@ -96,12 +96,12 @@ export struct fit_device_answer {
 };
 
 export struct fit_options {
-  std::optional<std::uint64_t> device{};               ///< of the recording; without it the busiest
-  std::vector<fit_device> devices{};                   ///< none: the usual ones
-  std::optional<fit_allocator> judged{};               ///< whose result the exit code is
-  std::string conf{};                                  ///< over the file's settings
-  std::uint64_t beside_bytes = 0;                      ///< of a device, not the allocator's
-  bool is_estimate = false;                            ///< the requests are not those of the file
+  std::optional<std::uint64_t> device{};  ///< of the recording; without it the busiest
+  std::vector<fit_device> devices{};      ///< none: the usual ones
+  std::optional<fit_allocator> judged{};  ///< whose result the exit code is
+  std::string conf{};                     ///< over the file's settings
+  std::uint64_t beside_bytes = 0;         ///< of a device, not the allocator's
+  bool is_estimate = false;               ///< the requests are of a batch size, not the file's
   std::function<void(const std::string&)> progress{};  ///< called before each replay, with its name
 };
 

@@ -94,7 +94,8 @@ std::string to_page_json(const std::string& path, const recording& from,
     firsts.push_back(i * stride);
     times_ns.push_back((asked.times_us[i * stride] - asked.times_us.front()) * 1000);
   }
-  if (times_ns.back() != 0) add("time_ns", times_ns);
+  // Of an estimate the recorded times are not those of the program.
+  if (times_ns.back() != 0 && !options.is_estimate) add("time_ns", times_ns);
   add("live", live);
   caching_options conf = options_of(from);
   (void)read_conf(options.conf, conf);  // has been tried

@@ -279,16 +279,21 @@ std::string to_json(const batch_answer& found) {
 
 std::string to_text(const batch_answer& found) {
   std::string out = "largest batch (with 3 % less memory, with all, with 3 % more):\n";
+  const auto cell = [&](const batch_limit& of, std::size_t i) {
+    const std::string name = std::string(name_of(static_cast<fit_allocator>(i))) + " ";
+    if (of.high == 0) return name + "none";
+    return name + show_count(of.low) + ", " + show_count(of.best) + ", " + show_count(of.high) +
+           (of.best >= found.guess_from ? " (a guess)" : "");
+  };
+  std::size_t width = 28;
+  for (const batch_device_answer& each : found.devices) {
+    for (std::size_t i = 0; i < fit_allocator_count; ++i)
+      width = std::max(width, cell(each.limits[i], i).size());
+  }
   for (const batch_device_answer& each : found.devices) {
     out += "  " + padded(one_line(each.device.name), name_width(found.devices));
-    for (std::size_t i = 0; i < fit_allocator_count; ++i) {
-      const batch_limit& of = each.limits[i];
-      const std::string guess = of.best >= found.guess_from ? " (a guess)" : "";
-      const std::string numbers = of.high == 0 ? "none"
-                                               : show_count(of.low) + ", " + show_count(of.best) +
-                                                     ", " + show_count(of.high) + guess;
-      out += padded(std::string(name_of(static_cast<fit_allocator>(i))) + " " + numbers, 28) + "  ";
-    }
+    for (std::size_t i = 0; i < fit_allocator_count; ++i)
+      out += padded(cell(each.limits[i], i), width + 2);
     while (out.ends_with(' ')) out.pop_back();
     out += "\n";
   }

@@ -135,6 +135,15 @@ int run(const command_line& wanted) {
     const std::string why = vmm::tools::print(make(wanted, shown));
     return why.empty() ? 0 : fail(why, 1);
   }
+  const bool is_again = wanted.word == "memory_viz" &&
+                        vmm::tools::fact_of(shown.front().taken, "allocator") == "PyTorch";
+  if (is_again)
+    std::fputs(
+        "vmm-history: PyTorch's snapshot, written again, has one device, one line of each stack, "
+        "and "
+        "no streams of segments, private pools, settings or annotations; pytorch.org/memory_viz "
+        "opens the snapshot itself\n",
+        stderr);
   std::string why = file.open(wanted.out);
   if (!why.empty()) return fail(why, 1);
   std::fprintf(stderr, "vmm-history: writing %s\n", vmm::tools::one_line(wanted.out).c_str());

@@ -222,6 +222,7 @@ class recorded_history {
     if (!is_new) return known->second;
     const recorded_range& range = from_.stacks[stack];
     const auto frames = std::span(from_.stack_frames).subspan(range.first, range.count);
+    if (frames.size() > 1) ++cut_stack_count_;
     std::uint32_t chosen = frames.front();
     for (const std::uint32_t each : frames) {
       if (!from_.text(from_.frames[each].file).ends_with(".py")) continue;
@@ -261,6 +262,7 @@ class recorded_history {
     const auto add_count = [&](const char* name, std::uint64_t count) {
       if (count != 0) add(name, std::to_string(count));
     };
+    add_count("stacks cut to a line", cut_stack_count_);
     add_count("tags left out", dropped_tag_count_);
     add_count("texts left out", from_.dropped_text_count);
     add_count("stacks left out", from_.dropped_stack_count);
@@ -283,6 +285,7 @@ class recorded_history {
   std::uint64_t held_bytes_ = 0;
   std::uint64_t live_bytes_ = 0;
   std::uint64_t part_count_ = 0;
+  std::uint64_t cut_stack_count_ = 0;
   std::uint64_t dropped_tag_count_ = 0;
   bool is_any_expandable_ = false;
 };

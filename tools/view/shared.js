@@ -196,6 +196,12 @@ class Timeline {
     this.rule(context, c.mark, x + .5, 0, x + .5, h);
     axis(this.y, rows, value => value / top, false);
     axis(this.over, of.limits.map(each => [each.value, each.text]), value => value / top, false);
+    // Texts of limits that nearly meet stand side by side.
+    let right = 4, last;
+    for (const mark of this.over.children) {
+      right = last && Math.abs(mark.offsetTop - last.offsetTop) < 14 ? right + last.offsetWidth + 6 : 4;
+      mark.style.right = right + "px"; last = mark;
+    }
     axis(this.across, ticks(v.x0, v.x1, Math.max(Math.floor(this.canvas.clientWidth / 75), 2), of.kind), value => (value - v.x0) / this.shown, true);
     const small = this.curves(this.overview, {x0: 0, x1: of.width}), sx = this.overview.width / of.width, tall = this.overview.height;
     small.fillStyle = css(c.ground); small.globalAlpha = 0.65;

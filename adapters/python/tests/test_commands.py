@@ -157,6 +157,7 @@ def test_wrong_words():
     assert said.returncode == 2 and "no_such_script.py" in said.stderr
     assert command().returncode == 0
     assert command("version").stdout.count(".") == 2
+    assert command("--version").stdout == command("version").stdout
 
 
 def test_a_preload_mode_without_the_library_says_so(tmp_path):
@@ -439,7 +440,11 @@ def test_fit_answers_of_a_recording(tmp_path):
 def test_record_says_what_it_lacks(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("print('ran')\n")
-    assert "there is no" in command("record", str(tmp_path / "none.py")).stderr
+    (tmp_path / "folder").mkdir()
+    for wrong, why in (("none.py", "there is no"), ("folder", "is a folder without __main__.py")):
+        said = command("record", str(tmp_path / wrong))
+        assert (said.returncode, said.stderr.count("\n")) == (2, 1)
+        assert why in said.stderr
     said = command("record", "--max-entries", "0", str(script))
     assert "takes a number from 1 on" in said.stderr
     said = command("record", str(script))
@@ -477,9 +482,12 @@ def test_record_writes_what_there_is(tmp_path, end):
     script.write_text(f"import os, signal\n{end}\n")
     out = tmp_path / "memory.pickle"
     path = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
-    said = command("record", "-o", str(out), str(script), PYTHONPATH=path)
-    assert said.returncode == (3 if "Exit" in end else 143), said.stderr
-    assert out.read_text() == "snapshot"
+    script.with_name("__main__.py").write_text(script.read_text())
+    for each in (script, tmp_path):
+        out.unlink(missing_ok=True)
+        said = command("record", "-o", str(out), str(each), PYTHONPATH=path)
+        assert said.returncode == (3 if "Exit" in end else 143), said.stderr
+        assert out.read_text() == "snapshot"
 
 
 def test_each_rank_records_a_file_of_its_own(monkeypatch):

@@ -24,7 +24,7 @@ def _answer(word: str, arguments: list[str]) -> tuple[str, int]:
     """What goes to stdout, and the exit code."""
     if word == "doctor":
         return _doctor.main(arguments)
-    if word == "version":
+    if word in ("version", "--version"):
         return libvmm.__version__, 0
     if word in ("help", "-h", "--help"):
         return f"usage: {_USAGE}", 0

@@ -76,6 +76,29 @@ def _unused(path: str) -> str:
     return path
 
 
+def _refused(script: str) -> str:
+    """Why `script` cannot run as `python SCRIPT` would run it, or nothing."""
+    if not os.path.exists(script):
+        return f"there is no {script}"
+    code = os.path.join(script, "__main__.py") if os.path.isdir(script) else script
+    if not os.path.exists(code):
+        return f"{script} is a folder without __main__.py: name a script"
+    return "" if os.access(code, os.R_OK) else f"{code} cannot be read"
+
+
+def _write(path: str) -> int:
+    """1 if the snapshot cannot be written."""
+    import torch
+
+    try:
+        torch.cuda.memory._dump_snapshot(path)
+    except OSError as error:
+        print(f"libvmm record: {path} cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
+    print(f"libvmm record: wrote {path}; python -m libvmm fit {path}", file=sys.stderr)
+    return 0
+
+
 def record(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m libvmm record",
@@ -84,8 +107,14 @@ def record(arguments: list[str]) -> int:
     parser.add_argument(
         "-o", "--out", metavar="FILE", help="default: memory.pickle, then memory-2.pickle and so on"
     )
-    parser.add_argument("--max-entries", type=int, default=4_000_000, metavar="N")
-    parser.add_argument("script")
+    parser.add_argument(
+        "--max-entries",
+        type=int,
+        default=4_000_000,
+        metavar="N",
+        help="events of each device that are kept, the newest (default: 4,000,000)",
+    )
+    parser.add_argument("script", help="as python takes it: a file, or a folder with __main__.py")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)
 
@@ -95,8 +124,8 @@ def record(arguments: list[str]) -> int:
 
     if options.max_entries < 1:
         return fail("--max-entries takes a number from 1 on")
-    if not os.path.exists(options.script):
-        return fail(f"there is no {options.script}")
+    if refused := _refused(options.script):
+        return fail(refused)
     path = _path_of_rank(options.out) if options.out else _unused(_path_of_rank("memory.pickle"))
     if refused := _check_writable(path):
         return fail(refused)
@@ -113,16 +142,17 @@ def record(arguments: list[str]) -> int:
         enabled="all", context="all", stacks="python", max_entries=options.max_entries
     )
     sys.argv = [options.script, *options.arguments]
-    sys.path[0] = os.path.dirname(os.path.abspath(options.script))
+    script = os.path.abspath(options.script)
+    sys.path[0] = script if os.path.isdir(script) else os.path.dirname(script)
 
     def end(number: int, frame: Any) -> None:
         sys.exit(128 + number)  # so that the snapshot is written
 
     if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         signal.signal(signal.SIGTERM, end)
+    code = 0
     try:
         runpy.run_path(options.script, run_name="__main__")
     finally:
-        torch.cuda.memory._dump_snapshot(path)
-        print(f"libvmm record: wrote {path}; python -m libvmm fit {path}", file=sys.stderr)
-    return 0
+        code = _write(path)
+    return code
