@@ -3,18 +3,17 @@
 //
 // vmm.backend:concepts - what vmm requires of a driver.
 //
-// `backend` is the least that every driver can honestly do; further concepts refine it. Code
-// requires the least concept that it needs. docs/contract.md has the contract of each call, and
+// `backend` is the minimum of every driver; further concepts refine it. Code requires the smallest
+// concept that it needs. docs/contract.md has the contract of each call, and
 // tests/conformance checks every backend against it. A driver may lack the members of a refinement:
 // generic code requires the concept, or takes an any_backend, which has them all.
 //
 // Rules for every implementation:
-// - A failed call changes nothing; one that cannot undo what it did reports device_lost.
+// - A failed call changes nothing; one that cannot undo its steps returns device_lost.
 // - Calls may be made from any thread; a backend that needs a lock has one.
 // - No call promises to wait for device work, and no caller may assume that it does not wait.
-// - Mapping a whole handle at offset 0 is always legal; anything else needs the feature that says
-//   so.
-// - A fresh mapping has no access until set_access gives it.
+// - Mapping a whole handle at offset 0 is always legal; anything else needs its feature.
+// - A fresh mapping has no access until set_access.
 // - A backend refuses unknown requests with not_supported; it never downgrades silently.
 export module vmm.backend:concepts;
 
@@ -87,8 +86,8 @@ concept backend =
     has_query_memory<B> && has_reserve<B> && has_free_reservation<B> && has_create<B> &&
     has_release<B> && has_map<B> && has_unmap<B> && has_set_access<B> && has_get_access<B>;
 
-/// Compiles for a class that satisfies backend. For any other the message says which member is
-/// missing, or has other arguments or another result, and how it is declared.
+/// Compiles for a class that satisfies backend. For any other the message names the member that is
+/// missing, or has other arguments or another result, and its declaration.
 export template <class B>
 consteval bool check_backend() {
   static_assert(has_name<B>, "a backend has `std::string_view name() const`");
@@ -129,7 +128,7 @@ concept stream_backend = backend<B> && requires(B& b, stream_handle stream, even
   { b.synchronize_event(event) } -> std::same_as<status>;  // blocks the calling thread
 };
 
-/// One event can stand for all work submitted to the device, on every stream.
+/// One event can cover all work submitted to the device, on every stream.
 export template <class B>
 concept all_work_backend = stream_backend<B> && requires(B& b, event_handle event) {
   { b.record_all(event) } -> std::same_as<status>;
@@ -150,8 +149,8 @@ concept capture_backend =
       { b.exchange_capture_mode(mode) } -> std::same_as<capture_mode>;  // the one before
     };
 
-/// Can report in a register that a stream is not captured, while the call is not observed. False
-/// means unknown: call query_capture().
+/// Can report, in a register and unobserved, that a stream is not captured. False means unknown:
+/// call query_capture().
 export template <class B>
 concept quick_capture_backend = capture_backend<B> && requires(B& b, stream_handle stream) {
   { b.is_uncaptured(stream) } noexcept -> std::same_as<bool>;
@@ -164,16 +163,14 @@ concept stream_identity_backend = stream_backend<B> && requires(B& b, stream_han
   { b.stream_identity(stream) } noexcept -> std::same_as<std::uint64_t>;
 };
 
-/// Tools beside vmm see only what a thread does with the device's context current on it. Every
-/// other call sees to that for itself.
+/// Tools that observe a thread need the device's context current on it. vmm's own calls do not.
 export template <class B>
 concept context_backend = backend<B> && requires(B& b) {
   { b.push_context() } -> std::same_as<bool>;  // false: it could not be; nothing is to be popped
   { b.pop_context() } -> std::same_as<void>;
 };
 
-/// Bytes can be moved. copy and fill are in stream order; write and read return when the bytes have
-/// arrived.
+/// Bytes can be copied. copy and fill are in stream order; write and read are finished on return.
 export template <class B>
 concept copy_backend =
     backend<B> && requires(B& b, const copy_request& copy, const fill_request& fill, address at,
@@ -184,20 +181,19 @@ concept copy_backend =
       { b.read(target, at) } -> std::same_as<status>;
     };
 
-/// The handle behind an address can be had again; it is one more reference, released like any
-/// other.
+/// retain() returns one more handle to the memory behind an address, released like any other.
 export template <class B>
 concept retain_backend = backend<B> && requires(B& b, address at) {
   { b.retain(at) } -> std::same_as<result<physical_handle>>;
 };
 
-/// What was granted for a handle can be read back: wishes are not always met.
+/// The granted properties of a handle can be read: optional ones may have been declined.
 export template <class B>
 concept property_backend = backend<B> && requires(B& b, physical_handle handle) {
   { b.get_properties(handle) } -> std::same_as<result<physical_properties>>;
 };
 
-/// Physical memory can be handed to another process.
+/// Physical memory can be shared with another process.
 export template <class B>
 concept sharing_backend = backend<B> && requires(B& b, physical_handle handle, share_kind kind,
                                                  const shared_handle& shared) {
@@ -211,13 +207,13 @@ concept peer_backend = backend<B> && requires(B& b, const peer_query& query) {
   { b.query_peer(query) } -> std::same_as<result<peer_info>>;
 };
 
-/// A mapped range can be handed to other drivers of the system as a DMA-BUF.
+/// A mapped range can be exported to other drivers of the system as a DMA-BUF.
 export template <class B>
 concept range_export_backend = backend<B> && requires(B& b, address_range range) {
   { b.export_range(range) } -> std::same_as<result<dma_buf>>;
 };
 
-/// One address, several devices' memories.
+/// One address for the memory of several devices.
 export template <class B>
 concept multicast_backend =
     backend<B> &&

@@ -60,11 +60,11 @@ export class any_backend final : public driver_model<std::unique_ptr<driver_inte
   user_count users_;
 };
 
-/// A driver of any type as a driver_interface, without owning it: what vmm's parts hold. The driver
-/// outlives it and stays where it is. Copies refer to the same driver; nothing is allocated.
+/// A driver of any type as a driver_interface, without owning it. The driver outlives it and is not
+/// moved. Copies refer to the same driver; nothing is allocated.
 export class driver_ref {
  public:
-  /// Requires: the driver outlives the reference and its copies, and stays where it is.
+  /// Requires: the driver outlives the reference and its copies, and is not moved.
   template <backend B>
     requires(!std::derived_from<B, driver_interface>)
   driver_ref(B& driver) noexcept
@@ -93,17 +93,17 @@ export class driver_ref {
     debug_check([this] { return face_ != nullptr; }, "a driver is reached that was moved from");
     return face_;
   }
-  /// The object that the reference was made of: equal for all references to one driver.
+  /// The referenced object: equal for all references to one driver.
   [[nodiscard]] const void* identity() const noexcept {
     return object_ != nullptr ? object_ : static_cast<const void*>(face_);
   }
-  /// One more user of the driver: see user_count. A reference alone is none.
+  /// One more user of the driver: see user_count. A reference alone does not count.
   [[nodiscard]] use_of use() const noexcept { return use_of(users_); }
 
  private:
   static constexpr std::size_t model_bytes = 2 * sizeof(void*);
 
-  // A model of a pointer owns nothing: it is never destroyed.
+  // A model over a pointer owns nothing: it is never destroyed.
   template <class B>
   static driver_interface* place_model(void* where, void* object) noexcept {
     static_assert(sizeof(driver_model<B*>) <= model_bytes);

@@ -51,7 +51,7 @@ export [[nodiscard]] inline error refuse_number(std::uint32_t value, const char*
 /// The same for the value of the variable `name`.
 export [[nodiscard]] error refuse_variable(const char* name, const char* detail) noexcept;
 
-/// Requires: a name; a detail of static storage that names the variable and says what it may be;
+/// Requires: a name; a detail of static storage that names the variable and its valid values;
 /// else the process ends. Effects: reads the variable `name` into `option` if it is set, and not
 /// empty. Errors: that of refuse_value when the value is malformed; the option is as before.
 /// Cost: a getenv.

@@ -17,11 +17,11 @@ namespace vmm {
 /// The three sizes of an allocation, which are never mixed.
 export struct range_sizes {
   std::uint64_t user_bytes = 0;      ///< the requested size
-  std::uint64_t mapped_bytes = 0;    ///< what has physical memory behind it
-  std::uint64_t reserved_bytes = 0;  ///< what address space it takes, with its room to grow
+  std::uint64_t mapped_bytes = 0;    ///< bytes with physical memory
+  std::uint64_t reserved_bytes = 0;  ///< address space, with addresses for growth
 };
 
-/// What is known of one allocation, with its handles in address order: `none` while its memory is
+/// One allocation, with its handles in address order, which are `none` while its memory is
 /// suspended.
 export struct range_info {
   address base{};
@@ -30,29 +30,28 @@ export struct range_info {
   std::vector<physical_handle> handles;
 };
 
-/// What trim() gave back, and what kept it from giving more.
+/// The memory that trim() released, and the reason why more is retained.
 export struct trim_report {
   std::uint64_t released_count = 0;
   std::uint64_t released_bytes = 0;
   std::uint64_t still_mapped_bytes = 0;  ///< free, but kept: unfinished work may use it
-  error failure{};  ///< code none, or why a release failed: that piece stays cached
+  error failure{};  ///< code none, or why a release failed: that handle stays retained
 };
 
-/// Blocks that were not freed when their pool or manager went away. It gives them back itself.
+/// Blocks that are live at the end of their pool or manager, which frees them.
 export struct live_blocks {
   const char* owner = "";  ///< "stream pool" or "manager"
   std::uint64_t count = 0;
   std::uint64_t size_bytes = 0;
 };
 
-/// Writes one line about them to stderr, for the first live_report_count_max reports of a process:
-/// a program that does it in a loop stays readable.
+/// Writes one line about them to stderr, for the first live_report_count_max reports of a process.
 export void print_live_blocks(void* context, const live_blocks& left) noexcept;
-/// How many reports of a process print_live_blocks() writes.
+/// The maximum number of reports of a process that print_live_blocks() writes.
 export inline constexpr std::uint32_t live_report_count_max = 8;
 
-/// Called by the destructor of a pool or manager that has live blocks, before they are given back.
-/// It may not call that pool or manager, and throws nothing. No hook: nothing is said.
+/// Called by the destructor of a pool or manager with live blocks, before they are freed. Requires:
+/// it does not call that pool or manager, and throws nothing. No hook: no report.
 export struct live_report {
   void (*hook)(void* context, const live_blocks& left) noexcept = print_live_blocks;
   void* context = nullptr;

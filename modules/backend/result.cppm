@@ -40,20 +40,20 @@ export enum class errc : std::uint8_t {
   internal,       // a code that vmm has no better word for; see error::native_name
 };
 
-/// Whether an error says that memory ran short: giving cached memory back, or asking for less, may
-/// help.
+/// Whether an error means that memory was short: releasing retained memory, or a smaller request,
+/// may help.
 export [[nodiscard]] constexpr bool is_shortage(errc code) noexcept {
   return code == errc::out_of_memory || code == errc::over_budget || code == errc::out_of_mappings;
 }
 
 /// Whether an error means that the call named a wrong address: one that was freed before, lies
-/// inside a block, or was never allocated here. A programmer's mistake: trying again does not help.
+/// inside a block, or was never allocated here. A programmer's mistake: a retry does not help.
 export [[nodiscard]] constexpr bool is_wrong_address(errc code) noexcept {
   return code == errc::unknown_address || code == errc::not_allocated ||
          code == errc::invalid_argument;
 }
 
-/// The backend's calls, one value a kind: the keys of logs, counters and fault plans.
+/// The kinds of a backend's calls: the keys of logs, counters and fault plans.
 export enum class call : std::uint8_t {
   none,
   query_granularity,
@@ -93,13 +93,13 @@ export enum class call : std::uint8_t {
   export_range,
   synchronize_all,
 };
-/// How many values `call` has.
+/// The number of values of `call`.
 export inline constexpr std::size_t call_count =
     static_cast<std::size_t>(call::synchronize_all) + 1;
 
-/// What a shortage is about, in bytes.
+/// The figures of a shortage, in bytes.
 export struct shortage_figures {
-  std::uint64_t requested_bytes = 0;     ///< 0: nothing is known of the others either
+  std::uint64_t requested_bytes = 0;     ///< 0: no figure is known
   std::uint64_t used_bytes = 0;          ///< of the limit
   std::uint64_t limit_bytes = 0;         ///< the budget, the device's memory, or the addresses that
                                          ///< are reserved; 0: not known
@@ -116,7 +116,7 @@ export struct error {
   const char* native_name =
       "";                      ///< the backend's own name for it, such as CUDA_ERROR_INVALID_VALUE
   const char* detail = "";     ///< the cause and a remedy
-  shortage_figures figures{};  ///< of requests that memory or addresses were too short for
+  shortage_figures figures{};  ///< of requests that failed for lack of memory or addresses
 };
 
 /// Names of the enumerators, static storage.
@@ -128,7 +128,7 @@ export [[nodiscard]] const char* name_of(call where) noexcept;
 /// bytes, with a null at the end; returns the length. Allocates nothing.
 export std::size_t write_figures(const error& failure, std::span<char> out) noexcept;
 
-/// One line for people: code, failing call, the backend's name and number, the figures of a
+/// One readable line: code, failing call, the backend's name and number, the figures of a
 /// shortage and the advice. Allocates.
 export [[nodiscard]] std::string describe(const error& failure);
 
@@ -139,15 +139,15 @@ export [[nodiscard]] constexpr error refuse(errc code, const char* detail) noexc
   return error{code, call::none, 0, "", detail};
 }
 
-/// What every call on an object of another process returns.
+/// The error of every call on an object of another process.
 export [[nodiscard]] constexpr error refuse_forked(call where = call::none) noexcept {
   return error{errc::not_permitted, where, 0, "",
                "this object was made before the process forked: a forked child opens a driver of "
                "its own, and leaves what its parent made alone"};
 }
 
-// Room for an error. Success writes no part of it: what a warm call reads and writes of its result
-// is at the start, on one cache line, however long an error is.
+// Storage of an error. Success writes no part of it: a warm call reads and writes only the start of
+// its result, on one cache line.
 union error_room {
   constexpr error_room() noexcept {}
   constexpr error_room(const error& of) noexcept : failure(of) {}
@@ -213,7 +213,7 @@ class [[nodiscard]] result<void> {
  public:
   using value_type = void;
 
-  /// Success. A defaulted constructor would clear the room for an error.
+  /// Success. A defaulted constructor would clear the storage of the error.
   constexpr result() noexcept {}
   /// Failure. Requires: an error with a code, else the process ends.
   constexpr result(vmm::error failure) : has_failed_(true), error_(failure) {

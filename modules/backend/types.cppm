@@ -4,8 +4,8 @@
 // vmm.backend:types - the words that every layer and every backend share.
 //
 // Driver values cross this interface as strong 64-bit types, so that no consumer needs a vendor's
-// header. All sizes are bytes unless the name says granules. Two integers of one type do not stand
-// side by side in a call that users make: they are fields of a request (round_up is arithmetic).
+// header. Sizes are in bytes unless the name has granules. A public call takes no two integers of
+// one type side by side: they are fields of a request (round_up is arithmetic).
 //
 // Thread safety: values only. Cost: no allocation.
 export module vmm.backend:types;
@@ -49,12 +49,12 @@ export struct address_range {
   address base{};
   std::uint64_t size_bytes = 0;
 
-  /// One past the last address; 0 where the range ends with the address space.
+  /// One past the last address; 0 if the range ends with the address space.
   [[nodiscard]] constexpr address end() const noexcept { return base + size_bytes; }
   /// Whether the range has no bytes.
   [[nodiscard]] constexpr bool empty() const noexcept { return size_bytes == 0; }
-  /// Whether the address, or all of the other range, lies inside. Sizes are compared, not ends: a
-  /// range that a program made up may run past the last address, and lies in no other then.
+  /// Whether the address, or all of the other range, lies inside. A range that runs past the last
+  /// address lies in no other.
   [[nodiscard]] constexpr bool contains(address at) const noexcept {
     return at >= base && at - base < size_bytes;
   }
@@ -70,16 +70,17 @@ export struct address_range {
                                    const address_range& b) noexcept = default;
 };
 
-/// A driver's token for one piece of physical memory. Zero is "none".
+/// A driver's handle of physical memory. Zero is "none".
 export enum class physical_handle : std::uint64_t { none = 0 };
-/// A driver's token for a multicast object. Zero is "none".
+/// A driver's handle of a multicast object. Zero is "none".
 export enum class multicast_handle : std::uint64_t { none = 0 };
 /// A queue of device work that finishes in order. Zero is the backend's default stream.
 export enum class stream_handle : std::uint64_t { default_stream = 0 };
-/// vmm's name of a native stream: a cudaStream_t, a CUstream, a hipStream_t or another pointer. The
-/// null pointer is the backend's default stream. So is CU_STREAM_LEGACY, 1. CU_STREAM_PER_THREAD,
-/// 2, is another stream in each thread: memory that is freed on it cannot serve the next caller in
-/// its order, so that allocators refuse it with invalid_argument. Pass a stream of your own.
+/// The stream_handle of a native stream: a cudaStream_t, a CUstream, a hipStream_t or another
+/// pointer. The null pointer and CU_STREAM_LEGACY, 1, are the backend's default stream.
+/// CU_STREAM_PER_THREAD, 2, is another stream in each thread, so memory freed on it cannot serve
+/// the next caller in its order: allocators refuse it with invalid_argument. Pass a stream of your
+/// own.
 export template <class Native>
   requires std::is_pointer_v<Native>
 [[nodiscard]] stream_handle stream_from_native(Native native) noexcept {
@@ -95,7 +96,7 @@ export template <class Native>
 /// A point in a stream's work that can be queried and waited for. Zero is "none".
 export enum class event_handle : std::uint64_t { none = 0 };
 
-/// A place of memory, and a party that can have access to memory.
+/// A place of memory, which can have access to memory.
 export struct location {
   enum class place : std::uint8_t { device, host, host_node };
   place kind = place::device;
@@ -112,7 +113,7 @@ export [[nodiscard]] constexpr location host_node(std::int32_t node) noexcept {
   return {location::place::host_node, node};
 }
 
-/// What a location may do with a mapping.
+/// The access of a location to a mapping.
 export enum class access : std::uint8_t { none, read, read_write };
 
 /// The rights of one location on mapped memory.
@@ -122,8 +123,8 @@ export struct access_grant {
   friend constexpr bool operator==(const access_grant&, const access_grant&) noexcept = default;
 };
 
-/// The rights of up to grants_max locations, each named once, in the order in which they came.
-/// A value: nothing is allocated.
+/// The rights of up to grants_max locations, each named once, in the order of their first set().
+/// Allocates nothing.
 export class grant_list {
  public:
   static constexpr std::size_t grants_max = 18;
@@ -131,14 +132,14 @@ export class grant_list {
   constexpr grant_list() = default;
   /// The rights of one location.
   constexpr grant_list(const access_grant& only) noexcept : count_(1) { grants_[0] = only; }
-  /// The rights of two; those of the second where they are one location.
+  /// The rights of two; of the second if both are one location.
   constexpr grant_list(const access_grant& first, const access_grant& second) noexcept
       : grant_list(first) {
     (void)set(second);
   }
 
-  /// The location has these rights from now on. False, and nothing is changed, where it is a new
-  /// one and the list is full.
+  /// Sets the rights of the location. False, without a change, if it is a new one and the list is
+  /// full.
   constexpr bool set(const access_grant& grant) noexcept {
     check(count_ <= grants_max, "a list of rights is longer than its room");
     for (std::size_t i = 0; i < count_; ++i) {
@@ -151,7 +152,7 @@ export class grant_list {
     debug_check([&] { return of(grant.who) == grant.rights; }, "set() lost an access right");
     return true;
   }
-  /// What the list says of a location; none where it does not name it.
+  /// The rights of a location; none if the list does not name it.
   [[nodiscard]] constexpr access of(location who) const noexcept {
     for (const access_grant& each : all()) {
       if (each.who == who) return each.rights;
@@ -194,14 +195,14 @@ export enum class link_kind : std::uint8_t {
   host,    // a device and memory of the host
 };
 
-/// What a driver says of two locations.
+/// A driver's report of two locations.
 export struct peer_info {
   link_kind link = link_kind::none;
   bool native_atomics = false;  ///< atomic operations work across the link
   /// The driver's own measure of the link, if it has one: smaller is nearer. 0: not reported.
   std::uint32_t rank = 0;
 
-  /// Whether rights can be given across the link.
+  /// Whether rights can be granted across the link.
   [[nodiscard]] constexpr bool is_reachable() const noexcept { return link != link_kind::none; }
 };
 
@@ -269,7 +270,7 @@ export struct fill_request {
   stream_handle stream = stream_handle::default_stream;
 };
 
-/// A piece of physical memory as another process can receive it.
+/// Physical memory in a form that another process can receive.
 export struct shared_handle {
   share_kind kind = share_kind::none;
   std::int64_t descriptor =
@@ -307,7 +308,7 @@ export struct memory_info {
   std::uint64_t free_bytes = 0;
   std::uint64_t total_bytes = 0;
 
-  /// What is not free.
+  /// Total less free memory.
   [[nodiscard]] constexpr std::uint64_t used_bytes() const noexcept {
     return free_bytes < total_bytes ? total_bytes - free_bytes : 0;
   }
@@ -320,7 +321,7 @@ export enum class capture_state : std::uint8_t {
   invalidated,  // an error ended the capture; the stream is unusable until the capture is ended
 };
 
-/// What a stream is captured into. One capture may hold several streams.
+/// The capture of a stream. One capture may contain several streams.
 export struct capture_info {
   capture_state state = capture_state::none;
   std::uint64_t id = 0;  ///< of an active capture: no other of the process has it; else 0
@@ -333,7 +334,7 @@ export enum class capture_mode : std::uint8_t {
   relaxed,      // none
 };
 
-/// How far two mappings of one memory agree.
+/// When writes through one mapping are visible through another of the same memory.
 export enum class alias_level : std::uint8_t {
   none,        // a second mapping of one handle is refused
   after_work,  // a write through one address is seen through the other once the writing work has
@@ -341,10 +342,10 @@ export enum class alias_level : std::uint8_t {
   coherent,    // seen at once
 };
 
-/// What a device makes of read-only access.
+/// A device's support of read-only access.
 export enum class read_only_level : std::uint8_t { refused, hint, enforced };
 
-/// What this backend and its device can do. Constant for the object's life.
+/// Properties of this backend and its device. Constant for the object's life.
 export struct features {
   bool offset_map = false;            ///< map may start inside a handle
   bool short_map = false;             ///< map may take less than the whole handle
@@ -354,37 +355,36 @@ export struct features {
   bool access_per_location = false;   ///< grants may differ by location
   bool release_while_mapped = false;  ///< a handle may be released before its last unmap
   bool replace_in_place = false;      ///< map over a mapped range replaces it
-  bool exact_hint = false;            ///< reserve at a free hint always gives the hint
-  bool lazy_commit = false;           ///< create may succeed for memory that is not there yet
+  bool exact_hint = false;            ///< reserve at a free hint always returns the hint
+  bool lazy_commit = false;           ///< create may succeed for memory that is not available
   bool unmap_may_stall = false;       ///< unmap or release can take milliseconds under running work
   bool fresh_memory_zero = false;  ///< observed, not promised: newly created memory reads as zero
   bool contents_stay =
       false;  ///< contents stay at their addresses when memory is mapped elsewhere: for code that
-              ///< moves nothing but free memory
+              ///< moves free memory only
   bool host_accessible = false;  ///< the host may dereference mapped addresses
   bool streams = false;          ///< work is asynchronous; events show when it has finished
-  bool record_all = false;       ///< one event can stand for the work of all streams: record_all()
+  bool record_all = false;       ///< one event can cover the work of all streams: record_all()
   bool stream_identity = false;  ///< stream_identity() differs for a later stream
   bool capture = false;          ///< streams can be captured into graphs, and queried
-  /// No program can begin a capture on a stream with a smaller number, whatever else happens.
+  /// Streams with a smaller number can never be captured.
   std::uint64_t capturable_from = 0;
   std::uint64_t default_stream_alias = 0;  ///< another number of the default stream; 0: none
-  std::uint64_t stream_per_thread = 0;  ///< names another stream in each thread; 0: no number does
-  bool copy = false;                    ///< copy, fill, read and write are available
-  bool retain = false;                  ///< a handle can be had from a mapped address
-  bool host_location = false;           ///< physical memory on the host
-  bool host_node_location = false;      ///< physical memory on a chosen NUMA node
+  std::uint64_t stream_per_thread = 0;     ///< the number of the per-thread default stream; 0: none
+  bool copy = false;                       ///< copy, fill, read and write are available
+  bool retain = false;                     ///< retain() returns a handle of a mapped address
+  bool host_location = false;              ///< physical memory on the host
+  bool host_node_location = false;         ///< physical memory on a chosen NUMA node
   bool export_posix_fd = false;
-  bool export_fabric =
-      false;               ///< the device says so; whether it is permitted shows only when tried
-  bool multicast = false;  ///< multicast objects may be made
-  bool multicast_capable = false;  ///< the device has them, whether or not they may be made
+  bool export_fabric = false;      ///< of the device; only a trial shows whether it is permitted
+  bool multicast = false;          ///< multicast objects may be made
+  bool multicast_capable = false;  ///< the device has them, permitted or not
   bool compression = false;
   bool rdma = false;
-  bool peers = false;           ///< devices can use one another's memory: query_peer() says which
-  bool export_dma_buf = false;  ///< an address range can be had as a DMA-BUF: export_range()
+  bool peers = false;           ///< devices can use each other's memory: query_peer()
+  bool export_dma_buf = false;  ///< export_range() returns a DMA-BUF of an address range
   /// Equal for drivers of this process that create memory of the same devices: idle memory of one
-  /// serves the others. Null: the memory is this object's alone.
+  /// serves the others. Null: no other driver shares this object's memory.
   const void* memory_source = nullptr;
   alias_level alias = alias_level::none;
   read_only_level read_only = read_only_level::refused;
@@ -392,13 +392,13 @@ export struct features {
       0;  ///< the largest single reservation known to work; 0 when not known
   std::uint64_t max_mapping_count = 0;  ///< the system's limit on live mappings; 0 if unknown
 
-  /// Streams from this number on are a program's own; those below never end.
+  /// Streams from this number on are created by programs; those below never end.
   [[nodiscard]] constexpr std::uint64_t first_created_stream() const noexcept {
     const std::uint64_t reserved =
         default_stream_alias > stream_per_thread ? default_stream_alias : stream_per_thread;
     return capturable_from > reserved ? capturable_from : reserved + 1;
   }
-  /// Whether the number names another stream in each thread, which no allocator takes.
+  /// Whether this is the per-thread default stream, which allocators refuse.
   [[nodiscard]] constexpr bool is_per_thread(stream_handle stream) const noexcept {
     return stream_per_thread != 0 && static_cast<std::uint64_t>(stream) == stream_per_thread;
   }
@@ -410,7 +410,7 @@ export struct features {
   }
 };
 
-/// Whether a program can begin a capture on the stream. Its number says so, without a driver call.
+/// Whether the stream can be captured, by its number alone, without a driver call.
 export [[nodiscard]] constexpr bool can_capture(const features& can,
                                                 stream_handle stream) noexcept {
   return can.capture && static_cast<std::uint64_t>(stream) >= can.capturable_from;

@@ -1,18 +1,17 @@
-// SPDX-FileCopyrightText: 2026 The vmm authors
-// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: 2026 The vmm authors SPDX-License-Identifier: Apache-2.0
 //
 // vmm.containers:buffer - owners of blocks, over a pool, a manager or a program's allocator.
 //
 // stream_allocator  the requirements of an allocator
 // allocator_ref     an allocator of any type, without owning it; two pointers
-// device_buffer     one block of bytes, freed when the buffer goes
+// device_buffer     one block of bytes, freed by its destructor
 // device_array      the same in elements
 //
 // I1  A buffer owns one block or none. A block that a buffer owns is freed once, on the buffer's
 //     stream.
 //
-// A failed call leaves the buffer and its block as they were. An allocator that counts its users
-// (pool and manager do) does not go before its buffers: that ends the process.
+// A failed call leaves the buffer and its block as they were. Destroying an allocator that counts
+// its users (pool and manager do) before its buffers ends the process.
 //
 // Thread safety: that of the allocator; one buffer is for one thread at a time. Cost: that of the
 // allocator, an indirect call, and two relaxed additions for each buffer.
@@ -97,10 +96,10 @@ template <class A>
 
 /// An allocator of any type, without owning it. Copies refer to the same allocator.
 ///
-/// Every call: that of the allocator, and as safe for threads; its Requires and Cost hold here.
+/// Every call: that of the allocator, with its Requires, Cost and thread safety.
 export class allocator_ref {
  public:
-  /// Requires: the allocator outlives the reference and its copies, and stays where it is.
+  /// Requires: the allocator outlives the reference and its copies, and is not moved.
   template <class A>
     requires(!std::same_as<std::remove_const_t<A>, allocator_ref>) && stream_allocator<A>
   allocator_ref(A& allocator) noexcept : object_(&allocator), calls_(&calls_of<A>) {
@@ -108,34 +107,35 @@ export class allocator_ref {
   }
 
   /// Requires: an alignment that the allocator has; a stream pool aligns to 2 MiB at most.
-  /// Effects: a block for work that `stream` is given from now on. Errors: those of the allocator.
+  /// Effects: returns a block for work submitted to `stream` from now on. Errors: those of the
+  /// allocator.
   [[nodiscard]] result<address> allocate(std::uint64_t size_bytes, std::uint64_t alignment_bytes,
                                          stream_handle stream) const {
     check(calls_->allocate != nullptr, incomplete);
     return calls_->allocate(object_, size_bytes, alignment_bytes, stream);
   }
   /// Requires: a live block of this allocator, with the size and alignment of its allocation.
-  /// Effects: takes it back after the work that `stream` has been given so far. Errors: none.
+  /// Effects: frees it after the work submitted to `stream` so far. Errors: none.
   void deallocate(address at, std::uint64_t size_bytes, std::uint64_t alignment_bytes,
                   stream_handle stream) const noexcept {
     check(static_cast<bool>(at), "a block is given back that lies at no address");
     calls_->deallocate(object_, {at, size_bytes}, alignment_bytes, stream);
   }
-  /// Whether resize() can do anything: true of a manager, false of a pool.
+  /// Whether the allocator can resize: true of a manager, false of a pool.
   [[nodiscard]] bool can_resize() const noexcept { return calls_->resize != nullptr; }
   /// Requires: a live block of this allocator, and the stream order that manager::resize requires.
   /// Effects: changes its size and keeps its bytes; returns its new address.
   /// Errors: not_supported (can_resize() is false), those of the allocator; the block is as before.
   [[nodiscard]] result<address> resize(address at, std::uint64_t size_bytes) const;
   /// Requires: a live block of this allocator that was allocated for `stream`.
-  /// Effects: blocks until the host may touch it: until the work of the memory's earlier users has
-  /// finished. A pool waits for all of the stream's work. Errors: those of `manager::settle` or of
-  /// synchronize_stream.
+  /// Effects: blocks until the work of the memory's earlier users has finished, so that the host
+  /// may access it. A pool waits for all of the stream's work. Errors: those of `manager::settle`
+  /// or of synchronize_stream.
   [[nodiscard]] status settle(address at, stream_handle stream) const {
     check(calls_->settle != nullptr, incomplete);
     return calls_->settle(object_, at, stream);
   }
-  /// What the allocator works through.
+  /// The driver of the allocator.
   [[nodiscard]] driver_interface& driver() const noexcept { return calls_->driver(object_); }
   /// The count of the allocator's users; null if it does not count them.
   [[nodiscard]] user_count* users() const noexcept { return calls_->users(object_); }
@@ -153,28 +153,27 @@ export class allocator_ref {
 };
 static_assert(sizeof(allocator_ref) == 2 * sizeof(void*));
 
-/// A block of device memory that is freed when the buffer goes, on the buffer's stream.
+/// A block of device memory, freed on the buffer's stream by the destructor.
 ///
 /// Requires, of a call that frees (reset, resize to 0, assignment, the destructor): work on other
 /// streams that uses the block is ordered before the buffer's stream.
 ///
-/// Every call: Thread safety: one buffer is for one thread at a time. Cost: where none is named, no
-/// call of the allocator.
+/// Every call: Thread safety: one buffer is for one thread at a time. Cost: no call of the
+/// allocator, unless stated.
 export class device_buffer {
  public:
   /// The alignment of every block unless another is requested.
   static constexpr std::uint64_t alignment_bytes_default = 256;
 
-  /// A buffer without a block; one that resize() makes has the alignment. Requires: an allocator
-  /// that outlives the buffer. Errors: none: resize() returns those of the alignment. Cost: no call
-  /// of the allocator.
+  /// A buffer without a block; resize() allocates one with this alignment. Requires: an allocator
+  /// that outlives the buffer. Errors: none; resize() returns those of the alignment.
   explicit device_buffer(allocator_ref memory, stream_handle stream = stream_handle::default_stream,
                          std::uint64_t alignment_bytes = alignment_bytes_default) noexcept
       : memory_(memory), use_(memory.users()), stream_(stream), alignment_bytes_(alignment_bytes) {}
 
   /// Requires: an allocator that outlives the buffer, and an alignment that it has.
-  /// Effects: a buffer with a block for work that `stream` is given from now on; of 0 bytes without
-  /// a block. The bytes are not specified.
+  /// Effects: returns a buffer with a block for work submitted to `stream` from now on; without a
+  /// block for 0 bytes. The contents are unspecified.
   /// Errors: those of the allocator; invalid_argument (an alignment that is not a power of two,
   /// also for 0 bytes), not_supported (a larger alignment than a pool has). Cost: one allocate.
   [[nodiscard]] static result<device_buffer> allocate(
@@ -183,7 +182,7 @@ export class device_buffer {
 
   device_buffer(const device_buffer&) = delete;
   device_buffer& operator=(const device_buffer&) = delete;
-  /// The other buffer is without a block then, on the same allocator and stream.
+  /// Leaves the other buffer without a block, with the same allocator and stream.
   device_buffer(device_buffer&& other) noexcept
       : memory_(other.memory_),
         use_(other.use_),
@@ -208,34 +207,34 @@ export class device_buffer {
   }
   /// The same for a kernel or a C interface; null without a block.
   [[nodiscard]] void* data() const noexcept { return block_.base.as<void>(); }
-  /// What the block was allocated with; 0 bytes without a block.
+  /// The size and alignment of the allocation; 0 bytes without a block.
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return block_.size_bytes; }
   [[nodiscard]] std::uint64_t alignment_bytes() const noexcept { return alignment_bytes_; }
   [[nodiscard]] bool empty() const noexcept { return block_.size_bytes == 0; }
   [[nodiscard]] allocator_ref memory() const noexcept { return memory_; }
 
-  /// The stream that the block is freed on.
+  /// The stream on which the block is freed.
   [[nodiscard]] stream_handle stream() const noexcept { return stream_; }
-  /// Requires: the stream lives as long as the buffer has a block; the work on the stream before it
-  /// that uses the block is ordered before this one.
-  /// Effects: the block is freed on it, and one that resize() makes of none is allocated for it. A
-  /// present block still belongs, for its allocator, to the stream for which it was allocated:
-  /// resize() orders its work behind that one. Errors: none.
+  /// Requires: the stream lives as long as the buffer has a block; work on the previous stream that
+  /// uses the block is ordered before this one.
+  /// Effects: the block is freed on this stream, and resize() of an empty buffer allocates on it.
+  /// resize() of a present block still orders its work behind the stream of its allocation. Errors:
+  /// none.
   void set_stream(stream_handle stream) noexcept { stream_ = stream; }
 
   /// Effects: frees the block. Errors: none; a block that deallocate leaves live stays with it.
   /// Cost: one deallocate.
   void reset() noexcept;
-  /// Effects: gives the block up without freeing it. The caller deallocates it at memory(), with
-  /// size_bytes() and alignment_bytes() from before.
+  /// Effects: releases ownership of the block. The caller deallocates it at memory(), with the
+  /// previous size_bytes() and alignment_bytes().
   [[nodiscard]] address release() noexcept {
     check(is_whole(), half_block);
     return std::exchange(block_, address_range{}).base;
   }
   /// Requires: as manager::resize of the stream that the block was allocated for.
-  /// Effects: changes the size and keeps the bytes that both sizes have; the address may change. A
-  /// buffer without a block allocates, and 0 bytes free. Errors: not_supported where the allocator
-  /// cannot resize (a pool), those of the allocator; the buffer is as before. Cost: one call of the
+  /// Effects: changes the size and keeps the bytes below both sizes; the address may change. A
+  /// buffer without a block allocates; 0 bytes free the block. Errors: not_supported (the allocator
+  /// cannot resize: a pool), those of the allocator; the buffer is as before. Cost: one call of the
   /// allocator.
   [[nodiscard]] status resize(std::uint64_t size_bytes);
 
@@ -269,7 +268,7 @@ class device_array {
   explicit device_array(allocator_ref memory,
                         stream_handle stream = stream_handle::default_stream) noexcept
       : bytes_(memory, stream, element_alignment_bytes) {}
-  /// `count` elements, not specified. Requires and Errors: as device_buffer::allocate;
+  /// `count` elements of unspecified contents. Requires and Errors: as device_buffer::allocate;
   /// invalid_argument (more elements than any address space has).
   [[nodiscard]] static result<device_array> allocate(allocator_ref memory, std::uint64_t count,
                                                      stream_handle stream) {
@@ -298,7 +297,7 @@ class device_array {
   [[nodiscard]] stream_handle stream() const noexcept { return bytes_.stream(); }
   void set_stream(stream_handle stream) noexcept { bytes_.set_stream(stream); }
   void reset() noexcept { bytes_.reset(); }
-  /// The buffer itself, to be kept as bytes. The array is without elements then.
+  /// Returns the buffer, as bytes, and leaves the array without elements.
   [[nodiscard]] device_buffer release() noexcept {
     check(bytes_.size_bytes() % sizeof(T) == 0, half_element);
     return std::move(bytes_);

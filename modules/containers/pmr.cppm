@@ -22,17 +22,17 @@ namespace vmm {
 /// A std::pmr::memory_resource over an allocator, which outlives it. Two are equal when they have
 /// the same allocator and stream.
 ///
-/// allocate and deallocate are those of std::pmr: allocate throws std::bad_alloc, whatever went
-/// wrong, and blocks until the host may touch the block. Thread safety: that of the allocator.
+/// allocate and deallocate are those of std::pmr: allocate throws std::bad_alloc for every error,
+/// and blocks until the host may access the block. Thread safety: that of the allocator.
 export class host_memory_resource final : public std::pmr::memory_resource {
  public:
-  /// Requires: the allocator outlives the resource, and the stream too. Effects: a resource;
-  /// nothing is allocated. Errors: not_supported (the host cannot touch this driver's memory).
+  /// Requires: the allocator and the stream outlive the resource. Effects: returns a resource;
+  /// nothing is allocated. Errors: not_supported (the host cannot access this driver's memory).
   /// Cost: none.
   [[nodiscard]] static result<host_memory_resource> open(
       allocator_ref memory, stream_handle stream = stream_handle::default_stream) noexcept;
 
-  /// What the resource was opened with.
+  /// The arguments of open().
   [[nodiscard]] allocator_ref memory() const noexcept { return memory_; }
   [[nodiscard]] stream_handle stream() const noexcept { return stream_; }
 
@@ -40,7 +40,7 @@ export class host_memory_resource final : public std::pmr::memory_resource {
   host_memory_resource(allocator_ref memory, stream_handle stream) noexcept
       : memory_(memory), use_(memory.users()), stream_(stream) {}
 
-  // Throws std::bad_alloc, whatever went wrong: the interface has no other error.
+  // Throws std::bad_alloc for every error: the interface has no other.
   void* do_allocate(std::size_t size_bytes, std::size_t alignment_bytes) override;
   void do_deallocate(void* pointer, std::size_t size_bytes, std::size_t alignment_bytes) override;
   [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override;

@@ -1,28 +1,27 @@
-// SPDX-FileCopyrightText: 2026 The vmm authors
-// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: 2026 The vmm authors SPDX-License-Identifier: Apache-2.0
 //
 // vmm.containers:vector - a vector whose growth maps memory instead of copying elements.
 //
 // The elements are in one block of a manager. Growing maps more memory behind the block at the same
-// address; where the addresses behind it are taken, the block's memory is mapped at a larger range
-// and no byte moves either. Only elements that are not trivially copyable have to be moved one by
-// one, and only when their address changes.
+// address; if the addresses behind it are taken, the block's memory is mapped at a larger range,
+// also without a copy. Only elements that are not trivially copyable are moved one by one, and only
+// when their address changes.
 //
 // I1  size() <= capacity(); the first size() elements are alive, the rest of the block is raw.
 // I2  Elements of a trivially copyable type are never copied from one address to another.
-// I3  The host touches an element's bytes only when the work of the memory's earlier users and the
-//     vector's own fills of these bytes have finished. Elements that are alive were written by the
-//     host after that, or by a fill, which follows that work in stream order.
+// I3  The host accesses an element's bytes only when the work of the memory's earlier users and the
+//     vector's own fills of these bytes have finished. Live elements were written by the host after
+//     that, or by a fill, which follows that work in stream order.
 //
 // A failed operation, or one in which an element's constructor throws, leaves the vector as it was.
 // In a forked child every operation that can fail returns not_permitted, no element is reached or
 // destroyed, and destroying the child's copy changes nothing.
 //
 // Errors are values: every operation that needs memory returns one. Thread safety: as std::vector.
-// Cost: amortised by doubling, as std::vector; a growth costs driver calls by pieces, not by bytes.
-// With a backend whose memory the host cannot reach, elements are trivially copyable, and each
-// write or read is one call of the backend: append whole spans. Where the host can reach it, an
-// operation returns when the host may touch every element.
+// Cost: amortised by doubling, as std::vector; a growth costs driver calls by handles, not by
+// bytes. With a backend whose memory the host cannot reach, elements are trivially copyable, and
+// each write or read is one call of the backend: append whole spans. If the host can reach it, an
+// operation returns when the host may access every element.
 export module vmm.containers:vector;
 
 export import vmm.backend;
@@ -38,19 +37,19 @@ namespace vmm {
 ///
 /// A vector has one stream, in whose order its memory is allocated, zeroed and freed. The host
 /// waits only for unfinished work of the memory's earlier users, and once for the vector's own
-/// zeros. Zeros follow the work submitted to the stream before, so that waiting for them waits for
-/// that too. The caller orders the caller's own work. Requires:
+/// zeros, which follow the work submitted to the stream before. The caller orders its own work.
+/// Requires:
 /// - Kernels on other streams are ordered behind the vector's stream before they use elements that
 ///   resize made.
-/// - Kernels on other streams are ordered before the vector's stream when a call may move memory or
-///   give it back: a growth, shrink_to_fit, the destructor.
+/// - Kernels on other streams are ordered before the vector's stream when a call may move or free
+///   memory: a growth, shrink_to_fit, the destructor.
 /// - Kernels that write an element have finished before the host reads it. Kernels that use it have
-///   finished before the host writes it anew (pop_back, then append), and before a growth where
+///   finished before the host writes it again (pop_back, then append), and before a growth if
 ///   elements are not trivially copyable.
 /// - The stream lives as long as the vector, and is not being captured during a call.
 ///
-/// Every call: Thread safety: as std::vector. In a forked child, not_permitted where it has an
-/// error to return. The requirements above are not repeated.
+/// Every call: Thread safety: as std::vector. In a forked child a call that returns an error
+/// returns not_permitted. The requirements above are not repeated.
 export template <class T>
 class vector {
   static_assert(std::is_nothrow_destructible_v<T>, "an element's destructor must not throw");
@@ -102,8 +101,8 @@ class vector {
     check(size_ <= capacity_ && other.size_ <= other.capacity_, too_many_elements);
     return *this;
   }
-  /// Effects: ends every element and frees the memory. What cannot be freed stays with the manager,
-  /// which frees it when it goes away. Cost: O(size) where elements have destructors, and one free.
+  /// Effects: destroys every element and frees the memory. Memory that cannot be freed stays with
+  /// the manager until its end. Cost: O(size) if elements have destructors, and one free.
   ~vector() {
     if (!made_in_.is_here()) return;
     clear();
@@ -116,7 +115,7 @@ class vector {
   [[nodiscard]] std::uint64_t size() const noexcept { return size_; }
   [[nodiscard]] std::uint64_t capacity() const noexcept { return capacity_; }
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
-  /// The stream in whose order the memory comes, goes and is zeroed.
+  /// The stream on which the memory is allocated, zeroed and freed.
   [[nodiscard]] stream_handle stream() const noexcept { return stream_; }
   /// The elements' address, for kernels; null without memory.
   [[nodiscard]] address data_address() const noexcept {
@@ -148,8 +147,9 @@ class vector {
   }
 
   /// Requires: the caller's work that writes the elements has finished.
-  /// Effects: copies elements to host memory, on any backend. Waits for resize where it has not yet
-  /// made them. Errors: invalid_argument (past the end), those of read and of waiting.
+  /// Effects: copies elements to host memory, on any backend. Waits for unfinished zeros of
+  /// resize().
+  /// Errors: invalid_argument (past the end), those of read and of waiting.
   /// Cost: one read of the driver, which blocks for the transfer.
   [[nodiscard]] status read(std::uint64_t first, std::span<T> target) const
     requires std::is_trivially_copyable_v<T>
@@ -164,9 +164,9 @@ class vector {
     return driver_->read(std::as_writable_bytes(target), place(first));
   }
 
-  /// Effects: adds an element made of the arguments at the end. What its constructor throws is
-  /// passed on. May wait, as append. Errors: out_of_memory and the others of manager::resize; those
-  /// of waiting. Cost: amortised O(1); a growth costs driver calls by pieces. On memory that the
+  /// Effects: adds an element made of the arguments at the end. Throws what its constructor throws.
+  /// May wait, as append. Errors: those of manager::resize and of waiting. Cost: amortised O(1); a
+  /// growth costs driver calls by handles. On memory that the
   /// host cannot reach, one write of the driver: append whole spans there.
   template <class... Arguments>
   [[nodiscard]] status emplace_back(Arguments&&... arguments) {
@@ -211,14 +211,14 @@ class vector {
     return {};
   }
 
-  /// Requires: an element, else the process ends. Effects: ends the last one; the memory stays.
+  /// Requires: an element, else the process ends. Effects: destroys the last one; the memory stays.
   /// Cost: O(1).
   void pop_back() noexcept {
     check(size_ > 0, "an element is taken off an empty vector");
     destroy(size_ - 1);
     check(size_ < capacity_, "an element was taken off and left no room");
   }
-  /// Effects: ends every element; the memory stays. Cost: O(size) where elements have destructors.
+  /// Effects: destroys every element; the memory stays. Cost: O(size) if elements have destructors.
   void clear() noexcept { destroy(0); }
 
   /// Effects: makes the vector `count` elements long; new ones are value-initialised (zero for
@@ -253,8 +253,8 @@ class vector {
     return done;
   }
 
-  /// Effects: gives whole pieces of memory behind the last element back; an empty vector gives all
-  /// back. Errors: those of manager::resize and free. Cost: one of these calls.
+  /// Effects: frees whole handles behind the last element; of an empty vector all memory.
+  /// Errors: those of manager::resize and free. Cost: one of these calls.
   [[nodiscard]] status shrink_to_fit() {
     if (!made_in_.is_here()) return refuse_forked();
     if (!base_) return {};

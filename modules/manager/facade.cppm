@@ -1,30 +1,28 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.manager:facade - the manager as its users see it: allocate, free, resize,
-// rights.
+// vmm.manager:facade - the public class of a manager: allocate, free, resize, rights.
 //
 // A manager turns requests into operations of the engine by its policy, and when memory is short it
 // releases retained memory and tries again. It is set up on its first allocation; making one costs
 // nothing and calls no driver.
 //
-// - Whatever fails, every allocation and its contents are as before the call. Memory that was in a
-//   cache may have gone back to the driver. Under a contents rule that fills on release, a free or
-//   a shrink loses bytes where the driver, after it has filled them, refuses both the event and the
-//   wait for the stream.
-// - Physical bytes held = behind allocations + behind cached ranges + cached pieces (+ waiting for
-//   unfinished work).
+// - A failed call leaves every allocation and its contents as they were; retained memory may have
+//   been released. Under a contents rule that fills on release, a free or a shrink loses bytes if
+//   the driver, after it has filled them, refuses both the event and the wait for the stream.
+// - Physical bytes held = behind allocations + behind retained ranges + retained handles (+ waiting
+//   for unfinished work).
 // - Addresses are unmapped only when the work that may use them has finished; the host waits for it
 //   only when memory is short and the options allow it, or to move a block without aliases.
-// - A block's stream is ordered behind the work of its memory's earlier users; the host is so after
-//   a successful wait for the block.
+// - A block's stream is ordered behind the work of its memory's earlier users; so is the host after
+//   `settle()` of the block.
 // - In a forked child every call returns not_permitted (or an empty value if it returns no error)
 //   and takes no lock, and destroying the child's copy changes nothing.
 //
 // Thread safety: all of it. No driver call is made under a lock that another allocation needs, but
 // allocations for which memory is short recover one after the other.
-// Cost: bookkeeping O(log n); driver calls by the number of pieces. With keep_mapped, a request of
-// a cached size makes no driver call except for events.
+// Cost: bookkeeping O(log n); driver calls by the number of handles. With keep_mapped, a request of
+// a retained size makes no driver call except for events.
 module;
 #include "../base/thread_annotations.h"
 
@@ -69,9 +67,8 @@ class manager_recording {
  public:
   explicit manager_recording(manager& of) noexcept : of_(of) {}
 
-  /// The events that options().recorder, or the ring of start(), has of this manager, and
-  /// the layout after the last of them, except blocks that other threads are changing. Its type is
-  /// in vmm.observe.
+  /// Returns the events of this manager in options().recorder, or in the ring of start(), and the
+  /// layout after the last of them, except blocks that other threads are changing.
   /// Errors: invalid_argument (nothing is recorded, or nothing was allocated), out_of_host_memory.
   /// Cost: O(events + extents).
   [[nodiscard]] result<history> take();
@@ -102,17 +99,16 @@ class manager_recording {
 /// and a resize or remapped copy that records an event behind all work.
 export class manager {
  public:
-  /// Requires: the driver outlives the manager and stays where it is.
+  /// Requires: the driver outlives the manager and is not moved.
   /// Effects: none yet; the first allocation sets the manager up. Cost: no driver call.
   explicit manager(driver_ref driver, const manager_options& options = {}) noexcept
       : base_(driver, options) {}
   manager(const manager&) = delete;
   manager& operator=(const manager&) = delete;
   /// Requires: no vector or buffer uses the manager, and no thread calls it.
-  /// Effects: options().at_end is called where blocks are live. They are freed, their work is
-  /// waited for, and everything is released to the driver. Memory that the driver refuses to
-  /// release stays with the process, and a line on stderr says so. Cost: blocks until the work has
-  /// finished.
+  /// Effects: calls options().at_end if blocks are live, frees them, waits for their work, and
+  /// releases everything to the driver. Memory that the driver refuses to release stays with the
+  /// process, with a line on stderr. Cost: blocks until the work has finished.
   ~manager();
   /// The vectors and buffers over this manager; it must not be destroyed while they exist.
   [[nodiscard]] user_count& users() noexcept { return users_; }
@@ -130,35 +126,35 @@ export class manager {
   /// Effects: returns a block with unspecified bytes. Its stream is ordered, on the device, behind
   /// the work of the memory's earlier users.
   /// Errors: invalid_argument (0 bytes, more than any address space has, an alignment that is not a
-  /// power of two or is above 2^31 granules), out_of_memory (after the caches were drained),
-  /// over_budget (both at once where the live blocks and the request exceed the device or the
-  /// budget), out_of_mappings, out_of_addresses, out_of_host_memory, bad_option and not_supported
-  /// as set_up, driver errors. Memory held does not grow.
-  /// Cost: O(log n) and driver calls by the number of pieces; none for a cached range of this size
-  /// (keep_mapped). Blocks only when memory is short and the options allow it.
+  /// power of two or is above 2^31 granules), out_of_memory (after retained memory was released),
+  /// over_budget (both at once if the live blocks and the request exceed the device or the budget),
+  /// out_of_mappings, out_of_addresses, out_of_host_memory, bad_option and not_supported as set_up,
+  /// driver errors. Memory held does not grow.
+  /// Cost: O(log n) and driver calls by the number of handles; none for a retained range of this
+  /// size (keep_mapped). Blocks only when memory is short and the options allow it.
   [[nodiscard]] result<address> allocate(const allocate_request& request);
   [[nodiscard]] result<address> allocate(std::uint64_t size_bytes) {
     return allocate(allocate_request{size_bytes});
   }
-  /// The same in the field's shape. Requires: an alignment that is a power of two, 1 or more.
+  /// The same in the shape of std::pmr. Requires: an alignment that is a power of two, 1 or more.
   /// Errors: as above; invalid_argument for any other alignment.
   [[nodiscard]] result<address> allocate(std::uint64_t size_bytes, std::uint64_t alignment_bytes,
                                          stream_handle stream);
 
-  /// Requires: other streams that use the block are ordered before the stream that it is freed
-  /// behind: `last_use`, which exists, or the block's own, which may have been destroyed where
-  /// memory_options::streams_forgotten is unset.
-  /// Effects: the block is freed behind the work that the stream has been given so far.
+  /// Requires: other streams that use the block are ordered before the stream on which it is freed:
+  /// `last_use`, which exists, or the block's own, which may have been destroyed unless
+  /// memory_options::streams_forgotten is set.
+  /// Effects: frees the block after the work submitted to that stream so far.
   /// Errors: unknown_address, not_allocated (freed before), invalid_argument (inside a block),
-  /// in_use (another thread is at it), driver errors; the block is as before.
-  /// Cost: O(log n), one event and, where the work has finished, the unmapping. Never waits.
-  /// free(at) of a block whose stream is neither the default one nor one that may be named records
-  /// an event behind all work, which no driver does beside a capture: not_permitted, and the
-  /// capture ends without a graph. Name the stream there.
+  /// in_use (another thread is changing it), not_permitted (below), driver errors; the block is as
+  /// before.
+  /// Cost: O(log n), one event and, if the work has finished, the unmapping. Never waits. free(at)
+  /// of a block whose stream is neither the default one nor one that may be named records an event
+  /// behind all work: while a stream is captured this returns not_permitted and invalidates the
+  /// capture. Name the stream there.
   [[nodiscard]] status free(address at);
   [[nodiscard]] status free(address at, stream_handle last_use);
-  /// Requires: no unfinished work of the caller uses the block. Work of the memory's earlier users
-  /// may be unfinished.
+  /// Requires: no unfinished work submitted since the allocation uses the block.
   /// Effects: frees at once. Errors: as free. Cost: as free, without an event.
   [[nodiscard]] status free_idle(address at);
   /// For owners that cannot return an error. Requires: as free(at, stream); a live block of this
@@ -174,74 +170,72 @@ export class manager {
 
   /// Requires: other streams that use the block are ordered behind its own, or `settle()` is
   /// called, before they use added bytes; they are ordered before it when the block may move or
-  /// shrink. Without request.names_stream and memory_options::streams_forgotten the block's stream
-  /// may have been destroyed, and no stream is being captured (on a driver with
-  /// features::record_all).
-  /// Effects: changes the size and keeps the data: in place where the addresses behind the block
+  /// shrink. Without request.names_stream and memory_options::streams_forgotten no stream is being
+  /// captured (on a driver with features::record_all); the block's stream may have been destroyed.
+  /// Effects: changes the size and keeps the contents: in place if the addresses behind the block
   /// are free, else by mapping the same memory at a new address, which is returned. No byte is
-  /// copied. The old addresses stay mapped until the work given to the block's stream has finished.
+  /// copied. The old addresses stay mapped until the work submitted to the block's stream has
+  /// finished.
   /// Errors: as allocate and free; invalid_argument (a size of 0, or the block's memory is gone);
   /// out_of_addresses when the block may not move and cannot grow. The block is as before, except
   /// after device_lost: if the driver cannot map memory twice (alias_level::none), the old mapping
-  /// is undone before the new one is made, and a driver that refuses the new one and then the old
-  /// one, each time, leaves the block without contents. find() then reports its address and
-  /// sizes.user_bytes = 0, and only free() accepts it. Memory of it that is still mapped is
-  /// released with it.
-  /// Cost: driver calls by the number of pieces added or moved, not by bytes. Blocks where memory
-  /// is short, and to move a block on a driver without aliases. Where the block's stream is not
-  /// named, it blocks until the earlier users of the added memory, and fills, have finished.
+  /// is undone before the new one is made, and a driver that refuses first the new one and then
+  /// repeatedly the old one leaves the block without contents. find() then reports its address and
+  /// sizes.user_bytes = 0, and only free() accepts it, which releases the rest of its memory.
+  /// Cost: driver calls by the number of handles added or moved, not by bytes. Blocks if memory is
+  /// short, and to move a block on a driver without aliases. If the block's stream is not named, it
+  /// blocks until the earlier users of the added memory, and fills, have finished.
   [[nodiscard]] result<address> resize(const resize_request& request) {
     return resizer_.resize(request);
   }
 
   /// Requires: a stream without live blocks; called before the stream is destroyed. Its work may be
   /// unfinished.
-  /// Effects: memory freed on the stream is not attributed to a later stream with the same number.
+  /// Effects: memory freed on the stream is not attributed to a later stream of the same handle.
   /// Errors: none.
-  /// Cost: no driver call; later, for memory that is in use when it serves again, an event query
-  /// and a wait on the device.
+  /// Cost: no driver call; later an event query and a wait on the device, for memory that is reused
+  /// while work uses it.
   void forget(stream_handle stream) noexcept;
 
-  /// Requires: the caller's own work on the block is ordered by the caller.
-  /// Effects: blocks the calling thread until the host may touch the block's bytes: until the work
-  /// of the memory's earlier users has finished. Call it after allocate, and after a resize that
-  /// added memory, before the host's first access there.
+  /// Requires: the caller orders its own work on the block.
+  /// Effects: blocks the calling thread until the work of the memory's earlier users has finished.
+  /// Call it after allocate, and after a resize that added memory, before the host's first access
+  /// there.
   /// Errors: unknown_address, not_allocated, in_use, invalid_argument (inside a block, or its
   /// memory is gone), those of synchronize_event; a later call tries again.
-  /// Cost: O(pieces); a driver call only for work that is not known to have finished.
+  /// Cost: O(handles); a driver call only for work that is not known to have finished.
   [[nodiscard]] status settle(address at);
 
   /// Requires: the manager outlives the point. `import vmm.timeline;` names its type.
-  /// Effects: a point behind all that `stream` has been given so far. Errors: as set_up;
+  /// Effects: returns a point behind all work submitted to `stream` so far. Errors: as set_up;
   /// out_of_host_memory, those of create_event and record_event. Cost: one event.
   [[nodiscard]] result<ticket_ref> mark(stream_handle stream);
   /// Requires: a point of this manager.
   /// Effects: blocks the calling thread until the work before it has finished. Errors: those of
-  /// synchronize_event. Cost: no driver call where that is known.
+  /// synchronize_event. Cost: no driver call if the work is known to have finished.
   [[nodiscard]] status wait(const ticket_ref& point);
 
   /// Requires: request.stream is ordered behind the streams of both blocks. Source and target do
   /// not overlap.
-  /// Effects: copies in the order of that stream. alias and move remap where both ends are whole,
-  /// idle blocks that fit, and copy bytes otherwise; the two differ only in time.
-  /// Errors: not_allocated (outside of a block), not_supported where bytes must be copied and the
-  /// backend cannot; driver errors; device_lost as resize, for either block.
-  /// Cost: that of the copy, or driver calls by the number of pieces.
+  /// Effects: copies in the order of that stream. alias and move remap if both ends are whole, idle
+  /// blocks that fit, and copy bytes otherwise, which only takes longer.
+  /// Errors: not_allocated (outside of a block), not_supported (bytes must be copied, and the
+  /// backend cannot), driver errors; device_lost as resize, for either block.
+  /// Cost: that of the copy, or driver calls by the number of handles.
   [[nodiscard]] status copy(const copy_request& request, copy_mode mode = copy_mode::copy);
 
-  /// Effects: none; returns the block that contains `at`. While its memory is suspended, from the
-  /// begin of the suspension to the end of the resumption, its sizes are as before and each of its
-  /// handles is `none`.
-  /// Errors: unknown_address, not_allocated, out_of_host_memory. Cost: O(log n + pieces).
+  /// Effects: none; returns the block that contains `at`. From the begin of a suspension to the end
+  /// of the resumption its sizes are as before, and each of its handles is `none`.
+  /// Errors: unknown_address, not_allocated, out_of_host_memory. Cost: O(log n + handles).
   [[nodiscard]] result<range_info> find(address at);
 
   /// For vmm.share. Cost: O(1).
   [[nodiscard]] manager_exports& exports() noexcept { return exports_; }
 
-  /// Requires: work of the locations whose rights become less has finished with the block.
-  /// Effects: each location named has these rights to the block; the others keep theirs. They hold
-  /// until the block is freed, wherever it moves and however it grows. A location that the block's
-  /// memory is not within reach of is refused.
+  /// Requires: work of the locations that lose rights has finished with the block.
+  /// Effects: each location named has these rights to the block; the others keep theirs. They stay
+  /// until the block is freed, while it moves and grows. A location that does not reach the block's
+  /// memory is refused.
   /// Errors: as free; invalid_argument (no grants, or more locations than a list takes),
   /// out_of_host_memory, those of set_access; the block is as before.
   /// Cost: O(log n), one set-access, which the driver charges for each mapping and device.
@@ -249,31 +243,30 @@ export class manager {
     return rights_.set_access(at, grants);
   }
   /// Requires: as set_access of a block.
-  /// Effects: the same for a part of a block, which begins and ends where mappings do (segments()
-  /// lists them), or where the block does. The rights of the part begin with those of the block,
-  /// and hold while the block grows, moves and is suspended; what a shrink takes off loses them. A
-  /// copy onto the block copies bytes. Later grants to all of the block hold for the part, too.
+  /// Effects: the same for a part of a block that begins and ends with mappings of it (segments()
+  /// lists them). The rights start as those of the block, and stay while the block grows, moves and
+  /// is suspended; bytes that a shrink removes lose them. A copy onto the block copies bytes. Later
+  /// grants to all of the block apply to the part, too.
   /// Errors: as for a block; unknown_address, not_allocated, invalid_argument (not inside one
-  /// block), not_supported (a border lies inside a mapping); the block is as before.
+  /// block), not_supported (a border inside a mapping); the block is as before.
   /// Cost: O(log n + mappings), a set-access for each run of mappings with equal rights.
   [[nodiscard]] status set_access(address_range part, std::span<const access_grant> grants) {
     const result<range_info> around = find(part.base);
     return around ? rights_.set_part_access(around->base, part, grants) : status{around.error()};
   }
   /// Requires: as set_access, of all blocks.
-  /// Effects: the same for every block, live and to come: several devices in one call, and later
-  /// ones. Rights of a block's own stay. Where a freed block waits to be unmapped, its addresses
-  /// keep the rights that they had.
+  /// Effects: the same for every block, live and later ones. Rights set for a block stay. Addresses
+  /// of a freed block that waits to be unmapped keep their rights.
   /// Errors: invalid_argument (no grants, the home or the placement, more locations than a list
   /// takes), in_use (another thread is changing a block), not_supported (a device does not reach
   /// the memory, or the driver has no features::peers), out_of_host_memory, those of set_up,
-  /// query_peer and set_access; all is as before, as far as the driver lets it.
-  /// Cost: a question for each grant, one set-access for each block.
+  /// query_peer and set_access; all is as before, unless the driver refuses the undoing.
+  /// Cost: a query for each grant, one set-access for each block.
   [[nodiscard]] status set_peers(std::span<const access_grant> grants);
   /// Effects: none; returns the mappings that the range touches, in address order, for code that
   /// registers memory by segments. They change with resize and copies by remapping.
   /// Errors: as free; invalid_argument (not inside the bytes of one block), out_of_host_memory.
-  /// Cost: O(log n + pieces).
+  /// Cost: O(log n + handles).
   [[nodiscard]] result<std::vector<memory_segment>> segments(address_range range);
 
   /// For vmm.suspend. Cost: O(1).
@@ -283,9 +276,9 @@ export class manager {
   void listen(suspension_listener& to) noexcept { suspension_.listen(to); }
   void ignore(suspension_listener& gone) noexcept { suspension_.ignore(gone); }
 
-  /// Effects: gives cached memory back until at most `limit_bytes` of it are kept.
-  /// Errors: in the report. Cost: a release for each piece; waits for no work, only for another
-  /// thread that gives memory back.
+  /// Effects: releases retained memory until at most `limit_bytes` of it are left.
+  /// Errors: in the report. Cost: a release for each handle; waits for no work, only for another
+  /// thread that releases memory.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes) { return shortage_.trim(limit_bytes); }
   [[nodiscard]] trim_report drain() { return trim(0); }
 
@@ -296,10 +289,10 @@ export class manager {
   [[nodiscard]] result<std::vector<extent_info>> extents() const {
     return manager_report(base_).extents();
   }
-  /// The record of what the manager does. Cost: O(1).
+  /// The recording of the manager's events. Cost: O(1).
   [[nodiscard]] manager_recording history() noexcept { return manager_recording(*this); }
   [[nodiscard]] const manager_options& options() const noexcept { return base_.options; }
-  /// What the manager works through.
+  /// The driver of the manager.
   [[nodiscard]] driver_interface& driver() const noexcept { return *base_.driver; }
   /// Sizes are multiples of it. 0 before set_up.
   [[nodiscard]] std::uint64_t granularity_bytes() const noexcept {

@@ -1,33 +1,32 @@
-// SPDX-FileCopyrightText: 2026 The vmm authors
-// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: 2026 The vmm authors SPDX-License-Identifier: Apache-2.0
 //
-// vmm.manager:growable - a range that reserves its most and commits memory as it grows.
+// vmm.manager:growable - a range that reserves addresses for its maximum size and commits memory as
+// it grows.
 //
-// A range has segments of one size of addresses, side by side, so that one tensor with strides
-// shows them all (a key-value cache: one segment a layer). Each segment has memory from its begin
-// up to its size. The addresses never change; memory comes from the manager's pool and goes back
-// there, so that ranges and blocks of one manager take one another's.
+// A range has segments with equal address space, side by side, so that one tensor with strides
+// shows them all (a key-value cache: one segment per layer). Each segment has memory from its begin
+// up to its size. The addresses never change. Memory comes from the manager and returns to it, so
+// ranges and blocks of one manager use each other's released memory.
 //
 // I1  A segment's first size_bytes() bytes are mapped, and keep their contents until the segment is
 //     made smaller.
-// I2  A failed call leaves every size and every byte below it as they were, and gives the memory
-//     that it created back to the driver: all of its segments grow, or none. Where the driver
-//     refuses to unmap it, or host memory is out, it stays mapped behind a size; that counts in
-//     physical_bytes, and the next resize takes it or gives it back. Where the manager's contents
-//     rule fills on release, bytes that were to go are filled before the last steps of the call:
-//     they are lost where the driver then refuses a further fill each time, or both the event and
-//     the wait for the stream.
+// I2  A failed call leaves every size and every byte below it as they were, and releases the memory
+//     that it created: all of its segments grow, or none. If the driver refuses to unmap it, or
+//     host memory is out, it stays mapped behind a size: it counts in physical_bytes, and the next
+//     resize uses or releases it. If the manager's contents rule fills on release, removed bytes
+//     are filled before the last steps of the call: they are lost if the driver then refuses every
+//     further fill, or both the event and the wait for the stream.
 // I3  Memory that a call releases is unmapped when the work submitted to the call's stream has
 //     finished. Only a growth over the same addresses, or a failed call without an event, waits for
 //     that.
-// I4  While a pin lives, no segment that it covers gets smaller than it says, and the range stays.
+// I4  While a pin lives, no segment that it covers gets smaller than its size, and the range stays.
 //
 // In a forked child every call that can fail returns not_permitted, and destroying the child's copy
 // changes nothing.
 //
-// Thread safety: all of it; calls on one range wait for each other. Cost: driver calls by pieces of
-// memory, never by bytes kept, and a fill for each segment that grows; host work O(pieces of the
-// segments named). Elsewhere: blocks and their memory (:facade, vmm.optimizer).
+// Thread safety: all of it; calls on one range wait for each other. Cost: driver calls by handles,
+// never by bytes kept, and a fill for each segment that grows; host work O(handles of the segments
+// named). Elsewhere: blocks and their memory (:facade, vmm.optimizer).
 module;
 #include "../base/thread_annotations.h"
 
@@ -45,21 +44,21 @@ import :types;
 
 namespace vmm {
 
-/// As few handles as the memory at hand allows: growable_options::handle_bytes.
+/// As few handles as the available memory allows: growable_options::handle_bytes.
 export inline constexpr std::uint64_t few_handles = ~std::uint64_t{0};
 
-/// How a range is laid out, set for its life.
+/// The layout of a range, for its life.
 export struct growable_options {
-  std::uint64_t segment_bytes_max = 0;  ///< the most of each segment; not 0
+  std::uint64_t segment_bytes_max = 0;  ///< the maximum size of each segment; not 0
   std::uint64_t segment_count = 1;      ///< at most growable_segment_count_max
   std::uint64_t handle_bytes =
       0;                 ///< of each physical handle, a multiple of the granularity; 0: one
-                         ///< granule; few_handles. A segment grows and shrinks by whole pieces
+                         ///< granule; few_handles. A segment grows and shrinks by whole handles
   bool zero_new = true;  ///< bytes that a growth adds are zero; else they are what the manager's
                          ///< memory_options::contents makes of them
 };
 
-/// How many segments one range may have.
+/// The maximum number of segments of a range.
 export inline constexpr std::uint64_t growable_segment_count_max = std::uint64_t{1} << 20;
 
 /// What a resize may do.
@@ -71,28 +70,28 @@ export enum class growable_change : std::uint8_t {
 
 /// A request to resize.
 export struct growable_request {
-  std::uint64_t size_bytes = 0;     ///< of each segment named; 0 gives all of its memory up
+  std::uint64_t size_bytes = 0;     ///< of each segment named; 0 releases its memory
   std::uint64_t first_segment = 0;  ///< the segments named: from this one on
   std::uint64_t segment_count = 0;  ///< so many; 0: all of them
-  /// Bytes that are added are for work that it is given from now on, and bytes that go are in use
-  /// by work that it has been given.
+  /// Added bytes are for work submitted to it from now on; removed bytes may be in use by work
+  /// submitted to it so far.
   stream_handle stream = stream_handle::default_stream;
   growable_change change = growable_change::any;
   /// One handle for all of a segment, for code that registers memory. Requires: the segment is
   /// empty; it is released as a whole.
   bool one_handle = false;
-  /// False: where unfinished work still uses addresses that were given up, in_use, and not a wait.
+  /// False: in_use instead of a wait for unfinished work at released addresses.
   bool may_wait = true;
 };
 
-/// Which bytes a pin keeps.
+/// The bytes that a pin keeps.
 export struct pin_request {
   std::uint64_t size_bytes = 0;     ///< of each segment named; 0: their addresses only
   std::uint64_t first_segment = 0;  ///< as growable_request
   std::uint64_t segment_count = 0;
 };
 
-/// Sizes of one range, in bytes but where the name says otherwise.
+/// Sizes of a range, in bytes unless the name has another unit.
 export struct growable_statistics {
   address base{};  ///< of the first segment; none before reserve()
   std::uint64_t segment_count = 0;
@@ -109,7 +108,7 @@ export struct growable_statistics {
 /// The range itself: below.
 export class growable_range;
 
-/// Keeps bytes of a range where they are. Moves; goes before the range. Thread safety: one pin is
+/// Keeps bytes of a range in place. Movable; destroyed before the range. Thread safety: one pin is
 /// for one thread at a time.
 export class growable_pin {
  public:
@@ -123,9 +122,9 @@ export class growable_pin {
   growable_pin(const growable_pin&) = delete;
   growable_pin& operator=(const growable_pin&) = delete;
   ~growable_pin() { reset(); }
-  /// Effects: pins no bytes any more. Errors: none. Cost: O(pins of the range).
+  /// Effects: ends the pin. Errors: none. Cost: O(pins of the range).
   void reset() noexcept;
-  /// Effects: the pin lives on without this object, until unpin() of the range gets the number.
+  /// Effects: the pin stays without this object, until unpin() of its number.
   [[nodiscard]] std::uint64_t release() noexcept {
     check(range_ != nullptr, "a pin is released that pins no bytes");
     range_ = nullptr;
@@ -161,32 +160,30 @@ export class growable_range {
         released_(memory.driver(), memory.options().contents) {}
   growable_range(const growable_range&) = delete;
   growable_range& operator=(const growable_range&) = delete;
-  /// Requires: no pin lives, else the process ends. Effects: as close(), behind all work
-  /// that the device has been given. Where that fails, thrice, the memory stays with the manager,
-  /// which gives it back when it goes.
+  /// Requires: no pin lives, else the process ends. Effects: as close(), behind all work submitted
+  /// to the device. If that fails three times, the memory stays with the manager until its end.
   ~growable_range();
 
-  /// Effects: takes the addresses, of all segments at their most. resize() does it where no call
-  /// has. Errors: invalid_argument (closed), bad_option (the detail names the option),
+  /// Effects: reserves the addresses of all segments at their maximum size. resize() calls it if it
+  /// was not called. Errors: invalid_argument (closed), bad_option (the detail names the option),
   /// not_supported (zeros on a driver that cannot fill), out_of_addresses, out_of_host_memory,
   /// those of manager::set_up and reserve. Cost: O(segments), at most one driver call.
   [[nodiscard]] status reserve();
 
-  /// Effects: each segment named has this size; all of them or, on failure, none. Addresses stay;
-  /// bytes below both sizes keep their contents. The call's stream is ordered, on the device,
-  /// behind the work of the memory's earlier users; zeros are queued in it. If the driver has
-  /// aliases, removed memory serves the manager's other ranges and blocks at once, behind the work
-  /// submitted to the stream; else when that work has finished.
+  /// Effects: sets the size of each segment named; on failure of none. Addresses stay; bytes below
+  /// both sizes keep their contents. The call's stream is ordered, on the device, behind the work
+  /// of the memory's earlier users; zeros are queued in it. If the driver has aliases, removed
+  /// memory serves the manager's other ranges and blocks at once, behind the work submitted to the
+  /// stream; else when that work has finished.
   /// Errors: invalid_argument (closed, beyond the maximum, segments that do not exist, a direction
   /// other than requested, one_handle for a segment that is not empty), in_use (a pin covers bytes
   /// that would go; may_wait; a growth while the manager's memory is suspended), out_of_memory
-  /// (after the manager's caches were drained), over_budget, out_of_mappings, out_of_host_memory,
-  /// those of reserve(), and of the driver's create, map, set_access, fill, record_event and
-  /// wait_event.
-  /// Cost: a create for each new piece and a map for each, one set_access and one fill for each
-  /// segment that grows; one event for a shrink. Blocks where memory is short and the manager's
-  /// options allow it; and, with may_wait, until the work before an earlier shrink has finished
-  /// where a segment grows over addresses that this work may still use.
+  /// (after retained memory was released), over_budget, out_of_mappings, out_of_host_memory, those
+  /// of reserve(), and of the driver's create, map, set_access, fill, record_event and wait_event.
+  /// Cost: a create for each new handle and a map for each, one set_access and one fill for each
+  /// segment that grows; one event for a shrink. Blocks if memory is short and the manager's
+  /// options allow it; and, with may_wait, if a segment grows over addresses that work before an
+  /// earlier shrink may still use, until that work has finished.
   [[nodiscard]] status resize(const growable_request& request);
   /// The same for all segments. Errors: as resize.
   [[nodiscard]] status grow(std::uint64_t size_bytes,
@@ -197,23 +194,24 @@ export class growable_range {
                               stream_handle stream = stream_handle::default_stream) {
     return resize({.size_bytes = size_bytes, .stream = stream, .change = growable_change::shrink});
   }
-  /// Effects: gives all memory up and keeps the addresses. Errors: as resize.
+  /// Effects: releases all memory and keeps the addresses. Errors: as resize.
   [[nodiscard]] status release(stream_handle stream = stream_handle::default_stream) {
     return shrink(0, stream);
   }
 
-  /// Effects: gives memory and addresses up, behind the work that `stream` has been given. Later
+  /// Effects: releases memory and addresses after the work submitted to `stream` so far. Later
   /// calls return invalid_argument. Errors: invalid_argument (closed), in_use (a pin lives), those
   /// of wait_event and record_event; the range is as before. Cost: one event. Never waits.
   [[nodiscard]] status close(stream_handle stream = stream_handle::default_stream);
 
-  /// Effects: blocks until the host may touch the bytes: until the work of the memory's earlier
-  /// users, and all work submitted to `stream`, including zeros, have finished. Errors:
-  /// invalid_argument (closed), those of synchronize_event and synchronize_stream. Cost: O(pieces).
+  /// Effects: blocks until the work of the memory's earlier users, and all work submitted to
+  /// `stream`, including zeros, have finished, so that the host may access the bytes. Errors:
+  /// invalid_argument (closed), those of synchronize_event and synchronize_stream. Cost:
+  /// O(handles).
   [[nodiscard]] status settle(stream_handle stream = stream_handle::default_stream);
 
-  /// Requires: the pin goes before the range. Effects: I4, until the pin goes. Errors:
-  /// invalid_argument (closed, segments that are not there, more bytes than a segment has),
+  /// Requires: the pin ends before the range. Effects: I4, until the pin ends. Errors:
+  /// invalid_argument (closed, segments that do not exist, more bytes than a segment has),
   /// out_of_host_memory, those of reserve(). Cost: O(segments named).
   [[nodiscard]] result<growable_pin> pin(const pin_request& request);
   /// Effects: ends a pin that was released from its object. Errors: invalid_argument (no pin of
@@ -221,7 +219,7 @@ export class growable_range {
   [[nodiscard]] status unpin(std::uint64_t number) noexcept;
 
   /// Effects: none; returns a segment's address. Errors: invalid_argument (closed, not reserved, a
-  /// segment that does not exist). Cost: O(1), of parts() O(pieces).
+  /// segment that does not exist). Cost: O(1), of parts() O(handles).
   [[nodiscard]] result<address> segment(std::uint64_t index) const;
   [[nodiscard]] result<std::uint64_t> size_bytes(std::uint64_t index = 0) const;
   /// The handles behind a segment, in address order, to register or export them. They change with
@@ -233,7 +231,7 @@ export class growable_range {
   [[nodiscard]] manager& memory() const noexcept { return *memory_; }
   /// Effects: none; checks I1 and I4 for every segment. Errors: internal, with the broken
   /// invariant.
-  /// Cost: O(pieces + segments * pins).
+  /// Cost: O(handles + segments * pins).
   [[nodiscard]] status validate() const;
 
  private:

@@ -17,9 +17,9 @@ export using vmm::contents_rule;
 export using vmm::memory_segment;
 export using vmm::poison_byte;
 
-/// What becomes of a freed block.
+/// The use of a freed block.
 export enum class free_rule : std::uint8_t {
-  unmap,        // its mappings are undone, its pieces go to the cache
+  unmap,        // it is unmapped, and its handles are retained
   keep_mapped,  // it stays mapped, and serves the next request of its size without a driver call
 };
 
@@ -28,15 +28,14 @@ export struct policy {
   const char* name = "va_pool";
   free_rule on_free = free_rule::unmap;
   bool grow_cached =
-      false;  ///< only smaller ranges are cached: grow the largest of them (case 3 of H1)
+      false;  ///< if only smaller ranges are retained: grow the largest of them (case 3)
   bool unbind_cached =
-      false;  ///< only larger ranges are cached: dissolve the smallest into its pieces (case 4)
+      false;  ///< if only larger ranges are retained: split the smallest into its handles (case 4)
   double fragment_ratio =
-      0.25;  ///< share of a request below which a cached piece is not used for it
-  std::uint64_t chunk_bytes =
-      0;  ///< new memory comes in pieces of this size; 0: one piece for all that is missing
+      0.25;  ///< the share of a request that a retained handle must have to serve it
+  std::uint64_t chunk_bytes = 0;  ///< size of new handles; 0: one handle for all missing memory
 
-  /// Unmap when freed; gather pieces of any size that are at least a quarter of the request.
+  /// Unmap when freed; use retained handles of any size from a quarter of the request on.
   ///
   [[nodiscard]] static policy va_pool() noexcept;
   /// Keep freed ranges mapped for requests of exactly their size, else as va_pool.

@@ -19,13 +19,13 @@ export struct allocate_request {
   stream_handle stream = stream_handle::default_stream;  ///< the stream that uses the block first
 };
 
-/// A live block, and the size that it is to have.
+/// A live block, and its new size.
 export struct resize_request {
   address at{};                    ///< the address that allocate returned
   std::uint64_t size_bytes = 0;    ///< not 0
-  std::uint64_t growth_bytes = 0;  ///< room to keep behind the block where it has to move
+  std::uint64_t growth_bytes = 0;  ///< addresses to reserve behind the block if it moves
   bool may_move = true;       ///< false: grow at the same address or fail with out_of_addresses
-  bool names_stream = false;  ///< the block's stream exists: work waits on it instead of the caller
+  bool names_stream = false;  ///< the block's stream exists, and waits instead of the caller
 };
 
 /// The permitted effects of a copy on its source.
@@ -34,18 +34,16 @@ export enum class copy_mode : std::uint8_t {
   alias,  // both addresses may show the same memory until one of them is freed: write to neither
   // before that, and before the work submitted for the freed one has finished. The target's
   // contents behind the copied bytes are unspecified afterwards
-  move,  // the source is given up: its memory may move to the target; only free it afterwards.
-         // What the target held behind the copied bytes is unspecified afterwards
+  move,  // as alias; the source's memory may move to the target, so it may only be freed afterwards
 };
 
-/// Numbers of one manager. Bytes, unless the name has another unit.
+/// Figures of a manager, in bytes unless the name has another unit.
 export struct manager_statistics {
   std::uint64_t live_count = 0;
   std::uint64_t user_bytes = 0;  ///< as requested, of live allocations
   std::uint64_t mapped_bytes =
-      0;  ///< behind live allocations; an aliased piece counts at each address
-  std::uint64_t footprint_bytes =
-      0;  ///< physical memory that the driver has given and not got back
+      0;  ///< behind live allocations; an aliased handle counts at each address
+  std::uint64_t footprint_bytes = 0;  ///< physical memory created and not released
   std::uint64_t peak_footprint_bytes = 0;
   std::uint64_t spilled_bytes = 0;        ///< of the footprint, at options().spill
   std::uint64_t cached_memory_bytes = 0;  ///< held, unmapped or waiting to be, free for any request
@@ -54,16 +52,16 @@ export struct manager_statistics {
   std::uint64_t reserved_bytes = 0;       ///< address space reserved
   std::uint64_t space_live_bytes = 0;     ///< address space handed out
   std::uint64_t space_high_water_bytes = 0;
-  std::uint64_t created_count = 0;  ///< pieces made by the driver
+  std::uint64_t created_count = 0;  ///< handles created
   std::uint64_t reused_memory_count = 0;
   std::uint64_t reused_range_count =
-      0;  ///< requests served by a cached range of their size (case 2)
+      0;  ///< requests served by a retained range of their size (case 2)
   std::uint64_t grown_range_count = 0;    ///< by growing one (case 3)
   std::uint64_t unbound_range_count = 0;  ///< ranges dissolved (case 4)
   std::uint64_t remapped_copy_count = 0;
   std::uint64_t real_copy_count = 0;
-  std::uint64_t recovery_count = 0;       ///< times that memory ran short and caches were drained
-  std::uint64_t refused_unmap_count = 0;  ///< times that the driver kept a range that nothing used
+  std::uint64_t recovery_count = 0;       ///< times that retained memory was released: shortages
+  std::uint64_t refused_unmap_count = 0;  ///< unmaps of unused ranges that the driver refused
   std::uint64_t suspended_bytes =
       0;  ///< of the mapped bytes: released to the driver until they are resumed
 };
@@ -80,7 +78,7 @@ export struct block_part {
   std::uint64_t size_bytes = 0;
 };
 
-/// What a block is made of while it is exported.
+/// The memory of an exported block.
 export struct exported_range {
   address base{};
   std::uint64_t size_bytes = 0;  ///< whole granules: the mapped size
@@ -99,7 +97,7 @@ export class suspension_listener {
   suspension_listener& operator=(const suspension_listener&) = delete;
   /// Before the first block loses its memory.
   virtual void memory_leaves() noexcept = 0;
-  /// When each block that lives has memory at its address again.
+  /// When each live block has memory at its address again.
   virtual void memory_returned() noexcept = 0;
 
  protected:
@@ -110,9 +108,9 @@ export class suspension_listener {
   suspension_listener* next_ = nullptr;
 };
 
-/// A stretch of the address space, as the picture of it shows it.
+/// An extent of the address space.
 export enum class extent_kind : std::uint8_t { live, cached, retired, hole };
-/// One of these stretches, with the memory behind it.
+/// An extent with the memory behind it.
 export struct extent_info {
   address_range where{};
   std::uint64_t mapped_bytes = 0;

@@ -1,19 +1,18 @@
-// SPDX-FileCopyrightText: 2026 The vmm authors
-// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: 2026 The vmm authors SPDX-License-Identifier: Apache-2.0
 //
 // vmm.multi_device:multicast - a multicast object as a state machine.
 //
-//   gathering  devices are added, each once, until the requested number is reached
-//   binding    each device binds memory of its own, until every byte has memory of every device
-//   ready      the object may be mapped and used: a write reaches the memory of every device
+//   gathering  devices are added, each once, until the requested number is reached binding    each
+//   device binds memory of its own, until every byte has memory of every device ready      the
+//   object may be mapped and used: a write reaches the memory of every device
 //
 // If a step comes too early, some drivers block and others return various errors; here each wrong
 // step is refused before the driver is called.
 //
 // I1  Nothing is mapped before every device has bound all of the object, and nothing is unbound
 //     while it is mapped.
-// I2  Destruction is in this order: mapping, addresses, bindings, object. Bound memory stays its
-//     owner's.
+// I2  Destruction is in this order: mapping, addresses, bindings, object. Bound memory stays with
+//     its owner.
 //
 // The CUDA backend refuses these calls with not_permitted unless it was opened with
 // cuda_options::allow_multicast: multicast between devices is a matter of the whole machine.
@@ -39,7 +38,7 @@ export struct multicast_part {
   std::uint64_t size_bytes = 0;
 };
 
-/// Several devices whose memory is written and reduced at one address. Each call out of its turn is
+/// Several devices whose memory is written and reduced at one address. A call out of turn is
 /// refused.
 export class multicast_team {
  public:
@@ -88,7 +87,7 @@ export class multicast_team {
   [[nodiscard]] multicast_phase phase() const noexcept;
   [[nodiscard]] std::uint64_t size_bytes() const noexcept;
   [[nodiscard]] std::uint64_t granularity_bytes() const noexcept;
-  /// None where it is not mapped.
+  /// None if it is not mapped.
   [[nodiscard]] address_range where() const noexcept;
 
  private:

@@ -4,13 +4,13 @@
 // vmm.multi_device:registration - memory for libraries that register it (NCCL, UCX, network
 // cards), and calls around every change of it.
 //
-// registrable_options   a manager's options under which such a library takes its blocks
-// check_registrable     the reason why it would refuse a block, found beforehand
+// registrable_options   options of a manager whose blocks such a library accepts
+// check_registrable     the reasons for which it would refuse a block, in advance
 // pool_registrations    registers a pool's mappings, and deregisters them before they change
 // registered_blocks     the same for a manager's blocks, around allocate, resize and free
 //
-// I1  What is registered is mapped: `leave` is called before the memory behind it changes, `enter`
-//     after it has.
+// I1  Registered ranges are mapped: `leave` is called before the memory behind one changes, `enter`
+//     after that.
 // I2  Each range that was entered is left once; one whose `enter` failed is not left.
 //
 // Thread safety: registered_blocks is for one thread at a time; pool_registrations is called by the
@@ -39,7 +39,7 @@ export struct registration_hooks {
 export [[nodiscard]] result<manager_options> registrable_options(driver_interface& driver,
                                                                  const manager_options& base = {});
 
-/// What a library that registers memory finds of a range.
+/// The properties of a range that matter for registration.
 export struct registration_report {
   std::uint64_t segment_count = 0;
   share_kind shareable = share_kind::none;  ///< of all segments
@@ -47,7 +47,7 @@ export struct registration_report {
   bool on_device = false;                   ///< all segments
   bool is_aligned = false;  ///< base and sizes are multiples of the recommended granularity
 
-  /// Whether a window of NCCL may be made of it: see docs/multi_device.md.
+  /// Whether NCCL accepts it as a window: see docs/multi_device.md.
   [[nodiscard]] bool is_registrable() const noexcept {
     return shareable != share_kind::none && on_device && is_aligned;
   }
@@ -63,16 +63,16 @@ export class pool_registrations final : public remap_listener {
       stream_pool& pool, const registration_hooks& hooks);
   pool_registrations(const pool_registrations&) = delete;
   pool_registrations& operator=(const pool_registrations&) = delete;
-  /// Leaves everything that is registered.
+  /// Leaves every registered range.
   ~pool_registrations();
 
   /// For the pool: leaves ranges about to change.
   void before_change(const remap_notice& notice) noexcept override;
   /// For the pool: enters ranges that got memory.
   void after_change(const remap_notice& notice) noexcept override;
-  /// Ranges that are registered now. Cost: O(1).
+  /// The number of registered ranges. Cost: O(1).
   [[nodiscard]] std::size_t size() const;
-  /// Times that `enter` failed, or that a range could not be kept track of.
+  /// Ranges whose `enter` failed, or for which host memory ran out.
   [[nodiscard]] std::uint64_t refused_count() const;
 
  private:
@@ -86,8 +86,8 @@ export class pool_registrations final : public remap_listener {
   std::uint64_t refused_count_ = 0;
 };
 
-/// A manager's blocks, registered while they stay as they are: a suspension of the manager leaves
-/// them all before it takes their memory, and a resumption enters those that live.
+/// Registered blocks of a manager. A suspension of the manager leaves them all before it releases
+/// their memory, and a resumption enters the live ones.
 export class registered_blocks final : public suspension_listener {
  public:
   /// Requires: the manager outlives this object; hooks, both. No other thread uses this object
@@ -98,7 +98,7 @@ export class registered_blocks final : public suspension_listener {
   /// Leaves all registered blocks; they stay live in the manager.
   ~registered_blocks();
 
-  /// A block that is registered. Errors: as manager::allocate, those of `enter` (the block is
+  /// Allocates and registers a block. Errors: as manager::allocate, those of `enter` (the block is
   /// freed), out_of_host_memory.
   [[nodiscard]] result<address> allocate(const allocate_request& request);
   /// Deregisters the block, resizes it, and registers it at its new address. Errors: as
@@ -106,17 +106,16 @@ export class registered_blocks final : public suspension_listener {
   /// fails after the resize, the block is live at the returned address and is_registered() is
   /// false.
   [[nodiscard]] result<address> resize(const resize_request& request);
-  /// Leaves the block and frees it. Errors: as manager::free; the block is registered as before
-  /// where `enter` takes it again.
+  /// Leaves the block and frees it. Errors: as manager::free; the block is as before, and
+  /// registered if `enter` succeeds again.
   [[nodiscard]] status free(address at);
   [[nodiscard]] bool is_registered(address at) const;
-  /// Those of a suspended manager count as they did.
+  /// Blocks of a suspended manager count.
   [[nodiscard]] std::size_t size() const noexcept { return ranges_.size(); }
 
   /// For the manager: leaves every block.
   void memory_leaves() noexcept override;
-  /// For the manager: enters every block again; one that the hook refuses is not registered any
-  /// more.
+  /// For the manager: enters every block again; a block that the hook refuses is not registered.
   void memory_returned() noexcept override;
 
  private:

@@ -14,7 +14,7 @@ import vmm.std;
 
 namespace vmm {
 
-/// What the driver says of every pair of the devices that it sees.
+/// The links between every two devices of the driver.
 export class peer_topology {
  public:
   /// Further devices are not queried.
@@ -27,10 +27,10 @@ export class peer_topology {
   [[nodiscard]] std::int32_t device_count() const noexcept { return device_count_; }
   /// Requires: two existing devices, else the process ends.
   [[nodiscard]] const peer_info& link(location from, location to) const noexcept;
-  /// Devices that can be given rights to memory at `memory_at`, a device; itself not among them.
+  /// Other devices that can have rights to memory at `memory_at`, a device.
   /// Errors: out_of_host_memory.
   [[nodiscard]] result<std::vector<location>> peers_of(location memory_at) const;
-  /// A table of the links for people: a line a device. Allocates.
+  /// A readable table of the links, a line per device. Allocates.
   [[nodiscard]] std::string to_text() const;
 
  private:

@@ -1,14 +1,12 @@
-// SPDX-FileCopyrightText: 2026 The vmm authors
-// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: 2026 The vmm authors SPDX-License-Identifier: Apache-2.0
 //
 // vmm.nvtx - the blocks of a pool declared to memory checkers, by NVTX's memory extension.
 //
-// To a checker the memory of a pool is one large allocation: it cannot see a kernel that writes
-// past the end of one block into the next. nvtx_declarer, set as a pool's `watcher`, declares the
-// pool's addresses (a heap without access) and the bytes of them that are blocks (regions with
-// access). compute-sanitizer reads this if it is started with --nvtx yes; it supports plain memory
-// only: open the CUDA backend with cuda_memory::plain, docs/observe.md. Without a tool, nothing
-// happens.
+// A checker sees the memory of a pool as one large allocation, so a kernel that writes past the end
+// of one block into the next goes undetected. nvtx_declarer, set as a pool's `watcher`, declares
+// the pool's addresses (a heap without access) and its blocks (regions with access).
+// compute-sanitizer reads this if it is started with --nvtx yes; it supports plain memory only:
+// open the CUDA backend with cuda_memory::plain, docs/observe.md. Without a tool it has no effect.
 //
 // I1  Declared regions do not overlap, and each lies in one declared heap.
 //
@@ -22,11 +20,11 @@ import vmm.std;
 namespace vmm {
 
 /// Declares a pool's reservations as NVTX heaps and its live blocks as regions of them, as the
-/// pool's watcher. docs/observe.md says how a memory checker is run with it.
+/// pool's watcher. docs/observe.md has the command of a memory checker.
 export class nvtx_declarer final : public block_watcher {
  public:
-  /// Errors: unavailable (vmm was built without NVTX's headers), out_of_host_memory. That a tool
-  /// listens shows when something is declared: see heap_count().
+  /// Errors: unavailable (vmm was built without NVTX's headers), out_of_host_memory. heap_count()
+  /// shows whether a tool listens.
   [[nodiscard]] static result<std::unique_ptr<nvtx_declarer>> open();
   ~nvtx_declarer();
   nvtx_declarer(const nvtx_declarer&) = delete;
@@ -41,9 +39,9 @@ export class nvtx_declarer final : public block_watcher {
   void allocated(address_range block) noexcept override;
   void freed(address block) noexcept override;
 
-  /// Reservations that a tool has taken note of; 0 where none listens or it refuses them.
+  /// Reservations that a tool accepted; 0 if no tool listens.
   [[nodiscard]] std::uint64_t heap_count() const;
-  /// Regions declared now: one a block, in heaps that a tool has taken note of.
+  /// Declared regions: one per block, in heaps that a tool accepted.
   [[nodiscard]] std::uint64_t region_count() const;
 
  private:
@@ -53,12 +51,12 @@ export class nvtx_declarer final : public block_watcher {
   std::unique_ptr<state> state_;
 };
 
-/// What an allocator does, for Nsight Systems: a range for each growth and each wait of the caller,
-/// on the thread that makes it, marks for shortages, trims and suspensions, and two counters, live
-/// bytes and physical memory held.
+/// An allocator's events for Nsight Systems: a range for each growth and each wait of the caller,
+/// on its thread; marks for shortages, trims and suspensions; and two counters, live bytes and
+/// physical memory held.
 ///
-/// Set it as history_options::listener of one ring: it shows that ring's events. Live bytes are
-/// those of blocks allocated since then. Without a tool, nothing is shown.
+/// Set it as history_options::listener of one ring. Live bytes are those of blocks allocated since
+/// then. Without a tool it has no effect.
 export class nvtx_ranges final : public history_listener {
  public:
   /// Errors: unavailable (vmm was built without NVTX's headers), out_of_host_memory.
@@ -67,7 +65,7 @@ export class nvtx_ranges final : public history_listener {
   ~nvtx_ranges();
   nvtx_ranges(const nvtx_ranges&) = delete;
   nvtx_ranges& operator=(const nvtx_ranges&) = delete;
-  /// Whether NVTX's headers had counters when vmm was built: those of CUDA 13 have.
+  /// Whether NVTX's headers had counters when vmm was built, as those of CUDA 13 do.
   [[nodiscard]] static bool has_counters() noexcept;
 
   /// As history_listener. Cost: the tool's own, and a lookup for a block.

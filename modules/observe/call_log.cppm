@@ -5,7 +5,7 @@
 // calls one before and after each call.
 //
 // call_counter  counts by kind, failures separately
-// call_log      writes a line a call, with arguments and result
+// call_log      writes a line for each call, with arguments and result
 // fail_plan     makes chosen calls fail before they reach the driver
 //
 // Thread safety: the observers here take calls from any thread.
@@ -34,7 +34,7 @@ export class call_counter {
     if (record.failure != nullptr) failures_[index].fetch_add(1, std::memory_order_relaxed);
   }
 
-  /// Calls of one kind, and those of them that failed. Requires: a kind that there is.
+  /// Calls of one kind, and those of them that failed. Requires: an existing kind.
   [[nodiscard]] std::uint64_t calls(call kind) const noexcept {
     return calls_[index_of(kind)].load(std::memory_order_relaxed);
   }
@@ -58,8 +58,8 @@ export class call_counter {
   std::array<std::atomic<std::uint64_t>, call_count> failures_{};
 };
 
-/// Writes a line a call: a running number, the kind, its arguments, an arrow, and the results or
-/// the error.
+/// Writes a line for each call: a running number, the kind, its arguments, an arrow, and the
+/// results or the error.
 export class call_log {
  public:
   /// Writes to `sink`, which stays the caller's and must outlive the log.
@@ -91,12 +91,12 @@ export class fail_plan {
   struct rule {
     call kind = call::none;   ///< none: calls of every kind count
     std::uint64_t nth = 1;    ///< the first call that fails, counted from 1 when the rule is added
-    std::uint64_t times = 1;  ///< how many from there on; 0: all of them
+    std::uint64_t times = 1;  ///< the number of failing calls; 0: all later ones
     error failure{};          ///< its code must be set
   };
   static constexpr std::size_t rules_max = 16;
 
-  /// Effects: the rule counts calls from now on; where several strike, the first one added decides.
+  /// Effects: the rule counts calls from now on; if several apply, the first one added decides.
   /// Requires: a failure with a code, `nth` from 1, and at most rules_max rules at a time, else the
   /// process ends.
   void add(const rule& planned) noexcept;
@@ -105,7 +105,7 @@ export class fail_plan {
   /// Calls that a rule made fail since the plan was made.
   [[nodiscard]] std::uint64_t struck() const noexcept;
 
-  /// Implements call_observer: returns the failure of the rule that strikes. Cost: O(rules).
+  /// Implements call_observer: returns the failure of the rule that applies. Cost: O(rules).
   [[nodiscard]] status before(const call_record& record) noexcept;
   void after(const call_record&) noexcept {}
 

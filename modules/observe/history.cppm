@@ -1,13 +1,12 @@
-// SPDX-FileCopyrightText: 2026 The vmm authors
-// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: 2026 The vmm authors SPDX-License-Identifier: Apache-2.0
 //
 // vmm.observe:history - an allocator's events in bounded memory.
 //
-// A history_ring has room for a fixed number of events; a new one takes the place of the oldest. An
-// allocator that is given one (memory_options::recorder) writes each allocation, free, growth,
-// move, wait, pin, captured block and shortage into it. history().take() of the allocator copies
-// the events together with the memory layout at that moment, so that a reader can go back event by
-// event, even if the oldest events were lost. tools/history/README.md has its format.
+// A history_ring has space for a fixed number of events; a new event replaces the oldest. An
+// allocator with a ring (memory_options::recorder) writes each allocation, free, growth, move,
+// wait, pin, captured block and shortage into it. history().take() of the allocator copies the
+// events together with the memory layout at that moment, so that a reader can go back event by
+// event, even if the oldest events were lost. tools/history/README.md has the format.
 //
 // I1  The events of a ring are in the order in which they changed the allocator's state: each is
 //     written under the lock of that state, or before the state's owner can observe the change.
@@ -33,40 +32,39 @@ export enum class history_kind : std::uint8_t {
   // Blocks.
   allocated = 1,    ///< size: as rounded up; detail: as requested
   freed = 2,        ///< its memory is free from now on, for the stream at once
-  free_pinned = 3,  ///< freed by its owner while pinned: `freed` follows with the last pin
+  free_pinned = 3,  ///< freed while pinned: `freed` follows with the last pin
   captured = 4,     ///< as allocated, for the graph that the stream is captured into
-  kept = 5,         ///< freed in a capture: its memory stays the graph's
+  kept = 5,         ///< freed in a capture: its memory stays with the graph
   pinned = 6,       ///< one more pin
   unpinned = 7,     ///< one pin fewer
-  resized = 8,      ///< a block has a new size; detail: the address that it had
+  resized = 8,      ///< a block has a new size; detail: its previous address
   graph_ended = 9,  ///< the memory of the graph whose number is `detail` is free for the stream
   // Addresses and memory.
-  reserved = 16,  ///< addresses, with nothing behind them
+  reserved = 16,  ///< addresses, without memory
   unreserved = 17,
   mapped = 18,  ///< memory is behind these addresses; detail: where it was before, or 0
-  /// These addresses have nothing behind them; their memory has moved on, or they were a part of a
-  /// growth that failed, of which no event says that it was mapped.
+  /// These addresses have no memory any more: it has moved, or they were part of a failed growth,
+  /// which has no event of its mapping.
   unmapped = 19,
-  released = 20,   ///< the same, and the memory is the cache's or the driver's
-  footprint = 21,  ///< size: physical memory that the allocator has from now on
+  released = 20,   ///< the same, and the memory is retained or the driver's
+  footprint = 21,  ///< size: physical memory that the allocator holds from now on
   suspended = 22,  ///< the memory behind these addresses was released; they stay reserved
   resumed = 23,
-  remapped =
-      24,  ///< the block is shown the memory of the block at `detail`: a copy without copying
-  // What a request had to do: all between its `grow` and its `served` or `short_of_memory` is its.
-  grow = 32,             ///< nothing free serves a request of this size
+  remapped = 24,  ///< the block shows the memory of the block at `detail`: a copy by remapping
+  // The work of a request: all events between its `grow` and its `served` or `short_of_memory`.
+  grow = 32,             ///< free memory does not serve a request of this size
   served = 33,           ///< the growth has ended; address 0: without a block
   wait = 34,             ///< the stream waits, on the device, for stream `detail`
   blocked = 35,          ///< the calling thread waits for the stream's work
   passed = 36,           ///< that wait has ended
   short_of_memory = 37,  ///< size: the request; address: the code of the error; detail: the budget
   short_live = 38,       ///< follows: size: live bytes; detail: free bytes
-  short_free = 39,       ///< follows: size: the largest free stretch; detail: the footprint
-  trimmed = 40,          ///< size: bytes that went back to the driver
+  short_free = 39,       ///< follows: size: the largest free region; detail: the footprint
+  trimmed = 40,          ///< size: bytes released to the driver
   // In a ring only: the time of the event before it.
   clock = 255,
 };
-/// "allocated" and so on; "unknown" for a number that has no name.
+/// "allocated" and so on; "unknown" for an unlisted number.
 export [[nodiscard]] const char* name_of(history_kind kind) noexcept;
 
 /// An event of a ring, as its writers pass it.
@@ -91,15 +89,15 @@ export struct history_event {
   history_kind kind = history_kind::none;
 };
 
-/// A stretch of addresses at the time when a history was taken.
+/// The kind of a region when a history was taken.
 export enum class history_region_kind : std::uint32_t {
   live = 0,
   free = 1,   ///< mapped, free for the stream
-  hole = 2,   ///< reserved, nothing behind it
-  stale = 3,  ///< mapped, but its memory has moved on
-  busy = 4,   ///< changed by a call that is under way
+  hole = 2,   ///< reserved, without memory
+  stale = 3,  ///< mapped, but its memory has moved
+  busy = 4,   ///< claimed by a call in progress
 };
-/// One stretch of addresses, as it was when the history was taken.
+/// A region when the history was taken.
 export struct history_region {
   address_range where{};
   std::uint64_t stream = 0;  ///< of free regions
@@ -116,16 +114,16 @@ export struct history_frame {
   std::string function{};
   std::uint32_t line = 0;
 };
-/// A named number or word about the allocator: its kind, its policy, its statistics.
+/// A named value of the allocator: its kind, its policy, its statistics.
 export struct history_fact {
   std::string name{};
   std::string value{};
 };
 
-/// What a file holds.
+/// The contents of a file.
 export struct history {
   std::vector<history_event> events{};    ///< oldest first
-  std::uint64_t lost_count = 0;           ///< older events that the ring had no room for
+  std::uint64_t lost_count = 0;           ///< older events that were overwritten
   std::vector<history_region> regions{};  ///< after the last event, in address order
   std::vector<history_mapping> mappings{};
   std::vector<std::string> tags{};
@@ -133,7 +131,7 @@ export struct history {
   std::vector<history_fact> facts{};
 };
 
-/// Is called with each event as it is written: for tools that show it while the program runs.
+/// Called with each event as it is written, for tools that show events while the program runs.
 export class history_listener {
  public:
   /// Called under the lock of the allocator's state: must not call vmm or wait. The detail of a
@@ -144,18 +142,18 @@ export class history_listener {
   ~history_listener() = default;
 };
 
-/// How a ring records, and where its history goes at a shortage.
+/// Options of a ring, and the file for its history at a shortage.
 export struct history_options {
-  /// The capacity in records of 33 bytes each: an allocation or free takes one, what is slow takes
-  /// two. A power of two from 2^10 to 2^26.
+  /// The capacity in records of 33 bytes each: an allocation or free takes one, a slow event two. A
+  /// power of two from 2^10 to 2^26.
   std::uint64_t event_count = std::uint64_t{1} << 18;
-  /// Each of as many fast events reads the clock: a power of two from 1 to 4096.
+  /// Fast events per reading of the clock: a power of two from 1 to 4096.
   std::uint32_t clock_interval = 32;
-  /// Where an allocator writes its history when it is about to return a shortage: this path and
-  /// ".0", ".1" and so on behind it. Empty: nowhere.
+  /// An allocator writes its history to this path with ".0", ".1" and so on behind it before it
+  /// returns a shortage. Empty: no file.
   std::string shortage_path{};
-  std::uint32_t shortage_count_max = 4;  ///< so many files at most
-  /// Is called with each event; it outlives the recording. Null: no listener, at no cost.
+  std::uint32_t shortage_count_max = 4;  ///< the maximum number of files
+  /// Called with each event; it outlives the recording. Null: no listener, at no cost.
   history_listener* listener = nullptr;
 
   /// Errors: bad_option; the detail names the option and its range.
@@ -166,8 +164,7 @@ export struct history_options {
 // goes back.
 extern sync::atomic<bool> history_needs_more;
 
-/// The events of one allocator, the newest in the place of the oldest. It outlives the allocator
-/// that records into it.
+/// The events of one allocator in a ring buffer. It outlives the allocator that records into it.
 export class history_ring {
  public:
   /// Errors: bad_option, out_of_host_memory.
@@ -405,8 +402,8 @@ export class history_port {
 /// Adds a fact with a number. Errors: out_of_host_memory.
 export [[nodiscard]] status add_fact(history& to, const char* name, std::uint64_t value) noexcept;
 
-/// While it lives, the calling thread's allocations and frees have this tag and this line of a
-/// program in each history. Labels nest: an inner one covers an outer one.
+/// During its life the calling thread's allocations and frees have this tag and this line of a
+/// program in each history. Labels nest: the innermost one counts.
 export class history_label {
  public:
   /// 0 keeps the outer label's value.
@@ -414,8 +411,8 @@ export class history_label {
     std::uint16_t tag = 0;
     std::uint32_t frame = 0;
   };
-  /// Requires: is_history_label(). Effects: the label holds on this thread until this goes. Errors:
-  /// none. Cost: some nanoseconds.
+  /// Requires: is_history_label(). Effects: sets the label of this thread until the destructor.
+  /// Errors: none. Cost: some nanoseconds.
   explicit history_label(const names& now) noexcept;
   ~history_label();
   history_label(const history_label&) = delete;
@@ -424,13 +421,12 @@ export class history_label {
  private:
   names before_;
 };
-/// Whether history_tag() and history_line() have given these numbers; 0 is always right.
+/// Whether history_tag() and history_line() have returned these numbers; true for 0.
 export [[nodiscard]] bool is_history_label(const history_label::names& now) noexcept;
 /// The same without a scope, for callers from other languages. Returns the previous one.
 /// Requires: is_history_label().
 export history_label::names set_history_label(const history_label::names& now) noexcept;
-/// The number of a tag's name; the same for the same name. 0 where there are 65,535 others, or the
-/// host has no memory.
+/// The number of a tag's name, one for each name. 0 beyond 65,535 names, or without host memory.
 export [[nodiscard]] std::uint16_t history_tag(std::string_view name) noexcept;
 /// The largest number of a line.
 export inline constexpr std::uint32_t history_line_max = std::uint32_t{1} << 20;

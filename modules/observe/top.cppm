@@ -8,10 +8,10 @@
 // of fixed size in a folder that only its user may enter; a thread writes each allocator's
 // statistics there, four times a second. vmm-top reads it. tools/history/README.md has the format.
 //
-// I1  A slot's sequence is odd while it is written: what is read between two equal, even readings
-//     of it is one sample.
-// I2  The file is there under its name only with its head written and its lock held. Of a process
-//     that is gone the lock is gone, too.
+// I1  A slot's sequence is odd while it is written: bytes read between two equal, even readings of
+//     it are one sample.
+// I2  The file has its name only while its head is written and its lock is held. The lock ends with
+//     the process.
 // I3  The folder and the file are the user's own, and other users may not read them: else nothing
 //     is published.
 //
@@ -27,14 +27,14 @@ import vmm.std;
 
 namespace vmm {
 
-/// What published.
+/// The kind of a publisher.
 export enum class top_kind : std::uint64_t {
   pool = 0,
   manager = 1,
-  handle_cache = 2,  ///< the preload library's mode cache: live is what the program has of handles
+  handle_cache = 2,  ///< the preload library's mode cache: live bytes are the program's handles
 };
 
-/// What one allocator has, in bytes and counts.
+/// Figures of one allocator, in bytes and counts.
 export struct top_sample {
   static constexpr std::size_t policy_chars = 24;
   static constexpr std::size_t driver_chars = 32;
@@ -55,7 +55,7 @@ export struct top_sample {
   std::array<char, policy_chars> policy{};  ///< ends with a 0
   std::array<char, driver_chars> driver{};
 
-  /// Cuts what is too long.
+  /// Truncates long names.
   void set_names(std::string_view policy_name, std::string_view driver_name) noexcept;
 };
 
@@ -70,17 +70,17 @@ export struct top_head {
   std::uint32_t version = version_number;
   std::uint32_t slot_count = 0;
   std::uint64_t process = 0;
-  std::uint64_t hidden_count = 0;  ///< allocators that had no slot left
+  std::uint64_t hidden_count = 0;  ///< allocators without a slot
   std::array<char, 16> program{};  ///< ends with a 0
   std::array<std::uint64_t, 2> reserved{};
 };
-/// One allocator's place. A sequence of 0: never used. A sample whose number is 0: used no more.
+/// One allocator's slot. A sequence of 0: never used. A sample whose number is 0: no longer used.
 export struct top_slot {
   static constexpr std::size_t word_count = 23;
   std::uint64_t sequence = 0;
   std::array<std::uint64_t, word_count> words{};
 };
-/// How many allocators of one process have a place.
+/// The number of slots of a process.
 export inline constexpr std::uint32_t top_slot_count = 64;
 /// The size of a process's file.
 export inline constexpr std::size_t top_file_bytes =
@@ -96,8 +96,8 @@ export [[nodiscard]] result<top_sample> decode_sample(
 /// not_supported (another version).
 export [[nodiscard]] status check_head(const top_head& read, std::uint64_t process) noexcept;
 
-/// Where this user's files may lie, the first of them for new ones: "vmm" in XDG_RUNTIME_DIR, where
-/// that is set to an absolute path of this user's, and /tmp/vmm-UID.
+/// The folders of this user's files, the first of them for new ones: "vmm" in XDG_RUNTIME_DIR, if
+/// that is an absolute path of this user, and /tmp/vmm-UID.
 export [[nodiscard]] std::vector<std::string> top_folders();
 /// Opens the folder. Errors: unavailable (it is not there, with the system's code), not_permitted
 /// (it is another user's, no folder, or others may enter it).
@@ -111,15 +111,15 @@ export struct top_source {
   void (*sample)(const void* of, top_sample& out) noexcept = nullptr;
 };
 
-/// The place of one allocator, for its life.
+/// The slot of one allocator, for its life.
 export class top_use {
  public:
   top_use() noexcept = default;
   top_use(const top_use&) = delete;
   top_use& operator=(const top_use&) = delete;
   ~top_use() { end(); }
-  /// Effects: shows the source from now on if `is_wanted`, VMM_TOP or publish_allocators() enables
-  /// it. A failure is reported on stderr, once in a process. Errors: none.
+  /// Effects: publishes the source from now on if `is_wanted`, VMM_TOP or publish_allocators()
+  /// enables it. A failure is reported on stderr, once in a process. Errors: none.
   void publish(const top_source& source, bool is_wanted) noexcept;
   /// Effects: after return the source is not queried any more. Cost: waits for its sample.
   void end() noexcept;
@@ -129,8 +129,8 @@ export class top_use {
   process_mark made_in_;
 };
 
-/// Whether allocators that are set up from now on are shown, as VMM_TOP=1. Returns what held
-/// before.
+/// Sets whether allocators that are set up from now on are published, as with VMM_TOP=1. Returns
+/// the previous value.
 export bool publish_allocators(bool on) noexcept;
 
 }  // namespace vmm

@@ -32,10 +32,11 @@ export [[nodiscard]] std::array<backend_entry, backend_entry_count> backend_name
 
 /// Effects: opens a driver: "cuda" (device 0), "cuda:N", "level_zero" (device 0), "level_zero:N",
 /// "host", "fake" (which emulates CUDA), "fake:cuda", "fake:level_zero" or "fake:host". An empty
-/// name stands for the variable VMM_BACKEND, and where that is not set for the first that is
-/// available. VMM_LOG ("off", "stderr" or a path) has every call logged.
+/// name stands for the variable VMM_BACKEND, or, if that is not set, for the first that is
+/// available. VMM_LOG ("off", "stderr" or a path) logs every call.
 /// Errors: bad_option (no such name, a log that cannot be written), unavailable (no such driver
-/// here; the detail says why), out_of_host_memory, driver errors. Cost: that of opening the driver.
+/// here; the detail has the reason), out_of_host_memory, driver errors. Cost: that of opening the
+/// driver.
 /// Thread safety: as backend_names.
 export [[nodiscard]] result<any_backend> open_backend(std::string_view name = {}) noexcept;
 

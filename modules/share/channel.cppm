@@ -1,14 +1,13 @@
-// SPDX-FileCopyrightText: 2026 The vmm authors
-// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: 2026 The vmm authors SPDX-License-Identifier: Apache-2.0
 //
 // vmm.share:channel - connections over which blocks are lent: sockets, descriptors, leases.
 //
 // I1  A channel is open only if the peer is the expected user, which is checked before any byte
 //     from it is read, and has the secret.
-// I2  A message is taken with exactly its descriptors, each closed by exec. Others are closed, and
-//     the connection with them.
-// I3  The connection is the lease: when it ends, by a call or with a process, every block that was
-//     lent on it counts as given back. A forked child closes its copy at once.
+// I2  A message is accepted with exactly its descriptors, each closed by exec. Other descriptors
+//     are closed, and the connection with them.
+// I3  The connection is the lease: when it ends, by a call or with a process, every block lent on
+//     it counts as returned. A forked child closes its copy at once.
 // I4  Nothing waits longer than share_options::timeout_ms for the peer.
 // I5  After not_permitted and foreign_error the channel is closed; after a timeout it is unchanged.
 //
@@ -50,7 +49,7 @@ export struct share_options {
   share_watch watch{};
 };
 
-/// Something that the peer has done.
+/// An event of the peer.
 export struct share_event {
   enum class what : std::uint8_t {
     offered,    // a block is offered: import it and accept(), or refuse()
@@ -76,8 +75,8 @@ export class share_channel {
   /// peer ended, or ETIMEDOUT).
   [[nodiscard]] static result<share_channel> connect(std::string_view path,
                                                      const share_options& options) noexcept;
-  /// A connected Unix socket of type SOCK_SEQPACKET, such as one end of a socketpair. It is the
-  /// channel's from then on, and closed where this fails. One end connects, the other accepts.
+  /// Takes over a connected Unix socket of type SOCK_SEQPACKET, such as one end of a socketpair,
+  /// and closes it on failure. One end connects, the other accepts.
   /// Errors: invalid_argument (no such socket), as connect.
   [[nodiscard]] static result<share_channel> adopt(int descriptor, share_role role,
                                                    const share_options& options) noexcept;
@@ -85,7 +84,7 @@ export class share_channel {
   share_channel& operator=(share_channel&& other) noexcept;
   share_channel(const share_channel&) = delete;
   share_channel& operator=(const share_channel&) = delete;
-  /// Ends the connection: what was lent counts as given back.
+  /// Ends the connection: blocks lent on it count as returned.
   ~share_channel() { close(); }
 
   // ---- exporting ----
@@ -94,7 +93,7 @@ export class share_channel {
   /// ends. Returns its number here. Errors: in_use (share_loans_max are lent), invalid_argument (a
   /// fake driver's handles have no descriptors), as exported_block::describe, unavailable.
   [[nodiscard]] result<std::uint64_t> send(const exported_block& block) noexcept;
-  /// send(), and waits for the reply. Errors: as send; the peer's reason where it refuses.
+  /// send(), and waits for the reply. Errors: as send; the reason of a refusal.
   [[nodiscard]] result<std::uint64_t> lend(const exported_block& block) noexcept;
   /// Notifies the importer that a followed block has changed. Requires: the peer has accepted it.
   /// Effects: returns the new epoch. Errors: as send.
@@ -113,27 +112,27 @@ export class share_channel {
 
   /// Notifies the exporter that the block is in use at the state of the last event received.
   [[nodiscard]] status accept(std::uint64_t id) noexcept;
-  /// Errors: invalid_argument (not offered, or accepted before: it is given back).
+  /// Errors: invalid_argument (not offered, or accepted before: such a block is given back).
   [[nodiscard]] status refuse_offer(std::uint64_t id, errc reason) noexcept;
-  /// Waits for an offer, imports it, maps it and accepts it; refuses it where that fails.
+  /// Waits for an offer, imports it, maps it and accepts it; refuses it on failure.
   /// Errors: as next, import_block and map.
   [[nodiscard]] result<imported_block> borrow(driver_ref driver,
                                               const import_options& options = {}) noexcept;
   /// Releases the block and notifies the exporter. Requires: as imported_block::release. Errors: as
-  /// there; invalid_argument (it came by another channel), unavailable, where the connection has
-  /// ended: the block is released all the same.
+  /// there; invalid_argument (it came by another channel), unavailable (the connection has ended;
+  /// the block is released).
   [[nodiscard]] status give_back(imported_block& block) noexcept;
 
   // ---- both ----
 
-  /// The next thing that the peer has done. Errors: unavailable (with ETIMEDOUT where nothing came
-  /// in timeout_ms; else the connection has ended), foreign_error (the peer broke the protocol).
+  /// Waits for the next event of the peer. Errors: unavailable (with ETIMEDOUT after timeout_ms;
+  /// else the connection has ended), foreign_error (the peer broke the protocol).
   [[nodiscard]] result<share_event> next() noexcept { return next(options_.timeout_ms); }
   [[nodiscard]] result<share_event> next(std::uint32_t timeout_ms) noexcept;
 
   /// Effects: none; false once the connection has ended, here or there. Cost: O(1).
   [[nodiscard]] bool is_open() const noexcept { return descriptor_ >= 0 && session_.is_open(); }
-  /// For poll(): readable when next() would not wait. Not to be read from. -1 where it is closed.
+  /// For poll(): readable when next() would return at once. Do not read from it. -1 if closed.
   [[nodiscard]] int native() const noexcept { return descriptor_; }
   /// The blocks that are lent on this connection.
   [[nodiscard]] std::size_t lent_count() const noexcept;
@@ -224,18 +223,18 @@ export class share_listener {
   share_listener& operator=(const share_listener&) = delete;
   ~share_listener() { close(); }
 
-  /// Waits for a connection and for the peer's proof. Connections that prove nothing do not delay
-  /// others: they wait beside each other, over several calls if need be, until one has proved
-  /// itself or their time is over. Errors: unavailable (with ETIMEDOUT where none proved itself in
-  /// time), not_permitted and foreign_error (a peer that may not connect; call again).
+  /// Waits for a connection and for the peer's proof. Connections without a proof do not delay
+  /// others: they wait concurrently, over several calls if need be, until one has its proof or they
+  /// time out. Errors: unavailable (with ETIMEDOUT after the timeout), not_permitted and
+  /// foreign_error (a peer that may not connect; call again).
   [[nodiscard]] result<share_channel> accept(const share_options& options) noexcept;
-  /// For poll(). -1 where it is closed.
+  /// For poll(). -1 if closed.
   [[nodiscard]] int native() const noexcept { return descriptor_; }
-  /// Takes the name away. Connections stay.
+  /// Removes the name. Connections stay.
   void close() noexcept;
 
  private:
-  // A connection that has not proved itself.
+  // A connection without a proof yet.
   struct newcomer {
     share_channel channel;
     std::int64_t deadline_ns = 0;

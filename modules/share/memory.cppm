@@ -3,15 +3,15 @@
 //
 // vmm.share:memory - memory that is lent to other processes, and memory that is borrowed.
 //
-// exported_block  a block of this process's: memory of its own, or a manager's block
+// exported_block  a block of this process: memory of its own, or a manager's block
 // received_block  a received block: its description and its handles
-// imported_block  a block of another process's, mapped here
+// imported_block  a block of another process, mapped here
 //
 // I1  An imported block has exactly the addresses of its size, and its parts in their order.
 // I2  Release is in this order: mappings, addresses, handles. A refusal stops it; a later call
 //     continues. The destructor tries three times, and reports on stderr what is left.
-// I3  A manager's block that was exported as pinned is neither freed nor moved until the last loan
-//     and the exported_block have gone. Memory that was exported never serves another block.
+// I3  A manager's block that was exported as pinned is neither freed nor moved before the last loan
+//     and the exported_block have ended. Exported memory never serves another block.
 //
 // A failed call leaves a block as it was. In a forked child every call returns not_permitted, and
 // destroying changes nothing.
@@ -35,7 +35,7 @@ class mapped_parts {
   mapped_parts& operator=(const mapped_parts&) = delete;
   ~mapped_parts();
 
-  /// Takes over a handle. Errors: out_of_host_memory; the handle is the caller's still.
+  /// Takes over a handle. Errors: out_of_host_memory; the handle is still the caller's.
   [[nodiscard]] status add(physical_handle handle, std::uint64_t size_bytes) noexcept;
   /// Reserves the addresses, maps every part, and gives `rights` to the driver's home and to
   /// `where`, the place of the memory. All or nothing; the next call of map() or close() undoes
@@ -46,7 +46,7 @@ class mapped_parts {
   [[nodiscard]] status unmap() noexcept;
 
   [[nodiscard]] driver_interface& driver() const noexcept { return *driver_; }
-  /// Copy it: its object outlives this one, but the reference itself does not.
+  /// Copy it to keep it: the reference is part of this object, the driver outlives it.
   [[nodiscard]] const driver_ref& reference() const noexcept { return driver_; }
   [[nodiscard]] bool is_here() const noexcept { return made_in_.is_here(); }
   [[nodiscard]] bool is_mapped() const noexcept {
@@ -72,7 +72,7 @@ class mapped_parts {
 
 // ---- exporting -----------------------------------------------------------------------
 
-/// Memory that is made to be lent.
+/// A request for memory to lend.
 export struct export_request {
   std::uint64_t size_bytes = 0;    ///< not 0; rounded up to the granularity
   std::uint64_t handle_bytes = 0;  ///< 0: one handle; else handles of this size, the last smaller
@@ -83,15 +83,15 @@ export struct export_request {
   share_label label{};
 };
 
-/// How a manager's block is lent.
+/// Options of the export of a manager's block.
 export struct block_export {
   export_rule rule = export_rule::pinned;
   share_kind kind = share_kind::posix_fd;
-  bool one_handle = false;  ///< refuse a block that has more than one
+  bool one_handle = false;  ///< refuse a block that has more than one handle
   share_label label{};
 };
 
-/// What an exported block is made of. Connections that lend the block share it with its owner.
+/// The memory of an exported block. Connections that lend the block share it with its owner.
 class export_state {
  public:
   explicit export_state(driver_ref driver) noexcept : own(driver) {}
@@ -118,8 +118,8 @@ class export_state {
 export class exported_block {
  public:
   exported_block() = default;
-  /// Memory of its own: created, mapped, and readable and writable here. The bytes are as the
-  /// driver created them. Errors: invalid_argument (size 0, a handle size that is not whole
+  /// Creates memory of its own, and maps it for reading and writing. Its contents are unspecified.
+  /// Errors: invalid_argument (size 0, a handle size that is not whole
   /// granules, more than share_parts_max handles), not_supported (the kind, the placement), those
   /// of create, reserve, map and set_access.
   [[nodiscard]] static result<exported_block> make(driver_ref driver,
@@ -134,12 +134,12 @@ export class exported_block {
   exported_block& operator=(exported_block&&) noexcept = default;
   exported_block(const exported_block&) = delete;
   exported_block& operator=(const exported_block&) = delete;
-  /// The block ends when its last loan has. Requires: no unfinished work uses it then.
+  /// Ends the block once its last loan has ended. Requires: no unfinished work uses it then.
   ~exported_block() = default;
 
   /// Effects: none; true after a move from it. Cost: O(1).
   [[nodiscard]] bool empty() const noexcept { return state_ == nullptr; }
-  /// Requires: not empty. Effects: none; where the exporter has the block. Cost: O(1).
+  /// Requires: not empty. Effects: none; returns the block's range in this process. Cost: O(1).
   [[nodiscard]] address data_address() const noexcept;
   /// Whole granules: the size that an importer maps.
   [[nodiscard]] std::uint64_t size_bytes() const noexcept;
@@ -156,11 +156,11 @@ export class exported_block {
   /// errors; a later call continues.
   [[nodiscard]] status release() noexcept;
 
-  /// The block as its message describes it, with the fabric handles. For any way to another
-  /// process. Errors: as export_handle of the driver.
+  /// The description of the block, with its fabric handles, for any transport to another process.
+  /// Errors: as export_handle of the driver.
   [[nodiscard]] result<share_description> describe() const noexcept;
-  /// One handle for each part, each the caller's: a descriptor is the caller's to close. Requires:
-  /// room for part_count() handles. Errors: as export_handle; handles that were made are closed.
+  /// One handle for each part; the caller closes descriptors. Requires: space for part_count()
+  /// handles. Errors: as export_handle; handles made before are closed.
   [[nodiscard]] status export_handles(std::span<shared_handle> to) const noexcept;
 
  private:
@@ -174,11 +174,11 @@ export class exported_block {
 
 // ---- importing -----------------------------------------------------------------------
 
-/// What came of a block. It owns the descriptors that came with it.
+/// A received block. It owns the descriptors that came with it.
 export class received_block {
  public:
   received_block() = default;
-  /// Of handles that came some other way than by a share_channel, and stay the caller's.
+  /// Of handles received without a share_channel, which stay the caller's.
   /// Errors: invalid_argument (not as many handles as parts), as check_share_description.
   [[nodiscard]] static result<received_block> of(const share_description& block,
                                                  std::span<const shared_handle> handles) noexcept;
@@ -190,7 +190,7 @@ export class received_block {
 
   /// Effects: none; returns the exporter's description of the block, checked. Cost: O(1).
   [[nodiscard]] const share_description& block() const noexcept { return block_; }
-  /// One part, as import_handle takes it. The descriptor stays this object's.
+  /// One part, for import_handle. This object keeps the descriptor.
   [[nodiscard]] shared_handle handle(std::size_t index) const noexcept;
   void close() noexcept;
 
@@ -205,11 +205,11 @@ export class received_block {
   bool owns_ = false;
 };
 
-/// How a block of another process is mapped in this one.
+/// Options of the mapping of another process's block.
 export struct import_options {
   access rights = access::read_write;  ///< of the driver's home, and of the memory's place
-  /// The exporter may number devices in another way (CUDA_VISIBLE_DEVICES): take driver errors of
-  /// the handle.
+  /// Accept another device number of the exporter (CUDA_VISIBLE_DEVICES): the driver's own place of
+  /// the handle counts.
   bool any_device = false;
 };
 
@@ -247,11 +247,11 @@ export class imported_block {
 
   /// Effects: none; true after release() or a move from it. Cost: O(1).
   [[nodiscard]] bool empty() const noexcept { return parts_ == nullptr; }
-  /// Effects: none; the number that both sides name the block by. Cost: O(1).
+  /// Effects: none; returns the number of the block on both sides. Cost: O(1).
   [[nodiscard]] std::uint64_t id() const noexcept { return block_.id; }
-  /// Effects: none; the block as the last update said. Cost: O(1).
+  /// Effects: none; returns the description in the last update. Cost: O(1).
   [[nodiscard]] const share_description& block() const noexcept { return block_; }
-  /// None where it is not mapped.
+  /// None if it is not mapped.
   [[nodiscard]] address data_address() const noexcept;
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return block_.size_bytes; }
   /// The memory's place as this driver reports it.

@@ -16,27 +16,27 @@ export using vmm::contents_rule;
 export using vmm::memory_segment;
 export using vmm::poison_byte;
 
-/// Placement, growth and movement. docs/decisions/0006 says where the default's numbers come from.
+/// Placement, growth and movement. docs/decisions/0006 has the origin of the default's numbers.
 export struct pool_policy {
   const char* name = "pool";
-  /// Requests of at least this size take the lowest address that fits, of all memory that any
-  /// stream has finished with; smaller ones the smallest region, their own stream's first, and of
-  /// all before the pool grows. A power of two from 512 to 2^38; 0: the smallest region, and a
-  /// stream gets only its request of the others' memory. A pool with arenas collects nothing for
-  /// such a request: it is placed in memory of its own stream.
+  /// Requests of at least this size take the lowest address that fits in any stream's finished
+  /// memory. Smaller ones take the smallest region, of their own stream first, and of every stream
+  /// before the pool grows. A power of two from 512 to 2^38; 0: always the smallest region, and a
+  /// stream takes only the requested size of another's memory. In a pool with arenas such a request
+  /// is placed in memory of its own stream.
   std::uint64_t lowest_fit_bytes = std::uint64_t{16} << 20;
-  /// Largest new handle; 0: one page. With a growth_share a new handle has at most half of it while
-  /// little memory is held, or if free memory is too scattered to serve; else its share of memory
-  /// held (1 / (2 * growth_share)), from half of handle_bytes to all of it.
+  /// Largest new handle; 0: one page. With a growth_share a new handle is 1 / (2 * growth_share) of
+  /// memory held, from half of handle_bytes to all of it; at most half while little memory is held,
+  /// or if free memory is too scattered to serve.
   std::uint64_t handle_bytes = std::uint64_t{128} << 20;
-  /// Largest new handle if free memory is scattered: stranded memory is part of a handle. Only
-  /// while the driver has cost less than spend_ns for each allocation and free so far, by the
-  /// prices of docs/decisions/0006. 0: as without this rule.
+  /// Largest new handle if free memory is scattered, since stranded memory is part of a handle.
+  /// Only while the driver has cost less than spend_ns per allocation and free so far, by the costs
+  /// of docs/decisions/0006. 0: no such rule.
   std::uint64_t fine_handle_bytes = std::uint64_t{24} << 20;
   std::uint64_t spend_ns = 50;
-  /// While less than this is held, a new handle is a 12th of it at most, a 32nd where free memory
-  /// is scattered, from 8 MiB on: of a small program a large handle is a large part. Only with a
-  /// growth_share or where handles are fine. 0: as without this rule.
+  /// While less than this is held, a new handle is at most a 12th of it, or a 32nd if free memory
+  /// is scattered, but at least 8 MiB: a large handle is a large part of a small program. Only with
+  /// a growth_share or fine handles. 0: no such rule.
   std::uint64_t small_pool_bytes = std::uint64_t{512} << 20;
   /// Memory is created without moving any while memory held stays below headroom times the peak of
   /// live bytes, plus slack_bytes. From 0 to 1000.
@@ -47,8 +47,8 @@ export struct pool_policy {
   std::uint32_t harvest_share = 64;
   std::uint64_t harvest_bytes = std::uint64_t{8} << 20;
   /// New memory is at least this share of memory held (1 / growth_share), within the headroom; and
-  /// a third of that beyond the headroom, if live bytes reach a new peak: more will follow. Never
-  /// more than handle_bytes. 0: the requested size alone.
+  /// a third of that beyond the headroom if live bytes reach a new peak. At most handle_bytes. 0:
+  /// the requested size alone.
   std::uint32_t growth_share = 32;
   std::uint64_t window_gap_bytes = std::uint64_t{4} << 30;  ///< addresses left for growth in place
   bool whole_pages = false;    ///< requests of a page and more take whole pages
@@ -56,20 +56,20 @@ export struct pool_policy {
   bool oldest_first =
       false;                 ///< free regions are moved whole and oldest first, not handles by size
   bool unmap_early = false;  ///< stale mappings are unmapped at the start of each allocation, not
-                             ///< when needed
-  /// Every block is driver memory of its own, of whole pages, which is released to the driver when
-  /// the work before its free has finished: at that free, or at a later allocation or free.
+                             ///< on demand
+  /// Every block is driver memory of its own, of whole pages, which is released once the work
+  /// before its free has finished: at that free, or at a later allocation or free.
   bool keep_none = false;
-  /// Stale mappings beyond this count are unmapped, as their work finishes, at the start of
-  /// growths: 8 of them, or a 64th, at most 64. Those beyond half of it are unmapped in prepare().
-  /// Each holds addresses and a mapping, no memory.
+  /// Stale mappings beyond this count whose work has finished are unmapped at the start of growths:
+  /// 8 of them, or a 64th, at most 64. prepare() unmaps those beyond half of it. Each holds
+  /// addresses and a mapping, but no memory.
   std::uint64_t zombie_count_max = 4096;
 
-  /// The default: near-live memory for little driver time.
+  /// The default: little memory above live bytes for little driver time.
   [[nodiscard]] static pool_policy near_live() noexcept;
-  /// The pool of the source: page-sized handles, best fit, oldest regions moved first.
+  /// The original vpmm: page-sized handles, best fit, oldest regions moved first.
   [[nodiscard]] static pool_policy vpmm() noexcept;
-  /// Pooling turned off: keep_none. For comparing, and for a program that shares its device.
+  /// Pooling turned off (keep_none), for comparisons and for programs that share a device.
   [[nodiscard]] static pool_policy off() noexcept;
   /// One of the above: "pool", "vpmm" or "off". Errors: bad_option.
   [[nodiscard]] static result<pool_policy> by_name(std::string_view name) noexcept;
@@ -88,24 +88,24 @@ export enum class capture_rule : std::uint8_t {
   unchecked,       // no driver queries: no stream of this pool is ever captured
 };
 
-/// When streams get arenas of their own, in which a warm allocate or free takes no lock that other
-/// streams use. Memory of arenas is ordinary free memory: it is flushed before the pool grows.
+/// When a stream gets an arena: free memory with a lock of its own, from which allocate and free
+/// take no lock that other streams use. Arenas are flushed before the pool grows.
 /// docs/decisions/0021.
 export enum class front_rule : std::uint8_t {
-  where_contended,  // where threads have waited for one another
+  where_contended,  // once threads have waited for another on the pool's lock
   always,           // from a stream's first growth on
   never,
 };
 
-/// Notified of every reservation, mapping and block of a pool, for tools that check accesses. While
-/// a pool has a watcher its allocations and frees are serialised. A block that is freed while it is
-/// pinned, or that a captured graph may use, is not reported as freed: a later block at its
-/// addresses ends it. Called from any thread, with the device's context current on it where the
-/// backend is a context_backend. It calls nothing of the pool: a call that could change blocks or
-/// mappings ends the process.
+/// Notified of every reservation, mapping and block of a pool, for tools that check accesses. It
+/// serialises the pool's allocations and frees. A block that is freed while it is pinned, or that a
+/// captured graph may use, is not reported as freed: a later block at its addresses ends it. Called
+/// from any thread, with the device's context current if the backend is a context_backend.
+/// Requires: it makes no call that could change blocks or mappings of the pool, else the process
+/// ends.
 export class block_watcher {
  public:
-  /// Before anything is mapped there, and after nothing is.
+  /// Before the first mapping there, and after the last.
   virtual void reserved(address_range addresses) noexcept = 0;
   virtual void unreserved(address_range addresses) noexcept = 0;
   /// Before the first block there, and after the last.
@@ -126,16 +126,15 @@ export struct pool_options : memory_options {
   std::uint64_t page_bytes = 0;  ///< handles are multiples of it; 0: the recommended granularity
   std::uint64_t page_count = 0;  ///< pages mapped when the pool is set up
   stream_handle first_stream = stream_handle::default_stream;  ///< these pages are free for it
-  /// On backends that can capture, refuse and private_memory query the driver at every call on a
-  /// stream that can be captured: not on CUDA's default stream.
+  /// On backends that can capture, refuse and private_memory query the driver in every call on a
+  /// stream that can be captured: any but CUDA's default stream.
   capture_rule capture = capture_rule::refuse;
-  /// The program calls `captures().begin()` before it begins a capture on any stream used with the
-  /// pool, and `captures().end()` after the capture has ended: calls query the driver between the
-  /// two, and when the pool needs the driver anyway. A call served from free memory does not notice
-  /// an unannounced capture.
+  /// The program promises `captures().begin()` before each capture on a stream used with the pool,
+  /// and `captures().end()` after it. The driver is then queried only in between, and when the pool
+  /// needs it anyway. A call served from free memory does not detect an unannounced capture.
   bool captures_announced = false;
-  /// None with a watcher, with fills, and under rules.unmap_early; and nothing is kept there while
-  /// a history is recorded.
+  /// No arenas with a watcher, with fills, and under rules.unmap_early; empty while a history is
+  /// recorded.
   front_rule fronts = front_rule::where_contended;
   block_watcher* watcher = nullptr;  ///< outlives the pool; for debugging
 
@@ -148,8 +147,7 @@ export struct pool_options : memory_options {
 
   /// `base`, changed by VPMM_VA_SIZE, VPMM_PAGE_SIZE, VPMM_PAGES, and then by VMM_VA_SIZE,
   /// VMM_POOL_PAGE_SIZE, VMM_POOL_PAGES, VMM_POOL_POLICY, VMM_POOL_CAPTURE and VMM_BUDGET, where
-  /// they are set. A VPMM_PAGE_SIZE above 1 GiB, larger than any request is to be, stands for the
-  /// policy "off", as in the source.
+  /// they are set. A VPMM_PAGE_SIZE above 1 GiB stands for the policy "off", as in the original.
   /// Errors: bad_option; the detail names the variable and its valid values, or the option of
   /// `base` that validate() refuses.
   [[nodiscard]] static result<pool_options> from_environment(const pool_options& base) noexcept;

@@ -11,12 +11,12 @@ import vmm.std;
 
 namespace vmm {
 
-/// What a region of a pool is, for people.
+/// The kind of a region of a pool.
 export enum class pool_region_kind : std::uint8_t {
   live,    // allocated
   free,    // mapped, free for its stream
   hole,    // nothing mapped
-  zombie,  // mapped, but its memory has moved on: to be unmapped
+  zombie,  // mapped, but its memory has moved: to be unmapped
   busy,    // claimed by a growth under way
 };
 
@@ -24,7 +24,7 @@ export enum class pool_region_kind : std::uint8_t {
 export struct pool_region {
   address_range range{};
   pool_region_kind kind = pool_region_kind::hole;
-  /// Of free regions: whose. What forgotten streams left shows the default stream.
+  /// Of free regions: their stream; the default stream for those of forgotten streams.
   stream_handle stream = stream_handle::default_stream;
 };
 
@@ -47,27 +47,27 @@ export struct pool_statistics {
   std::uint64_t made_count = 0;    ///< handles created
   std::uint64_t moved_count = 0;   ///< handles moved by remapping
   std::uint64_t moved_bytes = 0;
-  std::uint64_t foreign_count = 0;  ///< requests met by another stream's memory as it lay
-  std::uint64_t wait_count = 0;     ///< times a stream was made to wait, on the device
+  std::uint64_t foreign_count = 0;  ///< requests served by another stream's memory, not moved
+  std::uint64_t wait_count = 0;     ///< waits of streams, on the device
   std::uint64_t mark_count = 0;     ///< events recorded
-  std::uint64_t blocked_count = 0;  ///< times a caller was made to wait: memory was short
-  /// Of the reusable bytes, those that were freed after everything and are not everyone's yet.
+  std::uint64_t blocked_count = 0;  ///< waits of callers, since memory was short
+  /// Of the reusable bytes, those of device-wide frees whose event has not passed.
   std::uint64_t after_all_bytes = 0;
-  std::uint64_t front_count = 0;      ///< streams that have one (front_rule)
+  std::uint64_t front_count = 0;      ///< streams that have an arena
   std::uint64_t front_bytes = 0;      ///< of the reusable bytes, those in arenas
   std::uint64_t suspended_bytes = 0;  ///< of the mapped bytes: released until they are resumed
-  /// Physical memory that the driver has given and not got back: live, free, and retained unmapped.
+  /// Physical memory created and not released: live, free, and retained unmapped.
   std::uint64_t held_bytes = 0;
   std::uint64_t spilled_bytes = 0;  ///< of these, at options().spill
 };
 
-/// What stream_pool::prepare() has done.
+/// The result of stream_pool::prepare().
 export struct prepare_report {
   std::uint64_t created_bytes = 0;   ///< free memory that is new to the pool
   std::uint64_t moved_bytes = 0;     ///< free memory that was moved
   std::uint64_t unmapped_count = 0;  ///< old mappings of moved memory
-  std::uint64_t left_bytes = 0;  ///< the request has more than the largest free region that serves
-  /// code none, or why a step failed; if memory is short, what earlier steps created goes back
+  std::uint64_t left_bytes = 0;      ///< requested, less the largest free region that serves it
+  /// code none, or why a step failed; if memory is short, memory created before is released
   error failure{};
 };
 
@@ -76,10 +76,10 @@ export struct shortage_report {
   std::uint64_t request_bytes = 0;
   stream_handle stream = stream_handle::default_stream;
   errc failure = errc::none;  ///< the result of the last attempt to create memory
-  bool trimmed = false;       ///< cached memory went back to the driver to make room
-  bool blocked = false;       ///< the caller was made to wait for the work of a stream
+  bool trimmed = false;       ///< retained memory was released to the driver
+  bool blocked = false;       ///< the caller waited for the work of a stream
   std::uint64_t live_bytes = 0;
-  std::uint64_t reusable_bytes = 0;  ///< free, in stretches too small for the request
+  std::uint64_t reusable_bytes = 0;  ///< free, in regions too small for the request
   std::uint64_t largest_free_bytes = 0;
   std::uint64_t held_bytes = 0;
   std::uint64_t budget_bytes = 0;  ///< 0: none

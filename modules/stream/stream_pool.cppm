@@ -11,10 +11,10 @@
 //   finished, or behind a wait for it on the device. The same holds for memory that moves.
 // - Nothing is unmapped that unfinished work may use.
 // - A failed call leaves every block and all free memory as they were, and memory held does not
-//   grow: memory that it created is released to the driver. What it created for a block whose fill
-//   was refused stays behind the work that its stream has, until trim(). Addresses that it reserved
-//   stay reserved. If memory was short, retained memory may have been released, too, and, if a
-//   handle can be mapped only once, idle free memory.
+//   grow: memory that it created is released to the driver. Exceptions: memory created for a block
+//   whose fill the driver refused stays until trim(); reserved addresses stay reserved; if memory
+//   was short, retained memory may have been released, and, if a handle can be mapped only once,
+//   idle free memory.
 // - Physical memory held never exceeds the budget.
 // - In a forked child every call returns not_permitted (or an empty value if it returns no error)
 //   and takes no lock, and destroying the child's copy changes nothing.
@@ -75,8 +75,8 @@ import :stream_memory;
 
 namespace vmm {
 
-// Ends the process where a deallocate failed for its address. Any other failure leaves the block
-// live, which the pool reports when it goes.
+// Ends the process if a deallocate failed for its address. Any other failure leaves the block live,
+// and the pool's end reports it.
 void check_left_live(const error& failure) noexcept;
 
 /// Blocks of 512 bytes and up, for work in streams: memory freed on a stream serves it again at
@@ -91,13 +91,13 @@ export class stream_pool {
  public:
   /// Streams that a pool serves at a time: those that allocated or freed and were not forgotten. A
   /// call on a further one returns in_use. Forgotten streams with unfinished work and streams of
-  /// live captured graphs have at least 92 records besides; once these are used up, a call on a new
+  /// live captured graphs have at least 92 further records; once these are used up, a call on a new
   /// stream returns in_use, too.
   static constexpr std::uint32_t max_streams = stream_progress::max_streams;
 
-  /// Requires: the driver outlives the pool and stays where it is. With options.streams_forgotten,
-  /// and where the driver has no features::record_all, so does every stream that the pool is given,
-  /// until it is forgotten. Otherwise a stream may be destroyed at any time.
+  /// Requires: the driver outlives the pool and is not moved. With options.streams_forgotten, or a
+  /// driver without features::record_all, every stream passed to the pool lives until it is
+  /// forgotten. Otherwise a stream may be destroyed at any time.
   /// Effects: none yet; the first allocation sets the pool up. Cost: no driver call.
   explicit stream_pool(driver_ref driver, const pool_options& options = {}) noexcept
       : driver_(driver),
@@ -130,73 +130,71 @@ export class stream_pool {
   [[nodiscard]] status set_up();
 
   /// Requires: work on other streams that uses the block is ordered behind `stream` first.
-  /// Effects: memory for work that `stream` is given from now on, aligned to 512 bytes. The bytes
-  /// are not specified.
+  /// Effects: returns memory for work submitted to `stream` from now on, aligned to 512 bytes. Its
+  /// contents are unspecified.
   /// Errors: those of set_up, the first time; invalid_argument (no bytes), in_use (max_streams
   /// others are in use), not_permitted (the stream is being captured, which options().capture
-  /// refuses, or its capture was invalidated; or beside a capture, where pinned blocks were
-  /// freed on a stream of this handle and unknown identity), out_of_memory, over_budget,
+  /// refuses, or its capture was invalidated; or, during a capture, pinned blocks were freed on a
+  /// stream of this handle and unknown identity), out_of_memory, over_budget,
   /// out_of_mappings (these after all steps of last_shortage; at once if the live blocks and the
   /// request exceed the budget or the device), out_of_addresses, out_of_host_memory, driver errors;
   /// no block is changed, and memory held does not grow.
-  /// Cost: O(1) and no driver call if free memory of the stream serves, except the query for
-  /// `capture` and, without streams_forgotten, that for a created stream's identity. Else driver
+  /// Cost: O(1) and no driver call if free memory of the stream serves, except a query for
+  /// `capture` and, without streams_forgotten, one for a created stream's identity. Else driver
   /// calls by handles moved and created. Waits for work only when memory is short and
   /// options().wait_when_short is set.
   [[nodiscard]] inline result<address> allocate(std::uint64_t size_bytes, stream_handle stream);
 
   /// Requires: work on other streams that uses the block is ordered before `stream`. So is all work
-  /// that the stream of its allocation had been given when the block was allocated, used or not:
-  /// the memory may have come to the block behind that work.
-  /// Effects: the block is free after the work that `stream` has been given so far.
+  /// submitted to the allocating stream before the allocation, since the pool may have handed out
+  /// memory that was still in use there.
+  /// Effects: frees the block after the work submitted to `stream` so far.
   /// Errors: unknown_address, not_allocated (freed before), invalid_argument (inside a block),
   /// in_use (max_streams others are in use), not_permitted (as allocate; or the block is another
   /// captured graph's), out_of_host_memory (the records of a new stream); the block is as before.
-  /// Cost: O(1), no driver call but the question of `capture`. Never waits for work.
+  /// Cost: O(1), no driver call but the query for `capture`. Never waits for work.
   [[nodiscard]] inline status free(address at, stream_handle stream);
 
-  /// Requires: `captures().begin()` was called for captures that no call on their stream has seen,
-  /// on streams that do not synchronise with the default stream. With options().streams_forgotten
-  /// the pool's streams are queried too; with capture_rule::unchecked none is.
-  /// Effects: the block is free after all work submitted to the device so far, on every stream,
-  /// whether the pool has seen it or not: what cudaFree promises, without waiting. The memory is
-  /// reused, on any stream, once an event behind all that work (driver.record_all) has passed;
-  /// frees before it is recorded share it. A stream or caller waits for it only if memory is short.
-  /// Drivers without that event: after the work of the pool's streams and of the default stream.
-  /// While any stream of the process is captured the event cannot be recorded, and trying would
-  /// invalidate the capture: it is deferred, and the block waits. If recording fails, a later call
-  /// records it: the free succeeds all the same. A pinned block, or a captured graph's: as
-  /// free(at, stream).
+  /// Requires: `captures().begin()` was called for captures on streams that made no call on the
+  /// pool meanwhile and do not synchronise with the default stream. With
+  /// options().streams_forgotten the pool's streams are queried too; with capture_rule::unchecked
+  /// none is.
+  /// Effects: frees the block after all work submitted to the device so far, on every stream, also
+  /// one unknown to the pool: what cudaFree promises, without waiting. The memory is reused, on any
+  /// stream, once an event behind all that work (driver.record_all) has passed; frees before it is
+  /// recorded share it. A stream or caller waits for it only if memory is short. Drivers without
+  /// that event: after the work of the pool's streams and of the default stream. While a stream of
+  /// the process is captured, recording the event would invalidate the capture: it is deferred, and
+  /// the block waits. If recording fails, the free succeeds, and a later call records the event. A
+  /// pinned block, or a captured graph's: as free(at, stream).
   /// Errors: as free(at, stream), except those of a captured stream; not_permitted (the block has
   /// access of its own).
   /// Cost: as free(at, stream), and at most one event and a query for each stream, under a lock of
   /// their own. Never waits for work.
   [[nodiscard]] status free(address at);
 
-  /// Requires: the block at `at` begins there. Memory that is accessed outside of the streams (by a
-  /// network card, another process, a captured graph) must be pinned meanwhile.
-  /// Effects: the block stays at its address with its memory until unpin() was called as often. A
-  /// live block never moves, pinned or not; a pin extends this beyond free(): the block may be
-  /// freed as usual, and its memory is reused only after the last unpin().
+  /// Requires: a block begins at `at`. Memory that is accessed outside of the streams (by a network
+  /// card, another process, a captured graph) must be pinned meanwhile.
+  /// Effects: a live block never moves; a pin extends this beyond free(): the block may be freed as
+  /// usual, and its memory is reused only after unpin() has been called as often.
   /// Errors: unknown_address, not_allocated (freed, also while pinned), invalid_argument (inside a
   /// block, or pinned 2^32 times), out_of_host_memory. Cost: O(1), no driver call.
   [[nodiscard]] status pin(address at);
   /// Requires: work that no stream orders has finished with the block.
-  /// Effects: ends one pin. When it was the last of a block that has been freed, the block is free
-  /// after all work that the freeing stream has been given so far.
+  /// Effects: ends one pin. A freed block without another pin is free after the work submitted to
+  /// the freeing stream so far.
   /// Errors: unknown_address, not_allocated, invalid_argument (not pinned, or inside a block).
   /// Cost: O(1), no driver call.
   [[nodiscard]] status unpin(address at);
 
-  /// Requires: if called, it is called before the stream is destroyed: see the constructor. No
-  /// thread allocates or frees on it any more. Blocks allocated on it are freed later on a stream
-  /// ordered behind it.
-  /// Effects: a later stream with this number counts as new, and this one's record is reused. Free
-  /// memory of the stream serves every stream when the work submitted to it so far has finished;
-  /// nothing waits for that. A stream unknown to the pool is not an error.
-  /// Errors: in_use (it is being captured, or freed on; or max_streams and the records besides are
+  /// Requires: the stream has not been destroyed, and no thread allocates or frees on it any more.
+  /// Blocks allocated on it are freed later on a stream ordered behind it.
+  /// Effects: frees the stream's record; a later stream of this handle counts as new. Its free
+  /// memory serves every stream once the work submitted to it so far has finished. Does not wait. A
+  /// stream unknown to the pool is not an error.
+  /// Errors: in_use (it is being captured, or freed on; or max_streams and the further records are
   /// in use), out_of_host_memory, driver errors; the stream is as before.
-  /// Cost: one event where anything was freed on it.
+  /// Cost: one event if anything was freed on it.
   [[nodiscard]] status forget(stream_handle stream);
 
   /// Requires: no stream is being captured.
@@ -205,9 +203,9 @@ export class stream_pool {
   /// each stream.
   [[nodiscard]] status synchronize();
 
-  /// Effects: gives whole free handles back, largest first, until at most `limit_bytes` of free
-  /// memory are kept. What unfinished work may use is kept. Errors: in the report.
-  /// Cost: driver calls by handles; never waits for work. Made for a thread of its own: others
+  /// Effects: releases whole free handles, largest first, until at most `limit_bytes` of free
+  /// memory are retained. Memory that unfinished work may use stays. Errors: in the report.
+  /// Cost: driver calls by handles; never waits for work. It may run in a thread of its own: others
   /// allocate and grow meanwhile, waiting for one step (256 MiB) at most.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes);
 
@@ -215,23 +213,23 @@ export class stream_pool {
   /// Effects: makes a free region of this size available on this stream, of new memory within the
   /// headroom that the request itself would have (options().rules), or by moving whole free
   /// handles. Never makes a stream wait. Unmaps old mappings if many are left. The region is
-  /// ordinary free memory: any later request may use it, so announce two concurrent requests by
-  /// their sum. A program that passes its peak of live bytes before its first request finds nearly
-  /// all of it ready. Call it while no request is waiting, or from a thread of its own.
+  /// ordinary free memory: any later request may use it, so pass the sum for two concurrent
+  /// requests. Pass the peak of live bytes before the first request, and few requests need the
+  /// driver. Call it between requests, or from a thread of its own.
   /// Errors: in the report: those of set_up; invalid_argument (no bytes), in_use (max_streams
   /// others are in use, or the pool is suspended), over_budget, out_of_memory, out_of_addresses,
   /// out_of_host_memory, driver errors. A failed step leaves everything as it was; if memory is
-  /// short, memory created by earlier steps is released, except what is mapped behind memory that
-  /// unfinished work uses: created_bytes is what stays.
-  /// Cost: driver calls by handles created and moved; never waits for work. One handle is mapped
-  /// at a time: a request on another thread that grows meanwhile, or any with a watcher, waits for
-  /// a step or two.
+  /// short, memory created by earlier steps is released, except memory mapped behind memory that
+  /// unfinished work uses: created_bytes counts the rest.
+  /// Cost: driver calls by handles created and moved; never waits for work. One handle is mapped at
+  /// a time, so another thread's request that grows, or any with a watcher, waits for a step or
+  /// two.
   [[nodiscard]] prepare_report prepare(std::uint64_t size_bytes, stream_handle stream);
 
   /// Effects: the pool expects the driver to refuse more than `limit_bytes` of its memory, for
   /// example because others share the device; 0: no limit. New handles get smaller as memory held
-  /// approaches it, so that less is stranded and more still fits. A budget of the options has
-  /// priority. Errors: none. Cost: one store.
+  /// approaches the limit, so that less is stranded. A budget of the options has priority. Errors:
+  /// none. Cost: one store.
   void expect_limit(std::uint64_t limit_bytes) noexcept {
     expected_limit_bytes_.store(limit_bytes, std::memory_order_relaxed);
   }
@@ -243,23 +241,22 @@ export class stream_pool {
   /// Errors: those of set_up; invalid_argument (no grants, the home or the placement, more
   /// locations than a list takes), in_use (another thread suspends or resumes the pool),
   /// not_supported (a device does not reach the memory, or the driver has no features::peers),
-  /// out_of_host_memory, those of query_peer and set_access; all is as before, as far as the driver
-  /// lets it. Cost: a question for each grant, one set-access for each mapping; others grow
-  /// afterwards.
+  /// out_of_host_memory, those of query_peer and set_access; all is as before, unless the driver
+  /// refuses the undoing. Cost: a query for each grant, one set-access for each mapping, during
+  /// which no other thread grows.
   [[nodiscard]] status set_peers(std::span<const access_grant> grants);
 
-  /// A block that shares its mappings with no other, so that it may have access of its own.
-  /// Requires: as allocate. Effects: as allocate, of new memory, or memory that the pool released;
-  /// the size is rounded up to the pool's pages. Errors: as allocate; not_permitted (the stream is
-  /// being captured). Cost: driver calls by handles. Releases free memory of the pool to the driver
-  /// if no other is left.
+  /// Returns a block that shares its mappings with no other, so that it can have access of its own.
+  /// Requires, effects: as allocate; the size is rounded up to the pool's pages. Errors: as
+  /// allocate; not_permitted (the stream is being captured). Cost: driver calls by handles.
+  /// Releases free memory of the pool to the driver if no other is left.
   [[nodiscard]] result<address> allocate_whole(std::uint64_t size_bytes, stream_handle stream);
   /// Requires: work of the devices that lose access has finished with the block. Not called from a
   /// listener or a watcher.
-  /// Effects: each location named has this access to the block, whatever set_peers() sets; the
-  /// others keep theirs. It lasts until the block is freed, through suspension and resumption. When
-  /// it is freed, on a stream that is not being captured, its memory is not reused until that
-  /// stream's work has finished and a call that grows or trims the pool has removed the access.
+  /// Effects: each location named has this access to the block, and overrules set_peers(); the
+  /// others keep theirs. It lasts until the block is freed, through suspension and resumption.
+  /// After a free, on a stream that is not captured, the memory is not reused until that stream's
+  /// work has finished and a call that grows or trims the pool has removed the access.
   /// Errors: as free for a wrong address; not_supported (it shares a mapping with other memory of
   /// the pool: see allocate_whole(); or options().contents fills freed memory), not_permitted (a
   /// captured graph's), invalid_argument (no grants, the home or the placement, more locations than
@@ -281,7 +278,7 @@ export class stream_pool {
   /// Requires: an alignment that is a power of two, from 1 to alignment_bytes_max.
   /// Errors: as above; invalid_argument (not a power of two), not_supported (above 2 MiB: allocate
   /// from a manager).
-  /// Cost: up to 512 bytes as above. Above, one search more; it does not use arenas, so it takes
+  /// Cost: up to 512 bytes as above. Above, one search more; arenas do not serve it, so it takes
   /// the slow path if only they have free memory.
   [[nodiscard]] inline result<address> allocate(std::uint64_t size_bytes,
                                                 std::uint64_t alignment_bytes,
@@ -303,7 +300,7 @@ export class stream_pool {
     if (const status freed = free(at, stream); !freed) [[unlikely]]
       check_left_live(freed.error());
   }
-  /// As free(at), for owners that cannot return an error: see the one above.
+  /// As free(at), for owners that cannot return an error: see above.
   inline void deallocate(address at, std::uint64_t size_bytes,
                          std::uint64_t alignment_bytes) noexcept {
     (void)size_bytes;
@@ -311,20 +308,20 @@ export class stream_pool {
     if (const status freed = free(at); !freed) [[unlikely]]
       check_left_live(freed.error());
   }
-  /// What the pool works through.
+  /// The driver of the pool.
   [[nodiscard]] driver_interface& driver() const noexcept { return *driver_; }
   /// The buffers and memory resources of this pool; it must not be destroyed while they exist.
   [[nodiscard]] user_count& users() noexcept { return users_; }
 
-  /// Captures into graphs: those that the pool cannot see, and graphs that have ended. Cost: O(1).
+  /// Captures into graphs: announcements, and graphs that have ended. Cost: O(1).
   [[nodiscard]] pool_captures captures() noexcept { return pool_captures(*this); }
   /// Changes of the memory behind an address. Cost: O(1).
   [[nodiscard]] pool_remaps remaps() noexcept { return pool_remaps(*this); }
-  /// The record of what the pool does. Cost: O(1).
+  /// The recording of the pool's events. Cost: O(1).
   [[nodiscard]] pool_recording history() noexcept { return pool_recording(*this); }
   /// For vmm.suspend. Requires: neither a listener nor a watcher makes its calls. begin_suspend()
-  /// gives free memory back even if it fails. While free() fills blocks, it waits on other threads
-  /// from each begin to its end. Cost: O(1).
+  /// releases free memory even if it fails. With fills on free, other threads' free() waits during
+  /// a suspension and a resumption. Cost: O(1).
   [[nodiscard]] suspendable& suspension() noexcept { return suspension_; }
 
   /// Effects: none. Errors: none. Cost: O(streams).
@@ -332,9 +329,9 @@ export class stream_pool {
   /// Effects: none; returns all regions in address order. Errors: out_of_host_memory. Cost:
   /// O(regions).
   [[nodiscard]] result<std::vector<pool_region>> regions() const;
-  /// Effects: none; returns a text: a line of statistics for each kind of bytes, then a line for
-  /// each region in address order, with address, bytes, kind and, of free regions, the stream. All
-  /// of one moment. Errors: as regions(). Cost: O(regions).
+  /// Effects: none; returns a text: the bytes of the statistics by kind, then the regions in
+  /// address order, with address, bytes, kind and, of free regions, the stream; all of one moment.
+  /// Errors: as regions(). Cost: O(regions).
   [[nodiscard]] result<std::string> dump() const;
   /// Effects: none; returns the steps tried for the last request that failed for lack of memory,
   /// and the memory held then. Cost: O(1).

@@ -1,16 +1,15 @@
-// SPDX-FileCopyrightText: 2026 The vmm authors
-// SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: 2026 The vmm authors SPDX-License-Identifier: Apache-2.0
 //
 // vmm.suspend - regions whose memory is released to the driver for a while, and restored at the
 // same addresses.
 //
-// A region is a pool or a manager with a tag. suspend() gives the physical memory of the regions
-// with these tags back to the driver; their addresses stay reserved and their blocks live. resume()
-// maps new memory at the same addresses, with the contents that each region's policy promises.
+// A region is a pool or a manager with a tag. suspend() releases the physical memory of the regions
+// with these tags to the driver; their addresses stay reserved and their blocks live. resume() maps
+// new memory at the same addresses, with the contents that each region's policy promises.
 //
-// I1  A call does all of its regions or none. Only where the driver refuses a step and then its
-//     undoing, each time, is a region suspended by a failed call: its memory and contents are kept,
-//     and resume() brings it back.
+// I1  A call changes all of its regions or none. Only if the driver refuses a step and then
+//     repeatedly its undoing does a failed call leave a region suspended: its contents are kept,
+//     and resume() restores it.
 // I2  Kept contents are copied before anything is unmapped, and are restored when resume() returns.
 //
 // Nothing is unmapped before the work of the streams that use it has finished, and no other stream
@@ -36,13 +35,12 @@ import vmm.stream;
 
 namespace vmm {
 
-/// How a suspender works, for its life.
+/// Options of a suspender.
 export struct suspend_options {
-  backup_tier tier = backup_tier::best;  ///< where contents are kept
+  backup_tier tier = backup_tier::best;  ///< the place of kept contents
   std::string directory{};  ///< of backup_tier::file; empty: the environment's TMPDIR, or /tmp
-  /// Contents are checked after each resume (kept ones against a checksum, zeroed ones against
-  /// zero), and discarded contents are filled with poison_byte, so that code that relies on them
-  /// fails visibly. Slow.
+  /// Each resume checks contents (kept ones against a checksum, zeroed ones against zero) and fills
+  /// discarded ones with poison_byte, so that code that relies on them fails visibly. Slow.
   bool verify = false;
 };
 
@@ -55,28 +53,28 @@ export struct suspend_region {
 /// What to suspend.
 export struct suspend_request {
   std::span<const std::string_view> tags{};  ///< none: every region that is not suspended
-  /// Streams that use the memory beside those that the allocators were given: waited for, too.
+  /// Streams that use the memory and were not passed to the allocators: waited for, too.
   std::span<const stream_handle> streams{};
   std::optional<suspend_contents> contents{};  ///< instead of the regions' own, this once
 };
 
-/// Why physical memory of a suspended region is still there.
+/// Why physical memory of a suspended region was retained.
 export enum class stay_reason : std::uint8_t {
   refused,     // the driver did not take it back: the next resume maps it again
   cached,      // the driver refused to release free memory
   unfinished,  // it waits for work
 };
 
-/// Memory that stays.
+/// Retained memory.
 export struct suspend_remainder {
   std::string tag;
   std::uint64_t size_bytes = 0;
   stay_reason why = stay_reason::refused;
 };
 
-/// The memory that a suspension released, and that it retained.
+/// The memory that a suspension released and retained.
 export struct suspend_report {
-  std::uint64_t suspended_bytes = 0;  ///< memory of live blocks that the driver has now
+  std::uint64_t suspended_bytes = 0;  ///< memory of live blocks, released to the driver
   std::uint64_t backup_bytes = 0;     ///< contents kept
   std::uint64_t region_count = 0;
   std::vector<suspend_remainder> stays;
@@ -93,35 +91,36 @@ export class suspender {
   suspender(const suspender&) = delete;
   suspender& operator=(const suspender&) = delete;
   /// Requires: no thread calls it.
-  /// Effects: gives the backups back. Regions that are suspended stay so: their contents are gone,
+  /// Effects: releases the backups. Suspended regions stay suspended: their contents are lost,
   /// their blocks can be freed, their allocators destroyed.
   ~suspender();
 
-  /// Requires: the allocator outlives the suspender, or is removed first. Effects: the allocator is
-  /// a region. Errors: in_use (it is one already), invalid_argument (an empty tag), not_supported
-  /// (`contents` requires copies, which the driver lacks), out_of_host_memory. Cost: O(regions).
+  /// Requires: the allocator outlives the suspender, or is removed first. Effects: makes the
+  /// allocator a region. Errors: in_use (it is one already), invalid_argument (an empty tag),
+  /// not_supported (`contents` requires copies, which the driver lacks), out_of_host_memory. Cost:
+  /// O(regions).
   [[nodiscard]] status add(stream_pool& pool, const suspend_region& how);
   [[nodiscard]] status add(manager& blocks, const suspend_region& how);
   /// Effects: the allocator is not a region any more. Errors: in_use (it is suspended),
-  /// invalid_argument (it is not a region), driver errors of releasing what only it used. Cost:
-  /// O(regions).
+  /// invalid_argument (it is not a region), driver errors of releasing backups that only it used.
+  /// Cost: O(regions).
   [[nodiscard]] status remove(const stream_pool& pool);
   [[nodiscard]] status remove(const manager& blocks);
 
-  /// Requires: from the call on until resume(), no stream is given work that uses the regions'
-  /// memory (replays of captured graphs, too); work on streams that neither the allocators nor the
-  /// request name has finished. Not called from a listener or a watcher.
+  /// Requires: from the call until resume() has returned, no work that uses the regions' memory is
+  /// submitted to any stream (replays of captured graphs included); work on streams that neither
+  /// the allocators nor the request name has finished. Not called from a listener or a watcher.
   /// Effects: suspends the regions: they allocate nothing, and their memory is released to the
-  /// driver. Pools notify listeners: `released` for each mapping before it goes. Free memory of the
-  /// regions goes back first, also where the call fails then.
+  /// driver. Pools notify listeners with `released` before each mapping is undone. Free memory of
+  /// the regions is released first, even if the call then fails.
   /// Errors: invalid_argument (a tag that no region has), in_use (suspended already; a block is
   /// pinned, exported, a growable range's, being changed, or shares its memory; a stream is
   /// captured), not_permitted (contents that the driver's home must not read, a forked child),
   /// not_supported (no pinned memory), out_of_host_memory, driver errors. All regions are as
   /// before: see I1.
-  /// Cost: waits for all work of the device; if streams are forgotten before they are destroyed
-  /// (memory_options::streams_forgotten), for that of the regions' streams and the request's alone:
-  /// then name the streams of a manager's copies. Driver calls by handles; contents by bytes.
+  /// Cost: waits for all work of the device; with memory_options::streams_forgotten only for that
+  /// of the regions' streams and the request's: then name the streams of a manager's copies. Driver
+  /// calls by handles; contents by bytes.
   [[nodiscard]] result<suspend_report> suspend(const suspend_request& request = {});
   /// Effects: restores the regions' memory at the same addresses, with the promised contents and
   /// all access that was granted; when it returns, any stream may use it. Without tags: every
@@ -143,12 +142,12 @@ export class suspender {
   /// Effects: none; returns the bytes of all backups, including those kept for reuse.
   /// Cost: O(backups).
   [[nodiscard]] std::uint64_t backup_bytes() const noexcept;
-  /// Effects: copies contents that a suspended region keeps, of the memory at `from`, to `into`.
+  /// Effects: copies kept contents of the suspended memory at `from` to `into`.
   /// Errors: unknown_address (any of the bytes is not kept), driver errors; `into` may be changed.
   /// Cost: O(handles of the regions), and a copy on the host.
   [[nodiscard]] status read_backup(std::span<std::byte> into, address from) const;
-  /// Effects: gives the backups back that no suspended region has. Errors: driver errors; a later
-  /// call tries again. Cost: driver calls by backups.
+  /// Effects: releases unused backups. Errors: driver errors; a later call tries again. Cost:
+  /// driver calls by backups.
   [[nodiscard]] status return_backups();
   [[nodiscard]] const suspend_options& options() const noexcept { return options_; }
 

@@ -3,9 +3,9 @@
  *
  * vmm.h - the C interface of vmm, in libvmm.so.
  *
- * A driver is opened by name. A pool gives memory out in stream order, from a few bytes up. A
- * manager gives out whole ranges that grow and are copied by remapping. docs/c.md begins with ten
- * lines of code, docs/decisions/0010 has the reasons for the design.
+ * A driver is opened by name. A pool allocates in stream order, from a few bytes up. A manager
+ * allocates whole granules, which grow and are copied by remapping. docs/c.md has a first program,
+ * docs/decisions/0010 the reasons for the design.
  *
  * Rules for every call:
  *
@@ -24,9 +24,9 @@
  *           compiled with (vmm_*_options_init does it). Later versions add members at the end; 0 in
  *           an added member selects the earlier behaviour. Elements of arrays never grow. Boolean
  *           members are 1 or 0.
- * Names     Sizes are bytes. Texts are UTF-8, end with 0, and live as long as the library, where a
- *           comment does not say less.
- * Handles   Are numbers in the shape of pointers: they point to nothing.
+ * Names     Sizes are in bytes. Texts are UTF-8, end with 0, and live as long as the library unless
+ *           a comment limits it.
+ * Handles   Are numbers of a pointer's type, and must not be dereferenced.
  */
 #ifndef VMM_H
 #define VMM_H
@@ -61,7 +61,7 @@ typedef int32_t vmm_status;
 
 enum {
   VMM_SUCCESS = 0,                  /* the call succeeded */
-  VMM_ERROR_INVALID_ARGUMENT = 1,   /* a value that the call does not take */
+  VMM_ERROR_INVALID_ARGUMENT = 1,   /* a value that the call does not accept */
   VMM_ERROR_BAD_OPTION = 2,         /* an option or environment variable out of its range */
   VMM_ERROR_OUT_OF_MEMORY = 3,      /* the device has no physical memory left for the request */
   VMM_ERROR_OUT_OF_HOST_MEMORY = 4, /* the host has no memory left for records */
@@ -73,12 +73,12 @@ enum {
   VMM_ERROR_OVERLAP = 10,           /* the range overlaps one that is already there */
   VMM_ERROR_IN_USE = 11,            /* the object is still in use */
   VMM_ERROR_NOT_SUPPORTED = 12,     /* the driver or the device cannot do this */
-  VMM_ERROR_NOT_PERMITTED = 13, /* it could, but not here: a forked child, a capture, a callback */
-  VMM_ERROR_UNAVAILABLE = 14,   /* no driver, no device, or a library that is not there */
-  VMM_ERROR_DEVICE_LOST = 15,   /* the device or its context no longer works */
-  VMM_ERROR_FOREIGN = 16,       /* an earlier failure of other work shows up in this call */
-  VMM_ERROR_INTERNAL = 17,      /* none of these: see the native code */
-  VMM_ERROR_INVALID_HANDLE = 18 /* null, no handle, of another kind, or destroyed */
+  VMM_ERROR_NOT_PERMITTED = 13,     /* not in this context: a forked child, a capture, a callback */
+  VMM_ERROR_UNAVAILABLE = 14,       /* no driver, no device, or a library that is not there */
+  VMM_ERROR_DEVICE_LOST = 15,       /* the device or its context no longer works */
+  VMM_ERROR_FOREIGN = 16,           /* an earlier failure of other work shows up in this call */
+  VMM_ERROR_INTERNAL = 17,          /* none of these: see the native code */
+  VMM_ERROR_INVALID_HANDLE = 18     /* null, not a handle, of another kind, or destroyed */
 };
 
 /** The latest failure of a thread. */
@@ -94,15 +94,15 @@ typedef struct vmm_error_info {
   const char* text;        /* all of it in one line; until the thread's next failure */
 } vmm_error_info;
 
-/** Requires: info->struct_size is set. Effects: fills *info. A call that succeeds changes nothing
- *  of it. Errors: only those of every call, and they are not remembered. Cost: formats the text. */
+/** Requires: info->struct_size is set. Effects: fills *info. Successful calls keep the last error.
+ *  Errors: only those of every call, which this call does not record. Cost: formats the text. */
 VMM_API vmm_status vmm_last_error(vmm_error_info* info) VMM_NOEXCEPT;
 
 /** The text of vmm_last_error(), or "" when no call of this thread has failed; until the thread's
  *  next failure. */
 VMM_API const char* vmm_last_error_text(void) VMM_NOEXCEPT;
 
-/** "VMM_ERROR_OUT_OF_MEMORY" for its value; "VMM_ERROR_UNKNOWN" for a value that is none. */
+/** "VMM_ERROR_OUT_OF_MEMORY" for its value; "VMM_ERROR_UNKNOWN" for an unlisted value. */
 VMM_API const char* vmm_status_name(vmm_status status) VMM_NOEXCEPT;
 
 /** The version of the library that runs: major * 10000 + minor * 100 + patch. */
@@ -129,20 +129,20 @@ typedef struct vmm_driver_entry {
 } vmm_driver_entry;
 
 /** Effects: *count becomes the number of names; the first `capacity` of them are written to
- *  `entries`, which may be NULL when `capacity` is 0, in the order in which a driver is looked for.
- *  Cost: opens and closes each of them; up to a second with a GPU. */
+ *  `entries`, in the order in which vmm_driver_open() tries them. `entries` may be NULL when
+ *  `capacity` is 0. Cost: opens and closes each driver; up to a second with a GPU. */
 VMM_API vmm_status vmm_list_drivers(vmm_driver_entry* entries, uint64_t capacity,
                                     uint64_t* count) VMM_NOEXCEPT;
 
-/** Any device: the one that the name says, or the first. */
+/** Any device: the one in the name, or the first. */
 #define VMM_ANY_DEVICE (-1)
 
 /** Opens a driver.
  *  Requires: `name` is "cuda", "level_zero", "host" (plain memory of this machine), "fake" (a
  *  simulated device), "fake:cuda", "fake:level_zero" or "fake:host"; NULL or "" stands for the
  *  environment variable VMM_BACKEND, or, if that is not set, for the first that is available.
- *  `device` is a device's number for cuda and level_zero, and VMM_ANY_DEVICE or 0 for others; with
- *  a name that has one ("cuda:1") and without a name it is VMM_ANY_DEVICE.
+ *  `device` is a device's number for cuda and level_zero, and VMM_ANY_DEVICE or 0 for others. It is
+ *  VMM_ANY_DEVICE without a name, and for a name with a number ("cuda:1").
  *  Effects: loads the vendor's library; *driver is closed by vmm_driver_close(). VMM_LOG ("off",
  *  "stderr" or a path) logs every driver call.
  *  Errors: BAD_OPTION (no such name, a device for a name without devices or with one, a log that
@@ -204,9 +204,9 @@ VMM_API VMM_CHECKED vmm_status vmm_driver_create_stream(vmm_driver* driver,
  *  default stream. */
 VMM_API vmm_status vmm_driver_destroy_stream(vmm_driver* driver, vmm_stream stream) VMM_NOEXCEPT;
 
-/** Blocks until the stream's work has finished. Without VMM_FEATURE_STREAMS all work has, and NULL
- *  is the only stream. Errors: NOT_SUPPORTED (another stream than NULL on a driver without
- *  streams), INVALID_ARGUMENT (not a stream of the driver, if it can detect that;
+/** Blocks until the stream's work has finished. Without VMM_FEATURE_STREAMS NULL is the only
+ *  stream, and work is finished when a call returns. Errors: NOT_SUPPORTED (a stream on a driver
+ *  without streams), INVALID_ARGUMENT (not a stream of the driver, if it can detect that;
  *  cudaStreamPerThread), driver errors. */
 VMM_API vmm_status vmm_driver_synchronize_stream(vmm_driver* driver,
                                                  vmm_stream stream) VMM_NOEXCEPT;
@@ -217,8 +217,8 @@ VMM_API vmm_status vmm_driver_synchronize_stream(vmm_driver* driver,
 VMM_API vmm_status vmm_driver_order_streams(vmm_driver* driver, vmm_stream first,
                                             vmm_stream then) VMM_NOEXCEPT;
 
-/** Bytes from the host's memory to the device's, and back; returned when they have arrived. Waits
- *  for no work: the caller synchronises first. Requires: the host's side is `size_bytes` long.
+/** Copies bytes from host memory to device memory, and back, before it returns. Not ordered with
+ *  any stream: synchronise first. Requires: the host memory is `size_bytes` long.
  *  Errors: INVALID_ARGUMENT (a range that is not mapped, if the driver can detect that; one that
  *  ends behind the last address), NOT_SUPPORTED, driver errors. */
 VMM_API vmm_status vmm_driver_write(vmm_driver* driver, void* target, const void* source,
@@ -239,29 +239,29 @@ typedef struct vmm_pool vmm_pool;
 
 /** What allocate and free do on a stream that is being captured into a graph. */
 enum {
-  VMM_CAPTURE_REFUSE = 0,   /* they answer NOT_PERMITTED and change nothing */
+  VMM_CAPTURE_REFUSE = 0,   /* they return NOT_PERMITTED and change nothing */
   VMM_CAPTURE_PRIVATE = 1,  /* the graph gets memory of its own, until it is released */
   VMM_CAPTURE_UNCHECKED = 2 /* no stream of this pool is ever captured: no checks */
 };
 
-/** When streams get arenas of their own, in which a warm allocation or free takes no lock that
- *  other streams use. docs/decisions/0021. */
+/** When a stream gets an arena: free memory with a lock of its own, from which allocations and
+ *  frees take no lock that other streams use. docs/decisions/0021. */
 enum {
-  VMM_FRONTS_WAITING = 0, /* where threads have waited for one another */
+  VMM_FRONTS_WAITING = 0, /* once threads have waited for another on the pool's lock */
   VMM_FRONTS_ALWAYS = 1,  /* from a stream's first growth on */
   VMM_FRONTS_NEVER = 2
 };
 
-/** How a pool is made; each comment ends with the default. */
+/** Options of a pool; each comment ends with the default. */
 typedef struct vmm_pool_options {
   uint64_t struct_size;
   const char* policy; /* "pool", "vpmm", "off"; NULL: "pool". Read by vmm_pool_create() only */
   uint64_t reservation_bytes; /* address space taken at a time: 8 TiB */
-  uint64_t page_bytes;        /* handles are multiples of it, and it of the driver's granularity;
-                                 0: the device's recommendation */
+  uint64_t page_bytes;        /* handles are multiples of it; a multiple of the driver's
+                                 granularity. 0: the device's recommendation */
   uint64_t page_count;        /* pages mapped at the start: 0 */
   vmm_stream first_stream;    /* these pages are free for it: NULL */
-  uint64_t budget_bytes;      /* never hold more physical memory; 0: no limit but the device's */
+  uint64_t budget_bytes;      /* limit of physical memory held; 0: no limit but the device's */
   uint32_t wait_when_short;   /* 1: the last step before out of memory may block the caller */
   uint32_t capture;           /* VMM_CAPTURE_*: REFUSE */
   uint32_t use_place;         /* 1: memory is created at `place`, not at the default place: 0 */
@@ -271,15 +271,15 @@ typedef struct vmm_pool_options {
   uint32_t report_live;       /* 1: a line on stderr for blocks that are live at the end: 1 */
   uint32_t reserved;          /* 0 */
   uint32_t fronts;            /* VMM_FRONTS_*: WAITING */
-  /* 1: every capture on a stream that is used with the pool is between vmm_pool_capture_begins()
-     and vmm_pool_capture_ended(), and only there each call queries the driver. No effect with
-     VMM_CAPTURE_UNCHECKED, which makes no queries: 0 */
+  /* 1: the caller promises vmm_pool_capture_begins() and vmm_pool_capture_ended() around every
+     capture on a stream that is used with the pool; calls query the driver only in between. No
+     effect with VMM_CAPTURE_UNCHECKED, which makes no queries: 0 */
   uint32_t captures_announced;
-  /* 1: vmm_pool_forget_stream() is called before a stream that was passed to the pool is destroyed.
-     The pool may then name streams to the driver at any time, and queries them for captures that
-     were not announced. 0: streams may be destroyed at any time; events behind all work of the
-     device stand for streams that a call does not name. CUDA before 12.5 and Level Zero have no
-     such event: there 0 means the same as 1: 0 */
+  /* 1: the caller promises vmm_pool_forget_stream() before it destroys a stream that was passed to
+     the pool. The pool then may pass its streams to the driver at any time, and queries them for
+     unannounced captures. 0: streams may be destroyed at any time, and the pool records events
+     behind all work of the device. CUDA before 12.5 and Level Zero have no such event: there 0
+     means the same as 1: 0 */
   uint32_t streams_forgotten;
 } vmm_pool_options;
 
@@ -289,7 +289,7 @@ VMM_API vmm_status vmm_pool_options_init(vmm_pool_options* options,
 
 /** Makes a pool on a driver, which cannot be closed before it.
  *  Requires: `options` is NULL for the defaults, or was initialised.
- *  Effects: *pool is to be destroyed.
+ *  Effects: the caller destroys *pool.
  *  Errors: BAD_OPTION, NOT_SUPPORTED (an option of a newer version; a device without the feature
  *  that an option requires), OUT_OF_MEMORY and others of allocating the pages, OUT_OF_HOST_MEMORY,
  *  driver errors. Cost: driver calls; takes page_count pages and no other memory. */
@@ -298,16 +298,16 @@ VMM_API VMM_CHECKED vmm_status vmm_pool_create(vmm_driver* driver, const vmm_poo
 
 /** Destroys a pool. NULL: nothing.
  *  Requires: no stream is being captured, and no graph that uses its memory is launched again.
- *  Effects: waits for all work of the device and gives everything back, live blocks too.
+ *  Effects: waits for all work of the device and releases all memory, live blocks included.
  *  Errors: IN_USE (another thread, or a callback of this pool, is inside a call; a capture was
  *  announced and has not ended; or a suspender has it as a region): the pool is as before. */
 VMM_API vmm_status vmm_pool_destroy(vmm_pool* pool) VMM_NOEXCEPT;
 
-/** Memory for work that `stream` will be given. Its contents are not specified.
+/** Allocates memory for work submitted to `stream` after the call. Its contents are unspecified.
  *  Requires: other streams that use it are ordered behind `stream`.
  *  Effects: *at is the block's address, a multiple of 512; on failure NULL.
  *  Errors: INVALID_ARGUMENT (0 bytes, cudaStreamPerThread), OUT_OF_MEMORY and OVER_BUDGET (after
- *  everything was tried, idle memory of the driver's other pools and managers too, see
+ *  every step, including idle memory of the driver's other pools and managers, see
  *  vmm_pool_last_shortage; at once if the live blocks and the request exceed the device or the
  *  budget; memory held does not grow), OUT_OF_ADDRESSES, OUT_OF_HOST_MEMORY, IN_USE (too many
  *  streams: forget those that are gone), NOT_PERMITTED (the stream is being captured, or this is a
@@ -317,7 +317,7 @@ VMM_API VMM_CHECKED vmm_status vmm_pool_allocate(vmm_pool* pool, uint64_t size_b
                                                  vmm_stream stream, void** at) VMM_NOEXCEPT;
 
 /** vmm_pool_allocate() at a multiple of an alignment, which is a power of two up to 2 MiB. The
- *  memory before and behind the block stays free. Errors: INVALID_ARGUMENT (no power of two),
+ *  memory before and behind the block stays free. Errors: INVALID_ARGUMENT (not a power of two),
  *  NOT_SUPPORTED (above 2 MiB: allocate from a manager), as vmm_pool_allocate. */
 VMM_API VMM_CHECKED vmm_status vmm_pool_allocate_aligned(vmm_pool* pool, uint64_t size_bytes,
                                                          uint64_t alignment_bytes,
@@ -332,8 +332,7 @@ VMM_API VMM_CHECKED vmm_status vmm_pool_allocate_aligned(vmm_pool* pool, uint64_
  *  Cost: as vmm_pool_allocate. */
 VMM_API vmm_status vmm_pool_free(vmm_pool* pool, void* at, vmm_stream stream) VMM_NOEXCEPT;
 
-/** vmm_pool_free() for callers that have the size. The pool records it too: `size_bytes` is neither
- *  needed nor checked. */
+/** vmm_pool_free() for interfaces that pass a size. The pool ignores `size_bytes`. */
 VMM_API vmm_status vmm_pool_free_sized(vmm_pool* pool, void* at, uint64_t size_bytes,
                                        vmm_stream stream) VMM_NOEXCEPT;
 
@@ -343,34 +342,33 @@ VMM_API vmm_status vmm_pool_free_sized(vmm_pool* pool, void* at, uint64_t size_b
  *  reused after the work of the streams registered with the pool.
  *  Requires: vmm_pool_capture_begins() for captures on streams that the pool has not seen; the
  *  event would invalidate them. While a capture is announced, or a stream of the pool is captured,
- *  the block waits. Errors: as vmm_pool_free, except that of a captured stream. Cost: as
+ *  the memory is not reused. Errors: as vmm_pool_free, except that of a captured stream. Cost: as
  *  vmm_pool_free, and at most one event. */
 VMM_API vmm_status vmm_pool_free_after_all(vmm_pool* pool, void* at) VMM_NOEXCEPT;
-/** Around a capture on a stream without a record in the pool: begins before cuStreamBeginCapture,
- *  ended after cuStreamEndCapture, in pairs, from any thread. With captures_announced of the
- *  options, required around every capture: a call served from free memory does not notice an
- *  unannounced one, and its graph then shares memory with later work; a call that needs the driver
- *  returns NOT_PERMITTED.
- *  Errors: ended: INVALID_ARGUMENT (no capture was announced). Cost: a lock; with
+/** Announce a capture on a stream without a record in the pool: capture_begins before
+ *  cuStreamBeginCapture, capture_ended after cuStreamEndCapture, in pairs, from any thread.
+ *  Required around every capture if the options have captures_announced: then a call served from
+ *  free memory does not detect an unannounced capture, whose graph shares memory with later work,
+ *  and a call that needs the driver returns NOT_PERMITTED.
+ *  Errors: of capture_ended: INVALID_ARGUMENT (no capture was announced). Cost: a lock; with
  *  captures_announced each call on the pool queries the driver until the last capture has ended. */
 VMM_API vmm_status vmm_pool_capture_begins(vmm_pool* pool) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_pool_capture_ended(vmm_pool* pool) VMM_NOEXCEPT;
 
-/** Keeps the memory behind the block in place until vmm_pool_unpin() was called as often, freed or
- *  not: for memory that is accessed outside of the streams (by a network card, another process, a
- *  graph).
+/** Keeps the memory behind the block in place, even after the block is freed, until
+ *  vmm_pool_unpin() has been called as often: for memory that is accessed outside of the streams
+ *  (by a network card, another process, a graph).
  *  Errors: UNKNOWN_ADDRESS, NOT_ALLOCATED, INVALID_ARGUMENT (inside a block; unpin: not pinned),
  *  OUT_OF_HOST_MEMORY. Cost: O(1), no driver call. */
 VMM_API vmm_status vmm_pool_pin(vmm_pool* pool, void* at) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_pool_unpin(vmm_pool* pool, void* at) VMM_NOEXCEPT;
 
-/** Frees the record of a stream in the pool, which has 4,000. Not needed before a stream is
- *  destroyed, unless `streams_forgotten` of the options promises it. Requires: the stream exists,
- *  and no thread allocates or frees on it any more. Effects: blocks allocated on it stay live, and
- *  a later stream with its number counts as a new one. A stream that the pool has not seen is not
- *  an error.
+/** Frees the pool's record of a stream; a pool has 4,000. Not needed before a stream is destroyed,
+ *  unless `streams_forgotten` of the options promises it. Requires: the stream exists, and no
+ *  thread allocates or frees on it any more. Effects: blocks allocated on it stay live, and a later
+ *  stream of the same handle counts as a new one. A stream without a record is not an error.
  *  Errors: IN_USE (it is being captured, or freed on), OUT_OF_HOST_MEMORY, NOT_PERMITTED (in a
- *  callback), driver errors. Cost: an event where anything was freed on it. */
+ *  callback), driver errors. Cost: an event if anything was freed on it. */
 VMM_API vmm_status vmm_pool_forget_stream(vmm_pool* pool, vmm_stream stream) VMM_NOEXCEPT;
 
 /** The number of the capture that the stream is in, for release: query it before the capture ends.
@@ -390,7 +388,7 @@ VMM_API vmm_status vmm_pool_release_capture(vmm_pool* pool, uint64_t number,
  *  callback, while a capture is announced or a known stream is captured), driver errors. */
 VMM_API vmm_status vmm_pool_synchronize(vmm_pool* pool) VMM_NOEXCEPT;
 
-/** What giving memory back came to. */
+/** The result of vmm_pool_trim() and vmm_manager_trim(). */
 typedef struct vmm_trim_report {
   uint64_t struct_size;
   uint64_t released_count; /* handles */
@@ -398,10 +396,11 @@ typedef struct vmm_trim_report {
   uint64_t still_mapped_bytes; /* free, but unfinished work may use it: kept */
 } vmm_trim_report;
 
-/** Gives free memory back until at most `limit_bytes` of it are kept. Never waits for work.
+/** Releases free memory to the driver until at most `limit_bytes` of it are retained. Never waits
+ *  for work.
  *  Requires: `report` is NULL, or its struct_size is set. Errors: NOT_PERMITTED (in a callback),
- *  driver errors of a release; *report then counts the memory released before. Cost: driver
- *  calls; others allocate meanwhile. */
+ *  driver errors of a release; *report then counts the memory released before. Cost: driver calls;
+ *  others allocate meanwhile. */
 VMM_API vmm_status vmm_pool_trim(vmm_pool* pool, uint64_t limit_bytes,
                                  vmm_trim_report* report) VMM_NOEXCEPT;
 
@@ -411,14 +410,14 @@ typedef struct vmm_prepare_report {
   uint64_t created_bytes;  /* free memory that is new to the pool */
   uint64_t moved_bytes;    /* free memory that was moved */
   uint64_t unmapped_count; /* old mappings of moved memory */
-  uint64_t left_bytes;     /* the request has more than the largest free region that serves */
+  uint64_t left_bytes;     /* requested, less the largest free region that serves it */
 } vmm_prepare_report;
 
 /** Makes a free region of `size_bytes` available on the stream: new memory within the headroom of
  *  the pool's policy, else free memory that moves. The region may serve any request; for two
- *  concurrent requests pass their sum. A program that passes its peak of
- *  live bytes before its first request finds nearly all of it ready. Call it while no request is
- *  waiting, or from a thread of its own: it maps one handle at a time. Never waits for work.
+ *  concurrent requests pass their sum. Pass the peak of live bytes before the first request, and
+ *  nearly all requests are served without the driver. It maps one handle at a time, so it can run
+ *  in a thread of its own. Never waits for work.
  *  Requires: `report` is NULL, or its struct_size is set.
  *  Errors: INVALID_ARGUMENT (no bytes, cudaStreamPerThread), OUT_OF_MEMORY, OVER_BUDGET,
  *  OUT_OF_ADDRESSES, OUT_OF_HOST_MEMORY, IN_USE (suspended, or too many streams), NOT_PERMITTED (in
@@ -428,7 +427,7 @@ typedef struct vmm_prepare_report {
 VMM_API vmm_status vmm_pool_prepare(vmm_pool* pool, uint64_t size_bytes, vmm_stream stream,
                                     vmm_prepare_report* report) VMM_NOEXCEPT;
 
-/** What a pool holds and has done. */
+/** Figures of a pool. */
 typedef struct vmm_pool_statistics {
   uint64_t struct_size;
   uint64_t reserved_bytes; /* addresses */
@@ -439,7 +438,7 @@ typedef struct vmm_pool_statistics {
   uint64_t reusable_bytes; /* free and mapped */
   uint64_t captured_bytes; /* free, and kept for captured graphs */
   uint64_t hole_bytes;     /* addresses without memory between others */
-  uint64_t zombie_bytes;   /* addresses whose memory has moved and that are to be unmapped */
+  uint64_t zombie_bytes;   /* addresses whose memory has moved, not yet unmapped */
   uint64_t live_count;
   uint64_t zombie_count;
   uint64_t pinned_count; /* blocks */
@@ -448,14 +447,14 @@ typedef struct vmm_pool_statistics {
   uint64_t made_count;   /* handles created */
   uint64_t moved_count;  /* handles moved by remapping */
   uint64_t moved_bytes;
-  uint64_t foreign_count;   /* requests met by another stream's memory as it lay */
-  uint64_t wait_count;      /* times a stream was made to wait, on the device */
+  uint64_t foreign_count;   /* requests served by another stream's memory without moving it */
+  uint64_t wait_count;      /* waits of streams, on the device */
   uint64_t mark_count;      /* events recorded */
-  uint64_t blocked_count;   /* times a caller was made to wait: memory was short */
+  uint64_t blocked_count;   /* waits of callers, since memory was short */
   uint64_t suspended_bytes; /* of mapped_bytes: released until they are resumed */
   uint64_t front_count;     /* streams that have an arena */
   uint64_t front_bytes;     /* of reusable_bytes: those in arenas */
-  uint64_t held_bytes;      /* physical memory that the driver has given and not got back */
+  uint64_t held_bytes;      /* physical memory created and not released */
 } vmm_pool_statistics;
 
 /** Requires: statistics->struct_size is set. Cost: O(streams). */
@@ -466,7 +465,7 @@ enum {
   VMM_REGION_LIVE = 0,   /* allocated */
   VMM_REGION_FREE = 1,   /* mapped, free for its stream */
   VMM_REGION_HOLE = 2,   /* nothing mapped */
-  VMM_REGION_ZOMBIE = 3, /* mapped, but its memory has moved on */
+  VMM_REGION_ZOMBIE = 3, /* mapped, but its memory has moved */
   VMM_REGION_BUSY = 4    /* claimed by a growth under way */
 };
 
@@ -480,32 +479,32 @@ typedef struct vmm_pool_region {
 } vmm_pool_region;
 
 /** Effects: *count becomes the number of regions now; the first `capacity` of them are written to
- *  `regions`, in address order; `regions` may be NULL when `capacity` is 0. The next call may find
- *  another number. Errors: OUT_OF_HOST_MEMORY. Cost: O(regions). */
+ *  `regions`, in address order; `regions` may be NULL when `capacity` is 0. The number may change
+ *  until the next call. Errors: OUT_OF_HOST_MEMORY. Cost: O(regions). */
 VMM_API vmm_status vmm_pool_regions(vmm_pool* pool, vmm_pool_region* regions, uint64_t capacity,
                                     uint64_t* count) VMM_NOEXCEPT;
 
 /** The steps tried for the last request that failed for lack of memory, and the memory held. */
 typedef struct vmm_shortage {
   uint64_t struct_size;
-  uint64_t request_bytes; /* 0: no request was ever too large */
+  uint64_t request_bytes; /* 0: no request has failed for lack of memory */
   vmm_stream stream;
   vmm_status failure; /* the result of the last attempt to create memory */
-  uint32_t trimmed;   /* 1: cached memory went back to the driver to make room */
-  uint32_t blocked;   /* 1: the caller was made to wait for the work of a stream */
+  uint32_t trimmed;   /* 1: retained memory was released to the driver */
+  uint32_t blocked;   /* 1: the caller waited for the work of a stream */
   uint32_t reserved;  /* 0 */
   uint64_t live_bytes;
-  uint64_t reusable_bytes; /* free, in stretches too small for the request */
+  uint64_t reusable_bytes; /* free, in regions too small for the request */
   uint64_t largest_free_bytes;
   uint64_t held_bytes;
   uint64_t budget_bytes; /* 0: none */
 } vmm_shortage;
 
-/** A text for people: the statistics' kinds of bytes, a line each, then a line for each region in
- *  address order, with address, bytes, kind and, of free regions, the stream.
- *  Effects: *size becomes the text's bytes with the final zero; the first `capacity` of them are
- *  written to `text`, the last of which is zero; `text` may be NULL when `capacity` is 0. The next
- *  call may find another size. Errors: OUT_OF_HOST_MEMORY. Cost: O(regions). */
+/** A readable text: the bytes of the statistics by kind, then the regions in address order, with
+ *  address, bytes, kind and, of free regions, the stream.
+ *  Effects: *size becomes the size of the text with its final zero. At most `capacity` bytes are
+ *  written to `text`, the last of them zero; `text` may be NULL when `capacity` is 0. The size may
+ *  change until the next call. Errors: OUT_OF_HOST_MEMORY. Cost: O(regions). */
 VMM_API vmm_status vmm_pool_dump(vmm_pool* pool, char* text, uint64_t capacity,
                                  uint64_t* size) VMM_NOEXCEPT;
 
@@ -513,12 +512,12 @@ VMM_API vmm_status vmm_pool_dump(vmm_pool* pool, char* text, uint64_t capacity,
 VMM_API vmm_status vmm_pool_last_shortage(vmm_pool* pool, vmm_shortage* shortage) VMM_NOEXCEPT;
 
 enum {
-  VMM_REMAP_MOVED = 0,    /* the memory goes to another address; this one stays until UNMAPPED */
+  VMM_REMAP_MOVED = 0,    /* the memory moves to another address; this one stays mapped */
   VMM_REMAP_UNMAPPED = 1, /* an address whose memory has moved is unmapped */
   VMM_REMAP_RELEASED = 2  /* an address is unmapped and its memory is released */
 };
 
-/** What is about to happen to an address range where nothing is live. */
+/** A change that is about to be made to an address range without live blocks. */
 typedef struct vmm_remap_notice {
   uint64_t struct_size;
   uint64_t epoch; /* grows with each change; ranges of one change have one number */
@@ -545,7 +544,7 @@ VMM_API VMM_CHECKED vmm_status vmm_pool_subscribe(vmm_pool* pool, vmm_remap_call
  *  runs. Errors: INVALID_ARGUMENT (not a live subscription), NOT_PERMITTED (in a callback). */
 VMM_API vmm_status vmm_pool_unsubscribe(vmm_pool* pool, uint64_t subscription) VMM_NOEXCEPT;
 
-/** The number of the latest change that has been announced. It grows before the change. */
+/** The number of the latest change. It grows before the change. */
 VMM_API vmm_status vmm_pool_remap_epoch(vmm_pool* pool, uint64_t* epoch) VMM_NOEXCEPT;
 
 /** Checks every invariant of the pool. Errors: INTERNAL (one is broken), NOT_PERMITTED (in a
@@ -561,21 +560,21 @@ typedef struct vmm_manager vmm_manager;
 /** Ways to share memory with other processes, as bits. */
 enum { VMM_SHARE_NONE = 0, VMM_SHARE_POSIX_FD = 1, VMM_SHARE_WIN32 = 2, VMM_SHARE_FABRIC = 4 };
 
-/** The policy's own value. */
+/** The value of the policy itself. */
 #define VMM_POLICY_CHUNK UINT64_MAX
 #define VMM_POLICY_RATIO (-1.0)
 
-/** How a manager is made; each comment ends with the default. */
+/** Options of a manager; each comment ends with the default. */
 typedef struct vmm_manager_options {
   uint64_t struct_size;
   const char* policy;         /* "va_pool", "keep_mapped" or "virtual_caching"; NULL: "va_pool".
                                  Read by vmm_manager_create() only */
-  double fragment_ratio;      /* 0 to 1: share of a request below which a cached piece does not
+  double fragment_ratio;      /* 0 to 1: the share of a request that a retained handle must have to
                                  serve it; VMM_POLICY_RATIO */
-  uint64_t chunk_bytes;       /* new memory comes in pieces of this size, 0: one piece for all that
-                                 is missing; VMM_POLICY_CHUNK */
+  uint64_t chunk_bytes;       /* size of new handles, 0: one handle for all missing memory;
+                                 VMM_POLICY_CHUNK */
   uint64_t reservation_bytes; /* address space reserved at a time: 8 TiB */
-  uint64_t budget_bytes;      /* never hold more physical memory; 0: no limit but the device's */
+  uint64_t budget_bytes;      /* limit of physical memory held; 0: no limit but the device's */
   uint32_t wait_when_short;   /* 1: out of memory may wait for unfinished work on freed memory */
   uint32_t shareable;         /* VMM_SHARE_* of all memory: NONE */
   uint32_t compressible;      /* 0 */
@@ -612,25 +611,25 @@ typedef struct vmm_block_request {
   vmm_stream stream;        /* the stream that uses the block first */
 } vmm_block_request;
 
-/** A block. Its contents are not specified; its stream is ordered, on the device, behind the work
- *  of the memory's earlier users, and the host waits for them in vmm_manager_settle().
+/** Allocates a block. Its contents are unspecified. Its stream is ordered, on the device, behind
+ *  the work of the memory's earlier users; the host waits for that work by vmm_manager_settle().
  *  Effects: *at is its address; on failure NULL.
- *  Errors: INVALID_ARGUMENT, OUT_OF_MEMORY (after the caches were drained), OVER_BUDGET,
+ *  Errors: INVALID_ARGUMENT, OUT_OF_MEMORY (after retained memory was released), OVER_BUDGET,
  *  OUT_OF_MAPPINGS, OUT_OF_ADDRESSES, OUT_OF_HOST_MEMORY, driver errors.
- *  Cost: bookkeeping O(log n), driver calls by the number of pieces. */
+ *  Cost: bookkeeping O(log n), driver calls by the number of handles. */
 VMM_API VMM_CHECKED vmm_status vmm_manager_allocate(vmm_manager* manager,
                                                     const vmm_block_request* request,
                                                     void** at) VMM_NOEXCEPT;
 
-/** Frees a block after the work that its stream has been given so far; never waits. NULL: nothing.
+/** Frees a block after all work submitted to its stream so far; never waits. NULL: nothing.
  *  Requires: other streams that used it are ordered before that.
  *  Errors: UNKNOWN_ADDRESS, NOT_ALLOCATED (freed before), INVALID_ARGUMENT (inside a block),
- *  IN_USE (another thread is at it), driver errors. */
+ *  IN_USE (another thread is changing it), driver errors. */
 VMM_API vmm_status vmm_manager_free(vmm_manager* manager, void* at) VMM_NOEXCEPT;
 /** The same after the work of `last_use`, the stream that used the block last. */
 VMM_API vmm_status vmm_manager_free_on(vmm_manager* manager, void* at,
                                        vmm_stream last_use) VMM_NOEXCEPT;
-/** The same at once. Requires: no unfinished work of the caller's uses the block. */
+/** The same at once. Requires: no unfinished work uses the block. */
 VMM_API vmm_status vmm_manager_free_idle(vmm_manager* manager, void* at) VMM_NOEXCEPT;
 
 /** A live block of a manager, and its new size. */
@@ -640,17 +639,17 @@ typedef struct vmm_resize_request {
   uint64_t size_bytes;   /* not 0 */
   uint64_t growth_bytes; /* addresses to reserve behind the block if it moves */
   uint32_t in_place;     /* 1: keep the address, or fail with OUT_OF_ADDRESSES */
-  uint32_t names_stream; /* 1: the block's stream exists: work waits on it instead of the caller */
+  uint32_t names_stream; /* 1: the block's stream exists, and waits instead of the caller */
 } vmm_resize_request;
 
-/** Changes a block's size and keeps its data; no byte is copied. Effects: *at is its address now;
- *  unchanged on failure. Where it moved, the old addresses stay mapped until the work given to the
- *  block's stream has finished.
- *  Requires: other streams that use the block are ordered behind its own, or the caller calls
- *  vmm_manager_settle(), before they use added bytes; they are ordered before it when the block may
- *  move or shrink. With names_stream 0, and without streams_forgotten of the options, the block's
- *  stream may have been destroyed, no stream is being captured, and the call waits for the earlier
- *  users of the added memory.
+/** Changes a block's size and keeps its contents; no byte is copied. Effects: *at is its address
+ *  now; unchanged on failure. If it moved, the old addresses stay mapped until the work submitted
+ *  to the block's stream has finished.
+ *  Requires: other streams are ordered behind the block's own, or vmm_manager_settle() was called,
+ *  before they use added bytes; they are ordered before it if the block may move or shrink. With
+ *  names_stream 0, and without streams_forgotten of the options, no stream is being captured, and
+ *  the call waits for the earlier users of the added memory; the block's stream may have been
+ *  destroyed.
  *  Errors: as vmm_manager_allocate and vmm_manager_free; OUT_OF_ADDRESSES; DEVICE_LOST, after which
  *  the block has no contents and can only be freed. */
 VMM_API VMM_CHECKED vmm_status vmm_manager_resize(vmm_manager* manager,
@@ -660,9 +659,9 @@ VMM_API VMM_CHECKED vmm_status vmm_manager_resize(vmm_manager* manager,
 enum {
   VMM_COPY_BYTES = 0, /* bytes are copied; source and target are independent afterwards */
   VMM_COPY_ALIAS = 1, /* both addresses may show the same memory until one of them is freed: write
-                         to neither before that. What the target held behind the copied bytes is
+                         to neither before that. Contents of the target behind the copied bytes are
                          unspecified afterwards */
-  VMM_COPY_MOVE = 2   /* the source is given up, and may only be freed afterwards; the same */
+  VMM_COPY_MOVE = 2   /* as ALIAS; the source may only be freed afterwards */
 };
 
 /** What vmm_manager_copy() copies, and how. */
@@ -676,31 +675,31 @@ typedef struct vmm_copy_request {
   uint32_t reserved;   /* 0 */
 } vmm_copy_request;
 
-/** Copies in the order of the stream. ALIAS and MOVE remap where both ends are whole, idle blocks
- *  that fit, and copy bytes otherwise; the two differ only in time.
+/** Copies in the order of the stream. ALIAS and MOVE remap if both ends are whole, idle blocks that
+ *  fit, and copy bytes otherwise, which only takes longer.
  *  Errors: NOT_ALLOCATED (a range that reaches outside of a block), NOT_SUPPORTED (bytes must be
  *  copied and the driver cannot), DEVICE_LOST as vmm_manager_resize, driver errors. */
 VMM_API VMM_CHECKED vmm_status vmm_manager_copy(vmm_manager* manager,
                                                 const vmm_copy_request* request) VMM_NOEXCEPT;
 
-/** A stream that gets this stream's number is a new one to the manager. Not needed before a stream
- *  is destroyed, unless `streams_forgotten` of the options promises it. Requires: no live block has
- *  this stream. */
+/** A later stream of the same handle counts as a new one. Not needed before a stream is destroyed,
+ *  unless `streams_forgotten` of the options promises it. Requires: no live block has this
+ *  stream. */
 VMM_API vmm_status vmm_manager_forget_stream(vmm_manager* manager, vmm_stream stream) VMM_NOEXCEPT;
 
-/** Blocks until the host may touch the block's bytes: until the work of the memory's earlier users
- *  has finished. Errors: as vmm_manager_free, driver errors. */
+/** Blocks until the work of the memory's earlier users has finished, so that the host may access
+ *  the block's bytes. Errors: as vmm_manager_free, driver errors. */
 VMM_API vmm_status vmm_manager_settle(vmm_manager* manager, void* at) VMM_NOEXCEPT;
 
 /** The record of one block of a manager. */
 typedef struct vmm_block_info {
   uint64_t struct_size;
   void* base;
-  uint64_t user_bytes;     /* the requested size; 0: the memory has gone */
+  uint64_t user_bytes;     /* the requested size; 0: its memory is lost */
   uint64_t mapped_bytes;   /* bytes with physical memory */
   uint64_t reserved_bytes; /* bytes of address space */
   vmm_stream stream;
-  uint64_t piece_count; /* pieces of physical memory */
+  uint64_t piece_count; /* physical handles */
 } vmm_block_info;
 
 /** Requires: info->struct_size is set. Effects: describes the block that contains `at`. Errors:
@@ -708,18 +707,18 @@ typedef struct vmm_block_info {
 VMM_API vmm_status vmm_manager_find(vmm_manager* manager, const void* at,
                                     vmm_block_info* info) VMM_NOEXCEPT;
 
-/** As vmm_pool_trim, for cached memory. */
+/** As vmm_pool_trim, for retained memory. */
 VMM_API vmm_status vmm_manager_trim(vmm_manager* manager, uint64_t limit_bytes,
                                     vmm_trim_report* report) VMM_NOEXCEPT;
 
-/** What a manager holds and has done. */
+/** Figures of a manager. */
 typedef struct vmm_manager_statistics {
   uint64_t struct_size;
   uint64_t granularity_bytes; /* sizes are multiples of it */
   uint64_t live_count;
   uint64_t user_bytes;   /* as requested, of live blocks */
-  uint64_t mapped_bytes; /* behind live blocks; an aliased piece counts at each address */
-  uint64_t held_bytes;   /* physical memory that the driver has given and not got back */
+  uint64_t mapped_bytes; /* behind live blocks; an aliased handle counts at each address */
+  uint64_t held_bytes;   /* physical memory created and not released */
   uint64_t peak_held_bytes;
   uint64_t cached_piece_bytes; /* held and free for any request */
   uint64_t cached_range_bytes; /* held, mapped, and free for requests of its size */
@@ -727,14 +726,14 @@ typedef struct vmm_manager_statistics {
   uint64_t reserved_bytes;     /* addresses reserved */
   uint64_t space_live_bytes;   /* addresses handed out */
   uint64_t space_high_water_bytes;
-  uint64_t created_count; /* pieces made by the driver */
+  uint64_t created_count; /* handles created */
   uint64_t reused_piece_count;
   uint64_t reused_range_count;
   uint64_t grown_range_count;
   uint64_t unbound_range_count;
   uint64_t remapped_copy_count;
   uint64_t real_copy_count;
-  uint64_t recovery_count;  /* times that memory ran short and caches were drained */
+  uint64_t recovery_count;  /* times that retained memory was released, since memory was short */
   uint64_t suspended_bytes; /* of mapped_bytes, each byte once: released until resumed */
 } vmm_manager_statistics;
 
@@ -768,15 +767,15 @@ VMM_API vmm_status vmm_manager_validate(vmm_manager* manager) VMM_NOEXCEPT;
 
 /* ---- growable ranges ------------------------------------------------------------------------- */
 
-/** Segments of a manager's memory that reserve their most and commit as they grow: a key-value
- *  cache with a segment for each layer. Addresses never change. docs/manager.md has an
- *  example. Calls on one range wait for each other. */
+/** Segments of a manager's memory that reserve addresses for their maximum size and commit memory
+ *  as they grow, such as a key-value cache with a segment for each layer. Addresses never change.
+ *  docs/manager.md has an example. Calls on one range wait for each other. */
 typedef struct vmm_growable vmm_growable;
 
 /** As few physical handles as the available memory allows. */
 #define VMM_GROWABLE_FEW_HANDLES UINT64_MAX
 
-/** How a range is laid out, set for its life. Zero: the defaults, but segment_bytes_max. */
+/** The layout of a range, for its life. Zero: the default, except of segment_bytes_max. */
 typedef struct vmm_growable_options {
   uint64_t struct_size;
   uint64_t segment_bytes_max; /* the maximum size of each segment; required */
@@ -798,9 +797,9 @@ VMM_API VMM_CHECKED vmm_status vmm_growable_create(vmm_manager* manager,
                                                    const vmm_growable_options* options,
                                                    vmm_growable** growable) VMM_NOEXCEPT;
 
-/** Gives memory and addresses up behind the work that the stream has been given, without waiting.
+/** Releases memory and addresses after the work submitted to the stream so far, without waiting.
  *  NULL: nothing. Requires: other streams that use the range are ordered before this one. Errors:
- *  IN_USE (a pin, or a call that is inside), driver errors; the range is as before. */
+ *  IN_USE (a pin, or another thread's call), driver errors; the range is as before. */
 VMM_API vmm_status vmm_growable_destroy(vmm_growable* growable, vmm_stream last_use) VMM_NOEXCEPT;
 
 /** What a resize may do. */
@@ -813,20 +812,19 @@ enum {
 /** A request to resize. Sizes are in bytes. */
 typedef struct vmm_growable_request {
   uint64_t struct_size;
-  uint64_t size_bytes;    /* of each segment named; 0 gives its memory up */
+  uint64_t size_bytes;    /* of each segment named; 0 releases its memory */
   uint64_t first_segment; /* the segments named */
   uint64_t segment_count; /* 0: all of them */
-  vmm_stream stream;      /* uses bytes that are added from now on; has used those that go */
+  vmm_stream stream;      /* the stream that uses added bytes, and has used removed ones */
   uint32_t change;        /* VMM_GROWABLE_* */
   uint32_t one_handle;    /* 1: one handle for all of a segment, which is empty before */
-  uint32_t no_wait;       /* 1: answer IN_USE where addresses that were given up are still in use */
+  uint32_t no_wait;       /* 1: IN_USE instead of a wait for work at released addresses */
   uint32_t reserved;      /* 0 */
 } vmm_growable_request;
 
-/** Gives each segment named this size; all of them, or on failure none. Bytes below both sizes keep
- *  their contents; bytes that are added are zero, by a fill in the stream. Removed memory serves
- *  the manager's other ranges and blocks, and is unmapped when the stream's work so far has
- *  finished.
+/** Sets the size of each segment named; on failure of none. Bytes below both sizes keep their
+ *  contents; added bytes are zero, by a fill on the stream. Removed memory serves the manager's
+ *  other ranges and blocks, and is unmapped once the stream's work so far has finished.
  *  Requires: other streams are ordered behind this one before they use added bytes, and before it
  *  when bytes are removed. The stream is not being captured.
  *  Errors: INVALID_ARGUMENT (beyond the maximum, no such segment, a direction other than requested,
@@ -837,11 +835,11 @@ typedef struct vmm_growable_request {
 VMM_API VMM_CHECKED vmm_status
 vmm_growable_resize(vmm_growable* growable, const vmm_growable_request* request) VMM_NOEXCEPT;
 
-/** Blocks until the host may touch the bytes: until the work of the memory's earlier users, and all
- *  work submitted to the stream, have finished. Errors: driver errors. */
+/** Blocks until the work of the memory's earlier users, and all work submitted to the stream, have
+ *  finished, so that the host may access the bytes. Errors: driver errors. */
 VMM_API vmm_status vmm_growable_settle(vmm_growable* growable, vmm_stream stream) VMM_NOEXCEPT;
 
-/** What a range has. Sizes are in bytes. */
+/** Figures of a range. Sizes are in bytes. */
 typedef struct vmm_growable_info {
   uint64_t struct_size;
   void* base; /* of the first segment; the others follow at steps of stride_bytes */
@@ -876,9 +874,9 @@ VMM_API vmm_status vmm_growable_parts(vmm_growable* growable, uint64_t index,
                                       vmm_growable_part* parts, uint64_t capacity,
                                       uint64_t* count) VMM_NOEXCEPT;
 
-/** Until vmm_growable_unpin() of the number, the segments named (a count of 0: all) have at least
- *  `size_bytes` each, and the range is not destroyed: a resize and a destroy return IN_USE. With 0
- *  bytes only the addresses are pinned. Errors: INVALID_ARGUMENT (more bytes than a segment has, no
+/** Pins at least `size_bytes` of each segment named (a count of 0: all): until vmm_growable_unpin()
+ *  of the number, a resize below that and vmm_growable_destroy() return IN_USE. With 0 bytes only
+ *  the addresses are pinned. Errors: INVALID_ARGUMENT (more bytes than a segment has, no
  *  such segment), OUT_OF_HOST_MEMORY. */
 VMM_API vmm_status vmm_growable_pin(vmm_growable* growable, uint64_t size_bytes,
                                     uint64_t first_segment, uint64_t segment_count,
@@ -891,32 +889,32 @@ VMM_API vmm_status vmm_growable_validate(vmm_growable* growable) VMM_NOEXCEPT;
 
 /* ---- suspend and resume ---------------------------------------------------------------------- */
 
-/** Gives the physical memory of pools and managers back to the driver for a while; new memory comes
- *  to the same addresses. A pool or manager with a tag is a region; several may have one tag.
- *  docs/suspend.md begins with the recipe. Calls on one suspender wait for each other. */
+/** Releases the physical memory of pools and managers to the driver for a while, and maps new
+ *  memory at the same addresses. A pool or manager with a tag is a region; several may have one
+ *  tag. docs/suspend.md has an example. Calls on one suspender wait for each other. */
 typedef struct vmm_suspender vmm_suspender;
 
-/** What is in a region's blocks after it was resumed. */
+/** The contents of a region's blocks after it was resumed. */
 enum {
   VMM_CONTENTS_KEEP = 0,   /* the old contents */
   VMM_CONTENTS_ZERO = 1,   /* zero */
-  VMM_CONTENTS_DISCARD = 2 /* anything */
+  VMM_CONTENTS_DISCARD = 2 /* unspecified */
 };
 
-/** Where contents are kept. */
+/** The place of kept contents. */
 enum {
   VMM_BACKUP_BEST = 0,     /* pinned if the driver has it, else pageable */
-  VMM_BACKUP_PINNED = 1,   /* memory of the host that the device copies by itself */
+  VMM_BACKUP_PINNED = 1,   /* host memory that the device copies itself */
   VMM_BACKUP_PAGEABLE = 2, /* memory of the process */
   VMM_BACKUP_FILE = 3      /* a file without a name */
 };
 
-/** How a suspender works, for its life. Zero: the defaults. */
+/** Options of a suspender. Zero: the defaults. */
 typedef struct vmm_suspender_options {
   uint64_t struct_size;
   const char* directory; /* of VMM_BACKUP_FILE; NULL: the environment's TMPDIR, or /tmp */
   uint32_t tier;         /* VMM_BACKUP_* */
-  uint32_t verify;       /* 1: contents are looked at after each resume; discarded: poison */
+  uint32_t verify;       /* 1: each resume checks contents, and poisons discarded ones */
 } vmm_suspender_options;
 
 /** Requires: struct_size is sizeof(vmm_suspender_options). Effects: *options gets the defaults. */
@@ -930,7 +928,7 @@ VMM_API VMM_CHECKED vmm_status vmm_suspender_create(const vmm_suspender_options*
  *  their pools and managers destroyed. */
 VMM_API vmm_status vmm_suspender_destroy(vmm_suspender* suspender) VMM_NOEXCEPT;
 
-/** The pool or manager is a region, and is not destroyed before it is removed or the suspender is
+/** Makes the pool a region. It cannot be destroyed before it is removed or the suspender is
  *  destroyed. The tag is any text; contents is one of VMM_CONTENTS_*. Errors: INVALID_ARGUMENT (an
  *  empty tag), IN_USE (it is one already), NOT_SUPPORTED (the driver cannot copy),
  *  OUT_OF_HOST_MEMORY. */
@@ -950,21 +948,21 @@ typedef struct vmm_suspend_request {
   uint64_t struct_size;
   const char* const* tags;   /* may be NULL when tag_count is 0 */
   uint64_t tag_count;        /* 0: every region that is not suspended */
-  const vmm_stream* streams; /* that use the memory beside those that the regions were given */
+  const vmm_stream* streams; /* further streams that use the memory, not passed to the regions */
   uint64_t stream_count;
-  uint32_t use_contents; /* 1: `contents` holds for this call instead of the regions' own */
+  uint32_t use_contents; /* 1: `contents` replaces the regions' own in this call */
   uint32_t contents;     /* VMM_CONTENTS_* */
 } vmm_suspend_request;
 
-/** The memory that a suspension released, and that it retained. */
+/** The memory that a suspension released and retained. */
 typedef struct vmm_suspend_report {
   uint64_t struct_size;
-  uint64_t suspended_bytes; /* memory of live blocks that the driver has now */
+  uint64_t suspended_bytes; /* memory of live blocks, released to the driver */
   uint64_t backup_bytes;    /* contents kept */
   uint64_t region_count;
-  uint64_t refused_bytes;    /* the driver did not take them: the next resume maps them again */
+  uint64_t refused_bytes;    /* not released by the driver: the next resume maps them again */
   uint64_t cached_bytes;     /* the same, of free memory */
-  uint64_t unfinished_bytes; /* wait for work, or belong to blocks that were just being made */
+  uint64_t unfinished_bytes; /* wait for work, or belong to blocks that are being allocated */
   uint64_t reserved;         /* 0 */
 } vmm_suspend_report;
 
@@ -982,9 +980,9 @@ typedef struct vmm_suspend_report {
 VMM_API VMM_CHECKED vmm_status vmm_suspender_suspend(vmm_suspender* suspender,
                                                      const vmm_suspend_request* request,
                                                      vmm_suspend_report* report) VMM_NOEXCEPT;
-/** Restores the memory at the same addresses, with the promised contents and the access of all. No
+/** Restores the memory at the same addresses, with the promised contents and all access. Without
  *  tags: every region that is suspended. Errors: INVALID_ARGUMENT (a tag that no region has; not
- *  suspended), IN_USE (a block is just being freed), OUT_OF_MEMORY, OVER_BUDGET, INTERNAL (verify:
+ *  suspended), IN_USE (another thread frees a block), OUT_OF_MEMORY, OVER_BUDGET, INTERNAL (verify:
  *  other contents than promised), driver errors; all stay suspended, and a later call retries. */
 VMM_API VMM_CHECKED vmm_status vmm_suspender_resume(vmm_suspender* suspender,
                                                     const char* const* tags,
@@ -993,8 +991,8 @@ VMM_API VMM_CHECKED vmm_status vmm_suspender_resume(vmm_suspender* suspender,
 /** The state of a suspender. */
 typedef struct vmm_suspender_info {
   uint64_t struct_size;
-  uint64_t backup_bytes; /* of all backups, those that wait to be used again included */
-  const char* obstacle;  /* the tag of the region that kept the last call from being done, or "";
+  uint64_t backup_bytes; /* of all backups, unused ones included */
+  const char* obstacle;  /* the tag of the region at which the last call failed, or "";
                              until the thread's next vmm_suspender_query() */
   uint32_t is_suspended; /* 1: the region with the queried tag is */
   uint32_t reserved;     /* 0 */
@@ -1004,25 +1002,24 @@ typedef struct vmm_suspender_info {
  *  INVALID_ARGUMENT (a tag that no region has), OUT_OF_HOST_MEMORY. */
 VMM_API vmm_status vmm_suspender_query(vmm_suspender* suspender, const char* tag,
                                        vmm_suspender_info* info) VMM_NOEXCEPT;
-/** Copies contents that a suspended region keeps, of the memory at `from`, to memory of the host.
+/** Copies kept contents of suspended memory at `from` to host memory.
  *  Errors: UNKNOWN_ADDRESS (any of the bytes is not kept), driver errors; `into` may be changed. */
 VMM_API VMM_CHECKED vmm_status vmm_suspender_read_backup(vmm_suspender* suspender, void* into,
                                                          const void* from,
                                                          uint64_t size_bytes) VMM_NOEXCEPT;
-/** Gives the backups back that no suspended region has. Errors: driver errors; a later call tries
- *  again. */
+/** Releases unused backups. Errors: driver errors; a later call tries again. */
 VMM_API vmm_status vmm_suspender_return_backups(vmm_suspender* suspender) VMM_NOEXCEPT;
 
 /* ---- several devices ------------------------------------------------------------------------- */
 
-/** A location and its access to memory. Access limits kernels; it does not limit copies that CUDA's
- *  driver makes. docs/multi_device.md. The element of an array: it never grows. */
+/** Access of a location to memory. It limits kernels, and not copies that CUDA's driver makes:
+ *  docs/multi_device.md. */
 enum { VMM_RIGHTS_NONE = 0, VMM_RIGHTS_READ = 1, VMM_RIGHTS_READ_WRITE = 2 };
 
-/** How many locations one list of rights names at most. */
+/** The maximum number of locations in one list of rights. */
 #define VMM_GRANTS_MAX 18
 
-/** What one location may do with memory. The element of an array: it never grows. */
+/** The rights of one location. The element of an array: it never grows. */
 typedef struct vmm_grant {
   uint32_t place;    /* VMM_PLACE_* */
   int32_t device;    /* the device's or the node's number; 0 for the host */
@@ -1032,13 +1029,13 @@ typedef struct vmm_grant {
 
 /** The link between two devices. */
 enum {
-  VMM_LINK_NONE = 0,   /* the one cannot be given rights to the other's memory */
-  VMM_LINK_ITSELF = 1, /* they are one */
-  VMM_LINK_PEER = 2    /* it can */
+  VMM_LINK_NONE = 0,   /* the device cannot have rights to the other's memory */
+  VMM_LINK_ITSELF = 1, /* both are one device */
+  VMM_LINK_PEER = 2    /* the device can have rights to the other's memory */
 };
 enum { VMM_LINK_ATOMICS = 1 << 0 }; /* atomic operations work across the link */
 
-/** Whether kernels of device `from` can be given rights to memory of device `to`. Effects: fills
+/** Whether kernels of device `from` can have rights to memory of device `to`. Effects: fills
  *  *link with one of VMM_LINK_* and *flags, which may be NULL, with bits. Errors: INVALID_ARGUMENT
  *  (no such device), NOT_SUPPORTED. Cost: a driver call. */
 VMM_API vmm_status vmm_driver_query_peer(vmm_driver* driver, int32_t from, int32_t to,
@@ -1049,44 +1046,44 @@ VMM_API vmm_status vmm_driver_query_peer(vmm_driver* driver, int32_t from, int32
 VMM_API vmm_status vmm_driver_get_access(vmm_driver* driver, const void* at, uint32_t place,
                                          int32_t device, uint32_t* rights) VMM_NOEXCEPT;
 
-/** Rights of several locations in one call: of one block, of all blocks of a manager, of all memory
- *  of a pool; now and later, wherever it moves. Rights of a block overrule those of all. Requires:
- *  work of a location that loses access has finished. Errors: INVALID_ARGUMENT (no grants, more
- *  than VMM_GRANTS_MAX, a location that is none; for all memory, the driver's own device or the
- *  memory's place), NOT_SUPPORTED (out of reach), IN_USE (a manager another thread is changing a
- *  block of), those of vmm_manager_free, driver errors; nothing is changed. Cost: a driver call for
- *  each mapping. */
+/** Set the rights of several locations in one call: to one block, to all blocks of a manager, or to
+ *  all memory of a pool; now and later, wherever it moves. Rights to a block overrule those to all.
+ *  Requires: work of a location that loses access has finished. Errors: INVALID_ARGUMENT (no
+ *  grants, more than VMM_GRANTS_MAX, an invalid location; for all memory, the driver's own device
+ *  or the memory's place), NOT_SUPPORTED (out of reach), IN_USE (another thread is changing a block
+ *  of the manager), those of vmm_manager_free, driver errors; nothing is changed. Cost: a driver
+ *  call for each mapping. */
 VMM_API vmm_status vmm_manager_set_access(vmm_manager* manager, void* at, const vmm_grant* grants,
                                           uint64_t count) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_manager_set_peers(vmm_manager* manager, const vmm_grant* grants,
                                          uint64_t count) VMM_NOEXCEPT;
-/** vmm_manager_set_access() of a part of a block, which begins and ends where the block or one of
- *  its mappings does (vmm_manager_parts). The rights of the part begin with those of the block, and
- *  hold while it grows, moves and is suspended; a shrink ends those of the bytes it removes. A copy
- *  onto the block copies bytes. Errors: as there; INVALID_ARGUMENT (not inside one block),
- *  NOT_SUPPORTED (a border inside a mapping); nothing is changed. */
+/** vmm_manager_set_access() for a part of a block that begins and ends with mappings of it
+ *  (vmm_manager_parts). The rights start as those of the block, and stay while the block grows,
+ *  moves and is suspended; a shrink ends those of the bytes it removes. A copy onto the block
+ *  copies bytes. Errors: as there; INVALID_ARGUMENT (not inside one block), NOT_SUPPORTED (a border
+ *  inside a mapping); nothing is changed. */
 VMM_API vmm_status vmm_manager_set_part_access(vmm_manager* manager, void* at, uint64_t size_bytes,
                                                const vmm_grant* grants,
                                                uint64_t count) VMM_NOEXCEPT;
-/** The mappings of the block around `at`, side by side from its beginning, as vmm_growable_parts()
- *  has those of a segment. They change with a resize or a copy by remapping. Errors:
+/** The mappings of the block that contains `at`, in address order, as vmm_growable_parts() returns
+ *  those of a segment. They change with a resize or a copy by remapping. Errors:
  *  UNKNOWN_ADDRESS, NOT_ALLOCATED, IN_USE (suspended), OUT_OF_HOST_MEMORY. */
 VMM_API vmm_status vmm_manager_parts(vmm_manager* manager, void* at, vmm_growable_part* parts,
                                      uint64_t capacity, uint64_t* count) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_pool_set_peers(vmm_pool* pool, const vmm_grant* grants,
                                       uint64_t count) VMM_NOEXCEPT;
 
-/** vmm_pool_allocate() of a block that shares no mapping with others, so that it may have rights of
- *  its own: new memory, or memory that the pool released, in whole pages. Errors: as
+/** vmm_pool_allocate() of a block that shares no mapping with others, so that it can have rights of
+ *  its own, in whole pages. Errors: as
  *  vmm_pool_allocate. Cost: driver calls; releases free memory of the pool to the driver if no
  *  other memory is left. */
 VMM_API VMM_CHECKED vmm_status vmm_pool_allocate_whole(vmm_pool* pool, uint64_t size_bytes,
                                                        vmm_stream stream, void** at) VMM_NOEXCEPT;
 /** Rights of several locations to one block of a pool, until it is freed, through suspension and
- *  resumption; they overrule those of vmm_pool_set_peers(). The block is freed on a stream that is
- *  not being captured; its memory is not reused until that stream's work has finished and a later
- *  call that grows or trims the pool has removed the access: free such blocks seldom. Requires:
- *  work of a location that loses access has finished with the block.
+ *  resumption; they overrule those of vmm_pool_set_peers(). Free the block on a stream that is not
+ *  captured. Its memory is reused only after that stream's work has finished and a later call that
+ *  grows or trims the pool has removed the access: free such blocks seldom. Requires: work of a
+ *  location that loses access has finished with the block.
  *  Errors: INVALID_ARGUMENT (no grants, more than VMM_GRANTS_MAX, an invalid location, the driver's
  *  own device or the memory's own; `at` is inside a block), UNKNOWN_ADDRESS, NOT_ALLOCATED (freed
  *  before), NOT_SUPPORTED (out of reach; the block shares a mapping: see vmm_pool_allocate_whole),
@@ -1098,21 +1095,21 @@ VMM_API vmm_status vmm_pool_set_access(vmm_pool* pool, void* at, const vmm_grant
 
 /* ---- sharing with other processes ------------------------------------------------------------ */
 
-/** Memory lent to other processes and borrowed from them, as docs/sharing.md describes. The
- *  receiver of a block may read and write it. The connection is the lease: when it ends, blocks
- *  lent on it count as given back. Calls on one channel or block wait for each other. */
+/** Memory lent to other processes and borrowed from them: docs/sharing.md. The receiver of a block
+ *  may read and write it. When a connection ends, blocks lent on it count as returned. Calls on one
+ *  channel or block wait for each other. */
 typedef struct vmm_listener vmm_listener; /* a socket at a path */
 typedef struct vmm_channel vmm_channel;   /* a connection to one peer */
-typedef struct vmm_export vmm_export;     /* a block that others may be lent */
-typedef struct vmm_import vmm_import;     /* a block of another process's */
+typedef struct vmm_export vmm_export;     /* a block that can be lent */
+typedef struct vmm_import vmm_import;     /* a block of another process */
 
 /** The size of a secret. */
 #define VMM_SHARE_SECRET_BYTES 32
 
-/** The secret of both sides: 32 bytes. Errors: UNAVAILABLE. */
+/** Makes a secret of 32 random bytes, which both sides need. Errors: UNAVAILABLE. */
 VMM_API vmm_status vmm_share_make_secret(uint8_t* secret) VMM_NOEXCEPT;
-/** From a file of 32 bytes, this user's, of mode 0600, no symbolic link. Errors: NOT_PERMITTED,
- *  INVALID_ARGUMENT (its size), UNAVAILABLE. */
+/** Reads a secret from a file of 32 bytes and mode 0600 of this user, not a symbolic link. Errors:
+ *  NOT_PERMITTED, INVALID_ARGUMENT (its size), UNAVAILABLE. */
 VMM_API vmm_status vmm_share_read_secret(const char* path, uint8_t* secret) VMM_NOEXCEPT;
 
 /** A channel's check of its peer, and its timeout. */
@@ -1123,7 +1120,7 @@ typedef struct vmm_share_options {
   uint32_t reserved;   /* 0 */
 } vmm_share_options;
 
-/** The defaults: 1000 ms; the secret is the caller's to set. */
+/** Effects: *options gets the default timeout, 1000 ms. The caller sets the secret. */
 VMM_API vmm_status vmm_share_options_init(vmm_share_options* options,
                                           uint64_t struct_size) VMM_NOEXCEPT;
 
@@ -1136,19 +1133,21 @@ VMM_API VMM_CHECKED vmm_status vmm_share_listen(const char* path,
 VMM_API VMM_CHECKED vmm_status vmm_share_accept(vmm_listener* listener,
                                                 const vmm_share_options* options,
                                                 vmm_channel** channel) VMM_NOEXCEPT;
-/** Takes the name away. NULL: nothing. Errors: IN_USE. */
+/** Closes the socket and removes its name. NULL: nothing. Errors: IN_USE. */
 VMM_API vmm_status vmm_share_stop(vmm_listener* listener) VMM_NOEXCEPT;
 /** Connects to such a path. Errors: as vmm_share_listen and vmm_share_accept. */
 VMM_API VMM_CHECKED vmm_status vmm_share_connect(const char* path, const vmm_share_options* options,
                                                  vmm_channel** channel) VMM_NOEXCEPT;
-/** A connected Unix socket of type SOCK_SEQPACKET, which is the library's from then on, and closed
- *  if the connection fails. One end accepts, the other does not. Errors: as vmm_share_accept. */
+/** Makes a channel of a connected Unix socket of type SOCK_SEQPACKET, which the library owns from
+ *  then on, and closes if the connection fails. One end has `accepts` 1, the other 0. Errors: as
+ *  vmm_share_accept. */
 VMM_API VMM_CHECKED vmm_status vmm_share_adopt(int32_t descriptor, uint32_t accepts,
                                                const vmm_share_options* options,
                                                vmm_channel** channel) VMM_NOEXCEPT;
 /** Ends the connection. NULL: nothing. Errors: IN_USE (a call is inside). */
 VMM_API vmm_status vmm_share_close(vmm_channel* channel) VMM_NOEXCEPT;
-/** For poll(): readable when vmm_share_next would not wait; -1 once the connection has ended. */
+/** A descriptor for poll(), readable when vmm_share_next() would return at once; -1 once the
+ *  connection has ended. */
 VMM_API vmm_status vmm_share_descriptor(vmm_channel* channel, int32_t* descriptor) VMM_NOEXCEPT;
 
 /** Memory to lend: memory of its own, or a manager's block. */
@@ -1163,18 +1162,19 @@ typedef struct vmm_export_request {
   char label[32];        /* any bytes, for the importer */
 } vmm_export_request;
 
-/** Memory of its own, to be lent. Errors: INVALID_ARGUMENT, NOT_SUPPORTED, NOT_PERMITTED (fabric),
- *  driver errors. */
+/** Creates memory of its own to lend. Errors: INVALID_ARGUMENT, NOT_SUPPORTED, NOT_PERMITTED
+ *  (fabric), driver errors. */
 VMM_API VMM_CHECKED vmm_status vmm_share_export(vmm_driver* driver,
                                                 const vmm_export_request* request,
                                                 vmm_export** block) VMM_NOEXCEPT;
-/** A manager's block; the manager's options have made its memory shareable. Until it ends, a block
- *  that is not followed is neither freed nor resized (IN_USE). Errors: as vmm_manager_free,
+/** Exports a block of a manager whose options make its memory shareable. Until the export ends,
+ *  freeing or resizing a block that is not followed returns IN_USE. Errors: as vmm_manager_free,
  *  NOT_SUPPORTED. */
 VMM_API VMM_CHECKED vmm_status vmm_share_export_block(vmm_manager* manager, void* at,
                                                       const vmm_export_request* request,
                                                       vmm_export** block) VMM_NOEXCEPT;
-/** The address to which vmm_manager_resize moved a followed block. vmm_share_update sends it. */
+/** Sets the address to which vmm_manager_resize moved a followed block; vmm_share_update sends
+ *  it. */
 VMM_API vmm_status vmm_share_moved(vmm_export* block, void* at) VMM_NOEXCEPT;
 
 /** An exported or imported block. */
@@ -1209,13 +1209,13 @@ VMM_API vmm_status vmm_share_take_back(vmm_channel* channel, uint64_t id) VMM_NO
 enum {
   VMM_SHARE_OFFERED = 0,   /* vmm_share_borrow takes the block */
   VMM_SHARE_UPDATED = 1,   /* vmm_share_apply takes the change */
-  VMM_SHARE_WITHDRAWN = 2, /* vmm_share_give_back, please */
+  VMM_SHARE_WITHDRAWN = 2, /* vmm_share_give_back is due */
   VMM_SHARE_ACCEPTED = 3,  /* the peer uses a block at `epoch` */
   VMM_SHARE_REFUSED = 4,   /* the peer does not take a block, for `reason` */
   VMM_SHARE_RELEASED = 5   /* the peer has given a block back */
 };
 
-/** What the peer has done with one block. */
+/** A change that the peer made to one block. */
 typedef struct vmm_share_event {
   uint64_t struct_size;
   uint64_t id;
@@ -1224,21 +1224,21 @@ typedef struct vmm_share_event {
   vmm_status reason; /* of a refusal */
 } vmm_share_event;
 
-/** The next thing that the peer has done. Errors: UNAVAILABLE (nothing came in time: native_name
- *  ETIMEDOUT; else the connection has ended), FOREIGN (the peer broke the protocol). */
+/** Waits for the next event of the peer. Errors: UNAVAILABLE (none in time: native_name ETIMEDOUT;
+ *  else the connection has ended), FOREIGN (the peer broke the protocol). */
 VMM_API vmm_status vmm_share_next(vmm_channel* channel, uint32_t timeout_ms,
                                   vmm_share_event* event) VMM_NOEXCEPT;
 
-/** How a block of the peer is mapped in this process. */
+/** The mapping of a peer's block in this process. */
 typedef struct vmm_import_request {
   uint64_t struct_size;
-  uint32_t read_only;  /* 1: this process's own access is for reading */
-  uint32_t any_device; /* 1: the peer may number devices in another way */
+  uint32_t read_only;  /* 1: this process only reads */
+  uint32_t any_device; /* 1: accept another device number of the peer */
 } vmm_import_request;
 
-/** Imports, maps and accepts the oldest block that is offered, waiting for one where none is;
- *  refuses it on failure. `request` may be NULL. Errors: UNAVAILABLE, FOREIGN (the driver says
- *  otherwise than the peer), driver errors. */
+/** Waits for an offered block, imports, maps and accepts the oldest one; refuses it on failure.
+ *  `request` may be NULL. Errors: UNAVAILABLE, FOREIGN (driver and peer describe the block
+ *  differently), driver errors. */
 VMM_API VMM_CHECKED vmm_status vmm_share_borrow(vmm_channel* channel, vmm_driver* driver,
                                                 const vmm_import_request* request,
                                                 vmm_import** block) VMM_NOEXCEPT;
@@ -1253,20 +1253,20 @@ VMM_API vmm_status vmm_share_give_back(vmm_channel* channel, vmm_import* block) 
 /** Releases the rest of the block and ends the handle. NULL: nothing. */
 VMM_API vmm_status vmm_share_end_import(vmm_import* block) VMM_NOEXCEPT;
 
-/* ---- what an allocator did ------------------------------------------------------------------- */
+/* ---- history --------------------------------------------------------------------------------- */
 
-/** The history of a pool, a manager, or an allocator's device, as docs/observe.md describes:
- *  recorded while it is on, written to a file that vmm-history and `./run view` show. `owner` is
- *  the handle of a vmm_pool, a vmm_manager or a vmm_allocator; `device` is 0 for the first two, and
- *  the device's number for an allocator, which opens it if it was not in use. While nothing is
- *  recorded a call on the owner costs one branch more. Not in a callback of the pool. */
+/** Options of the history of a pool, a manager, or an allocator's device (docs/observe.md), which
+ *  vmm-history and `./run view` show. `owner` is the handle of a vmm_pool, a vmm_manager or a
+ *  vmm_allocator; `device` is 0 for the first two, and the device's number for an allocator, which
+ *  opens it if it was not in use. While nothing is recorded a call on the owner costs one branch
+ *  more. Not in a callback of the pool. */
 typedef struct vmm_history_options {
   uint64_t struct_size;
   uint64_t event_count;        /* capacity in records, 33 bytes each: 2^18 */
-  uint32_t clock_interval;     /* of allocations and frees each of so many reads the clock: 32 */
-  uint32_t shortage_count_max; /* files that are written at shortages, at most: 4 */
+  uint32_t clock_interval;     /* allocations and frees per reading of the clock: 32 */
+  uint32_t shortage_count_max; /* most files written at shortages: 4 */
   const char* shortage_path; /* PATH.0 and so on are written before OUT_OF_MEMORY or OVER_BUDGET is
-                                  returned; NULL: no block */
+                                  returned; NULL: no file */
 } vmm_history_options;
 
 /** Requires: struct_size is sizeof(vmm_history_options). Effects: *options gets the defaults. */
@@ -1278,7 +1278,7 @@ VMM_API vmm_status vmm_history_start(const void* owner, int32_t device,
                                      const vmm_history_options* options) VMM_NOEXCEPT;
 /** Writes the recording so far, and the present layout, to the file at `path`. Errors:
  *  INVALID_ARGUMENT (nothing is recorded), OUT_OF_HOST_MEMORY, UNAVAILABLE (the file cannot be
- *  written; with the system's code). Cost: O(events); the owner's calls go on meanwhile. */
+ *  written; with the system's code). Cost: O(events); other calls on the owner do not wait. */
 VMM_API vmm_status vmm_history_dump(const void* owner, int32_t device,
                                     const char* path) VMM_NOEXCEPT;
 /** vmm_history_dump(), and ends the recording, even if the file cannot be written. `path` may be
@@ -1286,21 +1286,20 @@ VMM_API vmm_status vmm_history_dump(const void* owner, int32_t device,
 VMM_API vmm_status vmm_history_stop(const void* owner, int32_t device,
                                     const char* path) VMM_NOEXCEPT;
 
-/** The number of a tag's name, the same for the same name, at most 65,535 of them; and of a line of
- *  a program, at most 2^20. Errors: OUT_OF_HOST_MEMORY (there are so many). Cost: a lookup. */
+/** The number of a tag's name, one for each name, up to 65,535; and of a line of a program, up to
+ *  2^20. Errors: OUT_OF_HOST_MEMORY (beyond these). Cost: a lookup. */
 VMM_API vmm_status vmm_history_tag(const char* name, uint32_t* number) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_history_line(const char* file, uint32_t line, const char* function,
                                     uint32_t* number) VMM_NOEXCEPT;
-/** What the calling thread allocates and frees from now on has this tag and this line in each
- *  history; 0: none. What held before is written to `tag_before` and `line_before`, which may be
- *  NULL. Errors: INVALID_ARGUMENT (no such number). Cost: some nanoseconds. */
+/** Gives the calling thread's later allocations and frees this tag and line in each history; 0:
+ *  none. The previous values are written to `tag_before` and `line_before`, which may be NULL.
+ *  Errors: INVALID_ARGUMENT (no such number). Cost: some nanoseconds. */
 VMM_API vmm_status vmm_history_label(uint32_t tag, uint32_t line, uint32_t* tag_before,
                                      uint32_t* line_before) VMM_NOEXCEPT;
 
-/** Whether pools and managers that are made from now on are shown to other processes of this user,
- *  for vmm-top, as with VMM_TOP=1: 1 or 0. What they have is written four times a second to a file
- *  in XDG_RUNTIME_DIR, or in /tmp, that this user alone may read. Errors: INVALID_ARGUMENT (another
- *  number). */
+/** 1 publishes pools and managers made from now on to vmm-top, as VMM_TOP=1 does; 0 stops that.
+ *  Their figures are written four times a second to a file in XDG_RUNTIME_DIR, or in /tmp, that
+ *  this user alone may read. Errors: INVALID_ARGUMENT (another number). */
 VMM_API vmm_status vmm_top_publish(uint32_t on) VMM_NOEXCEPT;
 
 /* ---- tensors of DLPack in a process of Python ------------------------------------------------ */
@@ -1308,18 +1307,18 @@ VMM_API vmm_status vmm_top_publish(uint32_t on) VMM_NOEXCEPT;
 /** Of vmm_python_on_tensor_end(). */
 typedef void (*vmm_python_ended)(uint64_t number, uint32_t* is_done);
 /** `ended` is called with the number of each tensor whose deleter is vmm_python_end_tensor(): with
- *  Python's lock, no exception pending, in any thread. An exception that was pending is so again
- *  afterwards. It sets *is_done to 1; where an exception leaves it before, such as that of a
- *  signal's handler, it is called again. NULL: none is called any more, which is for the end of
- *  the interpreter. Errors: NOT_SUPPORTED (the process has no interpreter). Thread safety: any. */
+ *  Python's lock, in any thread, without a pending exception; one that was pending is restored. It
+ *  sets *is_done to 1; if an exception, such as that of a signal's handler, leaves it before, it is
+ *  called again. NULL ends the calls, for the end of the interpreter. Errors: NOT_SUPPORTED (the
+ *  process has no interpreter). Thread safety: any. */
 VMM_API vmm_status vmm_python_on_tensor_end(vmm_python_ended ended) VMM_NOEXCEPT;
-/* Python ends a thread that waits for its lock while the interpreter ends, by unwinding it: both of
- * these let that pass. */
-/** The deleter of a DLManagedTensor or DLManagedTensorVersioned. Requires: its number stands in the
- *  eight bytes before it. */
+/* At the interpreter's end Python unwinds threads that wait for its lock: the two functions below
+ * let that pass. */
+/** The deleter of a DLManagedTensor or DLManagedTensorVersioned. Requires: the eight bytes before
+ *  it are its number. */
 VMM_API void vmm_python_end_tensor(void* tensor);
-/** The destructor of a PyCapsule with such a tensor, which ends where no consumer has renamed the
- *  capsule. NULL: nothing. */
+/** The destructor of a PyCapsule with such a tensor, which it ends unless a consumer has renamed
+ *  the capsule. NULL: nothing. */
 VMM_API void vmm_python_end_capsule(void* capsule);
 
 #ifdef __cplusplus

@@ -13,11 +13,11 @@
 // pools and managers, and these outlive their buffers and resources.
 //
 // Where <cuda/memory_resource> and <cuda_runtime_api.h> are found, the resources have the
-// properties of cuda::mr, and this header asserts that they satisfy its concepts. CCCL before 3.2
-// needs LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE defined for that. VMM_NO_CUDA_MR leaves it
-// out.
+// properties of cuda::mr, and this header asserts that they satisfy its concepts, unless
+// VMM_NO_CUDA_MR is defined. CCCL before 3.2 needs LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE
+// defined for that.
 //
-// A source file that says `import vmm;` does not include this header: both have names in vmm.
+// Do not include this header beside `import vmm;`: both have names in vmm.
 #ifndef VMM_HPP
 #define VMM_HPP
 
@@ -79,7 +79,7 @@ class failure {
 /// Memory, addresses, mappings or the budget are used up. Makes no copy that could fail.
 class out_of_memory : public std::bad_alloc, public failure {
  public:
-  /// The text is cut to 255 bytes.
+  /// Truncates the text to 255 bytes.
   out_of_memory(vmm_status code, const char* text) noexcept : failure(code) {
     std::strncpy(text_, text, sizeof(text_) - 1);
   }
@@ -90,14 +90,14 @@ class out_of_memory : public std::bad_alloc, public failure {
   char text_[256] = {};
 };
 
-/// Everything else.
+/// Any other failure.
 class error : public std::runtime_error, public failure {
  public:
   /// Copies the text.
   error(vmm_status code, const char* text) : std::runtime_error(text), failure(code) {}
 };
 
-/// Whether a code says that memory, addresses, mappings or the budget are used up.
+/// Whether a code means that memory, addresses, mappings or the budget are used up.
 [[nodiscard]] inline bool is_shortage(vmm_status code) noexcept {
   return code == VMM_ERROR_OUT_OF_MEMORY || code == VMM_ERROR_OUT_OF_HOST_MEMORY ||
          code == VMM_ERROR_OUT_OF_ADDRESSES || code == VMM_ERROR_OUT_OF_MAPPINGS ||
@@ -152,7 +152,7 @@ class owned {
 
   [[nodiscard]] Handle* get() const noexcept { return handle_; }
   [[nodiscard]] explicit operator bool() const noexcept { return handle_ != nullptr; }
-  /// Gives the handle up without destroying it.
+  /// Releases ownership of the handle without destroying it.
   [[nodiscard]] Handle* release() noexcept { return std::exchange(handle_, nullptr); }
   void reset(Handle* handle = nullptr) noexcept { (void)Destroy(std::exchange(handle_, handle)); }
 
@@ -160,7 +160,7 @@ class owned {
   Handle* handle_ = nullptr;
 };
 
-/// Whatever names a stream: a pointer, or an object with get() (cuda::stream_ref) or value()
+/// A type that names a stream: a pointer, or an object with get() (cuda::stream_ref) or value()
 /// (rmm::cuda_stream_view).
 template <class T, class = void>
 struct has_get : std::false_type {};
@@ -213,7 +213,7 @@ class driver : public detail::owned<vmm_driver, vmm_driver_close> {
   [[nodiscard]] bool can(std::uint64_t features) const {
     return (info().features & features) == features;
   }
-  /// Bytes to the device's memory, and back. They wait for no work.
+  /// Copy bytes to the device's memory, and back, without waiting for work.
   void write(void* target, const void* source, std::uint64_t size_bytes) const {
     detail::require(vmm_driver_write(get(), target, source, size_bytes));
   }
@@ -223,15 +223,15 @@ class driver : public detail::owned<vmm_driver, vmm_driver_close> {
   void synchronize(vmm_stream stream) const {
     detail::require(vmm_driver_synchronize_stream(get(), stream));
   }
-  /// Work that `then` is given from now on begins after that of `first`; the host does not wait.
+  /// Orders later work of `then` behind the work submitted to `first`; the host does not wait.
   void order(vmm_stream first, vmm_stream then) const {
     detail::require(vmm_driver_order_streams(get(), first, then));
   }
 };
 
 /// A stream of a driver, for programs without another way to make one; the default stream if the
-/// driver has no others. Requires: pools and managers that it was passed to are destroyed, or
-/// forget it, first.
+/// driver has no others. Requires: pools and managers that used it are destroyed, or forget it,
+/// first.
 class stream {
  public:
   stream() = default;
@@ -276,8 +276,8 @@ class stream {
   return options;
 }
 
-/// A stream-ordered pool: vmm_pool of vmm.h, with a stream that is given no work, for resources
-/// without streams.
+/// A stream-ordered pool: vmm_pool of vmm.h, with an idle stream of its own for resources without
+/// streams.
 class pool {
  public:
   pool() = default;
@@ -305,7 +305,7 @@ class pool {
   /// The handle, for calls of vmm.h.
   [[nodiscard]] vmm_pool* get() const noexcept { return handle_.get(); }
   [[nodiscard]] explicit operator bool() const noexcept { return get() != nullptr; }
-  /// The stream that is given no work.
+  /// The idle stream, to which no work is submitted.
   [[nodiscard]] const stream& idle() const noexcept { return idle_; }
   /// Destroys the pool. Requires: as vmm_pool_destroy().
   void reset() noexcept { handle_.reset(); }
@@ -320,17 +320,17 @@ class pool {
                                         void*& at) noexcept {
     return vmm_pool_allocate(get(), size_bytes, stream, &at);
   }
-  /// The block is as before where this fails.
+  /// On failure the block is unchanged.
   [[nodiscard]] vmm_status try_free(void* at, vmm_stream stream) noexcept {
     return vmm_pool_free(get(), at, stream);
   }
   void free(void* at, vmm_stream stream) { detail::require(vmm_pool_free(get(), at, stream)); }
-  /// After all that the device has been given, on every stream: see vmm_pool_free_after_all.
+  /// After all work submitted to the device, on every stream: see vmm_pool_free_after_all.
   void free(void* at) { detail::require(vmm_pool_free_after_all(get(), at)); }
   [[nodiscard]] vmm_status try_free(void* at) noexcept {
     return vmm_pool_free_after_all(get(), at);
   }
-  /// A block that may have rights of its own: vmm_pool_allocate_whole().
+  /// A block that can have rights of its own: vmm_pool_allocate_whole().
   [[nodiscard]] void* allocate_whole(std::uint64_t size_bytes, vmm_stream stream) {
     void* at = nullptr;
     detail::require(try_allocate_whole(size_bytes, stream, at));
@@ -355,7 +355,7 @@ class pool {
   /// vmm_pool_forget_stream(), and vmm_pool_synchronize().
   void forget(vmm_stream stream) { detail::require(vmm_pool_forget_stream(get(), stream)); }
   void synchronize() { detail::require(vmm_pool_synchronize(get())); }
-  /// Bytes that were released.
+  /// Returns the bytes released.
   std::uint64_t trim(std::uint64_t limit_bytes = 0) {
     vmm_trim_report report{};
     report.struct_size = sizeof(report);
@@ -414,11 +414,11 @@ class device_buffer {
     return answered;
   }
 
-  /// The first byte; how many; the stream that frees them.
+  /// The first byte; their number; the stream that frees them.
   [[nodiscard]] void* data() const noexcept { return at_; }
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return at_ == nullptr ? 0 : size_; }
   [[nodiscard]] vmm_stream stream() const noexcept { return stream_; }
-  /// The stream on which it is freed. Requires: it is ordered behind the one before.
+  /// Sets the stream on which it is freed. Requires: it is ordered behind the previous one.
   void set_stream(vmm_stream stream) noexcept { stream_ = stream; }
   void reset() noexcept {
     if (at_ != nullptr) (void)vmm_pool_free(pool_, std::exchange(at_, nullptr), stream_);
@@ -440,8 +440,7 @@ class device_buffer {
   vmm_stream stream_ = nullptr;
 };
 
-/// An array in a device's memory: the owner of a pointer that kernels take. Its elements are not
-/// initialised.
+/// An array in device memory, whose pointer kernels take. Its elements are not initialised.
 template <class T>
 class device_array {
   static_assert(std::is_trivially_copyable_v<T>, "elements are moved as bytes");
@@ -604,7 +603,7 @@ class growing_array {
   /// The first element, and their number. The address changes if the array moves.
   [[nodiscard]] T* data() const noexcept { return static_cast<T*>(at_); }
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
-  /// data() may change. As before where this fails.
+  /// data() may change. On failure the array is unchanged.
   void resize(std::size_t count) {
     if (!detail::has_bytes<T>(count)) detail::raise_too_large();
     detail::require(try_resize(count));
@@ -648,8 +647,8 @@ class growing_array {
 namespace detail {
 
 /// The blocks of a pool for code without streams: a returned block is usable at once, everywhere.
-/// They are allocated on the pool's idle stream, and the host waits for that stream: until the work
-/// of the block's earlier users has finished.
+/// They are allocated on the pool's idle stream, for which the host waits: until the work of the
+/// block's earlier users has finished.
 class resource_core {
  public:
   static constexpr std::size_t default_alignment = 256;
@@ -729,7 +728,7 @@ inline void require_feature(bool has, const char* text) {
 class device_resource
     : public detail::synchronous_calls<device_resource, detail::resource_core::default_alignment> {
  public:
-  /// Requires: the pool outlives the resource, and its memory is a device's, else it throws.
+  /// Requires: the pool outlives the resource. Throws if its memory is not a device's.
   explicit device_resource(const pool& from) : synchronous_calls(from) {
     detail::require_feature(core_.info().place == VMM_PLACE_DEVICE,
                             "this driver's memory is not a device's: use host_resource");
@@ -742,8 +741,8 @@ class device_resource
 
 /// The stream-ordered resource of cuda::mr over a pool on a device, under the names that it has
 /// had: allocate(stream, bytes, alignment), and allocate_async(bytes, alignment, stream). A stream
-/// is an object with get(), as cuda::stream_ref, or value(), as rmm::cuda_stream_view. Whatever was
-/// allocated with a stream and is deallocated without one has its stream's work finished before.
+/// is an object with get(), as cuda::stream_ref, or value(), as rmm::cuda_stream_view. Requires: if
+/// a block allocated with a stream is deallocated without one, that stream's work has finished.
 class stream_resource : public device_resource {
   template <class Stream>
   using for_stream = std::enable_if_t<detail::is_stream_object<Stream>>;
@@ -753,8 +752,8 @@ class stream_resource : public device_resource {
   using device_resource::deallocate;
   using device_resource::device_resource;
 
-  /// Memory for the stream's work from now on, and its end in the stream's order, under the names
-  /// of CCCL 3.2 and, below, of those before.
+  /// Allocate and free in the stream's order, under the names of CCCL 3.2 and, below, of earlier
+  /// versions.
   template <class Stream, class = for_stream<Stream>>
   [[nodiscard]] void* allocate(Stream on, std::size_t size_bytes,
                                std::size_t alignment = default_alignment) const {
@@ -802,10 +801,10 @@ class host_resource : public detail::synchronous_calls<host_resource, alignof(st
 };
 
 #if defined(__cpp_lib_memory_resource) && defined(__cpp_rtti)
-/// std::pmr over a pool whose memory the host may use: containers of the standard library in it.
+/// std::pmr over a pool whose memory the host may use, for containers of the standard library.
 class pmr_resource final : public std::pmr::memory_resource {
  public:
-  /// Requires: the pool outlives the resource, and its memory is for the host, else it throws.
+  /// Requires: the pool outlives the resource. Throws if the host cannot use its memory.
   explicit pmr_resource(const pool& from) : resource_(from) {}
 
  private:

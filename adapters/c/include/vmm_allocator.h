@@ -19,7 +19,7 @@ extern "C" {
  *  vmm_pool_allocate(), and stay until vmm_allocator_forget_stream(). */
 typedef struct vmm_allocator vmm_allocator;
 
-/** How an allocator is made; each comment ends with the default. */
+/** Options of an allocator; each comment ends with the default. */
 typedef struct vmm_allocator_options {
   uint64_t struct_size;
   const char* driver; /* as vmm_driver_open(); NULL: "cuda". Read by vmm_allocator_create() only */
@@ -41,23 +41,23 @@ VMM_API VMM_CHECKED vmm_status vmm_allocator_create(const vmm_allocator_options*
  *  Errors: IN_USE (another thread is inside a call, or vmm_allocator_keep() was called). */
 VMM_API vmm_status vmm_allocator_destroy(vmm_allocator* allocator) VMM_NOEXCEPT;
 
-/** Memory on a device for work submitted to `stream` from now on. Before it fails for lack of
- *  memory, cached memory is released, and the work of pending frees is waited for.
+/** Allocates memory on a device for work submitted to `stream` from now on. Before it fails for
+ *  lack of memory, it releases retained memory and waits for the work of pending frees.
  *  Errors: as vmm_pool_allocate(); UNAVAILABLE and others of vmm_driver_open(), for a device that
- *  is used for the first time. Cost: that of vmm_pool_allocate(), an entry in a table, and a
- *  question about an event while frees are waiting. */
+ *  is used for the first time. Cost: that of vmm_pool_allocate(), an entry in a table, and a query
+ *  of an event while frees are pending. */
 VMM_API VMM_CHECKED vmm_status vmm_allocator_allocate(vmm_allocator* allocator, uint64_t size_bytes,
                                                       int32_t device, vmm_stream stream,
                                                       void** at) VMM_NOEXCEPT;
 
-/** Gives a block back after all work that its own stream and the recorded ones have been given so
- *  far. NULL: nothing. Never waits. Errors: UNKNOWN_ADDRESS. Cost: as vmm_pool_free(), and an event
+/** Frees a block after all work submitted to its own stream and the recorded ones so far. NULL:
+ *  nothing. Never waits. Errors: UNKNOWN_ADDRESS. Cost: as vmm_pool_free(), and an event
  *  for each recorded stream. */
 VMM_API vmm_status vmm_allocator_free(vmm_allocator* allocator, void* at) VMM_NOEXCEPT;
 
-/** The two calls of every operation, for a framework that makes an allocator and never lets go of
- *  it: functions like vmm_allocator_allocate() and vmm_allocator_free(), with `self` in place of
- *  the handle, which they do not look up. `at` is not NULL. */
+/** The two frequent calls, for a framework that never destroys its allocator: functions like
+ *  vmm_allocator_allocate() and vmm_allocator_free(), with `self` in place of the handle, without a
+ *  lookup. `at` is not NULL. */
 typedef struct vmm_allocator_calls {
   uint64_t struct_size;
   void* self;
@@ -72,36 +72,38 @@ typedef struct vmm_allocator_calls {
 VMM_API vmm_status vmm_allocator_keep(vmm_allocator* allocator,
                                       vmm_allocator_calls* calls) VMM_NOEXCEPT;
 
-/** Says that another stream uses the block: its memory is not handed out again before the work that
- *  this stream has been given when the block is freed. The block's own stream: nothing.
+/** Records that another stream uses the block: its memory is not reused before the work that is
+ *  submitted to this stream when the block is freed has finished. The block's own stream: nothing.
  *  Errors: UNKNOWN_ADDRESS, OUT_OF_HOST_MEMORY. */
 VMM_API vmm_status vmm_allocator_record_stream(vmm_allocator* allocator, void* at,
                                                vmm_stream stream) VMM_NOEXCEPT;
 
-/** Between these, on any thread and nested, streams may be being captured into graphs: a block that
- *  is freed on such a stream, or was recorded for one, stays until no capture is under way.
+/** Announce captures, on any thread, also nested: between these calls streams may be captured into
+ *  graphs, and a block that is freed on such a stream, or was recorded for one, is not reused until
+ *  no capture is under way.
  *  Errors: NOT_PERMITTED (end without begin). */
 VMM_API vmm_status vmm_allocator_begin_capture(vmm_allocator* allocator) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_allocator_end_capture(vmm_allocator* allocator) VMM_NOEXCEPT;
 
-/** To be called before a stream is destroyed. Errors: as vmm_pool_forget_stream(). */
+/** Call it before a stream is destroyed. Errors: as vmm_pool_forget_stream(). */
 VMM_API vmm_status vmm_allocator_forget_stream(vmm_allocator* allocator, int32_t device,
                                                vmm_stream stream) VMM_NOEXCEPT;
 
 /** Every device that is in use. */
 #define VMM_ALL_DEVICES (-1)
 
-/** Completes the frees that can be, and gives free memory back until at most `limit_bytes` of it
- *  are kept on each device. Never waits. Requires, errors: as vmm_pool_trim(). */
+/** Completes pending frees whose work has finished, and releases free memory until at most
+ *  `limit_bytes` of it are retained on each device. Never waits. Requires, errors: as
+ *  vmm_pool_trim(). */
 VMM_API vmm_status vmm_allocator_trim(vmm_allocator* allocator, int32_t device,
                                       uint64_t limit_bytes, vmm_trim_report* report) VMM_NOEXCEPT;
 
-/** Physical memory of a device never exceeds `limit_bytes`; 0: no limit. Memory already held stays.
+/** Limits the physical memory of a device to `limit_bytes`; 0: no limit. Memory already held stays.
  *  Errors: those of a device that is used for the first time. */
 VMM_API vmm_status vmm_allocator_set_limit(vmm_allocator* allocator, int32_t device,
                                            uint64_t limit_bytes) VMM_NOEXCEPT;
 
-/** Lets another device read and write a device's memory, that which comes later too.
+/** Lets another device read and write a device's memory, present and later.
  *  Errors: NOT_SUPPORTED (it does not reach the memory), those of the driver. */
 VMM_API vmm_status vmm_allocator_add_peer(vmm_allocator* allocator, int32_t device,
                                           int32_t peer) VMM_NOEXCEPT;
@@ -121,7 +123,7 @@ VMM_API vmm_status vmm_allocator_find(vmm_allocator* allocator, const void* at,
                                       vmm_allocation* found) VMM_NOEXCEPT;
 
 /** Effects: *count becomes the number of blocks of a device, live and pending; the first `capacity`
- *  of them are written to `blocks`, in address order. The next call may find another number.
+ *  of them are written to `blocks`, in address order. The number may change until the next call.
  *  Errors: OUT_OF_HOST_MEMORY. */
 VMM_API vmm_status vmm_allocator_list(vmm_allocator* allocator, int32_t device,
                                       vmm_allocation* blocks, uint64_t capacity,
@@ -132,12 +134,12 @@ VMM_API vmm_status vmm_allocator_regions(vmm_allocator* allocator, int32_t devic
                                          vmm_pool_region* regions, uint64_t capacity,
                                          uint64_t* count) VMM_NOEXCEPT;
 
-/** A number that goes up and down. The element of an array: it never grows. */
+/** A level, its peak and its changes. The element of an array: it never grows. */
 typedef struct vmm_level {
   int64_t current;
   int64_t peak;
-  int64_t added;   /* all that it went up by */
-  int64_t removed; /* all that it went down by */
+  int64_t added;   /* sum of all increases */
+  int64_t removed; /* sum of all decreases */
 } vmm_level;
 
 /** Which blocks a level counts: all, those of at most 1 MiB, or larger ones. */
@@ -148,15 +150,15 @@ typedef struct vmm_allocator_statistics {
   uint64_t struct_size;
   vmm_level allocations[VMM_LEVEL_COUNT];     /* blocks */
   vmm_level allocated_bytes[VMM_LEVEL_COUNT]; /* rounded up */
-  vmm_level active[VMM_LEVEL_COUNT];          /* blocks, those with a free that waits too */
+  vmm_level active[VMM_LEVEL_COUNT];          /* blocks, with pending frees */
   vmm_level active_bytes[VMM_LEVEL_COUNT];
   vmm_level requested_bytes[VMM_LEVEL_COUNT]; /* of active blocks, as requested */
   vmm_level held_bytes;                       /* physical memory */
-  vmm_level handles;                          /* pieces of it */
-  uint64_t short_count;                       /* requests that failed for memory */
+  vmm_level handles;                          /* physical handles */
+  uint64_t short_count;                       /* requests that failed for lack of memory */
   uint64_t retry_count; /* requests that succeeded after waiting for pending frees */
   uint64_t limit_bytes;
-  uint64_t wait_count; /* times that the work behind all pending frees was waited for */
+  uint64_t wait_count; /* waits for the work of all pending frees */
 } vmm_allocator_statistics;
 
 /** Requires: statistics->struct_size is set. Effects: a device that was not used has zeros. */
@@ -175,28 +177,28 @@ VMM_API vmm_status vmm_allocator_reset_counts(vmm_allocator* allocator,
  * does. They work on one allocator of the process: that of vmm_plugin_use(), else one on "cuda"
  * that lives as long as the process and gives captured graphs memory of their own. */
 
-/** NULL: that of the process again. Requires: no block of the one before is freed afterwards. */
+/** NULL selects that of the process. Requires: no block of the previous one is freed afterwards. */
 VMM_API vmm_status vmm_plugin_use(vmm_allocator* allocator) VMM_NOEXCEPT;
 
-/** What vmm_plugin_malloc() calls instead of answering NULL; it may throw. NULL: none. The
+/** Called by vmm_plugin_malloc() instead of returning NULL; it may throw. NULL: none. The
  *  arguments name a function, a file and a line, and a description, which begins with "CUDA out of
  *  memory. " if memory, the limit or addresses do not suffice. */
 typedef void (*vmm_plugin_failure)(const char* function, const char* file, uint32_t line,
                                    const char* text);
-/** NULL: none any more. Errors: none. */
+/** NULL removes it. Errors: none. */
 VMM_API vmm_status vmm_plugin_set_failure(vmm_plugin_failure failure) VMM_NOEXCEPT;
 
-/** NULL: vmm_last_error_text() says why. 0 bytes: NULL, and no failure. */
+/** NULL on failure: vmm_last_error_text() has the reason. 0 bytes: NULL, and no failure. */
 VMM_API void* vmm_plugin_malloc(int64_t size_bytes, int32_t device, vmm_stream stream);
 VMM_API void vmm_plugin_free(void* at, uint64_t size_bytes, int32_t device,
                              vmm_stream stream) VMM_NOEXCEPT;
 VMM_API void vmm_plugin_record_stream(void* at, vmm_stream stream) VMM_NOEXCEPT;
 VMM_API void vmm_plugin_init(int32_t device_count) VMM_NOEXCEPT;
-/** Waits for the work that pending frees wait for, unless a capture is announced, and gives all
- *  free memory back. */
+/** Waits for the work of pending frees, unless a capture is announced, and releases all free
+ *  memory. */
 VMM_API void vmm_plugin_empty_cache(void) VMM_NOEXCEPT;
 VMM_API void vmm_plugin_memory_fraction(double fraction, int32_t device) VMM_NOEXCEPT;
-/** The block that begins at `at`, and its size. NULL: none does. */
+/** The block that begins at `at`, and its size; NULL if none does. */
 VMM_API void* vmm_plugin_base(void* at, uint64_t* size_bytes) VMM_NOEXCEPT;
 
 #ifdef __cplusplus
