@@ -680,7 +680,7 @@ def modules_without_comments(modules):
 
 
 def header_without_comments(text, path):
-    """Each function, type and constant of a C or C++ header; what is in `detail` is nobody's."""
+    """Each function, type and constant of a C or C++ header; names in `detail` are internal."""
 
     def walk(entities, owner):
         for each in entities:

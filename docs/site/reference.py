@@ -59,7 +59,7 @@ def _plain(text):
 
 
 class Writer:
-    """Pages of one reference: knows where pages are, for what comments mention."""
+    """Pages of one reference, and the places of the names that comments mention."""
 
     def __init__(self, root):
         self.root = root

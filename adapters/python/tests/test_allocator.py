@@ -189,8 +189,8 @@ def test_a_limit_holds_and_goes(allocator):
 
 
 def test_handles_stay_small(fake, monkeypatch):
-    """Of 12 GiB in large blocks. The pool's own default, which a variable asks for, makes larger
-    ones from 4 GiB on."""
+    """Of 12 GiB in large blocks. The pool's own default, selected by a variable, makes larger ones
+    from 4 GiB on."""
     blocks = [fake.allocate(1 << 30) for _ in range(12)]
     now = fake.statistics()
     assert now.held_bytes >= 12 << 30
@@ -274,7 +274,7 @@ class Calls(ctypes.Structure):
 
 
 def test_an_allocator_that_is_kept():
-    """The functions do what the calls by its handle do; nobody destroys it."""
+    """The functions do what the calls by its handle do; it is not destroyed."""
     made, calls = Allocator(), Calls(8)
     with pytest.raises(libvmm.InvalidArgument):
         made.keep(ctypes.byref(calls))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Goal: `python -m libvmm` answers, in words and as JSON, and wrong words are refused.
+"""Goal: `python -m libvmm` reports, as text and as JSON, and refuses wrong words.
 Method: the commands as processes of their own, with environments that hold the settings of
 interest."""
 
@@ -133,7 +133,7 @@ def test_the_doctor_on_a_pytorch_without_cuda_and_a_compiler_that_is_missing(tmp
 
 
 def test_hooks_are_named(tmp_path):
-    """A preloaded library that answers for one of the names."""
+    """A preloaded library that exports one of the names."""
     source = tmp_path / "hook.c"
     source.write_text("int cudaMalloc(void) { return 0; }\n")
     library = tmp_path / "libhook.so"
