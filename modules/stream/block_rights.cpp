@@ -32,7 +32,7 @@ status block_rights::list_mapped(std::vector<address_range>& out) {
   };
   try {
     const table_lock state(state_);
-    state->for_each_segment([&](const segment& in) {
+    state->segments().for_each([&](const segment& in) {
       const region_map& regions = in.regions();
       for (region_id r = regions.first(); r != region_id::none; r = regions.after(r))
         add_region(in, in.range(r));

@@ -221,14 +221,14 @@ void memory_reuse::provide_arena(const stream_request& request, stream_handle st
   };
   const wish wished = state_.with([&](auto& state) -> wish {
     const bool is_wanted = options_.fronts == front_rule::always || state.arenas().is_wanted();
-    if (!is_wanted || state.segment_count() == 0) return {};
+    if (!is_wanted || state.segments().count() == 0) return {};
     if (state.arenas().table() != nullptr && !state.arenas().table()->takes(stream)) {
       const bool has_one = state.arenas().table()->number_of(stream) != arena_table::none;
       if (!has_one || request.size_bytes() > arena_lending::request_bytes_max)
         state.end_want(false);
       return {};
     }
-    return {true, state.segment_at(0).where().range};
+    return {true, state.segments().at(0).where().range};
   });
   if (!wished.is_wanted) return;
   const pool_geometry sizes = state_.with([](auto& state) { return state.sizes(); });

@@ -236,9 +236,9 @@ error pool_growth::with_figures(const error& why, std::uint64_t size_bytes) {
 void pool_growth::remove_segments() {
   check(state_.with([](auto& state) { return state.records().handle_count(); }) == 0,
         "addresses go while memory is mapped there");
-  const std::uint32_t count = state_.with([](auto& state) { return state.segment_count(); });
+  const std::uint32_t count = state_.with([](auto& state) { return state.segments().count(); });
   for (std::uint32_t i = 0; i < count; ++i) {
-    const extent gone = state_.with([&](auto& state) { return state.segment_at(i).where(); });
+    const extent gone = state_.with([&](auto& state) { return state.segments().at(i).where(); });
     check(gone.range.size_bytes != 0, "a reservation is empty");
     notices_.observe([&](block_watcher& who) { who.unreserved(gone.range); });
     events_.note({history_kind::unreserved, gone.range});
@@ -256,7 +256,7 @@ result<bool> pool_growth::is_served(const stream_request& request) {
   {
     const table_lock state(state_);
     bool is_found = false;
-    state->for_each_segment([&](const segment& in) {
+    state->segments().for_each([&](const segment& in) {
       is_found = is_found || in.find_free(request) != region_id::none;
     });
     if (is_found) return true;
@@ -339,7 +339,7 @@ std::uint64_t pool_growth::missing_bytes(const preparation& work) {
   const std::uint32_t number = state->find_stream(work.stream);
   std::uint32_t largest = 0;
   if (number != pool_state::no_stream) {
-    state->for_each_segment([&](const segment& in) {
+    state->segments().for_each([&](const segment& in) {
       largest = std::max(largest, in.regions().largest(kind_of(number)));
     });
   }

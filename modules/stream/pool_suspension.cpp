@@ -182,7 +182,7 @@ status pool_suspension::clear_freed(stream_handle stream) {
   std::vector<address_range> freed;
   try {
     const table_lock state(state_);
-    state->for_each_segment([&](const segment& in) {
+    state->segments().for_each([&](const segment& in) {
       const region_map& regions = in.regions();
       for (region_id r = regions.first(); r != region_id::none; r = regions.after(r)) {
         const granule_range where = in.range(r);

@@ -27,7 +27,7 @@ constexpr std::size_t surplus_share = 64;
 // Freed blocks that wait: for their last pin, or for rights of their own to end.
 [[nodiscard]] std::uint64_t waiting_granules(pool_state& state) noexcept {
   std::uint64_t waiting = 0;
-  state.for_each_segment([&](const segment& in) {
+  state.segments().for_each([&](const segment& in) {
     in.for_each_locked([&](region_id block) {
       if (in.lock_of(block).freed) waiting += in.range(block).count;
     });

@@ -22,7 +22,7 @@ constexpr std::uint32_t handles_max = 64;
 // Whether the handle moves without a wait.
 bool ahead_planner::moves_at_once(const handle_record& h, std::uint32_t stream) const noexcept {
   check(h.is_free, "a handle in use is to be moved");
-  const segment& in = state_.segment_of(*h.current);
+  const segment& in = state_.segments().of(*h.current);
   return in.all_regions(*h.current, [&](region_id region) {
     const stream_point freed = in.freed_at(region);
     return freed.stream == stream || state_.streams().passed(freed);
@@ -75,8 +75,8 @@ ahead_planner::place_ahead ahead_planner::find_place(std::uint64_t wanted_granul
   check(wanted_granules != 0, "a place is looked for that takes nothing");
   const std::uint64_t gap =
       round_up(sizes_.rules.window_gap_bytes / granule_bytes, sizes_.page_granules);
-  for (std::uint32_t number = 0; number < state_.segment_count(); ++number) {
-    const segment& in = state_.segment_at(number);
+  for (std::uint32_t number = 0; number < state_.segments().count(); ++number) {
+    const segment& in = state_.segments().at(number);
     const region_id end = in.regions().last();
     const std::uint64_t lead = in.range(end).offset == 0 ? 0 : gap;
     if (in.kind(end) == hole_kind && in.range(end).count >= lead + wanted_granules)
@@ -105,7 +105,7 @@ ahead_planner::place_ahead ahead_planner::place_of(const growth_plan& plan,
                                                    std::uint32_t rest_granules) const noexcept {
   check(rest_granules != 0, "a growth adds nothing");
   if (plan.start != region_id::none) {
-    const segment& in = state_.segment_at(plan.segment);
+    const segment& in = state_.segments().at(plan.segment);
     const region_id hole = in.regions().after(plan.start);
     return {plan.segment, hole, 0, in.range(hole).count};
   }
@@ -126,8 +126,9 @@ result<growth_plan> ahead_planner::plan(const stream_request& wanted,
   growth_plan made;
   made.request = wanted;
   choose_start_ahead(made);
-  const std::uint32_t have =
-      made.start == region_id::none ? 0 : state_.segment_at(made.segment).range(made.start).count;
+  const std::uint32_t have = made.start == region_id::none
+                                 ? 0
+                                 : state_.segments().at(made.segment).range(made.start).count;
   check(have < wanted.count_granules, "a growth continues what is large enough");
   const std::uint32_t rest = sizes_.rounded_to_pages(wanted.count_granules - have);
   const place_ahead place = place_of(made, rest);

@@ -28,7 +28,7 @@ address arena_lending::refill_and_take(stream_handle stream, std::uint64_t size_
   const std::uint32_t number = arenas->number_of(stream);
   if (number == arena_table::none || count == 0 || size_bytes > request_bytes_max) return {};
   if (!may_refill()) return {};
-  segment& in = state_.segment_at(0);
+  segment& in = state_.segments().at(0);
   arena& to = arenas->at(number);
   arena_lease& lease = arenas->lease_of(number);
   if (in.find_free({1, lease.record}) == region_id::none) return {};
@@ -87,7 +87,7 @@ bool arena_lending::flush_some() noexcept {
 bool arena_lending::flush(std::uint32_t number, std::uint32_t& steps) noexcept {
   arena& from = state_.arenas().table()->at(number);
   arena_lease& lease = state_.arenas().table()->lease_of(number);
-  segment& in = state_.segment_at(0);
+  segment& in = state_.segments().at(0);
   check(state_.streams().phase_of(lease.record) == stream_phase::active,
         "an arena's stream is not in use any more");
   count(number);
@@ -148,7 +148,7 @@ bool arena_lending::end_transfer(const arena_transfer& moving, const stream_requ
   check(state_.arenas().table() != nullptr, "a transfer in a pool without arenas");
   check(moving.what.count != 0, "a transfer of 0 granules");
   arena_table& arenas = *state_.arenas().table();
-  segment& in = state_.segment_at(0);
+  segment& in = state_.segments().at(0);
   const std::uint32_t number = arenas.number_of(state_.progress().shown_handle(request.stream));
   check(number != moving.from, "a transfer from an arena to itself");
   arena& from = arenas.at(moving.from);
@@ -179,7 +179,7 @@ status arena_lending::recall(segment& in, std::uint64_t offset_bytes) noexcept {
   const region_id around = in.regions().find(offset);
   check(around != region_id::none, "I1: a granule lies in no region");
   if (!in.is_lent(around)) return {};
-  check(&in == &state_.segment_at(0), "memory is lent that lies in another segment");
+  check(&in == &state_.segments().at(0), "memory is lent that lies in another segment");
   const std::uint32_t number = in.lent_to(around);
   if (offset_bytes % granule_bytes == 0) return recall_block(in, number, offset);
   const arena_place place = state_.arenas().table()->at(number).look(offset);
@@ -217,7 +217,7 @@ bool arena_lending::keep(const segment& in, std::uint64_t offset_bytes,
 }
 
 status arena_lending::recall_arena(std::uint32_t number) noexcept {
-  segment& in = state_.segment_at(0);
+  segment& in = state_.segments().at(0);
   arena& from = state_.arenas().table()->at(number);
   check(state_.arenas().table()->lease_of(number).record != arena_table::none,
         "an arena has no stream");
@@ -253,7 +253,7 @@ const char* arena_lending::broken_invariant(const pool_state& state) noexcept {
   const arena_table* const arenas = state.arenas().table();
   if (arenas == nullptr) return nullptr;
   const char* broken = nullptr;
-  const segment& in = state.segment_at(0);
+  const segment& in = state.segments().at(0);
   std::array<std::uint64_t, arena_table::arenas_max> lent{};
   const region_map& regions = in.regions();
   for (region_id r = regions.first(); r != region_id::none; r = regions.after(r)) {

@@ -28,7 +28,7 @@ mapping_slot growth_commit::make_slot(const growth_plan& plan, handle_record* mo
 }
 
 status growth_commit::prepare(growth_plan& plan, const memory_list& fresh) noexcept {
-  segment& in = state_.segment_at(plan.segment);
+  segment& in = state_.segments().at(plan.segment);
   const std::size_t count = plan.moved.size() + fresh.size();
   check(count != 0 && plan.slots.empty(), "a growth is prepared twice, or adds nothing");
   check(fresh.empty() == (plan.create_granules == 0), "new memory is not what was planned");
@@ -58,7 +58,7 @@ status growth_commit::prepare(growth_plan& plan, const memory_list& fresh) noexc
 
 // Cuts the target at the borders of its slots.
 void growth_commit::place_slots(growth_plan& plan) noexcept {
-  segment& in = state_.segment_at(plan.segment);
+  segment& in = state_.segments().at(plan.segment);
   std::uint32_t offset = in.range(plan.target).offset;
   const std::uint32_t end = in.range(plan.target).end();
   for (std::size_t i = 0; i < plan.slots.size(); ++i) {
@@ -94,7 +94,7 @@ void growth_commit::put_in_slot(const mapping_slot& slot, bool moves,
   check(slot.where->count_granules == h.count_granules, "a handle's mapping has another size");
   if (moves) {
     mapping& old = *h.current;
-    segment& in = state_.segment_of(old);
+    segment& in = state_.segments().of(old);
     in.make_stale(in.join_regions(old), old);
     records_.make_stale(old, now);
     ++totals.moved_count;
@@ -104,13 +104,13 @@ void growth_commit::put_in_slot(const mapping_slot& slot, bool moves,
     ++totals.made_count;
   }
   h.current = slot.where;
-  state_.segment_of(*slot.where).map(*slot.where, records_);
+  state_.segments().of(*slot.where).map(*slot.where, records_);
   records_.enter_free(h, now);
 }
 
 // Joins the slots' regions, and the start before them, to one unlisted region of own memory.
 region_id growth_commit::build_target(const growth_plan& plan) noexcept {
-  segment& in = state_.segment_at(plan.segment);
+  segment& in = state_.segments().at(plan.segment);
   check(!plan.slots.empty(), "a growth adds nothing");
   check(plan.slots.size() == plan.memories.size(), "a slot has no piece");
   check(plan.slots.size() >= plan.moved.size(), "a handle that moves has no slot");
@@ -136,7 +136,7 @@ region_id growth_commit::build_target(const growth_plan& plan) noexcept {
 }
 
 void growth_commit::reenter_start(const growth_plan& plan) noexcept {
-  segment& in = state_.segment_at(plan.segment);
+  segment& in = state_.segments().at(plan.segment);
   check(plan.start != region_id::none,
         "growth_planner I2: a growth that continues nothing gives that back");
   in.for_each_handle(in.range(plan.start), [&](handle_record& h) {
@@ -146,7 +146,7 @@ void growth_commit::reenter_start(const growth_plan& plan) noexcept {
 }
 
 result<address> growth_commit::commit(const growth_plan& plan) noexcept {
-  segment& in = state_.segment_at(plan.segment);
+  segment& in = state_.segments().at(plan.segment);
   const stream_table& streams = state_.streams();
   const region_id all = build_target(plan);
   const stream_point since = in.claimed_at(all);
@@ -171,7 +171,7 @@ result<address> growth_commit::commit(const growth_plan& plan) noexcept {
 }
 
 void growth_commit::commit_free(const growth_plan& plan) noexcept {
-  segment& in = state_.segment_at(plan.segment);
+  segment& in = state_.segments().at(plan.segment);
   const region_id all = build_target(plan);
   check(!state_.streams().is_capture(plan.request.stream), "first pages are a captured graph's");
   check(in.range(all).count >= plan.request.count_granules, "the first pages are too few");
@@ -184,7 +184,7 @@ void growth_commit::commit_free(const growth_plan& plan) noexcept {
 void growth_commit::leave_standing(const growth_plan& plan, std::size_t standing_count) noexcept {
   check(standing_count <= plan.slots.size(), "more is mapped than was planned");
   for (std::size_t i = 0; i < standing_count; ++i) {
-    segment& in = state_.segment_at(plan.segment);
+    segment& in = state_.segments().at(plan.segment);
     const mapping_slot& slot = plan.slots[i];
     if (i >= plan.moved.size()) {
       check(slot.of->current == nullptr, "a new handle is given up that is mapped elsewhere");
@@ -200,14 +200,14 @@ void growth_commit::leave_standing(const growth_plan& plan, std::size_t standing
 void growth_commit::abandon(growth_plan& plan, std::size_t standing_count) noexcept {
   leave_standing(plan, standing_count);
   for (std::size_t i = standing_count; i < plan.slots.size(); ++i)
-    state_.segment_at(plan.segment).make_hole(plan.slots[i].region);
+    state_.segments().at(plan.segment).make_hole(plan.slots[i].region);
   if (plan.slots.empty() && plan.target != region_id::none)
-    state_.segment_at(plan.segment).make_hole(plan.target);
+    state_.segments().at(plan.segment).make_hole(plan.target);
   drop_slots(plan, standing_count);
   for (handle_record* h : plan.moved) idle_handles(state_).return_handle(*h);
   if (plan.start != region_id::none) {
     reenter_start(plan);
-    state_.segment_at(plan.segment).return_claim(plan.start, state_.streams());
+    state_.segments().at(plan.segment).return_claim(plan.start, state_.streams());
   }
   check(plan.slots.size() == standing_count, "a slot that is not mapped is kept");
   plan = {};

@@ -183,7 +183,7 @@ void growth_planner::choose_start(growth_plan& plan, std::uint64_t more_granules
   int looks = 0;
   for (const mapping* m = records_.last_end(); m != nullptr && looks < looks_max;
        m = records_.end_before(*m), ++looks) {
-    const segment& in = state_.segment_of(*m);
+    const segment& in = state_.segments().of(*m);
     const region_id hole = in.region_at_unit(m->end());
     check(m->is_end, "a mapping that is not an end is in the list of ends");
     if (in.kind(hole) != hole_kind) continue;
@@ -202,8 +202,8 @@ void growth_planner::choose_start(growth_plan& plan, std::uint64_t more_granules
 void growth_planner::choose_start_at_hole(growth_plan& plan) noexcept {
   check(plan.start == region_id::none && plan.moved.empty(), "a start is chosen late");
   const std::uint32_t wanted = sizes_.rounded_to_pages(plan.request.count_granules);
-  for (std::uint32_t number = 0; number < state_.segment_count(); ++number) {
-    const segment& in = state_.segment_at(number);
+  for (std::uint32_t number = 0; number < state_.segments().count(); ++number) {
+    const segment& in = state_.segments().at(number);
     const region_id hole = in.regions().best_fit(hole_kind, wanted);
     if (hole == region_id::none) continue;
     const region_id tail = in.regions().before(hole);
@@ -220,7 +220,7 @@ void growth_planner::choose_start_at_hole(growth_plan& plan) noexcept {
 // The start's own handles stay where they are: they are not to be moved by the same plan.
 void growth_planner::claim_start(growth_plan& plan) noexcept {
   if (plan.start == region_id::none) return;
-  segment& in = state_.segment_at(plan.segment);
+  segment& in = state_.segments().at(plan.segment);
   check(in.kind(plan.start) == kind_of(plan.request.stream), "a growth continues another stream's");
   in.claim_free(plan.start);
   in.for_each_handle(in.range(plan.start), [this](handle_record& h) {
@@ -229,8 +229,9 @@ void growth_planner::claim_start(growth_plan& plan) noexcept {
 }
 
 status growth_planner::collect(const growth_effort& effort, growth_plan& plan) noexcept {
-  const std::uint32_t have =
-      plan.start == region_id::none ? 0 : state_.segment_at(plan.segment).range(plan.start).count;
+  const std::uint32_t have = plan.start == region_id::none
+                                 ? 0
+                                 : state_.segments().at(plan.segment).range(plan.start).count;
   check(have < plan.request.count_granules, "a growth continues what is large enough");
   std::uint32_t rest = sizes_.rounded_to_pages(plan.request.count_granules - have);
   const std::uint64_t room =
@@ -270,7 +271,7 @@ bool growth_planner::waits_for_all(const stream_point& freed,
 // A handle of which a part has to wait for all work is listed with that part until it has passed;
 // it was listed with what was freed last in it.
 bool growth_planner::list_with_batch(handle_record& h, const growth_effort& effort) noexcept {
-  const segment& in = state_.segment_of(*h.current);
+  const segment& in = state_.segments().of(*h.current);
   check(h.is_free, "a handle in use is held back");
   std::uint32_t batch = pool_state::no_stream;
   in.for_each_region(*h.current, [&](region_id region) {
@@ -325,7 +326,7 @@ handle_record* growth_planner::choose_handle(std::uint32_t stream, std::uint32_t
 bool growth_planner::overshoots(const handle_record& next, const growth_plan& plan) const noexcept {
   std::uint64_t more = next.count_granules;
   if (sizes_.rules.oldest_first) {
-    const segment& in = state_.segment_of(*next.current);
+    const segment& in = state_.segments().of(*next.current);
     more = in.range(in.region_at_unit(next.current->offset)).count;
   }
   check(next.is_free && next.current->live_granules == 0, "a handle in use is chosen");
@@ -336,7 +337,7 @@ bool growth_planner::overshoots(const handle_record& next, const growth_plan& pl
 // The free handles of the free region that `first` begins in, in address order.
 status growth_planner::claim_region_of(const handle_record& first, const growth_effort& effort,
                                        growth_plan& plan) noexcept {
-  const segment& in = state_.segment_of(*first.current);
+  const segment& in = state_.segments().of(*first.current);
   const granule_range region = in.range(in.region_at_unit(first.current->offset));
   check(region.offset <= first.current->offset && region.end() > first.current->offset,
         "a handle does not lie in its region");
@@ -355,7 +356,7 @@ status growth_planner::claim_handle(handle_record& h, growth_plan& plan) noexcep
   if (status room = reserve_more(plan.moved, 1); !room) return room;
   if (status room = reserve_more(plan.waits, state_.streams().count()); !room) return room;
   if (status claimed = idle_handles(state_).claim_handle(h); !claimed) return claimed;
-  const segment& in = state_.segment_of(*h.current);
+  const segment& in = state_.segments().of(*h.current);
   in.for_each_region(*h.current, [&](region_id region) { add_wait(plan, in.claimed_at(region)); });
   plan.moved.push_back(&h);
   plan.moved_granules += h.count_granules;
@@ -385,7 +386,7 @@ bool growth_planner::claim_target(growth_plan& plan) noexcept {
   check(size % sizes_.page_granules == 0, "a growth ends inside a page");
   plan.target_granules = static_cast<std::uint32_t>(size);
   if (plan.start == region_id::none) return claim_target_anywhere(plan);
-  const segment& in = state_.segment_at(plan.segment);
+  const segment& in = state_.segments().at(plan.segment);
   const region_id hole = in.regions().after(plan.start);
   if (in.kind(hole) != hole_kind) return false;
   return take_hole(hole, 0, plan);
@@ -400,8 +401,8 @@ bool growth_planner::claim_target_anywhere(growth_plan& plan) noexcept {
   check(plan.start == region_id::none, "a target that continues free memory is put elsewhere");
   const std::uint64_t gap =
       round_up(sizes_.rules.window_gap_bytes / granule_bytes, sizes_.page_granules);
-  for (std::uint32_t number = 0; number < state_.segment_count(); ++number) {
-    const segment& in = state_.segment_at(number);
+  for (std::uint32_t number = 0; number < state_.segments().count(); ++number) {
+    const segment& in = state_.segments().at(number);
     plan.segment = number;
     if (!sizes_.rules.smallest_hole) {
       const region_id end = in.regions().last();
@@ -417,7 +418,7 @@ bool growth_planner::claim_target_anywhere(growth_plan& plan) noexcept {
 
 bool growth_planner::take_hole(region_id hole, std::uint32_t lead_granules,
                                growth_plan& plan) noexcept {
-  segment& in = state_.segment_at(plan.segment);
+  segment& in = state_.segments().at(plan.segment);
   plan.target = in.claim_hole(hole, {lead_granules, plan.target_granules}, plan.request.stream);
   if (plan.target == region_id::none) return false;
   plan.at = in.address_of(in.range(plan.target).offset);

@@ -21,7 +21,7 @@ std::size_t idle_handles::surplus_stale_count() const noexcept {
 }
 
 void idle_handles::stale_unmapped(mapping& gone) noexcept {
-  segment& in = state_.segment_of(gone);
+  segment& in = state_.segments().of(gone);
   check(gone.is_stale(), "a mapping in use is taken as unmapped");
   state_.mappings_.forget_stale(gone);
   const region_id region = in.region_at_unit(gone.offset);
@@ -68,7 +68,7 @@ physical_memory& idle_handles::handle_unmapped(handle_record& gone) noexcept {
   mapping& m = *gone.current;
   check(!m.is_stale() && m.of == &gone, "a handle is not where it says");
   check(!gone.is_free && m.live_granules == 0, "a handle in use is taken as unmapped");
-  segment& in = state_.segment_of(m);
+  segment& in = state_.segments().of(m);
   const region_id region = in.join_regions(m);
   in.unmap(m, state_.mappings_);
   in.make_hole(region);
@@ -91,7 +91,7 @@ void idle_handles::handle_stays(handle_record& kept) noexcept {
 status idle_handles::claim_handle(handle_record& h) noexcept {
   const mapping& m = *h.current;
   check(m.of == &h && m.live_granules == 0, "a handle in use is claimed");
-  segment& in = state_.segment_of(m);
+  segment& in = state_.segments().of(m);
   if (status cut = in.cut_at_borders(m.range()); !cut) return cut;
   state_.mappings_.leave_free(h);
   in.for_each_region(m, [&](region_id region) { in.claim_free(region); });
@@ -103,7 +103,7 @@ void idle_handles::return_handle(handle_record& h) noexcept {
   const mapping& m = *h.current;
   check(!h.is_free, "pool_state I5: a handle is given back that was not claimed");
   check(!m.is_stale() && m.of == &h, "a handle is not where it says");
-  segment& in = state_.segment_of(m);
+  segment& in = state_.segments().of(m);
   in.for_each_region(m, [&](region_id region) { in.return_claim(region, state_.streams_); });
   check(m.live_granules == 0, "a handle in use is given back");
   state_.mappings_.enter_free(h, state_.now_for(h.stream));
@@ -112,7 +112,7 @@ void idle_handles::return_handle(handle_record& h) noexcept {
 bool idle_handles::is_idle(const handle_record& h) const noexcept {
   const mapping& m = *h.current;
   check(h.is_free, "a handle in use is looked at as idle");
-  const segment& in = state_.segment_of(m);
+  const segment& in = state_.segments().of(m);
   const bool passed = in.all_regions(
       m, [&](region_id region) { return state_.streams_.passed(in.freed_at(region)); });
   if (!passed) return false;

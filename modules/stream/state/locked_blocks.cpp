@@ -312,7 +312,7 @@ status locked_blocks::free_in_capture(address at, std::uint32_t record) noexcept
 void locked_blocks::forget_captured(const captured_graph& gone, std::uint32_t owner) noexcept {
   stream_table& streams = state_.streams();
   check(!streams.is_capture(owner), "a graph's memory goes to a graph");
-  state_.for_each_segment([&](segment& in) {
+  state_.segments().for_each([&](segment& in) {
     in.for_each_locked([&](region_id block) {
       block_lock lock = in.lock_of(block);
       if (lock.stream == stream_table::no_stream || streams.owner_of(lock.stream) != gone.owner)

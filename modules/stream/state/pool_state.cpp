@@ -28,22 +28,15 @@ status pool_state::add_segment(const extent& where) noexcept {
   check(where.range.size_bytes <= sizes_.segment_bytes, "a segment is larger than it may be");
   result<std::unique_ptr<segment>> made = segment::create(where, sizes_, streams_.count());
   if (!made) return made.error();
-  if (status room = reserve_more(segments_, 1); !room) return no_record_memory;
-  segments_.push_back(std::move(*made));
+  if (status added = segments_.add(std::move(*made)); !added) return added;
   if (first_segment_ == nullptr) {
-    first_segment_ = segments_.back().get();
+    first_segment_ = &segments_.at(segments_.count() - 1);
     first_range_ = where.range;
   }
-  check(!(segments_.size() > 1 && first_range_.contains(where.range.base)),
+  check(!(segments_.count() > 1 && first_range_.contains(where.range.base)),
         "two segments have the same addresses");
-  check(first_segment_ == segments_.front().get(), "the first segment is not the one looked at");
+  check(first_segment_ == &segments_.at(0), "the first segment is not the one looked at");
   return {};
-}
-
-address pool_state::address_of(const mapping& m) const noexcept {
-  const address at = segment_of(m).address_of(m.offset);
-  check(segment_of(m).where().range.contains(at), "a mapping lies outside of its segment");
-  return at;
 }
 
 result<segment::found_block> pool_state::find_block(address at) noexcept {
@@ -67,9 +60,9 @@ address pool_state::try_allocate(const stream_request& request, bool& starved) n
   if (in == nullptr) [[unlikely]]
     return {};
   region_id found = in->find_free(request);
-  for (std::size_t next = 1; found == region_id::none; ++next) {
-    if (next >= segments_.size()) return {};
-    in = segments_[next].get();
+  for (std::uint32_t next = 1; found == region_id::none; ++next) {
+    if (next >= segments_.count()) return {};
+    in = &segments_.at(next);
     found = in->find_free(request);
   }
   if (!in->provide_block()) [[unlikely]] {

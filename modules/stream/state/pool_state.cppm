@@ -46,6 +46,7 @@ import :mappings;
 import :options;
 import :pool_arenas;
 import :segment;
+import :segment_list;
 import :statistics;
 import :stream_table;
 
@@ -83,32 +84,10 @@ class alignas(64) pool_state {
   [[nodiscard]] inline pool_statistics& totals() noexcept { return totals_; }
 
   // ---- segments ----
-  [[nodiscard]] inline std::uint32_t segment_count() const noexcept {
-    return static_cast<std::uint32_t>(segments_.size());
-  }
-  [[nodiscard]] inline segment& segment_at(std::uint32_t number) noexcept {
-    check(number < segments_.size(), "no segment has this number");
-    return *segments_[number];
-  }
-  [[nodiscard]] inline const segment& segment_at(std::uint32_t number) const noexcept {
-    check(number < segments_.size(), "no segment has this number");
-    return *segments_[number];
-  }
-  [[nodiscard]] inline segment& segment_of(const mapping& m) noexcept {
-    return segment_at(m.segment);
-  }
-  [[nodiscard]] inline const segment& segment_of(const mapping& m) const noexcept {
-    return segment_at(m.segment);
-  }
-  template <class Visitor>
-  void for_each_segment(Visitor&& visitor) {
-    check((first_segment_ == nullptr) == segments_.empty(),
-          "the first segment is not the one seen");
-    for (const auto& in : segments_) visitor(*in);
-  }
+  [[nodiscard]] inline segment_list& segments() noexcept { return segments_; }
+  [[nodiscard]] inline const segment_list& segments() const noexcept { return segments_; }
   /// Takes over a range of segment_bytes or less. Errors: out_of_host_memory.
   [[nodiscard]] status add_segment(const extent& where) noexcept;
-  [[nodiscard]] address address_of(const mapping& m) const noexcept;
   /// The live block that begins at `at`. Errors: unknown_address, not_allocated, invalid_argument
   /// (inside a block).
   [[nodiscard]] result<segment::found_block> find_block(address at) noexcept;
@@ -226,7 +205,7 @@ class alignas(64) pool_state {
   // Another: the clock, and the stream found last.
   alignas(64) stream_table streams_;
   pool_geometry sizes_;
-  std::vector<std::unique_ptr<segment>> segments_;
+  segment_list segments_;
   capture_table captures_;
   pool_statistics totals_;
   shortage_report shortage_;

@@ -166,7 +166,7 @@ inline auto state_cell::with(Work&& work) const noexcept {
 }
 
 inline address state_cell::address_of(const mapping& m) const noexcept {
-  return with([&](const auto& state) { return state.address_of(m); });
+  return with([&](const auto& state) { return state.segments().address_of(m); });
 }
 
 inline std::uint64_t state_cell::stale_count() const noexcept {

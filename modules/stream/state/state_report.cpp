@@ -120,7 +120,7 @@ std::uint64_t state_report::largest_free_bytes() const noexcept {
       if (state_.streams_.is_capture(stream)) continue;
       largest = std::max(largest, in->regions().largest(kind_of(stream)));
     }
-    check(largest <= in->regions().count_granules() || state_.segments_.size() > 1,
+    check(largest <= in->regions().count_granules() || state_.segments_.count() > 1,
           "a free region is larger than its segment");
   }
   return largest * granule_bytes;

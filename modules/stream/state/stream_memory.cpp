@@ -131,7 +131,7 @@ status stream_memory::close_batch() noexcept {
   check(closed != pool_state::no_stream && *next != closed,
         "the batch that is closed is used again");
   if (state_.streams_.has_locked(closed)) {
-    state_.for_each_segment([&](segment& in) {
+    state_.segments().for_each([&](segment& in) {
       in.for_each_locked([&](region_id block) {
         block_lock lock = in.lock_of(block);
         if (lock.stream != closed) return;
@@ -193,8 +193,8 @@ bool stream_memory::give_finished(std::uint32_t stream, taking which, region_wal
   };
   std::uint32_t looks_left = walk.looks_max;
   check(looks_left != 0, "a part of a walk looks at nothing");
-  for (; walk.segment < state_.segments_.size(); ++walk.segment, walk.granule = 0) {
-    segment& in = *state_.segments_[walk.segment];
+  for (; walk.segment < state_.segments_.count(); ++walk.segment, walk.granule = 0) {
+    segment& in = state_.segments_.at(walk.segment);
     const region_map& regions = in.regions();
     for (region_id r = region_from(in, walk.granule); r != region_id::none;) {
       if (looks_left == 0) return true;
@@ -213,7 +213,7 @@ bool stream_memory::give_finished(std::uint32_t stream, taking which, region_wal
       r = joins ? region_from(in, walk.granule) : next;
     }
   }
-  check(walk.seen_count >= state_.segments_.size(), "a segment has no region");
+  check(walk.seen_count >= state_.segments_.count(), "a segment has no region");
   return false;
 }
 
@@ -256,8 +256,8 @@ result<other_stream_claim> stream_memory::claim_from_other(
   for (std::uint32_t step = 0; step < streams; ++step) {
     const std::uint32_t other = state_.streams_.other(request.stream, step);
     if (other == request.stream) continue;
-    for (std::uint32_t number = 0; number < state_.segments_.size(); ++number) {
-      const segment& in = *state_.segments_[number];
+    for (std::uint32_t number = 0; number < state_.segments_.count(); ++number) {
+      const segment& in = state_.segments_.at(number);
       const region_id found = in.regions().best_fit(kind_of(other), request.count_granules);
       if (found == region_id::none) continue;
       const stream_point last_use = in.freed_at(found);
@@ -274,7 +274,7 @@ result<other_stream_claim> stream_memory::claim_from_other(
   check(best_granules >= request.count_granules, "a region does not take its request");
   check(!how.passed_only || state_.streams_.passed(best.last_use),
         "memory is claimed that unfinished work may use");
-  segment& in = *state_.segments_[best.segment];
+  segment& in = state_.segments_.at(best.segment);
   if (!in.provide(2) || !in.provide_entry()) return no_record_memory;
   const granule_range where = in.place_in(best.region, request);
   const std::uint32_t lead = where.offset - in.range(best.region).offset;
@@ -288,8 +288,8 @@ result<other_stream_claim> stream_memory::claim_from_other(
 
 result<address> stream_memory::finish_claim(const other_stream_claim& claim) noexcept {
   check(claim.region != region_id::none, "a claim of nothing is settled");
-  check(claim.segment < state_.segments_.size(), "a claim lies in no segment");
-  segment& in = *state_.segments_[claim.segment];
+  check(claim.segment < state_.segments_.count(), "a claim lies in no segment");
+  segment& in = state_.segments_.at(claim.segment);
   if (!in.provide_entry()) {
     return_claim(claim);
     return no_record_memory;
@@ -301,8 +301,8 @@ result<address> stream_memory::finish_claim(const other_stream_claim& claim) noe
 }
 
 void stream_memory::return_claim(const other_stream_claim& claim) noexcept {
-  check(claim.segment < state_.segments_.size(), "a claim lies in no segment");
-  segment& in = *state_.segments_[claim.segment];
+  check(claim.segment < state_.segments_.count(), "a claim lies in no segment");
+  segment& in = state_.segments_.at(claim.segment);
   check(in.claimed_at(claim.region).stream == claim.last_use.stream,
         "a claim goes back to another stream than it came from");
   in.return_claim(claim.region, state_.streams_);
