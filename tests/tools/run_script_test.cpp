@@ -70,16 +70,17 @@ TEST_F(RunScript, TheBuildMakesNoListAnew) {
 }
 
 TEST_F(RunScript, ConfiguresAgainForANewFolder) {
-  (void)ask("./run bench");
+  (void)ask("./run bench va");
   const auto later = std::filesystem::file_time_type::clock::now() + std::chrono::seconds(5);
   std::filesystem::last_write_time(file("tests/new/CMakeLists.txt", ""), later);
-  EXPECT_EQ(ask("./run bench").err, "configured\n");
+  EXPECT_EQ(ask("./run bench va").err, "configured\n");
 }
 
 TEST_F(RunScript, ListsNamesThatCanBeTyped) {
   const finished names = ask("./run bench");
   EXPECT_EQ(names.code, 0);
-  EXPECT_EQ(names.out, "usage: ./run bench NAME; NAME is one of: fake va \n");
+  EXPECT_EQ(names.out.find("usage: ./run bench NAME; NAME is one of: fake "), 0u) << names.out;
+  EXPECT_EQ(text_of_file(path("log")), "") << "something was configured or built";
   const finished wrong = ask("./run bench vb");
   EXPECT_EQ(wrong.code, 2);
   EXPECT_EQ(wrong.out, "");
@@ -106,12 +107,35 @@ TEST_F(RunScript, EachWordRefusesWrongArgumentsBeforeItBuilds) {
     if (!takes_any) lines.push_back(word + " nonsense");
     for (const char* given : {" --nonsense", " -nonsense", " -x"}) lines.push_back(word + given);
   }
-  for (const char* more :
-       {"replay benchmarks/CMakeLists.txt --nonsense",
-        "view benchmarks/CMakeLists.txt --nonsense=3", "view", "replay", "bench va --nonsense",
-        "example first --nonsense", "trace tables 1 --seed", "threads pool many",
-        "threads pool 3 --nonsense", "prove 3 --nonsense", "wheel a b",
-        "bench compare HEAD --nonsense", "preload vmm no-such-program", "demo --svg x --nonsense"})
+  for (const char* more : {"replay benchmarks/CMakeLists.txt --nonsense",
+                           "view benchmarks/CMakeLists.txt --nonsense=3",
+                           "view",
+                           "replay",
+                           "bench va --nonsense",
+                           "example first --nonsense",
+                           "trace tables 1 --seed",
+                           "threads pool many",
+                           "threads pool 3 --nonsense",
+                           "prove 3 --nonsense",
+                           "wheel a b",
+                           "bench compare HEAD --nonsense",
+                           "preload vmm no-such-program",
+                           "demo --svg x --nonsense",
+                           "prove -1",
+                           "prove 0",
+                           "prove 3 4",
+                           "prove --first x",
+                           "prove --threads",
+                           "trace tables -1",
+                           "threads pool -1",
+                           "threads pool 3 --first=-1",
+                           "demo --up-to banana",
+                           "demo --up-to",
+                           "replay benchmarks/CMakeLists.txt --repeat -1",
+                           "bench fronts --rounds 1.5",
+                           "top --interval x",
+                           "golden --show",
+                           "fuzz va -1"})
     lines.push_back(more);
   EXPECT_GE(lines.size(), 60u) << "no words were found in the help";
   for (const std::string& line : lines) {
@@ -123,6 +147,40 @@ TEST_F(RunScript, EachWordRefusesWrongArgumentsBeforeItBuilds) {
     EXPECT_EQ(got.err.find("run: "), 0u) << line << ": " << got.err;
   }
   EXPECT_EQ(text_of_file(path("log")), "") << "something was configured or built";
+}
+
+// What is printed is what the programs of this build print.
+TEST_F(RunScript, HelpIsPrintedBeforeAnythingIsBuilt) {
+  script("gpu_tests/gpu.sh", "echo 'usage: gpu.sh'");
+  script("tests/check/adds.sh", "# Goal: one and one is two");
+  for (const char* line :
+       {"demo -h",     "test --help",      "check -h",      "check adds -h", "replay x --help",
+        "fit -h",      "view -h",          "top --json -h", "trace -h",      "bench -h",
+        "bench va -h", "bench special -h", "preload -h",    "fuzz -h",       "fuzz va 3 -h",
+        "example -h",  "example first -h", "wheel -h",      "gpu -h",        "prove 3 --help",
+        "threads -h",  "golden -h",        "docs -h"}) {
+    const finished got = ask(std::string("./run ") + line);
+    EXPECT_EQ(got.code, 0) << line << ": " << got.err;
+    EXPECT_EQ(got.err, "") << line;
+    EXPECT_EQ(
+        got.out.find(line == std::string("check adds -h") ? "./run check adds: one" : "usage: "),
+        0u)
+        << line << ": " << got.out;
+  }
+  EXPECT_EQ(text_of_file(path("log")), "") << "something was configured or built";
+  for (const std::string word : {"demo", "replay", "fit", "trace", "top"}) {
+    const std::string program =
+        std::string(VMM_BUILD_FOLDER) + "/tools/" + (word == "top" ? "top/" : "") + "vmm-" + word;
+    std::string own = run("'" + program + "' --help").out;
+    ASSERT_EQ(own.find("usage: vmm-" + word), 0u) << program << " is not built";
+    own.replace(7, 4 + word.size(), "./run " + word);
+    std::string ours = ask("./run " + word + " --help").out;
+    if (word == "trace") {  // one blank more, or less, before the text of a kind
+      std::erase(own, ' ');
+      std::erase(ours, ' ');
+    }
+    EXPECT_EQ(ours, own);
+  }
 }
 
 // The shipped scripts name what they need of sources by their places.
@@ -139,8 +197,8 @@ TEST_F(RunScript, RightArgumentsReachThePrograms) {
     const char* given;
   };
   for (const row& each : std::initializer_list<row>{
-           {"replay a.trace --policy pool --jitter -1", "release/tools/vmm-replay",
-            "a.trace --policy pool --jitter -1"},
+           {"replay a.trace --policy pool --jitter 1", "release/tools/vmm-replay",
+            "a.trace --policy pool --jitter 1"},
            {"replay --policy pool a.trace", "release/tools/vmm-replay", "--policy pool a.trace"},
            {"demo --up-to 4MiB", "release/tools/vmm-demo", "--up-to 4MiB"},
            {"demo", "release/tools/vmm-demo", ""},
