@@ -187,8 +187,12 @@ status pool_growth::map_first_pages() {
       state_.with([](auto& state) { return state.sizes().page_bytes; });
   const std::uint64_t segment_bytes =
       state_.with([](auto& state) { return state.sizes().segment_bytes; });
-  if (options_.page_count > segment_bytes / page_bytes)
-    return refuse(errc::bad_option, "the pages to map first do not fit into the address space");
+  if (options_.page_count > segment_bytes / page_bytes) {
+    return refuse_beyond(options_.page_count,
+                         "page_count (VMM_POOL_PAGES, VPMM_PAGES) is at most the pages of one "
+                         "reservation: reservation_bytes (VMM_VA_SIZE), and less than 512 GiB",
+                         "its pages are", segment_bytes / page_bytes);
+  }
   const result<std::uint32_t> stream = clock_.enter(options_.first_stream);
   if (!stream) return stream.error();
   const std::uint64_t size_bytes = options_.page_count * page_bytes;
@@ -199,7 +203,11 @@ status pool_growth::map_first_pages() {
   const std::uint64_t mark = memory_.creation_mark();
   if (const status mapped = map_planned(*plan); !mapped) {
     reclaim_.release_created(mark);
-    return is_shortage(mapped.error().code) ? with_figures(mapped.error(), size_bytes) : mapped;
+    if (!is_shortage(mapped.error().code)) return mapped;
+    error why = with_figures(mapped.error(), size_bytes);
+    why.detail =
+        "Make page_count (VMM_POOL_PAGES, VPMM_PAGES), the pages that are mapped first, smaller.";
+    return why;
   }
   {
     const table_lock state(state_);

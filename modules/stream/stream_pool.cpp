@@ -79,8 +79,17 @@ status stream_pool::make_parts() {
   page_bytes = round_up(std::min(page_bytes, segment_bytes_max), unit_bytes);
   std::uint64_t segment_bytes = std::min(segment_bytes_max, options_.reservation_bytes);
   segment_bytes = segment_bytes / page_bytes * page_bytes;
-  if (segment_bytes == 0)
-    return refuse(errc::bad_option, "the address space reserved at a time holds no page");
+  if (segment_bytes == 0) {
+    return refuse_beyond(options_.reservation_bytes,
+                         "reservation_bytes (VMM_VA_SIZE, VPMM_VA_SIZE) is at least one page, "
+                         "page_bytes (VMM_POOL_PAGE_SIZE)",
+                         "the bytes of a page are", page_bytes);
+  }
+  if (status fits = check_piece(*driver_, options_, page_bytes,
+                                "page_bytes (VMM_POOL_PAGE_SIZE) is at most the device's memory");
+      !fits) {
+    return fits;
+  }
   check(page_bytes % unit_bytes == 0, "a page is not a multiple of the granularity");
   check(segment_bytes % page_bytes == 0, "a segment is not a multiple of a page");
   core_options core = planned->options;

@@ -260,6 +260,34 @@ TEST_F(Use, TheEnvironmentChangesOptionsWhereItIsAsked) {
   vmm_manager* other = nullptr;
   EXPECT_FAILS(vmm_manager_create(driver, &managed, &other), VMM_ERROR_BAD_OPTION);
   unsetenv("VMM_BUDGET");
+  // What can be a value, and nothing here can meet.
+  ASSERT_EQ(setenv("VMM_POOL_PAGE_SIZE", "256GiB", 1), 0);
+  ASSERT_EQ(setenv("VMM_CHUNK_SIZE", "256GiB", 1), 0);
+  EXPECT_FAILS(vmm_pool_create(driver, &options, &made), VMM_ERROR_BAD_OPTION);
+  EXPECT_NE(std::string(vmm_last_error_text())
+                .find("page_bytes (VMM_POOL_PAGE_SIZE) is at most the device's memory; not "),
+            std::string::npos)
+      << vmm_last_error_text();
+  EXPECT_FAILS(vmm_manager_create(driver, &managed, &other), VMM_ERROR_BAD_OPTION);
+  EXPECT_NE(std::string(vmm_last_error_text())
+                .find("chunk_bytes of the options (VMM_CHUNK_SIZE) is at most the device's"),
+            std::string::npos)
+      << vmm_last_error_text();
+  unsetenv("VMM_POOL_PAGE_SIZE");
+  unsetenv("VMM_CHUNK_SIZE");
+}
+
+TEST(Sizes, AreTextsAsInTheEnvironment) {
+  std::uint64_t size_bytes = 7;
+  EXPECT_FAILS(vmm_parse_bytes("3 apples", &size_bytes), VMM_ERROR_BAD_OPTION);
+  EXPECT_STREQ(
+      vmm_last_error_text(),
+      "bad_option: a size is a number with a unit, such as 512MiB or 1.5GiB; not '3 apples'");
+  EXPECT_FAILS(vmm_parse_bytes(nullptr, &size_bytes), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_parse_bytes("1", nullptr), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(size_bytes, 7u);
+  EXPECT_GOOD(vmm_parse_bytes("1.5 gib", &size_bytes));
+  EXPECT_EQ(size_bytes, std::uint64_t{3} << 29);
 }
 
 TEST_F(Use, MemoryIsMadeWhereTheOptionsSay) {

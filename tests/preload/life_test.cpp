@@ -176,9 +176,12 @@ TEST(Life, AValueThatTheDeviceRefusesIsReportedOnce) {
   const refused all[] = {
       {{"VMM_VA_SIZE=64K"},
        "a device is not managed (VMM_VA_SIZE, VMM_POOL_PAGE_SIZE, "
-       "VMM_POOL_PAGES): the address space reserved at a time holds no page"},
-      {{"VMM_POOL_PAGES=1000000"}, "do not fit into the address space"},
-      {{"VMM_POOL_PAGES=300000"}, "a device is not managed (VMM_VA_SIZE, VMM_POOL_PAGE_SIZE, "},
+       "VMM_POOL_PAGES): reservation_bytes (VMM_VA_SIZE, VPMM_VA_SIZE) is at least one page, "
+       "page_bytes (VMM_POOL_PAGE_SIZE); not '65536'"},
+      {{"VMM_POOL_PAGES=5000000"},
+       "page_count (VMM_POOL_PAGES, VPMM_PAGES) is at most the pages of one"},
+      {{"VMM_POOL_PAGES=250000"},
+       "Make page_count (VMM_POOL_PAGES, VPMM_PAGES), the pages that are mapped"},
       {{"VMM_COPY=move", "VMM_CHUNK_SIZE=3"},
        "copies are not remapped (VMM_VA_SIZE, "
        "VMM_CHUNK_SIZE): policy::chunk_bytes"},

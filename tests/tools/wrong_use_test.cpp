@@ -120,9 +120,18 @@ TEST_F(WrongUse, OfReplaysVariables) {
            {replay, "@", "VMM_CHUNK_SIZE=3", 2,
             "VMM_CHUNK_SIZE=3: policy::chunk_bytes (VMM_CHUNK_SIZE) is a multiple of the device's"},
            {replay, "@ --policy pool", "VMM_VA_SIZE=1", 2,
-            "VMM_VA_SIZE=1: the address space reserved at a time holds no page"},
+            "VMM_VA_SIZE=1: reservation_bytes (VMM_VA_SIZE, VPMM_VA_SIZE) is at least one page, "
+            "page_bytes (VMM_POOL_PAGE_SIZE); not '1': the bytes of a page are 2097152"},
+           {replay, "@ --policy pool", "VMM_POOL_PAGE_SIZE=256GiB", 2,
+            "VMM_POOL_PAGE_SIZE=256GiB: page_bytes (VMM_POOL_PAGE_SIZE) is at most the device's "
+            "memory; not '274877906944': its bytes are 150"},
+           {replay, "@", "VMM_CHUNK_SIZE=64PiB", 2,
+            "VMM_CHUNK_SIZE=64PiB: policy::chunk_bytes (VMM_CHUNK_SIZE) is at most the device's"},
            {replay, "@ --policy pool", "VMM_POOL_PAGES=99999999999", 2,
-            "VMM_POOL_PAGES=99999999999: the pages to map first do not fit"},
+            "VMM_POOL_PAGES=99999999999: page_count (VMM_POOL_PAGES, VPMM_PAGES) is at most the "
+            "pages "
+            "of one reservation: reservation_bytes (VMM_VA_SIZE), and less than 512 GiB; not "
+            "'99999999999': its pages are 262143"},
            {replay, "@ --policy pool", "VMM_POOL_PAGES=-1", 2,
             "VMM_POOL_PAGES takes a whole number"},
            {replay, "@", "VMM_BUDGET=65537TiB", 2, "VMM_BUDGET takes bytes"},

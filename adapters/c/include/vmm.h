@@ -108,6 +108,11 @@ VMM_API const char* vmm_status_name(vmm_status status) VMM_NOEXCEPT;
 /** The version of the library that runs: major * 10000 + minor * 100 + patch. */
 VMM_API uint32_t vmm_version(void) VMM_NOEXCEPT;
 
+/** Effects: *bytes is the size that `text` says, as the environment's variables do: a number and a
+ *  unit in any case, "512MiB", "1.5 gib", "4096". Errors: VMM_ERROR_BAD_OPTION for another text;
+ *  *bytes is as before. Cost: O(length of the text). */
+VMM_API vmm_status vmm_parse_bytes(const char* text, uint64_t* bytes) VMM_NOEXCEPT;
+
 /* ---- drivers --------------------------------------------------------------------------------- */
 
 /** A driver on one device. */

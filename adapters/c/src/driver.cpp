@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -143,6 +144,19 @@ vmm_status on_driver(vmm_driver* handle, Work&& work) noexcept {
 using namespace vmm_c;  // NOLINT: the functions below are this file's only others
 
 extern "C" {
+
+vmm_status vmm_parse_bytes(const char* text, uint64_t* bytes) VMM_NOEXCEPT {
+  return run([&]() -> vmm_status {
+    if (text == nullptr || bytes == nullptr) return fail_null();
+    const std::optional<std::uint64_t> size_bytes = vmm::parse_bytes(text);
+    if (!size_bytes) {
+      return fail(
+          vmm::refuse_value(text, "a size is a number with a unit, such as 512MiB or 1.5GiB"));
+    }
+    *bytes = *size_bytes;
+    return VMM_SUCCESS;
+  });
+}
 
 vmm_status vmm_list_drivers(vmm_driver_entry* entries, uint64_t capacity,
                             uint64_t* count) VMM_NOEXCEPT {

@@ -28,6 +28,8 @@ constexpr replacement replacements[] = {
      "chunks",
      "chunk_bytes of the options (VMM_CHUNK_SIZE) is a multiple of the device's granularity, 0 for "
      "no chunks, or VMM_POLICY_CHUNK"},
+    {"policy::chunk_bytes (VMM_CHUNK_SIZE) is at most the device's memory",
+     "chunk_bytes of the options (VMM_CHUNK_SIZE) is at most the device's memory"},
     {"the backend keeps contents at their addresses (VMM_CUDA_MEMORY=plain): blocks of a manager "
      "could not move; only a stream_pool works there",
      "the driver keeps contents at their addresses (VMM_CUDA_MEMORY=plain): blocks of a manager "

@@ -69,6 +69,7 @@ def bench(bench_of_driver):
     assert made.pool.statistics().live_count == made.manager.statistics().live_count == 1
 
 
+SIZE = "a size"
 NUMBER = "a number"  # kinds of parameters: what is wrong for each
 TEXT = "a text"
 FLAG = "a flag"
@@ -81,6 +82,7 @@ NUMBERS = "numbers"
 RIGHTS = "rights"
 
 WRONG = {
+    SIZE: [b"5", 5.0, [5], object(), True, 1j],
     NUMBER: ["5", b"5", 5.0, [5], object(), True, 1j],
     TEXT: [5, b"host", 1.5, ["host"], object()],
     FLAG: ["yes", 1.0, [1], object()],
@@ -93,6 +95,19 @@ WRONG = {
     RIGHTS: [5, "x", [1], object(), {1: "read"}, {"1": 1}, {1.5: 1}, {(0,): 1}, {True: 1}],
 }
 OUT_OF_RANGE = {
+    SIZE: [
+        -1,
+        1 << 64,
+        (1 << 64) + 5,
+        "",
+        "MiB",
+        "-1",
+        "1e6",
+        "5 apples",
+        "0.5",
+        "1GiB\0",
+        "16EiB",
+    ],
     NUMBER: [-1, 1 << 64, (1 << 64) + 5],
     FLAG: [2, 5, -1],
     TEXT: ["ho\0st"],
@@ -109,11 +124,11 @@ NONE_TOO = {TEXT, REAL, PAIR, NUMBERS, RIGHTS}  # None is wrong but where the de
 
 POOL_OPTIONS = dict(
     policy=TEXT,
-    budget=NUMBER,
+    budget=SIZE,
     capture=NUMBER,
-    page_bytes=NUMBER,
+    page_bytes=SIZE,
     page_count=NUMBER,
-    reservation_bytes=NUMBER,
+    reservation_bytes=SIZE,
     wait_when_short=FLAG,
     place=PAIR,
     read_environment=FLAG,
@@ -124,10 +139,10 @@ POOL_OPTIONS = dict(
 )
 MANAGER_OPTIONS = dict(
     policy=TEXT,
-    budget=NUMBER,
+    budget=SIZE,
     fragment_ratio=REAL,
-    chunk_bytes=NUMBER,
-    reservation_bytes=NUMBER,
+    chunk_bytes=SIZE,
+    reservation_bytes=SIZE,
     wait_when_short=FLAG,
     read_environment=FLAG,
     report_live=FLAG,
@@ -154,18 +169,18 @@ CALLS = {
         lambda b: dict(target=b.block.address, data=b"x"),
     ),
     "Driver.read": (
-        dict(source=NUMBER, size=NUMBER),
+        dict(source=NUMBER, size=SIZE),
         lambda b: dict(source=b.block.address, size=1),
     ),
     "Driver.fill": (
-        dict(target=NUMBER, value=NUMBER, size=NUMBER, stream=NUMBER),
+        dict(target=NUMBER, value=NUMBER, size=SIZE, stream=NUMBER),
         lambda b: dict(target=b.block.address, value=1, size=1),
     ),
     "Pool": (dict(driver=OBJECT, **POOL_OPTIONS), lambda b: dict(driver=b.driver)),
-    "Pool.allocate": (dict(size=NUMBER, stream=NUMBER, alignment=NUMBER), lambda b: dict(size=512)),
-    "Pool.allocate_whole": (dict(size=NUMBER, stream=NUMBER), lambda b: dict(size=512)),
+    "Pool.allocate": (dict(size=SIZE, stream=NUMBER, alignment=SIZE), lambda b: dict(size=512)),
+    "Pool.allocate_whole": (dict(size=SIZE, stream=NUMBER), lambda b: dict(size=512)),
     "Pool.allocate_raw": (
-        dict(size=NUMBER, stream=NUMBER, alignment=NUMBER),
+        dict(size=SIZE, stream=NUMBER, alignment=SIZE),
         lambda b: dict(size=512),
     ),
     "Pool.free_raw": (dict(address=NUMBER, stream=NUMBER), lambda b: dict(address=b.block.address)),
@@ -173,41 +188,41 @@ CALLS = {
     "Pool.unpin": (dict(block=OBJECT), {}),
     "Pool.forget_stream": (dict(stream=NUMBER), {}),
     "Pool.set_peers": (dict(rights=RIGHTS), {}),
-    "Pool.prepare": (dict(size=NUMBER, stream=NUMBER), lambda b: dict(size=512)),
-    "Pool.trim": (dict(limit=NUMBER), {}),
+    "Pool.prepare": (dict(size=SIZE, stream=NUMBER), lambda b: dict(size=512)),
+    "Pool.trim": (dict(limit=SIZE), {}),
     "Pool.subscribe": (dict(callback=FUNCTION), {}),
     "Pool.unsubscribe": (dict(subscription=NUMBER), {}),
     "Manager": (dict(driver=OBJECT, **MANAGER_OPTIONS), lambda b: dict(driver=b.driver)),
     "Manager.allocate": (
-        dict(size=NUMBER, stream=NUMBER, growth=NUMBER, alignment=NUMBER),
+        dict(size=SIZE, stream=NUMBER, growth=SIZE, alignment=SIZE),
         lambda b: dict(size=512),
     ),
     "Manager.copy": (
-        dict(target=OBJECT, source=OBJECT, size=NUMBER, stream=NUMBER, mode=NUMBER),
+        dict(target=OBJECT, source=OBJECT, size=SIZE, stream=NUMBER, mode=NUMBER),
         lambda b: dict(target=b.range, source=b.range),
     ),
     "Manager.forget_stream": (dict(stream=NUMBER), {}),
     "Manager.set_peers": (dict(rights=RIGHTS), {}),
-    "Manager.trim": (dict(limit=NUMBER), {}),
+    "Manager.trim": (dict(limit=SIZE), {}),
     "Block": (
-        dict(owner=OBJECT, address=NUMBER, size=NUMBER, stream=NUMBER),
+        dict(owner=OBJECT, address=NUMBER, size=SIZE, stream=NUMBER),
         lambda b: dict(owner=b.pool, address=0, size=0, stream=0),
     ),
     "Block.free": (dict(stream=NUMBER), {}),
     "Block.view": (dict(dtype=TEXT, shape=NUMBERS), {}),
     "Block.set_access": (dict(rights=RIGHTS), {}),
     "Range": (
-        dict(owner=OBJECT, address=NUMBER, size=NUMBER, stream=NUMBER),
+        dict(owner=OBJECT, address=NUMBER, size=SIZE, stream=NUMBER),
         lambda b: dict(owner=b.manager, address=0, size=0, stream=0),
     ),
     "Range.free": (dict(stream=NUMBER), {}),
     "Range.view": (dict(dtype=TEXT, shape=NUMBERS), {}),
     "Range.set_access": (
-        dict(rights=RIGHTS, offset=NUMBER, size=NUMBER),
+        dict(rights=RIGHTS, offset=SIZE, size=SIZE),
         lambda b: dict(rights={1: libvmm.Rights.READ}),
     ),
     "Range.resize": (
-        dict(size=NUMBER, growth=NUMBER, in_place=FLAG, names_stream=FLAG),
+        dict(size=SIZE, growth=SIZE, in_place=FLAG, names_stream=FLAG),
         lambda b: dict(size=MIB),
     ),
     "cupy.Functions": (
@@ -318,7 +333,7 @@ def test_values_of_wrong_types(label, bench):
     good = right(bench) if callable(right) else right
     for parameter, kind in kinds.items():
         wrong = list(WRONG[kind])
-        if kind != NUMBER and not defaults_to_none(function, parameter):
+        if kind not in (NUMBER, SIZE) and not defaults_to_none(function, parameter):
             wrong.append(None)
         for value in wrong:
             if (label, parameter, repr(value)) in ALLOWED:
@@ -363,11 +378,67 @@ def test_numbers_that_stand_for_none_of_what_is_wanted(bench, options, said):
 
 
 def test_a_given_value_is_named(bench):
+    wanted = "size: an int of bytes, or a text such as '512MiB', is wanted, and "
     with pytest.raises(TypeError) as raised:
-        bench.pool.allocate("3 MiB")
-    assert str(raised.value) == "size: an int of bytes is wanted, and '3 MiB' (str) was given"
-    with pytest.raises(TypeError, match=r"\.\.\. \(str\) was given"):
+        bench.pool.allocate(3.5)
+    assert str(raised.value) == wanted + "3.5 (float) was given"
+    wanted = "size: a size such as 4096, '512MiB' or '1.5GiB' is wanted, and "
+    with pytest.raises(libvmm.InvalidArgument) as raised:
+        bench.pool.allocate("3 apples")
+    assert str(raised.value) == wanted + "'3 apples' was given"
+    with pytest.raises(libvmm.InvalidArgument, match=r"x'\.\.\. was given"):
         bench.pool.allocate("x" * 10_000)
+
+
+def test_sizes_are_texts_as_in_the_environment(bench, monkeypatch):
+    monkeypatch.setenv("VMM_BUDGET", "4.5 mib")
+    for options in ({"budget": "4.5 mib"}, {"read_environment": True}):
+        for made in (libvmm.Pool, libvmm.Manager):
+            with made(bench.driver, **options) as owner:
+                with pytest.raises(libvmm.OutOfMemory, match=r"4 of 4\.50 MiB|4\.50 MiB"):
+                    owner.allocate("6MiB")
+                with owner.allocate("2MiB") as block:
+                    assert block.size == 2 * MIB
+                owner.trim("0")
+    with libvmm.growable.Growable(bench.manager, "1.5GiB", handle_bytes="2M") as growable:
+        assert growable.most == 3 << 29
+        growable.grow("4 MB")
+        assert growable.size >= 4_000_000
+
+
+@pytest.mark.parametrize(
+    ("made", "variable", "option", "said"),
+    [
+        (libvmm.Pool, "VMM_VA_SIZE=1", "reservation_bytes", "not '1': the bytes of a page are 2"),
+        (libvmm.Pool, "VMM_POOL_PAGES=5000000", "page_count", "'5000000': its pages are 262143"),
+        (libvmm.Pool, "VMM_POOL_PAGE_SIZE=256GiB", "page_bytes", "'274877906944': its bytes are "),
+        (libvmm.Manager, "VMM_CHUNK_SIZE=256GiB", "chunk_bytes", "'274877906944': its bytes are "),
+        (
+            libvmm.Manager,
+            "VMM_CHUNK_SIZE=3",
+            "chunk_bytes",
+            "granularity, 0 for no chunks, or None; not",
+        ),
+        (
+            libvmm.Pool,
+            "VMM_POOL_PAGES=250000",
+            "page_count",
+            "the pages that are mapped first, smaller",
+        ),
+    ],
+)
+def test_an_option_that_nothing_here_can_meet_is_named(
+    driver, monkeypatch, made, variable, option, said
+):
+    """By its variable, too, and before anything is allocated."""
+    name, value = variable.split("=")
+    given = int(value) if value.isdigit() else value
+    monkeypatch.setenv(name, value)
+    for options in ({"read_environment": True}, {option: given}):
+        with pytest.raises((libvmm.InvalidArgument, libvmm.OutOfMemory)) as raised:
+            made(driver, **options)
+        shown = str(raised.value)
+        assert option in shown and f"({name}" in shown and said in shown, shown
 
 
 def test_what_stands_for_an_int_is_taken(bench):

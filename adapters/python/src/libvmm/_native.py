@@ -360,6 +360,7 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_allocator_reset_counts": [HANDLE, I32],
     "vmm_plugin_use": [HANDLE],
     "vmm_plugin_set_failure": [ctypes.c_void_p],
+    "vmm_parse_bytes": [TEXT, ctypes.POINTER(U64)],
     "vmm_python_on_tensor_end": [ctypes.c_void_p],
 }
 _OTHERS: dict[str, tuple[Any, list[Any]]] = {

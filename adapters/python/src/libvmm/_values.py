@@ -6,13 +6,14 @@ its range InvalidArgument."""
 
 from __future__ import annotations
 
+import ctypes
 import enum
 import importlib
 import numbers
 import operator
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar, Union
 
 Made = TypeVar("Made")
 Members = TypeVar("Members", bound=enum.IntEnum)
@@ -75,8 +76,21 @@ def whole(name: str, given: Any, low: int = 0, high: int = _U64_MAX, wanted: str
     return number
 
 
-def size(name: str, given: Any) -> int:
-    return whole(name, given, wanted="an int of bytes")
+#: Bytes, or a number with a unit as the environment's variables take it: "512MiB", "1.5 gib".
+Size = Union[int, str]
+
+
+def size(name: str, given: Any, high: int = _U64_MAX) -> int:
+    """Bytes, of a Size."""
+    if isinstance(given, str):
+        from . import _native
+
+        found, said = _native.U64(), text(name, given)
+        if _native.LIBRARY.vmm_parse_bytes(said, ctypes.byref(found)) != 0:
+            shown = repr(given) if len(given) <= 60 else repr(given[:57]) + "..."
+            raise _out_of_range(name, "a size such as 4096, '512MiB' or '1.5GiB'", shown)
+        given = found.value
+    return whole(name, given, 0, high, "an int of bytes, or a text such as '512MiB',")
 
 
 def address(name: str, given: Any) -> int:

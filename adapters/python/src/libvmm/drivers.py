@@ -243,7 +243,7 @@ class Driver(Owner):
             )
         )
 
-    def read(self, source: int, size: int) -> bytes:
+    def read(self, source: int, size: _values.Size) -> bytes:
         """Bytes of the device to the host. Waits for no work: synchronize() first."""
         at, count = _values.address("source", source), _values.size("size", size)
         try:
@@ -253,7 +253,7 @@ class Driver(Owner):
         check(_LIBRARY.vmm_driver_read(self._handle, buffer, at, count))
         return buffer.raw
 
-    def fill(self, target: int, value: int, size: int, stream: int = 0) -> None:
+    def fill(self, target: int, value: int, size: _values.Size, stream: int = 0) -> None:
         """Sets `size` bytes to `value`, in the order of the stream."""
         check(
             _LIBRARY.vmm_driver_fill(

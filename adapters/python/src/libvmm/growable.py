@@ -74,10 +74,10 @@ class Growable(Owner):
     def __init__(
         self,
         manager: Manager,
-        most: int,
+        most: _values.Size,
         *,
         segments: int = 1,
-        handle_bytes: int = 0,
+        handle_bytes: _values.Size = 0,
         zero_new: bool = True,
     ) -> None:
         self.manager = manager
@@ -86,9 +86,11 @@ class Growable(Owner):
             raise InvalidHandle("the manager was closed")
         few = handle_bytes == FEW_HANDLES
         options = _growable.Options(
-            segment_bytes_max=_number(most, "most"),
+            segment_bytes_max=_values.size("most", most, _SIZE_MAX),
             segment_count=_number(segments, "segments"),
-            handle_bytes=(handle_bytes if few else _number(handle_bytes, "handle_bytes")),
+            handle_bytes=(
+                handle_bytes if few else _values.size("handle_bytes", handle_bytes, _SIZE_MAX)
+            ),
             keep_dirty=not _values.flag("zero_new", zero_new),
         )
         self._create(
@@ -113,7 +115,7 @@ class Growable(Owner):
 
     def _resize(
         self,
-        size: int,
+        size: _values.Size,
         change: int,
         stream: int,
         first: int,
@@ -123,7 +125,7 @@ class Growable(Owner):
     ) -> None:
         number = _values.stream(stream)
         request = _growable.Request(
-            size_bytes=_number(size, "size"),
+            size_bytes=_values.size("size", size, _SIZE_MAX),
             stream=number,
             change=change,
             first_segment=_number(first, "first"),
@@ -139,7 +141,7 @@ class Growable(Owner):
 
     def grow(
         self,
-        size: int,
+        size: _values.Size,
         *,
         stream: int = 0,
         first: int = 0,
@@ -153,14 +155,16 @@ class Growable(Owner):
         uses addresses that were given up."""
         self._resize(size, _GROW, stream, first, count, one_handle, wait)
 
-    def shrink(self, size: int, *, stream: int = 0, first: int = 0, count: int = 0) -> None:
+    def shrink(
+        self, size: _values.Size, *, stream: int = 0, first: int = 0, count: int = 0
+    ) -> None:
         """Releases the memory behind `size` after the work submitted to the stream so far, without
         waiting. Raises InUse while a view shows more."""
         self._resize(size, _SHRINK, stream, first, count, False, True)
 
     def resize(
         self,
-        size: int,
+        size: _values.Size,
         *,
         stream: int = 0,
         first: int = 0,

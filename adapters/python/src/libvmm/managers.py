@@ -81,7 +81,10 @@ class Range(Block):
         return parts_of(_LIBRARY.vmm_manager_parts, self._owner.handle, self.address)
 
     def set_access(
-        self, rights: Mapping[Any, Rights], offset: int = 0, size: int | None = None
+        self,
+        rights: Mapping[Any, Rights],
+        offset: _values.Size = 0,
+        size: _values.Size | None = None,
     ) -> None:
         """Rights of this block, or of `size` bytes of it from `offset` on, by device or (Place,
         number), until it is freed; they overrule those of set_peers(), those of a part those of the
@@ -105,7 +108,12 @@ class Range(Block):
         )
 
     def resize(
-        self, size: int, *, growth: int = 0, in_place: bool = False, names_stream: bool = False
+        self,
+        size: _values.Size,
+        *,
+        growth: _values.Size = 0,
+        in_place: bool = False,
+        names_stream: bool = False,
     ) -> None:
         """Changes the size and keeps the data; the address may change unless `in_place`. Raises
         InUse while an array shows it. `names_stream`: the block's stream exists, and waits for the
@@ -170,10 +178,10 @@ class Manager(Allocator):
         driver: Driver,
         *,
         policy: str | None = None,
-        budget: int = 0,
+        budget: _values.Size = 0,
         fragment_ratio: float | None = None,
-        chunk_bytes: int | None = None,
-        reservation_bytes: int | None = None,
+        chunk_bytes: _values.Size | None = None,
+        reservation_bytes: _values.Size | None = None,
         wait_when_short: bool = True,
         read_environment: bool = False,
         report_live: bool = True,
@@ -202,7 +210,14 @@ class Manager(Allocator):
         life = _ManagerLife("manager", driver)
         self._create(life, _LIBRARY.vmm_manager_create, driver.handle, ctypes.byref(options))
 
-    def allocate(self, size: int, *, stream: int = 0, growth: int = 0, alignment: int = 0) -> Range:
+    def allocate(
+        self,
+        size: _values.Size,
+        *,
+        stream: int = 0,
+        growth: _values.Size = 0,
+        alignment: _values.Size = 0,
+    ) -> Range:
         """`growth` bytes of addresses are kept free behind the block."""
         block = Range(self, 0, _values.size("size", size), _values.stream(stream))
         request = _native.BlockRequest(
@@ -225,7 +240,7 @@ class Manager(Allocator):
         self,
         target: Block,
         source: Block,
-        size: int | None = None,
+        size: _values.Size | None = None,
         *,
         stream: int = 0,
         mode: Copy = Copy.BYTES,
@@ -285,7 +300,7 @@ class Manager(Allocator):
         destroyed, unless streams_forgotten promises it."""
         check(_LIBRARY.vmm_manager_forget_stream(self._handle, _values.stream(stream)))
 
-    def trim(self, limit: int = 0) -> TrimReport:
+    def trim(self, limit: _values.Size = 0) -> TrimReport:
         """Gives cached memory back until at most `limit` bytes of it are kept."""
         report = _native.TrimReport()
         check(

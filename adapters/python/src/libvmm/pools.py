@@ -211,11 +211,11 @@ class Pool(Allocator):
         driver: Driver,
         *,
         policy: str | None = None,
-        budget: int = 0,
+        budget: _values.Size = 0,
         capture: Capture = Capture.REFUSE,
-        page_bytes: int = 0,
+        page_bytes: _values.Size = 0,
         page_count: int = 0,
-        reservation_bytes: int | None = None,
+        reservation_bytes: _values.Size | None = None,
         wait_when_short: bool = True,
         place: tuple[Place, int] | None = None,
         read_environment: bool = False,
@@ -249,7 +249,9 @@ class Pool(Allocator):
         life = _PoolLife(driver, self._subscribers)
         self._create(life, _LIBRARY.vmm_pool_create, driver.handle, ctypes.byref(options))
 
-    def allocate(self, size: int, stream: int = 0, *, alignment: int = 512) -> Block:
+    def allocate(
+        self, size: _values.Size, stream: int = 0, *, alignment: _values.Size = 512
+    ) -> Block:
         """A block at a multiple of `alignment`, a power of two up to 2 MiB. Raises OutOfMemory
         after everything was tried, InvalidArgument for 0 bytes or no power of two, NotSupported
         for a larger alignment."""
@@ -257,7 +259,9 @@ class Pool(Allocator):
         self._allocate(block._life.at, block.size, alignment, block.stream)
         return block
 
-    def allocate_raw(self, size: int, stream: int = 0, *, alignment: int = 512) -> int:
+    def allocate_raw(
+        self, size: _values.Size, stream: int = 0, *, alignment: _values.Size = 512
+    ) -> int:
         """An address that the caller frees by free_raw(). Raises as allocate()."""
         at, number = ctypes.c_void_p(), _values.stream(stream)
         try:
@@ -268,7 +272,9 @@ class Pool(Allocator):
                 _LIBRARY.vmm_pool_free(self._handle, at, number)
             raise
 
-    def _allocate(self, into: ctypes.c_void_p, size: int, alignment: int, stream: int) -> None:
+    def _allocate(
+        self, into: ctypes.c_void_p, size: int, alignment: _values.Size, stream: int
+    ) -> None:
         multiple = _values.size("alignment", alignment)
         check(
             _LIBRARY.vmm_pool_allocate_aligned(
@@ -276,7 +282,7 @@ class Pool(Allocator):
             )
         )
 
-    def allocate_whole(self, size: int, stream: int = 0) -> Block:
+    def allocate_whole(self, size: _values.Size, stream: int = 0) -> Block:
         """A block of whole pages that may have rights of its own: Block.set_access(). Free it on a
         stream that is not being captured, and seldom. Raises as allocate()."""
         block = Block(self, 0, _values.size("size", size), _values.stream(stream))
@@ -343,7 +349,7 @@ class Pool(Allocator):
         grants = grants_of(rights)
         check(_LIBRARY.vmm_pool_set_peers(self._handle, grants, len(grants)))
 
-    def prepare(self, size: int, stream: int = 0) -> PrepareReport:
+    def prepare(self, size: _values.Size, stream: int = 0) -> PrepareReport:
         """Says that a request of `size` bytes is to come on the stream, and makes its memory ready,
         where no request waits for it. Before the first request, with the most that will be live,
         it has nearly all of the memory made then. Raises OutOfMemory; what was made stays."""
@@ -358,7 +364,7 @@ class Pool(Allocator):
         )
         return values_of(report, PrepareReport)
 
-    def trim(self, limit: int = 0) -> TrimReport:
+    def trim(self, limit: _values.Size = 0) -> TrimReport:
         """Gives free memory back until at most `limit` bytes of it are kept."""
         report = _native.TrimReport()
         check(

@@ -209,9 +209,9 @@ class Lent(_Shared):
 
 def export(
     driver: Driver,
-    size: int,
+    size: _values.Size,
     *,
-    handle_bytes: int = 0,
+    handle_bytes: _values.Size = 0,
     kind: Kind = Kind.POSIX_FD,
     label: bytes = b"",
 ) -> Lent:

@@ -329,7 +329,7 @@ class Suspender(Owner):
         """The tag of the region that kept the last call from being done, or the empty text."""
         return (self._query().obstacle or b"").decode()
 
-    def read_backup(self, address: int, size: int) -> bytearray:
+    def read_backup(self, address: int, size: _values.Size) -> bytearray:
         """A copy of what suspended memory had at the address. Raises UnknownAddress where any of
         the bytes is not kept: not suspended, or discarded."""
         into = bytearray(_values.size("size", size))
