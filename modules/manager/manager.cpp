@@ -107,9 +107,10 @@ result<core_options> manager::plan_engine() {
         "policy::chunk_bytes (VMM_CHUNK_SIZE) is a multiple of the device's granularity, "
         "or 0 for no chunks");
   }
-  if (status fits = check_piece(*base_.driver, base_.options, rules.chunk_bytes,
-                                "policy::chunk_bytes (VMM_CHUNK_SIZE) is at most the device's "
-                                "memory");
+  if (status fits =
+          check_handle_size(*base_.driver, base_.options, rules.chunk_bytes,
+                            "policy::chunk_bytes (VMM_CHUNK_SIZE) is at most the device's "
+                            "memory");
       !fits) {
     return fits.error();
   }

@@ -94,7 +94,7 @@ result<core_plan> plan_core(driver_interface& driver, const memory_options& opti
 
 error refuse_beyond(std::uint64_t value, const char* detail, std::string_view why,
                     std::uint64_t limit) noexcept {
-  check(detail != nullptr && !why.empty(), "a value is refused without a reason");
+  check(!why.empty(), "a value is refused without a reason");
   return refuse(errc::bad_option, detail_text()
                                       .add(detail)
                                       .add("; not '")
@@ -106,14 +106,14 @@ error refuse_beyond(std::uint64_t value, const char* detail, std::string_view wh
                                       .keep(detail));
 }
 
-status check_piece(driver_interface& driver, const memory_options& options,
-                   std::uint64_t piece_bytes, const char* detail) {
+status check_handle_size(driver_interface& driver, const memory_options& options,
+                         std::uint64_t handle_bytes, const char* detail) {
   check(detail != nullptr, "a value is refused without a text");
   constexpr std::uint64_t smallest_device_bytes = std::uint64_t{1} << 30;
-  if (piece_bytes <= smallest_device_bytes || options.spill) return {};
+  if (handle_bytes <= smallest_device_bytes || options.spill) return {};
   const result<memory_info> there = driver.query_memory(options.placement.value_or(driver.home()));
-  if (!there || piece_bytes <= there->total_bytes) return {};
-  return refuse_beyond(piece_bytes, detail, "its bytes are", there->total_bytes);
+  if (!there || handle_bytes <= there->total_bytes) return {};
+  return refuse_beyond(handle_bytes, detail, "its bytes are", there->total_bytes);
 }
 
 status device_core::validate() const noexcept {

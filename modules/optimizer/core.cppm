@@ -64,11 +64,12 @@ export [[nodiscard]] status check_reach(driver_interface& driver, location memor
 export [[nodiscard]] error refuse_beyond(std::uint64_t value, const char* detail,
                                          std::string_view why, std::uint64_t limit) noexcept;
 
-/// Checks that handles of at least `piece_bytes`, which an option sets, fit the memory at the
+/// Checks that handles of at least `handle_bytes`, which an option sets, fit the memory at the
 /// options' placement. Not checked with a place to spill to, or if the driver does not report its
-/// memory. Errors: bad_option, with `detail`. Cost: one query_memory for pieces above 1 GiB.
-export [[nodiscard]] status check_piece(driver_interface& driver, const memory_options& options,
-                                        std::uint64_t piece_bytes, const char* detail);
+/// memory. Errors: bad_option, with `detail`. Cost: one query_memory for handles above 1 GiB.
+export [[nodiscard]] status check_handle_size(driver_interface& driver,
+                                              const memory_options& options,
+                                              std::uint64_t handle_bytes, const char* detail);
 
 /// What the manager and the pool stand on: time, physical memory, addresses and mappings of one
 /// device.

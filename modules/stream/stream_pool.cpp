@@ -85,8 +85,9 @@ status stream_pool::make_parts() {
                          "page_bytes (VMM_POOL_PAGE_SIZE)",
                          "the bytes of a page are", page_bytes);
   }
-  if (status fits = check_piece(*driver_, options_, page_bytes,
-                                "page_bytes (VMM_POOL_PAGE_SIZE) is at most the device's memory");
+  if (status fits =
+          check_handle_size(*driver_, options_, page_bytes,
+                            "page_bytes (VMM_POOL_PAGE_SIZE) is at most the device's memory");
       !fits) {
     return fits;
   }

@@ -132,7 +132,7 @@ TEST_F(RunScript, EachWordRefusesWrongArgumentsBeforeItBuilds) {
                            "demo --up-to banana",
                            "demo --up-to",
                            "replay benchmarks/CMakeLists.txt --repeat -1",
-                           "bench fronts --rounds 1.5",
+                           "bench threads --rounds 1.5",
                            "top --interval x",
                            "golden --show",
                            "fuzz va -1"})
@@ -466,7 +466,8 @@ TEST_F(RunScriptTests, AllTestsAreAnotherConfiguration) {
          "echo \"$*\" >>'" +
              path("options") + "'; mkdir -p build/$2; touch build/$2/build.ninja");
   const std::string usual = "--preset release\n";
-  const std::string all = "--preset release -DVMM_TEST_ALL=ON -DVMM_TEST_EVERY_PROGRAM=ON\n";
+  const std::string all =
+      "--preset release -DVMM_TEST_ALL=ON -DVMM_TEST_EVERY_PROGRAM=ON -DVMM_JOIN_UNITS=OFF\n";
   const finished first = ask("./run test --preset release");
   EXPECT_NE(first.out.find("left out, for ./run test --all:\n  under release, unit tests"),
             std::string::npos)
