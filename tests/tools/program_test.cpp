@@ -413,6 +413,18 @@ TEST_F(Program, TheDemoGrowsReplaysAndDraws) {
   EXPECT_NE(read(path("demo.html")).find("{name:\"the pool\",data:\""), std::string::npos);
 }
 
+TEST_F(Program, TheDemoDrawsIntoTheCurrentFolder) {
+  std::filesystem::create_directories(path("a b"));
+  const std::string trace = file("tiny.trace", tiny);
+  const finished got = run_program(demo, "--backend host --up-to 4MiB --trace '" + trace + "'",
+                                   "-C '" + path("a b") + "'");
+  ASSERT_EQ(got.code, 0) << got.out << got.err;
+  for (const char* name : {"vmm-demo.svg", "vmm-demo.html"}) {
+    EXPECT_NE(got.out.find(path(std::string("a b/") + name)), std::string::npos) << got.out;
+    EXPECT_NE(read(path(std::string("a b/") + name)), "") << name;
+  }
+}
+
 TEST_F(Program, TheDemoHasItsHelpUnderBothNames) {
   const finished whole = run_program(demo, "--help");
   const finished brief = run_program(demo, "-h");

@@ -15,11 +15,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -141,7 +143,7 @@ constexpr const char* usage =
     "                  first (default: VMM_BACKEND, else the GPU where CUDA has one, else host)\n"
     "  --up-to SIZE    the largest vector, 4MiB to 16GiB (default: 1GiB, on a GPU 8GiB)\n"
     "  --trace FILE    the trace to replay (default: Mask R-CNN training, from traces/)\n"
-    "  --svg FILE      where the picture goes (default: vmm-demo.svg in the build folder)\n"
+    "  --svg FILE      where the picture goes (default: vmm-demo.svg, here)\n"
     "  --page FILE     where the page of both histories goes (default: the picture's name, with\n"
     "                  .html)\n"
     "  --help, --version\n";
@@ -150,7 +152,7 @@ struct command_line {
   vmm::tools::backend_name backend;  // an empty kind: what there is
   std::uint64_t wished_bytes = 0;    // 0: the backend's own
   std::string trace_path = VMM_DEMO_TRACE;
-  std::string picture_path = VMM_DEMO_PICTURE;
+  std::string picture_path = "vmm-demo.svg";
   std::string page_path;  // empty: beside the picture
 };
 
@@ -375,6 +377,9 @@ int main(int count, char** words) {
   vmm::read_text_option("VMM_BACKEND", backend);
   if (problem.empty() && wanted.backend.kind.empty() && !backend.empty())
     problem = take_backend(wanted, "VMM_BACKEND", backend);
+  std::error_code ignored;  // without a current folder the names stay as they are
+  const auto whole = std::filesystem::absolute(wanted.picture_path, ignored);
+  if (!ignored) wanted.picture_path = whole.string();
   if (wanted.page_path.empty()) wanted.page_path = page_beside(wanted.picture_path);
   if (problem.empty()) return run(wanted);
   vmm::tools::refuse_line("vmm-demo", problem);

@@ -236,3 +236,20 @@ def test_what_is_missing_is_named(monkeypatch, module, call, reason):
         with pytest.raises(ImportError, match=reason):
             getattr(adapter, call)(*([pool] if module in ("cupy", "rmm") else []))
     sys.modules.pop(f"libvmm.{module}", None)
+
+
+@pytest.mark.parametrize("name", ["host", "fake"])
+@pytest.mark.parametrize(
+    ("library", "shown", "call"),
+    [
+        ("cupy", "CuPy", libvmm.cupy.allocator),
+        ("cupy", "CuPy", libvmm.cupy.enable),
+        ("rmm", "RMM", libvmm.rmm.resource),
+    ],
+)
+def test_a_pool_whose_memory_no_gpu_can_use_is_refused(monkeypatch, name, library, shown, call):
+    monkeypatch.setitem(sys.modules, library, types.ModuleType(library))
+    with libvmm.Driver(name) as driver, libvmm.Pool(driver) as pool:
+        wanted = f'^pool: a pool on libvmm.Driver."cuda".*{shown} can use.*{name}.* was given$'
+        with pytest.raises(libvmm.InvalidArgument, match=wanted):
+            call(pool)

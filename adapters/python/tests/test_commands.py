@@ -495,3 +495,33 @@ def test_each_rank_records_a_file_of_its_own(monkeypatch):
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "8")
     assert _fit._path_of_rank("out/memory.pickle") == "out/memory.rank3.pickle"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "0,x"}, "'x' names no device"),
+        ({"CUDA_VISIBLE_DEVICES": "0,0"}, "a device is named twice"),
+        ({"CUDA_VISIBLE_DEVICES": ""}, "hides every GPU"),
+        ({"CUDA_LAUNCH_BLOCKING": "1"}, "each kernel launch waits"),
+        ({"PYTORCH_ALLOC_CONF": "expandable_segments"}, "is not OPTION:VALUE"),
+        ({"LD_PRELOAD": "/x/liballoc.so"}, "defines calls of CUDA"),
+        ({"CUDA_VISIBLE_DEVICES": "0, GPU-8f2a-11,MIG-8f2a-11"}, ""),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "a:[x:1,y:2],b:True", "CUDA_LAUNCH_BLOCKING": "0"}, ""),
+        ({"LD_PRELOAD": "/x/libjemalloc.so"}, ""),
+    ],
+)
+def test_settings_of_others(settings, words):
+    found = _doctor.foreign_conflicts(settings, {"cudaMalloc": "/x/liballoc.so"})
+    assert len(found) == bool(words), found
+    assert not words or words in found[0]
+
+
+def test_the_doctor_lists_what_it_checks():
+    said = command("doctor", CUDA_CACHE_PATH="/tmp", CUDA_LAUNCH_BLOCKING="1")
+    assert said.returncode == 1
+    lines = said.stdout.splitlines()
+    checked = next(each for each in lines if each.startswith("checked: "))
+    assert "VMM_*" in checked and "CUDA_VISIBLE_DEVICES" in checked and "LD_PRELOAD" in checked
+    skipped = next(each for each in lines if each.startswith("not checked: "))
+    assert "CUDA_CACHE_PATH" in skipped and "CUDA_LAUNCH_BLOCKING" not in skipped

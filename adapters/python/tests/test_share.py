@@ -332,3 +332,17 @@ def test_a_secret_leaves_no_copy_behind():
     with pytest.raises(libvmm.InvalidArgument):
         with share._options(secret[:31], 10):
             pass
+
+
+@pytest.mark.parametrize(("given", "shown"), [(64, "64"), (-1, "-1")])
+def test_flags_that_there_are_not_are_named(given, shown):
+    with libvmm.Driver("host") as driver:
+        for name, call in (
+            ("kind", lambda: share.export(driver, "2MiB", kind=given)),
+            ("shareable", lambda: libvmm.Manager(driver, shareable=given)),
+        ):
+            with pytest.raises(libvmm.InvalidArgument) as raised:
+                call()
+            said = str(raised.value)
+            assert said.startswith(f"{name}: flags of libvmm.share.Kind (") and "POSIX_FD" in said
+            assert said.endswith(f" is wanted, and {shown} was given")

@@ -114,6 +114,63 @@ def preload_conflicts(environment: dict[str, str], loaded: list[str]) -> list[st
     return found
 
 
+#: Variables that the report judges, beside vmm's own.
+CHECKED = (
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_VISIBLE_DEVICES",
+    "LD_PRELOAD",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+)
+_SETTING = re.compile(r"(VMM_|VPMM_|LIBVMM|LD_PRELOAD$|CUDA_|PYTORCH_|NUMBA_CUDA_)")
+_DEVICE = re.compile(r"\d+|(GPU|MIG)-[0-9A-Fa-f/-]+(:\d+){0,2}")
+_TAKES_CUDA = ("cuMemAlloc_v2", "cuGetProcAddress_v2", "cudaMalloc", "cudaFree")
+
+
+def not_checked(environment: dict[str, str]) -> list[str]:
+    """The variables that are shown as settings, and that nothing here judges."""
+    return [
+        name
+        for name in sorted(environment)
+        if _SETTING.match(name) and name not in CHECKED and not name.startswith(("VMM_", "VPMM_"))
+    ]
+
+
+def foreign_conflicts(environment: dict[str, str], taken: dict[str, str]) -> list[str]:
+    """Variables of CUDA and PyTorch that are malformed or slow everything down, and libraries in
+    LD_PRELOAD that take CUDA's calls; `taken`: as hooks() returns it."""
+    found = []
+    devices = environment.get("CUDA_VISIBLE_DEVICES")
+    if devices is not None:
+        named = [each.strip() for each in devices.split(",")]
+        wrong = [each for each in named if not _DEVICE.fullmatch(each)]
+        if devices.strip() in ("", "-1", "NoDevFiles"):
+            found.append(f"CUDA_VISIBLE_DEVICES='{devices}' hides every GPU: unset it")
+        elif wrong or len(set(named)) < len(named):
+            why = f"'{wrong[0]}' names no device" if wrong else "a device is named twice"
+            found.append(
+                f"CUDA_VISIBLE_DEVICES='{devices}': {why}; CUDA sees only what stands before it. "
+                f"Name devices as 0,1 or GPU-UUID"
+            )
+    if environment.get("CUDA_LAUNCH_BLOCKING", "") not in ("", "0"):
+        found.append("CUDA_LAUNCH_BLOCKING: each kernel launch waits for the kernel; unset it")
+    for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
+        text = re.sub(r"\[[^]]*\]", "[]", environment.get(name, ""))
+        wrong = [each for each in text.split(",") if not re.fullmatch(r"\s*\w+\s*:.*\S\s*", each)]
+        if text and wrong:
+            found.append(f"{name}: '{wrong[0]}' is not OPTION:VALUE, and PyTorch refuses it")
+    preloaded = [each for each in re.split("[ :]+", environment.get("LD_PRELOAD", "")) if each]
+    for file in sorted({taken[each] for each in _TAKES_CUDA if each in taken}):
+        base = os.path.basename(file)
+        if any(os.path.basename(each) == base for each in preloaded) and "libvmm" not in base:
+            found.append(
+                f"LD_PRELOAD names {file}, which defines calls of CUDA: another allocator or "
+                f"profiler then meets them first; remove it"
+            )
+    return found
+
+
 def conflicts(environment: dict[str, str]) -> list[str]:
     """Settings that keep libvmm from working, or that it makes useless. PyTorch's settings are the
     program's own under the preload library, but for memory that a mode does not serve."""
@@ -182,11 +239,12 @@ def report() -> dict[str, Any]:
         "conflicts": [
             *preload_conflicts(dict(os.environ), mapped_libraries(_OWN_LIBRARY)),
             *conflicts(dict(os.environ)),
+            *foreign_conflicts(dict(os.environ), hooks()),
         ],
+        "checked": ["VMM_*", "VPMM_*", *CHECKED],
+        "not_checked": not_checked(dict(os.environ)),
         "settings": {
-            name: value
-            for name, value in sorted(os.environ.items())
-            if re.match(r"(VMM_|VPMM_|LIBVMM|LD_PRELOAD$|CUDA_|PYTORCH_|NUMBA_CUDA_)", name)
+            name: value for name, value in sorted(os.environ.items()) if _SETTING.match(name)
         },
         "torch": _torch(),
         "packages": {
@@ -226,6 +284,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield (f"wrong: {each}")
     for each in found["conflicts"]:
         yield (f"conflict: {each}")
+    yield (f"checked: {', '.join(found['checked'])}")
+    yield (f"not checked: {', '.join(found['not_checked']) or 'no other variable of CUDA is set'}")
     yield (f"{len(found['wrong'])} wrong settings, {len(found['conflicts'])} conflicts")
 
 

@@ -174,6 +174,19 @@ def member(name: str, given: Any, members: type[Members]) -> Members:
         raise _out_of_range(name, wanted, value) from None
 
 
+def flags(name: str, given: Any, members: type[enum.IntFlag]) -> int:
+    """Flags of one class, or their number."""
+    wanted = f"flags of libvmm.share.{members.__name__} ({', '.join(members.__members__)})"
+    if isinstance(given, enum.Enum) and not isinstance(given, members):
+        raise refuse(name, wanted, given)
+    value, known = _index(name, given, wanted), 0
+    for each in members.__members__.values():
+        known |= int(each)
+    if value & ~known:
+        raise _out_of_range(name, wanted, value)
+    return value
+
+
 def one_of(
     name: str, given: Any, made: type[Made] | tuple[type[Made], ...], wanted: str = ""
 ) -> Made:
@@ -183,6 +196,17 @@ def one_of(
         raise refuse(name, wanted or f"a libvmm.{first.__name__}", given)
     made_object: Made = given
     return made_object
+
+
+#: Drivers whose memory a library for CUDA can use.
+cuda_drivers: tuple[str, ...] = ("cuda",)
+
+
+def check_cuda(pool: Any, library: str) -> None:
+    """Raises InvalidArgument for a pool whose memory the library cannot use."""
+    if pool.driver.name not in cuda_drivers:
+        wanted = f'a pool on libvmm.Driver("cuda"), whose memory {library} can use,'
+        raise _out_of_range("pool", wanted, f"one on {pool.driver!r}")
 
 
 def function(name: str, given: Any) -> Callable[..., Any]:

@@ -152,9 +152,10 @@ class _Allocator:
 
 def allocator(pool: Pool) -> Any:
     """An allocator, whose `malloc` cupy.cuda.set_allocator() takes. Raises ImportError without
-    CuPy."""
+    CuPy, InvalidArgument for a pool of another driver than "cuda"."""
     _values.one_of("pool", pool, Pool)
     cupy = _values.import_library("cupy", "cupy", "CuPy")
+    _values.check_cuda(pool, "CuPy")
     functions = Functions(pool, cupy.cuda.get_current_stream)
     functions._out_of_memory = cupy.cuda.memory.OutOfMemoryError
     functions._foreign = getattr(cupy.cuda, "ExternalStream", ())

@@ -201,7 +201,9 @@ class Manager(Allocator):
         if reservation_bytes is not None:
             options.reservation_bytes = _values.size("reservation_bytes", reservation_bytes)
         options.budget_bytes = _values.size("budget", budget)
-        options.shareable = _values.whole("shareable", shareable, 0, (1 << 32) - 1)
+        from .share import Kind  # which imports this module
+
+        options.shareable = _values.flags("shareable", shareable, Kind)
         options.wait_when_short = _values.flag("wait_when_short", wait_when_short)
         options.read_environment = _values.flag("read_environment", read_environment)
         options.report_live = _values.flag("report_live", report_live)

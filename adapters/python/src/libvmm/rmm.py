@@ -64,8 +64,9 @@ def functions(pool: Pool) -> tuple[Callable[..., int], Callable[..., None]]:
 
 def resource(pool: Pool) -> Any:
     """An rmm.mr.CallbackMemoryResource, whose functions live as long as the process. Raises
-    ImportError without RMM."""
+    ImportError without RMM, InvalidArgument for a pool of another driver than "cuda"."""
     _values.one_of("pool", pool, Pool)
     rmm = _values.import_library("rmm", "rmm", "RMM")
+    _values.check_cuda(pool, "RMM")
     _kept.append(functions(pool))
     return rmm.mr.CallbackMemoryResource(*_kept[-1])

@@ -118,7 +118,7 @@ def _options(secret: bytes | bytearray, timeout_ms: int) -> Iterator[Any]:
 
 
 def _request(size: int, kind: Kind, label: bytes, **values: int) -> _share.Export:
-    made = _share.Export(size_bytes=size, kind=int(_values.whole("kind", kind)), **values)
+    made = _share.Export(size_bytes=size, kind=_values.flags("kind", kind, Kind), **values)
     text = _values.data("label", label)
     if len(text) > _share.LABEL_BYTES:
         raise InvalidArgument(

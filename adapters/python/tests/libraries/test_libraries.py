@@ -27,6 +27,12 @@ MIB = 1 << 20
 SOURCES = os.environ.get("LIBVMM_CHECK_SOURCES", "")
 
 
+@pytest.fixture(autouse=True)
+def host_memory(monkeypatch):
+    """No array of these tests is used on a GPU."""
+    monkeypatch.setattr(libvmm._values, "cuda_drivers", ("host",))
+
+
 @pytest.fixture
 def pool():
     with libvmm.Driver("host") as driver, libvmm.Pool(driver, budget=64 * MIB) as made:
@@ -247,6 +253,7 @@ def test_rmm_adaptors_lie_over_it(rmm, pool):
 
 REPLACED = """
 import gc, rmm, libvmm, libvmm.rmm
+libvmm._values.cuda_drivers = ("host",)
 pool = libvmm.Pool(libvmm.Driver("host"))
 for _ in range(3):
     over = rmm.mr.PoolMemoryResource(libvmm.rmm.resource(pool), 1 << 20)
