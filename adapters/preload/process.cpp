@@ -19,8 +19,10 @@ process_state& process() noexcept {
 
 void violated(const char* invariant) noexcept {
   if (has_violation.exchange(true, std::memory_order_relaxed)) return;
-  complain("allocations are the driver's from now on, because an invariant does not hold: ",
-           invariant);
+  complain(
+      "a fault of the library: the CUDA driver serves new allocations from now on, and the "
+      "program goes on. Run it without LD_PRELOAD, and report this line: ",
+      invariant);
 }
 
 void forget(stream_id stream) noexcept {
