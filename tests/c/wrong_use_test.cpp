@@ -26,7 +26,7 @@ using c_test::pool_defaults;
 using c_test::sized;
 using c_test::takes;
 
-bool says(const char* part) {
+bool says(const std::string& part) {
   return std::string(vmm_last_error_text()).find(part) != std::string::npos;
 }
 
@@ -473,9 +473,17 @@ TEST_F(WrongUse, PoolOptionsOutOfRange) {
   refuses([](vmm_pool_options& o) { o.policy = "best"; });
   refuses([](vmm_pool_options& o) { o.policy = ""; });
   refuses([](vmm_pool_options& o) { o.capture = 3; });
+  EXPECT_TRUE(
+      says("capture is one of VMM_CAPTURE_REFUSE, VMM_CAPTURE_PRIVATE, "
+           "VMM_CAPTURE_UNCHECKED; not 3"))
+      << vmm_last_error_text();
   for (const std::uint32_t fronts : {3U, ~0U}) {
     refuses([=](vmm_pool_options& o) { o.fronts = fronts; });
-    EXPECT_TRUE(says("the rule for arenas is one of VMM_FRONTS_*")) << vmm_last_error_text();
+    EXPECT_TRUE(
+        says("the rule for arenas is one of VMM_FRONTS_WAITING, VMM_FRONTS_ALWAYS, "
+             "VMM_FRONTS_NEVER; not " +
+             std::to_string(fronts)))
+        << vmm_last_error_text();
   }
   refuses([](vmm_pool_options& o) { o.reserved = 1; });
   refuses([](vmm_pool_options& o) { o.reservation_bytes = 0; });
@@ -569,7 +577,7 @@ void refuses_flags(const Struct& good, vmm_status code, std::vector<flag<Struct>
       EXPECT_EQ(make(wrong), code) << each.name;
       EXPECT_EQ(vmm_last_error_text(),
                 std::string(code == VMM_ERROR_BAD_OPTION ? "bad_option: " : "invalid_argument: ") +
-                    each.name + " is 0 or 1");
+                    each.name + " is 0 or 1; not " + std::to_string(number));
     }
   }
 }

@@ -141,7 +141,9 @@ vmm_status create(const vmm_allocator_options* given, vmm_allocator** out) {
     if (const vmm_status read = read_struct(*given, full); read != VMM_SUCCESS) return read;
   }
   if (full.capture > VMM_CAPTURE_UNCHECKED)
-    return fail(VMM_ERROR_BAD_OPTION, "capture is one of VMM_CAPTURE_*");
+    return fail_value(
+        VMM_ERROR_BAD_OPTION, full.capture,
+        "capture is one of VMM_CAPTURE_REFUSE, VMM_CAPTURE_PRIVATE, VMM_CAPTURE_UNCHECKED");
   const vmm_status flags =
       check_flags(VMM_ERROR_BAD_OPTION, {{full.read_environment, "read_environment is 0 or 1"}});
   if (flags != VMM_SUCCESS) return flags;

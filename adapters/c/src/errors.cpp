@@ -12,6 +12,8 @@
 #include "structs.hpp"
 #include "vmm.h"
 
+import vmm.base;
+
 namespace vmm_c {
 namespace {
 
@@ -96,6 +98,14 @@ vmm_status fail(const failure& what) noexcept {
 
 vmm_status fail(vmm_status status, const char* advice) noexcept {
   return fail({.status = status, .advice = advice});
+}
+
+vmm_status fail_value(vmm_status status, std::int64_t value, const char* advice) noexcept {
+  vmm::detail_text text;
+  text.add(advice).add(value < 0 ? "; not -" : "; not ");
+  text.add_number(value < 0 ? 0 - static_cast<std::uint64_t>(value)
+                            : static_cast<std::uint64_t>(value));
+  return fail(status, text.keep(advice));
 }
 
 vmm_status fail_handle() noexcept {

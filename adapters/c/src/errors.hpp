@@ -25,6 +25,8 @@ struct failure {
 // Keeps it for vmm_last_error(), and returns its status.
 vmm_status fail(const failure& what) noexcept;
 vmm_status fail(vmm_status status, const char* advice) noexcept;
+// With "; not VALUE" behind the text.
+vmm_status fail_value(vmm_status status, std::int64_t value, const char* advice) noexcept;
 vmm_status fail_handle() noexcept;
 vmm_status fail_null() noexcept;
 vmm_status fail_forked() noexcept;

@@ -40,7 +40,9 @@ vmm_status with_grants(const vmm_grant* given, std::uint64_t count, Work&& work)
       return fail(VMM_ERROR_INVALID_ARGUMENT,
                   "a grant names one of VMM_PLACE_*, and reserved is 0");
     if (given[i].rights > VMM_RIGHTS_READ_WRITE)
-      return fail(VMM_ERROR_INVALID_ARGUMENT, "rights are one of VMM_RIGHTS_*");
+      return fail_value(
+          VMM_ERROR_INVALID_ARGUMENT, given[i].rights,
+          "rights are one of VMM_RIGHTS_NONE, VMM_RIGHTS_READ, VMM_RIGHTS_READ_WRITE");
     grants[i] = {*who, static_cast<vmm::access>(given[i].rights)};
   }
   return work(std::span<const vmm::access_grant>(grants).first(count));

@@ -71,15 +71,19 @@ vmm_status create(manager_object& memory, const vmm_growable_options& given, vmm
   return VMM_SUCCESS;
 }
 
-vmm_status fail_growable_request() noexcept {
-  return fail(VMM_ERROR_INVALID_ARGUMENT,
-              "change is one of VMM_GROWABLE_*, and a reserved member of a request is 0");
+vmm_status check_change(const vmm_growable_request& request) noexcept {
+  if (request.change > VMM_GROWABLE_SHRINK) {
+    return fail_value(VMM_ERROR_INVALID_ARGUMENT, request.change,
+                      "change is one of VMM_GROWABLE_ANY, VMM_GROWABLE_GROW, VMM_GROWABLE_SHRINK");
+  }
+  if (request.reserved == 0) return VMM_SUCCESS;
+  return fail(VMM_ERROR_INVALID_ARGUMENT, "a reserved member of a request is 0");
 }
 
 vmm_status resize(growable_object& on, const vmm_growable_request& given) {
   vmm_growable_request request{};
   if (const vmm_status read = read_struct(given, request); read != VMM_SUCCESS) return read;
-  if (request.change > VMM_GROWABLE_SHRINK || request.reserved != 0) return fail_growable_request();
+  if (const vmm_status change = check_change(request); change != VMM_SUCCESS) return change;
   const vmm_status flags = check_flags(
       VMM_ERROR_INVALID_ARGUMENT,
       {{request.one_handle, "one_handle is 0 or 1"}, {request.no_wait, "no_wait is 0 or 1"}});

@@ -37,7 +37,8 @@ vmm_status apply(const vmm_manager_options& given, vmm::manager_options& options
   }
   constexpr std::uint32_t share_bits = VMM_SHARE_POSIX_FD | VMM_SHARE_WIN32 | VMM_SHARE_FABRIC;
   if ((given.shareable & ~share_bits) != 0)
-    return fail(VMM_ERROR_BAD_OPTION, "shareable is made of bits of VMM_SHARE_*");
+    return fail_value(VMM_ERROR_BAD_OPTION, given.shareable,
+                      "shareable is made of VMM_SHARE_POSIX_FD, VMM_SHARE_WIN32, VMM_SHARE_FABRIC");
   const vmm_status flags =
       check_flags(VMM_ERROR_BAD_OPTION, {{given.compressible, "compressible is 0 or 1"},
                                          {given.rdma_capable, "rdma_capable is 0 or 1"},
@@ -110,7 +111,8 @@ vmm_status copy(manager_object& on, const vmm_copy_request& given) {
   if (request.reserved != 0)
     return fail(VMM_ERROR_INVALID_ARGUMENT, "a reserved member of a request is 0");
   if (request.mode > VMM_COPY_MOVE)
-    return fail(VMM_ERROR_INVALID_ARGUMENT, "mode is one of VMM_COPY_*");
+    return fail_value(VMM_ERROR_INVALID_ARGUMENT, request.mode,
+                      "mode is one of VMM_COPY_BYTES, VMM_COPY_ALIAS, VMM_COPY_MOVE");
   if (!names_stream(on.driver, request.stream)) return fail_stream();
   if (!fits(request.target, request.size_bytes) || !fits(request.source, request.size_bytes))
     return fail_range();

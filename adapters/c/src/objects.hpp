@@ -141,9 +141,12 @@ template <class Given>
                                          {given.report_live, "report_live is 0 or 1"}});
   if (flags != VMM_SUCCESS) return flags;
   if (given.use_place != 0 && !is_place(given)) {
-    return fail(
-        VMM_ERROR_BAD_OPTION,
-        "place is one of VMM_PLACE_*, and place_ordinal is not negative, and 0 on the host");
+    if (given.place > VMM_PLACE_HOST_NODE) {
+      return fail_value(VMM_ERROR_BAD_OPTION, given.place,
+                        "place is one of VMM_PLACE_DEVICE, VMM_PLACE_HOST, VMM_PLACE_HOST_NODE");
+    }
+    return fail_value(VMM_ERROR_BAD_OPTION, given.place_ordinal,
+                      "place_ordinal is the number of a device or node, and 0 on the host");
   }
   return VMM_SUCCESS;
 }

@@ -59,9 +59,13 @@ vmm_status apply(const vmm_pool_options& given, vmm::pool_options& options) {
     options.rules = *rules;
   }
   if (given.capture > VMM_CAPTURE_UNCHECKED)
-    return fail(VMM_ERROR_BAD_OPTION, "capture is one of VMM_CAPTURE_*");
+    return fail_value(
+        VMM_ERROR_BAD_OPTION, given.capture,
+        "capture is one of VMM_CAPTURE_REFUSE, VMM_CAPTURE_PRIVATE, VMM_CAPTURE_UNCHECKED");
   if (given.fronts > VMM_FRONTS_NEVER)
-    return fail(VMM_ERROR_BAD_OPTION, "the rule for arenas is one of VMM_FRONTS_*");
+    return fail_value(
+        VMM_ERROR_BAD_OPTION, given.fronts,
+        "the rule for arenas is one of VMM_FRONTS_WAITING, VMM_FRONTS_ALWAYS, VMM_FRONTS_NEVER");
   const vmm_status announced =
       check_flags(VMM_ERROR_BAD_OPTION, {{given.captures_announced, "captures_announced is 0 or 1"},
                                          {given.streams_forgotten, "streams_forgotten is 0 or 1"}});

@@ -73,7 +73,8 @@ vmm_status read_request(const vmm_export_request* given, vmm_export_request& int
   if (into.kind == 0) into.kind = VMM_SHARE_POSIX_FD;
   if (into.kind != VMM_SHARE_POSIX_FD && into.kind != VMM_SHARE_WIN32 &&
       into.kind != VMM_SHARE_FABRIC)
-    return fail(VMM_ERROR_INVALID_ARGUMENT, "kind is one of VMM_SHARE_*, or 0");
+    return fail_value(VMM_ERROR_INVALID_ARGUMENT, into.kind,
+                      "kind is 0, or one of VMM_SHARE_POSIX_FD, VMM_SHARE_WIN32, VMM_SHARE_FABRIC");
   return VMM_SUCCESS;
 }
 

@@ -138,7 +138,7 @@ struct flag_member {
 
 inline vmm_status check_flags(vmm_status refused, std::initializer_list<flag_member> all) noexcept {
   for (const flag_member& each : all) {
-    if (each.value > 1) return fail(refused, each.refusal);
+    if (each.value > 1) return fail_value(refused, each.value, each.refusal);
   }
   return VMM_SUCCESS;
 }

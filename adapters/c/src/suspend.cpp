@@ -74,7 +74,10 @@ vmm_status create(const vmm_suspender_options* given, vmm_suspender** out) {
   if (given != nullptr) {
     if (const vmm_status read = read_struct(*given, full); read != VMM_SUCCESS) return read;
   }
-  if (full.tier > VMM_BACKUP_FILE) return fail(VMM_ERROR_BAD_OPTION, "tier is one of VMM_BACKUP_*");
+  if (full.tier > VMM_BACKUP_FILE)
+    return fail_value(
+        VMM_ERROR_BAD_OPTION, full.tier,
+        "tier is one of VMM_BACKUP_BEST, VMM_BACKUP_PINNED, VMM_BACKUP_PAGEABLE, VMM_BACKUP_FILE");
   const vmm_status flags = check_flags(VMM_ERROR_BAD_OPTION, {{full.verify, "verify is 0 or 1"}});
   if (flags != VMM_SUCCESS) return flags;
   vmm::suspend_options options;
@@ -101,7 +104,9 @@ template <class Object>
 vmm_status add(suspender_object& on, Object& region, const char* tag, std::uint32_t contents) {
   if (tag == nullptr) return fail_null();
   if (contents > VMM_CONTENTS_DISCARD)
-    return fail(VMM_ERROR_INVALID_ARGUMENT, "contents is one of VMM_CONTENTS_*");
+    return fail_value(
+        VMM_ERROR_INVALID_ARGUMENT, contents,
+        "contents is one of VMM_CONTENTS_KEEP, VMM_CONTENTS_ZERO, VMM_CONTENTS_DISCARD");
   const vmm::sync::lock_guard<vmm::sync::mutex> lock(on.mutex);
   std::vector<Object*>& list = list_of(on, region);
   list.reserve(list.size() + 1);
@@ -191,7 +196,9 @@ vmm_status suspend(suspender_object& on, const vmm_suspend_request* given,
       check_flags(VMM_ERROR_INVALID_ARGUMENT, {{request.use_contents, "use_contents is 0 or 1"}});
   if (flags != VMM_SUCCESS) return flags;
   if (request.contents > VMM_CONTENTS_DISCARD)
-    return fail(VMM_ERROR_INVALID_ARGUMENT, "contents is one of VMM_CONTENTS_*");
+    return fail_value(
+        VMM_ERROR_INVALID_ARGUMENT, request.contents,
+        "contents is one of VMM_CONTENTS_KEEP, VMM_CONTENTS_ZERO, VMM_CONTENTS_DISCARD");
   if (request.streams == nullptr && request.stream_count != 0) return fail_null();
   std::vector<std::string_view> tags;
   std::vector<vmm::stream_handle> streams;

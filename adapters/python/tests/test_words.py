@@ -167,9 +167,16 @@ OF_OTHERS = {
 }
 # Of calls and members that the package has none of, or checks before the library does.
 NOT_REACHED = {
-    "VMM_BACKUP_",
-    "VMM_CONTENTS_",
-    "VMM_GROWABLE_",
+    "VMM_BACKUP_BEST",
+    "VMM_BACKUP_PINNED",
+    "VMM_BACKUP_PAGEABLE",
+    "VMM_BACKUP_FILE",
+    "VMM_CONTENTS_KEEP",
+    "VMM_CONTENTS_ZERO",
+    "VMM_CONTENTS_DISCARD",
+    "VMM_GROWABLE_ANY",
+    "VMM_GROWABLE_GROW",
+    "VMM_GROWABLE_SHRINK",
     "place_ordinal",
     "keep_dirty",
     "no_wait",
