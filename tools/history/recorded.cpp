@@ -31,6 +31,7 @@ class recorded_history {
     for (const recorded_segment& each : from_.segments) {
       if (each.device == device_) add_segment(each);
     }
+    if (from_.form == recording_form::rmm_log) add_last_blocks();
     const auto by_address = [](const auto& a, const auto& b) {
       return a.where.base < b.where.base;
     };
@@ -97,6 +98,23 @@ class recorded_history {
                               from_.streams[segment.stream],
                               is_live ? history_region_kind::live : history_region_kind::free});
       if (is_live) live_blocks_.emplace(block.base, &block);
+    }
+  }
+
+  // A log has no segments: what its events leave live. Of blocks that overlap the first is taken.
+  void add_last_blocks() {
+    std::map<std::uint64_t, const recorded_event*> live;
+    for (const recorded_event& each : events_) {
+      if (each.action == recorded_action::alloc) live[each.at] = &each;
+      if (each.action == recorded_action::free_completed) live.erase(each.at);
+    }
+    std::uint64_t end = 0;
+    for (const auto& [at, event] : live) {
+      const std::uint64_t bytes = rounded(event->size_bytes);
+      if (at < end || !is_whole(at, bytes)) continue;
+      end = at + bytes;
+      out_.regions.push_back(
+          {{{at}, bytes}, from_.streams[event->stream], history_region_kind::live});
     }
   }
 
@@ -172,10 +190,15 @@ class recorded_history {
     const auto last = last_allocation_.find(each.at);
     const bool is_block =
         block != live_blocks_.end() && last != last_allocation_.end() && index >= last->second;
-    if (is_block) return block->second->size_bytes;
+    return is_block ? block->second->size_bytes : rounded(each.size_bytes);
+  }
+  [[nodiscard]] std::uint64_t rounded(std::uint64_t size_bytes) const noexcept {
     constexpr std::uint64_t most = std::uint64_t{1} << 62;
-    return each.size_bytes < most ? std::max(live_bytes_of(each.size_bytes), live_unit_bytes)
-                                  : each.size_bytes;
+    constexpr std::uint64_t rmm_unit_bytes = 256;
+    const std::uint64_t unit_bytes =
+        from_.form == recording_form::rmm_log ? rmm_unit_bytes : live_unit_bytes;
+    if (size_bytes >= most) return size_bytes;
+    return std::max((size_bytes + unit_bytes - 1) / unit_bytes * unit_bytes, unit_bytes);
   }
   void add_mapping(const history_event& made, history_kind kind, const recorded_event& from) {
     const auto add = [&](std::uint64_t at, std::uint64_t bytes) {
