@@ -249,6 +249,7 @@ def test_what_is_missing_is_named(monkeypatch, module, call, reason):
 )
 def test_a_pool_whose_memory_no_gpu_can_use_is_refused(monkeypatch, name, library, shown, call):
     monkeypatch.setitem(sys.modules, library, types.ModuleType(library))
+    monkeypatch.setattr(libvmm._values, "has_gpu", lambda: True)
     with libvmm.Driver(name) as driver, libvmm.Pool(driver) as pool:
         wanted = f'^pool: a pool on libvmm.Driver."cuda".*{shown} can use.*{name}.* was given$'
         with pytest.raises(libvmm.InvalidArgument, match=wanted):

@@ -202,9 +202,16 @@ def one_of(
 cuda_drivers: tuple[str, ...] = ("cuda",)
 
 
+def has_gpu() -> bool:
+    """Whether CUDA has a device here. Without one no library runs a kernel on any memory."""
+    from .drivers import drivers
+
+    return any(each.name == "cuda" and each.available for each in drivers())
+
+
 def check_cuda(pool: Any, library: str) -> None:
-    """Raises InvalidArgument for a pool whose memory the library cannot use."""
-    if pool.driver.name not in cuda_drivers:
+    """Raises InvalidArgument for a pool whose memory the library's kernels cannot use."""
+    if pool.driver.name not in cuda_drivers and has_gpu():
         wanted = f'a pool on libvmm.Driver("cuda"), whose memory {library} can use,'
         raise _out_of_range("pool", wanted, f"one on {pool.driver!r}")
 

@@ -152,7 +152,7 @@ class _Allocator:
 
 def allocator(pool: Pool) -> Any:
     """An allocator, whose `malloc` cupy.cuda.set_allocator() takes. Raises ImportError without
-    CuPy, InvalidArgument for a pool of another driver than "cuda"."""
+    CuPy, InvalidArgument for a pool of another driver than "cuda" where there is a GPU."""
     _values.one_of("pool", pool, Pool)
     cupy = _values.import_library("cupy", "cupy", "CuPy")
     _values.check_cuda(pool, "CuPy")

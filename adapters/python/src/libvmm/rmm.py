@@ -64,7 +64,8 @@ def functions(pool: Pool) -> tuple[Callable[..., int], Callable[..., None]]:
 
 def resource(pool: Pool) -> Any:
     """An rmm.mr.CallbackMemoryResource, whose functions live as long as the process. Raises
-    ImportError without RMM, InvalidArgument for a pool of another driver than "cuda"."""
+    ImportError without RMM, InvalidArgument for a pool of another driver
+    than "cuda" where there is a GPU."""
     _values.one_of("pool", pool, Pool)
     rmm = _values.import_library("rmm", "rmm", "RMM")
     _values.check_cuda(pool, "RMM")
