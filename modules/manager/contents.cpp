@@ -27,6 +27,14 @@ result<ticket_ref> block_contents::end_use(block& used, std::uint64_t from_bytes
   return record_released(used, from_bytes, *filler);
 }
 
+result<ticket_ref> block_contents::end_use_after(block& used, const ticket_ref& all) {
+  check(used.claimed, "a block's use ends without a claim");
+  if (!fills_released(used)) return ticket_ref{all};
+  constexpr stream_handle filler = stream_handle::default_stream;
+  if (status ordered = base_.blocks->time().order(filler, all); !ordered) return ordered.error();
+  return record_released(used, 0, filler);
+}
+
 // The stream that fills behind the work of `stream`: the default stream, ordered behind all work,
 // where `stream` may have been destroyed.
 result<stream_handle> block_contents::choose_filler(stream_handle stream, bool is_named) {

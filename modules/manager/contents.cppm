@@ -46,6 +46,8 @@ class block_contents {
   /// The same behind the work of a stream that the caller names.
   [[nodiscard]] result<ticket_ref> record_released(block& of, std::uint64_t from_bytes,
                                                    stream_handle stream);
+  /// The same of a whole block behind `all`, a point behind all work of the device.
+  [[nodiscard]] result<ticket_ref> end_use_after(block& used, const ticket_ref& all);
   /// Fills the bytes from `from_bytes` on of a block that is handed out; its last use is the fill
   /// from then on. Errors: those of fill, record_event and synchronize_stream.
   [[nodiscard]] status fill_acquired(block& of, std::uint64_t from_bytes, stream_handle stream);

@@ -105,10 +105,11 @@ export class manager {
       : base_(driver, options) {}
   manager(const manager&) = delete;
   manager& operator=(const manager&) = delete;
-  /// Requires: no vector or buffer uses the manager, and no thread calls it.
-  /// Effects: calls options().at_end if blocks are live, frees them, waits for their work, and
-  /// releases everything to the driver. Memory that the driver refuses to release stays with the
-  /// process, with a line on stderr. Cost: blocks until the work has finished.
+  /// Requires: no vector or buffer uses the manager, and no thread calls it. If blocks are live, no
+  /// stream is being captured.
+  /// Effects: calls options().at_end if blocks are live, frees them, waits for all work of the
+  /// device, and releases everything to the driver. Memory that the driver refuses to release stays
+  /// with the process, with a line on stderr. Cost: blocks until the work has finished.
   ~manager();
   /// The vectors and buffers over this manager; it must not be destroyed while they exist.
   [[nodiscard]] user_count& users() noexcept { return users_; }
@@ -315,6 +316,7 @@ export class manager {
   [[nodiscard]] status finish_made(block& made);
   [[nodiscard]] status free_after(block& gone, const ticket_ref& last_use);
   [[nodiscard]] status empty();
+  [[nodiscard]] status end_blocks();
 
   // For growable ranges, whose segments are blocks of the manager's. Errors: as set_up.
   [[nodiscard]] result<engine*> parts();

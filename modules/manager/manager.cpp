@@ -155,17 +155,8 @@ manager::~manager() {
 // Ends every block, live or cached, and unmaps all that is retired.
 status manager::empty() {
   if (!base_.made_in.is_here()) return refuse_forked();
-  for (address first = base_.blocks->records().lowest(); first;
-       first = base_.blocks->records().lowest()) {
-    const result<block*> claimed = claim_block(base_, first);
-    if (!claimed) return claimed.error();
-    const result<ticket_ref> last_use = contents_.end_use(**claimed, 0);
-    check((*claimed)->base == first, "another block is freed than the lowest");
-    const status gone = last_use ? base_.blocks->dissolve(**claimed, *last_use) : last_use.error();
-    if (!gone) {
-      base_.blocks->records().unclaim(**claimed);
-      return gone;
-    }
+  if (base_.blocks->records().size() != 0) {
+    if (status ended = end_blocks(); !ended) return ended;
   }
   for (block* cached = base_.cache.take_largest(); cached != nullptr;
        cached = base_.cache.take_largest()) {
@@ -174,6 +165,29 @@ status manager::empty() {
   check(base_.blocks->records().size() == 0 && base_.cache.size() == 0,
         "a block is left in an empty manager");
   return base_.blocks->empty();
+}
+
+// Behind all work of the device: the streams of copies, and those that other streams wait for, are
+// recorded nowhere.
+status manager::end_blocks() {
+  timeline& time = base_.blocks->time();
+  const result<ticket_ref> all = time.cover_all();
+  const bool is_covered = all || all.error().code != errc::not_supported;
+  if (is_covered && !all) return all.error();
+  for (address first = base_.blocks->records().lowest(); first;
+       first = base_.blocks->records().lowest()) {
+    const result<block*> claimed = claim_block(base_, first);
+    if (!claimed) return claimed.error();
+    check((*claimed)->base == first, "another block is freed than the lowest");
+    const result<ticket_ref> last_use =
+        is_covered ? contents_.end_use_after(**claimed, *all) : contents_.end_use(**claimed, 0);
+    const status gone = last_use ? base_.blocks->dissolve(**claimed, *last_use) : last_use.error();
+    if (!gone) {
+      base_.blocks->records().unclaim(**claimed);
+      return gone;
+    }
+  }
+  return {};
 }
 
 // ---- allocate ------------------------------------------------------------------------

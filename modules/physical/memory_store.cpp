@@ -16,7 +16,7 @@ namespace {
 
 // Whether it serves no second request: I6.
 bool is_for_one_use(const physical_memory& memory) noexcept {
-  return memory.exported || memory.spilled;
+  return memory.exported || memory.spilled || memory.unfilled;
 }
 
 }  // namespace
@@ -98,8 +98,7 @@ physical_memory* memory_store::hand_out(physical_memory& cached) noexcept {
   cached.holder_count = 1;
   check(cached.handle != physical_handle::none, "a piece without memory is handed out");
   check(!cached.was_shared, "a piece is handed out that remembers its holders");
-  check(!is_for_one_use(cached),
-        "physical I6: an exported or spilled piece serves a second request");
+  check(!is_for_one_use(cached), "physical I6: a piece for one use serves a second request");
   audit();
   return &cached;
 }
@@ -124,6 +123,7 @@ result<physical_memory*> memory_store::admit(std::uint64_t size_bytes) noexcept 
   blank->was_shared = false;
   blank->exported = false;
   blank->spilled = false;
+  blank->unfilled = false;
   blank->is_suspended = false;
   blank->backup_offset = blank->backup_sum = 0;
   asked_bytes_ += size_bytes;
@@ -348,6 +348,14 @@ void memory_store::forget_suspended(physical_memory& gone) noexcept {
   gone.last_use.reset();
   pool_.release(gone);
   audit();
+}
+
+void memory_store::mark_unfilled(physical_memory& kept) noexcept {
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  check(kept.is_suspended && kept.handle != physical_handle::none,
+        "physical I9: a piece that was filled, or has no memory, is unfilled");
+  kept.is_suspended = false;
+  kept.unfilled = true;
 }
 
 void memory_store::add_holder(physical_memory& memory) noexcept {

@@ -251,8 +251,8 @@ status physical_pool::resume(physical_memory& suspended) {
 
 void physical_pool::end_suspended(physical_memory& gone) noexcept {
   check(gone.is_suspended && gone.mapping_count == 0, "memory that is mapped ends");
-  if (gone.handle == physical_handle::none) return store_.forget_suspended(gone);
-  gone.is_suspended = false;
+  if (suspend(gone)) return store_.forget_suspended(gone);
+  store_.mark_unfilled(gone);
   store_.drop_holder(gone, ticket_ref{});
 }
 

@@ -17,11 +17,14 @@
 // I5  Every piece's size is a multiple of the granularity.
 // I6  An exported piece serves no further request: it is cached until it is released, since the
 //     importing process may still use it. The same holds for a spilled piece, so that the next
-//     request gets memory of the device if there is any.
+//     request gets memory of the device if there is any, and for an unfilled one (I9).
 // I7  A piece that is suspended is held by its range and serves nothing else. Without a handle it
 //     counts in suspended_bytes, and in no other sum.
 // I8  A failed call does not hold more than before: it calls creation_mark() first, and releases
 //     the pieces that it created with release_created(). Between its own attempts they are cached.
+// I9  A piece whose range ends while it is suspended goes back to the driver: a range without
+//     memory is not filled, and a piece that kept its handle has the range's bytes. If the driver
+//     refuses, the piece is unfilled and serves no further request.
 //
 // Thread safety: all of it; no driver call is made under the lock. Cost: O(log n) for each piece
 // taken or given back, no heap allocation in steady state; driver calls only to create and to
@@ -48,6 +51,7 @@ export struct physical_memory : index_node {
   bool was_shared = false;          ///< had several holders since it was last cached
   bool exported = false;            ///< another process imported it; never reset
   bool spilled = false;             ///< it lies at physical_options::spill
+  bool unfilled = false;            ///< it has the bytes of a range that ended suspended; see I9
   bool is_suspended = false;  ///< its range is suspended: it may have no handle, or no mapping
   std::uint64_t number = 0;   ///< of its creation: they grow
   std::uint64_t backup_offset = 0;  ///< suspended: where its contents are kept
@@ -148,6 +152,8 @@ class memory_store {
   void resumed(physical_memory& suspended, physical_handle handle) noexcept;
   void suspended(physical_memory& given_up) noexcept;
   void forget_suspended(physical_memory& gone) noexcept;
+  /// The driver has not taken its memory back: I9.
+  void mark_unfilled(physical_memory& kept) noexcept;
 
   void add_holder(physical_memory& memory) noexcept;
   void drop_holder(physical_memory& memory, const ticket_ref& last_use) noexcept;
@@ -300,8 +306,8 @@ export class physical_pool {
   /// contents; at options().spill if a spill_permit lives and the device has no memory left.
   /// Errors: over_budget, those of create; nothing is changed. Cost: a create, or two.
   [[nodiscard]] status resume(physical_memory& suspended);
-  /// Requires: as suspend. Effects: the range that held the piece has gone: what memory it has goes
-  /// to the cache. Errors: none.
+  /// Requires: as suspend. Effects: the range that held the piece has gone, and its memory is
+  /// released: I9. Errors: none.
   void end_suspended(physical_memory& gone) noexcept;
 
   /// Whether memory may be made at options().spill now: see spill_permit.

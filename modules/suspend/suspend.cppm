@@ -12,10 +12,11 @@
 //     and resume() restores it.
 // I2  Kept contents are copied before anything is unmapped, and are restored when resume() returns.
 //
-// Nothing is unmapped before the work of the streams that use it has finished, and no other stream
-// is waited for. A suspended block can be freed; every other use of it through its allocator
-// returns in_use. After resume(), every location has its access again. In a forked child every call
-// returns not_permitted, and destroying the child's copy changes nothing.
+// Nothing is unmapped before the work of the streams that use it has finished: suspend() waits for
+// all work of the device, or for streams (see its cost). A suspended block can be freed; every
+// other use of it through its allocator returns in_use. After resume(), every location has its
+// access again. In a forked child every call returns not_permitted, and destroying the child's copy
+// changes nothing.
 //
 // Thread safety: all of it; one call at a time. Cost: driver calls by handles, copies by bytes
 // kept. Elsewhere: the allocators' parts (vmm.stream, vmm.manager), mappings (vmm.optimizer).
@@ -119,8 +120,9 @@ export class suspender {
   /// not_supported (no pinned memory), out_of_host_memory, driver errors. All regions are as
   /// before: see I1.
   /// Cost: waits for all work of the device; with memory_options::streams_forgotten only for that
-  /// of the regions' streams and the request's: then name the streams of a manager's copies. Driver
-  /// calls by handles; contents by bytes.
+  /// of the regions' streams and the request's: then name the streams of a manager's copies. So
+  /// does a pool on a driver without features::record_all. Driver calls by handles; contents by
+  /// bytes.
   [[nodiscard]] result<suspend_report> suspend(const suspend_request& request = {});
   /// Effects: restores the regions' memory at the same addresses, with the promised contents and
   /// all access that was granted; when it returns, any stream may use it. Without tags: every

@@ -85,6 +85,32 @@ TEST_F(EndedManager, EndsWithALiveBlockAndGivesEverythingBack) {
   EXPECT_EQ(driver.resource_counts().reservations, 0u);
 }
 
+// Also behind a copy on another stream than the blocks'.
+TEST_F(EndedManager, EndsBehindACopy) {
+  for (const vmm::contents_rule rule :
+       {vmm::contents_rule::none, vmm::contents_rule::zero_on_release}) {
+    for (const bool has_event : {true, false}) {
+      for (const bool is_forgotten : {false, true}) {
+        vmm::manager_options options;
+        options.contents = rule;
+        options.streams_forgotten = is_forgotten;
+        vmm::fake::profile plays = vmm::fake::profile::cuda();
+        plays.can.record_all = has_event;
+        open(options, plays);
+        const address to = allocate(64 * MiB, stream_handle::default_stream);
+        const address from = allocate(64 * MiB, stream_handle::default_stream);
+        ASSERT_TRUE(driver.finish_all());
+        ASSERT_TRUE(driver.launch(lasting, {.name = "slow", .duration_us = 1e6}));
+        ASSERT_TRUE(managed->copy({to, from, 64 * MiB, lasting}));
+        managed.reset();
+        EXPECT_EQ(driver.resource_counts().memory_bytes, 0u);
+        ASSERT_TRUE(driver.destroy_stream(lasting));
+        lasting = *driver.create_stream();
+      }
+    }
+  }
+}
+
 TEST_F(EndedManager, ItsBlockIsFreedAndServesOthersBehindItsWork) {
   for (const vmm::contents_rule rule : {vmm::contents_rule::none, vmm::contents_rule::poison}) {
     vmm::manager_options options;

@@ -99,6 +99,38 @@ TEST_F(SuspendBeside, WhatIsFreedMeanwhileIsClearedWhenItComesBack) {
   expect_tag(next, 0);
 }
 
+// Nor do they come back where the driver did not take the memory: it goes, or serves no block.
+TEST_F(SuspendBeside, WhatIsFreedMeanwhileIsGoneWhereItsMemoryStayed) {
+  pool_options.contents = manager_options.contents = vmm::contents_rule::zero_on_release;
+  for (const auto rule : {contents::keep, contents::zero, contents::discard}) {
+    for (const bool forever : {false, true}) {
+      for (std::uint64_t nth = 1; nth <= 2; ++nth) {
+        SCOPED_TRACE(testing::Message() << int(rule) << " " << forever << " " << nth);
+        open(rule, rule);
+        const address in_kv = in_pool(2 * MiB);
+        const address weight = in_blocks(2 * MiB);
+        write(in_kv, 2 * MiB, 5);
+        write(weight, 2 * MiB, 6);
+        driver.fail(
+            {vmm::call::release, nth, forever, driver.possible_errors(vmm::call::release).front()});
+        EXPECT_FALSE(suspend().stays.empty());
+        if (!forever) driver.clear_faults();
+        fine(pool->free(in_kv, a));
+        fine(blocks->free(weight, a));
+        resume();
+        for (int left = 4; left > 0; --left) {
+          expect_tag(in_pool(2 * MiB), 0);
+          expect_tag(in_blocks(2 * MiB), 0);
+        }
+        driver.clear_faults();
+        sleeper.reset();
+        pool.reset();
+        blocks.reset();
+      }
+    }
+  }
+}
+
 TEST_F(SuspendBeside, AForkedChildMayEndItsCopy) {
   for (const vmm::backup_tier tier : {vmm::backup_tier::pinned, vmm::backup_tier::pageable}) {
     open(contents::keep, contents::keep, {.tier = tier});
