@@ -172,8 +172,9 @@ export class suspendable {
   [[nodiscard]] virtual user_count& users() noexcept = 0;
   /// Requires: no work is given to any stream that uses the memory, until it is resumed.
   /// Effects: nothing is allocated from now on. Waits for all work of the device, or where streams
-  /// are forgotten for that of the allocator's streams and of `streams`; free memory is released to the driver. Then `out` has the memory of the live
-  /// blocks, unchanged, and no other thread can change those blocks.
+  /// are forgotten for that of the allocator's streams and of `streams`; free memory is released to
+  /// the driver. Then `out` has the memory of the live blocks, unchanged, and no other thread can
+  /// change those blocks.
   /// Errors: in_use (suspended already, or a block or a stream that cannot be suspended), driver
   /// errors; all is as before. Cost: blocks until the work has finished; a trim.
   [[nodiscard]] virtual status begin_suspend(std::span<const stream_handle> streams,

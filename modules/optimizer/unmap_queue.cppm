@@ -62,6 +62,11 @@ export class unmap_list {
                 "a listed range is not found in its list");
     return first_;
   }
+  /// Each range that is listed, oldest first.
+  template <class Visitor>
+  void for_each(Visitor&& visitor) const {
+    for (unmap_entry* range = first_; range != nullptr; range = range->after) visitor(*range);
+  }
   /// Ranges listed or being polled.
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
   [[nodiscard]] std::size_t asked_count() const noexcept { return asked_count_; }

@@ -15,6 +15,13 @@ import vmm.timeline;
 
 namespace vmm {
 
+namespace {
+
+// Streams that went and have events of their own. One more shares an event with later ones.
+constexpr std::size_t leaving_max = 64;
+
+}  // namespace
+
 // ---- streams ---------------------------------------------------------------------------
 
 result<std::uint32_t> stream_clock::enter(stream_handle stream) {
@@ -34,6 +41,7 @@ status stream_clock::poll(const stream_point& point) {
   point_answer answer;
   {
     const table_lock state(state_);
+    if (state->progress().phase_of(point.stream) == stream_phase::unrecorded) return {};
     answer = state->progress().ask(point);
     if (answer.is == point_answer::kind::passed) return {};
     count = state->progress().events_of(point.stream, events);
@@ -208,10 +216,42 @@ status stream_clock::identify(stream_handle stream, std::uint64_t identity) {
     const table_lock state(state_);
     if (status removed = arena_lending(*state).remove(stream); !removed) return removed;
   }
-  if (status recorded = record_leaving(number); !recorded) return recorded;
-  if (status left = set_aside(number); !left) return left;
+  if (shares_event(number)) {
+    if (status left = leave_to_batch(number); !left) return left;
+  } else {
+    if (status recorded = record_leaving(number); !recorded) return recorded;
+    if (status left = set_aside(number); !left) return left;
+  }
   poll_retired();
   return {};
+}
+
+// A block that is freed and pinned keeps the record.
+bool stream_clock::shares_event(std::uint32_t stream) {
+  const table_lock state(state_);
+  check(state->progress().phase_of(stream) == stream_phase::active, "a stream leaves twice");
+  return state->progress().leaving_count() >= leaving_max && !state->streams().has_locked(stream);
+}
+
+// The stream leaves its handle and its record. What it freed is free when all work given so far has
+// finished, and waits with other memory of which that holds.
+status stream_clock::leave_to_batch(std::uint32_t stream) {
+  check(time_.can_record_all(), "a stream leaves memory behind that no event can stand for");
+  const events_guard no_mark(captures_.lock());
+  for (;;) {
+    const table_lock state(state_);
+    stream_memory memory(*state);
+    const result<std::uint32_t> batch = memory.provide_batch(false);
+    if (!batch) return batch.error();
+    stream_progress& progress = state->progress();
+    const stream_point now = progress.advance(*batch);
+    if (!memory.move_free(stream, now)) continue;
+    state->records().pass_stale_on(stream, now);
+    progress.note_passed({stream, progress.last_epoch(stream)});  // nothing names a point of it
+    progress.retire(stream, time_);
+    memory.recycle(stream);
+    return {};
+  }
 }
 
 // The record is this stream's or an earlier one's: the driver returned no identity. All work is

@@ -108,6 +108,9 @@ class stream_clock {
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] status record_leaving(std::uint32_t stream) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] bool shares_event(std::uint32_t stream) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status leave_to_batch(std::uint32_t stream) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] status set_aside(std::uint32_t stream) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] status record_all(std::vector<recorded_event>& out)

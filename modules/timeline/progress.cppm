@@ -156,6 +156,10 @@ export class stream_progress {
   /// A retired stream, each in turn; or no_stream.
   [[nodiscard]] std::uint32_t next_retired() noexcept;
   [[nodiscard]] std::size_t retired_count() const noexcept { return retired_.size(); }
+  /// Records of streams that went: retired ones and those that are set aside.
+  [[nodiscard]] std::size_t leaving_count() const noexcept {
+    return retired_.size() + set_aside_count_;
+  }
   /// Nothing is listed under the record: it goes to the next stream.
   void recycle(std::uint32_t stream) noexcept;
 

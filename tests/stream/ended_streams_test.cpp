@@ -344,6 +344,69 @@ TEST_F(EndedAgain, AnAlignedRequestComesFirst) {
   EXPECT_TRUE(driver.destroy_stream(fresh));
 }
 
+// Beside a kernel that goes on, with and without a capture that puts events off. Neither events nor
+// records grow in number with the streams that went, and their memory serves in the end.
+TEST_F(EndedAgain, ManyEndBesideAKernel) {
+  for (const bool is_captured : {false, true}) {
+    open(moving());
+    const address at = allocate(2 * MiB, b);
+    run(b, {at, 2 * MiB}, 1e9);
+    free(allocate(2 * MiB, a), a);
+    if (is_captured) {
+      fine(managed->captures().begin());
+      ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::relaxed));
+    }
+    for (int count = 0; count < 400; ++count) {
+      const stream_handle gone = *driver.create_stream();
+      const address first = allocate(2 * MiB, gone);
+      run(gone, {first, 2 * MiB}, 1);
+      free(first, gone);
+      const address grown = allocate(4 * MiB, gone);  // moves the first one
+      run(gone, {grown, 4 * MiB}, 1);
+      free(grown, gone);
+      ASSERT_TRUE(driver.destroy_stream(gone));
+      if (count % 50 == 0) validate();
+    }
+    EXPECT_LE(driver.resource_counts().events, 100u);
+    if (is_captured) {
+      const auto graph = driver.end_capture(a);
+      ASSERT_TRUE(graph) << "the capture was spoiled";
+      ASSERT_TRUE(driver.destroy_graph(*graph));
+      fine(managed->captures().end());
+    }
+    free(at, b);
+    fine(managed->synchronize());
+    EXPECT_EQ(managed->trim(0).failure.code, errc::none);
+    EXPECT_EQ(managed->statistics().mapped_bytes, 0u);
+    EXPECT_EQ(managed->statistics().zombie_count, 0u);
+    managed.reset();
+  }
+}
+
+// A block that is freed and pinned keeps the record of a stream that went.
+TEST_F(EndedAgain, ManyEndWithPinnedBlocks) {
+  open(moving());
+  const address at = allocate(2 * MiB, b);
+  run(b, {at, 2 * MiB}, 1e9);
+  std::vector<address> pinned;
+  for (int count = 0; count < 100; ++count) {
+    const stream_handle gone = *driver.create_stream();
+    pinned.push_back(allocate(2 * MiB, gone));
+    fine(managed->pin(pinned.back()));
+    run(gone, {pinned.back(), 2 * MiB}, 1e8);
+    free(pinned.back(), gone);
+    ASSERT_TRUE(driver.destroy_stream(gone));
+  }
+  for (const address each : pinned) fine(managed->unpin(each));
+  const address other = allocate(64 * MiB, a);
+  run(a, {other, 64 * MiB}, 10);
+  free(other, a);
+  free(at, b);
+  fine(managed->synchronize());
+  EXPECT_EQ(managed->trim(0).failure.code, errc::none);
+  EXPECT_EQ(managed->statistics().mapped_bytes, 0u);
+}
+
 // What is made ready is the stream's own: nothing that the earlier one still uses is moved.
 TEST_F(EndedAgain, MemoryIsMadeReady) {
   open(moving());

@@ -209,6 +209,14 @@ void mappings::put_back_stale(mapping& kept) noexcept {
   check(kept.after == nullptr, "a mapping that is put last is not the last");
 }
 
+void mappings::pass_stale_on(std::uint32_t from, const stream_point& to) noexcept {
+  check(stale_.asked_count() == 0, "a mapping waits for another point while it is polled");
+  stale_.for_each([&](unmap_entry& waiting) {
+    auto& stale = static_cast<mapping&>(waiting);
+    if (stale.last_use.stream == from) stale.last_use = to;
+  });
+}
+
 void mappings::forget_stale(mapping& gone) noexcept {
   check(gone.is_stale(), "a mapping that is in use is forgotten");
   stale_.remove(gone);

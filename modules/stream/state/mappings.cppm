@@ -69,7 +69,8 @@ struct alignas(64) mapping : unmap_entry {
   }
 };
 
-/// One allocation handle.
+/// One allocation handle. While free_since is made_at it has had a live granule since its first
+/// block, and nothing has used its memory that is free since made_at.
 struct handle_record {
   physical_memory* memory = nullptr;
   mapping* current = nullptr;
@@ -79,6 +80,7 @@ struct handle_record {
   std::uint32_t stream = 0;  // of the list of free handles that it is in
   bool is_free = false;
   std::uint64_t free_since = 0;
+  std::uint64_t made_at = 0;        // the growth that created it; 0 once it is an arena's
   handle_record* before = nullptr;  // neighbours in that list
   handle_record* after = nullptr;
   handle_record* next_free = nullptr;
@@ -263,6 +265,9 @@ class mappings {
   void put_back_stale(mapping& kept) noexcept;
   /// It was unmapped: one that was taken, or one that stands in the list.
   void forget_stale(mapping& gone) noexcept;
+  /// Those that wait for a point of the record `from` wait for `to`, which covers it. Requires:
+  /// none is taken. O(stale mappings).
+  void pass_stale_on(std::uint32_t from, const stream_point& to) noexcept;
   /// Includes taken ones.
   [[nodiscard]] inline std::uint64_t stale_count() const noexcept {
     debug_check([&] { return stale_.size() <= mappings_.live_count(); },

@@ -308,6 +308,92 @@ void stream_memory::return_claim(const other_stream_claim& claim) noexcept {
   in.return_claim(claim.region, state_.streams_);
 }
 
+// ---- blocks that nothing has used ----------------------------------------------------
+
+// With the rest of the handle.
+bool stream_memory::is_unused(const segment::found_block& block, std::uint32_t record,
+                              const mapping& m) const noexcept {
+  if (m.of == nullptr || m.of->current != &m) return false;
+  const handle_record& h = *m.of;
+  check(h.memory != nullptr, "a handle has no memory");
+  if (h.made_at == 0 || h.free_since != h.made_at || h.stale_mappings != nullptr) return false;
+  const segment& in = *block.in;
+  return in.all_regions(m, [&](region_id region) {
+    if (region == block.region) return true;
+    if (!is_free_kind(in.kind(region))) return false;
+    const stream_point freed = in.freed_at(region);
+    return (freed.stream == record && freed.epoch <= h.made_at) || state_.streams_.passed(freed);
+  });
+}
+
+// Of the block's mappings, and of those beside it that its growth has made.
+status stream_memory::list_unused(const segment::found_block& block, std::uint32_t record,
+                                  std::vector<mapping*>& out) noexcept {
+  const segment& in = *block.in;
+  const granule_range where = in.range(block.region);
+  const mapping* first = in.mapping_at(where.offset);
+  const mapping* last = in.mapping_at(where.end() - 1);
+  check(first != nullptr && last != nullptr, "a live block is not mapped");
+  const auto is_made_with = [](const mapping* beside, const mapping& m) {
+    return beside != nullptr && beside->of != nullptr && m.of->made_at != 0 &&
+           beside->of->made_at == m.of->made_at;
+  };
+  while (first->offset != 0 && is_made_with(in.mapping_at(first->offset - 1), *first))
+    first = in.mapping_at(first->offset - 1);
+  while (last->end() < in.regions().count_granules() &&
+         is_made_with(in.mapping_at(last->end()), *last))
+    last = in.mapping_at(last->end());
+  for (std::uint32_t at = first->offset; at < last->end(); at = in.mapping_at(at)->end()) {
+    mapping* const m = in.mapping_at(at);
+    if (!is_unused(block, record, *m)) continue;
+    if (!reserve_more(out, 1)) return no_record_memory;
+    out.push_back(m);
+  }
+  return {};
+}
+
+// Its free memory passes to the shared record.
+void stream_memory::share(mapping& unused) noexcept {
+  segment& in = state_.segments_.of(unused);
+  const std::uint32_t shared = state_.streams_.shared();
+  const stream_point now = state_.now_for(shared);
+  for (std::uint32_t at = unused.offset; at < unused.end();) {
+    const region_id region = in.regions().find(at);
+    const granule_range where = in.range(region);
+    at = where.end();
+    check(is_free_kind(in.kind(region)), "memory in use is shared");
+    if (in.kind(region) == kind_of(shared)) continue;
+    const bool is_kept = state_.streams_.is_capture(in.freed_at(region).stream);
+    in.claim_free(region);
+    if (is_kept) in.release_range(where, now, state_.mappings_);
+    in.make_free(region, {shared, 0}, state_.streams_);
+  }
+  handle_record& h = *unused.of;
+  check(h.is_free, "a handle without a block is not free");
+  if (h.stream == shared) return;
+  state_.mappings_.leave_free(h);
+  state_.mappings_.enter_free(h, now);
+}
+
+status stream_memory::free_unused(address at, std::uint32_t record) noexcept {
+  const result<segment::found_block> block = state_.find_block(at);
+  if (!block) return block.error();
+  std::vector<mapping*> unused;
+  const bool can_share = provide_shared() && list_unused(*block, record, unused);
+  if (!can_share) unused.clear();
+  const status freed = state_.streams_.is_capture(record)
+                           ? locked_blocks(state_).free_in_capture(at, record)
+                           : state_.free(at, record);
+  if (!freed) return freed;
+  segment& in = *block->in;
+  for (mapping* const m : unused) {
+    const bool is_free =
+        in.all_regions(*m, [&](region_id region) { return is_free_kind(in.kind(region)); });
+    if (is_free && in.cut_at_borders(m->range())) share(*m);
+  }
+  return {};
+}
+
 bool stream_memory::has_nothing_to_tidy() const noexcept {
   const stream_table& streams = state_.streams();
   check(streams.recorded_batch_count() <= streams.progress().retired_count(),
