@@ -379,7 +379,7 @@ int main(int count, char** words) {
     problem = take_backend(wanted, "VMM_BACKEND", backend);
   std::error_code ignored;  // without a current folder the names stay as they are
   const auto whole = std::filesystem::absolute(wanted.picture_path, ignored);
-  if (!ignored) wanted.picture_path = whole.string();
+  if (!ignored && wanted.picture_path != "-") wanted.picture_path = whole.string();
   if (wanted.page_path.empty()) wanted.page_path = page_beside(wanted.picture_path);
   if (problem.empty()) return run(wanted);
   vmm::tools::refuse_line("vmm-demo", problem);
