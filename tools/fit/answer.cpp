@@ -220,7 +220,8 @@ class fit_maker {
     say(name_of(fit_allocator::vmm));
     const auto held = play_pool(asked_, {roomy_bytes(asked_), from_.form});
     if (!held) out_.notes.emplace_back("vmm's pool could not be replayed: its figure is a bound");
-    pool.held_bytes = pool.held_low_bytes = held ? held->held_bytes : 2 * asked_.peak_live_bytes;
+    pool.held_bytes = held ? held->held_bytes : 2 * asked_.peak_live_bytes;
+    pool.held_low_bytes = held ? held->held_bytes : asked_.peak_live_bytes;
     pool.error = pool_error;
   }
 
@@ -249,7 +250,7 @@ class fit_maker {
     const fit_figure& of = figure(which);
     if (is_less_than_live(limit_bytes)) return fit_verdict::no;
     if (!out_.is_peak_known) return known_part(which, limit_bytes, device_bytes);
-    if (which == fit_allocator::async) {
+    if (which == fit_allocator::async || of.held_low_bytes < of.held_bytes) {  // bounds
       if (limit_bytes >= of.held_bytes) return fit_verdict::yes;
       return limit_bytes < of.held_low_bytes ? fit_verdict::no : fit_verdict::within_error;
     }

@@ -64,7 +64,7 @@ export [[nodiscard]] const char* name_of(error_source source) noexcept;
 
 export struct fit_figure {
   std::uint64_t held_bytes = 0;      ///< the most; of async the most that is likely
-  std::uint64_t held_low_bytes = 0;  ///< of async the least; of the others held_bytes
+  std::uint64_t held_low_bytes = 0;  ///< of bounds the least; else held_bytes
   double error = 0;                  ///< of held_bytes, as a part of it
   error_source source = error_source::allowance;
 };
