@@ -94,30 +94,12 @@ result<address> checked_calls::fill_acquired(address at, stream_handle stream,
       filled = contents_.on_acquire(*whole, stream);
     }
     if (filled) return at;
-    (void)try_to_close([&] { return free_unused(at, stream); });  // else nothing would free it
+    (void)try_to_close([&] { return free_observed(at, stream); });  // else nothing would free it
   }
   const std::uint64_t now_bytes = parts_.core.memory.statistics().footprint_bytes;
   const bool may_trim = !notices_.is_in_callback() && phases_.is_running();
   if (now_bytes > before_bytes && may_trim) (void)parts_.reclaim.trim_by(now_bytes - before_bytes);
   return filled.error();
-}
-
-// What was created for the block waits for no work.
-status checked_calls::free_unused(address at, stream_handle stream) {
-  const result<capture_info> seen = captures_.of(stream);
-  if (!seen) return seen.error();
-  const bool is_captured = seen->state != capture_state::none;
-  if (notices_.is_in_callback() || (is_captured && !captured_.enter_to_free(at, stream, *seen)))
-    return free_as_seen(at, stream, *seen);
-  return observe_free(at, [&]() -> status {
-    const growth_guard growing(entry_);
-    const arena_flush pause(state_);
-    const table_lock state(state_);
-    const result<std::uint32_t> record =
-        is_captured ? locked_blocks(*state).enter_capture(seen->id, stream)
-                    : stream_memory(*state).enter(driver_.feature_set().canonical(stream), 0);
-    return record ? stream_memory(*state).free_unused(at, *record) : status{record.error()};
-  });
 }
 
 // ---- free ------------------------------------------------------------------------------

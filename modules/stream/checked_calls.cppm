@@ -85,8 +85,6 @@ class checked_calls {
       VMM_EXCLUDES(rank::growth, rank::release, rank::events, rank::state);
   [[nodiscard]] status fill_released(address at, stream_handle stream) VMM_REQUIRES(rank::change)
       VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status free_unused(address at, stream_handle stream)
-      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   [[nodiscard]] status free_into_batch(address at) VMM_EXCLUDES(rank::state);
   // Frees by `free`, a status, and calls the observer of a block that is not locked.
   template <class Free>

@@ -216,9 +216,9 @@ status stream_clock::identify(stream_handle stream, std::uint64_t identity) {
     const table_lock state(state_);
     if (status removed = arena_lending(*state).remove(stream); !removed) return removed;
   }
-  if (shares_event(number)) {
-    if (status left = leave_to_batch(number); !left) return left;
-  } else {
+  const result<bool> joined = shares_event(number) ? leave_to_batch(number) : result<bool>{false};
+  if (!joined) return joined.error();
+  if (!*joined) {
     if (status recorded = record_leaving(number); !recorded) return recorded;
     if (status left = set_aside(number); !left) return left;
   }
@@ -234,8 +234,9 @@ bool stream_clock::shares_event(std::uint32_t stream) {
 }
 
 // The stream leaves its handle and its record. What it freed is free when all work given so far has
-// finished, and waits with other memory of which that holds.
-status stream_clock::leave_to_batch(std::uint32_t stream) {
+// finished, and waits with other memory of which that holds. False where a block was freed and
+// pinned meanwhile: it names the record, which stays.
+result<bool> stream_clock::leave_to_batch(std::uint32_t stream) {
   check(time_.can_record_all(), "a stream leaves memory behind that no event can stand for");
   const events_guard no_mark(captures_.lock());
   for (;;) {
@@ -246,11 +247,12 @@ status stream_clock::leave_to_batch(std::uint32_t stream) {
     stream_progress& progress = state->progress();
     const stream_point now = progress.advance(*batch);
     if (!memory.move_free(stream, now)) continue;
+    if (state->streams().has_locked(stream)) return false;
     state->records().pass_stale_on(stream, now);
     progress.note_passed({stream, progress.last_epoch(stream)});  // nothing names a point of it
     progress.retire(stream, time_);
     memory.recycle(stream);
-    return {};
+    return true;
   }
 }
 

@@ -109,7 +109,7 @@ class stream_clock {
   [[nodiscard]] status record_leaving(std::uint32_t stream) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] bool shares_event(std::uint32_t stream) VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status leave_to_batch(std::uint32_t stream) VMM_REQUIRES(rank::growth)
+  [[nodiscard]] result<bool> leave_to_batch(std::uint32_t stream) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] status set_aside(std::uint32_t stream) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);

@@ -344,6 +344,12 @@ class Settings(unittest.TestCase):
         program = shapes.snapshot([shapes.small_program(12)], **text)
         self.assertIn("left out: Unrecognized key 'later'", fit(program)["notes"][-1])
 
+    def test_a_fraction_limits_every_allocator(self):
+        path = written(shapes.snapshot([shapes.small_program(12)]))
+        fraction = ("--conf", "per_process_memory_fraction:0.1", "--beside", "0")
+        fits = fit(path, "--device", "100MiB", *fraction)["fits"]
+        self.assertEqual(set(next(iter(fits.values())).values()), {"no"})
+
     def test_the_check_replays_the_files_own(self):
         path = written(shapes.snapshot([shapes.small_program(12)]))
         found = fit(path, "--conf", "large_segment_size_mb:200")
@@ -568,7 +574,11 @@ class Table(unittest.TestCase):
         bad.alloc(BASE, 200 * MIB)
         ring = kinds()[3][0]
         one, two = (written(shapes.snapshot([p]), f"rank{i}") for i, p in enumerate((good, bad)))
-        for files, code in (((one, ring), 2), ((one, two), 1), ((ring, two, one), 1)):
+        for files, code, worst in (
+            ((one, ring), 2, ring),
+            ((one, two), 1, two),
+            ((ring, two, one), 1, two),
+        ):
             found, lines, seen = self.read(files, ("--device", "100MiB", "--beside", "0"))
             self.assertEqual(
                 (seen, found["exit_code"], len(found["ranks"])), (code, code, len(files))
@@ -576,6 +586,7 @@ class Table(unittest.TestCase):
             self.assertEqual([each["file"] for each in found["ranks"]], [str(f) for f in files])
             codes = [int(each[10]) for each in lines if each.startswith("exit code ")]
             self.assertEqual(codes, [each["exit_code"] for each in found["ranks"]])
+            self.assertEqual(lines[-1], f"all ranks: exit code {code}, by {worst}")
         self.assertIn("is named twice", run(FIT, one, one).stderr)
 
     def check_limits(self, found, lines):

@@ -491,30 +491,6 @@ std::vector<scenario<B>> off() {
   };
 }
 
-/// Blocks that are filled.
-template <class B>
-std::vector<scenario<B>> fills() {
-  using w_t = world<B>;
-  const auto filling = [](vmm::pool_options options) {
-    options.contents = vmm::contents_rule::zero_on_acquire;
-    return options;
-  };
-  const auto used = [](w_t& w) { ASSERT_TRUE(w.add_used(2 * MiB, w.a)); };
-  return {
-      {"filled, new memory", filling(moving()), used, adding<B>(5 * MiB, 0)},
-      {"filled, larger handles", filling(growing()), used, adding<B>(20 * MiB, 0)},
-      {"filled, on another stream", filling(growing()), used,
-       [](w_t& w) { return w.add(20 * MiB, w.has_streams() ? 1 : 0); }},  // the driver is given it
-      {"filled, moved and new memory", filling(moving()), two_gaps<B>(0), adding<B>(12 * MiB, 0)},
-      {"filled, a block of mappings of its own", filling(moving()), used,
-       [](w_t& w) {
-         const auto at = w.pool->allocate_whole(3 * MiB, w.streams[w.a]);
-         if (at) w.slots.push_back({*at, 3 * MiB, w.a, 0});
-         return at ? vmm::status{} : vmm::status{at.error()};
-       }},
-  };
-}
-
 /// What a program announces.
 template <class B>
 std::vector<scenario<B>> preparations() {
@@ -546,8 +522,8 @@ std::vector<scenario<B>> preparations() {
 template <class B>
 std::vector<scenario<B>> all() {
   std::vector<scenario<B>> list = growths<B>();
-  for (const auto& more : {reuses<B>(), shortages<B>(), returns<B>(), after_all<B>(), off<B>(),
-                           preparations<B>(), fills<B>()})
+  for (const auto& more :
+       {reuses<B>(), shortages<B>(), returns<B>(), after_all<B>(), off<B>(), preparations<B>()})
     list.insert(list.end(), more.begin(), more.end());
   return list;
 }

@@ -248,6 +248,9 @@ class fit_maker {
   [[nodiscard]] fit_verdict verdict(fit_allocator which, std::uint64_t limit_bytes,
                                     std::uint64_t device_bytes) {
     const fit_figure& of = figure(which);
+    // The models of PyTorch's caches apply their fraction themselves.
+    if (which == fit_allocator::vmm || which == fit_allocator::async)
+      limit_bytes = std::min(limit_bytes, scaled(device_bytes, options_.memory_fraction));
     if (is_less_than_live(limit_bytes)) return fit_verdict::no;
     if (!out_.is_peak_known) return known_part(which, limit_bytes, device_bytes);
     if (which == fit_allocator::async || of.held_low_bytes < of.held_bytes) {  // bounds

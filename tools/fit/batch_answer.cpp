@@ -119,7 +119,13 @@ batch_answer largest_batch(const batch_recordings& of, const fit_options& option
       options, recorded_under(*of.larger, device_of(of, *of.larger), options_of(*of.larger)));
   out.guess_from = 4 * of.larger_batch;
   const batch_finder finder(of, program, options);
-  for (const fit_device& each : options.devices) out.devices.push_back(finder.find(each));
+  bool is_cut = false;
+  for (const fit_device& each : options.devices) {
+    out.devices.push_back(finder.find(each));
+    for (const batch_limit& limit : out.devices.back().limits)
+      is_cut = is_cut || limit.high == batch_max;
+  }
+  if (is_cut) out.notes.push_back("the search ends at batch " + std::to_string(batch_max));
   return out;
 }
 

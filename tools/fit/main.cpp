@@ -235,6 +235,7 @@ int run(const command_line& wanted) {
   }
   std::vector<std::string> texts;
   std::string documents;
+  std::string worst;
   int code = 0;
   for (const std::string& path : wanted.paths) {
     const auto found = answer_file(path, wanted);
@@ -242,7 +243,7 @@ int run(const command_line& wanted) {
     texts.push_back(found->text);
     documents += (documents.empty() ? "" : ", ") + found->document;
     const bool is_worse = found->code == 1 || (found->code == 2 && code != 1);
-    if (is_worse) code = found->code;
+    if (is_worse) code = found->code, worst = path;
   }
   std::string out;
   for (const std::string& each : texts)
@@ -250,6 +251,10 @@ int run(const command_line& wanted) {
   if (wanted.is_json && texts.size() > 1)
     out = "{\"ranks\": [" + out + "], \"exit_code\": " + std::to_string(code) + "}";
   if (wanted.is_json) out += "\n";
+  if (!wanted.is_json && texts.size() > 1 && !wanted.options.devices.empty()) {
+    const std::string cause = worst.empty() ? "" : ", by " + tools::one_line(worst);
+    out += "\nall ranks: exit code " + std::to_string(code) + cause + "\n";
+  }
   std::string why;
   if (!wanted.page.empty())
     why = write_page(texts.size() > 1 ? "{\"ranks\": [" + documents + "]}" : documents, wanted);
@@ -301,7 +306,7 @@ int run_batch(const command_line& wanted) {
 }  // namespace
 
 int main(int count, char** words) {
-  tools::answer_help(count, words, usage);
+  tools::answer_help(count, words, usage, exit_unreadable);
   reader line(count, words);
   std::optional<command_line> wanted = line.read();
   progress_line replays;

@@ -282,8 +282,8 @@ std::string to_text(const batch_answer& found) {
   const auto cell = [&](const batch_limit& of, std::size_t i) {
     const std::string name = std::string(name_of(static_cast<fit_allocator>(i))) + " ";
     if (of.high == 0) return name + "none";
-    return name + show_count(of.low) + ", " + show_count(of.best) + ", " + show_count(of.high) +
-           (of.best >= found.guess_from ? " (a guess)" : "");
+    return name + std::to_string(of.low) + ", " + std::to_string(of.best) + ", " +
+           std::to_string(of.high) + (of.best >= found.guess_from ? " (a guess)" : "");
   };
   std::size_t width = 28;
   for (const batch_device_answer& each : found.devices) {

@@ -24,8 +24,8 @@ namespace vmm::tools {
 extern const char* const library_version;
 
 /// If a word is --help or -h, prints `usage` to standard output; if it is --version, the program's
-/// name and version. Ends the program with 0 or, if standard output cannot be written, 1.
-inline void answer_help(int count, char** words, const char* usage) {
+/// name and version. Ends the program with 0 or, if standard output cannot be written, `failed`.
+inline void answer_help(int count, char** words, const char* usage, int failed = 1) {
   for (int i = 1; i < count; ++i) {
     const std::string_view word = words[i];
     const bool is_version = word == "--version";
@@ -33,7 +33,7 @@ inline void answer_help(int count, char** words, const char* usage) {
     const int written = is_version
                             ? std::printf("%s %s\n", program_invocation_short_name, library_version)
                             : std::fputs(usage, stdout);
-    std::exit(written >= 0 && std::fflush(stdout) == 0 ? 0 : 1);
+    std::exit(written >= 0 && std::fflush(stdout) == 0 ? 0 : failed);
   }
 }
 

@@ -101,7 +101,6 @@ void growth_commit::put_in_slot(const mapping_slot& slot, bool moves,
     totals.moved_bytes += h.memory->size_bytes;
   } else {
     records_.add_handle(h);
-    h.made_at = now.epoch;
     ++totals.made_count;
   }
   h.current = slot.where;

@@ -69,8 +69,7 @@ struct alignas(64) mapping : unmap_entry {
   }
 };
 
-/// One allocation handle. While free_since is made_at it has had a live granule since its first
-/// block, and nothing has used its memory that is free since made_at.
+/// One allocation handle.
 struct handle_record {
   physical_memory* memory = nullptr;
   mapping* current = nullptr;
@@ -80,7 +79,6 @@ struct handle_record {
   std::uint32_t stream = 0;  // of the list of free handles that it is in
   bool is_free = false;
   std::uint64_t free_since = 0;
-  std::uint64_t made_at = 0;        // the growth that created it; 0 once it is an arena's
   handle_record* before = nullptr;  // neighbours in that list
   handle_record* after = nullptr;
   handle_record* next_free = nullptr;

@@ -289,7 +289,6 @@ void segment::lend(region_id found, std::uint32_t count, std::uint32_t number,
   const granule_range lent = range(region);
   check(lent.count == count, "a refill does not have the requested size");
   count_live_in_each(lent, records);
-  for_each_handle(lent, [](handle_record& h) { h.made_at = 0; });
   regions_.set_note(region, {0, tag_of(region_state::lent)});
   pass_lent(region, number);
 }

@@ -98,21 +98,12 @@ class stream_memory {
   /// Makes the claim the request's block. Errors: out_of_host_memory; the claim is given back.
   [[nodiscard]] result<address> finish_claim(const other_stream_claim& claim) noexcept;
   void return_claim(const other_stream_claim& claim) noexcept;
-  /// Frees a block of `record` that nothing has used. What a growth has created for it is free for
-  /// every stream at once, unless another block has used a part of the handle. Errors: as
-  /// pool_state::free(), or free_in_capture(). Cost: O(handles of the growth).
-  [[nodiscard]] status free_unused(address at, std::uint32_t record) noexcept;
 
  private:
   // Of finished memory, what is to be the stream's: neighbours that make one region, or all.
   enum class taking : std::uint8_t { joined, all };
   [[nodiscard]] bool give_finished(std::uint32_t stream, taking which, region_walk& walk) noexcept;
   [[nodiscard]] static region_id region_from(const segment& in, std::uint32_t granule) noexcept;
-  [[nodiscard]] status list_unused(const segment::found_block& block, std::uint32_t record,
-                                   std::vector<mapping*>& out) noexcept;
-  [[nodiscard]] bool is_unused(const segment::found_block& block, std::uint32_t record,
-                               const mapping& m) const noexcept;
-  void share(mapping& unused) noexcept;
 
   pool_state& state_;
 };
