@@ -29,6 +29,17 @@ bool is_our_owner(const std::string& owner) {
          (owner.starts_with("vmm_preload_") && owner.ends_with("_link.so"));
 }
 
+/// The library's name in place of that of its link, which serves where the path has a blank.
+std::string without_links(std::string text) {
+  constexpr std::string_view last = "_link.so";
+  const std::size_t mark = text.find("vmm_preload_");
+  if (mark == std::string::npos) return text;
+  const std::size_t end = text.find(last, mark);
+  if (end == std::string::npos) return text;
+  text.replace(mark, end + last.size() - mark, "libvmm_preload.so");
+  return without_links(std::move(text));
+}
+
 struct answer {
   std::string what;    // the question
   std::string symbol;  // the requested one
@@ -116,7 +127,7 @@ TEST(Routes, ProgramsLinkedAgainstTheDriver) {
   for (const char* mode : {"off", "monitor", "cache", "vmm"}) {
     what.variables = {std::string("VMM_MODE=") + mode, "VMM_REPORT=stderr"};
     const outcome ours = child::run(what);
-    EXPECT_EQ(ours.out, "default libvmm_preload.so\ncodes 0\n") << mode << ours.err;
+    EXPECT_EQ(without_links(ours.out), "default libvmm_preload.so\ncodes 0\n") << mode << ours.err;
     EXPECT_EQ(ours.code, 0) << mode;
     EXPECT_EQ(ours.err.find("cuMemAllocAsync") != std::string::npos, std::string(mode) != "off");
   }
@@ -158,8 +169,8 @@ TEST(Breakage, NamesOfOtherLibrariesAndTheCallersPlace) {
 
 TEST(Breakage, FortyThousandLookUpsByThreadsAnswerTheSame) {
   EXPECT_EQ(child::plain({"look_ups"}).out, "wrong 0\nowners libcuda.so.1 libcuda.so.1\n");
-  EXPECT_EQ(child::preloaded("monitor", {"look_ups"}, {"VMM_REPORT=off"}).out,
-            "wrong 0\nowners libvmm_preload.so libvmm_preload.so\n");
+  const outcome ours = child::preloaded("monitor", {"look_ups"}, {"VMM_REPORT=off"});
+  EXPECT_EQ(without_links(ours.out), "wrong 0\nowners libvmm_preload.so libvmm_preload.so\n");
 }
 
 TEST(Breakage, ASecondDriverStaysItself) {
