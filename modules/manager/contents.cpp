@@ -58,7 +58,7 @@ status block_contents::fill_acquired(block& of, std::uint64_t from_bytes, stream
   if (status filled = base_.contents.on_acquire(bytes, stream); !filled) return filled;
   const result<ticket_ref> last_use = record_fill(stream);
   if (!last_use) return last_use.error();
-  of.last_use = *last_use;
+  of.set_last_use(*last_use);
   return {};
 }
 

@@ -340,7 +340,7 @@ status manager::free_after(block& gone, const ticket_ref& last_use) {
   if (base_.options.rules.on_free == free_rule::keep_mapped && whole && plain &&
       !gone.has_rights() && !base_.blocks->was_shared(gone) &&
       !base_.blocks->memory().any_exported(gone.memories)) {
-    gone.last_use = until;
+    if (!is_older) gone.set_last_use(until);
     base_.blocks->records().erase(gone);
     check(!gone.linked && !gone.claimed, "a freed block is still tracked");
     base_.cache.put(gone);

@@ -79,7 +79,7 @@ status block_resizer::shrink(block& shrunk, resize_plan plan) {
     if (!waited) return waited;
   }
   plan.last_use = *last_use;
-  if (is_filled) shrunk.last_use = *last_use;  // bytes of its last piece may be filled
+  if (is_filled) shrunk.set_last_use(*last_use);  // bytes of its last piece may be filled
   const status done = base_.blocks->shrink(shrunk, plan);
   if (done || !is_filled) return done;
   base_.blocks->set_user_bytes(shrunk, user_bytes);

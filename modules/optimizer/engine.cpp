@@ -150,6 +150,7 @@ status engine::map_tail(block& grown, memory_list& memories, const resize_plan& 
           "what stands reaches behind the block");
   }
   place(grown, sizes, memories);
+  grown.covered_count = std::min(grown.covered_count, old_count);
   check(!mapped.result || grown.sizes.mapped_bytes == plan.sizes.mapped_bytes,
         "a block grew to another size than requested");
   return mapped.result;
@@ -331,9 +332,13 @@ void engine::retire(block& range, const ticket_ref& last_use) noexcept {
         "a range without addresses is retired");
   const std::uint64_t size_bytes =
       range.inside == nullptr ? range.where.range.size_bytes : plan_of(range).size_bytes();
-  range.last_use = ticket_ref{last_use};
+  const bool is_earlier = last_use.get() == range.last_use.get();
+  const std::size_t covered_count = is_earlier ? range.covered_count : range.memories.size();
+  range.set_last_use(last_use);
   if (may_alias_ && range.has_memory) {
-    drop_holders(range.memories, 0, last_use);
+    const ticket_ref own;  // a piece that came later keeps its own
+    for (std::size_t i = 0; i < range.memories.size(); ++i)
+      core_.memory.drop_holder(*range.memories[i], i < covered_count ? last_use : own);
     range.has_memory = false;
   }
   retired_.push(range, size_bytes);

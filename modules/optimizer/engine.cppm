@@ -46,6 +46,9 @@ namespace vmm {
 export struct block : tracked_range, unmap_entry {
   extent where{};
   ticket_ref last_use;  ///< cached or retired: the work that may still use its addresses
+  /// The leading pieces that last_use is a point of; those behind them came later, each with a
+  /// point of its own.
+  std::size_t covered_count = std::numeric_limits<std::size_t>::max();
   std::uint64_t address_bytes = 0;    ///< the reserved size as requested, kept when it shrinks
   std::uint64_t alignment_bytes = 0;  ///< as requested, kept when it moves
   std::uint64_t number = 0;           ///< of its allocation, kept when it moves
@@ -68,6 +71,11 @@ export struct block : tracked_range, unmap_entry {
   } noted;
   block* next_free = nullptr;
 
+  /// Requires: the point is behind the work on all of its pieces.
+  void set_last_use(const ticket_ref& point) noexcept {
+    last_use = point;
+    covered_count = std::numeric_limits<std::size_t>::max();
+  }
   [[nodiscard]] bool has_rights() const noexcept {
     return own_rights != nullptr || part_rights != nullptr;
   }

@@ -162,6 +162,7 @@ status engine::move(block& moved, const resize_plan& plan) {
 
   const address old_base = moved.base;
   const address_range before{old_base, moved.sizes.mapped_bytes};
+  moved.covered_count = std::min(moved.covered_count, moved.memories.size());
   std::swap(moved.where, spare.where);
   const status placed =
       records_.relocate(moved, {spare.base, plan.sizes, plan.stream}, spare.memories);

@@ -33,7 +33,7 @@ void block_store::release(block& gone) noexcept {
   gone.stream = stream_handle::default_stream;
   gone.memories.clear();  // keeps its capacity
   gone.where = extent{};
-  gone.last_use.reset();
+  gone.set_last_use(ticket_ref{});
   gone.address_bytes = 0;
   gone.alignment_bytes = 0;
   gone.number = 0;

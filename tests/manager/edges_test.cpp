@@ -237,6 +237,38 @@ TEST_F(ManagerEdges, ACachedRangeThatGrowsKeepsTheOrder) {
   free(at);
 }
 
+// The range's own ticket is older than the growth: it says nothing of the piece that came by it.
+TEST_F(ManagerEdges, APieceThatARangeHasGrownByKeepsItsOwnUser) {
+  enum class gone { by_another_range, by_rights, after_a_reuse };
+  for (const gone how : {gone::by_another_range, gone::by_rights, gone::after_a_reuse}) {
+    SCOPED_TRACE(static_cast<int>(how));
+    vmm::policy rules = vmm::policy::virtual_caching();
+    rules.chunk_bytes = 0;
+    open(rules);
+    const address other = managed->allocate({8 * MiB, 2 * MiB, 0, streams[0]}).value();
+    const address cached = allocate(4 * MiB, streams[1]);
+    use(other, 8 * MiB, streams[0]);
+    use(cached, 4 * MiB, streams[1]);
+    free(other);  // has room to grow: its piece serves others, not its addresses
+    EXPECT_TRUE(managed->free(cached, streams[1]));
+
+    const address grown = allocate(12 * MiB, streams[1]);
+    EXPECT_EQ(managed->statistics().grown_range_count, 1u);
+    if (how == gone::by_rights) {
+      EXPECT_TRUE(managed->set_access(
+          grown, std::array{vmm::access_grant{driver.home(), vmm::access::read_write}}));
+    }
+    EXPECT_TRUE(managed->free_idle(grown));
+    if (how == gone::after_a_reuse) EXPECT_TRUE(managed->free_idle(allocate(12 * MiB, streams[1])));
+
+    const address last = allocate(8 * MiB, streams[2]);  // takes the larger range apart
+    use(last, 8 * MiB, streams[2]);
+    EXPECT_EQ(driver.misuse_count(), 0u);
+    EXPECT_TRUE(managed->free(last, streams[2]));
+    if (how != gone::after_a_reuse) TearDown();
+  }
+}
+
 // ---- alignment
 
 TEST_F(ManagerEdges, KeepsTheAlignmentOfABlockThatMoves) {
