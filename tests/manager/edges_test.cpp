@@ -261,7 +261,7 @@ TEST_F(ManagerEdges, APieceThatARangeHasGrownByKeepsItsOwnUser) {
     EXPECT_TRUE(managed->free_idle(grown));
     if (how == gone::after_a_reuse) EXPECT_TRUE(managed->free_idle(allocate(12 * MiB, streams[1])));
 
-    const address last = allocate(8 * MiB, streams[2]);  // takes the larger range apart
+    const address last = allocate(8 * MiB, streams[2]);  // unbinds the larger range
     use(last, 8 * MiB, streams[2]);
     EXPECT_EQ(driver.misuse_count(), 0u);
     EXPECT_TRUE(managed->free(last, streams[2]));
