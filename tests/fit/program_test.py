@@ -344,6 +344,15 @@ class Settings(unittest.TestCase):
         program = shapes.snapshot([shapes.small_program(12)], **text)
         self.assertIn("left out: Unrecognized key 'later'", fit(program)["notes"][-1])
 
+    def test_an_allocation_without_a_size_is_noted(self):
+        made = shapes.snapshot([shapes.small_program(12)])
+        event = next(each for each in made["device_traces"][0] if each["action"] == "alloc")
+        for size in ("12", None, -1, 1 << 62):
+            event["size"] = size
+            self.assertIn("fit no allocation", str(fit(made)["notes"]))
+        del event["size"]
+        self.assertIn("fit no allocation", str(fit(made)["notes"]))
+
     def test_a_fraction_limits_every_allocator(self):
         path = written(shapes.snapshot([shapes.small_program(12)]))
         fraction = ("--conf", "per_process_memory_fraction:0.1", "--beside", "0")

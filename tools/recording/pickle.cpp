@@ -560,6 +560,8 @@ class pickle_machine {
     const bool is_oom = made.action == recorded_action::oom;
     made.at = number_of(of[is_oom ? w_device_free : w_addr]);
     made.size_bytes = number_of(of[w_size]);
+    const bool has_size = of[w_size].what == kind::number;
+    if (made.action == recorded_action::alloc && !has_size) made.size_bytes = ~std::uint64_t{0};
     made.time_us = of[w_time_us].what == kind::number ? tables_.time(of[w_time_us].payload) : 0;
     made.stream = tables_.stream(number_of(of[w_stream]));
     const std::uint32_t category = text_of(of[w_category]);
