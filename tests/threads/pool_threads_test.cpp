@@ -19,8 +19,8 @@ constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 
 // A pool with two streams, made anew for each schedule.
 struct pool_case {
-  explicit pool_case(const vmm::pool_options& options, bool sets_up)
-      : driver(vmm::fake::profile::cuda()) {
+  pool_case(const vmm::pool_options& options, const vmm::fake::profile& plays, bool sets_up)
+      : driver(plays) {
     driver.set_manual(true);
     a = *driver.create_stream();
     b = *driver.create_stream();
@@ -82,6 +82,7 @@ using part = std::function<void(pool_case&)>;
 
 struct pair_of_threads {
   vmm::pool_options options = pool_case::small();
+  vmm::fake::profile plays = vmm::fake::profile::cuda();
   part before{};
   part first{};
   part second{};
@@ -107,7 +108,7 @@ void play_all(const char* name, const pair_of_threads& what) {
   schedule::enumeration all(preemptions_of(what));
   bool good = true;
   do {
-    pool_case world(what.options, what.sets_up);
+    pool_case world(what.options, what.plays, what.sets_up);
     what.before(world);
     struct job {
       const part* run;
@@ -177,6 +178,37 @@ TEST(PoolThreads, OneGrowsWhileAnotherFreesOnANewStream) {
     world.destroy(*late, world.b);
   };
   play_all("growth beside a free on a new stream", what);
+}
+
+// Of many streams that ended beside a kernel the last one's memory joins what was freed after
+// everything, unless a block that is freed and pinned names its record.
+TEST(PoolThreads, AStreamIsGivenAHandleAgainWhileItsPinnedBlockIsFreed) {
+  pair_of_threads what;
+  what.preemptions_max = 1;
+  what.plays.traps.stream_numbers_again = true;
+  auto kept = std::make_shared<vmm::address>();
+  auto late = std::make_shared<vmm::stream_handle>();
+  what.before = [=](pool_case& world) {
+    const vmm::address used = world.allocate(mib, world.b);
+    world.work(world.b, used);
+    world.free(used, world.b);
+    constexpr int past_those_with_events = 66;
+    for (int count = 0; count < past_those_with_events; ++count) {
+      const vmm::stream_handle gone = *world.driver.create_stream();
+      *kept = world.allocate(2 * mib, gone);
+      if (count + 1 < past_those_with_events) world.free(*kept, gone);
+      EXPECT_TRUE(world.driver.destroy_stream(gone));
+    }
+    EXPECT_TRUE(world.pool->pin(*kept));
+    *late = *world.driver.create_stream();
+  };
+  what.first = [=](pool_case& world) { world.free(world.allocate(2 * mib, *late), *late); };
+  what.second = [=](pool_case& world) { world.free(*kept, *late); };
+  what.after = [=](pool_case& world) {
+    EXPECT_TRUE(world.pool->unpin(*kept));
+    EXPECT_TRUE(world.driver.destroy_stream(*late));
+  };
+  play_all("a pinned free beside a stream that leaves", what);
 }
 
 // ---- free after everything -------------------------------------------------------------------
