@@ -685,6 +685,10 @@ class Batch(unittest.TestCase):
             self.assertEqual(found["requests_unmatched"], 2)
             best = [found["largest_batch"]["1GiB"]["native"][k] for k in ("low", "best", "high")]
             self.assertEqual(best, sorted(best))
+        # So little grows that every batch fits.
+        found = json.loads(run(FIT, one, two, "--batch", "500000,1000000", *options).stdout)
+        self.assertEqual(found["largest_batch"]["1GiB"]["native"]["best"], 1 << 20)
+        self.assertIn("the search ends at batch 1048576", found["notes"])
 
     @staticmethod
     def trained(batch, steps):
