@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "options.hpp"
+#include "../tools/program/options.hpp"
 
 import vmm.fake;
 

@@ -26,7 +26,8 @@
 #include <vector>
 
 #include "../tools/program/output.hpp"
-#include "options.hpp"
+
+#include "../tools/program/options.hpp"
 
 import vmm.fake;
 import vmm.stream;

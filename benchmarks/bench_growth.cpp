@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-#include "options.hpp"
+#include "../tools/program/options.hpp"
 
 import vmm.fake;
 import vmm.stream;

@@ -20,7 +20,7 @@
 #include <string>
 #include <string_view>
 
-#include "options.hpp"
+#include "../tools/program/options.hpp"
 
 namespace {
 

@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "options.hpp"
+#include "../tools/program/options.hpp"
 
 inline constexpr std::array<unsigned, 5> thread_counts{1, 2, 4, 8, 16};
 inline constexpr std::size_t live_count = 256;

@@ -14,7 +14,7 @@
 
 #include "../tools/program/output.hpp"
 
-#include "options.hpp"
+#include "../tools/program/options.hpp"
 
 /// The middle value, the upper of two; 0 of none.
 inline double median(std::vector<double> values) {

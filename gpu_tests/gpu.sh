@@ -10,6 +10,7 @@ set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 programs=$root/.gpu
+gpu_test=$programs/vmm-gpu-test
 results=${OUT:-$root/build/gpu-results}
 log=$results/log.txt
 
@@ -65,9 +66,9 @@ say() { printf '%s\n' "$*" >&2; }
 # ---- build --------------------------------------------------------------------------------------
 
 targets=(vmm-fidelity bench_resize conformance_cuda cuda_open_test example_gpu_vector vmm-demo
-         vmm-replay vmm-soak bench_growable bench_memory bench_pool bench_release bench_sharing
-         bench_suspend bench_threads bench_stream bench_special vmm-pair
-         vmm-overflow vmm-graph vmm-after-all vmm-trace prove_schedules vmm_preload)
+         vmm-replay vmm-gpu-test bench_growable bench_memory bench_pool bench_release bench_sharing
+         bench_suspend bench_threads bench_stream bench_special vmm-trace prove_schedules
+         vmm_preload)
 
 build() {
   cmake --preset gpu -S "$root" >/dev/null || return 1
@@ -137,6 +138,39 @@ add_proof() {
   rm -f "$page"
 }
 
+# begin_page TITLE: the head of a page.
+begin_page() { printf '# %s\n\n%s, %s.\n\n' "$1" "$(date +%F)" "$machine"; }
+
+# show TITLE COMMAND FENCE FILTER PROGRAM WORD...: what the program prints, also as a section of the
+# page of proofs, through FILTER and between lines of FENCE. COMMAND is what makes it again.
+show() {
+  local title=$1 command=$2 fence=$3 filter=$4 code=0 text=$scratch/shown.txt page=$scratch/shown.md
+  shift 4
+  "$@" >"$text" 2>>"$log" || code=$?
+  cat "$text"
+  {
+    begin_page "$title"
+    printf '%s' "$fence"
+    $filter <"$text"
+    printf '%s\nCommand: %s.\n' "$fence" "$command"
+  } >"$page"
+  add_proof "$page"
+  return $code
+}
+
+# measure NAME WORD...: a benchmark, which writes a page of its own.
+measure() {
+  "$programs/bench_$1" "${@:2}" --head "$(date +%F), $machine" --markdown "$results/$1-$slug.md"
+}
+
+# compare WORD...: the device and the fake, as a section of the page of proofs.
+compare() {
+  local page=$scratch/compared.md code=0
+  "$programs/vmm-fidelity" "$@" --markdown "$page" || code=$?
+  add_proof "$page"
+  return $code
+}
+
 check() { "$programs/vmm-fidelity" about && "$programs/cuda_open_test" | tail -n 1; }
 
 fidelity() {
@@ -144,71 +178,76 @@ fidelity() {
     --record "$results/recorded-$slug.txt" --differences "$root/tests/cuda/recorded/differences.txt"
 }
 
-random() {
-  local page=$scratch/random.md
-  "$programs/vmm-fidelity" random --count 1000 --markdown "$page"
-  local code=$?
-  add_proof "$page"
-  return $code
-}
+random() { compare random --count 1000; }
+leak() { compare leak; }
+oom() { compare oom; }
 
 time_() { "$programs/vmm-fidelity" time --markdown "$results/driver-time-$slug.md"; }
 
+resize() { measure resize; }
+memory() { measure memory --trace "$root/traces/maskrcnn_train.trace.gz"; }
+release() { measure release; }
+
+# 64 steps, as a cache grows; of VMM_GROWABLE_STEP bytes where it is set.
+growable() {
+  measure growable --backend cuda --steps 64 --step "${VMM_GROWABLE_STEP:-256MiB}" --rounds 11
+}
+
+suspend() {
+  measure suspend --backend cuda --bytes 32GiB --keep 8GiB --cycle 1GiB --cycles 1000
+}
+
+lines=$'```\n'
+
+counts_of_tests() { grep -E '^\[ *(PASSED|FAILED|SKIPPED|=+) *\]' | sort -u; }
+
 conformance() {
   local code=0 text=$scratch/conformance.txt
-  "$programs/conformance_cuda" >"$text" 2>&1 || code=$?
+  show 'Conformance suite' conformance_cuda "$lines" counts_of_tests \
+    "$programs/conformance_cuda" >"$text" || code=$?
   cat "$text" >>"$log"
   grep -E -A 6 'Failure|FAILED' "$text"
   grep -E '^\[ *(PASSED|SKIPPED) *\] *[0-9]' "$text"
-  {
-    printf '# Conformance suite\n\n%s, %s.\n\n' "$(date +%F)" "$machine"
-    echo '```'
-    grep -E '^\[ *(PASSED|FAILED|SKIPPED|=+) *\]' "$text" | sort -u
-    echo '```'
-    printf '\nCommand: conformance_cuda.\n'
-  } >"$scratch/conformance.md"
-  add_proof "$scratch/conformance.md"
   return $code
-}
-
-resize() {
-  "$programs/bench_resize" --head "$(date +%F), $machine" --markdown "$results/resize-$slug.md"
 }
 
 vector() {
-  local text=$scratch/vector.txt code=0
-  "$programs/example_gpu_vector" >"$text" 2>&1 || code=$?
-  cat "$text"
-  {
-    printf '# A vector that grows while a kernel reads it\n\n%s, %s.\n\n' "$(date +%F)" "$machine"
-    echo '```'
-    cat "$text"
-    echo '```'
-    printf '\nCommand: example_gpu_vector.\n'
-  } >"$scratch/vector.md"
-  add_proof "$scratch/vector.md"
+  show 'A vector that grows while a kernel reads it' example_gpu_vector "$lines" cat \
+    "$programs/example_gpu_vector"
+}
+
+without_progress() { grep -v -e 'replaying:' -e 'as a picture:'; }
+
+demo() {
+  show 'The demo' '`./run demo`' "$lines" without_progress "$programs/vmm-demo" \
+    --trace "$root/traces/maskrcnn_train.trace.gz" --svg "$scratch/demo.svg"
+}
+
+graph() { show 'Graph capture' 'vmm-gpu-test graph' '' cat "$gpu_test" graph; }
+
+everything() {
+  show 'Free after everything' 'vmm-gpu-test everything' '' cat "$gpu_test" everything
+}
+
+run_c_programs() {
+  local program code=0
+  for program in c_device_test c_containers_test; do
+    [[ ! -x $programs/$program ]] || LD_LIBRARY_PATH=$programs "$programs/$program" || code=1
+  done
   return $code
 }
 
-leak() {
-  local page=$scratch/leak.md
-  "$programs/vmm-fidelity" leak --markdown "$page"
-  local code=$?
-  add_proof "$page"
-  return $code
+# The libraries and programs that nvcc made use libvmm.so.1 beside them.
+c() {
+  [[ -x $programs/c_device_test ]] || { printf 'built without nvcc\n'; return 2; }
+  show 'libvmm.so from programs of nvcc' 'gpu_tests/gpu.sh c' "$lines" cat run_c_programs
 }
 
-oom() {
-  local page=$scratch/oom.md
-  "$programs/vmm-fidelity" oom --markdown "$page"
-  local code=$?
-  add_proof "$page"
-  return $code
-}
-
+# Sets tool, or fails.
 find_sanitizer() {
-  command -v compute-sanitizer ||
-    find /usr/local /opt -name compute-sanitizer -perm -u+x -type f 2>/dev/null | head -n 1
+  tool=$(command -v compute-sanitizer ||
+    find /usr/local /opt -name compute-sanitizer -perm -u+x -type f 2>/dev/null | head -n 1)
+  [[ -n $tool ]] || { printf 'compute-sanitizer is not on this machine\n'; return 2; }
 }
 
 # The suite makes calls that must be refused, so memcheck reports accesses and leaks, not refusals;
@@ -224,13 +263,8 @@ sanitizer() {
     [memcheck]=''
     [initcheck]='*FreshMemoryIsZeroWhereItSaysSo/*:*RandomSequencesAgreeWithTheModel/*'
   )
-  tool=$(find_sanitizer)
-  if [[ -z $tool ]]; then
-    printf 'compute-sanitizer is not on this machine\n'
-    return 2
-  fi
-  printf '# compute-sanitizer over the conformance suite\n\n%s, %s.\n\n' "$(date +%F)" "$machine" \
-    >"$scratch/sanitizer.md"
+  find_sanitizer || return
+  begin_page 'compute-sanitizer over the conformance suite' >"$scratch/sanitizer.md"
   for kind in memcheck initcheck; do
     text=$scratch/$kind.txt
     # shellcheck disable=SC2086
@@ -299,8 +333,7 @@ predict() {
     mv "$scratch/sorted" "$scratch/predicted-$name"
   done
   {
-    printf '# Driver time of the traces, predicted and taken\n\n%s, %s.\n\n' "$(date +%F)" \
-      "$machine"
+    begin_page 'Driver time of the traces, predicted and taken'
     printf '%s\n' 'The pool on each trace, one play a process; the row is the play whose ratio is' \
       'the median. The host factor is what 128 handles of 16 MiB took just before, in the same' \
       'process, to be made, mapped and given access, over what the fake charges for them. The' \
@@ -322,22 +355,6 @@ unseen_names=(folding rays search recommend points video)
 
 # trace_paths [NAME...]: of the first, and of those that are named.
 trace_paths() { printf "$root/traces/%s.trace.gz\n" "${trace_names[@]}" "$@"; }
-
-demo() {
-  local text=$scratch/demo.txt code=0
-  "$programs/vmm-demo" --trace "$root/traces/maskrcnn_train.trace.gz" --svg "$scratch/demo.svg" \
-    >"$text" 2>&1 || code=$?
-  cat "$text"
-  {
-    printf '# The demo\n\n%s, %s.\n\n' "$(date +%F)" "$machine"
-    echo '```'
-    grep -v -e 'replaying:' -e 'as a picture:' "$text"
-    echo '```'
-    printf '\nCommand: `./run demo`.\n'
-  } >"$scratch/demo.md"
-  add_proof "$scratch/demo.md"
-  return $code
-}
 
 # member JSON KEY: the plain value of a key in one line of JSON.
 member() { sed -n "s/.*\"$2\": \"\{0,1\}\([^,\"}]*\).*/\1/p" <<<"$1"; }
@@ -375,7 +392,7 @@ replay_rows() {
 replay() {
   local page=$results/replay-$slug.md code=0
   {
-    printf '# The traces on the device\n\n%s, %s.\n\n' "$(date +%F)" "$machine"
+    begin_page 'The traces on the device'
     printf '%s\n' 'No kernel runs; each row is one pass from nothing.' \
       'Live bytes are requests rounded up to 512. The peak is told three times: by our own count,' \
       'by how much the free memory of the device fell as its driver tells it, and by our own' \
@@ -393,26 +410,6 @@ replay() {
     >>"$page"
   cat "$scratch/rows"
   return $code
-}
-
-memory() {
-  "$programs/bench_memory" --trace "$root/traces/maskrcnn_train.trace.gz" \
-    --head "$(date +%F), $machine" --markdown "$results/memory-$slug.md"
-}
-
-release() {
-  "$programs/bench_release" --head "$(date +%F), $machine" --markdown "$results/release-$slug.md"
-}
-
-# 64 steps, as a cache grows; of VMM_GROWABLE_STEP bytes where it is set.
-growable() {
-  "$programs/bench_growable" --backend cuda --steps 64 --step "${VMM_GROWABLE_STEP:-256MiB}" \
-    --rounds 11 --head "$(date +%F), $machine" --markdown "$results/growable-$slug.md"
-}
-
-suspend() {
-  "$programs/bench_suspend" --backend cuda --bytes 32GiB --keep 8GiB --cycle 1GiB --cycles 1000 \
-    --head "$(date +%F), $machine" --markdown "$results/suspend-$slug.md"
 }
 
 # PyTorch's allocators as a library of peers, built against the PyTorch that is installed here.
@@ -452,8 +449,7 @@ sharing() { beside_peers "$programs/bench_sharing" --markdown "$results/sharing-
 add_streams() {
   local title=$1 page=$results/streams-$slug.md code=0
   shift
-  [[ -s $page ]] || printf '# The pool while kernels run in its memory\n\n%s, %s.\n\n' \
-    "$(date +%F)" "$machine" >"$page"
+  [[ -s $page ]] || begin_page 'The pool while kernels run in its memory' >"$page"
   printf '## %s\n\n' "$title" >>"$page"
   "$@" --markdown "$page" || code=$?
   printf 'Command: `%s`, exit code %s.\n\n' "$(basename "$1") ${*:2}" "$code" |
@@ -463,16 +459,16 @@ add_streams() {
 
 rounds() {
   local code=0
-  add_streams 'Rounds of free, reuse and defragment' "$programs/vmm-soak" rounds || code=1
-  add_streams 'The same with the policy vpmm' "$programs/vmm-soak" rounds --policy vpmm || code=1
+  add_streams 'Rounds of free, reuse and defragment' "$gpu_test" rounds || code=1
+  add_streams 'The same with the policy vpmm' "$gpu_test" rounds --policy vpmm || code=1
   add_streams 'A planted fault, which the checks must find' \
-    "$programs/vmm-soak" rounds --planted --count 1000 || code=1
+    "$gpu_test" rounds --planted --count 1000 || code=1
   return $code
 }
 
 streams() {
   mapfile -t traces < <(trace_paths)
-  add_streams 'Traces with real work on four streams' "$programs/vmm-soak" trace "${traces[@]}"
+  add_streams 'Traces with real work on four streams' "$gpu_test" trace "${traces[@]}"
 }
 
 # Needs no GPU, but machines with one have cores to spare.
@@ -482,7 +478,7 @@ host() {
   "$programs/bench_threads" >"$scratch/threads" || code=1
   "$programs/bench_stream" "${traces[@]}" >"$scratch/stream" || code=1
   {
-    printf '# What the pool costs the host\n\n%s, the host of %s.\n\n' "$(date +%F)" "$machine"
+    begin_page 'What the pool costs the host' | sed 's/, /, the host of /'
     printf 'Processor: %s. No GPU is used: the driver is the fake one.\n\n' \
       "$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)"
     printf '## Threads on streams of their own\n\n'
@@ -546,16 +542,15 @@ prove() {
 
 watched() {
   local tool code=0 kind text=$scratch/watched.txt page=$results/streams-$slug.md
-  tool=$(find_sanitizer)
-  [[ -n $tool ]] || { printf 'compute-sanitizer is not on this machine\n'; return 2; }
+  find_sanitizer || return
   printf '## compute-sanitizer\n\n' >>"$page"
   for kind in memcheck initcheck; do
     for words in 'rounds --count 100' "trace $root/traces/beam_kv.trace.gz --count 3000"; do
       # Word splitting is wanted: the words of one command line.
       # shellcheck disable=SC2086
-      "$tool" --tool $kind --error-exitcode 9 "$programs/vmm-soak" $words >"$text" 2>&1 || code=$?
+      "$tool" --tool $kind --error-exitcode 9 "$gpu_test" $words >"$text" 2>&1 || code=$?
       cat "$text" >>"$log"
-      printf -- '- %s, vmm-soak %s: `%s`\n' "$kind" "${words//$root\//}" \
+      printf -- '- %s, vmm-gpu-test %s: `%s`\n' "$kind" "${words//$root\//}" \
         "$(grep 'ERROR SUMMARY' "$text" | tail -n 1)" | tee -a "$page"
     done
   done
@@ -563,32 +558,12 @@ watched() {
   return $code
 }
 
-graph() {
-  local code=0 page=$scratch/graph.md
-  printf '# Graph capture\n\n%s, %s.\n\n' "$(date +%F)" "$machine" >"$page"
-  "$programs/vmm-graph" >>"$page" || code=$?
-  printf '\nCommand: vmm-graph.\n' >>"$page"
-  cat "$page"
-  add_proof "$page"
-  return $code
-}
-
-everything() {
-  local code=0 page=$scratch/everything.md
-  printf '# Free after everything\n\n%s, %s.\n\n' "$(date +%F)" "$machine" >"$page"
-  "$programs/vmm-after-all" >>"$page" || code=$?
-  printf '\nCommand: vmm-after-all.\n' >>"$page"
-  cat "$page"
-  add_proof "$page"
-  return $code
-}
-
-# overflow_row NVTX EXPECTED [WORD...]: vmm-overflow under memcheck, as a row of a table. It must
-# count EXPECTED errors and, where that is one, name the byte that the program says it wrote.
+# overflow_row NVTX EXPECTED [WORD...]: vmm-gpu-test overflow under memcheck, as a row of a table.
+# It must count EXPECTED errors and, if that is one, name the byte that the program says it wrote.
 overflow_row() {
   local nvtx=$1 expected=$2 text=$scratch/overflow.txt errors aimed seen
   shift 2
-  "$tool" --tool memcheck --report-api-errors no --nvtx "$nvtx" "$programs/vmm-overflow" "$@" \
+  "$tool" --tool memcheck --report-api-errors no --nvtx "$nvtx" "$gpu_test" overflow "$@" \
     >"$text" 2>&1
   cat "$text" >>"$log"
   errors=$(sed -n 's/.*ERROR SUMMARY: \([0-9]*\) error.*/\1/p' "$text" | tail -n 1)
@@ -603,14 +578,15 @@ overflow_row() {
 # go make none. Then the contract, in the memory that this takes.
 overflow() {
   local tool code=0 page=$scratch/overflow.md nvtx expected words
-  tool=$(find_sanitizer)
-  [[ -n $tool ]] || { printf 'compute-sanitizer is not on this machine\n'; return 2; }
+  find_sanitizer || return
+  nvtx=$("$tool" --version | sed -n 's/^Version \([0-9.]*\).*/\1/p')
+  local machine="$machine, compute-sanitizer $nvtx"
   {
-    printf '# A byte over the end of a block\n\n%s, %s, compute-sanitizer %s.\n\n' "$(date +%F)" \
-      "$machine" "$("$tool" --version | sed -n 's/^Version \([0-9.]*\).*/\1/p')"
-    printf -- '- %s\n\n' "$("$programs/vmm-overflow" --ask)"
+    begin_page 'A byte over the end of a block'
+    printf -- '- %s\n\n' "$("$gpu_test" overflow --ask)"
     printf 'Two blocks of 1,000 bytes, 1,024 apart, in a pool on plain memory.\n\n'
-    printf '| vmm-overflow | --nvtx | errors | what memcheck says |\n| --- | --- | --- | --- |\n'
+    printf '| vmm-gpu-test overflow | --nvtx | errors | what memcheck says |\n'
+    printf '| --- | --- | --- | --- |\n'
   } >"$page"
   while read -r -u 3 nvtx expected words; do
     # Word splitting is wanted: the words of one command line.
@@ -631,25 +607,9 @@ CASES
       "$(grep -E '^\[ *(PASSED|SKIPPED|FAILED) *\] *[0-9]' "$scratch/plain.txt" |
         sed 's/, listed below:$//' | paste -sd' ')"
     printf 'Command: gpu_tests/gpu.sh overflow, which runs `compute-sanitizer --tool memcheck '
-    printf -- '--report-api-errors no --nvtx yes vmm-overflow --planted` and so on.\n'
+    printf -- '--report-api-errors no --nvtx yes vmm-gpu-test overflow --planted` and so on.\n'
   } >>"$page"
   cat "$page"
-  add_proof "$page"
-  return $code
-}
-
-# The libraries and programs that nvcc made use libvmm.so.1 beside them.
-c() {
-  local page=$scratch/c.md code=0 text=$scratch/c.txt program
-  [[ -x $programs/c_device_test ]] || { printf 'built without nvcc\n'; return 2; }
-  printf '# libvmm.so from programs of nvcc\n\n%s, %s.\n\n```\n' "$(date +%F)" "$machine" >"$page"
-  for program in c_device_test c_containers_test; do
-    [[ -x $programs/$program ]] || continue
-    LD_LIBRARY_PATH=$programs "$programs/$program" >"$text" 2>&1 || code=1
-    cat "$text" >>"$page"
-    tail -n 1 "$text"
-  done
-  printf '```\n\nCommand: gpu_tests/gpu.sh c.\n' >>"$page"
   add_proof "$page"
   return $code
 }
@@ -678,18 +638,18 @@ FIND
 
 special() {
   local page=$results/special-$slug.md text=$scratch/special.txt ended=0
-  "$programs/vmm-pair" aliases >"$text" 2>>"$log" || ended=$?
+  "$gpu_test" aliases >"$text" 2>>"$log" || ended=$?
   cat "$text"
   {
-    printf '# One memory at two addresses\n\n%s, %s.\n' "$(date +%F)" "$machine"
+    begin_page 'One memory at two addresses'
     sed 's/^### /## /' "$text"
-    printf '\nCommand: `vmm-pair aliases`, which ended with %d.\n' "$ended"
+    printf '\nCommand: `vmm-gpu-test aliases`, which ended with %d.\n' "$ended"
   } >"$page"
   return $ended
 }
 
 # Two GPUs. NVLink multicast is switched off by name before anything is started that might use it;
-# vmm-pair looks again before it loads NCCL. Each part has a process and a time limit of its own.
+# vmm-gpu-test looks again before it loads NCCL. Each part has its own process and time limit.
 pair() {
   export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
   local name
@@ -697,17 +657,17 @@ pair() {
     [[ $(printenv "${name%%=*}") == "${name#*=}" ]] || { say "pair: $name is not set"; return 2; }
   done
   local page=$results/pair-$slug.md code=0 ended=0 text=$scratch/pair.txt nccl
-  local words=(all --kills "${VMM_KILL_ROUNDS:-500}")
+  local words=(pair --kills "${VMM_KILL_ROUNDS:-500}")
   nccl=$(find_nccl)
   [[ -z $nccl ]] || words+=(--nccl "$nccl")
-  "$programs/vmm-pair" "${words[@]}" >"$text" 2>>"$log" || ended=$?
+  "$gpu_test" "${words[@]}" >"$text" 2>>"$log" || ended=$?
   cat "$text"
   [[ $ended -ne 77 ]] || { say 'pair: there are not two devices'; return 77; }
   [[ $ended -eq 0 ]] || code=1
   {
-    printf '# Two GPUs of one host\n\n%s, %s.\n' "$(date +%F)" "$machine"
+    begin_page 'Two GPUs of one host'
     sed 's/^### /## /' "$text"
-    printf '\nCommand: `vmm-pair %s`, which ended with %d.\n' "${words[*]:0:3}" "$ended"
+    printf '\nCommand: `vmm-gpu-test %s`, which ended with %d.\n' "${words[*]:0:3}" "$ended"
     printf '\n## What rights, places and clearing cost\n\n```\n'
     timeout 150 "$programs/bench_special" cuda 2>>"$log" || code=1
     printf '```\n\nCommand: `bench_special cuda`.\n'

@@ -49,8 +49,9 @@ export [[nodiscard]] constexpr std::uint64_t gather_place(std::uint64_t index,
 
 export class kernel_set {
  public:
-  /// Compiles the kernels for the device. Errors: what the driver said.
-  [[nodiscard]] static result<kernel_set> load(cuda_driver& driver);
+  /// Compiles the kernels for the device; `with_aliases`: write_and_read(), too, which needs sm_75.
+  /// Errors: what the driver said.
+  [[nodiscard]] static result<kernel_set> load(cuda_driver& driver, bool with_aliases = false);
   ~kernel_set();
   kernel_set(kernel_set&& from) noexcept;
   kernel_set& operator=(kernel_set&&) = delete;
@@ -60,6 +61,9 @@ export class kernel_set {
   /// Adds the number of words that differ from the pattern to the 64-bit counter at `wrong`, in
   /// stream order.
   [[nodiscard]] status check(const pattern_request& request, address wrong);
+  /// Each thread writes a word of the pattern and, behind fence.proxy.alias, reads it at the same
+  /// place from `read` on; words that differ are added to the counter. In stream order.
+  [[nodiscard]] status write_and_read(const pattern_request& request, address read, address wrong);
   /// target = source, by the multiprocessors, in stream order.
   [[nodiscard]] status copy(const array_request& request);
   /// target = 3 second - 2 source, in 64-bit words, in stream order. Of two patterns with the seeds
@@ -74,18 +78,13 @@ export class kernel_set {
 
  private:
   explicit kernel_set(cuda_driver& driver) noexcept : driver_(&driver) {}
-  [[nodiscard]] status launch(std::uint64_t kernel, std::uint32_t block_count, void** arguments,
-                              stream_handle stream);
+  template <class... Words>
+  [[nodiscard]] status launch(std::size_t which, stream_handle stream, std::uint64_t element_count,
+                              Words... words);
 
   cuda_driver* driver_;
   std::uint64_t module_ = 0;
-  std::uint64_t fill_ = 0;
-  std::uint64_t check_ = 0;
-  std::uint64_t spin_ = 0;
-  std::uint64_t poke_ = 0;
-  std::uint64_t copy_ = 0;
-  std::uint64_t triad_ = 0;
-  std::uint64_t gather_ = 0;
+  std::array<std::uint64_t, 8> functions_{};
 };
 
 }  // namespace vmm::tools

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm-pair, two devices of one process: rights by trial, and copies.
+// The parts rights and copies: two devices of one process.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -10,12 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "../../backends/cuda/abi.h"
 #include "parts.hpp"
 
-import vmm.kernels;
-
-namespace vmm::tools {
+namespace vmm::gpu {
 namespace {
 
 // ---- rights ------------------------------------------------------------------------
@@ -45,30 +42,30 @@ constexpr std::array<trial, 8> trials{{{"never given", false, access::none, fals
 
 int code_of(const error& what) {
   if (what.native == CUDA_ERROR_ILLEGAL_ADDRESS) return exit_stopped;
-  std::fprintf(stderr, "vmm-pair: %s\n", describe(what).c_str());
+  std::fprintf(stderr, "vmm-gpu-test: %s\n", describe(what).c_str());
   return what.code == errc::device_lost ? exit_lost : static_cast<int>(verdict::failed);
 }
 
 // Ends without destructors: a device that is lost gives nothing back.
 [[noreturn]] void try_right(const trial& one) {
-  cuda_driver first = open_device(0);
-  cuda_driver second = open_device(1);
-  checker owner(first, both_devices(first));
-  checker peer(second, both_devices(second));
+  cuda_driver first = open_one(0);
+  cuda_driver second = open_one(1);
+  rig owner(first, {.memory = both_devices(first)});
+  rig peer(second, {.memory = both_devices(second)});
   manager memory(first);
-  const address at = must(memory.allocate(tried_bytes), "a block");
+  const address at = must(memory.allocate(tried_bytes));
   const address_range all{at, tried_bytes};
-  must(owner.fill(all, 1), "filling on device 0");
+  must(owner.try_fill(all, 1));
   if (one.is_given && one.rights == access::none) {  // there is a right to take away
     const access_grant before{device(1), access::read_write};
-    must(memory.set_access(at, {&before, 1}), "giving a right");
+    must(memory.set_access(at, {&before, 1}));
   }
   const access_grant grant{device(1), one.rights};
-  if (one.is_given) must(memory.set_access(at, {&grant, 1}), "giving a right");
+  if (one.is_given) must(memory.set_access(at, {&grant, 1}));
   if (one.writes) {
-    if (const status ran = peer.fill(all, 2); !ran) std::_Exit(code_of(ran.error()));
+    if (const status ran = peer.try_fill(all, 2); !ran) std::_Exit(code_of(ran.error()));
   }
-  const auto wrong = one.writes ? owner.count_wrong(all, 2) : peer.count_wrong(all, 1);
+  const auto wrong = one.writes ? owner.try_count(all, 2) : peer.try_count(all, 1);
   std::_Exit(!wrong ? code_of(wrong.error()) : *wrong == 0 ? 0 : exit_wrong);
 }
 
@@ -130,7 +127,7 @@ std::array<double, 2> best_of_both(cuda_driver& driver, stream_handle stream, Ou
     } else {
       theirs();
     }
-    must(driver.synchronize_stream(stream), "a copy");
+    must(driver.synchronize_stream(stream));
     double& of = best[static_cast<std::size_t>(round % 2)];
     of = std::min(of, now_us() - begin);
   }
@@ -142,16 +139,15 @@ struct copy_place {
   address_range plain;
 };
 
-void check_bytes(checker& by, address_range range, const char* what) {
-  const std::uint64_t wrong = must(by.count_wrong(range, 7), what);
-  if (wrong != 0)
-    stop(text_of("%s: %llu words are wrong", what, static_cast<unsigned long long>(wrong)));
+void check_bytes(rig& by, address_range range, const char* what) {
+  const std::uint64_t wrong = must(by.try_count(range, 7));
+  if (wrong != 0) stop(text_of("%s: %llu words are wrong", what, wide(wrong)));
 }
 
 }  // namespace
 
-verdict try_rights(const pair_settings&) {
-  int right_count = 0;
+verdict try_rights(const settings&) {
+  std::size_t right_count = 0;
   std::printf("| right of device 1 | its kernel | seen | expected |\n| --- | --- | --- | --- |\n");
   for (const trial& one : trials) {
     const pid_t child = fork_bound();
@@ -166,55 +162,52 @@ verdict try_rights(const pair_settings&) {
                 text_of_exit(code), one.is_allowed ? "ran" : "stopped");
     std::fflush(stdout);
   }
-  give_figure(text_of("%d of %d trials as expected", right_count, static_cast<int>(trials.size())));
-  return right_count == static_cast<int>(trials.size()) ? verdict::ok : verdict::failed;
+  return judge_trials(right_count, trials.size());
 }
 
-verdict measure_copies(const pair_settings& how) {
+verdict measure_copies(const settings& how) {
   const std::uint64_t size_bytes = how.size_bytes(1024 * mib);
-  cuda_driver first = open_device(0);
-  cuda_driver second = open_device(1);
-  checker here(first, both_devices(first));
-  checker there(second, both_devices(second));
+  cuda_driver first = open_one(0);
+  cuda_driver second = open_one(1);
+  rig here(first, {.memory = both_devices(first)});
+  rig there(second, {.memory = both_devices(second)});
   manager near(first);
   manager_options placed;
   placed.placement = device(1);
   manager away(first, placed);
   let_reach(first, second);
   let_reach(second, first);
-  const copy_place from{{must(near.allocate(size_bytes), "memory of device 0"), size_bytes},
+  const copy_place from{{must(near.allocate(size_bytes)), size_bytes},
                         {{allocate_plain(first, size_bytes)}, size_bytes}};
-  const copy_place to{{must(away.allocate(size_bytes), "memory of device 1"), size_bytes},
+  const copy_place to{{must(away.allocate(size_bytes)), size_bytes},
                       {{allocate_plain(second, size_bytes)}, size_bytes}};
-  must(here.fill(from.mapped, 7), "filling mapped memory");
-  must(here.fill(from.plain, 7), "filling plain memory");
+  must(here.try_fill(from.mapped, 7));
+  must(here.try_fill(from.plain, 7));
   const auto copy_peer = call_of<PFN_cuMemcpyPeerAsync_v4000>(first, "cuMemcpyPeerAsync", 4000);
   const auto [ours, theirs] = best_of_both(
-      first, here.stream,
-      [&] {
-        must(first.copy({to.mapped.base, from.mapped.base, size_bytes, here.stream}), "a copy");
-      },
+      first, here.streams[0],
+      [&] { must(first.copy({to.mapped.base, from.mapped.base, size_bytes, here.streams[0]})); },
       [&] {
         in_context(first, "cuMemcpyPeerAsync", [&] {
           return copy_peer(to.plain.base.value, context_of(second), from.plain.base.value,
-                           context_of(first), size_bytes, native_stream<CUstream>(here.stream));
+                           context_of(first), size_bytes, native_stream<CUstream>(here.streams[0]));
         });
       });
   check_bytes(there, to.mapped, "mapped memory on device 1");
   check_bytes(there, to.plain, "plain memory on device 1");
   free_plain(first, from.plain.base.value);
   free_plain(second, to.plain.base.value);
-  must(near.free(from.mapped.base), "giving memory back");
-  must(away.free(to.mapped.base), "giving memory back");
+  must(near.free(from.mapped.base));
+  must(away.free(to.mapped.base));
   const double ratio = theirs / ours;
   const std::string text = text_of(
       "%llu MiB from device 0 to 1: mapped %.1f GB/s, cuMemcpyPeerAsync %.1f GB/s, ratio %.3f; "
       "0 wrong words",
-      static_cast<unsigned long long>(size_bytes / mib), gigabytes_per_second(size_bytes, ours),
+      wide(size_bytes / mib), gigabytes_per_second(size_bytes, ours),
       gigabytes_per_second(size_bytes, theirs), ratio);
   std::printf("%s\n", text.c_str());
   give_figure(text);
   return how.is_quick || ratio >= 0.98 ? verdict::ok : verdict::failed;
 }
 
-}  // namespace vmm::tools
+}  // namespace vmm::gpu

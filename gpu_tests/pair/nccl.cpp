@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm-pair, NCCL on vmm's memory: all-reduce by two devices of one process, in memory that is
+// The part nccl: all-reduce by two devices of one process, in vmm's memory that is
 // registered with ncclCommRegister, with ncclCommWindowRegister, and not at all; before and after a
 // move. A thread for each device makes the calls that wait for the other device's.
 #include <dlfcn.h>
@@ -19,12 +19,11 @@
 #include <type_traits>
 #include <vector>
 
-#include "../../backends/cuda/abi.h"
 #include "parts.hpp"
 
 import vmm.multi_device;
 
-namespace vmm::tools {
+namespace vmm::gpu {
 namespace {
 
 // Programs that may use NVLink multicast by themselves start only where that is off by name.
@@ -82,10 +81,9 @@ nccl_calls load_nccl(const std::string& path) {
 
 struct rank {
   explicit rank(std::int32_t device)
-      : driver(open_device(device)),
-        memory(driver, must(registrable_options(*driver_ref(driver), both_devices(driver)),
-                            "memory for registration")) {
-    stream = must(driver.create_stream(), "a stream");
+      : driver(open_one(device)),
+        memory(driver, must(registrable_options(*driver_ref(driver), both_devices(driver)))) {
+    stream = must(driver.create_stream());
   }
   cuda_driver driver;
   manager memory;
@@ -157,9 +155,9 @@ void trial::begin(const nccl_calls& nccl) {
   for (std::size_t i = 0; i < 2; ++i) {
     rank& each = ranks_[i];
     each.comm = comms[i];
-    each.at = must(each.memory.allocate(size_bytes_), "a block");
+    each.at = must(each.memory.allocate(size_bytes_));
     each.size_bytes = size_bytes_;
-    if (!must(check_registrable(each.memory, each.at), "asking the block").is_registrable())
+    if (!must(check_registrable(each.memory, each.at)).is_registrable())
       stop("memory for registration is not registrable");
   }
 }
@@ -167,27 +165,26 @@ void trial::begin(const nccl_calls& nccl) {
 // A block behind it keeps it from growing where it is.
 void trial::move() {
   for (rank& each : ranks_) {
-    const address fence = must(each.memory.allocate(2 * mib), "a block");
-    const address moved = must(each.memory.resize({each.at, 2 * size_bytes_}), "a resize");
+    const address fence = must(each.memory.allocate(2 * mib));
+    const address moved = must(each.memory.resize({each.at, 2 * size_bytes_}));
     if (moved == each.at) stop("the block did not move");
     each.at = moved;
     each.size_bytes = 2 * size_bytes_;
-    must(each.memory.free(fence), "giving memory back");
+    must(each.memory.free(fence));
   }
 }
 
 // Every element is 1.0 on both devices; after so many sums in place it is 2 to that power.
 void trial::write_ones() {
   const std::vector<float> ones(size_bytes_ / sizeof(float), 1.0F);
-  for (rank& each : ranks_)
-    must(each.driver.write(each.at, std::as_bytes(std::span(ones))), "writing");
+  for (rank& each : ranks_) must(each.driver.write(each.at, std::as_bytes(std::span(ones))));
 }
 
 void trial::check_sums() {
   constexpr float expected = 1 << round_count;
   std::vector<float> seen(size_bytes_ / sizeof(float));
   for (rank& each : ranks_) {
-    must(each.driver.read(std::as_writable_bytes(std::span(seen)), each.at), "reading");
+    must(each.driver.read(std::as_writable_bytes(std::span(seen)), each.at));
     for (const float value : seen)
       if (value != expected) stop(text_of("a sum is %f", static_cast<double>(value)));
   }
@@ -205,19 +202,17 @@ double trial::reduce() {
                             is_float, is_sum, each.comm, native_stream<CUstream>(each.stream)),
            "ncclAllReduce");
     need(nccl_.group_end(), "ncclGroupEnd");
-    for (rank& each : ranks_) must(each.driver.synchronize_stream(each.stream), "an all-reduce");
+    for (rank& each : ranks_) must(each.driver.synchronize_stream(each.stream));
     best = std::min(best, now_us() - begin);
   }
   return gigabytes_per_second(size_bytes_, best);
 }
 
 std::string trial::segments_of(rank& of) {
-  const std::vector<memory_segment> listed =
-      must(of.memory.segments({of.at, of.size_bytes}), "listing segments");
+  const std::vector<memory_segment> listed = must(of.memory.segments({of.at, of.size_bytes}));
   std::string text;
   for (const memory_segment& each : listed)
-    text += text_of("%s%llu", text.empty() ? "" : " + ",
-                    static_cast<unsigned long long>(each.range.size_bytes / mib));
+    text += text_of("%s%llu", text.empty() ? "" : " + ", wide(each.range.size_bytes / mib));
   return text + " MiB";
 }
 
@@ -259,14 +254,14 @@ bool trial::play(const char* name, way how) {
 void trial::end() {
   need(on_both([&](rank& of) { return nccl_.destroy(of.comm); }), "ncclCommDestroy");
   for (rank& each : ranks_) {
-    must(each.memory.free(each.at), "giving memory back");
-    must(each.driver.destroy_stream(each.stream), "giving a stream back");
+    must(each.memory.free(each.at));
+    must(each.driver.destroy_stream(each.stream));
   }
 }
 
 }  // namespace
 
-verdict reduce_with_nccl(const pair_settings& how) {
+verdict reduce_with_nccl(const settings& how) {
   need_multicast_off();
   const std::uint64_t size_bytes = how.size_bytes(256 * mib);
   trial one(size_bytes);
@@ -276,7 +271,7 @@ verdict reduce_with_nccl(const pair_settings& how) {
   one.begin(nccl);
   std::printf(
       "NCCL %d; all-reduce of %llu MiB of floats by two devices, best of %d, sums checked\n\n",
-      version, static_cast<unsigned long long>(size_bytes / mib), round_count);
+      version, wide(size_bytes / mib), round_count);
   std::printf("| memory | segments | GB/s | |\n| --- | --- | --- | --- |\n");
   bool is_fine = one.play("not registered", way::plain);
   is_fine = one.play("ncclCommRegister", way::registered) && is_fine;
@@ -295,4 +290,4 @@ verdict reduce_with_nccl(const pair_settings& how) {
   return is_fine ? verdict::ok : verdict::failed;
 }
 
-}  // namespace vmm::tools
+}  // namespace vmm::gpu

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm-pair, two processes: device 0 of this one lends, device 1 of another one borrows. Importers
+// The parts import and kill: device 0 of this process lends, device 1 of another borrows. Importers
 // are forked before this process has a driver, since the child of one that has is refused, and wait
 // for a byte.
 #include <fcntl.h>
@@ -26,7 +26,7 @@
 
 import vmm.share;
 
-namespace vmm::tools {
+namespace vmm::gpu {
 namespace {
 
 constexpr std::uint64_t lent_seed = 0x5EED;
@@ -55,24 +55,23 @@ struct importer {
 int import_and_check(const importer& as, const share_options& options, std::uint64_t size_bytes) {
   char told = 0;
   if (recv(as.socket, &told, 1, 0) != 1) return 1;  // the exporter has ended
-  cuda_driver driver = open_device(1);
-  checker reader(driver);
-  share_channel channel =
-      must(share_channel::adopt(as.socket, share_role::connecting, options), "the importer's end");
+  cuda_driver driver = open_one(1);
+  rig reader(driver);
+  share_channel channel = must(share_channel::adopt(as.socket, share_role::connecting, options));
   const double begin = now_us();
-  imported_block block = must(channel.borrow(driver, {.any_device = true}), "borrowing");
+  imported_block block = must(channel.borrow(driver, {.any_device = true}));
   const double borrowed = now_us();
   const address_range all{block.data_address(), size_bytes};
-  const std::uint64_t wrong = must(reader.count_wrong(all, lent_seed), "reading borrowed memory");
-  while (as.stays) must(reader.count_wrong(all, lent_seed), "reading borrowed memory");
+  const std::uint64_t wrong = must(reader.try_count(all, lent_seed));
+  while (as.stays) must(reader.try_count(all, lent_seed));
   const std::string text = text_of(
       "%llu MiB of device %d, borrowed in %.0f us, waiting included: a kernel of device 1 "
       "in another process found %llu wrong words of %llu",
-      static_cast<unsigned long long>(size_bytes / mib), block.where().ordinal, borrowed - begin,
-      static_cast<unsigned long long>(wrong), static_cast<unsigned long long>(size_bytes / 8));
+      wide(size_bytes / mib), block.where().ordinal, borrowed - begin, wide(wrong),
+      wide(size_bytes / 8));
   std::printf("%s\n", text.c_str());
   give_figure(text);
-  must(channel.give_back(block), "giving back");
+  must(channel.give_back(block));
   return wrong == 0 ? 0 : 1;
 }
 
@@ -96,7 +95,7 @@ child_process start_importer(const share_options& options, std::uint64_t size_by
 }
 
 std::uint64_t free_bytes(cuda_driver& driver) {
-  return must(driver.query_memory(driver.home()), "asking for free memory").free_bytes;
+  return must(driver.query_memory(driver.home())).free_bytes;
 }
 
 // What is missing, to within `slack_bytes`: the driver gives a killed process's memory back soon
@@ -112,10 +111,10 @@ std::uint64_t missing_bytes(cuda_driver& driver, std::uint64_t before, std::uint
   return missing;
 }
 
-exported_block make_filled(checker& owner, std::uint64_t size_bytes) {
-  exported_block made = must(
-      exported_block::make(owner.driver, {.size_bytes = size_bytes, .handle_bytes = 0}), "a block");
-  must(owner.fill({made.data_address(), size_bytes}, lent_seed), "filling a block");
+exported_block make_filled(rig& owner, std::uint64_t size_bytes) {
+  exported_block made =
+      must(exported_block::make(owner.driver, {.size_bytes = size_bytes, .handle_bytes = 0}));
+  must(owner.try_fill({made.data_address(), size_bytes}, lent_seed));
   return made;
 }
 
@@ -125,7 +124,7 @@ struct killed {
   double heard_us = 0;               ///< from then to the lease's end
 };
 
-killed kill_once(checker& owner, const child_process& child, const share_options& options,
+killed kill_once(rig& owner, const child_process& child, const share_options& options,
                  std::uint64_t size_bytes, bool at_once) {
   exported_block block = make_filled(owner, size_bytes);
   result<share_channel> channel =
@@ -196,7 +195,7 @@ struct wave {
   }
 };
 
-void run_lane(wave& of, checker& owner, std::size_t end) {
+void run_lane(wave& of, rig& owner, std::size_t end) {
   while (const std::optional<std::size_t> round = of.take(end)) {
     const child_process child = of.children[*round];
     const killed what = kill_once(owner, child, of.options, of.size_bytes, *round % 2 == 0);
@@ -206,7 +205,7 @@ void run_lane(wave& of, checker& owner, std::size_t end) {
 }
 
 // Lanes in groups; between two of them nothing is lent, and memory is as it was.
-void run_groups(wave& of, cuda_driver& driver, std::vector<std::unique_ptr<checker>>& owners) {
+void run_groups(wave& of, cuda_driver& driver, std::vector<std::unique_ptr<rig>>& owners) {
   const std::uint64_t before = free_bytes(driver);
   const std::size_t count = of.children.size();
   for (std::size_t end = 0; end < count && of.next == end;) {
@@ -220,21 +219,20 @@ void run_groups(wave& of, cuda_driver& driver, std::vector<std::unique_ptr<check
 }
 
 // In a process of its own, which writes the result to `to`.
-[[noreturn]] void run_wave(int to, const pair_settings& how, std::uint64_t count,
-                           double deadline_us) {
+[[noreturn]] void run_wave(int to, const settings& how, std::uint64_t count, double deadline_us) {
   wave of;
   of.size_bytes = how.size_bytes(256 * mib);
-  of.options = options_with(must(share_secret::make(), "a secret"));
+  of.options = options_with(must(share_secret::make()));
   of.deadline_us = deadline_us;
   for (std::uint64_t i = 0; i < count; ++i)
     of.children.push_back(start_importer(of.options, of.size_bytes, true));
-  cuda_driver driver = open_device(0);
+  cuda_driver driver = open_one(0);
   need_processes(driver);
-  std::vector<std::unique_ptr<checker>> owners;
+  std::vector<std::unique_ptr<rig>> owners;
   for (std::uint64_t i = 0; i < std::min(lane_count, count); ++i) {
-    owners.push_back(std::make_unique<checker>(driver));
+    owners.push_back(std::make_unique<rig>(driver));
     // A first use keeps some memory.
-    must(make_filled(*owners.back(), of.size_bytes).release(), "giving a block back");
+    must(make_filled(*owners.back(), of.size_bytes).release());
   }
   run_groups(of, driver, owners);
   for (std::size_t i = of.report.done_count; i < of.children.size(); ++i) {
@@ -247,8 +245,7 @@ void run_groups(wave& of, cuda_driver& driver, std::vector<std::unique_ptr<check
 }
 
 // Nothing where the wave ended without a word.
-std::optional<wave_report> play_wave(const pair_settings& how, std::uint64_t count,
-                                     double deadline_us) {
+std::optional<wave_report> play_wave(const settings& how, std::uint64_t count, double deadline_us) {
   std::array<int, 2> ends{-1, -1};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) stop("pipe failed");
   const pid_t child = fork_bound();
@@ -271,13 +268,13 @@ std::optional<wave_report> play_wave(const pair_settings& how, std::uint64_t cou
 
 }  // namespace
 
-verdict import_elsewhere(const pair_settings& how) {
+verdict import_elsewhere(const settings& how) {
   const std::uint64_t size_bytes = how.size_bytes(256 * mib);
-  const share_options options = options_with(must(share_secret::make(), "a secret"));
+  const share_options options = options_with(must(share_secret::make()));
   const child_process child = start_importer(options, size_bytes, false);
-  cuda_driver driver = open_device(0);
+  cuda_driver driver = open_one(0);
   need_processes(driver);
-  checker owner(driver);
+  rig owner(driver);
   const exported_block block = make_filled(owner, size_bytes);
   if (send(child.socket, "g", 1, MSG_NOSIGNAL) != 1) stop("the importer has ended");
   status lent;
@@ -291,12 +288,12 @@ verdict import_elsewhere(const pair_settings& how) {
   const int state = wait_for_end(child.id);
   const int code = WIFEXITED(state) ? WEXITSTATUS(state) : 1;
   if (code == static_cast<int>(verdict::no_pair)) return verdict::no_pair;
-  if (code == 0) must(lent, "lending");
+  if (code == 0) must(lent);
   return code == 0 ? verdict::ok : verdict::failed;
 }
 
-verdict kill_importers(const pair_settings& how) {
-  const double deadline_us = now_us() + how.limit_s * 0.9e6;
+verdict kill_importers(const settings& how) {
+  const double deadline_us = now_us() + static_cast<double>(how.limit_s) * 0.9e6;
   wave_report all;
   std::string text;
   while (all.done_count < how.kill_count && now_us() < deadline_us) {
@@ -312,11 +309,8 @@ verdict kill_importers(const pair_settings& how) {
     text = text_of(
         "%llu of %llu importers killed, %llu rounds failed, %llu MiB missing; a lease ended at "
         "most %.1f ms after its process, which took at most %.0f ms to end",
-        static_cast<unsigned long long>(all.done_count),
-        static_cast<unsigned long long>(how.kill_count),
-        static_cast<unsigned long long>(all.failed_count),
-        static_cast<unsigned long long>(all.missing_bytes / mib), all.longest_us / 1e3,
-        all.longest_death_us / 1e3);
+        wide(all.done_count), wide(how.kill_count), wide(all.failed_count),
+        wide(all.missing_bytes / mib), all.longest_us / 1e3, all.longest_death_us / 1e3);
     give_figure(text);
     if (one->done_count < count) break;  // out of time
   }
@@ -325,4 +319,4 @@ verdict kill_importers(const pair_settings& how) {
   return all.done_count == how.kill_count ? verdict::ok : verdict::timed_out;
 }
 
-}  // namespace vmm::tools
+}  // namespace vmm::gpu

@@ -3,8 +3,8 @@
 //
 // A part of a program in a process of its own, for at most so long, and what came of it. A part
 // that hangs or loses its device ends alone, with all processes that it started.
-#ifndef VMM_TOOLS_PAIR_RUNNER_HPP
-#define VMM_TOOLS_PAIR_RUNNER_HPP
+#ifndef VMM_GPU_TESTS_PAIR_RUNNER_HPP
+#define VMM_GPU_TESTS_PAIR_RUNNER_HPP
 
 #include <fcntl.h>
 #include <poll.h>
@@ -19,7 +19,7 @@
 #include <cstdlib>
 #include <string>
 
-namespace vmm::tools {
+namespace vmm::gpu {
 
 /// What came of a part. Values up to 77 are exit codes of its process.
 enum class verdict : int { ok = 0, failed = 1, skipped = 4, no_pair = 77, timed_out = 124 };
@@ -145,6 +145,6 @@ part_report run_part(double limit_s, Work&& work) {
   return report;
 }
 
-}  // namespace vmm::tools
+}  // namespace vmm::gpu
 
 #endif

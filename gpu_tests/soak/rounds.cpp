@@ -7,7 +7,6 @@
 // waits for nothing. A block that is handed out, moved or unmapped too early is overwritten before
 // its last check has run, and the check counts the words.
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -15,22 +14,31 @@
 #include <string>
 #include <vector>
 
-#include "rig.hpp"
+#include "../rig.hpp"
 
-namespace soak {
+namespace vmm::gpu {
 namespace {
 
 constexpr std::uint64_t kib = 1 << 10;
-constexpr std::uint64_t mib = 1 << 20;
 constexpr std::uint64_t round_count_default = 10'000;
 constexpr std::uint64_t budget_bytes = 2048 * mib;
 constexpr std::uint64_t live_bytes_max = 1400 * mib;
 constexpr std::size_t blocks_a_round = 3;
+constexpr std::size_t stream_count = 4;
+
+/// A block whose contents a kernel wrote, in whole words.
+struct block {
+  vmm::address_range words{};
+  std::uint64_t size_bytes = 0;
+  std::uint64_t seed = 0;
+  vmm::stream_handle stream{};
+};
 
 /// What the rounds showed beside the pool's own numbers.
 struct account {
   std::uint64_t still_running = 0;  // rounds whose first kernel still ran when all was queued
   std::uint64_t freed_count = 0;
+  std::uint64_t checked_bytes = 0;
   std::uint64_t handed_over = 0;
   std::uint64_t refused = 0;  // requests for which memory was too short
 };
@@ -42,18 +50,19 @@ class rounds {
     options.rules = policy_of(how);
     options.budget_bytes = budget_bytes;
     pool_.emplace(r.driver, options);
+    mark_ = must(r.driver.create_event());
   }
 
   void play() {
-    const std::size_t busy = below(stream_count);
-    rig_.spin(busy, (100 + below(300)) * 1000);
-    rig_.mark(busy);
+    const vmm::stream_handle busy = any_stream();
+    rig_.spin((100 + below(300)) * 1000, busy);
+    must(rig_.driver.record_event(mark_, busy));
     for (std::size_t i = 0; i < blocks_a_round && !live_.empty(); ++i) free_one();
     if (below(4) == 0 && !live_.empty()) hand_over();
     for (std::size_t i = 0; i < blocks_a_round; ++i) allocate(some_size());
     if (below(8) == 0) allocate_more_than_any_hole();
     while (live_bytes_ > live_bytes_max) free_one();
-    if (!rig_.mark_passed()) ++seen_.still_running;
+    if (!must(rig_.driver.query_event(mark_))) ++seen_.still_running;
   }
 
   void finish() {
@@ -61,6 +70,7 @@ class rounds {
     numbers_ = pool_->statistics();  // before the wait that follows, which is ours
     must(pool_->synchronize());
     must(pool_->validate());
+    must(rig_.driver.destroy_event(mark_));
   }
 
   [[nodiscard]] const account& seen() const { return seen_; }
@@ -68,6 +78,8 @@ class rounds {
 
  private:
   [[nodiscard]] std::uint64_t below(std::uint64_t limit) { return chance_() % limit; }
+
+  [[nodiscard]] vmm::stream_handle any_stream() { return rig_.streams[below(stream_count)]; }
 
   [[nodiscard]] std::uint64_t some_size() {
     switch (below(4)) {
@@ -79,8 +91,8 @@ class rounds {
   }
 
   void allocate(std::uint64_t size_bytes) {
-    const std::size_t stream = below(stream_count);
-    const auto got = pool_->allocate(size_bytes, rig_.stream(stream));
+    const vmm::stream_handle stream = any_stream();
+    const auto got = pool_->allocate(size_bytes, stream);
     if (!got) {
       const vmm::errc code = got.error().code;
       if (code != vmm::errc::out_of_memory && code != vmm::errc::over_budget)
@@ -88,9 +100,10 @@ class rounds {
       ++seen_.refused;
       return;
     }
-    live_.push_back({*got, size_bytes, chance_(), stream});
+    const vmm::address_range words{*got, std::max<std::uint64_t>(1, size_bytes / 8) * 8};
+    live_.push_back({words, size_bytes, chance_(), stream});
     live_bytes_ += size_bytes;
-    rig_.fill(live_.back());
+    rig_.fill(words, live_.back().seed, stream);
   }
 
   // Holes are what neighbours left: a request of a third of all free memory fits into few of them.
@@ -104,15 +117,20 @@ class rounds {
     const block gone = live_.back();
     live_.pop_back();
     live_bytes_ -= gone.size_bytes;
-    rig_.check(gone);
-    const std::size_t stream = how_.planted ? (gone.stream + 1) % stream_count : gone.stream;
-    must(pool_->free(gone.at, rig_.stream(stream)));
+    rig_.check(gone.words, gone.seed, gone.stream);
+    must(pool_->free(gone.words.base, how_.is_planted ? next_of(gone.stream) : gone.stream));
     ++seen_.freed_count;
+    seen_.checked_bytes += gone.size_bytes / 8 * 8;
+  }
+
+  [[nodiscard]] vmm::stream_handle next_of(vmm::stream_handle stream) const {
+    const auto at = std::ranges::find(rig_.streams, stream);
+    return at + 1 == rig_.streams.end() ? rig_.streams.front() : *(at + 1);
   }
 
   void hand_over() {
     block& moved = live_[below(live_.size())];
-    const std::size_t next = below(stream_count);
+    const vmm::stream_handle next = any_stream();
     rig_.order(moved.stream, next);
     moved.stream = next;
     ++seen_.handed_over;
@@ -126,22 +144,23 @@ class rounds {
   std::uint64_t live_bytes_ = 0;
   account seen_;
   vmm::pool_statistics numbers_{};
+  vmm::event_handle mark_{};
 };
 
 std::string row(const std::string& name, std::uint64_t value) {
   return "| " + name + " | " + std::to_string(value) + " |\n";
 }
 
-std::string table_of(const settings& how, std::uint64_t round_count, double seconds, const rig& r,
+std::string table_of(const settings& how, std::uint64_t round_count, double seconds,
                      const rounds& played, std::uint64_t wrong_words) {
   const vmm::pool_statistics numbers = played.numbers();
   const account& seen = played.seen();
-  std::string text = "| policy " + how.policy + (how.planted ? ", planted fault" : "") + ", seed " +
-                     std::to_string(how.seed) + " | |\n| --- | --- |\n";
+  std::string text = "| policy " + how.policy + (how.is_planted ? ", planted fault" : "") +
+                     ", seed " + std::to_string(how.seed) + " | |\n| --- | --- |\n";
   text += row("rounds", round_count);
   text += row("rounds whose kernel still ran when all of the round was queued", seen.still_running);
   text += row("blocks freed, each checked by a kernel before", seen.freed_count);
-  text += row("MiB checked", r.checked_bytes() / mib);
+  text += row("MiB checked", seen.checked_bytes / mib);
   text += row("blocks handed to another stream", seen.handed_over);
   text += row("requests met by memory that another stream freed", numbers.foreign_count);
   text += row("requests that needed the driver", numbers.grown_count);
@@ -151,24 +170,23 @@ std::string table_of(const settings& how, std::uint64_t round_count, double seco
   text += row("requests refused, memory was short", seen.refused);
   text += row("peak of memory held, MiB", numbers.peak_mapped_bytes / mib);
   text += row("wrong words", wrong_words);
-  return text + "| seconds | " + number(seconds, 2) + " |\n\n";
+  return text + text_of("| seconds | %.2f |\n\n", seconds);
 }
 
 }  // namespace
 
 int run_rounds(const settings& how) {
   vmm::cuda_driver driver = open_device();
-  rig r(driver);
+  rig r(driver, {.stream_count = stream_count});
   rounds play(r, how);
   const std::uint64_t round_count = how.count == 0 ? round_count_default : how.count;
-  const auto begin = std::chrono::steady_clock::now();
+  const double begin_us = now_us();
   for (std::uint64_t i = 0; i < round_count; ++i) play.play();
   play.finish();
   const std::uint64_t wrong_words = r.wrong_words();
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-  publish(how, table_of(how, round_count, taken.count(), r, play, wrong_words));
+  publish(how, table_of(how, round_count, (now_us() - begin_us) / 1e6, play, wrong_words));
   // The planted fault has to be found: otherwise the checks show nothing.
-  return (wrong_words == 0) != how.planted ? 0 : 1;
+  return (wrong_words == 0) != how.is_planted ? 0 : 1;
 }
 
-}  // namespace soak
+}  // namespace vmm::gpu

@@ -5,17 +5,16 @@
 // another checks it before it is freed, both on the block's own stream. The host waits for nothing
 // but the last.
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "rig.hpp"
+#include "../rig.hpp"
 
 import vmm.trace;
 
-namespace soak {
+namespace vmm::gpu {
 namespace {
 
 constexpr std::uint64_t spin_every = 256;
@@ -32,62 +31,69 @@ struct outcome {
 // Neighbours in time are spread over the streams, in no fixed order.
 std::size_t stream_of(std::uint64_t number) { return number * vmm::tools::pattern_step >> 62; }
 
-void play(rig& r, vmm::stream_pool& pool, const vmm::tools::trace& input,
-          std::uint64_t event_count) {
+/// A block whose contents a kernel wrote, in whole words.
+struct block {
+  vmm::address_range words{};
+  std::uint64_t seed = 0;
+  vmm::stream_handle stream{};
+};
+
+std::uint64_t play(rig& r, vmm::stream_pool& pool, const vmm::tools::trace& input,
+                   std::uint64_t event_count) {
   std::vector<block> live(input.slot_count);
+  std::uint64_t checked_count = 0;
+  const auto free = [&](block& old) {
+    r.check(old.words, old.seed, old.stream);
+    ++checked_count;
+    must(pool.free(old.words.base, old.stream));
+    old = {};
+  };
   for (std::uint64_t i = 0; i < event_count; ++i) {
     const vmm::tools::event& now = input.events[i];
     block& b = live[now.slot];
     if (now.kind == vmm::tools::event_kind::allocate) {
-      const std::size_t stream = stream_of(i);
-      const vmm::address at = must(pool.allocate(now.size_bytes, r.stream(stream)));
-      b = {at, now.size_bytes, i * 0x1'0001 + 1, stream};
-      if (i % spin_every == 0) r.spin(stream, spin_ns);
-      r.fill(b);
+      const vmm::stream_handle stream = r.streams[stream_of(i)];
+      const vmm::address at = must(pool.allocate(now.size_bytes, stream));
+      b = {{at, std::max<std::uint64_t>(1, now.size_bytes / 8) * 8}, i * 0x1'0001 + 1, stream};
+      if (i % spin_every == 0) r.spin(spin_ns, stream);
+      r.fill(b.words, b.seed, stream);
     } else {
-      r.check(b);
-      must(pool.free(b.at, r.stream(b.stream)));
-      b = {};
+      free(b);
     }
   }
-  for (const block& left : live) {
-    if (!left.at) continue;
-    r.check(left);
-    must(pool.free(left.at, r.stream(left.stream)));
+  for (block& left : live) {
+    if (left.words.base) free(left);
   }
+  return checked_count;
 }
 
 outcome run_one(vmm::cuda_driver& driver, const settings& how, const vmm::tools::trace& input) {
-  rig r(driver);
+  rig r(driver, {.stream_count = 4});
   vmm::pool_options options;
   options.rules = policy_of(how);
   vmm::stream_pool pool(driver, options);
   outcome out;
   out.event_count = input.events.size();
   if (how.count != 0) out.event_count = std::min(out.event_count, how.count);
-  const auto begin = std::chrono::steady_clock::now();
-  play(r, pool, input, out.event_count);
+  const double begin_us = now_us();
+  out.kernel_count = 2 * play(r, pool, input, out.event_count);
   out.numbers = pool.statistics();
   out.wrong_words = r.wrong_words();
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-  out.seconds = taken.count();
-  out.kernel_count = 2 * r.checked_count();
+  out.seconds = (now_us() - begin_us) / 1e6;
   must(pool.synchronize());
   must(pool.validate());
   return out;
 }
 
 std::string row(const vmm::tools::trace& input, const outcome& seen) {
-  const double gib = 1 << 30;
   const vmm::pool_statistics& n = seen.numbers;
-  const double ratio =
-      static_cast<double>(n.peak_mapped_bytes) / static_cast<double>(n.peak_live_bytes);
-  return "| " + input.name + " | " + std::to_string(seen.event_count) + " | " +
-         std::to_string(seen.kernel_count) + " | " +
-         number(static_cast<double>(n.peak_live_bytes) / gib, 3) + " | " + number(ratio, 3) +
-         " | " + std::to_string(n.foreign_count) + " | " + std::to_string(n.moved_count) + " | " +
-         std::to_string(n.wait_count) + " | " + std::to_string(n.blocked_count) + " | " +
-         number(seen.seconds, 2) + " | " + std::to_string(seen.wrong_words) + " |\n";
+  const auto live_bytes = static_cast<double>(n.peak_live_bytes);
+  return "| " + input.name +
+         text_of(" | %llu | %llu | %.3f | %.3f | %llu | %llu | %llu | %llu | %.2f | %llu |\n",
+                 wide(seen.event_count), wide(seen.kernel_count), live_bytes / (1 << 30),
+                 static_cast<double>(n.peak_mapped_bytes) / live_bytes, wide(n.foreign_count),
+                 wide(n.moved_count), wide(n.wait_count), wide(n.blocked_count), seen.seconds,
+                 wide(seen.wrong_words));
 }
 
 }  // namespace
@@ -117,4 +123,4 @@ int run_traces(const settings& how) {
   return is_clean ? 0 : 1;
 }
 
-}  // namespace soak
+}  // namespace vmm::gpu

@@ -353,18 +353,19 @@ TEST_F(WrongUse, OfProgramsForAGpu) {
 #if VMM_TEST_ALL
 TEST_F(WrongUse, OfProgramsThatTestAGpu) {
   const char* const usage = "usage: ";
+  const char* const count = "a count is a whole number from 1 on; not ";
   for (const row& each : std::vector<row>{
-           {"gpu_tests/soak/vmm-soak", "", "", 2, usage},
-           {"gpu_tests/soak/vmm-soak", "banana", "", 2, usage},
-           {"gpu_tests/soak/vmm-soak", "rounds --count many", "", 2, usage},
+           {"gpu_tests/vmm-gpu-test", "", "", 2, usage},
+           {"gpu_tests/vmm-gpu-test", "banana", "", 2, usage},
+           {"gpu_tests/vmm-gpu-test", "rounds --count many", "", 2, count},
+           {"gpu_tests/vmm-gpu-test", "everything --count 0", "", 2, count},
+           {"gpu_tests/vmm-gpu-test", "overflow --nonsense", "", 2, "unknown option --nonsense"},
+           {"gpu_tests/vmm-gpu-test", "overflow --workload 0", "", 2, count},
+           {"gpu_tests/vmm-gpu-test", "graph nonsense", "", 2, "unknown option nonsense"},
            {"gpu_tests/fidelity/vmm-fidelity", "", "", 2, usage},
            {"gpu_tests/fidelity/vmm-fidelity", "random --count", "", 2, usage},
            {"gpu_tests/fidelity/vmm-fidelity", "nonsense", "", 2, usage},
            {"gpu_tests/fidelity/vmm-fidelity", "busy --count", "", 2, usage},
-           {"gpu_tests/vmm-overflow", "--nonsense", "", 2, usage},
-           {"gpu_tests/vmm-overflow", "--workload 0", "", 2, usage},
-           {"gpu_tests/vmm-graph", "nonsense", "", 2, usage},
-           {"gpu_tests/vmm-after-all", "0", "", 2, usage},
        }) {
     expect(each);
   }
@@ -434,8 +435,7 @@ TEST_F(WrongUse, HelpIsAnsweredOnStandardOutput) {
   lines.emplace_back("benchmarks/bench_preload --help");
 #endif
 #if VMM_TEST_ALL
-  for (const char* name :
-       {"fidelity/vmm-fidelity", "soak/vmm-soak", "vmm-after-all", "vmm-graph", "vmm-overflow"})
+  for (const char* name : {"fidelity/vmm-fidelity", "vmm-gpu-test"})
     lines.push_back("gpu_tests/" + std::string(name) + " --help");
 #endif
   for (const char* name : {"memory", "pool", "release", "resize", "sharing"})

@@ -14,10 +14,14 @@
 
 import vmm.backend;
 
+/// Called before stop() ends the program, with its text.
+inline void (*before_stop)(std::string_view) = nullptr;
+
 [[noreturn]] inline void stop(std::string_view text) {
   std::fflush(stdout);
   std::fprintf(stderr, "%s: %.*s\n", program_invocation_short_name, static_cast<int>(text.size()),
                text.data());
+  if (before_stop != nullptr) before_stop(text);
   std::exit(2);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm-graph - graph capture on a CUDA device: which of vmm's driver calls a capture forbids, and
+// The command graph: which of vmm's driver calls a capture on a CUDA device forbids, and
 // whether the pool keeps out of its way. The pool allocates and frees in a capture and beside it,
 // grows, moves and trims meanwhile; then the graph is launched again and again between other work,
 // and kernels check that neither wrote into the other's memory. And which streams can be captured
@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <mutex>  // see docs/support.md, clang 22
 #include <span>
@@ -22,66 +21,10 @@
 #include <utility>
 #include <vector>
 
-#include "../../tools/program/usage.hpp"
+#include "../graphs.hpp"
 
-#include "../../tools/program/cuda_calls.hpp"
-
-import vmm;
-import vmm.backend;
-import vmm.kernels;
-
+namespace vmm::gpu {
 namespace {
-
-constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-constexpr const char* usage =
-    "usage: vmm-graph\n"
-    "  What captured graphs of a GPU do with the memory of vmm's pool, in a table. No options.\n";
-
-// The calls that make and play graphs. vmm itself needs none of them.
-class graphs {
- public:
-  explicit graphs(const vmm::cuda_driver& driver)
-      : begin_(call_of<PFN_cuStreamBeginCapture_v10010>(driver, "cuStreamBeginCapture", 10010)),
-        end_(call_of<PFN_cuStreamEndCapture_v10000>(driver, "cuStreamEndCapture", 10000)),
-        instantiate_(call_of<PFN_cuGraphInstantiateWithFlags_v11040>(
-            driver, "cuGraphInstantiateWithFlags", 11040)),
-        launch_(call_of<PFN_cuGraphLaunch_v10000>(driver, "cuGraphLaunch", 10000)),
-        destroy_exec_(call_of<PFN_cuGraphExecDestroy_v10000>(driver, "cuGraphExecDestroy", 10000)),
-        destroy_(call_of<PFN_cuGraphDestroy_v10000>(driver, "cuGraphDestroy", 10000)) {
-    enter(driver);
-  }
-  void begin(vmm::stream_handle stream) {
-    must(begin_(native(stream), CU_STREAM_CAPTURE_MODE_GLOBAL), "cuStreamBeginCapture");
-  }
-  // Whether the driver begins a capture on it; what was begun is ended.
-  [[nodiscard]] CUresult try_begin(vmm::stream_handle stream) {
-    const CUresult code = begin_(native(stream), CU_STREAM_CAPTURE_MODE_RELAXED);
-    if (code == CUDA_SUCCESS) must(end(stream), "cuStreamEndCapture");
-    return code;
-  }
-  // The driver's answer; without a place for the graph it is thrown away.
-  CUresult end(vmm::stream_handle stream, CUgraphExec* into = nullptr) {
-    CUgraph made = nullptr;
-    const CUresult code = end_(native(stream), &made);
-    if (code != CUDA_SUCCESS) return code;
-    if (into != nullptr) must(instantiate_(into, made, 0), "cuGraphInstantiateWithFlags");
-    return destroy_(made);
-  }
-  void launch(CUgraphExec what, vmm::stream_handle stream) {
-    must(launch_(what, native(stream)), "cuGraphLaunch");
-  }
-  void destroy(CUgraphExec what) { must(destroy_exec_(what), "cuGraphExecDestroy"); }
-
- private:
-  static CUstream native(vmm::stream_handle stream) { return vmm::native_stream<CUstream>(stream); }
-
-  PFN_cuStreamBeginCapture_v10010 begin_;
-  PFN_cuStreamEndCapture_v10000 end_;
-  PFN_cuGraphInstantiateWithFlags_v11040 instantiate_;
-  PFN_cuGraphLaunch_v10000 launch_;
-  PFN_cuGraphExecDestroy_v10000 destroy_exec_;
-  PFN_cuGraphDestroy_v10000 destroy_;
-};
 
 // ---- which calls a capture forbids --------------------------------------------------------------
 
@@ -197,31 +140,30 @@ struct shown {
   vmm::pool_statistics end{};
 };
 
-shown play(vmm::cuda_driver& driver, graphs& driven, vmm::stream_handle a, vmm::stream_handle b) {
-  auto kernels = must(vmm::tools::kernel_set::load(driver));
+shown play(rig& r, graphs& driven) {
+  const vmm::stream_handle a = r.streams[0];
+  const vmm::stream_handle b = r.streams[1];
   vmm::pool_options options;
   options.capture = vmm::capture_rule::private_memory;
   options.rules.handle_bytes = 2 * mib;
   options.rules.headroom = 0;
   options.rules.slack_bytes = 0;
   options.rules.harvest_share = 0;
-  vmm::stream_pool pool(driver, options);
-  const vmm::address counter = must(pool.allocate(512, b));
-  must(driver.fill({{counter, 512}, 0, b}));
-  must(driver.synchronize_stream(b));
+  vmm::stream_pool pool(r.driver, options);
+  const vmm::address first = must(pool.allocate(512, b));
   const vmm::address before = must(pool.allocate(8 * mib, a));
   const vmm::address wall = must(pool.allocate(2 * mib, a));
-  must(kernels.spin(20'000'000, a));
+  r.spin(20'000'000, a);
   must(pool.free(before, a));
   driven.begin(a);
   const std::uint64_t number = must(pool.captures().number(a));
   const vmm::address temporary = must(pool.allocate(4 * mib, a));
-  must(kernels.fill({{temporary, 4 * mib}, 1, a}));
+  r.fill({temporary, 4 * mib}, 1, a);
   const vmm::address kept = must(pool.allocate(4 * mib, a));
-  must(kernels.copy({kept, temporary, {}, 4 * mib, a}));
+  must(r.kernels.copy({kept, temporary, {}, 4 * mib, a}));
   must(pool.free(temporary, a));
   const vmm::address beside = must(pool.allocate(24 * mib, b));  // grows while a is captured
-  must(kernels.fill({{beside, 24 * mib}, 5, b}));
+  r.fill({beside, 24 * mib}, 5, b);
   must(pool.free(beside, b));
   (void)pool.trim(0);
   CUgraphExec graph = nullptr;
@@ -230,54 +172,43 @@ shown play(vmm::cuda_driver& driver, graphs& driven, vmm::stream_handle a, vmm::
   for (std::uint64_t round = 0; round < 200; ++round) {
     const vmm::address eager = must(pool.allocate((2 + round % 5) * mib, b));
     const vmm::address_range range{eager, (2 + round % 5) * mib};
-    must(kernels.fill({range, round * 7 + 3, b}));
+    r.fill(range, round * 7 + 3, b);
     driven.launch(graph, a);
-    must(kernels.spin(10'000, b));
-    must(kernels.check({range, round * 7 + 3, b}, counter));
+    r.spin(10'000, b);
+    r.check(range, round * 7 + 3, b);
     must(pool.free(eager, b));
     if (round % 10 == 9) (void)pool.trim(0);
     if (round % 20 != 19) continue;
-    must(driver.synchronize_stream(a));
-    must(kernels.check({{kept, 4 * mib}, 1, b}, counter));
-    must(driver.synchronize_stream(b));
+    must(r.driver.synchronize_stream(a));
+    r.check({kept, 4 * mib}, 1, b);
+    must(r.driver.synchronize_stream(b));
     found.checked_blocks += 21;
   }
   must(pool.validate());
   driven.destroy(graph);
   must(pool.captures().release(number, a));
-  must(driver.synchronize_stream(b));
-  must(driver.read(std::as_writable_bytes(std::span(&found.wrong_words, 1)), counter));
+  found.wrong_words = r.wrong_words();
   for (const vmm::address at : {kept, wall}) must(pool.free(at, a));
-  must(pool.free(counter, b));
+  must(pool.free(first, b));
   found.end = pool.statistics();
   return found;
 }
 
 }  // namespace
 
-int main(int count, char** words) {
-  vmm::tools::answer_help(count, words, usage);
-  if (count > 1) {
-    std::fputs(usage, stderr);
-    return 2;
-  }
-  auto opened = vmm::cuda_driver::open();
-  if (!opened) stop(vmm::describe(opened.error()).c_str());
-  vmm::cuda_driver& driver = *opened;
+int run_graph(const settings&) {
+  vmm::cuda_driver driver = open_device();
   graphs driven(driver);
-  const vmm::stream_handle a = must(driver.create_stream());
-  const vmm::stream_handle b = must(driver.create_stream());
-  show_rules(driver, driven, a);
-  const bool alike = show_streams(driver, driven, b);
-  const shown found = play(driver, driven, a, b);
+  rig r(driver, {.stream_count = 2});
+  show_rules(driver, driven, r.streams[0]);
+  const bool alike = show_streams(driver, driven, r.streams[1]);
+  const shown found = play(r, driven);
   std::printf(
       "\nA graph with memory of the pool, launched 200 times between other work: %llu blocks "
       "checked, %llu words wrong; %llu bytes kept after its release; %llu handles moved.\n",
-      static_cast<unsigned long long>(found.checked_blocks),
-      static_cast<unsigned long long>(found.wrong_words),
-      static_cast<unsigned long long>(found.end.captured_bytes),
-      static_cast<unsigned long long>(found.end.moved_count));
-  must(driver.destroy_stream(a));
-  must(driver.destroy_stream(b));
+      wide(found.checked_blocks), wide(found.wrong_words), wide(found.end.captured_bytes),
+      wide(found.end.moved_count));
   return alike && found.wrong_words == 0 && found.end.captured_bytes == 0 ? 0 : 1;
 }
+
+}  // namespace vmm::gpu

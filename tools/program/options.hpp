@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The command line of a benchmark. The last include of a file, as must.hpp is.
-#ifndef VMM_BENCH_OPTIONS_HPP
-#define VMM_BENCH_OPTIONS_HPP
+// The command line of a benchmark or a test of a GPU. The last include of a file, as must.hpp is.
+#ifndef VMM_TOOLS_PROGRAM_OPTIONS_HPP
+#define VMM_TOOLS_PROGRAM_OPTIONS_HPP
 
 #include <algorithm>
 #include <climits>
@@ -15,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-#include "../tools/program/usage.hpp"
+#include "usage.hpp"
 
-#include "../tools/program/must.hpp"
+#include "must.hpp"
 
 /// A count on a command line; ends the program where it is none.
 inline unsigned count_of(const char* value) {
@@ -39,7 +39,10 @@ class option_list {
   explicit option_list(const char* usage) : usage_(usage) {}
 
   option_list& flag(std::string_view name, bool& into) {
-    return add({name, false, [&into](const char*) { into = true; }});
+    return flag(name, [&into] { into = true; });
+  }
+  option_list& flag(std::string_view name, std::function<void()> take) {
+    return add({name, false, [take = std::move(take)](const char*) { take(); }});
   }
   template <class Count>
   option_list& count(std::string_view name, Count& into) {
