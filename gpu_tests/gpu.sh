@@ -735,10 +735,7 @@ main() {
   done
   VMM_DRIVER_VERSION=$(find_driver_version)
   export VMM_DRIVER_VERSION
-  if ! "$programs/vmm-fidelity" about >/dev/null; then
-    "$programs/vmm-fidelity" about
-    exit 2
-  fi
+  "$programs/vmm-fidelity" about >/dev/null || exit 2
   mkdir -p "$results/data"
   scratch=$(mktemp -d)
   trap 'rm -rf "$scratch"' EXIT

@@ -55,16 +55,7 @@ constexpr int kernels_in_a_turn = 150;
 constexpr std::uint64_t kernel_ns = 1'000'000;
 constexpr std::size_t thrown_bytes = std::size_t{8} << 20;
 
-using scratch = vmm::fidelity::scratch<vmm::cuda_driver>;
-
-void must(const vmm::status& outcome) {
-  if (!outcome) throw vmm::fidelity::setup_failure{outcome.error()};
-}
-template <class T>
-T must(const vmm::result<T>& outcome) {
-  if (!outcome) throw vmm::fidelity::setup_failure{outcome.error()};
-  return *outcome;
-}
+using vmm::fidelity::scratch;
 
 /// Two arrays of the device and a stream that kernels copy between them on.
 struct load {
@@ -98,30 +89,24 @@ class busy_thread {
   busy_thread& operator=(const busy_thread&) = delete;
 
   void wait_until_it_runs() const {
-    while (launched_.load() < 64 && !failed_.load()) std::this_thread::yield();
-    if (failed_.load()) must(vmm::refuse(vmm::errc::internal, "the busy thread was refused"));
+    while (launched_.load() < 64) std::this_thread::yield();
   }
 
  private:
-  void run() noexcept {
-    try {
-      for (std::uint64_t i = 1; !stop_.load(std::memory_order_relaxed); ++i) {
-        must(what_.work.spin(5'000, what_.stream));
-        what_.copy_by_kernel();
-        must(what_.driver.copy(
-            {what_.target.base, what_.source.base, what_.source.size_bytes, what_.stream}));
-        if (i % 32 == 0) must(what_.driver.synchronize_stream(what_.stream));
-        launched_.store(i, std::memory_order_relaxed);
-      }
-      must(what_.driver.synchronize_stream(what_.stream));
-    } catch (const vmm::fidelity::setup_failure&) {
-      failed_.store(true);
+  void run() {
+    for (std::uint64_t i = 1; !stop_.load(std::memory_order_relaxed); ++i) {
+      must(what_.work.spin(5'000, what_.stream));
+      what_.copy_by_kernel();
+      must(what_.driver.copy(
+          {what_.target.base, what_.source.base, what_.source.size_bytes, what_.stream}));
+      if (i % 32 == 0) must(what_.driver.synchronize_stream(what_.stream));
+      launched_.store(i, std::memory_order_relaxed);
     }
+    must(what_.driver.synchronize_stream(what_.stream));
   }
 
   load& what_;
   std::atomic<bool> stop_ = false;
-  std::atomic<bool> failed_ = false;
   std::atomic<std::uint64_t> launched_ = 0;
   std::thread thread_;
 };
@@ -197,11 +182,10 @@ struct measured {
 
 measured measure(vmm::cuda_driver& device, std::uint64_t rounds) {
   measured out;
-  auto set = vmm::tools::kernel_set::load(device);
-  if (!set) throw vmm::fidelity::setup_failure{set.error()};
+  auto set = must(vmm::tools::kernel_set::load(device));
   scratch with(device);
-  load queue(device, *set, with);
-  load thread(device, *set, with);
+  load queue(device, set, with);
+  load thread(device, set, with);
   meter calls(device, with);
   const vmm::event_handle done = with.event();
   for (std::uint64_t round = 0; round < rounds; ++round) {
@@ -231,12 +215,6 @@ double at_share(std::vector<double> values, double share) {
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(place),
                    values.end());
   return values[place];
-}
-
-std::string fixed(double value, int digits) {
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
-  return text.data();
 }
 
 table rows_of(const samples& us) {
@@ -278,31 +256,24 @@ std::string factors_of(const samples& us) {
 }  // namespace
 
 int run_busy(const settings& how) {
-  report_head head;
-  if (!find_device(how, head)) return 2;
-  auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
-  if (!device) return 2;
+  vmm::cuda_driver device = open_device(how);
   const std::uint64_t rounds = how.count == 0 ? default_rounds : how.count;
-  try {
-    const measured found = measure(*device, rounds);
-    const std::string factors = factors_of(found.us);
-    const std::string words =
-        "Host time of single calls: alone; beside kernels of 1 ms in a row on another stream; "
-        "beside a thread that launches kernels of 5 us and copies 2 MiB; beside both, with " +
-        std::to_string(thrown_bytes >> 20) + " MiB written before each call. In turns, " +
-        std::to_string(rounds) + " rounds of " + std::to_string(cycles_in_a_turn) +
-        " handles of each size. In " + std::to_string(found.turns_they_outlasted) + " of " +
-        std::to_string(found.turns_with_kernels) +
-        " turns with kernels in a row they ran to the end of the turn.\n\nBoth over alone, the "
-        "geometric mean over the sizes: " +
-        factors + ".\n\nCommand: `vmm-fidelity busy`.";
-    const std::string text = page("Driver time beside other work", head, words, rows_of(found.us));
-    std::fputs(text.c_str(), stdout);
-    return publish(how, text) ? 0 : 2;
-  } catch (const vmm::fidelity::setup_failure& failure) {
-    std::printf("a call was refused: %s\n", vmm::describe(failure.why).c_str());
-    return 2;
-  }
+  const measured found = measure(device, rounds);
+  const std::string factors = factors_of(found.us);
+  const std::string words =
+      "Host time of single calls: alone; beside kernels of 1 ms in a row on another stream; "
+      "beside a thread that launches kernels of 5 us and copies 2 MiB; beside both, with " +
+      std::to_string(thrown_bytes >> 20) + " MiB written before each call. In turns, " +
+      std::to_string(rounds) + " rounds of " + std::to_string(cycles_in_a_turn) +
+      " handles of each size. In " + std::to_string(found.turns_they_outlasted) + " of " +
+      std::to_string(found.turns_with_kernels) +
+      " turns with kernels in a row they ran to the end of the turn.\n\nBoth over alone, the "
+      "geometric mean over the sizes: " +
+      factors + ".\n\nCommand: `vmm-fidelity busy`.";
+  const page made{"Driver time beside other work", head_of(device), words, rows_of(found.us)};
+  std::fputs(text_of(made).c_str(), stdout);
+  publish(how, made);
+  return 0;
 }
 
 }  // namespace fidelity

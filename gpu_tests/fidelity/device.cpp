@@ -29,6 +29,14 @@ std::string installed_driver() {
   return line.substr(begin, line.find(' ', begin) - begin) + ", ";
 }
 
+}  // namespace
+
+vmm::cuda_driver open_device(const settings& how) {
+  auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
+  if (!device) stop("no CUDA device: " + vmm::describe(device.error()));
+  return std::move(*device);
+}
+
 report_head head_of(const vmm::cuda_driver& device) {
   const vmm::cuda_description& who = device.description();
   return {who.device_name, installed_driver() + "CUDA " +
@@ -36,33 +44,17 @@ report_head head_of(const vmm::cuda_driver& device) {
                                std::to_string(who.driver_version % 1000 / 10)};
 }
 
-}  // namespace
-
-bool find_device(const settings& how, report_head& head) {
-  const auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
-  if (!device) {
-    std::printf("no CUDA device: %s\n", vmm::describe(device.error()).c_str());
-    return false;
-  }
-  head = head_of(*device);
-  return true;
-}
-
 int run_about(const settings& how) {
-  auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
-  if (!device) {
-    std::printf("no CUDA device: %s\n", vmm::describe(device.error()).c_str());
-    return 2;
-  }
-  const report_head head = head_of(*device);
-  const vmm::features& can = device->feature_set();
-  const vmm::cuda_description& who = device->description();
+  vmm::cuda_driver device = open_device(how);
+  const report_head head = head_of(device);
+  const vmm::features& can = device.feature_set();
+  const vmm::cuda_description& who = device.description();
   std::printf("%-20s %s\n%-20s %s\n%-20s %d.%d\n", "device", head.device.c_str(), "driver",
               head.driver.c_str(), "compute capability", who.compute_major, who.compute_minor);
   const std::pair<const char*, bool> lines[] = {
       {"descriptors", can.export_posix_fd},
       {"fabric, as reported", can.export_fabric},
-      {"fabric, as tried", static_cast<bool>(device->probe_fabric())},
+      {"fabric, as tried", static_cast<bool>(device.probe_fabric())},
       {"compression", can.compression},
       {"RDMA", can.rdma},
       {"host memory", can.host_location},

@@ -2,14 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm-fidelity: compares the fake driver with a CUDA driver, and wears a CUDA driver down.
-#include <charconv>
+#include <algorithm>
 #include <cstdio>
-#include <cstring>
+#include <iterator>
 #include <string>
 #include <string_view>
 
-#include "../../tools/program/usage.hpp"
+#include "../../tools/program/options.hpp"
+
 #include "program.hpp"
+
+import vmm.fidelity;
 
 namespace {
 
@@ -37,47 +40,12 @@ constexpr const char* help = R"(usage: vmm-fidelity WORD [OPTIONS]
 Exit code: 0 all as it should be, 1 something differs, 2 it could not be tried.
 )";
 
-bool read_number(std::string_view text, std::uint64_t& into) {
-  const auto [rest, failure] = std::from_chars(text.data(), text.data() + text.size(), into);
-  return failure == std::errc{} && rest == text.data() + text.size();
-}
-
-// Reads the options after the word. False when one is not known or has no value.
-bool read_options(int count, char** words, fidelity::settings& how) {
-  for (int i = 0; i < count; i += 2) {
-    const std::string_view name = words[i];
-    if (i + 1 >= count) return false;
-    const std::string_view value = words[i + 1];
-    if (name == "--library")
-      how.driver_library = value;
-    else if (name == "--record")
-      how.record = value;
-    else if (name == "--expect")
-      how.expect = value;
-    else if (name == "--differences")
-      how.differences = value;
-    else if (name == "--markdown")
-      how.markdown = value;
-    else if (name == "--probe")
-      how.one = value;
-    else if (name == "--trace")
-      how.trace = value;
-    else if (name == "--count" && read_number(value, how.count))
-      continue;
-    else if (name == "--seed" && read_number(value, how.seed))
-      continue;
-    else
-      return false;
-  }
-  return true;
-}
-
 struct word {
   std::string_view name;
   int (*run)(const fidelity::settings&);
 };
 
-constexpr word words[] = {
+constexpr word commands[] = {
     {"about", fidelity::run_about},     {"probes", fidelity::run_probes},
     {"one", fidelity::run_one_probe},   {"random", fidelity::run_random},
     {"time", fidelity::run_time},       {"leak", fidelity::run_leak},
@@ -87,15 +55,29 @@ constexpr word words[] = {
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  vmm::tools::answer_help(count, arguments, help);
-  fidelity::settings how;
-  how.program = arguments[0];
-  if (count >= 2 && read_options(count - 2, arguments + 2, how)) {
-    for (const word& each : words) {
-      if (each.name == arguments[1]) return each.run(how);
-    }
+int main(int count, char** words) {
+  vmm::tools::answer_help(count, words, help);
+  const std::string_view name = count > 1 ? words[1] : "";
+  const auto found = std::ranges::find(commands, name, &word::name);
+  if (found == std::end(commands)) {
+    std::fputs(help, stderr);
+    return 2;
   }
-  std::fputs(help, stderr);
-  return 2;
+  fidelity::settings how;
+  option_list(help)
+      .text("--library", how.driver_library)
+      .text("--record", how.record)
+      .text("--expect", how.expect)
+      .text("--differences", how.differences)
+      .text("--markdown", how.markdown)
+      .text("--probe", how.one)
+      .text("--trace", how.trace)
+      .count("--count", how.count)
+      .count("--seed", how.seed)
+      .read(count - 1, words + 1);
+  try {
+    return found->run(how);
+  } catch (const vmm::fidelity::setup_failure& failure) {
+    stop("a call was refused: " + vmm::describe(failure.why));
+  }
 }

@@ -29,15 +29,10 @@ constexpr std::uint32_t handle_count = 128;
 // What the fake charges for it.
 double yardstick_price_us() {
   vmm::fake_driver fake;
-  growth<vmm::fake_driver> told{fake, handle_bytes, handle_count};
+  growth told{fake, handle_bytes, handle_count};
   const double before_us = fake.busy_us();
   told.grow(handle_count);
   return fake.busy_us() - before_us;
-}
-
-int complain(const std::string& why) {
-  std::fprintf(stderr, "vmm-fidelity: %s\n", why.c_str());
-  return 2;
 }
 
 void print(double host_factor, const replay_report& taken, const replay_report& told) {
@@ -59,25 +54,20 @@ int run_predict(const settings& how) {
   if (!how.driver_library.empty())
     ::setenv("VMM_CUDA_LIBRARY", how.driver_library.c_str(), 1);  // no other thread runs yet
   const vmm::tools::read_outcome input = vmm::tools::read_trace(how.trace);
-  if (!input) return complain(vmm::tools::describe(input.trouble));
-  auto device = vmm::cuda_driver::open();
-  if (!device) return complain(vmm::describe(device.error()));
-  try {
-    // Its handles stay until the replay is over: calls after a release have other prices. The fake
-    // comes last, since the driver would use what it frees on the host.
-    growth<vmm::cuda_driver> yardstick{*device, handle_bytes, handle_count};
-    yardstick.grow(handle_count);
-    const run_outcome taken = vmm::tools::run_replay(
-        *input.value, {.backend = "cuda", .policy = "pool", .asks_device = false});
-    if (!taken.report) return complain(taken.problem);
-    const run_outcome told = vmm::tools::run_replay(*input.value, {.policy = "pool"});
-    if (!told.report) return complain(told.problem);
-    const double yardstick_us = static_cast<double>(yardstick.taken().wall_ns()) / 1e3;
-    print(yardstick_us / yardstick_price_us(), *taken.report, *told.report);
-    return taken.report->failures.count == 0 ? 0 : 1;
-  } catch (const vmm::fidelity::setup_failure& failure) {
-    return complain("a call was refused: " + vmm::describe(failure.why));
-  }
+  if (!input) stop(vmm::tools::describe(input.trouble));
+  vmm::cuda_driver device = open_device(how);
+  // Its handles stay until the replay is over: calls after a release have other prices. The fake
+  // comes last, since the driver would use what it frees on the host.
+  growth yardstick{device, handle_bytes, handle_count};
+  yardstick.grow(handle_count);
+  const run_outcome taken = vmm::tools::run_replay(
+      *input.value, {.backend = "cuda", .policy = "pool", .asks_device = false});
+  if (!taken.report) stop(taken.problem);
+  const run_outcome told = vmm::tools::run_replay(*input.value, {.policy = "pool"});
+  if (!told.report) stop(told.problem);
+  const double yardstick_us = static_cast<double>(yardstick.taken().wall_ns()) / 1e3;
+  print(yardstick_us / yardstick_price_us(), *taken.report, *told.report);
+  return taken.report->failures.count == 0 ? 0 : 1;
 }
 
 }  // namespace fidelity

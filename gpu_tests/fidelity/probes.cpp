@@ -27,24 +27,20 @@ extern char** environ;
 namespace fidelity {
 namespace {
 
-using vmm::any_backend;
-using probe = vmm::fidelity::probe<any_backend>;
+using vmm::fidelity::probe;
 
 constexpr int patience_ms = 60'000;
 
 // A fresh fake for each probe: none sees what another left.
 std::string ask_fake(const probe& asked) {
-  auto fake = any_backend::own(vmm::fake_driver{});
-  if (!fake) return vmm::fidelity::text(fake);
-  return vmm::fidelity::answer(*fake, asked);
+  vmm::fake_driver fake;
+  return vmm::fidelity::answer(fake, asked);
 }
 
 std::string ask_device(const settings& how, const probe& asked) {
   auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
   if (!device) return "no device: " + vmm::fidelity::text(device);
-  auto erased = any_backend::own(std::move(*device));
-  if (!erased) return vmm::fidelity::text(erased);
-  return vmm::fidelity::answer(*erased, asked);
+  return vmm::fidelity::answer(*device, asked);
 }
 
 // ---- a probe in a process of its own ----
@@ -136,15 +132,14 @@ int report(const settings& how, const report_head& head, const std::vector<compa
       "SUCCESS is followed by what the call found out, where it found out something. " +
       std::to_string(all.size()) + " calls, " + std::to_string(all.size() - differing) +
       " alike.\n\nCommand: `vmm-fidelity probes`.";
-  if (!publish(how, page("Fidelity of the fake driver", head, words, rows))) return 2;
+  publish(how, {"Fidelity of the fake driver", head, words, rows});
   return unknown == 0 ? 0 : 1;
 }
 
 int compare_recorded(const settings& how, const answers& known) {
-  answers recorded;
-  if (!read_answers(how.expect, recorded)) return 2;
+  const answers recorded = read_answers(how.expect);
   std::vector<compared> all;
-  for (const probe& each : vmm::fidelity::all_probes<any_backend>()) {
+  for (const probe& each : vmm::fidelity::all_probes()) {
     const auto line = recorded.find(each.id);
     if (line == recorded.end()) continue;
     const auto reason = known.find(each.id);
@@ -157,7 +152,7 @@ int compare_recorded(const settings& how, const answers& known) {
 }  // namespace
 
 int run_one_probe(const settings& how) {
-  for (const probe& each : vmm::fidelity::all_probes<any_backend>()) {
+  for (const probe& each : vmm::fidelity::all_probes()) {
     if (how.one != each.id) continue;
     const std::string said = ask_device(how, each);
     std::fputs(said.c_str(), stdout);
@@ -169,26 +164,21 @@ int run_one_probe(const settings& how) {
 }
 
 int run_probes(const settings& how) {
-  answers known;
-  if (!how.differences.empty() && !read_answers(how.differences, known)) return 2;
+  const answers known = how.differences.empty() ? answers{} : read_answers(how.differences);
   if (!how.expect.empty()) return compare_recorded(how, known);
-  report_head head;
-  if (!find_device(how, head)) return 2;
-  auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
-  if (!device) return 2;
-  auto erased = any_backend::own(std::move(*device));
-  if (!erased) return 2;
+  vmm::cuda_driver device = open_device(how);
+  const report_head head = head_of(device);
   std::vector<compared> all;
   std::vector<std::pair<std::string, std::string>> lines;
-  for (const probe& each : vmm::fidelity::all_probes<any_backend>()) {
+  for (const probe& each : vmm::fidelity::all_probes()) {
     const bool alone = each.with == vmm::fidelity::company::alone;
-    const std::string said = alone ? ask_alone(how, each) : vmm::fidelity::answer(*erased, each);
+    const std::string said = alone ? ask_alone(how, each) : vmm::fidelity::answer(device, each);
     const auto reason = known.find(each.id);
     all.push_back(
         {each.id, each.what, said, ask_fake(each), reason == known.end() ? "" : reason->second});
     lines.emplace_back(each.id, said);
   }
-  if (!how.record.empty() && !write_answers(how.record, head, lines)) return 2;
+  if (!how.record.empty()) write_answers(how.record, head, lines);
   return report(how, head, all);
 }
 

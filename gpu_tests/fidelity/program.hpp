@@ -3,17 +3,22 @@
 //
 // The commands of the program vmm-fidelity. Each returns the exit code: 0 if all results are as
 // expected, 1 if not, 2 if it could not run.
+// It imports what it uses, so it is the last include of a file.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "../../tools/program/must.hpp"
+
+import vmm.cuda;
 
 namespace fidelity {
 
 struct settings {
-  std::string program;         ///< how this program was called
   std::string driver_library;  ///< the CUDA driver's library; empty: the machine's
   std::string record;          ///< probes: write the device's results to this file
   std::string expect;          ///< probes: compare the fake with this file instead of a device
@@ -49,21 +54,29 @@ struct report_head {
   std::string device;
   std::string driver;
 };
-/// A Markdown page: title, head and date, what was done in words, the table.
-[[nodiscard]] std::string page(const std::string& title, const report_head& head,
-                               const std::string& words, const table& rows);
-/// Writes the page where the settings say, if they do. False when that fails, said on stderr.
-[[nodiscard]] bool publish(const settings& how, const std::string& text);
-/// Opens the device once to fill the head. False without a device, with the reason on stdout.
-[[nodiscard]] bool find_device(const settings& how, report_head& head);
+
+/// The device of the settings; ends the program without one.
+[[nodiscard]] vmm::cuda_driver open_device(const settings& how);
+[[nodiscard]] report_head head_of(const vmm::cuda_driver& device);
+[[nodiscard]] std::string fixed(double value, int digits);
+
+/// A Markdown page: what was done in words, and the table.
+struct page {
+  std::string title;
+  report_head head;
+  std::string words;
+  table rows;
+};
+[[nodiscard]] std::string text_of(const page& from);
+/// Writes the page where the settings say, if they do.
+void publish(const settings& how, const page& made);
 
 // ---- recorded results: a line each, an id, a tab, the text; lines with # are remarks ----
 
 using answers = std::map<std::string, std::string>;
 
-/// False when the file cannot be read, said on stderr.
-[[nodiscard]] bool read_answers(const std::string& path, answers& into);
-[[nodiscard]] bool write_answers(const std::string& path, const report_head& head,
-                                 const std::vector<std::pair<std::string, std::string>>& lines);
+[[nodiscard]] answers read_answers(const std::string& path);
+void write_answers(const std::string& path, const report_head& head,
+                   const std::vector<std::pair<std::string, std::string>>& lines);
 
 }  // namespace fidelity

@@ -40,41 +40,35 @@ int report(const settings& how, const report_head& head, std::uint64_t count, co
   const table rows{{"sequences", "calls", "refused by both", "granules compared", "differences"},
                    {std::to_string(count), std::to_string(all.calls), std::to_string(all.refused),
                     std::to_string(all.contents), std::to_string(all.differing)}};
-  std::printf(
-      "%llu sequences, %llu calls (%llu refused by both), %llu granules compared, "
-      "%llu differences\n",
-      static_cast<unsigned long long>(count), static_cast<unsigned long long>(all.calls),
-      static_cast<unsigned long long>(all.refused), static_cast<unsigned long long>(all.contents),
-      static_cast<unsigned long long>(all.differing));
+  std::printf("%s sequences, %s calls (%s refused by both), %s granules compared, %s differences\n",
+              rows[1][0].c_str(), rows[1][1].c_str(), rows[1][2].c_str(), rows[1][3].c_str(),
+              rows[1][4].c_str());
   const std::string words =
       "Random call sequences against the device and the fake in lockstep: every answer and the "
       "contents of every accessible granule are compared.\n\nCommand: `vmm-fidelity random "
       "--count " +
       std::to_string(count) + " --seed " + std::to_string(how.seed) + "`.";
-  if (!publish(how, page("Random sequences", head, words, rows))) return 2;
+  publish(how, {"Random sequences", head, words, rows});
   return all.differing == 0 ? 0 : 1;
 }
 
 }  // namespace
 
 int run_random(const settings& how) {
-  report_head head;
-  if (!find_device(how, head)) return 2;
-  auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
-  if (!device) return 2;
+  vmm::cuda_driver device = open_device(how);
   const std::uint64_t count = how.count == 0 ? default_count : how.count;
   totals all;
   for (std::uint64_t i = 0; i < count; ++i) {
     vmm::fake_driver fake;
     const vmm::fidelity::sequence_options options{how.seed + i, 64};
-    add(all, vmm::fidelity::run_sequence(fake, *device, options), options.seed);
+    add(all, vmm::fidelity::run_sequence(fake, device, options), options.seed);
     if (!fake.check_empty()) {
       std::printf("seed %llu: the fake is not empty afterwards\n%s",
                   static_cast<unsigned long long>(options.seed), fake.report().c_str());
       ++all.differing;
     }
   }
-  return report(how, head, count, all);
+  return report(how, head_of(device), count, all);
 }
 
 }  // namespace fidelity

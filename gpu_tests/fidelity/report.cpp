@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -45,46 +46,48 @@ std::string head_line(const report_head& head) {
   return today() + ", " + head.device + ", driver " + head.driver;
 }
 
-}  // namespace
-
-std::string page(const std::string& title, const report_head& head, const std::string& words,
-                 const table& rows) {
-  return "# " + title + "\n\n" + head_line(head) + ".\n\n" + words + "\n\n" + table_text(rows);
-}
-
-bool publish(const settings& how, const std::string& text) {
-  if (how.markdown.empty()) return true;
-  std::ofstream file(how.markdown, std::ios::binary);
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();
-  if (!file) std::fprintf(stderr, "vmm-fidelity: cannot write %s\n", how.markdown.c_str());
-  return static_cast<bool>(file);
+  if (!file) stop("cannot write " + path);
 }
 
-bool read_answers(const std::string& path, answers& into) {
+}  // namespace
+
+std::string fixed(double value, int digits) {
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
+  return text.data();
+}
+
+std::string text_of(const page& from) {
+  return "# " + from.title + "\n\n" + head_line(from.head) + ".\n\n" + from.words + "\n\n" +
+         table_text(from.rows);
+}
+
+void publish(const settings& how, const page& made) {
+  if (!how.markdown.empty()) write_file(how.markdown, text_of(made));
+}
+
+answers read_answers(const std::string& path) {
+  answers found;
   std::ifstream file(path);
-  if (!file) {
-    std::fprintf(stderr, "vmm-fidelity: cannot read %s\n", path.c_str());
-    return false;
-  }
-  std::string line;
-  while (std::getline(file, line)) {
+  if (!file) stop("cannot read " + path);
+  for (std::string line; std::getline(file, line);) {
     const std::size_t tab = line.find('\t');
     if (line.starts_with('#') || tab == std::string::npos) continue;
-    into[line.substr(0, tab)] = line.substr(tab + 1);
+    found[line.substr(0, tab)] = line.substr(tab + 1);
   }
-  return true;
+  return found;
 }
 
-bool write_answers(const std::string& path, const report_head& head,
+void write_answers(const std::string& path, const report_head& head,
                    const std::vector<std::pair<std::string, std::string>>& lines) {
-  std::ofstream file(path, std::ios::binary);
-  file << "# A device's result of each probe of vmm-fidelity: id, tab, result.\n"
-       << "# " << head_line(head) << "\n# Written by: vmm-fidelity probes --record FILE\n";
-  for (const auto& [id, answer] : lines) file << id << '\t' << answer << '\n';
-  file.close();
-  if (!file) std::fprintf(stderr, "vmm-fidelity: cannot write %s\n", path.c_str());
-  return static_cast<bool>(file);
+  std::string text = "# A device's result of each probe of vmm-fidelity: id, tab, result.\n# " +
+                     head_line(head) + "\n# Written by: vmm-fidelity probes --record FILE\n";
+  for (const auto& [id, answer] : lines) text += id + '\t' + answer + '\n';
+  write_file(path, text);
 }
 
 }  // namespace fidelity

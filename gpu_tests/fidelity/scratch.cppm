@@ -45,10 +45,14 @@ export inline std::string text(const result<bool>& outcome) {
   return *outcome ? "SUCCESS finished" : "SUCCESS unfinished";
 }
 
-export template <class B>
-class scratch {
+/// The result of a probe before its last call: the words, and why a call was refused.
+export struct said {
+  std::string text;
+};
+
+export class scratch {
  public:
-  explicit scratch(B& driver) : b(driver) {
+  explicit scratch(driver_ref on) : driver(on) {
     const result<granularity> unit = b.query_granularity({.where = b.home()});
     if (!unit) throw setup_failure{unit.error()};
     g = unit->minimum_bytes;
@@ -82,9 +86,32 @@ class scratch {
   /// `granules` of fresh memory, one handle, usable by the home device.
   address_range mapped(std::uint64_t granules, access rights = access::read_write) {
     const address_range range = room(granules);
-    join(range.base, memory(granules), granules);
+    put(range.base, granules);
     open(range, rights);
     return range;
+  }
+  /// `granules` of fresh memory at an address, without access.
+  void put(address at, std::uint64_t granules) { join(at, memory(granules), granules); }
+  /// `granules` with a fresh one mapped at each of `places`, without access.
+  address_range room_with(std::uint64_t granules, std::initializer_list<std::uint64_t> places) {
+    const address_range range = room(granules);
+    for (const std::uint64_t each : places) put(range.base + each * g, 1);
+    return range;
+  }
+  struct mapped_handle {
+    address_range range;
+    physical_handle handle;
+  };
+  /// A mapped granule without access.
+  mapped_handle joined() {
+    const mapped_handle made{room(1), memory(1)};
+    join(made.range.base, made.handle, 1);
+    return made;
+  }
+  physical_handle released() {
+    const physical_handle handle = memory(1);
+    need(try_release(handle), "first: ");
+    return handle;
   }
   event_handle event() {
     const event_handle made = must(b.create_event());
@@ -95,6 +122,20 @@ class scratch {
     const stream_handle made = must(b.create_stream());
     streams_.push_back(made);
     return made;
+  }
+
+  // ---- calls whose refusal is the result of the probe ----
+  void need(const status& outcome, const char* words = "") {
+    if (!outcome) throw said{words + text(outcome)};
+  }
+  template <class T>
+  T need(const result<T>& outcome, const char* words = "") {
+    if (!outcome) throw said{words + text(outcome)};
+    return *outcome;
+  }
+  /// What the driver granted of a request.
+  physical_properties granted(const physical_request& request) {
+    return need(b.get_properties(need(try_create(request))), "read back: ");
   }
 
   // ---- the calls under test ----
@@ -111,6 +152,37 @@ class scratch {
   status try_access(address_range range, location who, access rights) {
     const access_grant one[] = {{who, rights}};
     return b.set_access(range, one);
+  }
+
+  // ---- and their results in words ----
+  std::string reserve(const reserve_request& request) { return text(try_reserve(request)); }
+  std::string create(std::uint64_t size_bytes) { return create(size_bytes, b.home()); }
+  std::string create(std::uint64_t size_bytes, location where,
+                     share_kind share = share_kind::none) {
+    return text(try_create({.size_bytes = size_bytes, .where = where, .shareable = share}));
+  }
+  std::string map(const map_request& request) { return text(try_map(request)); }
+  std::string unmap(address_range range) { return text(try_unmap(range)); }
+  std::string allow(address_range range, access rights = access::read_write) {
+    return allow(range, rights, b.home());
+  }
+  std::string allow(address_range range, access rights, location who) {
+    return text(try_access(range, who, rights));
+  }
+  std::string access_at(address at) { return text(b.get_access(at, b.home())); }
+
+  std::string write(address at) { return text(b.write(at, std::array<std::byte, 8>{})); }
+  std::string read(address at) {
+    std::array<std::byte, 8> bytes{};
+    return text(b.read(bytes, at));
+  }
+  std::string fill(address_range range, std::uint8_t value = 7) {
+    const stream_handle on = stream();
+    return finish(b.fill({range, value, on}), on);
+  }
+  std::string copy(address target, address source, std::uint64_t size_bytes) {
+    const stream_handle on = stream();
+    return finish(b.copy({target, source, size_bytes, on}), on);
   }
 
   // ---- the records, for a caller that makes the call itself; each hands the answer through ----
@@ -159,7 +231,8 @@ class scratch {
     return submitted ? text(b.synchronize_stream(stream)) : text(submitted);
   }
 
-  B& b;
+  driver_ref driver;
+  driver_interface& b = *driver;
   std::uint64_t g = 0;  // bytes in a granule
 
  private:

@@ -85,9 +85,27 @@ export struct play_time {
   }
 };
 
-/// Hands calls through and adds up what each took.
-class call_clock {
+template <class T>
+T must(const result<T>& outcome) {
+  if (!outcome) throw setup_failure{outcome.error()};
+  return *outcome;
+}
+inline void must(const status& outcome) {
+  if (!outcome) throw setup_failure{outcome.error()};
+}
+
+/// Makes the calls of scripts, adds up what each took, and undoes what is left.
+class timed_calls {
  public:
+  explicit timed_calls(driver_ref driver) : s_(driver) {}
+  [[nodiscard]] const play_time& taken() const noexcept { return taken_; }
+
+ protected:
+  struct piece {
+    physical_handle memory;
+    std::uint64_t size_bytes;
+  };
+
   template <class Call>
   auto timed(call_kind kind, Call&& call) {
     const auto begin = std::chrono::steady_clock::now();
@@ -101,61 +119,9 @@ class call_clock {
     of.longest_ns = std::max(of.longest_ns, ns);
     return answer;
   }
-  [[nodiscard]] const play_time& taken() const noexcept { return taken_; }
-
- private:
-  play_time taken_;
-};
-
-template <class T>
-T must(const result<T>& outcome) {
-  if (!outcome) throw setup_failure{outcome.error()};
-  return *outcome;
-}
-inline void must(const status& outcome) {
-  if (!outcome) throw setup_failure{outcome.error()};
-}
-
-template <class B>
-class player {
- public:
-  player(B& driver, const script& what) : s_(driver), what_(what) {}
-
-  play_time run() {
-    const std::uint64_t total = what_.handle_bytes * what_.handle_count;
-    const address_range low =
-        must(s_.keep(timed(call_kind::reserve, [&] { return s_.b.reserve({total}); })));
-    const address_range high =
-        must(s_.keep(timed(call_kind::reserve, [&] { return s_.b.reserve({total}); })));
-    if (what_.shape == pattern::remap) make_all(low.base);
-    for (std::uint32_t round = 0; round < what_.round_count; ++round) one_round(low, high, round);
-    if (what_.shape == pattern::remap) drop_all(what_.round_count % 2 == 0 ? low.base : high.base);
-    return clock_.taken();
+  address_range reserve(std::uint64_t size_bytes) {
+    return must(s_.keep(timed(call_kind::reserve, [&] { return s_.b.reserve({size_bytes}); })));
   }
-
- private:
-  struct piece {
-    physical_handle memory;
-    std::uint64_t size_bytes;
-  };
-
-  template <class Call>
-  auto timed(call_kind kind, Call&& call) {
-    return clock_.timed(kind, call);
-  }
-
-  void one_round(address_range low, address_range high, std::uint32_t round) {
-    const bool upward = round % 2 == 0;
-    switch (what_.shape) {
-      case pattern::remap:
-        return move_all(upward ? low.base : high.base, upward ? high.base : low.base);
-      case pattern::make_and_drop:
-      case pattern::grow: make_all(low.base); return drop_all(low.base);
-      case pattern::alternate: make_alternating(low.base); return drop_backwards();
-      case pattern::span: return span(low);
-    }
-  }
-
   void make(address at, std::uint64_t size_bytes, bool with_access) {
     const physical_request request{.size_bytes = size_bytes, .where = s_.b.home()};
     const physical_handle made =
@@ -177,6 +143,38 @@ class player {
   void drop(const piece& old) {
     must(
         s_.forget(old.memory, timed(call_kind::release, [&] { return s_.b.release(old.memory); })));
+  }
+
+  scratch s_;
+  std::vector<piece> pieces_;
+  play_time taken_;
+};
+
+class player : timed_calls {
+ public:
+  player(driver_ref driver, const script& what) : timed_calls(driver), what_(what) {}
+
+  play_time run() {
+    const std::uint64_t total = what_.handle_bytes * what_.handle_count;
+    const address_range low = reserve(total);
+    const address_range high = reserve(total);
+    if (what_.shape == pattern::remap) make_all(low.base);
+    for (std::uint32_t round = 0; round < what_.round_count; ++round) one_round(low, high, round);
+    if (what_.shape == pattern::remap) drop_all(what_.round_count % 2 == 0 ? low.base : high.base);
+    return taken_;
+  }
+
+ private:
+  void one_round(address_range low, address_range high, std::uint32_t round) {
+    const bool upward = round % 2 == 0;
+    switch (what_.shape) {
+      case pattern::remap:
+        return move_all(upward ? low.base : high.base, upward ? high.base : low.base);
+      case pattern::make_and_drop:
+      case pattern::grow: make_all(low.base); return drop_all(low.base);
+      case pattern::alternate: make_alternating(low.base); return drop_backwards();
+      case pattern::span: return span(low);
+    }
   }
 
   void make_all(address base) {
@@ -230,57 +228,41 @@ class player {
     pieces_.clear();
   }
 
-  scratch<B> s_;
   script what_;
-  std::vector<piece> pieces_;
   address end_{};
-  call_clock clock_;
 };
 
 /// Plays a script and undoes what it made. Throws setup_failure when the driver refuses a call.
-export template <class B>
-play_time play(B& driver, const script& what) {
-  return player<B>(driver, what).run();
+export inline play_time play(driver_ref driver, const script& what) {
+  return player(driver, what).run();
 }
 
 /// Handles of one size, each created, mapped behind the last and given access, and all kept until
 /// the end: the driver calls of a growing program. No call meets memory or records that an earlier
 /// release left, as all but the first round of a script's do.
-export template <class B>
-class growth {
+export class growth : timed_calls {
  public:
   /// Room for `handle_count_max` handles. Throws setup_failure when the driver refuses it.
-  growth(B& driver, std::uint64_t handle_bytes, std::uint32_t handle_count_max)
-      : s_(driver),
+  growth(driver_ref driver, std::uint64_t handle_bytes, std::uint32_t handle_count_max)
+      : timed_calls(driver),
         handle_bytes_(handle_bytes),
         room_(must(s_.try_reserve({.size_bytes = handle_bytes * handle_count_max}))) {}
 
   /// Makes `count` more, or as many as there is room for. Throws setup_failure when the driver
   /// refuses a call; what it made before stays.
   void grow(std::uint32_t count) {
-    for (std::uint32_t i = 0; i < count && used_bytes_ < room_.size_bytes; ++i) add_one();
+    for (std::uint32_t i = 0; i < count; ++i) {
+      const std::uint64_t used_bytes = pieces_.size() * handle_bytes_;
+      if (used_bytes >= room_.size_bytes) return;
+      make(room_.base + used_bytes, handle_bytes_, true);
+    }
   }
   /// Of all calls but the reservation.
-  [[nodiscard]] const play_time& taken() const noexcept { return clock_.taken(); }
+  using timed_calls::taken;
 
  private:
-  void add_one() {
-    const physical_request request{.size_bytes = handle_bytes_, .where = s_.b.home()};
-    const physical_handle made =
-        must(s_.keep(clock_.timed(call_kind::create, [&] { return s_.b.create(request); })));
-    const map_request join{room_.base + used_bytes_, handle_bytes_, made, 0};
-    must(s_.keep_mapping(join, clock_.timed(call_kind::map, [&] { return s_.b.map(join); })));
-    used_bytes_ += handle_bytes_;
-    const access_grant one[] = {{s_.b.home(), access::read_write}};
-    must(clock_.timed(call_kind::set_access,
-                      [&] { return s_.b.set_access({join.at, handle_bytes_}, one); }));
-  }
-
-  scratch<B> s_;
   std::uint64_t handle_bytes_;
   address_range room_;
-  std::uint64_t used_bytes_ = 0;
-  call_clock clock_;
 };
 
 }  // namespace vmm::fidelity

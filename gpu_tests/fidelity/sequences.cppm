@@ -50,10 +50,9 @@ class dice {
   std::uint64_t state_;
 };
 
-template <class A, class B>
 class lockstep {
  public:
-  lockstep(A& first, B& second, const sequence_options& options)
+  lockstep(driver_ref first, driver_ref second, const sequence_options& options)
       : a_(first), b_(second), dice_(options.seed), step_count_(options.step_count) {}
 
   sequence_outcome run() {
@@ -331,8 +330,8 @@ class lockstep {
   };
   static constexpr std::size_t room_count_max = 256;
 
-  scratch<A> a_;
-  scratch<B> b_;
+  scratch a_;
+  scratch b_;
   dice dice_;
   unsigned step_count_;
   std::vector<room> rooms_;
@@ -344,11 +343,11 @@ class lockstep {
 
 /// Runs one sequence against both drivers and undoes what it made.
 /// Precondition: options.step_count is at most 256.
-export template <class A, class B>
-sequence_outcome run_sequence(A& first, B& second, const sequence_options& options) {
+export inline sequence_outcome run_sequence(driver_ref first, driver_ref second,
+                                            const sequence_options& options) {
   check(options.step_count <= 256, "a sequence has at most 256 steps");
   try {
-    return lockstep<A, B>(first, second, options).run();
+    return lockstep(first, second, options).run();
   } catch (const setup_failure& failure) {
     return {0, 0, 0, "set-up failed: " + text(failure.why)};
   }

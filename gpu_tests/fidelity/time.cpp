@@ -22,12 +22,6 @@ namespace {
 constexpr std::size_t repeat_count = 7;
 constexpr double goal = 0.15;
 
-std::string with_digits(double value, int digits) {
-  std::array<char, 48> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", digits, value);
-  return text.data();
-}
-
 // Hosts of one kind of GPU differ, and one host within a second: access to 2 MiB takes 16 to 29 us.
 // So each play stands between two of this script, which is none of the twenty, and what it takes,
 // over what the fake predicts for it, is the host's factor at that moment.
@@ -72,11 +66,8 @@ prediction predict(const vmm::fidelity::script& what) {
 void settle(vmm::cuda_driver& device) {
   constexpr std::chrono::milliseconds to_clear_all{400};
   std::this_thread::sleep_for(to_clear_all);
-  const auto first =
-      device.create({.size_bytes = 1024 * vmm::fidelity::mib, .where = device.home()});
-  if (!first) throw vmm::fidelity::setup_failure{first.error()};
-  if (const auto gone = device.release(*first); !gone)
-    throw vmm::fidelity::setup_failure{gone.error()};
+  must(device.release(
+      must(device.create({.size_bytes = 1024 * vmm::fidelity::mib, .where = device.home()}))));
 }
 
 double take_us(vmm::cuda_driver& device, const vmm::fidelity::script& what) {
@@ -113,42 +104,30 @@ timed time_one(vmm::cuda_driver& device, const vmm::fidelity::script& what) {
 }  // namespace
 
 int run_yardstick(const settings& how) {
-  auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
-  if (!device) {
-    std::fprintf(stderr, "%s\n", vmm::describe(device.error()).c_str());
-    return 2;
-  }
+  vmm::cuda_driver device = open_device(how);
   std::array<double, repeat_count> factors{};
-  for (double& each : factors) each = host_factor(*device);
+  for (double& each : factors) each = host_factor(device);
   std::sort(factors.begin(), factors.end());
   std::printf("%.3f\n", factors[repeat_count / 2]);
   return 0;
 }
 
 int run_time(const settings& how) {
-  report_head head;
-  if (!find_device(how, head)) return 2;
-  auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
-  if (!device) return 2;
+  vmm::cuda_driver device = open_device(how);
   table rows{{"sequence", "calls", "predicted us", "of which waiting", "host factor", "taken us",
               "predicted for this host / taken"}};
   unsigned close = 0;
-  try {
-    for (const vmm::fidelity::script& each : vmm::fidelity::scripts) {
-      const timed one = time_one(*device, each);
-      if (std::fabs(one.ratio() - 1) <= goal) ++close;
-      rows.push_back({each.name, std::to_string(one.call_count),
-                      with_digits(one.predicted.host_us + one.predicted.waiting_us, 0),
-                      with_digits(one.predicted.waiting_us, 0), with_digits(one.host_factor, 2),
-                      with_digits(one.taken_us, 0), with_digits(one.ratio(), 3)});
-      std::printf("%-24s %5llu calls, predicted %8.0f us x %.2f, taken %8.0f us, ratio %.3f\n",
-                  each.name, static_cast<unsigned long long>(one.call_count),
-                  one.predicted.host_us + one.predicted.waiting_us, one.host_factor, one.taken_us,
-                  one.ratio());
-    }
-  } catch (const vmm::fidelity::setup_failure& failure) {
-    std::printf("a call was refused: %s\n", vmm::describe(failure.why).c_str());
-    return 2;
+  for (const vmm::fidelity::script& each : vmm::fidelity::scripts) {
+    const timed one = time_one(device, each);
+    if (std::fabs(one.ratio() - 1) <= goal) ++close;
+    rows.push_back({each.name, std::to_string(one.call_count),
+                    fixed(one.predicted.host_us + one.predicted.waiting_us, 0),
+                    fixed(one.predicted.waiting_us, 0), fixed(one.host_factor, 2),
+                    fixed(one.taken_us, 0), fixed(one.ratio(), 3)});
+    std::printf("%-24s %5llu calls, predicted %8.0f us x %.2f, taken %8.0f us, ratio %.3f\n",
+                each.name, static_cast<unsigned long long>(one.call_count),
+                one.predicted.host_us + one.predicted.waiting_us, one.host_factor, one.taken_us,
+                one.ratio());
   }
   const std::string counted =
       std::to_string(close) + " of " + std::to_string(vmm::fidelity::scripts.size());
@@ -164,7 +143,7 @@ int run_time(const settings& how) {
       " are within 15 %.\n\nBefore each play the device has 400 ms to clear what was released; a "
       "play that makes more than the device has waits for clearing, here and on the fake.\n\n"
       "Command: `vmm-fidelity time`.";
-  if (!publish(how, page("Driver time, predicted and taken", head, words, rows))) return 2;
+  publish(how, {"Driver time, predicted and taken", head_of(device), words, rows});
   return close == vmm::fidelity::scripts.size() ? 0 : 1;
 }
 

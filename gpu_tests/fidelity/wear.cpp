@@ -48,27 +48,16 @@ held look(vmm::cuda_driver& device) {
   return out;
 }
 
-// One granule made, joined, opened, closed and dropped.
-vmm::status cycle(vmm::cuda_driver& device, vmm::address_range room) {
-  const auto made = device.create({.size_bytes = room.size_bytes, .where = device.home()});
-  if (!made) return made.error();
+// One granule made, joined, opened, closed and dropped, over and over.
+void cycle(vmm::cuda_driver& device, vmm::address_range room, std::uint64_t count) {
   const vmm::access_grant all[] = {{device.home(), vmm::access::read_write}};
-  if (const auto s = device.map({room.base, room.size_bytes, *made, 0}); !s) return s;
-  if (const auto s = device.set_access(room, all); !s) return s;
-  if (const auto s = device.unmap(room); !s) return s;
-  return device.release(*made);
-}
-
-vmm::status cycles(vmm::cuda_driver& device, vmm::address_range room, std::uint64_t count) {
   for (std::uint64_t i = 0; i < count; ++i) {
-    if (const vmm::status outcome = cycle(device, room); !outcome) return outcome;
+    const auto made = must(device.create({.size_bytes = room.size_bytes, .where = device.home()}));
+    must(device.map({room.base, room.size_bytes, made, 0}));
+    must(device.set_access(room, all));
+    must(device.unmap(room));
+    must(device.release(made));
   }
-  return {};
-}
-
-int refused(const vmm::error& why) {
-  std::printf("a call was refused: %s\n", vmm::describe(why).c_str());
-  return 2;
 }
 
 std::string signed_text(std::uint64_t before, std::uint64_t after) {
@@ -120,22 +109,16 @@ std::string one_round(vmm::cuda_driver& device, std::uint64_t granule, std::uint
 }  // namespace
 
 int run_leak(const settings& how) {
-  report_head head;
-  if (!find_device(how, head)) return 2;
-  auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
-  if (!device) return 2;
-  const auto unit = device->query_granularity({.where = device->home()});
-  if (!unit) return refused(unit.error());
-  const auto room = device->reserve({.size_bytes = unit->minimum_bytes});
-  if (!room) return refused(room.error());
+  vmm::cuda_driver device = open_device(how);
+  const auto unit = must(device.query_granularity({.where = device.home()}));
+  const vmm::address_range room = must(device.reserve({.size_bytes = unit.minimum_bytes}));
   const std::uint64_t count = how.count == 0 ? default_cycles : how.count;
-  if (const auto warm = cycles(*device, *room, count / 100 + 1); !warm)
-    return refused(warm.error());
-  const held before = look(*device);
+  cycle(device, room, count / 100 + 1);
+  const held before = look(device);
   const auto begin = std::chrono::steady_clock::now();
-  if (const auto done = cycles(*device, *room, count); !done) return refused(done.error());
+  cycle(device, room, count);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-  const held after = look(*device);
+  const held after = look(device);
   const bool clean =
       before.device_free == after.device_free && before.descriptors == after.descriptors &&
       (count < judged_cycles_min || after.host_bytes <= before.host_bytes + host_growth_max);
@@ -148,46 +131,41 @@ int run_leak(const settings& how) {
   std::printf("%s cycles in %s s: %s device bytes lost, %s descriptors and %s host bytes gained\n",
               rows[1][0].c_str(), rows[1][1].c_str(), rows[1][2].c_str(), rows[1][3].c_str(),
               rows[1][4].c_str());
-  const std::string words =
-      "Create, map, set access, unmap and release one granule, over and over.\n\n"
-      "Command: `vmm-fidelity leak --count " +
-      std::to_string(count) + "`.";
-  if (!publish(how, page("Leak check", head, words, rows))) return 2;
-  const vmm::status freed = device->free_reservation(*room);
-  return clean && freed ? 0 : 1;
+  publish(how, {"Leak check", head_of(device),
+                "Create, map, set access, unmap and release one granule, over and over.\n\n"
+                "Command: `vmm-fidelity leak --count " +
+                    std::to_string(count) + "`.",
+                rows});
+  must(device.free_reservation(room));
+  return clean ? 0 : 1;
 }
 
 int run_oom(const settings& how) {
-  report_head head;
-  if (!find_device(how, head)) return 2;
-  auto device = vmm::cuda_driver::open({.driver_library = how.driver_library_or_null()});
-  if (!device) return 2;
-  const auto unit = device->query_granularity({.where = device->home()});
-  if (!unit) return refused(unit.error());
+  vmm::cuda_driver device = open_device(how);
+  const auto unit = must(device.query_granularity({.where = device.home()}));
   const std::uint64_t count = how.count == 0 ? rounds_of_wear : how.count;
-  const held before = look(*device);
+  const held before = look(device);
   std::uint64_t made_count = 0;
   std::uint64_t wrong_count = 0;
   for (std::uint64_t round = 0; round < count; ++round) {
-    const std::string wrong = one_round(*device, unit->minimum_bytes, made_count);
-    const held now = look(*device);
-    const bool all_back = now.device_free == before.device_free;
-    if (wrong.empty() && all_back) continue;
+    std::string wrong = one_round(device, unit.minimum_bytes, made_count);
+    if (look(device).device_free != before.device_free && wrong.empty())
+      wrong = "not all memory came back";
+    if (wrong.empty()) continue;
     ++wrong_count;
-    std::printf("round %llu: %s\n", static_cast<unsigned long long>(round),
-                wrong.empty() ? "not all memory came back" : wrong.c_str());
+    std::printf("round %llu: %s\n", static_cast<unsigned long long>(round), wrong.c_str());
   }
-  const held after = look(*device);
   const table rows{{"rounds", "handles created", "rounds with a fault", "device bytes lost"},
                    {std::to_string(count), std::to_string(made_count), std::to_string(wrong_count),
-                    signed_text(after.device_free, before.device_free)}};
+                    signed_text(look(device).device_free, before.device_free)}};
   std::printf("%s rounds, %s handles: %s rounds with a fault, %s device bytes lost\n",
               rows[1][0].c_str(), rows[1][1].c_str(), rows[1][2].c_str(), rows[1][3].c_str());
-  const std::string words =
-      "The device filled until it refuses, in handles of 1 GiB and then of one granule; half given "
-      "back, one handle taken, all given back.\n\nCommand: `vmm-fidelity oom --count " +
-      std::to_string(count) + "`.";
-  if (!publish(how, page("Real out of memory", head, words, rows))) return 2;
+  publish(how, {"Real out of memory", head_of(device),
+                "The device filled until it refuses, in handles of 1 GiB and then of one granule; "
+                "half given back, one handle taken, all given back.\n\nCommand: `vmm-fidelity oom "
+                "--count " +
+                    std::to_string(count) + "`.",
+                rows});
   return wrong_count == 0 ? 0 : 1;
 }
 

@@ -35,7 +35,7 @@ answers read(const char* path) {
   return out;
 }
 
-std::string ask_fake(const vmm::fidelity::probe<fake_driver>& asked) {
+std::string ask_fake(const vmm::fidelity::probe& asked) {
   fake_driver fake;
   return vmm::fidelity::answer(fake, asked);
 }
@@ -44,7 +44,7 @@ TEST(Fidelity, TheFakeAnswersAsTheRecordedDevice) {
   const answers recorded = read(VMM_RECORDED "/h200.txt");
   const answers known = read(VMM_RECORDED "/differences.txt");
   std::size_t compared = 0;
-  for (const auto& each : vmm::fidelity::all_probes<fake_driver>()) {
+  for (const auto& each : vmm::fidelity::all_probes()) {
     const auto line = recorded.find(each.id);
     if (line == recorded.end()) continue;
     ++compared;
@@ -60,7 +60,7 @@ TEST(Fidelity, TheFakeAnswersAsTheRecordedDevice) {
 
 TEST(Fidelity, ProbesAreNamedOnceAndDescribed) {
   std::map<std::string, int> seen;
-  for (const auto& each : vmm::fidelity::all_probes<fake_driver>()) {
+  for (const auto& each : vmm::fidelity::all_probes()) {
     EXPECT_EQ(++seen[each.id], 1) << each.id;
     EXPECT_STRNE(each.what, "");
   }
@@ -76,11 +76,11 @@ cuda_driver open_standin() {
 
 TEST(Fidelity, TheBackendHandsEveryAnswerThrough) {
   std::map<std::string, std::string> expected;
-  for (const auto& each : vmm::fidelity::all_probes<fake_driver>()) {
+  for (const auto& each : vmm::fidelity::all_probes()) {
     expected[each.id] = ask_fake(each);
   }
   std::size_t compared = 0;
-  for (const auto& each : vmm::fidelity::all_probes<cuda_driver>()) {
+  for (const auto& each : vmm::fidelity::all_probes()) {
     const auto line = expected.find(each.id);
     if (line == expected.end()) continue;  // a refinement that the fake does not have
     cuda_driver driver = open_standin();
@@ -165,7 +165,7 @@ std::uint64_t calls(const vmm::fidelity::play_time& taken, call_kind kind) {
 TEST(Fidelity, AGrowthMakesMapsAndOpensAndGivesNothingBackBeforeItsEnd) {
   fake_driver fake;
   {
-    growth<fake_driver> grown{fake, 16 * mib, 8};
+    growth grown{fake, 16 * mib, 8};
     grown.grow(3);
     grown.grow(2);
     for (const call_kind each : {call_kind::create, call_kind::map, call_kind::set_access}) {
@@ -185,7 +185,7 @@ TEST(Fidelity, AGrowthMakesMapsAndOpensAndGivesNothingBackBeforeItsEnd) {
 // Every handle costs the fake the same, so that what it charges for a growth is a fair divisor.
 TEST(Fidelity, AGrowthCostsTheFakeTheSameForEachHandle) {
   fake_driver fake;
-  growth<fake_driver> grown{fake, 16 * mib, 128};
+  growth grown{fake, 16 * mib, 128};
   const double before_us = fake.busy_us();
   grown.grow(1);
   const double one_us = fake.busy_us() - before_us;
@@ -199,7 +199,7 @@ TEST(Fidelity, ARefusedGrowthSaysSoAndLeavesNothing) {
     fake_driver fake;
     fake.fail({refused, 3, false, {vmm::errc::out_of_memory, 2, "CUDA_ERROR_OUT_OF_MEMORY"}});
     {
-      growth<fake_driver> grown{fake, 16 * mib, 8};
+      growth grown{fake, 16 * mib, 8};
       EXPECT_THROW(grown.grow(5), vmm::fidelity::setup_failure);
       EXPECT_EQ(fake.faults_struck(), 1u);
     }

@@ -363,9 +363,9 @@ TEST_F(WrongUse, OfProgramsThatTestAGpu) {
            {"gpu_tests/vmm-gpu-test", "overflow --workload 0", "", 2, count},
            {"gpu_tests/vmm-gpu-test", "graph nonsense", "", 2, "unknown option nonsense"},
            {"gpu_tests/fidelity/vmm-fidelity", "", "", 2, usage},
-           {"gpu_tests/fidelity/vmm-fidelity", "random --count", "", 2, usage},
+           {"gpu_tests/fidelity/vmm-fidelity", "random --count", "", 2, "--count has no value"},
            {"gpu_tests/fidelity/vmm-fidelity", "nonsense", "", 2, usage},
-           {"gpu_tests/fidelity/vmm-fidelity", "busy --count", "", 2, usage},
+           {"gpu_tests/fidelity/vmm-fidelity", "busy --count", "", 2, "--count has no value"},
        }) {
     expect(each);
   }
