@@ -6,11 +6,10 @@
 // one line for each count; --json prints one object.
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
+#include <string>
 #include <vector>
 
-#include "../tools/program/options.hpp"
+#include "report.hpp"
 
 import vmm.fake;
 
@@ -20,12 +19,6 @@ constexpr std::uint64_t granule = 2ULL << 20;
 
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-void need(bool fine) {
-  if (fine) return;
-  std::fprintf(stderr, "bench_fake: a call failed that must not\n");
-  std::exit(1);
 }
 
 struct figures {
@@ -38,36 +31,36 @@ figures measure(std::uint64_t live, std::uint64_t rounds) {
   auto plays = vmm::fake::profile::cuda();
   plays.device_memory_bytes = (live + 2) * granule;
   vmm::fake_driver driver{plays};
-  const auto range = driver.reserve({(2 * live + 2) * granule, 0, {}});
-  need(static_cast<bool>(range));
+  const vmm::address_range range = must(driver.reserve({(2 * live + 2) * granule, 0, {}}));
   const vmm::access_grant grant{driver.home()};
   // Every other granule is mapped; the measured ones go in between, all over the range.
   for (std::uint64_t i = 0; i < live; ++i) {
-    const auto handle = driver.create({granule, driver.home()});
-    const vmm::address at = range->base + (2 * i + 1) * granule;
-    need(handle && driver.map({at, granule, *handle, 0}) &&
-         driver.set_access({at, granule}, {&grant, 1}));
+    const vmm::address at = range.base + (2 * i + 1) * granule;
+    must(driver.map({at, granule, must(driver.create({granule, driver.home()})), 0}));
+    must(driver.set_access({at, granule}, {&grant, 1}));
   }
   std::uint64_t place = 1;
   const auto next = [&] {
     place = place * 6364136223846793005ULL + 1442695040888963407ULL;
-    return range->base + ((place >> 33) % (live + 1)) * 2 * granule;
+    return range.base + ((place >> 33) % (live + 1)) * 2 * granule;
   };
   figures found{live, 0, 0};
   auto begin = std::chrono::steady_clock::now();
   for (std::uint64_t i = 0; i < rounds; ++i) {
     const vmm::address at = next();
-    const auto handle = driver.create({granule, driver.home()});
-    need(handle && driver.map({at, granule, *handle, 0}) &&
-         driver.set_access({at, granule}, {&grant, 1}) && driver.unmap({at, granule}) &&
-         driver.release(*handle));
+    const vmm::physical_handle handle = must(driver.create({granule, driver.home()}));
+    must(driver.map({at, granule, handle, 0}));
+    must(driver.set_access({at, granule}, {&grant, 1}));
+    must(driver.unmap({at, granule}));
+    must(driver.release(handle));
   }
   found.cycle_calls_per_second = 5.0 * static_cast<double>(rounds) / seconds_since(begin);
-  const auto handle = driver.create({granule, driver.home()});
+  const vmm::physical_handle handle = must(driver.create({granule, driver.home()}));
   begin = std::chrono::steady_clock::now();
   for (std::uint64_t i = 0; i < rounds; ++i) {
     const vmm::address at = next();
-    need(driver.map({at, granule, *handle, 0}) && driver.unmap({at, granule}));
+    must(driver.map({at, granule, handle, 0}));
+    must(driver.unmap({at, granule}));
   }
   found.map_calls_per_second = 2.0 * static_cast<double>(rounds) / seconds_since(begin);
   return found;
@@ -78,7 +71,7 @@ double drivers_per_second() {
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < rounds; ++i) {
     vmm::fake_driver driver;
-    need(static_cast<bool>(driver.reserve({granule, 0, {}})));
+    (void)must(driver.reserve({granule, 0, {}}));
   }
   return rounds / seconds_since(begin);
 }
@@ -90,31 +83,17 @@ constexpr const char* usage = "usage: bench_fake [--json]\n";
 int main(int argc, char** argv) {
   bool json = false;
   option_list(usage).flag("--json", json).read(argc, argv);
-  if (json) {
-    std::printf("{\"fake_calls\": [");
-  } else {
-    std::printf("%12s  %26s  %20s\n", "live", "create-to-release calls/s", "map+unmap calls/s");
-  }
-  const char* separator = "";
+  table rows;
   for (const std::uint64_t live : {0ULL, 1'000ULL, 10'000ULL, 100'000ULL}) {
     const figures each = measure(live, 1'000'000);
-    if (json) {
-      std::printf(
-          "%s{\"live\": %llu, \"cycle_calls_per_second\": %.0f, "
-          "\"map_calls_per_second\": %.0f}",
-          separator, static_cast<unsigned long long>(each.live), each.cycle_calls_per_second,
-          each.map_calls_per_second);
-      separator = ", ";
-    } else {
-      std::printf("%12llu  %26.0f  %20.0f\n", static_cast<unsigned long long>(each.live),
-                  each.cycle_calls_per_second, each.map_calls_per_second);
-    }
+    rows.row()
+        .count("live", each.live, "live")
+        .figure("create-to-release calls/s", each.cycle_calls_per_second, 0,
+                "cycle_calls_per_second")
+        .figure("map+unmap calls/s", each.map_calls_per_second, 0, "map_calls_per_second");
   }
-  const double made = drivers_per_second();
-  if (json) {
-    std::printf("], \"drivers_per_second\": %.0f}\n", made);
-  } else {
-    std::printf("drivers made, used once and destroyed: %.0f/s\n", made);
-  }
+  const std::string made = number(drivers_per_second(), 0);
+  print(json ? "{\"fake_calls\": " + rows.json() + ", \"drivers_per_second\": " + made + "}\n"
+             : rows.markdown() + "\ndrivers made, used once and destroyed: " + made + "/s\n");
   return 0;
 }

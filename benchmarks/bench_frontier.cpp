@@ -14,7 +14,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -25,9 +24,8 @@
 #include <utility>
 #include <vector>
 
-#include "../tools/program/output.hpp"
-
-#include "../tools/program/options.hpp"
+#include "report.hpp"
+#include "traces.hpp"
 
 import vmm.fake;
 import vmm.stream;
@@ -41,11 +39,6 @@ using vmm::tools::trace;
 
 constexpr std::uint64_t mib = 1 << 20;
 constexpr double ratio_goal = 1.02;
-
-[[noreturn]] void fail(const std::string& why) {
-  std::fprintf(stderr, "bench_frontier: %s\n", why.c_str());
-  std::exit(1);
-}
 
 // ---- settings ------------------------------------------------------------------------
 
@@ -112,9 +105,7 @@ std::vector<setting> settings(std::string_view only) {
     if (is_wanted || chosen.empty()) chosen.push_back(std::move(each));
   }
   if (is_there) return chosen;
-  std::fprintf(stderr, "bench_frontier: no knob begins with '%s'; knobs are: %s\n",
-               std::string(only).c_str(), names.c_str());
-  std::exit(2);
+  stop("no knob begins with '" + std::string(only) + "'; knobs are: " + names);
 }
 
 // ---- figures -------------------------------------------------------------------------
@@ -133,19 +124,6 @@ struct figure {
   }
 };
 
-/// One for each that the trace names; its 0 is the default stream. They carry no work.
-std::vector<vmm::stream_handle> open_streams(vmm::fake_driver& driver, const trace& input) {
-  std::uint16_t last = 0;
-  for (const vmm::tools::event& each : input.events) last = std::max(last, each.stream);
-  std::vector<vmm::stream_handle> streams{vmm::stream_handle::default_stream};
-  while (streams.size() <= last) {
-    const vmm::result<vmm::stream_handle> made = driver.create_stream();
-    if (!made) fail(describe(made.error()));
-    streams.push_back(*made);
-  }
-  return streams;
-}
-
 figure measure(const trace& input, const pool_policy& rules) {
   vmm::pool_options options;
   options.rules = rules;
@@ -156,11 +134,9 @@ figure measure(const trace& input, const pool_policy& rules) {
   std::vector<vmm::address> live(input.slot_count);
   for (const vmm::tools::event& now : input.events) {
     if (now.kind == event_kind::allocate) {
-      const vmm::result<vmm::address> at = pool.allocate(now.size_bytes, streams[now.stream]);
-      if (!at) fail(describe(at.error()));
-      live[now.slot] = *at;
-    } else if (!pool.free(live[now.slot], streams[now.stream])) {
-      fail("the pool refused a free");
+      live[now.slot] = must(pool.allocate(now.size_bytes, streams[now.stream]));
+    } else {
+      must(pool.free(live[now.slot], streams[now.stream]));
     }
   }
   figure found;
@@ -204,57 +180,49 @@ column measure_all(const std::string& file, const std::vector<setting>& all,
                    std::uint32_t seed_count) {
   constexpr std::pair<const char*, double> goals[] = {
       {"gpt_train", 16}, {"llama_generate", 16}, {"maskrcnn_train", 11.5}, {"beam_kv", 3.6}};
-  const vmm::tools::read_outcome read = vmm::tools::read_trace(file);
-  if (!read) fail(describe(read.trouble));
-  column made{.name = read.value->name};
+  const trace input = read_or_stop(file);
+  column made{.name = input.name};
   for (const auto& [name, goal_ms] : goals) {
     if (made.name == name) made.goal_ms = goal_ms;
   }
   for (const setting& each : all)
-    made.figures.push_back(measure_seeds(*read.value, each.rules, seed_count));
+    made.figures.push_back(measure_seeds(input, each.rules, seed_count));
   return made;
 }
 
 // ---- as a table ----------------------------------------------------------------------
 
-void print_table(const std::vector<setting>& all, const std::vector<column>& columns) {
-  std::printf(
+std::string table_of(const std::vector<setting>& all, const std::vector<column>& columns) {
+  std::string text =
       "Most memory held over most live bytes @ driver ms in the trace (ms with what has\n"
-      "moved unmapped at the end). Goal: %.2f @",
-      ratio_goal);
-  for (const column& each : columns) {
-    if (each.goal_ms) std::printf(" %.1f", *each.goal_ms);
-    if (!each.goal_ms) std::printf(" -");
-  }
-  std::printf("\n\n| knob | value |");
-  for (const column& each : columns) std::printf(" %s |", each.name.c_str());
-  std::printf("\n| --- | --- |");
-  for (std::size_t i = 0; i < columns.size(); ++i) std::printf(" --- |");
-  std::printf("\n");
+      "moved unmapped at the end). Goal: " +
+      number(ratio_goal, 2) + " @";
+  for (const column& each : columns) text += " " + (each.goal_ms ? number(*each.goal_ms, 1) : "-");
+  table rows;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    std::printf("| %s | %s |", all[i].knob, all[i].value.c_str());
+    rows.row().text("knob", all[i].knob).text("value", all[i].value);
     for (const column& each : columns) {
       const figure& now = each.figures[i];
-      std::printf(" %.4f @ %.1f (%.1f) |", now.ratio, now.trace_ms, now.whole_ms);
+      rows.text(each.name, number(now.ratio, 4) + " @ " + number(now.trace_ms, 1) + " (" +
+                               number(now.whole_ms, 1) + ")");
     }
-    std::printf("\n");
   }
+  return text + "\n\n" + rows.markdown();
 }
 
-void print_json(const std::vector<setting>& all, const std::vector<column>& columns) {
-  std::printf("[");
-  const char* between = "";
+std::string json_of(const std::vector<setting>& all, const std::vector<column>& columns) {
+  table rows;
   for (const column& each : columns) {
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      const figure& now = each.figures[i];
-      std::printf("%s{\"trace\": \"%s\", \"knob\": \"%s\", \"value\": \"%s\"", between,
-                  each.name.c_str(), all[i].knob, all[i].value.c_str());
-      std::printf(", \"ratio\": %.4f, \"driver_ms\": %.3f, \"driver_ms_unmapped\": %.3f}",
-                  now.ratio, now.trace_ms, now.whole_ms);
-      between = ", ";
-    }
+    for (std::size_t i = 0; i < all.size(); ++i)
+      rows.row()
+          .text("", each.name, "trace")
+          .text("", all[i].knob, "knob")
+          .text("", all[i].value, "value")
+          .figure("", each.figures[i].ratio, 2, "ratio")
+          .figure("", each.figures[i].trace_ms, 1, "driver_ms")
+          .figure("", each.figures[i].whole_ms, 1, "driver_ms_unmapped");
   }
-  std::printf("]\n");
+  return rows.json() + "\n";
 }
 
 // ---- as a picture --------------------------------------------------------------------
@@ -407,53 +375,35 @@ constexpr const char* usage =
     "  --jitter-seeds N  means over N variants of each trace, 1 to 1000, with sizes changed by up\n"
     "                    to 3 %, and the means of all traces\n";
 
-struct command_line {
-  bool json = false;
-  std::string svg_path{};
-  std::string knob{};
-  std::uint32_t seed_count = 0;
-  std::vector<std::string> files{};
-};
-
-command_line read_line(int argc, char** argv) {
-  command_line wanted;
-  option_list(usage)
-      .flag("--json", wanted.json)
-      .text("--svg", wanted.svg_path)
-      .text("--knob", wanted.knob)
-      .value("--jitter-seeds",
-             [&](const char* value) {
-               wanted.seed_count = count_of(value);
-               if (wanted.seed_count > 1000) stop("--jitter-seeds takes 1 to 1000");
-             })
-      .files(wanted.files)
-      .read(argc, argv);
-  return wanted;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  command_line wanted = read_line(argc, argv);
-  if (wanted.files.empty()) {
-    for (const char* name : {"gpt_train", "llama_generate", "maskrcnn_train", "beam_kv"})
-      wanted.files.push_back(std::string(VMM_TRACES) + "/" + name + ".trace.gz");
-  }
-  const std::vector<setting> all = settings(wanted.knob);
+  bool json = false;
+  std::string svg_path;
+  std::string knob;
+  std::uint32_t seed_count = 0;
+  std::vector<std::string> files;
+  option_list(usage)
+      .flag("--json", json)
+      .text("--svg", svg_path)
+      .text("--knob", knob)
+      .value("--jitter-seeds",
+             [&](const char* value) {
+               seed_count = count_of(value);
+               if (seed_count > 1000) stop("--jitter-seeds takes 1 to 1000");
+             })
+      .files(files)
+      .read(argc, argv);
+  const std::vector<setting> all = settings(knob);
   vmm::tools::output_file plot;
-  if (!wanted.svg_path.empty()) {
-    if (const std::string why = plot.open(wanted.svg_path); !why.empty()) fail(why);
-  }
+  std::string why = svg_path.empty() ? "" : plot.open(svg_path);
+  if (!why.empty()) stop(why);
   std::vector<column> columns;
-  for (const std::string& file : wanted.files)
-    columns.push_back(measure_all(file, all, wanted.seed_count));
-  if (wanted.seed_count != 0) columns.push_back(mean_of(columns, all.size()));
-  if (wanted.json) {
-    print_json(all, columns);
-  } else {
-    print_table(all, columns);
-  }
-  if (wanted.svg_path.empty()) return 0;
-  if (const std::string why = plot.write(draw(all, columns)); !why.empty()) fail(why);
+  for (const std::string& file : or_those_of_the_project(std::move(files), 4))
+    columns.push_back(measure_all(file, all, seed_count));
+  if (seed_count != 0) columns.push_back(mean_of(columns, all.size()));
+  print(json ? json_of(all, columns) : table_of(all, columns));
+  if (!svg_path.empty()) why = plot.write(draw(all, columns));
+  if (!why.empty()) stop(why);
   return 0;
 }

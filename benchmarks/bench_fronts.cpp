@@ -40,12 +40,12 @@ class lock_count final : public vmm::sync::schedule_observer {
 
   void reach(vmm::sync::step what, const void* object) noexcept override {
     if (what != vmm::sync::step::lock) return;
-    if (last_ == nullptr) last_ = object;
+    if (last_ == nullptr && object != state_) last_ = object;
     ++counts_[object == state_ ? 0 : object == growth_ ? 1 : 2];
   }
-  // Finds out which they are: what call takes first. The pool has allocated.
+  // Finds out which they are: the locks that two calls take first. The pool has allocated.
   void find(pool& of) {
-    last_ = nullptr;
+    state_ = last_ = nullptr;
     (void)of.last_shortage();
     state_ = std::exchange(last_, nullptr);
     must(of.forget(static_cast<vmm::stream_handle>(~0U)));
@@ -60,7 +60,7 @@ class lock_count final : public vmm::sync::schedule_observer {
  private:
   const void* state_ = nullptr;
   const void* growth_ = nullptr;
-  const void* last_ = nullptr;  // the first since it was null
+  const void* last_ = nullptr;  // the first since it was null, but the state's
   std::array<std::uint64_t, 3> counts_{};
 };
 
@@ -151,22 +151,6 @@ counts count_rounds(scene of, std::uint64_t rounds) {
   return sum;
 }
 
-void print_row(unsigned streams, const char* fronts, const counts& found) {
-  std::printf("| %u | %s | %.2f | %.3f | %.1f | %.2f | %.4f | %.3f | %.3f |\n", streams, fronts,
-              found.state_locks, found.growth_locks, found.other_locks, found.driver_calls,
-              found.growths, found.held_mean, found.held_over_live);
-}
-
-void print_json(unsigned streams, const char* fronts, const counts& found, bool is_first) {
-  std::printf(
-      "%s{\"streams\": %u, \"arenas\": \"%s\", \"state_locks\": %.3f, "
-      "\"growth_locks\": %.4f, \"other_locks\": %.2f, \"driver_calls\": %.3f, "
-      "\"growths\": %.5f, \"held_over_live\": %.4f, "
-      "\"held_over_live_max\": %.4f}",
-      is_first ? "" : ", ", streams, fronts, found.state_locks, found.growth_locks,
-      found.other_locks, found.driver_calls, found.growths, found.held_mean, found.held_over_live);
-}
-
 constexpr const char* usage =
     "usage: bench_fronts [--json] [--events N] [--rounds N]\n"
     "N is a whole number from 1 on (1000000 events, 5 rounds otherwise).\n";
@@ -176,20 +160,22 @@ constexpr const char* usage =
 int main(int argc, char** argv) {
   const auto [json, events, rounds] =
       read_churn_words(argc, argv, usage, {.events = 1'000'000, .rounds = 5});
-  std::printf(json ? "{\"rows\": ["
-                   : "| streams | arenas | pool's lock | growth's | others | driver calls | "
-                     "growths | held over live | most |\n| ---: | --- | ---: | ---: | ---: | "
-                     "---: | ---: | ---: | ---: |\n");
-  bool is_first = true;
+  table rows;
   for (const unsigned streams : thread_counts) {
     for (const vmm::front_rule rule : {vmm::front_rule::never, vmm::front_rule::always}) {
-      const char* const fronts = rule == vmm::front_rule::never ? "never" : "always";
       const counts found = count_rounds({streams, rule, events}, rounds);
-      json ? print_json(streams, fronts, found, is_first) : print_row(streams, fronts, found);
-      std::fflush(stdout);
-      is_first = false;
+      rows.row()
+          .count("streams", streams, "streams")
+          .text("arenas", rule == vmm::front_rule::never ? "never" : "always", "arenas")
+          .figure("pool's lock", found.state_locks, 2, "state_locks")
+          .figure("growth's", found.growth_locks, 3, "growth_locks")
+          .figure("others", found.other_locks, 1, "other_locks")
+          .figure("driver calls", found.driver_calls, 2, "driver_calls")
+          .figure("growths", found.growths, 4, "growths")
+          .figure("held over live", found.held_mean, 3, "held_over_live")
+          .figure("most", found.held_over_live, 3, "held_over_live_max");
     }
   }
-  if (json) std::printf("]}\n");
+  print(json ? "{\"rows\": " + rows.json() + "}\n" : rows.markdown());
   return 0;
 }

@@ -11,10 +11,8 @@
 // ratios of the same turn, as the middle one of all turns.
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <span>
@@ -83,12 +81,11 @@ class rig {
     double sum_us = 0;
     for (std::uint64_t step = 1; step <= wanted.steps; ++step) {
       finish();
-      const auto begin = std::chrono::steady_clock::now();
-      const vmm::address base = grow(step);
-      finish();
-      const std::chrono::duration<double, std::micro> taken =
-          std::chrono::steady_clock::now() - begin;
-      sum_us += taken.count();
+      vmm::address base{};
+      sum_us += time_us([&] {
+        base = grow(step);
+        finish();
+      });
       write(base, step);
     }
     return sum_us;
@@ -197,14 +194,14 @@ std::string run(const rig& on) {
       rows[i].by_hand.push_back(now[i] / now[3]);
     }
   }
-  std::string table =
-      "| way | us a step | of copying | of by hand |\n| --- | ---: | ---: | ---: |\n";
-  for (const row& each : rows) {
-    table += std::string("| ") + each.name + " | " +
-             number(median(each.taken_us) / static_cast<double>(on.wanted.steps), 1) + " | " +
-             number(median(each.of_copying), 3) + " | " + number(median(each.by_hand), 2) + " |\n";
-  }
-  return table;
+  table shown;
+  for (const row& each : rows)
+    shown.row()
+        .text("way", each.name)
+        .figure("us a step", median(each.taken_us) / static_cast<double>(on.wanted.steps), 1)
+        .figure("of copying", median(each.of_copying), 3)
+        .figure("of by hand", median(each.by_hand), 2);
+  return shown.markdown();
 }
 
 std::uint64_t bytes_of(const char* value) {
@@ -240,7 +237,7 @@ int main(int count, char** words) {
       " MiB on " + std::string(opened.name()) + ", handles of " +
       std::to_string(wanted.handle_bytes >> 10) + " KiB, " + std::to_string(wanted.rounds) +
       " turns; medians. Ratios are of the same turn.";
-  std::printf("%s\n\n", about.c_str());
+  print(about + "\n\n");
   publish({.path = report.markdown,
            .title = "Growing in place",
            .head = report.head.empty() ? std::string(opened.name()) : report.head,

@@ -15,15 +15,15 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
+#include <iterator>
 #include <mutex>  // see docs/support.md, clang 22
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "../tools/program/options.hpp"
+#include "report.hpp"
+#include "traces.hpp"
 
 import vmm.fake;
 import vmm.stream;
@@ -36,11 +36,6 @@ using vmm::tools::event_kind;
 using vmm::tools::trace;
 
 constexpr double long_us = 100;
-
-[[noreturn]] void fail(const std::string& why) {
-  std::fprintf(stderr, "bench_growth: %s\n", why.c_str());
-  std::exit(1);
-}
 
 constexpr std::uint64_t announced_bytes = std::uint64_t{8} << 20;
 
@@ -87,15 +82,6 @@ struct figure {
   }
 };
 
-struct row {
-  std::string name;
-  std::optional<double> program_ms{};  // one pass of the program itself
-  std::uint64_t live_bytes = 0;
-  std::size_t later_count = 0;
-  figure first{};
-  figure later{};
-};
-
 // ---- playing -------------------------------------------------------------------------
 
 /// What the driver takes from one mapping that prepare() has made to the next.
@@ -126,14 +112,7 @@ class player {
  public:
   player(const trace& input, const settings& how)
       : input_(input), how_(how), live_(input.slot_count) {
-    std::uint16_t last = 0;
-    for (const event& each : input.events) last = std::max(last, each.stream);
-    while (streams_.size() <= last) {
-      const vmm::result<vmm::stream_handle> made = driver_.create_stream();
-      if (!made) fail(describe(made.error()));
-      streams_.push_back(*made);
-    }
-    if (!pool_.remaps().subscribe(steps_)) fail("subscribe() failed");
+    must(pool_.remaps().subscribe(steps_));
   }
 
   /// The whole trace, and what it leaves live is freed.
@@ -179,13 +158,11 @@ class player {
 
   void step(const event& now) {
     if (now.kind == event_kind::free) return free(now);
-    const vmm::result<vmm::address> at = pool_.allocate(now.size_bytes, streams_[now.stream]);
-    if (!at) fail(describe(at.error()));
-    live_[now.slot] = *at;
+    live_[now.slot] = must(pool_.allocate(now.size_bytes, streams_[now.stream]));
   }
 
   void free(const event& of) {
-    if (!pool_.free(live_[of.slot], streams_[of.stream])) fail("the pool refused a free");
+    must(pool_.free(live_[of.slot], streams_[of.stream]));
     live_[of.slot] = {};
   }
 
@@ -210,103 +187,54 @@ class player {
   const trace& input_;
   const settings& how_;
   vmm::fake_driver driver_{vmm::fake::profile::busy_cuda()};
-  std::vector<vmm::stream_handle> streams_{vmm::stream_handle::default_stream};
+  std::vector<vmm::stream_handle> streams_ = open_streams(driver_, input_);
   step_meter steps_{driver_};
   vmm::stream_pool pool_{driver_};
   std::vector<vmm::address> live_;
 };
 
-row measure(const std::string& file, const settings& how) {
+// Times are of one pass.
+void add(const trace& of, const figure& seen, std::size_t pass_count, const char* which,
+         table& into) {
   // What one pass takes on an H200: 200 times the half per cent of docs/results.
-  constexpr std::array<std::pair<const char*, double>, 10> programs{{{"gpt_train", 3200},
-                                                                     {"llama_generate", 3200},
-                                                                     {"maskrcnn_train", 2300},
-                                                                     {"beam_kv", 720},
-                                                                     {"diffusion", 27600},
-                                                                     {"experts", 7000},
-                                                                     {"speech", 9000},
-                                                                     {"serving", 3000},
-                                                                     {"neighbours", 5000},
-                                                                     {"feedback", 7600}}};
-  vmm::tools::read_outcome read = vmm::tools::read_trace(file);
-  if (!read) fail(describe(read.trouble));
-  if (how.jitter_seed) vmm::tools::jitter_sizes(*read.value, *how.jitter_seed);
-  row made;
-  made.name = read.value->name;
-  made.live_bytes = read.value->peak_live_bytes;
-  made.later_count = how.pass_count - 1;
-  for (const auto& [name, ms] : programs) {
-    if (made.name == name) made.program_ms = ms;
-  }
-  player over(*read.value, how);
-  made.first = over.play();
-  for (std::size_t pass = 0; pass < made.later_count; ++pass) made.later.add(over.play());
-  return made;
-}
-
-// ---- the report ----------------------------------------------------------------------
-
-std::string share_of(const row& of, const figure& seen, std::size_t pass_count) {
-  if (!of.program_ms || pass_count == 0) return "-";
-  std::array<char, 32> text{};
-  const double whole_ms = *of.program_ms * static_cast<double>(pass_count);
-  std::snprintf(text.data(), text.size(), "%.2f", seen.request_us / 10 / whole_ms);
-  return text.data();
-}
-
-/// Times are of one pass.
-void print_half(const row& of, const figure& seen, std::size_t pass_count) {
-  const double passes = static_cast<double>(std::max<std::size_t>(pass_count, 1));
+  static constexpr std::array<double, std::size(project_traces)> programs_ms{
+      3200, 3200, 2300, 720, 27600, 7000, 9000, 3000, 5000, 7600};
+  const auto passes = static_cast<double>(std::max<std::size_t>(pass_count, 1));
   const call_sums& in = seen.in_long;
-  const double count = static_cast<double>(std::max<std::uint64_t>(seen.long_count, 1));
-  std::printf(
-      " %.1f | %s | %llu | %.0f | %.1f + %.1f, %.1f | %.1f | %.0f | %.3f |",
-      seen.request_us / 1e3 / passes, share_of(of, seen, pass_count).c_str(),
-      static_cast<unsigned long long>(seen.long_count), seen.longest_us,
-      static_cast<double>(in.created) / count, static_cast<double>(in.mapped - in.created) / count,
-      static_cast<double>(in.unmapped) / count, seen.beside_us / 1e3 / passes, seen.longest_step_us,
-      static_cast<double>(seen.held_bytes) / static_cast<double>(of.live_bytes));
+  const auto count = static_cast<double>(std::max<std::uint64_t>(seen.long_count, 1));
+  const auto known = std::ranges::find(project_traces, of.name);
+  const std::string share =
+      known == std::end(project_traces)
+          ? "-"
+          : number(seen.request_us / 10 / passes /
+                       programs_ms[static_cast<std::size_t>(known - project_traces)],
+                   2);
+  into.row()
+      .text("trace", of.name, "trace")
+      .text("pass", which, "pass")
+      .figure("in requests, ms", seen.request_us / 1e3 / passes, 1, "request_ms")
+      .text("% of its time", share)
+      .count("calls over 100 us", seen.long_count, "long_calls")
+      .figure("longest, us", seen.longest_us, 0, "longest_us")
+      .text("handles made + moved, unmapped in each of those",
+            number(static_cast<double>(in.created) / count, 1) + " + " +
+                number(static_cast<double>(in.mapped - in.created) / count, 1) + ", " +
+                number(static_cast<double>(in.unmapped) / count, 1))
+      .figure("beside, ms", seen.beside_us / 1e3 / passes, 1, "beside_ms")
+      .figure("longest step of it, us", seen.longest_step_us, 0, "longest_step_us")
+      .figure("held over live",
+              static_cast<double>(seen.held_bytes) / static_cast<double>(of.peak_live_bytes), 3,
+              "ratio");
 }
 
-void print(const std::vector<row>& rows, const settings& how) {
-  constexpr const char* head =
-      "| trace | in requests, ms | %% of its time | calls over 100 us | longest, us | handles made "
-      "+ moved, unmapped in each of those | beside, ms | longest step of it, us | held over live |";
-  const auto half = [&](const char* title, auto&& line) {
-    std::printf("%s:\n\n", title);
-    std::printf(head);
-    std::printf("\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n");
-    for (const row& each : rows) {
-      std::printf("| %s |", each.name.c_str());
-      line(each);
-      std::printf("\n");
-    }
-  };
-  half("First pass", [](const row& each) { print_half(each, each.first, 1); });
-  if (how.pass_count < 2) return;
-  std::printf("\n");
-  half("Later passes, times of one",
-       [](const row& each) { print_half(each, each.later, each.later_count); });
-}
-
-void print_json(const std::vector<row>& rows) {
-  std::printf("[");
-  const char* between = "";
-  const auto half = [&](const row& of, const char* which, const figure& seen) {
-    std::printf(
-        "%s{\"trace\": \"%s\", \"pass\": \"%s\", \"request_us\": %.1f, \"long_calls\": %llu, "
-        "\"longest_us\": %.1f, \"beside_us\": %.1f, \"longest_step_us\": %.1f, \"ratio\": %.4f}",
-        between, of.name.c_str(), which, seen.request_us,
-        static_cast<unsigned long long>(seen.long_count), seen.longest_us, seen.beside_us,
-        seen.longest_step_us,
-        static_cast<double>(seen.held_bytes) / static_cast<double>(of.live_bytes));
-    between = ", ";
-  };
-  for (const row& each : rows) {
-    half(each, "first", each.first);
-    half(each, "later", each.later);
-  }
-  std::printf("]\n");
+void measure(const std::string& file, const settings& how, table& first, table& later) {
+  trace input = read_or_stop(file);
+  if (how.jitter_seed) vmm::tools::jitter_sizes(input, *how.jitter_seed);
+  player over(input, how);
+  add(input, over.play(), 1, "first", first);
+  figure rest;
+  for (std::size_t pass = 1; pass < how.pass_count; ++pass) rest.add(over.play());
+  if (how.pass_count > 1) add(input, rest, how.pass_count - 1, "later, one", later);
 }
 
 constexpr const char* usage =
@@ -333,17 +261,11 @@ int main(int argc, char** argv) {
       .count("--jitter", how.jitter_seed)
       .files(files)
       .read(argc, argv);
-  if (files.empty()) {
-    for (const char* name : {"gpt_train", "llama_generate", "maskrcnn_train", "beam_kv",
-                             "diffusion", "experts", "speech", "serving", "neighbours", "feedback"})
-      files.push_back(std::string(VMM_TRACES) + "/" + name + ".trace.gz");
-  }
-  std::vector<row> rows;
-  for (const std::string& file : files) rows.push_back(measure(file, how));
-  if (how.json) {
-    print_json(rows);
-  } else {
-    print(rows, how);
-  }
+  table first;
+  table later;
+  for (const std::string& file : or_those_of_the_project(std::move(files), 10))
+    measure(file, how, first, later);
+  print(how.json ? "{\"first\": " + first.json() + ", \"later\": " + later.json() + "}\n"
+                 : first.markdown() + "\n" + later.markdown());
   return 0;
 }

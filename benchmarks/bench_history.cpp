@@ -42,6 +42,7 @@
 
 #include "history_player.hpp"
 #include "report.hpp"
+#include "traces.hpp"
 
 import vmm.trace;
 
@@ -191,23 +192,27 @@ void measure(const head& how, const std::vector<step>& steps, const plan& of, fo
   }
 }
 
-void print(const found& all, const plan& of) {
+void print_figures(const found& all, const plan& of) {
   const std::size_t base = is_built(of.all[0]) ? 0 : 2;
-  std::printf("%-24s %12s %8s %14s %8s %14s %8s\n", "pool with", "ns an event", "more",
-              "fastest turn", "more", "instructions", "more");
   const auto show = [](std::optional<double> value) {
     return value ? number(*value, 2) : std::string("-");
   };
+  table rows;
   for (std::size_t i = base; i < of.all.size(); ++i) {
     const figures& each = all[i];
     std::optional<double> more;
     if (each.instructions && all[base].instructions)
       more = *each.instructions - *all[base].instructions;
-    std::printf("%-24s %12.1f %8.1f %14.1f %8.1f %14s %8s\n", of.all[i].name, median(each.taken),
-                median(each.taken) - median(all[base].taken), each.fastest(),
-                each.fastest() - all[base].fastest(), show(each.instructions).c_str(),
-                show(more).c_str());
+    rows.row()
+        .text("pool with", of.all[i].name)
+        .figure("ns an event", median(each.taken), 1)
+        .figure("more", median(each.taken) - median(all[base].taken), 1)
+        .figure("fastest turn", each.fastest(), 1)
+        .figure("more", each.fastest() - all[base].fastest(), 1)
+        .text("instructions", show(each.instructions))
+        .text("more", show(more));
   }
+  print(rows.markdown());
   if (base != 0)
     std::puts("\nThe pool to compare with is not built: ./run bench history builds it.");
   if (!all[base].instructions)
@@ -216,22 +221,22 @@ void print(const found& all, const plan& of) {
 
 /// Turn by turn: the second pair of subjects over the first, and each pair within itself.
 void print_ratios(const found& all) {
-  const auto show = [](const char* what, const std::vector<double>& over,
-                       const std::vector<double>& under) {
-    std::vector<double> ratios;
-    for (std::size_t turn = 0; turn < over.size(); ++turn)
-      ratios.push_back(over[turn] / under[turn]);
+  table rows;
+  const auto show = [&](const char* what, const figures& over, const figures& under) {
+    std::vector<double> ratios = ratios_of(over.taken, under.taken);
     std::sort(ratios.begin(), ratios.end());
     const std::size_t count = ratios.size();
-    std::printf("%-24s %8s %10s to %s\n", what, number(median(ratios), 3).c_str(),
-                number(ratios[count / 10], 3).c_str(),
-                number(ratios[count - 1 - count / 10], 3).c_str());
+    rows.row()
+        .text("pairs of turns", what)
+        .figure("ratio, middle", median(ratios), 3)
+        .text("all but a tenth at each end",
+              number(ratios[count / 10], 3) + " to " + number(ratios[count - 1 - count / 10], 3));
   };
-  std::puts("\nPairs of turns, ratio:      middle   all but a tenth at each end");
-  show("with over without", all[2].taken, all[0].taken);
-  show("the same, again", all[3].taken, all[1].taken);
-  show("without over without", all[1].taken, all[0].taken);
-  show("with over with", all[3].taken, all[2].taken);
+  show("with over without", all[2], all[0]);
+  show("the same, again", all[3], all[1]);
+  show("without over without", all[1], all[0]);
+  show("with over with", all[3], all[2]);
+  print("\n" + rows.markdown());
 }
 
 void run(const vmm::tools::trace& input, const plan& of) {
@@ -246,7 +251,7 @@ void run(const vmm::tools::trace& input, const plan& of) {
   measure(how, steps, of, all);
   std::printf("%s, %zu events, %u turns in processes started %u times\n\n", input.name.c_str(),
               input.events.size(), of.turns, of.starts);
-  print(all, of);
+  print_figures(all, of);
   if (of.all.size() == checked.size() && is_built(of.all[0])) print_ratios(all);
 }
 
@@ -264,7 +269,5 @@ int main(int count, char** words) {
       .read(count, words);
   if (of_checks) of.all = checked;
   of.turns = std::max(of.turns, of.starts);
-  vmm::tools::read_outcome read = vmm::tools::read_trace(path);
-  if (!read) stop(vmm::tools::describe(read.trouble));
-  run(*read.value, of);
+  run(read_or_stop(path), of);
 }

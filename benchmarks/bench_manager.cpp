@@ -6,11 +6,9 @@
 // moves. Blocks have 2 to 64 MiB. Times are medians of the rounds, in the thread's own processor
 // time, and hold what the fake driver takes. --json prints one object; --rounds N sets the rounds.
 #include <algorithm>
-#include <array>
+#include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <ctime>
-#include <utility>
+#include <string>
 #include <vector>
 
 #include "report.hpp"
@@ -29,12 +27,6 @@ struct figures {
   std::vector<double> shrink_ns;
   std::vector<double> move_ns;
 };
-
-double cpu_ns() {
-  timespec now{};
-  if (::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) != 0) stop("a clock cannot be read");
-  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
-}
 
 /// Nanoseconds a block of what is done to each.
 template <class Work>
@@ -83,18 +75,13 @@ int main(int argc, char** argv) {
   play(memory, found);  // not counted: memory is created
   found = {};
   for (unsigned round = 0; round < rounds; ++round) play(memory, found);
-  const std::array<std::pair<const char*, double>, 4> rows{{{"pair", median(found.pair_ns)},
-                                                            {"grow", median(found.grow_ns)},
-                                                            {"shrink", median(found.shrink_ns)},
-                                                            {"move", median(found.move_ns)}}};
-  std::printf(json ? "{" : "| call | ns |\n| --- | ---: |\n");
-  for (const auto& [name, ns] : rows) {
-    if (json) {
-      std::printf("%s\"%s_ns\": %.1f", name == rows.front().first ? "" : ", ", name, ns);
-    } else {
-      std::printf("| %s | %.1f |\n", name, ns);
-    }
-  }
-  if (json) std::printf("}\n");
+  table rows;
+  rows.row()
+      .figure("pair, ns", median(found.pair_ns), 1, "pair_ns")
+      .figure("grow", median(found.grow_ns), 1, "grow_ns")
+      .figure("shrink", median(found.shrink_ns), 1, "shrink_ns")
+      .figure("move", median(found.move_ns), 1, "move_ns");
+  const std::string text = rows.shown(json);
+  print(json ? text.substr(1, text.size() - 2) + "\n" : text);  // one object, not a list
   return 0;
 }

@@ -7,30 +7,23 @@
 // are reported. The kernels' results are checked on the device.
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "../tools/program/cuda_calls.hpp"
+#include "../gpu_tests/rig.hpp"
 #include "device.hpp"
 #include "report.hpp"
-
-import vmm.backend;
-import vmm.cuda;
-import vmm.kernels;
-import vmm.stream;
-import vmm.trace;
+#include "traces.hpp"
 
 namespace {
 
-constexpr std::uint64_t mib = 1 << 20;
+using vmm::gpu::mib;
+
 constexpr std::uint64_t source_seed = 17;
 constexpr std::uint64_t second_seed = 99;
 constexpr std::size_t launches_a_sample = 4;
@@ -150,39 +143,25 @@ class pool_maker : public maker {
 
 enum kernel : std::size_t { copy_engine, copy_kernel, triad, gather, kernel_count };
 
-class rig {
+class bench {
  public:
-  rig(vmm::cuda_driver& on, std::uint64_t array_bytes)
-      : driver_(on),
-        kernels_(must(vmm::tools::kernel_set::load(on))),
-        stream_(must(on.create_stream())),
-        counters_(on),
-        array_bytes_(array_bytes) {
-    counter_ = counters_.make(8);
-  }
-  ~rig() {
-    must(driver_.synchronize_stream(stream_));
-    must(driver_.destroy_stream(stream_));
-  }
-  rig(const rig&) = delete;
-  rig& operator=(const rig&) = delete;
+  bench(vmm::cuda_driver& on, std::uint64_t array_bytes) : rig_(on), array_bytes_(array_bytes) {}
 
   void prepare(const arrays& a) {
-    must(kernels_.fill({{a.target, array_bytes_}, 1, stream_}));
-    must(kernels_.fill({{a.source, array_bytes_}, source_seed, stream_}));
-    must(kernels_.fill({{a.second, array_bytes_}, second_seed, stream_}));
-    must(driver_.synchronize_stream(stream_));
+    rig_.fill({a.target, array_bytes_}, 1, stream_);
+    rig_.fill({a.source, array_bytes_}, source_seed, stream_);
+    rig_.fill({a.second, array_bytes_}, second_seed, stream_);
+    rig_.finish();
   }
 
   /// Microseconds of one launch.
   [[nodiscard]] double time(kernel which, const arrays& a) {
-    must(driver_.synchronize_stream(stream_));
-    const auto begin = std::chrono::steady_clock::now();
-    for (std::size_t i = 0; i < launches_a_sample; ++i) launch(which, a);
-    must(driver_.synchronize_stream(stream_));
-    const std::chrono::duration<double, std::micro> taken =
-        std::chrono::steady_clock::now() - begin;
-    return taken.count() / launches_a_sample;
+    rig_.finish();
+    return time_us([&] {
+             for (std::size_t i = 0; i < launches_a_sample; ++i) launch(which, a);
+             rig_.finish();
+           }) /
+           launches_a_sample;
   }
 
   /// Each kernel once, with its target looked at.
@@ -194,7 +173,7 @@ class rig {
     launch(copy_kernel, a);
     expect(a.target, source_seed, make + ", copy");
     launch(gather, a);
-    must(driver_.synchronize_stream(stream_));
+    rig_.finish();
     expect_gathered(a.target, make);
   }
 
@@ -202,20 +181,18 @@ class rig {
   void launch(kernel which, const arrays& a) {
     const vmm::tools::array_request request{a.target, a.source, a.second, array_bytes_, stream_};
     switch (which) {
-      case copy_engine: return must(driver_.copy({a.target, a.source, array_bytes_, stream_}));
-      case copy_kernel: return must(kernels_.copy(request));
-      case triad: return must(kernels_.triad(request));
-      default: return must(kernels_.gather(request));
+      case copy_engine: return must(rig_.driver.copy({a.target, a.source, array_bytes_, stream_}));
+      case copy_kernel: return must(rig_.kernels.copy(request));
+      case triad: return must(rig_.kernels.triad(request));
+      default: return must(rig_.kernels.gather(request));
     }
   }
 
   void expect(vmm::address at, std::uint64_t seed, const std::string& what) {
-    std::array<std::uint64_t, 1> wrong{};
-    must(driver_.write(counter_, std::as_bytes(std::span(wrong))));
-    must(kernels_.check({{at, array_bytes_}, seed, stream_}, counter_));
-    must(driver_.synchronize_stream(stream_));
-    must(driver_.read(std::as_writable_bytes(std::span(wrong)), counter_));
-    if (wrong[0] != 0) stop(what + ": " + std::to_string(wrong[0]) + " wrong words");
+    rig_.clear();
+    rig_.check({at, array_bytes_}, seed, stream_);
+    const std::uint64_t wrong = rig_.wrong_words();
+    if (wrong != 0) stop(what + ": " + std::to_string(wrong) + " wrong words");
   }
 
   // A part of the words, compared on the host.
@@ -223,18 +200,15 @@ class rig {
     const std::uint64_t word_count = array_bytes_ / 8;
     std::vector<std::uint64_t> words(std::min<std::uint64_t>(word_count, 1 << 16));
     const std::uint64_t first = word_count - words.size();
-    must(driver_.read(std::as_writable_bytes(std::span(words)), at + first * 8));
+    must(rig_.driver.read(std::as_writable_bytes(std::span(words)), at + first * 8));
     for (std::size_t i = 0; i < words.size(); ++i) {
       const std::uint64_t place = vmm::tools::gather_place(first + i, word_count);
       if (words[i] != source_seed + place * vmm::tools::pattern_step) stop(make + ": gather");
     }
   }
 
-  vmm::cuda_driver& driver_;
-  vmm::tools::kernel_set kernels_;
-  vmm::stream_handle stream_;
-  plain_maker counters_;
-  vmm::address counter_{};
+  vmm::gpu::rig rig_;
+  vmm::stream_handle stream_ = rig_.streams[0];
   std::uint64_t array_bytes_;
 };
 
@@ -255,23 +229,19 @@ double rate(kernel which, std::uint64_t array_bytes, double us) {
 }
 
 std::string table_of(const std::vector<make>& makes, std::uint64_t array_bytes) {
-  std::string text =
-      "| memory | memcpy GB/s | copy GB/s | triad GB/s | gather G/s | memcpy | copy | triad | "
-      "gather |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+  constexpr std::array<const char*, kernel_count> titles{"memcpy", "copy", "triad", "gather"};
   std::array<double, kernel_count> plain{};
   for (std::size_t k = 0; k < kernel_count; ++k) plain[k] = median(makes.front().samples[k]);
+  table rows;
   for (const make& each : makes) {
-    std::string rates;
-    std::string ratios;
-    for (std::size_t k = 0; k < kernel_count; ++k) {
-      const double us = median(each.samples[k]);
-      const auto which = static_cast<kernel>(k);
-      rates += " " + number(rate(which, array_bytes, us), which == gather ? 2 : 0) + " |";
-      ratios += " " + number(plain[k] / us, 3) + " |";
-    }
-    text += "| " + each.name + " |" + rates + ratios + "\n";
+    rows.row().text("memory", each.name);
+    for (const kernel k : {copy_engine, copy_kernel, triad, gather})
+      rows.figure(std::string(titles[k]) + (k == gather ? " G/s" : " GB/s"),
+                  rate(k, array_bytes, median(each.samples[k])), k == gather ? 2 : 0);
+    for (std::size_t k = 0; k < kernel_count; ++k)
+      rows.figure(titles[k], plain[k] / median(each.samples[k]), 3);
   }
-  return text;
+  return rows.markdown();
 }
 
 std::vector<make> make_all(vmm::cuda_driver& driver, const settings& how) {
@@ -279,11 +249,10 @@ std::vector<make> make_all(vmm::cuda_driver& driver, const settings& how) {
   all.push_back({"cuMemAlloc", std::make_unique<plain_maker>(driver)});
   all.push_back({"pool, new", std::make_unique<pool_maker>(driver)});
   if (!how.trace.empty()) {
-    const vmm::tools::read_outcome input = vmm::tools::read_trace(how.trace);
-    if (!input) stop(vmm::tools::describe(input.trouble));
+    const vmm::tools::trace input = read_or_stop(how.trace);
     auto used = std::make_unique<pool_maker>(driver);
-    used->play(*input.value);
-    all.push_back({"pool, after " + input.value->name, std::move(used)});
+    used->play(input);
+    all.push_back({"pool, after " + input.name, std::move(used)});
   }
   for (const std::uint64_t bytes : how.handle_bytes) {
     all.push_back({"handles of " + std::to_string(bytes / mib) + " MiB",
@@ -298,7 +267,7 @@ std::vector<make> make_all(vmm::cuda_driver& driver, const settings& how) {
 }
 
 void measure(vmm::cuda_driver& driver, std::vector<make>& all, const settings& how) {
-  rig r(driver, how.array_bytes);
+  bench r(driver, how.array_bytes);
   for (make& each : all) {
     r.prepare(each.memory);
     r.verify(each.memory, each.name);

@@ -15,9 +15,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -28,6 +25,7 @@
 #include "contenders.hpp"
 #include "device.hpp"
 #include "report.hpp"
+#include "traces.hpp"
 
 import vmm.cuda;
 import vmm.replay;
@@ -77,13 +75,6 @@ struct figures {
   std::uint64_t device_bytes = 0;  // by which the device's free memory fell at the end of a pass
 };
 
-/// The median of what `one` is of `other`, each value beside the other's of the same round.
-double median_ratio(const std::vector<double>& one, const std::vector<double>& other) {
-  std::vector<double> ratios(one.size());
-  std::transform(one.begin(), one.end(), other.begin(), ratios.begin(), std::divides<>());
-  return median(std::move(ratios));
-}
-
 struct entrant {
   std::unique_ptr<contender> who;
   bool on_created_stream = false;  // and the trace's stream 0 is not the default one
@@ -113,10 +104,7 @@ class bench {
 
  private:
   void open_streams(const vmm::tools::trace& input) {
-    std::uint16_t last = 0;
-    for (const vmm::tools::event& each : input.events) last = std::max(last, each.stream);
-    streams_.assign(std::size_t{last} + 1, vmm::stream_handle::default_stream);
-    for (std::size_t i = 1; i < streams_.size(); ++i) streams_[i] = must(driver_.create_stream());
+    streams_ = ::open_streams(driver_, input);
     created_ = must(driver_.create_stream());
   }
 
@@ -214,7 +202,7 @@ outcomes sum_up(const vmm::tools::trace& input, const bench& from,
   for (std::size_t i = 0; i < seen.size(); ++i) {
     const figures& f = seen[i];
     outcome one{from.all()[i].who->name(), median(f.warm_ns), f.best_warm_ns};
-    one.by_own = median_ratio(f.warm_ns, own.warm_ns);
+    one.by_own = median(ratios_of(f.warm_ns, own.warm_ns));
     one.best_by_own = f.best_warm_ns / own.best_warm_ns;
     one.first_ms = median(f.first_ms);
     one.growth_ms = one.first_ms - one.warm_ns * static_cast<double>(input.events.size()) / 1e6;
@@ -226,50 +214,36 @@ outcomes sum_up(const vmm::tools::trace& input, const bench& from,
   return all;
 }
 
-/// The columns of `one`, each behind `between`.
-std::string columns_of(const outcome& one, const char* between) {
-  std::string text;
-  const auto add = [&](double value, int digits) { text += between + number(value, digits); };
-  add(one.warm_ns, 1);
-  add(one.best_ns, 1);
-  add(one.by_own, 2);
-  add(one.best_by_own, 2);
-  add(one.first_ms, 1);
-  add(one.growth_ms, 1);
-  add(one.first_ratio, 3);
-  add(one.ratio, 3);
-  add(one.device_ratio, 3);
-  return text;
+void add(const outcome& one, table& into) {
+  into.figure("warm, ns an event", one.warm_ns, 1)
+      .figure("best", one.best_ns, 1)
+      .figure("by the pool's", one.by_own, 2)
+      .figure("best by its best", one.best_by_own, 2)
+      .figure("from nothing, ms", one.first_ms, 1)
+      .figure("of which growth, ms", one.growth_ms, 1)
+      .figure("peak of the first pass / live", one.first_ratio, 3)
+      .figure("peak / live", one.ratio, 3)
+      .figure("device's own / live", one.device_ratio, 3);
 }
 
 std::string table_of(const std::vector<outcomes>& all) {
-  std::string text =
-      "| trace | allocator | warm, ns an event | best | by the pool's | best by its best | from "
-      "nothing, ms | of which growth, ms | peak of the first pass / live | peak / live | device's "
-      "own / live |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+  table rows;
   for (const outcomes& each : all) {
     for (const outcome& one : each.of)
-      text += "| " + each.trace + " | " + one.allocator + columns_of(one, " | ") + " |\n";
+      add(one, rows.row().text("trace", each.trace).text("allocator", one.allocator));
   }
-  return text;
+  return rows.markdown();
 }
 
 /// One row a trace: time and memory of each allocator.
 std::string short_table_of(const std::vector<outcomes>& all) {
-  std::string text = "| trace | to the policy |";
-  std::string line = "| --- | --- |";
-  for (const outcome& one : all.front().of) {
-    text += " " + one.allocator + " |";
-    line += " --- |";
-  }
-  text += "\n" + line + "\n";
+  table rows;
   for (const outcomes& each : all) {
-    text += "| " + each.trace + " | " + part_in_policy(each.trace) + " |";
+    rows.row().text("trace", each.trace).text("to the policy", part_in_policy(each.trace));
     for (const outcome& one : each.of)
-      text += " " + number(one.warm_ns, 0) + " ns, " + number(one.ratio, 3) + " |";
-    text += "\n";
+      rows.text(one.allocator, number(one.warm_ns, 0) + " ns, " + number(one.ratio, 3));
   }
-  return text;
+  return rows.markdown();
 }
 
 /// The rows as a file, which is written anew behind each trace: what ends the program before its
@@ -282,14 +256,14 @@ void write_csv(const settings& how, const vmm::cuda_driver& driver,
                      "best,from nothing ms,growth ms,first peak by live,peak by live,device by "
                      "live\n";
   for (const outcomes& each : all) {
-    for (const outcome& one : each.of)
+    for (const outcome& one : each.of) {
+      table cells;
+      add(one, cells.row());
       text += each.trace + "," + part_in_policy(each.trace) + ",\"" + one.allocator + "\"" +
-              columns_of(one, ",") + "\n";
+              cells.cells(",") + "\n";
+    }
   }
-  vmm::tools::output_file file;
-  std::string why = file.open(how.csv);
-  if (why.empty()) why = file.write(text);
-  if (!why.empty()) stop(why);
+  write_file(how.csv, text);
 }
 
 page page_of(const settings& how, const vmm::cuda_driver& driver) {
@@ -345,12 +319,11 @@ int main(int count, char** words) {
   }
   std::vector<outcomes> seen;
   for (const std::string& path : how.traces) {
-    const vmm::tools::read_outcome input = vmm::tools::read_trace(path);
-    if (!input) stop(vmm::tools::describe(input.trouble));
-    seen.push_back(sum_up(*input.value, all, all.run(*input.value)));
+    const vmm::tools::trace input = read_or_stop(path);
+    seen.push_back(sum_up(input, all, all.run(input)));
     write_csv(how, driver, seen);
   }
   publish(page_of(how, driver), short_table_of(seen) + "\n" + table_of(seen));
-  std::printf("\n%s", short_table_of(seen).c_str());
+  print("\n" + short_table_of(seen));
   return 0;
 }

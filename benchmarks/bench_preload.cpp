@@ -15,12 +15,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <limits>
 #include <string>
 #include <string_view>
 
-#include "../tools/program/options.hpp"
+#include "report.hpp"
 
 namespace {
 
@@ -50,17 +49,6 @@ struct figures {
   double ordered_ns = std::numeric_limits<double>::max();  // the same in the order of a stream
 };
 
-[[noreturn]] void stop(const char* why) {
-  std::fprintf(stderr, "bench_preload: %s\n", why);
-  std::exit(1);
-}
-
-double thread_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
-}
-
 // ---- the process that plays ---------------------------------------------------------------------
 
 struct driver {
@@ -82,9 +70,9 @@ double time_of(Round&& round) {
   constexpr int rounds = 1000;
   double best = std::numeric_limits<double>::max();
   for (int pass = 0; pass < passes; ++pass) {
-    const double begin = thread_ns();
+    const double begin = cpu_ns();
     for (int i = 0; i < rounds; ++i) round(static_cast<std::size_t>(i));
-    best = std::min(best, (thread_ns() - begin) / rounds);
+    best = std::min(best, (cpu_ns() - begin) / rounds);
   }
   return best;
 }
@@ -189,13 +177,15 @@ void compare(unsigned turns) {
       best[i].ordered_ns = std::min(best[i].ordered_ns, now.ordered_ns);
     }
   }
-  std::printf("| mode | cuMemAlloc, cuMemFree: ns a call | added | cuMemAllocAsync, ");
-  std::printf("cuMemFreeAsync: ns a call | added |\n| --- | --- | --- | --- | --- |\n");
-  for (std::size_t i = 0; i < subjects.size(); ++i) {
-    std::printf("| %s | %.1f | %.1f | %.1f | %.1f |\n", subjects[i].name, best[i].plain_ns,
-                best[i].plain_ns - best[0].plain_ns, best[i].ordered_ns,
-                best[i].ordered_ns - best[0].ordered_ns);
-  }
+  table rows;
+  for (std::size_t i = 0; i < subjects.size(); ++i)
+    rows.row()
+        .text("mode", subjects[i].name)
+        .figure("cuMemAlloc, cuMemFree: ns a call", best[i].plain_ns, 1)
+        .figure("added", best[i].plain_ns - best[0].plain_ns, 1)
+        .figure("cuMemAllocAsync, cuMemFreeAsync: ns a call", best[i].ordered_ns, 1)
+        .figure("added", best[i].ordered_ns - best[0].ordered_ns, 1);
+  print(rows.markdown());
 }
 
 }  // namespace

@@ -5,44 +5,28 @@
 // The driver's create and release of one handle, on an idle device and while a kernel runs; then
 // allocations from a pool while another thread trims it, beside the same without a trim.
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "../gpu_tests/rig.hpp"
 #include "device.hpp"
 #include "report.hpp"
 
-import vmm.cuda;
-import vmm.kernels;
-import vmm.stream;
-
 namespace {
 
-constexpr std::uint64_t mib = 1 << 20;
+using vmm::gpu::mib;
+
 constexpr std::size_t repeat_count = 5;
 constexpr std::uint64_t spin_ns = 60'000'000;
 constexpr auto pause = std::chrono::milliseconds(20);
 
-template <class Work>
-double time_us(Work&& work) {
-  const auto begin = std::chrono::steady_clock::now();
-  work();
-  const std::chrono::duration<double, std::micro> taken = std::chrono::steady_clock::now() - begin;
-  return taken.count();
-}
-
-struct rig {
-  vmm::cuda_driver& driver;
-  vmm::tools::kernel_set kernels;
-  vmm::stream_handle busy;
-};
+using vmm::gpu::rig;
 
 // ---- one handle ---------------------------------------------------------------------------------
 
@@ -56,7 +40,7 @@ void take(rig& r, std::uint64_t size_bytes, bool is_busy, handle_times& into) {
   vmm::cuda_driver& d = r.driver;
   const vmm::address_range range = must(d.reserve({.size_bytes = size_bytes}));
   const vmm::access_grant all[] = {{d.home(), vmm::access::read_write}};
-  if (is_busy) must(r.kernels.spin(spin_ns, r.busy));
+  if (is_busy) must(r.kernels.spin(spin_ns, r.streams[0]));
   vmm::physical_handle handle = vmm::physical_handle::none;
   into.create_us.push_back(
       time_us([&] { handle = must(d.create({.size_bytes = size_bytes, .where = d.home()})); }));
@@ -64,29 +48,30 @@ void take(rig& r, std::uint64_t size_bytes, bool is_busy, handle_times& into) {
   must(d.set_access(range, all));
   into.unmap_us.push_back(time_us([&] { must(d.unmap(range)); }));
   into.release_us.push_back(time_us([&] { must(d.release(handle)); }));
-  must(d.synchronize_stream(r.busy));
+  must(d.synchronize_stream(r.streams[0]));
   must(d.free_reservation(range));
   std::this_thread::sleep_for(pause);
 }
 
 std::string handle_table(rig& r, const std::vector<std::uint64_t>& sizes) {
-  std::string text =
-      "| one handle of | create, idle | create, a kernel runs | unmap, idle | unmap, a kernel runs "
-      "| release, idle | release, a kernel runs |\n| --- | --- | --- | --- | --- | --- | --- |\n";
+  table rows;
   for (const std::uint64_t size_bytes : sizes) {
-    std::array<handle_times, 2> seen;
+    handle_times idle;
+    handle_times busy;
     for (std::size_t i = 0; i < repeat_count; ++i) {
-      take(r, size_bytes, false, seen[0]);
-      take(r, size_bytes, true, seen[1]);
+      take(r, size_bytes, false, idle);
+      take(r, size_bytes, true, busy);
     }
-    text += "| " + std::to_string(size_bytes / mib) + " MiB |";
-    for (const auto member :
-         {&handle_times::create_us, &handle_times::unmap_us, &handle_times::release_us}) {
-      for (const handle_times& each : seen) text += " " + number(median(each.*member), 1) + " |";
-    }
-    text += "\n";
+    rows.row()
+        .text("one handle of", std::to_string(size_bytes / mib) + " MiB")
+        .figure("create, idle", median(idle.create_us), 1)
+        .figure("create, a kernel runs", median(busy.create_us), 1)
+        .figure("unmap, idle", median(idle.unmap_us), 1)
+        .figure("unmap, a kernel runs", median(busy.unmap_us), 1)
+        .figure("release, idle", median(idle.release_us), 1)
+        .figure("release, a kernel runs", median(busy.release_us), 1);
   }
-  return text;
+  return rows.markdown();
 }
 
 // ---- a pool under trim --------------------------------------------------------------------------
@@ -116,7 +101,7 @@ class trimmed_pool {
   [[nodiscard]] waits measure(bool does_trim) {
     waits seen;
     std::atomic<bool> is_done = false;
-    must(rig_.kernels.spin(spin_ns * 4, rig_.busy));
+    must(rig_.kernels.spin(spin_ns * 4, rig_.streams[0]));
     std::thread worker([&] {
       if (does_trim) {
         seen.trim_ms = time_us([&] { seen.trimmed_bytes = pool_.trim(0).released_bytes; }) / 1e3;
@@ -135,7 +120,7 @@ class trimmed_pool {
     }
     worker.join();
     for (const vmm::address at : grown) must(other_->free(at, stream_));
-    must(rig_.driver.synchronize_stream(rig_.busy));
+    must(rig_.driver.synchronize_stream(rig_.streams[0]));
     return seen;
   }
   /// Where the requests that grow go: the same pool, or one beside it.
@@ -169,36 +154,37 @@ double largest(const std::vector<double>& values) {
   return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
 }
 
-std::string row(std::uint64_t handle_bytes, const char* what, const waits& seen) {
-  return "| " + std::to_string(handle_bytes / mib) + " MiB | " + what + " | " +
-         std::to_string(seen.trimmed_bytes / mib) + " | " + number(seen.trim_ms, 1) + " | " +
-         std::to_string(seen.warm_us.size()) + " | " + number(median(seen.warm_us), 2) + " | " +
-         number(largest(seen.warm_us), 1) + " | " + std::to_string(seen.growth_us.size()) + " | " +
-         number(median(seen.growth_us), 1) + " | " + number(largest(seen.growth_us), 1) + " |\n";
+void add(std::uint64_t handle_bytes, const char* what, const waits& seen, table& into) {
+  into.row()
+      .text("handles", std::to_string(handle_bytes / mib) + " MiB")
+      .text("meanwhile", what)
+      .count("MiB given back", seen.trimmed_bytes / mib)
+      .figure("trim, ms", seen.trim_ms, 1)
+      .count("pairs without the driver", seen.warm_us.size())
+      .figure("median us", median(seen.warm_us), 2)
+      .figure("largest us", largest(seen.warm_us), 1)
+      .count("allocations of 48 MiB", seen.growth_us.size())
+      .figure("median us", median(seen.growth_us), 1)
+      .figure("largest us", largest(seen.growth_us), 1);
 }
 
 std::string pool_table(rig& r, const std::vector<std::uint64_t>& handle_sizes,
                        std::uint64_t free_bytes) {
-  std::string text =
-      "| handles | meanwhile | MiB given back | trim, ms | pairs without the driver | median us | "
-      "largest us | allocations of 48 MiB | median us | largest us |\n"
-      "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+  table rows;
   for (const std::uint64_t handle_bytes : handle_sizes) {
     {
       trimmed_pool under_test(r, handle_bytes, free_bytes);
-      text += row(handle_bytes, "no trim", under_test.measure(false));
-      text += row(handle_bytes, "a trim, the same pool", under_test.measure(true));
+      add(handle_bytes, "no trim", under_test.measure(false), rows);
+      add(handle_bytes, "a trim, the same pool", under_test.measure(true), rows);
       under_test.close();
     }
-    {
-      trimmed_pool under_test(r, handle_bytes, free_bytes);
-      vmm::stream_pool beside(r.driver);
-      under_test.grow_in(beside);
-      text += row(handle_bytes, "a trim, growth in another pool", under_test.measure(true));
-      under_test.close();
-    }
+    trimmed_pool under_test(r, handle_bytes, free_bytes);
+    vmm::stream_pool beside(r.driver);
+    under_test.grow_in(beside);
+    add(handle_bytes, "a trim, growth in another pool", under_test.measure(true), rows);
+    under_test.close();
   }
-  return text;
+  return rows.markdown();
 }
 
 constexpr const char* usage = "usage: bench_release [--quick] [--markdown FILE] [--head TEXT]\n";
@@ -210,9 +196,7 @@ int main(int count, char** words) {
   bool is_quick = false;
   option_list(usage).flag("--quick", is_quick).page(told).read(count, words);
   vmm::cuda_driver driver = open_device();
-  auto kernels = vmm::tools::kernel_set::load(driver);
-  if (!kernels) stop(vmm::describe(kernels.error()));
-  rig r{driver, std::move(*kernels), must(driver.create_stream())};
+  rig r(driver);
   const std::vector<std::uint64_t> sizes =
       is_quick ? std::vector<std::uint64_t>{2 * mib, 64 * mib}
                : std::vector<std::uint64_t>{2 * mib, 64 * mib, 128 * mib, 256 * mib, 1024 * mib};
@@ -226,7 +210,6 @@ int main(int count, char** words) {
       "trims the pool and a kernel runs. Each pool has " +
       std::string(is_quick ? "0.5" : "8") + " GiB free.\n\n" +
       pool_table(r, handle_sizes, (is_quick ? 512 : 8192) * mib);
-  must(driver.destroy_stream(r.busy));
   publish({.path = told.markdown,
            .title = "Releasing memory, and the waits it causes",
            .head = head_of(told.head, driver),

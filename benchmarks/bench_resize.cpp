@@ -11,86 +11,46 @@
 // all of them too.
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "../tools/program/cuda_calls.hpp"
+#include "../gpu_tests/rig.hpp"
 #include "device.hpp"
 #include "report.hpp"
 
-import vmm.backend;
-import vmm.cuda;
-import vmm.kernels;
-import vmm.manager;
-
 namespace {
 
-constexpr std::uint64_t mib = 1ull << 20;
+using vmm::gpu::mib;
+
 constexpr std::uint64_t seed = 0x5eed;
 
 // ---- the device, the clock and the contents -----------------------------------------------------
 
-// The driver's calls that vmm does not use.
-struct plain_calls {
-  explicit plain_calls(const vmm::cuda_driver& driver)
-      : allocate(call_of<PFN_cuMemAlloc_v3020>(driver, "cuMemAlloc", 3020)),
-        release(call_of<PFN_cuMemFree_v3020>(driver, "cuMemFree", 3020)),
-        allocate_async(call_of<PFN_cuMemAllocAsync_v11020>(driver, "cuMemAllocAsync", 11020)),
-        release_async(call_of<PFN_cuMemFreeAsync_v11020>(driver, "cuMemFreeAsync", 11020)) {}
-
-  PFN_cuMemAlloc_v3020 allocate;
-  PFN_cuMemFree_v3020 release;
-  PFN_cuMemAllocAsync_v11020 allocate_async;
-  PFN_cuMemFreeAsync_v11020 release_async;
-};
-
-class rig {
+class rig : public vmm::gpu::rig {
  public:
-  explicit rig(vmm::cuda_driver& on)
-      : driver(on), plain(on), kernels_(load(on)), stream(must(on.create_stream())) {
+  explicit rig(vmm::cuda_driver& on) : vmm::gpu::rig(on) {
     enter(on);
-    counter_ = plain_allocate(8);
     keep_pool_warm();
   }
-  ~rig() {
-    must(driver.synchronize_stream(stream));
-    plain_release(counter_);
-    must(driver.destroy_stream(stream));
-  }
-  rig(const rig&) = delete;
-  rig& operator=(const rig&) = delete;
 
   // Microseconds of `work`, the device's part included.
   template <class Work>
   double time(Work&& work) {
-    must(driver.synchronize_stream(stream));
-    const auto begin = std::chrono::steady_clock::now();
-    work();
-    must(driver.synchronize_stream(stream));
-    const std::chrono::duration<double, std::micro> taken =
-        std::chrono::steady_clock::now() - begin;
-    return taken.count();
+    finish();
+    return time_us([&] {
+      work();
+      finish();
+    });
   }
 
-  void fill(vmm::address_range range) {
-    must(kernels_.fill({range, seed, stream}));
-    must(driver.synchronize_stream(stream));
-  }
+  void fill(vmm::address_range range) { must(try_fill(range, seed)); }
   // The whole of `range` holds the pattern.
   void verify(vmm::address_range range, const char* what) {
-    std::array<std::uint64_t, 1> wrong{0};
-    must(driver.write(counter_, std::as_bytes(std::span(wrong))));
-    must(kernels_.check({range, seed, stream}, counter_));
-    must(driver.synchronize_stream(stream));
-    must(driver.read(std::as_writable_bytes(std::span(wrong)), counter_));
-    if (wrong[0] != 0) stop(std::string(what) + ": " + std::to_string(wrong[0]) + " wrong words");
+    const std::uint64_t wrong = must(try_count(range, seed));
+    if (wrong != 0) stop(std::string(what) + ": " + std::to_string(wrong) + " wrong words");
   }
   // The old data is there, and all of the new range can be written and read.
   void verify_grown(vmm::address_range grown, std::uint64_t old_bytes, const char* what) {
@@ -98,47 +58,16 @@ class rig {
     fill(grown);
     verify(grown, what);
   }
-  void copy(vmm::address target, vmm::address source, std::uint64_t size_bytes) {
-    must(driver.copy({target, source, size_bytes, stream}));
-  }
-
-  vmm::address plain_allocate(std::uint64_t size_bytes) {
-    CUdeviceptr at = 0;
-    if (plain.allocate(&at, size_bytes) != CUDA_SUCCESS) stop("cuMemAlloc refuses");
-    return {at};
-  }
-  void plain_release(vmm::address at) {
-    if (plain.release(at.value) != CUDA_SUCCESS) stop("cuMemFree refuses");
-  }
-  vmm::address async_allocate(std::uint64_t size_bytes) {
-    CUdeviceptr at = 0;
-    if (plain.allocate_async(&at, size_bytes, native_stream()) != CUDA_SUCCESS) {
-      stop("cuMemAllocAsync refuses");
-    }
-    return {at};
-  }
-  void async_release(vmm::address at) {
-    if (plain.release_async(at.value, native_stream()) != CUDA_SUCCESS) {
-      stop("cuMemFreeAsync refuses");
-    }
-  }
   // Gives the asynchronous pool's memory back to the device.
   void empty_pool() {
     const auto trim = call_of<PFN_cuMemPoolTrimTo_v11020>(driver, "cuMemPoolTrimTo", 11020);
-    must(driver.synchronize_stream(stream));
+    finish();
     trim(pool_, 0);
   }
 
-  vmm::cuda_driver& driver;
-  plain_calls plain;
+  const vmm::stream_handle stream = streams[0];
 
  private:
-  static vmm::tools::kernel_set load(vmm::cuda_driver& driver) {
-    auto loaded = vmm::tools::kernel_set::load(driver);
-    if (!loaded) stop(vmm::describe(loaded.error()));
-    return std::move(*loaded);
-  }
-  [[nodiscard]] CUstream native_stream() const { return vmm::native_stream<CUstream>(stream); }
   // The asynchronous pool keeps what is freed: the warm case.
   void keep_pool_warm() {
     const auto default_pool =
@@ -146,50 +75,57 @@ class rig {
     const auto set =
         call_of<PFN_cuMemPoolSetAttribute_v11020>(driver, "cuMemPoolSetAttribute", 11020);
     std::uint64_t all = ~0ull;
-    if (default_pool(&pool_, driver.home().ordinal) != CUDA_SUCCESS ||
-        set(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all) != CUDA_SUCCESS) {
-      stop("the asynchronous pool cannot be set up");
-    }
+    must(default_pool(&pool_, driver.home().ordinal), "cuDeviceGetDefaultMemPool");
+    must(set(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all), "cuMemPoolSetAttribute");
   }
 
-  vmm::tools::kernel_set kernels_;
   CUmemoryPool pool_ = nullptr;
-  vmm::address counter_{};
-
- public:
-  vmm::stream_handle stream;
 };
 
 // ---- the ways to double a buffer ----------------------------------------------------------------
 
 // Each prepares, times the doubling from `size` bytes, checks, and undoes everything.
 
-double by_allocating(rig& r, std::uint64_t size) {
-  const vmm::address old = r.plain_allocate(size);
-  r.fill({old, size});
-  vmm::address grown{};
+template <class Allocate, class Free>
+double by_copying(rig& r, std::uint64_t size, const char* what, Allocate&& allocate, Free&& free) {
+  const CUdeviceptr old = allocate(size);
+  r.fill({{old}, size});
+  CUdeviceptr grown = 0;
   const double us = r.time([&] {
-    grown = r.plain_allocate(2 * size);
-    r.copy(grown, old, size);
-    r.plain_release(old);
+    grown = allocate(2 * size);
+    must(r.driver.copy({{grown}, {old}, size, r.stream}));
+    free(old);
   });
-  r.verify_grown({grown, 2 * size}, size, "cuMemAlloc and copy");
-  r.plain_release(grown);
+  r.verify_grown({{grown}, 2 * size}, size, what);
+  free(grown);
   return us;
 }
 
+double by_allocating(rig& r, std::uint64_t size) {
+  const auto allocate = call_of<PFN_cuMemAlloc_v3020>(r.driver, "cuMemAlloc", 3020);
+  const auto release = call_of<PFN_cuMemFree_v3020>(r.driver, "cuMemFree", 3020);
+  return by_copying(
+      r, size, "cuMemAlloc and copy",
+      [&](std::uint64_t bytes) {
+        CUdeviceptr at = 0;
+        must(allocate(&at, bytes), "cuMemAlloc");
+        return at;
+      },
+      [&](CUdeviceptr at) { must(release(at), "cuMemFree"); });
+}
+
 double by_pool(rig& r, std::uint64_t size) {
-  const vmm::address old = r.async_allocate(size);
-  r.fill({old, size});
-  vmm::address grown{};
-  const double us = r.time([&] {
-    grown = r.async_allocate(2 * size);
-    r.copy(grown, old, size);
-    r.async_release(old);
-  });
-  r.verify_grown({grown, 2 * size}, size, "cuMemAllocAsync and copy");
-  r.async_release(grown);
-  return us;
+  const auto allocate = call_of<PFN_cuMemAllocAsync_v11020>(r.driver, "cuMemAllocAsync", 11020);
+  const auto release = call_of<PFN_cuMemFreeAsync_v11020>(r.driver, "cuMemFreeAsync", 11020);
+  const auto stream = vmm::native_stream<CUstream>(r.stream);
+  return by_copying(
+      r, size, "cuMemAllocAsync and copy",
+      [&](std::uint64_t bytes) {
+        CUdeviceptr at = 0;
+        must(allocate(&at, bytes, stream), "cuMemAllocAsync");
+        return at;
+      },
+      [&](CUdeviceptr at) { must(release(at, stream), "cuMemFreeAsync"); });
 }
 
 enum class handles { fresh, cached };
@@ -327,28 +263,25 @@ struct line {
   times us;
 };
 
+std::string growth_text(const line& of) {
+  return size_text(of.size) + ", " + size_text(2 * of.size);
+}
+
 std::string times_table(const std::vector<line>& lines) {
-  std::string text = "| from, to |";
-  for (const char* name : way_names) text += std::string(" ") + name + " |";
-  text += "\n| --- |";
-  for (std::size_t i = 0; i < way_count; ++i) text += " --- |";
-  text += "\n";
+  table rows;
   for (const line& each : lines) {
-    text += "| " + size_text(each.size) + ", " + size_text(2 * each.size) + " |";
-    for (const std::vector<double>& way : each.us) {
-      const double us = median(way);
-      text += " " + number(us, us < 100 ? 1 : 0) + " |";
+    rows.row().text("from, to", growth_text(each));
+    for (std::size_t i = 0; i < way_count; ++i) {
+      const double us = median(each.us[i]);
+      rows.figure(way_names[i], us, us < 100 ? 1 : 0);
     }
-    text += "\n";
   }
-  return text;
+  return rows.markdown();
 }
 
 // The ratios of the rounds' pairs, in ascending order.
-std::vector<double> ratios_of(const line& at, way above, way below) {
-  std::vector<double> ratios;
-  for (std::size_t i = 0; i < at.us[above].size(); ++i)
-    ratios.push_back(at.us[above][i] / at.us[below][i]);
+std::vector<double> sorted_ratios(const line& at, way above, way below) {
+  std::vector<double> ratios = ratios_of(at.us[above], at.us[below]);
   std::sort(ratios.begin(), ratios.end());
   return ratios;
 }
@@ -363,29 +296,28 @@ std::string spread_text(const std::vector<double>& sorted) {
 }
 
 std::string pairs_table(const std::vector<line>& lines) {
-  std::string text =
-      "| from, to | vmm / by hand, new: median (middle half) lowest to highest | vmm / by hand, "
-      "cached: median (middle half) lowest to highest |\n| --- | --- | --- |\n";
-  for (const line& each : lines) {
-    text += "| " + size_text(each.size) + ", " + size_text(2 * each.size) + " | " +
-            spread_text(ratios_of(each, vmm_new, hand_new)) + " | " +
-            spread_text(ratios_of(each, vmm_cached, hand_cached)) + " |\n";
-  }
-  return text;
+  const std::string what = ": median (middle half) lowest to highest";
+  table rows;
+  for (const line& each : lines)
+    rows.row()
+        .text("from, to", growth_text(each))
+        .text("vmm / by hand, new" + what, spread_text(sorted_ratios(each, vmm_new, hand_new)))
+        .text("vmm / by hand, cached" + what,
+              spread_text(sorted_ratios(each, vmm_cached, hand_cached)));
+  return rows.markdown();
 }
 
 std::string ratios_table(const std::vector<line>& lines) {
-  std::string text =
-      "| from, to | cuMemAlloc / vmm, new | cuMemAlloc / vmm, cached | warm pool / vmm, cached "
-      "|\n| --- | --- | --- | --- |\n";
-  for (const line& each : lines) {
-    text += "| " + size_text(each.size) + ", " + size_text(2 * each.size) + " |";
-    for (const auto& [above, below] :
-         {std::pair{plain, vmm_new}, {plain, vmm_cached}, {pool, vmm_cached}})
-      text += " " + number(median(ratios_of(each, above, below)), 1) + " |";
-    text += "\n";
-  }
-  return text;
+  table rows;
+  for (const line& each : lines)
+    rows.row()
+        .text("from, to", growth_text(each))
+        .figure("cuMemAlloc / vmm, new", median(ratios_of(each.us[plain], each.us[vmm_new])), 1)
+        .figure("cuMemAlloc / vmm, cached", median(ratios_of(each.us[plain], each.us[vmm_cached])),
+                1)
+        .figure("warm pool / vmm, cached", median(ratios_of(each.us[pool], each.us[vmm_cached])),
+                1);
+  return rows.markdown();
 }
 
 struct settings : report_words {

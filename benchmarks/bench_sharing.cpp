@@ -76,27 +76,19 @@ std::vector<figure> measure_all(vmm::cuda_driver& driver, const contenders& all,
   return best;
 }
 
-std::string table_of(vmm::cuda_driver& driver, const contenders& all, const settings& how) {
-  std::string text = "| threads ";
-  std::string line = "| ---: ";
-  for (const std::unique_ptr<contender>& each : all) {
-    text += "| " + each->name() + ", ns | speed-up | by the pool's ";
-    line += "| ---: | ---: | ---: ";
-  }
-  text += "|\n" + line + "|\n";
+table measure_counts(vmm::cuda_driver& driver, const contenders& all, const settings& how) {
+  table rows;
   std::vector<figure> alone;
   for (const unsigned threads : thread_counts) {
     const std::vector<figure> best = measure_all(driver, all, how, threads);
     if (alone.empty()) alone = best;
-    text += "| " + std::to_string(threads) + " ";
-    for (std::size_t i = 0; i < best.size(); ++i) {
-      text += "| " + number(best[i].wall_ns, 1) + " | " +
-              number(alone[i].wall_ns / best[i].wall_ns, 2) + " | " +
-              number(best[i].wall_ns / best.front().wall_ns, 2) + " ";
-    }
-    text += "|\n";
+    rows.row().count("threads", threads);
+    for (std::size_t i = 0; i < best.size(); ++i)
+      rows.figure(all[i]->name() + ", ns", best[i].wall_ns, 1)
+          .figure("speed-up", alone[i].wall_ns / best[i].wall_ns, 2)
+          .figure("by the pool's", best[i].wall_ns / best.front().wall_ns, 2);
   }
-  return text;
+  return rows;
 }
 
 page page_of(const settings& how, const vmm::cuda_driver& driver) {
@@ -112,8 +104,7 @@ page page_of(const settings& how, const vmm::cuda_driver& driver) {
                    " rounds, in which the allocators take turns, each from nothing and warmed "
                    "before. Speed-up: how many times the events of one thread are served in that "
                    "time. No kernel runs. The pool queries the driver at each call whether the "
-                   "stream "
-                   "is being captured; asking nothing is `capture_rule::unchecked`.",
+                   "stream is being captured; asking nothing is `capture_rule::unchecked`.",
           .command = "gpu_tests/gpu.sh sharing"};
 }
 
@@ -142,6 +133,6 @@ int main(int count, char** words) {
   if (!how.peers.empty()) {
     for (std::unique_ptr<contender>& each : open_peers(how.peers)) all.push_back(std::move(each));
   }
-  publish(page_of(how, driver), table_of(driver, all, how));
+  publish(page_of(how, driver), measure_counts(driver, all, how).markdown());
   return 0;
 }

@@ -6,14 +6,15 @@
 //   bench_special fake   two devices of the simulated driver, in its virtual time
 //   bench_special host   memory files of Linux, in real time: clearing only
 //   bench_special cuda   the first device, and the second one where there is one
-#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <functional>
 #include <string_view>
 #include <vector>
+
+#include "report.hpp"
 
 import vmm;
 import vmm.fake;
@@ -23,12 +24,6 @@ namespace {
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 constexpr int rounds = 31;
-
-void need(bool fine, const char* what) {
-  if (fine) return;
-  std::fprintf(stderr, "bench_special: %s failed\n", what);
-  std::exit(1);
-}
 
 // The driver, and the time of its world in microseconds.
 struct world {
@@ -47,11 +42,10 @@ double median_us(const world& in, const std::function<void()>& before,
     work();
     taken.push_back(in.now_us() - begin);
   }
-  std::nth_element(taken.begin(), taken.begin() + rounds / 2, taken.end());
-  return taken[rounds / 2];
+  return median(taken);
 }
 
-void print(const char* what, std::uint64_t size_bytes, double us) {
+void show(const char* what, std::uint64_t size_bytes, double us) {
   std::printf("%-44s %6llu MiB %12.2f us\n", what,
               static_cast<unsigned long long>(size_bytes / mib), us);
 }
@@ -63,25 +57,21 @@ void rights(const world& in) {
   for (const bool shared : {false, true}) {
     if (shared && !in.has_other) continue;
     vmm::manager_options how;
-    if (shared) need(how.peers.set({in.other, vmm::access::read}), "naming a peer");
+    if (shared && !how.peers.set({in.other, vmm::access::read})) stop("a peer cannot be named");
     vmm::manager managed(in.driver, how);
     vmm::address at{};
     const auto drop = [&] {
-      if (at) need(managed.free_idle(at).has_value(), "free");
+      if (at) must(managed.free_idle(at));
     };
-    const double us = median_us(in, drop, [&] {
-      const auto made = managed.allocate(size_bytes);
-      need(made.has_value(), "allocate");
-      at = *made;
-    });
-    print(shared ? "map for the home and one peer" : "map for the home", size_bytes, us);
+    const double us = median_us(in, drop, [&] { at = must(managed.allocate(size_bytes)); });
+    show(shared ? "map for the home and one peer" : "map for the home", size_bytes, us);
     if (shared) {
       const vmm::access_grant off{in.other, vmm::access::none};
       const vmm::access_grant on{in.other, vmm::access::read};
-      print("give a standing block to a peer", size_bytes,
-            median_us(
-                in, [&] { need(managed.set_peers({&off, 1}).has_value(), "set_peers"); },
-                [&] { need(managed.set_peers({&on, 1}).has_value(), "set_peers"); }));
+      show("give a standing block to a peer", size_bytes,
+           median_us(
+               in, [&] { must(managed.set_peers({&off, 1})); },
+               [&] { must(managed.set_peers({&on, 1})); }));
     }
     drop();
   }
@@ -95,24 +85,18 @@ void place(const world& in, const char* name, const vmm::pool_options& how,
   constexpr std::uint64_t size_bytes = 256 * mib;
   vmm::stream_pool pool(in.driver, how);
   vmm::address ballast{};
-  if (ballast_bytes != 0) {
-    const auto made = pool.allocate(ballast_bytes, {});
-    need(made.has_value(), "allocate of what fills the device");
-    ballast = *made;
-  }
-  const auto at = pool.allocate(size_bytes, {});
-  need(at.has_value(), name);
-  const auto finish = [&] { need(in.driver.synchronize_stream({}).has_value(), "synchronize"); };
-  finish();
+  if (ballast_bytes != 0) ballast = must(pool.allocate(ballast_bytes, {}));
+  const vmm::address at = must(pool.allocate(size_bytes, {}));
+  must(in.driver.synchronize_stream({}));
   const double us = median_us(
       in, [] {},
       [&] {
-        need(in.driver.copy({*at, *at + size_bytes / 2, size_bytes / 2, {}}).has_value(), "copy");
-        finish();
+        must(in.driver.copy({at, at + size_bytes / 2, size_bytes / 2, {}}));
+        must(in.driver.synchronize_stream({}));
       });
-  print(name, size_bytes / 2, us);
-  need(pool.free(*at, {}).has_value(), "free");
-  if (ballast) need(pool.free(ballast, {}).has_value(), "free");
+  show(name, size_bytes / 2, us);
+  must(pool.free(at, {}));
+  if (ballast) must(pool.free(ballast, {}));
 }
 
 void places(const world& in) {
@@ -120,9 +104,8 @@ void places(const world& in) {
   if (in.has_other) place(in, "copy at another device", {{.placement = in.other}}, 0);
   if (!in.driver.feature_set().host_node_location) return;
   place(in, "copy at a node of the host", {{.placement = vmm::host_node(0)}}, 0);
-  const auto memory = in.driver.query_memory(in.driver.home());
-  need(memory.has_value(), "asking for the device's memory");
-  const std::uint64_t ballast_bytes = memory->free_bytes / mib * mib - 128 * mib;
+  const std::uint64_t free_bytes = must(in.driver.query_memory(in.driver.home())).free_bytes;
+  const std::uint64_t ballast_bytes = free_bytes / mib * mib - 128 * mib;
   place(in, "copy where the device is full: spilled", {{.spill = vmm::host_node(0)}},
         ballast_bytes);
 }
@@ -143,14 +126,11 @@ void clearing(const world& in) {
     for (const rule& each : all) {
       vmm::stream_pool pool(in.driver, {{.contents = each.what}});
       const auto pair = [&] {
-        const auto at = pool.allocate(size_bytes, {});
-        need(at.has_value(), "allocate");
-        need(pool.free(*at, {}).has_value(), "free");
-        if (in.driver.feature_set().streams)
-          need(in.driver.synchronize_stream({}).has_value(), "synchronize");
+        must(pool.free(must(pool.allocate(size_bytes, {})), {}));
+        if (in.driver.feature_set().streams) must(in.driver.synchronize_stream({}));
       };
       pair();  // maps the memory
-      print(each.name, size_bytes, median_us(in, [] {}, pair));
+      show(each.name, size_bytes, median_us(in, [] {}, pair));
     }
   }
 }
@@ -163,14 +143,12 @@ void compression(const world& in) {
   if (!in.driver.feature_set().compression) return;
   for (const bool wished : {false, true}) {
     vmm::manager managed(in.driver, {.compressible = wished});
-    const auto from = managed.allocate(size_bytes);
-    const auto to = managed.allocate(size_bytes);
-    need(from && to, "allocate");
-    const auto granted = vmm::granted_of(managed, *from);
-    need(granted.has_value(), "asking what was granted");
+    const vmm::address from = must(managed.allocate(size_bytes));
+    const vmm::address to = must(managed.allocate(size_bytes));
+    const auto granted = must(vmm::granted_of(managed, from));
     const auto copy = [&] {
-      need(in.driver.copy({*to, *from, size_bytes, {}}).has_value(), "copy");
-      need(in.driver.synchronize_stream({}).has_value(), "synchronize");
+      must(in.driver.copy({to, from, size_bytes, {}}));
+      must(in.driver.synchronize_stream({}));
     };
     std::vector<std::byte> noise(size_bytes);
     std::uint64_t word = 88172645463325252ULL;
@@ -180,12 +158,13 @@ void compression(const world& in) {
       word ^= word << 17;
       each = static_cast<std::byte>(word);
     }
-    need(in.driver.fill({{*from, size_bytes}, 0, {}}).has_value(), "fill");
-    std::printf("compression wished %d granted %d\n", wished, granted->compressible);
-    print("  copy of zeros", size_bytes, median_us(in, [] {}, copy));
-    need(in.driver.write(*from, noise).has_value(), "write");
-    print("  copy of noise", size_bytes, median_us(in, [] {}, copy));
-    need(managed.free(*from) && managed.free(*to), "free");
+    must(in.driver.fill({{from, size_bytes}, 0, {}}));
+    std::printf("compression wished %d granted %d\n", wished, granted.compressible);
+    show("  copy of zeros", size_bytes, median_us(in, [] {}, copy));
+    must(in.driver.write(from, noise));
+    show("  copy of noise", size_bytes, median_us(in, [] {}, copy));
+    must(managed.free(from));
+    must(managed.free(to));
   }
 }
 
@@ -194,23 +173,25 @@ double wall_us() {
   return std::chrono::duration<double, std::micro>(now).count();
 }
 
+void measure(const world& in) {
+  rights(in);
+  places(in);
+  clearing(in);
+  compression(in);
+}
+
 int on_fake() {
   vmm::fake::profile machine = vmm::fake::profile::cuda();
   machine.device_count = 2;
   vmm::fake_driver driver(machine);
   vmm::driver_ref with(driver);
-  const world in{*with, [&] { return driver.now_us(); }, vmm::device(1), true};
-  rights(in);
-  places(in);
-  clearing(in);
-  compression(in);
+  measure({*with, [&] { return driver.now_us(); }, vmm::device(1), true});
   return driver.misuse_count() == 0 ? 0 : 1;
 }
 
 int on_host() {
-  auto driver = vmm::host_driver::open();
-  need(driver.has_value(), "opening the host driver");
-  vmm::driver_ref with(*driver);
+  auto driver = must(vmm::host_driver::open());
+  vmm::driver_ref with(driver);
   clearing({*with, wall_us});
   return 0;
 }
@@ -223,11 +204,7 @@ int on_cuda() {
   }
   vmm::driver_ref with(*driver);
   const auto link = with->query_peer({vmm::device(1), vmm::device(0)});
-  const world in{*with, wall_us, vmm::device(1), link && link->is_reachable()};
-  rights(in);
-  places(in);
-  clearing(in);
-  compression(in);
+  measure({*with, wall_us, vmm::device(1), link && link->is_reachable()});
   return 0;
 }
 
@@ -238,6 +215,5 @@ int main(int count, char** words) {
   if (where == "fake") return on_fake();
   if (where == "host") return on_host();
   if (where == "cuda") return on_cuda();
-  std::fprintf(stderr, "bench_special takes one of fake, host, cuda\n");
-  return 2;
+  stop("takes one of fake, host, cuda");
 }

@@ -32,26 +32,21 @@
 // With --created the pool's calls are made on a created stream, not on the default one: the pool
 // then queries the driver for a capture. The fake driver's query costs less than a real one's.
 //
-// Live blocks: sizes from a bounded power law (exponent 1.2, 512 bytes to 2 MiB); 64 blocks are
-// freed and 64 allocated in a timed batch, victims and sizes drawn outside it; the slowest 2 % of
-// the batches are dropped as the machine's. Victims are random among all blocks, or among the 512
-// that were made last.
+// Live blocks: batches.hpp, in units of 512 bytes. Victims are random among all blocks, or among
+// the 512 that were made last.
 #include <malloc.h>
-#include <time.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <memory_resource>
 #include <mutex>
 #include <numeric>
-#include <random>
 #include <set>
 #include <string>
 #include <string_view>
@@ -59,7 +54,9 @@
 #include <utility>
 #include <vector>
 
+#include "batches.hpp"
 #include "report.hpp"
+#include "traces.hpp"
 
 import vmm.fake;
 import vmm.stream;
@@ -75,25 +72,9 @@ using vmm::tools::trace;
 constexpr std::uint64_t block_bytes = vmm::tools::live_unit_bytes;
 constexpr std::uint64_t mib = 1 << 20;
 
-[[noreturn]] void fail(const std::string& why) {
-  std::fprintf(stderr, "bench_stream: %s\n", why.c_str());
-  std::exit(1);
-}
-
-double ns_since(clock_type::time_point start) {
-  return std::chrono::duration<double, std::nano>(clock_type::now() - start).count();
-}
-
 /// Of the steady clock, which is cheaper to ask than that of the thread.
 double clock_ns() {
   return std::chrono::duration<double, std::nano>(clock_type::now().time_since_epoch()).count();
-}
-
-/// Of this thread alone: what others do to the machine shows in caches only.
-double cpu_ns() {
-  timespec now{};
-  (void)::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
 }
 
 // ---- the allocators ------------------------------------------------------------------
@@ -112,21 +93,18 @@ class pool_subject {
   using handle = vmm::address;
 
   pool_subject() {
-    if (!on_created_stream) return;
-    const vmm::result<vmm::stream_handle> made = driver_.create_stream();
-    if (!made) fail("the fake driver has no stream");
-    stream_ = *made;
+    if (on_created_stream) stream_ = must(driver_.create_stream());
   }
 
-  [[gnu::noinline]] handle take(std::uint64_t size_bytes, std::uint16_t) {
+  [[gnu::noinline]] handle take(std::uint64_t size_bytes, std::uint16_t = 0) {
     const vmm::result<handle> at = pool_.allocate(size_bytes, stream_);
     if (!at) [[unlikely]]
-      fail(at.error().detail);
+      stop(at.error().detail);
     return *at;
   }
-  [[gnu::noinline]] void give(handle at, std::uint16_t) {
+  [[gnu::noinline]] void give(handle at, std::uint16_t = 0) {
     if (!pool_.free(at, stream_)) [[unlikely]]
-      fail("the pool refused a free");
+      stop("the pool refused a free");
   }
   /// Calls to the driver so far.
   [[nodiscard]] std::uint64_t calls() const {
@@ -169,7 +147,7 @@ class caching_subject {
     }
   }
 
-  [[gnu::noinline]] handle take(std::uint64_t size_bytes, std::uint16_t stream) {
+  [[gnu::noinline]] handle take(std::uint64_t size_bytes, std::uint16_t stream = 0) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const std::uint64_t rounded = vmm::tools::live_bytes_of(size_bytes);
     const bool small = rounded <= mib;
@@ -181,7 +159,7 @@ class caching_subject {
     return found->at;
   }
 
-  [[gnu::noinline]] void give(handle at, std::uint16_t) {
+  [[gnu::noinline]] void give(handle at, std::uint16_t = 0) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto where = live_.find(at);
     block* freed = where->second;
@@ -266,10 +244,10 @@ class caching_subject {
 class malloc_subject {
  public:
   using handle = void*;
-  [[gnu::noinline]] handle take(std::uint64_t size_bytes, std::uint16_t) {
+  [[gnu::noinline]] handle take(std::uint64_t size_bytes, std::uint16_t = 0) {
     return std::malloc(scaled(size_bytes));
   }
-  [[gnu::noinline]] void give(handle at, std::uint16_t) { std::free(at); }
+  [[gnu::noinline]] void give(handle at, std::uint16_t = 0) { std::free(at); }
   [[nodiscard]] static std::uint64_t calls() { return 0; }
   [[nodiscard]] static std::uint64_t held_bytes_max() { return 0; }
 };
@@ -280,11 +258,11 @@ class pmr_subject {
     void* at = nullptr;
     std::size_t size = 0;
   };
-  [[gnu::noinline]] handle take(std::uint64_t size_bytes, std::uint16_t) {
+  [[gnu::noinline]] handle take(std::uint64_t size_bytes, std::uint16_t = 0) {
     const std::size_t size = scaled(size_bytes);
     return {memory_.allocate(size), size};
   }
-  [[gnu::noinline]] void give(handle what, std::uint16_t) {
+  [[gnu::noinline]] void give(handle what, std::uint16_t = 0) {
     memory_.deallocate(what.at, what.size);
   }
   [[nodiscard]] static std::uint64_t calls() { return 0; }
@@ -442,93 +420,76 @@ class player {
   double first_ratio_ = 0;
 };
 
-struct trace_row {
-  std::string name;
-  double pool_ns = 0;
-  double pool_best_ns = 0;
-  double caching_ns = 0;
-  double malloc_ns = 0;
-  double pmr_ns = 0;
-  double speedup = 0;  // over caching, median of the turns' ratios
-  std::uint64_t calls = 0;
-  double pool_first_ratio = 0;
-  double pool_ratio = 0;
-  double caching_first_ratio = 0;
-  double caching_ratio = 0;
+constexpr std::size_t kind_count = 4;
+constexpr std::array<const char*, kind_count> titles{"vmm.stream", "caching", "malloc", "pmr"};
+constexpr std::array<const char*, kind_count> keys{"pool", "caching", "malloc", "pmr"};
+
+/// The pool and its peers on one trace.
+struct players {
+  explicit players(const trace& input)
+      : pool(input), caching(for_peers(input)), plain(for_peers(input)), pooled(for_peers(input)) {}
+
+  template <class Visit>
+  void each(Visit&& visit) {
+    visit(0, pool);
+    if (is_alone) return;
+    visit(1, caching);
+    visit(2, plain);
+    visit(3, pooled);
+  }
+
+  player<pool_subject> pool;
+  player<caching_subject> caching;
+  player<malloc_subject> plain;
+  player<pmr_subject> pooled;
 };
 
-trace_row measure(const trace& input) {
+void measure(const trace& input, table& into) {
   constexpr int pass_count = 40;
-  player<pool_subject> pool(input);
-  player<caching_subject> caching(for_peers(input));
-  player<malloc_subject> plain(for_peers(input));
-  player<pmr_subject> pooled(for_peers(input));
-  std::vector<double> ns[4];
-  std::vector<double> speedups;
+  players all(input);
+  std::array<std::vector<double>, kind_count> ns;
   std::uint64_t calls = 0;
-  (void)pool.play();
-  if (!is_alone) (void)caching.play();
+  all.each([](std::size_t, auto& one) { (void)one.play(); });
   for (int pass = 2; pass < pass_count; ++pass) {
-    ns[0].push_back(pool.play());
-    calls += pool.calls();
-    if (is_alone) continue;
-    ns[1].push_back(caching.play());
-    ns[2].push_back(plain.play());
-    ns[3].push_back(pooled.play());
-    speedups.push_back(ns[1].back() / ns[0].back());
+    all.each([&](std::size_t i, auto& one) { ns[i].push_back(one.play()); });
+    calls += all.pool.calls();
   }
-  trace_row row{input.name, median(ns[0])};
-  row.pool_best_ns = *std::min_element(ns[0].begin(), ns[0].end());
-  row.caching_ns = median(ns[1]);
-  row.malloc_ns = median(ns[2]);
-  row.pmr_ns = median(ns[3]);
-  row.speedup = median(speedups);
-  row.calls = calls;
-  row.pool_first_ratio = pool.first_ratio();
-  row.pool_ratio = pool.ratio();
-  row.caching_first_ratio = caching.first_ratio();
-  row.caching_ratio = caching.ratio();
-  return row;
+  into.row()
+      .text("trace", input.name, "trace")
+      .figure("vmm.stream, ns", median(ns[0]), 1, "ns_per_event")
+      .figure("best", *std::ranges::min_element(ns[0]), 1, "ns_per_event_best");
+  for (std::size_t i = 1; i < kind_count; ++i)
+    into.figure(titles[i], median(ns[i]), 1, keys[i] + std::string("_ns"));
+  into.figure("caching / ours", median(ratios_of(ns[1], ns[0])), 2, "caching_by_ours")
+      .count("driver calls, warm", calls, "warm_driver_calls")
+      .figure("held / live, first pass", all.pool.first_ratio(), 3, "pool_first_peak")
+      .figure("in forty", all.pool.ratio(), 3, "pool_peak")
+      .figure("caching, first pass", all.caching.first_ratio(), 3, "caching_first_peak")
+      .figure("in forty", all.caching.ratio(), 3, "caching_peak");
 }
 
 // ---- cold caches ---------------------------------------------------------------------
 
-struct cold_row {
-  std::string name;
-  cold_figure pool;
-  cold_figure caching;
-  cold_figure plain;
-  cold_figure pooled;
-};
-
-cold_figure median_of(const std::vector<cold_figure>& turns) {
-  std::vector<double> means;
-  std::vector<double> medians;
-  for (const cold_figure& turn : turns) {
-    means.push_back(turn.mean_ns);
-    medians.push_back(turn.median_ns);
-  }
-  return {median(means), median(medians)};
-}
-
-cold_row measure_cold(const trace& input) {
+void measure_cold(const trace& input, table& into) {
   constexpr int turns = 3;
   other_work work;
-  player<pool_subject> pool(input);
-  player<caching_subject> caching(for_peers(input));
-  player<malloc_subject> plain(for_peers(input));
-  player<pmr_subject> pooled(for_peers(input));
-  (void)pool.play();
-  std::vector<cold_figure> seen[4];
+  players all(input);
+  (void)all.pool.play();
+  std::array<std::vector<double>, kind_count> means;
+  std::array<std::vector<double>, kind_count> medians;
   for (int turn = 0; turn < turns; ++turn) {
-    seen[0].push_back(pool.play_cold(work));
-    if (is_alone) continue;
-    seen[1].push_back(caching.play_cold(work));
-    seen[2].push_back(plain.play_cold(work));
-    seen[3].push_back(pooled.play_cold(work));
+    all.each([&](std::size_t i, auto& one) {
+      const cold_figure seen = one.play_cold(work);
+      means[i].push_back(seen.mean_ns);
+      medians[i].push_back(seen.median_ns);
+    });
   }
-  return {input.name, median_of(seen[0]), median_of(seen[1]), median_of(seen[2]),
-          median_of(seen[3])};
+  into.row().text("trace", input.name, "trace");
+  for (std::size_t i = 0; i < kind_count; ++i)
+    into.figure(titles[i] + std::string(", mean ns"), median(means[i]), 0,
+                keys[i] + std::string("_mean_ns"))
+        .figure("median", median(medians[i]), 0, keys[i] + std::string("_median_ns"));
+  into.figure("caching / ours", median(means[1]) / median(means[0]), 2);
 }
 
 // ---- cache lines ---------------------------------------------------------------------
@@ -544,228 +505,51 @@ void play_for_lines(const trace& input) {
 
 // ---- live blocks ---------------------------------------------------------------------
 
-constexpr std::size_t batch = 64;
-constexpr std::size_t recent_count = 512;
-using engine = std::mt19937_64;
-
-/// Drawn beforehand, so that drawing one in between leaves caches and branch predictors alone.
-std::vector<std::uint32_t> draw_sizes() {
-  constexpr double exponent = 1.2;
-  constexpr double size_max = 4096;
-  engine random(11);
-  std::uniform_real_distribution<double> uniform(0, 1);
-  std::vector<std::uint32_t> sizes(1 << 20);
-  for (std::uint32_t& size : sizes) {
-    const double rest = 1 - uniform(random) * (1 - std::pow(size_max, -exponent));
-    const double drawn = std::clamp(std::pow(rest, -1 / exponent), 1.0, size_max);
-    size = static_cast<std::uint32_t>(drawn) * static_cast<std::uint32_t>(block_bytes);
-  }
-  return sizes;
-}
-
-template <class Subject>
-class churn {
- public:
-  explicit churn(std::size_t live_count) {
-    for (std::size_t i = 0; i < live_count; ++i) live_.push_back(subject_->take(next_size(), 0));
-  }
-
-  /// Nanoseconds an allocation or free, over `batches` of 64 of each; victims are among the last
-  /// `reach` blocks.
-  double replace(std::size_t batches, std::size_t reach) {
-    std::vector<double> times;
-    times.reserve(batches);
-    for (std::size_t b = 0; b < batches; ++b) {
-      draw(reach);
-      const auto start = clock_type::now();
-      for (std::size_t i = 0; i < batch; ++i) subject_->give(handles_[i], 0);
-      for (std::size_t i = 0; i < batch; ++i) handles_[i] = subject_->take(sizes_[i], 0);
-      times.push_back(ns_since(start));
-      for (std::size_t i = 0; i < batch; ++i) live_[victims_[i]] = handles_[i];
-    }
-    const auto kept = times.begin() + static_cast<std::ptrdiff_t>(times.size() - times.size() / 50);
-    std::nth_element(times.begin(), kept - 1, times.end());
-    return std::accumulate(times.begin(), kept, 0.0) /
-           (static_cast<double>(kept - times.begin()) * 2 * batch);
-  }
-
- private:
-  std::uint32_t next_size() {
-    static const std::vector<std::uint32_t> sizes = draw_sizes();
-    return sizes[next_size_++ % sizes.size()];
-  }
-
-  void draw(std::size_t reach) {
-    const std::size_t from = live_.size() - std::min(reach, live_.size());
-    for (std::size_t i = 0; i < batch; ++i) {
-      do {
-        victims_[i] = from + random_() % (live_.size() - from);
-      } while (std::find(victims_, victims_ + i, victims_[i]) != victims_ + i);
-      handles_[i] = live_[victims_[i]];
-      sizes_[i] = next_size();
-    }
-  }
-
-  engine random_{1};
-  std::size_t next_size_ = 0;
-  std::unique_ptr<Subject> subject_ = std::make_unique<Subject>();
-  std::vector<typename Subject::handle> live_;
-  std::size_t victims_[batch] = {};
-  std::uint32_t sizes_[batch] = {};
-  typename Subject::handle handles_[batch] = {};
-};
-
-struct live_row {
-  std::size_t live_count = 0;
-  double pool_random_ns = 0;
-  double pool_recent_ns = 0;
-  double caching_random_ns = 0;
-  double caching_recent_ns = 0;
-};
-
 /// The allocators take turns. Before each, a part of its round is not counted: the other one has
-/// had the caches.
-live_row measure_live(std::size_t live_count) {
+/// had the caches. The medians: random and recent victims of the pool, then of caching.
+std::array<double, 4> measure_live(std::size_t live_count) {
+  constexpr std::size_t recent_count = 512;
   const int turns = live_count < 1'000'000 ? 9 : 5;
-  const std::size_t round = live_count / batch + 1;
+  const std::size_t round = round_of(live_count);
   const std::size_t counted = std::clamp(round, std::size_t{1'000}, std::size_t{4'000});
-  constexpr std::size_t everything = ~std::size_t{0};
-  churn<pool_subject> pool(live_count);
-  churn<caching_subject> caching(is_alone ? 0 : live_count);
-  (void)pool.replace(2 * round, everything);
-  if (!is_alone) (void)caching.replace(2 * round, everything);
-  std::vector<double> ns[4];
+  batch_churn<pool_subject, block_bytes> pool(live_count);
+  batch_churn<caching_subject, block_bytes> caching(is_alone ? 0 : live_count);
+  (void)pool.replace(2 * round);
+  if (!is_alone) (void)caching.replace(2 * round);
+  std::array<std::vector<double>, 4> ns;
   const auto turn = [&](auto& subject, std::size_t reach, std::vector<double>& into) {
     (void)subject.replace(counted / 4 + 1, reach);
-    into.push_back(subject.replace(counted, reach));
+    into.push_back(subject.replace(counted, reach) / 2);
   };
   for (int i = 0; i < turns; ++i) {
-    turn(pool, everything, ns[0]);
-    if (!is_alone) turn(caching, everything, ns[2]);
+    turn(pool, among_all, ns[0]);
+    if (!is_alone) turn(caching, among_all, ns[2]);
     turn(pool, recent_count, ns[1]);
     if (!is_alone) turn(caching, recent_count, ns[3]);
   }
-  return {live_count, median(ns[0]), median(ns[1]), median(ns[2]), median(ns[3])};
+  return {median(ns[0]), median(ns[1]), median(ns[2]), median(ns[3])};
+}
+
+void add_live(const std::string& name, const std::array<double, 4>& ns, table& into) {
+  into.row()
+      .text("live blocks", name, "count")
+      .figure("vmm.stream, random victim, ns", ns[0], 1, "random_ns")
+      .figure("recent victim", ns[1], 1, "recent_ns")
+      .figure("caching, random victim", ns[2], 1, "caching_random_ns")
+      .figure("recent victim", ns[3], 1, "caching_recent_ns");
+}
+
+void measure_lives(table& into, table& growth) {
+  std::vector<std::array<double, 4>> all;
+  for (const std::size_t count : {1'000u, 10'000u, 100'000u, 1'000'000u}) {
+    all.push_back(measure_live(count));
+    add_live(std::to_string(count), all.back(), into);
+  }
+  for (std::size_t i = 0; i < 4; ++i) all.back()[i] /= all.front()[i];
+  add_live("last / first", all.back(), growth);
 }
 
 // ---- the report ----------------------------------------------------------------------
-
-struct report {
-  std::vector<trace_row> traces;
-  std::vector<cold_row> colds;
-  std::vector<live_row> lives;
-};
-
-double growth(const report& all, double live_row::* column) {
-  return all.lives.back().*column / all.lives.front().*column;
-}
-
-void print_cold_json(const std::vector<cold_row>& rows) {
-  const auto print = [](const char* name, const cold_figure& of) {
-    std::printf(", \"%s_mean_ns\": %.1f, \"%s_median_ns\": %.1f", name, of.mean_ns, name,
-                of.median_ns);
-  };
-  std::printf("{\"cold\": [");
-  for (const cold_row& row : rows) {
-    std::printf("%s{\"trace\": \"%s\", \"lines\": %zu", &row == rows.data() ? "" : ", ",
-                row.name.c_str(), other_work::line_count);
-    print("pool", row.pool);
-    print("caching", row.caching);
-    print("malloc", row.plain);
-    print("pmr", row.pooled);
-    std::printf("}");
-  }
-  std::printf("]}\n");
-}
-
-void print_colds(const std::vector<cold_row>& rows) {
-  std::printf("Cold, ns a call with %zu cache lines touched between calls: mean (median)\n\n",
-              other_work::line_count);
-  std::printf("  %-18s %16s %16s %16s %16s %14s\n", "trace", "vmm.stream", "caching", "malloc",
-              "pmr", "caching/ours");
-  for (const cold_row& row : rows) {
-    std::printf("  %-18s", row.name.c_str());
-    for (const cold_figure& each : {row.pool, row.caching, row.plain, row.pooled})
-      std::printf(" %8.0f (%5.0f)", each.mean_ns, each.median_ns);
-    std::printf(" %14.2f\n", row.caching.mean_ns / row.pool.mean_ns);
-  }
-}
-
-void print_json(const report& all) {
-  std::printf("{\"traces\": [");
-  for (const trace_row& row : all.traces) {
-    std::printf("%s{\"trace\": \"%s\", \"ns_per_event\": %.2f, \"ns_per_event_best\": %.2f",
-                &row == all.traces.data() ? "" : ", ", row.name.c_str(), row.pool_ns,
-                row.pool_best_ns);
-    std::printf(", \"caching_ns\": %.2f, \"malloc_ns\": %.2f, \"pmr_ns\": %.2f", row.caching_ns,
-                row.malloc_ns, row.pmr_ns);
-    std::printf(", \"caching_by_ours\": %.3f, \"warm_driver_calls\": %llu", row.speedup,
-                static_cast<unsigned long long>(row.calls));
-    std::printf(", \"pool_first_peak\": %.3f, \"pool_peak\": %.3f", row.pool_first_ratio,
-                row.pool_ratio);
-    std::printf(", \"caching_first_peak\": %.3f, \"caching_peak\": %.3f}", row.caching_first_ratio,
-                row.caching_ratio);
-  }
-  std::printf("], \"live_blocks\": [");
-  for (const live_row& row : all.lives) {
-    std::printf("%s{\"count\": %zu, \"random_ns\": %.2f, \"recent_ns\": %.2f",
-                &row == all.lives.data() ? "" : ", ", row.live_count, row.pool_random_ns,
-                row.pool_recent_ns);
-    std::printf(", \"caching_random_ns\": %.2f, \"caching_recent_ns\": %.2f}",
-                row.caching_random_ns, row.caching_recent_ns);
-  }
-  std::printf("]");
-  if (!all.lives.empty()) {
-    std::printf(", \"growth_random\": %.3f, \"growth_recent\": %.3f",
-                growth(all, &live_row::pool_random_ns), growth(all, &live_row::pool_recent_ns));
-  }
-  std::printf("}\n");
-}
-
-void print_traces(const std::vector<trace_row>& rows) {
-  std::printf("Warm, ns an event (medians of turns; best in brackets):\n\n");
-  std::printf("  %-18s %16s %9s %8s %8s %14s %22s\n", "trace", "vmm.stream", "caching", "malloc",
-              "pmr", "caching/ours", "driver calls, warm");
-  for (const trace_row& row : rows) {
-    std::printf("  %-18s %8.1f (%5.1f) %9.1f %8.1f %8.1f %14.2f %22llu\n", row.name.c_str(),
-                row.pool_ns, row.pool_best_ns, row.caching_ns, row.malloc_ns, row.pmr_ns,
-                row.speedup, static_cast<unsigned long long>(row.calls));
-  }
-  std::printf("\nMost memory held over most live bytes, in the first pass and in forty:\n\n");
-  std::printf("  %-18s %16s %16s\n", "trace", "vmm.stream", "caching");
-  for (const trace_row& row : rows) {
-    std::printf("  %-18s %9.3f, %5.3f %9.3f, %5.3f\n", row.name.c_str(), row.pool_first_ratio,
-                row.pool_ratio, row.caching_first_ratio, row.caching_ratio);
-  }
-}
-
-void print_lives(const report& all) {
-  std::printf("\nAgainst live blocks, ns an allocation or free:\n\n");
-  std::printf("  %12s %27s %27s\n", "", "random victim", "recent victim");
-  std::printf("  %12s %16s %10s %16s %10s\n", "live blocks", "vmm.stream", "caching", "vmm.stream",
-              "caching");
-  for (const live_row& row : all.lives) {
-    std::printf("  %12zu %16.1f %10.1f %16.1f %10.1f\n", row.live_count, row.pool_random_ns,
-                row.caching_random_ns, row.pool_recent_ns, row.caching_recent_ns);
-  }
-  std::printf("  %12s %16.2f %10.2f %16.2f %10.2f\n", "last/first",
-              growth(all, &live_row::pool_random_ns), growth(all, &live_row::caching_random_ns),
-              growth(all, &live_row::pool_recent_ns), growth(all, &live_row::caching_recent_ns));
-#ifndef NDEBUG
-  std::printf("\nThis is not a release build: the figures say little. Use ./run bench stream.\n");
-#endif
-}
-
-void print(const report& all, std::string_view part, bool json) {
-  if (part == "--cold") {
-    json ? print_cold_json(all.colds) : print_colds(all.colds);
-  } else if (json) {
-    print_json(all);
-  } else {
-    if (part != "--live") print_traces(all.traces);
-    if (part != "--traces") print_lives(all);
-  }
-}
 
 constexpr const char* usage =
     "usage: bench_stream [--json [--alone]] [--created] [--traces | --live | --cold | --lines]\n"
@@ -800,28 +584,32 @@ int main(int argc, char** argv) {
     if (is_chosen) part = name;
   }
   if (is_alone && !json) misuse();
-  if (files.empty()) {
-    for (const char* name : {"gpt_train", "llama_generate", "maskrcnn_train", "beam_kv"})
-      files.push_back(std::string(VMM_TRACES) + "/" + name + ".trace.gz");
-  }
+  files = or_those_of_the_project(std::move(files), 4);
   (void)::mallopt(M_MMAP_MAX, 0);
   (void)::mallopt(M_TRIM_THRESHOLD, 1 << 30);
-  report all;
+  table traces;
+  table lives;
+  table growth;
   for (std::size_t i = 0; part != "--live" && i < files.size(); ++i) {
-    const vmm::tools::read_outcome read = vmm::tools::read_trace(files[i]);
-    if (!read) fail(describe(read.trouble));
+    const trace input = read_or_stop(files[i]);
     if (part == "--lines") {
-      play_for_lines(*read.value);
+      play_for_lines(input);
     } else if (part == "--cold") {
-      all.colds.push_back(measure_cold(*read.value));
+      measure_cold(input, traces);
     } else {
-      all.traces.push_back(measure(*read.value));
+      measure(input, traces);
     }
   }
-  if (part.empty() || part == "--live") {
-    for (const std::size_t count : {1'000u, 10'000u, 100'000u, 1'000'000u})
-      all.lives.push_back(measure_live(count));
+  if (part.empty() || part == "--live") measure_lives(lives, growth);
+  if (part == "--lines") return 0;
+  if (json) {
+    print((part == "--cold" ? "{\"cold\": " : "{\"traces\": ") + traces.json() +
+          ", \"live_blocks\": " + lives.json() + ", \"growth\": " + growth.json() + "}\n");
+  } else {
+    print(traces.markdown() + "\n" + lives.markdown() + "\n" + growth.markdown());
   }
-  if (part != "--lines") print(all, part, json);
+#ifndef NDEBUG
+  std::puts("\nThis is not a release build: the figures say little. Use ./run bench stream.");
+#endif
   return 0;
 }

@@ -10,10 +10,8 @@
 // and ratios of the same turn with their lowest and highest. The program ends with 1 where contents
 // are wrong or something has leaked, whatever the ratios are.
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -91,14 +89,6 @@ struct rig {
   handle_watch& handles;
   const plan& wanted;
 };
-
-template <class Work>
-double time_us(Work&& work) {
-  const auto begin = std::chrono::steady_clock::now();
-  work();
-  const std::chrono::duration<double, std::micro> taken = std::chrono::steady_clock::now() - begin;
-  return taken.count();
-}
 
 std::string mib_of(std::uint64_t bytes) { return std::to_string(bytes / mib); }
 
@@ -303,28 +293,23 @@ struct comparison {
   std::vector<double> other_us{};
 };
 
-std::string with_spread(const std::vector<double>& values, int digits) {
-  const auto [lowest, highest] = std::minmax_element(values.begin(), values.end());
-  return number(median(values), digits) + " (" + number(*lowest, digits) + " to " +
-         number(*highest, digits) + ")";
+void add_cost(const comparison& of, table& into) {
+  into.row()
+      .text("discard", of.name)
+      .figure("ms", median(of.own_us) / 1e3, 3)
+      .figure("by hand, ms", median(of.other_us) / 1e3, 3)
+      .text("of by hand (lowest to highest)", with_spread(ratios_of(of.own_us, of.other_us), 3));
 }
 
-std::string cost_row(const comparison& of) {
-  std::vector<double> ratios;
-  for (std::size_t i = 0; i < of.own_us.size(); ++i)
-    ratios.push_back(of.own_us[i] / of.other_us[i]);
-  return std::string("| ") + of.name + " | " + number(median(of.own_us) / 1e3, 3) + " | " +
-         number(median(of.other_us) / 1e3, 3) + " | " + with_spread(ratios, 3) + " |\n";
-}
-
-std::string speed_row(const comparison& of, std::uint64_t bytes) {
-  std::vector<double> shares;
-  for (std::size_t i = 0; i < of.own_us.size(); ++i)
-    shares.push_back(of.other_us[i] / of.own_us[i]);
+void add_speed(const comparison& of, std::uint64_t bytes, table& into) {
   const double gigabytes_us = static_cast<double>(bytes) / 1e3;
-  return std::string("| ") + of.name + " | " + number(median(of.own_us) / 1e3, 2) + " | " +
-         number(gigabytes_us / median(of.own_us), 2) + " | " +
-         number(gigabytes_us / median(of.other_us), 2) + " | " + with_spread(shares, 3) + " |\n";
+  into.row()
+      .text("keep", of.name)
+      .figure("ms", median(of.own_us) / 1e3, 2)
+      .figure("GB/s", gigabytes_us / median(of.own_us), 2)
+      .figure("plain copy, GB/s", gigabytes_us / median(of.other_us), 2)
+      .text("of the plain copy (lowest to highest)",
+            with_spread(ratios_of(of.other_us, of.own_us), 3));
 }
 
 // The one and the other, whose places change from turn to turn.
@@ -361,13 +346,13 @@ std::string measure_discard(const rig& r) {
   };
   for (unsigned turn = 0; turn < 2 * r.wanted.rounds + 1; ++turn)
     take_turn(turn % 2 == 0, own, other);
+  table rows;
+  for (const comparison* each : {&down, &up, &both}) add_cost(*each, rows);
   const std::string text =
       "Discard of " + mib_of(r.wanted.bytes) + " MiB, " + std::to_string(bare.handle_count()) +
       " handles; " + mib_of(report.suspended_bytes) + " MiB go back by the report, " +
       mib_of(given_back) + " MiB by the device's count. Goal: at most 1.2 of by hand.\n\n" +
-      "| discard | ms | by hand, ms | of by hand (lowest to highest) |\n"
-      "| --- | ---: | ---: | ---: |\n" +
-      cost_row(down) + cost_row(up) + cost_row(both);
+      rows.markdown();
   bare.close();
   memory.leave(sleeper);
   memory.close();
@@ -429,16 +414,16 @@ std::string measure_keep(const rig& r, std::uint64_t& wrong) {
   memory.leave(sleeper);
   memory.close();
   wrong += wrong_kept + wrong_zero;
+  table rows;
+  for (const comparison* each :
+       {&times.first_out, &times.first_in, &times.again_out, &times.again_in})
+    add_speed(*each, bytes, rows);
   return "\nKeep of " + mib_of(bytes) + " MiB in " +
          (has_pinned(r.driver) ? "pinned" : "pageable") +
          " memory; GB are 10^9 bytes. Goal: at least 0.9 of a plain copy, with a backup that is "
-         "there.\n\n"
-         "| keep | ms | GB/s | plain copy, GB/s | of the plain copy (lowest to highest) |\n"
-         "| --- | ---: | ---: | ---: | ---: |\n" +
-         speed_row(times.first_out, bytes) + speed_row(times.first_in, bytes) +
-         speed_row(times.again_out, bytes) + speed_row(times.again_in, bytes) +
-         "\nContents: " + std::to_string(wrong_kept) + " wrong words after keep, " +
-         std::to_string(wrong_zero) + " after zero.\n";
+         "there.\n\n" +
+         rows.markdown() + "\nContents: " + std::to_string(wrong_kept) +
+         " wrong words after keep, " + std::to_string(wrong_zero) + " after zero.\n";
 }
 
 // ---- many cycles --------------------------------------------------------------------------------
@@ -468,13 +453,15 @@ std::string measure_cycles(const rig& r, bool& has_leak) {
       has_leak || handles_after != handles_before || (is_device && lost_bytes > device_slack_bytes);
   memory.leave(sleeper);
   memory.close();
+  table rows;
+  rows.row()
+      .text("suspend, us (lowest to highest)", with_spread(down_us, 1))
+      .text("resume, us (lowest to highest)", with_spread(up_us, 1))
+      .count("handles before", handles_before)
+      .count("after", handles_after)
+      .text("memory lost, bytes", is_device ? std::to_string(lost_bytes) : "-");
   return "\n" + std::to_string(r.wanted.cycles) + " cycles of " + mib_of(r.wanted.cycle_bytes) +
-         " MiB, discarded, after a first one.\n\n"
-         "| suspend, us (lowest to highest) | resume, us (lowest to highest) | handles before | "
-         "after | memory lost, bytes |\n| ---: | ---: | ---: | ---: | ---: |\n| " +
-         with_spread(down_us, 1) + " | " + with_spread(up_us, 1) + " | " +
-         std::to_string(handles_before) + " | " + std::to_string(handles_after) + " | " +
-         (is_device ? std::to_string(lost_bytes) : "-") + " |\n";
+         " MiB, discarded, after a first one.\n\n" + rows.markdown();
 }
 
 // ---- the program --------------------------------------------------------------------------------
@@ -543,7 +530,7 @@ int main(int count, char** words) {
       "same handles, with one map, set_access and unmap for each. Medians; ratios are of the same "
       "turn." +
       scale_down(driver, wanted);
-  std::printf("%s: %s\n\n", name.c_str(), about.c_str());
+  print(name + ": " + about + "\n\n");
   const rig r{driver, *handles, wanted};
   std::uint64_t wrong = 0;
   bool has_leak = false;

@@ -55,38 +55,20 @@ class pool_source {
   void give(void* at, unsigned stream) {
     must(managed_->free(vmm::address::from_native(at), streams_[stream]));
   }
-  [[nodiscard]] vmm::pool_statistics numbers() const { return managed_->statistics(); }
+  void look() {
+    const vmm::pool_statistics seen = managed_->statistics();
+    held = {static_cast<double>(seen.peak_mapped_bytes) /
+                static_cast<double>(std::max<std::uint64_t>(seen.live_bytes, 1)),
+            seen.front_count};
+  }
+
+  holdings held;
 
  private:
   vmm::fake_driver driver_;
   std::unique_ptr<pool> managed_;
   std::vector<vmm::stream_handle> streams_;
 };
-
-template <vmm::capture_rule Captures, vmm::front_rule Fronts>
-class shared_pool {
- public:
-  explicit shared_pool(unsigned threads) : all_(threads, Captures, Fronts) {}
-  [[nodiscard]] void* take(std::uint64_t size_bytes, unsigned thread) {
-    return all_.take(size_bytes, thread);
-  }
-  void give(void* at, unsigned thread) { all_.give(at, thread); }
-  void look() { seen_ = all_.numbers(); }
-  [[nodiscard]] holdings held() const {
-    return {static_cast<double>(seen_.peak_mapped_bytes) /
-                static_cast<double>(std::max<std::uint64_t>(seen_.live_bytes, 1)),
-            seen_.front_count};
-  }
-
- private:
-  pool_source all_;
-  vmm::pool_statistics seen_{};
-};
-
-using with_fronts = shared_pool<vmm::capture_rule::unchecked, vmm::front_rule::where_contended>;
-using without_fronts = shared_pool<vmm::capture_rule::unchecked, vmm::front_rule::never>;
-using always_fronts = shared_pool<vmm::capture_rule::unchecked, vmm::front_rule::always>;
-using asking = shared_pool<vmm::capture_rule::refuse, vmm::front_rule::where_contended>;
 
 class own_pools {
  public:
@@ -106,7 +88,6 @@ class own_pools {
 
 class c_library {
  public:
-  explicit c_library(unsigned) {}
   [[nodiscard]] void* take(std::uint64_t size_bytes, unsigned) {
     void* const at = std::malloc(size_bytes);
     if (at == nullptr) stop("malloc has no memory");
@@ -116,96 +97,59 @@ class c_library {
   void give(void* at, unsigned) { std::free(at); }
 };
 
-struct contender_name {
-  const char* shown;
-  const char* key;
-};
-constexpr std::array<contender_name, 6> names{{{"one pool", "one_pool"},
-                                               {"without arenas", "without_fronts"},
-                                               {"arenas at once", "fronts_at_once"},
-                                               {"asking", "asking"},
-                                               {"a pool a thread", "own_pools"},
-                                               {"malloc", "malloc"}}};
+constexpr std::size_t source_count = 6;
+constexpr std::array<const char*, source_count> titles{
+    "one pool", "without arenas", "arenas at once", "asking", "a pool a thread", "malloc"};
+constexpr std::array<const char*, source_count> keys{"one_pool", "without_fronts", "fronts_at_once",
+                                                     "asking",   "own_pools",      "malloc"};
 constexpr std::size_t shared_count = 4;  // the first ones are pools that all threads share
 
 struct row {
   unsigned threads = 0;
-  std::array<figure, names.size()> took{};
+  std::array<figure, source_count> took{};
   std::array<holdings, shared_count> held{};
 };
 
-template <class Source>
-void measure_new(unsigned threads, std::uint64_t pairs, std::size_t which, row& found) {
-  Source source(threads);
-  measure(source, threads, pairs, found.took[which]);
-  if constexpr (requires { source.held(); }) {
-    const holdings now = source.held();
-    holdings& worst = found.held[which];
-    worst.held_over_live = std::max(worst.held_over_live, now.held_over_live);
-    worst.front_count = std::max(worst.front_count, now.front_count);
-  }
+void measure_shared(std::size_t which, vmm::capture_rule captures, vmm::front_rule fronts,
+                    std::uint64_t pairs, row& found) {
+  pool_source all(found.threads, captures, fronts);
+  measure(all, found.threads, pairs, found.took[which]);
+  holdings& worst = found.held[which];
+  worst.held_over_live = std::max(worst.held_over_live, all.held.held_over_live);
+  worst.front_count = std::max(worst.front_count, all.held.front_count);
 }
 
 row measure_all(unsigned threads, std::uint64_t events, std::uint64_t rounds) {
+  using vmm::capture_rule;
+  using vmm::front_rule;
   const std::uint64_t pairs = std::max<std::uint64_t>(1, events / 2 / threads);
   row found{threads};
   for (std::uint64_t round = 0; round < rounds; ++round) {
-    measure_new<with_fronts>(threads, pairs, 0, found);
-    measure_new<without_fronts>(threads, pairs, 1, found);
-    measure_new<always_fronts>(threads, pairs, 2, found);
-    measure_new<asking>(threads, pairs, 3, found);
-    measure_new<own_pools>(threads, pairs, 4, found);
-    measure_new<c_library>(threads, pairs, 5, found);
+    measure_shared(0, capture_rule::unchecked, front_rule::where_contended, pairs, found);
+    measure_shared(1, capture_rule::unchecked, front_rule::never, pairs, found);
+    measure_shared(2, capture_rule::unchecked, front_rule::always, pairs, found);
+    measure_shared(3, capture_rule::refuse, front_rule::where_contended, pairs, found);
+    own_pools own(threads);
+    measure(own, threads, pairs, found.took[4]);
+    c_library plain;
+    measure(plain, threads, pairs, found.took[5]);
   }
   return found;
 }
 
-void print_table(const std::vector<row>& rows) {
-  std::printf("%u hardware threads\n\n| threads ", std::thread::hardware_concurrency());
-  for (const contender_name& name : names) std::printf("| %s, ns | CPU | speed-up ", name.shown);
-  std::printf("|\n| ---: ");
-  for (std::size_t i = 0; i < 3 * names.size(); ++i) std::printf("| ---: ");
-  std::printf("|\n");
-  for (const row& each : rows) {
-    std::printf("| %u ", each.threads);
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      const figure& now = each.took[i];
-      const double first_ns = rows.front().took[i].wall_ns;
-      std::printf("| %.1f | %.1f | %.2f ", now.wall_ns, now.cpu_ns, first_ns / now.wall_ns);
-    }
-    std::printf("|\n");
-  }
-  std::printf("\n| threads ");
+void add(const row& of, const row& first, table& times, table& held) {
+  times.row().count("threads", of.threads, "threads");
+  held.row().count("threads", of.threads, "threads");
+  for (std::size_t i = 0; i < source_count; ++i)
+    times
+        .figure(titles[i] + std::string(", ns"), of.took[i].wall_ns, 1,
+                keys[i] + std::string("_ns"))
+        .figure("CPU", of.took[i].cpu_ns, 1, keys[i] + std::string("_cpu_ns"))
+        .figure("speed-up", first.took[i].wall_ns / of.took[i].wall_ns, 2);
   for (std::size_t i = 0; i < shared_count; ++i)
-    std::printf("| %s, held over live | arenas ", names[i].shown);
-  std::printf("|\n| ---: ");
-  for (std::size_t i = 0; i < 2 * shared_count; ++i) std::printf("| ---: ");
-  std::printf("|\n");
-  for (const row& each : rows) {
-    std::printf("| %u ", each.threads);
-    for (const holdings& held : each.held)
-      std::printf("| %.3f | %llu ", held.held_over_live,
-                  static_cast<unsigned long long>(held.front_count));
-    std::printf("|\n");
-  }
-}
-
-void print_json(const std::vector<row>& rows) {
-  std::printf("{\"hardware_threads\": %u, \"rows\": [", std::thread::hardware_concurrency());
-  for (const row& each : rows) {
-    std::printf("%s{\"threads\": %u", &each == &rows.front() ? "" : ", ", each.threads);
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      std::printf(", \"%s_ns\": %.2f, \"%s_cpu_ns\": %.2f", names[i].key, each.took[i].wall_ns,
-                  names[i].key, each.took[i].cpu_ns);
-    }
-    for (std::size_t i = 0; i < shared_count; ++i) {
-      std::printf(", \"%s_held_over_live\": %.4f, \"%s_fronts\": %llu", names[i].key,
-                  each.held[i].held_over_live, names[i].key,
-                  static_cast<unsigned long long>(each.held[i].front_count));
-    }
-    std::printf("}");
-  }
-  std::printf("]}\n");
+    held.figure(titles[i] + std::string(", held over live"), of.held[i].held_over_live, 3,
+                keys[i] + std::string("_held_over_live"))
+        .count("arenas", of.held[i].front_count, keys[i] + std::string("_fronts"));
 }
 
 constexpr const char* usage =
@@ -217,8 +161,17 @@ constexpr const char* usage =
 int main(int argc, char** argv) {
   const auto [json, events, rounds] =
       read_churn_words(argc, argv, usage, {.events = 2'000'000, .rounds = 7});
-  std::vector<row> rows;
-  for (const unsigned threads : thread_counts) rows.push_back(measure_all(threads, events, rounds));
-  json ? print_json(rows) : print_table(rows);
+  table times;
+  table held;
+  row first;
+  for (const unsigned threads : thread_counts) {
+    const row now = measure_all(threads, events, rounds);
+    if (first.threads == 0) first = now;
+    add(now, first, times, held);
+  }
+  const std::string cores = std::to_string(std::thread::hardware_concurrency());
+  print(json ? "{\"hardware_threads\": " + cores + ", \"rows\": " + times.json() +
+                   ", \"held\": " + held.json() + "}\n"
+             : cores + " hardware threads\n\n" + times.markdown() + "\n" + held.markdown());
   return 0;
 }

@@ -14,14 +14,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <ctime>
 #include <limits>
 #include <thread>
 #include <vector>
 
-#include "../tools/program/options.hpp"
+#include "report.hpp"
 
 inline constexpr std::array<unsigned, 5> thread_counts{1, 2, 4, 8, 16};
 inline constexpr std::size_t live_count = 256;
@@ -81,12 +78,6 @@ struct span_of_time {
   double cpu_ns = 0;
 };
 
-inline double thread_ns() {
-  std::timespec now{};
-  if (clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now) != 0) stop("a thread's clock cannot be read");
-  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
-}
-
 /// Lets `threads` threads, each after a warm-up of a quarter as much, replace `pairs` blocks at
 /// once, and lowers `best` where that took less. A source has take and give and, where a thread has
 /// to be made ready for it, begin_thread. The threads look at the clock themselves: on a machine
@@ -107,9 +98,9 @@ void measure(Source& source, unsigned threads, std::uint64_t pairs, figure& best
       ready.arrive_and_wait();
       span_of_time& part = parts[thread];
       part.begin = std::chrono::steady_clock::now();
-      const double cpu_begin = thread_ns();
+      const double cpu_begin = cpu_ns();
       churn(source, thread, pairs, live, random);
-      part.cpu_ns = thread_ns() - cpu_begin;
+      part.cpu_ns = cpu_ns() - cpu_begin;
       part.end = std::chrono::steady_clock::now();
       ready.arrive_and_wait();
       if constexpr (requires { source.look(); }) {

@@ -4,7 +4,6 @@
 // history_player - a pool that bench_history measures, in a process of its own: it plays a trace on
 // command. Built twice: with the library, and with one that has no history in its code.
 #include <sys/ptrace.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,8 +16,7 @@
 #include <vector>
 
 #include "history_player.hpp"
-
-#include "../tools/program/must.hpp"
+#include "report.hpp"
 
 import vmm.fake;
 import vmm.observe;
@@ -36,12 +34,6 @@ constexpr const char* usage =
 template <class T>
 void take(T* into, std::size_t count) {
   if (!read_all(STDIN_FILENO, into, count * sizeof(T))) stop("the orders of bench_history end");
-}
-
-double cpu_ns() {
-  timespec now{};
-  (void)::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
 }
 
 class player {

@@ -483,9 +483,9 @@ host() {
       "$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)"
     printf '## Threads on streams of their own\n\n'
     cat "$scratch/threads"
-    printf '\nCommand: `./run bench threads`.\n\n## Warm, and against live blocks\n\n```\n'
+    printf '\nCommand: `./run bench threads`.\n\n## Warm, and against live blocks\n\n'
     cat "$scratch/stream"
-    printf '```\n\nCommand: `./run bench stream`.\n'
+    printf '\nCommand: `./run bench stream`.\n'
   } >"$page"
   cat "$scratch/threads" "$scratch/stream"
   return $code
