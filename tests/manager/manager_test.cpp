@@ -181,22 +181,6 @@ TEST_F(Manager, TrimsDownToALimitAndDrains) {
 
 // ---- mistakes of the caller
 
-TEST_F(Manager, RefusesWhatIsNotAnAllocation) {
-  open();
-  EXPECT_EQ(managed->free(address{4096}).error().code, errc::unknown_address);
-  EXPECT_EQ(managed->allocate(0).error().code, errc::invalid_argument);
-  EXPECT_EQ(managed->allocate(std::uint64_t{1} << 60).error().code, errc::invalid_argument);
-  EXPECT_EQ(managed->allocate(vmm::allocate_request{1, 0, 3}).error().code, errc::invalid_argument);
-  const address at = allocate(4 * MiB);
-  EXPECT_EQ(managed->free(at + 1).error().code, errc::invalid_argument);
-  EXPECT_EQ(managed->free(address{16}).error().code, errc::unknown_address);
-  EXPECT_EQ(managed->resize(vmm::resize_request{at, 0}).error().code, errc::invalid_argument);
-  free(at);
-  EXPECT_EQ(managed->free(at).error().code, errc::not_allocated);
-  EXPECT_EQ(managed->resize(vmm::resize_request{at, 8 * MiB}).error().code, errc::not_allocated);
-  EXPECT_EQ(managed->find(at).error().code, errc::not_allocated);
-}
-
 // ---- resizing
 
 TEST_F(Manager, GrowsInPlaceAndKeepsTheData) {
@@ -383,33 +367,6 @@ TEST_F(Manager, ChecksTheChunkSizeAgainstTheDevice) {
   rules.chunk_bytes = 3 * MiB;
   open(rules);
   EXPECT_EQ(managed->allocate(2 * MiB).error().code, errc::bad_option);
-}
-
-TEST_F(Manager, RefusesOptionsOutOfTheirRangeEachTime) {
-  const auto refused = [this](const char* option, auto&& change) {
-    vmm::manager_options options;
-    change(options);
-    vmm::manager other(driver, options);
-    const std::uint64_t calls = driver.calls();
-    for (int i = 0; i < 2; ++i) {
-      const vmm::status ready = other.set_up();
-      ASSERT_FALSE(ready) << option;
-      EXPECT_EQ(ready.error().code, errc::bad_option) << option;
-      EXPECT_NE(std::string(ready.error().detail).find(option), std::string::npos)
-          << ready.error().detail;
-      EXPECT_EQ(other.allocate(2 * MiB).error().code, errc::bad_option) << option;
-    }
-    EXPECT_EQ(driver.calls(), calls) << option << " needs no device";
-    EXPECT_EQ(vmm::manager_options::from_environment(options).error().code, errc::bad_option);
-  };
-  const double infinity = std::numeric_limits<double>::infinity();
-  const double not_a_number = std::numeric_limits<double>::quiet_NaN();
-  for (const double ratio : {-0.1, 1.1, infinity, -infinity, not_a_number})
-    refused("fragment_ratio", [ratio](auto& o) { o.rules.fragment_ratio = ratio; });
-  for (const std::uint64_t bytes : {(std::uint64_t{1} << 56) + 2 * MiB, ~std::uint64_t{0}})
-    refused("chunk_bytes", [bytes](auto& o) { o.rules.chunk_bytes = bytes; });
-  for (const std::uint64_t bytes : {std::uint64_t{0}, ~std::uint64_t{0}})
-    refused("reservation_bytes", [bytes](auto& o) { o.reservation_bytes = bytes; });
 }
 
 TEST_F(Manager, KeepMappedServesTheSameSizeWithoutADriverCall) {
@@ -617,28 +574,6 @@ TEST_F(Manager, ManyThreadsAllocateResizeAndFree) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(managed->statistics().live_count, 0u);
-}
-
-TEST_F(Manager, OneOfManyThreadsThatFreeAnAddressSucceeds) {
-  open();
-  for (int round = 0; round < 50; ++round) {
-    const address at = allocate(4 * MiB);
-    std::vector<std::thread> threads;
-    std::atomic<int> freed_count = 0;
-    for (int t = 0; t < 4; ++t) {
-      threads.emplace_back([&] {
-        const vmm::status freed = managed->free(at);
-        if (freed) {
-          ++freed_count;
-        } else {
-          EXPECT_TRUE(freed.error().code == errc::not_allocated ||
-                      freed.error().code == errc::in_use);
-        }
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    EXPECT_EQ(freed_count, 1);
-  }
 }
 
 }  // namespace

@@ -122,6 +122,7 @@ TEST_F(ManagerMisuse, ResizedAfterFree) {
   const address at = allocate(4 * MiB);
   EXPECT_TRUE(manager->free(at));
   EXPECT_EQ(code_of(manager->resize({.at = at, .size_bytes = 8 * MiB})), errc::not_allocated);
+  EXPECT_EQ(code_of(manager->find(at)), errc::not_allocated);
 }
 
 TEST_F(ManagerMisuse, CopyOutsideOfABlock) {

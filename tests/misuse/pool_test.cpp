@@ -55,6 +55,8 @@ TEST_F(PoolMisuse, FreedInside) {
   for (const std::uint64_t offset : {std::uint64_t{1}, std::uint64_t{512}, 4 * KiB - 1})
     EXPECT_EQ(code_of(pool->free(at + offset, a)), inside_a_block) << offset;
   EXPECT_EQ(code_of(pool->free(at + 4 * KiB, a)), errc::not_allocated) << "behind it";
+  EXPECT_EQ(code_of(pool->free(at + 512, b)), inside_a_block) << "on a new stream";
+  EXPECT_EQ(pool->statistics().stream_count, 1u);
   free(at, a);
 }
 

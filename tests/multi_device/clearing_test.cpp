@@ -1,10 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: what a policy of contents promises holds at every reuse: a byte of the block before is
-// never seen where it says so, in managers and in pools.
-// Method: 1,000 blocks of changing sizes, each looked at from end to end when it comes and filled
-// with a byte of its own before it goes, on the fake driver, whose memory keeps what was written.
+// Goal: a freed block is poisoned at once, a grown one is zero where it grew, and a refused fill
+// changes nothing. Reuses are old_bytes_test.cpp's.
+// Method: each once, on the fake driver, whose memory keeps what was written.
 #include "../support/fake_fixture.h"
 #include "../support/test.h"
 
@@ -20,7 +19,6 @@ using vmm::address;
 using vmm::contents_rule;
 using vmm::errc;
 
-constexpr int reuse_count = 1000;
 constexpr std::uint64_t every_byte = 0x0101'0101'0101'0101U;
 constexpr std::uint64_t poisoned = vmm::poison_byte * every_byte;
 
@@ -36,80 +34,6 @@ void soil(vmm::fake_driver& driver, vmm::address_range range, int round) {
   const auto value = static_cast<std::uint8_t>(1 + round % 200);
   ASSERT_TRUE(driver.fill({range, value, {}}));
   ASSERT_TRUE(driver.finish_all());
-}
-
-constexpr std::array<std::uint64_t, 5> block_bytes{2 * MiB, 6 * MiB, 64 * MiB, 4 * MiB, 30 * MiB};
-
-// Seen on acquire, over `reuse_count` blocks, two of them live at a time.
-template <class Allocate, class Free>
-std::uint64_t count_old(vmm::fake_driver& driver, std::uint64_t word, Allocate allocate,
-                        Free free) {
-  std::uint64_t old_count = 0;
-  vmm::address_range before{};
-  for (int round = 0; round < reuse_count; ++round) {
-    const std::uint64_t size_bytes = block_bytes[static_cast<std::size_t>(round) % 5];
-    const vmm::address_range now{allocate(size_bytes), size_bytes};
-    EXPECT_TRUE(driver.finish_all());
-    if (!reads_as(driver, now, word)) ++old_count;
-    soil(driver, now, round);
-    if (!before.empty()) free(before.base);
-    before = now;
-  }
-  free(before.base);
-  return old_count;
-}
-
-std::uint64_t old_in_manager(contents_rule rule, std::uint64_t word, const vmm::policy& rules) {
-  vmm::fake_driver driver;
-  std::uint64_t seen = 0;
-  {
-    vmm::manager managed(driver, {{.contents = rule}, rules});
-    seen = count_old(
-        driver, word, [&](std::uint64_t size) { return *managed.allocate(size); },
-        [&](address at) { EXPECT_TRUE(managed.free(at)); });
-  }
-  EXPECT_EQ(driver.misuse_count(), 0u);
-  EXPECT_TRUE(driver.check_empty());
-  return seen;
-}
-
-std::uint64_t old_in_pool(contents_rule rule, std::uint64_t word) {
-  vmm::fake_driver driver;
-  std::uint64_t seen = 0;
-  {
-    vmm::stream_pool pool(driver, {{.contents = rule}});
-    seen = count_old(
-        driver, word, [&](std::uint64_t size) { return *pool.allocate(size, {}); },
-        [&](address at) { EXPECT_TRUE(pool.free(at, {})); });
-  }
-  EXPECT_EQ(driver.misuse_count(), 0u);
-  EXPECT_TRUE(driver.check_empty());
-  return seen;
-}
-
-TEST(Contents, OldBytesAreSeenWhereNothingIsPromised) {
-  EXPECT_GT(old_in_manager(contents_rule::none, 0, vmm::policy::va_pool()), 0u)
-      << "or the other tests could not fail";
-  EXPECT_GT(old_in_pool(contents_rule::none, 0), 0u);
-}
-
-TEST(Contents, ZeroOnAcquireShowsNoOldByteIn1000Reuses) {
-  for (const vmm::policy& rules :
-       {vmm::policy::va_pool(), vmm::policy::keep_mapped(), vmm::policy::virtual_caching()})
-    EXPECT_EQ(old_in_manager(contents_rule::zero_on_acquire, 0, rules), 0u) << rules.name;
-  EXPECT_EQ(old_in_pool(contents_rule::zero_on_acquire, 0), 0u);
-}
-
-// Fresh memory of the fake reads as zero, so that a reuse alone could show an old byte.
-TEST(Contents, ZeroOnReleaseLeavesNoByteToTheNext) {
-  for (const vmm::policy& rules : {vmm::policy::va_pool(), vmm::policy::keep_mapped()})
-    EXPECT_EQ(old_in_manager(contents_rule::zero_on_release, 0, rules), 0u) << rules.name;
-  EXPECT_EQ(old_in_pool(contents_rule::zero_on_release, 0), 0u);
-}
-
-TEST(Contents, PoisonIsReadBeforeTheFirstWrite) {
-  EXPECT_EQ(old_in_manager(contents_rule::poison, poisoned, vmm::policy::va_pool()), 0u);
-  EXPECT_EQ(old_in_pool(contents_rule::poison, poisoned), 0u);
 }
 
 TEST(Contents, PoisonIsReadAfterTheFree) {

@@ -95,24 +95,6 @@ TEST_F(Pins, APinThatGoesLeavesAnOrdinaryBlock) {
   EXPECT_EQ(managed->free(at, a).error().code, errc::not_allocated);
 }
 
-TEST_F(Pins, MisuseIsRefused) {
-  open();
-  EXPECT_EQ(managed->pin(address{4096}).error().code, errc::unknown_address);
-  const address at = allocate(4096, a);
-  EXPECT_EQ(managed->pin(address{8}).error().code, errc::unknown_address);
-  EXPECT_EQ(managed->pin(at + 512).error().code, errc::invalid_argument) << "inside a block";
-  EXPECT_EQ(managed->pin(at + 1).error().code, errc::invalid_argument) << "inside a block";
-  EXPECT_EQ(managed->unpin(at).error().code, errc::invalid_argument);
-  fine(managed->pin(at));
-  EXPECT_EQ(managed->free(at + 512, a).error().code, errc::invalid_argument) << "inside a block";
-  free(at, a);
-  EXPECT_EQ(managed->free(at, a).error().code, errc::not_allocated) << "freed twice";
-  EXPECT_EQ(managed->free(at + 512, a).error().code, errc::not_allocated) << "of a freed block";
-  EXPECT_EQ(managed->pin(at).error().code, errc::not_allocated) << "freed";
-  fine(managed->unpin(at));
-  EXPECT_EQ(managed->unpin(at).error().code, errc::not_allocated);
-}
-
 TEST_F(Pins, ThePoolGivesPinnedBlocksBackWhenItGoes) {
   open();
   fine(managed->pin(allocate(4 * MiB, a)));

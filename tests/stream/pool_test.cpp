@@ -417,23 +417,6 @@ TEST_F(Pool, StatisticsAddUp) {
   free(large, a);
 }
 
-TEST_F(Pool, MisuseIsRefused) {
-  open();
-  EXPECT_EQ(managed->free(address{4096}, a).error().code, errc::unknown_address);
-  EXPECT_EQ(managed->allocate(0, a).error().code, errc::invalid_argument);
-  EXPECT_EQ(managed->allocate(std::uint64_t{1} << 60, a).error().code, errc::out_of_memory);
-  const address at = allocate(4096, a);
-  EXPECT_EQ(managed->free(at + 512, a).error().code, errc::invalid_argument) << "inside a block";
-  EXPECT_EQ(managed->free(at + 1, a).error().code, errc::invalid_argument) << "inside a block";
-  EXPECT_EQ(managed->free(at + 4095, b).error().code, errc::invalid_argument) << "a new stream";
-  EXPECT_EQ(managed->free(at + 4096, a).error().code, errc::not_allocated) << "behind the block";
-  EXPECT_EQ(managed->free(address{1}, a).error().code, errc::unknown_address);
-  EXPECT_EQ(managed->statistics().stream_count, 1u);
-  free(at, a);
-  EXPECT_EQ(managed->free(at, a).error().code, errc::not_allocated);
-  EXPECT_EQ(managed->free(at + 512, a).error().code, errc::not_allocated);
-}
-
 // Granules of 512 bytes; with whole_pages a request of a page or more takes pages.
 TEST_F(Pool, ARequestIsRoundedUpAtItsBorders) {
   constexpr std::uint64_t page = 2 * MiB;

@@ -196,42 +196,6 @@ TEST_F(Program, RefusesFilesThatAreNoTraces) {
   }
 }
 
-TEST_F(Program, RefusesCommandLinesWithAClearMessage) {
-  struct row {
-    const char* arguments;
-    const char* message;
-  };
-  for (const row& each :
-       {row{"", "which trace? The first argument is a file"},
-        row{"x --backend", "--backend takes a value"},
-        row{"x --backend gpu",
-            "--backend takes one of fake, host, cuda, cuda:N, level_zero, level_zero:N; not 'gpu'"},
-        row{"x --policy best",
-            "unknown policy 'best': a policy is one of va_pool, "
-            "keep_mapped, virtual_caching, pool, vpmm"},
-        row{"x --repeat -1", "--repeat takes a number from 0 to 1000; not '-1'"},
-        row{"x --repeat 1001", "--repeat takes a number from 0 to 1000; not '1001'"},
-        row{"x --repeat 2x", "--repeat takes a number from 0 to 1000; not '2x'"},
-        row{"x --json=1", "--json takes no value"}, row{"x --fast", "unknown option --fast"},
-        row{"x y", "one trace at a time; 'y' is one too many"},
-        row{"x --svg", "--svg takes a value"}}) {
-    const std::string arguments = each.arguments;
-    const finished got = run(arguments.empty() || arguments[0] != 'x'
-                                 ? arguments
-                                 : file("tiny.trace", tiny) + arguments.substr(1));
-    EXPECT_EQ(got.code, 2) << arguments;
-    EXPECT_EQ(got.out, "") << arguments;
-    EXPECT_EQ(got.err, "vmm-replay: " + std::string(each.message) +
-                           " (vmm-replay --help lists the options)\n");
-  }
-}
-
-TEST_F(Program, RefusesAMalformedEnvironment) {
-  const finished got = run(file("tiny.trace", tiny), "VMM_FRAG_RATIO=much");
-  EXPECT_EQ(got.code, 2);
-  EXPECT_EQ(got.err.find("vmm-replay: VMM_FRAG_RATIO takes"), 0u) << got.err;
-}
-
 TEST_F(Program, FailuresAreReportedAndInTheExitCode) {
   const finished got = run(file("tiny.trace", tiny) + " --json", "VMM_BUDGET=4MiB");
   EXPECT_EQ(got.code, 1);
@@ -432,24 +396,6 @@ TEST_F(Program, TheDemoHasItsHelpUnderBothNames) {
   EXPECT_EQ(brief.code, 0) << brief.err;
   EXPECT_NE(brief.out.find("--up-to"), std::string::npos);
   EXPECT_EQ(brief.out, whole.out);
-}
-
-TEST_F(Program, TheDemoRefusesWhatItDoesNotTake) {
-  struct row {
-    const char* arguments;
-    const char* message;
-  };
-  for (const row& each :
-       {row{"--up-to 2MiB", "--up-to takes a size from 4MiB to 16GiB; not '2MiB'"},
-        row{"--up-to", "--up-to takes a value"}, row{"--fast", "unknown option --fast"},
-        row{"--backend gpu",
-            "--backend takes cuda, cuda:N, level_zero, level_zero:N or host; not 'gpu'"}}) {
-    const finished got = run_program(demo, each.arguments);
-    EXPECT_EQ(got.code, 2) << each.arguments;
-    EXPECT_EQ(got.out, "");
-    EXPECT_EQ(got.err,
-              "vmm-demo: " + std::string(each.message) + " (vmm-demo --help lists the options)\n");
-  }
 }
 
 }  // namespace
