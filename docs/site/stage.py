@@ -34,7 +34,7 @@ PARTS = (
         ),
     ),
     ("Reference", ("options", "contract", "architecture")),
-    ("Project", ("support", "testing")),
+    ("Project", ("support",)),
 )
 # Pages beside README.md, and what they are called on the site.
 BESIDE = {
