@@ -4,6 +4,7 @@
 of Sphinx is an error: a link that leads nowhere stops the build. A folder OUT/html of another
 program is not replaced."""
 
+import json
 import os
 import pathlib
 import re
@@ -11,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from html.parser import HTMLParser
 
 sys.dont_write_bytecode = True
 import stage  # noqa: E402 (after the line above)
@@ -46,6 +48,41 @@ def make_pages(root, work):
     return done.returncode
 
 
+class Words(HTMLParser):
+    """The text of a page's <main>, without its code listings, drawings and scripts."""
+
+    _PASSED = ("pre", "svg", "script", "nav", "footer")
+
+    def __init__(self, text):
+        super().__init__()
+        self.text, self.main, self.passed = [], False, 0
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.main |= tag == "main"
+        self.passed += tag in self._PASSED
+
+    def handle_endtag(self, tag):
+        self.main &= tag != "main"
+        self.passed -= tag in self._PASSED
+
+    def handle_data(self, data):
+        if self.main and not self.passed:
+            self.text.append(data)
+
+
+def write_excerpts(html):
+    """Writes the text of each page for the search, which shows the words around a hit."""
+    texts = {}
+    for path in sorted(html.rglob("*.html")):
+        name = path.relative_to(html).as_posix()[: -len(".html")]
+        if not name.startswith("files/"):
+            texts[name] = " ".join(
+                "".join(Words(path.read_text()).text).replace("\xb6", "").split()
+            )
+    (html / "_static" / "excerpts.js").write_text(f"const EXCERPTS = {json.dumps(texts)};\n")
+
+
 def main():
     """Makes the pages in a temporary folder, then puts them into OUT/html."""
     if len(sys.argv) != 2:
@@ -63,6 +100,7 @@ def main():
             code = make_pages(root, work)
             if code:
                 return code
+            write_excerpts(work / "html")
             (work / "html" / MARK).touch()
             html.parent.mkdir(parents=True, exist_ok=True)
             if html.exists():

@@ -96,6 +96,9 @@ class Writer:
         return "\n\n".join(paragraphs)
 
     def _paragraphs(self, block):
+        if re.match(r"- ", block):  # a list stays one
+            items = re.split(r"\n(?=- )", block)
+            return ["\n".join(self.link(escape(" ".join(each.split()))) for each in items)]
         block = re.sub(r"^(I\d+)  ", r"\n\1: ", block, flags=re.MULTILINE)  # invariants
         pieces = []
         for part in block.split("\n\n"):

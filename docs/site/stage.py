@@ -228,7 +228,7 @@ def write_files(site):
         language = LANGUAGES.get(pathlib.Path(path).suffix, "text")
         site.write(
             place,
-            f"---\norphan: true\n---\n\n# {path}\n\n```{{literalinclude}} "
+            f"---\norphan: true\nnosearch: true\n---\n\n# {path}\n\n```{{literalinclude}} "
             f"{pathlib.Path(path).name}\n:language: {language}\n```\n",
         )
 
@@ -278,6 +278,7 @@ def stage(root, out):
     path = "docs/index.md"
     site.write("index.md", site.rewritten((root / path).read_text(), path, "index.md") + trees)
     write_files(site)
-    shutil.copyfile(root / "docs" / "site" / "conf.py", out / "conf.py")
+    for name in ("conf.py", "scorer.js"):
+        shutil.copyfile(root / "docs" / "site" / name, out / name)
     shutil.copytree(root / "docs" / "site" / "theme", out / "theme")
     return site.mistakes

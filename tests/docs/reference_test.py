@@ -31,6 +31,12 @@ class Prose(unittest.TestCase):
             "refused (see `last_shortage`), by `f()` and `vmm::g`",
         )
 
+    def test_a_list_stays_a_list(self):
+        text = "Rules:\n\n- One,\n  of two lines.\n- two_of() it.\n"
+        self.assertEqual(
+            reference.Writer(None).prose(text), "Rules:\n\n- One, of two lines.\n- `two_of()` it."
+        )
+
 
 class Reader(unittest.TestCase):
     def test_names_of_declarations(self):

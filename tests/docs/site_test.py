@@ -234,6 +234,14 @@ class Browser(unittest.TestCase):
         results = re.search(r'<ul class="search".*?</ul>', text, flags=re.DOTALL)
         self.assertIsNotNone(results, text[-2000:])
         self.assertGreater(results.group(0).count("<li"), 3)
+        excerpts = re.findall(r'<p class="context">(.*?)</p>', results.group(0), flags=re.DOTALL)
+        self.assertEqual(len(excerpts), results.group(0).count("<li"))
+        self.assertIn("granularity", excerpts[0].lower())
+
+    def test_the_search_lists_guides_first(self):
+        text, _ = dump("search.html?q=fit")
+        first = re.search(r'<ul class="search".*?<a href="([^"#?]*)', text, flags=re.DOTALL)
+        self.assertEqual(first.group(1), "fit.html")
 
     def test_pages_run_without_a_complaint(self):
         for page in ("index.html", "concepts.html", "reference/vmm.stream.html"):
