@@ -7,10 +7,10 @@
         with pool.allocate(3 << 20) as block:
             print(block, pool.statistics().live_bytes)
 
-Neither CUDA nor PyTorch is needed to import it. libvmm.torch.enable() gives PyTorch's tensors
-memory of such pools; libvmm.cupy, libvmm.numba and libvmm.rmm do so for those libraries. These
-modules, and growable, history, share, suspend, are imported on first use.
-`python -m libvmm doctor` says what a process has, `python -m libvmm run` runs a script with it.
+The package needs neither CUDA nor PyTorch. libvmm.torch.enable() gives PyTorch's tensors memory
+from such pools; libvmm.cupy, libvmm.numba and libvmm.rmm do so for those libraries. These modules,
+and growable, history, share, suspend, are imported on first use.
+`python -m libvmm doctor` reports drivers and settings, `python -m libvmm run` runs a script.
 """
 
 import sys as _sys
@@ -88,13 +88,13 @@ def __dir__() -> list[str]:
 
 
 def version() -> tuple[int, int, int]:
-    """Of the C library that runs."""
+    """The version of the loaded C library."""
     number = _native.LIBRARY.vmm_version()
     return number // 10000, number // 100 % 100, number % 100
 
 
 def loaded_library() -> str:
-    """The C library that was loaded."""
+    """The name or path of the loaded C library."""
     return _native.PATH
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""What pools and managers have in common, and the lives of their blocks."""
+"""The common part of pools and managers, and the lives of their blocks."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class BlockLife(_lifetime.Life):
             check(self.outcome[-1])
 
     def free(self, stream: int) -> None:
-        """Ends it on a stream. Raises UnknownAddress where the library has no such block."""
+        """Ends the block on a stream. Raises UnknownAddress if the library has no such block."""
         self.owner.free(self.at.value, stream, self.outcome)
         check(self.outcome[-1])
 
 
 class AllocatorLife(HandleLife):
-    """Of a pool or manager. It has none of their Python objects, which the collector would not end
-    then."""
+    """The life of a pool or manager. It refers to none of their Python objects, whose end the
+    collector would prevent."""
 
     numbers = ""
     """The name of the struct of its statistics."""
@@ -70,7 +70,7 @@ class AllocatorLife(HandleLife):
 
 
 class Allocator(Owner):
-    """What pools and managers have in common."""
+    """The common part of pools and managers."""
 
     _life: AllocatorLife
     _held = ("", "")

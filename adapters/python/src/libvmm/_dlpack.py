@@ -109,7 +109,7 @@ def _ended(number: int, is_done: Any) -> None:
 
 
 def _end(number: int, made: list[Any] | None = None) -> None:
-    """What is shown by the number, where it is what was `made`, is shown no more."""
+    """Ends the tensor of that number, if it is the one that was `made`."""
     kept = _shown.get(number)
     if kept is not None and (made is None or kept is made):
         for life in kept[1]:
@@ -124,8 +124,7 @@ check(_native.LIBRARY.vmm_python_on_tensor_end(_on_end))
 
 @atexit.register
 def _leave_at_exit() -> None:
-    """A consumer that lives on when Python has ended finds the struct, and a deleter that does
-    nothing."""
+    """After Python's end consumers find the struct, and a deleter without effect."""
     _native.LIBRARY.vmm_python_on_tensor_end(None)
 
 
@@ -137,8 +136,8 @@ def is_shown(address: int) -> bool:
 
 
 def device_of(driver: Driver) -> tuple[int, int]:
-    """DLPack's type and number of the device that the driver's memory is on. Raises
-    NotSupported where DLPack's consumers could not use it."""
+    """DLPack's type and number of the driver's device. Raises NotSupported if DLPack's consumers
+    could not use its memory."""
     info = driver.info
     if info.name == "cuda":
         return CUDA, info.device
@@ -164,8 +163,8 @@ def type_of(dtype: str) -> tuple[int, int, int]:
 
 
 def check_shape(shape: tuple[int, ...], dtype: str, size: int, what: str) -> None:
-    """Raises InvalidArgument where the shape is no part of `size` bytes, or a consumer's numbers
-    of 64 bits would not hold its sizes and strides."""
+    """Raises InvalidArgument if the shape does not fit into `size` bytes, or its sizes and strides
+    into 64 bits."""
     _, bits, lanes = type_of(dtype)
     count = math.prod(shape)
     extent = math.prod(max(1, each) for each in shape) * max(1, bits * lanes // 8)
@@ -202,7 +201,8 @@ def _fill(tensor: _Tensor, shown: TensorShape) -> tuple[Any, Any]:
 
 
 def is_versioned(max_version: Any) -> tuple[int, int] | None:
-    """The version of a capsule for a consumer that takes up to this one; None: the unversioned."""
+    """The capsule version for a consumer that supports up to this one; None: the unversioned
+    capsule."""
     if max_version is None:
         return None
     try:
@@ -215,8 +215,8 @@ def is_versioned(max_version: Any) -> tuple[int, int] | None:
 def capsule_of(
     owner: Any, lives: tuple[_lifetime.Life, ...], tensor: Any, version: tuple[int, int] | None
 ) -> Any:
-    """A capsule that keeps `owner`, and what it shows: tensor() returns it, called when the memory
-    is held. Raises BufferError where a life of `lives` ends."""
+    """A capsule that keeps `owner` alive, of the tensor that tensor() returns, called once the
+    memory is held. Raises BufferError if one of `lives` ends."""
     struct: Any = _Kept() if version is None else _KeptVersioned()
     managed, kept = struct.managed, [owner, lives, struct]
     if version is not None:
@@ -242,8 +242,8 @@ def capsule_of(
 
 
 def order(driver: Driver, streams: Sequence[int], consumer: Any) -> None:
-    """The consumer's stream begins after what was given to `streams`, as DLPack has it for CUDA:
-    None and 1 name the legacy default stream, 2 the thread's own, -1 no order."""
+    """Orders the consumer's stream behind `streams`, by DLPack's rules for CUDA: None and 1 name
+    the legacy default stream, 2 the per-thread one, -1 no order."""
     if device_of(driver)[0] != CUDA or not streams:
         return
     number = 1 if consumer is None else _values.whole("stream", consumer, -1)
@@ -267,7 +267,7 @@ def order(driver: Driver, streams: Sequence[int], consumer: Any) -> None:
 
 
 class View:
-    """A block's bytes as one type and shape. It holds the block, as does each array of it."""
+    """A block's bytes as one type and shape. It keeps the block alive, as does each array of it."""
 
     def __init__(self, block: Any, dtype: str, shape: Sequence[int] | None) -> None:
         self._type = type_of(dtype)
@@ -300,8 +300,8 @@ class View:
         dl_device: Any = None,
         copy: bool | None = None,
     ) -> Any:
-        """The consumer's `stream` is ordered behind the block's own. An array of it may write to
-        the block, where the consumer takes DLPack's version 1."""
+        """Orders the consumer's `stream` behind the block's own. An array may write to the block if
+        the consumer supports DLPack 1."""
         if copy:
             raise BufferError("a block is shown as it is, and not copied")
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():

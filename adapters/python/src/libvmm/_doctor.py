@@ -57,7 +57,7 @@ def why_no_preload_library(drivers: list[Any]) -> str:
 
 
 def hooks() -> dict[str, str]:
-    """The libraries that define the names that interposers take, unless that is the system."""
+    """The libraries other than the system's that define names that interposers override."""
     import ctypes
 
     class Found(ctypes.Structure):
@@ -88,7 +88,7 @@ def hooks() -> dict[str, str]:
 
 
 def preload_conflicts(environment: dict[str, str], loaded: list[str]) -> list[str]:
-    """What keeps LD_PRELOAD and VMM_MODE from working; `loaded`: libraries of this process."""
+    """Reasons why LD_PRELOAD and VMM_MODE have no effect; `loaded`: libraries of this process."""
     found = []
     entries = [each for each in re.split("[ :]+", environment.get("LD_PRELOAD", "")) if each]
     own = [each for each in entries if os.path.basename(each).startswith("libvmm_preload")]
@@ -129,7 +129,7 @@ _TAKES_CUDA = ("cuMemAlloc_v2", "cuGetProcAddress_v2", "cudaMalloc", "cudaFree")
 
 
 def not_checked(environment: dict[str, str]) -> list[str]:
-    """The variables that are shown as settings, and that nothing here judges."""
+    """Variables that are listed as settings and not checked."""
     return [
         name
         for name in sorted(environment)
@@ -172,8 +172,8 @@ def foreign_conflicts(environment: dict[str, str], taken: dict[str, str]) -> lis
 
 
 def conflicts(environment: dict[str, str]) -> list[str]:
-    """Settings that keep libvmm from working, or that it makes useless. PyTorch's settings are the
-    program's own under the preload library, but for memory that a mode does not serve."""
+    """Settings that prevent libvmm from working, or have no effect with it. Under the preload
+    library PyTorch's settings concern memory that a mode does not serve only."""
     found = []
     is_preloaded = "libvmm_preload" in environment.get("LD_PRELOAD", "")
     mode = environment.get("VMM_MODE", "") if is_preloaded else ""
@@ -219,7 +219,7 @@ def _torch() -> dict[str, Any]:
 
 
 def report() -> dict[str, Any]:
-    """All of it, as `doctor --json` prints it."""
+    """The whole report, as `doctor --json` prints it."""
     drivers = libvmm.drivers()
     return {
         "libvmm": libvmm.__version__,
@@ -290,7 +290,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> tuple[str, int]:
-    """What is said, and the exit code."""
+    """The text of the report, and the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m libvmm doctor",
         description="The state of a process, and obstacles to vmm.",

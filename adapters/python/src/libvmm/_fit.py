@@ -33,7 +33,7 @@ def find_program() -> str | None:
 
 
 def fit(arguments: list[str]) -> int:
-    """Does not return where the program is there."""
+    """Runs the program; returns only if it is missing."""
     program = find_program()
     if program is None:
         print(
@@ -55,7 +55,7 @@ def _path_of_rank(path: str) -> str:
 
 
 def _check_writable(path: str) -> str:
-    """What keeps the file from being written, or nothing. Leaves the file as it was."""
+    """The reason why the file cannot be written, or "". Leaves the file unchanged."""
     is_new = not os.path.exists(path)
     try:
         with open(path, "ab"):
@@ -77,7 +77,7 @@ def _unused(path: str) -> str:
 
 
 def _refused(script: str) -> str:
-    """Why `script` cannot run as `python SCRIPT` would run it, or nothing."""
+    """The reason why `script` cannot run, or ""."""
     if not os.path.exists(script):
         return f"there is no {script}"
     code = os.path.join(script, "__main__.py") if os.path.isdir(script) else script

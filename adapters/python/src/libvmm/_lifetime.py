@@ -1,19 +1,19 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""When objects of the C library end: not under an array that shows their memory, once, and by
-themselves after the last Python object that uses them.
+"""Lifetimes of the C library's objects: each ends once, not while an array shows its memory, and at
+the latest after the last Python object that uses it.
 
-There is no lock in here. The garbage collector, a handler of a signal and a consumer's deleter run
-in the middle of any Python code, and would wait for a lock that their own thread holds; a forked
-child would wait for a thread that it does not have. Each step is one operation on one dict or
-list, which is atomic with and without the interpreter's lock, and keys are objects whose hash and
-comparison run no Python code.
+This module takes no lock. The garbage collector, a signal handler and a consumer's deleter can run
+inside any Python code, and would wait for a lock that their own thread holds; a forked child would
+wait for a thread that it does not have. Each step is one operation on one dict or list, which is
+atomic with and without the interpreter's lock, and keys are objects whose hash and comparison run
+no Python code.
 
-I1  Whether a call of the C library was made is read from what the library itself wrote: an address,
-    a handle, or the status in `outcome` (_native.record). The exception of a signal's handler can
-    so leave any step: the call was made and is known, or was not.
-I2  The steps after a call can be repeated. They are made again where such an exception leaves them:
-    in the except block of the same function, or by check() for what is dropped (_Guard)."""
+I1  Whether a call of the C library was made is read from the library's own output: an address, a
+    handle, or the status in `outcome` (_native.record). An exception of a signal handler may
+    therefore interrupt any step.
+I2  The steps after a call can be repeated. After such an exception they are repeated in the except
+    block of the same function, or by check() for dropped objects (_Guard)."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ Answer = TypeVar("Answer")
 Kind = TypeVar("Kind", bound="Life")
 
 _CALL = "call"
-_OBJECT = "object"  # the keeper that is the Python object itself
+_OBJECT = "object"  # the Python object itself as a keeper
 _TRIES = 16
-_left: list[Life] = _native.once("left open", [])  # what stays open until the process ends
+_left: list[Life] = _native.once("left open", [])  # objects that stay open until the process ends
 
 
 class _Process:
-    """Facts of this process that finalizers look at."""
+    """Facts of this process that finalizers read."""
 
     forks = 0
     is_ending = False
@@ -47,7 +47,7 @@ class _Process:
 
 class _Thread(threading.local):
     callbacks = 0
-    """How many callbacks of the C library this thread is inside of."""
+    """The number of callbacks of the C library that this thread is inside of."""
 
 
 process: _Process = _native.once("process", _Process())
@@ -68,8 +68,8 @@ def _at_exit() -> None:
 
 
 class Life:
-    """The life of one object of the C library. Arrays hold it against every end; keepers (the
-    Python object, and objects made of it) against its end by itself."""
+    """The life of one object of the C library. Arrays prevent its end; keepers (the Python object,
+    and objects made of it) prevent its automatic end."""
 
     __slots__ = (
         "_arrays",
@@ -88,8 +88,8 @@ class Life:
     hinders_parent = True
     """Whether close() of the parent refuses while this lives."""
     ended_by: frozenset[int] = frozenset({0, 18})
-    """Statuses of a call that ends it after which it is no more: VMM_ERROR_INVALID_HANDLE is that
-    of a handle that was destroyed before."""
+    """Statuses of the ending call after which the object has ended; VMM_ERROR_INVALID_HANDLE is
+    that of a handle destroyed before."""
 
     def __init__(self, name: str, parent: Life | None = None) -> None:
         self.name = name
@@ -102,7 +102,7 @@ class Life:
         self._parent, self._forks, self._tries = parent, process.forks, 0
         self._is_left = False
         self.key = object()
-        """What stands for it among an owner's keepers, which so keep nothing of it alive."""
+        """Represents it among an owner's keepers, which so keep no object of it alive."""
 
     def begin(self) -> None:
         """Keeps the parent."""
@@ -111,30 +111,29 @@ class Life:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the C object is no more, or is left open until the process ends."""
+        """Whether the C object has ended, or is left open until the process ends."""
         outcome = self.outcome
         return self._is_left or (len(outcome) > 0 and outcome[-1] in self.ended_by)
 
     def end(self) -> None:
-        """Ends the C object, by a call that is recorded in `outcome`. Raises Error where it
+        """Ends the C object, by a call that is recorded in `outcome`. Raises Error if the library
         refuses."""
         raise NotImplementedError
 
     def stays(self) -> str:
-        """Why the object is not to end by itself; "" where it is."""
+        """Why the object must not end automatically; "" if it may."""
         return ""
 
     def is_here(self) -> bool:
-        """Whether it is this process's own, and not of a parent, whose locks a child must not
-        wait for."""
+        """Whether this process, and not a parent of it, made the object."""
         return self._forks == process.forks
 
     # ---- arrays ----
-    # An array is counted before it looks whether it may be; a call that takes memory away says so
-    # before it counts. Each looks at a copy, which is made whole: one of the two sees the other.
+    # An array is counted before it checks for calls that remove memory; such a call is listed
+    # before it counts arrays. Both read copies made atomically: one of the two finds the other.
 
     def show(self, array: Any) -> None:
-        """Counts an array. Raises BufferError where none can be made."""
+        """Counts an array. Raises BufferError if none can be made."""
         self._arrays[array] = None
         if not (self.has_ended or self._calls.copy() or self._bars.copy()):
             return
@@ -145,19 +144,19 @@ class Life:
         )
 
     def hide(self, array: Any) -> None:
-        """The array has gone."""
+        """Removes an array."""
         self._arrays.pop(array, None)
 
     def is_shown(self) -> bool:
-        """Whether there may be arrays; False is certain."""
+        """Whether arrays may exist; False is certain."""
         return len(self._arrays) > 0
 
     def arrays(self) -> int:
-        """How many arrays show the memory."""
+        """The number of arrays that show the memory."""
         return len(self._arrays.copy())
 
     def check_hidden(self) -> None:
-        """Raises InUse where arrays show the memory."""
+        """Raises InUse if arrays show the memory."""
         count = self.arrays()
         if count:
             raise InUse(
@@ -176,8 +175,8 @@ class Life:
     # ---- one call alone ----
 
     def alone(self, call: Callable[..., Answer], *arguments: Any, ends: bool = False) -> Answer:
-        """Calls while no array shows the memory and none can be made. Of several such calls at a
-        time one is made, and the others raise."""
+        """Calls while no array shows the memory and none can be made. Of several concurrent calls
+        one is made, and the others raise."""
         self.check_hidden()
         mine = object()
         try:
@@ -207,11 +206,11 @@ class Life:
     # ---- keepers ----
 
     def keep(self, keeper: Any, name: str = "") -> None:
-        """The object does not end by itself before let_go()."""
+        """Prevents the automatic end until let_go()."""
         self._keepers[keeper] = name
 
     def let_go(self, keeper: Any = _OBJECT) -> None:
-        """Ends the object behind its last keeper. For finalizers: it raises no Error."""
+        """Ends the object after its last keeper. For finalizers: raises no Error."""
         self._keepers.pop(keeper, None)
         if not self._keepers and not self.settle():
             late.append(self)
@@ -222,9 +221,8 @@ class Life:
         return ", ".join(f"{count} libvmm.{name}" for name, count in sorted(names.items()))
 
     def settle(self) -> bool:
-        """Ends an object that has no keeper, in whatever thread comes by; False where it has to be
-        tried again. A child leaves alone what its parent has, a process that ends what ends with
-        it."""
+        """Ends an object without keepers, on any thread; False if it must be tried again. A child
+        leaves its parent's objects alone, an ending process those that end with it."""
         if self.has_ended:
             if not self._is_left:
                 self._gone()
@@ -256,7 +254,7 @@ class Life:
         )
 
     def _gone(self) -> None:
-        """What follows the end; it can be repeated."""
+        """The steps after the end; can be repeated."""
         parent = self._parent
         if parent is not None:
             parent.let_go(self.key)
@@ -264,8 +262,8 @@ class Life:
 
 
 class _Guard(weakref.ref[Any]):
-    """Of an object with a life. Where an exception leaves its __del__, this goes to `late`, by a
-    callback that is no Python code, and check() does what was left."""
+    """Guards an object with a life. If an exception leaves its __del__, the guard is appended to
+    `late`, by a callback without Python code, and check() completes the end."""
 
     __slots__ = ("life",)
     life: Life
@@ -288,7 +286,7 @@ def hold(holder: Any, life: Life) -> None:
 
 
 def drop(life: Life, _guards: dict[object, _Guard] = _guards, _process: _Process = process) -> None:
-    """The holder has gone. A process that ends sets the names of modules to None at last."""
+    """Ends the life of a holder. An ending process sets the names of modules to None last."""
     if _process.is_ending and (not life.ends_at_exit or late is None):
         return
     life.let_go()
@@ -296,7 +294,7 @@ def drop(life: Life, _guards: dict[object, _Guard] = _guards, _process: _Process
 
 
 def lives(kind: type[Kind]) -> list[Kind]:
-    """The lives of a kind that have not ended, those that wait for their end among them."""
+    """The lives of a kind that have not ended, including those that wait for their end."""
     held = [each.life for each in list(_guards.values())]
     waiting = [getattr(each, "life", each) for each in late.copy()]
     return [each for each in held + waiting if isinstance(each, kind) and not each.has_ended]
@@ -313,8 +311,8 @@ class Held(_values.OneOwner):
 
 
 def close(life: Life) -> None:
-    """What an explicit close() does; nothing where the object is closed. Raises InUse with what
-    uses it, and then it is as it was."""
+    """An explicit close(); no effect on a closed object. Raises InUse with the users, and changes
+    nothing."""
     if life.has_ended:
         return
     try:
@@ -329,8 +327,8 @@ def close(life: Life) -> None:
 
 
 def leave(end: Callable[[], None], failed: type[BaseException] | None) -> None:
-    """The end of a with. Where its body failed, an array may still be held by the traceback: the
-    exception goes on, and the object ends when it is dropped."""
+    """The end of a with. If its body failed, the traceback may still hold an array: the exception
+    propagates, and the object ends when it is dropped."""
     try:
         end()
     except InUse:

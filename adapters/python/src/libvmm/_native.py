@@ -447,7 +447,7 @@ _STATE = _state()
 
 
 def once(name: str, made: Made) -> Made:
-    """`made`, or what was kept under the name before: one for the process."""
+    """`made`, or the object kept under the name before: one per process."""
     kept: Made = _STATE.setdefault(name, made)
     return kept
 

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""What every object with a handle of the C library has: the handle, close(), a with statement, and
-an end of its own when it is dropped."""
+"""The base of objects with a handle of the C library: the handle, close(), the with statement, and
+the end of dropped objects."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ Made = TypeVar("Made", bound="Owner")
 
 
 class HandleLife(_lifetime.Life):
-    """Ends by one call of the C library on the handle. An object whose creation failed has none."""
+    """A life that ends by one call of the C library on the handle. An object whose creation failed
+    has none."""
 
     __slots__ = ("destroy", "handle")
 
@@ -36,7 +37,7 @@ class HandleLife(_lifetime.Life):
 
 
 class Owner(_lifetime.Held):
-    """An object of the C library, from one call that writes its handle to one that ends it."""
+    """An object of the C library, with a call that creates its handle and one that ends it."""
 
     _life: HandleLife
 
@@ -55,7 +56,7 @@ class Owner(_lifetime.Held):
 
     @property
     def handle(self) -> ctypes.c_void_p:
-        """The C library's object; null once it was closed."""
+        """The C library's handle; null after close()."""
         return self._life.handle if self.is_open else ctypes.c_void_p()
 
     @property
@@ -68,7 +69,7 @@ class Owner(_lifetime.Held):
             raise InvalidHandle(f"the {type(self).__name__} was closed")
 
     def close(self) -> None:
-        """Ends it; what is closed stays closed. Raises InUse where something uses it."""
+        """Closes the object; a second call has no effect. Raises InUse while it is used."""
         _lifetime.close(self._life)
 
     def __enter__(self: Made) -> Made:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""vmm's environment variables, judged as the libraries judge them: docs/options.md has them."""
+"""vmm's environment variables, checked as the libraries check them (docs/options.md)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _BAD_OPTION = 2
 
 @contextlib.contextmanager
 def _only(**settings: str) -> Iterator[None]:
-    """The process's environment with these of vmm's variables, and no other of them."""
+    """The process's environment with exactly these VMM_ variables."""
     ours = {name: value for name, value in os.environ.items() if name.startswith(("VMM_", "VPMM_"))}
     for name in ours:
         del os.environ[name]
@@ -89,7 +89,7 @@ def _only(**settings: str) -> Iterator[None]:
 
 
 def _ask(made: type[Pool | Manager], name: str, value: str) -> str:
-    """What the library says of a variable that pools or managers read; "" where it takes it."""
+    """The library's error for a variable that pools or managers read; "" if it is valid."""
     with _only(**{name: value}), Driver("fake") as driver:
         try:
             made(driver, read_environment=True, report_live=False).close()
@@ -110,8 +110,8 @@ def _ask_driver(name: str) -> str:
 
 
 def _why_not_written(path: str, is_emptied: bool) -> str:
-    """Why the libraries do not write to a file of this name; "" where they do. What is emptied
-    before must be this user's own file, with no other name and no link that leads to it."""
+    """Why the libraries refuse to write to a file of this name; "" if they do not. A file that is
+    overwritten must be this user's own, with no other name and no symbolic link to it."""
     path = path.replace("%p", str(os.getpid()))
     try:
         found = os.lstat(path)
@@ -139,7 +139,7 @@ def _why_not_written(path: str, is_emptied: bool) -> str:
 
 
 def _refused(said: str, value: str) -> str:
-    """As the libraries end the text of a value that they refuse."""
+    """The end of the libraries' texts for refused values."""
     return f"{said}; not '{value[:60]}{'...' if len(value) > 60 else ''}'"
 
 
@@ -166,8 +166,7 @@ def _judge(name: str, value: str) -> str:
 
 
 def wrong(environment: dict[str, str]) -> list[str]:
-    """A line for each variable of vmm's that the libraries would refuse, or do not have. Empty
-    ones are as none."""
+    """A line for each variable that the libraries refuse or lack. Empty ones count as unset."""
     found = []
     for name, value in sorted(environment.items()):
         if value and name.startswith(("VMM_", "VPMM_")):

@@ -1,8 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""What callers pass, checked before the C library sees it: ctypes cuts numbers off and ends texts
-at a 0. A value of another type raises TypeError with what is wanted and what was given, one out of
-its range InvalidArgument."""
+"""Checks of callers' values: ctypes truncates numbers and ends texts at a 0. A value of another
+type raises TypeError with the expected and the given type, one out of range InvalidArgument."""
 
 from __future__ import annotations
 
@@ -34,8 +33,8 @@ def import_library(adapter: str, module: str, shown: str) -> Any:
 
 
 class OneOwner:
-    """What is not copied or pickled: the copy would end what the object has, too, and another
-    process has none of it."""
+    """A class that is neither copied nor pickled: the copy would end the same object, and another
+    process does not have it."""
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         name = type(self).__name__
@@ -46,7 +45,7 @@ class OneOwner:
 
 
 def refuse(name: str, wanted: str, given: object) -> TypeError:
-    """The error for a value of another type than is wanted."""
+    """The error for a value of a wrong type."""
     shown = repr(given)
     if len(shown) > 60:
         shown = shown[:57] + "..."
@@ -69,7 +68,7 @@ def _index(name: str, given: Any, wanted: str) -> int:
 
 
 def whole(name: str, given: Any, low: int = 0, high: int = _U64_MAX, wanted: str = "an int") -> int:
-    """An int, or what stands for one exactly, as numpy's integers do. A bool is none."""
+    """An int, or an exact equivalent, such as numpy's integers; not a bool."""
     number = _index(name, given, wanted)
     if not low <= number <= high:
         raise _out_of_range(name, f"an int from {low} to {high}", number)
@@ -117,7 +116,7 @@ def number(name: str, given: Any) -> float:
 
 
 def flag(name: str, given: Any) -> bool:
-    """A bool, numpy's too, or the ints that stand for one."""
+    """A bool, also numpy's, or the ints 0 and 1."""
     if isinstance(given, bool):
         return given
     if type(given).__name__ in ("bool_", "bool"):
@@ -146,7 +145,7 @@ def path(name: str, given: Any) -> bytes:
 
 
 def choice(name: str, given: Any, names: Sequence[str]) -> int:
-    """The place of a str among those that there are."""
+    """The index of a str in the list of valid ones."""
     text(name, given)
     if given not in names:
         raise _out_of_range(name, f"one of {', '.join(names)}", repr(given))
@@ -163,7 +162,7 @@ def data(name: str, given: Any) -> bytes:
 
 
 def member(name: str, given: Any, members: type[Members]) -> Members:
-    """One of an enum, or its number; of another enum none is, whatever its number."""
+    """A member of the enum, or its number; members of other enums are refused."""
     wanted = f"one of libvmm.{members.__name__} ({', '.join(members.__members__)})"
     if isinstance(given, enum.Enum) and not isinstance(given, members):
         raise refuse(name, wanted, given)
@@ -203,7 +202,7 @@ cuda_drivers: tuple[str, ...] = ("cuda",)
 
 
 def has_gpu() -> bool:
-    """Whether CUDA has a device here. Without one no library runs a kernel on any memory."""
+    """Whether CUDA has a device here. Without one no library runs kernels."""
     from .drivers import drivers
 
     return any(each.name == "cuda" and each.available for each in drivers())

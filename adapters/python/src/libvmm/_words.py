@@ -58,7 +58,7 @@ _ENUM = re.compile(rf"\bVMM_({'|'.join(_ENUMS)})_(\*|[A-Z][A-Z_0-9]+\b(?!=))")
 
 
 def of_python(text: str) -> str:
-    """A text of the library as this package says it."""
+    """A text of the library in the names of this package."""
     text = _NAMED.sub(lambda found: _REPLACED[found[0]], text)
     text = _CALL.sub(lambda found: f"{found[1].capitalize()}.{found[2]}()", text)
     text = _OBJECT.sub(lambda found: found[1].capitalize(), text)

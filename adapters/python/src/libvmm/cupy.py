@@ -6,10 +6,9 @@
     pool = libvmm.Pool(libvmm.Driver("cuda"))
     libvmm.cupy.enable(pool)
 
-CuPy's hook has no stream, so each allocation takes CuPy's current one. Memory is freed in the order
-of that stream while its Stream object exists. Memory of a stream that has ended, of an
-ExternalStream and of cudaStreamPerThread serves new requests after all work that the device has
-been given: the handles of the first two may be destroyed, and the third is one stream a thread.
+CuPy's hook has no stream, so each allocation uses CuPy's current one. Memory is freed in the order
+of that stream while its Stream object exists. Memory of a destroyed stream, of an ExternalStream
+and of cudaStreamPerThread serves new requests after all work submitted to the device so far.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from .pools import Pool
 
 
 class Functions:
-    """Memory for CuPy by address. `_malloc` raises: CuPy does not check the address that an
+    """Memory for CuPy by address. `_malloc` raises, since CuPy does not check the address that an
     allocator's function returns."""
 
     #: CuPy's error, made of the size, the pool's memory and its budget. None: the pool's own.
@@ -54,9 +53,9 @@ class Functions:
             raise
 
     def _take(self, into: ctypes.c_void_p, size: int, device: int) -> None:
-        """Writes the address of `size` bytes. Where it raises, _give_up() frees what there is.
-        Raises CuPy's OutOfMemoryError; ValueError for a device that is not the pool's; what else
-        the pool raises."""
+        """Writes the address of `size` bytes. On an exception _give_up() frees the memory. Raises
+        CuPy's OutOfMemoryError; ValueError for a device that is not the pool's; other errors of the
+        pool."""
         self._check_device(device)
         stream = self._current_stream()
         number = int(stream.ptr)
@@ -79,8 +78,8 @@ class Functions:
                 self._streams[at] = lambda: None
 
     def _give_up(self, into: ctypes.c_void_p) -> None:
-        """Frees, once, what an exception has kept from its caller: nothing has used it, but the
-        work of its stream, which may not be known yet, comes before."""
+        """Frees memory that an exception lost, once. Only its stream's earlier work, if any, is
+        ordered before."""
         at, into.value = into.value, None
         if at:
             self._streams.pop(at, None)
@@ -88,7 +87,7 @@ class Functions:
 
     def _free(self, at: int, _device: int) -> None:
         """Frees the memory on the stream of its allocation, or after all work. CuPy calls it where
-        nothing can be raised: a failure is a line on stderr."""
+        nothing can be raised: a failure is one line on stderr."""
         if not at:
             return
         of = self._streams.pop(at, None)
@@ -115,7 +114,7 @@ class Functions:
 
 
 class _Owner:
-    """Frees the memory of one array when the last view of it has ended, also in a cycle."""
+    """Frees the memory of one array after its last view, also in a reference cycle."""
 
     __slots__ = ("_at", "_device", "_functions")
 
@@ -128,16 +127,16 @@ class _Owner:
 
 
 class _Allocator:
-    """What CuPy takes for an allocator: malloc(size) returns a cupy.cuda.MemoryPointer. Its memory
-    is a cupy.cuda.UnownedMemory: the class of cupy.cuda.PythonFunctionAllocator loses its function,
-    and the memory with it, where the garbage collector ends an array in a cycle."""
+    """An allocator for CuPy: malloc(size) returns a cupy.cuda.MemoryPointer over a
+    cupy.cuda.UnownedMemory. The class of cupy.cuda.PythonFunctionAllocator loses its function, and
+    the memory with it, if the garbage collector ends an array in a cycle."""
 
     def __init__(self, functions: Functions, cuda: Any) -> None:
         self._functions, self._cuda = functions, cuda
 
     def malloc(self, size: int) -> Any:
-        """Raises CuPy's OutOfMemoryError; ValueError where the current device is not the pool's;
-        what else the pool raises."""
+        """Raises CuPy's OutOfMemoryError; ValueError if the current device is not the pool's; other
+        errors of the pool."""
         device, at = self._cuda.runtime.getDevice(), ctypes.c_void_p()
         try:
             if size:
@@ -151,8 +150,8 @@ class _Allocator:
 
 
 def allocator(pool: Pool) -> Any:
-    """An allocator, whose `malloc` cupy.cuda.set_allocator() takes. Raises ImportError without
-    CuPy, InvalidArgument for a pool of another driver than "cuda" where there is a GPU."""
+    """An allocator whose `malloc` cupy.cuda.set_allocator() accepts. Raises ImportError without
+    CuPy, InvalidArgument for a pool of another driver than "cuda" on a machine with a GPU."""
     _values.one_of("pool", pool, Pool)
     cupy = _values.import_library("cupy", "cupy", "CuPy")
     _values.check_cuda(pool, "CuPy")
@@ -165,7 +164,7 @@ def allocator(pool: Pool) -> Any:
 
 
 def enable(pool: Pool) -> Any:
-    """Makes it CuPy's allocator, and returns it."""
+    """Makes the pool CuPy's allocator, and returns the allocator."""
     _values.one_of("pool", pool, Pool)
     cupy = _values.import_library("cupy", "cupy", "CuPy")
     made = allocator(pool)

@@ -18,7 +18,7 @@ _LIBRARY = _native.LIBRARY
 
 
 class Feature(enum.IntFlag):
-    """What a driver can do."""
+    """Features of a driver."""
 
     HOST_ACCESSIBLE = 1 << 0
     STREAMS = 1 << 1
@@ -35,7 +35,7 @@ class Feature(enum.IntFlag):
 
 
 class Place(enum.IntEnum):
-    """Where memory lies."""
+    """Kinds of memory location."""
 
     DEVICE = 0
     HOST = 1
@@ -43,8 +43,8 @@ class Place(enum.IntEnum):
 
 
 class Rights(enum.IntEnum):
-    """What kernels of a location may do with memory. They do not bind copies that the driver
-    makes (docs/multi_device.md)."""
+    """Access of a location's kernels to memory. Copies that the driver makes are not limited
+    (docs/multi_device.md)."""
 
     NONE = 0
     READ = 1
@@ -52,7 +52,7 @@ class Rights(enum.IntEnum):
 
 
 class Link(enum.IntEnum):
-    """What lies between two devices."""
+    """The link between two devices."""
 
     NONE = 0
     ITSELF = 1
@@ -61,15 +61,15 @@ class Link(enum.IntEnum):
 
 @dataclass(frozen=True)
 class PeerLink:
-    """Whether kernels of one device can be given rights to memory of another one."""
+    """Whether kernels of one device can get access to memory of the other."""
 
     link: Link
     atomics: bool
-    """Whether atomic operations work across it."""
+    """Whether atomic operations work across the link."""
 
     @property
     def is_reachable(self) -> bool:
-        """Whether rights can be given."""
+        """Whether access can be given."""
         return self.link != Link.NONE
 
 
@@ -95,17 +95,17 @@ def grants_of(given: Any) -> Any:
 
 @dataclass(frozen=True)
 class DriverEntry:
-    """A name that Driver() takes."""
+    """A name for Driver()."""
 
     name: str
     available: bool
     reason: str
-    """Why it is not available; "" when it is."""
+    """The reason if it is not available, else ""."""
 
 
 @dataclass(frozen=True)
 class DriverInfo:
-    """What a driver is and can do; sizes are bytes."""
+    """Description of a driver; sizes are bytes."""
 
     name: str
     features: Feature
@@ -116,7 +116,7 @@ class DriverInfo:
 
 
 def drivers() -> list[DriverEntry]:
-    """The drivers that there are, and whether each can be opened now."""
+    """All drivers, each with its availability."""
     count = ctypes.c_uint64()
     check(_LIBRARY.vmm_list_drivers(None, 0, ctypes.byref(count)))
     entries = (_native.DriverEntry * count.value)()
@@ -128,9 +128,9 @@ def drivers() -> list[DriverEntry]:
 
 
 class Driver(Owner):
-    """A driver on one device: "cuda", "level_zero", "host" (plain memory of this machine), "fake"
-    (a simulated device), or "" for the first that is available. Close it after its pools; one that
-    is dropped closes with the last of them."""
+    """A driver on one device: "cuda", "level_zero", "host" (memory of this machine), "fake" (a
+    simulated device), or "" for the first available one. Close it after its pools; a dropped driver
+    closes with the last of them."""
 
     def __init__(self, name: str = "", device: int = _native.ANY_DEVICE) -> None:
         self._create(
@@ -143,7 +143,7 @@ class Driver(Owner):
 
     @property
     def info(self) -> DriverInfo:
-        """What the driver said of itself when it was opened."""
+        """The driver's description, read when it was opened."""
         return self._info
 
     @property
@@ -164,15 +164,15 @@ class Driver(Owner):
         )
 
     def memory(self) -> tuple[int, int]:
-        """Free and total bytes of physical memory where the driver makes it."""
+        """Free and total bytes of the driver's physical memory."""
         free, total = ctypes.c_uint64(), ctypes.c_uint64()
         check(_LIBRARY.vmm_driver_memory(self._handle, ctypes.byref(free), ctypes.byref(total)))
         return free.value, total.value
 
     def link(self, source: int, target: int) -> PeerLink:
-        """Whether kernels of device `source` can be given rights to memory of device `target`.
-        Raises InvalidArgument for a device that is not there, NotSupported where there are no
-        rights for each device."""
+        """Whether kernels of device `source` can get access to memory of device `target`. Raises
+        InvalidArgument for a device that does not exist, NotSupported if the driver has no access
+        per device."""
         link, flags = ctypes.c_uint32(), ctypes.c_uint32()
         check(
             _LIBRARY.vmm_driver_query_peer(
@@ -186,7 +186,7 @@ class Driver(Owner):
         return PeerLink(Link(link.value), bool(flags.value & 1))
 
     def topology(self) -> list[list[PeerLink]]:
-        """link() for each pair of devices, by the one that reaches: topology()[0][1]."""
+        """link() for each pair of devices, by the accessing device: topology()[0][1]."""
         count = 0
         while count < 64:
             try:
@@ -197,7 +197,7 @@ class Driver(Owner):
         return [[self.link(source, target) for target in range(count)] for source in range(count)]
 
     def rights(self, address: int, who: int | tuple[Place, int]) -> Rights:
-        """What a device, or a (Place, number), may do with mapped memory."""
+        """Access of a device, or a (Place, number), to mapped memory."""
         place, number = _location("who", who)
         found = ctypes.c_uint32()
         check(
@@ -212,13 +212,14 @@ class Driver(Owner):
         return Rights(found.value)
 
     def create_stream(self) -> int:
-        """The number of a new stream. Raises NotSupported where there are none."""
+        """Creates a stream and returns its number. Raises NotSupported if the driver has no
+        streams."""
         made = ctypes.c_void_p()
         check(_LIBRARY.vmm_driver_create_stream(self._handle, ctypes.byref(made)))
         return made.value or 0
 
     def destroy_stream(self, stream: int) -> None:
-        """Pools and managers with streams_forgotten have forgotten the stream before."""
+        """Destroys a stream. Pools and managers with streams_forgotten must have forgotten it."""
         check(_LIBRARY.vmm_driver_destroy_stream(self._handle, _values.stream(stream)))
 
     def synchronize(self, stream: int = 0) -> None:
@@ -226,8 +227,8 @@ class Driver(Owner):
         check(_LIBRARY.vmm_driver_synchronize_stream(self._handle, _values.stream(stream)))
 
     def order(self, first: int, then: int) -> None:
-        """Work that stream `then` is given from now on begins after what `first` was given so far;
-        the host does not wait."""
+        """Orders later work of stream `then` behind all work submitted to `first` so far. The host
+        does not wait."""
         check(
             _LIBRARY.vmm_driver_order_streams(
                 self._handle, _values.stream(first, "first"), _values.stream(then, "then")
@@ -235,7 +236,7 @@ class Driver(Owner):
         )
 
     def write(self, target: int, data: bytes) -> None:
-        """Bytes of the host to the device; returned when they have arrived."""
+        """Copies bytes from the host to the device. Returns when the copy has finished."""
         content = _values.data("data", data)
         check(
             _LIBRARY.vmm_driver_write(
@@ -244,7 +245,8 @@ class Driver(Owner):
         )
 
     def read(self, source: int, size: _values.Size) -> bytes:
-        """Bytes of the device to the host. Waits for no work: synchronize() first."""
+        """Copies bytes from the device to the host. Does not wait for earlier work: call
+        synchronize() first."""
         at, count = _values.address("source", source), _values.size("size", size)
         try:
             buffer = ctypes.create_string_buffer(count)
@@ -254,7 +256,7 @@ class Driver(Owner):
         return buffer.raw
 
     def fill(self, target: int, value: int, size: _values.Size, stream: int = 0) -> None:
-        """Sets `size` bytes to `value`, in the order of the stream."""
+        """Fills `size` bytes with `value`, in stream order."""
         check(
             _LIBRARY.vmm_driver_fill(
                 self._handle,

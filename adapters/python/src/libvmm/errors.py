@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a failing call raises. Each class is one or several of the library's codes."""
+"""The exceptions of failed calls. Each class stands for one or several codes of the library."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from . import _native, _words
 
-#: What could not end where it was dropped (_lifetime): settled by check().
+#: Objects that could not be ended where they were dropped (_lifetime): check() ends them.
 late: list[Any] = _native.once("late", [])
 
 
@@ -24,7 +24,7 @@ _thread: _Thread = _native.once("settling", _Thread())
 
 
 class Status(enum.IntEnum):
-    """The library's numbers, vmm_status."""
+    """The codes of the library, vmm_status."""
 
     SUCCESS = 0
     INVALID_ARGUMENT = 1
@@ -48,10 +48,10 @@ class Status(enum.IntEnum):
 
 
 class Error(Exception):
-    """A call failed and changed nothing. The text says what went wrong and what to do."""
+    """A call failed and changed nothing. The text has the reason and the remedy."""
 
     status: int = 17  # VMM_ERROR_INTERNAL
-    """The library's number, vmm_status."""
+    """The library's code, vmm_status."""
     status_name: str = "VMM_ERROR_INTERNAL"
     call: str = "none"
     """The driver call that failed; "none" without a driver call."""
@@ -62,7 +62,7 @@ class Error(Exception):
 
 
 class InvalidArgument(Error, ValueError):
-    """A value that the call does not take, or an option out of its range."""
+    """A value that the call refuses, or an option out of its range."""
 
 
 class OutOfMemory(Error, MemoryError):
@@ -70,7 +70,7 @@ class OutOfMemory(Error, MemoryError):
 
 
 class UnknownAddress(Error, LookupError):
-    """Not an address that was handed out, or one that was freed before."""
+    """An address that is not of a live block."""
 
 
 class InUse(Error):
@@ -82,11 +82,11 @@ class NotSupported(Error, NotImplementedError):
 
 
 class NotPermitted(Error, PermissionError):
-    """It could, but not here: in a forked child, in a capture, in a callback."""
+    """The call is not allowed here: in a forked child, in a capture, in a callback."""
 
 
 class Unavailable(Error):
-    """No driver, no device, or a library that is not there."""
+    """A missing driver, device or library."""
 
 
 class DeviceLost(Error):
@@ -94,7 +94,7 @@ class DeviceLost(Error):
 
 
 class InvalidHandle(Error, ValueError):
-    """The object was closed before."""
+    """The object was closed."""
 
 
 _INVALID_HANDLE = 18

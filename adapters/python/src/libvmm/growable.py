@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Growable ranges: segments of a manager's memory that reserve their most and commit as they grow.
+"""Growable ranges: segments that reserve their maximum and commit memory as they grow.
 
     from libvmm.growable import Growable
-    cache = Growable(manager, 8 << 30, segments=32)     # one segment a layer; no memory yet
-    cache.grow(64 << 20)                                # of each segment, at once
+    cache = Growable(manager, 8 << 30, segments=32)     # one segment per layer; no memory yet
+    cache.grow(64 << 20)                                # of each segment
     keys = torch.from_dlpack(cache.view("float16", (4096, 8, 128)))   # [layer][token][head][dim]
 
 The address never changes. A view and its consumers pin its bytes: a shrink below it and close()
@@ -27,7 +27,7 @@ from .managers import Manager, Part, parts_of
 
 _LIBRARY = _native.LIBRARY
 
-#: As few physical handles as the memory at hand allows: the `handle_bytes` of a range.
+#: As few physical handles as possible: a value of `handle_bytes`.
 FEW_HANDLES = (1 << 64) - 1
 
 
@@ -36,13 +36,13 @@ _SIZE_MAX = (1 << 63) - 1
 
 
 def _number(value: int, what: str) -> int:
-    """A value that the C library cannot take: not a count of 64 bits."""
+    """The error for a value that is not an unsigned 64-bit count."""
     return _values.whole(what, value, 0, _SIZE_MAX)
 
 
 @dataclass(frozen=True)
 class GrowableStatistics:
-    """Bytes and counts; vmm.h says what each is."""
+    """Bytes and counts, with the meanings of vmm.h."""
 
     segment_count: int
     segment_bytes_max: int
@@ -66,8 +66,9 @@ class _GrowableLife(HandleLife):
 
 
 class Growable(Owner):
-    """A range of `segments` segments of `most` bytes each, in a manager, without memory at first.
-    Sizes are of each segment. Calls on one range wait for each other; any thread may make them."""
+    """A range of `segments` segments of at most `most` bytes each, over a manager, without memory
+    at first. Sizes are those of each segment. Any thread may make calls; calls on one range wait
+    for each other."""
 
     _life: _GrowableLife
 
@@ -106,7 +107,7 @@ class Growable(Owner):
         self.most: int = info.segment_bytes_max
         self.stride: int = info.stride_bytes
         self.handle_bytes: int = info.handle_bytes
-        """Sizes are rounded up to it."""
+        """The unit to which sizes are rounded up."""
 
     def _query(self) -> _growable.Info:
         info = _growable.Info()
@@ -149,10 +150,9 @@ class Growable(Owner):
         one_handle: bool = False,
         wait: bool = True,
     ) -> None:
-        """Makes the segments named (`count` 0: all from `first` on) `size` bytes large; new bytes
-        are zero. All of them grow, or none. Raises OutOfMemory, and InvalidArgument beyond the
-        most or where a segment is larger; with `wait` False InUse, where unfinished work still
-        uses addresses that were given up."""
+        """Grows segments (`count` 0: all from `first` on) to `size` bytes each; new bytes are zero.
+        All of them grow, or none. Raises OutOfMemory; InvalidArgument beyond the maximum or for a
+        smaller size; with `wait` False, InUse if unfinished work still uses released addresses."""
         self._resize(size, _GROW, stream, first, count, one_handle, wait)
 
     def shrink(
@@ -172,15 +172,15 @@ class Growable(Owner):
         one_handle: bool = False,
         wait: bool = True,
     ) -> None:
-        """Whichever of the two it takes."""
+        """Grows or shrinks to `size`."""
         self._resize(size, _RESIZE, stream, first, count, one_handle, wait)
 
     def release(self, *, stream: int = 0) -> None:
-        """Gives all memory up and keeps the addresses."""
+        """Releases all memory and keeps the addresses."""
         self.shrink(0, stream=stream)
 
     def settle(self, stream: int = 0) -> None:
-        """Blocks until the host may touch the bytes."""
+        """Blocks until the host may use the bytes."""
         check(_LIBRARY.vmm_growable_settle(self._handle, _values.stream(stream)))
 
     def segment(self, index: int = 0) -> tuple[int, int]:
@@ -195,7 +195,7 @@ class Growable(Owner):
 
     @property
     def size(self) -> int:
-        """Of the smallest segment: what every segment has."""
+        """The size of the smallest segment, which every segment has."""
         info = self._query()
         if info.size_bytes == info.segment_count * self.segment(0)[1]:
             return self.segment(0)[1]
@@ -203,7 +203,7 @@ class Growable(Owner):
 
     @property
     def physical_bytes(self) -> int:
-        """The bytes of physical memory behind all segments."""
+        """Bytes of physical memory behind all segments."""
         return int(self._query().physical_bytes)
 
     def statistics(self) -> GrowableStatistics:
@@ -224,9 +224,9 @@ class Growable(Owner):
         first: int = 0,
         count: int = 0,
     ) -> View:
-        """The segments named as one tensor [segment][shape...], at their stride, or [shape...]
-        if the range has one segment. Without a shape: all bytes that every segment has. The view
-        and its DLPack consumers pin these bytes."""
+        """Segments as one tensor [segment][shape...] with the range's stride, or [shape...] if the
+        range has one segment. Without a shape: all bytes that every segment has. The view and its
+        DLPack consumers pin these bytes."""
         return View(self, dtype, shape, first, count, False)
 
     def full_view(
@@ -237,18 +237,18 @@ class Growable(Owner):
         first: int = 0,
         count: int = 0,
     ) -> View:
-        """The same over all addresses that are reserved, for what is captured once and used while
-        the range grows and shrinks. It holds the addresses only: bytes behind a segment's size must
-        not be touched."""
+        """view() over all reserved addresses, for graphs that are captured once while the range
+        grows and shrinks. It pins the addresses only: do not use bytes behind a segment's size."""
         return View(self, dtype, shape, first, count, True)
 
     def validate(self) -> None:
-        """Checks the books of the range against the driver. Raises what is wrong."""
+        """Checks the records of the range against the driver. Raises Error if an invariant is
+        broken."""
         check(_LIBRARY.vmm_growable_validate(self._handle))
 
     def close(self, *, stream: int = 0) -> None:
-        """Gives memory and addresses up, behind the work that the stream has been given. Raises
-        InUse while a view lives."""
+        """Releases memory and addresses after the work submitted to the stream so far. Raises InUse
+        while a view lives."""
         self._life.last_use = _values.stream(stream)
         super().close()
 
@@ -276,7 +276,7 @@ class _PinLife(_lifetime.Life):
 
 
 class _Shown(_lifetime.Held):
-    """What a view and each consumer hold: a pin of the range, until it goes."""
+    """The pin of a view or of a consumer, for as long as it lives."""
 
     _life: _PinLife
 
@@ -291,7 +291,7 @@ class _Shown(_lifetime.Held):
             raise
 
     def end(self) -> None:
-        """From any thread, as often as it comes."""
+        """Ends the pin. Any thread may call it, any number of times."""
         self._life.let_go()
 
 
@@ -315,8 +315,8 @@ class _BaseLife(_lifetime.Life):
 
 
 class _Base(_lifetime.Held):
-    """What an array by __array_interface__ holds: a pin of its own, and its place among those that
-    show the manager's memory."""
+    """The pin of an array made by __array_interface__, counted among the arrays of the manager's
+    memory."""
 
     _life: _BaseLife
 
@@ -328,8 +328,8 @@ class _Base(_lifetime.Held):
 
 
 class View(_values.OneOwner):
-    """Segments of a range as one tensor. It holds them, as does each consumer, until release() or
-    until it goes."""
+    """Segments of a range as one tensor. The view pins them until release() or its end, and so does
+    each consumer."""
 
     def __init__(
         self,
@@ -368,7 +368,7 @@ class View(_values.OneOwner):
         whole = growable.segments == 1
         self.shape: tuple[int, ...] = inner if whole else (count, *inner)
         self.strides: tuple[int, ...] = tuple(strides) if whole else (stride, *strides)
-        """In elements."""
+        """Strides in elements."""
         self.dtype = dtype
         self.growable = growable
         self._pinned = (0 if full else (math.prod(inner) * bits * lanes + 7) // 8, first, count)
@@ -376,8 +376,8 @@ class View(_values.OneOwner):
         self.address = growable.address + first * growable.stride
 
     def release(self) -> None:
-        """Ends the view's own pin; consumers keep theirs. Where __cuda_array_interface__ was read
-        the pin ends with the view instead, which such consumers hold."""
+        """Ends the view's own pin; consumers keep theirs. If __cuda_array_interface__ was read, the
+        pin ends with the view instead, which such consumers hold."""
         own = self._own
         self._own = None
         if own is not None and not self._is_lent:
@@ -413,8 +413,8 @@ class View(_values.OneOwner):
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """For numpy.asarray, on the host's memory: an array that may be written and that holds
-        what it shows, also after release()."""
+        """For numpy.asarray, on host memory: a writable array that pins its bytes, also after
+        release()."""
         made = self._interface(_dlpack.CPU)
         last = sum(
             stride * (count - 1) for stride, count in zip(made["strides"], self.shape) if count
@@ -426,7 +426,7 @@ class View(_values.OneOwner):
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The same for CuPy and Numba, on a device's. What they make holds this view."""
+        """For CuPy and Numba, on device memory. Their arrays hold this view."""
         made = self._interface(_dlpack.CUDA)
         self._is_lent = True
         return made
@@ -442,7 +442,7 @@ class View(_values.OneOwner):
         dl_device: Any = None,
         copy: bool | None = None,
     ) -> Any:
-        """The consumer's `stream` is ordered behind the stream that the range grew on last."""
+        """Orders the consumer's `stream` behind the stream of the range's last growth."""
         if copy:
             raise BufferError("a range is shown as it is, and not copied")
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():

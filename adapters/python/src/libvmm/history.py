@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a pool or manager did, event by event, in a file that `./run view` and vmm-history show.
+"""Events of a pool or manager, in a file that `./run view` and vmm-history show.
 
     with libvmm.history.record(pool, "run.history", frames=True):
         ...
 
-An owner is a Pool or a Manager, or what has the handle of one (or of a vmm_allocator, with the
-number of its device) as its `handle`.
+An owner is a Pool, a Manager, or an object whose `handle` is the handle of one (or of a
+vmm_allocator, with the number of its device).
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ def start(
     shortage: str | os.PathLike[str] | None = None,
     shortage_count_max: int | None = None,
 ) -> None:
-    """Records what the owner does from now on. `event_count`: the records that there is room for.
-    `frames`: each allocation and free by way of the owner bears the line of its caller, which
-    takes some microseconds. `shortage`: where the history is written, with ".0" and so on behind
-    it, when memory is short. Raises InUse where the owner is recorded already."""
+    """Records the owner's events from now on. `event_count`: capacity in records. `frames`: each
+    allocation and free by the owner has its caller's line, which costs some microseconds.
+    `shortage`: the path of the history written when memory is short, with ".0" and so on appended.
+    Raises InUse if the owner is being recorded."""
     options = _Options()
     check(_LIBRARY.vmm_history_options_init(ctypes.byref(options), ctypes.sizeof(options)))
     if event_count is not None:
@@ -92,7 +92,7 @@ def start(
 
 
 def dump(owner: Any, path: str | os.PathLike[str], *, device: int = 0) -> None:
-    """Writes what was recorded so far, and what lies where now."""
+    """Writes the events recorded so far, and the memory layout now."""
     check(
         _LIBRARY.vmm_history_dump(
             _handle_of(owner), _values.device(device), _values.path("path", path)
@@ -101,7 +101,7 @@ def dump(owner: Any, path: str | os.PathLike[str], *, device: int = 0) -> None:
 
 
 def stop(owner: Any, path: str | os.PathLike[str] | None = None, *, device: int = 0) -> None:
-    """Writes it, where a path is given, and records no more."""
+    """Ends the recording; with a path, writes the history first."""
     handle = _handle_of(owner)
     into = None if path is None else _values.path("path", path)
     _remove_frames(owner)
@@ -112,8 +112,8 @@ def stop(owner: Any, path: str | os.PathLike[str] | None = None, *, device: int 
 def record(
     owner: Any, path: str | os.PathLike[str], *, device: int = 0, **options: Any
 ) -> Iterator[None]:
-    """start(), and at the end of the with, failed or not, stop(). A path that cannot be written is
-    an OSError before anything is recorded: what stands there stays until the end."""
+    """start(), and at the end of the with, also after an exception, stop(). A path that cannot be
+    written raises OSError before the recording starts; an existing file stays until the end."""
     with open(os.fsdecode(_values.path("path", path)), "ab"):
         pass
     start(owner, device=device, **options)
@@ -138,7 +138,7 @@ def _swap(tag_number: int, line_number: int) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def tag(name: str) -> Iterator[None]:
-    """What this thread allocates and frees within the with has this tag in each history."""
+    """Tags this thread's allocations and frees within the with in each history."""
     number = _native.U32()
     check(_LIBRARY.vmm_history_tag(_values.text("name", name), ctypes.byref(number)))
     before = _swap(0, 0)
@@ -208,8 +208,8 @@ def _remove_frames(owner: Any) -> None:
 
 
 def publish(on: bool = True) -> None:
-    """Whether pools and managers that are made from now on are shown to this user's other
-    processes, for vmm-top, as with VMM_TOP=1."""
+    """Publishes later pools and managers to vmm-top in this user's other processes, as VMM_TOP=1
+    does; False ends it."""
     check(_LIBRARY.vmm_top_publish(1 if on else 0))
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Managers: whole ranges, which grow without copying and are copied by remapping."""
+"""Managers: ranges of whole granules that grow without copying and are copied by remapping."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LIBRARY = _native.LIBRARY
 
 
 class Copy(enum.IntEnum):
-    """How Manager.copy() copies."""
+    """Modes of Manager.copy()."""
 
     BYTES = 0
     ALIAS = 1
@@ -30,7 +30,7 @@ class Copy(enum.IntEnum):
 
 @dataclass(frozen=True)
 class ManagerStatistics:
-    """Bytes and counts; vmm.h says what each is."""
+    """Bytes and counts, with the meanings of vmm.h."""
 
     granularity_bytes: int
     live_count: int
@@ -57,14 +57,14 @@ class ManagerStatistics:
 
 @dataclass(frozen=True)
 class Part:
-    """One mapping: the driver's physical handle behind it, which is not to be released."""
+    """One mapping, with the driver's physical handle behind it. Do not release the handle."""
 
     handle: int
     size: int
 
 
 def parts_of(call: Any, *arguments: Any) -> list[Part]:
-    """What a call of the library lists."""
+    """The list that a call of the library returns."""
     count = ctypes.c_uint64()
     check(call(*arguments, None, 0, ctypes.byref(count)))
     there = (_native.Part * count.value)()
@@ -76,7 +76,7 @@ class Range(Block):
     """A block of a manager."""
 
     def parts(self) -> list[Part]:
-        """Its mappings, side by side from its address; resize() and Manager.copy() change them."""
+        """The block's mappings in address order; resize() and Manager.copy() change them."""
         self._check_live()
         return parts_of(_LIBRARY.vmm_manager_parts, self._owner.handle, self.address)
 
@@ -86,11 +86,11 @@ class Range(Block):
         offset: _values.Size = 0,
         size: _values.Size | None = None,
     ) -> None:
-        """Rights of this block, or of `size` bytes of it from `offset` on, by device or (Place,
-        number), until it is freed; they overrule those of set_peers(), those of a part those of the
-        block. A part begins and ends where parts() or the block do; what a shrink takes off loses
-        its rights. The work of a device that loses rights has finished before. Raises NotSupported
-        for other parts, InvalidArgument beyond the block."""
+        """Access of devices or (Place, number) to this block, or to `size` bytes of it from
+        `offset` on, until it is freed. Access of a part overrules the block's, which overrules
+        set_peers(). A part begins and ends where parts() or the block do; a shrink ends the access
+        of bytes that it removes. Requires: work of a device that loses access has finished. Raises
+        NotSupported for other parts, InvalidArgument beyond the block."""
         first = _values.size("offset", offset)
         count = None if size is None else _values.size("size", size)
         if not first and count is None:
@@ -115,9 +115,9 @@ class Range(Block):
         in_place: bool = False,
         names_stream: bool = False,
     ) -> None:
-        """Changes the size and keeps the data; the address may change unless `in_place`. Raises
-        InUse while an array shows it. `names_stream`: the block's stream exists, and waits for the
-        earlier users of added memory in place of the caller."""
+        """Changes the size and keeps the data; the address may change unless `in_place`. With
+        `names_stream` the block's stream exists, and waits for earlier users of added memory
+        instead of the caller. Raises InUse while an array shows the block."""
         self._check_live()
         request = _native.ResizeRequest(
             size_bytes=_values.size("size", size),
@@ -146,12 +146,12 @@ class Range(Block):
 
     @property
     def size(self) -> int:
-        """In bytes, as it was requested last."""
+        """The bytes of the last request."""
         resized, outcome = self._resized
         return resized if outcome == [0] else self._size
 
     def settle(self) -> None:
-        """Blocks until the host may touch the bytes."""
+        """Blocks until the host may use the bytes."""
         check(_LIBRARY.vmm_manager_settle(self._owner.handle, self.address))
 
 
@@ -167,9 +167,8 @@ class _ManagerLife(AllocatorLife):
 
 class Manager(Allocator):
     """Ranges of whole granules that grow in place and are copied by remapping. Close it before its
-    driver; blocks that are live then are freed. One that is dropped is closed after its last
-    block. close() raises InUse while an array shows one of the blocks, or a Growable or a Suspender
-    uses the manager."""
+    driver; live blocks are then freed. A dropped manager is closed after its last block. close()
+    raises InUse while an array shows a block, or a Growable or Suspender uses the manager."""
 
     _held = ("user_bytes", "held_bytes")
 
@@ -188,7 +187,8 @@ class Manager(Allocator):
         shareable: int = 0,
         streams_forgotten: bool = False,
     ) -> None:
-        """`shareable`: libvmm.share.Kind of all memory, for libvmm.share.export_block()."""
+        """`shareable`: kinds (libvmm.share.Kind) by which all memory can be shared, for
+        libvmm.share.export_block()."""
         _values.one_of("driver", driver, Driver)
         options = _native.ManagerOptions()
         check(_LIBRARY.vmm_manager_options_init(ctypes.byref(options), ctypes.sizeof(options)))
@@ -220,7 +220,7 @@ class Manager(Allocator):
         growth: _values.Size = 0,
         alignment: _values.Size = 0,
     ) -> Range:
-        """`growth` bytes of addresses are kept free behind the block."""
+        """Allocates `size` bytes, and keeps `growth` bytes of addresses behind the block free."""
         block = Range(self, 0, _values.size("size", size), _values.stream(stream))
         request = _native.BlockRequest(
             size_bytes=block.size,
@@ -247,10 +247,10 @@ class Manager(Allocator):
         stream: int = 0,
         mode: Copy = Copy.BYTES,
     ) -> None:
-        """The first `size` bytes of one block into another; all of it without a size. Raises
-        UnknownAddress and InvalidArgument for ranges that are not live blocks, and InUse where the
-        memory under an array would change: of the target by ALIAS and MOVE, of the source by MOVE,
-        after which no array can be made of it."""
+        """Copies the first `size` bytes of one block to another; all of it without a size. Raises
+        UnknownAddress and InvalidArgument for ranges outside of live blocks. Raises InUse if an
+        array shows memory that would change: the target by ALIAS and MOVE, the source by MOVE,
+        after which no array of it can be made."""
         into, of = _values.one_of("target", target, Block), _values.one_of("source", source, Block)
         request = _native.CopyRequest(
             target=into.address,
@@ -293,17 +293,17 @@ class Manager(Allocator):
             source._life.allow(key)
 
     def set_peers(self, rights: Mapping[Any, Rights]) -> None:
-        """Rights of other devices to all blocks, now and later: {1: Rights.READ_WRITE}."""
+        """Access of other devices to all blocks, now and later: {1: Rights.READ_WRITE}."""
         grants = grants_of(rights)
         check(_LIBRARY.vmm_manager_set_peers(self._handle, grants, len(grants)))
 
     def forget_stream(self, stream: int) -> None:
-        """A stream that gets this number later is a new one. Not needed before a stream is
-        destroyed, unless streams_forgotten promises it."""
+        """Frees the record of a stream; a later stream of this number is a new one. Required before
+        a stream is destroyed only with streams_forgotten."""
         check(_LIBRARY.vmm_manager_forget_stream(self._handle, _values.stream(stream)))
 
     def trim(self, limit: _values.Size = 0) -> TrimReport:
-        """Gives cached memory back until at most `limit` bytes of it are kept."""
+        """Releases retained memory to the driver until at most `limit` bytes of it are left."""
         report = _native.TrimReport()
         check(
             _LIBRARY.vmm_manager_trim(
@@ -313,11 +313,11 @@ class Manager(Allocator):
         return values_of(report, TrimReport)
 
     def statistics(self) -> ManagerStatistics:
-        """What the manager holds and has done."""
+        """Statistics of the manager."""
         numbers = _native.ManagerStatistics()
         check(_LIBRARY.vmm_manager_get_statistics(self._handle, ctypes.byref(numbers)))
         return values_of(numbers, ManagerStatistics)
 
     def validate(self) -> None:
-        """Checks the manager's own records. Raises Error where they are broken."""
+        """Checks the manager's records. Raises Error if an invariant is broken."""
         check(_LIBRARY.vmm_manager_validate(self._handle))

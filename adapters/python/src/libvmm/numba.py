@@ -48,7 +48,7 @@ class MemoryManager(_Base):
 
     @property
     def interface_version(self) -> int:
-        """The version of Numba's interface that this class has."""
+        """The version of Numba's interface that this class implements."""
         return 1
 
     def initialize(self) -> None:
@@ -66,9 +66,9 @@ class MemoryManager(_Base):
         return self._pool
 
     def memalloc(self, size: int) -> Any:
-        """A MemoryPointer, which has the memory until it and its views are gone. Freed memory
-        serves new requests after all work that the device has been given, on every stream: an array
-        belongs to no stream in Numba. Raises MemoryError."""
+        """A MemoryPointer that holds the memory until it and its views are gone. Numba's arrays
+        have no stream: freed memory serves new requests after all work submitted to the device so
+        far. Raises MemoryError."""
         pool, at = self._opened(), ctypes.c_void_p()
 
         def finalizer() -> None:
@@ -86,7 +86,7 @@ class MemoryManager(_Base):
             raise
 
     def get_memory_info(self) -> Any:
-        """The device's memory. Free memory of the pool counts as free."""
+        """Free and total memory of the device. The pool's free memory counts as free."""
         pool = self._opened()
         free, total = pool.driver.memory()
         return MemoryInfo(free=free + pool.statistics().reusable_bytes, total=total)
@@ -100,8 +100,8 @@ class MemoryManager(_Base):
         )
 
     def reset(self) -> None:
-        """Gives all memory of the context back, that of living arrays too, as Numba's own does. The
-        next allocation opens another pool."""
+        """Releases all memory of the context, also under living arrays, as Numba's own manager
+        does. The next allocation opens another pool."""
         super().reset()
         pool, self._pool = self._pool, None
         if pool is not None:
@@ -109,7 +109,8 @@ class MemoryManager(_Base):
             pool.driver.close()
 
     def defer_cleanup(self) -> Any:
-        """Numba's own, for host memory. A free of the pool never waits, and is not deferred."""
+        """Numba's own deferral, for host memory. A free of the pool never waits, and is not
+        deferred."""
         return super().defer_cleanup()
 
 
@@ -117,7 +118,7 @@ _numba_memory_manager = MemoryManager
 
 
 def enable() -> None:
-    """Makes it Numba's memory manager. Call it before the first use of a device. Raises ImportError
-    without Numba."""
+    """Makes vmm Numba's memory manager. Call it before the first use of a device. Raises
+    ImportError without Numba."""
     cuda = _values.import_library("numba", "numba.cuda", "Numba")
     cuda.set_memory_manager(MemoryManager)

@@ -31,7 +31,7 @@ _LIBRARY = _native.LIBRARY
 
 
 class Capture(enum.IntEnum):
-    """What allocate and free do on a stream that is being captured into a graph."""
+    """Effect of allocate and free on a stream that is being captured into a graph."""
 
     REFUSE = 0
     PRIVATE = 1
@@ -39,8 +39,8 @@ class Capture(enum.IntEnum):
 
 
 class Fronts(enum.IntEnum):
-    """When streams get fronts, from which a warm allocation or free takes no lock that threads on
-    other streams take: where threads have waited for one another, at once, or never."""
+    """When streams get fronts, memory with a lock of their own: once threads have waited for each
+    other, from the first growth on, or never."""
 
     WAITING = 0
     ALWAYS = 1
@@ -48,12 +48,10 @@ class Fronts(enum.IntEnum):
 
 
 class Block(_lifetime.Held):
-    """Memory of a pool or manager, freed by free(), at the end of a with, or with the object.
-
-    It is a DLPack producer: `torch.from_dlpack(block)` and `numpy.from_dlpack(block)` show its
-    bytes without a copy, view() shows them as another type and shape. What they make of it holds
-    the block: while such an array lives, free() and the close of the pool raise InUse, and a block
-    that is dropped is freed after the last of them."""
+    """Memory of a pool or manager, freed by free(), at the end of a with, or with the object. A
+    DLPack producer: `torch.from_dlpack(block)` and `numpy.from_dlpack(block)` show its bytes
+    without a copy, view() as another type and shape. An array keeps its block alive: free() and the
+    pool's close() raise InUse, and a dropped block is freed after its last array."""
 
     _life: BlockLife
 
@@ -68,12 +66,12 @@ class Block(_lifetime.Held):
 
     @property
     def size(self) -> int:
-        """In bytes, as it was requested."""
+        """The requested bytes."""
         return self._size
 
     @property
     def address(self) -> int:
-        """Where the block lies; 0 once it was freed, or its pool or manager was closed."""
+        """The block's address; 0 after its free or the close of its pool or manager."""
         if self._life.has_ended or not self._owner.is_open:
             return 0
         return self._life.at.value or 0
@@ -87,9 +85,8 @@ class Block(_lifetime.Held):
         return (self.stream,)
 
     def free(self, stream: int | None = None) -> None:
-        """Gives the block back after the work that `stream`, its own where none is named, has been
-        given so far. Raises UnknownAddress when it was freed before, by any thread, and InUse while
-        an array shows it."""
+        """Frees the block after the work submitted so far to `stream` (default: its own). Raises
+        UnknownAddress if it was freed before, by any thread, and InUse while an array shows it."""
         number = self.stream if stream is None else _values.stream(stream)
         self._check_live()
         self._life.alone(self._life.free, number, ends=True)
@@ -104,17 +101,17 @@ class Block(_lifetime.Held):
             )
 
     def set_access(self, rights: Mapping[Any, Rights]) -> None:
-        """Rights of this block, by device or (Place, number), until it is freed; they overrule
-        those of set_peers(). The work of a device that loses rights has finished before. Raises
-        NotSupported for a pool's block that is not of allocate_whole()."""
+        """Access of devices or (Place, number) to this block until it is freed. It overrules
+        set_peers(). Requires: work of a device that loses access has finished. Raises NotSupported
+        for a pool's block that is not of allocate_whole()."""
         grants = grants_of(rights)
         self._check_live()
         self._owner._set_access(self.address, grants)
 
     def view(self, dtype: str = "uint8", shape: Sequence[int] | None = None) -> _dlpack.View:
-        """The block's bytes as a DLPack producer of that type and shape; all of it without a
-        shape. Raises InvalidArgument where they do not fit, and UnknownAddress when the block was
-        freed."""
+        """The block's bytes as a DLPack producer of that type and shape; all of them without a
+        shape. Raises InvalidArgument if they do not fit, UnknownAddress after the block was freed.
+        """
         self._check_live()
         return _dlpack.View(self, dtype, shape)
 
@@ -145,11 +142,11 @@ class Block(_lifetime.Held):
 
 
 class _Subscribers(dict[object, Callable[[RemapNotice], None]]):
-    """A pool's callbacks, which its Python object holds."""
+    """The callbacks of a pool, owned by its Python object."""
 
 
 def _thunk_of(subscribers: weakref.ref[_Subscribers], key: object) -> Any:
-    """The function that the C library calls, for one of the callbacks while it is there."""
+    """Returns the function that the C library calls for one of the callbacks."""
 
     @_native.REMAP_CALLBACK
     def told(_context: int, notice: Any) -> None:
@@ -174,7 +171,7 @@ class _PoolLife(AllocatorLife):
         super().__init__("pool", driver)
         self.subscribers = weakref.ref(subscribers)
         self.thunks: dict[object, tuple[Any, object]] = {}
-        """By subscription, with the key of the callback. As long as the C library's pool."""
+        """Callbacks by subscription. As long as the C library's pool."""
         self._left: _Subscribers | None = None
 
     def free(self, address: int | None, stream: int, outcome: list[int]) -> None:
@@ -196,12 +193,11 @@ class _PoolLife(AllocatorLife):
 
 
 class Pool(Allocator):
-    """Memory freed on a stream serves that stream again at once, others when the work before the
-    free has finished. Blocks are multiples of 512 bytes; a stream is its number, 0 the default. A
-    pool that is dropped is closed after its last block.
-
-    close() gives everything back, live blocks too, after waiting for their work. It raises InUse
-    while an array shows one of them, or a Suspender has the pool."""
+    """A stream-ordered pool: memory freed on a stream serves that stream again at once, others once
+    the work before the free has finished. Blocks are multiples of 512 bytes; a stream is its
+    number, 0 the default. A dropped pool is closed after its last block. close() waits for the
+    blocks' work and releases everything, live blocks included. It raises InUse while an array shows
+    a block, or a Suspender has the pool."""
 
     _life: _PoolLife
     _held = ("live_bytes", "mapped_bytes")
@@ -253,8 +249,8 @@ class Pool(Allocator):
         self, size: _values.Size, stream: int = 0, *, alignment: _values.Size = 512
     ) -> Block:
         """A block at a multiple of `alignment`, a power of two up to 2 MiB. Raises OutOfMemory
-        after everything was tried, InvalidArgument for 0 bytes or no power of two, NotSupported
-        for a larger alignment."""
+        after all steps, InvalidArgument for 0 bytes or an alignment that is not a power of two,
+        NotSupported for a larger one."""
         block = Block(self, 0, _values.size("size", size), _values.stream(stream))
         self._allocate(block._life.at, block.size, alignment, block.stream)
         return block
@@ -262,7 +258,7 @@ class Pool(Allocator):
     def allocate_raw(
         self, size: _values.Size, stream: int = 0, *, alignment: _values.Size = 512
     ) -> int:
-        """An address that the caller frees by free_raw(). Raises as allocate()."""
+        """Like allocate(), but returns an address, to be freed by free_raw()."""
         at, number = ctypes.c_void_p(), _values.stream(stream)
         try:
             self._allocate(at, _values.size("size", size), alignment, number)
@@ -283,7 +279,7 @@ class Pool(Allocator):
         )
 
     def allocate_whole(self, size: _values.Size, stream: int = 0) -> Block:
-        """A block of whole pages that may have rights of its own: Block.set_access(). Free it on a
+        """A block of whole pages that can have access of its own: Block.set_access(). Free it on a
         stream that is not being captured, and seldom. Raises as allocate()."""
         block = Block(self, 0, _values.size("size", size), _values.stream(stream))
         check(
@@ -294,8 +290,8 @@ class Pool(Allocator):
         return block
 
     def free_raw(self, address: int, stream: int = 0) -> None:
-        """Frees what allocate_raw() returned. Raises UnknownAddress for any other address, and
-        InUse for a block that an array shows."""
+        """Frees an address of allocate_raw(). Raises UnknownAddress for any other, and InUse while
+        an array shows it."""
         at, number = _values.address("address", address), _values.stream(stream)
         life = self._life
         if life.is_shown() and _dlpack.is_shown(at):
@@ -303,9 +299,9 @@ class Pool(Allocator):
         check(_LIBRARY.vmm_pool_free(life.handle, at, number))
 
     def raw_blocks(self) -> dict[int, int]:
-        """Sizes, by address, of the live blocks that no libvmm.Block has: those of allocate_raw(),
-        and of other code that uses `handle`. Has what a signal's handler that raised made the
-        caller of allocate_raw() lose: free_raw() frees it. Requires: no other thread allocates."""
+        """Sizes, by address, of live blocks without a libvmm.Block: those of allocate_raw() and of
+        other users of `handle`. Includes blocks whose address was lost to an exception of a signal
+        handler: free them by free_raw(). Requires: no other thread allocates."""
         live = [each for each in self.regions() if each.kind is RegionKind.LIVE]
         owned = {each.at.value for each in _lifetime.lives(BlockLife) if each.owner is self._life}
         return {each.base: each.size for each in live if each.base not in owned}
@@ -317,26 +313,25 @@ class Pool(Allocator):
         check(_LIBRARY.vmm_pool_set_access(self._handle, address, grants, len(grants)))
 
     def pin(self, block: Block) -> None:
-        """Keeps the block's memory where it is until unpin() was called as often."""
+        """Pins the block: its memory stays in place until as many calls of unpin()."""
         check(_LIBRARY.vmm_pool_pin(self._handle, _values.one_of("block", block, Block).address))
 
     def unpin(self, block: Block) -> None:
-        """Ends one pin. Raises InvalidArgument where there is none."""
+        """Ends one pin. Raises InvalidArgument if the block is not pinned."""
         check(_LIBRARY.vmm_pool_unpin(self._handle, _values.one_of("block", block, Block).address))
 
     def forget_stream(self, stream: int) -> None:
-        """Frees the record of a stream in the pool. Not needed before a stream is destroyed, unless
-        streams_forgotten promises it."""
+        """Frees the pool's record of a stream. Required before a stream is destroyed only with
+        streams_forgotten."""
         check(_LIBRARY.vmm_pool_forget_stream(self._handle, _values.stream(stream)))
 
     def capture_begins(self) -> None:
-        """To be called before a capture begins on a stream without a record in the pool, and with
-        captures_announced before every one; in pairs with capture_ended(), from any thread."""
+        """Announces a capture on a stream without a record in the pool; with captures_announced,
+        every capture. Each call is paired with capture_ended(), from any thread."""
         check(_LIBRARY.vmm_pool_capture_begins(self._handle))
 
     def capture_ended(self) -> None:
-        """Ends one capture_begins(), after the capture. Raises InvalidArgument where there is
-        none."""
+        """Ends one capture_begins(), after the capture. Raises InvalidArgument without one."""
         check(_LIBRARY.vmm_pool_capture_ended(self._handle))
 
     def synchronize(self) -> None:
@@ -344,15 +339,15 @@ class Pool(Allocator):
         check(_LIBRARY.vmm_pool_synchronize(self._handle))
 
     def set_peers(self, rights: Mapping[Any, Rights]) -> None:
-        """Rights of other devices to all of the pool's memory, now and later, wherever it moves:
-        {1: Rights.READ}. One block alone: allocate_whole(), and Block.set_access()."""
+        """Access of other devices to all of the pool's memory, now and later: {1: Rights.READ}. For
+        one block: allocate_whole() and Block.set_access()."""
         grants = grants_of(rights)
         check(_LIBRARY.vmm_pool_set_peers(self._handle, grants, len(grants)))
 
     def prepare(self, size: _values.Size, stream: int = 0) -> PrepareReport:
-        """Says that a request of `size` bytes is to come on the stream, and makes its memory ready,
-        where no request waits for it. Before the first request, with the most that will be live,
-        it has nearly all of the memory made then. Raises OutOfMemory; what was made stays."""
+        """Makes a free region of `size` bytes available on the stream, from new memory or by moving
+        whole free handles, so that a later request does not wait for the driver. Raises
+        OutOfMemory; memory created before that stays."""
         report = _native.PrepareReport()
         check(
             _LIBRARY.vmm_pool_prepare(
@@ -365,7 +360,7 @@ class Pool(Allocator):
         return values_of(report, PrepareReport)
 
     def trim(self, limit: _values.Size = 0) -> TrimReport:
-        """Gives free memory back until at most `limit` bytes of it are kept."""
+        """Releases free memory to the driver until at most `limit` bytes of it are retained."""
         report = _native.TrimReport()
         check(
             _LIBRARY.vmm_pool_trim(self._handle, _values.size("limit", limit), ctypes.byref(report))
@@ -373,13 +368,13 @@ class Pool(Allocator):
         return values_of(report, TrimReport)
 
     def statistics(self) -> PoolStatistics:
-        """What the pool holds and has done."""
+        """Statistics of the pool."""
         numbers = _native.PoolStatistics()
         check(_LIBRARY.vmm_pool_get_statistics(self._handle, ctypes.byref(numbers)))
         return values_of(numbers, PoolStatistics)
 
     def regions(self) -> list[Region]:
-        """Everything in address order."""
+        """All regions in address order."""
         count = ctypes.c_uint64()
         check(_LIBRARY.vmm_pool_regions(self._handle, None, 0, ctypes.byref(count)))
         found = (_native.PoolRegion * (count.value + 16))()
@@ -390,7 +385,7 @@ class Pool(Allocator):
         ]
 
     def dump(self) -> str:
-        """A text for people: statistics, then a line for each region in address order."""
+        """A readable text: statistics, then a line for each region in address order."""
         size = ctypes.c_uint64()
         check(_LIBRARY.vmm_pool_dump(self._handle, None, 0, ctypes.byref(size)))
         while True:
@@ -400,7 +395,7 @@ class Pool(Allocator):
                 return text.value.decode()
 
     def last_shortage(self) -> Shortage | None:
-        """None: no request was ever too large."""
+        """The report of the last request that failed for lack of memory; None without one."""
         found = _native.Shortage()
         check(_LIBRARY.vmm_pool_last_shortage(self._handle, ctypes.byref(found)))
         if found.request_bytes == 0:
@@ -419,8 +414,8 @@ class Pool(Allocator):
         )
 
     def subscribe(self, callback: Callable[[RemapNotice], None]) -> int:
-        """Calls back before what lies at an address changes, until unsubscribe(). Of the pool the
-        callback may only pin, unpin, free and query."""
+        """Calls `callback` before the memory behind an address changes, until unsubscribe(). Of the
+        pool the callback may only pin, unpin, free and query."""
         _values.function("callback", callback)
 
         thunks, key, number = self._life.thunks, object(), ctypes.c_uint64()
@@ -441,14 +436,15 @@ class Pool(Allocator):
         return number.value
 
     def unsubscribe(self, subscription: int) -> None:
-        """Ends subscribe(): the callback is not being called afterwards."""
+        """Ends a subscription. After it returns the callback is not running and is not called
+        again."""
         _values.whole("subscription", subscription)
         check(_LIBRARY.vmm_pool_unsubscribe(self._handle, subscription))
         _, key = self._life.thunks.pop(subscription, (None, None))
         self._subscribers.pop(key, None)
 
     def validate(self) -> None:
-        """Checks the pool's own records. Raises Error where they are broken."""
+        """Checks the pool's records. Raises Error if an invariant is broken."""
         check(_LIBRARY.vmm_pool_validate(self._handle))
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""What pools report of themselves."""
+"""Reports of pools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Values = TypeVar("_Values")
 
 
 class RegionKind(enum.IntEnum):
-    """What lies in a region of a pool: vmm.h's VMM_REGION_*."""
+    """Kinds of regions of a pool: vmm.h's VMM_REGION_*."""
 
     LIVE = 0
     FREE = 1
@@ -24,7 +24,7 @@ class RegionKind(enum.IntEnum):
 
 
 class RemapKind(enum.IntEnum):
-    """What happens to the memory behind an address: vmm.h's VMM_REMAP_*."""
+    """Changes of the memory behind an address: vmm.h's VMM_REMAP_*."""
 
     MOVED = 0
     UNMAPPED = 1
@@ -33,7 +33,7 @@ class RemapKind(enum.IntEnum):
 
 @dataclass(frozen=True)
 class PoolStatistics:
-    """Bytes and counts; vmm.h says what each is."""
+    """Bytes and counts, with the meanings of vmm.h."""
 
     reserved_bytes: int
     mapped_bytes: int
@@ -64,7 +64,7 @@ class PoolStatistics:
 
 @dataclass(frozen=True)
 class Region:
-    """A stretch of a pool's addresses. The stream is that of free regions."""
+    """A range of a pool's addresses. Only free regions have a stream."""
 
     base: int
     size: int
@@ -74,7 +74,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Shortage:
-    """What was tried for the last request that memory was too short for."""
+    """The steps tried for the last request that failed for lack of memory."""
 
     request_bytes: int
     stream: int
@@ -90,7 +90,7 @@ class Shortage:
 
 @dataclass(frozen=True)
 class TrimReport:
-    """What trim() gave back, and what has to stay mapped until work has finished."""
+    """Bytes that trim() released, and bytes that stay mapped until work has finished."""
 
     released_count: int
     released_bytes: int
@@ -99,7 +99,7 @@ class TrimReport:
 
 @dataclass(frozen=True)
 class PrepareReport:
-    """What prepare() has made ready, and by how much the request is larger than what serves."""
+    """Bytes that prepare() made available, and bytes of the request that are left."""
 
     created_bytes: int
     moved_bytes: int
@@ -109,7 +109,7 @@ class PrepareReport:
 
 @dataclass(frozen=True)
 class RemapNotice:
-    """What is about to happen to an address range where nothing is live."""
+    """A change that is about to be made to an address range without live blocks."""
 
     epoch: int
     base: int
@@ -118,6 +118,6 @@ class RemapNotice:
 
 
 def values_of(struct: Any, made: type[_Values]) -> _Values:
-    """The fields of a ctypes struct as the dataclass that has their names."""
+    """A ctypes struct as the dataclass with the same field names."""
     fields: Any = made
     return made(**{name: getattr(struct, name) for name in fields.__dataclass_fields__})

@@ -24,7 +24,7 @@ _kept: list[tuple[Callable[..., int], Callable[..., None]]] = _native.once("rmm 
 
 
 def stream_number(stream: Any) -> int:
-    """The number of a stream: of RMM's objects, of any with __cuda_stream__, of 0 and None."""
+    """The number of a stream: an RMM object, any object with __cuda_stream__, 0 or None."""
     if stream is None:
         return 0
     protocol = getattr(stream, "__cuda_stream__", None)
@@ -63,9 +63,9 @@ def functions(pool: Pool) -> tuple[Callable[..., int], Callable[..., None]]:
 
 
 def resource(pool: Pool) -> Any:
-    """An rmm.mr.CallbackMemoryResource, whose functions live as long as the process. Raises
-    ImportError without RMM, InvalidArgument for a pool of another driver
-    than "cuda" where there is a GPU."""
+    """An rmm.mr.CallbackMemoryResource whose functions live until the process ends. Raises
+    ImportError without RMM, InvalidArgument for a pool of another driver than "cuda" on a machine
+    with a GPU."""
     _values.one_of("pool", pool, Pool)
     rmm = _values.import_library("rmm", "rmm", "RMM")
     _values.check_cuda(pool, "RMM")

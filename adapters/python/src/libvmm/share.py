@@ -12,8 +12,8 @@
         with channel.borrow(driver) as borrowed:
             torch.from_dlpack(borrowed.view("float32", (4096, 4096)))
 
-The receiver of a block may read and write it. The connection is the lease: when it ends, what was
-lent on it counts as given back.
+The receiver of a block may read and write it. The connection is the lease: when it ends, all blocks
+lent on it count as returned.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from .managers import Range
 
 _LIBRARY = _native.LIBRARY
 
-#: The bytes of a secret.
+#: The size of a secret.
 SECRET_BYTES = _share.SECRET_BYTES
 
 
 class Kind(enum.IntFlag):
-    """Ways to share memory; a manager's `shareable` may be several."""
+    """Kinds of shareable handles; a manager's `shareable` may have several."""
 
     NONE = 0
     POSIX_FD = 1
@@ -49,7 +49,7 @@ class Kind(enum.IntFlag):
 
 
 class What(enum.IntEnum):
-    """What a peer has done."""
+    """Kinds of events from a peer."""
 
     OFFERED = 0
     UPDATED = 1
@@ -61,26 +61,26 @@ class What(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Event:
-    """What the peer has done with one block."""
+    """An event about one block."""
 
     kind: What
     id: int
     """The block's number on the channel."""
     epoch: int
     reason: Exception | None
-    """Why it was refused; None for every other kind."""
+    """The reason of a refusal; None for every other kind."""
 
 
 @dataclass(frozen=True)
 class SharedInfo:
-    """A block that is lent or borrowed."""
+    """Description of a lent or borrowed block."""
 
     address: int
     size: int
     id: int
     epoch: int
     parts: int
-    """Physical handles."""
+    """The number of physical handles."""
     lent: bool
     label: bytes
 
@@ -93,7 +93,8 @@ def make_secret() -> bytes:
 
 
 def read_secret(path: str | os.PathLike[str]) -> bytes:
-    """Of a file of 32 bytes, this user's, of mode 0600. Raises NotPermitted for any other."""
+    """Reads a secret from a file of 32 bytes, owned by this user, of mode 0600. Raises NotPermitted
+    for any other."""
     made = (ctypes.c_uint8 * SECRET_BYTES)()
     check(_LIBRARY.vmm_share_read_secret(_values.path("path", path), made))
     return bytes(made)
@@ -101,7 +102,7 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
 
 @contextlib.contextmanager
 def _options(secret: bytes | bytearray, timeout_ms: int) -> Iterator[Any]:
-    """A reference to the options, whose copy of the secret goes with the with."""
+    """The options; the copy of the secret in them is wiped at the end of the with."""
     made = _share.Options()
     check(_LIBRARY.vmm_share_options_init(ctypes.byref(made), ctypes.sizeof(made)))
     given = secret if isinstance(secret, (bytes, bytearray)) else _values.data("secret", secret)
@@ -154,13 +155,14 @@ class _BorrowedLife(_ShareLife):
         super().__init__(name, destroy, driver._life)
         self.channel = channel
         self.told: list[int] = []
-        """The status of the call that notifies the peer."""
+        """The status of the call that ended the object and notified the peer."""
 
     def end(self) -> None:
         self.give_back()
 
     def give_back(self) -> Exception | None:
-        """Returns why the peer was not notified; the memory is released all the same."""
+        """Releases the object. Returns the reason if the peer was not notified; the memory is
+        released all the same."""
         trouble = None
         if self.handle.value and not self.told:
             call = _LIBRARY.vmm_share_give_back
@@ -178,7 +180,7 @@ class _Shared(Owner):
 
 
 class Lent(_Shared):
-    """A block that others may be lent, from export() and export_block(). close() ends it, and
+    """A block that can be lent, from export() and export_block(). close() ends the export, and
     raises InUse while it is lent."""
 
     def __init__(self, owner: Any, create: Any, *given: Any) -> None:
@@ -186,22 +188,22 @@ class Lent(_Shared):
         self._make(_LIBRARY.vmm_share_end_export, owner._life, create, *given)
 
     def info(self) -> SharedInfo:
-        """Where the block lies, how large it is, and whether it is lent now."""
+        """Address, size and state of the block."""
         self._check_open()
         return _info(_LIBRARY.vmm_share_query_export, self._handle)
 
     @property
     def address(self) -> int:
-        """Where the block lies in this process."""
+        """The block's address in this process."""
         return self.info().address
 
     @property
     def size(self) -> int:
-        """In bytes: whole granules, which is what the other side maps."""
+        """The size in bytes, rounded up to granules, which the peer maps."""
         return self.info().size
 
     def moved(self, block: Range) -> None:
-        """The address to which resize() moved a followed block. Channel.update() sends it."""
+        """Records the new address of a followed block after resize(). Channel.update() sends it."""
         self._check_open()
         at = _values.one_of("block", block, Range).address
         check(_LIBRARY.vmm_share_moved(self._handle, at))
@@ -215,7 +217,7 @@ def export(
     kind: Kind = Kind.POSIX_FD,
     label: bytes = b"",
 ) -> Lent:
-    """Memory of its own, to be lent; of one handle, or of handles of `handle_bytes`."""
+    """Creates memory to be lent, of one handle or of handles of `handle_bytes`."""
     request = _request(
         _values.size("size", size),
         kind,
@@ -234,7 +236,7 @@ def export_block(
     kind: Kind = Kind.POSIX_FD,
     label: bytes = b"",
 ) -> Lent:
-    """A block of a manager that was made with `shareable`. Until the export ends, a block that is
+    """Exports a block of a manager made with `shareable`. Until the export ends, a block that is
     not `followed` is neither freed nor resized (InUse)."""
     owner = _values.one_of("block", block, Range)._owner
     request = _request(
@@ -250,7 +252,7 @@ def export_block(
 
 class Borrowed(_Shared):
     """A block of another process, mapped in this one, from Channel.borrow(). A DLPack producer as
-    libvmm.Block is. Its bytes stay for as long as it is borrowed, whatever becomes of the peer."""
+    libvmm.Block. Its bytes stay while it is borrowed, even if the peer ends."""
 
     _life: _BorrowedLife
 
@@ -267,18 +269,18 @@ class Borrowed(_Shared):
     _streams: tuple[int, ...] = ()
 
     def info(self) -> SharedInfo:
-        """Where the block lies here, its number and epoch, and its label."""
+        """Description of the block: address, number, epoch and label."""
         self._check_open()
         return _info(_LIBRARY.vmm_share_query_import, self._handle)
 
     @property
     def address(self) -> int:
-        """Where the block lies in this process; 0 once it was given back. May change by apply()."""
+        """The block's address in this process; 0 after its return. apply() may change it."""
         return self.info().address if self.is_open else 0
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """The size in bytes."""
         return self.info().size if self.is_open else 0
 
     def view(self, dtype: str = "uint8", shape: Sequence[int] | None = None) -> _dlpack.View:
@@ -304,14 +306,14 @@ class Borrowed(_Shared):
 
     def give_back(self) -> None:
         """Releases the memory and notifies the peer. Raises InUse while an array shows it,
-        Unavailable where the connection has ended: the memory is released all the same."""
+        Unavailable if the connection has ended; the memory is then released all the same."""
         self._check_open()
         trouble = self._life.alone(self._life.give_back, ends=True)
         if trouble is not None:
             raise trouble
 
     def close(self) -> None:
-        """As give_back() where the channel is open, and else the memory's end."""
+        """Like give_back() while the channel is open; else releases the memory only."""
         if not self.is_open:
             return
         if self._channel.is_open:
@@ -321,7 +323,7 @@ class Borrowed(_Shared):
 
 
 class _Owner:
-    """What a view reads of a block's owner."""
+    """The properties of a block's owner that a view reads."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver = driver
@@ -329,22 +331,22 @@ class _Owner:
 
 class Channel(_Shared):
     """A connection to one peer, from connect(), Listener.accept() or adopt(). Both sides may lend.
-    Ending it ends every loan on it."""
+    The end of the connection ends every loan on it."""
 
     def __init__(self, create: Any, *given: Any) -> None:
         self._make(_LIBRARY.vmm_share_close, None, create, *given)
 
     def fileno(self) -> int:
-        """For select and poll: readable when next() would not wait; -1 where the connection has
-        ended. Not to be read from."""
+        """A descriptor for select and poll, readable if next() would not wait; -1 after the
+        connection has ended. Do not read from it."""
         self._check_open()
         number = ctypes.c_int32()
         check(_LIBRARY.vmm_share_descriptor(self._handle, ctypes.byref(number)))
         return number.value
 
     def lend(self, block: Lent) -> int:
-        """Offers the block, waits for the reply, and returns its number on this channel. Raises
-        what the peer refuses it for."""
+        """Offers the block, waits for the reply, and returns the block's number on this channel.
+        Raises the peer's reason for a refusal."""
         self._check_open()
         number = ctypes.c_uint64()
         check(
@@ -371,8 +373,8 @@ class Channel(_Shared):
         check(_LIBRARY.vmm_share_take_back(self._handle, _values.whole("number", number)))
 
     def next(self, timeout_ms: int = 1000) -> Event:
-        """The next thing that the peer has done. Raises Unavailable when nothing came in time, or
-        when the connection has ended."""
+        """Waits for the peer's next event. Raises Unavailable at the timeout, or if the connection
+        has ended."""
         self._check_open()
         event = _share.Event()
         waits = _values.whole("timeout_ms", timeout_ms, 0, (1 << 32) - 1)
@@ -383,8 +385,8 @@ class Channel(_Shared):
     def borrow(
         self, driver: Driver, *, read_only: bool = False, any_device: bool = False
     ) -> Borrowed:
-        """The oldest block that is offered, waiting for one where none is: imported, mapped and
-        accepted. `any_device`: the peer may number devices in another way."""
+        """Imports, maps and accepts the oldest offered block; waits for an offer if there is none.
+        `any_device`: the peer may number devices differently."""
         self._check_open()
         request = _share.Import(
             read_only=_values.flag("read_only", read_only),
@@ -394,15 +396,15 @@ class Channel(_Shared):
 
 
 def connect(path: str | os.PathLike[str], secret: bytes, *, timeout_ms: int = 1000) -> Channel:
-    """To a Listener's path."""
+    """Connects to a Listener's path."""
     at = _values.path("path", path)
     with _options(secret, timeout_ms) as options:
         return Channel(_LIBRARY.vmm_share_connect, at, options)
 
 
 def adopt(end: socket.socket, secret: bytes, *, accepts: bool, timeout_ms: int = 1000) -> Channel:
-    """One end of a connected socket of AF_UNIX and SOCK_SEQPACKET, which is the channel's from then
-    on. One side accepts, the other does not."""
+    """Makes a channel of one end of a connected AF_UNIX socket of SOCK_SEQPACKET, and takes the
+    descriptor. One side accepts, the other does not."""
     with _options(secret, timeout_ms) as options:
         given = _values.one_of("end", end, socket.socket, "a socket.socket")
         accepting = _values.flag("accepts", accepts)
@@ -418,7 +420,7 @@ def _adopt(end: socket.socket, accepts: bool, options: Any, into: Any) -> int:
 
 
 class Listener(_Shared):
-    """A socket at a path, whose directory is this user's and of mode 0700."""
+    """A listening socket at a path, in a directory of this user of mode 0700."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         at = _values.path("path", path)

@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Suspend and resume: the physical memory of pools and managers goes back to the driver by tag, and
-new memory comes to the same addresses.
+"""Suspend and resume: the physical memory of pools and managers is released by tag, and new memory
+is mapped at the same addresses.
 
     from libvmm.suspend import Suspender
     sleeper = Suspender()
@@ -11,7 +11,7 @@ new memory comes to the same addresses.
     sleeper.resume("weights")
     sleeper.resume("kv")
 
-From suspend() until resume() has returned, no stream is given work that uses the memory.
+Submit no work that uses the memory from the call of suspend() until resume() has returned.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from .pools import Pool
 _LIBRARY = _native.LIBRARY
 _U64, _U32, _HANDLE = _native.U64, _native.U32, _native.HANDLE
 
-#: What is in the blocks after a resume: what was in them, zero, anything.
+#: Contents of the blocks after a resume: the old ones, zeros, unspecified.
 CONTENTS = ("keep", "zero", "discard")
-#: Where contents are kept; docs/suspend.md says what each is.
+#: Places of backups (docs/suspend.md).
 TIERS = ("best", "pinned", "pageable", "file")
 
 
@@ -117,7 +117,7 @@ def _is_read_by_host(allocator: Pool | Manager) -> bool:
 
 @dataclass(frozen=True)
 class SuspendReport:
-    """Bytes; vmm.h says what each is."""
+    """Bytes, with the meanings of vmm.h."""
 
     suspended_bytes: int
     backup_bytes: int
@@ -128,7 +128,7 @@ class SuspendReport:
 
     @property
     def stays_bytes(self) -> int:
-        """Physical memory of the regions that is still there."""
+        """Physical memory of the regions that was not released."""
         return self.refused_bytes + self.cached_bytes + self.unfinished_bytes
 
 
@@ -136,8 +136,8 @@ _NOT_CALLED = -1
 
 
 class _Bar(NamedTuple):
-    """A region of which no array can be made, as one suspend() says, whose outcome is empty while
-    it goes on."""
+    """A region of which no array can be made during one suspend(), whose outcome is empty until it
+    has finished."""
 
     life: _lifetime.Life
     tag: str
@@ -164,12 +164,12 @@ class _SuspenderLife(HandleLife):
         super()._gone()
 
     def remove(self, region: _lifetime.Life) -> None:
-        """The region is none any more."""
+        """Ends the region."""
         region.let_go(self.key)
         self.regions.pop(region, None)
 
     def allow(self, is_suspended: Callable[[str], bool]) -> None:
-        """Arrays of what is not suspended can be made again."""
+        """Allows arrays of regions that are not suspended again."""
         for bar in list(self.barred):
             if bar.outcome and not is_suspended(bar.tag):
                 bar.life.allow(bar.key)
@@ -179,7 +179,7 @@ class _SuspenderLife(HandleLife):
 
 class Suspender(Owner):
     """Suspends and resumes pools and managers by tag. Any thread may call it; calls wait for each
-    other. Close it before its pools and managers; what is suspended then loses its contents."""
+    other. Close it before its pools and managers; contents of suspended regions are then lost."""
 
     _life: _SuspenderLife
 
@@ -209,7 +209,7 @@ class Suspender(Owner):
         return getattr(_LIBRARY, f"vmm_suspender_{verb}_{kind}")
 
     def add(self, allocator: Pool | Manager, tag: str, contents: str = "keep") -> None:
-        """The pool or manager is a region from now on; several may have one tag."""
+        """Adds a pool or manager as a region; several may have one tag."""
         call, life = self._call(allocator, "add"), allocator._life
         name, how = _values.text("tag", tag), _values.choice("contents", contents, CONTENTS)
         region, is_new = (allocator, tag), life not in self._life.regions
@@ -228,7 +228,7 @@ class Suspender(Owner):
             raise
 
     def remove(self, allocator: Pool | Manager) -> None:
-        """It is a region no more. Raises InUse while it is suspended."""
+        """Removes a region. Raises InUse while it is suspended."""
         call = self._call(allocator, "remove")
         outcome: list[int] = []
         try:
@@ -247,10 +247,10 @@ class Suspender(Owner):
     def suspend(
         self, *tags: str, streams: Iterable[int] = (), contents: str | None = None
     ) -> SuspendReport:
-        """Gives the memory of the regions with these tags (none: all that are not suspended) back,
-        behind the work of their streams and of `streams`. All or none. On `host`, where reading
-        suspended memory would end the process, it raises InUse while an array shows it, and no
-        array can be made before resume()."""
+        """Releases the memory of the regions with these tags (default: all that are not suspended),
+        after the work of their streams and of `streams`. All or none. On `host`, where reading
+        suspended memory faults, it raises InUse while an array shows a region, and no array can be
+        made before resume()."""
         if isinstance(streams, (str, bytes)) or not isinstance(streams, Iterable):
             raise _values.refuse("streams", "a sequence of streams' numbers", streams)
         named = [_values.stream(stream, "streams") for stream in streams]
@@ -297,8 +297,8 @@ class Suspender(Owner):
         return made
 
     def resume(self, *tags: str) -> None:
-        """Brings the memory of the regions with these tags (none: all that are suspended) back to
-        the same addresses, with the contents promised. All or none; can be called again."""
+        """Maps memory for the regions with these tags (default: all suspended ones) at the same
+        addresses, with the contents of their policy. All or none; can be called again."""
         try:
             check(_LIBRARY.vmm_suspender_resume(self._handle, _texts(tags), len(tags)))
             self._life.allow(self.is_suspended)
@@ -316,22 +316,22 @@ class Suspender(Owner):
         return info
 
     def is_suspended(self, tag: str) -> bool:
-        """Whether the region with this tag is."""
+        """Whether the region with this tag is suspended."""
         return bool(self._query(tag).is_suspended)
 
     @property
     def backup_bytes(self) -> int:
-        """Of all backups, those that wait to be used again included."""
+        """Bytes of all backups, including unused ones that are kept."""
         return int(self._query().backup_bytes)
 
     @property
     def obstacle(self) -> str:
-        """The tag of the region that kept the last call from being done, or the empty text."""
+        """The tag of the region that made the last call fail, or ""."""
         return (self._query().obstacle or b"").decode()
 
     def read_backup(self, address: int, size: _values.Size) -> bytearray:
-        """A copy of what suspended memory had at the address. Raises UnknownAddress where any of
-        the bytes is not kept: not suspended, or discarded."""
+        """A copy of the kept contents of suspended memory. Raises UnknownAddress if any of the
+        bytes is not kept: not suspended, or discarded."""
         into = bytearray(_values.size("size", size))
         place = (ctypes.c_char * len(into)).from_buffer(into)
         check(
@@ -342,10 +342,10 @@ class Suspender(Owner):
         return into
 
     def return_backups(self) -> None:
-        """Gives the backups back that no suspended region has."""
+        """Releases backups that no suspended region uses."""
         check(_LIBRARY.vmm_suspender_return_backups(self._handle))
 
     def close(self) -> None:
-        """Ends it; a second call does nothing."""
+        """Closes the suspender; a second call has no effect."""
         super().close()
         self._regions.clear()

@@ -10,7 +10,7 @@ resumed at the same addresses.
     torch_memory_saver.resume("weights")
 
 No library is preloaded, and expandable segments may be on: a region is a torch.cuda.MemPool whose
-segments come from a vmm pool of its own. docs/suspend.md says what differs from the original.
+segments come from a vmm pool of its own. docs/suspend.md lists the differences.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Region:
         )  # PyTorch's live as long as the process
         self._captures: dict[int, int] = {}
         # PyTorch keeps the addresses of both until the process ends, and calls them while Python
-        # ends: a reference that is never given back keeps them, and this region, until then.
+        # ends: a reference that is never released keeps them, and this region, until then.
         self._functions = (_MALLOC(self._allocate), _FREE(self._free))
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._functions))
         torch = _torch()
@@ -91,7 +91,7 @@ class _Region:
             raise
 
     def _free(self, at: int | None, _size: int, _device: int, stream: int | None) -> None:
-        pool = getattr(self, "pool", None)  # PyTorch frees what is left while Python itself ends
+        pool = getattr(self, "pool", None)  # PyTorch frees the rest while Python itself ends
         if not at or pool is None or not pool.is_open:
             return
         pool.free_raw(at, stream or 0)
@@ -101,11 +101,11 @@ class _Region:
 
 
 class _Impl:
-    """What is made at the first use: pools by tag, kind of backup and device."""
+    """State that is created at the first use: pools by tag, kind of backup and device."""
 
     @staticmethod
     def open_driver(device: int) -> Driver:
-        """CUDA's driver; tests put another in its place."""
+        """CUDA's driver; tests replace it."""
         return Driver("cuda", device)
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class _Impl:
             return self._regions[key]
 
     def tags(self) -> list[str]:
-        """All tags that there are, in the order of their first use."""
+        """All tags, in the order of their first use."""
         with self._lock:
             return list(dict.fromkeys(name for (name, _, _) in self._regions))
 
@@ -154,7 +154,7 @@ class _Impl:
         ]
 
     def _suspend(self, groups: list[tuple[str, list[str], str | None]]) -> None:
-        # What is kept goes first: a later failure brings it back as it was.
+        # Regions with backups first: a later failure restores them.
         torch = _torch()
         named = {name for (_, tags, _) in groups for name in tags}
         for device in sorted({device for (name, _, device) in self._regions if name in named}):
@@ -177,7 +177,7 @@ class _Impl:
             groups: list[tuple[str, list[str], str | None]] = []
             for backup in _BACKUPS:
                 own = [name for (name, kind, _) in self._regions if kind == backup and name in tags]
-                # By its name also what is suspended already, which is refused then.
+                # A tag that is already suspended is passed too, and refused.
                 named = (
                     self._running(backup, tags, False) if tag is None else list(dict.fromkeys(own))
                 )
@@ -206,7 +206,7 @@ class _Impl:
             return tags
 
     def backup(self, address: int, size: int) -> bytearray | None:
-        """A copy of what paused memory keeps; None where it keeps nothing."""
+        """A copy of the kept contents of paused memory; None if they are not kept."""
         with self._lock:
             for suspender in self._suspenders.values():
                 try:
@@ -232,14 +232,14 @@ class _Impl:
                 raise
 
     def close(self) -> None:
-        """At the process's end, while the driver is there. Tensors that live keep their memory."""
+        """Releases the regions at the end of the process. Living tensors keep their memory."""
         for suspender in self._suspenders.values():
             suspender.close()
         self._suspenders.clear()
 
 
 class TorchMemorySaver:
-    """As torch_memory_saver's class of the same name, method by method."""
+    """The methods of torch_memory_saver's class of the same name."""
 
     def __init__(self) -> None:
         self._impl: _Impl | None = None
@@ -252,8 +252,8 @@ class TorchMemorySaver:
         enable_disk_backup: bool = False,
         cpu_backup_backend: CpuBackupBackend | None = None,
     ) -> Iterator[None]:
-        """Tensors that this thread makes inside are the tag's. Without a backup their contents are
-        gone after a pause."""
+        """Tensors that this thread creates inside belong to the tag. Without a backup their
+        contents are lost by a pause."""
         backup = _backup_of(enable_cpu_backup, enable_disk_backup, cpu_backup_backend)
         impl = self._ensure_initialized()
         with _torch().cuda.use_mem_pool(impl.region(tag, backup).mem_pool), _inside(impl):
@@ -270,9 +270,9 @@ class TorchMemorySaver:
         enable_cpu_backup: bool = False,
         cpu_backup_backend: CpuBackupBackend | None = None,
     ) -> Iterator[None]:
-        """As torch.cuda.graph; what the capture allocates is the tag's, and a replay after a resume
-        finds it at the same addresses. Raises ValueError for a `pool` of the caller's, whose memory
-        is PyTorch's own."""
+        """Like torch.cuda.graph; the capture's allocations belong to the tag, and a replay after a
+        resume finds them at the same addresses. Raises ValueError for a `pool` of the caller's,
+        whose memory is PyTorch's own."""
         if pool is not None:
             raise ValueError("cuda_graph() captures into the tag's own pool: leave `pool` out")
         backup = _backup_of(enable_cpu_backup, False, cpu_backup_backend)
@@ -299,12 +299,12 @@ class TorchMemorySaver:
         del pool
 
     def pause(self, tag: str | None = None) -> None:
-        """Gives the memory of a tag, or of all, back to the driver, behind all work of its devices.
-        A tag that nothing was made under is no error; one that is paused raises InUse."""
+        """Releases the memory of a tag, or of all, after all work of its devices. A tag without
+        tensors is not an error; a paused one raises InUse."""
         self._ensure_initialized().pause(tag)
 
     def resume(self, tag: str | None = None) -> None:
-        """Brings it back to the same addresses."""
+        """Maps memory for a tag, or for all, at the same addresses."""
         self._ensure_initialized().resume(tag)
 
     @property
@@ -326,7 +326,7 @@ class TorchMemorySaver:
 
     @property
     def memory_margin_bytes(self) -> int:
-        """Can only be set: device memory that allocations in regions leave to others."""
+        """Can only be set: device memory that allocations in regions leave free for others."""
         raise NotImplementedError("Only setter is supported")
 
     @memory_margin_bytes.setter
@@ -335,7 +335,7 @@ class TorchMemorySaver:
 
     @property
     def retain_cpu_backup(self) -> bool:
-        """Whether backups stay for the next pause: they always do."""
+        """Whether backups are kept for the next pause: always."""
         return True
 
     @retain_cpu_backup.setter
@@ -346,8 +346,8 @@ class TorchMemorySaver:
                 suspender.return_backups()
 
     def get_cpu_backup(self, x: Any, zero_copy: bool = False) -> Any:
-        """A tensor of the host with the contents that a paused tensor keeps; None where nothing is
-        kept: not paused, or made without a backup. It is a copy also with `zero_copy`."""
+        """A tensor on the host with the kept contents of a paused tensor; None if it is not paused,
+        or was created without a backup. It is a copy also with `zero_copy`."""
         if not x.is_cuda or not x.is_contiguous():
             raise ValueError("get_cpu_backup() takes a contiguous CUDA tensor")
         torch = _torch()
@@ -361,8 +361,8 @@ class TorchMemorySaver:
         )
 
     def set_disk_backup_dir(self, path: str) -> None:
-        """Where backups of regions with enable_disk_backup lie. Raises RuntimeError where there is
-        such a region already."""
+        """The directory for backups of regions with enable_disk_backup. Raises RuntimeError if such
+        a region exists."""
         impl = self._ensure_initialized()
         if "disk" in impl._suspenders:
             raise RuntimeError(
@@ -399,7 +399,7 @@ def _inside(impl: _Impl) -> Iterator[None]:
 
 @contextmanager
 def configure_subprocess() -> Iterator[None]:
-    """For programs that call it: nothing has to be preloaded into children."""
+    """Exists for compatibility: children need no preloaded library."""
     yield
 
 

@@ -4,7 +4,7 @@
 
     vllm serve MODEL --enable-sleep-mode --sleep-mode-backend libvmm
 
-An entry point of `vllm.general_plugins` calls register(). What vLLM allocates under its tags
+An entry point of `vllm.general_plugins` calls register(). Memory that vLLM allocates under its tags
 ("weights", "kv_cache") comes from use_memory_pool(), and is suspended here: level 1 keeps the
 weights in host memory, level 2 discards them; everything else is discarded at both.
 """
@@ -26,7 +26,7 @@ try:
 except ImportError:
 
     class _Base:  # type: ignore[no-redef]
-        """Stands in where vLLM is not installed, or has no such backends."""
+        """Replaces vLLM's base class if vLLM is not installed, or has no such backends."""
 
         def __init__(self) -> None:
             self._state = "RUNNING"
@@ -36,7 +36,7 @@ except ImportError:
             return self._state
 
 
-#: What the backend is called on vLLM's command line.
+#: The backend's name on vLLM's command line.
 NAME = "libvmm"
 
 _made: dict[str, _Impl] = _native.once("vLLM's regions", {})
@@ -49,7 +49,7 @@ def _memory() -> _Impl:
 
 @contextmanager
 def use_memory_pool(tag: str = "default") -> Iterator[None]:
-    """Tensors that this thread makes inside are the tag's, as with CuMemAllocator's method."""
+    """Tensors of this thread created inside belong to the tag, as with CuMemAllocator's method."""
     import torch
 
     with torch.cuda.use_mem_pool(_memory().region(tag, "pinned").mem_pool):
@@ -57,8 +57,8 @@ def use_memory_pool(tag: str = "default") -> Iterator[None]:
 
 
 class VmmBackend(_Base):
-    """RUNNING, by suspend() or discard() SUSPENDED, by resume() RESUMING while some tags are away,
-    then RUNNING. A call that fails leaves the state as it was."""
+    """RUNNING; after suspend() or discard() SUSPENDED; after resume() RESUMING while some tags are
+    suspended, then RUNNING. A failed call leaves the state unchanged."""
 
     _state: str
 
@@ -70,8 +70,8 @@ class VmmBackend(_Base):
 
     def suspend(self, level: int = 1) -> None:
         """Level 0 suspends nothing; level 1 keeps the weights in host memory; level 2 discards
-        them. Discarded tags stay away. Raises InvalidArgument for another level, RuntimeError after
-        another suspend() that resume() has not undone in full."""
+        them. Discarded tags stay suspended. Raises InvalidArgument for another level, RuntimeError
+        after a suspend() that resume() has not undone in full."""
         if level not in (0, 1, 2):
             raise InvalidArgument(f"a level of sleep is 0, 1 or 2, not {level!r}")
         if self._sleeps:
@@ -81,15 +81,14 @@ class VmmBackend(_Base):
         self._state, self._sleeps = "SUSPENDED", True
 
     def discard(self, tags: tuple[str, ...] | str) -> None:
-        """Gives the memory of the tags back without keeping contents, while other tags stay in use;
-        resume() brings it back. Tags that are away, or that nothing was made under, are passed
-        over."""
+        """Releases the memory of the tags without their contents, while other tags stay in use;
+        resume() maps it again. Suspended tags and tags without tensors are skipped."""
         self._away.update(self._memory.discard((tags,) if isinstance(tags, str) else tuple(tags)))
         self._state = "SUSPENDED"
 
     def resume(self, tags: list[str] | None = None) -> None:
-        """Brings the tags back, or all. RESUMING until the last one is back. Tags that nothing was
-        made under, or that are back, are passed over. Raises RuntimeError while RUNNING."""
+        """Resumes the tags, or all. The state is RESUMING until the last one. Running tags and tags
+        without tensors are skipped. Raises RuntimeError while RUNNING."""
         if self._state == "RUNNING":
             raise RuntimeError("resume() of a backend that is RUNNING")
         before, self._state = self._state, "RESUMING"
@@ -112,12 +111,12 @@ class VmmBackend(_Base):
 
     @classmethod
     def preserves_communicators(cls) -> bool:
-        """Communicators' memory is no region: it stays."""
+        """Has no effect: communicators' memory is not suspended."""
         return True
 
     @classmethod
     def preserves_compiled_artifacts(cls) -> bool:
-        """Code and graphs stay, and addresses do not change."""
+        """Has no effect: code and graphs stay, and addresses do not change."""
         return True
 
     @classmethod
@@ -127,7 +126,7 @@ class VmmBackend(_Base):
 
     @classmethod
     def supports_durable_storage(cls) -> bool:
-        """Backups go with the process."""
+        """Has no effect: backups end with the process."""
         return False
 
 

@@ -5,8 +5,8 @@
     import libvmm.torch
     libvmm.torch.enable()
 
-at any time in a process: tensors that exist already stay where they are. docs/pytorch.md has what
-works in which way.
+at any time in a process: existing tensors keep their memory. docs/pytorch.md lists the features of
+each way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HANDLE = ctypes.c_void_p
 
 
 class _State:
-    """What PyTorch has of libvmm: one for the process, like PyTorch's allocator."""
+    """PyTorch's allocator from libvmm: one per process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -43,7 +43,7 @@ _state = _native.once("torch", _State())
 
 
 class Refused(RuntimeError):
-    """enable() cannot do what was requested; the text has the reason."""
+    """enable() failed; the text has the reason."""
 
 
 class _Options(_native.Sized):
@@ -57,20 +57,17 @@ class _Options(_native.Sized):
 
 
 def way() -> str:
-    """How enable() did it: "allocator" or "functions"; "" where it is not enabled."""
+    """The way in use: "allocator" or "functions"; "" if not enabled."""
     return _state.way
 
 
 def enable(way: str = "auto") -> str:
-    """Gives PyTorch's CUDA tensors memory of vmm's pools from now on, and returns the way.
-
-    way: "allocator" compiles a class against this PyTorch on its first use, which takes a C++
-    compiler, and does everything. "functions" plugs plain functions in, before the first use of
-    CUDA; PyTorch then has no snapshots and other things that docs/pytorch.md lists. "auto" takes
-    the first where it can be had, and warns with the reason where it cannot.
-
-    Raises Refused, with the reason; ImportError without PyTorch; what derives from libvmm.Error
-    where the library refuses, as it does a VMM_* variable with a value that is wrong."""
+    """Gives PyTorch's later CUDA tensors memory from vmm's pools, and returns the way. way:
+    "allocator" compiles a class against this PyTorch on its first use, requires a C++ compiler, and
+    supports every feature. "functions" plugs in plain functions, before the first use of CUDA,
+    without snapshots and other features that docs/pytorch.md lists. "auto" uses the first if it is
+    available, and else warns with the reason. Raises Refused, with the reason; ImportError without
+    PyTorch; a libvmm.Error if the library refuses, for example a malformed VMM_* variable."""
     _values.text("way", way)
     if way not in ("auto", "allocator", "functions"):
         raise Refused(f"way is one of auto, allocator, functions; not '{way}'")
@@ -99,8 +96,8 @@ def enable(way: str = "auto") -> str:
 
 
 def disable() -> None:
-    """New tensors have PyTorch's own memory again; those that live keep theirs. Raises Refused for
-    plain functions, which PyTorch cannot take out."""
+    """Gives later tensors PyTorch's own memory again; existing ones keep theirs. Raises Refused for
+    plain functions, which PyTorch cannot remove."""
     with _state.lock:
         if _state.way == "functions":
             raise Refused("PyTorch cannot take pluggable functions out again")
@@ -111,8 +108,8 @@ def disable() -> None:
 
 @contextlib.contextmanager
 def native() -> Iterator[None]:
-    """Tensors that this thread makes inside have PyTorch's own memory: what is shared with other
-    processes by torch.multiprocessing, or registered. Raises Refused under plain functions."""
+    """Tensors that this thread creates inside have PyTorch's own memory, for sharing by
+    torch.multiprocessing or registration. Raises Refused with plain functions."""
     if _state.way == "functions":
         raise Refused("plain functions serve every tensor: native() needs the way 'allocator'")
     routed = _state.compiled  # enable() may come inside
@@ -127,7 +124,7 @@ def native() -> Iterator[None]:
 
 
 def mem_pool(**options: Any) -> Any:
-    """A torch.cuda.MemPool whose segments are vmm's. `options` are MemPool's own."""
+    """A torch.cuda.MemPool with segments from vmm. `options` are MemPool's own."""
     torch = _torch()
     with _state.lock:
         if _state.pluggable is None:
@@ -138,7 +135,7 @@ def mem_pool(**options: Any) -> Any:
 
 
 def statistics(device: int | None = None) -> Statistics:
-    """What vmm's allocator says of a device; the current one where none is named."""
+    """Statistics of vmm's allocator for a device (default: the current one)."""
     if device is not None:
         _values.device(device, low=0)
     number = _torch().cuda.current_device() if device is None else device

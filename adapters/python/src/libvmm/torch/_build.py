@@ -20,7 +20,7 @@ SOURCE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "allocator.cpp
 
 
 class CannotBuild(Exception):
-    """The text says what is missing, or what the compiler said."""
+    """Compilation failed; the text has the missing part or the compiler's output."""
 
 
 def find_compiler() -> list[str] | None:
@@ -34,7 +34,7 @@ def find_compiler() -> list[str] | None:
 
 
 def why_no_compiler() -> str:
-    """For a find_compiler() that found none."""
+    """The error for a missing compiler."""
     named = os.environ.get("CXX", "").strip()
     if named:
         return f"CXX={named} names no program: set CXX to a C++ compiler, or unset it"
@@ -114,7 +114,7 @@ def find_crt(torch_folder: str, cuda: str) -> str | None:
 
 
 def _major(folder: str) -> int:
-    """The major version of the CUDA headers there; 0: they do not say."""
+    """The major version of the CUDA headers in a folder; 0 if unknown."""
     try:
         with open(
             os.path.join(folder, "cuda_runtime_api.h"), encoding="utf-8", errors="replace"
@@ -148,7 +148,7 @@ def cache_folder() -> str:
 
 
 def command(torch_folder: str, version: str, new_abi: bool) -> list[str]:
-    """The compiler and its arguments, but for the output. Raises CannotBuild."""
+    """The compiler and its arguments, without the output. Raises CannotBuild."""
     number = re.match(r"(\d+)\.(\d+)", version)
     if number is None or int(number[1]) != 2 or int(number[2]) < MINORS[0]:
         raise CannotBuild(f"PyTorch {version}: the allocator is for 2.{MINORS[0]} and later")
@@ -206,7 +206,7 @@ def command(torch_folder: str, version: str, new_abi: bool) -> list[str]:
 
 
 def _may_be_changed(at: os.stat_result) -> str:
-    """Why others than this user and root can change what is there. "": they cannot."""
+    """Why users other than this one and root can change a path; "" if they cannot."""
     if at.st_uid not in (0, os.geteuid()):
         return f"belongs to user {at.st_uid}"
     if stat.S_IMODE(at.st_mode) & 0o022:
@@ -215,7 +215,7 @@ def _may_be_changed(at: os.stat_result) -> str:
 
 
 def _make_private(folder: str) -> None:
-    """Makes the cache's folder. Raises CannotBuild where code in it could be another user's."""
+    """Makes the cache's folder. Raises CannotBuild if another user could change code in it."""
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         where = os.path.realpath(folder)
@@ -246,9 +246,8 @@ def _is_own(path: str) -> bool:
 
 
 def build(torch_folder: str, version: str, new_abi: bool) -> str:
-    """The compiled allocator's path. What was compiled before for the same PyTorch, source and
-    compiler is taken again if it and its folder are this user's alone; else it is made anew.
-    Raises CannotBuild."""
+    """The path of the compiled allocator. An earlier result for the same PyTorch, source and
+    compiler is reused if it and its folder belong to this user alone. Raises CannotBuild."""
     words = command(torch_folder, version, new_abi)
     what = hashlib.sha256()
     for source in (SOURCE, *sorted(glob.glob(os.path.join(os.path.dirname(SOURCE), "*.hpp")))):
