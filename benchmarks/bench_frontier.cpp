@@ -45,47 +45,49 @@ constexpr double ratio_goal = 1.02;
 struct setting {
   const char* knob;  // settings of one knob are a line of the plot
   std::string value;
-  pool_policy rules;
+  pool_policy policy;
 };
 
 std::vector<setting> every_setting() {
   std::vector<setting> all;
   const auto add = [&all](const char* knob, std::string value, auto&& turn) {
     setting made{knob, std::move(value), pool_policy::near_live()};
-    turn(made.rules);
+    turn(made.policy);
     all.push_back(std::move(made));
   };
   add("default", "", [](pool_policy&) {});
   for (const std::uint64_t size : {16u, 24u, 32u, 48u, 64u, 96u, 128u, 256u}) {
     add("handles, MiB", std::to_string(size),
-        [size](pool_policy& rules) { rules.handle_bytes = size * mib; });
+        [size](pool_policy& policy) { policy.handle_bytes_max = size * mib; });
   }
   for (const std::uint64_t size : {16u, 24u, 32u, 48u, 64u, 96u, 128u}) {
-    add("handles at headroom 1.00, MiB", std::to_string(size), [size](pool_policy& rules) {
-      rules.handle_bytes = size * mib;
-      rules.headroom = 1;
+    add("handles at headroom 1.00, MiB", std::to_string(size), [size](pool_policy& policy) {
+      policy.handle_bytes_max = size * mib;
+      policy.headroom = 1;
     });
   }
   for (const int percent : {100, 101, 102, 103, 105, 108, 112}) {
     const std::string value = percent == 100 ? "1.00" : "1." + std::to_string(percent).substr(1);
-    add("headroom", value, [percent](pool_policy& rules) { rules.headroom = percent / 100.0; });
+    add("headroom", value, [percent](pool_policy& policy) { policy.headroom = percent / 100.0; });
   }
-  add("headroom", "none: nothing moves", [](pool_policy& rules) { rules.headroom = 1000; });
+  add("headroom", "none: nothing moves", [](pool_policy& policy) { policy.headroom = 1000; });
   for (const std::uint64_t size : {4u, 8u, 16u, 32u}) {
     add("smallest that may move, MiB", std::to_string(size),
-        [size](pool_policy& rules) { rules.harvest_bytes = size * mib; });
+        [size](pool_policy& policy) { policy.tuning.min_move_bytes = size * mib; });
   }
   add("smallest that may move, MiB", "1 / 64 of the peak",
-      [](pool_policy& rules) { rules.harvest_bytes = std::uint64_t{1} << 56; });
+      [](pool_policy& policy) { policy.tuning.min_move_bytes = std::uint64_t{1} << 56; });
   for (const std::uint64_t size : {32u, 16u, 8u}) {
-    add("fine handles always, MiB", std::to_string(size), [size](pool_policy& rules) {
-      rules.fine_handle_bytes = size * mib;
-      rules.spend_ns = 1'000'000;
+    add("fine handles always, MiB", std::to_string(size), [size](pool_policy& policy) {
+      policy.tuning.small_handle_bytes = size * mib;
+      policy.tuning.driver_budget_ns = 1'000'000;
     });
   }
-  for (const std::uint64_t spend_ns : {0u, 25u, 50u, 100u}) {
-    add("spend, ns an event", std::to_string(spend_ns),
-        [spend_ns](pool_policy& rules) { rules.spend_ns = spend_ns; });
+  for (const std::uint64_t driver_budget_ns : {0u, 25u, 50u, 100u}) {
+    add("spend, ns an event", std::to_string(driver_budget_ns),
+        [driver_budget_ns](pool_policy& policy) {
+          policy.tuning.driver_budget_ns = driver_budget_ns;
+        });
   }
   return all;
 }
@@ -124,10 +126,10 @@ struct figure {
   }
 };
 
-figure measure(const trace& input, const pool_policy& rules) {
+figure measure(const trace& input, const pool_policy& policy) {
   vmm::pool_options options;
-  options.rules = rules;
-  options.at_end.hook = nullptr;  // blocks that a trace leaves live are not a mistake
+  options.policy = policy;
+  options.leak_hook.hook = nullptr;  // blocks that a trace leaves live are not a mistake
   vmm::fake_driver driver;
   const std::vector<vmm::stream_handle> streams = open_streams(driver, input);
   vmm::stream_pool pool(driver, options);
@@ -155,13 +157,13 @@ struct column {
 };
 
 /// The mean over the seeds from 1 to `seed_count`; 0: of the trace as it is.
-figure measure_seeds(const trace& input, const pool_policy& rules, std::uint32_t seed_count) {
-  if (seed_count == 0) return measure(input, rules);
+figure measure_seeds(const trace& input, const pool_policy& policy, std::uint32_t seed_count) {
+  if (seed_count == 0) return measure(input, policy);
   figure sum;
   for (std::uint32_t seed = 1; seed <= seed_count; ++seed) {
     trace changed = input;
     vmm::tools::jitter_sizes(changed, seed);
-    sum.add_part(measure(changed, rules), seed_count);
+    sum.add_part(measure(changed, policy), seed_count);
   }
   return sum;
 }
@@ -186,7 +188,7 @@ column measure_all(const std::string& file, const std::vector<setting>& all,
     if (made.name == name) made.goal_ms = goal_ms;
   }
   for (const setting& each : all)
-    made.figures.push_back(measure_seeds(input, each.rules, seed_count));
+    made.figures.push_back(measure_seeds(input, each.policy, seed_count));
   return made;
 }
 

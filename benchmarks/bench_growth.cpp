@@ -7,7 +7,7 @@
 // Each trace is played from nothing and then again and again in one pool, with what it leaves live
 // freed in between. After each allocation and free the fake driver's virtual clock says what the
 // driver has cost, at the prices of a busy program (profile::busy_cuda), so that every figure is
-// the same on every machine. With --peak PERCENT the program announces (stream_pool::prepare())
+// the same on every machine. With --peak PERCENT the program announces (stream_pool::preallocate())
 // that share of the most that it will have live, before its first request; with --announce EVERY
 // each request of 8 MiB and more, before each so many events for those that come before the next
 // such call. Its own time, of which there is a share, was measured on an H200.
@@ -64,9 +64,9 @@ struct call_sums {
 /// One pass, or several.
 struct figure {
   double request_us = 0;         // within allocations and frees
-  double beside_us = 0;          // within prepare()
+  double beside_us = 0;          // within preallocate()
   double longest_us = 0;         // of an allocation or free
-  double longest_step_us = 0;    // of a step of prepare()
+  double longest_step_us = 0;    // of a step of preallocate()
   std::uint64_t long_count = 0;  // allocations and frees of more than long_us
   call_sums in_long{};
   std::uint64_t held_bytes = 0;  // the most
@@ -84,7 +84,7 @@ struct figure {
 
 // ---- playing -------------------------------------------------------------------------
 
-/// What the driver takes from one mapping that prepare() has made to the next.
+/// What the driver takes from one mapping that preallocate() has made to the next.
 class step_meter final : public vmm::remap_listener {
  public:
   explicit step_meter(const vmm::fake_driver& driver) : driver_(driver) {}
@@ -169,7 +169,7 @@ class player {
   void announce(double size_bytes, std::uint16_t stream, figure& seen) {
     const double before_us = driver_.busy_us();
     steps_.begin();
-    (void)pool_.prepare(static_cast<std::uint64_t>(size_bytes), streams_[stream]);
+    (void)pool_.preallocate(static_cast<std::uint64_t>(size_bytes), streams_[stream]);
     seen.beside_us += driver_.busy_us() - before_us;
     seen.longest_step_us = std::max(seen.longest_step_us, steps_.longest_us());
   }

@@ -134,7 +134,7 @@ class trimmed_pool {
  private:
   static vmm::pool_options options(std::uint64_t handle_bytes) {
     vmm::pool_options out;
-    out.rules.handle_bytes = handle_bytes;
+    out.policy.handle_bytes_max = handle_bytes;
     return out;
   }
   void touch() {

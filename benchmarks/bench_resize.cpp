@@ -170,7 +170,7 @@ double by_resize(rig& r, manager& m, std::uint64_t size, handles from) {
   if (grown != at) stop("resize moved a buffer that had room");
   r.verify_grown({grown, 2 * size}, size, "vmm resize");
   must(m.free_idle(grown));
-  (void)m.drain();
+  (void)m.trim(0);
   return us;
 }
 
@@ -199,7 +199,7 @@ double by_remap(rig& r, manager& m, std::uint64_t size, vmm::copy_mode mode) {
   }
   r.verify_grown({grown, 2 * size}, size, "vmm copy by remapping");
   must(m.free_idle(grown));
-  (void)m.drain();
+  (void)m.trim(0);
   return us;
 }
 

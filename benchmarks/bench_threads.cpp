@@ -35,16 +35,16 @@ using pool = vmm::stream_pool;
 /// What the pools of a source held.
 struct holdings {
   double held_over_live = 0;
-  std::uint64_t front_count = 0;
+  std::uint64_t arena_count = 0;
 };
 
 // A pool and streams on it: for all threads, or for one.
 class pool_source {
  public:
-  pool_source(unsigned streams, vmm::capture_rule captures, vmm::front_rule fronts) {
+  pool_source(unsigned streams, vmm::capture_rule captures, vmm::arena_rule arenas) {
     vmm::pool_options options = vmm::pool_options::from_environment({}).value();
     options.capture = captures;
-    options.fronts = fronts;
+    options.stream_arenas = arenas;
     managed_ = std::make_unique<pool>(driver_, options);
     for (unsigned i = 0; i < streams; ++i) streams_.push_back(must(driver_.create_stream()));
   }
@@ -59,7 +59,7 @@ class pool_source {
     const vmm::pool_statistics seen = managed_->statistics();
     held = {static_cast<double>(seen.peak_mapped_bytes) /
                 static_cast<double>(std::max<std::uint64_t>(seen.live_bytes, 1)),
-            seen.front_count};
+            seen.arena_count};
   }
 
   holdings held;
@@ -75,7 +75,7 @@ class own_pools {
   explicit own_pools(unsigned threads) {
     for (unsigned i = 0; i < threads; ++i)
       each_.push_back(
-          std::make_unique<pool_source>(1, vmm::capture_rule::unchecked, vmm::front_rule::never));
+          std::make_unique<pool_source>(1, vmm::capture_rule::unchecked, vmm::arena_rule::never));
   }
   [[nodiscard]] void* take(std::uint64_t size_bytes, unsigned thread) {
     return each_[thread]->take(size_bytes, 0);
@@ -100,7 +100,7 @@ class c_library {
 constexpr std::size_t source_count = 6;
 constexpr std::array<const char*, source_count> titles{
     "one pool", "without arenas", "arenas at once", "asking", "a pool a thread", "malloc"};
-constexpr std::array<const char*, source_count> keys{"one_pool", "without_fronts", "fronts_at_once",
+constexpr std::array<const char*, source_count> keys{"one_pool", "without_arenas", "arenas_at_once",
                                                      "asking",   "own_pools",      "malloc"};
 constexpr std::size_t shared_count = 4;  // the first ones are pools that all threads share
 
@@ -110,25 +110,25 @@ struct row {
   std::array<holdings, shared_count> held{};
 };
 
-void measure_shared(std::size_t which, vmm::capture_rule captures, vmm::front_rule fronts,
+void measure_shared(std::size_t which, vmm::capture_rule captures, vmm::arena_rule arenas,
                     std::uint64_t pairs, row& found) {
-  pool_source all(found.threads, captures, fronts);
+  pool_source all(found.threads, captures, arenas);
   measure(all, found.threads, pairs, found.took[which]);
   holdings& worst = found.held[which];
   worst.held_over_live = std::max(worst.held_over_live, all.held.held_over_live);
-  worst.front_count = std::max(worst.front_count, all.held.front_count);
+  worst.arena_count = std::max(worst.arena_count, all.held.arena_count);
 }
 
 row measure_all(unsigned threads, std::uint64_t events, std::uint64_t rounds) {
+  using vmm::arena_rule;
   using vmm::capture_rule;
-  using vmm::front_rule;
   const std::uint64_t pairs = std::max<std::uint64_t>(1, events / 2 / threads);
   row found{threads};
   for (std::uint64_t round = 0; round < rounds; ++round) {
-    measure_shared(0, capture_rule::unchecked, front_rule::where_contended, pairs, found);
-    measure_shared(1, capture_rule::unchecked, front_rule::never, pairs, found);
-    measure_shared(2, capture_rule::unchecked, front_rule::always, pairs, found);
-    measure_shared(3, capture_rule::refuse, front_rule::where_contended, pairs, found);
+    measure_shared(0, capture_rule::unchecked, arena_rule::when_contended, pairs, found);
+    measure_shared(1, capture_rule::unchecked, arena_rule::never, pairs, found);
+    measure_shared(2, capture_rule::unchecked, arena_rule::always, pairs, found);
+    measure_shared(3, capture_rule::refuse, arena_rule::when_contended, pairs, found);
     own_pools own(threads);
     measure(own, threads, pairs, found.took[4]);
     c_library plain;
@@ -149,7 +149,7 @@ void add(const row& of, const row& first, table& times, table& held) {
   for (std::size_t i = 0; i < shared_count; ++i)
     held.figure(titles[i] + std::string(", held over live"), of.held[i].held_over_live, 3,
                 keys[i] + std::string("_held_over_live"))
-        .count("arenas", of.held[i].front_count, keys[i] + std::string("_fronts"));
+        .count("arenas", of.held[i].arena_count, keys[i] + std::string("_arenas"));
 }
 
 constexpr const char* usage =

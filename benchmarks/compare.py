@@ -43,7 +43,7 @@ def of_live(answer):
 
 def of_threads(answer):
     last = next(each for each in answer["rows"] if each["threads"] == 16)
-    return {name: last[name] for name in ("one_pool_ns", "without_fronts_ns", "fronts_at_once_ns")}
+    return {name: last[name] for name in ("one_pool_ns", "without_arenas_ns", "arenas_at_once_ns")}
 
 
 # What is measured: the benchmark, and the nanoseconds that it prints, by name.

@@ -46,7 +46,7 @@ class player {
       ring_ = must(vmm::history_ring::make(recording));
     }
     options.recorder = ring_.get();
-    options.at_end.hook = nullptr;
+    options.leak_hook.hook = nullptr;
     pool_ = std::make_unique<vmm::stream_pool>(driver_, options);
     slots_.resize(how.slot_count);
   }

@@ -15,7 +15,7 @@ constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 vmm::status run() {
   vmm::result<vmm::host_driver> driver = vmm::host_driver::open();
   if (!driver) return driver.error();
-  vmm::manager memory(*driver, {.rules = vmm::policy::va_pool()});
+  vmm::manager memory(*driver, {.policy = vmm::manager_policy::va_pool()});
   vmm::growable_range cache(memory, {.segment_bytes_max = 1024 * MiB, .segment_count = 4});
   vmm::growable_range other(memory, {.segment_bytes_max = 1024 * MiB});
   if (vmm::status grown = cache.grow(2 * MiB); !grown) return grown;

@@ -87,12 +87,12 @@ set_up choose(program& input) {
 
   const std::uint8_t rules = input.byte();
   switch (rules % 3) {
-    case 0: chosen.options.rules = vmm::policy::va_pool(); break;
-    case 1: chosen.options.rules = vmm::policy::keep_mapped(); break;
-    default: chosen.options.rules = vmm::policy::virtual_caching();
+    case 0: chosen.options.policy = vmm::manager_policy::va_pool(); break;
+    case 1: chosen.options.policy = vmm::manager_policy::keep_mapped(); break;
+    default: chosen.options.policy = vmm::manager_policy::virtual_caching();
   }
-  if (chosen.options.rules.chunk_bytes != 0) chosen.options.rules.chunk_bytes = 2 * granule;
-  if ((rules & 16) != 0) chosen.options.rules.fragment_ratio = 0;
+  if (chosen.options.policy.chunk_bytes != 0) chosen.options.policy.chunk_bytes = 2 * granule;
+  if ((rules & 16) != 0) chosen.options.policy.fragment_ratio = 0;
 
   const std::uint8_t limits = input.byte();
   const std::uint64_t reservations[] = {std::uint64_t{8} << 40, 16 * granule, 64 * granule};
@@ -184,11 +184,11 @@ class machine {
     const std::uint64_t limit = options_.budget_bytes != 0
                                     ? std::min(options_.budget_bytes, device_granules * granule_)
                                     : device_granules * granule_;
-    require(now.footprint_bytes - now.cached_memory_bytes + needed_bytes > limit,
+    require(now.held_bytes - now.retained_bytes + needed_bytes > limit,
             "memory ran short although there was enough");
     // Refused at once, with the caches as they were: at most the live blocks' size is ever free.
     if (live_bytes(now) + needed_bytes > limit) return;
-    require(now.cached_range_bytes == 0, "memory ran short while ranges were cached");
+    require(now.retained_mapped_bytes == 0, "memory ran short while ranges were cached");
     require(now.retired_bytes == 0, "memory ran short while ranges waited");
   }
 
@@ -496,9 +496,10 @@ void machine::trim(program& input) {
   if (struck_) return;
   require(report.failure.code == errc::none, "trim failed by itself");
   const vmm::manager_statistics now = managed_->statistics();
-  require(now.cached_range_bytes <= limit_bytes, "more ranges are retained than the limit of trim");
-  require(now.cached_memory_bytes <=
-              std::max(limit_bytes - now.cached_range_bytes, report.still_mapped_bytes),
+  require(now.retained_mapped_bytes <= limit_bytes,
+          "more ranges are retained than the limit of trim");
+  require(now.retained_bytes <=
+              std::max(limit_bytes - now.retained_mapped_bytes, report.still_mapped_bytes),
           "more memory is retained than the limit of trim");
 }
 
@@ -599,9 +600,8 @@ void machine::check_everything() {
     require(managed_->validate().has_value(), "the manager's validators");
   const vmm::manager_statistics now = managed_->statistics();
   require(now.live_count == live_.size(), "another number of live blocks");
-  require(options_.budget_bytes == 0 || now.footprint_bytes <= options_.budget_bytes,
-          "over budget");
-  require(now.footprint_bytes == driver_.resource_counts().memory_bytes,
+  require(options_.budget_bytes == 0 || now.held_bytes <= options_.budget_bytes, "over budget");
+  require(now.held_bytes == driver_.resource_counts().memory_bytes,
           "held bytes that the driver has not");
   if (!is_quiet()) return;
   // One after the other on the way; all of them at the end.

@@ -300,7 +300,7 @@ void play_server(reader in) {
       whole += each.size_bytes;
       insist(::fcntl(each.exported.get(), F_GETFD) == FD_CLOEXEC, "a piece has no descriptor");
     }
-    insist(!is_taken || taken.pieces.size() == reply.piece_count, "a piece is missing");
+    insist(!is_taken || taken.pieces.size() == reply.handle_count, "a piece is missing");
     insist(!is_taken || taken.size_bytes == handle.size_bytes, "a block of another size is taken");
     const bool is_inside =
         taken.offset_bytes <= whole && taken.size_bytes <= whole - taken.offset_bytes;

@@ -514,7 +514,7 @@ sum_of() { grep -ohE "[0-9]+ $1" "${@:2}" | awk '{ sum += $1 } END { print sum +
 prove() {
   local code=0 kind page=$results/prove.md what begin=$SECONDS
   local count=${VMM_PROVE_COUNT:-1000000}
-  local -A shares=([pool]=50 [pool_after_all]=15 [manager]=35)  # in a hundred
+  local -A shares=([pool]=50 [pool_unordered]=15 [manager]=35)  # in a hundred
   local -x ASAN_OPTIONS=quarantine_size_mb=16:malloc_context_size=10:max_uar_stack_size_log=16
   in_parts "$count" "$scratch/prove" "$programs/prove_schedules" --threads 1 >>"$log" || code=1
   {
@@ -527,7 +527,7 @@ prove() {
     printf '| seconds | %s |\n' $((SECONDS - begin))
   } >"$page"
   grep -h 'schedule ' "$scratch"/prove.* | grep -v ' 0 hazards' | head -n 5
-  for kind in pool pool_after_all manager; do
+  for kind in pool pool_unordered manager; do
     begin=$SECONDS
     in_parts $((count * shares[$kind] / 100)) "$scratch/$kind" "$programs/schedule_threads" \
       "$kind" >>"$log" || code=1

@@ -40,8 +40,8 @@ export using vmm::host;
 export using vmm::host_node;
 export using vmm::is_shortage;
 export using vmm::is_wrong_address;
+export using vmm::leak_report;
 export using vmm::live_blocks;
-export using vmm::live_report;
 export using vmm::location;
 export using vmm::memory_info;
 export using vmm::memory_options;
@@ -82,8 +82,8 @@ export using vmm::extent_kind;
 export using vmm::free_rule;
 export using vmm::manager;
 export using vmm::manager_options;
+export using vmm::manager_policy;
 export using vmm::manager_statistics;
-export using vmm::policy;
 export using vmm::resize_request;
 
 // ranges that grow
@@ -98,14 +98,15 @@ export using vmm::growable_statistics;
 export using vmm::pin_request;
 
 // pool
+export using vmm::arena_rule;
 export using vmm::capture_rule;
-export using vmm::front_rule;
 export using vmm::pool_options;
 export using vmm::pool_policy;
 export using vmm::pool_region;
 export using vmm::pool_region_kind;
 export using vmm::pool_statistics;
-export using vmm::prepare_report;
+export using vmm::pool_tuning;
+export using vmm::preallocate_report;
 export using vmm::remap_kind;
 export using vmm::remap_listener;
 export using vmm::remap_notice;

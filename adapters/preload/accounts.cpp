@@ -164,7 +164,7 @@ void take_signal() noexcept {
   (void)sigaction(SIGUSR1, &ours, nullptr);
 }
 
-[[gnu::destructor]] void report_at_end() noexcept {
+[[gnu::destructor]] void report_at_exit() noexcept {
   if (!has_started.load(std::memory_order_acquire) || is_passive()) return;
   ipc::finish();
   if (*chosen_settings().trace_to != '\0') trace::finish();

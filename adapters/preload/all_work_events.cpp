@@ -126,13 +126,13 @@ bool all_work_events::record(stream_name stream, std::vector<event_point>& into)
 
 std::size_t all_work_events::record_users(context_id own, const memory_users& users,
                                           std::vector<event_point>& into) noexcept {
-  std::size_t wait_count = 0;
+  std::size_t waited_count = 0;
   const auto record_one = [&](context_id context) VMM_REQUIRES_SHARED(locks::gate) {
     const bool is_recorded =
         std::ranges::any_of(into, [&](const event_point& each) { return each.context == context; });
     if (context == nullptr || is_recorded || record(context, into)) return;
     const current_context entered(cu_, context);
-    ++wait_count;
+    ++waited_count;
     if (entered.is_current()) (void)cu_.synchronize_context();
   };
   record_one(own);
@@ -140,7 +140,7 @@ std::size_t all_work_events::record_users(context_id own, const memory_users& us
     const memory_users::user user = users.at(i);
     record_one(user.context != nullptr ? user.context : contexts_.primary_of(user.device));
   }
-  return wait_count;
+  return waited_count;
 }
 
 // ---- waiting ------------------------------------------------------------------------------------

@@ -103,8 +103,8 @@ void sample(const void*, top_sample& out) noexcept {
   out.live_bytes = live_bytes.load(std::memory_order_relaxed);
   out.live_count = live_count.load(std::memory_order_relaxed);
   out.free_bytes = kept_bytes.load(std::memory_order_relaxed);
-  out.footprint_bytes = out.live_bytes + out.free_bytes;
-  out.peak_footprint_bytes = peak_bytes.load(std::memory_order_relaxed);
+  out.held_bytes = out.live_bytes + out.free_bytes;
+  out.peak_held_bytes = peak_bytes.load(std::memory_order_relaxed);
 }
 
 void release(physical_id handle) noexcept {

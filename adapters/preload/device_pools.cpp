@@ -38,7 +38,7 @@ result<pool_options> wanted_options() noexcept {
   wanted->capture = capture_rule::refuse;
   wanted->streams_forgotten = true;  // the library sees each cuStreamDestroy
   wanted->wait_when_short = false;   // serve.cpp waits, outside of the gate
-  wanted->at_end.hook = nullptr;
+  wanted->leak_hook.hook = nullptr;
   return wanted;
 }
 
@@ -46,7 +46,7 @@ result<manager_options> wanted_manager_options() noexcept {
   manager_options base;
   base.reservation_bytes = reserved_bytes;
   result<manager_options> wanted = manager_options::from_environment(base);
-  if (wanted) wanted->at_end.hook = nullptr;
+  if (wanted) wanted->leak_hook.hook = nullptr;
   return wanted;
 }
 
@@ -190,14 +190,14 @@ std::uint64_t device_pools::reusable_bytes() const noexcept {
   }
   if (manager_) {
     const manager_statistics now = manager_->statistics();
-    sum += now.cached_memory_bytes + now.cached_range_bytes;
+    sum += now.retained_bytes + now.retained_mapped_bytes;
   }
   return sum;
 }
 
 std::uint64_t device_pools::trim() noexcept {
   std::uint64_t bytes = unordered_->trim(0).released_bytes + ordered_->trim(0).released_bytes;
-  if (manager_ && !captures_.is_any()) bytes += manager_->drain().released_bytes;
+  if (manager_ && !captures_.is_any()) bytes += manager_->trim(0).released_bytes;
   return bytes;
 }
 

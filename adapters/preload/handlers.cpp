@@ -304,7 +304,7 @@ result_code begin_graph_capture(const call_site& site, stream_id stream, graph_i
 result_code end_capture(const call_site& site, stream_id stream, graph_id* graph) {
   const result_code answer = site(stream, graph);
   managed::process().captures.end({stream, site.per_thread});
-  ipc::capture_ended();
+  ipc::end_capture();
   return answer;
 }
 

@@ -338,7 +338,7 @@ void finish() noexcept {
   x->lock.unlock();
 }
 
-void capture_ended() noexcept {
+void end_capture() noexcept {
   if (opened_count.load(std::memory_order_acquire) != 0) unmap_closed();
 }
 

@@ -43,7 +43,7 @@ void forget_context(context_id gone) noexcept;
 /// Whether `at` was opened here; then `answer` is what cuIpcCloseMemHandle says.
 [[nodiscard]] bool close(device_pointer at, result_code& answer) noexcept;
 /// A capture ended: unmaps what was closed meanwhile.
-void capture_ended() noexcept;
+void end_capture() noexcept;
 
 struct opened_range {
   device_pointer base = 0;

@@ -127,7 +127,7 @@ class serving {
       if (send(one.socket, &reply, sizeof reply, -1, {}) != 0) return false;
       one.is_asking = false;
       one.number = wanted.number;
-      one.count = reply.piece_count;
+      one.count = reply.handle_count;
     }
     for (; one.next < one.count; ++one.next) {
       const int failure = blocks_.send_piece(one.number, one.next, one.socket);

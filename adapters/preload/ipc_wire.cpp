@@ -86,9 +86,9 @@ bool fetch_from(int socket, const wire_handle& handle, os::deadline until, recei
       receive(socket, &reply, sizeof reply, nullptr, until) != taken::whole) {
     return false;
   }
-  if (reply.piece_count == 0 || reply.piece_count > pieces_max) return false;
+  if (reply.handle_count == 0 || reply.handle_count > pieces_max) return false;
   if (reply.size_bytes == 0 || reply.size_bytes != handle.size_bytes) return false;
-  for (std::uint64_t i = 0; i < reply.piece_count; ++i) {
+  for (std::uint64_t i = 0; i < reply.handle_count; ++i) {
     received_piece piece;
     const taken came =
         receive(socket, &piece.size_bytes, sizeof piece.size_bytes, &piece.exported, until);

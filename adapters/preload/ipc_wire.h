@@ -37,7 +37,7 @@ static_assert(sizeof(wire_handle) == sizeof(ipc_handle));
 constexpr char magic[16] = {'v', 'm', 'm', ' ', 'p', 'r', 'e', 'l', 'o', 'a', 'd', '.', '2'};
 
 struct wire_reply {
-  std::uint64_t piece_count;  ///< 0: no such block
+  std::uint64_t handle_count;  ///< 0: no such block
   std::uint64_t offset_bytes;
   std::uint64_t size_bytes;
 };

@@ -97,16 +97,16 @@ result<granularity> cuda_driver::query_granularity(const physical_request& reque
   return granularity{minimum, recommended};
 }
 
-result<memory_info> cuda_driver::query_memory(location who) {
+result<memory_info> cuda_driver::query_memory(location place) {
   check(state_ != nullptr, cuda::moved_from);
-  if (who.kind != location::place::device)
+  if (place.kind != location::place::device)
     return state_->lacks(call::memory_info, "the CUDA driver reports only devices' memory");
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
   const status outcome = state_->run(call::memory_info, [&](const cuda::entry_points& cu) {
-    if (who == home()) return cu.mem_get_info(&free_bytes, &total_bytes);
+    if (place == home()) return cu.mem_get_info(&free_bytes, &total_bytes);
     CUdevice other = 0;
-    CUresult code = cu.device_get(&other, who.ordinal);
+    CUresult code = cu.device_get(&other, place.ordinal);
     if (code != CUDA_SUCCESS) return code;
     CUcontext theirs = nullptr;
     code = cu.primary_context_retain(&theirs, other);
@@ -162,9 +162,9 @@ status cuda_driver::set_access(address_range range, std::span<const access_grant
   return state_->memory->set_access(range, grants);
 }
 
-result<access> cuda_driver::get_access(address at, location who) {
+result<access> cuda_driver::get_access(address at, location place) {
   check(state_ != nullptr, cuda::moved_from);
-  return state_->memory->get_access(at, who);
+  return state_->memory->get_access(at, place);
 }
 
 result<physical_handle> cuda_driver::retain(address at) {
@@ -310,13 +310,13 @@ result<multicast_handle> cuda_driver::create_multicast(const multicast_request& 
       [&](const cuda::entry_points& cu) { return cu.multicast_create(&made, &prop); });
 }
 
-status cuda_driver::add_multicast_device(multicast_handle team, location who) {
+status cuda_driver::add_multicast_device(multicast_handle team, location place) {
   check(state_ != nullptr, cuda::moved_from);
   if (const status ready = multicast_ready(*state_, call::add_multicast_device); !ready)
     return ready.error();
   return state_->run(call::add_multicast_device, [&](const cuda::entry_points& cu) {
     CUdevice member = 0;
-    const CUresult code = cu.device_get(&member, who.ordinal);
+    const CUresult code = cu.device_get(&member, place.ordinal);
     if (code != CUDA_SUCCESS) return code;
     return cu.multicast_add_device(cuda::native(team), member);
   });

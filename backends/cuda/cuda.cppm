@@ -57,7 +57,7 @@ export class cuda_driver {
   [[nodiscard]] result<granularity> query_granularity(const physical_request& request);
   /// A device that is not home() costs a look into that device's primary context. Host nodes:
   /// not_supported.
-  [[nodiscard]] result<memory_info> query_memory(location who);
+  [[nodiscard]] result<memory_info> query_memory(location place);
   [[nodiscard]] result<address_range> reserve(const reserve_request& request);
   [[nodiscard]] status free_reservation(address_range range);
   [[nodiscard]] result<physical_handle> create(const physical_request& request);
@@ -65,7 +65,7 @@ export class cuda_driver {
   [[nodiscard]] status map(const map_request& request);
   [[nodiscard]] status unmap(address_range range);
   [[nodiscard]] status set_access(address_range range, std::span<const access_grant> grants);
-  [[nodiscard]] result<access> get_access(address at, location who);
+  [[nodiscard]] result<access> get_access(address at, location place);
 
   // `retain_backend`, `property_backend`.
   [[nodiscard]] result<physical_handle> retain(address at);
@@ -129,7 +129,7 @@ export class cuda_driver {
   // of the same value.
   [[nodiscard]] result<granularity> query_multicast_granularity(const multicast_request& request);
   [[nodiscard]] result<multicast_handle> create_multicast(const multicast_request& request);
-  [[nodiscard]] status add_multicast_device(multicast_handle team, location who);
+  [[nodiscard]] status add_multicast_device(multicast_handle team, location place);
   [[nodiscard]] status bind_multicast(const multicast_binding& binding);
   [[nodiscard]] status bind_multicast_address(const multicast_address_binding& binding);
   [[nodiscard]] status unbind_multicast(const multicast_binding& binding);

@@ -82,7 +82,7 @@ status mapped_memory::set_access(address_range range, std::span<const access_gra
   }
   check(grants.size() <= std::max(few.size(), many.size()), "grants have no room in their list");
   for (std::size_t i = 0; i < grants.size(); ++i) {
-    wanted[i].location = native(grants[i].who);
+    wanted[i].location = native(grants[i].grantee);
     wanted[i].flags = native(grants[i].rights);
   }
   return state_.run(call::set_access, [&](const entry_points& cu) {
@@ -90,8 +90,8 @@ status mapped_memory::set_access(address_range range, std::span<const access_gra
   });
 }
 
-result<access> mapped_memory::get_access(address at, location who) {
-  const CUmemLocation where = native(who);
+result<access> mapped_memory::get_access(address at, location place) {
+  const CUmemLocation where = native(place);
   unsigned long long flags = 0;
   const status outcome = state_.run(call::get_access, [&](const entry_points& cu) {
     return cu.mem_get_access(&flags, &where, at.value);

@@ -305,7 +305,7 @@ status plain_memory::unmap(address_range range) {
 status plain_memory::set_access(address_range range, std::span<const access_grant> grants) {
   if (!state_.made_in.is_here()) return refuse_forked(call::set_access);
   for (const access_grant& each : grants) {
-    if (!(each.who == limits_.home) || each.rights == access::read)
+    if (!(each.grantee == limits_.home) || each.rights == access::read)
       return needs_mapping(call::set_access);
     if (each.rights != grants.front().rights) return needs_mapping(call::set_access);
   }
@@ -322,9 +322,9 @@ status plain_memory::set_access(address_range range, std::span<const access_gran
   return {};
 }
 
-result<access> plain_memory::get_access(address at, location who) {
+result<access> plain_memory::get_access(address at, location place) {
   if (!state_.made_in.is_here()) return refuse_forked(call::get_access);
-  if (!(who == limits_.home)) return needs_mapping(call::get_access);
+  if (!(place == limits_.home)) return needs_mapping(call::get_access);
   const lock locked(mutex_);
   auto found = mappings_.upper_bound(at.value);
   if (found != mappings_.begin()) {

@@ -49,7 +49,7 @@ class plain_memory final : public address_memory {
   [[nodiscard]] status unmap(address_range range) override;
   [[nodiscard]] status set_access(address_range range,
                                   std::span<const access_grant> grants) override;
-  [[nodiscard]] result<access> get_access(address at, location who) override;
+  [[nodiscard]] result<access> get_access(address at, location place) override;
   [[nodiscard]] result<physical_handle> retain(address at) override;
   [[nodiscard]] result<physical_properties> get_properties(physical_handle handle) override;
   [[nodiscard]] result<shared_handle> export_handle(physical_handle handle,

@@ -67,7 +67,7 @@ class address_memory {
   [[nodiscard]] virtual status unmap(address_range range) = 0;
   [[nodiscard]] virtual status set_access(address_range range,
                                           std::span<const access_grant> grants) = 0;
-  [[nodiscard]] virtual result<access> get_access(address at, location who) = 0;
+  [[nodiscard]] virtual result<access> get_access(address at, location place) = 0;
   [[nodiscard]] virtual result<physical_handle> retain(address at) = 0;
   [[nodiscard]] virtual result<physical_properties> get_properties(physical_handle handle) = 0;
   [[nodiscard]] virtual result<shared_handle> export_handle(physical_handle handle,

@@ -29,11 +29,11 @@ result<fake_state::mapped_part> fake_state::use(call where, address_range range,
   }
   const mapping& joined = found->second;
   const rights_word in_force = effective(found->first, joined);
-  const access rights = rights_of(in_force, slot_of(by.who));
+  const access rights = rights_of(in_force, slot_of(by.device));
   if (rights < by.need) {
     const bool is_trap = by.is_copy && emulated.traps.copies_ignore_rights &&
                          rights == access::none && in_force != 0;
-    if (!is_trap || !by.is_told)
+    if (!is_trap || !by.is_reported)
       misused(misuse_kind::no_access, where, range, 0, "the location has no such right here");
     const bool hint_only =
         rights == access::read && emulated.can.read_only == read_only_level::hint;
@@ -71,7 +71,7 @@ std::optional<objection> read_grants(const fake_state& s, std::span<const access
   check(change.mask == 0 && change.value == 0, "grants are added to others");
   if (grants.empty()) return objection{refusal::bad_value, "the list of grants is empty"};
   for (const access_grant& grant : grants) {
-    if (!s.known(grant.who)) {
+    if (!s.known(grant.grantee)) {
       const bool emulates_cuda = s.emulated.codes == fake::error_code_set::cuda;
       return objection{emulates_cuda ? refusal::bad_value : refusal::bad_location,
                        "no such device or NUMA node"};
@@ -82,11 +82,12 @@ std::optional<objection> read_grants(const fake_state& s, std::span<const access
     if (grant.rights != grants.front().rights && !s.emulated.can.access_per_location) {
       return objection{refusal::unsupported, "this driver gives every location the same rights"};
     }
-    const unsigned slot = fake::slot_of(grant.who);
+    const unsigned slot = fake::slot_of(grant.grantee);
     change.mask = fake::with_rights(change.mask, slot, static_cast<access>(3));
     change.value = fake::with_rights(change.value, slot, grant.rights);
-    if (grant.who.kind != location::place::device) change.names_host = true;
-    const bool gives = grant.who.kind == location::place::device && grant.rights != access::none;
+    if (grant.grantee.kind != location::place::device) change.names_host = true;
+    const bool gives =
+        grant.grantee.kind == location::place::device && grant.rights != access::none;
     change.device_count += gives ? 1U : 0U;
   }
   if (!s.emulated.can.access_per_location) {
@@ -199,11 +200,11 @@ status fake_driver::set_access(address_range range, std::span<const access_grant
   });
 }
 
-result<access> fake_driver::get_access(address at, location who) {
+result<access> fake_driver::get_access(address at, location place) {
   check(state_ != nullptr, fake::moved_from);
   fake_state& s = *state_;
   return s.run<access>(call::get_access, [&]() -> result<access> {
-    if (!s.known(who)) {
+    if (!s.known(place)) {
       return s.refuse_as(call::get_access, refusal::bad_location, "no such device or NUMA node");
     }
     const auto found = s.mapping_at(at.value);
@@ -212,7 +213,7 @@ result<access> fake_driver::get_access(address at, location who) {
                          "nothing is mapped at this address");
     }
     s.charge_us(s.emulated.costs.query_us);
-    return fake::rights_of(s.effective(found->first, found->second), fake::slot_of(who));
+    return fake::rights_of(s.effective(found->first, found->second), fake::slot_of(place));
   });
 }
 

@@ -180,7 +180,7 @@ status fake_driver::advance_us(double us) {
   return s.look<void>([&]() -> status {
     s.now_ns += static_cast<std::uint64_t>(us * 1000.0 + 0.5);
     s.machine->now_ns = std::max(s.machine->now_ns, s.now_ns);
-    s.settle();
+    s.run_due();
     return {};
   });
 }

@@ -84,7 +84,7 @@ export class fake_driver {
   [[nodiscard]] status map(const map_request& request);
   [[nodiscard]] status unmap(address_range range);
   [[nodiscard]] status set_access(address_range range, std::span<const access_grant> grants);
-  [[nodiscard]] result<access> get_access(address at, location who);
+  [[nodiscard]] result<access> get_access(address at, location place);
 
   // retain_backend, property_backend
   [[nodiscard]] result<physical_handle> retain(address at);
@@ -138,7 +138,7 @@ export class fake_driver {
   // multicast_backend. A team's handle is mapped and released like a physical one.
   [[nodiscard]] result<granularity> query_multicast_granularity(const multicast_request& request);
   [[nodiscard]] result<multicast_handle> create_multicast(const multicast_request& request);
-  [[nodiscard]] status add_multicast_device(multicast_handle team, location who);
+  [[nodiscard]] status add_multicast_device(multicast_handle team, location place);
   [[nodiscard]] status bind_multicast(const multicast_binding& binding);
   [[nodiscard]] status bind_multicast_address(const multicast_address_binding& binding);
   [[nodiscard]] status unbind_multicast(const multicast_binding& binding);

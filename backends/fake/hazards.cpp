@@ -47,7 +47,7 @@ void fake_state::note_uses(work& what, std::uint32_t where) {
         const std::uint64_t offset = next->second.offset_bytes + (low - next->first);
         found.push_back({next->second.memory,
                          {this, where, queues[where].tail_seq + 1, offset, high - low, low, writes,
-                          what.what == work::kind::copy, what.who}});
+                          what.what == work::kind::copy, what.device}});
       }
     }
   };
@@ -107,7 +107,7 @@ void fake_state::check_revoke(std::uint64_t at, const mapping& joined,
   for (const use_record& each : machine->memories.find(joined.memory)->uses) {
     if (each.owner != this || each.at + each.size_bytes <= at || each.at >= at + joined.size_bytes)
       continue;
-    const access left = rights_of(rights, slot_of(each.who));
+    const access left = rights_of(rights, slot_of(each.device));
     if (left >= (each.writes ? access::read_write : access::read)) continue;
     misused(misuse_kind::in_flight, call::set_access, {address{each.at}, each.size_bytes}, each.seq,
             "unfinished work needs the right that is taken away");

@@ -53,13 +53,13 @@ struct objection {
 
 using rights_word = std::uint64_t;
 
-[[nodiscard]] constexpr unsigned slot_of(location who) noexcept {
-  check(who.ordinal >= 0, "a location has a number below zero");
-  switch (who.kind) {
-    case location::place::device: return static_cast<unsigned>(who.ordinal);
+[[nodiscard]] constexpr unsigned slot_of(location device) noexcept {
+  check(device.ordinal >= 0, "a location has a number below zero");
+  switch (device.kind) {
+    case location::place::device: return static_cast<unsigned>(device.ordinal);
     case location::place::host: return max_device_count;
     case location::place::host_node:
-      return max_device_count + 1 + static_cast<unsigned>(who.ordinal);
+      return max_device_count + 1 + static_cast<unsigned>(device.ordinal);
   }
   return 0;
 }
@@ -170,7 +170,7 @@ struct use_record {
   std::uint64_t at = 0;
   bool writes = false;
   bool is_copy = false;  // the driver's, which rights may not bind
-  location who{};
+  location device{};
 };
 
 /// A part of a memory that takes a part of what is written to a multicast object.

@@ -155,7 +155,7 @@ result<multicast_handle> fake_driver::create_multicast(const multicast_request& 
   });
 }
 
-status fake_driver::add_multicast_device(multicast_handle team, location who) {
+status fake_driver::add_multicast_device(multicast_handle team, location place) {
   check(state_ != nullptr, fake::moved_from);
   fake_state& s = *state_;
   return s.run<void>(call::add_multicast_device, [&]() -> status {
@@ -165,15 +165,15 @@ status fake_driver::add_multicast_device(multicast_handle team, location who) {
     if (!s.emulated.can.multicast) return refused(no_multicast);
     const fake::memory* joined = s.team_of(team);
     if (joined == nullptr) return refused(no_team);
-    if (who.kind != location::place::device || !s.known(who)) {
+    if (place.kind != location::place::device || !s.known(place)) {
       return refused({refusal::bad_location, "no such device"});
     }
     auto& devices = joined->multicast->devices;
     if (joined->multicast->full() ||
-        std::find(devices.begin(), devices.end(), who.ordinal) != devices.end()) {
+        std::find(devices.begin(), devices.end(), place.ordinal) != devices.end()) {
       return refused({refusal::bad_value, "the device is in the team, or the team is full"});
     }
-    devices.push_back(who.ordinal);
+    devices.push_back(place.ordinal);
     check(devices.size() <= joined->multicast->device_count, "more devices came than it takes");
     s.charge_us(s.emulated.costs.query_us);
     return {};

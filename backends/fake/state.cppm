@@ -90,7 +90,7 @@ struct work {
   std::uint64_t finish_ns = 0;  // timed schedule only
   std::uint64_t tag = 0;
   std::uint64_t expected = 0;
-  location who{};  // the device whose rights count
+  location device{};  // the device whose rights count
   work_point waits_for{};
   std::vector<work_point> also_waits_for{};  // of a wait for the work of several queues
   std::vector<address_range> reads{};
@@ -171,7 +171,7 @@ struct fake_state {
       return refuse_forked();
     const std::lock_guard<std::mutex> locked(machine->mutex);
     try {
-      if (!moments.empty()) settle();
+      if (!moments.empty()) run_due();
       debug_check([this] { return moments.empty() || moments.front().ns > now_ns; },
                   "work that is due has not run");
       return body();
@@ -227,10 +227,10 @@ struct fake_state {
   };
   /// A use of memory: the user, the purpose, and the caller.
   struct user {
-    location who{};
+    location device{};
     access need = access::none;
-    bool is_copy = false;  // the driver's: see trap_set::copies_ignore_rights
-    bool is_told = false;  // the trap was reported before
+    bool is_copy = false;      // the driver's: see trap_set::copies_ignore_rights
+    bool is_reported = false;  // the trap was reported before
   };
   /// The longest piece from `at` on that is one mapping and that may be used so. Reports misuse
   /// where it may not.
@@ -258,9 +258,9 @@ struct fake_state {
   /// nothing.
   void enqueue(std::uint32_t where, work&& what);
   /// Lets the timed schedule run up to now. May throw; calling again goes on.
-  void settle();
+  void run_due();
   void start(work& what);
-  void finish_front(std::uint32_t which);
+  void finish_head(std::uint32_t which);
   void finish_by_hand(std::uint32_t which);
   void carry_out(const work& done);
   void carry_out_copy(const work& done);
@@ -277,7 +277,7 @@ struct fake_state {
   [[nodiscard]] work wait_behind(const event_record& event, std::uint32_t queue) const;
   /// Whether nothing that the work waits for is left.
   [[nodiscard]] bool is_free(const work& what) const noexcept;
-  [[nodiscard]] bool front_ready(const work_queue& which) const noexcept;
+  [[nodiscard]] bool head_ready(const work_queue& which) const noexcept;
   void pass_waits();
   [[nodiscard]] std::uint64_t finish_time(work_point point) const noexcept;
   [[nodiscard]] std::optional<std::uint32_t> queue_of(stream_handle stream) noexcept;

@@ -266,8 +266,8 @@ status fake_driver::launch(stream_handle stream, const fake::kernel& what) {
     const auto which = s.queue_of(stream);
     if (!which) return stale(s, call::none, static_cast<std::uint64_t>(stream), no_stream);
     fake::work queued{};
-    queued.who = what.where.value_or(s.emulated.home);
-    if (!s.known(queued.who))
+    queued.device = what.where.value_or(s.emulated.home);
+    if (!s.known(queued.device))
       return s.refuse_as(call::none, refusal::bad_location, "no such device runs a kernel");
     queued.name = what.name;
     queued.duration_ns = static_cast<std::uint64_t>(what.duration_us * 1000.0 + 0.5);
@@ -297,7 +297,7 @@ std::size_t fake_driver::ready_count() const {
   check(state_ != nullptr, fake::moved_from);
   const std::lock_guard<std::mutex> locked(state_->machine->mutex);
   std::size_t count = 0;
-  for (const fake::work_queue& each : state_->queues) count += state_->front_ready(each) ? 1U : 0U;
+  for (const fake::work_queue& each : state_->queues) count += state_->head_ready(each) ? 1U : 0U;
   return count;
 }
 
@@ -308,7 +308,7 @@ status fake_driver::finish_ready(std::size_t index) {
     check(s.manual, "work finishes by hand in the manual schedule only");
     std::size_t seen = 0;
     for (std::uint32_t i = 0; i < s.queues.size(); ++i) {
-      if (!s.front_ready(s.queues[i]) || seen++ != index) continue;
+      if (!s.head_ready(s.queues[i]) || seen++ != index) continue;
       s.finish_by_hand(i);
       return {};
     }
@@ -323,7 +323,7 @@ result<bool> fake_driver::finish_next(stream_handle stream) {
     check(s.manual, "work finishes by hand in the manual schedule only");
     const auto which = s.queue_of(stream);
     if (!which) return stale(s, call::none, static_cast<std::uint64_t>(stream), no_stream);
-    if (!s.front_ready(s.queues[*which])) return false;
+    if (!s.head_ready(s.queues[*which])) return false;
     s.finish_by_hand(*which);
     return true;
   });

@@ -32,10 +32,10 @@ status submit(fake_state& s, call where, stream_handle stream, fake::work&& what
     return s.refuse_as(where, refusal::bad_object, "not a live stream");
   }
   const auto ignore = [](const mapped_part&, address) {};
-  what.who = s.emulated.home;
+  what.device = s.emulated.home;
   const bool is_copy = what.what == fake::work::kind::copy;
-  const fake_state::user reader{what.who, access::read, is_copy};
-  const fake_state::user writer{what.who, access::read_write, is_copy};
+  const fake_state::user reader{what.device, access::read, is_copy};
+  const fake_state::user writer{what.device, access::read_write, is_copy};
   std::uint64_t traffic = 0;
   for (const address_range& range : what.reads) {
     if (const auto fine = s.each_part(where, range, reader, ignore); !fine) return fine;

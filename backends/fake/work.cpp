@@ -101,12 +101,12 @@ void fake_state::enqueue(std::uint32_t where, work&& what) {
 
 // ---- running ----
 
-void fake_state::settle() {
+void fake_state::run_due() {
   while (!moments.empty() && moments.front().ns <= now_ns) {
     const moment next = moments.front();
     check(!queues[next.queue].works.empty(), "a moment comes of a queue without work");
     if (next.finishes) {
-      finish_front(next.queue);
+      finish_head(next.queue);
     } else {
       work_queue& of = queues[next.queue];
       start(of.works.front());
@@ -120,9 +120,9 @@ void fake_state::settle() {
 void fake_state::start(work& what) {
   const auto ignore = [](const mapped_part&, address) {};
   const bool is_copy = what.what == work::kind::copy;
-  const user reader{what.who, access::read, is_copy, true};
-  const user writer{what.who, access::read_write, is_copy, true};
-  check(what.what == work::kind::wait || known(what.who), "work runs on no device");
+  const user reader{what.device, access::read, is_copy, true};
+  const user writer{what.device, access::read_write, is_copy, true};
+  check(what.what == work::kind::wait || known(what.device), "work runs on no device");
   for (const address_range& range : what.reads) {
     if (!each_part(call::none, range, reader, ignore)) what.faulted = true;
   }
@@ -131,7 +131,7 @@ void fake_state::start(work& what) {
   }
 }
 
-void fake_state::finish_front(std::uint32_t which) {
+void fake_state::finish_head(std::uint32_t which) {
   work_queue& of = queues[which];
   check(!of.works.empty(), "work finishes in a queue that has none");
   check(is_free(of.works.front()), "work finishes before what it waits for");
@@ -149,10 +149,10 @@ void fake_state::finish_front(std::uint32_t which) {
 }
 
 void fake_state::finish_by_hand(std::uint32_t which) {
-  check(manual && front_ready(queues[which]), "work is finished by hand that cannot finish");
+  check(manual && head_ready(queues[which]), "work is finished by hand that cannot finish");
   const std::uint64_t before = queues[which].finished_seq;
   start(queues[which].works.front());
-  finish_front(which);
+  finish_head(which);
   check(queues[which].finished_seq == before + 1, "work was finished and is not counted");
   pass_waits();
 }
@@ -161,7 +161,7 @@ void fake_state::finish_by_hand(std::uint32_t which) {
 void fake_state::check_expected(const work& done) {
   check(done.has_expected, "contents are compared without an expected value");
   for (const address_range& range : done.reads) {
-    const user by{done.who, access::read};
+    const user by{done.device, access::read};
     const status seen = each_part(call::none, range, by, [&](const mapped_part& part, address at) {
       if (part.from->data.word(part.offset) == done.expected) return;
       misused(misuse_kind::wrong_contents, call::none, {at, part.size_bytes}, done.serial,
@@ -186,12 +186,12 @@ void fake_state::carry_out_copy(const work& done) {
     };
     const address_range part{target, source.size_bytes};
     const status put =
-        each_part(call::copy, part, user{done.who, access::read_write, true, true}, into);
+        each_part(call::copy, part, user{done.device, access::read_write, true, true}, into);
     (void)put;  // what failed is reported as misuse
     target = part.end();
   };
   const status got =
-      each_part(call::copy, done.reads.front(), user{done.who, access::read, true, true}, from);
+      each_part(call::copy, done.reads.front(), user{done.device, access::read, true, true}, from);
   (void)got;
 }
 
@@ -207,7 +207,7 @@ void fake_state::carry_out(const work& done) {
                            [&](contents& into, std::uint64_t at, std::uint64_t,
                                std::uint64_t size) { into.fill(at, size, done.tag); });
     };
-    const status filled = each_part(call::none, range, user{done.who, access::read_write}, fill);
+    const status filled = each_part(call::none, range, user{done.device, access::read_write}, fill);
     (void)filled;  // what failed is reported as misuse
   }
 }
@@ -220,7 +220,7 @@ bool fake_state::is_free(const work& what) const noexcept {
                      [this](const work_point& each) { return reached(each); });
 }
 
-bool fake_state::front_ready(const work_queue& which) const noexcept {
+bool fake_state::head_ready(const work_queue& which) const noexcept {
   return !which.works.empty() && is_free(which.works.front());
 }
 
@@ -262,8 +262,8 @@ void fake_state::pass_waits() {
   while (passed) {
     passed = false;
     for (std::uint32_t i = 0; i < queues.size(); ++i) {
-      while (front_ready(queues[i]) && queues[i].works.front().what == work::kind::wait) {
-        finish_front(i);
+      while (head_ready(queues[i]) && queues[i].works.front().what == work::kind::wait) {
+        finish_head(i);
         passed = true;
       }
     }
@@ -275,7 +275,7 @@ void fake_state::wait_for(work_point until) {
   if (!manual) {
     now_ns = std::max(now_ns, finish_time(until));
     machine->now_ns = std::max(machine->now_ns, now_ns);
-    settle();
+    run_due();
     check(reached(until), "time has passed a point that has not been reached");
     return;
   }
@@ -301,9 +301,9 @@ void fake_state::wait_for(work_point until) {
   while (!reached(until)) {
     bool moves = false;
     for (std::uint32_t i = 0; i < queues.size(); ++i) {
-      while (queues[i].finished_seq < needed[i] && front_ready(queues[i])) {
+      while (queues[i].finished_seq < needed[i] && head_ready(queues[i])) {
         start(queues[i].works.front());
-        finish_front(i);
+        finish_head(i);
         moves = true;
       }
     }

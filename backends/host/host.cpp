@@ -338,7 +338,7 @@ result<access> rights_in(std::span<const access_grant> grants) noexcept {
     return bad_call(call::set_access, errc::invalid_argument, "the list of grants is empty");
   }
   for (const access_grant& grant : grants) {
-    if (grant.who != host()) return unknown_place(call::set_access, grant.who);
+    if (grant.grantee != host()) return unknown_place(call::set_access, grant.grantee);
     if (grant.rights != grants.front().rights) {
       return bad_call(call::set_access, errc::not_supported, "two grants for host() differ");
     }
@@ -390,11 +390,11 @@ status host_driver::set_access(address_range range, std::span<const access_grant
   return {};
 }
 
-result<access> host_driver::get_access(address at, location who) noexcept {
+result<access> host_driver::get_access(address at, location place) noexcept {
   check(state_ != nullptr, moved_from);
   if (!state_->made_in.is_here()) return refuse_forked(call::get_access);
-  if (who != host()) {
-    return unknown_place(call::get_access, who);
+  if (place != host()) {
+    return unknown_place(call::get_access, place);
   }
   const std::shared_lock<std::shared_mutex> locked(state_->guard);
   const mapping* mapped = state_->addresses.mapping_at(at);

@@ -100,7 +100,7 @@ export class host_driver {
   [[nodiscard]] status unmap(address_range range) noexcept;
   [[nodiscard]] status set_access(address_range range,
                                   std::span<const access_grant> grants) noexcept;
-  [[nodiscard]] result<access> get_access(address at, location who) noexcept;
+  [[nodiscard]] result<access> get_access(address at, location place) noexcept;
 
   // stream_backend: features::streams is false, and each returns not_supported
   [[nodiscard]] result<stream_handle> create_stream() noexcept;

@@ -201,9 +201,9 @@ result<physical_handle> host_driver::import_handle(const shared_handle& shared) 
     return bad_call(call::import_handle, errc::invalid_argument,
                     "not a writable memory file that is sealed against shrinking");
   }
-  const bool told = shared.size_bytes != 0;
+  const bool is_sized = shared.size_bytes != 0;
   if (facts.size_bytes == 0 || !state_->aligned(facts.size_bytes) ||
-      (told && facts.size_bytes != shared.size_bytes)) {
+      (is_sized && facts.size_bytes != shared.size_bytes)) {
     return bad_call(call::import_handle, errc::invalid_argument,
                     "the size is not the file's, or not in granules");
   }

@@ -131,7 +131,7 @@ error error_of(call where, ze_result_t code) noexcept {
   return error{what, where, static_cast<std::int64_t>(code), name_of(code), advice_for(what)};
 }
 
-error no_answer(call where) noexcept {
+error no_value(call where) noexcept {
   return error{errc::internal, where, 0, "", "the driver returned success without a value"};
 }
 

@@ -20,7 +20,7 @@ using level_zero::error_of;
 using level_zero::level_zero_state;
 using level_zero::lost;
 using level_zero::moved_from;
-using level_zero::no_answer;
+using level_zero::no_value;
 using guard = std::lock_guard<std::mutex>;
 using unlockable = std::unique_lock<std::mutex>;
 
@@ -101,11 +101,11 @@ result<granularity> level_zero_driver::query_granularity(const physical_request&
   return granularity{*page, std::max(*page, large)};
 }
 
-result<memory_info> level_zero_driver::query_memory(location who) {
+result<memory_info> level_zero_driver::query_memory(location place) {
   check(state_ != nullptr, moved_from);
   level_zero_state& s = *state_;
   if (!s.is_usable()) return s.refuse_unusable(call::memory_info);
-  if (!(who == home())) return elsewhere(call::memory_info);
+  if (!(place == home())) return elsewhere(call::memory_info);
   const guard lock(s.memory_lock);
   const std::uint64_t created = std::min(s.records.created_bytes(), s.total_bytes);
   check(created <= s.total_bytes, "no more memory is used than there is");
@@ -177,7 +177,7 @@ result<physical_handle> level_zero_driver::create(const physical_request& reques
   ze_physical_mem_handle_t native = nullptr;
   const ze_result_t code = s.ze.physical_create(s.context, s.device, &like, &native);
   if (code != ZE_RESULT_SUCCESS) return error_of(call::create, code);
-  if (native == nullptr) return no_answer(call::create);
+  if (native == nullptr) return no_value(call::create);
   room->mapped() = {request.size_bytes, *page, reinterpret_cast<std::uintptr_t>(native)};
   const auto handle = static_cast<physical_handle>(room->key());
   check(handle != physical_handle::none, "a live handle equals physical_handle::none");
@@ -239,7 +239,7 @@ status level_zero_driver::set_access(address_range range, std::span<const access
     return error{errc::invalid_argument, call::set_access, 0, "", "the list of grants is empty"};
   }
   for (const access_grant& each : grants) {
-    if (!(each.who == home())) return elsewhere(call::set_access);
+    if (!(each.grantee == home())) return elsewhere(call::set_access);
     if (each.rights != grants.front().rights || each.rights == access::read) {
       return error{errc::not_supported, call::set_access, 0, "",
                    "the device gives all rights or none: no driver says whether it keeps others"};
@@ -255,11 +255,11 @@ status level_zero_driver::set_access(address_range range, std::span<const access
   return {};
 }
 
-result<access> level_zero_driver::get_access(address at, location who) {
+result<access> level_zero_driver::get_access(address at, location place) {
   check(state_ != nullptr, moved_from);
   level_zero_state& s = *state_;
   if (!s.is_usable()) return s.refuse_unusable(call::get_access);
-  if (!(who == home())) return elsewhere(call::get_access);
+  if (!(place == home())) return elsewhere(call::get_access);
   const guard lock(s.memory_lock);
   return s.records.rights_at(at);
 }

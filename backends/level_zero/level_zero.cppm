@@ -62,7 +62,7 @@ export class level_zero_driver {
   [[nodiscard]] result<granularity> query_granularity(const physical_request& request);
   /// free_bytes is the device's memory less what this object created: the core calls report no
   /// more.
-  [[nodiscard]] result<memory_info> query_memory(location who);
+  [[nodiscard]] result<memory_info> query_memory(location place);
   /// The driver takes no alignment: where its result does not fit, more is reserved and the range
   /// lies inside.
   [[nodiscard]] result<address_range> reserve(const reserve_request& request);
@@ -73,7 +73,7 @@ export class level_zero_driver {
   [[nodiscard]] status unmap(address_range range);
   /// Returns device_lost if a step failed and the steps before it could not be undone.
   [[nodiscard]] status set_access(address_range range, std::span<const access_grant> grants);
-  [[nodiscard]] result<access> get_access(address at, location who);
+  [[nodiscard]] result<access> get_access(address at, location place);
 
   // `property_backend`.
   [[nodiscard]] result<physical_properties> get_properties(physical_handle handle);

@@ -48,7 +48,7 @@ status point_store::make_event(call where, ze_event_pool_handle_t pool, std::uin
                              ZE_EVENT_SCOPE_FLAG_HOST};
   const ze_result_t code = ze_->event_create(pool, &like, &into.native);
   if (code != ZE_RESULT_SUCCESS) return error_of(where, code);
-  if (into.native == nullptr) return no_answer(where);
+  if (into.native == nullptr) return no_value(where);
   return {};
 }
 
@@ -61,7 +61,7 @@ status point_store::make_pool(call where, std::size_t first,
                                        ZE_EVENT_POOL_FLAG_HOST_VISIBLE, count};
   const ze_result_t code = ze_->event_pool_create(context_, &pool_like, 0, nullptr, &pool);
   if (code != ZE_RESULT_SUCCESS) return error_of(where, code);
-  if (pool == nullptr) return no_answer(where);
+  if (pool == nullptr) return no_value(where);
   for (std::uint32_t made = 0; made < count; ++made) {
     const status one = make_event(where, pool, made, points_[first + made]);
     if (one) continue;

@@ -186,7 +186,7 @@ status level_zero_state::find_device() {
   std::vector<found_device> devices;
   for (std::size_t i = 0; i < drivers.size() && devices.size() <= wanted; ++i) {
     if (!any && i != static_cast<std::size_t>(asked.driver)) continue;
-    if (drivers[i] == nullptr) return no_answer(call::none);
+    if (drivers[i] == nullptr) return no_value(call::none);
     if (code == ZE_RESULT_SUCCESS) code = add_devices(ze, drivers[i], devices);
     description.driver_number = static_cast<std::int32_t>(i);
   }
@@ -199,7 +199,7 @@ status level_zero_state::find_device() {
   if (wanted >= devices.size()) return no_such_device(wanted, devices.size());
   driver = devices[wanted].driver;
   device = devices[wanted].device;
-  if (device == nullptr) return no_answer(call::none);
+  if (device == nullptr) return no_value(call::none);
   check(driver != nullptr, "a device that there is has a driver");
   return {};
 }

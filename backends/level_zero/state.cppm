@@ -44,7 +44,7 @@ namespace vmm::level_zero {
 /// The enumerator in level_zero/ze_api.h.
 [[nodiscard]] const char* name_of(ze_result_t code) noexcept;
 /// A driver's success without a result.
-[[nodiscard]] error no_answer(call where) noexcept;
+[[nodiscard]] error no_value(call where) noexcept;
 /// Of a call whose first part stands, because the driver failed to undo it.
 [[nodiscard]] error lost(error failure) noexcept;
 [[nodiscard]] error no_work_memory(call where) noexcept;

@@ -75,7 +75,7 @@ result<address_range> level_zero_state::reserve_native(std::uint64_t size_bytes,
   }
   if (code != ZE_RESULT_SUCCESS) return error_of(call::reserve, code);
   const auto at = reinterpret_cast<std::uintptr_t>(base);
-  if (at == 0 || at + size_bytes < at) return no_answer(call::reserve);
+  if (at == 0 || at + size_bytes < at) return no_value(call::reserve);
   return address_range{{at}, size_bytes};
 }
 
@@ -191,7 +191,7 @@ result<ze_command_list_handle_t> level_zero_state::make_list(bool is_synchronous
   ze_command_list_handle_t made = nullptr;
   const ze_result_t code = ze.list_create(context, device, &like, &made);
   if (code != ZE_RESULT_SUCCESS) return error_of(call::create_stream, code);
-  if (made == nullptr) return no_answer(call::create_stream);
+  if (made == nullptr) return no_value(call::create_stream);
   return made;
 }
 

@@ -63,7 +63,7 @@ prediction predict(const vmm::fidelity::script& what) {
 
 // A device clears released memory in the background, and its first large create after a pause
 // takes milliseconds. A play begins with all memory clear and that create behind it.
-void settle(vmm::cuda_driver& device) {
+void synchronize(vmm::cuda_driver& device) {
   constexpr std::chrono::milliseconds to_clear_all{400};
   std::this_thread::sleep_for(to_clear_all);
   must(device.release(
@@ -86,7 +86,7 @@ timed time_one(vmm::cuda_driver& device, const vmm::fidelity::script& what) {
   std::array<timed, repeat_count> plays{};
   const prediction predicted = predict(what);
   for (timed& each : plays) {
-    settle(device);
+    synchronize(device);
     const double before = host_factor(device);
     const vmm::fidelity::play_time played = vmm::fidelity::play(device, what);
     // After a play that waits, the next creates wait as well.

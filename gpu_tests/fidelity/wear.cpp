@@ -86,12 +86,13 @@ vmm::status drop(vmm::cuda_driver& device, std::vector<vmm::physical_handle>& fr
 
 // Fills the device in large and in small handles, gives half back, takes one again, gives all back.
 // Says what was not as it should be; empty when all was.
-std::string one_round(vmm::cuda_driver& device, std::uint64_t granule, std::uint64_t& made_count) {
+std::string one_round(vmm::cuda_driver& device, std::uint64_t granule,
+                      std::uint64_t& created_count) {
   std::vector<vmm::physical_handle> handles;
   handles.reserve(1 << 17);
   const vmm::error large = fill(device, 1ull << 30, handles);
   const vmm::error small = fill(device, granule, handles);
-  made_count += handles.size();
+  created_count += handles.size();
   std::string wrong;
   for (const vmm::error& each : {large, small}) {
     if (each.code != vmm::errc::out_of_memory) wrong = "refused with " + vmm::describe(each);
@@ -145,19 +146,20 @@ int run_oom(const settings& how) {
   const auto unit = must(device.query_granularity({.where = device.home()}));
   const std::uint64_t count = how.count == 0 ? rounds_of_wear : how.count;
   const held before = look(device);
-  std::uint64_t made_count = 0;
+  std::uint64_t created_count = 0;
   std::uint64_t wrong_count = 0;
   for (std::uint64_t round = 0; round < count; ++round) {
-    std::string wrong = one_round(device, unit.minimum_bytes, made_count);
+    std::string wrong = one_round(device, unit.minimum_bytes, created_count);
     if (look(device).device_free != before.device_free && wrong.empty())
       wrong = "not all memory came back";
     if (wrong.empty()) continue;
     ++wrong_count;
     std::printf("round %llu: %s\n", static_cast<unsigned long long>(round), wrong.c_str());
   }
-  const table rows{{"rounds", "handles created", "rounds with a fault", "device bytes lost"},
-                   {std::to_string(count), std::to_string(made_count), std::to_string(wrong_count),
-                    signed_text(look(device).device_free, before.device_free)}};
+  const table rows{
+      {"rounds", "handles created", "rounds with a fault", "device bytes lost"},
+      {std::to_string(count), std::to_string(created_count), std::to_string(wrong_count),
+       signed_text(look(device).device_free, before.device_free)}};
   std::printf("%s rounds, %s handles: %s rounds with a fault, %s device bytes lost\n",
               rows[1][0].c_str(), rows[1][1].c_str(), rows[1][2].c_str(), rows[1][3].c_str());
   publish(how, {"Real out of memory", head_of(device),

@@ -145,10 +145,10 @@ shown play(rig& r, graphs& driven) {
   const vmm::stream_handle b = r.streams[1];
   vmm::pool_options options;
   options.capture = vmm::capture_rule::private_memory;
-  options.rules.handle_bytes = 2 * mib;
-  options.rules.headroom = 0;
-  options.rules.slack_bytes = 0;
-  options.rules.harvest_share = 0;
+  options.policy.handle_bytes_max = 2 * mib;
+  options.policy.headroom = 0;
+  options.policy.tuning.slack_bytes = 0;
+  options.policy.tuning.min_move_share = 0;
   vmm::stream_pool pool(r.driver, options);
   const vmm::address first = must(pool.allocate(512, b));
   const vmm::address before = must(pool.allocate(8 * mib, a));

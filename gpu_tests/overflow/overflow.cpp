@@ -44,7 +44,7 @@ using pool = vmm::stream_pool;
 vmm::pool_options watched(vmm::nvtx_declarer& declarer) {
   vmm::pool_options options;
   options.reservation_bytes = 256 * mib;  // plain memory: all of it is taken at once
-  options.watcher = &declarer;
+  options.observer = &declarer;
   return must(vmm::pool_options::from_environment(options));
 }
 
@@ -109,8 +109,8 @@ class workload {
     event_ = must(driver_.create_event());
     wrong_ = must(memory_.allocate(sizeof(std::uint64_t), streams_[0]));
     must(driver_.write(wrong_, std::array<std::byte, 8>{}));
-    while (made_count_ < count || !live_.empty()) {
-      const bool makes = made_count_ < count && live_.size() < live_max && random_() % 9 < 5;
+    while (created_count_ < count || !live_.empty()) {
+      const bool makes = created_count_ < count && live_.size() < live_max && random_() % 9 < 5;
       if (makes) {
         make();
       } else if (!live_.empty()) {
@@ -144,7 +144,7 @@ class workload {
   void make() {
     block fresh{{}, any_size(), random_(), streams_[random_() % streams_.size()]};
     fresh.at = must(memory_.allocate(fresh.size_bytes, fresh.stream));
-    ++made_count_;
+    ++created_count_;
     live_.push_back(fresh);
     // What follows on the stream has not begun when it is freed.
     if (random_() % 16 == 0) must(kernels_.spin(spin_ns, fresh.stream));
@@ -168,8 +168,8 @@ class workload {
     std::printf(
         "%llu blocks on %zu streams, %llu wrong words; %llu freed while kernels that use them had "
         "not ended; the pool grew %llu times to %llu MiB\n",
-        wide(made_count_), streams_.size(), wide(wrong), wide(unfinished_count_),
-        wide(now.grown_count), wide(now.peak_mapped_bytes / mib));
+        wide(created_count_), streams_.size(), wide(wrong), wide(unfinished_count_),
+        wide(now.slow_count), wide(now.peak_mapped_bytes / mib));
     must(memory_.free(wrong_, streams_[0]));
     return wrong == 0 ? 0 : 1;
   }
@@ -180,7 +180,7 @@ class workload {
   std::array<vmm::stream_handle, 4> streams_{};
   std::mt19937_64 random_{1};
   std::vector<block> live_;
-  std::uint64_t made_count_ = 0;
+  std::uint64_t created_count_ = 0;
   std::uint64_t unfinished_count_ = 0;
   vmm::event_handle event_{};
   vmm::address wrong_{};

@@ -162,7 +162,7 @@ def check_contents(regions):
     report = regions.sleeper.suspend()
     tell(
         "everything is given back by the report",
-        report.stays_bytes == 0,
+        report.retained_bytes == 0,
         f"{report.suspended_bytes >> 20} MiB, backup {report.backup_bytes >> 20} MiB",
     )
     if regions.is_device:

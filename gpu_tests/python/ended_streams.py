@@ -136,7 +136,7 @@ def main():
                 if stream is not None:
                     pool.free_raw(at, stream)
                 else:  # it has been destroyed: behind all work
-                    check(LIBRARY.vmm_pool_free_after_all(pool.handle, at))
+                    check(LIBRARY.vmm_pool_free_unordered(pool.handle, at))
 
             wrong = play(streams, chance, wish.rounds, take, give, lambda: pool.trim(64 * MIB))
             pool.synchronize()

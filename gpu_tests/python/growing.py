@@ -154,7 +154,7 @@ class Watched:
         if self.is_device:
             self.torch.cuda.synchronize()
         else:
-            self.cache.settle()
+            self.cache.synchronize()
 
     def grow(self, size, mark):
         """Grows, looks at the new bytes, and marks 64 places of them. Answers whether they were

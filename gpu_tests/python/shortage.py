@@ -97,7 +97,7 @@ def relief(driver, second):
         def of_range():
             cache.grow(most)
             cache.shrink(0)
-            cache.settle()
+            cache.synchronize()
 
         kinds = {
             "pool": of_pool(pool),

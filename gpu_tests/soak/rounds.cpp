@@ -47,7 +47,7 @@ class rounds {
  public:
   rounds(rig& r, const settings& how) : rig_(r), how_(how), chance_(how.seed) {
     vmm::pool_options options;
-    options.rules = policy_of(how);
+    options.policy = policy_of(how);
     options.budget_bytes = budget_bytes;
     pool_.emplace(r.driver, options);
     mark_ = must(r.driver.create_event());
@@ -162,11 +162,11 @@ std::string table_of(const settings& how, std::uint64_t round_count, double seco
   text += row("blocks freed, each checked by a kernel before", seen.freed_count);
   text += row("MiB checked", seen.checked_bytes / mib);
   text += row("blocks handed to another stream", seen.handed_over);
-  text += row("requests met by memory that another stream freed", numbers.foreign_count);
-  text += row("requests that needed the driver", numbers.grown_count);
+  text += row("requests met by memory that another stream freed", numbers.other_stream_count);
+  text += row("requests that needed the driver", numbers.slow_count);
   text += row("handles moved", numbers.moved_count);
-  text += row("waits put on the device", numbers.wait_count);
-  text += row("waits of the host (memory was short)", numbers.blocked_count);
+  text += row("waits put on the device", numbers.device_wait_count);
+  text += row("waits of the host (memory was short)", numbers.host_wait_count);
   text += row("requests refused, memory was short", seen.refused);
   text += row("peak of memory held, MiB", numbers.peak_mapped_bytes / mib);
   text += row("wrong words", wrong_words);

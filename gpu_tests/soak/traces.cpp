@@ -70,7 +70,7 @@ std::uint64_t play(rig& r, vmm::stream_pool& pool, const vmm::tools::trace& inpu
 outcome run_one(vmm::cuda_driver& driver, const settings& how, const vmm::tools::trace& input) {
   rig r(driver, {.stream_count = 4});
   vmm::pool_options options;
-  options.rules = policy_of(how);
+  options.policy = policy_of(how);
   vmm::stream_pool pool(driver, options);
   outcome out;
   out.event_count = input.events.size();
@@ -91,9 +91,9 @@ std::string row(const vmm::tools::trace& input, const outcome& seen) {
   return "| " + input.name +
          text_of(" | %llu | %llu | %.3f | %.3f | %llu | %llu | %llu | %llu | %.2f | %llu |\n",
                  wide(seen.event_count), wide(seen.kernel_count), live_bytes / (1 << 30),
-                 static_cast<double>(n.peak_mapped_bytes) / live_bytes, wide(n.foreign_count),
-                 wide(n.moved_count), wide(n.wait_count), wide(n.blocked_count), seen.seconds,
-                 wide(seen.wrong_words));
+                 static_cast<double>(n.peak_mapped_bytes) / live_bytes, wide(n.other_stream_count),
+                 wide(n.moved_count), wide(n.device_wait_count), wide(n.host_wait_count),
+                 seen.seconds, wide(seen.wrong_words));
 }
 
 }  // namespace

@@ -139,8 +139,8 @@ std::size_t write_figures(const error& failure, std::span<char> out) noexcept {
     text.add_size(known.limit_bytes);
     text.add("%s", " in use, ");
   }
-  if (known.footprint_bytes != known.used_bytes || known.limit_bytes == 0) {
-    text.add_size(known.footprint_bytes);
+  if (known.held_bytes != known.used_bytes || known.limit_bytes == 0) {
+    text.add_size(known.held_bytes);
     text.add("%s", " held here, ");
   }
   text.add("%s", "largest free block ");
@@ -178,8 +178,8 @@ void print_live_blocks(void*, const live_blocks& left) noexcept {
         "blocks");
   static std::atomic<std::uint32_t> report_count = 0;
   const std::uint32_t number = report_count.fetch_add(1, std::memory_order_relaxed);
-  if (number >= live_report_count_max) return;
-  const bool is_last = number + 1 == live_report_count_max;
+  if (number >= leak_report_count_max) return;
+  const bool is_last = number + 1 == leak_report_count_max;
   without_write_signals([&] {
     std::fprintf(stderr,
                  "vmm: a %s ends with %llu live block%s of %llu bytes; it gives %s back%s\n",

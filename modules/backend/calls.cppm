@@ -116,12 +116,12 @@ inline call_facts facts_of(const multicast_binding& b) {
 inline call_facts facts_of() { return {}; }
 inline call_facts facts_of(location where) { return {.where = where}; }
 inline call_facts facts_of(address at) { return {.at = at}; }
-inline call_facts facts_of(address at, location who) { return {.at = at, .where = who}; }
+inline call_facts facts_of(address at, location place) { return {.at = at, .where = place}; }
 inline call_facts facts_of(const address_range& range, std::span<const access_grant> grants) {
   call_facts given = facts_of(range);
   given.value = grants.size();
   if (!grants.empty()) {
-    given.where = grants.front().who;
+    given.where = grants.front().grantee;
     given.rights = grants.front().rights;
   }
   return given;
@@ -137,8 +137,8 @@ inline call_facts facts_of(std::span<std::byte> target, address at) {
   return {.at = at, .size_bytes = target.size()};
 }
 inline call_facts facts_of(physical_handle h, share_kind) { return facts_of(h); }
-inline call_facts facts_of(multicast_handle team, location who) {
-  return {.object = static_cast<std::uint64_t>(team), .where = who};
+inline call_facts facts_of(multicast_handle team, location place) {
+  return {.object = static_cast<std::uint64_t>(team), .where = place};
 }
 
 }  // namespace vmm

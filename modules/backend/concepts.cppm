@@ -74,8 +74,8 @@ concept has_set_access = requires(B& b, address_range range, std::span<const acc
   { b.set_access(range, grants) } -> std::same_as<status>;
 };
 template <class B>
-concept has_get_access = requires(B& b, address at, location who) {
-  { b.get_access(at, who) } -> std::same_as<result<access>>;
+concept has_get_access = requires(B& b, address at, location place) {
+  { b.get_access(at, place) } -> std::same_as<result<access>>;
 };
 
 /// Reserves addresses, creates physical memory, maps it, and sets access. home() is where this
@@ -217,11 +217,11 @@ concept range_export_backend = backend<B> && requires(B& b, address_range range)
 export template <class B>
 concept multicast_backend =
     backend<B> &&
-    requires(B& b, const multicast_request& request, multicast_handle team, location who,
+    requires(B& b, const multicast_request& request, multicast_handle team, location place,
              const multicast_binding& binding, const multicast_address_binding& mapped) {
       { b.query_multicast_granularity(request) } -> std::same_as<result<granularity>>;
       { b.create_multicast(request) } -> std::same_as<result<multicast_handle>>;
-      { b.add_multicast_device(team, who) } -> std::same_as<status>;
+      { b.add_multicast_device(team, place) } -> std::same_as<status>;
       { b.bind_multicast(binding) } -> std::same_as<status>;
       { b.bind_multicast_address(mapped) } -> std::same_as<status>;
       { b.unbind_multicast(binding) } -> std::same_as<status>;

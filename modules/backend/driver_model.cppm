@@ -97,10 +97,10 @@ class driver_model : public driver_interface {
         call::set_access, [](auto& d, const auto&... given) { return d.set_access(given...); },
         range, grants);
   }
-  [[nodiscard]] result<access> get_access(address at, location who) override {
+  [[nodiscard]] result<access> get_access(address at, location place) override {
     return run<backend<B>, result<access>>(
         call::get_access, [](auto& d, const auto&... given) { return d.get_access(given...); }, at,
-        who);
+        place);
   }
 
   // stream_backend
@@ -275,10 +275,11 @@ class driver_model : public driver_interface {
         call::create_multicast,
         [](auto& d, const auto&... given) { return d.create_multicast(given...); }, request);
   }
-  [[nodiscard]] status add_multicast_device(multicast_handle team, location who) override {
+  [[nodiscard]] status add_multicast_device(multicast_handle team, location place) override {
     return run<multicast_backend<B>, status>(
         call::add_multicast_device,
-        [](auto& d, const auto&... given) { return d.add_multicast_device(given...); }, team, who);
+        [](auto& d, const auto&... given) { return d.add_multicast_device(given...); }, team,
+        place);
   }
   [[nodiscard]] status bind_multicast(const multicast_binding& binding) override {
     return run<multicast_backend<B>, status>(
@@ -305,8 +306,8 @@ class driver_model : public driver_interface {
 
  private:
   static constexpr bool is_observed = !std::same_as<Observer, unobserved>;
-  struct nobody {};
-  struct nobody_there {};
+  struct no_observer {};
+  struct no_process_mark {};
 
   // A pointer is null when its object was moved from.
   [[nodiscard]] bool has_driver() const noexcept {
@@ -355,9 +356,9 @@ class driver_model : public driver_interface {
   }
 
   Holder owner_;
-  [[no_unique_address]] std::conditional_t<is_observed, std::shared_ptr<Observer>, nobody>
+  [[no_unique_address]] std::conditional_t<is_observed, std::shared_ptr<Observer>, no_observer>
       observer_{};
-  [[no_unique_address]] std::conditional_t<is_observed, process_mark, nobody_there> made_in_{};
+  [[no_unique_address]] std::conditional_t<is_observed, process_mark, no_process_mark> made_in_{};
 };
 
 }  // namespace vmm

@@ -45,14 +45,14 @@ export struct live_blocks {
   std::uint64_t size_bytes = 0;
 };
 
-/// Writes one line about them to stderr, for the first live_report_count_max reports of a process.
+/// Writes one line about them to stderr, for the first leak_report_count_max reports of a process.
 export void print_live_blocks(void* context, const live_blocks& left) noexcept;
 /// The maximum number of reports of a process that print_live_blocks() writes.
-export inline constexpr std::uint32_t live_report_count_max = 8;
+export inline constexpr std::uint32_t leak_report_count_max = 8;
 
 /// Called by the destructor of a pool or manager with live blocks, before they are freed. Requires:
 /// it does not call that pool or manager, and throws nothing. No hook: no report.
-export struct live_report {
+export struct leak_report {
   void (*hook)(void* context, const live_blocks& left) noexcept = print_live_blocks;
   void* context = nullptr;
 };

@@ -104,7 +104,7 @@ export struct shortage_figures {
   std::uint64_t limit_bytes = 0;         ///< the budget, the device's memory, or the addresses that
                                          ///< are reserved; 0: not known
   std::uint64_t largest_free_bytes = 0;  ///< the largest free block of the allocator
-  std::uint64_t footprint_bytes = 0;     ///< of the allocator: live and retained memory
+  std::uint64_t held_bytes = 0;          ///< of the allocator: live and retained memory
 };
 
 /// One failure. All texts have static storage duration.

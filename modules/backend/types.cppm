@@ -118,7 +118,7 @@ export enum class access : std::uint8_t { none, read, read_write };
 
 /// The rights of one location on mapped memory.
 export struct access_grant {
-  location who{};
+  location grantee{};
   access rights = access::read_write;
   friend constexpr bool operator==(const access_grant&, const access_grant&) noexcept = default;
 };
@@ -143,19 +143,19 @@ export class grant_list {
   constexpr bool set(const access_grant& grant) noexcept {
     check(count_ <= grants_max, "a list of rights is longer than its room");
     for (std::size_t i = 0; i < count_; ++i) {
-      if (grants_[i].who != grant.who) continue;
+      if (grants_[i].grantee != grant.grantee) continue;
       grants_[i].rights = grant.rights;
       return true;
     }
     if (count_ == grants_max) return false;
     grants_[count_++] = grant;
-    debug_check([&] { return of(grant.who) == grant.rights; }, "set() lost an access right");
+    debug_check([&] { return of(grant.grantee) == grant.rights; }, "set() lost an access right");
     return true;
   }
   /// The rights of a location; none if the list does not name it.
-  [[nodiscard]] constexpr access of(location who) const noexcept {
+  [[nodiscard]] constexpr access of(location place) const noexcept {
     for (const access_grant& each : all()) {
-      if (each.who == who) return each.rights;
+      if (each.grantee == place) return each.rights;
     }
     return access::none;
   }

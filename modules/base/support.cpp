@@ -47,11 +47,12 @@ struct listener_block {
 constinit listener_block first_listeners;
 
 // Each takes a free place of the block; null if the block is full.
-std::atomic<fork_listener*>* take_place(listener_block& in, fork_listener& who) noexcept {
+std::atomic<fork_listener*>* take_place(listener_block& in, fork_listener& listener) noexcept {
   for (std::atomic<fork_listener*>& place : in.listeners) {
     fork_listener* expected = nullptr;
-    if (place.compare_exchange_strong(expected, &who, std::memory_order_acq_rel)) return &place;
-    check(expected != &who, "an object listens for forks twice");
+    if (place.compare_exchange_strong(expected, &listener, std::memory_order_acq_rel))
+      return &place;
+    check(expected != &listener, "an object listens for forks twice");
   }
   return nullptr;
 }
@@ -74,7 +75,7 @@ void see_fork() noexcept {
   for (const listener_block* in = &first_listeners; in != nullptr;
        in = in->next.load(std::memory_order_acquire)) {
     for (const std::atomic<fork_listener*>& place : in->listeners) {
-      if (fork_listener* const who = place.load(std::memory_order_acquire)) who->forked();
+      if (fork_listener* const listener = place.load(std::memory_order_acquire)) listener->forked();
     }
   }
   check(forks_passed.load(std::memory_order_relaxed) != 0,

@@ -47,7 +47,7 @@ struct allocator_calls {
   void (*deallocate)(void* object, address_range block, std::uint64_t alignment_bytes,
                      stream_handle stream) noexcept;
   result<address> (*resize)(void* object, address at, std::uint64_t size_bytes);  // null: cannot
-  status (*settle)(void* object, address at, stream_handle stream);
+  status (*synchronize)(void* object, address at, stream_handle stream);
   driver_interface& (*driver)(void* object) noexcept;
   user_count* (*users)(void* object) noexcept;
 };
@@ -58,8 +58,8 @@ concept resizing_allocator = requires(A& a, address at, std::uint64_t bytes) {
   { a.resize({.at = at, .size_bytes = bytes}) } -> std::same_as<result<address>>;
 };
 template <class A>
-concept settling_allocator = requires(A& a, address at) {
-  { a.settle(at) } -> std::same_as<status>;
+concept synchronizing_allocator = requires(A& a, address at) {
+  { a.synchronize(at) } -> std::same_as<status>;
 };
 
 template <class A>
@@ -78,10 +78,10 @@ template <class A>
       return static_cast<A*>(object)->resize({.at = at, .size_bytes = size_bytes});
     };
   }
-  calls.settle = [](void* object, address at, stream_handle stream) -> status {
+  calls.synchronize = [](void* object, address at, stream_handle stream) -> status {
     A& allocator = *static_cast<A*>(object);
-    if constexpr (settling_allocator<A>) {
-      return allocator.settle(at);
+    if constexpr (synchronizing_allocator<A>) {
+      return allocator.synchronize(at);
     } else {
       driver_interface& driver = allocator.driver();
       return driver.feature_set().streams ? driver.synchronize_stream(stream) : status{};
@@ -129,11 +129,11 @@ export class allocator_ref {
   [[nodiscard]] result<address> resize(address at, std::uint64_t size_bytes) const;
   /// Requires: a live block of this allocator that was allocated for `stream`.
   /// Effects: blocks until the work of the memory's earlier users has finished, so that the host
-  /// may access it. A pool waits for all of the stream's work. Errors: those of `manager::settle`
-  /// or of synchronize_stream.
-  [[nodiscard]] status settle(address at, stream_handle stream) const {
-    check(calls_->settle != nullptr, incomplete);
-    return calls_->settle(object_, at, stream);
+  /// may access it. A pool waits for all of the stream's work. Errors: those of
+  /// `manager::synchronize` or of synchronize_stream.
+  [[nodiscard]] status synchronize(address at, stream_handle stream) const {
+    check(calls_->synchronize != nullptr, incomplete);
+    return calls_->synchronize(object_, at, stream);
   }
   /// The driver of the allocator.
   [[nodiscard]] driver_interface& driver() const noexcept { return calls_->driver(object_); }

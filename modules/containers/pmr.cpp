@@ -27,7 +27,7 @@ void* host_memory_resource::do_allocate(std::size_t size_bytes, std::size_t alig
   size_bytes = at_least_one(size_bytes);
   const result<address> at = memory_.allocate(size_bytes, alignment_bytes, stream_);
   if (!at) throw std::bad_alloc();
-  if (const status settled = memory_.settle(*at, stream_); !settled) {
+  if (const status finished = memory_.synchronize(*at, stream_); !finished) {
     memory_.deallocate(*at, size_bytes, alignment_bytes, stream_);
     throw std::bad_alloc();
   }

@@ -81,9 +81,9 @@ class vector {
         base_(std::exchange(other.base_, address{})),
         size_(std::exchange(other.size_, 0)),
         capacity_(std::exchange(other.capacity_, 0)),
-        settled_count_(std::exchange(other.settled_count_, 0)),
+        finished_count_(std::exchange(other.finished_count_, 0)),
         fills_(std::exchange(other.fills_, {})) {
-    check(size_ <= capacity_ && settled_count_ <= capacity_, too_many_elements);
+    check(size_ <= capacity_ && finished_count_ <= capacity_, too_many_elements);
   }
   vector& operator=(vector&& other) noexcept {
     std::swap(memory_, other.memory_);
@@ -96,7 +96,7 @@ class vector {
     std::swap(base_, other.base_);
     std::swap(size_, other.size_);
     std::swap(capacity_, other.capacity_);
-    std::swap(settled_count_, other.settled_count_);
+    std::swap(finished_count_, other.finished_count_);
     std::swap(fills_, other.fills_);
     check(size_ <= capacity_ && other.size_ <= other.capacity_, too_many_elements);
     return *this;
@@ -261,7 +261,7 @@ class vector {
     if (size_ == 0) {
       if (status freed = memory_->free(base_); !freed) return freed;
       base_ = address{};
-      capacity_ = settled_count_ = 0;
+      capacity_ = finished_count_ = 0;
       fills_ = {};
       check(fills_.begin == fills_.end, "zeros are awaited in memory that was freed");
       return {};
@@ -327,17 +327,17 @@ class vector {
     if constexpr (!std::is_trivially_copyable_v<T>) require_host_access();
     if (status room = make_room(count); !room) return room;
     check(base_ && capacity_ - size_ >= count, "room was made and is not there");
-    return settle(size_, size_ + count);
+    return synchronize(size_, size_ + count);
   }
 
   // Before the host writes elements [first, end) of the block.
-  [[nodiscard]] status settle(std::uint64_t first, std::uint64_t end) {
+  [[nodiscard]] status synchronize(std::uint64_t first, std::uint64_t end) {
     check(first <= end && end <= capacity_, "the host is to write behind the vector's memory");
-    if (end > settled_count_) {
-      if (status settled = memory_->settle(base_); !settled) return settled;
-      settled_count_ = capacity_;
+    if (end > finished_count_) {
+      if (status finished = memory_->synchronize(base_); !finished) return finished;
+      finished_count_ = capacity_;
     }
-    check(settled_count_ <= capacity_, "more of a vector is settled than it has");
+    check(finished_count_ <= capacity_, "more of a vector is finished than it has");
     return finish_fills(first, end);
   }
 
@@ -347,7 +347,7 @@ class vector {
     check(fills_.begin <= fills_.end, "a vector's zeros end before they begin");
     check(first <= end && end <= capacity_, "I3: the host looks behind the vector's memory");
     if (first >= fills_.end || end <= fills_.begin) return {};
-    if (fills_.is_marked) return memory_->wait(fills_.point);
+    if (fills_.is_recorded) return memory_->wait(fills_.point);
     return driver_->feature_set().streams ? driver_->synchronize_stream(stream_) : status{};
   }
 
@@ -355,11 +355,11 @@ class vector {
   // stream is waited for.
   void note_fill(std::uint64_t first, std::uint64_t end) noexcept {
     check(first < end && end <= capacity_, "zeros are queued behind the vector's memory");
-    const bool is_over = fills_.is_marked && fills_.point.known_passed();
+    const bool is_over = fills_.is_recorded && fills_.point.known_passed();
     fills_.begin = is_over ? first : std::min(fills_.begin, first);
     fills_.end = is_over ? end : std::max(fills_.end, end);
-    result<ticket_ref> point = memory_->mark(stream_);
-    fills_.is_marked = point.has_value();
+    result<ticket_ref> point = memory_->record(stream_);
+    fills_.is_recorded = point.has_value();
     fills_.point = point ? std::move(*point) : ticket_ref{};
     check(fills_.begin < fills_.end, "zeros are noted over no element");
   }
@@ -382,8 +382,8 @@ class vector {
     check(unit > 0, "a manager has allocated and has no granularity");
     capacity_ = round_up(size_bytes, unit) / sizeof(T);
     check(capacity_ >= std::max(count, size_), "a vector has less room than was made");
-    settled_count_ = std::min(settled_count_, capacity_);
-    check(size_ <= capacity_ && settled_count_ <= capacity_, too_many_elements);
+    finished_count_ = std::min(finished_count_, capacity_);
+    check(size_ <= capacity_ && finished_count_ <= capacity_, too_many_elements);
     return {};
   }
 
@@ -411,9 +411,9 @@ class vector {
         memory_->allocate(allocate_request{size_bytes, growth_bytes, alignof(T), stream_});
     if (!at) return at;
     check(*at != base_, "elements move to where they are");
-    if (status settled = memory_->settle(*at); !settled) {
+    if (status finished = memory_->synchronize(*at); !finished) {
       (void)memory_->free(*at);
-      return settled.error();
+      return finished.error();
     }
     check(size_bytes >= size_ * sizeof(T), "elements move to where they do not fit");
     T* const target = at->as<T>();
@@ -446,7 +446,7 @@ class vector {
       note_fill(size_, count);
       return is_host_accessible_ ? finish_fills(size_, count) : status{};
     }
-    if (status settled = settle(size_, count); !settled) return settled;
+    if (status finished = synchronize(size_, count); !finished) return finished;
     for (std::uint64_t i = size_; i < count; ++i) {
       if (status written = driver_->write(place(i), bytes); !written) return written;
     }
@@ -457,8 +457,8 @@ class vector {
   struct pending_fills {
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
-    ticket_ref point;       // behind the newest, which is behind the others
-    bool is_marked = true;  // the point is: false where marking it failed
+    ticket_ref point;         // behind the newest, which is behind the others
+    bool is_recorded = true;  // the point is: false where marking it failed
   };
 
   manager* memory_;
@@ -471,7 +471,7 @@ class vector {
   address base_{};
   std::uint64_t size_ = 0;
   std::uint64_t capacity_ = 0;
-  std::uint64_t settled_count_ = 0;  // of these elements earlier users of the memory have finished
+  std::uint64_t finished_count_ = 0;  // of these elements earlier users of the memory have finished
   pending_fills fills_;
 };
 

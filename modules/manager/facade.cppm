@@ -15,7 +15,7 @@
 // - Addresses are unmapped only when the work that may use them has finished; the host waits for it
 //   only when memory is short and the options allow it, or to move a block without aliases.
 // - A block's stream is ordered behind the work of its memory's earlier users; so is the host after
-//   `settle()` of the block.
+//   `synchronize()` of the block.
 // - In a forked child every call returns not_permitted (or an empty value if it returns no error)
 //   and takes no lock, and destroying the child's copy changes nothing.
 //
@@ -107,7 +107,7 @@ export class manager {
   manager& operator=(const manager&) = delete;
   /// Requires: no vector or buffer uses the manager, and no thread calls it. If blocks are live, no
   /// stream is being captured.
-  /// Effects: calls options().at_end if blocks are live, frees them, waits for all work of the
+  /// Effects: calls options().leak_hook if blocks are live, frees them, waits for all work of the
   /// device, and releases everything to the driver. Memory that the driver refuses to release stays
   /// with the process, with a line on stderr. Cost: blocks until the work has finished.
   ~manager();
@@ -123,7 +123,7 @@ export class manager {
   [[nodiscard]] status set_up();
 
   /// Requires: other streams than request.stream are ordered behind it before they use the block;
-  /// the host calls `settle()` before it does.
+  /// the host calls `synchronize()` before it does.
   /// Effects: returns a block with unspecified bytes. Its stream is ordered, on the device, behind
   /// the work of the memory's earlier users.
   /// Errors: invalid_argument (0 bytes, more than any address space has, an alignment that is not a
@@ -164,12 +164,12 @@ export class manager {
   /// live block, a stream that does not exist, and a block that free() refuses with in_use (it is
   /// exported, a segment of a growable range, or named by another thread's call) end the process.
   /// Any other failure (host memory, the driver, a forked child) leaves the block live until the
-  /// manager's end, which reports it to options().at_end. Errors: none. Cost: as free; waits for a
-  /// set_peers that is changing the block.
+  /// manager's end, which reports it to options().leak_hook. Errors: none. Cost: as free; waits for
+  /// a set_peers that is changing the block.
   void deallocate(address at, std::uint64_t size_bytes, std::uint64_t alignment_bytes,
                   stream_handle stream) noexcept;
 
-  /// Requires: other streams that use the block are ordered behind its own, or `settle()` is
+  /// Requires: other streams that use the block are ordered behind its own, or `synchronize()` is
   /// called, before they use added bytes; they are ordered before it when the block may move or
   /// shrink. Without request.names_stream and memory_options::streams_forgotten no stream is being
   /// captured (on a driver with features::record_all); the block's stream may have been destroyed.
@@ -205,12 +205,12 @@ export class manager {
   /// Errors: unknown_address, not_allocated, in_use, invalid_argument (inside a block, or its
   /// memory is gone), those of synchronize_event; a later call tries again.
   /// Cost: O(handles); a driver call only for work that is not known to have finished.
-  [[nodiscard]] status settle(address at);
+  [[nodiscard]] status synchronize(address at);
 
   /// Requires: the manager outlives the point. `import vmm.timeline;` names its type.
   /// Effects: returns a point behind all work submitted to `stream` so far. Errors: as set_up;
   /// out_of_host_memory, those of create_event and record_event. Cost: one event.
-  [[nodiscard]] result<ticket_ref> mark(stream_handle stream);
+  [[nodiscard]] result<ticket_ref> record(stream_handle stream);
   /// Requires: a point of this manager.
   /// Effects: blocks the calling thread until the work before it has finished. Errors: those of
   /// synchronize_event. Cost: no driver call if the work is known to have finished.
@@ -281,7 +281,6 @@ export class manager {
   /// Errors: in the report. Cost: a release for each handle; waits for no work, only for another
   /// thread that releases memory.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes) { return shortage_.trim(limit_bytes); }
-  [[nodiscard]] trim_report drain() { return trim(0); }
 
   /// Effects: none. Errors: none. Cost: O(1).
   [[nodiscard]] manager_statistics statistics() const { return manager_report(base_).statistics(); }

@@ -230,13 +230,13 @@ status growable_range::close_unnamed() {
   return {};
 }
 
-status growable_range::settle(stream_handle stream) {
+status growable_range::synchronize(stream_handle stream) {
   if (!made_in_.is_here()) return refuse_forked();
   if (memory_->driver().feature_set().is_per_thread(stream)) return per_thread_stream;
   const sync::lock_guard<sync::mutex> lock(mutex_);
   if (status ready = open(); !ready) return ready;
   for (const block* const each : segments_) {
-    if (status settled = engine_->settle(*each); !settled) return settled;
+    if (status finished = engine_->synchronize(*each); !finished) return finished;
   }
   check(!segments_.empty(), "a range is reserved and has no segment");
   driver_interface& driver = memory_->driver();

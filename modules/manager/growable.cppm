@@ -208,7 +208,7 @@ export class growable_range {
   /// `stream`, including zeros, have finished, so that the host may access the bytes. Errors:
   /// invalid_argument (closed), those of synchronize_event and synchronize_stream. Cost:
   /// O(handles).
-  [[nodiscard]] status settle(stream_handle stream = stream_handle::default_stream);
+  [[nodiscard]] status synchronize(stream_handle stream = stream_handle::default_stream);
 
   /// Requires: the pin ends before the range. Effects: I4, until the pin ends. Errors:
   /// invalid_argument (closed, segments that do not exist, more bytes than a segment has),

@@ -43,7 +43,8 @@ void add_places(const std::vector<extent_info>& extents, const region_list& live
                 region_list& out) {
   std::size_t next = 0;
   for (const extent_info& each : extents) {
-    const history_region_kind mapped = each.kind == extent_kind::cached ? history_region_kind::free
+    const history_region_kind mapped = each.kind == extent_kind::retained
+                                           ? history_region_kind::free
                                        : each.kind == extent_kind::live ? history_region_kind::busy
                                                                         : history_region_kind::hole;
     const address_range whole = each.where;
@@ -122,7 +123,7 @@ void manager_history::changed(block& now, address before) noexcept {
 void manager_history::note_footprint() noexcept {
   check(base_.blocks != nullptr, "memory is counted before there is any");
   for (bool is_noted = true; is_noted;) {
-    const std::uint64_t now_bytes = base_.blocks->memory().statistics().footprint_bytes;
+    const std::uint64_t now_bytes = base_.blocks->memory().statistics().held_bytes;
     const rank_guard lock(manager_lock::events, event_lock_);
     is_noted = port_ && std::exchange(noted_footprint_bytes_, now_bytes) != now_bytes;
     if (is_noted) port_->note({history_kind::footprint, {{}, now_bytes}});
@@ -134,7 +135,7 @@ void manager_history::note_failure(const block_request& wanted, const error& why
   note_footprint();  // also after another failure: memory released meanwhile stays released
   if (!is_shortage(why.code)) return;
   const manager_statistics now = manager_report(base_).statistics();
-  check(now.footprint_bytes >= now.cached_memory_bytes, "more is cached than there is");
+  check(now.held_bytes >= now.retained_bytes, "more is cached than there is");
   const std::uint64_t code = static_cast<std::uint64_t>(why.code);
   check(wanted.sizes.user_bytes <= wanted.sizes.mapped_bytes, "a block is larger than its room");
   note({history_kind::short_of_memory,
@@ -144,8 +145,8 @@ void manager_history::note_failure(const block_request& wanted, const error& why
   note({history_kind::short_live,
         {{}, now.mapped_bytes},
         wanted.stream,
-        now.cached_memory_bytes + now.cached_range_bytes});
-  note({history_kind::short_free, {{}, 0}, wanted.stream, now.footprint_bytes});
+        now.retained_bytes + now.retained_mapped_bytes});
+  note({history_kind::short_free, {{}, 0}, wanted.stream, now.held_bytes});
   const rank_guard lock(manager_lock::history, port_.mutex());
   if (!port_ || !port_->wants_shortage()) return;
   if (const result<history> taken = take(nullptr)) port_->write_shortage(*taken);
@@ -189,7 +190,7 @@ status manager_history::describe(const std::vector<extent_info>& extents, histor
       into.facts.push_back({name, std::to_string(value)});
     };
     into.facts.push_back({"allocator", "manager"});
-    into.facts.push_back({"policy", base_.options.rules.name});
+    into.facts.push_back({"policy", base_.options.policy.name});
     fact("page_bytes", base_.unit_bytes);
     fact("live_bytes", live_bytes);
     fact("user_bytes", now.user_bytes);
@@ -249,7 +250,7 @@ result<history> manager_history::take_once(const take_plan& plan, bool& lacks_ro
   region_list live;
   if (status room = reserve_more(live, plan.room_count + 64); !room) return room.error();
   check(live.empty(), "a history begins with blocks that were not looked at");
-  std::uint64_t footprint_bytes = 0;
+  std::uint64_t held_bytes = 0;
   const auto with_lock = [this](auto&& work) {
     const rank_guard lock(manager_lock::events, event_lock_);
     work();
@@ -257,13 +258,13 @@ result<history> manager_history::take_once(const take_plan& plan, bool& lacks_ro
   const auto look = [&](history&) {
     assume_locked(manager_lock::events);
     lacks_room = !list_noted(live);
-    footprint_bytes = noted_footprint_bytes_;
+    held_bytes = noted_footprint_bytes_;
     return lacks_room ? status{no_history_memory} : status{};
   };
   result<history> taken = port_.take(with_lock, look, plan.ended);
   if (!taken) return taken;
   taken->regions = std::move(live);
-  const status added = add_fact(*taken, "footprint_bytes", footprint_bytes);
+  const status added = add_fact(*taken, "held_bytes", held_bytes);
   if (!added) return added.error();
   return taken;
 }

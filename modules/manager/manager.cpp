@@ -35,12 +35,12 @@ void check_made(const manager_base& base, const block& made, const block_request
 }
 
 void report_live(const manager_base& base) noexcept {
-  if (base.options.at_end.hook == nullptr) return;
+  if (base.options.leak_hook.hook == nullptr) return;
   check(base.blocks != nullptr, "a manager that is not set up has live blocks");
   const std::uint64_t count = base.blocks->records().size();
   if (count == 0) return;
   const std::uint64_t size_bytes = base.blocks->records().totals().user_bytes;
-  base.options.at_end.hook(base.options.at_end.context, {"manager", count, size_bytes});
+  base.options.leak_hook.hook(base.options.leak_hook.context, {"manager", count, size_bytes});
 }
 
 }  // namespace
@@ -100,30 +100,30 @@ result<core_options> manager::plan_engine() {
   const std::uint64_t unit_bytes = plan->unit.recommended_bytes;
   if (!std::has_single_bit(unit_bytes))
     return refuse(errc::not_supported, "the device's granularity is not a power of two");
-  const policy& rules = base_.options.rules;
-  if (rules.chunk_bytes % unit_bytes != 0) {
+  const manager_policy& policy = base_.options.policy;
+  if (policy.chunk_bytes % unit_bytes != 0) {
     return refuse_number(
-        rules.chunk_bytes,
-        "policy::chunk_bytes (VMM_CHUNK_SIZE) is a multiple of the device's granularity, "
+        policy.chunk_bytes,
+        "manager_policy::chunk_bytes (VMM_CHUNK_SIZE) is a multiple of the device's granularity, "
         "or 0 for no chunks");
   }
   if (status fits =
-          check_handle_size(*base_.driver, base_.options, rules.chunk_bytes,
-                            "policy::chunk_bytes (VMM_CHUNK_SIZE) is at most the device's "
+          check_handle_size(*base_.driver, base_.options, policy.chunk_bytes,
+                            "manager_policy::chunk_bytes (VMM_CHUNK_SIZE) is at most the device's "
                             "memory");
       !fits) {
     return fits.error();
   }
   core_options options = plan->options;
   options.physical.granularity_bytes = unit_bytes;
-  options.physical.fragment_ratio = rules.fragment_ratio;
-  options.physical.chunk_bytes = rules.chunk_bytes;
+  options.physical.fragment_ratio = policy.fragment_ratio;
+  options.physical.chunk_bytes = policy.chunk_bytes;
   options.physical.reuse_while_mapped = base_.driver->feature_set().alias != alias_level::none;
   options.reservation.granularity_bytes = unit_bytes;
   // Every range is a multiple of the chunk, so that any cached chunk serves any request.
   check(options.physical.like.where == base_.placement(),
         "memory is planned where the options do not say");
-  base_.unit_bytes = std::max(unit_bytes, rules.chunk_bytes);
+  base_.unit_bytes = std::max(unit_bytes, policy.chunk_bytes);
   check(base_.unit_bytes % unit_bytes == 0, "a chunk is not whole granules");
   base_.place_bytes = unit_bytes;
   return options;
@@ -337,7 +337,7 @@ status manager::free_after(block& gone, const ticket_ref& last_use) {
   const bool plain = gone.sizes.reserved_bytes == gone.sizes.mapped_bytes;
   // A range is reused behind one ticket. Memory that was shared may still be in use by the block it
   // was shared with, which has a ticket of its own: only unmapping everywhere waits for both.
-  if (base_.options.rules.on_free == free_rule::keep_mapped && whole && plain &&
+  if (base_.options.policy.on_free == free_rule::keep_mapped && whole && plain &&
       !gone.has_rights() && !base_.blocks->was_shared(gone) &&
       !base_.blocks->memory().any_exported(gone.memories)) {
     if (!is_older) gone.set_last_use(until);
@@ -368,23 +368,23 @@ void manager::forget(stream_handle) noexcept {
   if (base_.is_set_up.load(std::memory_order_acquire)) base_.blocks->time().begin_generation();
 }
 
-status manager::settle(address at) {
+status manager::synchronize(address at) {
   const result<block*> claimed = claim_block(base_, at, pinned_record::allowed);
   if (!claimed) return claimed.error();
   check((*claimed)->base == at, "another block was claimed than was named");
   const relaxed_capture quiet(*base_.driver);
   history_.note({history_kind::blocked, {}, (*claimed)->stream});
-  const status settled =
+  const status finished =
       (*claimed)->is_suspended ? status{memory_suspended}
       : (*claimed)->sizes.user_bytes == 0
           ? refuse(errc::invalid_argument, "the block's memory is gone: it can only be freed")
-          : base_.blocks->settle(**claimed);
+          : base_.blocks->synchronize(**claimed);
   history_.note({history_kind::passed, {}, (*claimed)->stream});
   base_.blocks->records().unclaim(**claimed);
-  return settled;
+  return finished;
 }
 
-result<ticket_ref> manager::mark(stream_handle stream) {
+result<ticket_ref> manager::record(stream_handle stream) {
   if (status ready = set_up(); !ready) return ready.error();
   return base_.blocks->time().record(stream);
 }

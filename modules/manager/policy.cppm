@@ -24,7 +24,7 @@ export enum class free_rule : std::uint8_t {
 };
 
 /// How the manager reuses memory. Presets carry the names that options and tools use.
-export struct policy {
+export struct manager_policy {
   const char* name = "va_pool";
   free_rule on_free = free_rule::unmap;
   bool grow_cached =
@@ -37,23 +37,23 @@ export struct policy {
 
   /// Unmap when freed; use retained handles of any size from a quarter of the request on.
   ///
-  [[nodiscard]] static policy va_pool() noexcept;
+  [[nodiscard]] static manager_policy va_pool() noexcept;
   /// Keep freed ranges mapped for requests of exactly their size, else as va_pool.
-  [[nodiscard]] static policy keep_mapped() noexcept;
+  [[nodiscard]] static manager_policy keep_mapped() noexcept;
   /// Cases 1 to 4 over chunks of 20 MiB.
-  [[nodiscard]] static policy virtual_caching() noexcept;
+  [[nodiscard]] static manager_policy virtual_caching() noexcept;
   /// One of the above. Errors: bad_option, whose detail lists the names.
-  [[nodiscard]] static result<policy> by_name(std::string_view name) noexcept;
+  [[nodiscard]] static result<manager_policy> by_name(std::string_view name) noexcept;
 
   /// The options that have a range: fragment_ratio from 0 to 1, chunk_bytes to 2^56.
-  [[nodiscard]] static std::span<const option_row<policy>> ranges() noexcept;
+  [[nodiscard]] static std::span<const option_row<manager_policy>> ranges() noexcept;
   /// Errors: bad_option; the detail names the option and its range.
   [[nodiscard]] status validate() const noexcept;
 };
 
 /// How a manager is set up.
 export struct manager_options : memory_options {
-  policy rules = policy::va_pool();
+  manager_policy policy = manager_policy::va_pool();
   share_kind shareable = share_kind::none;  ///< properties of all physical memory
   bool compressible = false;
   bool rdma_capable = false;

@@ -35,11 +35,11 @@ error manager_report::with_figures(const error& why, std::uint64_t size_bytes) c
   error detailed = why;
   shortage_figures& figures = detailed.figures;
   figures.requested_bytes = size_bytes;
-  figures.footprint_bytes = base_.blocks->memory().statistics().footprint_bytes;
+  figures.held_bytes = base_.blocks->memory().statistics().held_bytes;
   figures.largest_free_bytes =
       std::max(base_.blocks->memory().largest_cached_bytes(), base_.cache.largest_bytes());
   if (why.code == errc::over_budget && base_.options.budget_bytes != 0) {
-    figures.used_bytes = figures.footprint_bytes;
+    figures.used_bytes = figures.held_bytes;
     figures.limit_bytes = base_.options.budget_bytes;
   } else if (why.code == errc::out_of_memory) {
     const std::optional<memory_info> device = base_.blocks->memory().query_device();
@@ -63,17 +63,17 @@ manager_statistics manager_report::statistics() const {
   numbers.user_bytes = live.user_bytes;
   numbers.mapped_bytes = live.mapped_bytes;
   const physical_statistics physical = base_.blocks->memory().statistics();
-  numbers.footprint_bytes = physical.footprint_bytes;
-  check(physical.peak_footprint_bytes >= physical.footprint_bytes, "more is held than ever was");
+  numbers.held_bytes = physical.held_bytes;
+  check(physical.peak_held_bytes >= physical.held_bytes, "more is held than ever was");
   check(physical.memory_count <= physical.created_count, "more pieces are held than were made");
-  numbers.peak_footprint_bytes = physical.peak_footprint_bytes;
-  check(physical.spilled_bytes <= physical.footprint_bytes, "more is spilled than is held");
+  numbers.peak_held_bytes = physical.peak_held_bytes;
+  check(physical.spilled_bytes <= physical.held_bytes, "more is spilled than is held");
   numbers.spilled_bytes = physical.spilled_bytes;
-  numbers.cached_memory_bytes = physical.cached_bytes;
+  numbers.retained_bytes = physical.cached_bytes;
   numbers.created_count = physical.created_count;
   numbers.suspended_bytes = physical.suspended_bytes;
-  numbers.reused_memory_count = physical.reused_count;
-  numbers.cached_range_bytes = base_.cache.size_bytes();
+  numbers.reused_handle_count = physical.reused_count;
+  numbers.retained_mapped_bytes = base_.cache.size_bytes();
   numbers.retired_bytes = base_.blocks->retired().size_bytes();
   numbers.refused_unmap_count = base_.blocks->retired().refused_count();
   const address_space_statistics space = base_.blocks->space().statistics();
@@ -117,7 +117,7 @@ result<std::vector<extent_info>> manager_report::extents() const {
     };
     base_.blocks->records().visit(
         [&mark](const tracked_range& range) { mark(range, extent_kind::live); });
-    base_.cache.visit([&mark](const block& cached) { mark(cached, extent_kind::cached); });
+    base_.cache.visit([&mark](const block& cached) { mark(cached, extent_kind::retained); });
     while (!listed.empty() && listed.back().kind == extent_kind::hole) listed.pop_back();
     check(listed.empty() || !listed.back().where.empty(), "an extent has no addresses");
   } catch (const std::bad_alloc&) {
@@ -129,18 +129,17 @@ result<std::vector<extent_info>> manager_report::extents() const {
 // For vmm-top, from a thread of its own.
 void manager_report::sample(top_sample& out) const noexcept {
   const manager_statistics now = statistics();
-  check(out.footprint_bytes == 0 && out.live_bytes == 0,
-        "a sample is taken into one that is in use");
+  check(out.held_bytes == 0 && out.live_bytes == 0, "a sample is taken into one that is in use");
   out.kind = top_kind::manager;
-  out.set_names(base_.options.rules.name, base_.driver->name());
-  out.footprint_bytes = now.footprint_bytes;
-  out.peak_footprint_bytes = now.peak_footprint_bytes;
+  out.set_names(base_.options.policy.name, base_.driver->name());
+  out.held_bytes = now.held_bytes;
+  out.peak_held_bytes = now.peak_held_bytes;
   out.live_bytes = now.mapped_bytes;
-  out.free_bytes = now.cached_memory_bytes + now.cached_range_bytes;
+  out.free_bytes = now.retained_bytes + now.retained_mapped_bytes;
   out.reserved_bytes = now.reserved_bytes;
   out.budget_bytes = base_.options.budget_bytes;
   out.live_count = now.live_count;
-  out.grown_count = now.created_count;
+  out.slow_count = now.created_count;
 }
 
 }  // namespace vmm

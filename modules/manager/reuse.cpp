@@ -18,19 +18,19 @@ namespace vmm {
 
 // A tracked and claimed block: a cached range where the policy allows it, else a new one.
 result<block*> range_reuse::obtain(const block_request& request) {
-  const policy& rules = base_.options.rules;
+  const manager_policy& policy = base_.options.policy;
   check(request.sizes.mapped_bytes > 0 && request.sizes.mapped_bytes % base_.unit_bytes == 0,
         "a request has no whole granules");
   const bool plain = request.alignment_bytes <= base_.place_bytes &&
                      request.sizes.reserved_bytes == request.sizes.mapped_bytes;
-  if (rules.on_free == free_rule::unmap || !plain) return build(request);
+  if (policy.on_free == free_rule::unmap || !plain) return build(request);
   if (block* exact = base_.cache.take_exact(request.sizes.mapped_bytes))
     return reuse_exact(*exact, request);
-  if (rules.grow_cached) {
+  if (policy.grow_cached) {
     if (block* smaller = base_.cache.take_smaller(request.sizes.mapped_bytes))
       return grow_cached(*smaller, request);
   }
-  if (rules.unbind_cached) {
+  if (policy.unbind_cached) {
     if (block* larger = base_.cache.take_larger(request.sizes.mapped_bytes)) {
       if (status unbound = unbind(*larger); !unbound) return unbound.error();
       base_.counts.unbound_range_count.fetch_add(1, std::memory_order_relaxed);

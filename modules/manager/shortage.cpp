@@ -102,7 +102,7 @@ trim_report manager_shortage::trim(std::uint64_t limit_bytes) {
 // Called on other allocators' threads: see vmm.optimizer:relief.
 std::uint64_t manager_shortage::give_idle_back(std::uint64_t wanted_bytes) {
   const manager_statistics now = manager_report(base_).statistics();
-  const std::uint64_t idle_bytes = now.cached_memory_bytes + now.cached_range_bytes;
+  const std::uint64_t idle_bytes = now.retained_bytes + now.retained_mapped_bytes;
   check(wanted_bytes != 0, "no memory is wanted of another allocator");
   const trim_report given = trim(idle_bytes > wanted_bytes ? idle_bytes - wanted_bytes : 0);
   check(given.released_count != 0 || given.released_bytes == 0, "bytes went back in no handle");

@@ -201,7 +201,7 @@ status manager_suspension::finish_work(std::span<const stream_handle> streams) {
   }
   for (const block* each : suspending_) {
     check(each->claimed, "a block is waited for without a claim");
-    if (status settled = base_.blocks->settle(*each); !settled) return settled;
+    if (status finished = base_.blocks->synchronize(*each); !finished) return finished;
   }
   (void)ranges_.give_back(0);  // what the driver refuses stays cached, and is reported
   // Blocks that were freed behind work that goes on.

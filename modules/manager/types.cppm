@@ -43,17 +43,18 @@ export struct manager_statistics {
   std::uint64_t user_bytes = 0;  ///< as requested, of live allocations
   std::uint64_t mapped_bytes =
       0;  ///< behind live allocations; an aliased handle counts at each address
-  std::uint64_t footprint_bytes = 0;  ///< physical memory created and not released
-  std::uint64_t peak_footprint_bytes = 0;
-  std::uint64_t spilled_bytes = 0;        ///< of the footprint, at options().spill
-  std::uint64_t cached_memory_bytes = 0;  ///< held, unmapped or waiting to be, free for any request
-  std::uint64_t cached_range_bytes = 0;   ///< held and still mapped, free for requests of its size
-  std::uint64_t retired_bytes = 0;        ///< address space that waits for unfinished work
-  std::uint64_t reserved_bytes = 0;       ///< address space reserved
-  std::uint64_t space_live_bytes = 0;     ///< address space handed out
+  std::uint64_t held_bytes = 0;  ///< physical memory created and not released
+  std::uint64_t peak_held_bytes = 0;
+  std::uint64_t spilled_bytes = 0;   ///< of the footprint, at options().spill
+  std::uint64_t retained_bytes = 0;  ///< held, unmapped or waiting to be, free for any request
+  /// Held and still mapped, free for requests of its size
+  std::uint64_t retained_mapped_bytes = 0;
+  std::uint64_t retired_bytes = 0;     ///< address space that waits for unfinished work
+  std::uint64_t reserved_bytes = 0;    ///< address space reserved
+  std::uint64_t space_live_bytes = 0;  ///< address space handed out
   std::uint64_t space_high_water_bytes = 0;
   std::uint64_t created_count = 0;  ///< handles created
-  std::uint64_t reused_memory_count = 0;
+  std::uint64_t reused_handle_count = 0;
   std::uint64_t reused_range_count =
       0;  ///< requests served by a retained range of their size (case 2)
   std::uint64_t grown_range_count = 0;    ///< by growing one (case 3)
@@ -109,7 +110,7 @@ export class suspension_listener {
 };
 
 /// An extent of the address space.
-export enum class extent_kind : std::uint8_t { live, cached, retired, hole };
+export enum class extent_kind : std::uint8_t { live, retained, retired, hole };
 /// An extent with the memory behind it.
 export struct extent_info {
   address_range where{};

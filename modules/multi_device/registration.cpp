@@ -19,8 +19,8 @@ result<manager_options> registrable_options(driver_interface& driver, const mana
     return refuse(errc::not_supported, "this backend shares memory in no way that is registered");
   wanted.shareable = can.export_posix_fd ? share_kind::posix_fd : share_kind::none;
   wanted.rdma_capable = can.rdma;
-  wanted.rules.chunk_bytes = 0;     // one handle for all that is missing,
-  wanted.rules.fragment_ratio = 1;  // and none of others' sizes
+  wanted.policy.chunk_bytes = 0;     // one handle for all that is missing,
+  wanted.policy.fragment_ratio = 1;  // and none of others' sizes
   if (can.export_fabric) {
     physical_request like;
     like.where = base.placement.value_or(driver.home());
@@ -36,7 +36,7 @@ result<manager_options> registrable_options(driver_interface& driver, const mana
   }
   if (wanted.shareable == share_kind::none)
     return refuse(errc::not_supported, "this process may share memory in no way");
-  check(wanted.rules.fragment_ratio == 1, "a block may be made of several handles");
+  check(wanted.policy.fragment_ratio == 1, "a block may be made of several handles");
   return wanted;
 }
 

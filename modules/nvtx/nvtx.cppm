@@ -3,7 +3,7 @@
 // vmm.nvtx - the blocks of a pool declared to memory checkers, by NVTX's memory extension.
 //
 // A checker sees the memory of a pool as one large allocation, so a kernel that writes past the end
-// of one block into the next goes undetected. nvtx_declarer, set as a pool's `watcher`, declares
+// of one block into the next goes undetected. nvtx_declarer, set as a pool's `observer`, declares
 // the pool's addresses (a heap without access) and its blocks (regions with access).
 // compute-sanitizer reads this if it is started with --nvtx yes; it supports plain memory only:
 // open the CUDA backend with cuda_memory::plain, docs/observe.md. Without a tool it has no effect.
@@ -20,8 +20,8 @@ import vmm.std;
 namespace vmm {
 
 /// Declares a pool's reservations as NVTX heaps and its live blocks as regions of them, as the
-/// pool's watcher. docs/observe.md has the command of a memory checker.
-export class nvtx_declarer final : public block_watcher {
+/// pool's observer. docs/observe.md has the command of a memory checker.
+export class nvtx_declarer final : public block_observer {
  public:
   /// Errors: unavailable (vmm was built without NVTX's headers), out_of_host_memory. heap_count()
   /// shows whether a tool listens.
@@ -30,7 +30,7 @@ export class nvtx_declarer final : public block_watcher {
   nvtx_declarer(const nvtx_declarer&) = delete;
   nvtx_declarer& operator=(const nvtx_declarer&) = delete;
 
-  /// Implements `block_watcher`: declares or undeclares the regions that the pool reports. Cost:
+  /// Implements `block_observer`: declares or undeclares the regions that the pool reports. Cost:
   /// O(log n) and the tool's own, for each region.
   void reserved(address_range addresses) noexcept override;
   void unreserved(address_range addresses) noexcept override;

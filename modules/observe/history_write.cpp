@@ -83,13 +83,13 @@ constexpr const char* cannot_open =
 class file_beside {
  public:
   explicit file_beside(const std::string& place) : place_(place) {
-    static sync::atomic<std::uint32_t> made_count = 0;
+    static sync::atomic<std::uint32_t> created_count = 0;
     const std::size_t slash = place.find_last_of('/');
     const std::string folder = slash == std::string::npos ? "" : place.substr(0, slash + 1);
     check(folder.size() <= place.size(), "a file's folder is longer than its path");
     for (int tries = 0; tries < 100 && descriptor_ < 0; ++tries) {
       path_ = folder + ".vmm-history-" + std::to_string(::getpid()) + "-" +
-              std::to_string(made_count.fetch_add(1, std::memory_order_relaxed));
+              std::to_string(created_count.fetch_add(1, std::memory_order_relaxed));
       descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
       if (descriptor_ < 0 && errno != EEXIST) break;
     }

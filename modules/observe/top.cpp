@@ -49,19 +49,14 @@ void top_sample::set_names(std::string_view policy_name, std::string_view driver
 
 std::array<std::uint64_t, top_slot::word_count> encode_sample(const top_sample& from) noexcept {
   std::array<std::uint64_t, top_slot::word_count> to{};
-  const std::array<std::uint64_t, number_words> numbers{from.number,
-                                                        static_cast<std::uint64_t>(from.kind),
-                                                        from.time_ns,
-                                                        from.footprint_bytes,
-                                                        from.peak_footprint_bytes,
-                                                        from.live_bytes,
-                                                        from.peak_live_bytes,
-                                                        from.free_bytes,
-                                                        from.reserved_bytes,
-                                                        from.budget_bytes,
-                                                        from.live_count,
-                                                        from.grown_count,
-                                                        from.moved_bytes};
+  const std::array<std::uint64_t, number_words> numbers{
+      from.number,          static_cast<std::uint64_t>(from.kind),
+      from.time_ns,         from.held_bytes,
+      from.peak_held_bytes, from.live_bytes,
+      from.peak_live_bytes, from.free_bytes,
+      from.reserved_bytes,  from.budget_bytes,
+      from.live_count,      from.slow_count,
+      from.moved_bytes};
   check(from.policy.back() == '\0' && from.driver.back() == '\0', "a text has no end");
   check(from.kind <= top_kind::handle_cache, "an allocator is of no kind");
   std::copy_n(numbers.begin(), number_words, to.begin());
@@ -82,15 +77,15 @@ result<top_sample> decode_sample(
   to.number = from[0];
   to.kind = static_cast<top_kind>(from[1]);
   to.time_ns = from[2];
-  to.footprint_bytes = from[3];
-  to.peak_footprint_bytes = from[4];
+  to.held_bytes = from[3];
+  to.peak_held_bytes = from[4];
   to.live_bytes = from[5];
   to.peak_live_bytes = from[6];
   to.free_bytes = from[7];
   to.reserved_bytes = from[8];
   to.budget_bytes = from[9];
   to.live_count = from[10];
-  to.grown_count = from[11];
+  to.slow_count = from[11];
   to.moved_bytes = from[12];
   check(to.policy.back() == '\0', "a text has no end");
   return to;

@@ -42,15 +42,15 @@ export struct top_sample {
   std::uint64_t number = 0;  ///< of the allocator within its process, from 1
   top_kind kind = top_kind::pool;
   std::uint64_t time_ns = 0;  ///< since the system started
-  std::uint64_t footprint_bytes = 0;
-  std::uint64_t peak_footprint_bytes = 0;
+  std::uint64_t held_bytes = 0;
+  std::uint64_t peak_held_bytes = 0;
   std::uint64_t live_bytes = 0;
   std::uint64_t peak_live_bytes = 0;  ///< 0: not counted
   std::uint64_t free_bytes = 0;
   std::uint64_t reserved_bytes = 0;  ///< addresses
   std::uint64_t budget_bytes = 0;    ///< 0: none
   std::uint64_t live_count = 0;
-  std::uint64_t grown_count = 0;
+  std::uint64_t slow_count = 0;
   std::uint64_t moved_bytes = 0;
   std::array<char, policy_chars> policy{};  ///< ends with a 0
   std::array<char, driver_chars> driver{};

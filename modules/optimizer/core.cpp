@@ -18,7 +18,7 @@ namespace {
 status add_peers(driver_interface& driver, const memory_options& options, location memory_at,
                  grant_list& grants) {
   for (const access_grant& each : options.peers.all()) {
-    if (each.who == driver.home() || each.who == memory_at) {
+    if (each.grantee == driver.home() || each.grantee == memory_at) {
       return refuse(errc::bad_option,
                     "memory_options::peers names the home or the placement, which read and write");
     }
@@ -35,7 +35,8 @@ status add_peers(driver_interface& driver, const memory_options& options, locati
 status check_reach(driver_interface& driver, location memory_at,
                    std::span<const access_grant> grants) {
   for (const access_grant& each : grants) {
-    check(each.who != driver.home() && each.who != memory_at, "the home's access is queried");
+    check(each.grantee != driver.home() && each.grantee != memory_at,
+          "the home's access is queried");
     if (each.rights == access::none) continue;
     if (!driver.feature_set().peers) {
       return refuse(errc::not_supported,
@@ -43,10 +44,10 @@ status check_reach(driver_interface& driver, location memory_at,
     }
     // This fails for a location that does not exist, except nodes on CUDA. For the host and its own
     // memory it reports links, which do not exist.
-    const result<peer_info> link = driver.query_peer({each.who, memory_at});
+    const result<peer_info> link = driver.query_peer({each.grantee, memory_at});
     if (!link) return link.error();
     const bool is_of_a_device =
-        each.who.kind == location::place::device || memory_at.kind == location::place::device;
+        each.grantee.kind == location::place::device || memory_at.kind == location::place::device;
     if (is_of_a_device && !link->is_reachable()) {
       return refuse(errc::not_supported,
                     "the device does not reach this memory: ask query_peer first");
@@ -125,7 +126,7 @@ status give_back_core(device_core& core, const status& emptied) {
   const trim_report drained = core.memory.trim(0);
   if (!emptied) return emptied;
   if (drained.failure.code != errc::none) return drained.failure;
-  check(core.memory.statistics().footprint_bytes == 0, "memory is in use when a core is closed");
+  check(core.memory.statistics().held_bytes == 0, "memory is in use when a core is closed");
   return core.space.close();
 }
 

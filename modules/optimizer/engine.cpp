@@ -352,7 +352,7 @@ unmap_answer engine::ask(block& range) {
   return unmap_range(range) ? unmap_answer::unmapped : unmap_answer::refused;
 }
 
-void engine::reap(std::size_t count_max) { (void)retired_.reap(count_max, asks(), finishes()); }
+void engine::reap(std::size_t count_max) { (void)retired_.reap(count_max, queries(), finishes()); }
 
 void engine::reap_all() {
   reap(retired_.size());
@@ -373,7 +373,7 @@ bool engine::reap_waiting() {
     });
     return false;
   }
-  return retired_.reap_one(asks(), finishes()) != unmap_answer::refused;
+  return retired_.reap_one(queries(), finishes()) != unmap_answer::refused;
 }
 
 // On failure the range keeps what stands mapped.
@@ -401,11 +401,11 @@ void engine::place(block& owner, const range_sizes& sizes, memory_list& memories
   const status placed = records_.relocate(owner, {owner.base, sizes, owner.stream}, memories);
   check(placed.has_value(), "a block within its own extent overlaps another");
   if (owner.part_rights != nullptr) owner.part_rights->keep_only(owner.memories);
-  tell(owner, before);
+  notify(owner, before);
 }
 
 // The pieces that it gave up are still unowned.
-void engine::tell(block& now, const address_range& before) noexcept {
+void engine::notify(block& now, const address_range& before) noexcept {
   check(now.claimed, "a block has changed that is not claimed");
   const bool is_same = now.base == before.base && now.sizes.mapped_bytes == before.size_bytes;
   if (listener_ != nullptr && !is_same) listener_->changed(now, before.base);

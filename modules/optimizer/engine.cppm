@@ -265,7 +265,7 @@ export class engine {
   /// Blocks the calling thread until the work that order() names has finished: then the host may
   /// touch the block's bytes, except for work of the block's own user. Errors: those of
   /// synchronize_event.
-  [[nodiscard]] status settle(const block& used);
+  [[nodiscard]] status synchronize(const block& used);
 
   /// Polls at most `count_max` retired ranges, oldest first, and unmaps those whose tickets have
   /// passed. Refusals are counted and tried again by later calls.
@@ -339,14 +339,14 @@ export class engine {
   void empty_source(block& source) noexcept;
   void lose(block& lost, std::size_t standing_count, memory_list* instead) noexcept;
   void place(block& owner, const range_sizes& sizes, memory_list& memories) noexcept;
-  void tell(block& now, const address_range& before) noexcept;
+  void notify(block& now, const address_range& before) noexcept;
   void drop_holders(const memory_list& memories, std::size_t from,
                     const ticket_ref& last_use) noexcept;
   void retire(block& range, const ticket_ref& last_use) noexcept;
   [[nodiscard]] status unmap_range(block& range);
   [[nodiscard]] status dissolve_suspended(block& gone);
   [[nodiscard]] unmap_answer ask(block& range);
-  [[nodiscard]] auto asks() noexcept {
+  [[nodiscard]] auto queries() noexcept {
     return [this](unmap_entry& range) { return ask(static_cast<block&>(range)); };
   }
   [[nodiscard]] auto finishes() noexcept {

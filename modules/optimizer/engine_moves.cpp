@@ -38,8 +38,8 @@ status engine::build_growable_blocks(const growable_blocks_request& request,
 status engine::split_growable_blocks(extent space, const growable_blocks_request& request,
                                      std::span<block*> growables) {
   status done;
-  std::size_t made_count = 0;
-  for (; done && made_count < growables.size(); ++made_count) {
+  std::size_t created_count = 0;
+  for (; done && created_count < growables.size(); ++created_count) {
     const result<block*> blank = blocks_.acquire();
     if (!blank) {
       done = blank.error();
@@ -47,7 +47,7 @@ status engine::split_growable_blocks(extent space, const growable_blocks_request
     }
     block& growable = **blank;
     growable.where = space;
-    if (made_count + 1 < growables.size()) {
+    if (created_count + 1 < growables.size()) {
       const result<extent> rest = core_.space.split(growable.where, request.size_bytes);
       if (!rest) {
         blocks_.release(growable);
@@ -61,13 +61,13 @@ status engine::split_growable_blocks(extent space, const growable_blocks_request
     growable.address_bytes = request.size_bytes;
     set_stream(growable, request.stream);
     growable.is_growable = growable.owned = true;
-    growables[made_count] = &growable;
+    growables[created_count] = &growable;
   }
   if (done) return done;
-  check(made_count < growables.size(), "every growable block was made, and one was not");
+  check(created_count < growables.size(), "every growable block was made, and one was not");
   core_.space.free(space);
-  while (made_count > 0) {
-    block& growable = *std::exchange(growables[--made_count], nullptr);
+  while (created_count > 0) {
+    block& growable = *std::exchange(growables[--created_count], nullptr);
     core_.space.free(growable.where);
     blocks_.release(growable);
   }
@@ -172,7 +172,7 @@ status engine::move(block& moved, const resize_plan& plan) {
   check(moved.base != spare.base, "a block has moved to where it was");
   check_block(moved);
   check(spare.base == spare.where.range.base, "the old place is not where the block was");
-  tell(moved, before);
+  notify(moved, before);
   leave_old_place(spare, plan.last_use);
   return {};
 }
@@ -250,14 +250,14 @@ status engine::order_memories(stream_handle user, std::span<physical_memory* con
   return {};
 }
 
-status engine::settle(const block& used) {
+status engine::synchronize(const block& used) {
   check(used.claimed, "a block is waited for without a claim");
-  status settled = core_.time.wait(used.last_use);
+  status finished = core_.time.wait(used.last_use);
   for (const physical_memory* part : used.memories) {
-    if (!settled) return settled;
-    settled = core_.time.wait(part->last_use);
+    if (!finished) return finished;
+    finished = core_.time.wait(part->last_use);
   }
-  return settled;
+  return finished;
 }
 
 status engine::show(block& target, block& source, const show_plan& plan) {

@@ -51,7 +51,8 @@ export struct memory_options {
   /// behind all work of the device cover it otherwise. On drivers without features::record_all
   /// streams are named as if this was set; a refused one costs a wait for all work.
   bool streams_forgotten = false;
-  live_report at_end{};  ///< called with the blocks that are live when the allocator is destroyed
+  /// Called with the blocks that are live when the allocator is destroyed
+  leak_report leak_hook{};
   /// The ring to which the allocator writes its events. It outlives the allocator; its type is in
   /// vmm.observe. Null: no recording.
   history_ring* recorder = nullptr;

@@ -50,21 +50,23 @@ struct relief_registry {
 
   // The first other member of this key behind the number, which is its number then; with a share of
   // its use.
-  [[nodiscard]] relief_member* take_next(const relief_member& asks,
+  [[nodiscard]] relief_member* take_next(const relief_member& requesting,
                                          std::uint64_t& number) noexcept VMM_NOT_ANALYSED {
     const sync::lock_guard<sync::spin_lock> lock(mutex);
-    relief_member* const found = find(asks, number);
+    relief_member* const found = find(requesting, number);
     if (found == nullptr) return nullptr;
-    check(found != &asks && found->number_ > number, "a member is trimmed twice, or by itself");
+    check(found != &requesting && found->number_ > number,
+          "a member is trimmed twice, or by itself");
     found->use_.lock_shared();  // at once: linked, it is not held alone
     number = found->number_;
     return found;
   }
-  [[nodiscard]] relief_member* find(const relief_member& asks, std::uint64_t after) const noexcept
-      VMM_REQUIRES(mutex) {
+  [[nodiscard]] relief_member* find(const relief_member& requesting,
+                                    std::uint64_t after) const noexcept VMM_REQUIRES(mutex) {
     for (relief_member* each = first; each != nullptr; each = each->next_) {
       check(each->number_ != 0, "a member of the registry has no number");
-      if (each != &asks && each->number_ > after && each->key_ == asks.key_) return each;
+      if (each != &requesting && each->number_ > after && each->key_ == requesting.key_)
+        return each;
     }
     return nullptr;
   }

@@ -92,9 +92,10 @@ status remapper::set_rights(const grant_list& grants) {
   const std::lock_guard<std::mutex> lock(rights_mutex_);
   grant_list named = grants;
   for (const access_grant& each : grants_.all()) {
-    const bool is_named = std::any_of(grants.all().begin(), grants.all().end(),
-                                      [&](const access_grant& g) { return g.who == each.who; });
-    if (!is_named && !named.set({each.who, access::none}))
+    const bool is_named =
+        std::any_of(grants.all().begin(), grants.all().end(),
+                    [&](const access_grant& g) { return g.grantee == each.grantee; });
+    if (!is_named && !named.set({each.grantee, access::none}))
       return refuse(errc::invalid_argument, "rights for more locations than a list takes");
   }
   grants_ = named;

@@ -121,7 +121,7 @@ unmap_entry* unmap_queue::take_oldest() noexcept {
   return list_.take_oldest();
 }
 
-void unmap_queue::settle(unmap_entry& asked, unmap_answer answer) noexcept {
+void unmap_queue::finish(unmap_entry& asked, unmap_answer answer) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(asked.is == unmap_entry::place::asked,
         "I2: a result is recorded for a range that was not "
@@ -135,7 +135,7 @@ void unmap_queue::settle(unmap_entry& asked, unmap_answer answer) noexcept {
 }
 
 void unmap_queue::wait_for_asked() noexcept {
-  const sync::lock_guard<sync::shared_mutex> nobody_asks(asked_);
+  const sync::lock_guard<sync::shared_mutex> no_query(asked_);
 }
 
 void unmap_queue::count_refusal() noexcept {

@@ -114,7 +114,7 @@ export class unmap_queue {
     if (range == nullptr) return unmap_answer::waits;
     check(range->is == unmap_entry::place::asked, "a range is polled that was not taken");
     const unmap_answer answer = std::forward<Ask>(ask)(*range);
-    settle(*range, answer);
+    finish(*range, answer);
     if (answer == unmap_answer::unmapped) std::forward<Gone>(gone)(*range);
     return answer;
   }
@@ -167,7 +167,7 @@ export class unmap_queue {
 
  private:
   [[nodiscard]] unmap_entry* take_oldest() noexcept;
-  void settle(unmap_entry& asked, unmap_answer answer) noexcept;
+  void finish(unmap_entry& asked, unmap_answer answer) noexcept;
 
   sync::shared_mutex asked_;  // shared while a range is polled; before mutex_
   mutable sync::mutex mutex_;

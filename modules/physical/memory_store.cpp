@@ -24,16 +24,16 @@ bool is_for_one_use(const physical_memory& memory) noexcept {
 memory_store::~memory_store() {
   check(numbers_.memory_count == 0,
         "a physical pool goes away while it holds memory: trim it first");
-  check(numbers_.footprint_bytes == 0 && asked_bytes_ == 0, "bytes are held without a piece");
+  check(numbers_.held_bytes == 0 && asked_bytes_ == 0, "bytes are held without a piece");
   check(cache_.empty(), "a piece is cached that is not held");
   check(numbers_.suspended_bytes == 0, "a physical pool goes away while memory is suspended");
 }
 
 // What holds after each change. Constant time.
 bool memory_store::sums_fit() const noexcept {
-  return numbers_.cached_bytes <= numbers_.footprint_bytes &&
+  return numbers_.cached_bytes <= numbers_.held_bytes &&
          numbers_.cached_count <= numbers_.memory_count && cache_.size() == numbers_.cached_count &&
-         (numbers_.memory_count == 0) == (numbers_.footprint_bytes == 0);
+         (numbers_.memory_count == 0) == (numbers_.held_bytes == 0);
 }
 
 // Looks at everything after as many changes as there are pieces: amortised O(1).
@@ -107,7 +107,7 @@ result<physical_memory*> memory_store::admit(std::uint64_t size_bytes) noexcept 
   const sync::lock_guard<sync::mutex> lock(mutex_);
   if (options_.budget_bytes != 0 &&
       (size_bytes > options_.budget_bytes ||
-       numbers_.footprint_bytes + asked_bytes_ > options_.budget_bytes - size_bytes)) {
+       numbers_.held_bytes + asked_bytes_ > options_.budget_bytes - size_bytes)) {
     return budget_spent;
   }
   physical_memory* const blank = pool_.acquire();
@@ -127,8 +127,7 @@ result<physical_memory*> memory_store::admit(std::uint64_t size_bytes) noexcept 
   blank->is_suspended = false;
   blank->backup_offset = blank->backup_sum = 0;
   asked_bytes_ += size_bytes;
-  check(options_.budget_bytes == 0 ||
-            numbers_.footprint_bytes + asked_bytes_ <= options_.budget_bytes,
+  check(options_.budget_bytes == 0 || numbers_.held_bytes + asked_bytes_ <= options_.budget_bytes,
         "more bytes are requested from the driver than the budget allows");
   return blank;
 }
@@ -157,12 +156,12 @@ void memory_store::confirm(physical_memory& fresh, physical_handle handle) noexc
   check(asked_bytes_ >= fresh.size_bytes, "a piece is created that was not counted");
   fresh.handle = handle;
   asked_bytes_ -= fresh.size_bytes;
-  numbers_.footprint_bytes += fresh.size_bytes;
+  numbers_.held_bytes += fresh.size_bytes;
   if (fresh.spilled) numbers_.spilled_bytes += fresh.size_bytes;
   ++numbers_.memory_count;
   fresh.number = ++numbers_.created_count;
-  numbers_.peak_footprint_bytes = std::max(numbers_.peak_footprint_bytes, numbers_.footprint_bytes);
-  check(options_.budget_bytes == 0 || numbers_.footprint_bytes <= options_.budget_bytes,
+  numbers_.peak_held_bytes = std::max(numbers_.peak_held_bytes, numbers_.held_bytes);
+  check(options_.budget_bytes == 0 || numbers_.held_bytes <= options_.budget_bytes,
         "physical I4: more is held than the budget allows");
   audit();
 }
@@ -202,9 +201,9 @@ physical_memory* memory_store::take_created(std::uint64_t mark) noexcept {
 bool memory_store::fits_within(std::uint64_t limit_bytes, std::uint64_t size_bytes) const noexcept {
   if (limit_bytes == 0) return true;
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(numbers_.cached_bytes <= numbers_.footprint_bytes, "more is cached than is held");
+  check(numbers_.cached_bytes <= numbers_.held_bytes, "more is cached than is held");
   check(size_bytes != 0, "room is looked for that takes nothing");
-  const std::uint64_t used_bytes = numbers_.footprint_bytes - numbers_.cached_bytes;
+  const std::uint64_t used_bytes = numbers_.held_bytes - numbers_.cached_bytes;
   return size_bytes <= limit_bytes && used_bytes <= limit_bytes - size_bytes;
 }
 
@@ -214,9 +213,9 @@ void memory_store::released(physical_memory& gone) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(gone.holder_count == 0 && gone.handle != physical_handle::none,
         "a piece is released that is held, or was before");
-  check(numbers_.memory_count > 0 && numbers_.footprint_bytes >= gone.size_bytes,
+  check(numbers_.memory_count > 0 && numbers_.held_bytes >= gone.size_bytes,
         "more is released than is held");
-  numbers_.footprint_bytes -= gone.size_bytes;
+  numbers_.held_bytes -= gone.size_bytes;
   if (gone.spilled) {
     check(numbers_.spilled_bytes >= gone.size_bytes, "more spilled memory goes than there was");
     numbers_.spilled_bytes -= gone.size_bytes;
@@ -285,7 +284,7 @@ status memory_store::admit_again(const physical_memory& suspended) noexcept {
   const std::uint64_t size_bytes = suspended.size_bytes;
   if (options_.budget_bytes != 0 &&
       (size_bytes > options_.budget_bytes ||
-       numbers_.footprint_bytes + asked_bytes_ > options_.budget_bytes - size_bytes)) {
+       numbers_.held_bytes + asked_bytes_ > options_.budget_bytes - size_bytes)) {
     return budget_spent;
   }
   check(size_bytes > 0 && size_bytes <= numbers_.suspended_bytes, "a piece is not suspended");
@@ -311,11 +310,11 @@ void memory_store::resumed(physical_memory& suspended, physical_handle handle) n
   suspended.handle = handle;
   asked_bytes_ -= size_bytes;
   numbers_.suspended_bytes -= size_bytes;
-  numbers_.footprint_bytes += size_bytes;
+  numbers_.held_bytes += size_bytes;
   if (suspended.spilled) numbers_.spilled_bytes += size_bytes;
   ++numbers_.memory_count;
   ++numbers_.created_count;
-  numbers_.peak_footprint_bytes = std::max(numbers_.peak_footprint_bytes, numbers_.footprint_bytes);
+  numbers_.peak_held_bytes = std::max(numbers_.peak_held_bytes, numbers_.held_bytes);
   audit();
 }
 
@@ -325,10 +324,10 @@ void memory_store::suspended(physical_memory& given_up) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(given_up.mapping_count == 0 && given_up.handle != physical_handle::none,
         "memory is given back that is mapped, or was before");
-  check(numbers_.memory_count > 0 && numbers_.footprint_bytes >= given_up.size_bytes,
+  check(numbers_.memory_count > 0 && numbers_.held_bytes >= given_up.size_bytes,
         "more is given back than is held");
   given_up.handle = physical_handle::none;
-  numbers_.footprint_bytes -= given_up.size_bytes;
+  numbers_.held_bytes -= given_up.size_bytes;
   if (given_up.spilled) numbers_.spilled_bytes -= given_up.size_bytes;
   numbers_.suspended_bytes += given_up.size_bytes;
   --numbers_.memory_count;
@@ -437,7 +436,7 @@ void memory_store::cache_if_idle(physical_memory& memory) noexcept {
 physical_statistics memory_store::statistics() const noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(sums_fit(), "physical I1: the sums of held and cached pieces contradict one another");
-  check(numbers_.peak_footprint_bytes >= numbers_.footprint_bytes, "more is held than ever was");
+  check(numbers_.peak_held_bytes >= numbers_.held_bytes, "more is held than ever was");
   return numbers_;
 }
 
@@ -468,10 +467,9 @@ status memory_store::validate_all() const noexcept {
   if (status valid = cache_.validate(); !valid) return valid;
   if (cache_.size() != numbers_.cached_count)
     return refuse(errc::internal, "the count of cached pieces is wrong");
-  if (numbers_.cached_bytes > numbers_.footprint_bytes ||
-      numbers_.cached_count > numbers_.memory_count)
+  if (numbers_.cached_bytes > numbers_.held_bytes || numbers_.cached_count > numbers_.memory_count)
     return refuse(errc::internal, "more pieces are cached than held");
-  if (options_.budget_bytes != 0 && numbers_.footprint_bytes > options_.budget_bytes)
+  if (options_.budget_bytes != 0 && numbers_.held_bytes > options_.budget_bytes)
     return refuse(errc::internal, "physical I4: more is held than the budget allows");
   std::uint64_t sum_bytes = 0;
   for (index_node* node = cache_.first(); node != nullptr; node = cache_.next(*node)) {

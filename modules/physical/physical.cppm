@@ -91,8 +91,8 @@ export struct physical_options {
 
 /// Memory held now, and memory created, reused and released over the pool's life.
 export struct physical_statistics {
-  std::uint64_t footprint_bytes = 0;
-  std::uint64_t peak_footprint_bytes = 0;
+  std::uint64_t held_bytes = 0;
+  std::uint64_t peak_held_bytes = 0;
   std::uint64_t cached_bytes = 0;
   std::uint64_t memory_count = 0;
   std::uint64_t cached_count = 0;

@@ -279,7 +279,7 @@ result<share_event> share_channel::event_of(incoming& came) noexcept {
   const result<share_session::meaning> meaning = session_.take(came.message);
   if (!meaning) return fail(meaning.error());
   share_event event;
-  if (*meaning != share_session::meaning::told) return event;
+  if (*meaning != share_session::meaning::reported) return event;
   check(session_.is_open(), "something happens on a session that is not open");
   event.kind = what_of(came.message.kind);
   event.id = came.message.block.id;

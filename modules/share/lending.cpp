@@ -66,9 +66,9 @@ result<std::uint64_t> share_channel::send(const exported_block& block) noexcept 
 result<std::uint64_t> share_channel::lend(const exported_block& block) noexcept {
   const result<std::uint64_t> id = send(block);
   if (!id) return id;
-  constexpr std::array answers{share_event::what::accepted, share_event::what::refused,
+  constexpr std::array replies{share_event::what::accepted, share_event::what::refused,
                                share_event::what::released};
-  const result<share_event> answer = wait_for(*id, answers);
+  const result<share_event> answer = wait_for(*id, replies);
   if (!answer) return answer.error();
   check(answer->id == *id, "the reply names another loan");
   if (answer->kind == share_event::what::accepted) return id;
@@ -104,14 +104,14 @@ status share_channel::withdraw(std::uint64_t id) noexcept {
 
 status share_channel::take_back(std::uint64_t id) noexcept {
   if (const status ready = usable(); !ready) return ready;
-  constexpr std::array answers{share_event::what::released, share_event::what::refused};
+  constexpr std::array replies{share_event::what::released, share_event::what::refused};
   const bool has_come_back = std::any_of(waiting_.begin(), waiting_.end(), [&](const auto& each) {
-    return each.id == id && (each.kind == answers[0] || each.kind == answers[1]);
+    return each.id == id && (each.kind == replies[0] || each.kind == replies[1]);
   });
   if (!has_come_back && session_.lent(id) != loan_state::withdrawn) {
     if (const status asked = withdraw(id); !asked) return asked;
   }
-  const result<share_event> answer = wait_for(id, answers);
+  const result<share_event> answer = wait_for(id, replies);
   check(!answer || session_.lent(id) == loan_state::none, "a block came back and is lent");
   return answer ? status{} : status{answer.error()};
 }
@@ -147,7 +147,7 @@ result<imported_block> share_channel::borrow(driver_ref driver,
     return done.error();
   }
   check(made->id() == offer->id && made->data_address(), "another block is borrowed than offered");
-  if (const status told = accept(offer->id); !told) return told.error();
+  if (const status accepted = accept(offer->id); !accepted) return accepted.error();
   return made;
 }
 

@@ -328,20 +328,20 @@ result<share_session::meaning> share_session::take_from_exporter(
     check(place->state == loan_state::none && found == nullptr, "I4: a number serves twice");
     last_borrowed_ = id;
     *place = {.id = id, .state = loan_state::offered};
-    return meaning::told;
+    return meaning::reported;
   }
   if (id > last_borrowed_) return ends(broken("a message is about a block that was never offered"));
   if (found == nullptr) return meaning::ignored;  // given back while the message was on its way
   if (message.kind == share_message_kind::withdraw) {
     if (found->state == loan_state::withdrawn) return ends(broken("a block is withdrawn twice"));
     found->state = loan_state::withdrawn;
-    return meaning::told;
+    return meaning::reported;
   }
   if (found->state != loan_state::accepted || message.block.epoch != found->epoch + 1)
     return ends(broken("a block is updated out of turn"));
   found->epoch = message.block.epoch;
   check(found->epoch > found->accepted_epoch, "an update is not newer than the state in use");
-  return meaning::told;
+  return meaning::reported;
 }
 
 result<share_session::meaning> share_session::take_from_importer(
@@ -358,12 +358,12 @@ result<share_session::meaning> share_session::take_from_importer(
       check(found->accepted_epoch <= found->epoch, "a peer is ahead of the block");
       if (found->state == loan_state::offered) found->state = loan_state::accepted;
       found->is_used = true;
-      return meaning::told;
+      return meaning::reported;
     case share_message_kind::refuse:
       if (found->is_used) return ends(broken("the peer refuses what it has accepted"));
       *found = {};
-      return meaning::told;
-    default: *found = {}; return meaning::told;
+      return meaning::reported;
+    default: *found = {}; return meaning::reported;
   }
 }
 

@@ -108,7 +108,7 @@ export class share_session {
   // ---- messages of the peer ------
 
   /// What a message means to this side. `ignored`: it crossed one of this side's on its way.
-  enum class meaning : std::uint8_t { greeted, proved, told, ignored };
+  enum class meaning : std::uint8_t { greeted, proved, reported, ignored };
   /// Errors: not_permitted (a wrong proof), foreign_error (a message that may not come now); the
   /// session is closed then.
   [[nodiscard]] result<meaning> take(const share_message& message) noexcept;

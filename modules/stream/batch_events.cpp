@@ -94,7 +94,7 @@ status batch_events::end(result<ticket_ref>&& event) {
   if (!event) return event.error();
   const table_lock state(state_);
   check(state->streams().closed_batch() != pool_state::no_stream, "an event is for no batch");
-  ++state->totals().mark_count;
+  ++state->totals().event_count;
   state->streams().retire_batch(std::move(*event));
   return {};
 }

@@ -103,7 +103,7 @@ result<std::size_t> block_rights::keep(address at) {
     if (!*has_own_mappings) {
       return refuse(errc::not_supported,
                     "the block shares a mapping with other memory of the pool: allocate it with "
-                    "allocate_whole(), or give rights to all of the pool's memory");
+                    "allocate_dedicated(), or give rights to all of the pool's memory");
     }
     return blocks.keep(at);
   });
@@ -163,7 +163,8 @@ bool block_rights::end_one(own_rights& of) {
   if (!state_.with([&](auto& state) { return state.progress().passed(last_use); })) return false;
   const grant_list all = remaps_.rights();
   grant_list again;
-  for (const access_grant& each : of.rights.all()) (void)again.set({each.who, all.of(each.who)});
+  for (const access_grant& each : of.rights.all())
+    (void)again.set({each.grantee, all.of(each.grantee)});
   check(again.all().size() == of.rights.all().size(),
         "block_rights I2: the access of a block is not recorded");
   // If a pool ends while suspended, no mapping has any.
@@ -174,7 +175,7 @@ bool block_rights::end_one(own_rights& of) {
   check(of.is_freed, "block_rights I1: a live block loses its rights");
   const stream_point* const since = of.was_pinned ? nullptr : &of.last_use;
   if (state_.with([&](auto& state) { return locked_blocks(state).let_go(at, since); }))
-    notices_.observe([&](block_watcher& who) { who.freed(at); });
+    notices_.observe([&](block_observer& observer) { observer.freed(at); });
   return true;
 }
 

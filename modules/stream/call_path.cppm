@@ -67,8 +67,8 @@ class alignas(64) call_path {
  public:
   call_path(driver_interface& driver, const pool_options& options) noexcept
       : looks_for_captures_(capture_watch::looks(driver, options)),
-        observes_blocks_(options.watcher != nullptr || options.contents != contents_rule::none ||
-                         options.rules.keep_none),
+        observes_blocks_(options.observer != nullptr || options.contents != contents_rule::none ||
+                         options.policy.tuning.keep_none),
         needs_checks_((looks_for_captures_ && !options.captures_announced) || observes_blocks_),
         first_capturable_(capture_watch::first_capturable(driver, options)),
         first_identified_(stream_identities::first_of(driver.feature_set(), options)),

@@ -123,7 +123,7 @@ status captured_calls::release(std::uint64_t number, stream_handle stream) {
     check(!state->streams().is_capture(*owner),
           "captured_calls I1: a graph's memory goes to a graph");
     freed = state->progress().advance(*owner);
-    done = locked_blocks(*state).release_capture(number, freed);
+    done = locked_blocks(*state).release_graph(number, freed);
   }
   events_.note({history_kind::graph_ended, {}, stream, number});
   (void)parts_.clock.poll(freed);  // marks it: the next capture on this stream can make none

@@ -22,7 +22,7 @@ result<address> checked_calls::allocate(const block_shape& shape, stream_handle 
   check(path_.observes_blocks() || captures_.is_on(), "a call is checked that needs no check");
   if (!contents_.fills_on_acquire()) [[likely]]
     return allocate_observed(shape, stream);
-  const std::uint64_t before_bytes = parts_.core.memory.statistics().footprint_bytes;
+  const std::uint64_t before_bytes = parts_.core.memory.statistics().held_bytes;
   const result<address> at = allocate_observed(shape, stream);
   return at ? fill_acquired(*at, stream, before_bytes) : at;
 }
@@ -34,7 +34,9 @@ result<address> checked_calls::allocate_observed(const block_shape& shape, strea
   return with_relief(relief_, shape.size_bytes, [&](relief_pass&) -> result<address> {
     const observer_guard observed(entry_);
     const result<address> at = allocate_on(shape, stream);
-    if (at) notices_.observe([&](block_watcher& who) { who.allocated({*at, shape.size_bytes}); });
+    if (at)
+      notices_.observe(
+          [&](block_observer& observer) { observer.allocated({*at, shape.size_bytes}); });
     return at;
   });
 }
@@ -46,8 +48,8 @@ result<address> checked_calls::allocate_on(const block_shape& shape, stream_hand
     return seen.error();
   if (seen->state != capture_state::none) [[unlikely]]
     return captured_.allocate(shape, stream, *seen);
-  return options_.rules.keep_none ? slow_.allocate_dedicated(shape, stream)
-                                  : allocate_uncaptured(shape, stream);
+  return options_.policy.tuning.keep_none ? slow_.allocate_dedicated(shape, stream)
+                                          : allocate_uncaptured(shape, stream);
 }
 
 result<address> checked_calls::allocate_uncaptured(const block_shape& shape, stream_handle stream) {
@@ -69,12 +71,13 @@ result<address> checked_calls::allocate_dedicated(std::uint64_t size_bytes, stre
     if (*captured)
       return refuse(errc::not_permitted, "the stream is being captured: allocate before it is");
   }
-  const std::uint64_t before_bytes = parts_.core.memory.statistics().footprint_bytes;
+  const std::uint64_t before_bytes = parts_.core.memory.statistics().held_bytes;
   const result<address> at = [&] {
     if (!notices_.is_observed()) return slow_.allocate_dedicated({size_bytes}, stream);
     const observer_guard observed(entry_);
     const result<address> made = slow_.allocate_dedicated({size_bytes}, stream);
-    if (made) notices_.observe([&](block_watcher& who) { who.allocated({*made, size_bytes}); });
+    if (made)
+      notices_.observe([&](block_observer& observer) { observer.allocated({*made, size_bytes}); });
     return made;
   }();
   return at && contents_.fills_on_acquire() ? fill_acquired(*at, stream, before_bytes) : at;
@@ -96,7 +99,7 @@ result<address> checked_calls::fill_acquired(address at, stream_handle stream,
     if (filled) return at;
     (void)try_to_close([&] { return free_observed(at, stream); });  // else nothing would free it
   }
-  const std::uint64_t now_bytes = parts_.core.memory.statistics().footprint_bytes;
+  const std::uint64_t now_bytes = parts_.core.memory.statistics().held_bytes;
   const bool may_trim = !notices_.is_in_callback() && phases_.is_running();
   if (now_bytes > before_bytes && may_trim) (void)parts_.reclaim.trim_by(now_bytes - before_bytes);
   return filled.error();
@@ -105,11 +108,11 @@ result<address> checked_calls::fill_acquired(address at, stream_handle stream,
 // ---- free ------------------------------------------------------------------------------
 
 status checked_calls::free(address at, stream_handle stream) {
-  check(!options_.rules.keep_none || path_.observes_blocks(),
+  check(!options_.policy.tuning.keep_none || path_.observes_blocks(),
         "a pool that keeps nothing takes the warm path");
   const status freed =
       contents_.fills_on_release() ? free_filled(at, stream) : free_observed(at, stream);
-  if (freed && options_.rules.keep_none) slow_.keep_none();
+  if (freed && options_.policy.tuning.keep_none) slow_.keep_none();
   return freed;
 }
 
@@ -171,7 +174,7 @@ status checked_calls::observe_free(address at, Free&& free) {
   const bool is_locked =
       state_.with([&](auto& state) { return locked_blocks(state).is_locked(at); });
   const status freed = free();
-  if (freed && !is_locked) notices_.observe([&](block_watcher& who) { who.freed(at); });
+  if (freed && !is_locked) notices_.observe([&](block_observer& observer) { observer.freed(at); });
   return freed;
 }
 

@@ -5,7 +5,7 @@
 // stream is being captured, bytes that are filled, the observer. Not exported.
 //
 // A block is filled while its memory cannot be suspended, or not at all. The observer is called for
-// a block under the rank of watcher.
+// a block under the rank of observer.
 //
 // Thread safety: all of it. Cost: a query of the driver where the stream can be captured, one fill
 // where the options fill.
@@ -58,7 +58,7 @@ class checked_calls {
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   [[nodiscard]] result<address> allocate_uncaptured(const block_shape& shape, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  /// stream_pool::allocate_whole().
+  /// stream_pool::allocate_dedicated().
   [[nodiscard]] result<address> allocate_dedicated(std::uint64_t size_bytes, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   /// stream_pool::free(), of a call that needs the check.

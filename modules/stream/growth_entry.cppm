@@ -6,10 +6,10 @@
 // I1  A thread that calls the driver for memory, or a remap callback, has a growth_guard, except
 //     the destructor, which is alone (ending_guard).
 //
-// A growth_guard takes the watcher's lock, that of growth and the capture mode, in this order, the
-// only one in which they are taken. The watcher's comes first since an observed allocation has it
+// A growth_guard takes the observer's lock, that of growth and the capture mode, in this order, the
+// only one in which they are taken. The observer's comes first since an observed allocation has it
 // when it turns out to have to grow; and since a remap callback, which runs under the lock of
-// growth, may free and so take the watcher's, which its thread has then. While a thread has a
+// growth, may free and so take the observer's, which its thread has then. While a thread has a
 // growth_guard it relieves no other allocator (vmm.optimizer:relief).
 //
 // Thread safety: what it is for. Cost: that of the locks; the capture mode is two driver calls on
@@ -36,7 +36,7 @@ struct growth_entry_options {
   bool names_streams = false;  ///< in any call: those that are known have not been destroyed
 };
 
-/// The locks of watcher and growth of one pool, and the stream that the call inside names.
+/// The locks of observer and growth of one pool, and the stream that the call inside names.
 class growth_entry {
  public:
   growth_entry(driver_interface& driver, const notifier& notices,
@@ -59,8 +59,8 @@ class growth_entry {
   friend class observer_guard;
 
   // Null where nothing observes.
-  [[nodiscard]] watcher_lock* observer() noexcept {
-    return options_.is_observed ? &watcher_lock_ : nullptr;
+  [[nodiscard]] observer_lock* observer() noexcept {
+    return options_.is_observed ? &observer_lock_ : nullptr;
   }
   // A remap callback must not come here: that ends the process.
   [[nodiscard]] growth_entry& outside_callbacks() noexcept {
@@ -71,15 +71,15 @@ class growth_entry {
   driver_interface& driver_;
   const notifier& notices_;
   const growth_entry_options options_;
-  watcher_lock watcher_lock_;
+  observer_lock observer_lock_;
   growth_lock growth_lock_;
   stream_handle named_ VMM_GUARDED_BY(rank::growth) = stream_handle::default_stream;
 };
 
 /// Where a pool is observed, one thread at a time. A thread that has it may take it again.
-class VMM_SCOPED_CAPABILITY observer_guard : lock_scope<watcher_lock> {
+class VMM_SCOPED_CAPABILITY observer_guard : lock_scope<observer_lock> {
  public:
-  explicit observer_guard(growth_entry& entry) VMM_ACQUIRE(rank::watcher)
+  explicit observer_guard(growth_entry& entry) VMM_ACQUIRE(rank::observer)
       : lock_scope(entry.observer()) {}
   ~observer_guard() VMM_RELEASE() {}
 

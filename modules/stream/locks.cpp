@@ -13,7 +13,7 @@ std::uint64_t this_thread() noexcept {
 }
 
 // What another thread writes there is never this thread's number.
-void watcher_lock::lock() noexcept {
+void observer_lock::lock() noexcept {
   const std::uint64_t self = this_thread();
   if (holder_.load(std::memory_order_relaxed) != self) {
     turns_.lock();
@@ -23,7 +23,7 @@ void watcher_lock::lock() noexcept {
   ++depth_;
 }
 
-void watcher_lock::unlock() noexcept {
+void observer_lock::unlock() noexcept {
   check(depth_ != 0 && holder_.load(std::memory_order_relaxed) == this_thread(),
         "a turn is ended that this thread does not have");
   if (--depth_ != 0) return;

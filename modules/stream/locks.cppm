@@ -9,7 +9,7 @@
 // VMM_EXCLUDES(rank::state). A missing guard, a lock that is held twice and a lock that is taken
 // out of order do not compile.
 //
-// Locks are taken in the order of their ranks, outermost first: change, watcher, growth, notices,
+// Locks are taken in the order of their ranks, outermost first: change, observer, growth, notices,
 // release, events, history, state, arena. No driver call and no callback is made under the ranks of
 // state and arena.
 //
@@ -39,8 +39,8 @@ inline lock_rank events VMM_ACQUIRED_BEFORE(history);   // an event behind all w
 inline lock_rank release VMM_ACQUIRED_BEFORE(events);   // memory goes back to the driver
 inline lock_rank notices VMM_ACQUIRED_BEFORE(release);  // remap callbacks run
 inline lock_rank growth VMM_ACQUIRED_BEFORE(notices);   // the driver is called for memory
-inline lock_rank watcher VMM_ACQUIRED_BEFORE(growth);   // an observed call, where one observes
-inline lock_rank change VMM_ACQUIRED_BEFORE(watcher);   // a suspension; blocks that are filled
+inline lock_rank observer VMM_ACQUIRED_BEFORE(growth);  // an observed call, where one observes
+inline lock_rank change VMM_ACQUIRED_BEFORE(observer);  // a suspension; blocks that are filled
 
 }  // namespace rank
 
@@ -81,11 +81,11 @@ class growth_lock {
 
 /// Passed on as growth_lock is. Its holder may take it again: a thread that allocates or trims has
 /// it while remap callbacks run on that thread, and a callback may free.
-class watcher_lock {
+class observer_lock {
  public:
-  watcher_lock() = default;
-  watcher_lock(const watcher_lock&) = delete;
-  watcher_lock& operator=(const watcher_lock&) = delete;
+  observer_lock() = default;
+  observer_lock(const observer_lock&) = delete;
+  observer_lock& operator=(const observer_lock&) = delete;
   void lock() noexcept;
   void unlock() noexcept;
 

@@ -79,7 +79,7 @@ result<address> memory_reuse::finished_of_all(const stream_request& request) {
         [&](auto& state) { return stream_memory(state).reclaim_finished(request.stream, walk); });
   return state_.with([&](auto& state) {
     const result<address> at = own_memory(state).allocate(request);
-    if (at && *at) ++state.totals().foreign_count;
+    if (at && *at) ++state.totals().other_stream_count;
     return at;
   });
 }
@@ -180,7 +180,7 @@ result<address> memory_reuse::finish_transfer(transfer_under_way&& moving,
   const result<bool> passed = event ? time_.passed(event->ticket) : result<bool>{event.error()};
   const table_lock state(state_);
   const bool has_passed = passed && *passed;
-  if (event) ++state->totals().mark_count;
+  if (event) ++state->totals().event_count;
   if (has_passed) state->progress().note_passed(moving.what.freed);
   if (event && !has_passed) point_events::note(*state, std::move(order), *event);
   arena_lending lending(*state);
@@ -191,7 +191,7 @@ result<address> memory_reuse::finish_transfer(transfer_under_way&& moving,
   arena* const own = state->arenas().table()->find(stream);
   const address taken = own == nullptr ? address{} : own->take(stream, request.size_bytes());
   const result<address> at = taken ? result<address>{taken} : own_memory(*state).allocate(request);
-  if (at && *at) ++state->totals().foreign_count;
+  if (at && *at) ++state->totals().other_stream_count;
   check(!at || at->value % granule_bytes == 0, "a block begins inside a granule");
   return at;
 }
@@ -213,14 +213,16 @@ result<address> memory_reuse::after_flush(const stream_request& request) {
 // stream's arena may serve a request, the pool's memory is left to streams without one.
 void memory_reuse::provide_arena(const stream_request& request, stream_handle stream) noexcept {
   const std::uint32_t record = request.stream;
-  if (path_.observes_blocks() || options_.fronts == front_rule::never || options_.rules.unmap_early)
+  if (path_.observes_blocks() || options_.stream_arenas == arena_rule::never ||
+      options_.policy.eager_unmap)
     return;
   struct wish {
     bool is_wanted = false;
     address_range where{};
   };
   const wish wished = state_.with([&](auto& state) -> wish {
-    const bool is_wanted = options_.fronts == front_rule::always || state.arenas().is_wanted();
+    const bool is_wanted =
+        options_.stream_arenas == arena_rule::always || state.arenas().is_wanted();
     if (!is_wanted || state.segments().count() == 0) return {};
     if (state.arenas().table() != nullptr && !state.arenas().table()->takes(stream)) {
       const bool has_one = state.arenas().table()->number_of(stream) != arena_table::none;

@@ -37,14 +37,14 @@ export struct remap_notice {
 export class remap_listener {
  public:
   /// Called before the change, on the thread that makes it, with no lock that allocate and free on
-  /// other threads need while they reuse memory, except the watcher's lock, if the pool has one. It
-  /// may free, pin and unpin, and query statistics; it must not allocate, trim, synchronize,
+  /// other threads need while they reuse memory, except the observer's lock, if the pool has one.
+  /// It may free, pin and unpin, and query statistics; it must not allocate, trim, synchronize,
   /// forget, release a capture, validate, subscribe or unsubscribe on the same pool: that ends the
   /// process. If the driver then refuses the change, nothing happens to the range; a repeated unmap
   /// is not notified again.
   virtual void before_change(const remap_notice& notice) noexcept = 0;
   /// Called when an address has got memory (`mapped`), with the number of the change that this
-  /// ends, on the thread that made it and under the same rules: for code that registers memory.
+  /// ends, on the thread that made it and under the same policy: for code that registers memory.
   virtual void after_change(const remap_notice& notice) noexcept { (void)notice; }
 
  protected:

@@ -25,12 +25,12 @@ notifier::observer_scope::observer_scope(const notifier& of) noexcept
     : before_(std::exchange(observed_by_this_thread, &of)) {}
 
 notifier::observer_scope::~observer_scope() {
-  check(observed_by_this_thread != nullptr, "a watcher's turn ends that never began");
+  check(observed_by_this_thread != nullptr, "an observer's turn ends that never began");
   observed_by_this_thread = before_;
 }
 
 void notifier::check_not_in_observer() const noexcept {
-  check(observed_by_this_thread != this, "a block watcher calls the pool that calls it");
+  check(observed_by_this_thread != this, "a block observer calls the pool that calls it");
 }
 
 void notifier::check_not_in_callback() const noexcept {

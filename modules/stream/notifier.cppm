@@ -8,7 +8,7 @@
 // I2  The number of a change grows before the change. An unmapping that is tried again has the
 //     number of the first try, and no listener is called for it again.
 // I3  A listener is called under the ranks of growth and notices, with the gate closed, and the
-//     observer under that of watcher, or alone.
+//     observer under that of observer, or alone.
 //
 // Thread safety: all of it. Cost: one relaxed load a change without listeners; a notice is one call
 // of each listener.
@@ -33,7 +33,7 @@ namespace vmm {
 class notifier {
  public:
   /// `observer` is null where a pool has none.
-  notifier(driver_interface& driver, block_watcher* observer, pool_gate& gate,
+  notifier(driver_interface& driver, block_observer* observer, pool_gate& gate,
            state_cell& state) noexcept
       : driver_(driver), observer_(observer), gate_(gate), state_(state) {}
   notifier(const notifier&) = delete;
@@ -115,7 +115,7 @@ class notifier {
       VMM_EXCLUDES(rank::state);
 
   driver_interface& driver_;
-  block_watcher* const observer_;
+  block_observer* const observer_;
   pool_gate& gate_;
   state_cell& state_;
   notices_lock lock_;  // held over the callbacks

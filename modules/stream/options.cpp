@@ -26,34 +26,34 @@ constexpr std::uint64_t source_page_bytes_max = std::uint64_t{1} << 30;
 pool_policy pool_policy::near_live() noexcept { return pool_policy{}; }
 
 pool_policy pool_policy::vpmm() noexcept {
-  pool_policy rules;
-  rules.name = "vpmm";
-  rules.lowest_fit_bytes = 0;
-  rules.handle_bytes = 0;
-  rules.fine_handle_bytes = 0;
-  rules.small_pool_bytes = 0;
-  rules.headroom = 0;
-  rules.slack_bytes = 0;
-  rules.harvest_share = 0;
-  rules.growth_share = 0;
-  rules.window_gap_bytes = 0;
-  rules.whole_pages = true;
-  rules.smallest_hole = true;
-  rules.oldest_first = true;
-  rules.unmap_early = true;
-  debug_check([&] { return rules.validate().has_value(); }, "a preset leaves its ranges");
-  return rules;
+  pool_policy policy;
+  policy.name = "vpmm";
+  policy.tuning.first_fit_bytes = 0;
+  policy.handle_bytes_max = 0;
+  policy.tuning.small_handle_bytes = 0;
+  policy.tuning.small_pool_bytes = 0;
+  policy.headroom = 0;
+  policy.tuning.slack_bytes = 0;
+  policy.tuning.min_move_share = 0;
+  policy.tuning.growth_share = 0;
+  policy.tuning.growth_gap_bytes = 0;
+  policy.tuning.whole_pages = true;
+  policy.tuning.smallest_hole = true;
+  policy.tuning.oldest_first = true;
+  policy.eager_unmap = true;
+  debug_check([&] { return policy.validate().has_value(); }, "a preset leaves its ranges");
+  return policy;
 }
 
 // A new handle is as large as its block.
 pool_policy pool_policy::off() noexcept {
-  pool_policy rules = vpmm();
-  rules.name = "off";
-  rules.handle_bytes = page_bytes_max;
-  rules.whole_pages = false;
-  rules.keep_none = true;
-  debug_check([&] { return rules.validate().has_value(); }, "a preset leaves its ranges");
-  return rules;
+  pool_policy policy = vpmm();
+  policy.name = "off";
+  policy.handle_bytes_max = page_bytes_max;
+  policy.tuning.whole_pages = false;
+  policy.tuning.keep_none = true;
+  debug_check([&] { return policy.validate().has_value(); }, "a preset leaves its ranges");
+  return policy;
 }
 
 result<pool_policy> pool_policy::by_name(std::string_view name) noexcept {
@@ -67,25 +67,28 @@ namespace {
 
 constexpr double share_max = 1 << 20;
 
-constexpr std::array<option_row<pool_policy>, 12> policy_rows{{
-    {"lowest_fit_bytes is a power of two from 512 to 2^38, or 0 for never",
-     &pool_policy::lowest_fit_bytes, 512, page_bytes_max, option_rule::power_of_two},
-    {"handle_bytes is at most 2^56, or 0 for one page", &pool_policy::handle_bytes, 0,
-     option_bytes_max},
-    {"fine_handle_bytes is at most 2^56, or 0 for handle_bytes", &pool_policy::fine_handle_bytes, 0,
-     option_bytes_max},
-    {"spend_ns is from 0 to 10^9", &pool_policy::spend_ns, 0, 1e9},
-    {"small_pool_bytes is at most 2^56, or 0 for none", &pool_policy::small_pool_bytes, 0,
+constexpr std::array<option_row<pool_policy>, 2> policy_rows{{
+    {"handle_bytes_max is at most 2^56, or 0 for one page", &pool_policy::handle_bytes_max, 0,
      option_bytes_max},
     {"headroom is a number from 0 to 1000", &pool_policy::headroom, 0, 1000},
-    {"slack_bytes is from 0 to 2^56", &pool_policy::slack_bytes, 0, option_bytes_max},
-    {"harvest_share is at most 2^20, or 0 for any request", &pool_policy::harvest_share, 0,
+}};
+
+constexpr std::array<option_row<pool_tuning>, 10> tuning_rows{{
+    {"first_fit_bytes is a power of two from 512 to 2^38, or 0 for never",
+     &pool_tuning::first_fit_bytes, 512, page_bytes_max, option_rule::power_of_two},
+    {"small_handle_bytes is at most 2^56, or 0 for handle_bytes_max",
+     &pool_tuning::small_handle_bytes, 0, option_bytes_max},
+    {"driver_budget_ns is from 0 to 10^9", &pool_tuning::driver_budget_ns, 0, 1e9},
+    {"small_pool_bytes is at most 2^56, or 0 for none", &pool_tuning::small_pool_bytes, 0,
+     option_bytes_max},
+    {"slack_bytes is from 0 to 2^56", &pool_tuning::slack_bytes, 0, option_bytes_max},
+    {"min_move_share is at most 2^20, or 0 for any request", &pool_tuning::min_move_share, 0,
      share_max},
-    {"harvest_bytes is from 0 to 2^56", &pool_policy::harvest_bytes, 0, option_bytes_max},
-    {"growth_share is at most 2^20, or 0 for the requested size alone", &pool_policy::growth_share,
+    {"min_move_bytes is from 0 to 2^56", &pool_tuning::min_move_bytes, 0, option_bytes_max},
+    {"growth_share is at most 2^20, or 0 for the requested size alone", &pool_tuning::growth_share,
      0, share_max},
-    {"window_gap_bytes is from 0 to 2^56", &pool_policy::window_gap_bytes, 0, option_bytes_max},
-    {"zombie_count_max is from 0 to 2^56", &pool_policy::zombie_count_max, 0, option_bytes_max},
+    {"growth_gap_bytes is from 0 to 2^56", &pool_tuning::growth_gap_bytes, 0, option_bytes_max},
+    {"stale_count_max is from 0 to 2^56", &pool_tuning::stale_count_max, 0, option_bytes_max},
 }};
 
 constexpr std::array<option_row<pool_options>, 2> pool_rows{{
@@ -120,7 +123,7 @@ status read_source_page_bytes(pool_options& options) noexcept {
   if (size_bytes <= source_page_bytes_max) {
     options.page_bytes = size_bytes;
   } else {
-    options.rules = pool_policy::off();
+    options.policy = pool_policy::off();
   }
   check(options.page_bytes <= page_bytes_max || !options.validate(), "a page is larger than any");
   return {};
@@ -147,11 +150,14 @@ result<capture_rule> capture_by_name(std::string_view name) noexcept {
 
 }  // namespace
 
+std::span<const option_row<pool_tuning>> pool_tuning::ranges() noexcept { return tuning_rows; }
+
 std::span<const option_row<pool_policy>> pool_policy::ranges() noexcept { return policy_rows; }
 
 status pool_policy::validate() const noexcept {
   if (name == nullptr) return refuse(errc::bad_option, "a pool policy has a name");
-  const status fits = check_options(ranges(), *this);
+  if (status fits = check_options(ranges(), *this); !fits) return fits;
+  const status fits = check_options(pool_tuning::ranges(), tuning);
   debug_check([&] { return !fits || headroom >= 0; }, "memory held may be below the live bytes");
   return fits;
 }
@@ -163,11 +169,9 @@ status pool_options::validate() const noexcept {
   if (status fits = check_options(ranges(), *this); !fits) return fits;
   if (capture > capture_rule::unchecked)
     return refuse(errc::bad_option, "capture is one of capture_rule");
-  if (fronts > front_rule::never)
-    return refuse(errc::bad_option,
-                  "the rule for arenas is one of "
-                  "front_rule");
-  return rules.validate();
+  if (stream_arenas > arena_rule::never)
+    return refuse(errc::bad_option, "stream_arenas is one of arena_rule");
+  return policy.validate();
 }
 
 result<pool_options> pool_options::from_environment(const pool_options& base) noexcept {
@@ -192,9 +196,9 @@ result<pool_options> pool_options::from_environment(const pool_options& base) no
   }
   if (!read) return read.error();
   if (const char* name = environment_text("VMM_POOL_POLICY"); name != nullptr) {
-    const result<pool_policy> rules = pool_policy::by_name(name);
-    if (!rules) return refuse_value(name, "VMM_POOL_POLICY takes one of pool, vpmm, off");
-    options.rules = *rules;
+    const result<pool_policy> policy = pool_policy::by_name(name);
+    if (!policy) return refuse_value(name, "VMM_POOL_POLICY takes one of pool, vpmm, off");
+    options.policy = *policy;
   }
   if (const char* name = environment_text("VMM_POOL_CAPTURE"); name != nullptr) {
     const result<capture_rule> rule = capture_by_name(name);

@@ -16,65 +16,75 @@ export using vmm::contents_rule;
 export using vmm::memory_segment;
 export using vmm::poison_byte;
 
-/// Placement, growth and movement. docs/decisions/0006 has the origin of the default's numbers.
-export struct pool_policy {
-  const char* name = "pool";
+/// The parts of a policy that measurements set. They may change with any release.
+/// docs/decisions/0006 has the origin of the default's numbers.
+export struct pool_tuning {
   /// Requests of at least this size take the lowest address that fits in any stream's finished
   /// memory. Smaller ones take the smallest region, of their own stream first, and of every stream
   /// before the pool grows. A power of two from 512 to 2^38; 0: always the smallest region, and a
   /// stream takes only the requested size of another's memory. In a pool with arenas such a request
   /// is placed in memory of its own stream.
-  std::uint64_t lowest_fit_bytes = std::uint64_t{16} << 20;
-  /// Largest new handle; 0: one page. With a growth_share a new handle is 1 / (2 * growth_share) of
-  /// memory held, from half of handle_bytes to all of it; at most half while little memory is held,
-  /// or if free memory is too scattered to serve.
-  std::uint64_t handle_bytes = std::uint64_t{128} << 20;
+  std::uint64_t first_fit_bytes = std::uint64_t{16} << 20;
   /// Largest new handle if free memory is scattered, since stranded memory is part of a handle.
-  /// Only while the driver has cost less than spend_ns per allocation and free so far, by the costs
-  /// of docs/decisions/0006. 0: no such rule.
-  std::uint64_t fine_handle_bytes = std::uint64_t{24} << 20;
-  std::uint64_t spend_ns = 50;
+  /// Only while the driver has cost less than driver_budget_ns per allocation and free so far, by
+  /// the costs of docs/decisions/0006. 0: no such rule.
+  std::uint64_t small_handle_bytes = std::uint64_t{24} << 20;
+  std::uint64_t driver_budget_ns = 50;
   /// While less than this is held, a new handle is at most a 12th of it, or a 32nd if free memory
   /// is scattered, but at least 8 MiB: a large handle is a large part of a small program. Only with
   /// a growth_share or fine handles. 0: no such rule.
   std::uint64_t small_pool_bytes = std::uint64_t{512} << 20;
-  /// Memory is created without moving any while memory held stays below headroom times the peak of
-  /// live bytes, plus slack_bytes. From 0 to 1000.
-  double headroom = 1.02;
+  /// Added to the memory that a policy's headroom allows.
   std::uint64_t slack_bytes = std::uint64_t{4} << 20;
   /// Requests smaller than both move nothing: than this share of the live bytes' peak
-  /// (1 / harvest_share; 0: any request may move memory), and than harvest_bytes.
-  std::uint32_t harvest_share = 64;
-  std::uint64_t harvest_bytes = std::uint64_t{8} << 20;
+  /// (1 / min_move_share; 0: any request may move memory), and than min_move_bytes.
+  std::uint32_t min_move_share = 64;
+  std::uint64_t min_move_bytes = std::uint64_t{8} << 20;
   /// New memory is at least this share of memory held (1 / growth_share), within the headroom; and
-  /// a third of that beyond the headroom if live bytes reach a new peak. At most handle_bytes. 0:
-  /// the requested size alone.
+  /// a third of that beyond the headroom if live bytes reach a new peak. At most handle_bytes_max.
+  /// 0: the requested size alone.
   std::uint32_t growth_share = 32;
-  std::uint64_t window_gap_bytes = std::uint64_t{4} << 30;  ///< addresses left for growth in place
+  std::uint64_t growth_gap_bytes = std::uint64_t{4} << 30;  ///< addresses left for growth in place
   bool whole_pages = false;    ///< requests of a page and more take whole pages
   bool smallest_hole = false;  ///< new places go to the smallest hole that takes the whole request
   bool oldest_first =
-      false;                 ///< free regions are moved whole and oldest first, not handles by size
-  bool unmap_early = false;  ///< stale mappings are unmapped at the start of each allocation, not
-                             ///< on demand
+      false;  ///< free regions are moved whole and oldest first, not handles by size
   /// Every block is driver memory of its own, of whole pages, which is released once the work
   /// before its free has finished: at that free, or at a later allocation or free.
   bool keep_none = false;
   /// Stale mappings beyond this count whose work has finished are unmapped at the start of growths:
-  /// 8 of them, or a 64th, at most 64. prepare() unmaps those beyond half of it. Each holds
+  /// 8 of them, or a 64th, at most 64. preallocate() unmaps those beyond half of it. Each holds
   /// addresses and a mapping, but no memory.
-  std::uint64_t zombie_count_max = 4096;
+  std::uint64_t stale_count_max = 4096;
+
+  /// The options that have a range; the rows' details say which.
+  [[nodiscard]] static std::span<const option_row<pool_tuning>> ranges() noexcept;
+};
+
+/// Placement, growth and movement.
+export struct pool_policy {
+  const char* name = "pool";
+  /// Largest new handle; 0: one page. With a growth_share a new handle is 1 / (2 * growth_share) of
+  /// memory held, from half of handle_bytes_max to all of it; at most half while little memory is
+  /// held, or if free memory is too scattered to serve.
+  std::uint64_t handle_bytes_max = std::uint64_t{128} << 20;
+  /// Memory is created without moving any while memory held stays below headroom times the peak of
+  /// live bytes, plus slack_bytes. From 0 to 1000.
+  double headroom = 1.02;
+  /// Stale mappings are unmapped at the start of each allocation, not on demand.
+  bool eager_unmap = false;
+  pool_tuning tuning{};  ///< for measurements
 
   /// The default: little memory above live bytes for little driver time.
   [[nodiscard]] static pool_policy near_live() noexcept;
   /// The original vpmm: page-sized handles, best fit, oldest regions moved first.
   [[nodiscard]] static pool_policy vpmm() noexcept;
-  /// Pooling turned off (keep_none), for comparisons and for programs that share a device.
+  /// Pooling turned off (tuning.keep_none), for comparisons and for programs that share a device.
   [[nodiscard]] static pool_policy off() noexcept;
   /// One of the above: "pool", "vpmm" or "off". Errors: bad_option.
   [[nodiscard]] static result<pool_policy> by_name(std::string_view name) noexcept;
 
-  /// The options that have a range; the rows' details say which.
+  /// The options of the policy itself that have a range.
   [[nodiscard]] static std::span<const option_row<pool_policy>> ranges() noexcept;
   /// Errors: bad_option; the detail names the option and its range.
   [[nodiscard]] status validate() const noexcept;
@@ -91,9 +101,9 @@ export enum class capture_rule : std::uint8_t {
 /// When a stream gets an arena: free memory with a lock of its own, from which allocate and free
 /// take no lock that other streams use. Arenas are flushed before the pool grows.
 /// docs/decisions/0021.
-export enum class front_rule : std::uint8_t {
-  where_contended,  // once threads have waited for another on the pool's lock
-  always,           // from a stream's first growth on
+export enum class arena_rule : std::uint8_t {
+  when_contended,  // once threads have waited for another on the pool's lock
+  always,          // from a stream's first growth on
   never,
 };
 
@@ -103,7 +113,7 @@ export enum class front_rule : std::uint8_t {
 /// from any thread, with the device's context current if the backend is a context_backend.
 /// Requires: it makes no call that could change blocks or mappings of the pool, else the process
 /// ends.
-export class block_watcher {
+export class block_observer {
  public:
   /// Before the first mapping there, and after the last.
   virtual void reserved(address_range addresses) noexcept = 0;
@@ -116,13 +126,13 @@ export class block_watcher {
   virtual void freed(address block) noexcept = 0;
 
  protected:
-  ~block_watcher() = default;
+  ~block_observer() = default;
 };
 
 /// The options of a pool: placement, pages, captures, and those shared with the manager
 /// (memory_options).
 export struct pool_options : memory_options {
-  pool_policy rules = pool_policy::near_live();
+  pool_policy policy = pool_policy::near_live();
   std::uint64_t page_bytes = 0;  ///< handles are multiples of it; 0: the recommended granularity
   std::uint64_t page_count = 0;  ///< pages mapped when the pool is set up
   stream_handle first_stream = stream_handle::default_stream;  ///< these pages are free for it
@@ -133,10 +143,10 @@ export struct pool_options : memory_options {
   /// and `captures().end()` after it. The driver is then queried only in between, and when the pool
   /// needs it anyway. A call served from free memory does not detect an unannounced capture.
   bool captures_announced = false;
-  /// No arenas with a watcher, with fills, and under rules.unmap_early; empty while a history is
+  /// No arenas with an observer, with fills, and under policy.eager_unmap; empty while a history is
   /// recorded.
-  front_rule fronts = front_rule::where_contended;
-  block_watcher* watcher = nullptr;  ///< outlives the pool; for debugging
+  arena_rule stream_arenas = arena_rule::when_contended;
+  block_observer* observer = nullptr;  ///< outlives the pool; for debugging
 
   /// The options of the pool itself that have a range.
   [[nodiscard]] static std::span<const option_row<pool_options>> ranges() noexcept;

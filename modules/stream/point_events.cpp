@@ -32,7 +32,7 @@ result<ticket_ref> point_events::record_point(record_order&& order) {
   const result<fresh_event> fresh = record_on(order.handle());
   if (!fresh) return fresh.error();
   const table_lock state(state_);
-  ++state->totals().mark_count;
+  ++state->totals().event_count;
   note(*state, std::move(order), *fresh);
   return fresh->ticket;
 }
@@ -42,7 +42,7 @@ result<ticket_ref> point_events::record_point_named(record_order&& order) {
   const result<ticket_ref> own = record_named(order.handle());
   if (!own) return own;
   const table_lock state(state_);
-  ++state->totals().mark_count;
+  ++state->totals().event_count;
   note(*state, std::move(order), {*own, false});
   return own;
 }

@@ -83,7 +83,7 @@ class pool_recording {
   /// repeatedly for some microseconds, and at the end as long as regions() does.
   /// Errors: invalid_argument (nothing is recorded, or nothing was allocated), out_of_host_memory.
   [[nodiscard]] result<history> take() const;
-  /// Requires: not called from a listener or a watcher.
+  /// Requires: not called from a listener or an observer.
   /// Effects: sets the pool up, and records its events from now on, into a ring of its own.
   /// Errors: in_use (its history is being recorded), bad_option, as set_up. Cost: waits for a
   /// growth that is under way.

@@ -85,7 +85,7 @@ std::uint64_t pool_growth::limit_bytes() const noexcept {
 // addresses are reserved. Where none are left, or they do not help, no more is created than is
 // needed: what is more is a wish, for which no hole that serves is passed over.
 result<growth_plan> pool_growth::make_plan(const stream_request& request, growth_effort effort) {
-  effort.footprint_bytes = memory_.statistics().footprint_bytes;
+  effort.held_bytes = memory_.statistics().held_bytes;
   effort.limit_bytes = limit_bytes();
   constexpr int tries_max = 4;
   error cause;
@@ -131,7 +131,8 @@ status pool_growth::add_segment(std::uint64_t needed_bytes) {
             "size");
       const status added = state_.with([&](auto& state) { return state.add_segment(*space); });
       if (!added) space_.free(*space);
-      if (added) notices_.observe([&](block_watcher& who) { who.reserved(space->range); });
+      if (added)
+        notices_.observe([&](block_observer& observer) { observer.reserved(space->range); });
       if (added) events_.note({history_kind::reserved, space->range});
       return added;
     }
@@ -172,9 +173,9 @@ status pool_growth::carry_out_into(growth_plan& plan, growth_outcome& so_far) {
   so_far.standing_count = mapped.result ? 0 : mapped.mapped_count;
   if (!mapped.result) return mapped.result;
   check(mapped.mapped_count == plan.memories.size(), "a piece of a growth was not mapped");
-  notices_.observe([&](block_watcher& who) {
+  notices_.observe([&](block_observer& observer) {
     for (const mapping_slot& slot : plan.slots)
-      who.mapped({state_.address_of(*slot.where), slot.of->memory->size_bytes});
+      observer.mapped({state_.address_of(*slot.where), slot.of->memory->size_bytes});
   });
   notices_.mapped(plan);
   return mapped.result;
@@ -222,11 +223,11 @@ error pool_growth::with_figures(const error& why, std::uint64_t size_bytes) {
   error detailed = why;
   shortage_figures& figures = detailed.figures;
   figures.requested_bytes = size_bytes;
-  figures.footprint_bytes = memory_.statistics().footprint_bytes;
+  figures.held_bytes = memory_.statistics().held_bytes;
   figures.largest_free_bytes =
       state_.with([](const auto& state) { return state_report(state).largest_free_bytes(); });
   if (why.code == errc::over_budget && options_.budget_bytes != 0) {
-    figures.used_bytes = figures.footprint_bytes;
+    figures.used_bytes = figures.held_bytes;
     figures.limit_bytes = options_.budget_bytes;
   } else if (why.code == errc::out_of_memory) {
     const std::optional<memory_info> device = memory_.query_device();
@@ -248,7 +249,7 @@ void pool_growth::remove_segments() {
   for (std::uint32_t i = 0; i < count; ++i) {
     const extent gone = state_.with([&](auto& state) { return state.segments().at(i).where(); });
     check(gone.range.size_bytes != 0, "a reservation is empty");
-    notices_.observe([&](block_watcher& who) { who.unreserved(gone.range); });
+    notices_.observe([&](block_observer& observer) { observer.unreserved(gone.range); });
     events_.note({history_kind::unreserved, gone.range});
     space_.free(gone);
   }
@@ -280,7 +281,7 @@ result<bool> pool_growth::is_served(const stream_request& request) {
 
 // True where there may be more to do. The stream is looked for anew: others may forget it between
 // two steps.
-result<bool> pool_growth::prepare_step(preparation& work, prepare_report& report) {
+result<bool> pool_growth::preallocate_step(preparation& work, preallocate_report& report) {
   check(work.count_granules != 0, "no granule is announced");
   const growth_guard growing(entry_);
   const named_stream named(entry_, driver_.feature_set().canonical(work.stream));
@@ -295,7 +296,7 @@ result<bool> pool_growth::prepare_step(preparation& work, prepare_report& report
   if (*served) return false;
   const arena_flush pause(state_, arena_memory::stays);
   growth_effort effort{.may_move = may_alias_};
-  effort.footprint_bytes = memory_.statistics().footprint_bytes;
+  effort.held_bytes = memory_.statistics().held_bytes;
   effort.limit_bytes = limit_bytes();
   result<growth_plan> plan =
       state_.with([&](auto& state) { return ahead_planner(state).plan(wanted, effort); });
@@ -307,12 +308,12 @@ result<bool> pool_growth::prepare_step(preparation& work, prepare_report& report
   }
   const bool is_short_of_addresses = plan.error().code == errc::out_of_addresses;
   if (!is_short_of_addresses || std::exchange(work.has_reserved, true)) return plan.error();
-  const status added = add_segment(wanted.size_bytes() + 2 * options_.rules.handle_bytes);
+  const status added = add_segment(wanted.size_bytes() + 2 * options_.policy.handle_bytes_max);
   return added ? result<bool>{true} : added.error();
 }
 
 // The driver's part of a step.
-result<bool> pool_growth::map_ahead(growth_plan& plan, prepare_report& report) {
+result<bool> pool_growth::map_ahead(growth_plan& plan, preallocate_report& report) {
   check(plan.waits.empty(), "pool_growth I2: a stream is made to wait beside its requests");
   const std::uint64_t mark = memory_.creation_mark();
   if (const status mapped = map_planned(plan); !mapped) {
@@ -329,7 +330,7 @@ result<bool> pool_growth::map_ahead(growth_plan& plan, prepare_report& report) {
 }
 
 status pool_growth::make_ready(std::uint32_t count_granules, stream_handle stream,
-                               prepare_report& report) {
+                               preallocate_report& report) {
   preparation work{.stream = stream, .count_granules = count_granules};
   const std::uint32_t page_granules =
       state_.with([](auto& state) { return state.sizes().page_granules; });
@@ -337,7 +338,7 @@ status pool_growth::make_ready(std::uint32_t count_granules, stream_handle strea
   // Each step adds at least a page, except one that reserves addresses and one that queries the
   // device.
   for (std::uint32_t left = count_granules / page_granules + 4; left != 0 && more && *more; --left)
-    more = prepare_step(work, report);
+    more = preallocate_step(work, report);
   report.left_bytes = work.is_served ? 0 : missing_bytes(work);
   return more ? status{} : status{more.error()};
 }

@@ -63,9 +63,10 @@ class pool_growth {
   /// The first pages of the options, at set-up.
   [[nodiscard]] status map_first_pages() VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  /// Makes ready what a request will need that is to come, step by step: stream_pool::prepare().
+  /// Makes ready what a request will need that is to come, step by step:
+  /// stream_pool::preallocate().
   [[nodiscard]] status make_ready(std::uint32_t count_granules, stream_handle stream,
-                                  prepare_report& report)
+                                  preallocate_report& report)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   /// Gives the addresses back, when the pool ends and nothing is mapped.
   void remove_segments() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
@@ -98,9 +99,9 @@ class pool_growth {
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<bool> is_served(const stream_request& request) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] result<bool> prepare_step(preparation& work, prepare_report& report)
+  [[nodiscard]] result<bool> preallocate_step(preparation& work, preallocate_report& report)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  [[nodiscard]] result<bool> map_ahead(growth_plan& plan, prepare_report& report)
+  [[nodiscard]] result<bool> map_ahead(growth_plan& plan, preallocate_report& report)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] std::uint64_t missing_bytes(const preparation& work) VMM_EXCLUDES(rank::state);
 

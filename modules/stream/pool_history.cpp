@@ -67,7 +67,7 @@ result<address> pool_history::served(const stream_request& request, std::uint64_
 void pool_history::note_footprint() noexcept {
   if (!port_) return;
   check(core_ != nullptr, "memory is counted before there is any");
-  note({history_kind::footprint, {{}, core_->memory.statistics().footprint_bytes}});
+  note({history_kind::footprint, {{}, core_->memory.statistics().held_bytes}});
 }
 
 void pool_history::note_shortage() noexcept {
@@ -123,8 +123,7 @@ result<history> pool_history::take(std::unique_ptr<history_ring>* ended) const {
   if (!taken) return taken;
   check(ended == nullptr || !port_, "I2: a history that has ended is recorded");
   check(looked_at != nullptr, "I1: a history is taken without a look at the state");
-  const status added =
-      add_fact(*taken, "footprint_bytes", core_->memory.statistics().footprint_bytes);
+  const status added = add_fact(*taken, "held_bytes", core_->memory.statistics().held_bytes);
   if (!added) return added.error();
   return taken;
 }
@@ -143,19 +142,18 @@ void pool_history::sample(top_sample& out) const noexcept {
   const pool_statistics now =
       is_ready() ? state_.with([](const auto& state) { return state_report(state).statistics(); })
                  : pool_statistics{};
-  check(out.footprint_bytes == 0 && out.live_bytes == 0,
-        "a sample is taken into one that is in use");
+  check(out.held_bytes == 0 && out.live_bytes == 0, "a sample is taken into one that is in use");
   out.kind = top_kind::pool;
-  out.set_names(options_.rules.name, driver_.name());
-  out.footprint_bytes = is_ready() ? core_->memory.statistics().footprint_bytes : 0;
-  out.peak_footprint_bytes = is_ready() ? core_->memory.statistics().peak_footprint_bytes : 0;
+  out.set_names(options_.policy.name, driver_.name());
+  out.held_bytes = is_ready() ? core_->memory.statistics().held_bytes : 0;
+  out.peak_held_bytes = is_ready() ? core_->memory.statistics().peak_held_bytes : 0;
   out.live_bytes = now.live_bytes;
   out.peak_live_bytes = now.peak_live_bytes;
   out.free_bytes = now.reusable_bytes;
   out.reserved_bytes = now.reserved_bytes;
   out.budget_bytes = options_.budget_bytes;
   out.live_count = now.live_count;
-  out.grown_count = now.grown_count;
+  out.slow_count = now.slow_count;
   out.moved_bytes = now.moved_bytes;
 }
 

@@ -38,7 +38,8 @@ status reclaimer::unmap(mapping& gone, remap_kind kind) {
         "a mapping has another size than its piece");
   const status unmapped =
       remaps_.unmap({at, std::span<physical_memory* const>(&part, 1), {}}).result;
-  if (unmapped) notices_.observe([&](block_watcher& who) { who.unmapped({at, part->size_bytes}); });
+  if (unmapped)
+    notices_.observe([&](block_observer& observer) { observer.unmapped({at, part->size_bytes}); });
   if (unmapped) events_.note({history_of(kind), {at, part->size_bytes}});
   return unmapped;
 }
@@ -169,12 +170,12 @@ result<bool> reclaimer::trim_step(std::uint64_t limit_bytes, std::uint64_t& wait
   return numbers().mapped_bytes < before.mapped_bytes;
 }
 
-void reclaimer::unmap_ahead(prepare_report& report) {
+void reclaimer::unmap_ahead(preallocate_report& report) {
   constexpr std::uint32_t steps_max = 256;
   for (std::uint32_t step = 0; step < steps_max; ++step) {
     const growth_guard growing(entry_);
     const std::uint64_t before = state_.stale_count();
-    if (state_.is_suspended() || before <= options_.rules.zombie_count_max / 2) return;
+    if (state_.is_suspended() || before <= options_.policy.tuning.stale_count_max / 2) return;
     unmap_stale(1);
     if (state_.stale_count() == before) return;  // the work of the oldest goes on
     check(state_.stale_count() < before, "mappings become stale while they are unmapped");

@@ -61,7 +61,8 @@ class reclaimer {
   void unmap_stale(std::size_t count_max) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
   /// One at a time, so that no growth finds more stale mappings than the policy keeps.
-  void unmap_ahead(prepare_report& report) VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  void unmap_ahead(preallocate_report& report)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
 
   // ---- free handles ----
   /// Unmaps free idle handles: their memory goes to the cache, their addresses become holes.

@@ -84,7 +84,7 @@ result<bool> pool_shortage::wait_for_next_stream(growth_attempt& attempt, stream
     const result<bool> waited = parts_.clock.wait_for(last);
     if (!waited && is_capture_refusal(waited.error())) continue;
     if (!waited) return waited.error();
-    attempt.tried.blocked = attempt.tried.blocked || *waited;
+    attempt.tried.waited = attempt.tried.waited || *waited;
     return true;
   }
   check(waits.begun_count == waits.stream_count, "more streams are waited for than there are");
@@ -117,7 +117,7 @@ result<address> pool_shortage::grow_from_all(growth_attempt& attempt) {
                        .use_all_free = true,
                        .refusal = attempt.refusal};
   check(parts_.growth.may_alias() || !effort.may_move, "memory moves that can be mapped only once");
-  const std::uint64_t footprint_bytes = parts_.core.memory.statistics().footprint_bytes;
+  const std::uint64_t held_bytes = parts_.core.memory.statistics().held_bytes;
   const auto grow_once = [&]() -> result<address> {
     assume_locked(rank::growth);
     const result<address> grown = parts_.growth.try_grow(attempt.request, effort);
@@ -130,7 +130,7 @@ result<address> pool_shortage::grow_from_all(growth_attempt& attempt) {
       retry_while_short(grow_once(), grow_once, single_rung([&]() -> result<bool> {
                           if (parts_.reclaim.release_cached().released_count != 0)
                             attempt.tried.trimmed = true;
-                          return parts_.core.memory.statistics().footprint_bytes < footprint_bytes;
+                          return parts_.core.memory.statistics().held_bytes < held_bytes;
                         }));
   attempt.refusal = effort.refusal;
   return grown;
@@ -196,10 +196,10 @@ std::uint64_t pool_shortage::give_idle_back(std::uint64_t wanted_bytes) {
 
 void pool_shortage::report(growth_attempt& attempt, const error& cause) {
   check(is_shortage(cause.code), "a shortage is reported that was none");
-  check(!attempt.tried.blocked || options_.wait_when_short, "a caller waits that must not");
+  check(!attempt.tried.waited || options_.wait_when_short, "a caller waits that must not");
   if (attempt.created_mark) parts_.reclaim.release_created(*attempt.created_mark);
   attempt.tried.failure = cause.code;
-  attempt.tried.held_bytes = parts_.core.memory.statistics().footprint_bytes;
+  attempt.tried.held_bytes = parts_.core.memory.statistics().held_bytes;
   attempt.tried.budget_bytes = options_.budget_bytes;
   {
     const table_lock state(state_);

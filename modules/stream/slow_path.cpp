@@ -64,7 +64,7 @@ result<address> slow_path::allocate_once(slow_call& call, relief_pass& relief) {
   const std::size_t surplus =
       state_.with([](auto& state) { return idle_handles(state).surplus_stale_count(); });
   parts_.rights.end_freed();
-  if (options_.rules.unmap_early || surplus != 0)
+  if (options_.policy.eager_unmap || surplus != 0)
     parts_.reclaim.unmap_stale(std::clamp(surplus / surplus_share, reap_count, reap_count_max));
   call.request.stream = *number;
   const stream_request request = call.request;
@@ -84,7 +84,8 @@ result<address> slow_path::allocate_once(slow_call& call, relief_pass& relief) {
   mark_created(call);
   const result<address> grown = grow(call, relief);
   events_.note_growth(request, history_kind::served, grown ? *grown : address{});
-  if (options_.fronts == front_rule::always) parts_.reuse.provide_arena(request, call.stream);
+  if (options_.stream_arenas == arena_rule::always)
+    parts_.reuse.provide_arena(request, call.stream);
   return events_.served(request, call.size_bytes, grown);
 }
 
@@ -114,14 +115,14 @@ result<address> slow_path::allocate_aligned(const block_shape& shape, stream_han
 // ---- blocks of mappings of their own -----------------------------------------------------
 
 void slow_path::keep_none() {
-  check(options_.rules.keep_none, "a pool gives back what it is to keep");
+  check(options_.policy.tuning.keep_none, "a pool gives back what it is to keep");
   if (!notices_.is_in_callback() && !state_.is_suspended()) (void)parts_.reclaim.trim(0);
 }
 
 result<address> slow_path::allocate_dedicated(const block_shape& shape, stream_handle stream) {
   const result<stream_request> counted = request_for(shape);
   if (!counted) return counted.error();
-  if (options_.rules.keep_none) keep_none();
+  if (options_.policy.tuning.keep_none) keep_none();
   captures_.note_uncaptured(driver_.feature_set().canonical(stream));
   slow_call call{.size_bytes = shape.size_bytes, .stream = stream, .request = *counted};
   const result<address> at = with_others(call, [this](slow_call& each, relief_pass& relief) {
@@ -148,7 +149,7 @@ result<address> slow_path::allocate_dedicated_once(slow_call& call, relief_pass&
   events_.note_growth(request, history_kind::grow, {});
   mark_created(call);
   const result<address> at = shortage_.grow_dedicated(request, relief);
-  if (!at && options_.rules.keep_none && is_shortage(at.error().code)) {
+  if (!at && options_.policy.tuning.keep_none && is_shortage(at.error().code)) {
     growth_attempt attempt{request};
     shortage_.report(attempt, at.error());
   }
@@ -162,9 +163,9 @@ result<address> slow_path::grow(const slow_call& call, relief_pass& relief) {
   const stream_request& request = call.request;
   check(request.count_granules != 0, "a growth is for nothing");
   growth_attempt attempt{.request = request, .relief = &relief, .created_mark = call.created_mark};
-  const std::uint64_t footprint_bytes = parts_.core.memory.statistics().footprint_bytes;
+  const std::uint64_t held_bytes = parts_.core.memory.statistics().held_bytes;
   attempt.has_headroom = state_.with(
-      [&](auto& state) { return growth_planner(state).has_headroom(request, footprint_bytes); });
+      [&](auto& state) { return growth_planner(state).has_headroom(request, held_bytes); });
   attempt.may_wait = captures_.may_record_all();
   const result<address> grown = grow_by_steps(attempt);
   check(!grown || grown->value != 0, "a growth has no address");
@@ -286,8 +287,8 @@ result<address> slow_path::end_failed(const slow_call& call, const error& why) {
 
 // ---- ahead of requests --------------------------------------------------------------------
 
-prepare_report slow_path::prepare(std::uint64_t size_bytes, stream_handle stream) {
-  prepare_report report;
+preallocate_report slow_path::preallocate(std::uint64_t size_bytes, stream_handle stream) {
+  preallocate_report report;
   report.left_bytes = size_bytes;
   const result<stream_request> counted = request_for({size_bytes});
   if (!counted) {

@@ -68,11 +68,11 @@ class slow_path {
   /// The same, aligned to more than a granule: free memory of the stream comes first.
   [[nodiscard]] result<address> allocate_aligned(const block_shape& shape, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  /// A block of mappings of its own: stream_pool::allocate_whole().
+  /// A block of mappings of its own: stream_pool::allocate_dedicated().
   [[nodiscard]] result<address> allocate_dedicated(const block_shape& shape, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  /// stream_pool::prepare().
-  [[nodiscard]] prepare_report prepare(std::uint64_t size_bytes, stream_handle stream)
+  /// stream_pool::preallocate().
+  [[nodiscard]] preallocate_report preallocate(std::uint64_t size_bytes, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   /// What is idle goes back, where the policy keeps nothing. In a callback nothing can: the next
   /// call does it.

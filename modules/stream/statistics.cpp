@@ -20,7 +20,7 @@ const char* name_of(pool_region_kind kind) noexcept {
     case pool_region_kind::live: return "live";
     case pool_region_kind::free: return "free";
     case pool_region_kind::hole: return "hole";
-    case pool_region_kind::zombie: return "stale";
+    case pool_region_kind::stale: return "stale";
     default: return "busy";
   }
 }
@@ -29,7 +29,7 @@ void append_numbers(std::string& text, const pool_statistics& now) {
   const std::pair<const char*, std::uint64_t> lines[] = {
       {"mapped", now.mapped_bytes},     {"reserved", now.reserved_bytes}, {"live", now.live_bytes},
       {"reusable", now.reusable_bytes}, {"captured", now.captured_bytes}, {"holes", now.hole_bytes},
-      {"stale", now.zombie_bytes}};
+      {"stale", now.stale_bytes}};
   for (const auto& [name, bytes] : lines)
     text.append(name).append(" ").append(std::to_string(bytes)).append("\n");
   check(!text.empty(), "a pool has no numbers");

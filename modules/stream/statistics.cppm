@@ -13,11 +13,11 @@ namespace vmm {
 
 /// The kind of a region of a pool.
 export enum class pool_region_kind : std::uint8_t {
-  live,    // allocated
-  free,    // mapped, free for its stream
-  hole,    // nothing mapped
-  zombie,  // mapped, but its memory has moved: to be unmapped
-  busy,    // claimed by a growth under way
+  live,   // allocated
+  free,   // mapped, free for its stream
+  hole,   // nothing mapped
+  stale,  // mapped, but its memory has moved: to be unmapped
+  busy,   // claimed by a growth under way
 };
 
 /// One region as a dump shows it; adjacent stale ones are one.
@@ -38,31 +38,31 @@ export struct pool_statistics {
   std::uint64_t reusable_bytes = 0;
   std::uint64_t captured_bytes = 0;  ///< free, and kept for captured graphs
   std::uint64_t hole_bytes = 0;
-  std::uint64_t zombie_bytes = 0;
+  std::uint64_t stale_bytes = 0;
   std::uint64_t live_count = 0;
-  std::uint64_t zombie_count = 0;
-  std::uint64_t pinned_count = 0;  ///< blocks
-  std::uint64_t stream_count = 0;  ///< in use and not forgotten
-  std::uint64_t grown_count = 0;   ///< requests that needed the driver
-  std::uint64_t made_count = 0;    ///< handles created
-  std::uint64_t moved_count = 0;   ///< handles moved by remapping
+  std::uint64_t stale_count = 0;
+  std::uint64_t pinned_count = 0;   ///< blocks
+  std::uint64_t stream_count = 0;   ///< in use and not forgotten
+  std::uint64_t slow_count = 0;     ///< requests that needed the driver
+  std::uint64_t created_count = 0;  ///< handles created
+  std::uint64_t moved_count = 0;    ///< handles moved by remapping
   std::uint64_t moved_bytes = 0;
-  std::uint64_t foreign_count = 0;  ///< requests served by another stream's memory, not moved
-  std::uint64_t wait_count = 0;     ///< waits of streams, on the device
-  std::uint64_t mark_count = 0;     ///< events recorded
-  std::uint64_t blocked_count = 0;  ///< waits of callers, since memory was short
+  std::uint64_t other_stream_count = 0;  ///< requests served by another stream's memory, not moved
+  std::uint64_t device_wait_count = 0;   ///< waits of streams, on the device
+  std::uint64_t event_count = 0;         ///< events recorded
+  std::uint64_t host_wait_count = 0;     ///< waits of callers, since memory was short
   /// Of the reusable bytes, those of device-wide frees whose event has not passed.
-  std::uint64_t after_all_bytes = 0;
-  std::uint64_t front_count = 0;      ///< streams that have an arena
-  std::uint64_t front_bytes = 0;      ///< of the reusable bytes, those in arenas
+  std::uint64_t pending_bytes = 0;
+  std::uint64_t arena_count = 0;      ///< streams that have an arena
+  std::uint64_t arena_bytes = 0;      ///< of the reusable bytes, those in arenas
   std::uint64_t suspended_bytes = 0;  ///< of the mapped bytes: released until they are resumed
   /// Physical memory created and not released: live, free, and retained unmapped.
   std::uint64_t held_bytes = 0;
   std::uint64_t spilled_bytes = 0;  ///< of these, at options().spill
 };
 
-/// The result of stream_pool::prepare().
-export struct prepare_report {
+/// The result of stream_pool::preallocate().
+export struct preallocate_report {
   std::uint64_t created_bytes = 0;   ///< free memory that is new to the pool
   std::uint64_t moved_bytes = 0;     ///< free memory that was moved
   std::uint64_t unmapped_count = 0;  ///< old mappings of moved memory
@@ -77,7 +77,7 @@ export struct shortage_report {
   stream_handle stream = stream_handle::default_stream;
   errc failure = errc::none;  ///< the result of the last attempt to create memory
   bool trimmed = false;       ///< retained memory was released to the driver
-  bool blocked = false;       ///< the caller waited for the work of a stream
+  bool waited = false;        ///< the caller waited for the work of a stream
   std::uint64_t live_bytes = 0;
   std::uint64_t reusable_bytes = 0;  ///< free, in regions too small for the request
   std::uint64_t largest_free_bytes = 0;

@@ -113,7 +113,7 @@ status stream_clock::order_behind(const stream_point& point, std::uint32_t strea
     if (state->progress().passed(point)) return {};
     check(point.stream != stream, "a stream waits for itself");
     handle = state->progress().active_handle(stream);
-    ++state->totals().wait_count;
+    ++state->totals().device_wait_count;
     const stream_handle other = state->progress().shown_handle(point.stream);
     state->events().note({history_kind::wait, {}, handle, static_cast<std::uint64_t>(other)});
   }
@@ -128,7 +128,7 @@ result<bool> stream_clock::wait_for(const stream_point& point) {
     check(point.stream < state->progress().count(), "a record is waited for that is not there");
     answer = state->progress().ask(point);
     if (answer.is == point_answer::kind::passed) return false;
-    ++state->totals().blocked_count;
+    ++state->totals().host_wait_count;
     handle = state->progress().shown_handle(point.stream);
     state->events().note({history_kind::blocked, {}, handle});
   }
@@ -177,7 +177,7 @@ status stream_clock::record_all(std::vector<recorded_event>& out) {
       last = state->progress().last_point(stream);
       answer = state->progress().ask(last);
       if (answer.is == point_answer::kind::passed) continue;
-      ++state->totals().blocked_count;
+      ++state->totals().host_wait_count;
     }
     const result<ticket_ref> event = points_.event_for(std::move(answer));
     if (!event) return event.error();
@@ -274,7 +274,7 @@ status stream_clock::record_leaving(std::uint32_t stream) {
   const result<ticket_ref> all = points_.record_all_work();
   if (!all) return is_capture_refusal(all.error()) ? status{} : status{all.error()};
   const table_lock state(state_);
-  ++state->totals().mark_count;
+  ++state->totals().event_count;
   point_events::note(*state, std::move(answer.order), {*all, true});
   return {};
 }

@@ -24,10 +24,11 @@ constexpr std::uint64_t page_bytes_min = std::uint64_t{2} << 20;
 constexpr std::uint64_t segment_bytes_max = std::uint64_t{max_range_granules} * granule_bytes;
 
 void report_live(const pool_options& options, state_cell& state) noexcept {
-  if (options.at_end.hook == nullptr) return;
+  if (options.leak_hook.hook == nullptr) return;
   const pool_statistics now = state.with([](auto& of) { return state_report(of).statistics(); });
   if (now.live_count == 0) return;
-  options.at_end.hook(options.at_end.context, {"stream pool", now.live_count, now.live_bytes});
+  options.leak_hook.hook(options.leak_hook.context,
+                         {"stream pool", now.live_count, now.live_bytes});
 }
 
 [[nodiscard]] status check_alignment(std::uint64_t alignment_bytes) noexcept {
@@ -97,17 +98,17 @@ status stream_pool::make_parts() {
   physical_options& memory = core.physical;
   memory.granularity_bytes = page_bytes;
   memory.fragment_ratio = 0;
-  const std::uint64_t handle_bytes = std::min(options_.rules.handle_bytes, segment_bytes);
+  const std::uint64_t handle_bytes = std::min(options_.policy.handle_bytes_max, segment_bytes);
   memory.chunk_bytes = round_up(std::max(handle_bytes, page_bytes), page_bytes);
   core.reservation.granularity_bytes = unit_bytes;
   check(memory.chunk_bytes % page_bytes == 0 && memory.chunk_bytes != 0,
         "a new handle is not a multiple of a page");
-  const pool_setup setup{options_.rules, unit_bytes, page_bytes, segment_bytes};
+  const pool_setup setup{options_.policy, unit_bytes, page_bytes, segment_bytes};
   if (status attached = events_.attach(); !attached) return attached;
   try {
     auto state = std::make_unique<pool_state>(setup);
-    if (!path_.observes_blocks() && options_.fronts != front_rule::never &&
-        !state->sizes().rules.unmap_early)
+    if (!path_.observes_blocks() && options_.stream_arenas != arena_rule::never &&
+        !state->sizes().policy.eager_unmap)
       state->arenas().permit();
     state->progress().set_default_alias(stream_handle{driver_->feature_set().default_stream_alias});
     parts_ = std::make_unique<pool_parts>(driver_, core, lower());
@@ -215,7 +216,7 @@ result<address> stream_pool::allocate_aligned(const block_shape& shape, stream_h
   return at;
 }
 
-result<address> stream_pool::allocate_whole(std::uint64_t size_bytes, stream_handle stream) {
+result<address> stream_pool::allocate_dedicated(std::uint64_t size_bytes, stream_handle stream) {
   if (status entered = open_to_allocate(); !entered) return entered.error();
   if (status known = identify(stream, path_.identity_of(stream)); !known) return known.error();
   return parts_->checked.allocate_dedicated(size_bytes, stream);
@@ -278,12 +279,12 @@ status stream_pool::set_access(address at, std::span<const access_grant> grants)
 
 // ---- memory ---------------------------------------------------------------------
 
-prepare_report stream_pool::prepare(std::uint64_t size_bytes, stream_handle stream) {
+preallocate_report stream_pool::preallocate(std::uint64_t size_bytes, stream_handle stream) {
   if (notices_.is_observed()) notices_.check_not_in_observer();
   status ready = set_up();
   if (ready) ready = identify(stream, path_.identity_of(stream));
   if (!ready) return {.left_bytes = size_bytes, .failure = ready.error()};
-  return parts_->slow.prepare(size_bytes, stream);
+  return parts_->slow.preallocate(size_bytes, stream);
 }
 
 trim_report stream_pool::trim(std::uint64_t limit_bytes) {
@@ -306,7 +307,7 @@ pool_statistics stream_pool::statistics() const {
       path_.state().with([](const auto& state) { return state_report(state).statistics(); });
   const physical_statistics memory = parts_->core.memory.statistics();
   now.suspended_bytes = memory.suspended_bytes;
-  now.held_bytes = memory.footprint_bytes;
+  now.held_bytes = memory.held_bytes;
   now.spilled_bytes = memory.spilled_bytes;
   check(now.spilled_bytes <= now.held_bytes, "more memory is spilled than is held");
   return now;
@@ -362,7 +363,7 @@ status stream_pool::validate() const {
   const table_lock state(path_.state());
   if (status valid = state_audit(*state).validate(); !valid) return valid;
   const physical_statistics physical = parts_->core.memory.statistics();
-  const std::uint64_t held_bytes = physical.footprint_bytes + physical.suspended_bytes;
+  const std::uint64_t held_bytes = physical.held_bytes + physical.suspended_bytes;
   const std::uint64_t cached_bytes = physical.cached_bytes;
   check(cached_bytes <= held_bytes, "more memory is cached than there is");
   if (held_bytes - cached_bytes < state_report(*state).statistics().mapped_bytes)

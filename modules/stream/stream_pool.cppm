@@ -104,10 +104,10 @@ export class stream_pool {
         driver_use_(driver.use()),
         path_(*driver_, options),
         options_(options),
-        notices_(*driver_, options_.watcher, path_.gate(), path_.state()),
+        notices_(*driver_, options_.observer, path_.gate(), path_.state()),
         events_(options.recorder, *driver_, options_, path_.gate(), path_.state()),
         entry_(*driver_, notices_,
-               {options.watcher != nullptr, capture_watch::looks(*driver, options),
+               {options.observer != nullptr, capture_watch::looks(*driver, options),
                 options.streams_forgotten ||
                     (driver->feature_set().streams && !driver->feature_set().record_all)}),
         captures_(*driver_, options_, path_.gate(), path_.state(), entry_) {}
@@ -116,10 +116,10 @@ export class stream_pool {
   /// Requires: no buffer uses the pool, and no thread calls it. No stream is being captured, and
   /// captures().announced_count() is 0. No captured graph that uses the pool's memory is launched
   /// again.
-  /// Effects: calls options().at_end if blocks are live. Waits for all work of the device, or that
-  /// of the pool's streams, and releases everything to the driver. Memory that the driver refuses
-  /// to release stays with the process, with a line on stderr. Cost: blocks until the work has
-  /// finished.
+  /// Effects: calls options().leak_hook if blocks are live. Waits for all work of the device, or
+  /// that of the pool's streams, and releases everything to the driver. Memory that the driver
+  /// refuses to release stays with the process, with a line on stderr. Cost: blocks until the work
+  /// has finished.
   ~stream_pool();
 
   /// Effects: reads the granularity, checks the options and maps the requested pages. The first
@@ -209,9 +209,9 @@ export class stream_pool {
   /// allocate and grow meanwhile, waiting for one step (256 MiB) at most.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes);
 
-  /// Requires: not called from a listener or a watcher.
+  /// Requires: not called from a listener or an observer.
   /// Effects: makes a free region of this size available on this stream, of new memory within the
-  /// headroom that the request itself would have (options().rules), or by moving whole free
+  /// headroom that the request itself would have (options().policy), or by moving whole free
   /// handles. Never makes a stream wait. Unmaps old mappings if many are left. The region is
   /// ordinary free memory: any later request may use it, so pass the sum for two concurrent
   /// requests. Pass the peak of live bytes before the first request, and few requests need the
@@ -222,20 +222,20 @@ export class stream_pool {
   /// short, memory created by earlier steps is released, except memory mapped behind memory that
   /// unfinished work uses: created_bytes counts the rest.
   /// Cost: driver calls by handles created and moved; never waits for work. One handle is mapped at
-  /// a time, so another thread's request that grows, or any with a watcher, waits for a step or
+  /// a time, so another thread's request that grows, or any with an observer, waits for a step or
   /// two.
-  [[nodiscard]] prepare_report prepare(std::uint64_t size_bytes, stream_handle stream);
+  [[nodiscard]] preallocate_report preallocate(std::uint64_t size_bytes, stream_handle stream);
 
   /// Effects: the pool expects the driver to refuse more than `limit_bytes` of its memory, for
   /// example because others share the device; 0: no limit. New handles get smaller as memory held
   /// approaches the limit, so that less is stranded. A budget of the options has priority. Errors:
   /// none. Cost: one store.
-  void expect_limit(std::uint64_t limit_bytes) noexcept {
+  void expect_memory_limit(std::uint64_t limit_bytes) noexcept {
     expected_limit_bytes_.store(limit_bytes, std::memory_order_relaxed);
   }
 
   /// Requires: work of the devices whose rights become less has finished with the pool's memory.
-  /// Not called from a listener or a watcher.
+  /// Not called from a listener or an observer.
   /// Effects: each location named has this access to all of the pool's memory, mapped now or later,
   /// wherever it moves; the others keep theirs. Several devices in one call, and later ones.
   /// Errors: those of set_up; invalid_argument (no grants, the home or the placement, more
@@ -250,17 +250,17 @@ export class stream_pool {
   /// Requires, effects: as allocate; the size is rounded up to the pool's pages. Errors: as
   /// allocate; not_permitted (the stream is being captured). Cost: driver calls by handles.
   /// Releases free memory of the pool to the driver if no other is left.
-  [[nodiscard]] result<address> allocate_whole(std::uint64_t size_bytes, stream_handle stream);
+  [[nodiscard]] result<address> allocate_dedicated(std::uint64_t size_bytes, stream_handle stream);
   /// Requires: work of the devices that lose access has finished with the block. Not called from a
-  /// listener or a watcher.
+  /// listener or an observer.
   /// Effects: each location named has this access to the block, and overrules set_peers(); the
   /// others keep theirs. It lasts until the block is freed, through suspension and resumption.
   /// After a free, on a stream that is not captured, the memory is not reused until that stream's
   /// work has finished and a call that grows or trims the pool has removed the access.
   /// Errors: as free for a wrong address; not_supported (it shares a mapping with other memory of
-  /// the pool: see allocate_whole(); or options().contents fills freed memory), not_permitted (a
-  /// captured graph's), invalid_argument (no grants, the home or the placement, more locations than
-  /// a list takes), in_use (the pool is suspended), out_of_host_memory, those of set_access;
+  /// the pool: see allocate_dedicated(); or options().contents fills freed memory), not_permitted
+  /// (a captured graph's), invalid_argument (no grants, the home or the placement, more locations
+  /// than a list takes), in_use (the pool is suspended), out_of_host_memory, those of set_access;
   /// nothing is changed. Cost: a set-access for each of its mappings.
   [[nodiscard]] status set_access(address at, std::span<const access_grant> grants);
   /// Effects: none; returns the mappings that the range touches, in address order, for code that
@@ -292,7 +292,7 @@ export class stream_pool {
   /// Effects: as free. The size and the alignment are ignored. An address that is not a live block
   /// ends the process. Any other failure (host memory, too many streams, a captured stream, a
   /// forked child) leaves the block live: free it later, or the pool's end frees it and reports it
-  /// to options().at_end. Errors: none. Cost: as free.
+  /// to options().leak_hook. Errors: none. Cost: as free.
   inline void deallocate(address at, std::uint64_t size_bytes, std::uint64_t alignment_bytes,
                          stream_handle stream) noexcept {
     (void)size_bytes;
@@ -319,7 +319,7 @@ export class stream_pool {
   [[nodiscard]] pool_remaps remaps() noexcept { return pool_remaps(*this); }
   /// The recording of the pool's events. Cost: O(1).
   [[nodiscard]] pool_recording history() noexcept { return pool_recording(*this); }
-  /// For vmm.suspend. Requires: neither a listener nor a watcher makes its calls. begin_suspend()
+  /// For vmm.suspend. Requires: neither a listener nor an observer makes its calls. begin_suspend()
   /// releases free memory even if it fails. With fills on free, other threads' free() waits during
   /// a suspension and a resumption. Cost: O(1).
   [[nodiscard]] suspendable& suspension() noexcept { return suspension_; }
@@ -337,7 +337,7 @@ export class stream_pool {
   /// and the memory held then. Cost: O(1).
   [[nodiscard]] shortage_report last_shortage() const;
   [[nodiscard]] const pool_options& options() const noexcept { return options_; }
-  /// Requires: not called from a listener or a watcher.
+  /// Requires: not called from a listener or an observer.
   /// Effects: checks every invariant of every part. Errors: internal, whose detail names the
   /// invariant that is broken. Cost: O(everything).
   [[nodiscard]] status validate() const;

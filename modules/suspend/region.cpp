@@ -155,7 +155,7 @@ bool suspended_region::is_readable() const noexcept {
     if (part.own_rights == nullptr) return true;
     const auto all = part.own_rights->all();
     return std::none_of(all.begin(), all.end(), [&](const access_grant& each) {
-      return each.who == driver.home() && each.rights == access::none;
+      return each.grantee == driver.home() && each.rights == access::none;
     });
   });
 }

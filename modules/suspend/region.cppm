@@ -85,8 +85,9 @@ struct suspended_region {
   }
   void announce(suspension_phase next) {
     check(is_begun, "a change is announced that is not under way");
-    const bool is_told = next == suspension_phase::suspended || is_announced || is_suspended;
-    if (is_told) allocator->announce(parts, next);
+    const bool is_announced_now =
+        next == suspension_phase::suspended || is_announced || is_suspended;
+    if (is_announced_now) allocator->announce(parts, next);
     is_announced = next == suspension_phase::suspended;
   }
   /// Errors: driver errors.

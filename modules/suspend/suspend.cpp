@@ -252,10 +252,10 @@ void suspender::abandon(const region_list& regions) noexcept {
 suspend_report suspender::finish(const region_list& regions) {
   suspend_report report;
   report.region_count = regions.size();
-  const auto stays = [&](const suspended_region& of, std::uint64_t size_bytes, stay_reason why) {
+  const auto retain = [&](const suspended_region& of, std::uint64_t size_bytes, retain_reason why) {
     if (size_bytes == 0) return;
     try {
-      report.stays.push_back({of.tag, size_bytes, why});
+      report.retained.push_back({of.tag, size_bytes, why});
     } catch (const std::bad_alloc&) {
       // The report has one line less.
     }
@@ -266,14 +266,14 @@ suspend_report suspender::finish(const region_list& regions) {
     const std::uint64_t all_bytes = sum_of(each->parts);
     const std::uint64_t kept_bytes = release_parts(core, each->parts);
     const physical_statistics now = core.memory.statistics();
-    check(now.footprint_bytes >= kept_bytes, "more stays than there is");
+    check(now.held_bytes >= kept_bytes, "more stays than there is");
     report.suspended_bytes += all_bytes - kept_bytes;
     report.backup_bytes += each->backup != nullptr ? all_bytes : 0;
-    const std::uint64_t rest_bytes = now.footprint_bytes - kept_bytes;
+    const std::uint64_t rest_bytes = now.held_bytes - kept_bytes;
     const std::uint64_t cached_bytes = std::min(now.cached_bytes, rest_bytes);
-    stays(*each, kept_bytes, stay_reason::refused);
-    stays(*each, cached_bytes, stay_reason::cached);
-    stays(*each, rest_bytes - cached_bytes, stay_reason::unfinished);
+    retain(*each, kept_bytes, retain_reason::refused);
+    retain(*each, cached_bytes, retain_reason::cached);
+    retain(*each, rest_bytes - cached_bytes, retain_reason::unfinished);
     each->is_intact = false;
     each->end_suspend(true);
   }

@@ -60,17 +60,17 @@ export struct suspend_request {
 };
 
 /// Why physical memory of a suspended region was retained.
-export enum class stay_reason : std::uint8_t {
+export enum class retain_reason : std::uint8_t {
   refused,     // the driver did not take it back: the next resume maps it again
   cached,      // the driver refused to release free memory
   unfinished,  // it waits for work
 };
 
 /// Retained memory.
-export struct suspend_remainder {
+export struct retained_memory {
   std::string tag;
   std::uint64_t size_bytes = 0;
-  stay_reason why = stay_reason::refused;
+  retain_reason why = retain_reason::refused;
 };
 
 /// The memory that a suspension released and retained.
@@ -78,7 +78,7 @@ export struct suspend_report {
   std::uint64_t suspended_bytes = 0;  ///< memory of live blocks, released to the driver
   std::uint64_t backup_bytes = 0;     ///< contents kept
   std::uint64_t region_count = 0;
-  std::vector<suspend_remainder> stays;
+  std::vector<retained_memory> retained;
 };
 
 /// Suspends and resumes regions by their tags.
@@ -110,7 +110,7 @@ export class suspender {
 
   /// Requires: from the call until resume() has returned, no work that uses the regions' memory is
   /// submitted to any stream (replays of captured graphs included); work on streams that neither
-  /// the allocators nor the request name has finished. Not called from a listener or a watcher.
+  /// the allocators nor the request name has finished. Not called from a listener or an observer.
   /// Effects: suspends the regions: they allocate nothing, and their memory is released to the
   /// driver. Pools notify listeners with `released` before each mapping is undone. Free memory of
   /// the regions is released first, even if the call then fails.

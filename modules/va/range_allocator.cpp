@@ -121,7 +121,7 @@ inline void range_allocator::offer(std::uint32_t block) noexcept {
 }
 
 /// Makes a live block of the first `count` granules of a free one; the rest keeps its hole.
-[[gnu::always_inline]] inline result<block_id> range_allocator::carve_front(
+[[gnu::always_inline]] inline result<block_id> range_allocator::split_head(
     std::uint32_t block, std::uint32_t count) noexcept {
   debug_check([&] { return is_free(block) && table_[block].size >= count; }, "too small a block");
   const std::uint32_t hole = table_[block].place;
@@ -153,7 +153,7 @@ result<block_id> range_allocator::carve(std::uint32_t block, granule_range where
   const std::uint32_t lead = where.offset - table_.offset(block);
   check(where.offset >= table_.offset(block) && table_[block].size - lead >= where.count,
         "a block is cut outside of itself");
-  if (lead == 0) return carve_front(block, where.count);
+  if (lead == 0) return split_head(block, where.count);
   const std::uint32_t tail = table_[block].size - lead - where.count;
   if (!table_.provide(tail == 0 ? 1 : 2)) [[unlikely]]
     return refusal(errc::out_of_host_memory);
@@ -177,7 +177,7 @@ result<block_id> range_allocator::take(granule_request request) noexcept {
   check(hole == 0 || table_[block].size >= count, "a hole is found that is too small");
   if (block == 0 || table_[block].size < count) return refusal(errc::out_of_addresses);
   debug_check([&] { return is_free(block); }, "a hole's block is live");
-  return carve_front(block, count);
+  return split_head(block, count);
 }
 
 result<block_id> range_allocator::take_aligned(granule_request request) noexcept {

@@ -176,7 +176,7 @@ export class region_map {
   void join(region_id left, region_id right) noexcept;
   /// Cuts the first `count` granules off a listed region that is longer than that and stays listed
   /// as it is; they are the returned region, unlisted, with no note. provide(1) came before.
-  [[nodiscard]] region_id take_front(region_id id, std::uint32_t count) noexcept;
+  [[nodiscard]] region_id take_head(region_id id, std::uint32_t count) noexcept;
   /// Lengthens a listed region by its unlisted neighbour on the right, or on the left; it keeps its
   /// id and its note.
   void absorb_right(region_id id) noexcept;
@@ -436,7 +436,7 @@ inline void region_map::join(region_id left_id, region_id right_id) noexcept {
   }
 }
 
-inline region_id region_map::take_front(region_id id, std::uint32_t count) noexcept {
+inline region_id region_map::take_head(region_id id, std::uint32_t count) noexcept {
   const std::uint32_t index = index_of(id);
   region_record& node = nodes_[index];
   const granule_range all{node.offset, node.size()};

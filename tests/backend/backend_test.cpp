@@ -33,7 +33,7 @@ std::size_t success_bytes(Value... value) {
   return static_cast<std::size_t>(room.rend() - written);
 }
 
-TEST(Result, ASuccessWritesItsFrontAlone) {
+TEST(Result, ASuccessWritesItsArenaAlone) {
   EXPECT_LE(success_bytes<vmm::status>(), 8u);
   EXPECT_LE(success_bytes<vmm::result<vmm::address>>(vmm::address{7}), 16u);
   EXPECT_GT(sizeof(vmm::status), sizeof(vmm::error)) << "the size of an error does not change "

@@ -73,7 +73,7 @@ class Figures(unittest.TestCase):
     def test_each_measure_reads_what_its_benchmark_prints(self):
         live = {"live_blocks": [{"count": 10, "random_ns": 2.0, "recent_ns": 1.0}]}
         self.assertEqual(compare.of_live(live), {(10, "random_ns"): 2.0, (10, "recent_ns"): 1.0})
-        names = ("one_pool_ns", "without_fronts_ns", "fronts_at_once_ns")
+        names = ("one_pool_ns", "without_arenas_ns", "arenas_at_once_ns")
         rows = [{"threads": count, **dict.fromkeys(names, float(count))} for count in (1, 16)]
         self.assertEqual(compare.of_threads({"rows": rows}), dict.fromkeys(names, 16.0))
 

@@ -226,7 +226,7 @@ TYPED_TEST(Buffer, AReferenceRefusesWhatItsAllocatorRefuses) {
   EXPECT_EQ(code_of(memory.resize(*at, 0)), refused) << "no bytes";
   const errc nowhere = this->is_manager ? errc::unknown_address : errc::not_supported;
   EXPECT_EQ(code_of(memory.resize(address{}, MiB)), nowhere);
-  EXPECT_EQ(code_of(memory.settle(address{}, this->a)),
+  EXPECT_EQ(code_of(memory.synchronize(address{}, this->a)),
             this->is_manager ? errc::unknown_address : errc::none)
       << "a pool waits for the stream";
   memory.deallocate(*at, MiB, 256, this->a);
@@ -273,16 +273,16 @@ TEST(OwnAllocator, GetsBackWhatItGave) {
     EXPECT_EQ(memory.left_bytes(), MiB);
     EXPECT_EQ(code_of(device_buffer::allocate(memory, 2 * MiB, {})), errc::over_budget);
     EXPECT_EQ(code_of(made->resize(MiB)), errc::not_supported);
-    EXPECT_TRUE(made->memory().settle(made->data_address(), {}));
+    EXPECT_TRUE(made->memory().synchronize(made->data_address(), {}));
   }
   EXPECT_EQ(memory.left_bytes(), 3 * MiB);
   EXPECT_EQ(memory.alignments, std::vector<std::uint64_t>{64});
   EXPECT_EQ(pool.statistics().live_count, 0u);
 }
 
-// ---- `settle`-------------------------------------------------------------------------
+// ---- `synchronize`-------------------------------------------------------------------------
 
-TYPED_TEST(Buffer, SettleWaitsForEarlierWork) {
+TYPED_TEST(Buffer, SynchronizeWaitsForEarlierWork) {
   auto first = *device_buffer::allocate(*this->memory, 2 * MiB, this->a);
   this->run(this->a, {first.data_address(), 2 * MiB});
   first.reset();
@@ -290,7 +290,7 @@ TYPED_TEST(Buffer, SettleWaitsForEarlierWork) {
   const auto point = *this->driver.create_event();
   ASSERT_TRUE(this->driver.record_event(point, this->a));
   ASSERT_FALSE(*this->driver.query_event(point)) << "the earlier kernel runs";
-  ASSERT_TRUE(second.memory().settle(second.data_address(), second.stream()));
+  ASSERT_TRUE(second.memory().synchronize(second.data_address(), second.stream()));
   const std::vector<std::byte> bytes(64);
   EXPECT_TRUE(this->driver.write(second.data_address(), bytes)) << "a race would be a misuse";
   ASSERT_TRUE(this->driver.finish_all());

@@ -89,10 +89,10 @@ TEST(Deallocate, LeavesTheBlockWhereTheDriverCannot) {
   std::uint64_t live_count = 0;
   {
     vmm::manager_options options;
-    options.at_end = {[](void* seen, const vmm::live_blocks& left) noexcept {
-                        *static_cast<std::uint64_t*>(seen) = left.count;
-                      },
-                      &live_count};
+    options.leak_hook = {[](void* seen, const vmm::live_blocks& left) noexcept {
+                           *static_cast<std::uint64_t*>(seen) = left.count;
+                         },
+                         &live_count};
     vmm::manager memory(driver, options);
     const auto at = memory.allocate(MiB, 256, stream);
     ASSERT_TRUE(at);

@@ -34,7 +34,7 @@ struct arguments {
   vmm_pool* pool = nullptr;
   vmm_manager* manager = nullptr;
   vmm_trim_report report{sizeof(vmm_trim_report), 0, 0, 0};
-  vmm_prepare_report prepared{sizeof(vmm_prepare_report), 0, 0, 0, 0};
+  vmm_preallocate_report prepared{sizeof(vmm_preallocate_report), 0, 0, 0, 0};
   vmm_pool_statistics pool_numbers{};
   vmm_manager_statistics manager_numbers{};
   vmm_shortage shortage{};
@@ -112,9 +112,10 @@ inline constexpr std::array driver_calls{
 inline constexpr std::array pool_calls{
     call_with_handle{"vmm_pool_set_peers", takes::pool,
                      [](void* h) { return vmm_pool_set_peers(as_pool(h), &given().grant, 1); }},
-    call_with_handle{
-        "vmm_pool_allocate_whole", takes::pool,
-        [](void* h) { return vmm_pool_allocate_whole(as_pool(h), 4096, nullptr, &given().at); }},
+    call_with_handle{"vmm_pool_allocate_dedicated", takes::pool,
+                     [](void* h) {
+                       return vmm_pool_allocate_dedicated(as_pool(h), 4096, nullptr, &given().at);
+                     }},
     call_with_handle{
         "vmm_pool_set_access", takes::pool,
         [](void* h) { return vmm_pool_set_access(as_pool(h), &given(), &given().grant, 1); }},
@@ -130,12 +131,12 @@ inline constexpr std::array pool_calls{
                      [](void* h) { return vmm_pool_free(as_pool(h), &given(), nullptr); }},
     call_with_handle{"vmm_pool_free_sized", takes::pool,
                      [](void* h) { return vmm_pool_free_sized(as_pool(h), &given(), 1, nullptr); }},
-    call_with_handle{"vmm_pool_free_after_all", takes::pool,
-                     [](void* h) { return vmm_pool_free_after_all(as_pool(h), &given()); }},
-    call_with_handle{"vmm_pool_capture_begins", takes::pool,
-                     [](void* h) { return vmm_pool_capture_begins(as_pool(h)); }},
-    call_with_handle{"vmm_pool_capture_ended", takes::pool,
-                     [](void* h) { return vmm_pool_capture_ended(as_pool(h)); }},
+    call_with_handle{"vmm_pool_free_unordered", takes::pool,
+                     [](void* h) { return vmm_pool_free_unordered(as_pool(h), &given()); }},
+    call_with_handle{"vmm_pool_capture_begin", takes::pool,
+                     [](void* h) { return vmm_pool_capture_begin(as_pool(h)); }},
+    call_with_handle{"vmm_pool_capture_end", takes::pool,
+                     [](void* h) { return vmm_pool_capture_end(as_pool(h)); }},
     call_with_handle{"vmm_pool_pin", takes::pool,
                      [](void* h) { return vmm_pool_pin(as_pool(h), &given()); }},
     call_with_handle{"vmm_pool_unpin", takes::pool,
@@ -152,8 +153,8 @@ inline constexpr std::array pool_calls{
     call_with_handle{"vmm_pool_trim", takes::pool,
                      [](void* h) { return vmm_pool_trim(as_pool(h), 0, &given().report); }},
     call_with_handle{
-        "vmm_pool_prepare", takes::pool,
-        [](void* h) { return vmm_pool_prepare(as_pool(h), 4096, nullptr, &given().prepared); }},
+        "vmm_pool_preallocate", takes::pool,
+        [](void* h) { return vmm_pool_preallocate(as_pool(h), 4096, nullptr, &given().prepared); }},
     call_with_handle{
         "vmm_pool_get_statistics", takes::pool,
         [](void* h) { return vmm_pool_get_statistics(as_pool(h), &given().pool_numbers); }},
@@ -219,8 +220,8 @@ inline constexpr std::array manager_calls{
                      [](void* h) { return vmm_manager_copy(as_manager(h), &given().copy); }},
     call_with_handle{"vmm_manager_forget_stream", takes::manager,
                      [](void* h) { return vmm_manager_forget_stream(as_manager(h), nullptr); }},
-    call_with_handle{"vmm_manager_settle", takes::manager,
-                     [](void* h) { return vmm_manager_settle(as_manager(h), &given()); }},
+    call_with_handle{"vmm_manager_synchronize", takes::manager,
+                     [](void* h) { return vmm_manager_synchronize(as_manager(h), &given()); }},
     call_with_handle{
         "vmm_manager_find", takes::manager,
         [](void* h) { return vmm_manager_find(as_manager(h), &given(), &given().block); }},

@@ -180,15 +180,15 @@ TEST_F(Captures, AnnouncedOnesAreAskedAboutAlone) {
   EXPECT_GOOD(vmm_pool_free(told, at, stream));
   EXPECT_FAILS(vmm_pool_allocate(told, 1024 * c_test::MiB, stream, &at), VMM_ERROR_NOT_PERMITTED);
   const std::string said = vmm_last_error_text();
-  EXPECT_NE(said.find("vmm_pool_capture_begins()"), std::string::npos) << said;
+  EXPECT_NE(said.find("vmm_pool_capture_begin()"), std::string::npos) << said;
   end();
 
-  EXPECT_GOOD(vmm_pool_capture_begins(told));
+  EXPECT_GOOD(vmm_pool_capture_begin(told));
   begin();
   EXPECT_FAILS(vmm_pool_allocate(told, 4096, stream, &at), VMM_ERROR_NOT_PERMITTED);
   end();
-  EXPECT_GOOD(vmm_pool_capture_ended(told));
-  EXPECT_FAILS(vmm_pool_capture_ended(told), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_GOOD(vmm_pool_capture_end(told));
+  EXPECT_FAILS(vmm_pool_capture_end(told), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_GOOD(vmm_pool_allocate(told, 4096, stream, &at));
   EXPECT_GOOD(vmm_pool_free(told, at, stream));
   EXPECT_GOOD(vmm_pool_destroy(told));

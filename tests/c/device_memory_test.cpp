@@ -247,11 +247,11 @@ TEST_F(DeviceMemory, WhatIsRequestedIsCountedUntilTheFreeIsComplete) {
   ASSERT_TRUE(memory->record(at, side));
   give(at);
   EXPECT_EQ(now().requested_bytes[VMM_LEVEL_ALL].current, 1000);
-  EXPECT_EQ(now().wait_count, 0U);
+  EXPECT_EQ(now().host_wait_count, 0U);
   EXPECT_TRUE(fake->finish_all());
   EXPECT_TRUE(memory->wait_for_frees(false));
   EXPECT_EQ(now().requested_bytes[VMM_LEVEL_ALL].current, 0);
-  EXPECT_EQ(now().wait_count, 1U);
+  EXPECT_EQ(now().host_wait_count, 1U);
 }
 
 TEST(BlockIndex, IsAMap) {

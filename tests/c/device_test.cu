@@ -216,8 +216,8 @@ int main() {
       const vmm_pool_statistics numbers = pool.statistics();
       std::printf(
           "%llu requests needed the driver, %llu handles, peak %llu MiB live, %llu mapped\n",
-          static_cast<unsigned long long>(numbers.grown_count),
-          static_cast<unsigned long long>(numbers.made_count),
+          static_cast<unsigned long long>(numbers.slow_count),
+          static_cast<unsigned long long>(numbers.created_count),
           static_cast<unsigned long long>(numbers.peak_live_bytes >> 20),
           static_cast<unsigned long long>(numbers.peak_mapped_bytes >> 20));
     }

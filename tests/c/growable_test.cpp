@@ -50,7 +50,7 @@ TEST_F(GrowableOnHost, GrowsInPlaceAndGivesBack) {
   std::uint64_t size_bytes = 0;
   ASSERT_GOOD(vmm_growable_segment(range, 2, &base, &size_bytes));
   EXPECT_EQ(size_bytes, 2 * MiB);
-  EXPECT_GOOD(vmm_growable_settle(range, nullptr));
+  EXPECT_GOOD(vmm_growable_synchronize(range, nullptr));
   std::memset(base, 7, 2 * MiB);
   ASSERT_GOOD(resize(range, 6 * MiB, VMM_GROWABLE_GROW));
   const auto* const bytes = static_cast<const unsigned char*>(base);

@@ -148,7 +148,7 @@ TEST(Growing, ArraysKeepTheirContents) {
   vmm::driver driver("host");
   vmm::manager manager(driver);
   vmm::growing_array<int> values(manager, 1000, nullptr);
-  manager.settle(values.data());
+  manager.synchronize(values.data());
   for (int i = 0; i < 1000; ++i) values.data()[i] = i;
   values.resize(10'000'000);
   EXPECT_EQ(values.data()[999], 999);

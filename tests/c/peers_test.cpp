@@ -103,7 +103,7 @@ TEST_F(Peers, APartOfAManagersBlockIsGivenAndTaken) {
 TEST_F(Peers, OneBlockOfAPoolHasRightsOfItsOwn) {
   void* const shared = take(4096);
   void* whole = nullptr;
-  ASSERT_GOOD(vmm_pool_allocate_whole(pool, 1 << 20, nullptr, &whole));
+  ASSERT_GOOD(vmm_pool_allocate_dedicated(pool, 1 << 20, nullptr, &whole));
   EXPECT_EQ(rights(whole, 1), VMM_RIGHTS_NONE);
   EXPECT_GOOD(vmm_pool_set_access(pool, whole, &reads, 1));
   EXPECT_EQ(rights(whole, 1), VMM_RIGHTS_READ);
@@ -116,7 +116,7 @@ TEST_F(Peers, OneBlockOfAPoolHasRightsOfItsOwn) {
   EXPECT_GOOD(vmm_pool_free(pool, whole, nullptr));
   EXPECT_GOOD(vmm_pool_synchronize(pool));
   void* again = nullptr;
-  ASSERT_GOOD(vmm_pool_allocate_whole(pool, 1 << 20, nullptr, &again));
+  ASSERT_GOOD(vmm_pool_allocate_dedicated(pool, 1 << 20, nullptr, &again));
   EXPECT_EQ(rights(again, 1), VMM_RIGHTS_READ) << "whose memory it had is forgotten";
   EXPECT_GOOD(vmm_pool_free(pool, again, nullptr));
   EXPECT_GOOD(vmm_pool_free(pool, shared, nullptr));
@@ -126,7 +126,7 @@ TEST_F(Peers, AsThePageShowsIt) {  // docs/c.md
   vmm_stream stream = nullptr;
   void* at = nullptr;
   const vmm_grant reader = {VMM_PLACE_DEVICE, 1, VMM_RIGHTS_READ, 0}; /* kernels of device 1 */
-  vmm_status status = vmm_pool_allocate_whole(pool, 64 << 20, stream, &at);
+  vmm_status status = vmm_pool_allocate_dedicated(pool, 64 << 20, stream, &at);
   if (status == VMM_SUCCESS) status = vmm_pool_set_access(pool, at, &reader, 1);
   EXPECT_GOOD(status);
   EXPECT_EQ(rights(at, 1), VMM_RIGHTS_READ);
@@ -136,9 +136,9 @@ TEST_F(Peers, AsThePageShowsIt) {  // docs/c.md
 TEST_F(Peers, RightsThatABlockOfAPoolCannotHave) {
   void* const shared = take(4096);
   void* whole = nullptr;
-  ASSERT_GOOD(vmm_pool_allocate_whole(pool, 1 << 20, nullptr, &whole));
+  ASSERT_GOOD(vmm_pool_allocate_dedicated(pool, 1 << 20, nullptr, &whole));
   EXPECT_FAILS(vmm_pool_set_access(pool, shared, &reads, 1), VMM_ERROR_NOT_SUPPORTED);
-  EXPECT_NE(std::string(vmm_last_error_text()).find("vmm_pool_allocate_whole()"),
+  EXPECT_NE(std::string(vmm_last_error_text()).find("vmm_pool_allocate_dedicated()"),
             std::string::npos);
   constexpr vmm_status wrong = VMM_ERROR_INVALID_ARGUMENT;
   EXPECT_FAILS(vmm_pool_set_access(pool, whole, nullptr, 1), wrong);
@@ -160,10 +160,10 @@ TEST_F(Peers, RightsThatABlockOfAPoolCannotHave) {
   EXPECT_GOOD(vmm_pool_free(pool, whole, nullptr));
   EXPECT_FAILS(vmm_pool_set_access(pool, whole, &reads, 1), VMM_ERROR_NOT_ALLOCATED);
   void* none = &here;
-  EXPECT_FAILS(vmm_pool_allocate_whole(pool, 0, nullptr, &none), wrong);
+  EXPECT_FAILS(vmm_pool_allocate_dedicated(pool, 0, nullptr, &none), wrong);
   EXPECT_EQ(none, nullptr);
-  EXPECT_FAILS(vmm_pool_allocate_whole(pool, 4096, nullptr, nullptr), wrong);
-  EXPECT_FAILS(vmm_pool_allocate_whole(pool, ~std::uint64_t{0}, nullptr, &none),
+  EXPECT_FAILS(vmm_pool_allocate_dedicated(pool, 4096, nullptr, nullptr), wrong);
+  EXPECT_FAILS(vmm_pool_allocate_dedicated(pool, ~std::uint64_t{0}, nullptr, &none),
                VMM_ERROR_OUT_OF_MEMORY);
   EXPECT_GOOD(vmm_pool_free(pool, shared, nullptr));
 }
@@ -172,7 +172,7 @@ TEST_F(Peers, FromCpp17) {
   vmm::driver on("cuda:0");
   {
     vmm::pool from(on);
-    void* const whole = from.allocate_whole(1 << 20, nullptr);
+    void* const whole = from.allocate_dedicated(1 << 20, nullptr);
     from.set_access(whole, {reads});
     EXPECT_EQ(rights(whole, 1), VMM_RIGHTS_READ);
     void* const shared = from.allocate(4096, nullptr);
@@ -186,7 +186,7 @@ TEST_F(Peers, FromCpp17) {
     ranges.set_access(block, {nothing});
     EXPECT_EQ(rights(block, 1), VMM_RIGHTS_NONE);
     void* none = block;
-    EXPECT_EQ(from.try_allocate_whole(0, nullptr, none), VMM_ERROR_INVALID_ARGUMENT);
+    EXPECT_EQ(from.try_allocate_dedicated(0, nullptr, none), VMM_ERROR_INVALID_ARGUMENT);
     EXPECT_EQ(none, nullptr);
     for (void* const each : {whole, shared}) from.free(each, nullptr);
     ranges.free(block);

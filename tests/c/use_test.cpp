@@ -95,15 +95,15 @@ TEST_F(Use, BlocksOfAStreamComeBackToIt) {
   EXPECT_EQ(numbers().live_bytes, 3 * MiB);
   EXPECT_GOOD(vmm_pool_free_sized(pool, first, 3 * MiB, stream));
   EXPECT_EQ(take(3 * MiB, stream), first);
-  EXPECT_EQ(numbers().grown_count, 1u) << "one driver's work for both";
+  EXPECT_EQ(numbers().slow_count, 1u) << "one driver's work for both";
   EXPECT_GOOD(vmm_pool_free(pool, first, stream));
   EXPECT_GOOD(vmm_pool_synchronize(pool));
-  auto prepared = sized<vmm_prepare_report>();
-  EXPECT_GOOD(vmm_pool_prepare(pool, 64 * MiB, stream, &prepared));
+  auto prepared = sized<vmm_preallocate_report>();
+  EXPECT_GOOD(vmm_pool_preallocate(pool, 64 * MiB, stream, &prepared));
   EXPECT_GT(prepared.created_bytes, 0u);
   EXPECT_EQ(prepared.left_bytes, 0u);
   void* const announced = take(64 * MiB, stream);
-  EXPECT_EQ(numbers().grown_count, 1u) << "what was announced is there";
+  EXPECT_EQ(numbers().slow_count, 1u) << "what was announced is there";
   EXPECT_GOOD(vmm_pool_free(pool, announced, stream));
   EXPECT_GOOD(vmm_pool_synchronize(pool));
   EXPECT_GOOD(vmm_pool_forget_stream(pool, stream));
@@ -151,13 +151,13 @@ TEST_F(Use, BlocksThatAreFreedAfterEverything) {
   vmm_stream stream = nullptr;
   ASSERT_GOOD(vmm_driver_create_stream(driver, &stream));
   void* const first = take(3 * MiB, stream);
-  EXPECT_GOOD(vmm_pool_free_after_all(pool, nullptr));
-  EXPECT_GOOD(vmm_pool_capture_begins(pool));
-  EXPECT_GOOD(vmm_pool_free_after_all(pool, first));
-  EXPECT_EQ(vmm_pool_free_after_all(pool, first), VMM_ERROR_NOT_ALLOCATED);
+  EXPECT_GOOD(vmm_pool_free_unordered(pool, nullptr));
+  EXPECT_GOOD(vmm_pool_capture_begin(pool));
+  EXPECT_GOOD(vmm_pool_free_unordered(pool, first));
+  EXPECT_EQ(vmm_pool_free_unordered(pool, first), VMM_ERROR_NOT_ALLOCATED);
   EXPECT_NE(take(3 * MiB, stream), first) << "no event may be recorded while something is captured";
-  EXPECT_GOOD(vmm_pool_capture_ended(pool));
-  EXPECT_EQ(vmm_pool_capture_ended(pool), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_GOOD(vmm_pool_capture_end(pool));
+  EXPECT_EQ(vmm_pool_capture_end(pool), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(take(3 * MiB, nullptr), first) << "all work has finished: any stream may have it";
   EXPECT_GOOD(vmm_pool_forget_stream(pool, stream));
   EXPECT_GOOD(vmm_driver_destroy_stream(driver, stream));
@@ -310,11 +310,12 @@ TEST_F(Use, MemoryIsMadeWhereTheOptionsSay) {
   EXPECT_GOOD(vmm_pool_destroy(made));
 }
 
-TEST_F(Use, StreamsGetFrontsWhereTheOptionsSay) {
-  for (const std::uint32_t fronts : {VMM_FRONTS_WAITING, VMM_FRONTS_ALWAYS, VMM_FRONTS_NEVER}) {
+TEST_F(Use, StreamsGetArenasWhereTheOptionsSay) {
+  for (const std::uint32_t arenas :
+       {VMM_ARENAS_WHEN_CONTENDED, VMM_ARENAS_ALWAYS, VMM_ARENAS_NEVER}) {
     vmm_pool_options options = pool_defaults();
-    EXPECT_EQ(options.fronts, std::uint32_t{VMM_FRONTS_WAITING});
-    options.fronts = fronts;
+    EXPECT_EQ(options.stream_arenas, std::uint32_t{VMM_ARENAS_WHEN_CONTENDED});
+    options.stream_arenas = arenas;
     vmm_pool* made = nullptr;
     ASSERT_GOOD(vmm_pool_create(driver, &options, &made));
     void* at = nullptr;
@@ -324,9 +325,9 @@ TEST_F(Use, StreamsGetFrontsWhereTheOptionsSay) {
     }
     auto now = sized<vmm_pool_statistics>();
     EXPECT_GOOD(vmm_pool_get_statistics(made, &now));
-    EXPECT_EQ(now.front_count, fronts == VMM_FRONTS_ALWAYS ? 1u : 0u) << fronts;
-    EXPECT_EQ(now.front_bytes != 0, fronts == VMM_FRONTS_ALWAYS) << fronts;
-    EXPECT_LE(now.front_bytes, now.reusable_bytes);
+    EXPECT_EQ(now.arena_count, arenas == VMM_ARENAS_ALWAYS ? 1u : 0u) << arenas;
+    EXPECT_EQ(now.arena_bytes != 0, arenas == VMM_ARENAS_ALWAYS) << arenas;
+    EXPECT_LE(now.arena_bytes, now.reusable_bytes);
     EXPECT_GOOD(vmm_pool_destroy(made));
   }
 }
@@ -339,7 +340,7 @@ TEST_F(Use, ARequestThatFailsHoldsNothingAndSaysHowMuch) {
   std::uint64_t after = 0;
   (void)take(64 * MiB);
   ASSERT_GOOD(vmm_driver_memory(driver, &before, &total));
-  const std::uint64_t made = numbers().made_count;
+  const std::uint64_t made = numbers().created_count;
   void* none = nullptr;
   EXPECT_FAILS(vmm_pool_allocate(pool, total + MiB, nullptr, &none), VMM_ERROR_OUT_OF_MEMORY);
   EXPECT_NE(std::strstr(vmm_last_error_text(), " exceeds the device's memory: "), nullptr)
@@ -347,7 +348,7 @@ TEST_F(Use, ARequestThatFailsHoldsNothingAndSaysHowMuch) {
   EXPECT_FAILS(vmm_pool_allocate(pool, total - MiB, nullptr, &none), VMM_ERROR_OUT_OF_MEMORY);
   ASSERT_GOOD(vmm_driver_memory(driver, &after, nullptr));
   EXPECT_EQ(before, after);
-  EXPECT_EQ(numbers().made_count, made) << "none was created in vain";
+  EXPECT_EQ(numbers().created_count, made) << "none was created in vain";
   EXPECT_EQ(numbers().held_bytes, total - after);
 }
 
@@ -443,7 +444,7 @@ void misbehave(void* context, const vmm_remap_notice*) {
     seen.answers.push_back(each.make(seen.pool));
     const std::string name = each.name;
     const bool may = name == "vmm_pool_free" || name == "vmm_pool_free_sized" ||
-                     name == "vmm_pool_free_after_all" || name == "vmm_pool_pin" ||
+                     name == "vmm_pool_free_unordered" || name == "vmm_pool_pin" ||
                      name == "vmm_pool_unpin" || name == "vmm_pool_capture_number" ||
                      name == "vmm_pool_get_statistics" || name == "vmm_pool_regions" ||
                      name == "vmm_pool_dump" || name == "vmm_pool_last_shortage" ||
@@ -492,7 +493,7 @@ TEST_F(UseOfTheHost, ABlockGrowsWithItsContents) {
   void* at = nullptr;
   ASSERT_GOOD(vmm_manager_allocate(manager, &request, &at));
   void* const behind = build(2 * MiB);  // behind the addresses that are kept for growth
-  EXPECT_GOOD(vmm_manager_settle(manager, at));
+  EXPECT_GOOD(vmm_manager_synchronize(manager, at));
   std::memset(at, 0x5A, 2 * MiB);
   auto resize = sized<vmm_resize_request>();
   resize.at = at;
@@ -510,7 +511,7 @@ TEST_F(UseOfTheHost, ABlockGrowsWithItsContents) {
   auto info = sized<vmm_block_info>();
   EXPECT_GOOD(vmm_manager_find(manager, static_cast<unsigned char*>(grown) + 5, &info));
   EXPECT_EQ(info.user_bytes, 64 * MiB);
-  EXPECT_GE(info.piece_count, 2u);
+  EXPECT_GE(info.handle_count, 2u);
   EXPECT_GOOD(vmm_manager_free_idle(manager, behind));
   EXPECT_GOOD(vmm_manager_free(manager, grown));
 }
@@ -519,7 +520,7 @@ TEST_F(UseOfTheHost, CopiesInEveryMode) {
   for (const std::uint32_t mode : {VMM_COPY_BYTES, VMM_COPY_ALIAS, VMM_COPY_MOVE}) {
     void* const source = build(4 * MiB);
     void* const target = build(4 * MiB);
-    EXPECT_GOOD(vmm_manager_settle(manager, source));
+    EXPECT_GOOD(vmm_manager_synchronize(manager, source));
     std::memset(source, 7, 4 * MiB);
     auto copy = sized<vmm_copy_request>();
     copy.target = target;

@@ -250,8 +250,8 @@ TEST_F(WrongUse, StructsThatAreWritten) {
   writes_later<vmm_error_info>([](vmm_error_info* to) { return vmm_last_error(to); });
   writes_later<vmm_driver_info>([&](vmm_driver_info* to) { return vmm_driver_query(driver, to); });
   writes_later<vmm_trim_report>([&](vmm_trim_report* to) { return vmm_pool_trim(pool, 0, to); });
-  writes_later<vmm_prepare_report>(
-      [&](vmm_prepare_report* to) { return vmm_pool_prepare(pool, 4096, nullptr, to); });
+  writes_later<vmm_preallocate_report>(
+      [&](vmm_preallocate_report* to) { return vmm_pool_preallocate(pool, 4096, nullptr, to); });
   writes_later<vmm_trim_report>(
       [&](vmm_trim_report* to) { return vmm_manager_trim(manager, 0, to); });
   writes_later<vmm_pool_statistics>(
@@ -381,8 +381,8 @@ TEST_F(WrongUse, AddressesOfAPool) {
   EXPECT_GOOD(vmm_pool_free(pool, nullptr, nullptr));
   EXPECT_GOOD(vmm_pool_free_sized(pool, block, 4096, nullptr));
   EXPECT_FAILS(vmm_pool_free(pool, block, nullptr), VMM_ERROR_NOT_ALLOCATED);
-  EXPECT_FAILS(vmm_pool_free_after_all(pool, block), VMM_ERROR_NOT_ALLOCATED);
-  EXPECT_FAILS(vmm_pool_capture_ended(pool), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_pool_free_unordered(pool, block), VMM_ERROR_NOT_ALLOCATED);
+  EXPECT_FAILS(vmm_pool_capture_end(pool), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_FAILS(vmm_pool_unsubscribe(pool, 0), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_FAILS(vmm_pool_unsubscribe(pool, ~std::uint64_t{0}), VMM_ERROR_INVALID_ARGUMENT);
 }
@@ -394,8 +394,8 @@ TEST_F(WrongUse, AddressesOfAManager) {
   auto info = sized<vmm_block_info>();
   EXPECT_FAILS(vmm_manager_free(manager, &foreign), VMM_ERROR_UNKNOWN_ADDRESS);
   EXPECT_FAILS(vmm_manager_free(manager, inside), VMM_ERROR_INVALID_ARGUMENT);
-  EXPECT_FAILS(vmm_manager_settle(manager, inside), VMM_ERROR_INVALID_ARGUMENT);
-  EXPECT_FAILS(vmm_manager_settle(manager, nullptr), VMM_ERROR_UNKNOWN_ADDRESS);
+  EXPECT_FAILS(vmm_manager_synchronize(manager, inside), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_manager_synchronize(manager, nullptr), VMM_ERROR_UNKNOWN_ADDRESS);
   EXPECT_FAILS(vmm_manager_find(manager, nullptr, &info), VMM_ERROR_UNKNOWN_ADDRESS);
   EXPECT_GOOD(vmm_manager_find(manager, inside, &info));
   EXPECT_EQ(info.base, block);
@@ -477,12 +477,12 @@ TEST_F(WrongUse, PoolOptionsOutOfRange) {
       says("capture is one of VMM_CAPTURE_REFUSE, VMM_CAPTURE_PRIVATE, "
            "VMM_CAPTURE_UNCHECKED; not 3"))
       << vmm_last_error_text();
-  for (const std::uint32_t fronts : {3U, ~0U}) {
-    refuses([=](vmm_pool_options& o) { o.fronts = fronts; });
+  for (const std::uint32_t arenas : {3U, ~0U}) {
+    refuses([=](vmm_pool_options& o) { o.stream_arenas = arenas; });
     EXPECT_TRUE(
-        says("the rule for arenas is one of VMM_FRONTS_WAITING, VMM_FRONTS_ALWAYS, "
-             "VMM_FRONTS_NEVER; not " +
-             std::to_string(fronts)))
+        says("the rule for arenas is one of VMM_ARENAS_WHEN_CONTENDED, VMM_ARENAS_ALWAYS, "
+             "VMM_ARENAS_NEVER; not " +
+             std::to_string(arenas)))
         << vmm_last_error_text();
   }
   refuses([](vmm_pool_options& o) { o.reserved = 1; });
@@ -644,8 +644,8 @@ TEST_F(WrongUse, TextsNameWhatIsInTheHeader) {
   vmm_pool* made = nullptr;
   EXPECT_FAILS(vmm_pool_create(driver, &options, &made), VMM_ERROR_BAD_OPTION);
   EXPECT_TRUE(says("bad_option: reservation_bytes of the options is")) << vmm_last_error_text();
-  EXPECT_FAILS(vmm_pool_capture_ended(pool), VMM_ERROR_INVALID_ARGUMENT);
-  EXPECT_TRUE(says("vmm_pool_capture_begins()")) << vmm_last_error_text();
+  EXPECT_FAILS(vmm_pool_capture_end(pool), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(says("vmm_pool_capture_begin()")) << vmm_last_error_text();
   EXPECT_FAILS(vmm_history_dump(pool, 0, "none"), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_TRUE(says("call vmm_history_start() first")) << vmm_last_error_text();
   vmm_manager_options chunks = manager_defaults();

@@ -281,7 +281,7 @@ class managed_block : public byte_object {
     resize(input);
   }
   void check() override {
-    if (given_up_ || !settle()) return;
+    if (given_up_ || !synchronize()) return;
     wait_for_own(0, model_.size(), false);
     compare_all();
   }
@@ -365,8 +365,8 @@ class managed_block : public byte_object {
     for (const vmm::event_handle each : group_->left)
       on_.require(on_.honest.wait_event(on_.streams[stream], each).has_value(), "wait_event");
   }
-  [[nodiscard]] bool settle() {
-    return on_.succeeded(on_.call([&] { return on_.managed->settle(base_); }));
+  [[nodiscard]] bool synchronize() {
+    return on_.succeeded(on_.call([&] { return on_.managed->synchronize(base_); }));
   }
   void device_write(byte_source& input) {
     wait_for_group(home_);
@@ -376,7 +376,7 @@ class managed_block : public byte_object {
     if (!may_write()) return;
     const auto where = some_part(input, 2 * granule_bytes);
     const std::vector<std::byte> bytes = some_bytes(input, where.end - where.begin);
-    if (!settle()) return;
+    if (!synchronize()) return;
     if (group_ != nullptr) {
       for (const vmm::event_handle each : group_->left) on_.wait(each);
     }
@@ -386,7 +386,7 @@ class managed_block : public byte_object {
   }
   void read(byte_source& input) {
     const auto where = some_part(input, 2 * granule_bytes);
-    if (!settle()) return;
+    if (!synchronize()) return;
     wait_for_own(where.begin, where.end, false);
     std::vector<std::byte> seen(where.end - where.begin);
     on_.require(on_.driver.read(seen, base_ + where.begin).has_value(), "read of a live block");
@@ -647,10 +647,10 @@ class contents_program {
                                               : vmm::alias_level::coherent)) {
     vmm::manager_options options;
     const std::uint32_t rules = input.byte();
-    if (rules % 3 == 1) options.rules = vmm::policy::keep_mapped();
+    if (rules % 3 == 1) options.policy = vmm::manager_policy::keep_mapped();
     if (rules % 3 == 2) {
-      options.rules = vmm::policy::virtual_caching();
-      options.rules.chunk_bytes = 2 * granule_bytes;
+      options.policy = vmm::manager_policy::virtual_caching();
+      options.policy.chunk_bytes = 2 * granule_bytes;
     }
     // Few objects leave streams without any, and their memory is served again sooner.
     blocks_max_ = (rules & 32) != 0 ? 2 : 5;

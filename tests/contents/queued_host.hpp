@@ -121,7 +121,7 @@ class queued_host {
   [[nodiscard]] vmm::status finish_ready(std::size_t index) {
     for (std::size_t i = 0; i < lanes_.size(); ++i) {
       if (!is_ready(lanes_[i]) || index-- > 0) continue;
-      finish_front(i);
+      finish_head(i);
       return {};
     }
     return vmm::refuse(vmm::errc::invalid_argument, "not so many lanes are ready");
@@ -166,7 +166,7 @@ class queued_host {
     ++lanes_[index_of(stream)].queued;
     return {};
   }
-  void finish_front(std::size_t index) {
+  void finish_head(std::size_t index) {
     lane& in = lanes_[index];
     const work done = in.waiting.front();
     in.waiting.pop_front();
@@ -195,7 +195,7 @@ class queued_host {
       }
       const point after = lanes_[next.lane].waiting.front().after;
       if (reached(after)) {
-        finish_front(next.lane);
+        finish_head(next.lane);
       } else {
         needed.push_back(after);
       }

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: in plain memory a stream pool works as in mapped memory, users that need more are refused,
-// and a watcher's calls to a tool are made with the device's context current.
+// and an observer's calls to a tool are made with the device's context current.
 // Method: the CUDA backend on the stub driver, with cuda_memory::plain or VMM_CUDA_MEMORY; contents
 // are compared while blocks are reused, split and merged, and every call for memory fails once and
 // for ever. That it keeps the contract otherwise is conformance_standin's.
@@ -363,7 +363,7 @@ CUcontext current_context() {
   return now;
 }
 
-struct context_witness final : vmm::block_watcher {
+struct context_witness final : vmm::block_observer {
   void reserved(address_range) noexcept override { look(0); }
   void unreserved(address_range) noexcept override { look(1); }
   void mapped(address_range) noexcept override { look(2); }
@@ -386,7 +386,7 @@ void play_on_a_thread(Driver& driver, context_witness& seen) {
     EXPECT_EQ(current_context(), nullptr) << "this thread never touched CUDA";
     {
       vmm::pool_options options = modest();
-      options.watcher = &seen;
+      options.observer = &seen;
       vmm::stream_pool pool(driver, options);
       const auto at = pool.allocate(100, vmm::stream_handle::default_stream);
       ASSERT_TRUE(at);
@@ -397,7 +397,7 @@ void play_on_a_thread(Driver& driver, context_witness& seen) {
   for (const int count : seen.told) EXPECT_EQ(count, 1);
 }
 
-TEST_F(Plain, AWatcherIsToldWithTheContextCurrent) {
+TEST_F(Plain, AnObserverIsToldWithTheContextCurrent) {
   for (const cuda_memory memory : {cuda_memory::plain, cuda_memory::mapped}) {
     auto driver = open(memory);
     ASSERT_TRUE(driver);

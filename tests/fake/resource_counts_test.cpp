@@ -146,16 +146,16 @@ TEST(ResourceCountsDeathTest, MisuseMayBeFatal) {
 TEST(ResourceCountsOfAMachine, ADriverGivesBackWhatIsLeftOnAMachineThatLivesOn) {
   const auto plays = vmm::fake::profile::cuda();
   vmm::fake::machine machine{plays};
-  vmm::fake_driver watcher{plays, machine};
-  const auto before = watcher.query_memory(vmm::device(0))->free_bytes;
+  vmm::fake_driver other{plays, machine};
+  const auto before = other.query_memory(vmm::device(0))->free_bytes;
   {
     vmm::fake_driver careless{plays, machine};
     const auto handle = careless.create({4 * mib, vmm::device(0)});
     const auto range = careless.reserve({4 * mib, 0, {}});
     ASSERT_TRUE(careless.map({range->base, 4 * mib, *handle, 0}));
-    EXPECT_EQ(watcher.query_memory(vmm::device(0))->free_bytes, before - 4 * mib);
+    EXPECT_EQ(other.query_memory(vmm::device(0))->free_bytes, before - 4 * mib);
   }
-  EXPECT_EQ(watcher.query_memory(vmm::device(0))->free_bytes, before);
+  EXPECT_EQ(other.query_memory(vmm::device(0))->free_bytes, before);
 }
 
 }  // namespace

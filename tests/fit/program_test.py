@@ -114,7 +114,7 @@ class Shapes(unittest.TestCase):
         found = fit(made)
         self.assertEqual(found["peak_live_bytes"], 1024 + 8 * MIB)
         self.assertIn("no events", found["notes"][0])
-        self.assertEqual(summary(made)["footprint_bytes"], str(52 * MIB))
+        self.assertEqual(summary(made)["held_bytes"], str(52 * MIB))
 
     def test_without_events_no_device_is_said_to_fit(self):
         made = shapes.snapshot([shapes.small_program(12)])
@@ -189,7 +189,7 @@ class Shapes(unittest.TestCase):
         self.assertEqual(found["allocators"]["native"]["held_bytes"], 152 * MIB)
         self.assertEqual(fit(path, "--of", 0)["allocators"]["native"]["held_bytes"], 52 * MIB)
         self.assertEqual(summary(path)["device"], "2 of 3")
-        self.assertEqual(summary(path, "--device", 0)["footprint_bytes"], str(52 * MIB))
+        self.assertEqual(summary(path, "--device", 0)["held_bytes"], str(52 * MIB))
         for program, option in ((FIT, "--of"), (HISTORY, "--device")):
             words = [path] if program is FIT else ["summary", path]
             self.assertIn("has 3 devices", run(program, *words, option, 3).stderr)
@@ -266,7 +266,7 @@ class Sizes(unittest.TestCase):
             program.alloc(BASE + i * GIB, GIB)
         program.events = []
         found = summary(shapes.snapshot([program]))
-        self.assertEqual((found["live_bytes"], found["footprint_bytes"]), (str(80 * GIB),) * 2)
+        self.assertEqual((found["live_bytes"], found["held_bytes"]), (str(80 * GIB),) * 2)
         self.assertEqual(fit(shapes.snapshot([program]))["recorded_allocator"], "expandable")
 
     def test_numbers_of_64_bits(self):

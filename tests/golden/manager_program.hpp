@@ -80,11 +80,11 @@ class manager_program {
     const std::array<std::uint64_t, 3> reservations{std::uint64_t{8} << 40, 16 * unit, 64 * unit};
     vmm::manager_options options;
     const std::uint64_t rules = below(3);
-    options.rules = rules == 0   ? vmm::policy::va_pool()
-                    : rules == 1 ? vmm::policy::keep_mapped()
-                                 : vmm::policy::virtual_caching();
-    if (options.rules.chunk_bytes != 0) options.rules.chunk_bytes = 2 * unit;
-    if (below(4) == 0) options.rules.fragment_ratio = 0;
+    options.policy = rules == 0   ? vmm::manager_policy::va_pool()
+                     : rules == 1 ? vmm::manager_policy::keep_mapped()
+                                  : vmm::manager_policy::virtual_caching();
+    if (options.policy.chunk_bytes != 0) options.policy.chunk_bytes = 2 * unit;
+    if (below(4) == 0) options.policy.fragment_ratio = 0;
     options.reservation_bytes = reservations[below(reservations.size())];
     options.budget_bytes = below(4) == 0 ? 40 * unit : 0;
     options.wait_when_short = below(4) != 0;

@@ -31,19 +31,19 @@ std::string show(const vmm::pool_statistics& of) {
   add("reusable_bytes", of.reusable_bytes);
   add("captured_bytes", of.captured_bytes);
   add("hole_bytes", of.hole_bytes);
-  add("zombie_bytes", of.zombie_bytes);
+  add("zombie_bytes", of.stale_bytes);
   add("live_count", of.live_count);
-  add("zombie_count", of.zombie_count);
+  add("zombie_count", of.stale_count);
   add("pinned_count", of.pinned_count);
   add("stream_count", of.stream_count);
-  add("grown_count", of.grown_count);
-  add("made_count", of.made_count);
+  add("grown_count", of.slow_count);
+  add("made_count", of.created_count);
   add("moved_count", of.moved_count);
   add("moved_bytes", of.moved_bytes);
-  add("foreign_count", of.foreign_count);
-  add("wait_count", of.wait_count);
-  add("mark_count", of.mark_count);
-  add("blocked_count", of.blocked_count);
+  add("foreign_count", of.other_stream_count);
+  add("wait_count", of.device_wait_count);
+  add("mark_count", of.event_count);
+  add("blocked_count", of.host_wait_count);
   return out;
 }
 
@@ -67,10 +67,10 @@ seeded_run run_pool(std::uint64_t seed) {
   line.add("refused", program.failures());
   line.add("faults", program.faults());
   line.add("driver_calls", recorder->count());
-  line.add("made", last.made_count);
+  line.add("made", last.created_count);
   line.add("moved", last.moved_count);
-  line.add("waits", last.wait_count);
-  line.add("blocked", last.blocked_count);
+  line.add("waits", last.device_wait_count);
+  line.add("blocked", last.host_wait_count);
   line.add("peak_mapped_bytes", last.peak_mapped_bytes);
   line.figures.push_back({"statistics", statistics.text()});
   line.figures.push_back({"calls", recorder->hash()});

@@ -120,7 +120,7 @@ class program {
     for (std::uint64_t i = 0; i < segments; ++i) {
       ASSERT_EQ(one.range->size_bytes(i).value_or(0), one.model[i].size());
       if (one.model[i].empty()) continue;
-      ASSERT_TRUE(one.range->settle(one.stream));
+      ASSERT_TRUE(one.range->synchronize(one.stream));
       const auto* const bytes = one.range->segment(i)->as<const std::byte>();
       ASSERT_TRUE(std::equal(one.model[i].begin(), one.model[i].end(), bytes));
     }

@@ -40,7 +40,7 @@ TEST_F(OnStandIn, TwoRangesTakeOneAnothersMemory) {
     EXPECT_EQ(standin().calls("cuMemRelease"), 0u);
     ASSERT_TRUE(first.grow(6 * MiB));
     std::array<std::byte, 4> seen{};
-    ASSERT_TRUE(first.settle());
+    ASSERT_TRUE(first.synchronize());
     ASSERT_TRUE(driver.read(seen, base + 2 * MiB));
     EXPECT_EQ(seen, written);
     ASSERT_TRUE(driver.read(seen, base + 5 * MiB));

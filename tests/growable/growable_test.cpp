@@ -60,7 +60,7 @@ TEST_F(GrowableOnHost, GrowsInPlaceAndKeepsItsBytes) {
   growable_range range(*managed, {.segment_bytes_max = 120 * GiB});
   ASSERT_TRUE(range.reserve());
   EXPECT_EQ(range.statistics().physical_bytes, 0u);
-  EXPECT_EQ(managed->statistics().footprint_bytes, 0u) << "addresses cost no memory";
+  EXPECT_EQ(managed->statistics().held_bytes, 0u) << "addresses cost no memory";
   ASSERT_TRUE(range.grow(unit));
   const address base = *range.segment(0);
   std::uint64_t written_bytes = 0;
@@ -223,7 +223,7 @@ TEST_F(GrowableOnFake, AShrinkUnderAReaderDoesNotWait) {
   EXPECT_EQ(waits(), 0u);
   EXPECT_EQ(driver.calls(call::unmap), unmaps) << "the reader still uses the addresses";
   EXPECT_EQ(range.statistics().physical_bytes, 2 * unit);
-  EXPECT_EQ(managed->statistics().cached_memory_bytes, 6 * unit) << "others may have it";
+  EXPECT_EQ(managed->statistics().retained_bytes, 6 * unit) << "others may have it";
   ASSERT_TRUE(driver.finish_all());
   ASSERT_TRUE(range.grow(8 * unit, a));
   EXPECT_EQ(waits(), 0u) << "the reader had finished";
@@ -299,10 +299,10 @@ TEST_F(GrowableOnFake, AClosedRangeGoesBehindItsReader) {
   EXPECT_GT(managed->statistics().retired_bytes, 0u);
   EXPECT_EQ(waits(), 0u);
   ASSERT_TRUE(driver.finish_all());
-  (void)managed->drain();
-  (void)managed->drain();
+  (void)managed->trim(0);
+  (void)managed->trim(0);
   EXPECT_EQ(managed->statistics().retired_bytes, 0u);
-  EXPECT_EQ(managed->statistics().footprint_bytes, 0u);
+  EXPECT_EQ(managed->statistics().held_bytes, 0u);
 }
 
 TEST_F(GrowableOnFake, ABudgetIsSharedAndSaysWhenItIsSpent) {
@@ -323,7 +323,7 @@ TEST_F(GrowableOnFake, ABudgetIsSharedAndSaysWhenItIsSpent) {
   ASSERT_TRUE(second.grow(6 * unit, b));
   EXPECT_LE(driver.calls(call::create) - made, 12u - 8u) << "8 granules came from the first range";
   EXPECT_EQ(driver.calls(call::release), released) << "none of it by way of the driver";
-  EXPECT_LE(managed->statistics().peak_footprint_bytes, 32 * unit);
+  EXPECT_LE(managed->statistics().peak_held_bytes, 32 * unit);
 }
 
 TEST_F(GrowableOnFake, PiecesAreWhatWasAskedFor) {
@@ -481,7 +481,7 @@ TEST_F(GrowableWithoutAliases, MemoryMovesWhenTheReaderHasFinished) {
   EXPECT_EQ(waits(), 0u);
   ASSERT_TRUE(second.grow(6 * unit, b)) << "memory is short: it waits for the reader";
   EXPECT_EQ(waits(), 1u);
-  EXPECT_LE(managed->statistics().peak_footprint_bytes, 8 * unit);
+  EXPECT_LE(managed->statistics().peak_held_bytes, 8 * unit);
 }
 
 // ---- threads ---------------------------------------------------------------------------
@@ -538,7 +538,7 @@ TEST(GrowableEnd, GoesBehindAllWorkOfTheDevice) {
         const vmm::fake::kernel work{.name = "writer", .duration_us = 1e6, .writes = {&first, 1}};
         ASSERT_TRUE(driver.launch(a, work));
       }
-      (void)memory.drain();
+      (void)memory.trim(0);
     }
     ASSERT_TRUE(driver.finish_all());
     EXPECT_EQ(driver.misuse_count(), 0u) << "mode " << mode;

@@ -60,7 +60,7 @@ struct world {
     return done;
   }
   void tag_all() {
-    settle();
+    synchronize();
     for (int which = 0; which < 2; ++which) {
       for (std::size_t i = 0; i < segments_of[which].size(); ++i) {
         shown& each = segments_of[which][i];
@@ -78,13 +78,13 @@ struct world {
     ASSERT_TRUE(fake().launch(vmm::stream_handle::default_stream,
                               {.duration_us = 1e6, .reads = {&used, 1}}));
   }
-  void settle() {
+  void synchronize() {
     if (fake().feature_set().streams)
       EXPECT_TRUE(fake().synchronize_stream(vmm::stream_handle::default_stream));
   }
 
   void expect_intact(const std::string& what) {
-    settle();
+    synchronize();
     for (int which = 0; which < 2; ++which) {
       for (std::size_t i = 0; i < segments_of[which].size(); ++i) {
         const shown& each = segments_of[which][i];
@@ -104,7 +104,7 @@ struct world {
   }
   void finish(const std::string& what) {
     fake().clear_faults();
-    settle();
+    synchronize();
     for (auto& each : ranges) each.reset();
     managed.reset();
     EXPECT_TRUE(fake().check_empty()) << what << '\n' << fake().report();

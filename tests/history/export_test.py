@@ -321,7 +321,7 @@ class Perfetto(unittest.TestCase):
                     last = event["args"]
             said = facts(name)
             self.assertEqual(last["live"], int(said["live_bytes"]))
-            self.assertEqual(last["footprint"], int(said["footprint_bytes"]))
+            self.assertEqual(last["footprint"], int(said["held_bytes"]))
 
     def test_arrows_join_two_streams(self):
         begins, ends = {}, {}
@@ -486,7 +486,7 @@ class Torch(unittest.TestCase):
             self.assertEqual(code, 0)
             self.assertEqual(read["allocator"], "PyTorch")
             self.assertEqual(read["live_bytes"], said["live_bytes"])
-            self.assertEqual(read["footprint_bytes"], said["mapped_bytes"])
+            self.assertEqual(read["held_bytes"], said["mapped_bytes"])
             self.assertEqual(read["events left out"], "0")
             self.assertEqual(
                 read["allocated"], str(int(said["allocated"]) + int(said.get("captured", 0)))
@@ -562,7 +562,7 @@ class Torch(unittest.TestCase):
             code, read, _ = self.summary(self.made(self.snapshot(), protocol))
             self.assertEqual(code, 0)
             self.assertEqual(read["live_bytes"], str(512 + 4096))
-            self.assertEqual(read["footprint_bytes"], str(6 * (2 << 20)))
+            self.assertEqual(read["held_bytes"], str(6 * (2 << 20)))
             self.assertEqual(read["device"], "1 of 2")
             self.assertEqual(read["events left out"], "0")
             self.assertEqual(

@@ -29,7 +29,7 @@ TEST(ManagerHistory, BlocksAddUpToTheStatistics) {
     vmm::history taken = *blocks.history().take();
     replica seen(taken);
     EXPECT_EQ(seen.live_bytes, blocks.statistics().mapped_bytes);
-    EXPECT_EQ(seen.footprint_bytes, fact(taken, "footprint_bytes"));
+    EXPECT_EQ(seen.held_bytes, fact(taken, "held_bytes"));
     EXPECT_EQ(seen.counts[history_kind::short_of_memory], 1u);
     ASSERT_EQ(seen.live.size(), 1u);
     EXPECT_EQ(seen.live.begin()->second, 8 * mib);
@@ -61,7 +61,7 @@ TEST(ManagerHistory, GrowthsWaitsPinsAndRemappedCopiesAreToldFromStartToStop) {
     EXPECT_EQ(blocks.history().start({}).error().code, vmm::errc::in_use);
     const vmm::address source = *blocks.allocate(4 * mib);
     const vmm::address target = *blocks.allocate(4 * mib);
-    ASSERT_TRUE(blocks.settle(source));
+    ASSERT_TRUE(blocks.synchronize(source));
     ASSERT_TRUE(blocks.copy({.target = target, .source = source, .size_bytes = 4 * mib},
                             vmm::copy_mode::alias));
     ASSERT_TRUE(blocks.exports().begin(before, vmm::export_rule::pinned));
@@ -113,7 +113,7 @@ TEST(ManagerHistory, AResizeThatIsShortOfMemoryIsAShortage) {
     const vmm::history taken = *blocks.history().take();
     replica seen(taken);
     EXPECT_EQ(seen.counts[history_kind::short_of_memory], 1u);
-    EXPECT_EQ(seen.footprint_bytes, fact(taken, "footprint_bytes"));
+    EXPECT_EQ(seen.held_bytes, fact(taken, "held_bytes"));
     EXPECT_TRUE(std::filesystem::remove(how.shortage_path + ".0"));
     EXPECT_FALSE(blocks.resize({.at = block, .size_bytes = 0}));
     EXPECT_EQ(replica(*blocks.history().take()).counts[history_kind::short_of_memory], 1u);
@@ -161,7 +161,7 @@ TEST(ManagerHistory, ALookBesideWorkingThreadsIsOfOneMoment) {
       ASSERT_EQ(std::vector(live.begin(), live.end()),
                 std::vector(seen.live.begin(), seen.live.end()));
       ASSERT_EQ(fact(each, "live_bytes"), seen.live_bytes);
-      ASSERT_EQ(fact(each, "footprint_bytes"), seen.footprint_bytes);
+      ASSERT_EQ(fact(each, "held_bytes"), seen.held_bytes);
       ASSERT_TRUE(vmm::decode_history(*vmm::encode_history(each)));
     }
   }

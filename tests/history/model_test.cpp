@@ -27,7 +27,7 @@ struct moment {
   places current{};
   places stale{};
   std::map<std::uint64_t, std::uint64_t> pins{};
-  std::uint64_t footprint_bytes = 0;
+  std::uint64_t held_bytes = 0;
   std::string wrong{};
 
   void apply(const vmm::history_note& each) {
@@ -72,7 +72,7 @@ struct moment {
       case history_kind::released:
         take(current, at, size, "what is released was not there");
         return;
-      case history_kind::footprint: footprint_bytes = size; return;
+      case history_kind::footprint: held_bytes = size; return;
       default: return;
     }
   }
@@ -169,7 +169,7 @@ void expect_agreement(const vmm::history& taken, const model& heard) {
     else
       EXPECT_EQ(before[at], size);
   }
-  EXPECT_EQ(fact(taken, "footprint_bytes"), now.footprint_bytes);
+  EXPECT_EQ(fact(taken, "held_bytes"), now.held_bytes);
   EXPECT_EQ(fact(taken, "live_bytes"), now.live_bytes());
   EXPECT_EQ(fact(taken, "live_count"), now.live.size());
   const auto bytes = vmm::encode_history(taken);
@@ -212,15 +212,15 @@ class PoolModel : public Model {
 
   void open() {
     vmm::pool_options options;
-    options.rules.handle_bytes = 2 * mib;
-    options.rules.headroom = 0;
-    options.rules.slack_bytes = 0;
-    options.rules.harvest_share = 0;
-    options.rules.growth_share = 0;
+    options.policy.handle_bytes_max = 2 * mib;
+    options.policy.headroom = 0;
+    options.policy.tuning.slack_bytes = 0;
+    options.policy.tuning.min_move_share = 0;
+    options.policy.tuning.growth_share = 0;
     options.budget_bytes = 72 * mib;
     options.wait_when_short = random() % 2 == 0;
     options.capture = vmm::capture_rule::private_memory;
-    options.at_end.hook = nullptr;
+    options.leak_hook.hook = nullptr;
     ring = std::move(*vmm::history_ring::make(small_ring()));
     options.recorder = ring.get();
     pool = std::make_unique<vmm::stream_pool>(driver, options);
@@ -258,9 +258,9 @@ class PoolModel : public Model {
     free(random() % blocks.size());
   }
   void free(std::size_t which) {
-    const bool after_all = random() % 6 == 0;
+    const bool unordered = random() % 6 == 0;
     const block gone = blocks[which];
-    if (!(after_all ? pool->free(gone.at) : pool->free(gone.at, gone.stream))) return;
+    if (!(unordered ? pool->free(gone.at) : pool->free(gone.at, gone.stream))) return;
     blocks[which] = blocks.back();
     blocks.pop_back();
     for (unsigned left = gone.pin_count; left != 0; --left) freed_pins.push_back(gone.at);
@@ -273,7 +273,7 @@ class PoolModel : public Model {
     const moment seen = heard.at(heard.all.size());
     EXPECT_EQ(seen.live_bytes(), now.live_bytes);
     EXPECT_EQ(moment::sum(seen.current), now.mapped_bytes);
-    EXPECT_LE(seen.stale.size(), now.zombie_count) << "more where growths have failed";
+    EXPECT_LE(seen.stale.size(), now.stale_count) << "more where growths have failed";
     EXPECT_EQ(seen.pins.size(), now.pinned_count);
   }
 
@@ -389,10 +389,11 @@ TEST_P(PoolModel, AHistoryThatStartsInTheMiddleLeadsBackToItsStart) {
   open();
   pool.reset();
   vmm::pool_options options;
-  options.fronts = vmm::front_rule::always;  // their memory is flushed, and calls are recorded
+  // their memory is flushed, and calls are recorded
+  options.stream_arenas = vmm::arena_rule::always;
   options.budget_bytes = 72 * mib;
   options.capture = vmm::capture_rule::private_memory;
-  options.at_end.hook = nullptr;
+  options.leak_hook.hook = nullptr;
   pool = std::make_unique<vmm::stream_pool>(driver, options);
   for (int turn = 0; turn < 6; ++turn) {
     for (int i = 0; i < 150; ++i) step();
@@ -483,12 +484,12 @@ TEST_P(PoolModel, LooksBesideWorkingThreadsAreOfOneHistory) {
 
 class ManagerModel : public Model {
  protected:
-  void open(const vmm::policy& rules) {
+  void open(const vmm::manager_policy& policy) {
     vmm::manager_options options;
-    options.rules = rules;
+    options.policy = policy;
     options.budget_bytes = 80 * mib;
     options.shareable = vmm::share_kind::posix_fd;
-    options.at_end.hook = nullptr;
+    options.leak_hook.hook = nullptr;
     ring = std::move(*vmm::history_ring::make(small_ring()));
     options.recorder = ring.get();
     blocks = std::make_unique<vmm::manager>(driver, options);
@@ -509,7 +510,7 @@ class ManagerModel : public Model {
       case 0: (void)blocks->trim(random() % (32 * mib)); return;
       case 1: (void)driver.finish_all(); return;
       case 2: return fail_somewhere();
-      case 3: (void)blocks->settle(live[which]); return;
+      case 3: (void)blocks->synchronize(live[which]); return;
       case 4:
         if (blocks->exports().begin(live[which], vmm::export_rule::pinned))
           (void)blocks->exports().end(live[which]);
@@ -574,7 +575,7 @@ class ManagerModel : public Model {
     const vmm::tools::history_account account = vmm::tools::account_for(taken);
     EXPECT_EQ(account.left_out_count, 0u);
     EXPECT_TRUE(are_equal(sizes_of(account.live_after), then.live));
-    EXPECT_EQ(fact(taken, "footprint_bytes"), then.footprint_bytes);
+    EXPECT_EQ(fact(taken, "held_bytes"), then.held_bytes);
     EXPECT_EQ(fact(taken, "live_bytes"), then.live_bytes());
     EXPECT_EQ(fact(taken, "live_count"), then.live.size());
     const auto read = vmm::decode_history(*vmm::encode_history(taken));
@@ -588,9 +589,9 @@ class ManagerModel : public Model {
 };
 
 TEST_P(ManagerModel, EveryPartOfAHistoryLeadsBackToWhatWasThere) {
-  open(GetParam() % 3 == 0   ? vmm::policy::va_pool()
-       : GetParam() % 3 == 1 ? vmm::policy::keep_mapped()
-                             : vmm::policy::virtual_caching());
+  open(GetParam() % 3 == 0   ? vmm::manager_policy::va_pool()
+       : GetParam() % 3 == 1 ? vmm::manager_policy::keep_mapped()
+                             : vmm::manager_policy::virtual_caching());
   for (int i = 0; i < 1'500; ++i) {
     step();
     if (random() % 15 == 0 && blocks->granularity_bytes() != 0) look();
@@ -603,7 +604,7 @@ TEST_P(ManagerModel, EveryPartOfAHistoryLeadsBackToWhatWasThere) {
 // A block that moves leaves addresses that another thread's next block may have at once, and a look
 // comes at any moment between.
 TEST_P(ManagerModel, LooksBesideWorkingThreadsSayWhatWasThere) {
-  open(GetParam() % 2 == 0 ? vmm::policy::va_pool() : vmm::policy::keep_mapped());
+  open(GetParam() % 2 == 0 ? vmm::manager_policy::va_pool() : vmm::manager_policy::keep_mapped());
   std::vector<vmm::history> looks;
   std::vector<std::thread> threads;
   std::atomic<int> working = 3;
@@ -668,7 +669,7 @@ TEST_P(PoolModel, SuspendedAndResumed) {
 }
 
 TEST_P(ManagerModel, SuspendedAndResumed) {
-  open(GetParam() % 2 == 0 ? vmm::policy::va_pool() : vmm::policy::keep_mapped());
+  open(GetParam() % 2 == 0 ? vmm::manager_policy::va_pool() : vmm::manager_policy::keep_mapped());
   for (int turn = 0; turn < 8; ++turn) {
     for (int i = 0; i < 30; ++i) {
       const auto at = blocks->allocate({.size_bytes = 1 + random() % (2 * mib), .stream = stream});

@@ -140,10 +140,10 @@ class Script(unittest.TestCase):
         self.assertEqual(self.pool["end"]["blocks"], int(self.said["live_count"]))
         self.assertEqual(self.pool["end"]["mapped"], int(self.said["mapped_bytes"]))
         self.assertEqual(self.pool["end"]["stale"], int(self.said["stale_bytes"]))
-        self.assertEqual(self.pool["held"], int(self.said["footprint_bytes"]))
+        self.assertEqual(self.pool["held"], int(self.said["held_bytes"]))
         managed = facts("manager.history")
         self.assertEqual(self.manager["end"]["live"], int(managed["live_bytes"]))
-        self.assertEqual(self.manager["held"], int(managed["footprint_bytes"]))
+        self.assertEqual(self.manager["held"], int(managed["held_bytes"]))
 
     def test_sums_at_every_event_are_those_of_the_rectangles(self):
         for each in (self.pool, self.manager, *look("lost.history"), *look("manager_lost.history")):

@@ -82,7 +82,7 @@ class Page(unittest.TestCase):
         data = self.data()
         self.assertEqual(int(data["cursor"]), int(self.facts["events"]) - 1)
         self.assertEqual(data["live"], self.facts["live_bytes"])
-        self.assertEqual(data["held"], self.facts["footprint_bytes"])
+        self.assertEqual(data["held"], self.facts["held_bytes"])
         self.assertEqual(self.browser.ask("panes[0].h.leftOut"), 0)
         wrong = self.browser.ask(
             "(() => { const p = panes[0]; for (let i = 0; i < p.h.n; i += 97) "

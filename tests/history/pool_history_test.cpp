@@ -34,7 +34,7 @@ class PoolHistory : public FakePool {
     EXPECT_EQ(seen.live_bytes, now.live_bytes);
     EXPECT_EQ(seen.live.size(), now.live_count);
     EXPECT_EQ(fact(taken, "live_bytes"), now.live_bytes);
-    EXPECT_EQ(fact(taken, "footprint_bytes"), seen.footprint_bytes);
+    EXPECT_EQ(fact(taken, "held_bytes"), seen.held_bytes);
     compare_mappings(taken, seen, now);
     std::uint64_t live_bytes = 0;
     for (const vmm::history_region& each : taken.regions) {
@@ -66,8 +66,8 @@ class PoolHistory : public FakePool {
       EXPECT_TRUE(found != in.end() && found->second == each.where.size_bytes);
     }
     EXPECT_EQ(mapped_bytes, now.mapped_bytes);
-    EXPECT_EQ(stale_count, now.zombie_count);
-    EXPECT_EQ(seen.stale.size(), now.zombie_count);
+    EXPECT_EQ(stale_count, now.stale_count);
+    EXPECT_EQ(seen.stale.size(), now.stale_count);
   }
 };
 

@@ -16,7 +16,7 @@ struct replica {
   std::map<std::uint64_t, std::uint64_t> current{};  // mappings whose memory is there
   std::map<std::uint64_t, std::uint64_t> stale{};
   std::uint64_t live_bytes = 0;
-  std::uint64_t footprint_bytes = 0;
+  std::uint64_t held_bytes = 0;
   std::map<vmm::history_kind, std::uint64_t> counts{};
 
   explicit replica(const vmm::history& taken) {
@@ -63,7 +63,7 @@ struct replica {
     }
     if (each.kind == kind::unmapped) take(stale, at, each.size_bytes);
     if (each.kind == kind::released) take(current, at, each.size_bytes);
-    if (each.kind == kind::footprint) footprint_bytes = each.size_bytes;
+    if (each.kind == kind::footprint) held_bytes = each.size_bytes;
   }
 };
 

@@ -41,15 +41,15 @@ class program {
     how.event_count = event_count;
     ring_ = std::move(*vmm::history_ring::make(how));
     vmm::pool_options options;
-    options.rules.handle_bytes = 4 * mib;
-    options.rules.headroom = 0;
-    options.rules.slack_bytes = 0;
-    options.rules.harvest_share = 0;
-    options.rules.growth_share = 0;
+    options.policy.handle_bytes_max = 4 * mib;
+    options.policy.headroom = 0;
+    options.policy.tuning.slack_bytes = 0;
+    options.policy.tuning.min_move_share = 0;
+    options.policy.tuning.growth_share = 0;
     options.budget_bytes = 80 * mib;
     options.wait_when_short = false;
     options.recorder = ring_.get();
-    options.at_end.hook = nullptr;
+    options.leak_hook.hook = nullptr;
     pool_ = std::make_unique<vmm::stream_pool>(driver_, options);
     for (vmm::stream_handle& each : streams_) each = *driver_.create_stream();
   }
@@ -123,7 +123,7 @@ void run_manager(const std::string& path, std::uint64_t event_count, int steps) 
   const auto ring = std::move(*vmm::history_ring::make(how));
   vmm::manager_options options;
   options.recorder = ring.get();
-  options.at_end.hook = nullptr;
+  options.leak_hook.hook = nullptr;
   vmm::manager blocks(driver, options);
   std::mt19937 random(9);
   std::vector<vmm::address> live;
@@ -146,7 +146,8 @@ void run_manager(const std::string& path, std::uint64_t event_count, int steps) 
     // The last one's memory moves to a block of its size; it stays without any until it is freed.
     const vmm::address source = *blocks.allocate(3 * mib);
     const vmm::address target = *blocks.allocate(3 * mib);
-    insist(blocks.settle(target).has_value() && blocks.settle(source).has_value(), "it is idle");
+    insist(blocks.synchronize(target).has_value() && blocks.synchronize(source).has_value(),
+           "it is idle");
     insist(driver.finish_all().has_value(), "work ends");
     insist(
         blocks

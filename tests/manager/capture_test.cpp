@@ -68,7 +68,7 @@ TEST_F(ManagerCapture, OnAnotherStreamStaysWhole) {
   ASSERT_TRUE(driver.finish_all());
   expect_whole("free_idle", [&] { return blocks.free_idle(at); });
   at = use(blocks, 8 * MiB);
-  expect_whole("wait", [&] { return blocks.settle(at); });
+  expect_whole("wait", [&] { return blocks.synchronize(at); });
   expect_whole("resize", [&] {
     const auto now = blocks.resize({.at = at, .size_bytes = 16 * MiB, .names_stream = true});
     at = now.value_or(at);

@@ -24,14 +24,14 @@ class ManagerEdges : public testing::Test {
  protected:
   using manager = vmm::manager;
 
-  void open(const vmm::policy& rules = vmm::policy::va_pool(),
+  void open(const vmm::manager_policy& policy = vmm::manager_policy::va_pool(),
             const vmm::fake::profile& plays = vmm::fake::profile::cuda()) {
     driver = vmm::fake_driver(plays);
     driver.set_misuse_fatal(true);
     driver.set_manual(true);
     for (stream_handle& each : streams) each = driver.create_stream().value();
     vmm::manager_options options;
-    options.rules = rules;
+    options.policy = policy;
     managed = std::make_unique<manager>(driver, options);
   }
   void TearDown() override {
@@ -62,7 +62,7 @@ class ManagerEdges : public testing::Test {
     const address at = allocate(size_bytes, streams[0]);
     use(at, size_bytes, streams[0]);
     free(at);
-    EXPECT_EQ(managed->drain().still_mapped_bytes, size_bytes);
+    EXPECT_EQ(managed->trim(0).still_mapped_bytes, size_bytes);
   }
 
   vmm::fake_driver driver;
@@ -84,7 +84,7 @@ TEST_F(ManagerEdges, AStreamThatGetsUsedMemoryWaits) {
 
 // The block itself was never used, so freeing it idle is right; its memory is in use all the same.
 TEST_F(ManagerEdges, ARangeFreedIdleIsReusedBehindTheEarlierUser) {
-  open(vmm::policy::keep_mapped());
+  open(vmm::manager_policy::keep_mapped());
   leave_in_use(64 * MiB);
   EXPECT_TRUE(managed->free_idle(allocate(64 * MiB, streams[1])));
   const address at = allocate(64 * MiB, streams[2]);
@@ -96,7 +96,7 @@ TEST_F(ManagerEdges, ARangeFreedIdleIsReusedBehindTheEarlierUser) {
 // Two blocks that shared memory were freed in the order of two streams, and the memory is free for
 // a third user when both have finished.
 TEST_F(ManagerEdges, AMappedRangeThatSharedItsMemoryWaitsForBothUsers) {
-  open(vmm::policy::keep_mapped());
+  open(vmm::manager_policy::keep_mapped());
   const address source = allocate(4 * MiB, streams[0]);
   const address target = allocate(4 * MiB, streams[1]);
   EXPECT_TRUE(managed->copy({target, source, 4 * MiB, streams[0]}, vmm::copy_mode::alias));
@@ -114,8 +114,9 @@ TEST_F(ManagerEdges, AMappedRangeThatSharedItsMemoryWaitsForBothUsers) {
 TEST_F(ManagerEdges, AStreamWithTheNumberOfAnotherWaitsForItsWork) {
   vmm::fake::profile plays = vmm::fake::profile::cuda();
   plays.traps.stream_numbers_again = true;
-  for (const vmm::policy& rules : {vmm::policy::va_pool(), vmm::policy::keep_mapped()}) {
-    open(rules, plays);
+  for (const vmm::manager_policy& policy :
+       {vmm::manager_policy::va_pool(), vmm::manager_policy::keep_mapped()}) {
+    open(policy, plays);
     const stream_handle before = streams[0];
     const address used = allocate(4 * MiB, streams[0]);
     use(used, 4 * MiB, streams[0]);
@@ -129,16 +130,17 @@ TEST_F(ManagerEdges, AStreamWithTheNumberOfAnotherWaitsForItsWork) {
     use(again, 4 * MiB, streams[0]);
     EXPECT_FALSE(driver.finish_next(streams[0]).value()) << "before the work of the stream before";
     free(again);
-    if (rules.on_free == vmm::free_rule::unmap) TearDown();
+    if (policy.on_free == vmm::free_rule::unmap) TearDown();
   }
 }
 
 // ---- the host beside unfinished work
 
 TEST_F(ManagerEdges, TheHostWaitsForEarlierUsersAndForNobodyElse) {
-  for (const vmm::policy& rules :
-       {vmm::policy::va_pool(), vmm::policy::keep_mapped(), vmm::policy::virtual_caching()}) {
-    open(rules);
+  for (const vmm::manager_policy& policy :
+       {vmm::manager_policy::va_pool(), vmm::manager_policy::keep_mapped(),
+        vmm::manager_policy::virtual_caching()}) {
+    open(policy);
     const address used = allocate(20 * MiB, streams[0]);
     use(used, 20 * MiB, streams[0]);
     free(used);
@@ -147,39 +149,39 @@ TEST_F(ManagerEdges, TheHostWaitsForEarlierUsersAndForNobodyElse) {
     EXPECT_TRUE(driver.launch(streams[1], {.name = "the caller's"}));
     EXPECT_TRUE(driver.launch(streams[0], {.name = "later work of the earlier user"}));
     EXPECT_EQ(driver.resource_counts().pending_work, 3u);
-    EXPECT_TRUE(managed->settle(at));
+    EXPECT_TRUE(managed->synchronize(at));
     EXPECT_EQ(driver.resource_counts().pending_work, 2u);
     const std::uint64_t calls = driver.calls();
-    EXPECT_TRUE(managed->settle(at));
+    EXPECT_TRUE(managed->synchronize(at));
     EXPECT_EQ(driver.calls(), calls) << "what is known to have finished costs nothing";
     const std::byte one{1};
     EXPECT_TRUE(driver.write(at, {&one, 1}));
     free(at);
-    if (rules.grow_cached == false) TearDown();
+    if (policy.grow_cached == false) TearDown();
   }
 }
 
 TEST_F(ManagerEdges, TheHostWaitsForUsersOfACachedRangeThatGrew) {
-  open(vmm::policy::virtual_caching());
+  open(vmm::manager_policy::virtual_caching());
   const address used = allocate(20 * MiB, streams[0]);
   use(used, 20 * MiB, streams[0]);
   free(used);
   const address at = allocate(40 * MiB, streams[1]);
   EXPECT_EQ(managed->statistics().grown_range_count, 1u);
   fail(call::synchronize_event);
-  EXPECT_EQ(managed->settle(at).error().code, errc::invalid_argument);
-  EXPECT_TRUE(managed->settle(at));
+  EXPECT_EQ(managed->synchronize(at).error().code, errc::invalid_argument);
+  EXPECT_TRUE(managed->synchronize(at));
   const std::byte one{1};
   EXPECT_TRUE(driver.write(at, {&one, 1}));
-  EXPECT_EQ(managed->settle(at + 1).error().code, errc::invalid_argument);
+  EXPECT_EQ(managed->synchronize(at + 1).error().code, errc::invalid_argument);
   free(at);
-  EXPECT_EQ(managed->settle(at).error().code, errc::not_allocated);
+  EXPECT_EQ(managed->synchronize(at).error().code, errc::not_allocated);
 }
 
 TEST_F(ManagerEdges, APointIsWaitedFor) {
   open();
   EXPECT_TRUE(driver.launch(streams[0], {.name = "before"}));
-  const auto point = managed->mark(streams[0]);
+  const auto point = managed->record(streams[0]);
   ASSERT_TRUE(point);
   EXPECT_TRUE(driver.launch(streams[0], {.name = "behind"}));
   EXPECT_TRUE(managed->wait(*point));
@@ -189,21 +191,21 @@ TEST_F(ManagerEdges, APointIsWaitedFor) {
 // The same of the addresses: they were mapped all the time, and work goes through them still.
 TEST_F(ManagerEdges, ARangeReusedAndFreedIdleIsNotUnmappedUnderTheEarlierUser) {
   for (const bool by_another_stream : {false, true}) {
-    open(vmm::policy::keep_mapped());
+    open(vmm::manager_policy::keep_mapped());
     const address used = allocate(64 * MiB, streams[0]);
     use(used, 64 * MiB, streams[0]);
     free(used);
     const address again = allocate(64 * MiB, streams[1]);
     EXPECT_EQ(again, used);
     EXPECT_TRUE(by_another_stream ? managed->free(again, streams[2]) : managed->free_idle(again));
-    EXPECT_EQ(managed->drain().released_count, 0u);
+    EXPECT_EQ(managed->trim(0).released_count, 0u);
     EXPECT_EQ(driver.resource_counts().mappings, 1u);
     if (!by_another_stream) TearDown();
   }
 }
 
 TEST_F(ManagerEdges, AReusedRangeThatHasGrownWaitsForTheEarlierUserToo) {
-  open(vmm::policy::keep_mapped());
+  open(vmm::manager_policy::keep_mapped());
   const address used = allocate(4 * MiB, streams[0]);
   use(used, 4 * MiB, streams[0]);
   free(used);
@@ -227,8 +229,8 @@ TEST_F(ManagerEdges, AnotherStreamsTicketStandsForTheEarlierUserToo) {
 }
 
 TEST_F(ManagerEdges, ACachedRangeThatGrowsKeepsTheOrder) {
-  vmm::policy rules = vmm::policy::virtual_caching();
-  open(rules);
+  vmm::manager_policy policy = vmm::manager_policy::virtual_caching();
+  open(policy);
   leave_in_use(20 * MiB);
   EXPECT_TRUE(managed->free_idle(allocate(20 * MiB, streams[1])));
   const address at = allocate(40 * MiB, streams[2]);
@@ -242,9 +244,9 @@ TEST_F(ManagerEdges, APieceThatARangeHasGrownByKeepsItsOwnUser) {
   enum class gone { by_another_range, by_rights, after_a_reuse };
   for (const gone how : {gone::by_another_range, gone::by_rights, gone::after_a_reuse}) {
     SCOPED_TRACE(static_cast<int>(how));
-    vmm::policy rules = vmm::policy::virtual_caching();
-    rules.chunk_bytes = 0;
-    open(rules);
+    vmm::manager_policy policy = vmm::manager_policy::virtual_caching();
+    policy.chunk_bytes = 0;
+    open(policy);
     const address other = managed->allocate({8 * MiB, 2 * MiB, 0, streams[0]}).value();
     const address cached = allocate(4 * MiB, streams[1]);
     use(other, 8 * MiB, streams[0]);
@@ -301,7 +303,7 @@ TEST_F(ManagerEdges, AnAlignmentThatNoSpaceHasIsToldFromOneThatIsNone) {
 }
 
 TEST_F(ManagerEdges, ACachedRangeServesNoLargerAlignmentThanItHas) {
-  open(vmm::policy::virtual_caching());
+  open(vmm::manager_policy::virtual_caching());
   const address wall = allocate(20 * MiB);
   free(allocate(20 * MiB));  // 20 MiB behind the wall: no multiple of 16 MiB
   const auto at = managed->allocate({20 * MiB, 0, 16 * MiB});
@@ -327,7 +329,7 @@ TEST_F(ManagerEdges, AGrowthLeftHalfDoneIsUndoneBeforeTheNextOne) {
 }
 
 TEST_F(ManagerEdges, ACachedRangeLeftHalfGrownIsNotHandedOut) {
-  open(vmm::policy::virtual_caching());
+  open(vmm::manager_policy::virtual_caching());
   free(allocate(20 * MiB));
   fail(call::set_access, 1, true);
   fail(call::unmap, 1, true);
@@ -341,13 +343,13 @@ TEST_F(ManagerEdges, ACachedRangeLeftHalfGrownIsNotHandedOut) {
 }
 
 TEST_F(ManagerEdges, TrimSaysWhenACachedRangeWillNotGo) {
-  open(vmm::policy::keep_mapped());
+  open(vmm::manager_policy::keep_mapped());
   free(allocate(64 * MiB));
   fail(call::unmap);
-  const vmm::trim_report report = managed->drain();
+  const vmm::trim_report report = managed->trim(0);
   EXPECT_EQ(report.failure.where, call::unmap);
-  EXPECT_EQ(managed->statistics().cached_range_bytes, 64 * MiB);
-  EXPECT_EQ(managed->drain().released_bytes, 64 * MiB);
+  EXPECT_EQ(managed->statistics().retained_mapped_bytes, 64 * MiB);
+  EXPECT_EQ(managed->trim(0).released_bytes, 64 * MiB);
 }
 
 // ---- aliases
@@ -375,7 +377,7 @@ TEST_F(ManagerEdges, SharedMemoryIsNotSharedOnceMore) {
 TEST_F(ManagerEdges, OneFaultAtItsEndLeavesNothing) {
   for (const call where : {call::create_event, call::record_event, call::query_event, call::unmap,
                            call::release, call::free_reservation, call::synchronize_event}) {
-    open(vmm::policy::keep_mapped());
+    open(vmm::manager_policy::keep_mapped());
     free(allocate(8 * MiB));
     const address busy = allocate(4 * MiB, streams[0]);
     use(busy, 4 * MiB, streams[0]);
@@ -395,9 +397,9 @@ TEST_F(ManagerEdges, OneFaultAtItsEndLeavesNothing) {
 TEST_F(ManagerEdges, ThreadsThatRunShortTogetherAllGetTheirs) {
   vmm::fake::profile small = vmm::fake::profile::cuda();
   small.device_memory_bytes = 96 * MiB;
-  vmm::policy rules = vmm::policy::va_pool();
-  rules.fragment_ratio = 1;  // reuses whole matches only, so that the cache fills up
-  open(rules, small);
+  vmm::manager_policy policy = vmm::manager_policy::va_pool();
+  policy.fragment_ratio = 1;  // reuses whole matches only, so that the cache fills up
+  open(policy, small);
   std::atomic<int> refused_count = 0;
   std::vector<std::thread> threads;
   for (unsigned t = 0; t < 3; ++t) {

@@ -29,7 +29,7 @@ class EndedManager : public testing::Test {
     driver = vmm::fake_driver(plays);
     driver.set_misuse_fatal(true);
     driver.set_gone_streams_undefined(true);
-    options.at_end.hook = nullptr;
+    options.leak_hook.hook = nullptr;
     managed = std::make_unique<vmm::manager>(driver, options);
     lasting = *driver.create_stream();
   }
@@ -121,14 +121,14 @@ TEST_F(EndedManager, ItsBlockIsFreedAndServesOthersBehindItsWork) {
     const address again = allocate(8 * MiB, lasting);
     use(again, 8 * MiB, lasting);
     ASSERT_TRUE(managed->free(again));
-    (void)managed->drain();
+    (void)managed->trim(0);
     end();
   }
 }
 
 TEST_F(EndedManager, ABlockOfALastingStreamServesItAgainWithoutAWait) {
   vmm::manager_options options;
-  options.rules = vmm::policy::keep_mapped();
+  options.policy = vmm::manager_policy::keep_mapped();
   open(options);
   const address at = allocate(8 * MiB, lasting);
   use(at, 8 * MiB, lasting);
@@ -144,7 +144,7 @@ TEST_F(EndedManager, ANewStreamOfTheSameHandleWaitsForItsWork) {
   plays.traps.stream_numbers_again = true;
   for (const bool is_freed_on_it : {true, false}) {
     vmm::manager_options options;
-    options.rules = vmm::policy::keep_mapped();
+    options.policy = vmm::manager_policy::keep_mapped();
     open(options, plays);
     const stream_handle first = *driver.create_stream();
     const address at = allocate(8 * MiB, first);
@@ -304,7 +304,7 @@ TEST_F(EndedManager, AGrowableRangeEndsWithItsStream) {
       use(range.segment(0).value(), 8 * MiB, gone);
       ASSERT_TRUE(driver.destroy_stream(gone));
     }
-    (void)managed->drain();
+    (void)managed->trim(0);
     end();
   }
 }
@@ -356,7 +356,7 @@ class EndedAtRandom : public EndedManager {
     const std::uint64_t before_bytes = std::exchange(changed.size_bytes, size_bytes);
     changed.at = *at;
     if (size_bytes <= before_bytes) return;
-    if (user != changed.stream) ASSERT_TRUE(managed->settle(*at));  // its stream may be gone
+    if (user != changed.stream) ASSERT_TRUE(managed->synchronize(*at));  // its stream may be gone
     if (lives) ASSERT_TRUE(driver.record_event(changed.done, changed.stream));
     ASSERT_TRUE(driver.wait_event(user, changed.done));
     use(*at + before_bytes, size_bytes - before_bytes, user);
@@ -387,7 +387,7 @@ class EndedAtRandom : public EndedManager {
       ASSERT_TRUE(range.resize({.size_bytes = size_bytes, .stream = streams[which]}));
       use(*range.segment(0), size_bytes, streams[which]);
     } else {
-      (void)managed->drain();
+      (void)managed->trim(0);
       ASSERT_TRUE(driver.advance_us(5e4));
     }
   }
@@ -401,8 +401,8 @@ TEST_F(EndedAtRandom, EachCall) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     random.seed(seed);
     vmm::manager_options options;
-    if (seed % 3 == 0) options.rules = vmm::policy::keep_mapped();
-    if (seed % 3 == 1) options.rules = vmm::policy::virtual_caching();
+    if (seed % 3 == 0) options.policy = vmm::manager_policy::keep_mapped();
+    if (seed % 3 == 1) options.policy = vmm::manager_policy::virtual_caching();
     if (seed % 4 == 0) options.contents = vmm::contents_rule::zero_on_release;
     open(options);
     {
@@ -424,7 +424,7 @@ TEST_F(EndedManager, TheStreamOfEachThreadIsRefused) {
   const address at = allocate(8 * MiB, lasting);
   EXPECT_EQ(managed->allocate({MiB, 0, 0, per_thread}).error().code, wrong);
   EXPECT_EQ(managed->free(at, per_thread).error().code, wrong);
-  EXPECT_EQ(managed->mark(per_thread).error().code, wrong);
+  EXPECT_EQ(managed->record(per_thread).error().code, wrong);
   const std::uint64_t copies = driver.calls(vmm::call::copy);
   for (const vmm::copy_mode mode : {vmm::copy_mode::copy, vmm::copy_mode::alias})
     EXPECT_EQ(managed->copy({at, at + 4 * MiB, MiB, per_thread}, mode).error().code, wrong);
@@ -433,7 +433,7 @@ TEST_F(EndedManager, TheStreamOfEachThreadIsRefused) {
   ASSERT_TRUE(range.grow(8 * MiB, lasting));
   EXPECT_EQ(range.grow(16 * MiB, per_thread).error().code, wrong);
   EXPECT_EQ(range.shrink(MiB, per_thread).error().code, wrong);
-  EXPECT_EQ(range.settle(per_thread).error().code, wrong);
+  EXPECT_EQ(range.synchronize(per_thread).error().code, wrong);
   EXPECT_EQ(range.close(per_thread).error().code, wrong);
   EXPECT_EQ(range.size_bytes(0).value_or(0), 8 * MiB);
   ASSERT_TRUE(range.close(lasting));

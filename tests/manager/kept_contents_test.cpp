@@ -208,7 +208,7 @@ void write_behind_wait(const host_write& what) {
   in.open_block(4 * MiB);
   ASSERT_TRUE(in.driver.launch(in.stream, busy));
   what.change(in);
-  ASSERT_TRUE(in.managed->settle(in.at)) << what.name;
+  ASSERT_TRUE(in.managed->synchronize(in.at)) << what.name;
   EXPECT_TRUE(in.driver.write_tag({in.at + what.from_bytes, MiB}, tag)) << what.name;
   EXPECT_EQ(in.driver.misuse_count(), 0u) << what.name << ": the host writes beside a fill";
   EXPECT_TRUE(in.driver.finish_all());

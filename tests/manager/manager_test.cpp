@@ -29,9 +29,9 @@ class Manager : public testing::Test {
   void open(const vmm::manager_options& options = {}) {
     managed = std::make_unique<manager>(driver, options);
   }
-  void open(const vmm::policy& rules) {
+  void open(const vmm::manager_policy& policy) {
     vmm::manager_options options;
-    options.rules = rules;
+    options.policy = policy;
     open(options);
   }
 
@@ -108,10 +108,10 @@ TEST_F(Manager, AFreedPieceServesTheNextRequestWithoutCreate) {
   open();
   free(allocate(100 * MiB));
   EXPECT_EQ(driver.calls(call::create), 1u);
-  EXPECT_EQ(managed->statistics().cached_memory_bytes, 100 * MiB);
+  EXPECT_EQ(managed->statistics().retained_bytes, 100 * MiB);
   free(allocate(100 * MiB));
   EXPECT_EQ(driver.calls(call::create), 1u);
-  EXPECT_EQ(managed->statistics().reused_memory_count, 1u);
+  EXPECT_EQ(managed->statistics().reused_handle_count, 1u);
 }
 
 TEST_F(Manager, TheOneAndAHalfGigabytePieceServesTheThreeGigabyteRequest) {
@@ -120,7 +120,7 @@ TEST_F(Manager, TheOneAndAHalfGigabytePieceServesTheThreeGigabyteRequest) {
   const address large = allocate(3000 * MB);
   EXPECT_EQ(driver.calls(call::create), 2u);
   EXPECT_EQ(managed->find(large)->handles.size(), 2u);
-  EXPECT_EQ(managed->statistics().footprint_bytes, managed->find(large)->sizes.mapped_bytes);
+  EXPECT_EQ(managed->statistics().held_bytes, managed->find(large)->sizes.mapped_bytes);
   free(large);
 }
 
@@ -129,11 +129,11 @@ TEST_F(Manager, The64MegabytePiecesDoNotServeTheTwoPointThreeGigabyteRequest) {
   std::vector<address> small;
   for (int i = 0; i < 41; ++i) small.push_back(allocate(64 * MB));
   for (const address at : small) free(at);
-  const std::uint64_t cached_bytes = managed->statistics().cached_memory_bytes;
+  const std::uint64_t cached_bytes = managed->statistics().retained_bytes;
   const address large = allocate(2300 * MB);
   EXPECT_EQ(driver.calls(call::create), 42u);
   EXPECT_EQ(managed->find(large)->handles.size(), 1u);
-  EXPECT_EQ(managed->statistics().cached_memory_bytes, cached_bytes);
+  EXPECT_EQ(managed->statistics().retained_bytes, cached_bytes);
   free(allocate(64 * MB));  // they serve what they are good for
   EXPECT_EQ(driver.calls(call::create), 42u);
   free(large);
@@ -173,8 +173,8 @@ TEST_F(Manager, TrimsDownToALimitAndDrains) {
   const vmm::trim_report part = managed->trim(35 * MiB);
   EXPECT_EQ(part.released_count, 2u);
   EXPECT_EQ(part.released_bytes, 70 * MiB);
-  EXPECT_EQ(managed->statistics().cached_memory_bytes, 30 * MiB);
-  const vmm::trim_report rest = managed->drain();
+  EXPECT_EQ(managed->statistics().retained_bytes, 30 * MiB);
+  const vmm::trim_report rest = managed->trim(0);
   EXPECT_EQ(rest.released_bytes, 30 * MiB);
   EXPECT_EQ(driver.resource_counts().handles, 0u);
 }
@@ -233,7 +233,7 @@ TEST_F(Manager, ShrinksByWholePieces) {
   EXPECT_EQ(managed->find(at)->sizes.user_bytes, 65 * MiB);
   EXPECT_EQ(resize(at, 64 * MiB), at);
   EXPECT_EQ(managed->find(at)->sizes.mapped_bytes, 64 * MiB);
-  EXPECT_EQ(managed->statistics().cached_memory_bytes, 32 * MiB);
+  EXPECT_EQ(managed->statistics().retained_bytes, 32 * MiB);
   EXPECT_EQ(read(at + 63 * MiB), 5u);
   free(at);
 }
@@ -251,7 +251,7 @@ TEST_F(Manager, GrowingIntoItsRoomTakesTheCallsMadeByHand) {
     EXPECT_EQ(driver.calls(call::set_access), 1u);
     EXPECT_EQ(driver.calls(), is_cached ? 2u : 3u);
     EXPECT_TRUE(managed->free_idle(at));
-    EXPECT_EQ(managed->drain().failure.code, errc::none);
+    EXPECT_EQ(managed->trim(0).failure.code, errc::none);
   }
 }
 
@@ -268,7 +268,7 @@ TEST_F(Manager, ResizingCostsTheSameCallsAtAnySize) {
     calls.push_back(driver.calls());
     free(wall);
     free(moved);
-    EXPECT_EQ(managed->drain().failure.code, errc::none);
+    EXPECT_EQ(managed->trim(0).failure.code, errc::none);
   }
   EXPECT_EQ(calls[0], calls[1]);
 }
@@ -307,7 +307,7 @@ TEST_F(Manager, AliasLeavesTheSourceReadableUntilItIsFreed) {
   EXPECT_EQ(read(target + 63 * MiB), 11u);
   EXPECT_EQ(managed->find(target)->sizes.mapped_bytes, 128 * MiB);
   free(target);
-  EXPECT_EQ(managed->statistics().footprint_bytes, managed->statistics().cached_memory_bytes);
+  EXPECT_EQ(managed->statistics().held_bytes, managed->statistics().retained_bytes);
 }
 
 TEST_F(Manager, CopiesBytesWhereTheConditionsDoNotHold) {
@@ -335,11 +335,11 @@ TEST_F(Manager, CopiesBytesWhereTheConditionsDoNotHold) {
 // ---- the cases of the caching allocator
 
 TEST_F(Manager, VirtualCachingFollowsTheFourCases) {
-  open(vmm::policy::virtual_caching());
+  open(vmm::manager_policy::virtual_caching());
   const address first = allocate(30 * MiB);  // case 1: nothing cached, two chunks of 20 MiB
   EXPECT_EQ(managed->find(first)->handles.size(), 2u);
   free(first);
-  EXPECT_EQ(managed->statistics().cached_range_bytes, 40 * MiB);
+  EXPECT_EQ(managed->statistics().retained_mapped_bytes, 40 * MiB);
 
   driver.reset_calls();
   const address same = allocate(40 * MiB);  // case 2: the exact size is just returned
@@ -358,19 +358,19 @@ TEST_F(Manager, VirtualCachingFollowsTheFourCases) {
   const address small = allocate(20 * MiB);  // case 4: only larger ones: the smallest is unbound
   EXPECT_EQ(driver.calls(call::create), 0u);
   EXPECT_EQ(managed->statistics().unbound_range_count, 1u);
-  EXPECT_EQ(managed->statistics().cached_memory_bytes, 40 * MiB);
+  EXPECT_EQ(managed->statistics().retained_bytes, 40 * MiB);
   free(small);
 }
 
 TEST_F(Manager, ChecksTheChunkSizeAgainstTheDevice) {
-  vmm::policy rules = vmm::policy::virtual_caching();
-  rules.chunk_bytes = 3 * MiB;
-  open(rules);
+  vmm::manager_policy policy = vmm::manager_policy::virtual_caching();
+  policy.chunk_bytes = 3 * MiB;
+  open(policy);
   EXPECT_EQ(managed->allocate(2 * MiB).error().code, errc::bad_option);
 }
 
 TEST_F(Manager, KeepMappedServesTheSameSizeWithoutADriverCall) {
-  open(vmm::policy::keep_mapped());
+  open(vmm::manager_policy::keep_mapped());
   free(allocate(64 * MiB));
   driver.reset_calls();
   const address again = allocate(64 * MiB);
@@ -408,7 +408,7 @@ TEST_F(Manager, NeverHoldsMoreThanItsBudget) {
   EXPECT_EQ(managed->allocate(60 * MiB).error().code, errc::over_budget);
   free(at);
   const address large = allocate(90 * MiB);  // the cached 60 MiB go back first
-  EXPECT_LE(managed->statistics().peak_footprint_bytes, 100 * MiB);
+  EXPECT_LE(managed->statistics().peak_held_bytes, 100 * MiB);
   free(large);
 }
 
@@ -425,7 +425,7 @@ TEST_F(Manager, AFreedRangeWaitsForItsWork) {
   ASSERT_TRUE(managed->free(*at));
   EXPECT_EQ(driver.calls(call::unmap), 0u);
   EXPECT_EQ(managed->statistics().retired_bytes, 64 * MiB);
-  EXPECT_EQ(managed->statistics().cached_memory_bytes, 64 * MiB);
+  EXPECT_EQ(managed->statistics().retained_bytes, 64 * MiB);
 
   // The memory moves on at once, to another stream behind a wait on the device.
   const auto other = driver.create_stream();
@@ -523,10 +523,10 @@ TEST(ManagerOptions, ComeFromTheEnvironment) {
   set("VMM_BUDGET", "4GiB");
   const auto options = vmm::manager_options::from_environment({});
   ASSERT_TRUE(options);
-  EXPECT_EQ(options->rules.fragment_ratio, 0.5);
+  EXPECT_EQ(options->policy.fragment_ratio, 0.5);
   EXPECT_EQ(options->reservation_bytes, std::uint64_t{1} << 40);
-  EXPECT_EQ(options->rules.chunk_bytes, 20 * MiB);
-  EXPECT_STREQ(options->rules.name, "keep_mapped");
+  EXPECT_EQ(options->policy.chunk_bytes, 20 * MiB);
+  EXPECT_STREQ(options->policy.name, "keep_mapped");
   EXPECT_EQ(options->budget_bytes, 4 * GiB);
   const auto refused = [&set](const char* name, const char* value) {
     set(name, value);

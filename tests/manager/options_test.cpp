@@ -35,21 +35,21 @@ struct range {
 
 const std::vector<range> memory_ranges{{"memory_options::reservation_bytes", 1, bytes_max},
                                        {"memory_options::budget_bytes", 0, bytes_max}};
-const std::vector<range> policy_ranges{{"policy::fragment_ratio", 0, 1},
-                                       {"policy::chunk_bytes", 0, bytes_max}};
-const std::vector<range> pool_policy_ranges{
-    {"lowest_fit_bytes", 512, page_max, option_rule::power_of_two},
-    {"handle_bytes", 0, bytes_max},
-    {"fine_handle_bytes", 0, bytes_max},
-    {"spend_ns", 0, 1e9},
+const std::vector<range> policy_ranges{{"manager_policy::fragment_ratio", 0, 1},
+                                       {"manager_policy::chunk_bytes", 0, bytes_max}};
+const std::vector<range> pool_policy_ranges{{"handle_bytes_max", 0, bytes_max},
+                                            {"headroom", 0, 1000}};
+const std::vector<range> pool_tuning_ranges{
+    {"first_fit_bytes", 512, page_max, option_rule::power_of_two},
+    {"small_handle_bytes", 0, bytes_max},
+    {"driver_budget_ns", 0, 1e9},
     {"small_pool_bytes", 0, bytes_max},
-    {"headroom", 0, 1000},
     {"slack_bytes", 0, bytes_max},
-    {"harvest_share", 0, share_max},
-    {"harvest_bytes", 0, bytes_max},
+    {"min_move_share", 0, share_max},
+    {"min_move_bytes", 0, bytes_max},
     {"growth_share", 0, share_max},
-    {"window_gap_bytes", 0, bytes_max},
-    {"zombie_count_max", 0, bytes_max}};
+    {"growth_gap_bytes", 0, bytes_max},
+    {"stale_count_max", 0, bytes_max}};
 const std::vector<range> pool_ranges{{"page_bytes", 0, page_max},
                                      {"page_count", 0, page_count_max}};
 
@@ -166,19 +166,25 @@ TEST(OptionTables, EveryRowOfMemoryOptions) {
 }
 
 TEST(OptionTables, EveryRowOfTheManagersPolicy) {
-  try_rows<vmm::policy>(policy_ranges, [](const vmm::policy& rules, bool fits, const char* detail,
-                                          const std::string& what) {
+  try_rows<vmm::manager_policy>(policy_ranges, [](const vmm::manager_policy& policy, bool fits,
+                                                  const char* detail, const std::string& what) {
     vmm::manager_options options;
-    options.rules = rules;
+    options.policy = policy;
     expect_checked<vmm::manager>(options, fits, detail, what);
   });
 }
 
 TEST(OptionTables, EveryRowOfThePoolsPolicy) {
-  try_rows<vmm::pool_policy>(pool_policy_ranges, [](const vmm::pool_policy& rules, bool fits,
+  try_rows<vmm::pool_policy>(pool_policy_ranges, [](const vmm::pool_policy& policy, bool fits,
                                                     const char* detail, const std::string& what) {
     vmm::pool_options options;
-    options.rules = rules;
+    options.policy = policy;
+    expect_checked<vmm::stream_pool>(options, fits, detail, what);
+  });
+  try_rows<vmm::pool_tuning>(pool_tuning_ranges, [](const vmm::pool_tuning& tuning, bool fits,
+                                                    const char* detail, const std::string& what) {
+    vmm::pool_options options;
+    options.policy.tuning = tuning;
     expect_checked<vmm::stream_pool>(options, fits, detail, what);
   });
 }
@@ -191,11 +197,12 @@ TEST(OptionTables, EveryRowOfThePool) {
 }
 
 TEST(OptionTables, PresetsAndDefaultsAreWithinTheirRanges) {
-  for (const vmm::policy& rules :
-       {vmm::policy::va_pool(), vmm::policy::keep_mapped(), vmm::policy::virtual_caching()})
-    EXPECT_TRUE(rules.validate()) << rules.name;
-  for (const vmm::pool_policy& rules : {vmm::pool_policy::near_live(), vmm::pool_policy::vpmm()})
-    EXPECT_TRUE(rules.validate()) << rules.name;
+  for (const vmm::manager_policy& policy :
+       {vmm::manager_policy::va_pool(), vmm::manager_policy::keep_mapped(),
+        vmm::manager_policy::virtual_caching()})
+    EXPECT_TRUE(policy.validate()) << policy.name;
+  for (const vmm::pool_policy& policy : {vmm::pool_policy::near_live(), vmm::pool_policy::vpmm()})
+    EXPECT_TRUE(policy.validate()) << policy.name;
   EXPECT_TRUE(vmm::manager_options{}.validate());
   EXPECT_TRUE(vmm::pool_options{}.validate());
 }

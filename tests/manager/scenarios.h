@@ -80,14 +80,14 @@ struct world {
                               {.duration_us = 1e6, .writes = {&used, 1}}));
   }
 
-  void settle(const std::string& what) {
+  void synchronize(const std::string& what) {
     if (!fake().feature_set().streams) return;
     EXPECT_TRUE(fake().synchronize_stream(vmm::stream_handle::default_stream)) << what;
   }
 
   /// What a user can see: sizes and contents of every allocation.
   void expect_intact(const std::string& what) {
-    settle(what);
+    synchronize(what);
     for (const slot& live : slots) {
       const auto info = managed->find(live.at);
       ASSERT_TRUE(info) << what;
@@ -104,7 +104,7 @@ struct world {
   }
   void finish(const std::string& what) {
     fake().clear_faults();
-    settle(what);
+    synchronize(what);
     while (!slots.empty()) ASSERT_TRUE(remove(slots.size() - 1)) << what;
     managed.reset();
     EXPECT_TRUE(fake().check_empty()) << what << '\n' << fake().report();
@@ -116,7 +116,7 @@ struct world {
 template <class B>
 struct scenario {
   const char* name;
-  vmm::policy rules;
+  vmm::manager_policy policy;
   std::function<void(world<B>&)> prepare;
   std::function<vmm::status(world<B>&)> operation;
   bool may_lose = false;  ///< empties an address before it fills it: see device_lost
@@ -125,9 +125,9 @@ struct scenario {
 
 template <class B>
 std::vector<scenario<B>> allocating() {
-  const vmm::policy pool = vmm::policy::va_pool();
-  const vmm::policy keep = vmm::policy::keep_mapped();
-  const vmm::policy caching = vmm::policy::virtual_caching();
+  const vmm::manager_policy pool = vmm::manager_policy::va_pool();
+  const vmm::manager_policy keep = vmm::manager_policy::keep_mapped();
+  const vmm::manager_policy caching = vmm::manager_policy::virtual_caching();
   const auto nothing = [](world<B>&) {};
   const auto add_and_free = [](std::vector<std::uint64_t> sizes) {
     return [sizes](world<B>& w) {
@@ -186,8 +186,8 @@ std::vector<scenario<B>> allocating() {
 
 template <class B>
 std::vector<scenario<B>> changing() {
-  const vmm::policy pool = vmm::policy::va_pool();
-  const vmm::policy keep = vmm::policy::keep_mapped();
+  const vmm::manager_policy pool = vmm::manager_policy::va_pool();
+  const vmm::manager_policy keep = vmm::manager_policy::keep_mapped();
   const auto two = [](world<B>& w) {
     ASSERT_TRUE(w.add(64 * MiB));
     ASSERT_TRUE(w.add(32 * MiB));
@@ -212,7 +212,7 @@ std::vector<scenario<B>> changing() {
   };
   const auto remove_first = [](world<B>& w) { return w.remove(0); };
   const auto drain = [](world<B>& w) {
-    const vmm::trim_report report = w.managed->drain();
+    const vmm::trim_report report = w.managed->trim(0);
     return report.failure.code == vmm::errc::none ? vmm::status{} : vmm::status{report.failure};
   };
   const auto freed = [two](world<B>& w) {
@@ -243,7 +243,7 @@ std::vector<scenario<B>> changing() {
 
 template <class B>
 std::vector<scenario<B>> copying() {
-  const vmm::policy pool = vmm::policy::va_pool();
+  const vmm::manager_policy pool = vmm::manager_policy::va_pool();
   const auto prepare = [](std::uint64_t source_bytes, std::uint64_t target_bytes) {
     return [=](world<B>& w) {
       ASSERT_TRUE(w.add(source_bytes));
@@ -313,7 +313,7 @@ inline std::vector<variant> variants() {
 template <class B>
 vmm::manager_options options_for(const scenario<B>& one) {
   vmm::manager_options options;
-  options.rules = one.rules;
+  options.policy = one.policy;
   options.reservation_bytes = 1024 * MiB;
   return options;
 }

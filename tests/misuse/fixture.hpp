@@ -48,11 +48,11 @@ class PoolMisuse : public Base {
   // Every whole handle of one page moves before any is created.
   [[nodiscard]] static vmm::pool_options moving() {
     vmm::pool_options options;
-    options.rules.handle_bytes = 2 * MiB;
-    options.rules.headroom = 0;
-    options.rules.slack_bytes = 0;
-    options.rules.harvest_share = 0;
-    options.rules.growth_share = 0;
+    options.policy.handle_bytes_max = 2 * MiB;
+    options.policy.headroom = 0;
+    options.policy.tuning.slack_bytes = 0;
+    options.policy.tuning.min_move_share = 0;
+    options.policy.tuning.growth_share = 0;
     return options;
   }
   void open(const vmm::pool_options& options = {}) {

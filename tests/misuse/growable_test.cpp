@@ -102,7 +102,7 @@ TEST_F(GrowableMisuse, UsedAfterClose) {
   EXPECT_EQ(code_of(range->close(a)), errc::invalid_argument);
   EXPECT_EQ(code_of(range->segment(0)), errc::invalid_argument);
   EXPECT_EQ(code_of(range->pin({})), errc::invalid_argument);
-  EXPECT_EQ(code_of(range->settle(a)), errc::invalid_argument);
+  EXPECT_EQ(code_of(range->synchronize(a)), errc::invalid_argument);
   EXPECT_TRUE(range->statistics().is_closed);
 }
 

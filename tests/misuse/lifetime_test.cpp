@@ -145,7 +145,7 @@ struct heard {
 TEST_F(PoolMisuse, LiveAtItsEnd) {
   heard told;
   vmm::pool_options options;
-  options.at_end = {&heard::hear, &told};
+  options.leak_hook = {&heard::hear, &told};
   open(options);
   free(allocate(4 * KiB, a), a);
   pool.reset();
@@ -163,7 +163,7 @@ TEST_F(PoolMisuse, LiveAtItsEnd) {
 TEST_F(ManagerMisuse, LiveAtItsEnd) {
   heard told;
   vmm::manager_options options;
-  options.at_end = {&heard::hear, &told};
+  options.leak_hook = {&heard::hear, &told};
   {
     fake_manager other(driver, options);
     ASSERT_TRUE(other.allocate(3 * MiB));
@@ -187,7 +187,7 @@ TEST(LiveBlocksMisuseDeathTest, LineOnStderr) {
   };
   EXPECT_EXIT(leave(1), testing::ExitedWithCode(0),
               "^vmm: a stream pool ends with 1 live block of 4096 bytes; it gives it back\n$");
-  EXPECT_EXIT(leave(vmm::live_report_count_max + 3), testing::ExitedWithCode(0),
+  EXPECT_EXIT(leave(vmm::leak_report_count_max + 3), testing::ExitedWithCode(0),
               "back \\(no further report is printed\\)\n$");
 }
 

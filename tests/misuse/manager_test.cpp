@@ -160,12 +160,12 @@ TEST_F(ManagerMisuse, FreedByTwoThreads) {
 
 TEST_F(ManagerMisuse, OptionsOutOfRange) {
   std::vector<vmm::manager_options> wrong(6);
-  wrong[0].rules.chunk_bytes = 3;
-  wrong[1].rules.fragment_ratio = 2;
-  wrong[2].rules.fragment_ratio = -1;
-  wrong[3].rules.on_free = static_cast<vmm::free_rule>(2);
+  wrong[0].policy.chunk_bytes = 3;
+  wrong[1].policy.fragment_ratio = 2;
+  wrong[2].policy.fragment_ratio = -1;
+  wrong[3].policy.on_free = static_cast<vmm::free_rule>(2);
   wrong[4].contents = static_cast<vmm::contents_rule>(4);
-  wrong[5].rules.name = nullptr;
+  wrong[5].policy.name = nullptr;
   for (const vmm::manager_options& options : wrong) {
     fake_manager refused(driver, options);
     EXPECT_EQ(code_of(refused.set_up()), errc::bad_option);

@@ -227,7 +227,7 @@ TEST_F(PoolMisuseDeathTest, CallInARemapCallback) {
   }
 }
 
-class meddler final : public vmm::block_watcher {
+class meddler final : public vmm::block_observer {
  public:
   void reserved(vmm::address_range) noexcept override {}
   void unreserved(vmm::address_range) noexcept override {}
@@ -248,27 +248,27 @@ class meddler final : public vmm::block_watcher {
   int what = -1;
 };
 
-TEST_F(PoolMisuseDeathTest, CallInAWatcher) {
-  meddler watcher;
+TEST_F(PoolMisuseDeathTest, CallInAnObserver) {
+  meddler observer;
   vmm::pool_options options;
-  options.watcher = &watcher;
+  options.observer = &observer;
   options.capture = vmm::capture_rule::private_memory;
   open(options);
-  watcher.pool = pool.get();
-  watcher.stream = a;
-  watcher.held = allocate(512, a);
-  ASSERT_TRUE(pool->pin(watcher.held));
+  observer.pool = pool.get();
+  observer.stream = a;
+  observer.held = allocate(512, a);
+  ASSERT_TRUE(pool->pin(observer.held));
   ASSERT_TRUE(driver.begin_capture(b, vmm::capture_mode::relaxed));
-  watcher.captured = b;
-  for (watcher.what = 0; watcher.what < 5; ++watcher.what) {
+  observer.captured = b;
+  for (observer.what = 0; observer.what < 5; ++observer.what) {
     EXPECT_DEATH((void)pool->allocate(512, a),
-                 check_failed("a block watcher calls the pool that calls it"))
-        << watcher.what;
+                 check_failed("a block observer calls the pool that calls it"))
+        << observer.what;
   }
-  watcher.what = -1;
+  observer.what = -1;
   EXPECT_TRUE(driver.destroy_graph(*driver.end_capture(b)));
-  EXPECT_TRUE(pool->unpin(watcher.held));
-  free(watcher.held, a);
+  EXPECT_TRUE(pool->unpin(observer.held));
+  free(observer.held, a);
   pool.reset();
 }
 
@@ -388,15 +388,15 @@ TEST_F(PoolMisuse, FreedByTwoThreads) {
 
 TEST_F(PoolMisuse, OptionsOutOfRange) {
   std::vector<vmm::pool_options> wrong(9);
-  wrong[0].rules.lowest_fit_bytes = 3;
-  wrong[1].rules.headroom = -1;
-  wrong[2].rules.headroom = 1e9;
+  wrong[0].policy.tuning.first_fit_bytes = 3;
+  wrong[1].policy.headroom = -1;
+  wrong[2].policy.headroom = 1e9;
   wrong[3].reservation_bytes = 1;
   wrong[4].page_count = std::uint64_t{1} << 40;
   wrong[5].capture = static_cast<vmm::capture_rule>(3);
-  wrong[6].fronts = static_cast<vmm::front_rule>(3);
+  wrong[6].stream_arenas = static_cast<vmm::arena_rule>(3);
   wrong[7].contents = static_cast<vmm::contents_rule>(4);
-  wrong[8].rules.name = nullptr;
+  wrong[8].policy.name = nullptr;
   for (std::size_t i = 0; i < wrong.size(); ++i) {
     open(wrong[i]);
     EXPECT_EQ(code_of(pool->set_up()), errc::bad_option) << i;

@@ -56,7 +56,7 @@ TEST_F(PeerMisuse, RightsThatCannotBe) {
   EXPECT_EQ(managed.set_peers({&home, 1}).error().code, errc::invalid_argument);
   EXPECT_EQ(pool.set_peers({&home, 1}).error().code, errc::invalid_argument);
   for (const access_grant& each : {far, none_such}) {
-    const errc wanted = each.who == device(2) ? errc::not_supported : errc::invalid_argument;
+    const errc wanted = each.grantee == device(2) ? errc::not_supported : errc::invalid_argument;
     EXPECT_EQ(managed.set_access(at, {&each, 1}).error().code, wanted);
     EXPECT_EQ(managed.set_peers({&each, 1}).error().code, wanted);
     EXPECT_EQ(pool.set_peers({&each, 1}).error().code, wanted);
@@ -110,7 +110,7 @@ TEST_F(PeerMisuse, RightsOfABlockOfAPool) {
   const address at = *pool.allocate(4 * MiB + 512, {});
   const vmm::status asked = pool.set_access(at, {&read, 1});
   EXPECT_EQ(asked.error().code, errc::not_supported);
-  EXPECT_NE(vmm::describe(asked.error()).find("allocate_whole()"), std::string::npos);
+  EXPECT_NE(vmm::describe(asked.error()).find("allocate_dedicated()"), std::string::npos);
   EXPECT_EQ(pool.set_access(at, {}).error().code, errc::invalid_argument);
   EXPECT_EQ(pool.set_access(at + 512, {&read, 1}).error().code, errc::invalid_argument);
   EXPECT_EQ(right_of(1, at), access::none);

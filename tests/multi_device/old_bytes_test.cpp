@@ -94,11 +94,10 @@ class world {
 
 class managed_world : public world {
  public:
-  managed_world(contents_rule rule, const vmm::policy& rules)
+  managed_world(contents_rule rule, const vmm::manager_policy& policy)
       : world(rule),
-        managed_(driver_,
-                 {{.wait_when_short = true, .spill = vmm::host_node(0), .contents = rule}, rules}) {
-  }
+        managed_(driver_, {{.wait_when_short = true, .spill = vmm::host_node(0), .contents = rule},
+                           policy}) {}
 
   void play() {
     for (int reuse = 0; reuse < reuse_count; ++reuse) {
@@ -195,7 +194,7 @@ class managed_world : public world {
   }
   void trim() {
     ASSERT_TRUE(driver_.finish_all());
-    (void)managed_.drain();
+    (void)managed_.trim(0);
     took("trimmed");
   }
   // Until the host lends memory, and back.
@@ -223,10 +222,10 @@ class managed_world : public world {
 
 class pooled_world : public world {
  public:
-  pooled_world(contents_rule rule, const vmm::pool_policy& rules)
+  pooled_world(contents_rule rule, const vmm::pool_policy& policy)
       : world(rule),
         pool_(driver_,
-              {{.wait_when_short = true, .spill = vmm::host_node(0), .contents = rule}, rules}) {}
+              {{.wait_when_short = true, .spill = vmm::host_node(0), .contents = rule}, policy}) {}
 
   void play() {
     for (int reuse = 0; reuse < reuse_count; ++reuse) {
@@ -300,12 +299,13 @@ constexpr std::array all_rules{contents_rule::zero_on_acquire, contents_rule::ze
                                contents_rule::poison};
 
 TEST(OldBytes, AreNeverSeenInAManager) {
-  vmm::policy caching = vmm::policy::virtual_caching();
+  vmm::manager_policy caching = vmm::manager_policy::virtual_caching();
   caching.chunk_bytes = 4 * MiB;  // the device is small
   for (const contents_rule rule : all_rules) {
-    for (const vmm::policy& rules : {vmm::policy::va_pool(), vmm::policy::keep_mapped(), caching}) {
-      SCOPED_TRACE(std::string(rules.name) + ", rule " + std::to_string(static_cast<int>(rule)));
-      managed_world one(rule, rules);
+    for (const vmm::manager_policy& policy :
+         {vmm::manager_policy::va_pool(), vmm::manager_policy::keep_mapped(), caching}) {
+      SCOPED_TRACE(std::string(policy.name) + ", rule " + std::to_string(static_cast<int>(rule)));
+      managed_world one(rule, policy);
       ASSERT_NO_FATAL_FAILURE(one.play());
       EXPECT_EQ(one.old_count_, 0u);
       for (const char* const way :
@@ -320,10 +320,10 @@ TEST(OldBytes, AreNeverSeenInAManager) {
 TEST(OldBytes, AreNeverSeenInAPool) {
   int moved_count = 0;
   for (const contents_rule rule : all_rules) {
-    for (const vmm::pool_policy& rules :
+    for (const vmm::pool_policy& policy :
          {vmm::pool_policy::near_live(), vmm::pool_policy::vpmm()}) {
-      SCOPED_TRACE(std::string(rules.name) + ", rule " + std::to_string(static_cast<int>(rule)));
-      pooled_world one(rule, rules);
+      SCOPED_TRACE(std::string(policy.name) + ", rule " + std::to_string(static_cast<int>(rule)));
+      pooled_world one(rule, policy);
       ASSERT_NO_FATAL_FAILURE(one.play());
       EXPECT_EQ(one.old_count_, 0u);
       EXPECT_EQ(one.times("freed after everything") == 0, clears_on_release(rule));
@@ -338,7 +338,7 @@ TEST(OldBytes, AreNeverSeenInAPool) {
 
 // Or the two tests above could not fail.
 TEST(OldBytes, AreSeenWhereNothingIsPromised) {
-  managed_world managed(contents_rule::none, vmm::policy::va_pool());
+  managed_world managed(contents_rule::none, vmm::manager_policy::va_pool());
   ASSERT_NO_FATAL_FAILURE(managed.play());
   EXPECT_GT(managed.old_count_, 100u);
   pooled_world pooled(contents_rule::none, vmm::pool_policy::near_live());

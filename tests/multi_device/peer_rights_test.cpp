@@ -107,7 +107,7 @@ TEST_F(Rights, OfAManagersPeersHoldThroughGrowthMovesAndReuse) {
 }
 
 TEST_F(Rights, OfOneBlockOverruleThoseOfAllAndGoWithIt) {
-  vmm::manager managed(driver, {{}, vmm::policy::keep_mapped()});
+  vmm::manager managed(driver, {{}, vmm::manager_policy::keep_mapped()});
   const address at = *managed.allocate({.size_bytes = 8 * MiB, .growth_bytes = 8 * MiB});
   const address other = *managed.allocate(8 * MiB);
   const vmm::access_grant two[] = {{device(1), access::read_write}, {device(2), access::read}};
@@ -134,7 +134,7 @@ TEST_F(Rights, OfOneBlockOverruleThoseOfAllAndGoWithIt) {
 }
 
 TEST_F(Rights, OfAPartOverruleThoseOfItsBlockAndGoWithIt) {
-  vmm::manager managed(driver, {{}, vmm::policy::keep_mapped()});
+  vmm::manager managed(driver, {{}, vmm::manager_policy::keep_mapped()});
   const address at = *managed.allocate({.size_bytes = 8 * MiB, .growth_bytes = 24 * MiB});
   const vmm::access_grant reads{device(1), access::read};
   const vmm::access_grant writes{device(2), access::read_write};
@@ -205,7 +205,7 @@ TEST_F(Rights, OfAPartLetAFreeFill) {
 }
 
 TEST_F(Rights, OfPeersAddedLaterReachWhatIsThereAndWhatComes) {
-  vmm::manager managed(driver, {{}, vmm::policy::keep_mapped()});
+  vmm::manager managed(driver, {{}, vmm::manager_policy::keep_mapped()});
   const address at = *managed.allocate(8 * MiB);
   const address cached = *managed.allocate(4 * MiB);
   ASSERT_TRUE(managed.free(cached));

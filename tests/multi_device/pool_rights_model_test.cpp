@@ -39,9 +39,9 @@ class program {
     driver_.set_manual(true);
     for (auto& each : streams_) each = *driver_.create_stream();
     vmm::pool_options how;
-    if (any(2) == 0) how.rules.handle_bytes = 4 * MiB;
-    if (any(3) == 0) how.rules.unmap_early = true;
-    if (any(2) == 0) how.fronts = vmm::front_rule::always;
+    if (any(2) == 0) how.policy.handle_bytes_max = 4 * MiB;
+    if (any(3) == 0) how.policy.eager_unmap = true;
+    if (any(2) == 0) how.stream_arenas = vmm::arena_rule::always;
     pool_ = std::make_unique<vmm::stream_pool>(driver_, how);
     EXPECT_TRUE(sleeper_.add(*pool_, {"pool", vmm::suspend_contents::keep}));
   }
@@ -109,8 +109,8 @@ class program {
     const vmm::stream_handle stream = streams_[any(2)];
     const bool is_large = is_whole || any(2) == 0;
     const std::uint64_t size_bytes = is_large ? (1 + any(20)) * MiB : std::uint64_t{512} << any(12);
-    const auto at =
-        is_whole ? pool_->allocate_whole(size_bytes, stream) : pool_->allocate(size_bytes, stream);
+    const auto at = is_whole ? pool_->allocate_dedicated(size_bytes, stream)
+                             : pool_->allocate(size_bytes, stream);
     if (at) blocks_.push_back({*at, size_bytes, is_whole, stream, {}});
   }
   void free_one() {
@@ -125,14 +125,14 @@ class program {
     EXPECT_TRUE(driver_.finish_all());  // rights may become less
     const vmm::access_grant given = grant();
     const vmm::status done = pool_->set_access(of->at, {&given, 1});
-    if (done) of->own[given.who.ordinal] = given.rights;
+    if (done) of->own[given.grantee.ordinal] = given.rights;
     if (of->is_whole && !done)
       EXPECT_NE(done.error().code, errc::not_supported) << "it was allocated for this";
   }
   void give_all() {
     EXPECT_TRUE(driver_.finish_all());
     const vmm::access_grant given = grant();
-    if (pool_->set_peers({&given, 1})) peers_[given.who.ordinal] = given.rights;
+    if (pool_->set_peers({&given, 1})) peers_[given.grantee.ordinal] = given.rights;
   }
   // By a device that may, on the block's stream.
   void work() {

@@ -45,7 +45,7 @@ class PoolRights : public testing::Test {
 TEST_F(PoolRights, AreOfABlockOfWholeMappingsOnly) {
   const address small = *pool->allocate(600, stream);
   const address large = *pool->allocate(40 * MiB + 512, stream);
-  const address whole = *pool->allocate_whole(5 * MiB, stream);
+  const address whole = *pool->allocate_dedicated(5 * MiB, stream);
   for (const address each : {small, large})
     EXPECT_EQ(pool->set_access(each, {&reads, 1}).error().code, errc::not_supported);
   EXPECT_EQ(pool->set_access(whole + 512, {&reads, 1}).error().code, errc::invalid_argument);
@@ -68,7 +68,7 @@ TEST_F(PoolRights, AreOfABlockOfWholeMappingsOnly) {
 }
 
 TEST_F(PoolRights, OverruleThoseOfAll) {
-  const address whole = *pool->allocate_whole(4 * MiB, stream);
+  const address whole = *pool->allocate_dedicated(4 * MiB, stream);
   const address plain = *pool->allocate(4 * MiB, stream);
   ASSERT_TRUE(pool->set_access(whole, {&reads, 1}));
   const vmm::access_grant all[] = {{device(1), access::read_write}, {device(2), access::read}};
@@ -89,7 +89,7 @@ TEST_F(PoolRights, OverruleThoseOfAll) {
 // What a peer may still be reading is neither taken from it nor handed to the next.
 TEST_F(PoolRights, GoWhenTheBlocksWorkHasFinished) {
   driver.set_manual(true);
-  const address whole = *pool->allocate_whole(64 * MiB, stream);
+  const address whole = *pool->allocate_dedicated(64 * MiB, stream);
   ASSERT_TRUE(pool->set_access(whole, {&reads, 1}));
   const vmm::address_range range{whole, 64 * MiB};
   ASSERT_TRUE(driver.launch(stream, {.where = device(1), .reads = {&range, 1}}));
@@ -112,8 +112,8 @@ TEST_F(PoolRights, GoWhenTheBlocksWorkHasFinished) {
 }
 
 TEST_F(PoolRights, AreThereAfterSuspensionAndResumption) {
-  const address whole = *pool->allocate_whole(4 * MiB, stream);
-  const address freed = *pool->allocate_whole(4 * MiB, stream);
+  const address whole = *pool->allocate_dedicated(4 * MiB, stream);
+  const address freed = *pool->allocate_dedicated(4 * MiB, stream);
   ASSERT_TRUE(pool->set_access(whole, {&reads, 1}));
   ASSERT_TRUE(pool->set_access(freed, {&reads, 1}));
   ASSERT_TRUE(driver.write_tag({whole, 4 * MiB}, 7));
@@ -121,7 +121,7 @@ TEST_F(PoolRights, AreThereAfterSuspensionAndResumption) {
   ASSERT_TRUE(sleeper.add(*pool, {"pool", vmm::suspend_contents::keep}));
   ASSERT_TRUE(sleeper.suspend({}));
   EXPECT_FALSE(pool->set_access(whole, {&reads, 1}));
-  EXPECT_FALSE(pool->allocate_whole(4 * MiB, stream));
+  EXPECT_FALSE(pool->allocate_dedicated(4 * MiB, stream));
   ASSERT_TRUE(pool->free(freed, stream));
   ASSERT_TRUE(sleeper.resume({}));
   EXPECT_EQ(of(whole), access::read);
@@ -136,7 +136,7 @@ TEST_F(PoolRights, AreThereAfterSuspensionAndResumption) {
 // Freed, its memory goes back with the first trim after its work has finished.
 TEST_F(PoolRights, AreNothingThatATrimWaitsFor) {
   driver.set_manual(true);
-  const address whole = *pool->allocate_whole(4 * MiB, stream);
+  const address whole = *pool->allocate_dedicated(4 * MiB, stream);
   ASSERT_TRUE(pool->set_access(whole, {&reads, 1}));
   const vmm::address_range range{whole, 4 * MiB};
   ASSERT_TRUE(driver.launch(stream, {.where = device(1), .reads = {&range, 1}}));
@@ -152,15 +152,15 @@ TEST_F(PoolRights, AreNothingThatATrimWaitsFor) {
 TEST_F(PoolRights, GoWithAPoolThatEndsWhileItIsSuspended) {
   std::uint64_t live_count = 0;
   vmm::pool_options options;
-  options.at_end = {[](void* context, const vmm::live_blocks& left) noexcept {
-                      *static_cast<std::uint64_t*>(context) = left.count;
-                    },
-                    &live_count};
+  options.leak_hook = {[](void* context, const vmm::live_blocks& left) noexcept {
+                         *static_cast<std::uint64_t*>(context) = left.count;
+                       },
+                       &live_count};
   for (const bool is_suspended : {false, true}) {
     live_count = 0;
     pool = std::make_unique<vmm::stream_pool>(driver, options);
-    const address stays = *pool->allocate_whole(4 * MiB, stream);
-    const address freed = *pool->allocate_whole(4 * MiB, stream);
+    const address stays = *pool->allocate_dedicated(4 * MiB, stream);
+    const address freed = *pool->allocate_dedicated(4 * MiB, stream);
     for (const address each : {stays, freed}) ASSERT_TRUE(pool->set_access(each, {&reads, 1}));
     auto sleeper = std::make_unique<vmm::suspender>();
     ASSERT_TRUE(sleeper->add(*pool, {"pool", vmm::suspend_contents::keep}));
@@ -185,13 +185,13 @@ TEST_F(PoolRights, GoWithAPoolThatEndsWhileItIsSuspended) {
 }
 
 TEST_F(PoolRights, EndOnAStreamThatIsNotCaptured) {
-  const address whole = *pool->allocate_whole(4 * MiB, stream);
+  const address whole = *pool->allocate_dedicated(4 * MiB, stream);
   ASSERT_TRUE(pool->set_access(whole, {&reads, 1}));
   EXPECT_EQ(pool->free(whole).error().code, errc::not_permitted) << "after everything: no stream";
   const vmm::stream_handle other = *driver.create_stream();
   ASSERT_TRUE(driver.begin_capture(other, vmm::capture_mode::relaxed));
   EXPECT_EQ(pool->free(whole, other).error().code, errc::not_permitted);
-  EXPECT_EQ(pool->allocate_whole(4 * MiB, other).error().code, errc::not_permitted);
+  EXPECT_EQ(pool->allocate_dedicated(4 * MiB, other).error().code, errc::not_permitted);
   const auto graph = driver.end_capture(other);
   ASSERT_TRUE(graph);
   ASSERT_TRUE(driver.destroy_graph(*graph));
@@ -208,9 +208,9 @@ TEST_F(PoolRights, EndOnAStreamThatIsNotCaptured) {
 TEST_F(PoolRights, MemoryComesFromWhatIsFreeWhereThereIsNoOther) {
   const address first = *pool->allocate(400 * MiB, stream);
   ASSERT_TRUE(pool->free(first, stream));
-  const auto whole = pool->allocate_whole(300 * MiB, stream);
+  const auto whole = pool->allocate_dedicated(300 * MiB, stream);
   ASSERT_TRUE(whole) << vmm::describe(whole.error());
-  EXPECT_EQ(pool->allocate_whole(300 * MiB, stream).error().code, errc::out_of_memory);
+  EXPECT_EQ(pool->allocate_dedicated(300 * MiB, stream).error().code, errc::out_of_memory);
   ASSERT_TRUE(pool->set_access(*whole, {&reads, 1}));
   ASSERT_TRUE(pool->free(*whole, stream));
   const auto again = pool->allocate(400 * MiB, stream);
@@ -222,7 +222,7 @@ TEST_F(PoolRights, MemoryComesFromWhatIsFreeWhereThereIsNoOther) {
 TEST(PoolRightsElsewhere, AreRefusedWhereFreesFill) {
   vmm::fake_driver driver(three_devices());
   vmm::stream_pool pool(driver, {{.contents = vmm::contents_rule::zero_on_release}});
-  const address whole = *pool.allocate_whole(4 * MiB, {});
+  const address whole = *pool.allocate_dedicated(4 * MiB, {});
   EXPECT_EQ(pool.set_access(whole, {&reads, 1}).error().code, errc::not_supported);
   ASSERT_TRUE(pool.free(whole, {}));
 }
@@ -233,7 +233,7 @@ TEST(PoolRightsElsewhere, TooManyLocationsAreRefused) {
   many.device_count = 16;
   vmm::fake_driver driver(many);
   vmm::stream_pool pool(driver);
-  const address whole = *pool.allocate_whole(4 * MiB, {});
+  const address whole = *pool.allocate_dedicated(4 * MiB, {});
   std::vector<vmm::access_grant> own;
   std::vector<vmm::access_grant> all;
   for (std::int32_t i = 1; i <= 9; ++i) own.push_back({device(i), access::read});
@@ -257,7 +257,7 @@ TEST(PoolRightsThreads, EachBlockHasItsOwn) {
       const vmm::stream_handle stream = *driver.create_stream();
       const vmm::access_grant given{device(who), right};
       for (int i = 0; i < rounds; ++i) {
-        const auto at = pool.allocate_whole(4 * MiB, stream);
+        const auto at = pool.allocate_dedicated(4 * MiB, stream);
         ASSERT_TRUE(at) << vmm::describe(at.error());
         ASSERT_TRUE(pool.set_access(*at, {&given, 1}));
         EXPECT_EQ(*driver.get_access(*at + granule, device(who)), right);

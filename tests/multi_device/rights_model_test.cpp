@@ -42,9 +42,9 @@ struct shadow {
 
 class program {
  public:
-  program(std::uint64_t seed, const vmm::policy& rules)
+  program(std::uint64_t seed, const vmm::manager_policy& policy)
       : random_(seed),
-        memory_(driver_, {{}, rules}),
+        memory_(driver_, {{}, policy}),
         range_(memory_, {.segment_bytes_max = 64 * MiB}) {}
   program(const program&) = delete;
   program& operator=(const program&) = delete;
@@ -107,7 +107,7 @@ class program {
     return made;
   }
   static void note(table& in, const std::vector<vmm::access_grant>& given) {
-    for (const vmm::access_grant& each : given) in[each.who.ordinal] = each.rights;
+    for (const vmm::access_grant& each : given) in[each.grantee.ordinal] = each.rights;
   }
   shadow* one() { return blocks_.empty() ? nullptr : &blocks_[any(blocks_.size())]; }
 
@@ -203,11 +203,11 @@ class program {
   table peers_;
 };
 
-void play(const vmm::policy& rules) {
+void play(const vmm::manager_policy& policy) {
   constexpr std::uint64_t programs = 150;
   constexpr int steps = 60;
   for (std::uint64_t seed = 1; seed <= programs; ++seed) {
-    program one(seed, rules);
+    program one(seed, policy);
     for (int step = 0; step < steps; ++step) {
       one.step();
       one.expect_all("seed " + std::to_string(seed) + " step " + std::to_string(step));
@@ -216,9 +216,9 @@ void play(const vmm::policy& rules) {
   }
 }
 
-TEST(RightsModel, OfAManagerThatUnmapsWhatIsFreed) { play(vmm::policy::va_pool()); }
-TEST(RightsModel, OfAManagerThatKeepsItMapped) { play(vmm::policy::keep_mapped()); }
-TEST(RightsModel, OfAManagerThatCutsAndGrowsIt) { play(vmm::policy::virtual_caching()); }
+TEST(RightsModel, OfAManagerThatUnmapsWhatIsFreed) { play(vmm::manager_policy::va_pool()); }
+TEST(RightsModel, OfAManagerThatKeepsItMapped) { play(vmm::manager_policy::keep_mapped()); }
+TEST(RightsModel, OfAManagerThatCutsAndGrowsIt) { play(vmm::manager_policy::virtual_caching()); }
 
 // A list takes 18 locations: the home, and those of all and of one block together.
 TEST(RightsOfManyLocations, AreRefusedAndTheOthersStay) {

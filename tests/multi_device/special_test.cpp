@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: vmm.multi_device does what its heads say: the topology is the driver's, multicast refuses
-// each wrong order before the driver sees it, aliases keep their ordering rules, granted
+// each wrong order before the driver sees it, aliases keep their ordering policy, granted
 // properties are reported, and registrations follow every change of the memory.
 // Method: a fake machine of three devices, and of drivers that lack the requested features. Its
 // misuses and its counts are empty after each test that does not plan one.

@@ -115,19 +115,19 @@ void add_rights(std::vector<scenario>& all) {
   all.push_back({"peers of one block of a pool",
                  [](stage& s) {
                    s.pool = std::make_unique<vmm::stream_pool>(s.driver);
-                   s.blocks.push_back(*s.pool->allocate_whole(40 * MiB, {}));
+                   s.blocks.push_back(*s.pool->allocate_dedicated(40 * MiB, {}));
                  },
                  [](stage& s) { return s.pool->set_access(s.blocks[0], {&peer_reads, 1}); }});
   all.push_back({"a whole block whose rights end",
                  [](stage& s) {
                    s.pool = std::make_unique<vmm::stream_pool>(s.driver);
-                   s.blocks.push_back(*s.pool->allocate_whole(40 * MiB, {}));
+                   s.blocks.push_back(*s.pool->allocate_dedicated(40 * MiB, {}));
                    ASSERT_TRUE(s.pool->set_access(s.blocks[0], {&peer_reads, 1}));
                  },
                  [](stage& s) {
                    if (status freed = s.pool->free(s.blocks[0], {}); !freed) return freed;
                    s.blocks.clear();
-                   const auto made = s.pool->allocate_whole(16 * MiB, {});
+                   const auto made = s.pool->allocate_dedicated(16 * MiB, {});
                    if (made) s.blocks.push_back(*made);
                    return of(made);
                  }});

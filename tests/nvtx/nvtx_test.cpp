@@ -58,11 +58,11 @@ class Nvtx : public testing::Test {
     ASSERT_TRUE(opened);
     declarer = std::move(*opened);
     vmm::pool_options options;
-    options.watcher = declarer.get();
-    options.rules.handle_bytes = 2 * MiB;
-    options.rules.headroom = 0;
-    options.rules.slack_bytes = 0;
-    options.rules.harvest_share = 0;
+    options.observer = declarer.get();
+    options.policy.handle_bytes_max = 2 * MiB;
+    options.policy.headroom = 0;
+    options.policy.tuning.slack_bytes = 0;
+    options.policy.tuning.min_move_share = 0;
     managed = std::make_unique<pool>(driver, options);
   }
   void TearDown() override {

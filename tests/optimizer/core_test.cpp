@@ -36,15 +36,15 @@ TEST(CorePlan, RightsGoToTheHomeAndToThePlacement) {
   ASSERT_TRUE(at_home);
   EXPECT_EQ(at_home->options.physical.like.where, driver.home());
   ASSERT_EQ(at_home->options.grants.all().size(), 1u);
-  EXPECT_EQ(at_home->options.grants.all()[0].who, driver.home());
+  EXPECT_EQ(at_home->options.grants.all()[0].grantee, driver.home());
   for (const vmm::location where : {vmm::host(), vmm::host_node(0)}) {
     options.placement = where;
     const auto away = plan_on(driver, options);
     ASSERT_TRUE(away);
     EXPECT_EQ(away->options.physical.like.where, where);
     ASSERT_EQ(away->options.grants.all().size(), 2u);
-    EXPECT_EQ(away->options.grants.all()[0].who, driver.home());
-    EXPECT_EQ(away->options.grants.all()[1].who, where);
+    EXPECT_EQ(away->options.grants.all()[0].grantee, driver.home());
+    EXPECT_EQ(away->options.grants.all()[1].grantee, where);
     for (const vmm::access_grant& grant : away->options.grants.all())
       EXPECT_EQ(grant.rights, vmm::access::read_write);
   }
@@ -202,7 +202,7 @@ TEST_F(Core, ReleasesWhatIsCachedAlsoWhereTheRestStays) {
   driver.fail({call::unmap, 1, true, {errc::internal, 1, "INJECTED"}});
   EXPECT_FALSE(close());
   EXPECT_EQ(core->memory.statistics().cached_bytes, 0u);
-  EXPECT_EQ(core->memory.statistics().footprint_bytes, 16 * MiB);
+  EXPECT_EQ(core->memory.statistics().held_bytes, 16 * MiB);
 }
 
 TEST(CoreReport, NamesTheOwnerTheCodeAndTheReason) {

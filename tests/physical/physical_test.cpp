@@ -49,7 +49,7 @@ class Physical : public testing::Test {
     driver.clear_faults();
     EXPECT_TRUE(memory->validate());
     EXPECT_EQ(memory->trim(0).failure.code, errc::none);
-    EXPECT_EQ(memory->statistics().footprint_bytes, 0u);
+    EXPECT_EQ(memory->statistics().held_bytes, 0u);
     memory.reset();
     time.reset();
     EXPECT_TRUE(driver.finish_all());
@@ -99,7 +99,7 @@ TEST_F(Physical, MakesOnePieceForAllThatIsMissing) {
   const memory_list pieces = take(64 * MiB);
   EXPECT_EQ(in_mib(pieces), sizes_in_mib{64});
   EXPECT_EQ(driver.calls(call::create), 1u);
-  EXPECT_EQ(memory->statistics().footprint_bytes, 64 * MiB);
+  EXPECT_EQ(memory->statistics().held_bytes, 64 * MiB);
   EXPECT_EQ(memory->statistics().cached_bytes, 0u);
   EXPECT_NE(pieces[0]->handle, vmm::physical_handle::none);
   EXPECT_FALSE(memory->any_shared(pieces));
@@ -232,7 +232,7 @@ TEST_F(Physical, AFailedRequestGivesBackWhatItTook) {
   EXPECT_EQ(refused.error().where, call::create);
   EXPECT_EQ(pieces, before);
   EXPECT_EQ(memory->statistics().cached_bytes, 48 * MiB);
-  EXPECT_EQ(memory->statistics().footprint_bytes, 52 * MiB);
+  EXPECT_EQ(memory->statistics().held_bytes, 52 * MiB);
   EXPECT_TRUE(memory->validate());
   drop(pieces);
 }
@@ -245,7 +245,7 @@ TEST_F(Physical, AFailedSecondChunkGivesBackTheFirst) {
   memory_list pieces;
   EXPECT_EQ(memory->acquire(40 * MiB, pieces).error().code, errc::internal);
   EXPECT_TRUE(pieces.empty());
-  EXPECT_EQ(memory->statistics().footprint_bytes, 20 * MiB);
+  EXPECT_EQ(memory->statistics().held_bytes, 20 * MiB);
   EXPECT_EQ(memory->statistics().cached_bytes, 20 * MiB);
 }
 
@@ -261,7 +261,7 @@ TEST_F(Physical, TheBudgetIsHeldToTheByte) {
   const std::uint64_t call_count = driver.calls(call::create);
   ASSERT_TRUE(memory->acquire(2 * MiB, more));  // to the last granule of it
   EXPECT_EQ(driver.calls(call::create), call_count + 1) << "a refused request makes no driver call";
-  EXPECT_EQ(memory->statistics().footprint_bytes, 64 * MiB);
+  EXPECT_EQ(memory->statistics().held_bytes, 64 * MiB);
   memory_list none;
   EXPECT_EQ(memory->acquire(2 * MiB, none).error().code, errc::over_budget);
   drop(more);
@@ -271,7 +271,7 @@ TEST_F(Physical, TheBudgetIsHeldToTheByte) {
       << "cached memory is held too";
   EXPECT_EQ(memory->trim(2 * MiB).released_bytes, 62 * MiB);
   drop(take(62 * MiB));
-  EXPECT_EQ(memory->statistics().peak_footprint_bytes, 64 * MiB);
+  EXPECT_EQ(memory->statistics().peak_held_bytes, 64 * MiB);
 }
 
 TEST_F(Physical, AFailedCreateDoesNotCountAgainstTheBudget) {
@@ -282,7 +282,7 @@ TEST_F(Physical, AFailedCreateDoesNotCountAgainstTheBudget) {
   memory_list pieces;
   EXPECT_FALSE(memory->acquire(64 * MiB, pieces));
   EXPECT_EQ(memory->statistics().memory_count, 0u);
-  EXPECT_EQ(memory->statistics().peak_footprint_bytes, 0u);
+  EXPECT_EQ(memory->statistics().peak_held_bytes, 0u);
   drop(take(64 * MiB));
 }
 
@@ -517,7 +517,7 @@ class ModelledPhysical : public Physical {
     for (const memory_list& pieces : live)
       for (const physical_memory* part : pieces) live_bytes += part->size_bytes;
     ASSERT_EQ(memory->statistics().cached_bytes, cached_bytes);
-    ASSERT_EQ(memory->statistics().footprint_bytes, cached_bytes + live_bytes);
+    ASSERT_EQ(memory->statistics().held_bytes, cached_bytes + live_bytes);
     ASSERT_EQ(driver.resource_counts().memory_bytes, cached_bytes + live_bytes);
   }
 
@@ -556,8 +556,8 @@ TEST(PhysicalAccounts, WhatIsHeldIsNeverMoreThanThePeak) {
       if (record.kind != call::create) return {};
       ++looks;
       const vmm::physical_statistics now = look();
-      EXPECT_LE(now.footprint_bytes, now.peak_footprint_bytes);
-      EXPECT_LE(now.footprint_bytes, given_bytes) << "the driver has not given it yet";
+      EXPECT_LE(now.held_bytes, now.peak_held_bytes);
+      EXPECT_LE(now.held_bytes, given_bytes) << "the driver has not given it yet";
       return {};
     }
     void after(const vmm::call_record& record) {
@@ -583,7 +583,7 @@ TEST(PhysicalAccounts, WhatIsHeldIsNeverMoreThanThePeak) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, errc::over_budget);
   EXPECT_EQ(observer->looks, 2);
-  EXPECT_EQ(memory.statistics().peak_footprint_bytes, 8 * MiB);
+  EXPECT_EQ(memory.statistics().peak_held_bytes, 8 * MiB);
   memory.give_back(pieces, 0);
   EXPECT_EQ(memory.trim(0).released_bytes, 8 * MiB);
 }
@@ -604,7 +604,7 @@ TEST_F(Physical, ManyThreadsTakeAndGiveBack) {
     });
   }
   for (std::thread& thread : threads) thread.join();
-  EXPECT_EQ(memory->statistics().footprint_bytes, memory->statistics().cached_bytes);
+  EXPECT_EQ(memory->statistics().held_bytes, memory->statistics().cached_bytes);
 }
 
 // What was spilled takes no memory of the device.

@@ -184,7 +184,7 @@ TEST(Life, AValueThatTheDeviceRefusesIsReportedOnce) {
        "Make page_count (VMM_POOL_PAGES, VPMM_PAGES), the pages that are mapped"},
       {{"VMM_COPY=move", "VMM_CHUNK_SIZE=3"},
        "copies are not remapped (VMM_VA_SIZE, "
-       "VMM_CHUNK_SIZE): policy::chunk_bytes"},
+       "VMM_CHUNK_SIZE): manager_policy::chunk_bytes"},
   };
   for (const refused& each : all) {
     const child::outcome ours = child::preloaded("vmm", {"work"}, each.variables);

@@ -412,11 +412,11 @@ void expect_in(const std::string& text, const std::string& part) {
 TEST(Cache, HandlesAreShownToVmmTopWhereThatIsAskedFor) {
   const std::string used = shown("cache", "\"live_bytes\": 20971520", false);
   expect_in(used, "\"kind\": \"cache\"");
-  expect_in(used, "\"footprint_bytes\": 20971520");
+  expect_in(used, "\"held_bytes\": 20971520");
   expect_in(used, "\"live_count\": 1");
   const std::string kept = shown("cache", "\"free_bytes\": 20971520", true);
   expect_in(kept, "\"live_bytes\": 0");
-  expect_in(kept, "\"footprint_bytes\": 20971520, \"peak_footprint_bytes\": 20971520");
+  expect_in(kept, "\"held_bytes\": 20971520, \"peak_held_bytes\": 20971520");
   expect_in(kept, "\"live_count\": 0");
   EXPECT_EQ(shown("cache", "]", false, "0"), "[\n]\n");
 }

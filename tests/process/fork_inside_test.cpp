@@ -121,7 +121,7 @@ TYPED_TEST(ForkedInside, AManagersOperationsAtEveryDriverCall) {
         if (two && grown && !observer.is_child) {
           went_well &= driver.read(now, *grown).has_value() && now == bytes;
           went_well &= managed.free(*two).has_value() && managed.validate();
-          if (!observer.is_child) (void)managed.drain();
+          if (!observer.is_child) (void)managed.trim(0);
           went_well &= managed.free(*grown).has_value();
         } else {
           went_well = false;
@@ -132,7 +132,7 @@ TYPED_TEST(ForkedInside, AManagersOperationsAtEveryDriverCall) {
       if (observer.is_child) {
         expect_refused(managed.allocate(MiB), "allocate");
         expect_refused(managed.free(vmm::address{0x10000000}), "free");
-        expect(managed.drain().failure.code == vmm::errc::not_permitted, "drain");
+        expect(managed.trim(0).failure.code == vmm::errc::not_permitted, "drain");
       }
     }
     return went_well;
@@ -149,9 +149,9 @@ TYPED_TEST(ForkedInside, APoolsOperationsAtEveryDriverCall) {
     {
       vmm::pool_options options;
       options.reservation_bytes = std::uint64_t{256} << 20;
-      options.rules.handle_bytes = 0;
-      options.rules.slack_bytes = 0;
-      options.rules.harvest_share = 0;
+      options.policy.handle_bytes_max = 0;
+      options.policy.tuning.slack_bytes = 0;
+      options.policy.tuning.min_move_share = 0;
       vmm::stream_pool pool(driver, options);
       std::vector<vmm::address> blocks;
       for (int i = 0; i < 6 && !observer.is_child; ++i) {
@@ -329,7 +329,7 @@ TEST(ForkedBeside, AThreadInsideAManager) {
           expect_refused(managed->allocate(MiB), "allocate");
           expect_refused(managed->free(vmm::address{0x10000000}), "free");
           expect_refused(managed->find(vmm::address{0x10000000}), "find");
-          expect(managed->drain().failure.code == vmm::errc::not_permitted, "drain");
+          expect(managed->trim(0).failure.code == vmm::errc::not_permitted, "drain");
           managed.reset();
           driver.reset();
         });

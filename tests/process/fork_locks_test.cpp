@@ -93,13 +93,13 @@ TEST_F(ForkedLocks, NoneByAVectorWhoseZerosAreOnTheirWay) {
 TEST_F(ForkedLocks, NoneByAManagerAndItsPoints) {
   auto managed = std::make_unique<fake_manager>(driver);
   const vmm::address at = managed->allocate({.size_bytes = MiB, .stream = stream}).value();
-  std::optional<vmm::ticket_ref> point = managed->mark(stream).value();
+  std::optional<vmm::ticket_ref> point = managed->record(stream).value();
   const vmm::ticket_ref passed;
   expect_none("a manager", [&] {
-    expect_refused(managed->mark(stream), "mark");
+    expect_refused(managed->record(stream), "record");
     expect_refused(managed->wait(*point), "wait");
     expect_refused(managed->wait(passed), "wait for what has passed");
-    expect_refused(managed->settle(at), "wait on the host");
+    expect_refused(managed->synchronize(at), "wait on the host");
     expect_refused(managed->free(at), "free");
     managed->forget(stream);
     const vmm::ticket_ref copied = *point;
@@ -131,7 +131,7 @@ TEST_F(ForkedLocks, NoneByAPool) {
     expect_refused(pool->unpin(held), "unpin");
     expect_refused(pool->forget(stream), "forget");
     expect_refused(pool->synchronize(), "synchronize");
-    expect_refused(pool->captures().number(stream), "capture_number");
+    expect_refused(pool->captures().number(stream), "number of a capture");
     expect(pool->trim(0).failure.code == vmm::errc::not_permitted, "trim");
     expect(pool->statistics().live_count == 0, "statistics of the parent's");
     pool.reset();

@@ -35,7 +35,7 @@ void use_manager(Manager& managed, vmm::address at) {
   expect_refused(managed.copy({at, at + MiB, MiB, stream}, vmm::copy_mode::move), "move");
   expect_refused(managed.find(at), "find");
   expect_refused(managed.extents(), "extents");
-  expect(managed.drain().failure.code == vmm::errc::not_permitted, "drain succeeded");
+  expect(managed.trim(0).failure.code == vmm::errc::not_permitted, "drain succeeded");
   expect(managed.statistics().live_count == 0, "statistics of the parent's");
   expect_refused(managed.validate(), "validate");
 }
@@ -55,7 +55,7 @@ void use_pool(Pool& pool, vmm::address at) {
   expect_refused(pool.remaps().subscribe(listener), "subscribe");
   expect_refused(pool.remaps().unsubscribe(vmm::remap_subscription{1}), "unsubscribe");
   expect_refused(pool.forget(stream), "forget");
-  expect_refused(pool.captures().release(1, stream), "release_capture");
+  expect_refused(pool.captures().release(1, stream), "release of a capture");
   expect_refused(pool.synchronize(), "synchronize");
   expect(pool.trim(0).failure.code == vmm::errc::not_permitted, "trim succeeded");
   expect(pool.statistics().live_bytes == 0, "statistics of the parent's");
@@ -123,9 +123,10 @@ TYPED_TEST_SUITE(ForkedManager, process_test::mapped_grounds);
 
 TYPED_TEST(ForkedManager, IsRefusedEverythingAfterEachCall) {
   VMM_SKIP_UNDER_TSAN();
-  for (const vmm::policy& rules : {vmm::policy::va_pool(), vmm::policy::keep_mapped()}) {
+  for (const vmm::manager_policy& policy :
+       {vmm::manager_policy::va_pool(), vmm::manager_policy::keep_mapped()}) {
     vmm::manager_options options;
-    options.rules = rules;
+    options.policy = policy;
     options.reservation_bytes = std::uint64_t{1} << 30;
     this->managed = std::make_unique<typename TestFixture::manager>(*this->driver, options);
     auto& on = *this->managed;
@@ -144,7 +145,7 @@ TYPED_TEST(ForkedManager, IsRefusedEverythingAfterEachCall) {
     this->fork_here("free");
     const auto before = on.statistics();
     EXPECT_EQ(before.live_count, 1u);
-    ASSERT_EQ(on.drain().failure.code, vmm::errc::none);
+    ASSERT_EQ(on.trim(0).failure.code, vmm::errc::none);
     this->fork_here("drain");
     EXPECT_EQ(on.statistics().live_count, 1u);
     this->pattern.clear();
@@ -170,7 +171,7 @@ TYPED_TEST(ForkedPool, IsRefusedEverythingAfterEachCall) {
   VMM_SKIP_UNDER_TSAN();
   vmm::pool_options options;
   options.reservation_bytes = std::uint64_t{64} << 20;  // a plain reservation is memory
-  options.rules.handle_bytes = 4 * MiB;
+  options.policy.handle_bytes_max = 4 * MiB;
   this->managed = std::make_unique<typename TestFixture::pool>(*this->driver, options);
   auto& on = *this->managed;
   this->fork_here("not set up");

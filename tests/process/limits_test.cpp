@@ -412,7 +412,7 @@ TEST(AddressSpaceLimit, AManagerAtEachRoom) {
       expect_good(in_child([=] {
                     auto driver = vmm::host_driver::open().value();
                     vmm::manager_options options;
-                    options.at_end.hook = nullptr;  // the first block is live on purpose
+                    options.leak_hook.hook = nullptr;  // the first block is live on purpose
                     if (was_used) options.reservation_bytes = 64 * MiB;
                     vmm::manager managed(driver, options);
                     if (was_used) expect(managed.allocate(MiB).has_value(), "the first block");
@@ -433,7 +433,7 @@ TEST(AddressSpaceLimit, APoolAtEachRoom) {
       expect_good(in_child([=] {
                     auto driver = vmm::host_driver::open().value();
                     vmm::pool_options options;
-                    options.at_end.hook = nullptr;  // the first block is live on purpose
+                    options.leak_hook.hook = nullptr;  // the first block is live on purpose
                     if (was_used) options.reservation_bytes = 64 * MiB;
                     vmm::stream_pool pool(driver, options);
                     if (was_used) expect(pool.allocate(MiB, stream).has_value(), "the first block");

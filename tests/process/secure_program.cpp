@@ -23,7 +23,7 @@ int main() {
   const auto options = vmm::manager_options::from_environment({});
   const auto pool = vmm::pool_options::from_environment({});
   if (!options || !pool) return 3;
-  std::printf("policy %s\n", options->rules.name);
+  std::printf("policy %s\n", options->policy.name);
   std::printf("budget %d\n", pool->budget_bytes != vmm::pool_options{}.budget_bytes ? 1 : 0);
   std::printf("folder %s\n", vmm::top_folders().front().c_str());
   std::printf("set %d\n", vmm::option_is_set("VMM_MODE") ? 1 : 0);

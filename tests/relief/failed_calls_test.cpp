@@ -108,7 +108,7 @@ TEST_F(FailedCalls, APoolAsksForMoreThanItsBudget) {
   EXPECT_EQ(why.code, errc::over_budget) << "live blocks leave 192 MiB; what is kept stays";
   EXPECT_EQ(why.figures.requested_bytes, 224 * MiB);
   EXPECT_EQ(why.figures.limit_bytes, 256 * MiB);
-  EXPECT_EQ(why.figures.footprint_bytes, held_bytes());
+  EXPECT_EQ(why.figures.held_bytes, held_bytes());
 }
 
 TEST_F(FailedCalls, APoolFindsTheDeviceTakenByOthers) {
@@ -149,14 +149,14 @@ TEST_F(FailedCalls, AnAnnouncementThatCannotBeKeptCreatesNothing) {
   vmm::stream_pool pool(driver, fine_pool());
   ASSERT_TRUE(pool.allocate(MiB, stream));
   const std::uint64_t before = held_bytes();
-  EXPECT_EQ(pool.prepare(5 * GiB, stream).failure.code, errc::out_of_memory);
+  EXPECT_EQ(pool.preallocate(5 * GiB, stream).failure.code, errc::out_of_memory);
   EXPECT_EQ(held_bytes(), before);
   const auto other = driver.create({.size_bytes = 900 * MiB, .where = driver.home()});
   ASSERT_TRUE(other);
   vmm::pool_options roomy = fine_pool();
-  roomy.rules.headroom = 100;
+  roomy.policy.headroom = 100;
   vmm::stream_pool second(driver, roomy);
-  const vmm::prepare_report report = second.prepare(512 * MiB, stream);
+  const vmm::preallocate_report report = second.preallocate(512 * MiB, stream);
   EXPECT_EQ(report.failure.code, errc::out_of_memory);
   EXPECT_EQ(report.created_bytes, 0u);
   EXPECT_EQ(second.statistics().held_bytes, 0u);
@@ -168,19 +168,19 @@ TEST_F(FailedCalls, AnAnnouncementThatCannotBeKeptCreatesNothing) {
 TEST_F(FailedCalls, AManagerAsksForMoreThanItsBudget) {
   vmm::manager_options options;
   options.budget_bytes = 256 * MiB;
-  options.rules = vmm::policy::virtual_caching();
+  options.policy = vmm::manager_policy::virtual_caching();
   vmm::manager blocks(driver, options);
   ASSERT_TRUE(blocks.allocate(60 * MiB));
   relief::keep(blocks, 100 * MiB);
   const vmm::error why = expect_at_once([&] { return blocks.allocate(224 * MiB); });
   EXPECT_EQ(why.code, errc::over_budget);
   EXPECT_EQ(why.figures.requested_bytes, 224 * MiB);
-  EXPECT_EQ(blocks.statistics().cached_range_bytes, 100 * MiB) << "what is kept stays";
+  EXPECT_EQ(blocks.statistics().retained_mapped_bytes, 100 * MiB) << "what is kept stays";
 }
 
 TEST_F(FailedCalls, AManagersChunksGoWhereTheDeviceIsShort) {
   vmm::manager_options options;
-  options.rules = vmm::policy::virtual_caching();
+  options.policy = vmm::manager_policy::virtual_caching();
   vmm::manager blocks(driver, options);
   const auto block = blocks.allocate(60 * MiB);
   ASSERT_TRUE(block);
@@ -251,7 +251,7 @@ TEST_F(FailedCalls, WhatAPoolCreatedForAWholeBlockThatIsNotFilledGoes) {
   ASSERT_TRUE(pool.set_up());
   const std::uint64_t before = held_bytes();
   fail_fill();
-  EXPECT_FALSE(pool.allocate_whole(64 * MiB, stream));
+  EXPECT_FALSE(pool.allocate_dedicated(64 * MiB, stream));
   EXPECT_EQ(held_bytes(), before);
 }
 
@@ -284,7 +284,7 @@ TEST_F(FailedCalls, WhatARangeCreatedForASecondFillThatFailsGoes) {
   fail_fill(2);
   EXPECT_FALSE(range.grow(64 * MiB));
   ASSERT_TRUE(driver.finish_all());
-  ASSERT_TRUE(range.settle());
+  ASSERT_TRUE(range.synchronize());
   EXPECT_EQ(held_bytes(), before) << "all work has finished";
 }
 
@@ -355,7 +355,7 @@ TEST(Figures, AreWrittenInTheUnitOfTheLimit) {
             "over budget: request of 512 MiB exceeds the budget: 8.98 of 9 GiB in use, largest "
             "free block 12 MiB. Free memory.");
   why.code = errc::out_of_memory;
-  why.figures.footprint_bytes = 64 * MiB;
+  why.figures.held_bytes = 64 * MiB;
   EXPECT_EQ(vmm::describe(why),
             "out of memory: request of 512 MiB exceeds the device's memory: 8.98 of 9 GiB in use, "
             "64 MiB held here, largest free block 12 MiB. Free memory.");

@@ -27,9 +27,9 @@ inline vmm::fake::profile small_device(std::uint64_t device_bytes = GiB) {
 /// Handles of a granule each, so that a large request is made of many.
 inline vmm::pool_options fine_pool(std::uint64_t budget_bytes = 0) {
   vmm::pool_options options;
-  options.rules.handle_bytes = 2 * MiB;
-  options.rules.growth_share = 0;
-  options.rules.headroom = 0;
+  options.policy.handle_bytes_max = 2 * MiB;
+  options.policy.tuning.growth_share = 0;
+  options.policy.headroom = 0;
   options.budget_bytes = budget_bytes;
   return options;
 }
@@ -64,7 +64,7 @@ inline void keep(vmm::manager& of, std::uint64_t size_bytes) {
 inline void keep(vmm::growable_range& range, std::uint64_t size_bytes) {
   ASSERT_TRUE(range.grow(size_bytes));
   ASSERT_TRUE(range.shrink(0));
-  ASSERT_TRUE(range.settle(stream));
+  ASSERT_TRUE(range.synchronize(stream));
 }
 
 }  // namespace relief

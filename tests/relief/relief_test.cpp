@@ -5,7 +5,7 @@
 // driver that is short of device memory, at most as much as it needs where that is enough, and
 // never one that is short of its own budget. Neither two that are short at once nor one that is
 // destroyed meanwhile stop a thread. Method: two allocators on a device of 1 GiB, one of which
-// retains most of it, in all pairs of kinds; then threads, callbacks, watchers and suspensions.
+// retains most of it, in all pairs of kinds; then threads, callbacks, observers and suspensions.
 #include "fixture.hpp"
 
 import vmm.suspend;
@@ -175,7 +175,7 @@ TEST_F(Relief, ACallbacksRequestsAreServedByTheirOwnPoolAlone) {
   ASSERT_TRUE(one->remaps().unsubscribe(*told));
 }
 
-struct silent_watcher final : vmm::block_watcher {
+struct silent_observer final : vmm::block_observer {
   void reserved(vmm::address_range) noexcept override {}
   void unreserved(vmm::address_range) noexcept override {}
   void mapped(vmm::address_range) noexcept override {}
@@ -185,10 +185,10 @@ struct silent_watcher final : vmm::block_watcher {
 };
 
 TEST_F(Relief, AWatchedPoolIsServedOutsideItsTurn) {
-  silent_watcher watches;
+  silent_observer watches;
   const auto one = pool_on(driver);
   vmm::pool_options options = fine_pool();
-  options.watcher = &watches;
+  options.observer = &watches;
   vmm::stream_pool other(driver, options);
   keep(*one, 700 * MiB);
   EXPECT_TRUE(other.allocate(700 * MiB, stream));

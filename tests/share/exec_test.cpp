@@ -131,7 +131,7 @@ vmm::status export_rounds(vmm::any_backend& driver, vmm::manager& owner, int soc
       if (!grown) return grown.error();
       at = *grown;
       done = block->moved_to(at);
-      if (done) done = owner.settle(at);
+      if (done) done = owner.synchronize(at);
       if (done) done = driver.write(at, pattern(block->size_bytes(), seed));
       ++seed;
       if (!done) break;
@@ -188,8 +188,7 @@ TEST_P(Processes, ShareMemoryAndMayBeKilled) {
       EXPECT_TRUE(done) << vmm::describe(done.error());
     }
     EXPECT_TRUE(owner.validate());
-    EXPECT_EQ(owner.statistics().footprint_bytes, 0U)
-        << "exported memory goes back at step " << step;
+    EXPECT_EQ(owner.statistics().held_bytes, 0U) << "exported memory goes back at step " << step;
   }
   EXPECT_GT(died, 4);
   std::printf("%s with an importer on %s: %d killed, one got through\n", GetParam(), other.c_str(),

@@ -173,7 +173,7 @@ TEST_F(HostMemory, APinnedBlockStaysAsItIs) {
     EXPECT_TRUE(
         owner.copy({.target = other, .source = at, .size_bytes = 4 * mib}, vmm::copy_mode::move));
     EXPECT_EQ(at.as<char>()[0], 'x') << "copied, not moved away";
-    EXPECT_TRUE(owner.settle(at));
+    EXPECT_TRUE(owner.synchronize(at));
   };
   stays();
   ASSERT_TRUE(twice->release());
@@ -185,9 +185,10 @@ TEST_F(HostMemory, APinnedBlockStaysAsItIs) {
 }
 
 TEST_F(HostMemory, WhatWasExportedServesNobodyElse) {
-  for (const vmm::policy& rules : {vmm::policy::va_pool(), vmm::policy::keep_mapped()}) {
+  for (const vmm::manager_policy& policy :
+       {vmm::manager_policy::va_pool(), vmm::manager_policy::keep_mapped()}) {
     vmm::manager_options options = shareable();
-    options.rules = rules;
+    options.policy = policy;
     vmm::manager owner(exporter, options);
     const vmm::address at = owner.allocate(4 * mib).value();
     auto block = exported_block::from(owner, at);
@@ -199,7 +200,7 @@ TEST_F(HostMemory, WhatWasExportedServesNobodyElse) {
     auto* const there = borrowed->map()->as<char>();
     ASSERT_TRUE(block->release());
     ASSERT_TRUE(owner.free(at));
-    EXPECT_EQ(owner.statistics().footprint_bytes, 0U) << "it went back to the driver";
+    EXPECT_EQ(owner.statistics().held_bytes, 0U) << "it went back to the driver";
     const vmm::address next = owner.allocate(4 * mib).value();
     next.as<char>()[5] = 'n';
     EXPECT_EQ(there[5], 0) << "the importer sees nothing of the next block";

@@ -158,7 +158,7 @@ TEST(Session, MessagesThatCrossAreTaken) {
   const share_message withdrawal = both.client.withdraw(1).value();
   const share_message released = both.server.release(1).value();
   EXPECT_EQ(both.server.take(withdrawal).value(), meaning::ignored);
-  EXPECT_EQ(both.client.take(released).value(), meaning::told);
+  EXPECT_EQ(both.client.take(released).value(), meaning::reported);
 }
 
 TEST(Session, WhatIsOutOfTurnEndsIt) {

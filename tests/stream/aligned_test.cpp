@@ -101,9 +101,9 @@ TEST_F(Aligned, MemoryOfAnotherStreamServesAndItsRestStaysThatStreams) {
   free(at, b);
 }
 
-TEST_F(Aligned, BesideFrontsToo) {
+TEST_F(Aligned, BesideArenasToo) {
   vmm::pool_options options;
-  options.fronts = vmm::front_rule::always;
+  options.stream_arenas = vmm::arena_rule::always;
   open(options);
   std::vector<address> blocks;
   for (int i = 0; i < 32; ++i) {
@@ -136,7 +136,7 @@ TEST_F(Aligned, BlocksOfACapturedGraphToo) {
 
 TEST_F(Aligned, UnderThePolicyOfTheSourceToo) {
   vmm::pool_options options;
-  options.rules = vmm::pool_policy::vpmm();
+  options.policy = vmm::pool_policy::vpmm();
   open(options);
   std::vector<address> blocks;
   for (const std::uint64_t size_bytes : {std::uint64_t{512}, 2 * MiB, 3 * MiB, 64 * KiB, 5 * MiB})

@@ -23,7 +23,7 @@ class RandomCaptures {
   explicit RandomCaptures(std::uint64_t seed) : random_(seed) {
     for (stream_handle& stream : streams_) stream = *driver_.create_stream();
     vmm::pool_options options = rules(seed);
-    if (seed % 2 == 0) options.fronts = vmm::front_rule::always;
+    if (seed % 2 == 0) options.stream_arenas = vmm::arena_rule::always;
     options.captures_announced = seed % 4 < 2;
     pool_ = std::make_unique<vmm::stream_pool>(driver_, options);
   }
@@ -68,11 +68,11 @@ class RandomCaptures {
   [[nodiscard]] static vmm::pool_options rules(std::uint64_t seed) {
     vmm::pool_options options;
     options.capture = capture_rule::private_memory;
-    options.rules.handle_bytes = (seed % 3 + 1) * 2 * MiB;
-    options.rules.headroom = seed % 2 == 0 ? 0 : 1.02;
-    options.rules.slack_bytes = 0;
-    options.rules.harvest_share = 0;
-    if (seed % 5 == 0) options.rules = vmm::pool_policy::vpmm();
+    options.policy.handle_bytes_max = (seed % 3 + 1) * 2 * MiB;
+    options.policy.headroom = seed % 2 == 0 ? 0 : 1.02;
+    options.policy.tuning.slack_bytes = 0;
+    options.policy.tuning.min_move_share = 0;
+    if (seed % 5 == 0) options.policy = vmm::pool_policy::vpmm();
     return options;
   }
   [[nodiscard]] std::size_t any_stream() { return random_() % streams_.size(); }

@@ -3,8 +3,8 @@
 //
 // Goal: during a capture the pool refuses, or returns memory that only the graph has while it
 // lives; it never invalidates a capture, on any stream, and a graph and other work never share
-// memory unordered. Method: graphs captured on the fake driver, which follows the rules of the real
-// one, are played again and again while the pool serves other streams; their contents and the
+// memory unordered. Method: graphs captured on the fake driver, which follows the policy of the
+// real one, are played again and again while the pool serves other streams; their contents and the
 // driver's list of misuses are checked.
 #include "fake_pool.hpp"
 

@@ -38,7 +38,7 @@ void move_behind_a_wait(world& w) {
   two_gaps<careless_driver>(1)(w);
   ASSERT_TRUE(w.add_used(8 * MiB, w.c));
 }
-void reap_zombies(world& w) {
+void reap_stale(world& w) {
   two_gaps<careless_driver>(0)(w);
   ASSERT_TRUE(w.add_used(8 * MiB, w.a));
   ASSERT_TRUE(w.add_used(MiB, w.a));
@@ -88,7 +88,7 @@ void reuse_twice(world& w) {
 
 vmm::pool_options halves() {
   vmm::pool_options options = pool_scenarios::budgeted(pool_scenarios::moving(), 16 * MiB);
-  options.rules.handle_bytes = 4 * MiB;
+  options.policy.handle_bytes_max = 4 * MiB;
   options.page_count = 8;
   return options;
 }
@@ -109,9 +109,8 @@ std::vector<bug_case> all_bug_cases() {
       {"move, no wait", skip_wait, unordered, moving, move_behind_a_wait},
       {"move, the wrong stream waits", wait_on_other_stream, unordered, moving, move_behind_a_wait},
       {"move, taken as finished", believe_finished, unordered, moving, move_behind_a_wait},
-      {"unmap a stale mapping early", believe_finished, in_flight, vpmm, reap_zombies},
-      {"unmap a stale mapping behind a wrong mark", mark_other_stream, in_flight, vpmm,
-       reap_zombies},
+      {"unmap a stale mapping early", believe_finished, in_flight, vpmm, reap_stale},
+      {"unmap a stale mapping behind a wrong mark", mark_other_stream, in_flight, vpmm, reap_stale},
       {"trim what is in use", believe_finished, in_flight, moving, trim_under_work},
       {"merge streams, taken as finished", believe_finished, unordered, moving, merge_streams},
       {"merge streams, wrong mark", mark_other_stream, unordered, moving, merge_streams},

@@ -237,16 +237,16 @@ class EndedWithoutTheEvent : public Ended {
 // No event covers its work: all work is waited for, once, and once more for a batch of frees after
 // everything.
 TEST_F(EndedWithoutTheEvent, ItsMemoryIsWaitedForAndServesOthers) {
-  for (const bool is_after_all : {false, true}) {
+  for (const bool is_unordered : {false, true}) {
     open(moving());
     driver.reset_calls();
     const address at = freed_on_ended(8 * MiB);
-    if (is_after_all) fine(managed->free(allocate(2 * MiB, b)));
+    if (is_unordered) fine(managed->free(allocate(2 * MiB, b)));
     const address other = allocate(8 * MiB, a);
     EXPECT_EQ(other, at);
     run(a, {other, 8 * MiB}, 10);  // a misuse where the kernel of the ended one still runs
     free(other, a);
-    const std::uint64_t waits = is_after_all ? 2 : 1;
+    const std::uint64_t waits = is_unordered ? 2 : 1;
     EXPECT_EQ(driver.calls(call::synchronize_all), waits);
     EXPECT_EQ(driver.misuse_count(), driver.misuse_count(vmm::fake::misuse_kind::stale_handle));
     driver.clear_misuses();
@@ -378,7 +378,7 @@ TEST_F(EndedAgain, ManyEndBesideAKernel) {
     fine(managed->synchronize());
     EXPECT_EQ(managed->trim(0).failure.code, errc::none);
     EXPECT_EQ(managed->statistics().mapped_bytes, 0u);
-    EXPECT_EQ(managed->statistics().zombie_count, 0u);
+    EXPECT_EQ(managed->statistics().stale_count, 0u);
     managed.reset();
   }
 }
@@ -412,7 +412,7 @@ TEST_F(EndedAgain, MemoryIsMadeReady) {
   open(moving());
   address freed;
   const stream_handle fresh = again(8 * MiB, freed);
-  EXPECT_EQ(managed->prepare(16 * MiB, fresh).failure.code, errc::none);
+  EXPECT_EQ(managed->preallocate(16 * MiB, fresh).failure.code, errc::none);
   use(allocate(16 * MiB, fresh), fresh);
   EXPECT_TRUE(driver.destroy_stream(fresh));
 }
@@ -622,10 +622,10 @@ TEST_F(SpecialNumbers, TheStreamOfEachThreadIsRefused) {
   constexpr errc wrong = errc::invalid_argument;
   EXPECT_EQ(managed->allocate(MiB, per_thread).error().code, wrong);
   EXPECT_EQ(managed->allocate(MiB, 512, per_thread).error().code, wrong);
-  EXPECT_EQ(managed->allocate_whole(MiB, per_thread).error().code, wrong);
+  EXPECT_EQ(managed->allocate_dedicated(MiB, per_thread).error().code, wrong);
   EXPECT_EQ(managed->free(at, per_thread).error().code, wrong);
   EXPECT_EQ(managed->forget(per_thread).error().code, wrong);
-  EXPECT_EQ(managed->prepare(MiB, per_thread).failure.code, wrong);
+  EXPECT_EQ(managed->preallocate(MiB, per_thread).failure.code, wrong);
   EXPECT_EQ(managed->captures().number(per_thread).error().code, wrong);
   EXPECT_EQ(managed->captures().release(1, per_thread).error().code, wrong);
   vmm::suspension_list parts;
@@ -654,7 +654,7 @@ TEST_F(SpecialNumbers, TheLegacyNumberIsTheDefaultStream) {
   free(at, legacy);
   fine(managed->forget(legacy));
   EXPECT_EQ(managed->statistics().stream_count, 0u);
-  const address whole = managed->allocate_whole(8 * MiB, legacy).value_or(address{});
+  const address whole = managed->allocate_dedicated(8 * MiB, legacy).value_or(address{});
   free(whole, zero);
   EXPECT_EQ(managed->statistics().stream_count, 1u);
 }

@@ -120,7 +120,7 @@ TEST_F(Forgotten, WhatIsPinnedFollows) {
   free(other, b);
 }
 
-TEST_F(Forgotten, ZombiesGoWhenItsWorkHasFinished) {
+TEST_F(Forgotten, StaleMappingsGoWhenItsWorkHasFinished) {
   open(moving());
   const address first = allocate(4 * MiB, a);
   const address wall = allocate(2 * MiB, a);
@@ -129,12 +129,12 @@ TEST_F(Forgotten, ZombiesGoWhenItsWorkHasFinished) {
   free(first, a);
   free(second, a);
   const address whole = allocate(8 * MiB, a);
-  EXPECT_EQ(managed->statistics().zombie_bytes, 4 * MiB);
+  EXPECT_EQ(managed->statistics().stale_bytes, 4 * MiB);
   fine(managed->forget(a));
   destroy_a();
   ASSERT_TRUE(driver.finish_all());
   (void)managed->trim(0);
-  EXPECT_EQ(managed->statistics().zombie_bytes, 0u);
+  EXPECT_EQ(managed->statistics().stale_bytes, 0u);
   free(whole, b);
   free(wall, b);
 }

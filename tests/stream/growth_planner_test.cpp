@@ -23,11 +23,11 @@ constexpr address base{std::uint64_t{1} << 40};
 
 pool_setup setup_with(std::uint64_t segment_bytes, std::uint64_t handle_bytes) {
   pool_setup how;
-  how.rules.window_gap_bytes = 0;
-  how.rules.handle_bytes = handle_bytes;
-  how.rules.headroom = 0;
-  how.rules.slack_bytes = 0;
-  how.rules.harvest_share = 0;
+  how.policy.tuning.growth_gap_bytes = 0;
+  how.policy.handle_bytes_max = handle_bytes;
+  how.policy.headroom = 0;
+  how.policy.tuning.slack_bytes = 0;
+  how.policy.tuning.min_move_share = 0;
   how.unit_bytes = 2 * MiB;
   how.page_bytes = 2 * MiB;
   how.segment_bytes = segment_bytes;
@@ -142,8 +142,8 @@ TEST_F(PlannerTest, CreatesWhatIsMissingInPages) {
   EXPECT_EQ(now.mapped_bytes, 2 * MiB);
   EXPECT_EQ(now.live_bytes, MiB);
   EXPECT_EQ(now.reusable_bytes, MiB);
-  EXPECT_EQ(now.made_count, 1u);
-  EXPECT_EQ(now.grown_count, 1u);
+  EXPECT_EQ(now.created_count, 1u);
+  EXPECT_EQ(now.slow_count, 1u);
 }
 
 TEST_F(PlannerTest, AFreeThatIsPutOffIsDoneBeforeTheNextOne) {
@@ -166,13 +166,13 @@ TEST_F(PlannerTest, AFreeThatIsPutOffIsDoneBeforeTheNextOne) {
 
 TEST_F(PlannerTest, CreatesNoMoreThanIsNeededWhereThatIsAsked) {
   pool_setup how = setup_with(64 * MiB, 64 * MiB);
-  how.rules.headroom = 100;
-  how.rules.growth_share = 1;
+  how.policy.headroom = 100;
+  how.policy.tuning.growth_share = 1;
   pool_state wishing(how);
   ASSERT_TRUE(wishing.add_segment({{}, {base, 64 * MiB}}));
   const std::uint32_t stream = *stream_memory(wishing).add_stream(static_cast<stream_handle>(1));
   growth_planner planner(wishing);
-  growth_effort effort{.footprint_bytes = 32 * MiB};
+  growth_effort effort{.held_bytes = 32 * MiB};
   auto plan = planner.plan({MiB_granules, stream}, effort);
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan->create_granules, 32 * MiB_granules) << "as much again";
@@ -215,14 +215,14 @@ TEST(Planner, CreatesMoreAndInLargerHandlesTheMoreIsThere) {
         row{2048, false, false, 16, 8}, row{2048, false, true, 2, 8}}) {
     SCOPED_TRACE(each.footprint_mib);
     pool_setup how = setup_with(1024 * MiB, 16 * MiB);
-    how.rules.fine_handle_bytes = 0;
-    how.rules.slack_bytes = each.has_headroom ? 4096 * MiB : 0;
+    how.policy.tuning.small_handle_bytes = 0;
+    how.policy.tuning.slack_bytes = each.has_headroom ? 4096 * MiB : 0;
     pool_state state{how};
     ASSERT_TRUE(state.add_segment({{}, {base, 1024 * MiB}}));
     const std::uint32_t a = *stream_memory(state).add_stream(static_cast<stream_handle>(1));
     growth_planner planner(state);
-    auto plan = planner.plan({MiB_granules, a}, {.use_all_free = each.is_short,
-                                                 .footprint_bytes = each.footprint_mib * MiB});
+    auto plan = planner.plan(
+        {MiB_granules, a}, {.use_all_free = each.is_short, .held_bytes = each.footprint_mib * MiB});
     ASSERT_TRUE(plan);
     EXPECT_EQ(plan->create_granules, each.create_mib * MiB_granules);
     EXPECT_EQ(plan->handle_granules, each.handle_mib * MiB_granules);
@@ -245,14 +245,14 @@ TEST(Planner, CreatesSmallHandlesWhileLittleIsHeld) {
         row{510, false, 64}, row{94, true, 8}, row{382, true, 12}, row{510, true, 24}}) {
     SCOPED_TRACE(each.footprint_mib);
     pool_setup how = setup_with(1024 * MiB, 128 * MiB);
-    how.rules.slack_bytes = each.is_scattered ? 0 : 4096 * MiB;
-    how.rules.growth_share = 1024;
+    how.policy.tuning.slack_bytes = each.is_scattered ? 0 : 4096 * MiB;
+    how.policy.tuning.growth_share = 1024;
     pool_state state{how};
     ASSERT_TRUE(state.add_segment({{}, {base, 1024 * MiB}}));
     const std::uint32_t a = *stream_memory(state).add_stream(static_cast<stream_handle>(1));
     (void)state.progress().advance(a);  // a free pays for fine handles
     growth_planner planner(state);
-    auto plan = planner.plan({MiB_granules, a}, {.footprint_bytes = each.footprint_mib * MiB});
+    auto plan = planner.plan({MiB_granules, a}, {.held_bytes = each.footprint_mib * MiB});
     ASSERT_TRUE(plan);
     EXPECT_EQ(plan->create_granules, 2 * MiB_granules);
     EXPECT_EQ(plan->handle_granules, each.handle_mib * MiB_granules);
@@ -271,8 +271,8 @@ TEST_F(LargeHandles, BelowThePeakNothingIsCreatedInAdvance) {
   ASSERT_TRUE(state.free(grow(16 * MiB, a, {}), a));
   growth_planner planner(state);
   for (const auto& [asked_mib, create_mib] : {std::pair{15u, 16u}, std::pair{17u, 20u}}) {
-    auto plan = planner.plan({asked_mib * MiB_granules, b},
-                             {.may_move = false, .footprint_bytes = 1920 * MiB});
+    auto plan =
+        planner.plan({asked_mib * MiB_granules, b}, {.may_move = false, .held_bytes = 1920 * MiB});
     ASSERT_TRUE(plan);
     EXPECT_EQ(plan->create_granules, create_mib * MiB_granules);
     growth_commit(state).abandon(*plan, 0);
@@ -297,7 +297,7 @@ TEST_F(PlannerTest, MovesFreeHandlesAndWaitsForTheirStream) {
   const auto at = growth_commit(state).commit(*plan);
   ASSERT_TRUE(at);
   EXPECT_TRUE(state_audit(state).validate());
-  EXPECT_EQ(state_report(state).statistics().zombie_bytes, 4 * MiB) << "the old mapping stands";
+  EXPECT_EQ(state_report(state).statistics().stale_bytes, 4 * MiB) << "the old mapping stands";
   EXPECT_EQ(state_report(state).statistics().moved_count, 1u);
   ASSERT_TRUE(state.free(*at, a));
   ASSERT_TRUE(state.free(between, b));
@@ -418,7 +418,7 @@ TEST_F(PlannerTest, WhatTheDriverLeftMappedIsStale) {
   ASSERT_TRUE(growth_commit(state).prepare(*plan, fresh(plan->create_granules)));
   growth_commit(state).abandon(*plan, 1);
   EXPECT_TRUE(state_audit(state).validate());
-  EXPECT_EQ(state_report(state).statistics().zombie_bytes, 4 * MiB);
+  EXPECT_EQ(state_report(state).statistics().stale_bytes, 4 * MiB);
   EXPECT_EQ(state_report(state).statistics().mapped_bytes, 0u);
 }
 

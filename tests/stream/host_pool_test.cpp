@@ -39,10 +39,10 @@ class HostPool : public testing::TestWithParam<const char*> {
 
   static vmm::pool_options options() {
     vmm::pool_options chosen;
-    chosen.rules = *vmm::pool_policy::by_name(GetParam());
-    chosen.rules.slack_bytes = 0;
-    chosen.rules.harvest_share = 0;
-    if (chosen.rules.handle_bytes != 0) chosen.rules.handle_bytes = 4 * MiB;
+    chosen.policy = *vmm::pool_policy::by_name(GetParam());
+    chosen.policy.tuning.slack_bytes = 0;
+    chosen.policy.tuning.min_move_share = 0;
+    if (chosen.policy.handle_bytes_max != 0) chosen.policy.handle_bytes_max = 4 * MiB;
     chosen.reservation_bytes = 512 * MiB;
     chosen.budget_bytes = 96 * MiB;
     return chosen;

@@ -70,11 +70,11 @@ using pool = vmm::stream_pool;
 
 vmm::pool_options moving() {
   vmm::pool_options options;
-  options.rules.handle_bytes = 2 * MiB;
-  options.rules.headroom = 0;
-  options.rules.slack_bytes = 0;
-  options.rules.harvest_share = 0;
-  options.rules.growth_share = 0;
+  options.policy.handle_bytes_max = 2 * MiB;
+  options.policy.headroom = 0;
+  options.policy.tuning.slack_bytes = 0;
+  options.policy.tuning.min_move_share = 0;
+  options.policy.tuning.growth_share = 0;
   options.streams_forgotten = true;  // an event of each stream
   return options;
 }
@@ -161,7 +161,7 @@ TEST(Interleaving, StreamsComeWhileAnotherThreadGrows) {
 }
 
 /// Takes no note of anything.
-struct silent_watcher final : vmm::block_watcher {
+struct silent_observer final : vmm::block_observer {
   void reserved(vmm::address_range) noexcept override {}
   void unreserved(vmm::address_range) noexcept override {}
   void mapped(vmm::address_range) noexcept override {}
@@ -188,9 +188,9 @@ struct freeing_listener final : vmm::remap_listener {
 void allocate_beside_a_trim_that_frees() {
   stopping_driver driver{vmm::fake::profile::cuda()};
   const stream_handle a = *driver.create_stream();
-  silent_watcher watcher;
+  silent_observer observer;
   vmm::pool_options options = moving();
-  options.watcher = &watcher;
+  options.observer = &observer;
   flag callback_runs;
   freeing_listener listener(a, callback_runs);  // called to the pool's end
   pool managed(driver, options);

@@ -82,18 +82,18 @@ struct rare_events {
   std::uint64_t spilled_count = 0;
   std::uint64_t trimmed_count = 0;
   std::uint64_t moved_count = 0;
-  std::uint64_t foreign_count = 0;
-  std::uint64_t wait_count = 0;
-  std::uint64_t blocked_count = 0;
-  std::uint64_t after_all_count = 0;
+  std::uint64_t other_stream_count = 0;
+  std::uint64_t device_wait_count = 0;
+  std::uint64_t host_wait_count = 0;
+  std::uint64_t unordered_count = 0;
   std::uint64_t freed_pinned_count = 0;
 };
 
 class model_program {
  public:
   /// With arenas no history is recorded, since arenas are off meanwhile.
-  explicit model_program(std::uint64_t seed, bool fronts = false)
-      : random_(seed), driver_(machine_of(below(4))), fronts_(fronts) {
+  explicit model_program(std::uint64_t seed, bool arenas = false)
+      : random_(seed), driver_(machine_of(below(4))), arenas_(arenas) {
     driver_.set_manual(true);
     for (vmm::stream_handle& each : streams_) each = *driver_.create_stream();
     event_ = *driver_.create_event();
@@ -112,16 +112,16 @@ class model_program {
       if (i % 16 == 15) check_places();
     }
     check_places();
-    if (!fronts_) check_history();
+    if (!arenas_) check_history();
     const vmm::pool_statistics now = pool_->statistics();
     reached.refused_count += seen_.refused_count;
     reached.spilled_count += pool_->statistics().spilled_bytes != 0 ? 1U : 0U;
     reached.trimmed_count += seen_.trimmed_count;
     reached.moved_count += now.moved_count;
-    reached.foreign_count += now.foreign_count;
-    reached.wait_count += now.wait_count;
-    reached.blocked_count += now.blocked_count;
-    reached.after_all_count += seen_.after_all_count;
+    reached.other_stream_count += now.other_stream_count;
+    reached.device_wait_count += now.device_wait_count;
+    reached.host_wait_count += now.host_wait_count;
+    reached.unordered_count += seen_.unordered_count;
     reached.freed_pinned_count += seen_.freed_pinned_count;
     if (!testing::Test::HasFailure()) end();
   }
@@ -141,21 +141,21 @@ class model_program {
 
   vmm::pool_options chosen_options() {
     vmm::pool_options options;
-    if (below(3) == 0) options.rules = vmm::pool_policy::vpmm();
-    whole_pages_ = options.rules.whole_pages;
+    if (below(3) == 0) options.policy = vmm::pool_policy::vpmm();
+    whole_pages_ = options.policy.tuning.whole_pages;
     if (!whole_pages_) {
-      options.rules.handle_bytes = (below(2) + 1) * 8 * MiB;
-      options.rules.window_gap_bytes = below(2) * 64 * MiB;
-      options.rules.harvest_share = below(2) == 0 ? 0 : 16;
-      options.rules.growth_share = below(2) == 0 ? 0 : 4;
+      options.policy.handle_bytes_max = (below(2) + 1) * 8 * MiB;
+      options.policy.tuning.growth_gap_bytes = below(2) * 64 * MiB;
+      options.policy.tuning.min_move_share = below(2) == 0 ? 0 : 16;
+      options.policy.tuning.growth_share = below(2) == 0 ? 0 : 4;
     }
     options.reservation_bytes = below(2) == 0 ? 256 * MiB : 1024 * MiB;
     if (below(2) == 0) options.budget_bytes = (below(3) + 2) * 32 * MiB;
     if (below(3) == 0) options.spill = vmm::host_node(0);
     options.wait_when_short = below(4) != 0;
-    if (fronts_) options.fronts = vmm::front_rule::always;
-    if (!fronts_) options.recorder = ring_.get();
-    options.at_end.hook = nullptr;
+    if (arenas_) options.stream_arenas = vmm::arena_rule::always;
+    if (!arenas_) options.recorder = ring_.get();
+    options.leak_hook.hook = nullptr;
     options_ = options;
     return options;
   }
@@ -304,7 +304,7 @@ class model_program {
 
   void synchronize() {
     ASSERT_TRUE(pool_->synchronize());
-    EXPECT_LE(pool_->statistics().after_all_bytes, pool_->statistics().reusable_bytes);
+    EXPECT_LE(pool_->statistics().pending_bytes, pool_->statistics().reusable_bytes);
   }
 
   void wrong_calls() {
@@ -372,16 +372,16 @@ class model_program {
     EXPECT_EQ(now.live_count, blocks_.size());
     EXPECT_EQ(now.live_bytes, live_bytes());
     EXPECT_LE(now.peak_live_bytes, peak_bytes_);  // of the arenas' blocks, as far as it was seen
-    EXPECT_GE(now.peak_live_bytes, fronts_ ? now.live_bytes : peak_bytes_);
+    EXPECT_GE(now.peak_live_bytes, arenas_ ? now.live_bytes : peak_bytes_);
     const auto pinned =
         std::ranges::count_if(blocks_, [](const auto& each) { return each.second.pins != 0; });
     EXPECT_EQ(now.pinned_count, static_cast<std::uint64_t>(pinned));
     EXPECT_EQ(now.captured_bytes, 0u);
     EXPECT_EQ(now.mapped_bytes, now.live_bytes + now.reusable_bytes);
-    EXPECT_EQ(now.reserved_bytes, now.mapped_bytes + now.zombie_bytes + now.hole_bytes);
-    EXPECT_EQ(told_.size_bytes(), now.mapped_bytes + now.zombie_bytes);
-    EXPECT_LE(now.after_all_bytes, now.reusable_bytes);
-    if (now.after_all_bytes != 0) ++seen_.after_all_count;
+    EXPECT_EQ(now.reserved_bytes, now.mapped_bytes + now.stale_bytes + now.hole_bytes);
+    EXPECT_EQ(told_.size_bytes(), now.mapped_bytes + now.stale_bytes);
+    EXPECT_LE(now.pending_bytes, now.reusable_bytes);
+    if (now.pending_bytes != 0) ++seen_.unordered_count;
     EXPECT_LE(now.stream_count, streams_.size() + 1);
     const std::uint64_t held = device_used() + host_used();
     EXPECT_GE(held, now.mapped_bytes) << "what is not mapped is cached";
@@ -406,7 +406,7 @@ class model_program {
     EXPECT_EQ(sums[vmm::pool_region_kind::live], now.live_bytes);
     EXPECT_EQ(sums[vmm::pool_region_kind::free], now.reusable_bytes);
     EXPECT_EQ(sums[vmm::pool_region_kind::hole], now.hole_bytes);
-    EXPECT_EQ(sums[vmm::pool_region_kind::zombie], now.zombie_bytes);
+    EXPECT_EQ(sums[vmm::pool_region_kind::stale], now.stale_bytes);
     EXPECT_EQ(sums[vmm::pool_region_kind::busy], 0u);
     std::map<std::uint64_t, std::uint64_t> wanted;
     for (const auto& [at, each] : blocks_) wanted.emplace(at, rounded(each.size_bytes));
@@ -479,7 +479,7 @@ class model_program {
 
   std::mt19937_64 random_;
   vmm::fake_driver driver_;
-  const bool fronts_;
+  const bool arenas_;
   std::array<vmm::stream_handle, 4> streams_{};
   vmm::event_handle event_{};
   std::array<std::uint16_t, 3> tag_numbers_{};
@@ -509,8 +509,8 @@ TEST(Model, SaysWhatItWasAskedFor) {
   if (count < 60) return;
   for (const std::uint64_t each :
        {reached.refused_count, reached.spilled_count, reached.trimmed_count, reached.moved_count,
-        reached.foreign_count, reached.wait_count, reached.blocked_count, reached.after_all_count,
-        reached.freed_pinned_count})
+        reached.other_stream_count, reached.device_wait_count, reached.host_wait_count,
+        reached.unordered_count, reached.freed_pinned_count})
     EXPECT_NE(each, 0u);
   RecordProperty("refused", std::to_string(reached.refused_count));
   RecordProperty("spilled", std::to_string(reached.spilled_count));
@@ -518,14 +518,15 @@ TEST(Model, SaysWhatItWasAskedFor) {
 }
 
 // The same programs with an arena for each stream.
-TEST(Model, SaysTheSameWithFronts) {
+TEST(Model, SaysTheSameWithArenas) {
   rare_events reached;
   for (std::uint64_t seed = 1; seed <= 60 && !HasFailure(); ++seed) {
     SCOPED_TRACE("program " + std::to_string(seed));
     model_program(seed, true).run(reached);
   }
-  for (const std::uint64_t each : {reached.moved_count, reached.foreign_count, reached.wait_count,
-                                   reached.after_all_count, reached.freed_pinned_count})
+  for (const std::uint64_t each :
+       {reached.moved_count, reached.other_stream_count, reached.device_wait_count,
+        reached.unordered_count, reached.freed_pinned_count})
     EXPECT_NE(each, 0u);
 }
 

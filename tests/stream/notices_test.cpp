@@ -139,9 +139,9 @@ TEST_F(Notices, AnUnmapThatFailsIsToldOnce) {
   driver.fail(planned);
   for (int i = 0; i < 3; ++i) (void)managed->trim(0);
   driver.clear_faults();
-  EXPECT_EQ(managed->statistics().zombie_bytes, 4 * MiB);
+  EXPECT_EQ(managed->statistics().stale_bytes, 4 * MiB);
   (void)managed->trim(0);
-  EXPECT_EQ(managed->statistics().zombie_bytes, 0u);
+  EXPECT_EQ(managed->statistics().stale_bytes, 0u);
   EXPECT_EQ(card.bytes(remap_kind::unmapped), 4 * MiB);
   fine(managed->remaps().unsubscribe(subscription));
   free(whole, a);
@@ -314,7 +314,7 @@ TEST_F(Notices, OthersAllocateWhileACallbackRuns) {
 struct counting_listener final : vmm::remap_listener {
   void before_change(const remap_notice&) noexcept override { count.fetch_add(1); }
   std::atomic<std::uint64_t> count = 0;
-  std::uint64_t count_at_end = 0;  // when the subscription had ended
+  std::uint64_t last_count = 0;  // when the subscription had ended
 };
 
 // Every listener is called while it is subscribed only: all are kept, and a late call counts.
@@ -333,8 +333,8 @@ TEST_F(Notices, ManyThreadsComeAndGo) {
         ASSERT_TRUE(made);
         std::this_thread::yield();
         ASSERT_TRUE(managed->remaps().unsubscribe(*made));
-        counts->count_at_end = counts->count.load();
-        heard += counts->count_at_end;
+        counts->last_count = counts->count.load();
+        heard += counts->last_count;
         if (own.size() < listeners_max) own.push_back(std::move(counts));
       }
     });
@@ -348,7 +348,7 @@ TEST_F(Notices, ManyThreadsComeAndGo) {
   free(allocate(8 * MiB, a), a);
   EXPECT_EQ(managed->trim(0).released_bytes, 8 * MiB);
   for (const auto& own : ended) {
-    for (const auto& each : own) ASSERT_EQ(each->count.load(), each->count_at_end) << "a late call";
+    for (const auto& each : own) ASSERT_EQ(each->count.load(), each->last_count) << "a late call";
   }
 }
 

@@ -15,7 +15,7 @@ using vmm::call;
 class PoolOff : public FakePool {
  protected:
   void open_off(vmm::pool_options options = {}) {
-    options.rules = vmm::pool_policy::off();
+    options.policy = vmm::pool_policy::off();
     open(options);
   }
   [[nodiscard]] std::uint64_t held_bytes() const { return driver.resource_counts().memory_bytes; }

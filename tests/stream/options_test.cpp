@@ -46,7 +46,7 @@ TEST_F(PoolEnvironment, UnsetAndEmptyChangeNothing) {
   EXPECT_EQ(options->page_bytes, base.page_bytes);
   EXPECT_EQ(options->page_count, base.page_count);
   EXPECT_EQ(options->budget_bytes, base.budget_bytes);
-  EXPECT_STREQ(options->rules.name, "pool");
+  EXPECT_STREQ(options->policy.name, "pool");
 }
 
 TEST_F(PoolEnvironment, EachVariableIsRead) {
@@ -59,22 +59,23 @@ TEST_F(PoolEnvironment, EachVariableIsRead) {
   EXPECT_EQ(read("VPMM_PAGES", "12")->page_count, 12u);
   EXPECT_EQ(read("VMM_BUDGET", "40GiB")->budget_bytes, 40ull << 30);
   EXPECT_EQ(read("VMM_BUDGET", "0")->budget_bytes, 0u);
-  EXPECT_STREQ(read("VMM_POOL_POLICY", "vpmm")->rules.name, "vpmm");
-  EXPECT_STREQ(read("VMM_POOL_POLICY", "pool")->rules.name, "pool");
-  EXPECT_STREQ(read("VMM_POOL_POLICY", "off")->rules.name, "off");
+  EXPECT_STREQ(read("VMM_POOL_POLICY", "vpmm")->policy.name, "vpmm");
+  EXPECT_STREQ(read("VMM_POOL_POLICY", "pool")->policy.name, "pool");
+  EXPECT_STREQ(read("VMM_POOL_POLICY", "off")->policy.name, "off");
 }
 
 TEST_F(PoolEnvironment, APageLargerThanAnyRequestTurnsThePoolOff) {
   for (const char* size : {"34359738368", "32GiB", "1025MiB", "4TiB", "18446744073709551615"}) {
     const auto options = read("VPMM_PAGE_SIZE", size);
     ASSERT_TRUE(options) << size;
-    EXPECT_TRUE(options->rules.keep_none) << size;
-    EXPECT_STREQ(options->rules.name, "off") << size;
+    EXPECT_TRUE(options->policy.tuning.keep_none) << size;
+    EXPECT_STREQ(options->policy.name, "off") << size;
     EXPECT_EQ(options->page_bytes, 0u) << size;
   }
-  EXPECT_FALSE(read("VPMM_PAGE_SIZE", "1GiB")->rules.keep_none);
+  EXPECT_FALSE(read("VPMM_PAGE_SIZE", "1GiB")->policy.tuning.keep_none);
   EXPECT_EQ(read("VPMM_PAGE_SIZE", "1GiB")->page_bytes, 1ull << 30);
-  EXPECT_FALSE(read("VMM_POOL_PAGE_SIZE", "32GiB")->rules.keep_none) << "the source's name alone";
+  EXPECT_FALSE(read("VMM_POOL_PAGE_SIZE", "32GiB")->policy.tuning.keep_none)
+      << "the source's name alone";
 }
 
 TEST_F(PoolEnvironment, OwnNamesDecide) {
@@ -156,23 +157,23 @@ TEST(PoolOptions, TheEndsOfTheRangesWork) {
     EXPECT_TRUE(outcome) << (outcome ? "" : vmm::describe(outcome.error()));
   };
   works([](auto& o) {
-    o.rules.lowest_fit_bytes = 512;
+    o.policy.tuning.first_fit_bytes = 512;
     o.reservation_bytes = 64 * MiB;
   });
-  works([](auto& o) { o.rules.lowest_fit_bytes = std::uint64_t{1} << 37; });
-  works([](auto& o) { o.rules.handle_bytes = longest; });
-  works([](auto& o) { o.rules.slack_bytes = longest; });
-  works([](auto& o) { o.rules.window_gap_bytes = longest; });
-  works([](auto& o) { o.rules.headroom = 1000; });
-  works([](auto& o) { o.rules.growth_share = 1; });
-  works([](auto& o) { o.rules.harvest_share = 1u << 20; });
-  works([](auto& o) { o.rules.harvest_bytes = longest; });
-  works([](auto& o) { o.rules.harvest_bytes = 0; });
+  works([](auto& o) { o.policy.tuning.first_fit_bytes = std::uint64_t{1} << 37; });
+  works([](auto& o) { o.policy.handle_bytes_max = longest; });
+  works([](auto& o) { o.policy.tuning.slack_bytes = longest; });
+  works([](auto& o) { o.policy.tuning.growth_gap_bytes = longest; });
+  works([](auto& o) { o.policy.headroom = 1000; });
+  works([](auto& o) { o.policy.tuning.growth_share = 1; });
+  works([](auto& o) { o.policy.tuning.min_move_share = 1u << 20; });
+  works([](auto& o) { o.policy.tuning.min_move_bytes = longest; });
+  works([](auto& o) { o.policy.tuning.min_move_bytes = 0; });
   works([](auto& o) { o.reservation_bytes = longest; });
-  works([](auto& o) { o.rules.zombie_count_max = longest; });
+  works([](auto& o) { o.policy.tuning.stale_count_max = longest; });
   works([](auto& o) { o.page_bytes = 3 * MiB; });
   works([](auto& o) { o.budget_bytes = 64 * MiB; });
-  works([](auto& o) { o.rules = vmm::pool_policy::vpmm(); });
+  works([](auto& o) { o.policy = vmm::pool_policy::vpmm(); });
 }
 
 // The part of a growth beyond its request is at most a segment long.
@@ -181,9 +182,9 @@ TEST(PoolOptions, SmallSegmentsAreGrownByMoreSegments) {
     vmm::fake_driver driver;
     vmm::pool_options options;
     options.reservation_bytes = 16 * MiB;
-    options.at_end.hook = nullptr;
-    if (!is_default) options.rules.headroom = 1000;
-    if (!is_default) options.rules.growth_share = 1;
+    options.leak_hook.hook = nullptr;
+    if (!is_default) options.policy.headroom = 1000;
+    if (!is_default) options.policy.tuning.growth_share = 1;
     vmm::stream_pool pool(driver, options);
     const std::uint64_t count = is_default ? 400 : 40;
     for (std::uint64_t i = 0; i < count; ++i) {

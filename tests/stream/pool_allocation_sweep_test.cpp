@@ -106,7 +106,7 @@ TEST(PoolHostMemorySetUp, MapsTheFirstPagesOnce) {
 
 TEST(PoolHostMemory, Cuda) { sweep_all(pool_scenarios::variants().at(0)); }
 TEST(PoolHostMemory, WithoutAliases) { sweep_all(pool_scenarios::variants().at(1)); }
-TEST(PoolHostMemory, Fronts) { sweep_all(pool_scenarios::variants().at(6)); }
+TEST(PoolHostMemory, Arenas) { sweep_all(pool_scenarios::variants().at(6)); }
 TEST(PoolHostMemory, Host) { sweep_all(pool_scenarios::variants().at(5)); }
 
 }  // namespace

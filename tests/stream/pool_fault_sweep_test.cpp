@@ -56,40 +56,42 @@ class leaks_allowed {
 struct way {
   const char* scenario;
   std::uint64_t moved_count = 0;
-  std::uint64_t foreign_count = 0;
-  std::uint64_t wait_count = 0;
-  std::uint64_t blocked_count = 0;
+  std::uint64_t other_stream_count = 0;
+  std::uint64_t device_wait_count = 0;
+  std::uint64_t host_wait_count = 0;
   std::uint64_t reaped_count = 0;  // stale mappings fewer than before
 };
 constexpr std::array ways{
     way{.scenario = "grow in place"},
     way{.scenario = "move own handles", .moved_count = 4},
     way{.scenario = "move own handles, as the source", .moved_count = 4},
-    way{.scenario = "move another stream's handles", .moved_count = 4, .wait_count = 1},
+    way{.scenario = "move another stream's handles", .moved_count = 4, .device_wait_count = 1},
     way{.scenario = "move another stream's handles, as the source",
         .moved_count = 4,
-        .wait_count = 1},
-    way{.scenario = "move and create", .moved_count = 4, .wait_count = 1},
-    way{.scenario = "move what two streams used", .moved_count = 3, .wait_count = 2},
-    way{.scenario = "reuse what another stream has finished", .foreign_count = 1},
-    way{.scenario = "reuse a part of it", .foreign_count = 1},
-    way{.scenario = "reuse behind a wait", .foreign_count = 1, .wait_count = 1},
-    way{.scenario = "reuse a part behind a wait", .foreign_count = 1, .wait_count = 1},
-    way{.scenario = "stale mappings go first", .foreign_count = 1, .reaped_count = 4},
+        .device_wait_count = 1},
+    way{.scenario = "move and create", .moved_count = 4, .device_wait_count = 1},
+    way{.scenario = "move what two streams used", .moved_count = 3, .device_wait_count = 2},
+    way{.scenario = "reuse what another stream has finished", .other_stream_count = 1},
+    way{.scenario = "reuse a part of it", .other_stream_count = 1},
+    way{.scenario = "reuse behind a wait", .other_stream_count = 1, .device_wait_count = 1},
+    way{.scenario = "reuse a part behind a wait", .other_stream_count = 1, .device_wait_count = 1},
+    way{.scenario = "stale mappings go first", .other_stream_count = 1, .reaped_count = 4},
     way{.scenario = "stale mappings make space for a window", .reaped_count = 2},
-    way{.scenario = "short, moving serves", .moved_count = 8, .wait_count = 2},
-    way{.scenario = "short, waiting serves", .blocked_count = 2},
-    way{.scenario = "short of device memory", .moved_count = 10, .wait_count = 1},
-    way{.scenario = "nothing serves", .blocked_count = 2},
+    way{.scenario = "short, moving serves", .moved_count = 8, .device_wait_count = 2},
+    way{.scenario = "short, waiting serves", .host_wait_count = 2},
+    way{.scenario = "short of device memory", .moved_count = 10, .device_wait_count = 1},
+    way{.scenario = "nothing serves", .host_wait_count = 2},
     way{.scenario = "nothing can serve"},
     way{.scenario = "trim stale mappings", .reaped_count = 4},
-    way{.scenario = "synchronize", .blocked_count = 2},
-    way{.scenario = "reuse what was freed after everything", .foreign_count = 1},
+    way{.scenario = "synchronize", .host_wait_count = 2},
+    way{.scenario = "reuse what was freed after everything", .other_stream_count = 1},
     way{.scenario = "grow beside what was freed after everything"},
     way{.scenario = "move what was freed after everything", .moved_count = 4},
-    way{.scenario = "short, the device waits for everything", .moved_count = 4, .wait_count = 2},
-    way{.scenario = "short, all of it serves", .foreign_count = 1, .wait_count = 1},
-    way{.scenario = "synchronize with everything", .blocked_count = 3},
+    way{.scenario = "short, the device waits for everything",
+        .moved_count = 4,
+        .device_wait_count = 2},
+    way{.scenario = "short, all of it serves", .other_stream_count = 1, .device_wait_count = 1},
+    way{.scenario = "synchronize with everything", .host_wait_count = 3},
     way{.scenario = "announce, own handles move", .moved_count = 4},
     way{.scenario = "announce, what another stream has finished moves", .moved_count = 4},
     way{.scenario = "announce, another stream's work goes on"},
@@ -109,11 +111,14 @@ TEST(PoolScenarios, TakeTheWaysThatTheyAreNamedAfter) {
     EXPECT_EQ(one->operation(w).has_value(), !one->is_refused) << one->name;
     const vmm::pool_statistics after = w.pool->statistics();
     EXPECT_EQ(after.moved_count - before.moved_count, expected.moved_count) << one->name;
-    EXPECT_EQ(after.foreign_count - before.foreign_count, expected.foreign_count) << one->name;
-    EXPECT_EQ(after.wait_count - before.wait_count, expected.wait_count) << one->name;
-    EXPECT_EQ(after.blocked_count - before.blocked_count, expected.blocked_count) << one->name;
+    EXPECT_EQ(after.other_stream_count - before.other_stream_count, expected.other_stream_count)
+        << one->name;
+    EXPECT_EQ(after.device_wait_count - before.device_wait_count, expected.device_wait_count)
+        << one->name;
+    EXPECT_EQ(after.host_wait_count - before.host_wait_count, expected.host_wait_count)
+        << one->name;
     const std::uint64_t fewer =
-        before.zombie_count > after.zombie_count ? before.zombie_count - after.zombie_count : 0;
+        before.stale_count > after.stale_count ? before.stale_count - after.stale_count : 0;
     EXPECT_EQ(fewer, expected.reaped_count) << one->name;
     w.finish(one->name);
   }
@@ -182,7 +187,7 @@ class PoolCloseFaults : public testing::Test {
     ASSERT_TRUE(w.add_used(512, w.b));
     ASSERT_TRUE(w.remove(1));
     ASSERT_TRUE(w.add_used(4 * pool_scenarios::MiB, w.c));
-    ASSERT_TRUE(w.remove_after_all(w.slots.size() - 1));
+    ASSERT_TRUE(w.remove_unordered(w.slots.size() - 1));
   }
 
   // Whether the driver was made to say, for ever, that a stream is none.
@@ -197,7 +202,7 @@ class PoolCloseFaults : public testing::Test {
         std::any_of(faults.begin(), faults.end(), [](const auto& each) { return each.forever; });
     const leaks_allowed by_design;
     vmm::pool_options options = pool_scenarios::moving();
-    options.at_end.hook = nullptr;  // blocks are live at the end on purpose
+    options.leak_hook.hook = nullptr;  // blocks are live at the end on purpose
     world w(B(on.plays), options);
     prepare(w);
     const std::string what = std::string("close on ") + on.name + sweeps::describe(faults);
@@ -237,7 +242,7 @@ TEST_F(PoolFaults, WithoutAliases) { sweep_all(pool_scenarios::variants().at(1))
 TEST_F(PoolFaults, WithoutSpanningUnmap) { sweep_all(pool_scenarios::variants().at(2)); }
 TEST_F(PoolFaults, WithNeither) { sweep_all(pool_scenarios::variants().at(3)); }
 TEST_F(PoolFaults, LevelZero) { sweep_all(pool_scenarios::variants().at(4)); }
-TEST_F(PoolFaults, Fronts) { sweep_all(pool_scenarios::variants().at(6)); }
+TEST_F(PoolFaults, Arenas) { sweep_all(pool_scenarios::variants().at(6)); }
 TEST_F(PoolFaults, Host) { sweep_all(pool_scenarios::variants().at(5)); }
 
 }  // namespace

@@ -44,7 +44,7 @@ class Pool : public FakePool {
     EXPECT_EQ(numbers["reusable"], now.reusable_bytes);
     EXPECT_EQ(numbers["captured"], now.captured_bytes);
     EXPECT_EQ(numbers["holes"], now.hole_bytes);
-    EXPECT_EQ(numbers["stale"], now.zombie_bytes);
+    EXPECT_EQ(numbers["stale"], now.stale_bytes);
     for (const vmm::pool_region& each : regions) {
       std::uint64_t base = 0;
       std::uint64_t size_bytes = 0;
@@ -131,7 +131,7 @@ TEST_F(Pool, AnotherStreamTakesWhatIsFinishedWithoutWaiting) {
   EXPECT_EQ(allocate(64 * MiB, b), at);
   run(b, {at, 64 * MiB});
   EXPECT_EQ(driver.calls(call::wait_event), 0u);
-  EXPECT_EQ(managed->statistics().foreign_count, 1u);
+  EXPECT_EQ(managed->statistics().other_stream_count, 1u);
   EXPECT_EQ(driver.resource_counts().memory_bytes, 64 * MiB);
   free(at, b);
 }
@@ -157,7 +157,7 @@ TEST_F(Pool, WhatTwoStreamsHaveFinishedWithMakesOnePlace) {
     run(a, {both, 2 * part_bytes});
     EXPECT_EQ(driver.calls(call::map), maps) << "the pool has grown";
     EXPECT_EQ(driver.calls(call::wait_event), 0u);
-    EXPECT_EQ(managed->statistics().foreign_count, 1u);
+    EXPECT_EQ(managed->statistics().other_stream_count, 1u);
     free(both, a);
     validate();
     managed.reset();
@@ -166,7 +166,7 @@ TEST_F(Pool, WhatTwoStreamsHaveFinishedWithMakesOnePlace) {
 
 TEST_F(Pool, WhatAnotherStreamStillUsesIsNotGathered) {
   pool_options options;
-  options.rules.slack_bytes = 256 * MiB;
+  options.policy.tuning.slack_bytes = 256 * MiB;
   open(options);
   const address both = allocate(64 * MiB, a);
   free(both, a);
@@ -214,7 +214,7 @@ TEST_F(Pool, AnotherStreamWaitsOnTheDeviceWhereMemoryIsShort) {
 
 TEST_F(Pool, WithHeadroomAnotherStreamGrowsInstead) {
   pool_options options;
-  options.rules.slack_bytes = 256 * MiB;
+  options.policy.tuning.slack_bytes = 256 * MiB;
   open(options);
   const address at = allocate(64 * MiB, a);
   run(a, {at, 64 * MiB}, 1e6);
@@ -239,7 +239,7 @@ TEST_F(Pool, MovesWholeHandlesInsteadOfCreating) {
   EXPECT_EQ(driver.calls(call::create), created);
   EXPECT_EQ(whole, second) << "it grows where free memory ends a window";
   EXPECT_EQ(managed->statistics().moved_count, 2u);
-  EXPECT_EQ(managed->statistics().zombie_bytes, 4 * MiB);
+  EXPECT_EQ(managed->statistics().stale_bytes, 4 * MiB);
   run(a, {whole, 8 * MiB});
   EXPECT_EQ(*driver.read_tag(wall), 7u) << "live blocks do not move";
   validate();
@@ -247,16 +247,16 @@ TEST_F(Pool, MovesWholeHandlesInsteadOfCreating) {
 }
 
 // A hundred handles of 8 MiB lie free between live ones. A request that none of them takes moves
-// memory where it is as large as harvest_bytes, or its share of the peak (25 MiB), and has some
+// memory where it is as large as min_move_bytes, or its share of the peak (25 MiB), and has some
 // made where it is neither.
 TEST_F(Pool, SmallRequestsMoveNothing) {
   constexpr std::size_t count = 200;
-  for (const auto& [harvest_bytes, enough] :
+  for (const auto& [min_move_bytes, enough] :
        {std::pair{16 * MiB, 16 * MiB}, std::pair{64 * MiB, 25 * MiB}}) {
     pool_options options = moving();
-    options.rules.handle_bytes = 8 * MiB;
-    options.rules.harvest_share = 64;
-    options.rules.harvest_bytes = harvest_bytes;
+    options.policy.handle_bytes_max = 8 * MiB;
+    options.policy.tuning.min_move_share = 64;
+    options.policy.tuning.min_move_bytes = min_move_bytes;
     open(options);
     std::vector<address> blocks;
     for (std::size_t i = 0; i < count; ++i) blocks.push_back(allocate(8 * MiB, a));
@@ -265,10 +265,10 @@ TEST_F(Pool, SmallRequestsMoveNothing) {
     const auto before = managed->statistics();
     const address small = allocate(enough - 512, a);
     const auto made = managed->statistics();
-    EXPECT_GT(made.made_count, before.made_count);
+    EXPECT_GT(made.created_count, before.created_count);
     EXPECT_EQ(made.moved_count, before.moved_count);
     const address large = allocate(enough, a);
-    EXPECT_EQ(managed->statistics().made_count, made.made_count);
+    EXPECT_EQ(managed->statistics().created_count, made.created_count);
     EXPECT_GT(managed->statistics().moved_count, made.moved_count);
     for (const address at : {small, large}) free(at, a);
     for (std::size_t i = 1; i < count; i += 2) free(blocks[i], a);
@@ -282,12 +282,12 @@ TEST_F(Pool, SmallRequestsMoveNothing) {
 TEST_F(Pool, ScatteredMemoryIsMetWithFineHandles) {
   struct turn {
     int events;
-    std::uint64_t spend_ns;
+    std::uint64_t driver_budget_ns;
     std::uint64_t handles;
   };
   for (const turn& now : {turn{4000, 50, 4}, turn{10, 50, 2}, turn{4000, 0, 2}}) {
     pool_options options;
-    options.rules.spend_ns = now.spend_ns;
+    options.policy.tuning.driver_budget_ns = now.driver_budget_ns;
     open(options);
     free(allocate(768 * MiB, a), a);
     for (int i = 0; i < now.events; ++i) free(allocate(512, a), a);
@@ -297,7 +297,7 @@ TEST_F(Pool, ScatteredMemoryIsMetWithFineHandles) {
     const std::uint64_t created = driver.calls(call::create);
     const address large = allocate(100 * MiB, a);  // 24 MiB of it at the end are there
     EXPECT_EQ(driver.calls(call::create) - created, now.handles) << now.events;
-    EXPECT_EQ(managed->statistics().made_count, 12 + now.handles);
+    EXPECT_EQ(managed->statistics().created_count, 12 + now.handles);
     free(large, a);
     for (std::size_t i = 0; i < blocks.size(); i += 2) free(blocks[i], a);
     validate();
@@ -321,25 +321,25 @@ TEST_F(Pool, MovesWhatAnotherStreamStillUsesBehindAWait) {
   free(wall, a);
 }
 
-TEST_F(Pool, ZombiesGoWhenTheirWorkHasFinished) {
+TEST_F(Pool, StaleMappingsGoWhenTheirWorkHasFinished) {
   pool_options options;
-  options.rules = pool_policy::vpmm();
+  options.policy = pool_policy::vpmm();
   open(options);
   const address first = allocate(4 * MiB, a);
   const address wall = allocate(2 * MiB, a);
   run(a, {first, 4 * MiB}, 1e6);
   free(first, a);
   const address whole = allocate(6 * MiB, a);
-  EXPECT_EQ(managed->statistics().zombie_bytes, 4 * MiB);
+  EXPECT_EQ(managed->statistics().stale_bytes, 4 * MiB);
   const address other = allocate(512, a);
-  EXPECT_EQ(managed->statistics().zombie_bytes, 4 * MiB) << "the kernel still writes there";
+  EXPECT_EQ(managed->statistics().stale_bytes, 4 * MiB) << "the kernel still writes there";
   ASSERT_TRUE(driver.finish_all());
   const address third = allocate(512, a);
-  EXPECT_EQ(managed->statistics().zombie_bytes, 0u);
+  EXPECT_EQ(managed->statistics().stale_bytes, 0u);
   for (const address at : {whole, wall, other, third}) free(at, a);
 }
 
-TEST_F(Pool, AZombieThatWaitsHoldsNoOthersBack) {
+TEST_F(Pool, AStaleMappingThatWaitsHoldsNoOthersBack) {
   open(with_events_of_each());
   std::vector<address> kept;
   for (const stream_handle stream : {a, b}) {
@@ -352,15 +352,15 @@ TEST_F(Pool, AZombieThatWaitsHoldsNoOthersBack) {
     free(second, stream);
     kept.push_back(allocate(4 * MiB, stream));
   }
-  ASSERT_EQ(managed->statistics().zombie_count, 2u);
+  ASSERT_EQ(managed->statistics().stale_count, 2u);
   (void)managed->trim(0);
-  EXPECT_EQ(managed->statistics().zombie_count, 1u) << "the work on a runs, that on b is done";
+  EXPECT_EQ(managed->statistics().stale_count, 1u) << "the work on a runs, that on b is done";
   for (const address at : kept) free(at, a);
 }
 
-TEST_F(Pool, ZombiesStayWithinThePolicysCount) {
+TEST_F(Pool, StaleMappingsStayWithinThePolicysCount) {
   pool_options options = moving();
-  options.rules.zombie_count_max = 3;
+  options.policy.tuning.stale_count_max = 3;
   open(options);
   std::vector<address> kept;
   for (int i = 0; i < 20; ++i) {
@@ -372,7 +372,7 @@ TEST_F(Pool, ZombiesStayWithinThePolicysCount) {
     free(second, a);
     kept.push_back(allocate(4 * MiB, a));
     ASSERT_TRUE(driver.finish_all());
-    EXPECT_LE(managed->statistics().zombie_count, 3u + 1u) << "the one of this round, and three";
+    EXPECT_LE(managed->statistics().stale_count, 3u + 1u) << "the one of this round, and three";
   }
   EXPECT_EQ(managed->statistics().moved_count, 20u);
   for (const address at : kept) free(at, a);
@@ -403,7 +403,7 @@ TEST_F(Pool, StatisticsAddUp) {
   EXPECT_EQ(now.mapped_bytes, driver.resource_counts().memory_bytes);
   EXPECT_EQ(now.mapped_bytes, now.live_bytes + now.reusable_bytes);
   EXPECT_EQ(now.reserved_bytes,
-            now.live_bytes + now.reusable_bytes + now.hole_bytes + now.zombie_bytes);
+            now.live_bytes + now.reusable_bytes + now.hole_bytes + now.stale_bytes);
   EXPECT_EQ(now.live_count, 2u);
   const auto regions = managed->regions();
   ASSERT_TRUE(regions);
@@ -426,7 +426,7 @@ TEST_F(Pool, ARequestIsRoundedUpAtItsBorders) {
     pool_options options;
     options.page_bytes = page;
     options.reservation_bytes = longest;
-    options.rules.whole_pages = whole_pages;
+    options.policy.tuning.whole_pages = whole_pages;
     open(options);
     for (const std::uint64_t size :
          {std::uint64_t{1}, std::uint64_t{511}, std::uint64_t{512}, std::uint64_t{513}, page - 512,

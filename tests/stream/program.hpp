@@ -88,7 +88,7 @@ class basic_stream_program {
   [[nodiscard]] const char* run() { return run(limits{}); }
   [[nodiscard]] const char* run(const limits& within) {
     const std::uint32_t choice = within.every_call ? source_.byte() : 15;
-    if (choice % 2 == 0) begin_after_all();
+    if (choice % 2 == 0) begin_unordered();
     if (choice % 8 < 6) begin_all_calls();
     aligned_ = choice / 8 % 2 == 0;
     if (within.every_call) begin_streams_end(choice / 16 % 4);
@@ -106,20 +106,20 @@ class basic_stream_program {
   [[nodiscard]] std::uint64_t faults() const { return driver_.faults_struck(); }
   /// What was done of what not every operation does.
   struct tally {
-    std::uint64_t fronts = 0;  ///< that streams have at the end
+    std::uint64_t arenas = 0;  ///< that streams have at the end
     std::uint64_t prepared = 0;
     std::uint64_t suspended = 0;
     std::uint64_t histories = 0;
     std::uint64_t graphs = 0;
-    std::uint64_t after_all = 0;
+    std::uint64_t unordered = 0;
 
     void add(const tally& other) {
-      fronts += other.fronts;
+      arenas += other.arenas;
       prepared += other.prepared;
       suspended += other.suspended;
       histories += other.histories;
       graphs += other.graphs;
-      after_all += other.after_all;
+      unordered += other.unordered;
     }
   };
   [[nodiscard]] const tally& done() const { return done_; }
@@ -156,13 +156,13 @@ class basic_stream_program {
     vmm::pool_options options;
     const std::uint32_t choice = source_.byte();
     options.reservation_bytes = (choice & 1) != 0 ? 512 * mib : 2048 * mib;
-    if ((choice & 2) != 0) options.rules = vmm::pool_policy::vpmm();
+    if ((choice & 2) != 0) options.policy = vmm::pool_policy::vpmm();
     if ((choice & 2) == 0) {
-      options.rules.handle_bytes = (choice & 4) != 0 ? 4 * mib : 16 * mib;
-      options.rules.lowest_fit_bytes = (choice & 8) != 0 ? 4 * mib : 0;
-      options.rules.slack_bytes = (choice & 16) != 0 ? 8 * mib : 0;
-      options.rules.window_gap_bytes = (choice & 32) != 0 ? 64 * mib : 0;
-      options.rules.harvest_share = (choice & 64) != 0 ? 0 : 16;
+      options.policy.handle_bytes_max = (choice & 4) != 0 ? 4 * mib : 16 * mib;
+      options.policy.tuning.first_fit_bytes = (choice & 8) != 0 ? 4 * mib : 0;
+      options.policy.tuning.slack_bytes = (choice & 16) != 0 ? 8 * mib : 0;
+      options.policy.tuning.growth_gap_bytes = (choice & 32) != 0 ? 64 * mib : 0;
+      options.policy.tuning.min_move_share = (choice & 64) != 0 ? 0 : 16;
     }
     if ((choice & 128) != 0) options.budget_bytes = 96 * mib;
     budget_bytes_ = options.budget_bytes;
@@ -216,7 +216,7 @@ class basic_stream_program {
     all_calls_ = true;
     vmm::pool_options options = pool_->options();
     const std::uint32_t choice = source_.byte();
-    if (choice % 2 == 0) options.fronts = vmm::front_rule::always;
+    if (choice % 2 == 0) options.stream_arenas = vmm::arena_rule::always;
     options.captures_announced = choice % 8 >= 6;
     announces_ = announces_ || options.captures_announced;
     pool_ = std::make_unique<pool>(driver_, options);
@@ -233,10 +233,10 @@ class basic_stream_program {
   // Each block has mappings of its own and goes back to the driver.
   void begin_off() {
     vmm::pool_options options = pool_->options();
-    options.rules = vmm::pool_policy::off();
+    options.policy = vmm::pool_policy::off();
     pool_ = std::make_unique<pool>(driver_, options);
   }
-  [[nodiscard]] bool is_off() const { return pool_->options().rules.keep_none; }
+  [[nodiscard]] bool is_off() const { return pool_->options().policy.tuning.keep_none; }
   // What is not among the operations of every program.
   void some_other_call(std::uint32_t choice) {
     const bool faulty = choice % 5 == 0;
@@ -248,7 +248,7 @@ class basic_stream_program {
     if (choice < 20) {
       announce();
     } else if (choice < 25) {
-      pool_->expect_limit(source_.byte() * mib);
+      pool_->expect_memory_limit(source_.byte() * mib);
     } else if (choice < 30) {
       suspend();
     } else if (choice < 35) {
@@ -260,7 +260,7 @@ class basic_stream_program {
     } else if (choice >= 70) {
       set_rights();
     } else if (choice >= 60) {
-      allocate_whole();
+      allocate_dedicated();
     } else {
       for (std::uint32_t left = source_.byte() % 16; left > 0 && wrong_ == nullptr; --left)
         left % 2 == 0 ? allocate() : free(false);
@@ -272,51 +272,52 @@ class basic_stream_program {
     const std::uint64_t size_bytes = some_size();
     const std::uint64_t struck_before = driver_.faults_struck();
     const vmm::pool_statistics before = pool_->statistics();
-    const vmm::prepare_report done = pool_->prepare(size_bytes, streams_[stream]);
+    const vmm::preallocate_report done = pool_->preallocate(size_bytes, streams_[stream]);
     const vmm::pool_statistics after = pool_->statistics();
     const vmm::errc code = done.failure.code;
     const bool is_short = code == vmm::errc::out_of_memory || code == vmm::errc::over_budget;
     if (code != vmm::errc::none && !is_short && driver_.faults_struck() == struck_before)
       complain("an announcement failed without a reason", done.failure);
-    if (after.wait_count != before.wait_count || after.blocked_count != before.blocked_count)
+    if (after.device_wait_count != before.device_wait_count ||
+        after.host_wait_count != before.host_wait_count)
       complain("an announcement has made a stream or thread wait");
     if (after.live_bytes != before.live_bytes || after.live_count != before.live_count)
       complain("an announcement has changed the live blocks");
-    if (after.grown_count != before.grown_count) complain("an announcement counts as a growth");
+    if (after.slow_count != before.slow_count) complain("an announcement counts as a growth");
     if (done.left_bytes > size_bytes + 2 * mib) complain("more is left than was announced");
     check_headroom(size_bytes, done, after);
     if (code == vmm::errc::none) ++done_.prepared;
     const bool is_ready = done.left_bytes == 0 && code == vmm::errc::none && !is_off();
     if (is_ready && driver_.faults_struck() == struck_before) take_announced(size_bytes, stream);
   }
-  void check_headroom(std::uint64_t size_bytes, const vmm::prepare_report& done,
+  void check_headroom(std::uint64_t size_bytes, const vmm::preallocate_report& done,
                       const vmm::pool_statistics& now) {
-    const vmm::pool_policy& rules = pool_->options().rules;
+    const vmm::pool_policy& policy = pool_->options().policy;
     const std::uint64_t live_bytes = now.live_bytes + now.captured_bytes + size_bytes + 2 * mib;
     const std::uint64_t peak_bytes = std::max(now.peak_live_bytes, live_bytes);
-    const double most =
-        rules.headroom * static_cast<double>(peak_bytes) + static_cast<double>(rules.slack_bytes);
+    const double most = policy.headroom * static_cast<double>(peak_bytes) +
+                        static_cast<double>(policy.tuning.slack_bytes);
     if (done.created_bytes != 0 && static_cast<double>(now.mapped_bytes) > most)
       complain("an announcement has created more than the headroom");
   }
   void take_announced(std::uint64_t size_bytes, std::size_t stream) {
     const std::uint64_t struck_before = driver_.faults_struck();
-    const std::uint64_t made_count = pool_->statistics().made_count;
+    const std::uint64_t created_count = pool_->statistics().created_count;
     const auto got = pool_->allocate(size_bytes, streams_[stream]);
     const bool struck = driver_.faults_struck() != struck_before;
     if (!got && !struck) complain("a request that was announced is refused");
     if (!got) return;
-    if (!struck && pool_->statistics().made_count != made_count)
+    if (!struck && pool_->statistics().created_count != created_count)
       complain("a request that was announced has created memory");
     check_overlap(got->value, size_bytes);
     blocks_.emplace(got->value, block{size_bytes, stream});
     live_bytes_ += size_bytes;
   }
-  void allocate_whole() {
+  void allocate_dedicated() {
     const std::size_t stream = source_.byte() % stream_count;
     const std::uint64_t size_bytes = some_size();
     const std::uint64_t struck_before = driver_.faults_struck();
-    const auto got = pool_->allocate_whole(size_bytes, streams_[stream]);
+    const auto got = pool_->allocate_dedicated(size_bytes, streams_[stream]);
     if (!got) {
       const vmm::errc code = got.error().code;
       const bool is_short = code == vmm::errc::out_of_memory || code == vmm::errc::over_budget;
@@ -371,8 +372,8 @@ class basic_stream_program {
     const std::uint32_t count = source_.byte() % 4;
     for (std::uint32_t i = 0; is_whole && i < count && !blocks_.empty(); ++i) {
       const auto victim = some_block();
-      const bool is_after_all = after_all_ && may_free_after_all(victim->second);
-      is_after_all ? free_after_all(victim) : free(victim, false);
+      const bool is_unordered = unordered_ && may_free_unordered(victim->second);
+      is_unordered ? free_unordered(victim) : free(victim, false);
     }
     if (sleeper.resume()) return;
     driver_.clear_faults();
@@ -410,7 +411,7 @@ class basic_stream_program {
     bring_back(victim->second);
     const std::uint64_t struck_before = driver_.faults_struck();
     const bool is_exact =
-        !pool_->options().rules.whole_pages && !victim->second.is_whole && !is_off();
+        !pool_->options().policy.tuning.whole_pages && !victim->second.is_whole && !is_off();
     const std::uint64_t live_before = size_bytes > 512 ? pool_->statistics().live_bytes : 0;
     if (!pool_->free(at, stream)) {
       if (driver_.faults_struck() == struck_before) complain("a free has a wrong result");
@@ -446,7 +447,7 @@ class basic_stream_program {
     };
     vmm::fake::fault planned;
     planned.where = kinds[where % kinds.size()];
-    if (after_all_ && where / kinds.size() % 4 == 3) planned.where = vmm::call::record_all;
+    if (unordered_ && where / kinds.size() % 4 == 3) planned.where = vmm::call::record_all;
     planned.nth = 1 + how % 4;
     planned.forever = may_last && (how & 64) != 0;
     const auto codes = driver_.possible_errors(planned.where);
@@ -519,29 +520,29 @@ class basic_stream_program {
   void free(bool use_first) {
     if (blocks_.empty()) return;
     const auto victim = some_block();
-    const std::uint32_t how = after_all_ ? source_.byte() : 0;
+    const std::uint32_t how = unordered_ ? source_.byte() : 0;
     if (how % 4 == 3) return use_outside(*victim);
-    if (how % 4 == 0 || !may_free_after_all(victim->second)) return free(victim, use_first);
+    if (how % 4 == 0 || !may_free_unordered(victim->second)) return free(victim, use_first);
     if (use_first && how % 4 == 1) launch(*victim);
     if (how % 4 == 2) use_outside(*victim);
-    free_after_all(victim);
+    free_unordered(victim);
   }
   // A driver without the event for all work marks the pool's streams.
-  [[nodiscard]] bool may_free_after_all(const block& gone) {
+  [[nodiscard]] bool may_free_unordered(const block& gone) {
     return driver_.feature_set().record_all || (gone.is_known && !gone.is_outside);
   }
-  void free_after_all(typename std::map<std::uint64_t, block>::iterator victim) {
+  void free_unordered(typename std::map<std::uint64_t, block>::iterator victim) {
     block& gone = victim->second;
     const bool freed = pool_->free(vmm::address{victim->first}).has_value();
     if (freed == gone.is_freed) return complain("a device-wide free has a wrong result");
     if (gone.is_freed) return;
-    ++done_.after_all;
+    ++done_.unordered;
     gone.is_freed = true;
     if (gone.pins == 0) forget_block(victim);
   }
 
-  void begin_after_all() {
-    after_all_ = announces_ = true;
+  void begin_unordered() {
+    unordered_ = announces_ = true;
     outside_ = *driver_.create_stream();
   }
   // Work behind that of the block's stream, and not ordered before what that is given next.
@@ -674,10 +675,10 @@ class basic_stream_program {
   }
   void capture_on(std::size_t stream, std::uint64_t size_bytes) {
     if (!driver_.begin_capture(streams_[stream], vmm::capture_mode::any_thread)) return;
-    if (after_all_ && !blocks_.empty()) {
+    if (unordered_ && !blocks_.empty()) {
       const auto gone = some_block();
       const bool is_stray = gone->second.stream == stream || gone->second.is_freed;
-      if (!is_stray && may_free_after_all(gone->second)) free_after_all(gone);
+      if (!is_stray && may_free_unordered(gone->second)) free_unordered(gone);
     }
     const std::uint64_t alignment_bytes = some_alignment();
     const std::uint64_t struck_before = driver_.faults_struck();
@@ -730,7 +731,7 @@ class basic_stream_program {
   void misuse() {
     const auto refused = pool_->free(vmm::address{8}, streams_[0]);
     if (refused) complain("a foreign address was freed");
-    if (after_all_ && pool_->free(vmm::address{8})) complain("a foreign address was freed");
+    if (unordered_ && pool_->free(vmm::address{8})) complain("a foreign address was freed");
     if (blocks_.empty()) return;
     const auto inside = vmm::address{some_block()->first + 8};
     if (pool_->free(inside, streams_[0])) complain("an address inside a block was freed");
@@ -772,7 +773,7 @@ class basic_stream_program {
       }
     }
     last_ = pool_->statistics();
-    done_.fronts = last_.front_count;
+    done_.arenas = last_.arena_count;
     if (closing_fault_ % 4 == 0) plan_fault(closing_fault_ / 4, closing_how_, false);
     pool_.reset();
     driver_.clear_faults();
@@ -780,7 +781,7 @@ class basic_stream_program {
     for (const graph& left : graphs_) (void)driver_.destroy_graph(left.handle);
     (void)driver_.destroy_event(event_);
     for (const vmm::stream_handle stream : streams_) (void)driver_.destroy_stream(stream);
-    if (after_all_) (void)driver_.destroy_stream(outside_);
+    if (unordered_) (void)driver_.destroy_stream(outside_);
     if (!driver_.check_empty()) complain("the driver still has something");
     for (const auto& misuse : driver_.misuses())
       detail_ += std::string(vmm::fake::name_of(misuse.kind)) + ", " + misuse.detail + "; ";
@@ -803,7 +804,7 @@ class basic_stream_program {
   std::map<std::uint64_t, block> blocks_;
   std::vector<graph> graphs_;
   bool may_keep_ = false;  // a capture gets memory of its own
-  bool after_all_ = false;
+  bool unordered_ = false;
   bool all_calls_ = false;
   bool aligned_ = false;
   bool announces_ = false;        // captures

@@ -168,7 +168,7 @@ int main(int argc, char** argv) {
   std::printf(
       "among them %llu frees after everything, %llu requests prepared, %llu suspensions and "
       "resumptions, %llu histories, %llu captured graphs; %llu streams ended with an arena\n",
-      wide(all.after_all), wide(all.prepared), wide(all.suspended), wide(all.histories),
-      wide(all.graphs), wide(all.fronts));
+      wide(all.unordered), wide(all.prepared), wide(all.suspended), wide(all.histories),
+      wide(all.graphs), wide(all.arenas));
   return 0;
 }

@@ -72,7 +72,7 @@ struct world {
   }
 
   /// The same as a device-wide free.
-  vmm::status remove_after_all(std::size_t index) {
+  vmm::status remove_unordered(std::size_t index) {
     const vmm::status freed = pool->free(slots[index].at);
     if (freed) slots.erase(slots.begin() + static_cast<std::ptrdiff_t>(index));
     return freed;
@@ -118,7 +118,7 @@ struct world {
     EXPECT_EQ(now.live_count, slots.size()) << what;
     EXPECT_EQ(now.mapped_bytes, now.live_bytes + now.reusable_bytes) << what;
     EXPECT_EQ(now.reserved_bytes,
-              now.live_bytes + now.reusable_bytes + now.hole_bytes + now.zombie_bytes)
+              now.live_bytes + now.reusable_bytes + now.hole_bytes + now.stale_bytes)
         << what;
     const std::uint64_t budget_bytes = pool->options().budget_bytes;
     if (budget_bytes != 0)
@@ -162,33 +162,33 @@ struct scenario {
   bool is_refused = false;  ///< no memory can be created: the correct result is a shortage
 };
 
-inline vmm::pool_options options_with(const vmm::pool_policy& rules) {
+inline vmm::pool_options options_with(const vmm::pool_policy& policy) {
   vmm::pool_options options;
-  options.rules = rules;
+  options.policy = policy;
   options.reservation_bytes = 256 * MiB;
   return options;
 }
 
 /// Handles of one page, and every whole one moved before any is created.
 inline vmm::pool_options moving() {
-  vmm::pool_policy rules;
-  rules.handle_bytes = 2 * MiB;
-  rules.headroom = 0;
-  rules.slack_bytes = 0;
-  rules.harvest_share = 0;
-  rules.growth_share = 0;
-  rules.window_gap_bytes = 0;
-  rules.lowest_fit_bytes = 0;
-  return options_with(rules);
+  vmm::pool_policy policy;
+  policy.handle_bytes_max = 2 * MiB;
+  policy.headroom = 0;
+  policy.tuning.slack_bytes = 0;
+  policy.tuning.min_move_share = 0;
+  policy.tuning.growth_share = 0;
+  policy.tuning.growth_gap_bytes = 0;
+  policy.tuning.first_fit_bytes = 0;
+  return options_with(policy);
 }
 /// Larger handles, new memory before moves while there is headroom.
 inline vmm::pool_options growing() {
-  vmm::pool_policy rules;
-  rules.handle_bytes = 8 * MiB;
-  rules.slack_bytes = 16 * MiB;
-  rules.window_gap_bytes = 32 * MiB;
-  rules.lowest_fit_bytes = 4 * MiB;
-  return options_with(rules);
+  vmm::pool_policy policy;
+  policy.handle_bytes_max = 8 * MiB;
+  policy.tuning.slack_bytes = 16 * MiB;
+  policy.tuning.growth_gap_bytes = 32 * MiB;
+  policy.tuning.first_fit_bytes = 4 * MiB;
+  return options_with(policy);
 }
 inline vmm::pool_options budgeted(vmm::pool_options options, std::uint64_t budget_bytes) {
   options.budget_bytes = budget_bytes;
@@ -270,7 +270,7 @@ std::vector<scenario<B>> reuses() {
     freed_by_b(w);
     w.finish_work();
   };
-  const auto zombies = [](w_t& w) {
+  const auto stale = [](w_t& w) {
     two_gaps<B>(0)(w);
     ASSERT_TRUE(w.add_used(8 * MiB, w.a));
     ASSERT_TRUE(w.remove(2));
@@ -291,8 +291,7 @@ std::vector<scenario<B>> reuses() {
       {"reuse a part of it", moving(), freed_and_finished, adding<B>(MiB, 2)},
       {"reuse behind a wait", moving(), freed_by_b, adding<B>(16 * MiB, 0)},
       {"reuse a part behind a wait", moving(), freed_by_b, adding<B>(MiB, 2)},
-      {"stale mappings go first", options_with(vmm::pool_policy::vpmm()), zombies,
-       adding<B>(MiB, 2)},
+      {"stale mappings go first", options_with(vmm::pool_policy::vpmm()), stale, adding<B>(MiB, 2)},
       {"stale mappings make space for a window", small_space(moving(), 12 * MiB), stale_low,
        adding<B>(4 * MiB, 0)},
   };
@@ -311,7 +310,7 @@ std::vector<scenario<B>> shortages() {
   // Handles of two pages, each half live, so that nothing can move: a's free page and b's beside it
   // become one only when both streams have finished.
   vmm::pool_options halves = budgeted(moving(), 16 * MiB);
-  halves.rules.handle_bytes = 4 * MiB;
+  halves.policy.handle_bytes_max = 4 * MiB;
   halves.page_count = 8;
   const auto free_halves = [](w_t& w) {
     for (int i = 0; i < 8; ++i) ASSERT_TRUE(w.add_used(2 * MiB, w.a));
@@ -364,7 +363,7 @@ std::vector<scenario<B>> returns() {
     two_gaps<B>(1)(w);
     w.finish_work();
   };
-  const auto idle_with_zombies = [](w_t& w) {
+  const auto idle_with_stale = [](w_t& w) {
     two_gaps<B>(1)(w);
     ASSERT_TRUE(w.add_used(8 * MiB, w.a));
     ASSERT_TRUE(w.remove(2));
@@ -395,14 +394,14 @@ std::vector<scenario<B>> returns() {
       {"pin", moving(), two_gaps<B>(0), [](w_t& w) { return w.pool->pin(w.slots[0].at); }},
       {"trim", moving(), idle, trim(0), true},
       {"trim to a limit", moving(), idle, trim(4 * MiB), true},
-      {"trim stale mappings", moving(), idle_with_zombies, trim(0), true},
+      {"trim stale mappings", moving(), idle_with_stale, trim(0), true},
       {"trim under work", moving(), two_gaps<B>(1), trim(0), true},
       {"synchronize", moving(), two_gaps<B>(1), [](w_t& w) { return w.pool->synchronize(); }},
   };
 }
 
 template <class B>
-std::vector<scenario<B>> after_all() {
+std::vector<scenario<B>> unordered() {
   using w_t = world<B>;
   const auto used = [](w_t& w) {
     ASSERT_TRUE(w.add_used(16 * MiB, w.b));
@@ -410,7 +409,7 @@ std::vector<scenario<B>> after_all() {
   };
   const auto freed = [used](w_t& w) {
     used(w);
-    ASSERT_TRUE(w.remove_after_all(0));
+    ASSERT_TRUE(w.remove_unordered(0));
   };
   const auto freed_and_finished = [freed](w_t& w) {
     freed(w);
@@ -426,13 +425,13 @@ std::vector<scenario<B>> after_all() {
       ASSERT_TRUE(w.add_used(4 * MiB, w.b));
       ASSERT_TRUE(w.add_used(2 * MiB, w.a));
     }
-    ASSERT_TRUE(w.remove_after_all(2));
-    ASSERT_TRUE(w.remove_after_all(0));
+    ASSERT_TRUE(w.remove_unordered(2));
+    ASSERT_TRUE(w.remove_unordered(0));
   };
   return {
-      {"free after everything", moving(), used, [](w_t& w) { return w.remove_after_all(0); }},
+      {"free after everything", moving(), used, [](w_t& w) { return w.remove_unordered(0); }},
       {"free after everything, twice", moving(), freed,
-       [](w_t& w) { return w.remove_after_all(0); }},
+       [](w_t& w) { return w.remove_unordered(0); }},
       {"reuse what was freed after everything", moving(), freed_and_finished,
        adding<B>(16 * MiB, 0)},
       {"grow beside what was freed after everything", moving(), freed, adding<B>(16 * MiB, 0)},
@@ -484,7 +483,7 @@ std::vector<scenario<B>> off() {
        true},
       {"off, free", options, idle, [](w_t& w) { return w.remove(0); }, true},
       {"off, free under work", options, used, [](w_t& w) { return w.remove(0); }, true},
-      {"off, free after everything", options, idle, [](w_t& w) { return w.remove_after_all(0); },
+      {"off, free after everything", options, idle, [](w_t& w) { return w.remove_unordered(0); },
        true},
       {"off, short, waiting serves", budgeted(options, 8 * MiB), freed, adding<B>(6 * MiB, 1), true,
        true},
@@ -497,7 +496,7 @@ std::vector<scenario<B>> preparations() {
   using w_t = world<B>;
   const auto announcing = [](std::uint64_t size_bytes, std::size_t stream) {
     return [=](w_t& w) {
-      const vmm::prepare_report report = w.pool->prepare(size_bytes, w.streams[stream]);
+      const vmm::preallocate_report report = w.pool->preallocate(size_bytes, w.streams[stream]);
       return report.failure.code == vmm::errc::none ? vmm::status{} : vmm::status{report.failure};
     };
   };
@@ -523,7 +522,7 @@ template <class B>
 std::vector<scenario<B>> all() {
   std::vector<scenario<B>> list = growths<B>();
   for (const auto& more :
-       {reuses<B>(), shortages<B>(), returns<B>(), after_all<B>(), off<B>(), preparations<B>()})
+       {reuses<B>(), shortages<B>(), returns<B>(), unordered<B>(), off<B>(), preparations<B>()})
     list.insert(list.end(), more.begin(), more.end());
   return list;
 }
@@ -532,10 +531,10 @@ std::vector<scenario<B>> all() {
 struct variant {
   const char* name;
   vmm::fake::profile plays;
-  bool fronts = false;  // every stream has one from its first growth on
+  bool arenas = false;  // every stream has one from its first growth on
 
   [[nodiscard]] vmm::pool_options change(vmm::pool_options options) const {
-    if (fronts) options.fronts = vmm::front_rule::always;
+    if (arenas) options.stream_arenas = vmm::arena_rule::always;
     return options;
   }
 };

@@ -176,7 +176,7 @@ TEST_F(SegmentTest, AClaimIsGivenBackAsItWas) {
   const region_id free = in->regions().first();
   const stream_point before = in->freed_at(free);
   ASSERT_TRUE(in->provide(1));
-  in->claim_front(free, 7);
+  in->claim_head(free, 7);
   EXPECT_EQ(in->claimed_at(free).stream, before.stream);
   EXPECT_EQ(in->claimed_at(free).epoch, before.epoch);
   EXPECT_EQ(region_count(), 3u);

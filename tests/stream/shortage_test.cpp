@@ -86,10 +86,10 @@ TEST_F(Shortage, NearABudgetLittleStrands) {
 TEST_F(Shortage, HandlesGetSmallerTowardsALimitThatIsExpected) {
   open();
   const auto handles_for = [&](std::uint64_t limit_bytes) {
-    managed->expect_limit(limit_bytes);
-    const std::uint64_t before = managed->statistics().made_count;
+    managed->expect_memory_limit(limit_bytes);
+    const std::uint64_t before = managed->statistics().created_count;
     const address block = allocate(512 * MiB, a);
-    const std::uint64_t made = managed->statistics().made_count - before;
+    const std::uint64_t made = managed->statistics().created_count - before;
     free(block, a);
     EXPECT_EQ(managed->trim(0).failure.code, errc::none);
     return made;
@@ -110,12 +110,12 @@ TEST_F(Shortage, TheReportSaysWhatWasDone) {
   vmm::shortage_report report = managed->last_shortage();
   EXPECT_EQ(report.failure, errc::over_budget);
   EXPECT_FALSE(report.trimmed) << "nothing was cached";
-  EXPECT_FALSE(report.blocked) << "no stream had unfinished work";
+  EXPECT_FALSE(report.waited) << "no stream had unfinished work";
   const address other = allocate(2 * MiB, b);
   run(b, {other, 2 * MiB}, 500);
   free(other, b);
   EXPECT_FALSE(managed->allocate(64 * MiB, a));
-  EXPECT_FALSE(managed->last_shortage().blocked) << "no wait makes room for it";
+  EXPECT_FALSE(managed->last_shortage().waited) << "no wait makes room for it";
   vmm::fake::fault planned{.where = vmm::call::create, .forever = true};
   planned.failure = {errc::out_of_memory, 2, "CUDA_ERROR_OUT_OF_MEMORY"};
   driver.fail(planned);
@@ -123,7 +123,7 @@ TEST_F(Shortage, TheReportSaysWhatWasDone) {
   driver.clear_faults();
   report = managed->last_shortage();
   EXPECT_EQ(report.failure, errc::out_of_memory);
-  EXPECT_TRUE(report.blocked) << "the caller waited for b";
+  EXPECT_TRUE(report.waited) << "the caller waited for b";
   EXPECT_EQ(report.request_bytes, 4 * MiB);
   free(live, a);
 }
@@ -132,7 +132,7 @@ TEST_F(Shortage, TheReportSaysWhatWasDone) {
 // driver call.
 TEST_F(Shortage, TheAnswerIsThatOfTheLastTry) {
   vmm::pool_options options = impatient(34 * MiB);
-  options.rules.growth_share = 0;  // one handle, near the budget too
+  options.policy.tuning.growth_share = 0;  // one handle, near the budget too
   open(options);
   free(allocate(32 * MiB, a), a);
   vmm::fake::fault planned;
@@ -161,9 +161,9 @@ TEST_F(Shortage, TheAnswerIsThatOfTheLastTry) {
 TEST_F(Shortage, AWishGivesWayWhereAddressesAreShort) {
   vmm::pool_options options;
   options.reservation_bytes = 128 * MiB;
-  options.rules.window_gap_bytes = 0;
-  options.rules.headroom = 100;
-  options.rules.growth_share = 1;
+  options.policy.tuning.growth_gap_bytes = 0;
+  options.policy.headroom = 100;
+  options.policy.tuning.growth_share = 1;
   open(options);
   const address first = allocate(40 * MiB, a);
   const address second = allocate(40 * MiB, a);

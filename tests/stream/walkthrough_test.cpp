@@ -35,7 +35,7 @@ class Walkthrough : public testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     vmm::pool_options options;
-    options.rules = vmm::pool_policy::vpmm();
+    options.policy = vmm::pool_policy::vpmm();
     options.page_count = 11 + static_cast<std::uint64_t>(x());
     managed = std::make_unique<vmm::stream_pool>(driver, options);
     ASSERT_TRUE(managed->set_up());
@@ -65,7 +65,7 @@ class Walkthrough : public testing::TestWithParam<int> {
     for (const vmm::pool_region& region : regions) {
       const bool live = region.kind == pool_region_kind::live;
       const bool gone =
-          region.kind == pool_region_kind::hole || region.kind == pool_region_kind::zombie;
+          region.kind == pool_region_kind::hole || region.kind == pool_region_kind::stale;
       const char* const mark = gone ? "*" : !live ? "-" : region.range.base == newest ? "+" : "";
       pending += "[" + (mark + std::to_string(region.range.size_bytes / page)) + "]";
       if (region.kind == pool_region_kind::hole) continue;

@@ -59,12 +59,12 @@ class allocation_sweep {
   template <class Run>
   std::uint64_t sweep(Run&& run) {
     run(planned_failure{});
-    const std::uint64_t made_count = seen_count_;
-    for (std::uint64_t nth = 1; nth <= made_count; ++nth) {
+    const std::uint64_t created_count = seen_count_;
+    for (std::uint64_t nth = 1; nth <= created_count; ++nth) {
       run(planned_failure{nth, false});
       run(planned_failure{nth, true});
     }
-    return made_count;
+    return created_count;
   }
   /// Every planned failure was met, and there were more than `least_count`.
   void expect_complete(const char* name, std::uint64_t least_count = 50) const {

@@ -32,9 +32,9 @@ struct world {
 
   explicit world(const vmm::suspend_options& options) {
     vmm::pool_options of_pool;
-    of_pool.rules.handle_bytes = 2 * MiB;
+    of_pool.policy.handle_bytes_max = 2 * MiB;
     vmm::manager_options of_blocks;
-    of_blocks.rules.chunk_bytes = 2 * MiB;
+    of_blocks.policy.chunk_bytes = 2 * MiB;
     pool = std::make_unique<vmm::stream_pool>(driver, of_pool);
     other = std::make_unique<vmm::stream_pool>(driver, of_pool);
     blocks = std::make_unique<vmm::manager>(driver, of_blocks);
@@ -147,9 +147,9 @@ void run(const operation& one, const vmm::suspend_options& options, sweeps::allo
 void sweep(const vmm::suspend_options& options) {
   sweeps::allocation_sweep all;
   for (const operation& one : all_operations()) {
-    const std::uint64_t made_count =
+    const std::uint64_t created_count =
         all.sweep([&](sweeps::planned_failure planned) { run(one, options, all, planned); });
-    EXPECT_TRUE(made_count > 0 || !one.allocates) << one.name;
+    EXPECT_TRUE(created_count > 0 || !one.allocates) << one.name;
     if (testing::Test::HasFailure()) break;
   }
   all.expect_complete("suspender");

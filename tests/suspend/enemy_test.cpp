@@ -113,7 +113,7 @@ TEST_F(SuspendBeside, WhatIsFreedMeanwhileIsGoneWhereItsMemoryStayed) {
         write(weight, 2 * MiB, 6);
         driver.fail(
             {vmm::call::release, nth, forever, driver.possible_errors(vmm::call::release).front()});
-        EXPECT_FALSE(suspend().stays.empty());
+        EXPECT_FALSE(suspend().retained.empty());
         if (!forever) driver.clear_faults();
         fine(pool->free(in_kv, a));
         fine(blocks->free(weight, a));
@@ -257,8 +257,8 @@ TEST_F(SuspendBeside, MemoryOfFreedBlocksWhoseWorkGoesOn) {
   fine(pool->free(in_kv, a));
   fine(blocks->free(weight, b));
   const vmm::suspend_report report = suspend();
-  EXPECT_TRUE(report.stays.empty());
-  EXPECT_EQ(blocks->statistics().footprint_bytes, 0u);
+  EXPECT_TRUE(report.retained.empty());
+  EXPECT_EQ(blocks->statistics().held_bytes, 0u);
   EXPECT_EQ(pool->statistics().mapped_bytes, 0u);
   resume();
 }

@@ -21,10 +21,10 @@ class scene {
  public:
   explicit scene(vmm::backup_tier tier) {
     vmm::pool_options of_pool;
-    of_pool.rules.handle_bytes = 2 * MiB;
+    of_pool.policy.handle_bytes_max = 2 * MiB;
     pool = std::make_unique<vmm::stream_pool>(driver, of_pool);
     vmm::manager_options of_blocks;
-    of_blocks.rules.chunk_bytes = 2 * MiB;
+    of_blocks.policy.chunk_bytes = 2 * MiB;
     blocks = std::make_unique<vmm::manager>(driver, of_blocks);
     sleeper = std::make_unique<vmm::suspender>(vmm::suspend_options{.tier = tier});
     EXPECT_TRUE(sleeper->add(*pool, {"kv", vmm::suspend_contents::keep}));

@@ -86,13 +86,13 @@ TEST_F(SuspendMisuse, UseOfAManagerWhileItIsSuspended) {
   suspend();
   refused(blocks->allocate(MiB), errc::in_use);
   refused(blocks->resize({block, 8 * MiB}), errc::in_use);
-  refused(blocks->settle(block), errc::in_use);
+  refused(blocks->synchronize(block), errc::in_use);
   refused(blocks->segments({block, MiB}), errc::in_use);
   refused(blocks->copy({other, block, MiB, a}), errc::in_use);
   refused(blocks->copy({other, block, 4 * MiB, a}, vmm::copy_mode::move), errc::in_use);
   const vmm::access_grant one{vmm::device(0), vmm::access::read};
   refused(blocks->set_access(block, {&one, 1}), errc::in_use);
-  EXPECT_EQ(blocks->drain().released_count, 0u);
+  EXPECT_EQ(blocks->trim(0).released_count, 0u);
   EXPECT_TRUE(blocks->find(block));
   resume();
   EXPECT_TRUE(blocks->resize({block, 8 * MiB}));

@@ -41,14 +41,14 @@ class program {
     for (auto& each : streams_) each = *driver_.create_stream();
     for (std::size_t i = 0; i < 2; ++i) {
       vmm::pool_options of_pool;
-      if (any(2) == 0) of_pool.rules.handle_bytes = 4 * MiB;
+      if (any(2) == 0) of_pool.policy.handle_bytes_max = 4 * MiB;
       if (any(4) == 0) of_pool.contents = vmm::contents_rule::zero_on_release;
       limit(of_pool);
-      if (any(2) == 0) of_pool.fronts = vmm::front_rule::always;
+      if (any(2) == 0) of_pool.stream_arenas = vmm::arena_rule::always;
       pools_[i] = std::make_unique<vmm::stream_pool>(driver_, of_pool);
       vmm::manager_options of_blocks;
-      of_blocks.rules.chunk_bytes = 2 * MiB << any(3);
-      if (any(2) == 0) of_blocks.rules.on_free = vmm::free_rule::keep_mapped;
+      of_blocks.policy.chunk_bytes = 2 * MiB << any(3);
+      if (any(2) == 0) of_blocks.policy.on_free = vmm::free_rule::keep_mapped;
       limit(of_blocks);
       blocks_[i] = std::make_unique<vmm::manager>(driver_, of_blocks);
       if (any(2) == 0) EXPECT_TRUE(pools_[i]->history().start({}));
@@ -145,7 +145,7 @@ class program {
     for (const std::size_t owner : {i, 2 + i}) {
       const std::uint64_t held_bytes =
           owner < 2 ? pools_[i]->statistics().mapped_bytes - pools_[i]->statistics().suspended_bytes
-                    : now.footprint_bytes;
+                    : now.held_bytes;
       EXPECT_TRUE(budget_of(owner) == 0 || held_bytes <= budget_of(owner)) << owner;
     }
     EXPECT_LE(now.suspended_bytes, now.mapped_bytes);
@@ -156,7 +156,7 @@ class program {
       EXPECT_EQ(then.suspended_bytes, 0u);
     } else if (!struck_[i]) {
       EXPECT_EQ(now.suspended_bytes, now.mapped_bytes);
-      EXPECT_EQ(now.footprint_bytes, 0u);
+      EXPECT_EQ(now.held_bytes, 0u);
     }
   }
   void allocate() {

@@ -35,10 +35,10 @@ TEST_F(Suspend, MemoryGoesToTheDriverAndKeptContentsComeBack) {
   EXPECT_EQ(report.region_count, 2u);
   EXPECT_GE(report.suspended_bytes, 32 * MiB);
   EXPECT_EQ(report.backup_bytes, report.suspended_bytes);
-  EXPECT_TRUE(report.stays.empty());
+  EXPECT_TRUE(report.retained.empty());
   EXPECT_EQ(pool->statistics().suspended_bytes + blocks->statistics().suspended_bytes,
             report.suspended_bytes);
-  EXPECT_EQ(blocks->statistics().footprint_bytes, 0u);
+  EXPECT_EQ(blocks->statistics().held_bytes, 0u);
   EXPECT_GE(driver.query_memory(driver.home())->free_bytes, device_bytes + 32 * MiB);
   EXPECT_TRUE(*sleeper->is_suspended("kv"));
   validate();
@@ -197,7 +197,7 @@ TEST_F(Suspend, QueuedWorkIsFinishedBeforeContentsAreCopied) {
 }
 
 TEST_F(Suspend, BlocksAreFreedWhileTheyAreSuspended) {
-  pool_options.rules.handle_bytes = 2 * MiB;
+  pool_options.policy.handle_bytes_max = 2 * MiB;
   open();
   const address stays = in_pool(2 * MiB);
   const address goes = in_pool(2 * MiB);
@@ -398,7 +398,7 @@ TEST_F(Suspend, BlocksThatAreSuspendedHaveTheirSizesAndNoHandles) {
   const address weight = in_blocks(4 * MiB);
   const vmm::range_info before = *blocks->find(weight);
   driver.fail({vmm::call::release, 1, true, driver.possible_errors(vmm::call::release).front()});
-  EXPECT_FALSE(suspend({.tags = weights}).stays.empty()) << "the driver refuses to take it";
+  EXPECT_FALSE(suspend({.tags = weights}).retained.empty()) << "the driver refuses to take it";
   driver.clear_faults();
   const vmm::range_info away = *blocks->find(weight);
   EXPECT_EQ(away.base, before.base);

@@ -118,11 +118,11 @@ class manager_program {
   [[nodiscard]] vmm::manager_options options() {
     vmm::manager_options out;
     out.reservation_bytes = 512 * mib;
-    const std::uint64_t rules = numbers_.below(3);
-    if (rules == 1) out.rules = vmm::policy::keep_mapped();
-    if (rules == 2) {
-      out.rules = vmm::policy::virtual_caching();
-      out.rules.chunk_bytes = 4 * mib;
+    const std::uint64_t policy = numbers_.below(3);
+    if (policy == 1) out.policy = vmm::manager_policy::keep_mapped();
+    if (policy == 2) {
+      out.policy = vmm::manager_policy::virtual_caching();
+      out.policy.chunk_bytes = 4 * mib;
     }
     return out;
   }

@@ -24,11 +24,11 @@ constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 
 // One manager on a machine that one block fills, which has been freed.
 struct full_machine {
-  explicit full_machine(const vmm::policy& rules) : driver(small_machine()) {
+  explicit full_machine(const vmm::manager_policy& policy) : driver(small_machine()) {
     vmm::manager_options options;
-    options.rules = rules;
+    options.policy = policy;
     options.reservation_bytes = 64 * mib;
-    options.at_end.hook = nullptr;
+    options.leak_hook.hook = nullptr;
     managed = std::make_unique<vmm::manager>(driver, options);
     const auto at = managed->allocate(8 * mib);
     EXPECT_TRUE(at && managed->free(*at));
@@ -47,15 +47,15 @@ struct full_machine {
 };
 
 // While one thread frees all memory, another requests half of it.
-void play_all(const vmm::policy& rules) {
+void play_all(const vmm::manager_policy& policy) {
   constexpr std::uint32_t preemptions_max = 2;
   schedule::crew crew;
-  crew.describe(rules.name);
+  crew.describe(policy.name);
   const observed_locks observed;
   schedule::enumeration all(preemptions_max);
   bool good = true;
   do {
-    full_machine world(rules);
+    full_machine world(policy);
     std::array<schedule::body, 2> bodies{};
     bodies[0] = {[](void* context) {
                    auto& own = *static_cast<full_machine*>(context);
@@ -71,7 +71,7 @@ void play_all(const vmm::policy& rules) {
     crew.play(bodies.data(), 2, all.next());
     good = world.end();
     if (!good) {
-      ADD_FAILURE() << rules.name << ": schedule " << all.count() + 1 << ", choices "
+      ADD_FAILURE() << policy.name << ": schedule " << all.count() + 1 << ", choices "
                     << crew.choices();
     }
   } while (good && all.advance(crew));
@@ -316,10 +316,12 @@ TEST(ManagerThreads, ARangeThatJustGrowsKeepsNoMemoryOfASuspension) {
   testing::Test::RecordProperty("schedules", std::to_string(all.count()));
 }
 
-TEST(ManagerThreads, MemoryThatIsJustGivenBackIsNotMissed) { play_all(vmm::policy::va_pool()); }
+TEST(ManagerThreads, MemoryThatIsJustGivenBackIsNotMissed) {
+  play_all(vmm::manager_policy::va_pool());
+}
 
 TEST(ManagerThreads, ARangeThatIsJustTakenApartIsNotMissed) {
-  play_all(vmm::policy::keep_mapped());
+  play_all(vmm::manager_policy::keep_mapped());
 }
 
 }  // namespace

@@ -34,11 +34,11 @@ class pool_program {
  public:
   static constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 
-  /// With `after_all` blocks are freed after everything too, and used by a stream of each thread
+  /// With `unordered` blocks are freed after everything too, and used by a stream of each thread
   /// that the pool does not know.
-  explicit pool_program(std::uint64_t seed, bool after_all = false)
-      : numbers_(seed), driver_(machine(numbers_)), fronts_(seed % 2 == 0), sleeps_(seed % 5 == 3) {
-    after_all_ = after_all && driver_.feature_set().record_all;
+  explicit pool_program(std::uint64_t seed, bool unordered = false)
+      : numbers_(seed), driver_(machine(numbers_)), arenas_(seed % 2 == 0), sleeps_(seed % 5 == 3) {
+    unordered_ = unordered && driver_.feature_set().record_all;
     driver_.set_manual(true);
     driver_.set_gone_streams_undefined(true);
     shared_ = make_stream();
@@ -48,7 +48,7 @@ class pool_program {
       each.numbers = number_source(numbers_.next());
       each.own = make_stream();
       each.event = *driver_.create_event();
-      if (after_all_) each.outside = make_stream();
+      if (unordered_) each.outside = make_stream();
       each.last_tag = (index + 1) << 32;
       each.operations = 3 + numbers_.below(5);
     }
@@ -88,7 +88,7 @@ class pool_program {
     for (const actor& each : actors_) {
       (void)driver_.destroy_event(each.event);
       (void)driver_.destroy_stream(each.own);
-      if (after_all_) (void)driver_.destroy_stream(each.outside);
+      if (unordered_) (void)driver_.destroy_stream(each.outside);
     }
     (void)driver_.destroy_stream(shared_);
     if (!driver_.check_empty()) complain("the driver still has something");
@@ -121,8 +121,8 @@ class pool_program {
     vmm::error why{};
   };
 
-  // A watcher that does nothing: calls take turns where there is one.
-  class silent_watcher final : public vmm::block_watcher {
+  // An observer that does nothing: calls take turns where there is one.
+  class silent_observer final : public vmm::block_observer {
    public:
     void reserved(vmm::address_range) noexcept override {}
     void unreserved(vmm::address_range) noexcept override {}
@@ -184,24 +184,24 @@ class pool_program {
   [[nodiscard]] vmm::pool_options options() {
     vmm::pool_options out;
     out.reservation_bytes = 512 * mib;
-    out.rules.handle_bytes = 2 * mib;
+    out.policy.handle_bytes_max = 2 * mib;
     if (numbers_.one_in(2)) {
-      out.rules.headroom = 0;
-      out.rules.slack_bytes = 0;
-      out.rules.harvest_share = 0;
-      out.rules.growth_share = 0;
+      out.policy.headroom = 0;
+      out.policy.tuning.slack_bytes = 0;
+      out.policy.tuning.min_move_share = 0;
+      out.policy.tuning.growth_share = 0;
     }
     if (numbers_.one_in(3)) out.capture = vmm::capture_rule::private_memory;
     if (numbers_.one_in(3)) out.capture = vmm::capture_rule::unchecked;
     captures_ = out.capture == vmm::capture_rule::private_memory;
     // A capture that is not announced is spoiled by an event behind all work.
-    announces_ = after_all_ || numbers_.one_in(2);
+    announces_ = unordered_ || numbers_.one_in(2);
     out.captures_announced = captures_ && announces_;
     out.streams_forgotten = !announces_ || !driver_.feature_set().record_all || numbers_.one_in(3);
     forgets_ = out.streams_forgotten;
-    if (numbers_.one_in(3)) out.watcher = &watcher_;
-    if (fronts_) out.fronts = vmm::front_rule::always;
-    if (!fronts_ && numbers_.one_in(6)) out.rules = vmm::pool_policy::off();
+    if (numbers_.one_in(3)) out.observer = &observer_;
+    if (arenas_) out.stream_arenas = vmm::arena_rule::always;
+    if (!arenas_ && numbers_.one_in(6)) out.policy = vmm::pool_policy::off();
     return out;
   }
 
@@ -225,7 +225,7 @@ class pool_program {
     if (choice < 34) return allocate(who);
     if (choice < 54) return free(who);
     if (choice < 68) return suspend_or_resume(who);
-    if (choice < 72) return allocate_whole(who);
+    if (choice < 72) return allocate_dedicated(who);
     if (choice < 76) return announce(who);
     if (choice < 82) return (void)pool_->trim(0);
     if (choice < 88) return look(who);
@@ -249,7 +249,7 @@ class pool_program {
     std::vector<vmm::stream_handle> streams{shared_};
     for (const actor& each : actors_) {
       streams.push_back(each.own);
-      if (after_all_) streams.push_back(each.outside);
+      if (unordered_) streams.push_back(each.outside);
     }
     const auto done = sleeper_->suspend({.streams = streams});
     is_asleep_ = done.has_value();
@@ -262,7 +262,7 @@ class pool_program {
   }
 
   void operation(actor& who) {
-    if (after_all_ && who.numbers.one_in(3)) return free_after_all(who);
+    if (unordered_ && who.numbers.one_in(3)) return free_unordered(who);
     if (sleeps_) return operation_beside_sleep(who);
     const std::uint64_t choice = who.numbers.below(100);
     if (choice < 34) return allocate(who);
@@ -277,7 +277,7 @@ class pool_program {
     if (choice < 87) return look(who);
     if (choice < 91) return capture(who);
     if (choice < 93) return record(who);
-    if (choice < 95) return allocate_whole(who);
+    if (choice < 95) return allocate_dedicated(who);
     if (choice < 97) return announce(who);
     driver_.finish_some(who.numbers.next());
   }
@@ -302,14 +302,14 @@ class pool_program {
   // Memory for a request that may come, while others grow.
   void announce(actor& who) {
     const std::uint64_t size_bytes = 2 * some_size(who.numbers);
-    const vmm::prepare_report done = pool_->prepare(size_bytes, who.own);
+    const vmm::preallocate_report done = pool_->preallocate(size_bytes, who.own);
     if (done.failure.code == vmm::errc::none || may_refuse(done.failure.code)) return;
     note(who, done.failure, "a request could not be announced");
   }
 
-  void allocate_whole(actor& who) {
+  void allocate_dedicated(actor& who) {
     block fresh{.size_bytes = some_size(who.numbers), .stream = who.own};
-    const auto at = pool_->allocate_whole(fresh.size_bytes, fresh.stream);
+    const auto at = pool_->allocate_dedicated(fresh.size_bytes, fresh.stream);
     if (!at) {
       if (!may_refuse(at.error().code))
         note(who, at.error(), "an allocation of whole mappings failed");
@@ -377,7 +377,7 @@ class pool_program {
   }
 
   // The last work is on a stream that the pool does not know, and ordered before nothing.
-  void free_after_all(actor& who) {
+  void free_unordered(actor& who) {
     block* const gone = some_block(who);
     if (gone == nullptr || gone->is_pinned) return;
     if (!who.numbers.one_in(3)) {
@@ -524,9 +524,9 @@ class pool_program {
 
   number_source numbers_;
   scheduled_driver driver_;
-  const bool fronts_;
+  const bool arenas_;
   const bool sleeps_;
-  silent_watcher watcher_;
+  silent_observer observer_;
   silent_listener silent_listener_;
   parked_listener frees_parked_{*this};
   vmm::stream_handle shared_{};
@@ -539,15 +539,15 @@ class pool_program {
   bool captures_ = false;
   bool announces_ = false;  // captures
   bool forgets_ = false;    // each stream that goes
-  bool after_all_ = false;
+  bool unordered_ = false;
   const char* wrong_ = nullptr;
   std::string detail_;
 };
 
 /// The same seed's program with frees after everything among its calls.
-class pool_after_all_program : public pool_program {
+class pool_unordered_program : public pool_program {
  public:
-  explicit pool_after_all_program(std::uint64_t seed) : pool_program(seed, true) {}
+  explicit pool_unordered_program(std::uint64_t seed) : pool_program(seed, true) {}
 };
 
 #endif

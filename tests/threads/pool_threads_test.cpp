@@ -30,11 +30,11 @@ struct pool_case {
   [[nodiscard]] static vmm::pool_options small() {
     vmm::pool_options out;
     out.reservation_bytes = 256 * mib;
-    out.rules.handle_bytes = 2 * mib;
-    out.rules.headroom = 0;
-    out.rules.slack_bytes = 0;
-    out.rules.harvest_share = 0;
-    out.rules.growth_share = 0;
+    out.policy.handle_bytes_max = 2 * mib;
+    out.policy.headroom = 0;
+    out.policy.tuning.slack_bytes = 0;
+    out.policy.tuning.min_move_share = 0;
+    out.policy.tuning.growth_share = 0;
     return out;
   }
 
@@ -278,7 +278,7 @@ TEST(PoolThreads, OneFreesAfterEverythingWhileAnotherCaptures) {
   play_all("free after everything beside a capture", what);
 }
 
-class silent_watcher final : public vmm::block_watcher {
+class silent_observer final : public vmm::block_observer {
  public:
   void reserved(vmm::address_range) noexcept override {}
   void unreserved(vmm::address_range) noexcept override {}
@@ -288,7 +288,7 @@ class silent_watcher final : public vmm::block_watcher {
   void freed(vmm::address) noexcept override {}
 };
 
-// A remap callback may free. Allocations and frees take turns where there is a watcher.
+// A remap callback may free. Allocations and frees take turns where there is an observer.
 struct freeing_callback final : vmm::remap_listener {
   void before_change(const vmm::remap_notice&) noexcept override {
     if (parked.value == 0 || world->pool == nullptr) return;  // null: the pool is being closed
@@ -306,28 +306,28 @@ void let_callback_free(pool_case& world, freeing_callback& callback, std::uint64
   world.free(world.allocate(size_bytes, world.a), world.a);
 }
 
-TEST(PoolThreads, ACallbackFreesUnderAWatcherWhileAnotherThreadGrows) {
-  silent_watcher watcher;
+TEST(PoolThreads, ACallbackFreesUnderAnObserverWhileAnotherThreadGrows) {
+  silent_observer observer;
   freeing_callback callback;
   pair_of_threads what;
   what.preemptions_max = 1;
-  what.options.watcher = &watcher;
-  what.options.rules.lowest_fit_bytes = 0;  // memory of the other stream moves
+  what.options.observer = &observer;
+  what.options.policy.tuning.first_fit_bytes = 0;  // memory of the other stream moves
   what.before = [&](pool_case& world) { let_callback_free(world, callback, 6 * mib); };
   what.first = [](pool_case& world) { (void)world.allocate(8 * mib, world.b); };
   what.second = [](pool_case& world) { (void)world.pool->trim(0); };
-  play_all("growth under a watcher beside trim with a callback that frees", what);
+  play_all("growth under an observer beside trim with a callback that frees", what);
 }
 
-// The thread of a callback has the lock of growth, and the watcher's: a free there that fills its
+// The thread of a callback has the lock of growth, and the observer's: a free there that fills its
 // block waits for no thread that has the lock of changes and needs one of these.
-TEST(PoolThreads, ACallbackFreesUnderAWatcherWhereFreesFill) {
-  silent_watcher watcher;
+TEST(PoolThreads, ACallbackFreesUnderAnObserverWhereFreesFill) {
+  silent_observer observer;
   freeing_callback callback;
   auto kept = std::make_shared<vmm::address>();
   pair_of_threads what;
   what.preemptions_max = 1;
-  what.options.watcher = &watcher;
+  what.options.observer = &observer;
   what.options.contents = vmm::contents_rule::zero_on_release;
   what.before = [&callback, kept](pool_case& world) {
     *kept = world.allocate(4096, world.a);
@@ -336,7 +336,7 @@ TEST(PoolThreads, ACallbackFreesUnderAWatcherWhereFreesFill) {
   };
   what.first = [](pool_case& world) { (void)world.pool->trim(0); };
   what.second = [kept](pool_case& world) { world.free(*kept, world.a); };
-  play_all("trim with a callback that frees and fills beside a free, under a watcher", what);
+  play_all("trim with a callback that frees and fills beside a free, under an observer", what);
 }
 
 TEST(PoolThreads, ACallbackFreesBesideASuspensionWhereFreesFill) {
@@ -358,7 +358,7 @@ TEST(PoolThreads, ACallbackFreesBesideASuspensionWhereFreesFill) {
 }
 
 // Counts mappings. One that has begun and is not counted yet is a step of the schedule.
-class counting_watcher final : public vmm::block_watcher {
+class counting_observer final : public vmm::block_observer {
  public:
   void reserved(vmm::address_range) noexcept override {}
   void unreserved(vmm::address_range) noexcept override {}
@@ -378,30 +378,30 @@ class counting_watcher final : public vmm::block_watcher {
 };
 
 // A request that comes while a step of an announcement is under way waits for that step alone.
-TEST(PoolThreads, OneAllocatesUnderAWatcherWhileAnotherAnnouncesARequest) {
+TEST(PoolThreads, OneAllocatesUnderAnObserverWhileAnotherAnnouncesARequest) {
   constexpr std::uint64_t step_count = 6;
-  counting_watcher watcher;
+  counting_observer observer;
   pair_of_threads what;
   what.preemptions_max = 1;
-  what.options.watcher = &watcher;
-  what.options.rules.headroom = 2;
+  what.options.observer = &observer;
+  what.options.policy.headroom = 2;
   std::uint64_t late_count = 0;  // schedules in which the request came then
   std::uint64_t most = 0;
   what.before = [](pool_case& world) { world.free(world.allocate(4096, world.b), world.b); };
   what.first = [](pool_case& world) {
-    const vmm::prepare_report done = world.pool->prepare(step_count * 2 * mib, world.a);
+    const vmm::preallocate_report done = world.pool->preallocate(step_count * 2 * mib, world.a);
     EXPECT_EQ(done.created_bytes, step_count * 2 * mib);
     EXPECT_EQ(done.left_bytes, 0u);
   };
   what.second = [&](pool_case& world) {
-    const bool is_late = watcher.is_mapping;
-    const std::uint64_t before = watcher.mapped_count;
+    const bool is_late = observer.is_mapping;
+    const std::uint64_t before = observer.mapped_count;
     const vmm::address at = world.allocate(4096, world.b);
-    if (is_late) most = std::max(most, watcher.served_at - before);
+    if (is_late) most = std::max(most, observer.served_at - before);
     if (is_late) ++late_count;
     world.free(at, world.b);
   };
-  play_all("a request beside an announcement under a watcher", what);
+  play_all("a request beside an announcement under an observer", what);
   EXPECT_EQ(late_count, step_count);
   EXPECT_EQ(most, 1u) << "steps of the announcement before the request";
 }
@@ -432,23 +432,23 @@ TEST(PoolThreads, ACaptureAllocatesWhileAnotherThreadTrims) {
 // ---- arenas ------------------------------------------------------------------------------------
 
 // Stream a has an arena with a live block and free memory; no memory is free elsewhere.
-struct fronted_pair : pair_of_threads {
-  fronted_pair() {
-    options.fronts = vmm::front_rule::always;
+struct arena_pair : pair_of_threads {
+  arena_pair() {
+    options.stream_arenas = vmm::arena_rule::always;
     before = [kept = kept](pool_case& world) {
       world.free(world.allocate(mib, world.a), world.a);
       *kept = world.allocate(mib / 2, world.a);
       world.work(world.a, *kept);
       const vmm::pool_statistics now = world.pool->statistics();
-      EXPECT_EQ(now.front_count, 1u);
-      EXPECT_EQ(now.front_bytes, now.reusable_bytes);
+      EXPECT_EQ(now.arena_count, 1u);
+      EXPECT_EQ(now.arena_bytes, now.reusable_bytes);
     };
   }
   std::shared_ptr<vmm::address> kept = std::make_shared<vmm::address>();
 };
 
 // Takes the arena's memory, uses it and frees it, and the block that was live.
-part use_front(const std::shared_ptr<vmm::address>& kept) {
+part use_arena(const std::shared_ptr<vmm::address>& kept) {
   return [kept](pool_case& world) {
     const vmm::address at = world.allocate(4096, world.a);
     world.work(world.a, at);
@@ -457,11 +457,11 @@ part use_front(const std::shared_ptr<vmm::address>& kept) {
   };
 }
 
-TEST(PoolThreads, AFrontIsUsedWhileAnotherThreadGrowsOverItsMemory) {
-  fronted_pair what;
+TEST(PoolThreads, AnArenaIsUsedWhileAnotherThreadGrowsOverItsMemory) {
+  arena_pair what;
   what.preemptions_max = 1;
   what.options.budget_bytes = 4 * mib;
-  what.first = use_front(what.kept);
+  what.first = use_arena(what.kept);
   what.second = [](pool_case& world) {
     const auto at = world.pool->allocate(3 * mib + mib / 2, world.b);
     if (at) world.work(world.b, *at);
@@ -469,8 +469,8 @@ TEST(PoolThreads, AFrontIsUsedWhileAnotherThreadGrowsOverItsMemory) {
   play_all("an arena beside growth", what);
 }
 
-TEST(PoolThreads, AFrontIsUsedWhileItsBlockIsFreedElsewhere) {
-  fronted_pair what;
+TEST(PoolThreads, AnArenaIsUsedWhileItsBlockIsFreedElsewhere) {
+  arena_pair what;
   what.first = [](pool_case& world) {
     const vmm::address at = world.allocate(mib / 2, world.a);
     world.work(world.a, at);
@@ -484,9 +484,9 @@ TEST(PoolThreads, AFrontIsUsedWhileItsBlockIsFreedElsewhere) {
   play_all("an arena beside a free on another stream", what);
 }
 
-TEST(PoolThreads, OneBlockOfAFrontIsFreedByTwoThreads) {
-  for (const bool after_all : {false, true}) {
-    fronted_pair what;
+TEST(PoolThreads, OneBlockOfAnArenaIsFreedByTwoThreads) {
+  for (const bool unordered : {false, true}) {
+    arena_pair what;
     auto freed = std::make_shared<std::array<vmm::errc, 2>>();
     what.first = [=, kept = what.kept](pool_case& world) {
       const vmm::status done = world.pool->free(*kept, world.a);
@@ -494,7 +494,7 @@ TEST(PoolThreads, OneBlockOfAFrontIsFreedByTwoThreads) {
     };
     what.second = [=, kept = what.kept](pool_case& world) {
       const vmm::status done =
-          after_all ? world.pool->free(*kept) : world.pool->free(*kept, world.a);
+          unordered ? world.pool->free(*kept) : world.pool->free(*kept, world.a);
       (*freed)[1] = done ? vmm::errc::none : done.error().code;
     };
     what.after = [=](pool_case& world) {
@@ -508,10 +508,10 @@ TEST(PoolThreads, OneBlockOfAFrontIsFreedByTwoThreads) {
   }
 }
 
-TEST(PoolThreads, ABlockOfAFrontIsPinnedWhileItIsFreed) {
-  fronted_pair what;
+TEST(PoolThreads, ABlockOfAnArenaIsPinnedWhileItIsFreed) {
+  arena_pair what;
   auto pinned = std::make_shared<bool>();
-  what.first = use_front(what.kept);
+  what.first = use_arena(what.kept);
   what.second = [=, kept = what.kept](pool_case& world) {
     const vmm::status done = world.pool->pin(*kept);
     *pinned = done.has_value();
@@ -536,8 +536,8 @@ struct window {
   }
 };
 
-TEST(PoolThreads, AFrontIsUsedWhileAHistoryBeginsAndEnds) {
-  fronted_pair what;
+TEST(PoolThreads, AnArenaIsUsedWhileAHistoryBeginsAndEnds) {
+  arena_pair what;
   window recorded;
   std::uint64_t least_count = 0;
   std::uint64_t seen_count = 0;
@@ -565,8 +565,8 @@ TEST(PoolThreads, AFrontIsUsedWhileAHistoryBeginsAndEnds) {
   play_all("an arena beside a history", what);
 }
 
-TEST(PoolThreads, AFrontIsUsedWhileThePoolIsToBeSuspended) {
-  fronted_pair what;
+TEST(PoolThreads, AnArenaIsUsedWhileThePoolIsToBeSuspended) {
+  arena_pair what;
   window emptied;
   what.first = [&, kept = what.kept](pool_case& world) {
     vmm::address at{};
@@ -593,12 +593,12 @@ TEST(PoolThreads, AFrontIsUsedWhileThePoolIsToBeSuspended) {
   play_all("an arena beside a suspension", what);
 }
 
-TEST(PoolThreads, AFrontIsUsedWhileABlockOfWholeMappingsIsMade) {
-  fronted_pair what;
+TEST(PoolThreads, AnArenaIsUsedWhileABlockOfWholeMappingsIsMade) {
+  arena_pair what;
   what.options.budget_bytes = 4 * mib;
-  what.first = use_front(what.kept);
+  what.first = use_arena(what.kept);
   what.second = [](pool_case& world) {
-    const auto at = world.pool->allocate_whole(2 * mib, world.b);
+    const auto at = world.pool->allocate_dedicated(2 * mib, world.b);
     EXPECT_TRUE(at);
     if (at) world.work(world.b, *at);
   };
@@ -634,8 +634,8 @@ TEST(PoolThreads, ABlockIsFilledBesideASuspension) {
 }
 
 // The stream of an arena goes while its blocks are freed on another.
-TEST(PoolThreads, AFrontEndsWhileItsBlockIsFreedElsewhere) {
-  fronted_pair what;
+TEST(PoolThreads, AnArenaEndsWhileItsBlockIsFreedElsewhere) {
+  arena_pair what;
   what.first = [](pool_case& world) {
     EXPECT_TRUE(world.pool->forget(world.a));
     world.destroy(world.a, world.b);
@@ -644,7 +644,7 @@ TEST(PoolThreads, AFrontEndsWhileItsBlockIsFreedElsewhere) {
     world.free(*kept, world.b);
     world.work(world.b, world.allocate(mib, world.b));
   };
-  what.after = [](pool_case& world) { EXPECT_EQ(world.pool->statistics().front_count, 1u); };
+  what.after = [](pool_case& world) { EXPECT_EQ(world.pool->statistics().arena_count, 1u); };
   play_all("the end of an arena beside a free", what);
 }
 

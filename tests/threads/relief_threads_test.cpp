@@ -27,9 +27,9 @@ struct world {
   world() : driver(small_device()) {
     vmm::pool_options options;
     options.reservation_bytes = 256 * mib;
-    options.rules.handle_bytes = 4 * mib;
-    options.rules.growth_share = 0;
-    options.rules.headroom = 0;
+    options.policy.handle_bytes_max = 4 * mib;
+    options.policy.tuning.growth_share = 0;
+    options.policy.headroom = 0;
     one = std::make_unique<vmm::stream_pool>(driver, options);
     other = std::make_unique<vmm::stream_pool>(driver, options);
     blocks = std::make_unique<vmm::manager>(driver);

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// schedule_threads pool|pool_after_all|manager COUNT [--first N] [--choices LIST]: plays COUNT
+// schedule_threads pool|pool_unordered|manager COUNT [--first N] [--choices LIST]: plays COUNT
 // schedules of programs of two and three threads over one pool or one manager, and says what the
-// first bad one was. pool_after_all is pool with frees after everything. The N-th schedule is the
+// first bad one was. pool_unordered is pool with frees after everything. The N-th schedule is the
 // same in every run; --choices plays a listed one of its program. Ends with 1 where a schedule
 // went wrong, with 86 where one did not end.
 #include <chrono>
@@ -108,11 +108,11 @@ int main(int count, char** words) {
   }
   if (what.count == 0) {
     std::fputs(
-        "usage: schedule_threads pool|pool_after_all|manager COUNT [--first N] [--choices LIST]\n",
+        "usage: schedule_threads pool|pool_unordered|manager COUNT [--first N] [--choices LIST]\n",
         stderr);
     return 2;
   }
   if (std::strcmp(what.kind, "manager") == 0) return play_all<manager_program>(what);
-  if (std::strcmp(what.kind, "pool_after_all") == 0) return play_all<pool_after_all_program>(what);
+  if (std::strcmp(what.kind, "pool_unordered") == 0) return play_all<pool_unordered_program>(what);
   return play_all<pool_program>(what);
 }

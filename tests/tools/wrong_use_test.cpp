@@ -121,7 +121,8 @@ TEST_F(WrongUse, OfReplaysVariables) {
            {replay, "@", "VMM_BUDGET=much", 2, "VMM_BUDGET takes bytes"},
            {replay, "@", "VMM_VA_SIZE=0", 2, "VMM_VA_SIZE takes bytes"},
            {replay, "@", "VMM_CHUNK_SIZE=3", 2,
-            "VMM_CHUNK_SIZE=3: policy::chunk_bytes (VMM_CHUNK_SIZE) is a multiple of the device's"},
+            "VMM_CHUNK_SIZE=3: manager_policy::chunk_bytes (VMM_CHUNK_SIZE) is a multiple of the "
+            "device's"},
            {replay, "@ --policy pool", "VMM_VA_SIZE=1", 2,
             "VMM_VA_SIZE=1: reservation_bytes (VMM_VA_SIZE, VPMM_VA_SIZE) is at least one page, "
             "page_bytes (VMM_POOL_PAGE_SIZE); not '1': the bytes of a page are 2097152"},
@@ -129,7 +130,8 @@ TEST_F(WrongUse, OfReplaysVariables) {
             "VMM_POOL_PAGE_SIZE=256GiB: page_bytes (VMM_POOL_PAGE_SIZE) is at most the device's "
             "memory; not '274877906944': its bytes are 150"},
            {replay, "@", "VMM_CHUNK_SIZE=64PiB", 2,
-            "VMM_CHUNK_SIZE=64PiB: policy::chunk_bytes (VMM_CHUNK_SIZE) is at most the device's"},
+            "VMM_CHUNK_SIZE=64PiB: manager_policy::chunk_bytes (VMM_CHUNK_SIZE) is at most the "
+            "device's"},
            {replay, "@ --policy pool", "VMM_POOL_PAGES=99999999999", 2,
             "VMM_POOL_PAGES=99999999999: page_count (VMM_POOL_PAGES, VPMM_PAGES) is at most the "
             "pages "
@@ -205,7 +207,7 @@ TEST_F(WrongUse, OfTheDemoAndTheTraceWriter) {
            {demo, "--trace @ --svg x.svg --page ./tiny.trace", "", 2,
             "./tiny.trace is the trace or the picture: --page takes another file"},
            {demo, "--trace @ --svg x.svg", "VMM_CHUNK_SIZE=3", 2,
-            "VMM_CHUNK_SIZE=3: policy::chunk_bytes"},
+            "VMM_CHUNK_SIZE=3: manager_policy::chunk_bytes"},
            {demo, "--trace @ --svg x.svg", "VMM_POOL_PAGES=x", 2, "VMM_POOL_PAGES takes"},
            {trace, "nonsense", "", 2, "unknown kind 'nonsense'"},
            {trace, "--fast", "", 2, "unknown option --fast (vmm-trace --help lists the options)\n"},

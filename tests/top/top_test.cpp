@@ -143,7 +143,7 @@ class Top : public testing::Test {
     std::memcpy(bytes.data(), &head, sizeof(head));
     vmm::top_sample sample;
     sample.number = 1;
-    sample.footprint_bytes = 2 * mib;
+    sample.held_bytes = 2 * mib;
     sample.live_bytes = mib;
     sample.set_names("pool", "fake");
     vmm::top_slot slot{2, vmm::encode_sample(sample)};
@@ -160,12 +160,12 @@ void publish_a_pool(child& self, Driver& driver, bool by_option) {
   {
     vmm::pool_options options;
     options.publish = by_option;
-    options.at_end.hook = nullptr;
+    options.leak_hook.hook = nullptr;
     vmm::stream_pool pool(driver, options);
     if (!pool.allocate(3 * mib, vmm::stream_handle::default_stream)) ::_exit(5);
     vmm::manager_options others;
     others.publish = by_option;
-    others.at_end.hook = nullptr;
+    others.leak_hook.hook = nullptr;
     vmm::manager manager(driver, others);
     if (!manager.allocate(5 * mib)) ::_exit(6);
     self.pause();
@@ -201,7 +201,7 @@ TEST_F(Top, ALiveProcessIsShownAsLongAsItHasAllocators) {
   EXPECT_EQ(pool.kind, vmm::top_kind::pool);
   EXPECT_EQ(pool.live_bytes, 3 * mib);
   EXPECT_EQ(pool.live_count, 1u);
-  EXPECT_GE(pool.footprint_bytes, pool.live_bytes);
+  EXPECT_GE(pool.held_bytes, pool.live_bytes);
   EXPECT_STREQ(pool.driver.data(), "fake-cuda");
   EXPECT_STREQ(pool.policy.data(), "pool");
   EXPECT_GE(seen.processes[0].allocators[1].live_bytes, 5 * mib);
@@ -272,7 +272,7 @@ TEST_F(Top, AForkedChildShowsItsOwn) {
     vmm::fake_driver driver;
     vmm::pool_options options;
     options.publish = true;
-    options.at_end.hook = nullptr;
+    options.leak_hook.hook = nullptr;
     vmm::stream_pool pool(driver, options);
     if (!pool.set_up()) ::_exit(5);
     if (::fork() == 0) {
@@ -297,7 +297,7 @@ TEST_F(Top, AProcessThatOpensItsOwnFileIsStillShown) {
     vmm::fake_driver driver;
     vmm::pool_options options;
     options.publish = true;
-    options.at_end.hook = nullptr;
+    options.leak_hook.hook = nullptr;
     vmm::stream_pool pool(driver, options);
     if (!pool.set_up()) ::_exit(5);
     const fs::path own = folder / ("top." + std::to_string(::getpid()));
@@ -313,7 +313,7 @@ TEST_F(Top, AForkedChildKeepsNoLockOfItsParent) {
     vmm::fake_driver driver;
     vmm::pool_options options;
     options.publish = true;
-    options.at_end.hook = nullptr;
+    options.leak_hook.hook = nullptr;
     vmm::stream_pool pool(driver, options);
     if (!pool.set_up()) ::_exit(5);
     if (::fork() == 0) {
@@ -456,7 +456,7 @@ TEST_F(Top, ASampleThatIsBeingWrittenIsNeverShownInPart) {
     bool is_first = true;
     for (std::uint64_t i = 1;; ++i) {
       vmm::top_sample sample;
-      sample.number = sample.footprint_bytes = sample.live_bytes = sample.moved_bytes = i;
+      sample.number = sample.held_bytes = sample.live_bytes = sample.moved_bytes = i;
       const auto words = vmm::encode_sample(sample);
       __atomic_store_n(&slot->sequence, 2 * i - 1, __ATOMIC_RELAXED);
       __atomic_thread_fence(__ATOMIC_RELEASE);
@@ -473,7 +473,7 @@ TEST_F(Top, ASampleThatIsBeingWrittenIsNeverShownInPart) {
     const auto sample = vmm::tools::read_slot(file, 0);
     if (!sample) continue;
     ++shown;
-    ASSERT_EQ(sample->footprint_bytes, sample->number);
+    ASSERT_EQ(sample->held_bytes, sample->number);
     ASSERT_EQ(sample->live_bytes, sample->number);
     ASSERT_EQ(sample->moved_bytes, sample->number);
   }

@@ -48,8 +48,8 @@ class range_model {
   [[nodiscard]] std::uint32_t best_size(std::uint32_t count) const {
     std::uint32_t best = 0;
     for (const block& hole : free_) {
-      const bool at_end = hole.offset + hole.count == count_;
-      if (hole.count >= count && !at_end && (best == 0 || hole.count < best)) best = hole.count;
+      const bool is_last = hole.offset + hole.count == count_;
+      if (hole.count >= count && !is_last && (best == 0 || hole.count < best)) best = hole.count;
     }
     return best != 0 || free_.empty() ? best : free_.back().count;
   }

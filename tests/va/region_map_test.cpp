@@ -151,7 +151,7 @@ TEST(RegionMap, KindsOfMoreThanAByteAreToldApart) {
     ASSERT_EQ(map.listed_granules(kinds[i]), 4u);
   }
   for (std::size_t i = 0; i + 1 < kind_count; i += 2) {
-    ASSERT_EQ(map.kind(map.take_front(regions[i], 1)), region_kind::unlisted);
+    ASSERT_EQ(map.kind(map.take_head(regions[i], 1)), region_kind::unlisted);
     map.unlist(regions[i + 1]);
     ASSERT_EQ(map.kind(regions[i + 1]), region_kind::unlisted);
     map.absorb_right(regions[i]);
@@ -190,7 +190,7 @@ class OneBin : public testing::Test {
   void shrink_left(region_id id) {
     const std::uint32_t by = up_to(size_of(id) - least);
     if (by == 0) return;
-    const region_id front = map.take_front(id, by);
+    const region_id front = map.take_head(id, by);
     if (const region_id gap = map.before(front); gap != region_id::none) map.join(gap, front);
   }
   void grow_right(region_id id) {
@@ -301,7 +301,7 @@ class Model {
       return at < regions.size() && regions[at].kind == region_kind::unlisted;
     };
     if (choice < 3 && regions[i].where.count > 1 && map.provide(1)) {
-      take_front(i);
+      take_head(i);
     } else if (choice < 6 && is_unlisted(i + 1)) {
       map.absorb_right(regions[i].id);
       regions[i].where.count += regions[i + 1].where.count;
@@ -316,12 +316,12 @@ class Model {
       regions[i].kind = region_kind::unlisted;
     }
   }
-  void take_front(std::size_t i) {
+  void take_head(std::size_t i) {
     model_region& rest = regions[i];
     const bool small = random() % 2 == 0;
     const std::uint32_t limit = small ? std::min(rest.where.count - 1, 40u) : rest.where.count - 1;
     const std::uint32_t count = 1 + static_cast<std::uint32_t>(random() % limit);
-    const region_id front = map.take_front(rest.id, count);
+    const region_id front = map.take_head(rest.id, count);
     ASSERT_EQ(map.word(front), 0u);
     const granule_range where{rest.where.offset, count};
     rest.where.offset += count;

@@ -276,7 +276,7 @@ TEST_F(OnFake, StaysAsItWasWhenAnyCallFails) {
     for (const vmm::fake::native_error& failure : driver.possible_errors(kind)) {
       vector<std::uint32_t> numbers(*managed);
       ASSERT_TRUE(numbers.resize(2 * MiB / 4));
-      ASSERT_TRUE(managed->drain().failure.code == errc::none);
+      ASSERT_TRUE(managed->trim(0).failure.code == errc::none);
       driver.fail({kind, 1, true, failure});
       const vmm::status done =
           kind == call::fill ? numbers.resize(4 * MiB / 4) : numbers.append(tail);
@@ -295,7 +295,7 @@ TEST_F(OnFake, StaysAsItWasWhenAnyCallFails) {
 
 struct policy_case {
   const char* name;
-  vmm::policy rules;
+  vmm::manager_policy policy;
   vmm::alias_level alias;
 };
 
@@ -313,7 +313,7 @@ class OnBusyFake : public testing::TestWithParam<policy_case> {
     driver.set_manual(true);
     for (vmm::stream_handle& each : streams) each = driver.create_stream().value();
     vmm::manager_options options;
-    options.rules = GetParam().rules;
+    options.policy = GetParam().policy;
     managed = std::make_unique<manager>(driver, options);
     for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<std::uint32_t>(i + 1);
   }
@@ -473,17 +473,18 @@ TEST_P(OnBusyFake, AWaitThatFailsLeavesTheVectorAsItWas) {
 INSTANTIATE_TEST_SUITE_P(
     Policies, OnBusyFake,
     testing::Values(
-        policy_case{"va_pool", vmm::policy::va_pool(), vmm::alias_level::coherent},
-        policy_case{"keep_mapped", vmm::policy::keep_mapped(), vmm::alias_level::coherent},
-        policy_case{"virtual_caching", vmm::policy::virtual_caching(), vmm::alias_level::coherent},
-        policy_case{"no_alias", vmm::policy::keep_mapped(), vmm::alias_level::none}),
+        policy_case{"va_pool", vmm::manager_policy::va_pool(), vmm::alias_level::coherent},
+        policy_case{"keep_mapped", vmm::manager_policy::keep_mapped(), vmm::alias_level::coherent},
+        policy_case{"virtual_caching", vmm::manager_policy::virtual_caching(),
+                    vmm::alias_level::coherent},
+        policy_case{"no_alias", vmm::manager_policy::keep_mapped(), vmm::alias_level::none}),
     [](const testing::TestParamInfo<policy_case>& each) { return std::string(each.param.name); });
 
 // A limit on mappings is a shortage too: what is needed may fit where double does not.
 TEST_F(OnFake, TakesWhatIsLeftWhenMappingsRunShort) {
   vector<std::uint32_t> numbers(*managed);
   ASSERT_TRUE(numbers.resize(2 * MiB / 4));
-  ASSERT_TRUE(managed->drain().failure.code == errc::none);
+  ASSERT_TRUE(managed->trim(0).failure.code == errc::none);
   // Two recoveries and the first try meet the limit; the smaller request does not.
   for (int i = 0; i < 3; ++i)
     driver.fail({call::map, 1, false, {errc::out_of_mappings, 12, "INJECTED"}});

@@ -80,15 +80,15 @@ class gpu_stage {
 
   [[nodiscard]] vmm::status write(const numbers_at& what) {
     if (auto begun = kernels_.fill(pattern_of(what)); !begun) return begun;
-    return settle();
+    return synchronize();
   }
   [[nodiscard]] vmm::result<std::uint64_t> count_wrong(const numbers_at& what) {
     vmm::manager memory(*driver_);
     vmm::vector<number> wrong(memory);
     if (auto made = wrong.resize(1); !made) return made.error();
-    if (auto settled = settle(); !settled) return settled.error();
+    if (auto finished = synchronize(); !finished) return finished.error();
     auto begun = kernels_.check(pattern_of(what), wrong.data_address());
-    if (begun) begun = settle();
+    if (begun) begun = synchronize();
     if (!begun) return begun.error();
     std::array<number, 1> count{};
     if (auto got = wrong.read(0, count); !got) return got.error();
@@ -96,13 +96,13 @@ class gpu_stage {
   }
   [[nodiscard]] vmm::status copy(vmm::address target, vmm::address source, std::uint64_t bytes) {
     const auto begun = driver_->copy({target, source, bytes, vmm::stream_handle::default_stream});
-    return begun ? settle() : begun;
+    return begun ? synchronize() : begun;
   }
 
  private:
   gpu_stage(vmm::cuda_driver& driver, vmm::tools::kernel_set kernels)
       : driver_(&driver), kernels_(std::move(kernels)) {}
-  [[nodiscard]] vmm::status settle() {
+  [[nodiscard]] vmm::status synchronize() {
     return driver_->synchronize_stream(vmm::stream_handle::default_stream);
   }
   // Number n is the pattern's word n.
@@ -127,7 +127,7 @@ class level_zero_stage {
   [[nodiscard]] driver_type& driver() { return driver_; }
 
   [[nodiscard]] vmm::status write(const numbers_at& what) {
-    vmm::status outcome = settle();
+    vmm::status outcome = synchronize();
     if (!outcome) return outcome;
     each_part(what, [&](vmm::address at, std::uint64_t first, std::span<number> part) {
       for (std::size_t i = 0; i < part.size(); ++i) part[i] = first + i;
@@ -138,7 +138,7 @@ class level_zero_stage {
   }
   [[nodiscard]] vmm::result<std::uint64_t> count_wrong(const numbers_at& what) {
     std::uint64_t wrong_count = 0;
-    vmm::status outcome = settle();
+    vmm::status outcome = synchronize();
     if (!outcome) return outcome.error();
     each_part(what, [&](vmm::address at, std::uint64_t first, std::span<number> part) {
       outcome = driver_.read(std::as_writable_bytes(part), at);
@@ -150,11 +150,11 @@ class level_zero_stage {
   }
   [[nodiscard]] vmm::status copy(vmm::address target, vmm::address source, std::uint64_t bytes) {
     const auto begun = driver_.copy({target, source, bytes, vmm::stream_handle::default_stream});
-    return begun ? settle() : begun;
+    return begun ? synchronize() : begun;
   }
 
  private:
-  [[nodiscard]] vmm::status settle() {
+  [[nodiscard]] vmm::status synchronize() {
     return driver_.synchronize_stream(vmm::stream_handle::default_stream);
   }
   template <class Body>

@@ -70,10 +70,10 @@ class refusal_counter {
   void see_request() {
     const std::uint64_t call_count = driver_.calls(call::create);
     if (call_count == call_count_) return;
-    const std::uint64_t made_count = pool_.statistics().made_count;
-    if (call_count - call_count_ > made_count - made_count_) ++count_;
+    const std::uint64_t created_count = pool_.statistics().created_count;
+    if (call_count - call_count_ > created_count - created_count_) ++count_;
     call_count_ = call_count;
-    made_count_ = made_count;
+    created_count_ = created_count;
   }
   [[nodiscard]] std::uint64_t count() const noexcept { return count_; }
 
@@ -81,7 +81,7 @@ class refusal_counter {
   const fake_driver& driver_;
   const stream_pool& pool_;
   std::uint64_t call_count_ = 0;
-  std::uint64_t made_count_ = 0;
+  std::uint64_t created_count_ = 0;
   std::uint64_t count_ = 0;
 };
 
@@ -138,12 +138,12 @@ std::optional<pool_figures> play_pool(const request_stream& asked, const pool_de
     streams.push_back(*made);
   }
   pool_options options;
-  options.at_end.hook = nullptr;  // a recording may end with live blocks
+  options.leak_hook.hook = nullptr;  // a recording may end with live blocks
   // As vmm_allocator_create has it for frameworks (adapters/c/src/allocator.cpp): the pool behind
   // PyTorch. test_allocator.py of the Python package compares the two.
   if (device.form != recording_form::rmm_log && device.form != recording_form::history) {
-    options.rules.handle_bytes = std::uint64_t{64} << 20;
-    options.rules.headroom = 1.01;
+    options.policy.handle_bytes_max = std::uint64_t{64} << 20;
+    options.policy.headroom = 1.01;
   }
   stream_pool pool(driver, options);
   pool_player to{pool, streams, {driver, pool}, device.has_spare_workspaces};

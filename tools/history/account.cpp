@@ -75,7 +75,7 @@ class backward_walk {
     };
     const bool is_told = std::any_of(taken_.events.begin(), taken_.events.end(), tells);
     into_.footprint_before_bytes =
-        is_told ? used_bytes : number_of(taken_, "footprint_bytes", used_bytes);
+        is_told ? used_bytes : number_of(taken_, "held_bytes", used_bytes);
   }
   // False where the event does not fit.
   bool undo(const history_event& each) {

@@ -281,7 +281,7 @@ class recorded_history {
     add("page_bytes", std::to_string(std::uint64_t{2} << 20));
     add("device", std::to_string(device_) + " of " + std::to_string(device_count(from_)));
     add("live_bytes", std::to_string(live_bytes_));
-    add("footprint_bytes", std::to_string(held_bytes_));
+    add("held_bytes", std::to_string(held_bytes_));
     const auto add_count = [&](const char* name, std::uint64_t count) {
       if (count != 0) add(name, std::to_string(count));
     };

@@ -161,8 +161,8 @@ struct memory_numbers {
 
 // A trace may end with live blocks.
 template <class Options>
-[[nodiscard]] Options quiet_at_end(Options options) {
-  options.at_end.hook = nullptr;
+[[nodiscard]] Options without_leak_hook(Options options) {
+  options.leak_hook.hook = nullptr;
   return options;
 }
 
@@ -171,7 +171,8 @@ class manager_subject {
  public:
   using options = manager_options;
 
-  manager_subject(Driver& driver, const options& rules) : manager_(driver, quiet_at_end(rules)) {}
+  manager_subject(Driver& driver, const options& rules)
+      : manager_(driver, without_leak_hook(rules)) {}
 
   /// Variables whose values only the driver can tell to be wrong.
   static constexpr std::array variables = {"VMM_CHUNK_SIZE", "VMM_VA_SIZE"};
@@ -185,7 +186,7 @@ class manager_subject {
   [[nodiscard]] result<history> take_history() { return manager_.history().take(); }
   [[nodiscard]] memory_numbers numbers() {
     const manager_statistics now = manager_.statistics();
-    return {now.footprint_bytes, now.peak_footprint_bytes, now.cached_memory_bytes};
+    return {now.held_bytes, now.peak_held_bytes, now.retained_bytes};
   }
 
   /// What the manager says of its addresses, with live blocks cut where the request ends.
@@ -232,7 +233,7 @@ class pool_subject {
  public:
   using options = pool_options;
 
-  pool_subject(Driver& driver, const options& rules) : pool_(driver, quiet_at_end(rules)) {}
+  pool_subject(Driver& driver, const options& rules) : pool_(driver, without_leak_hook(rules)) {}
 
   static constexpr std::array variables = {"VMM_VA_SIZE",    "VPMM_VA_SIZE",   "VMM_POOL_PAGE_SIZE",
                                            "VPMM_PAGE_SIZE", "VMM_POOL_PAGES", "VPMM_PAGES"};
@@ -265,7 +266,7 @@ class pool_subject {
       case pool_region_kind::live: return extent_kind::live;
       case pool_region_kind::free: return extent_kind::kept;
       case pool_region_kind::hole: return extent_kind::hole;
-      case pool_region_kind::zombie:
+      case pool_region_kind::stale:
       case pool_region_kind::busy: break;
     }
     return extent_kind::stale;
@@ -531,7 +532,7 @@ run_outcome run_on(const trace& input, const run_options& options, const Options
   report.trace = input.name;
   report.backend = options.backend;
   if (options.device != 0) report.backend += ":" + std::to_string(options.device);
-  report.policy = rules.rules.name;
+  report.policy = rules.policy.name;
   report.allocation_count = input.allocation_count;
   report.free_count = input.free_count;
   report.iteration_count = input.iterations.size();
@@ -586,7 +587,7 @@ run_outcome run_replay(const trace& input, const run_options& options) {
     if (!rules) return callers_fault(rules.error().detail);
     if (const auto other = manager_options::from_environment({}); !other)
       return callers_fault(other.error().detail);
-    rules->rules = *named;
+    rules->policy = *named;
     return run_with<pool_subject>(input, options, *rules);
   }
   result<manager_options> rules = manager_options::from_environment({});
@@ -594,13 +595,13 @@ run_outcome run_replay(const trace& input, const run_options& options) {
   if (!options.policy.empty()) {
     if (const auto other = pool_options::from_environment({}); !other)
       return callers_fault(other.error().detail);
-    const result<policy> named = policy::by_name(options.policy);
+    const result<manager_policy> named = manager_policy::by_name(options.policy);
     if (!named)
       return callers_fault("a policy is one of va_pool, keep_mapped, virtual_caching, pool, vpmm");
-    rules->rules = *named;
-    // What else the environment says of a policy stays; from_environment has checked it.
-    (void)read_number_option("VMM_FRAG_RATIO", rules->rules.fragment_ratio, "");
-    (void)read_bytes_option("VMM_CHUNK_SIZE", rules->rules.chunk_bytes, "");
+    rules->policy = *named;
+    // What else the environment says of a manager_policy stays; from_environment has checked it.
+    (void)read_number_option("VMM_FRAG_RATIO", rules->policy.fragment_ratio, "");
+    (void)read_bytes_option("VMM_CHUNK_SIZE", rules->policy.chunk_bytes, "");
   }
   return run_with<manager_subject>(input, options, *rules);
 }

@@ -146,16 +146,15 @@ void remove_stale(int folder, const std::string& name, const struct ::stat& seen
   char ratio[16] = "-";
   if (each.live_bytes != 0)
     std::snprintf(ratio, sizeof(ratio), "%.3f",
-                  static_cast<double>(each.footprint_bytes) / static_cast<double>(each.live_bytes));
+                  static_cast<double>(each.held_bytes) / static_cast<double>(each.live_bytes));
   char row[256];
-  std::snprintf(row, sizeof(row),
-                "%8llu %-15s %-7s %-12.12s %-12.12s %11s %11s %11s %7s %11s %9llu\n",
-                static_cast<unsigned long long>(process.process), process.program.c_str(),
-                name_of(each.kind), shown(each.policy).c_str(), shown(each.driver).c_str(),
-                bytes_text(each.footprint_bytes).c_str(),
-                bytes_text(each.peak_footprint_bytes).c_str(), bytes_text(each.live_bytes).c_str(),
-                ratio, each.budget_bytes == 0 ? "-" : bytes_text(each.budget_bytes).c_str(),
-                static_cast<unsigned long long>(each.live_count));
+  std::snprintf(
+      row, sizeof(row), "%8llu %-15s %-7s %-12.12s %-12.12s %11s %11s %11s %7s %11s %9llu\n",
+      static_cast<unsigned long long>(process.process), process.program.c_str(), name_of(each.kind),
+      shown(each.policy).c_str(), shown(each.driver).c_str(), bytes_text(each.held_bytes).c_str(),
+      bytes_text(each.peak_held_bytes).c_str(), bytes_text(each.live_bytes).c_str(), ratio,
+      each.budget_bytes == 0 ? "-" : bytes_text(each.budget_bytes).c_str(),
+      static_cast<unsigned long long>(each.live_count));
   return row;
 }
 
@@ -243,8 +242,8 @@ std::string to_json(const top_listing& listing) {
              shown(each.policy) + "\", \"driver\": \"" + shown(each.driver) + "\"";
       add_number(out, "number", each.number);
       add_number(out, "time_ns", each.time_ns);
-      add_number(out, "footprint_bytes", each.footprint_bytes);
-      add_number(out, "peak_footprint_bytes", each.peak_footprint_bytes);
+      add_number(out, "held_bytes", each.held_bytes);
+      add_number(out, "peak_held_bytes", each.peak_held_bytes);
       add_number(out, "live_bytes", each.live_bytes);
       // Managers and the preload library's handles do not count it.
       if (each.kind == top_kind::pool) add_number(out, "peak_live_bytes", each.peak_live_bytes);
@@ -252,7 +251,7 @@ std::string to_json(const top_listing& listing) {
       add_number(out, "reserved_bytes", each.reserved_bytes);
       add_number(out, "budget_bytes", each.budget_bytes);
       add_number(out, "live_count", each.live_count);
-      add_number(out, "grown_count", each.grown_count);
+      add_number(out, "slow_count", each.slow_count);
       add_number(out, "moved_bytes", each.moved_bytes);
       out += "}";
     }

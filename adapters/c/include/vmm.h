@@ -252,9 +252,9 @@ enum {
 /** When a stream gets an arena: free memory with a lock of its own, from which allocations and
  *  frees take no lock that other streams use. docs/decisions/0021. */
 enum {
-  VMM_FRONTS_WAITING = 0, /* once threads have waited for another on the pool's lock */
-  VMM_FRONTS_ALWAYS = 1,  /* from a stream's first growth on */
-  VMM_FRONTS_NEVER = 2
+  VMM_ARENAS_WHEN_CONTENDED = 0, /* once threads have waited for another on the pool's lock */
+  VMM_ARENAS_ALWAYS = 1,         /* from a stream's first growth on */
+  VMM_ARENAS_NEVER = 2
 };
 
 /** Options of a pool; each comment ends with the default. */
@@ -275,8 +275,8 @@ typedef struct vmm_pool_options {
   uint32_t read_environment;  /* 1: VMM_POOL_* and VPMM_* variables change the options: 0 */
   uint32_t report_live;       /* 1: a line on stderr for blocks that are live at the end: 1 */
   uint32_t reserved;          /* 0 */
-  uint32_t fronts;            /* VMM_FRONTS_*: WAITING */
-  /* 1: the caller promises vmm_pool_capture_begins() and vmm_pool_capture_ended() around every
+  uint32_t stream_arenas;     /* VMM_ARENAS_*: WHEN_CONTENDED */
+  /* 1: the caller promises vmm_pool_capture_begin() and vmm_pool_capture_end() around every
      capture on a stream that is used with the pool; calls query the driver only in between. No
      effect with VMM_CAPTURE_UNCHECKED, which makes no queries: 0 */
   uint32_t captures_announced;
@@ -345,20 +345,20 @@ VMM_API vmm_status vmm_pool_free_sized(vmm_pool* pool, void* at, uint64_t size_b
  *  without waiting. NULL: nothing. The memory is reused, on any stream, once an event behind all
  *  that work has passed. Without such an event in the driver (CUDA before 12.5, Level Zero), it is
  *  reused after the work of the streams registered with the pool.
- *  Requires: vmm_pool_capture_begins() for captures on streams that the pool has not seen; the
+ *  Requires: vmm_pool_capture_begin() for captures on streams that the pool has not seen; the
  *  event would invalidate them. While a capture is announced, or a stream of the pool is captured,
  *  the memory is not reused. Errors: as vmm_pool_free, except that of a captured stream. Cost: as
  *  vmm_pool_free, and at most one event. */
-VMM_API vmm_status vmm_pool_free_after_all(vmm_pool* pool, void* at) VMM_NOEXCEPT;
-/** Announce a capture on a stream without a record in the pool: capture_begins before
- *  cuStreamBeginCapture, capture_ended after cuStreamEndCapture, in pairs, from any thread.
+VMM_API vmm_status vmm_pool_free_unordered(vmm_pool* pool, void* at) VMM_NOEXCEPT;
+/** Announce a capture on a stream without a record in the pool: capture_begin before
+ *  cuStreamBeginCapture, capture_end after cuStreamEndCapture, in pairs, from any thread.
  *  Required around every capture if the options have captures_announced: then a call served from
  *  free memory does not detect an unannounced capture, whose graph shares memory with later work,
  *  and a call that needs the driver returns NOT_PERMITTED.
- *  Errors: of capture_ended: INVALID_ARGUMENT (no capture was announced). Cost: a lock; with
+ *  Errors: of capture_end: INVALID_ARGUMENT (no capture was announced). Cost: a lock; with
  *  captures_announced each call on the pool queries the driver until the last capture has ended. */
-VMM_API vmm_status vmm_pool_capture_begins(vmm_pool* pool) VMM_NOEXCEPT;
-VMM_API vmm_status vmm_pool_capture_ended(vmm_pool* pool) VMM_NOEXCEPT;
+VMM_API vmm_status vmm_pool_capture_begin(vmm_pool* pool) VMM_NOEXCEPT;
+VMM_API vmm_status vmm_pool_capture_end(vmm_pool* pool) VMM_NOEXCEPT;
 
 /** Keeps the memory behind the block in place, even after the block is freed, until
  *  vmm_pool_unpin() has been called as often: for memory that is accessed outside of the streams
@@ -409,14 +409,14 @@ typedef struct vmm_trim_report {
 VMM_API vmm_status vmm_pool_trim(vmm_pool* pool, uint64_t limit_bytes,
                                  vmm_trim_report* report) VMM_NOEXCEPT;
 
-/** The result of vmm_pool_prepare(). */
-typedef struct vmm_prepare_report {
+/** The result of vmm_pool_preallocate(). */
+typedef struct vmm_preallocate_report {
   uint64_t struct_size;
   uint64_t created_bytes;  /* free memory that is new to the pool */
   uint64_t moved_bytes;    /* free memory that was moved */
   uint64_t unmapped_count; /* old mappings of moved memory */
   uint64_t left_bytes;     /* requested, less the largest free region that serves it */
-} vmm_prepare_report;
+} vmm_preallocate_report;
 
 /** Makes a free region of `size_bytes` available on the stream: new memory within the headroom of
  *  the pool's policy, else free memory that moves. The region may serve any request; for two
@@ -429,8 +429,8 @@ typedef struct vmm_prepare_report {
  *  a callback), driver errors; *report then counts the completed part. If memory is short,
  *  created memory is released, except memory mapped behind memory in use by unfinished work.
  *  Cost: driver calls by handles; others allocate meanwhile. */
-VMM_API vmm_status vmm_pool_prepare(vmm_pool* pool, uint64_t size_bytes, vmm_stream stream,
-                                    vmm_prepare_report* report) VMM_NOEXCEPT;
+VMM_API vmm_status vmm_pool_preallocate(vmm_pool* pool, uint64_t size_bytes, vmm_stream stream,
+                                        vmm_preallocate_report* report) VMM_NOEXCEPT;
 
 /** Figures of a pool. */
 typedef struct vmm_pool_statistics {
@@ -443,23 +443,23 @@ typedef struct vmm_pool_statistics {
   uint64_t reusable_bytes; /* free and mapped */
   uint64_t captured_bytes; /* free, and kept for captured graphs */
   uint64_t hole_bytes;     /* addresses without memory between others */
-  uint64_t zombie_bytes;   /* addresses whose memory has moved, not yet unmapped */
+  uint64_t stale_bytes;    /* addresses whose memory has moved, not yet unmapped */
   uint64_t live_count;
-  uint64_t zombie_count;
-  uint64_t pinned_count; /* blocks */
-  uint64_t stream_count; /* in use and not forgotten */
-  uint64_t grown_count;  /* requests that needed the driver */
-  uint64_t made_count;   /* handles created */
-  uint64_t moved_count;  /* handles moved by remapping */
+  uint64_t stale_count;
+  uint64_t pinned_count;  /* blocks */
+  uint64_t stream_count;  /* in use and not forgotten */
+  uint64_t slow_count;    /* requests that needed the driver */
+  uint64_t created_count; /* handles created */
+  uint64_t moved_count;   /* handles moved by remapping */
   uint64_t moved_bytes;
-  uint64_t foreign_count;   /* requests served by another stream's memory without moving it */
-  uint64_t wait_count;      /* waits of streams, on the device */
-  uint64_t mark_count;      /* events recorded */
-  uint64_t blocked_count;   /* waits of callers, since memory was short */
-  uint64_t suspended_bytes; /* of mapped_bytes: released until they are resumed */
-  uint64_t front_count;     /* streams that have an arena */
-  uint64_t front_bytes;     /* of reusable_bytes: those in arenas */
-  uint64_t held_bytes;      /* physical memory created and not released */
+  uint64_t other_stream_count; /* requests served by another stream's memory without moving it */
+  uint64_t device_wait_count;  /* waits of streams, on the device */
+  uint64_t event_count;        /* events recorded */
+  uint64_t host_wait_count;    /* waits of callers, since memory was short */
+  uint64_t suspended_bytes;    /* of mapped_bytes: released until they are resumed */
+  uint64_t arena_count;        /* streams that have an arena */
+  uint64_t arena_bytes;        /* of reusable_bytes: those in arenas */
+  uint64_t held_bytes;         /* physical memory created and not released */
 } vmm_pool_statistics;
 
 /** Requires: statistics->struct_size is set. Cost: O(streams). */
@@ -467,11 +467,11 @@ VMM_API vmm_status vmm_pool_get_statistics(vmm_pool* pool,
                                            vmm_pool_statistics* statistics) VMM_NOEXCEPT;
 
 enum {
-  VMM_REGION_LIVE = 0,   /* allocated */
-  VMM_REGION_FREE = 1,   /* mapped, free for its stream */
-  VMM_REGION_HOLE = 2,   /* nothing mapped */
-  VMM_REGION_ZOMBIE = 3, /* mapped, but its memory has moved */
-  VMM_REGION_BUSY = 4    /* claimed by a growth under way */
+  VMM_REGION_LIVE = 0,  /* allocated */
+  VMM_REGION_FREE = 1,  /* mapped, free for its stream */
+  VMM_REGION_HOLE = 2,  /* nothing mapped */
+  VMM_REGION_STALE = 3, /* mapped, but its memory has moved */
+  VMM_REGION_BUSY = 4   /* claimed by a growth under way */
 };
 
 /** The element of an array: it never grows. */
@@ -496,7 +496,7 @@ typedef struct vmm_shortage {
   vmm_stream stream;
   vmm_status failure; /* the result of the last attempt to create memory */
   uint32_t trimmed;   /* 1: retained memory was released to the driver */
-  uint32_t blocked;   /* 1: the caller waited for the work of a stream */
+  uint32_t waited;    /* 1: the caller waited for the work of a stream */
   uint32_t reserved;  /* 0 */
   uint64_t live_bytes;
   uint64_t reusable_bytes; /* free, in regions too small for the request */
@@ -617,7 +617,8 @@ typedef struct vmm_block_request {
 } vmm_block_request;
 
 /** Allocates a block. Its contents are unspecified. Its stream is ordered, on the device, behind
- *  the work of the memory's earlier users; the host waits for that work by vmm_manager_settle().
+ *  the work of the memory's earlier users; the host waits for that work by
+ *  vmm_manager_synchronize().
  *  Effects: *at is its address; on failure NULL.
  *  Errors: INVALID_ARGUMENT, OUT_OF_MEMORY (after retained memory was released), OVER_BUDGET,
  *  OUT_OF_MAPPINGS, OUT_OF_ADDRESSES, OUT_OF_HOST_MEMORY, driver errors.
@@ -650,10 +651,10 @@ typedef struct vmm_resize_request {
 /** Changes a block's size and keeps its contents; no byte is copied. Effects: *at is its address
  *  now; unchanged on failure. If it moved, the old addresses stay mapped until the work submitted
  *  to the block's stream has finished.
- *  Requires: other streams are ordered behind the block's own, or vmm_manager_settle() was called,
- *  before they use added bytes; they are ordered before it if the block may move or shrink. With
- *  names_stream 0, and without streams_forgotten of the options, no stream is being captured, and
- *  the call waits for the earlier users of the added memory; the block's stream may have been
+ *  Requires: other streams are ordered behind the block's own, or vmm_manager_synchronize() was
+ *  called, before they use added bytes; they are ordered before it if the block may move or shrink.
+ *  With names_stream 0, and without streams_forgotten of the options, no stream is being captured,
+ *  and the call waits for the earlier users of the added memory; the block's stream may have been
  *  destroyed.
  *  Errors: as vmm_manager_allocate and vmm_manager_free; OUT_OF_ADDRESSES; DEVICE_LOST, after which
  *  the block has no contents and can only be freed. */
@@ -694,7 +695,7 @@ VMM_API vmm_status vmm_manager_forget_stream(vmm_manager* manager, vmm_stream st
 
 /** Blocks until the work of the memory's earlier users has finished, so that the host may access
  *  the block's bytes. Errors: as vmm_manager_free, driver errors. */
-VMM_API vmm_status vmm_manager_settle(vmm_manager* manager, void* at) VMM_NOEXCEPT;
+VMM_API vmm_status vmm_manager_synchronize(vmm_manager* manager, void* at) VMM_NOEXCEPT;
 
 /** The record of one block of a manager. */
 typedef struct vmm_block_info {
@@ -704,7 +705,7 @@ typedef struct vmm_block_info {
   uint64_t mapped_bytes;   /* bytes with physical memory */
   uint64_t reserved_bytes; /* bytes of address space */
   vmm_stream stream;
-  uint64_t piece_count; /* physical handles */
+  uint64_t handle_count; /* physical handles */
 } vmm_block_info;
 
 /** Requires: info->struct_size is set. Effects: describes the block that contains `at`. Errors:
@@ -725,14 +726,14 @@ typedef struct vmm_manager_statistics {
   uint64_t mapped_bytes; /* behind live blocks; an aliased handle counts at each address */
   uint64_t held_bytes;   /* physical memory created and not released */
   uint64_t peak_held_bytes;
-  uint64_t cached_piece_bytes; /* held and free for any request */
-  uint64_t cached_range_bytes; /* held, mapped, and free for requests of its size */
-  uint64_t retired_bytes;      /* addresses that wait for unfinished work */
-  uint64_t reserved_bytes;     /* addresses reserved */
-  uint64_t space_live_bytes;   /* addresses handed out */
+  uint64_t retained_bytes;        /* held and free for any request */
+  uint64_t retained_mapped_bytes; /* held, mapped, and free for requests of its size */
+  uint64_t retired_bytes;         /* addresses that wait for unfinished work */
+  uint64_t reserved_bytes;        /* addresses reserved */
+  uint64_t space_live_bytes;      /* addresses handed out */
   uint64_t space_high_water_bytes;
   uint64_t created_count; /* handles created */
-  uint64_t reused_piece_count;
+  uint64_t reused_handle_count;
   uint64_t reused_range_count;
   uint64_t grown_range_count;
   uint64_t unbound_range_count;
@@ -747,10 +748,10 @@ VMM_API vmm_status vmm_manager_get_statistics(vmm_manager* manager,
                                               vmm_manager_statistics* statistics) VMM_NOEXCEPT;
 
 enum {
-  VMM_EXTENT_LIVE = 0,    /* a block */
-  VMM_EXTENT_CACHED = 1,  /* mapped, free for requests of its size */
-  VMM_EXTENT_RETIRED = 2, /* waits for unfinished work */
-  VMM_EXTENT_HOLE = 3     /* addresses without memory */
+  VMM_EXTENT_LIVE = 0,     /* a block */
+  VMM_EXTENT_RETAINED = 1, /* mapped, free for requests of its size */
+  VMM_EXTENT_RETIRED = 2,  /* waits for unfinished work */
+  VMM_EXTENT_HOLE = 3      /* addresses without memory */
 };
 
 /** The element of an array: it never grows. */
@@ -842,7 +843,7 @@ vmm_growable_resize(vmm_growable* growable, const vmm_growable_request* request)
 
 /** Blocks until the work of the memory's earlier users, and all work submitted to the stream, have
  *  finished, so that the host may access the bytes. Errors: driver errors. */
-VMM_API vmm_status vmm_growable_settle(vmm_growable* growable, vmm_stream stream) VMM_NOEXCEPT;
+VMM_API vmm_status vmm_growable_synchronize(vmm_growable* growable, vmm_stream stream) VMM_NOEXCEPT;
 
 /** Figures of a range. Sizes are in bytes. */
 typedef struct vmm_growable_info {
@@ -1082,8 +1083,9 @@ VMM_API vmm_status vmm_pool_set_peers(vmm_pool* pool, const vmm_grant* grants,
  *  its own, in whole pages. Errors: as
  *  vmm_pool_allocate. Cost: driver calls; releases free memory of the pool to the driver if no
  *  other memory is left. */
-VMM_API VMM_CHECKED vmm_status vmm_pool_allocate_whole(vmm_pool* pool, uint64_t size_bytes,
-                                                       vmm_stream stream, void** at) VMM_NOEXCEPT;
+VMM_API VMM_CHECKED vmm_status vmm_pool_allocate_dedicated(vmm_pool* pool, uint64_t size_bytes,
+                                                           vmm_stream stream,
+                                                           void** at) VMM_NOEXCEPT;
 /** Rights of several locations to one block of a pool, until it is freed, through suspension and
  *  resumption; they overrule those of vmm_pool_set_peers(). Free the block on a stream that is not
  *  captured. Its memory is reused only after that stream's work has finished and a later call that
@@ -1091,10 +1093,10 @@ VMM_API VMM_CHECKED vmm_status vmm_pool_allocate_whole(vmm_pool* pool, uint64_t 
  *  location that loses access has finished with the block.
  *  Errors: INVALID_ARGUMENT (no grants, more than VMM_GRANTS_MAX, an invalid location, the driver's
  *  own device or the memory's own; `at` is inside a block), UNKNOWN_ADDRESS, NOT_ALLOCATED (freed
- *  before), NOT_SUPPORTED (out of reach; the block shares a mapping: see vmm_pool_allocate_whole),
- *  IN_USE (the pool is suspended), NOT_PERMITTED (a captured graph's, or in a callback),
- *  OUT_OF_HOST_MEMORY, driver errors; nothing is changed. Cost: a driver call for each
- *  mapping of the block. */
+ *  before), NOT_SUPPORTED (out of reach; the block shares a mapping: see
+ *  vmm_pool_allocate_dedicated), IN_USE (the pool is suspended), NOT_PERMITTED (a captured graph's,
+ *  or in a callback), OUT_OF_HOST_MEMORY, driver errors; nothing is changed. Cost: a driver call
+ *  for each mapping of the block. */
 VMM_API vmm_status vmm_pool_set_access(vmm_pool* pool, void* at, const vmm_grant* grants,
                                        uint64_t count) VMM_NOEXCEPT;
 

@@ -325,20 +325,20 @@ class pool {
     return vmm_pool_free(get(), at, stream);
   }
   void free(void* at, vmm_stream stream) { detail::require(vmm_pool_free(get(), at, stream)); }
-  /// After all work submitted to the device, on every stream: see vmm_pool_free_after_all.
-  void free(void* at) { detail::require(vmm_pool_free_after_all(get(), at)); }
+  /// After all work submitted to the device, on every stream: see vmm_pool_free_unordered.
+  void free(void* at) { detail::require(vmm_pool_free_unordered(get(), at)); }
   [[nodiscard]] vmm_status try_free(void* at) noexcept {
-    return vmm_pool_free_after_all(get(), at);
+    return vmm_pool_free_unordered(get(), at);
   }
-  /// A block that can have rights of its own: vmm_pool_allocate_whole().
-  [[nodiscard]] void* allocate_whole(std::uint64_t size_bytes, vmm_stream stream) {
+  /// A block that can have rights of its own: vmm_pool_allocate_dedicated().
+  [[nodiscard]] void* allocate_dedicated(std::uint64_t size_bytes, vmm_stream stream) {
     void* at = nullptr;
-    detail::require(try_allocate_whole(size_bytes, stream, at));
+    detail::require(try_allocate_dedicated(size_bytes, stream, at));
     return at;
   }
-  [[nodiscard]] vmm_status try_allocate_whole(std::uint64_t size_bytes, vmm_stream stream,
-                                              void*& at) noexcept {
-    return vmm_pool_allocate_whole(get(), size_bytes, stream, &at);
+  [[nodiscard]] vmm_status try_allocate_dedicated(std::uint64_t size_bytes, vmm_stream stream,
+                                                  void*& at) noexcept {
+    return vmm_pool_allocate_dedicated(get(), size_bytes, stream, &at);
   }
   /// Rights of other devices to such a block, and to all of the pool's memory:
   /// vmm_pool_set_access() and vmm_pool_set_peers().
@@ -348,9 +348,9 @@ class pool {
   void set_peers(std::initializer_list<vmm_grant> grants) {
     detail::require(vmm_pool_set_peers(get(), grants.begin(), grants.size()));
   }
-  /// Around a capture on a stream without a record in the pool: see vmm_pool_capture_begins.
-  void capture_begins() { detail::require(vmm_pool_capture_begins(get())); }
-  void capture_ended() { detail::require(vmm_pool_capture_ended(get())); }
+  /// Around a capture on a stream without a record in the pool: see vmm_pool_capture_begin.
+  void capture_begin() { detail::require(vmm_pool_capture_begin(get())); }
+  void capture_end() { detail::require(vmm_pool_capture_end(get())); }
 
   /// vmm_pool_forget_stream(), and vmm_pool_synchronize().
   void forget(vmm_stream stream) { detail::require(vmm_pool_forget_stream(get(), stream)); }
@@ -362,11 +362,11 @@ class pool {
     detail::require(vmm_pool_trim(get(), limit_bytes, &report));
     return report.released_bytes;
   }
-  /// vmm_pool_prepare().
-  vmm_prepare_report prepare(std::uint64_t size_bytes, vmm_stream stream) {
-    vmm_prepare_report report{};
+  /// vmm_pool_preallocate().
+  vmm_preallocate_report preallocate(std::uint64_t size_bytes, vmm_stream stream) {
+    vmm_preallocate_report report{};
     report.struct_size = sizeof(report);
-    detail::require(vmm_pool_prepare(get(), size_bytes, stream, &report));
+    detail::require(vmm_pool_preallocate(get(), size_bytes, stream, &report));
     return report;
   }
   [[nodiscard]] vmm_pool_statistics statistics() const {
@@ -561,7 +561,7 @@ class manager : public detail::owned<vmm_manager, vmm_manager_destroy> {
     request.mode = mode;
     detail::require(vmm_manager_copy(get(), &request));
   }
-  void settle(void* at) { detail::require(vmm_manager_settle(get(), at)); }
+  void synchronize(void* at) { detail::require(vmm_manager_synchronize(get(), at)); }
   void forget(vmm_stream stream) { detail::require(vmm_manager_forget_stream(get(), stream)); }
   [[nodiscard]] vmm_manager_statistics statistics() const {
     vmm_manager_statistics out{};

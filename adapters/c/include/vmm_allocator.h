@@ -158,7 +158,7 @@ typedef struct vmm_allocator_statistics {
   uint64_t short_count;                       /* requests that failed for lack of memory */
   uint64_t retry_count; /* requests that succeeded after waiting for pending frees */
   uint64_t limit_bytes;
-  uint64_t wait_count; /* waits for the work of all pending frees */
+  uint64_t host_wait_count; /* waits for the work of all pending frees */
 } vmm_allocator_statistics;
 
 /** Requires: statistics->struct_size is set. Effects: a device that was not used has zeros. */

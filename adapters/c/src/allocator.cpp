@@ -131,7 +131,7 @@ vmm_status list_regions(device_memory& device, vmm_pool_region* regions, std::ui
 static_assert(static_cast<std::uint32_t>(vmm::pool_region_kind::live) == VMM_REGION_LIVE &&
               static_cast<std::uint32_t>(vmm::pool_region_kind::free) == VMM_REGION_FREE &&
               static_cast<std::uint32_t>(vmm::pool_region_kind::hole) == VMM_REGION_HOLE &&
-              static_cast<std::uint32_t>(vmm::pool_region_kind::zombie) == VMM_REGION_ZOMBIE &&
+              static_cast<std::uint32_t>(vmm::pool_region_kind::stale) == VMM_REGION_STALE &&
               static_cast<std::uint32_t>(vmm::pool_region_kind::busy) == VMM_REGION_BUSY);
 
 vmm_status create(const vmm_allocator_options* given, vmm_allocator** out) {
@@ -150,13 +150,13 @@ vmm_status create(const vmm_allocator_options* given, vmm_allocator** out) {
   vmm::pool_options options;
   options.reservation_bytes = full.reservation_bytes;
   options.capture = static_cast<vmm::capture_rule>(full.capture);
-  options.at_end.hook = nullptr;  // frameworks end with live tensors
+  options.leak_hook.hook = nullptr;  // frameworks end with live tensors
   // Their streams live as long as the process, and captures of them come unannounced.
   options.streams_forgotten = true;
   // Frameworks run for long: more driver time while a pool grows, for less memory ever after.
   // docs/decisions/0006 has the figures.
-  options.rules.handle_bytes = std::uint64_t{64} << 20;
-  options.rules.headroom = 1.01;
+  options.policy.handle_bytes_max = std::uint64_t{64} << 20;
+  options.policy.headroom = 1.01;
   if (const vmm::status checked = options.validate(); !checked) return fail(checked.error());
   if (full.read_environment != 0) {
     const vmm::result<vmm::pool_options> read = vmm::pool_options::from_environment(options);

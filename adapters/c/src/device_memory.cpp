@@ -280,7 +280,7 @@ bool device_memory::wait_for_frees(bool captures) {
   }
   any = collect_finished(std::numeric_limits<std::size_t>::max()) || any;
   const short_guard lock(lock_);
-  ++wait_count_;
+  ++host_wait_count_;
   return any;
 }
 
@@ -370,7 +370,7 @@ void device_memory::set_limit(std::uint64_t limit_bytes) noexcept {
     const auto memory = driver_.query_memory(driver_.home());
     if (memory) expected_bytes = memory->total_bytes;
   }
-  pool_.expect_limit(expected_bytes);
+  pool_.expect_memory_limit(expected_bytes);
 }
 
 void device_memory::write_statistics(vmm_allocator_statistics& out) noexcept {
@@ -379,7 +379,7 @@ void device_memory::write_statistics(vmm_allocator_statistics& out) noexcept {
     counts_.write(out);
     out.short_count = short_count_;
     out.retry_count = retry_count_;
-    out.wait_count = wait_count_;
+    out.host_wait_count = host_wait_count_;
   }
   driver_.write_levels(out);
 }
@@ -398,7 +398,7 @@ void device_memory::reset_counts() noexcept {
     counts_.reset_counts();
     short_count_ = 0;
     retry_count_ = 0;
-    wait_count_ = 0;
+    host_wait_count_ = 0;
   }
   driver_.reset_counts();
 }

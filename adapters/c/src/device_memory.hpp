@@ -117,7 +117,7 @@ class device_memory {
   block_counts counts_;
   std::uint64_t short_count_ = 0;
   std::uint64_t retry_count_ = 0;
-  std::uint64_t wait_count_ = 0;
+  std::uint64_t host_wait_count_ = 0;
   unsigned unaudited_count_ =
       0;  // allocations; debug builds look at the table once for each hundred
 

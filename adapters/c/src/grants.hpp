@@ -35,15 +35,15 @@ vmm_status with_grants(const vmm_grant* given, std::uint64_t count, Work&& work)
   if (count == 0 || count > grants.size())
     return fail(VMM_ERROR_INVALID_ARGUMENT, "a call takes 1 to VMM_GRANTS_MAX grants");
   for (std::size_t i = 0; i < count; ++i) {
-    const std::optional<vmm::location> who = location_of(given[i].place, given[i].device);
-    if (!who || given[i].device < 0 || given[i].reserved != 0)
+    const std::optional<vmm::location> where = location_of(given[i].place, given[i].device);
+    if (!where || given[i].device < 0 || given[i].reserved != 0)
       return fail(VMM_ERROR_INVALID_ARGUMENT,
                   "a grant names one of VMM_PLACE_*, and reserved is 0");
     if (given[i].rights > VMM_RIGHTS_READ_WRITE)
       return fail_value(
           VMM_ERROR_INVALID_ARGUMENT, given[i].rights,
           "rights are one of VMM_RIGHTS_NONE, VMM_RIGHTS_READ, VMM_RIGHTS_READ_WRITE");
-    grants[i] = {*who, static_cast<vmm::access>(given[i].rights)};
+    grants[i] = {*where, static_cast<vmm::access>(given[i].rights)};
   }
   return work(std::span<const vmm::access_grant>(grants).first(count));
 }

@@ -173,11 +173,11 @@ vmm_status vmm_growable_resize(vmm_growable* growable,
   });
 }
 
-vmm_status vmm_growable_settle(vmm_growable* growable, vmm_stream stream) VMM_NOEXCEPT {
+vmm_status vmm_growable_synchronize(vmm_growable* growable, vmm_stream stream) VMM_NOEXCEPT {
   return on_growable(growable, [&](growable_object& on) -> vmm_status {
     const driver_object& driver = on.owner.driver;
     if (!names_stream(driver, stream)) return fail_stream();
-    return answer(on.range.settle(stream_of(driver, stream)));
+    return answer(on.range.synchronize(stream_of(driver, stream)));
   });
 }
 

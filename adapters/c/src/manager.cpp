@@ -31,9 +31,9 @@ vmm_status on_manager(vmm_manager* handle, Work&& work) noexcept {
 vmm_status apply(const vmm_manager_options& given, vmm::manager_options& options) {
   if (const vmm_status shared = check_shared(given); shared != VMM_SUCCESS) return shared;
   if (given.policy != nullptr) {
-    const vmm::result<vmm::policy> rules = vmm::policy::by_name(given.policy);
-    if (!rules) return fail(rules.error());
-    options.rules = *rules;
+    const vmm::result<vmm::manager_policy> policy = vmm::manager_policy::by_name(given.policy);
+    if (!policy) return fail(policy.error());
+    options.policy = *policy;
   }
   constexpr std::uint32_t share_bits = VMM_SHARE_POSIX_FD | VMM_SHARE_WIN32 | VMM_SHARE_FABRIC;
   if ((given.shareable & ~share_bits) != 0)
@@ -46,8 +46,8 @@ vmm_status apply(const vmm_manager_options& given, vmm::manager_options& options
   if (flags != VMM_SUCCESS) return flags;
   apply_shared(given, options);
   const bool own_ratio = given.fragment_ratio == VMM_POLICY_RATIO;
-  if (!own_ratio) options.rules.fragment_ratio = given.fragment_ratio;
-  if (given.chunk_bytes != VMM_POLICY_CHUNK) options.rules.chunk_bytes = given.chunk_bytes;
+  if (!own_ratio) options.policy.fragment_ratio = given.fragment_ratio;
+  if (given.chunk_bytes != VMM_POLICY_CHUNK) options.policy.chunk_bytes = given.chunk_bytes;
   options.shareable = static_cast<vmm::share_kind>(given.shareable);
   options.compressible = given.compressible != 0;
   options.rdma_capable = given.rdma_capable != 0;
@@ -135,7 +135,7 @@ vmm_status find(manager_object& on, const void* at, vmm_block_info& out) {
   info.mapped_bytes = found->sizes.mapped_bytes;
   info.reserved_bytes = found->sizes.reserved_bytes;
   info.stream = native(found->stream);
-  info.piece_count = found->handles.size();
+  info.handle_count = found->handles.size();
   write_struct(out, info);
   return VMM_SUCCESS;
 }
@@ -147,16 +147,16 @@ vmm_manager_statistics statistics_of(vmm::manager& manager) {
   out.live_count = now.live_count;
   out.user_bytes = now.user_bytes;
   out.mapped_bytes = now.mapped_bytes;
-  out.held_bytes = now.footprint_bytes;
-  out.peak_held_bytes = now.peak_footprint_bytes;
-  out.cached_piece_bytes = now.cached_memory_bytes;
-  out.cached_range_bytes = now.cached_range_bytes;
+  out.held_bytes = now.held_bytes;
+  out.peak_held_bytes = now.peak_held_bytes;
+  out.retained_bytes = now.retained_bytes;
+  out.retained_mapped_bytes = now.retained_mapped_bytes;
   out.retired_bytes = now.retired_bytes;
   out.reserved_bytes = now.reserved_bytes;
   out.space_live_bytes = now.space_live_bytes;
   out.space_high_water_bytes = now.space_high_water_bytes;
   out.created_count = now.created_count;
-  out.reused_piece_count = now.reused_memory_count;
+  out.reused_handle_count = now.reused_handle_count;
   out.reused_range_count = now.reused_range_count;
   out.grown_range_count = now.grown_range_count;
   out.unbound_range_count = now.unbound_range_count;
@@ -170,7 +170,7 @@ vmm_manager_statistics statistics_of(vmm::manager& manager) {
 std::uint32_t kind_of(vmm::extent_kind kind) noexcept {
   switch (kind) {
     case vmm::extent_kind::live: return VMM_EXTENT_LIVE;
-    case vmm::extent_kind::cached: return VMM_EXTENT_CACHED;
+    case vmm::extent_kind::retained: return VMM_EXTENT_RETAINED;
     case vmm::extent_kind::retired: return VMM_EXTENT_RETIRED;
     case vmm::extent_kind::hole: return VMM_EXTENT_HOLE;
   }
@@ -269,9 +269,9 @@ vmm_status vmm_manager_forget_stream(vmm_manager* manager, vmm_stream stream) VM
   });
 }
 
-vmm_status vmm_manager_settle(vmm_manager* manager, void* at) VMM_NOEXCEPT {
-  return on_manager(manager,
-                    [&](manager_object& on) { return answer(on.manager.settle(address_of(at))); });
+vmm_status vmm_manager_synchronize(vmm_manager* manager, void* at) VMM_NOEXCEPT {
+  return on_manager(
+      manager, [&](manager_object& on) { return answer(on.manager.synchronize(address_of(at))); });
 }
 
 vmm_status vmm_manager_find(vmm_manager* manager, const void* at,

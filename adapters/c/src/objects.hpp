@@ -65,14 +65,14 @@ struct driver_object {
 }
 
 inline vmm_status fail(const vmm::error& what) noexcept {
-  failure told{.status = status_of(what.code),
+  failure full{.status = status_of(what.code),
                .call = vmm::name_of(what.where),
                .native_code = what.native,
                .native_name = what.native_name,
                .advice = words_of_c(what.detail),
                .figures = {}};
-  (void)vmm::write_figures(what, told.figures);
-  return fail(told);
+  (void)vmm::write_figures(what, full.figures);
+  return fail(full);
 }
 
 inline vmm_status answer(const vmm::status& outcome) noexcept {
@@ -156,7 +156,7 @@ void apply_shared(const Given& given, Options& options) noexcept {
   options.budget_bytes = given.budget_bytes;
   options.wait_when_short = given.wait_when_short != 0;
   if (given.use_place != 0) options.placement = place_in(given);
-  if (given.report_live == 0) options.at_end.hook = nullptr;
+  if (given.report_live == 0) options.leak_hook.hook = nullptr;
 }
 
 // Requires: `out` is null or sized.

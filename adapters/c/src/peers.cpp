@@ -45,10 +45,10 @@ vmm_status vmm_driver_get_access(vmm_driver* driver, const void* at, uint32_t pl
     const call_on<driver_object> on(driver);
     if (!on) return fail_handle();
     if (rights == nullptr) return fail_null();
-    const std::optional<vmm::location> who = location_of(place, device);
-    if (!who || device < 0)
+    const std::optional<vmm::location> where = location_of(place, device);
+    if (!where || device < 0)
       return fail(VMM_ERROR_INVALID_ARGUMENT, "a location is one of VMM_PLACE_*");
-    const vmm::result<vmm::access> seen = on->backend.get_access(address_of(at), *who);
+    const vmm::result<vmm::access> seen = on->backend.get_access(address_of(at), *where);
     if (!seen) return fail(seen.error());
     *rights = static_cast<std::uint32_t>(*seen);
     return VMM_SUCCESS;

@@ -54,18 +54,18 @@ vmm_status outside_callbacks(vmm_pool* handle, Work&& work) noexcept {
 vmm_status apply(const vmm_pool_options& given, vmm::pool_options& options) {
   if (const vmm_status shared = check_shared(given); shared != VMM_SUCCESS) return shared;
   if (given.policy != nullptr) {
-    const vmm::result<vmm::pool_policy> rules = vmm::pool_policy::by_name(given.policy);
-    if (!rules) return fail(rules.error());
-    options.rules = *rules;
+    const vmm::result<vmm::pool_policy> policy = vmm::pool_policy::by_name(given.policy);
+    if (!policy) return fail(policy.error());
+    options.policy = *policy;
   }
   if (given.capture > VMM_CAPTURE_UNCHECKED)
     return fail_value(
         VMM_ERROR_BAD_OPTION, given.capture,
         "capture is one of VMM_CAPTURE_REFUSE, VMM_CAPTURE_PRIVATE, VMM_CAPTURE_UNCHECKED");
-  if (given.fronts > VMM_FRONTS_NEVER)
-    return fail_value(
-        VMM_ERROR_BAD_OPTION, given.fronts,
-        "the rule for arenas is one of VMM_FRONTS_WAITING, VMM_FRONTS_ALWAYS, VMM_FRONTS_NEVER");
+  if (given.stream_arenas > VMM_ARENAS_NEVER)
+    return fail_value(VMM_ERROR_BAD_OPTION, given.stream_arenas,
+                      "the rule for arenas is one of VMM_ARENAS_WHEN_CONTENDED, VMM_ARENAS_ALWAYS, "
+                      "VMM_ARENAS_NEVER");
   const vmm_status announced =
       check_flags(VMM_ERROR_BAD_OPTION, {{given.captures_announced, "captures_announced is 0 or 1"},
                                          {given.streams_forgotten, "streams_forgotten is 0 or 1"}});
@@ -80,10 +80,10 @@ vmm_status apply(const vmm_pool_options& given, vmm::pool_options& options) {
     case VMM_CAPTURE_UNCHECKED: options.capture = vmm::capture_rule::unchecked; break;
     default: options.capture = vmm::capture_rule::refuse; break;
   }
-  switch (given.fronts) {
-    case VMM_FRONTS_ALWAYS: options.fronts = vmm::front_rule::always; break;
-    case VMM_FRONTS_NEVER: options.fronts = vmm::front_rule::never; break;
-    default: options.fronts = vmm::front_rule::where_contended; break;
+  switch (given.stream_arenas) {
+    case VMM_ARENAS_ALWAYS: options.stream_arenas = vmm::arena_rule::always; break;
+    case VMM_ARENAS_NEVER: options.stream_arenas = vmm::arena_rule::never; break;
+    default: options.stream_arenas = vmm::arena_rule::when_contended; break;
   }
   if (given.read_environment == 0) return VMM_SUCCESS;
   const vmm::result<vmm::pool_options> read = vmm::pool_options::from_environment(options);
@@ -138,10 +138,11 @@ vmm_status allocate(pool_object& on, std::uint64_t size_bytes, std::uint64_t ali
   return VMM_SUCCESS;
 }
 
-vmm_status allocate_whole(pool_object& on, std::uint64_t size_bytes, vmm_stream stream, void** at) {
+vmm_status allocate_dedicated(pool_object& on, std::uint64_t size_bytes, vmm_stream stream,
+                              void** at) {
   if (!names_stream(on.driver, stream)) return fail_stream();
   const vmm::result<vmm::address> got =
-      on.pool.allocate_whole(size_bytes, stream_of(on.driver, stream));
+      on.pool.allocate_dedicated(size_bytes, stream_of(on.driver, stream));
   if (!got) return fail(got.error());
   *at = pointer_to(*got);
   return VMM_SUCCESS;
@@ -152,7 +153,7 @@ std::uint32_t kind_of(vmm::pool_region_kind kind) noexcept {
     case vmm::pool_region_kind::live: return VMM_REGION_LIVE;
     case vmm::pool_region_kind::free: return VMM_REGION_FREE;
     case vmm::pool_region_kind::hole: return VMM_REGION_HOLE;
-    case vmm::pool_region_kind::zombie: return VMM_REGION_ZOMBIE;
+    case vmm::pool_region_kind::stale: return VMM_REGION_STALE;
     case vmm::pool_region_kind::busy: return VMM_REGION_BUSY;
   }
   return VMM_REGION_BUSY;
@@ -169,22 +170,22 @@ vmm_pool_statistics statistics_of(vmm::stream_pool& pool) {
   out.reusable_bytes = now.reusable_bytes;
   out.captured_bytes = now.captured_bytes;
   out.hole_bytes = now.hole_bytes;
-  out.zombie_bytes = now.zombie_bytes;
+  out.stale_bytes = now.stale_bytes;
   out.live_count = now.live_count;
-  out.zombie_count = now.zombie_count;
+  out.stale_count = now.stale_count;
   out.pinned_count = now.pinned_count;
   out.stream_count = now.stream_count;
-  out.grown_count = now.grown_count;
-  out.made_count = now.made_count;
+  out.slow_count = now.slow_count;
+  out.created_count = now.created_count;
   out.moved_count = now.moved_count;
   out.moved_bytes = now.moved_bytes;
-  out.foreign_count = now.foreign_count;
-  out.wait_count = now.wait_count;
-  out.mark_count = now.mark_count;
-  out.blocked_count = now.blocked_count;
+  out.other_stream_count = now.other_stream_count;
+  out.device_wait_count = now.device_wait_count;
+  out.event_count = now.event_count;
+  out.host_wait_count = now.host_wait_count;
   out.suspended_bytes = now.suspended_bytes;
-  out.front_count = now.front_count;
-  out.front_bytes = now.front_bytes;
+  out.arena_count = now.arena_count;
+  out.arena_bytes = now.arena_bytes;
   out.held_bytes = now.held_bytes;
   return out;
 }
@@ -196,7 +197,7 @@ vmm_shortage shortage_of(vmm::stream_pool& pool) {
   out.stream = native(last.stream);
   out.failure = status_of(last.failure);
   out.trimmed = last.trimmed ? 1 : 0;
-  out.blocked = last.blocked ? 1 : 0;
+  out.waited = last.waited ? 1 : 0;
   out.live_bytes = last.live_bytes;
   out.reusable_bytes = last.reusable_bytes;
   out.largest_free_bytes = last.largest_free_bytes;
@@ -283,19 +284,19 @@ vmm_status vmm_pool_free_sized(vmm_pool* pool, void* at, uint64_t size_bytes,
   return vmm_pool_free(pool, at, stream);
 }
 
-vmm_status vmm_pool_free_after_all(vmm_pool* pool, void* at) VMM_NOEXCEPT {
+vmm_status vmm_pool_free_unordered(vmm_pool* pool, void* at) VMM_NOEXCEPT {
   return on_pool(pool, [&](pool_object& on) -> vmm_status {
     if (at == nullptr) return VMM_SUCCESS;
     return answer(on.pool.free(address_of(at)));
   });
 }
 
-vmm_status vmm_pool_capture_begins(vmm_pool* pool) VMM_NOEXCEPT {
+vmm_status vmm_pool_capture_begin(vmm_pool* pool) VMM_NOEXCEPT {
   return outside_callbacks(pool,
                            [&](pool_object& on) { return answer(on.pool.captures().begin()); });
 }
 
-vmm_status vmm_pool_capture_ended(vmm_pool* pool) VMM_NOEXCEPT {
+vmm_status vmm_pool_capture_end(vmm_pool* pool) VMM_NOEXCEPT {
   return outside_callbacks(pool, [&](pool_object& on) { return answer(on.pool.captures().end()); });
 }
 
@@ -347,14 +348,15 @@ vmm_status vmm_pool_trim(vmm_pool* pool, uint64_t limit_bytes,
   });
 }
 
-vmm_status vmm_pool_prepare(vmm_pool* pool, uint64_t size_bytes, vmm_stream stream,
-                            vmm_prepare_report* report) VMM_NOEXCEPT {
+vmm_status vmm_pool_preallocate(vmm_pool* pool, uint64_t size_bytes, vmm_stream stream,
+                                vmm_preallocate_report* report) VMM_NOEXCEPT {
   return outside_callbacks(pool, [&](pool_object& on) -> vmm_status {
     if (report != nullptr && !is_sized(*report)) return fail_size();
     if (!names_stream(on.driver, stream)) return fail_stream();
-    const vmm::prepare_report done = on.pool.prepare(size_bytes, stream_of(on.driver, stream));
+    const vmm::preallocate_report done =
+        on.pool.preallocate(size_bytes, stream_of(on.driver, stream));
     if (report != nullptr) {
-      vmm_prepare_report numbers{};
+      vmm_preallocate_report numbers{};
       numbers.created_bytes = done.created_bytes;
       numbers.moved_bytes = done.moved_bytes;
       numbers.unmapped_count = done.unmapped_count;
@@ -443,12 +445,12 @@ vmm_status vmm_pool_set_peers(vmm_pool* pool, const vmm_grant* grants,
   });
 }
 
-vmm_status vmm_pool_allocate_whole(vmm_pool* pool, uint64_t size_bytes, vmm_stream stream,
-                                   void** at) VMM_NOEXCEPT {
+vmm_status vmm_pool_allocate_dedicated(vmm_pool* pool, uint64_t size_bytes, vmm_stream stream,
+                                       void** at) VMM_NOEXCEPT {
   if (at == nullptr) return fail_null();
   *at = nullptr;
   return outside_callbacks(
-      pool, [&](pool_object& on) { return allocate_whole(on, size_bytes, stream, at); });
+      pool, [&](pool_object& on) { return allocate_dedicated(on, size_bytes, stream, at); });
 }
 
 vmm_status vmm_pool_set_access(vmm_pool* pool, void* at, const vmm_grant* grants,

@@ -52,8 +52,8 @@ struct pool_object {
   [[nodiscard]] const char* text_of_use() noexcept {
     if (region_count.load() != 0) return has_region_text;
     return made_in.is_here() && pool.captures().announced_count() != 0
-               ? "a capture was announced with vmm_pool_capture_begins(): end it with "
-                 "vmm_pool_capture_ended() first"
+               ? "a capture was announced with vmm_pool_capture_begin(): end it with "
+                 "vmm_pool_capture_end() first"
                : nullptr;
   }
   [[nodiscard]] vmm_status subscribe(vmm_remap_callback callback, void* context,
@@ -62,8 +62,8 @@ struct pool_object {
   // Whether the calling thread is inside a callback of this pool. Only its own number matters to
   // it.
   [[nodiscard]] bool is_telling() const noexcept {
-    const std::uint64_t teller = telling.load(std::memory_order_relaxed);
-    return teller != 0 && teller == this_thread();
+    const std::uint64_t caller = telling.load(std::memory_order_relaxed);
+    return caller != 0 && caller == this_thread();
   }
 
   driver_object& driver;

@@ -165,12 +165,12 @@ vmm_status next(channel_object& on, std::uint32_t timeout_ms, vmm_share_event& o
   on.updates.reserve(on.updates.size() + 1);
   vmm::result<vmm::share_event> event = on.channel.next(timeout_ms);
   if (!event) return fail(event.error());
-  vmm_share_event told{};
-  told.id = event->id;
-  told.epoch = event->epoch;
-  told.kind = kind_of(event->kind);
-  told.reason = status_of(event->reason);
-  write_struct(out, told);
+  vmm_share_event out_event{};
+  out_event.id = event->id;
+  out_event.epoch = event->epoch;
+  out_event.kind = kind_of(event->kind);
+  out_event.reason = status_of(event->reason);
+  write_struct(out, out_event);
   if (event->kind == vmm::share_event::what::offered) on.offers.push_back(std::move(*event));
   if (event->kind == vmm::share_event::what::updated) {
     forget_updates(on, event->id);  // what was not taken is out of date
@@ -180,8 +180,8 @@ vmm_status next(channel_object& on, std::uint32_t timeout_ms, vmm_share_event& o
 }
 
 // An offer that was returned before: imported, mapped, and accepted.
-vmm::result<vmm::imported_block> borrow_told(channel_object& on, driver_object& driver,
-                                             const vmm::import_options& options) {
+vmm::result<vmm::imported_block> borrow_accepted(channel_object& on, driver_object& driver,
+                                                 const vmm::import_options& options) {
   const vmm::share_event offer = std::move(on.offers.front());
   on.offers.erase(on.offers.begin());
   auto made = vmm::imported_block::import_block(driver.backend, offer.block, options);
@@ -193,7 +193,8 @@ vmm::result<vmm::imported_block> borrow_told(channel_object& on, driver_object& 
     (void)on.channel.refuse_offer(offer.id, done.error().code);
     return done.error();
   }
-  if (const vmm::status told = on.channel.accept(offer.id); !told) return told.error();
+  if (const vmm::status out_event = on.channel.accept(offer.id); !out_event)
+    return out_event.error();
   return made;
 }
 
@@ -211,7 +212,7 @@ vmm_status borrow(channel_object& on, driver_object& driver, const vmm_import_re
       .rights = request.read_only != 0 ? vmm::access::read : vmm::access::read_write,
       .any_device = request.any_device != 0};
   auto made = on.offers.empty() ? on.channel.borrow(driver.backend, options)
-                                : borrow_told(on, driver, options);
+                                : borrow_accepted(on, driver, options);
   if (!made) return fail(made.error());
   return hand_out(std::make_unique<import_object>(driver, std::move(*made)), driver, out);
 }

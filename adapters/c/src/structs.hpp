@@ -30,7 +30,7 @@ inline constexpr std::size_t first_bytes<vmm_pool_options> = 88;
 template <>
 inline constexpr std::size_t first_bytes<vmm_trim_report> = 32;
 template <>
-inline constexpr std::size_t first_bytes<vmm_prepare_report> = 40;
+inline constexpr std::size_t first_bytes<vmm_preallocate_report> = 40;
 template <>
 inline constexpr std::size_t first_bytes<vmm_pool_statistics> = 176;
 template <>

@@ -174,11 +174,11 @@ void report_to(vmm_suspend_report& out, const vmm::suspend_report& report) noexc
   numbers.suspended_bytes = report.suspended_bytes;
   numbers.backup_bytes = report.backup_bytes;
   numbers.region_count = report.region_count;
-  for (const vmm::suspend_remainder& each : report.stays) {
+  for (const vmm::retained_memory& each : report.retained) {
     switch (each.why) {
-      case vmm::stay_reason::refused: numbers.refused_bytes += each.size_bytes; break;
-      case vmm::stay_reason::cached: numbers.cached_bytes += each.size_bytes; break;
-      case vmm::stay_reason::unfinished: numbers.unfinished_bytes += each.size_bytes; break;
+      case vmm::retain_reason::refused: numbers.refused_bytes += each.size_bytes; break;
+      case vmm::retain_reason::cached: numbers.cached_bytes += each.size_bytes; break;
+      case vmm::retain_reason::unfinished: numbers.unfinished_bytes += each.size_bytes; break;
     }
   }
   write_struct(out, numbers);

@@ -20,15 +20,16 @@ constexpr replacement replacements[] = {
      "reservation_bytes of the options is from 1 to 2^56"},
     {"memory_options::budget_bytes is from 0 to 2^56, where 0 means no budget",
      "budget_bytes of the options is from 0 to 2^56, where 0 means no budget"},
-    {"policy::fragment_ratio is a number from 0 to 1",
+    {"manager_policy::fragment_ratio is a number from 0 to 1",
      "fragment_ratio of the options is a number from 0 to 1, or VMM_POLICY_RATIO"},
-    {"policy::chunk_bytes is at most 2^56, or 0 for no chunks",
+    {"manager_policy::chunk_bytes is at most 2^56, or 0 for no chunks",
      "chunk_bytes of the options is at most 2^56, 0 for no chunks, or VMM_POLICY_CHUNK"},
-    {"policy::chunk_bytes (VMM_CHUNK_SIZE) is a multiple of the device's granularity, or 0 for no "
+    {"manager_policy::chunk_bytes (VMM_CHUNK_SIZE) is a multiple of the device's granularity, or 0 "
+     "for no "
      "chunks",
      "chunk_bytes of the options (VMM_CHUNK_SIZE) is a multiple of the device's granularity, 0 for "
      "no chunks, or VMM_POLICY_CHUNK"},
-    {"policy::chunk_bytes (VMM_CHUNK_SIZE) is at most the device's memory",
+    {"manager_policy::chunk_bytes (VMM_CHUNK_SIZE) is at most the device's memory",
      "chunk_bytes of the options (VMM_CHUNK_SIZE) is at most the device's memory"},
     {"the backend keeps contents at their addresses (VMM_CUDA_MEMORY=plain): blocks of a manager "
      "could not move; only a stream_pool works there",
@@ -55,20 +56,21 @@ constexpr replacement replacements[] = {
      "the memory is another device's than the peer said; where both number devices differently, "
      "set "
      "any_device of vmm_import_request"},
-    {"the block shares a mapping with other memory of the pool: allocate it with allocate_whole(), "
+    {"the block shares a mapping with other memory of the pool: allocate it with "
+     "allocate_dedicated(), "
      "or give rights to all of the pool's memory",
      "the block shares a mapping with other memory of the pool: allocate it with "
-     "vmm_pool_allocate_whole(), or give rights to all of the pool's memory"},
+     "vmm_pool_allocate_dedicated(), or give rights to all of the pool's memory"},
     {"the stream is being captured into a graph: allocate and free before or after, or open the "
      "pool with capture_rule::private_memory",
      "the stream is being captured into a graph: allocate and free before or after, or make the "
      "pool with VMM_CAPTURE_PRIVATE"},
     {"the stream is being captured, and no capture was announced: call captures().begin() before, "
      "or leave pool_options::captures_announced unset",
-     "the stream is being captured, and no capture was announced: call vmm_pool_capture_begins() "
+     "the stream is being captured, and no capture was announced: call vmm_pool_capture_begin() "
      "before, or leave captures_announced of the options 0"},
     {"no capture was announced with captures().begin()",
-     "no capture was announced with vmm_pool_capture_begins()"},
+     "no capture was announced with vmm_pool_capture_begin()"},
     {"as many streams are in use as a pool serves at a time (stream_pool::max_streams, 4000): "
      "forget() the streams that are gone",
      "as many streams are in use as a pool serves at a time (4000): call vmm_pool_forget_stream() "

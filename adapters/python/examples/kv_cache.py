@@ -126,7 +126,7 @@ def main():
             assert (large.range.address, small.range.address) == addresses
             now = manager.statistics()
             print(
-                f"{now.created_count} handles were made and {now.reused_piece_count} times one "
+                f"{now.created_count} handles were made and {now.reused_handle_count} times one "
                 f"served again; at most {now.peak_held_bytes // MIB} MiB were held"
             )
             large.close()

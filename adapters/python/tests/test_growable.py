@@ -245,7 +245,7 @@ def test_wrong_uses_raise(manager):
         lambda: cache.grow(MIB),
         cache.release,
         cache.segment,
-        cache.settle,
+        cache.synchronize,
         cache.statistics,
         lambda: cache.physical_bytes,
     ):

@@ -162,7 +162,7 @@ def test_a_block_of_whole_pages_bears_its_line(driver, tmp_path):
     with libvmm.Pool(driver) as pool:
         with libvmm.history.record(pool, tmp_path / "lines", frames=True):
             line = inspect.currentframe().f_lineno + 1
-            block = pool.allocate_whole(1 << 20)
+            block = pool.allocate_dedicated(1 << 20)
             block.free()
         ((_, _, _, _, where),) = File(tmp_path / "lines").of(ALLOCATED)
         assert where[:2] == (line, __file__)

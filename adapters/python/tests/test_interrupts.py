@@ -179,7 +179,7 @@ def has_made(world, interrupted):
 
 ALLOCATIONS = {
     "pool": lambda world: world.pool.allocate(4 * KIB),
-    "whole": lambda world: world.pool.allocate_whole(4 * KIB),
+    "whole": lambda world: world.pool.allocate_dedicated(4 * KIB),
     "manager": lambda world: world.manager.allocate(2 * MIB),
 }
 

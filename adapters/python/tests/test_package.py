@@ -128,12 +128,12 @@ def test_alignments_up_to_two_mib(pool):
 
 
 def test_what_was_announced_is_there(pool):
-    done = pool.prepare(64 << 20)
+    done = pool.preallocate(64 << 20)
     assert done.created_bytes >= 64 << 20 and done.left_bytes == 0
     with pool.allocate(64 << 20):
-        assert pool.statistics().grown_count == 0
+        assert pool.statistics().slow_count == 0
     with pytest.raises(libvmm.InvalidArgument):
-        pool.prepare(0)
+        pool.preallocate(0)
 
 
 def test_statistics_regions_and_trim(pool):
@@ -151,30 +151,33 @@ def test_statistics_regions_and_trim(pool):
     assert pool.statistics().mapped_bytes == 0
 
 
-def test_fronts_are_an_option():
+def test_arenas_are_an_option():
     """Streams get them at once, or never, as the option says."""
     with libvmm.Driver("fake") as driver:
-        for fronts, count in (
-            (libvmm.Fronts.WAITING, 0),
-            (libvmm.Fronts.ALWAYS, 1),
-            (libvmm.Fronts.NEVER, 0),
+        for arenas, count in (
+            (libvmm.Arenas.WHEN_CONTENDED, 0),
+            (libvmm.Arenas.ALWAYS, 1),
+            (libvmm.Arenas.NEVER, 0),
             (1, 1),
         ):
-            with libvmm.Pool(driver, fronts=fronts) as pool:
+            with libvmm.Pool(driver, stream_arenas=arenas) as pool:
                 for _ in range(3):
                     pool.allocate(4096).free()
                 now = pool.statistics()
-                assert now.front_count == count
-                assert (now.front_bytes > 0) == bool(count)
+                assert now.arena_count == count
+                assert (now.arena_bytes > 0) == bool(count)
         for wrong in (3, -1):
-            with pytest.raises(libvmm.InvalidArgument, match="one of libvmm.Fronts |int"):
-                libvmm.Pool(driver, fronts=wrong)
+            with pytest.raises(libvmm.InvalidArgument, match="one of libvmm.Arenas |int"):
+                libvmm.Pool(driver, stream_arenas=wrong)
 
 
 def test_a_member_of_another_enum_is_none_of_this_one():
     """Whatever its number is."""
     with libvmm.Driver("fake") as driver, libvmm.Manager(driver) as manager:
-        for option, wrong in (("fronts", libvmm.Capture.PRIVATE), ("capture", libvmm.Fronts.NEVER)):
+        for option, wrong in (
+            ("stream_arenas", libvmm.Capture.PRIVATE),
+            ("capture", libvmm.Arenas.NEVER),
+        ):
             said = f"^{option}: one of libvmm.* is wanted, and .*{type(wrong).__name__}"
             with pytest.raises(TypeError, match=said):
                 libvmm.Pool(driver, **{option: wrong})
@@ -184,7 +187,7 @@ def test_a_member_of_another_enum_is_none_of_this_one():
         with pytest.raises(TypeError, match="^rights: one of libvmm.Rights .* is wanted"):
             block.set_access({1: libvmm.Place.HOST})
         with pytest.raises(TypeError, match="^mode: one of libvmm.Copy .* is wanted"):
-            manager.copy(block, block, 4096, mode=libvmm.Fronts.ALWAYS)
+            manager.copy(block, block, 4096, mode=libvmm.Arenas.ALWAYS)
         block.free()
 
 
@@ -192,14 +195,14 @@ def test_captures_are_announced_in_pairs(driver):
     for announced in (False, True):
         with libvmm.Pool(driver, captures_announced=announced) as pool:
             with pytest.raises(libvmm.InvalidArgument, match="no capture was announced"):
-                pool.capture_ended()
-            pool.capture_begins()
-            pool.capture_begins()
+                pool.capture_end()
+            pool.capture_begin()
+            pool.capture_begin()
             pool.allocate(4096).free()
-            pool.capture_ended()
-            pool.capture_ended()
-            with pytest.raises(libvmm.InvalidArgument, match=r"Pool\.capture_begins\(\)"):
-                pool.capture_ended()
+            pool.capture_end()
+            pool.capture_end()
+            with pytest.raises(libvmm.InvalidArgument, match=r"Pool\.capture_begin\(\)"):
+                pool.capture_end()
             pool.allocate(4096).free()
 
 
@@ -225,7 +228,7 @@ def test_captures_that_were_announced_are_asked_about(standin):
         pool.allocate(4096, stream).free()
         for is_announced in (False, True):
             if is_announced:
-                pool.capture_begins()
+                pool.capture_begin()
             assert standin.cuStreamBeginCapture_v2(ctypes.c_void_p(stream), 2) == 0
             if is_announced:
                 with pytest.raises(libvmm.NotPermitted, match="captured into a graph"):
@@ -236,7 +239,7 @@ def test_captures_that_were_announced_are_asked_about(standin):
                     pool.allocate(1 << 30, stream)
             assert standin.cuStreamEndCapture(ctypes.c_void_p(stream), ctypes.byref(graph)) == 0
             assert standin.cuGraphDestroy(graph) == 0
-        pool.capture_ended()
+        pool.capture_end()
         pool.allocate(4096, stream).free()
         pool.forget_stream(stream)
         driver.destroy_stream(stream)
@@ -355,7 +358,7 @@ def test_a_managed_range_grows_and_keeps_its_data(driver):
     unit = driver.info.granularity
     with libvmm.Manager(driver) as manager:
         block = manager.allocate(unit, growth=8 * unit)
-        block.settle()
+        block.synchronize()
         driver.write(block.address, b"kept")
         at = block.address
         block.resize(4 * unit)

@@ -284,11 +284,11 @@ def test_rights_of_a_block_of_a_pool(two_devices):
     vmm.h."""
     driver = two_devices
     with libvmm.Pool(driver) as pool:
-        small, whole = pool.allocate(4096), pool.allocate_whole(MIB)
+        small, whole = pool.allocate(4096), pool.allocate_dedicated(MIB)
         whole.set_access({1: libvmm.Rights.READ})
         assert driver.rights(whole.address, 1) == libvmm.Rights.READ
         assert driver.rights(small.address, 1) == libvmm.Rights.NONE
-        with pytest.raises(libvmm.NotSupported, match=r"Pool\.allocate_whole\(\)"):
+        with pytest.raises(libvmm.NotSupported, match=r"Pool\.allocate_dedicated\(\)"):
             small.set_access({1: libvmm.Rights.READ})
         for wrong in ({}, {0: libvmm.Rights.READ}, {99: libvmm.Rights.READ}):
             with pytest.raises(libvmm.InvalidArgument):
@@ -298,8 +298,8 @@ def test_rights_of_a_block_of_a_pool(two_devices):
         with pytest.raises(libvmm.UnknownAddress):
             whole.set_access({1: libvmm.Rights.READ})
         with pytest.raises(libvmm.InvalidArgument):
-            pool.allocate_whole(0)
-        again = pool.allocate_whole(MIB)
+            pool.allocate_dedicated(0)
+        again = pool.allocate_dedicated(MIB)
         assert driver.rights(again.address, 1) == libvmm.Rights.NONE
         again.free()
         small.free()

@@ -43,7 +43,7 @@ def test_contents_come_back(driver, weights, cache):
         driver.write(at, b"w" * 64)
         driver.write(other, b"k" * 64)
         report = sleeper.suspend()
-        assert report.region_count == 2 and report.stays_bytes == 0
+        assert report.region_count == 2 and report.retained_bytes == 0
         assert report.suspended_bytes >= 6 * MIB and report.backup_bytes >= 4 * MIB
         assert sleeper.is_suspended("kv") and weights.statistics().held_bytes == 0
         away = weights.statistics().suspended_bytes + cache.statistics().suspended_bytes

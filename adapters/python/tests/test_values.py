@@ -133,7 +133,7 @@ POOL_OPTIONS = dict(
     place=PAIR,
     read_environment=FLAG,
     report_live=FLAG,
-    fronts=NUMBER,
+    stream_arenas=NUMBER,
     captures_announced=FLAG,
     streams_forgotten=FLAG,
 )
@@ -158,8 +158,8 @@ CALLS = {
     "Driver": (dict(name=TEXT, device=NUMBER), {}),
     "Driver.link": (dict(source=NUMBER, target=NUMBER), dict(source=0, target=0)),
     "Driver.rights": (
-        dict(address=NUMBER, who=NUMBER),
-        lambda b: dict(address=b.block.address, who=0),
+        dict(address=NUMBER, grantee=NUMBER),
+        lambda b: dict(address=b.block.address, grantee=0),
     ),
     "Driver.destroy_stream": (dict(stream=NUMBER), {}),
     "Driver.synchronize": (dict(stream=NUMBER), {}),
@@ -178,7 +178,7 @@ CALLS = {
     ),
     "Pool": (dict(driver=OBJECT, **POOL_OPTIONS), lambda b: dict(driver=b.driver)),
     "Pool.allocate": (dict(size=SIZE, stream=NUMBER, alignment=SIZE), lambda b: dict(size=512)),
-    "Pool.allocate_whole": (dict(size=SIZE, stream=NUMBER), lambda b: dict(size=512)),
+    "Pool.allocate_dedicated": (dict(size=SIZE, stream=NUMBER), lambda b: dict(size=512)),
     "Pool.allocate_raw": (
         dict(size=SIZE, stream=NUMBER, alignment=SIZE),
         lambda b: dict(size=512),
@@ -188,7 +188,7 @@ CALLS = {
     "Pool.unpin": (dict(block=OBJECT), {}),
     "Pool.forget_stream": (dict(stream=NUMBER), {}),
     "Pool.set_peers": (dict(rights=RIGHTS), {}),
-    "Pool.prepare": (dict(size=SIZE, stream=NUMBER), lambda b: dict(size=512)),
+    "Pool.preallocate": (dict(size=SIZE, stream=NUMBER), lambda b: dict(size=512)),
     "Pool.trim": (dict(limit=SIZE), {}),
     "Pool.subscribe": (dict(callback=FUNCTION), {}),
     "Pool.unsubscribe": (dict(subscription=NUMBER), {}),
@@ -359,7 +359,7 @@ def test_values_out_of_range(label, bench):
                 function(**{**good, parameter: value})
 
 
-ONE_OF_FRONTS = "one of libvmm.Fronts (WAITING, ALWAYS, NEVER)"
+ONE_OF_ARENAS = "one of libvmm.Arenas (WHEN_CONTENDED, ALWAYS, NEVER)"
 
 
 @pytest.mark.parametrize(
@@ -367,8 +367,11 @@ ONE_OF_FRONTS = "one of libvmm.Fronts (WAITING, ALWAYS, NEVER)"
     [
         ({"captures_announced": -1}, "captures_announced: a bool is wanted, and -1 was given"),
         ({"captures_announced": 2}, "captures_announced: a bool is wanted, and 2 was given"),
-        ({"fronts": -1}, f"fronts: {ONE_OF_FRONTS} is wanted, and -1 was given"),
-        ({"fronts": 1 << 70}, f"fronts: {ONE_OF_FRONTS} is wanted, and {1 << 70} was given"),
+        ({"stream_arenas": -1}, f"stream_arenas: {ONE_OF_ARENAS} is wanted, and -1 was given"),
+        (
+            {"stream_arenas": 1 << 70},
+            f"stream_arenas: {ONE_OF_ARENAS} is wanted, and {1 << 70} was given",
+        ),
     ],
 )
 def test_numbers_that_stand_for_none_of_what_is_wanted(bench, options, said):
@@ -493,7 +496,7 @@ def test_what_is_closed_says_so():
     pool.close()
     for call in (
         lambda: pool.allocate(512),
-        lambda: pool.allocate_whole(512),
+        lambda: pool.allocate_dedicated(512),
         pool.statistics,
         pool.trim,
         pool.validate,

@@ -63,9 +63,9 @@ handle_record* ahead_planner::choose_ahead(std::uint32_t stream, std::uint32_t r
 std::uint32_t ahead_planner::step_granules(std::uint32_t rest_granules,
                                            const growth_effort& effort) const noexcept {
   check(rest_granules != 0, "no granule is to be created");
-  const std::uint32_t largest = planner_.handle_size(false, effort.footprint_bytes, rest_granules);
+  const std::uint32_t largest = planner_.handle_size(false, effort.held_bytes, rest_granules);
   if (largest != 0) return planner_.within_limit(largest, rest_granules, effort);
-  const std::uint64_t bytes = std::min(sizes_.rules.handle_bytes, sizes_.segment_bytes);
+  const std::uint64_t bytes = std::min(sizes_.policy.handle_bytes_max, sizes_.segment_bytes);
   check(bytes <= sizes_.segment_bytes, "a handle is larger than a segment");
   return std::max(sizes_.rounded_to_pages(bytes / granule_bytes), sizes_.page_granules);
 }
@@ -74,7 +74,7 @@ std::uint32_t ahead_planner::step_granules(std::uint32_t rest_granules,
 ahead_planner::place_ahead ahead_planner::find_place(std::uint64_t wanted_granules) const noexcept {
   check(wanted_granules != 0, "a place is looked for that takes nothing");
   const std::uint64_t gap =
-      round_up(sizes_.rules.window_gap_bytes / granule_bytes, sizes_.page_granules);
+      round_up(sizes_.policy.tuning.growth_gap_bytes / granule_bytes, sizes_.page_granules);
   for (std::uint32_t number = 0; number < state_.segments().count(); ++number) {
     const segment& in = state_.segments().at(number);
     const region_id end = in.regions().last();
@@ -132,7 +132,7 @@ result<growth_plan> ahead_planner::plan(const stream_request& wanted,
   check(have < wanted.count_granules, "a growth continues what is large enough");
   const std::uint32_t rest = sizes_.rounded_to_pages(wanted.count_granules - have);
   const place_ahead place = place_of(made, rest);
-  const std::uint64_t room = planner_.headroom(wanted, effort.footprint_bytes);
+  const std::uint64_t room = planner_.headroom(wanted, effort.held_bytes);
   const std::uint32_t step = step_granules(rest, effort);
   if (room >= std::min(rest, step)) {
     made.create_granules = std::min(rest, step);

@@ -49,7 +49,7 @@ address arena::take(stream_handle stream, std::uint64_t size_bytes) noexcept {
   if (found == region_id::none || !regions_.provide(1) || !blocks_.reserve()) return {};
   region_id taken = found;
   if (regions_.where(found).count > count) {
-    taken = regions_.take_front(found, count);
+    taken = regions_.take_head(found, count);
   } else {
     regions_.unlist(found);
   }
@@ -202,7 +202,7 @@ granule_range arena::begin_leaving(std::uint32_t least, std::uint32_t most) noex
   const region_id free = regions_.best_fit(free_kind, largest);
   region_id taken = free;
   if (regions_.where(free).count > most) {
-    taken = regions_.take_front(free, most);
+    taken = regions_.take_head(free, most);
   } else {
     regions_.unlist(free);
   }

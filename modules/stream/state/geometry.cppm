@@ -75,7 +75,7 @@ struct stream_request {
 
 /// What a pool is set up with.
 struct pool_setup {
-  pool_policy rules{};
+  pool_policy policy{};
   std::uint64_t unit_bytes = 0;  // the driver's granularity
   std::uint64_t page_bytes = 0;  // handles are multiples of it
   std::uint64_t segment_bytes = 0;
@@ -83,16 +83,17 @@ struct pool_setup {
 
 struct pool_geometry {
   explicit pool_geometry(const pool_setup& how) noexcept
-      : rules(how.rules),
+      : policy(how.policy),
         unit_bytes(how.unit_bytes),
         page_bytes(how.page_bytes),
         segment_bytes(how.segment_bytes),
-        plain_bytes_max(how.rules.whole_pages ? how.page_bytes - 1 : how.segment_bytes),
+        plain_bytes_max(how.policy.tuning.whole_pages ? how.page_bytes - 1 : how.segment_bytes),
         unit_granules(granules_in(how.unit_bytes)),
         unit_shift(static_cast<std::uint32_t>(std::countr_zero(unit_granules))),
         page_granules(granules_in(how.page_bytes)),
-        lowest_granules(how.rules.lowest_fit_bytes == 0 ? std::numeric_limits<std::uint32_t>::max()
-                                                        : granules_in(how.rules.lowest_fit_bytes)) {
+        lowest_granules(how.policy.tuning.first_fit_bytes == 0
+                            ? std::numeric_limits<std::uint32_t>::max()
+                            : granules_in(how.policy.tuning.first_fit_bytes)) {
     check(unit_bytes % granule_bytes == 0, "a unit ends in a granule");
     check(std::has_single_bit(unit_granules), "the granularity is not a power of two");
     check(page_granules != 0 && page_granules % unit_granules == 0,
@@ -104,7 +105,7 @@ struct pool_geometry {
   /// Granules for a request; 0 when it is larger than any segment.
   [[nodiscard]] inline std::uint32_t granules_for(std::uint64_t size_bytes) const noexcept {
     if (size_bytes - 1 < plain_bytes_max) return granules_around(size_bytes);
-    if (!rules.whole_pages || size_bytes == 0 || size_bytes > segment_bytes) return 0;
+    if (!policy.tuning.whole_pages || size_bytes == 0 || size_bytes > segment_bytes) return 0;
     const std::uint64_t rounded = round_up(size_bytes, page_bytes);
     check(rounded >= size_bytes, "a request is rounded down");
     return rounded > segment_bytes ? 0 : granules_in(rounded);
@@ -121,12 +122,12 @@ struct pool_geometry {
   }
   /// The smallest size that the rule of the lowest fit is for, as a region_map takes it; 0: none.
   [[nodiscard]] inline std::uint32_t slot_granules() const noexcept {
-    check(rules.lowest_fit_bytes == 0 || std::has_single_bit(lowest_granules),
+    check(policy.tuning.first_fit_bytes == 0 || std::has_single_bit(lowest_granules),
           "the rule of the lowest fit begins at no power of two");
-    return rules.lowest_fit_bytes == 0 ? 0 : lowest_granules;
+    return policy.tuning.first_fit_bytes == 0 ? 0 : lowest_granules;
   }
 
-  pool_policy rules;
+  pool_policy policy;
   std::uint64_t unit_bytes;
   std::uint64_t page_bytes;
   std::uint64_t segment_bytes;

@@ -101,7 +101,7 @@ void growth_commit::put_in_slot(const mapping_slot& slot, bool moves,
     totals.moved_bytes += h.memory->size_bytes;
   } else {
     records_.add_handle(h);
-    ++totals.made_count;
+    ++totals.created_count;
   }
   h.current = slot.where;
   state_.segments().of(*slot.where).map(*slot.where, records_);
@@ -127,7 +127,7 @@ region_id growth_commit::build_target(const growth_plan& plan) noexcept {
   }
   if (plan.start != region_id::none) reenter_start(plan);
   pool_statistics& totals = state_.totals();
-  ++totals.grown_count;
+  ++totals.slow_count;
   totals.peak_mapped_bytes =
       std::max(totals.peak_mapped_bytes, records_.handle_granules() * granule_bytes);
   in.set_claim(all, now);
@@ -216,7 +216,7 @@ void growth_commit::abandon(growth_plan& plan, std::size_t standing_count) noexc
 void growth_commit::commit_ahead(const growth_plan& plan) noexcept {
   check(plan.target_granules != 0, "a step is over that has done nothing");
   commit_free(plan);
-  --state_.totals().grown_count;  // of requests
+  --state_.totals().slow_count;  // of requests
 }
 
 }  // namespace vmm

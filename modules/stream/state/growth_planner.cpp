@@ -17,15 +17,15 @@ constexpr error no_hole = refuse(errc::out_of_addresses, "no hole takes the wind
 
 // Prices of an H200's driver: a handle created, mapped and opened; one mapped again, opened, and
 // unmapped some time later.
-[[nodiscard]] bool may_spend(pool_state& state) noexcept {
+[[nodiscard]] bool is_within_driver_budget(pool_state& state) noexcept {
   constexpr std::uint64_t make_ns = 26'000;
   constexpr std::uint64_t move_ns = 31'000;
   const pool_statistics& totals = state.totals();
-  check(totals.made_count >= state.records().handle_count(),
+  check(totals.created_count >= state.records().handle_count(),
         "more handles are there than were made");
-  const std::uint64_t spent_ns = totals.made_count * make_ns + totals.moved_count * move_ns;
+  const std::uint64_t spent_ns = totals.created_count * make_ns + totals.moved_count * move_ns;
   const std::uint64_t events = 2 * state.progress().clock();  // each free had its allocation
-  return spent_ns < events * state.sizes().rules.spend_ns;
+  return spent_ns < events * state.sizes().policy.tuning.driver_budget_ns;
 }
 
 // The request raises the peak of live bytes: a growing program will request more soon.
@@ -35,14 +35,15 @@ constexpr error no_hole = refuse(errc::out_of_addresses, "no hole takes the wind
 }
 
 // The largest that a pool makes while it is small, by what it holds with what is to be created.
-[[nodiscard]] std::uint64_t small_pool_size(const pool_policy& rules, bool scattered,
+[[nodiscard]] std::uint64_t small_pool_size(const pool_policy& policy, bool scattered,
                                             std::uint64_t held_bytes) noexcept {
   constexpr std::uint64_t least_bytes = std::uint64_t{8} << 20;
   constexpr std::uint64_t share = 12;
   constexpr std::uint64_t scattered_share = 32;
-  if (held_bytes >= rules.small_pool_bytes) return std::numeric_limits<std::uint64_t>::max();
+  if (held_bytes >= policy.tuning.small_pool_bytes)
+    return std::numeric_limits<std::uint64_t>::max();
   const std::uint64_t part_bytes = held_bytes / (scattered ? scattered_share : share);
-  check(part_bytes <= rules.small_pool_bytes, "a part of a small pool is larger than it");
+  check(part_bytes <= policy.tuning.small_pool_bytes, "a part of a small pool is larger than it");
   return std::max(least_bytes, part_bytes);
 }
 
@@ -51,21 +52,21 @@ constexpr error no_hole = refuse(errc::out_of_addresses, "no hole takes the wind
 // ---- how much ------------------------------------------------------------------------
 
 bool growth_planner::has_headroom(const stream_request& request,
-                                  std::uint64_t footprint_bytes) const noexcept {
+                                  std::uint64_t held_bytes) const noexcept {
   check(request.count_granules != 0, "a growth is for nothing");
-  return headroom(request, footprint_bytes) >= request.count_granules;
+  return headroom(request, held_bytes) >= request.count_granules;
 }
 
 std::uint64_t growth_planner::headroom(const stream_request& request,
-                                       std::uint64_t footprint_bytes) const noexcept {
+                                       std::uint64_t held_bytes) const noexcept {
   const std::uint64_t live = state_.live_granules();  // arenas stay open beside a preparation
   const std::uint64_t peak =
       std::max(records_.peak_live_granules(), live + request.count_granules) * granule_bytes;
   check(peak >= live * granule_bytes, "the peak is below the live bytes");
-  check(sizes_.rules.headroom >= 0, "the headroom is negative");
-  const double limit = sizes_.rules.headroom * static_cast<double>(peak) +
-                       static_cast<double>(sizes_.rules.slack_bytes) -
-                       static_cast<double>(footprint_bytes);
+  check(sizes_.policy.headroom >= 0, "the headroom is negative");
+  const double limit = sizes_.policy.headroom * static_cast<double>(peak) +
+                       static_cast<double>(sizes_.policy.tuning.slack_bytes) -
+                       static_cast<double>(held_bytes);
   constexpr double limit_max = 9e18;  // an integer holds that
   return limit <= 0 ? 0 : static_cast<std::uint64_t>(std::min(limit, limit_max)) / granule_bytes;
 }
@@ -74,9 +75,9 @@ bool growth_planner::may_move(const stream_request& request,
                               const growth_effort& effort) const noexcept {
   check(request.count_granules != 0, "a growth is for nothing");
   if (!effort.may_move) return false;
-  if (effort.use_all_free || sizes_.rules.harvest_share == 0) return true;
-  if (request.size_bytes() >= sizes_.rules.harvest_bytes) return true;
-  return std::uint64_t{request.count_granules} * sizes_.rules.harvest_share >=
+  if (effort.use_all_free || sizes_.policy.tuning.min_move_share == 0) return true;
+  if (request.size_bytes() >= sizes_.policy.tuning.min_move_bytes) return true;
+  return std::uint64_t{request.count_granules} * sizes_.policy.tuning.min_move_share >=
          records_.peak_live_granules();
 }
 
@@ -87,37 +88,37 @@ std::uint32_t growth_planner::create_size(const growth_plan& plan, std::uint32_t
                                           const growth_effort& effort) const noexcept {
   check(rest_granules % sizes_.page_granules == 0, "a part of a page is to be created");
   constexpr std::uint64_t climb_part = 3;
-  const std::uint64_t share = sizes_.rules.growth_share;
+  const std::uint64_t share = sizes_.policy.tuning.growth_share;
   const bool has_room = room_granules > rest_granules;
   if (rest_granules == 0 || share == 0 || effort.use_all_free || effort.needed_only)
     return rest_granules;
   if (!has_room && !is_climbing(records_, plan.request)) return rest_granules;
-  const std::uint64_t footprint_granules = effort.footprint_bytes / granule_bytes;
+  const std::uint64_t footprint_granules = effort.held_bytes / granule_bytes;
   std::uint64_t wish = footprint_granules / (has_room ? share : share * climb_part);
   if (has_room) wish = std::min(wish, room_granules);
   const std::uint64_t takes =
       sizes_.segment_granules() - std::min(plan.moved_granules, sizes_.segment_granules());
-  wish = std::min({wish, sizes_.rules.handle_bytes / granule_bytes, takes});
+  wish = std::min({wish, sizes_.policy.handle_bytes_max / granule_bytes, takes});
   wish = wish / sizes_.page_granules * sizes_.page_granules;
   return std::max(rest_granules, static_cast<std::uint32_t>(wish));
 }
 
 // The largest new handle; 0: the policy's. What strands in a handle is dear where little is live,
 // and where free memory is too scattered to serve already; calls are what costs elsewhere.
-std::uint32_t growth_planner::handle_size(bool scattered, std::uint64_t footprint_bytes,
+std::uint32_t growth_planner::handle_size(bool scattered, std::uint64_t held_bytes,
                                           std::uint32_t create_granules) const noexcept {
-  const pool_policy& rules = sizes_.rules;
+  const pool_policy& policy = sizes_.policy;
   std::uint64_t bytes = 0;
-  if (scattered && rules.fine_handle_bytes != 0 && may_spend(state_)) {
-    bytes = rules.fine_handle_bytes;
-  } else if (rules.growth_share != 0) {
-    const std::uint64_t half_bytes = rules.handle_bytes / 2;
-    const std::uint64_t share_bytes = footprint_bytes / (std::uint64_t{2} * rules.growth_share);
-    bytes = scattered ? half_bytes : std::clamp(share_bytes, half_bytes, rules.handle_bytes);
+  if (scattered && policy.tuning.small_handle_bytes != 0 && is_within_driver_budget(state_)) {
+    bytes = policy.tuning.small_handle_bytes;
+  } else if (policy.tuning.growth_share != 0) {
+    const std::uint64_t half_bytes = policy.handle_bytes_max / 2;
+    const std::uint64_t share_bytes = held_bytes / (std::uint64_t{2} * policy.tuning.growth_share);
+    bytes = scattered ? half_bytes : std::clamp(share_bytes, half_bytes, policy.handle_bytes_max);
   }
-  const std::uint64_t held_bytes = footprint_bytes + create_granules * granule_bytes;
-  bytes = std::min(bytes, small_pool_size(rules, scattered, held_bytes));
-  check(bytes <= std::max(rules.handle_bytes, rules.fine_handle_bytes),
+  const std::uint64_t reached_bytes = held_bytes + create_granules * granule_bytes;
+  bytes = std::min(bytes, small_pool_size(policy, scattered, reached_bytes));
+  check(bytes <= std::max(policy.handle_bytes_max, policy.tuning.small_handle_bytes),
         "a handle is larger than the policy's largest");
   return sizes_.rounded_to_pages(std::min(bytes, sizes_.segment_bytes) / granule_bytes);
 }
@@ -130,7 +131,7 @@ std::uint32_t growth_planner::within_limit(std::uint32_t handle_granules,
                                            const growth_effort& effort) const noexcept {
   constexpr double room_parts = 128;
   const std::uint64_t limit_bytes = effort.limit_bytes;
-  const std::uint64_t room_bytes = limit_bytes - std::min(limit_bytes, effort.footprint_bytes);
+  const std::uint64_t room_bytes = limit_bytes - std::min(limit_bytes, effort.held_bytes);
   check(room_bytes <= limit_bytes, "there is more room than the limit leaves");
   if (limit_bytes == 0 || handle_granules == 0 || create_granules * granule_bytes > room_bytes)
     return handle_granules;
@@ -151,8 +152,8 @@ result<growth_plan> growth_planner::plan(const stream_request& request,
     made.request = request;
     const bool may_start =
         in_place && !effort.dedicated && !state_.streams().is_capture(request.stream);
-    if (may_start && sizes_.rules.smallest_hole) choose_start_at_hole(made);
-    if (may_start && !sizes_.rules.smallest_hole) choose_start(made, spare());
+    if (may_start && sizes_.policy.tuning.smallest_hole) choose_start_at_hole(made);
+    if (may_start && !sizes_.policy.tuning.smallest_hole) choose_start(made, spare());
     const bool has_start = made.start != region_id::none;
     // A target that continues nothing begins with a unit.
     if (!has_start && request.spare_granules < sizes_.unit_granules)
@@ -234,15 +235,15 @@ status growth_planner::collect(const growth_effort& effort, growth_plan& plan) n
                                  : state_.segments().at(plan.segment).range(plan.start).count;
   check(have < plan.request.count_granules, "a growth continues what is large enough");
   std::uint32_t rest = sizes_.rounded_to_pages(plan.request.count_granules - have);
-  const std::uint64_t room =
-      effort.use_all_free ? 0 : headroom(plan.request, effort.footprint_bytes);
+  const std::uint64_t room = effort.use_all_free ? 0 : headroom(plan.request, effort.held_bytes);
   const bool move = may_move(plan.request, effort);
   while (rest > room && move) {
     handle_record* const chosen = choose_handle(plan.request.stream, rest, effort);
     if (chosen == nullptr || overshoots(*chosen, plan)) break;
     if (list_with_batch(*chosen, effort)) continue;
-    const status claimed = sizes_.rules.oldest_first ? claim_region_of(*chosen, effort, plan)
-                                                     : claim_handle(*chosen, plan);
+    const status claimed = sizes_.policy.tuning.oldest_first
+                               ? claim_region_of(*chosen, effort, plan)
+                               : claim_handle(*chosen, plan);
     if (!claimed) return claimed;
     const std::uint64_t sum = plan.moved_granules + have;
     rest = sum >= plan.request.count_granules
@@ -253,8 +254,7 @@ status growth_planner::collect(const growth_effort& effort, growth_plan& plan) n
   check(plan.moved.empty() == (plan.moved_granules == 0), "what moves is counted wrong");
   plan.create_granules = create_size(plan, rest, room, effort);
   const bool scattered = rest > room || !plan.moved.empty();
-  const std::uint32_t largest =
-      handle_size(scattered, effort.footprint_bytes, plan.create_granules);
+  const std::uint32_t largest = handle_size(scattered, effort.held_bytes, plan.create_granules);
   plan.handle_granules = within_limit(largest, plan.create_granules, effort);
   return {};
 }
@@ -315,7 +315,7 @@ handle_record* growth_planner::choose_handle(std::uint32_t stream, std::uint32_t
   if (from->empty()) from = longest_free(stream, effort);
   if (from == nullptr) return nullptr;
   check(from->empty() == (from->oldest() == nullptr), "a list is empty and has a handle");
-  if (sizes_.rules.oldest_first) return from->oldest();
+  if (sizes_.policy.tuning.oldest_first) return from->oldest();
   handle_record* const fitting =
       from->at_least(rest_granules / sizes_.page_granules, rest_granules);
   check(fitting == nullptr || fitting->is_free, "a handle in use is chosen");
@@ -325,7 +325,7 @@ handle_record* growth_planner::choose_handle(std::uint32_t stream, std::uint32_t
 // Whether the target would be longer than a segment with what is claimed along with this handle.
 bool growth_planner::overshoots(const handle_record& next, const growth_plan& plan) const noexcept {
   std::uint64_t more = next.count_granules;
-  if (sizes_.rules.oldest_first) {
+  if (sizes_.policy.tuning.oldest_first) {
     const segment& in = state_.segments().of(*next.current);
     more = in.range(in.region_at_unit(next.current->offset)).count;
   }
@@ -395,16 +395,16 @@ bool growth_planner::claim_target(growth_plan& plan) noexcept {
 bool growth_planner::claim_target_anywhere(growth_plan& plan) noexcept {
   const std::uint32_t size = plan.target_granules;
   const std::uint32_t wanted =
-      sizes_.rules.smallest_hole
+      sizes_.policy.tuning.smallest_hole
           ? std::max(size, sizes_.rounded_to_pages(plan.request.count_granules))
           : size;
   check(plan.start == region_id::none, "a target that continues free memory is put elsewhere");
   const std::uint64_t gap =
-      round_up(sizes_.rules.window_gap_bytes / granule_bytes, sizes_.page_granules);
+      round_up(sizes_.policy.tuning.growth_gap_bytes / granule_bytes, sizes_.page_granules);
   for (std::uint32_t number = 0; number < state_.segments().count(); ++number) {
     const segment& in = state_.segments().at(number);
     plan.segment = number;
-    if (!sizes_.rules.smallest_hole) {
+    if (!sizes_.policy.tuning.smallest_hole) {
       const region_id end = in.regions().last();
       const std::uint64_t lead = in.range(end).offset == 0 ? 0 : gap;
       if (in.kind(end) == hole_kind && in.range(end).count >= lead + size)

@@ -59,13 +59,13 @@ struct growth_plan {
 
 /// How hard a plan tries.
 struct growth_effort {
-  bool may_move = true;               ///< handles may be moved
-  bool use_all_free = false;          ///< free handles are used up before anything is created
-  bool needed_only = false;           ///< no more is created than the request lacks
-  bool dedicated = false;             ///< the target continues no free memory
-  std::uint64_t footprint_bytes = 0;  ///< physical memory that the pool has now
-  std::uint64_t limit_bytes = 0;      ///< the limit of its physical memory; 0: unknown
-  std::optional<error> refusal{};     ///< out_of_memory of an earlier attempt for this request
+  bool may_move = true;            ///< handles may be moved
+  bool use_all_free = false;       ///< free handles are used up before anything is created
+  bool needed_only = false;        ///< no more is created than the request lacks
+  bool dedicated = false;          ///< the target continues no free memory
+  std::uint64_t held_bytes = 0;    ///< physical memory that the pool has now
+  std::uint64_t limit_bytes = 0;   ///< the limit of its physical memory; 0: unknown
+  std::optional<error> refusal{};  ///< out_of_memory of an earlier attempt for this request
 };
 
 /// A request that nothing free serves, and what may be done for it.
@@ -94,7 +94,7 @@ class growth_planner {
 
   /// True where creating all of it would keep the pool's memory within the policy's headroom.
   [[nodiscard]] bool has_headroom(const stream_request& request,
-                                  std::uint64_t footprint_bytes) const noexcept;
+                                  std::uint64_t held_bytes) const noexcept;
   /// Claims memory to move, and addresses for it and for what is to be created.
   /// Errors: out_of_addresses (no hole takes it), out_of_host_memory; nothing is claimed.
   [[nodiscard]] result<growth_plan> plan(const stream_request& request,
@@ -104,7 +104,7 @@ class growth_planner {
   friend class ahead_planner;  // a plan of one step
 
   [[nodiscard]] std::uint64_t headroom(const stream_request& request,
-                                       std::uint64_t footprint_bytes) const noexcept;
+                                       std::uint64_t held_bytes) const noexcept;
   [[nodiscard]] bool may_move(const stream_request& request,
                               const growth_effort& effort) const noexcept;
   void choose_start(growth_plan& plan, std::uint64_t more_granules) noexcept;
@@ -114,7 +114,7 @@ class growth_planner {
   [[nodiscard]] std::uint32_t create_size(const growth_plan& plan, std::uint32_t rest_granules,
                                           std::uint64_t room_granules,
                                           const growth_effort& effort) const noexcept;
-  [[nodiscard]] std::uint32_t handle_size(bool scattered, std::uint64_t footprint_bytes,
+  [[nodiscard]] std::uint32_t handle_size(bool scattered, std::uint64_t held_bytes,
                                           std::uint32_t create_granules) const noexcept;
   [[nodiscard]] std::uint32_t within_limit(std::uint32_t handle_granules,
                                            std::uint32_t create_granules,
@@ -129,8 +129,8 @@ class growth_planner {
   // What a hole has more than a target that is to be continued there.
   [[nodiscard]] std::uint64_t spare() const noexcept {
     check(sizes_.page_granules != 0, "a page has no granule");
-    return 2 *
-           std::max<std::uint64_t>(sizes_.page_granules, sizes_.rules.handle_bytes / granule_bytes);
+    return 2 * std::max<std::uint64_t>(sizes_.page_granules,
+                                       sizes_.policy.handle_bytes_max / granule_bytes);
   }
   [[nodiscard]] bool overshoots(const handle_record& next, const growth_plan& plan) const noexcept;
   [[nodiscard]] status claim_region_of(const handle_record& first, const growth_effort& effort,

@@ -15,7 +15,7 @@ namespace vmm {
 
 std::size_t idle_handles::surplus_stale_count() const noexcept {
   const std::uint64_t count = state_.mappings_.stale_count();
-  const std::uint64_t kept = state_.sizes_.rules.zombie_count_max;
+  const std::uint64_t kept = state_.sizes_.policy.tuning.stale_count_max;
   check(count != 0 || !state_.mappings_.has_listed_stale(), "the count of stale mappings is wrong");
   return count > kept ? count - kept : 0;
 }

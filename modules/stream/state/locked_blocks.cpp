@@ -327,7 +327,7 @@ void locked_blocks::forget_captured(const captured_graph& gone, std::uint32_t ow
   });
 }
 
-bool locked_blocks::release_capture(std::uint64_t id, const stream_point& to) noexcept {
+bool locked_blocks::release_graph(std::uint64_t id, const stream_point& to) noexcept {
   const captured_graph* const gone = state_.captures().find(id);
   if (gone == nullptr) return true;
   check(!state_.streams().is_capture(to.stream), "a graph's memory goes to a graph");

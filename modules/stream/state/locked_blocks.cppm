@@ -16,7 +16,7 @@
 //     freed on a stream that is not captured.
 //
 // Thread safety: none of its own; under the lock of the pool's state. Cost: O(1), except
-// `release_capture()` and searches through graphs.
+// `release_graph()` and searches through graphs.
 export module vmm.stream:locked_blocks;
 
 import vmm.backend;
@@ -66,7 +66,7 @@ class locked_blocks {
   /// in_use (too many).
   [[nodiscard]] result<std::uint32_t> enter_capture(std::uint64_t id,
                                                     stream_handle stream) noexcept;
-  /// The block, just allocated for such a record, is the graph's until release_capture(). Errors:
+  /// The block, just allocated for such a record, is the graph's until release_graph(). Errors:
   /// out_of_host_memory; the block is free for the record.
   [[nodiscard]] status give_to_capture(address at, std::uint32_t record) noexcept;
   /// What a captured stream frees: the capture's own goes to the record, any other is kept for the
@@ -77,7 +77,7 @@ class locked_blocks {
   /// What a graph keeps becomes free for `to`, some of it: true when that was the last, and the
   /// graph is forgotten; its live blocks are as any others then. Cost: O(1) for each of at most
   /// 1024 regions, and at the last the locked blocks.
-  [[nodiscard]] bool release_capture(std::uint64_t id, const stream_point& to) noexcept;
+  [[nodiscard]] bool release_graph(std::uint64_t id, const stream_point& to) noexcept;
 
  private:
   [[nodiscard]] result<captured_graph*> provide_capture(std::uint64_t id,

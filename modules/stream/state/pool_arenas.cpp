@@ -9,9 +9,9 @@ import vmm.std;
 namespace vmm {
 
 bool pool_arenas::count_wait() noexcept {
-  if (!is_permitted_ || is_wanted_ || ++wait_count_ < waits_max_) return false;
-  check(wait_count_ == waits_max_, "a wait was not counted");
-  wait_count_ = 0;
+  if (!is_permitted_ || is_wanted_ || ++contention_count_ < waits_max_) return false;
+  check(contention_count_ == waits_max_, "a wait was not counted");
+  contention_count_ = 0;
   is_wanted_ = true;
   return true;
 }

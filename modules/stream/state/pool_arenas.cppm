@@ -55,8 +55,8 @@ class pool_arenas {
   bool is_wanted_ = false;
   bool is_permitted_ = false;
   bool is_paused_ = false;
-  std::uint32_t wait_count_ = 0;  // times a thread waited for the lock, since the last arena
-  std::uint32_t waits_max_ = 32;  // so many cause an arena
+  std::uint32_t contention_count_ = 0;  // times a thread waited for the lock, since the last arena
+  std::uint32_t waits_max_ = 32;        // so many cause an arena
   std::unique_ptr<arena_table> table_;
 };
 

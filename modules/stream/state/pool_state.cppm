@@ -171,8 +171,8 @@ class alignas(64) pool_state {
   friend class state_audit;
 
   inline void update_slow_check() noexcept {
-    needs_slow_check_ =
-        sizes_.rules.unmap_early || suspension_ != suspension_phase::running || arenas_.is_wanted();
+    needs_slow_check_ = sizes_.policy.eager_unmap || suspension_ != suspension_phase::running ||
+                        arenas_.is_wanted();
   }
   void finish_free() noexcept;
 

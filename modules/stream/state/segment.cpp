@@ -83,7 +83,7 @@ void segment::cut_lead(region_id found, std::uint32_t count) noexcept {
   const region_kind own = kind(found);
   const std::uint64_t epoch = regions_.word(found);
   check(is_free_kind(own) && range(found).count > count, "more is cut off than is free");
-  const region_id lead = regions_.take_front(found, count);
+  const region_id lead = regions_.take_head(found, count);
   pass_link_on(lead, found);
   regions_.list(lead, own);
   regions_.set_note(lead, {epoch, 0});
@@ -354,7 +354,7 @@ void segment::claim_free(region_id region) noexcept {
               "I5: a claim does not remember whose it was");
 }
 
-void segment::claim_front(region_id region, std::uint32_t count) noexcept {
+void segment::claim_head(region_id region, std::uint32_t count) noexcept {
   const region_kind was = kind(region);
   check(is_free_kind(was) && range(region).count >= count, "more is claimed than is free");
   regions_.unlist(region);

@@ -175,7 +175,7 @@ class alignas(64) segment {
     debug_check([&] { return is_free_kind(kind(found)) && range(found).count >= count; },
                 "more is taken than is free");
     if (regions_.where(found).count > count) {
-      const region_id lead = regions_.take_front(found, count);
+      const region_id lead = regions_.take_head(found, count);
       pass_link_on(lead, found);
       return lead;
     }
@@ -277,7 +277,7 @@ class alignas(64) segment {
   /// A free region is listed no more, and remembers whose it was.
   void claim_free(region_id region) noexcept;
   /// The same of the first granules of a free region; the rest stays free. After provide().
-  void claim_front(region_id region, std::uint32_t count) noexcept;
+  void claim_head(region_id region, std::uint32_t count) noexcept;
   /// A claimed region is free again as it was.
   void return_claim(region_id region, const stream_table& streams) noexcept;
   /// Makes the borders of a range borders of regions. All of it is free or claimed.

@@ -27,7 +27,7 @@ class state_audit {
   /// so on, since that is what it costs. Nothing is claimed.
   inline void after_growth() const noexcept {
     if constexpr (check_level >= 3) {
-      if (std::has_single_bit(state_.totals_.grown_count))
+      if (std::has_single_bit(state_.totals_.slow_count))
         paranoid_check([&] { return validate().has_value(); }, "a growth has broken the pool");
     }
   }

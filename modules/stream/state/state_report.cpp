@@ -20,7 +20,7 @@ namespace {
     case pool_region_kind::live: return history_region_kind::live;
     case pool_region_kind::free: return history_region_kind::free;
     case pool_region_kind::hole: return history_region_kind::hole;
-    case pool_region_kind::zombie: return history_region_kind::stale;
+    case pool_region_kind::stale: return history_region_kind::stale;
     case pool_region_kind::busy: break;
   }
   return history_region_kind::busy;
@@ -38,13 +38,13 @@ void add_facts(const pool_statistics& now, std::vector<history_fact>& out) {
   add("reusable_bytes", now.reusable_bytes);
   add("captured_bytes", now.captured_bytes);
   add("hole_bytes", now.hole_bytes);
-  add("stale_bytes", now.zombie_bytes);
+  add("stale_bytes", now.stale_bytes);
   add("live_count", now.live_count);
-  add("stale_count", now.zombie_count);
+  add("stale_count", now.stale_count);
   add("moved_count", now.moved_count);
   add("moved_bytes", now.moved_bytes);
-  add("grown_count", now.grown_count);
-  add("wait_count", now.wait_count);
+  add("slow_count", now.slow_count);
+  add("device_wait_count", now.device_wait_count);
 }
 
 }  // namespace
@@ -61,7 +61,7 @@ pool_statistics state_report::statistics() const noexcept {
       const bool kept = state_.streams_.is_capture(stream);
       const std::uint64_t listed = in->regions().listed_granules(kind_of(stream));
       (kept ? captured_granules : free_granules) += listed;
-      if (state_.streams_.is_batch(stream)) now.after_all_bytes += listed * granule_bytes;
+      if (state_.streams_.is_batch(stream)) now.pending_bytes += listed * granule_bytes;
     }
   }
   std::uint64_t live_granules = state_.mappings_.live_granules();
@@ -72,8 +72,8 @@ pool_statistics state_report::statistics() const noexcept {
       live_granules += numbers.live_granules - lease.counted_granules;
       free_granules += lease.lent_granules - numbers.live_granules;
       now.live_count += numbers.live_count;
-      ++now.front_count;
-      now.front_bytes += (lease.lent_granules - numbers.live_granules) * granule_bytes;
+      ++now.arena_count;
+      now.arena_bytes += (lease.lent_granules - numbers.live_granules) * granule_bytes;
     });
   }
   check(free_granules <= state_.mappings_.handle_granules(), "more is free than there is");
@@ -85,14 +85,14 @@ pool_statistics state_report::statistics() const noexcept {
   now.reusable_bytes = free_granules * granule_bytes;
   now.captured_bytes = captured_granules * granule_bytes;
   now.hole_bytes = hole_granules * granule_bytes;
-  now.zombie_bytes = state_.mappings_.stale_bytes();
-  now.zombie_count = state_.mappings_.stale_count();
+  now.stale_bytes = state_.mappings_.stale_bytes();
+  now.stale_count = state_.mappings_.stale_count();
   for (const auto& in : state_.segments_) now.live_count += in->block_count();
   check(now.pinned_count <= now.live_count, "more blocks are pinned than live");
   check(now.live_count != 0 || now.live_bytes == 0, "granules are live in no block");
   check(now.live_bytes + now.captured_bytes <= now.mapped_bytes, "more is live than is mapped");
-  check((now.zombie_count == 0) == (now.zombie_bytes == 0), "a stale mapping has no addresses");
-  check(now.mapped_bytes + now.zombie_bytes + now.hole_bytes <= now.reserved_bytes,
+  check((now.stale_count == 0) == (now.stale_bytes == 0), "a stale mapping has no addresses");
+  check(now.mapped_bytes + now.stale_bytes + now.hole_bytes <= now.reserved_bytes,
         "more addresses are used than are reserved");
   for (std::uint32_t stream = 0; stream < state_.streams_.count(); ++stream)
     now.stream_count += state_.streams_.phase_of(stream) == stream_phase::active ? 1U : 0U;
@@ -143,7 +143,7 @@ status state_report::describe(history& into) const noexcept {
     std::sort(into.regions.begin(), into.regions.end(), by_address);
     list_mappings(into.mappings);
     into.facts.push_back({"allocator", "stream_pool"});
-    into.facts.push_back({"policy", state_.sizes_.rules.name});
+    into.facts.push_back({"policy", state_.sizes_.policy.name});
     into.facts.push_back({"page_bytes", std::to_string(state_.sizes_.page_bytes)});
     add_facts(statistics(), into.facts);
     return {};
@@ -162,8 +162,8 @@ status state_report::list_regions(std::vector<pool_region>& out) const {
           continue;
         }
         const pool_region next = shown(*in, r);
-        const bool continues = next.kind == pool_region_kind::zombie && !out.empty() &&
-                               out.back().kind == pool_region_kind::zombie &&
+        const bool continues = next.kind == pool_region_kind::stale && !out.empty() &&
+                               out.back().kind == pool_region_kind::stale &&
                                out.back().range.end() == next.range.base;
         if (continues) {
           out.back().range.size_bytes += next.range.size_bytes;
@@ -218,7 +218,7 @@ pool_region state_report::shown(const segment& in, region_id region) const noexc
   } else if (kind == region_kind::unlisted) {
     const region_state state = state_of(in.regions().tag(region));
     shown.kind = state == region_state::live    ? pool_region_kind::live
-                 : state == region_state::stale ? pool_region_kind::zombie
+                 : state == region_state::stale ? pool_region_kind::stale
                                                 : pool_region_kind::busy;
   }
   return shown;

@@ -152,7 +152,8 @@ std::size_t stream_memory::others_to_reclaim(std::uint32_t stream,
   if (state_.streams_.count() < 2 || state_.streams_.is_capture(stream) ||
       state_.arenas_.table() != nullptr)
     return 0;
-  if (state_.sizes_.rules.lowest_fit_bytes == 0) return 0;  // a policy that looks at no address
+  // a policy that looks at no address
+  if (state_.sizes_.policy.tuning.first_fit_bytes == 0) return 0;
   const stream_progress& progress = state_.streams_.progress();
   check(state_.reclaimed_at_ <= progress.clock(),
         "free memory was collected at a point in the future");
@@ -280,14 +281,14 @@ result<other_stream_claim> stream_memory::claim_from_other(
   const std::uint32_t lead = where.offset - in.range(best.region).offset;
   check(lead <= request.spare_granules, "a block is claimed behind the next place for it");
   if (lead != 0) in.cut_lead(best.region, lead);
-  in.claim_front(best.region, where.count);
+  in.claim_head(best.region, where.count);
   check(!state_.streams_.is_capture(best.last_use.stream),
         "a captured graph's memory is given away");
   return best;
 }
 
 result<address> stream_memory::finish_claim(const other_stream_claim& claim) noexcept {
-  check(claim.region != region_id::none, "a claim of nothing is settled");
+  check(claim.region != region_id::none, "a claim of nothing is finished");
   check(claim.segment < state_.segments_.count(), "a claim lies in no segment");
   segment& in = state_.segments_.at(claim.segment);
   if (!in.provide_entry()) {
@@ -296,7 +297,7 @@ result<address> stream_memory::finish_claim(const other_stream_claim& claim) noe
   }
   check(in.claimed_at(claim.region).epoch == claim.last_use.epoch,
         "pool_state I5: a claim has changed meanwhile");
-  ++state_.totals_.foreign_count;
+  ++state_.totals_.other_stream_count;
   return in.make_live(claim.region, state_.mappings_);
 }
 

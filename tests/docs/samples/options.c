@@ -9,8 +9,8 @@ int main(void) {
   vmm_pool_options options;
   vmm_pool_options_init(&options, sizeof options);
   options.budget_bytes = (uint64_t)8 << 30;
-  options.read_environment = 1;       /* VMM_POOL_POLICY, VMM_BUDGET and others: docs/options.md */
-  options.fronts = VMM_FRONTS_ALWAYS; /* a lock for each stream from its first growth on */
+  options.read_environment = 1; /* VMM_POOL_POLICY, VMM_BUDGET and others: docs/options.md */
+  options.stream_arenas = VMM_ARENAS_ALWAYS; /* a lock for each stream from its first growth on */
   vmm_driver* driver = NULL;
   vmm_pool* pool = NULL;
   vmm_status status = vmm_driver_open("host", VMM_ANY_DEVICE, &driver);

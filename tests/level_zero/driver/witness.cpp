@@ -53,7 +53,7 @@ struct last_word {
     if (!all().complaints.empty()) std::fprintf(stderr, "witness: %s", all().complaints.c_str());
   }
 };
-const last_word at_end;
+const last_word last_words;
 
 // ZE_ENABLE_ALT_DRIVERS is a list with commas. Each driver is loaded a second time by name, which
 // gives the same one.

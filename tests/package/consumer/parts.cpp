@@ -54,8 +54,8 @@ using vmm::environment_text;
 using vmm::event_handle;
 using vmm::fill_request;
 using vmm::index_node;
+using vmm::leak_report_count_max;
 using vmm::link_kind;
-using vmm::live_report_count_max;
 using vmm::map_request;
 using vmm::multicast_address_binding;
 using vmm::multicast_backend;
@@ -360,15 +360,15 @@ using vmm::share_watch;
 using vmm::sign_bytes;
 
 // vmm.stream
-using vmm::block_watcher;
+using vmm::block_observer;
 
 // vmm.suspend
 using vmm::backup_tier;
-using vmm::stay_reason;
+using vmm::retain_reason;
+using vmm::retained_memory;
 using vmm::suspend_contents;
 using vmm::suspend_options;
 using vmm::suspend_region;
-using vmm::suspend_remainder;
 using vmm::suspend_report;
 using vmm::suspend_request;
 using vmm::suspender;
@@ -419,7 +419,7 @@ int use_parts() {
   const unsigned long long total =
       sizeof(vmm::address) + sizeof(vmm::allocator_ref) + sizeof(vmm::cuda_options) +
       sizeof(vmm::fake_driver) + sizeof(vmm::growable_request) + sizeof(vmm::host_memory_resource) +
-      sizeof(vmm::host_options) + sizeof(vmm::policy) + sizeof(vmm::pool_options) +
+      sizeof(vmm::host_options) + sizeof(vmm::manager_policy) + sizeof(vmm::pool_options) +
       sizeof(vmm::vector<int>);
   std::printf("one thing of each module takes %llu bytes\n", total);
   return 0;

@@ -91,10 +91,10 @@ std::vector<lie> all_lies(const wire::received_block& honest) {
   lie size{"size", right};
   size.reply.size_bytes = honest.whole_bytes;
   lie sum{"sum", right};
-  sum.reply.piece_count = 2;
+  sum.reply.handle_count = 2;
   sum.piece_bytes = last - mebibyte + 1;
   lie count{"count", right};
-  count.reply.piece_count = last;
+  count.reply.handle_count = last;
   lie two{"two", right};
   two.descriptor_count = 2;
   lie many{"many", right};
@@ -113,7 +113,7 @@ bool answer_as(const lie& what, int listening, const wire::received_block& hones
   const bool has_asked =
       wire::receive(peer.get(), &wanted, sizeof wanted, nullptr, until) == wire::taken::whole;
   (void)wire::send(peer.get(), &what.reply, sizeof what.reply, -1, until);
-  for (std::size_t i = 0; i < honest.pieces.size() || i < what.reply.piece_count; ++i) {
+  for (std::size_t i = 0; i < honest.pieces.size() || i < what.reply.handle_count; ++i) {
     const wire::received_piece& piece = honest.pieces[i % honest.pieces.size()];
     const std::uint64_t size = what.piece_bytes != 0 ? what.piece_bytes : piece.size_bytes;
     std::array<int, 253> passed{};

@@ -50,10 +50,10 @@ from .errors import (
     UnknownAddress,
 )
 from .managers import Copy, Manager, ManagerStatistics, Range
-from .pools import Block, Capture, Fronts, Pool
+from .pools import Arenas, Block, Capture, Pool
 from .reports import (
     PoolStatistics,
-    PrepareReport,
+    PreallocateReport,
     Region,
     RegionKind,
     RemapKind,
@@ -101,6 +101,7 @@ def loaded_library() -> str:
 __version__ = ".".join(str(part) for part in version())
 
 __all__ = [
+    "Arenas",
     "Block",
     "Capture",
     "Copy",
@@ -110,7 +111,6 @@ __all__ = [
     "DriverInfo",
     "Error",
     "Feature",
-    "Fronts",
     "InUse",
     "InvalidArgument",
     "InvalidHandle",
@@ -124,7 +124,7 @@ __all__ = [
     "Place",
     "Pool",
     "PoolStatistics",
-    "PrepareReport",
+    "PreallocateReport",
     "Range",
     "Region",
     "RegionKind",

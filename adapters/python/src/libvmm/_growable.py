@@ -57,7 +57,7 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_growable_create": [_HANDLE, ctypes.POINTER(Options), ctypes.POINTER(_HANDLE)],
     "vmm_growable_destroy": [_HANDLE, _HANDLE],
     "vmm_growable_resize": [_HANDLE, ctypes.POINTER(Request)],
-    "vmm_growable_settle": [_HANDLE, _HANDLE],
+    "vmm_growable_synchronize": [_HANDLE, _HANDLE],
     "vmm_growable_query": [_HANDLE, ctypes.POINTER(Info)],
     "vmm_growable_segment": [_HANDLE, _U64, ctypes.POINTER(_HANDLE), ctypes.POINTER(_U64)],
     "vmm_growable_parts": [_HANDLE, _U64, ctypes.POINTER(_native.Part), _U64, ctypes.POINTER(_U64)],

@@ -48,7 +48,7 @@ _OBJECT = re.compile(r"\bvmm_(pool|manager)\b")
 _ENUMS = {
     "CAPTURE": "Capture",
     "COPY": "Copy",
-    "FRONTS": "Fronts",
+    "ARENAS": "Arenas",
     "PLACE": "Place",
     "RIGHTS": "Rights",
     "SHARE": "share.Kind",

@@ -83,7 +83,7 @@ class Functions:
         at, into.value = into.value, None
         if at:
             self._streams.pop(at, None)
-            self.pool._free_after_all(at)
+            self.pool._free_unordered(at)
 
     def _free(self, at: int, _device: int) -> None:
         """Frees the memory on the stream of its allocation, or after all work. CuPy calls it where
@@ -100,7 +100,7 @@ class Functions:
             elif stream is not None:
                 self.pool.free_raw(at, int(stream.ptr))
             else:
-                self.pool._free_after_all(at)
+                self.pool._free_unordered(at)
         except Error as trouble:
             print(f"libvmm.cupy: {at:#x} was not freed: {trouble}", file=sys.stderr)
 

@@ -87,8 +87,8 @@ def grants_of(given: Any) -> Any:
             "rights", "a dict of libvmm.Rights by device, or by (Place, number)", given
         )
     made = (_native.Grant * len(given))()
-    for grant, (who, rights) in zip(made, given.items()):
-        grant.place, grant.device = _location("rights", who)
+    for grant, (grantee, rights) in zip(made, given.items()):
+        grant.place, grant.device = _location("rights", grantee)
         grant.rights = int(_values.member("rights", rights, Rights))
     return made
 
@@ -196,9 +196,9 @@ class Driver(Owner):
             count += 1
         return [[self.link(source, target) for target in range(count)] for source in range(count)]
 
-    def rights(self, address: int, who: int | tuple[Place, int]) -> Rights:
+    def rights(self, address: int, grantee: int | tuple[Place, int]) -> Rights:
         """Access of a device, or a (Place, number), to mapped memory."""
-        place, number = _location("who", who)
+        place, number = _location("grantee", grantee)
         found = ctypes.c_uint32()
         check(
             _LIBRARY.vmm_driver_get_access(

@@ -179,9 +179,9 @@ class Growable(Owner):
         """Releases all memory and keeps the addresses."""
         self.shrink(0, stream=stream)
 
-    def settle(self, stream: int = 0) -> None:
+    def synchronize(self, stream: int = 0) -> None:
         """Blocks until the host may use the bytes."""
-        check(_LIBRARY.vmm_growable_settle(self._handle, _values.stream(stream)))
+        check(_LIBRARY.vmm_growable_synchronize(self._handle, _values.stream(stream)))
 
     def segment(self, index: int = 0) -> tuple[int, int]:
         """Address and size of a segment."""

@@ -186,7 +186,7 @@ def _with_line(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # Of a pool or manager, and of its life, which frees the blocks.
-_LINED = (("allocate", "_allocate", "allocate_whole", "free_raw"), ("free", "free_unnamed"))
+_LINED = (("allocate", "_allocate", "allocate_dedicated", "free_raw"), ("free", "free_unnamed"))
 
 
 def _parts(owner: Any) -> Iterator[tuple[Any, str]]:

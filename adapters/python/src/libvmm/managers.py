@@ -38,14 +38,14 @@ class ManagerStatistics:
     mapped_bytes: int
     held_bytes: int
     peak_held_bytes: int
-    cached_piece_bytes: int
-    cached_range_bytes: int
+    retained_bytes: int
+    retained_mapped_bytes: int
     retired_bytes: int
     reserved_bytes: int
     space_live_bytes: int
     space_high_water_bytes: int
     created_count: int
-    reused_piece_count: int
+    reused_handle_count: int
     reused_range_count: int
     grown_range_count: int
     unbound_range_count: int
@@ -150,9 +150,9 @@ class Range(Block):
         resized, outcome = self._resized
         return resized if outcome == [0] else self._size
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Blocks until the host may use the bytes."""
-        check(_LIBRARY.vmm_manager_settle(self._owner.handle, self.address))
+        check(_LIBRARY.vmm_manager_synchronize(self._owner.handle, self.address))
 
 
 class _ManagerLife(AllocatorLife):

@@ -74,7 +74,7 @@ class MemoryManager(_Base):
         def finalizer() -> None:
             address, at.value = at.value, None
             if address and pool.is_open:
-                pool._free_after_all(address)
+                pool._free_unordered(address)
 
         try:
             pool._allocate(at, max(size, 1), 512, 0)

@@ -17,7 +17,7 @@ from .drivers import Driver, Feature, Place, Rights, grants_of
 from .errors import InUse, InvalidHandle, Status, UnknownAddress, check
 from .reports import (
     PoolStatistics,
-    PrepareReport,
+    PreallocateReport,
     Region,
     RegionKind,
     RemapKind,
@@ -38,11 +38,11 @@ class Capture(enum.IntEnum):
     UNCHECKED = 2
 
 
-class Fronts(enum.IntEnum):
-    """When streams get fronts, memory with a lock of their own: once threads have waited for each
+class Arenas(enum.IntEnum):
+    """When streams get arenas, memory with a lock of their own: once threads have waited for each
     other, from the first growth on, or never."""
 
-    WAITING = 0
+    WHEN_CONTENDED = 0
     ALWAYS = 1
     NEVER = 2
 
@@ -103,7 +103,7 @@ class Block(_lifetime.Held):
     def set_access(self, rights: Mapping[Any, Rights]) -> None:
         """Access of devices or (Place, number) to this block until it is freed. It overrules
         set_peers(). Requires: work of a device that loses access has finished. Raises NotSupported
-        for a pool's block that is not of allocate_whole()."""
+        for a pool's block that is not of allocate_dedicated()."""
         grants = grants_of(rights)
         self._check_live()
         self._owner._set_access(self.address, grants)
@@ -149,7 +149,7 @@ def _thunk_of(subscribers: weakref.ref[_Subscribers], key: object) -> Any:
     """Returns the function that the C library calls for one of the callbacks."""
 
     @_native.REMAP_CALLBACK
-    def told(_context: int, notice: Any) -> None:
+    def called(_context: int, notice: Any) -> None:
         there = subscribers()
         callback = None if there is None else there.get(key)
         if callback is None:
@@ -161,7 +161,7 @@ def _thunk_of(subscribers: weakref.ref[_Subscribers], key: object) -> Any:
         finally:
             _lifetime.thread.callbacks = inside
 
-    return told
+    return called
 
 
 class _PoolLife(AllocatorLife):
@@ -179,7 +179,7 @@ class _PoolLife(AllocatorLife):
 
     def free_unnamed(self, address: int, stream: int, outcome: list[int]) -> None:
         # Behind all work of the device. A block with rights of its own is freed on a stream.
-        _native.record(outcome, _LIBRARY.vmm_pool_free_after_all, self.handle, address)
+        _native.record(outcome, _LIBRARY.vmm_pool_free_unordered, self.handle, address)
         if outcome[-1] not in BlockLife.ended_by:
             self.free(address, stream, outcome)
 
@@ -216,7 +216,7 @@ class Pool(Allocator):
         place: tuple[Place, int] | None = None,
         read_environment: bool = False,
         report_live: bool = True,
-        fronts: Fronts = Fronts.WAITING,
+        stream_arenas: Arenas = Arenas.WHEN_CONTENDED,
         captures_announced: bool = False,
         streams_forgotten: bool = False,
     ) -> None:
@@ -237,7 +237,7 @@ class Pool(Allocator):
             options.place, options.place_ordinal = _values.place(place, Place)
         options.read_environment = _values.flag("read_environment", read_environment)
         options.report_live = _values.flag("report_live", report_live)
-        options.fronts = int(_values.member("fronts", fronts, Fronts))
+        options.stream_arenas = int(_values.member("stream_arenas", stream_arenas, Arenas))
         options.captures_announced = _values.flag("captures_announced", captures_announced)
         options.streams_forgotten = _values.flag("streams_forgotten", streams_forgotten)
         self.driver = driver
@@ -278,12 +278,12 @@ class Pool(Allocator):
             )
         )
 
-    def allocate_whole(self, size: _values.Size, stream: int = 0) -> Block:
+    def allocate_dedicated(self, size: _values.Size, stream: int = 0) -> Block:
         """A block of whole pages that can have access of its own: Block.set_access(). Free it on a
         stream that is not being captured, and seldom. Raises as allocate()."""
         block = Block(self, 0, _values.size("size", size), _values.stream(stream))
         check(
-            _LIBRARY.vmm_pool_allocate_whole(
+            _LIBRARY.vmm_pool_allocate_dedicated(
                 self._handle, block.size, block.stream, ctypes.byref(block._life.at)
             )
         )
@@ -306,8 +306,8 @@ class Pool(Allocator):
         owned = {each.at.value for each in _lifetime.lives(BlockLife) if each.owner is self._life}
         return {each.base: each.size for each in live if each.base not in owned}
 
-    def _free_after_all(self, address: int) -> None:
-        check(_LIBRARY.vmm_pool_free_after_all(self._handle, address))
+    def _free_unordered(self, address: int) -> None:
+        check(_LIBRARY.vmm_pool_free_unordered(self._handle, address))
 
     def _set_access(self, address: int, grants: Any) -> None:
         check(_LIBRARY.vmm_pool_set_access(self._handle, address, grants, len(grants)))
@@ -325,14 +325,14 @@ class Pool(Allocator):
         streams_forgotten."""
         check(_LIBRARY.vmm_pool_forget_stream(self._handle, _values.stream(stream)))
 
-    def capture_begins(self) -> None:
+    def capture_begin(self) -> None:
         """Announces a capture on a stream without a record in the pool; with captures_announced,
-        every capture. Each call is paired with capture_ended(), from any thread."""
-        check(_LIBRARY.vmm_pool_capture_begins(self._handle))
+        every capture. Each call is paired with capture_end(), from any thread."""
+        check(_LIBRARY.vmm_pool_capture_begin(self._handle))
 
-    def capture_ended(self) -> None:
-        """Ends one capture_begins(), after the capture. Raises InvalidArgument without one."""
-        check(_LIBRARY.vmm_pool_capture_ended(self._handle))
+    def capture_end(self) -> None:
+        """Ends one capture_begin(), after the capture. Raises InvalidArgument without one."""
+        check(_LIBRARY.vmm_pool_capture_end(self._handle))
 
     def synchronize(self) -> None:
         """Blocks until the work of every stream of the pool has finished."""
@@ -340,24 +340,24 @@ class Pool(Allocator):
 
     def set_peers(self, rights: Mapping[Any, Rights]) -> None:
         """Access of other devices to all of the pool's memory, now and later: {1: Rights.READ}. For
-        one block: allocate_whole() and Block.set_access()."""
+        one block: allocate_dedicated() and Block.set_access()."""
         grants = grants_of(rights)
         check(_LIBRARY.vmm_pool_set_peers(self._handle, grants, len(grants)))
 
-    def prepare(self, size: _values.Size, stream: int = 0) -> PrepareReport:
+    def preallocate(self, size: _values.Size, stream: int = 0) -> PreallocateReport:
         """Makes a free region of `size` bytes available on the stream, from new memory or by moving
         whole free handles, so that a later request does not wait for the driver. Raises
         OutOfMemory; memory created before that stays."""
-        report = _native.PrepareReport()
+        report = _native.PreallocateReport()
         check(
-            _LIBRARY.vmm_pool_prepare(
+            _LIBRARY.vmm_pool_preallocate(
                 self._handle,
                 _values.size("size", size),
                 _values.stream(stream),
                 ctypes.byref(report),
             )
         )
-        return values_of(report, PrepareReport)
+        return values_of(report, PreallocateReport)
 
     def trim(self, limit: _values.Size = 0) -> TrimReport:
         """Releases free memory to the driver until at most `limit` bytes of it are retained."""
@@ -405,7 +405,7 @@ class Pool(Allocator):
             found.stream or 0,
             Status(found.failure),
             bool(found.trimmed),
-            bool(found.blocked),
+            bool(found.waited),
             found.live_bytes,
             found.reusable_bytes,
             found.largest_free_bytes,
@@ -449,13 +449,13 @@ class Pool(Allocator):
 
 
 __all__ = [
+    "Arenas",
     "Block",
     "Capture",
     "Feature",
-    "Fronts",
     "Pool",
     "PoolStatistics",
-    "PrepareReport",
+    "PreallocateReport",
     "Region",
     "RegionKind",
     "RemapKind",

@@ -19,7 +19,7 @@ class RegionKind(enum.IntEnum):
     LIVE = 0
     FREE = 1
     HOLE = 2
-    ZOMBIE = 3
+    STALE = 3
     BUSY = 4
 
 
@@ -43,22 +43,22 @@ class PoolStatistics:
     reusable_bytes: int
     captured_bytes: int
     hole_bytes: int
-    zombie_bytes: int
+    stale_bytes: int
     live_count: int
-    zombie_count: int
+    stale_count: int
     pinned_count: int
     stream_count: int
-    grown_count: int
-    made_count: int
+    slow_count: int
+    created_count: int
     moved_count: int
     moved_bytes: int
-    foreign_count: int
-    wait_count: int
-    mark_count: int
-    blocked_count: int
+    other_stream_count: int
+    device_wait_count: int
+    event_count: int
+    host_wait_count: int
     suspended_bytes: int
-    front_count: int
-    front_bytes: int
+    arena_count: int
+    arena_bytes: int
     held_bytes: int
 
 
@@ -80,7 +80,7 @@ class Shortage:
     stream: int
     failure: Status
     trimmed: bool
-    blocked: bool
+    waited: bool
     live_bytes: int
     reusable_bytes: int
     largest_free_bytes: int
@@ -98,8 +98,8 @@ class TrimReport:
 
 
 @dataclass(frozen=True)
-class PrepareReport:
-    """Bytes that prepare() made available, and bytes of the request that are left."""
+class PreallocateReport:
+    """Bytes that preallocate() made available, and bytes of the request that are left."""
 
     created_bytes: int
     moved_bytes: int

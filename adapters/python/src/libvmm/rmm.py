@@ -55,7 +55,7 @@ def functions(pool: Pool) -> tuple[Callable[..., int], Callable[..., None]]:
             return  # RMM's memory may outlive the pool
         number = stream_number(stream)
         if number == _values.PER_THREAD:
-            pool._free_after_all(address)
+            pool._free_unordered(address)
         else:
             pool.free_raw(address, number)
 

@@ -149,12 +149,12 @@ class _ShareLife(HandleLife):
 
 
 class _BorrowedLife(_ShareLife):
-    __slots__ = ("channel", "told")
+    __slots__ = ("channel", "recorded")
 
     def __init__(self, name: str, destroy: Any, driver: Driver, channel: HandleLife) -> None:
         super().__init__(name, destroy, driver._life)
         self.channel = channel
-        self.told: list[int] = []
+        self.recorded: list[int] = []
         """The status of the call that ended the object and notified the peer."""
 
     def end(self) -> None:
@@ -164,10 +164,10 @@ class _BorrowedLife(_ShareLife):
         """Releases the object. Returns the reason if the peer was not notified; the memory is
         released all the same."""
         trouble = None
-        if self.handle.value and not self.told:
+        if self.handle.value and not self.recorded:
             call = _LIBRARY.vmm_share_give_back
-            _native.record(self.told, call, self.channel.handle, self.handle)
-            trouble = error_of(self.told[0]) if self.told[0] else None
+            _native.record(self.recorded, call, self.channel.handle, self.handle)
+            trouble = error_of(self.recorded[0]) if self.recorded[0] else None
         super().end()
         return trouble
 

@@ -127,7 +127,7 @@ class SuspendReport:
     unfinished_bytes: int
 
     @property
-    def stays_bytes(self) -> int:
+    def retained_bytes(self) -> int:
         """Physical memory of the regions that was not released."""
         return self.refused_bytes + self.cached_bytes + self.unfinished_bytes
 

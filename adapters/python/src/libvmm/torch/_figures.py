@@ -29,7 +29,7 @@ class _Figures(_native.Sized):
         ("short_count", _native.U64),
         ("retry_count", _native.U64),
         ("limit_bytes", _native.U64),
-        ("wait_count", _native.U64),
+        ("host_wait_count", _native.U64),
     ]
 
 
@@ -45,7 +45,7 @@ class Statistics:
     peak_held_bytes: int
     live_count: int
     handle_count: int
-    made_count: int
+    created_count: int
     short_count: int
     retry_count: int
     limit_bytes: int
@@ -68,7 +68,7 @@ def statistics_of(allocator: Any, device: int) -> Statistics:
         peak_held_bytes=now.held_bytes.peak,
         live_count=now.allocations[0].current,
         handle_count=now.handles.current,
-        made_count=now.handles.added,
+        created_count=now.handles.added,
         short_count=now.short_count,
         retry_count=now.retry_count,
         limit_bytes=now.limit_bytes,
@@ -99,7 +99,7 @@ def nested_statistics(allocator: Any, device: int) -> dict[str, Any]:
         "num_alloc_retries": now.retry_count,
         "num_ooms": now.short_count,
         "max_split_size": -1,
-        "num_sync_all_streams": now.wait_count,
+        "num_sync_all_streams": now.host_wait_count,
         "num_device_alloc": now.handles.added,
         "num_device_free": now.handles.removed,
         "oversize_allocations": _level(zero),

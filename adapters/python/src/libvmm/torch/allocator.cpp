@@ -74,8 +74,8 @@ class allocator final : public torch_cuda::CUDAAllocator {
   }
   void raw_delete(void* at) override {
     if (at == nullptr) return;
-    if (is_told()) [[unlikely]]
-      tell_free(at);
+    if (is_traced()) [[unlikely]]
+      record_free(at);
     const vmm_status done = calls_.free(calls_.self, at);
     if (done == VMM_SUCCESS) [[likely]]
       return;
@@ -345,7 +345,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
     return c10::cuda::current_device();
   }
   // Whether a tracer of blocks is registered.
-  [[nodiscard]] bool is_told() const {
+  [[nodiscard]] bool is_traced() const {
     return (unusual.load(std::memory_order_relaxed) != 0 && history_.is_on()) ||
            c10::impl::GPUTrace::get_trace() != nullptr || c10::memoryProfilingEnabled();
   }
@@ -388,8 +388,8 @@ class allocator final : public torch_cuda::CUDAAllocator {
       }
       check(done);
     }
-    if (is_told()) [[unlikely]]
-      tell_allocation(size, device, stream, at);
+    if (is_traced()) [[unlikely]]
+      record_allocation(size, device, stream, at);
     return at;
   }
 
@@ -405,14 +405,14 @@ class allocator final : public torch_cuda::CUDAAllocator {
     if (limit > 0) native_->setMemoryFraction(fraction->second * rest / limit, device);
   }
 
-  void tell_allocation(size_t size, DeviceIndex device, cudaStream_t stream, void* at) {
+  void record_allocation(size_t size, DeviceIndex device, cudaStream_t stream, void* at) {
     if (history_.is_on()) history_.allocated(device, at, size, stream);
     report(at, static_cast<int64_t>((size + 511) & ~size_t{511}), device);
     if (const auto* tracer = c10::impl::GPUTrace::get_trace())
       (*tracer)->trace_gpu_memory_allocation(c10::DeviceType::CUDA,
                                              reinterpret_cast<uintptr_t>(at));
   }
-  void tell_free(void* at) {
+  void record_free(void* at) {
     vmm_allocation block{};
     if (vmm_allocator_find(vmm_, at, &block) != VMM_SUCCESS) return;
     if (history_.is_on()) history_.freed(block);

@@ -76,7 +76,7 @@ inline void add_segments(vmm_allocator* of, DeviceIndex device, history& context
   size_t end = 0;
   for (const vmm_pool_region& each : regions_of(of, device)) {
     const auto begin = reinterpret_cast<size_t>(each.base);
-    if (each.kind == VMM_REGION_HOLE || each.kind == VMM_REGION_ZOMBIE) continue;
+    if (each.kind == VMM_REGION_HOLE || each.kind == VMM_REGION_STALE) continue;
     const auto block = blocks.find(each.base);
     const bool is_live = each.kind == VMM_REGION_LIVE;
     void* const stream = is_live && block != blocks.end() ? block->second.stream : each.stream;

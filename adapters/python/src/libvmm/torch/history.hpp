@@ -41,27 +41,27 @@ class history {
   }
 
   void allocated(DeviceIndex device, void* at, size_t size, cudaStream_t stream) {
-    const context who = gather(RecordContext::STATE);
+    const context frames = gather(RecordContext::STATE);
     const std::lock_guard<std::mutex> lock(lock_);
-    if (who != nullptr) contexts_[at] = who;
+    if (frames != nullptr) contexts_[at] = frames;
     add(TraceEntry::ALLOC, device, at, size, stream,
-        when_.load() >= RecordContext::ALLOC ? who : nullptr);
+        when_.load() >= RecordContext::ALLOC ? frames : nullptr);
   }
   void freed(const vmm_allocation& block) {
-    const context who = gather(RecordContext::ALL);
+    const context frames = gather(RecordContext::ALL);
     const std::lock_guard<std::mutex> lock(lock_);
     contexts_.erase(block.base);
     const auto stream = static_cast<cudaStream_t>(block.stream);
     const auto device = static_cast<DeviceIndex>(block.device);
-    add(TraceEntry::FREE_REQUESTED, device, block.base, block.requested_bytes, stream, who);
-    add(TraceEntry::FREE_COMPLETED, device, block.base, block.requested_bytes, stream, who);
+    add(TraceEntry::FREE_REQUESTED, device, block.base, block.requested_bytes, stream, frames);
+    add(TraceEntry::FREE_COMPLETED, device, block.base, block.requested_bytes, stream, frames);
   }
 #if VMM_TORCH >= 214
   void annotated(const vmm_allocation& block, const std::string& words) {
-    const context who = gather(RecordContext::STATE);
+    const context frames = gather(RecordContext::STATE);
     const std::lock_guard<std::mutex> lock(lock_);
     add(TraceEntry::ANNOTATE, static_cast<DeviceIndex>(block.device), block.base,
-        block.requested_bytes, static_cast<cudaStream_t>(block.stream), who, &words);
+        block.requested_bytes, static_cast<cudaStream_t>(block.stream), frames, &words);
   }
 #endif
 
@@ -95,12 +95,13 @@ class history {
     return how();
   }
   void add(TraceEntry::Action action, DeviceIndex device, void* at, size_t size,
-           cudaStream_t stream, context who, [[maybe_unused]] const std::string* words = nullptr) {
+           cudaStream_t stream, context frames,
+           [[maybe_unused]] const std::string* words = nullptr) {
     TraceEntry made(action, device, reinterpret_cast<size_t>(at), size, stream,
 #if VMM_TORCH >= 208
                     MempoolId_t{0, 0},
 #endif
-                    c10::getApproximateTime(), std::move(who));
+                    c10::getApproximateTime(), std::move(frames));
 #if VMM_TORCH >= 210
     made.user_metadata_ = words != nullptr ? *words : torch_cuda::get()->getUserMetadata();
 #endif

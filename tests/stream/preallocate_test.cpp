@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: an announced request finds its memory: prepare() creates within the headroom, moves free
-// memory without making a stream wait, stops when nothing is left to do, and leaves live blocks
-// unchanged; beside captures, suspension, pins, budgets and arenas.
+// Goal: an announced request finds its memory: preallocate() creates within the headroom, moves
+// free memory without making a stream wait, stops when nothing is left to do, and leaves live
+// blocks unchanged; beside captures, suspension, pins, budgets and arenas.
 // Method: a pool on the fake driver, whose counts of calls say what a request needed. That every
 // failing driver call leaves all as it was is in the sweeps (scenarios.h), that threads may call it
 // at any time in tests/threads.
@@ -17,15 +17,15 @@ namespace {
 using sizes::GiB;
 using sizes::MiB;
 
-class Prepare : public FakePool {
+class Preallocate : public FakePool {
  protected:
   // Calls that make, move or take away memory.
   [[nodiscard]] std::uint64_t memory_calls() const {
     return driver.calls(vmm::call::create) + driver.calls(vmm::call::map) +
            driver.calls(vmm::call::unmap);
   }
-  vmm::prepare_report announce(std::uint64_t size_bytes, vmm::stream_handle stream) {
-    const vmm::prepare_report done = managed->prepare(size_bytes, stream);
+  vmm::preallocate_report announce(std::uint64_t size_bytes, vmm::stream_handle stream) {
+    const vmm::preallocate_report done = managed->preallocate(size_bytes, stream);
     EXPECT_EQ(done.failure.code, vmm::errc::none) << vmm::describe(done.failure);
     validate();
     return done;
@@ -47,13 +47,13 @@ class Prepare : public FakePool {
   std::vector<vmm::address> kept;
 };
 
-TEST_F(Prepare, TheMostThatWillBeLiveIsThere) {
+TEST_F(Preallocate, TheMostThatWillBeLiveIsThere) {
   open();
-  const vmm::prepare_report done = announce(GiB, a);
+  const vmm::preallocate_report done = announce(GiB, a);
   EXPECT_EQ(done.created_bytes, GiB);
   EXPECT_EQ(done.moved_bytes, 0u);
   EXPECT_EQ(done.left_bytes, 0u);
-  EXPECT_EQ(managed->statistics().grown_count, 0u) << "no request has grown";
+  EXPECT_EQ(managed->statistics().slow_count, 0u) << "no request has grown";
   const std::uint64_t before = memory_calls();
   for (int i = 0; i < 8; ++i) kept.push_back(allocate(128 * MiB, a));
   EXPECT_EQ(memory_calls(), before);
@@ -61,22 +61,22 @@ TEST_F(Prepare, TheMostThatWillBeLiveIsThere) {
   free_kept();
 }
 
-TEST_F(Prepare, DoesNothingWhereARegionServes) {
+TEST_F(Preallocate, DoesNothingWhereARegionServes) {
   open();
   announce(64 * MiB, a);
   const std::uint64_t before = memory_calls();
-  const vmm::prepare_report done = announce(64 * MiB, a);
+  const vmm::preallocate_report done = announce(64 * MiB, a);
   EXPECT_EQ(memory_calls(), before);
   EXPECT_EQ(done.created_bytes + done.moved_bytes + done.left_bytes, 0u);
   announce(MiB, b);  // what a's work has finished with serves b
   EXPECT_EQ(memory_calls(), before);
 }
 
-TEST_F(Prepare, MovesWhatIsScatteredWithoutCreating) {
+TEST_F(Preallocate, MovesWhatIsScatteredWithoutCreating) {
   open(moving());
   scatter(4, a);
   const std::uint64_t mapped_bytes = managed->statistics().mapped_bytes;
-  const vmm::prepare_report done = announce(8 * MiB, a);
+  const vmm::preallocate_report done = announce(8 * MiB, a);
   EXPECT_EQ(done.moved_bytes, 6 * MiB) << "behind one that stays";
   EXPECT_EQ(done.created_bytes, 0u);
   EXPECT_EQ(done.left_bytes, 0u);
@@ -88,18 +88,18 @@ TEST_F(Prepare, MovesWhatIsScatteredWithoutCreating) {
   free_kept();
 }
 
-TEST_F(Prepare, MovesNothingWhereThatWouldNotDo) {
+TEST_F(Preallocate, MovesNothingWhereThatWouldNotDo) {
   open(moving());
   scatter(3, a);
   const std::uint64_t before = memory_calls();
-  const vmm::prepare_report done = announce(8 * MiB, a);
+  const vmm::preallocate_report done = announce(8 * MiB, a);
   EXPECT_EQ(memory_calls(), before) << "8 MiB of 6";
   EXPECT_EQ(done.moved_bytes + done.created_bytes, 0u);
   EXPECT_EQ(done.left_bytes, 6 * MiB);
   free_kept();
 }
 
-TEST_F(Prepare, MakesNoStreamWait) {
+TEST_F(Preallocate, MakesNoStreamWait) {
   driver.set_manual(true);
   open(moving());
   scatter(4, b);
@@ -109,14 +109,14 @@ TEST_F(Prepare, MakesNoStreamWait) {
   const std::uint64_t before = memory_calls();
   EXPECT_EQ(announce(8 * MiB, a).left_bytes, 8 * MiB);
   EXPECT_EQ(memory_calls(), before);
-  EXPECT_EQ(managed->statistics().wait_count, 0u);
+  EXPECT_EQ(managed->statistics().device_wait_count, 0u);
   ASSERT_TRUE(driver.finish_all());
   EXPECT_EQ(announce(8 * MiB, a).left_bytes, 0u);
-  EXPECT_EQ(managed->statistics().wait_count, 0u);
+  EXPECT_EQ(managed->statistics().device_wait_count, 0u);
   free_kept();
 }
 
-TEST_F(Prepare, LiveBlocksKeepAddressesAndContents) {
+TEST_F(Preallocate, LiveBlocksKeepAddressesAndContents) {
   open(moving());
   scatter(4, a);
   std::uint64_t tag = 0;
@@ -129,22 +129,22 @@ TEST_F(Prepare, LiveBlocksKeepAddressesAndContents) {
   free_kept();
 }
 
-TEST_F(Prepare, StaysWithinTheHeadroomAndTheBudget) {
+TEST_F(Preallocate, StaysWithinTheHeadroomAndTheBudget) {
   vmm::pool_options options;
   options.budget_bytes = 256 * MiB;
   open(options);
-  vmm::prepare_report done = managed->prepare(512 * MiB, a);
+  vmm::preallocate_report done = managed->preallocate(512 * MiB, a);
   EXPECT_EQ(done.failure.code, vmm::errc::over_budget);
   EXPECT_EQ(done.created_bytes, 0u) << "nothing can make room for it";
   EXPECT_EQ(done.left_bytes, 512 * MiB);
   EXPECT_EQ(managed->statistics().held_bytes, 0u);
-  done = managed->prepare(256 * MiB, a);
+  done = managed->preallocate(256 * MiB, a);
   EXPECT_EQ(done.failure.code, vmm::errc::none);
   EXPECT_EQ(done.created_bytes, 256 * MiB);
   EXPECT_LE(managed->statistics().mapped_bytes, 256 * MiB);
 }
 
-TEST_F(Prepare, MakesSmallHandlesNearTheBudget) {
+TEST_F(Preallocate, MakesSmallHandlesNearTheBudget) {
   vmm::pool_options options;
   options.budget_bytes = 512 * MiB;
   open(options);
@@ -155,25 +155,25 @@ TEST_F(Prepare, MakesSmallHandlesNearTheBudget) {
   free_kept();
 }
 
-TEST_F(Prepare, MakesSmallHandlesNearWhatTheDeviceHas) {
+TEST_F(Preallocate, MakesSmallHandlesNearWhatTheDeviceHas) {
   open();
   kept.push_back(allocate(384 * MiB, a));
-  managed->expect_limit(512 * MiB);
+  managed->expect_memory_limit(512 * MiB);
   const std::uint64_t before = driver.calls(vmm::call::create);
   EXPECT_EQ(announce(64 * MiB, a).left_bytes, 0u);
   EXPECT_EQ(driver.calls(vmm::call::create) - before, 32u) << "of a page each";
   free_kept();
 }
 
-TEST_F(Prepare, AWholePagePolicySaysWhatIsLeft) {
+TEST_F(Preallocate, AWholePagePolicySaysWhatIsLeft) {
   vmm::pool_options options;
-  options.rules = vmm::pool_policy::vpmm();
+  options.policy = vmm::pool_policy::vpmm();
   open(options);
   EXPECT_EQ(announce(3 * MiB, a).left_bytes, 4 * MiB) << "no headroom, and pages are whole";
   EXPECT_EQ(memory_calls(), 0u);
 }
 
-TEST_F(Prepare, FillsASegmentThatHasNoMoreThanTheRequest) {
+TEST_F(Preallocate, FillsASegmentThatHasNoMoreThanTheRequest) {
   vmm::pool_options options;
   options.reservation_bytes = 512 * MiB;
   open(options);
@@ -187,40 +187,40 @@ TEST_F(Prepare, FillsASegmentThatHasNoMoreThanTheRequest) {
   free_kept();
 }
 
-TEST_F(Prepare, CreatesNothingBeyondThePeak) {
+TEST_F(Preallocate, CreatesNothingBeyondThePeak) {
   open();
   const vmm::address first = allocate(512 * MiB, a);
   free(first, a);
   const vmm::address small = allocate(MiB, a);  // lies before the rest
   const std::uint64_t mapped_bytes = managed->statistics().mapped_bytes;
-  const vmm::prepare_report done = announce(512 * MiB, a);
+  const vmm::preallocate_report done = announce(512 * MiB, a);
   const vmm::pool_statistics now = managed->statistics();
   EXPECT_LE(now.mapped_bytes, mapped_bytes + mapped_bytes / 50 + 4 * MiB);
   EXPECT_EQ(done.left_bytes == 0, done.created_bytes + done.moved_bytes != 0);
   free(small, a);
 }
 
-TEST_F(Prepare, RefusesWhatAllocateRefuses) {
+TEST_F(Preallocate, RefusesWhatAllocateRefuses) {
   open();
-  EXPECT_EQ(managed->prepare(0, a).failure.code, vmm::errc::invalid_argument);
-  EXPECT_EQ(managed->prepare(std::uint64_t{1} << 60, a).failure.code, vmm::errc::out_of_memory);
+  EXPECT_EQ(managed->preallocate(0, a).failure.code, vmm::errc::invalid_argument);
+  EXPECT_EQ(managed->preallocate(std::uint64_t{1} << 60, a).failure.code, vmm::errc::out_of_memory);
   EXPECT_EQ(memory_calls(), 0u);
 }
 
-TEST_F(Prepare, RefusesASuspendedPool) {
+TEST_F(Preallocate, RefusesASuspendedPool) {
   open();
   const vmm::address at = allocate(4 * MiB, a);
   vmm::suspension_list parts;
   ASSERT_TRUE(managed->suspension().begin_suspend({}, parts));
   const std::uint64_t before = memory_calls();
-  EXPECT_EQ(managed->prepare(64 * MiB, a).failure.code, vmm::errc::in_use);
+  EXPECT_EQ(managed->preallocate(64 * MiB, a).failure.code, vmm::errc::in_use);
   EXPECT_EQ(memory_calls(), before);
   managed->suspension().end_suspend(parts, false);
   EXPECT_EQ(announce(64 * MiB, a).left_bytes, 0u) << "it goes on";
   free(at, a);
 }
 
-TEST_F(Prepare, SpoilsNoCapture) {
+TEST_F(Preallocate, SpoilsNoCapture) {
   vmm::pool_options options = moving();
   options.streams_forgotten = true;  // streams are queried for unannounced captures
   options.capture = vmm::capture_rule::private_memory;
@@ -228,43 +228,43 @@ TEST_F(Prepare, SpoilsNoCapture) {
   scatter(4, a);
   ASSERT_TRUE(driver.begin_capture(b, vmm::capture_mode::any_thread));
   EXPECT_EQ(announce(8 * MiB, a).left_bytes, 0u);
-  EXPECT_EQ(managed->prepare(4 * MiB, b).failure.code, vmm::errc::none);
+  EXPECT_EQ(managed->preallocate(4 * MiB, b).failure.code, vmm::errc::none);
   const auto graph = driver.end_capture(b);
   ASSERT_TRUE(graph) << vmm::describe(graph.error());
   EXPECT_TRUE(driver.destroy_graph(*graph));
   free_kept();
 }
 
-TEST_F(Prepare, LeavesWhatFrontsHave) {
+TEST_F(Preallocate, LeavesWhatArenasHave) {
   vmm::pool_options options;
-  options.fronts = vmm::front_rule::always;
+  options.stream_arenas = vmm::arena_rule::always;
   open(options);
   const vmm::address at = allocate(4 * MiB, a);
-  const std::uint64_t in_fronts = managed->statistics().front_bytes;
+  const std::uint64_t in_arenas = managed->statistics().arena_bytes;
   EXPECT_EQ(announce(256 * MiB, a).left_bytes, 0u);
-  EXPECT_EQ(managed->statistics().front_bytes, in_fronts);
+  EXPECT_EQ(managed->statistics().arena_bytes, in_arenas);
   free(at, a);
 }
 
-TEST_F(Prepare, UnmapsWhatRequestsWouldHaveTo) {
+TEST_F(Preallocate, UnmapsWhatRequestsWouldHaveTo) {
   vmm::pool_options options = moving();
-  options.rules.zombie_count_max = 4;
+  options.policy.tuning.stale_count_max = 4;
   open(options);
   scatter(8, a);
   EXPECT_EQ(announce(16 * MiB, a).unmapped_count, 5u) << "of seven; a half of four stays";
-  EXPECT_EQ(managed->statistics().zombie_count, 2u);
+  EXPECT_EQ(managed->statistics().stale_count, 2u);
   free_kept();
 }
 
 // An open arena counts its own live blocks: they are live for the headroom all the same.
-TEST_F(Prepare, SeesWhatIsLiveInFronts) {
-  for (const vmm::front_rule rule : {vmm::front_rule::never, vmm::front_rule::always}) {
+TEST_F(Preallocate, SeesWhatIsLiveInArenas) {
+  for (const vmm::arena_rule rule : {vmm::arena_rule::never, vmm::arena_rule::always}) {
     vmm::pool_options options;
-    options.fronts = rule;
+    options.stream_arenas = rule;
     open(options);
     free(allocate(512 * MiB, a), a);
     for (int i = 0; i < 128; ++i) kept.push_back(allocate(4 * MiB, a));
-    const vmm::prepare_report done = announce(64 * MiB, a);
+    const vmm::preallocate_report done = announce(64 * MiB, a);
     EXPECT_EQ(done.left_bytes, 0u) << "a request of it would create as much";
     const std::uint64_t before = memory_calls();
     const vmm::address at = allocate(64 * MiB, a);
@@ -275,9 +275,9 @@ TEST_F(Prepare, SeesWhatIsLiveInFronts) {
 }
 
 // A size is rounded up to whole pages there.
-TEST_F(Prepare, OfAPolicyOfWholePagesLeavesThemWhereNothingMoves) {
+TEST_F(Preallocate, OfAPolicyOfWholePagesLeavesThemWhereNothingMoves) {
   vmm::pool_options options;
-  options.rules = vmm::pool_policy::vpmm();
+  options.policy = vmm::pool_policy::vpmm();
   open(options);
   EXPECT_EQ(announce(2 * MiB + 1, a).left_bytes, 4 * MiB);
 }

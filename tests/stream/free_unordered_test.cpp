@@ -18,9 +18,9 @@ using vmm::capture_rule;
 using vmm::errc;
 using vmm::stream_handle;
 
-class AfterAll : public FakePool {
+class Unordered : public FakePool {
  protected:
-  explicit AfterAll(const vmm::fake::profile& plays = vmm::fake::profile::cuda())
+  explicit Unordered(const vmm::fake::profile& plays = vmm::fake::profile::cuda())
       : FakePool(plays) {}
   void SetUp() override {
     FakePool::SetUp();
@@ -35,7 +35,7 @@ class AfterAll : public FakePool {
     FakePool::TearDown();
   }
 
-  void free_after_all(address at) { fine(managed->free(at)); }
+  void free_unordered(address at) { fine(managed->free(at)); }
   // The next kernels of a stream.
   void finish(stream_handle stream, int count = 1) {
     for (int left = count; left > 0; --left)
@@ -45,13 +45,11 @@ class AfterAll : public FakePool {
     return driver.calls(call::wait_event) + driver.calls(call::synchronize_event) +
            driver.calls(call::synchronize_stream);
   }
-  [[nodiscard]] std::uint64_t waiting_bytes() const {
-    return managed->statistics().after_all_bytes;
-  }
+  [[nodiscard]] std::uint64_t waiting_bytes() const { return managed->statistics().pending_bytes; }
   // One handle, free for the first stream: its blocks lie side by side.
   [[nodiscard]] vmm::pool_options roomy() {
     vmm::pool_options options;
-    options.rules.handle_bytes = 64 * MiB;
+    options.policy.handle_bytes_max = 64 * MiB;
     options.page_count = 16;
     options.first_stream = a;
     return options;
@@ -60,15 +58,15 @@ class AfterAll : public FakePool {
   stream_handle unknown{};
 };
 
-using FreeAfterAll = AfterAll;
+using FreeUnordered = Unordered;
 
-TEST_F(FreeAfterAll, WaitsForStreamsThatThePoolDoesNotKnow) {
+TEST_F(FreeUnordered, WaitsForStreamsThatThePoolDoesNotKnow) {
   open(moving());
   const address at = allocate(8 * MiB, a);
   run(a, {at, 8 * MiB});
   finish(a);
   run(unknown, {at, 8 * MiB});
-  free_after_all(at);
+  free_unordered(at);
   EXPECT_EQ(driver.calls(call::record_all), 1u);
   EXPECT_EQ(waiting_bytes(), 8 * MiB);
   const address other = allocate(8 * MiB, a);
@@ -83,23 +81,23 @@ TEST_F(FreeAfterAll, WaitsForStreamsThatThePoolDoesNotKnow) {
   free(other, a);
 }
 
-TEST_F(FreeAfterAll, WhatIsIdleServesTheNextRequestAtOnce) {
+TEST_F(FreeUnordered, WhatIsIdleServesTheNextRequestAtOnce) {
   open(moving());
   for (int round = 0; round < 20; ++round) {
     const address at = allocate(8 * MiB, round % 2 == 0 ? a : b);
-    free_after_all(at);
+    free_unordered(at);
   }
   EXPECT_EQ(managed->statistics().mapped_bytes, 8 * MiB);
   EXPECT_EQ(waits(), 0u);
   validate();
 }
 
-TEST_F(FreeAfterAll, ManyShareAMark) {
+TEST_F(FreeUnordered, ManyShareAMark) {
   open(moving());
   std::vector<address> blocks;
   for (int i = 0; i < 100; ++i) blocks.push_back(allocate(2 * MiB, a));
   run(unknown, {blocks.front(), 2 * MiB});
-  for (const address at : blocks) free_after_all(at);
+  for (const address at : blocks) free_unordered(at);
   EXPECT_EQ(driver.calls(call::record_all), 4u) << "the others wait together for the fifth";
   EXPECT_EQ(waiting_bytes(), 200 * MiB);
   validate();
@@ -111,15 +109,15 @@ TEST_F(FreeAfterAll, ManyShareAMark) {
   free(all, b);
 }
 
-TEST_F(FreeAfterAll, AMarkCoversOnlyWhatWasFreedBeforeIt) {
+TEST_F(FreeUnordered, AMarkCoversOnlyWhatWasFreedBeforeIt) {
   open(roomy());
   const address first = allocate(2 * MiB, a);
   const address between = allocate(2 * MiB, a);
   const address second = allocate(2 * MiB, a);
   run(unknown, {first, 2 * MiB});
-  free_after_all(first);
+  free_unordered(first);
   run(unknown, {second, 2 * MiB});
-  free_after_all(second);
+  free_unordered(second);
   finish(unknown);
   const address taken = allocate(2 * MiB, b);
   EXPECT_EQ(taken, first);
@@ -131,15 +129,15 @@ TEST_F(FreeAfterAll, AMarkCoversOnlyWhatWasFreedBeforeIt) {
   free(between, a);
 }
 
-TEST_F(FreeAfterAll, ANeighbourThatHasPassedDoesNotWaitAgain) {
+TEST_F(FreeUnordered, ANeighbourThatHasPassedDoesNotWaitAgain) {
   open(roomy());
   const address large = allocate(16 * MiB, a);
   const address small = allocate(2 * MiB, a);
   ASSERT_EQ(small, large + 16 * MiB);
-  free_after_all(large);
+  free_unordered(large);
   const address probe = allocate(512, b);  // looks, and finds that the mark has passed
   run(unknown, {small, 2 * MiB});
-  free_after_all(small);
+  free_unordered(small);
   EXPECT_EQ(waiting_bytes(), 2 * MiB);
   const address again = allocate(14 * MiB, b);
   EXPECT_LT(again, small);
@@ -151,13 +149,13 @@ TEST_F(FreeAfterAll, ANeighbourThatHasPassedDoesNotWaitAgain) {
 
 // ---- captures --------------------------------------------------------------------------
 
-TEST_F(FreeAfterAll, ACaptureOfAKnownStreamPutsTheMarkOff) {
+TEST_F(FreeUnordered, ACaptureOfAKnownStreamPutsTheMarkOff) {
   vmm::pool_options options = moving();
   options.streams_forgotten = true;
   open(options);
   const address at = allocate(8 * MiB, a);
   ASSERT_TRUE(driver.begin_capture(a, capture_mode::any_thread));
-  free_after_all(at);
+  free_unordered(at);
   const address other = allocate(8 * MiB, b);
   EXPECT_NE(other, at);
   EXPECT_EQ(driver.calls(call::record_all), 0u);
@@ -171,13 +169,13 @@ TEST_F(FreeAfterAll, ACaptureOfAKnownStreamPutsTheMarkOff) {
   EXPECT_EQ(driver.calls(call::record_all), 1u);
 }
 
-TEST_F(FreeAfterAll, AnAnnouncedCapturePutsTheMarkOff) {
+TEST_F(FreeUnordered, AnAnnouncedCapturePutsTheMarkOff) {
   open(moving());
   const address at = allocate(8 * MiB, a);
   fine(managed->captures().begin());
   ASSERT_TRUE(driver.begin_capture(unknown, capture_mode::relaxed));
-  free_after_all(at);
-  free_after_all(allocate(4 * MiB, b));
+  free_unordered(at);
+  free_unordered(allocate(4 * MiB, b));
   EXPECT_EQ(driver.calls(call::record_all), 0u);
   EXPECT_EQ(managed->synchronize().error().code, errc::not_permitted);
   const vmm::trim_report kept = managed->trim(0);
@@ -196,12 +194,12 @@ TEST_F(FreeAfterAll, AnAnnouncedCapturePutsTheMarkOff) {
 }
 
 // The failure without an announcement: the driver refuses, and invalidates the capture.
-TEST_F(FreeAfterAll, ACaptureThatNobodyToldOfIsSpoiledAndNothingIsLost) {
+TEST_F(FreeUnordered, ACaptureThatNobodyToldOfIsSpoiledAndNothingIsLost) {
   open(moving());
   ASSERT_TRUE(driver.begin_capture(unknown, capture_mode::any_thread));
   for (int i = 0; i < 10; ++i) {
     const address at = allocate(2 * MiB, a);
-    free_after_all(at);
+    free_unordered(at);
     (void)at;
     if (i == 0) EXPECT_EQ(driver.calls(call::record_all), 1u);
   }
@@ -209,7 +207,7 @@ TEST_F(FreeAfterAll, ACaptureThatNobodyToldOfIsSpoiledAndNothingIsLost) {
   std::vector<address> blocks;
   for (int i = 0; i < 4; ++i) blocks.push_back(allocate(512, a));
   const std::uint64_t before = driver.calls(call::record_all);
-  for (const address at : blocks) free_after_all(at);
+  for (const address at : blocks) free_unordered(at);
   EXPECT_EQ(driver.calls(call::record_all), before) << "a free does not try again";
   EXPECT_GE(before, tries);
   EXPECT_FALSE(driver.end_capture(unknown));
@@ -217,7 +215,7 @@ TEST_F(FreeAfterAll, ACaptureThatNobodyToldOfIsSpoiledAndNothingIsLost) {
   EXPECT_EQ(managed->statistics().mapped_bytes, 0u);
 }
 
-TEST_F(FreeAfterAll, ABlockOfAGraphGoesToTheGraph) {
+TEST_F(FreeUnordered, ABlockOfAGraphGoesToTheGraph) {
   vmm::pool_options options = moving();
   options.capture = capture_rule::private_memory;
   open(options);
@@ -227,7 +225,7 @@ TEST_F(FreeAfterAll, ABlockOfAGraphGoesToTheGraph) {
   run(a, {at, 4 * MiB});
   const auto graph = driver.end_capture(a);
   ASSERT_TRUE(graph);
-  free_after_all(at);
+  free_unordered(at);
   EXPECT_EQ(managed->statistics().captured_bytes, 4 * MiB);
   EXPECT_EQ(waiting_bytes(), 0u);
   const address other = allocate(4 * MiB, b);
@@ -240,7 +238,7 @@ TEST_F(FreeAfterAll, ABlockOfAGraphGoesToTheGraph) {
 
 // ---- failures --------------------------------------------------------------------------
 
-TEST_F(FreeAfterAll, AMarkThatFailsIsMadeLater) {
+TEST_F(FreeUnordered, AMarkThatFailsIsMadeLater) {
   for (const vmm::fake::native_error& failure : driver.possible_errors(call::record_all)) {
     open(moving());
     const address at = allocate(8 * MiB, a);
@@ -250,8 +248,8 @@ TEST_F(FreeAfterAll, AMarkThatFailsIsMadeLater) {
     planned.failure = failure;
     planned.forever = true;
     driver.fail(planned);
-    free_after_all(at);
-    free_after_all(held);
+    free_unordered(at);
+    free_unordered(held);
     EXPECT_EQ(waiting_bytes(), 10 * MiB);
     validate();
     EXPECT_FALSE(managed->synchronize());
@@ -265,14 +263,14 @@ TEST_F(FreeAfterAll, AMarkThatFailsIsMadeLater) {
   }
 }
 
-TEST_F(FreeAfterAll, WrongAddressesAreRefused) {
+TEST_F(FreeUnordered, WrongAddressesAreRefused) {
   open(moving());
   EXPECT_EQ(managed->free(address{4096}).error().code, errc::unknown_address);
   const address at = allocate(4 * MiB, a);
   EXPECT_EQ(managed->free(address{4096}).error().code, errc::unknown_address);
   EXPECT_EQ(managed->free(at + 512).error().code, errc::invalid_argument);
   EXPECT_EQ(managed->statistics().stream_count, 1u);
-  free_after_all(at);
+  free_unordered(at);
   EXPECT_EQ(managed->free(at).error().code, errc::not_allocated);
   EXPECT_EQ(managed->free(at, a).error().code, errc::not_allocated);
   const address more = allocate(1 * MiB, b);
@@ -283,13 +281,13 @@ TEST_F(FreeAfterAll, WrongAddressesAreRefused) {
 
 // ---- pins ------------------------------------------------------------------------------
 
-TEST_F(FreeAfterAll, APinnedBlockWaitsForTheWorkUntilItsLastPin) {
+TEST_F(FreeUnordered, APinnedBlockWaitsForTheWorkUntilItsLastPin) {
   open(moving());
   const address at = allocate(8 * MiB, a);
   fine(managed->pin(at));
-  free_after_all(at);
+  free_unordered(at);
   EXPECT_EQ(managed->pin(at).error().code, errc::not_allocated);
-  free_after_all(allocate(2 * MiB, a));  // its mark is none of the pinned block's
+  free_unordered(allocate(2 * MiB, a));  // its mark is none of the pinned block's
   run(unknown, {at, 8 * MiB});           // the pin's owner may use it beside the pool
   fine(managed->unpin(at));
   EXPECT_NE(allocate(8 * MiB, b), at);
@@ -302,11 +300,11 @@ TEST_F(FreeAfterAll, APinnedBlockWaitsForTheWorkUntilItsLastPin) {
 
 // ---- looking and giving back -----------------------------------------------------------
 
-TEST_F(FreeAfterAll, TrimGivesBackOnlyWhatHasPassed) {
+TEST_F(FreeUnordered, TrimGivesBackOnlyWhatHasPassed) {
   open(moving());
   const address at = allocate(8 * MiB, a);
   run(unknown, {at, 8 * MiB});
-  free_after_all(at);
+  free_unordered(at);
   EXPECT_EQ(managed->trim(0).released_bytes, 0u);
   bool is_shown = false;
   const auto regions = managed->regions();
@@ -321,56 +319,56 @@ TEST_F(FreeAfterAll, TrimGivesBackOnlyWhatHasPassed) {
   EXPECT_EQ(waiting_bytes(), 0u);
 }
 
-TEST_F(FreeAfterAll, SynchronizeWaitsForIt) {
+TEST_F(FreeUnordered, SynchronizeWaitsForIt) {
   open(moving());
   const address at = allocate(8 * MiB, a);
   run(unknown, {at, 8 * MiB});
-  free_after_all(at);
+  free_unordered(at);
   fine(managed->synchronize());
   EXPECT_FALSE(driver.finish_next(unknown).value_or(true)) << "it was waited for";
   EXPECT_EQ(managed->trim(0).released_bytes, 8 * MiB);
 }
 
-TEST_F(FreeAfterAll, ThePoolsEndWaitsForIt) {
+TEST_F(FreeUnordered, ThePoolsEndWaitsForIt) {
   open(moving());
   const address at = allocate(8 * MiB, a);
   run(unknown, {at, 8 * MiB});
-  free_after_all(at);
+  free_unordered(at);
   managed.reset();  // a misuse where it is unmapped under the kernel
   EXPECT_FALSE(driver.finish_next(unknown).value_or(true));
 }
 
-TEST_F(FreeAfterAll, ThePoolsEndMarksWhatWasPutOff) {
+TEST_F(FreeUnordered, ThePoolsEndMarksWhatWasPutOff) {
   open(moving());
   const address at = allocate(8 * MiB, a);
   fine(managed->captures().begin());
   run(unknown, {at, 8 * MiB});
-  free_after_all(at);
+  free_unordered(at);
   fine(managed->captures().end());
   EXPECT_EQ(driver.calls(call::record_all), 1u);
   managed.reset();
   EXPECT_EQ(driver.calls(call::record_all), 2u) << "all work is waited for at the end";
 }
 
-TEST_F(FreeAfterAll, ShortOfMemoryARequestWaitsForIt) {
+TEST_F(FreeUnordered, ShortOfMemoryARequestWaitsForIt) {
   vmm::pool_options options = moving();
   options.budget_bytes = 16 * MiB;
   open(options);
   const address at = allocate(16 * MiB, a);
   run(unknown, {at, 16 * MiB});
-  free_after_all(at);
+  free_unordered(at);
   const std::uint64_t waited = driver.calls(call::wait_event);
   const address again = allocate(16 * MiB, b);
   EXPECT_EQ(driver.calls(call::wait_event), waited + 1) << "on the device, not on the host";
-  EXPECT_EQ(managed->statistics().blocked_count, 0u);
+  EXPECT_EQ(managed->statistics().host_wait_count, 0u);
   run(b, {again, 16 * MiB});
   free(again, b);
 }
 
-TEST_F(FreeAfterAll, ShortOfMemoryInPartsTheHostWaits) {
+TEST_F(FreeUnordered, ShortOfMemoryInPartsTheHostWaits) {
   vmm::pool_options options = moving();
   options.budget_bytes = 16 * MiB;
-  options.rules.handle_bytes = 16 * MiB;
+  options.policy.handle_bytes_max = 16 * MiB;
   options.page_count = 8;
   options.first_stream = a;
   open(options);
@@ -378,18 +376,18 @@ TEST_F(FreeAfterAll, ShortOfMemoryInPartsTheHostWaits) {
   const address left = allocate(6 * MiB, a);
   const address right = allocate(6 * MiB, a);
   run(unknown, {left, 12 * MiB});
-  free_after_all(left);
+  free_unordered(left);
   free(right, a);
   const address both = allocate(12 * MiB, b);
   EXPECT_EQ(both, left);
-  EXPECT_GE(managed->statistics().blocked_count, 1u);
+  EXPECT_GE(managed->statistics().host_wait_count, 1u);
   run(b, {both, 12 * MiB});
   free(both, b);
   free(keep, a);
 }
 
-TEST_F(FreeAfterAll, AWatcherIsTold) {
-  struct counting final : vmm::block_watcher {
+TEST_F(FreeUnordered, AnObserverIsTold) {
+  struct counting final : vmm::block_observer {
     void reserved(address_range) noexcept override {}
     void unreserved(address_range) noexcept override {}
     void mapped(address_range) noexcept override {}
@@ -397,20 +395,20 @@ TEST_F(FreeAfterAll, AWatcherIsTold) {
     void allocated(address_range) noexcept override { ++live; }
     void freed(address) noexcept override { --live; }
     int live = 0;
-  } watcher;
+  } observer;
   vmm::pool_options options = moving();
-  options.watcher = &watcher;
+  options.observer = &observer;
   open(options);
   const address at = allocate(8 * MiB, a);
-  EXPECT_EQ(watcher.live, 1);
-  free_after_all(at);
-  EXPECT_EQ(watcher.live, 0);
+  EXPECT_EQ(observer.live, 1);
+  free_unordered(at);
+  EXPECT_EQ(observer.live, 0);
   EXPECT_FALSE(managed->free(at));
-  EXPECT_EQ(watcher.live, 0);
+  EXPECT_EQ(observer.live, 0);
   managed.reset();
 }
 
-TEST_F(FreeAfterAll, ARemapListenerMayDoIt) {
+TEST_F(FreeUnordered, ARemapListenerMayDoIt) {
   open(moving());
   struct parker final : vmm::remap_listener {
     parker(pool& freeing, address to_free) : in(&freeing), at(to_free) {}
@@ -430,7 +428,7 @@ TEST_F(FreeAfterAll, ARemapListenerMayDoIt) {
   fine(managed->remaps().unsubscribe(*subscription));
 }
 
-TEST_F(FreeAfterAll, OwnersHaveATwin) {
+TEST_F(FreeUnordered, OwnersHaveATwin) {
   open(moving());
   const address at = allocate(8 * MiB, a);
   run(unknown, {at, 8 * MiB});
@@ -438,13 +436,13 @@ TEST_F(FreeAfterAll, OwnersHaveATwin) {
   EXPECT_EQ(waiting_bytes(), 8 * MiB);
 }
 
-TEST_F(FreeAfterAll, AStreamThatIsGoneStillCounts) {
+TEST_F(FreeUnordered, AStreamThatIsGoneStillCounts) {
   open(moving());
   const address at = allocate(8 * MiB, a);
   const stream_handle gone = *driver.create_stream();
   run(gone, {at, 8 * MiB});
   ASSERT_TRUE(driver.destroy_stream(gone));
-  free_after_all(at);
+  free_unordered(at);
   EXPECT_NE(allocate(8 * MiB, b), at);
   ASSERT_TRUE(driver.finish_all());
   EXPECT_EQ(allocate(8 * MiB, b), at);
@@ -458,12 +456,12 @@ vmm::fake::profile without_the_event() {
   return plays;
 }
 
-class AfterKnown : public AfterAll {
+class AfterKnown : public Unordered {
  protected:
-  AfterKnown() : AfterAll(without_the_event()) {}
+  AfterKnown() : Unordered(without_the_event()) {}
   void TearDown() override {
     EXPECT_EQ(driver.calls(call::record_all), 0u);
-    AfterAll::TearDown();
+    Unordered::TearDown();
   }
 };
 
@@ -474,7 +472,7 @@ TEST_F(AfterKnown, WaitsForEveryStreamThatThePoolKnows) {
   run(a, {at, 2 * MiB});
   run(b, {at + 2 * MiB, 2 * MiB});
   run(stream_handle::default_stream, {at + 4 * MiB, 2 * MiB});
-  free_after_all(at);
+  free_unordered(at);
   for (const stream_handle last : {b, stream_handle::default_stream, a}) {
     const address other = allocate(8 * MiB, a);
     EXPECT_NE(other, at) << "work of one of its streams still writes there";
@@ -492,7 +490,7 @@ TEST_F(AfterKnown, AStreamThatIsForgottenBeforeTheMarkCounts) {
   ASSERT_TRUE(driver.finish_all());
   EXPECT_EQ(managed->trim(0).released_bytes, 2 * MiB) << "all that b freed has passed";
   run(b, {at, 8 * MiB});
-  free_after_all(at);  // no mark yet: the next call that takes its turn records it
+  free_unordered(at);  // no mark yet: the next call that takes its turn records it
   fine(managed->forget(b));
   ASSERT_TRUE(driver.destroy_stream(b));
   b = stream_handle::default_stream;
@@ -505,7 +503,7 @@ TEST_F(AfterKnown, ACaptureOfOneOfThemPutsTheMarkOff) {
   open(moving());
   const address at = allocate(8 * MiB, a);
   ASSERT_TRUE(driver.begin_capture(a, capture_mode::any_thread));
-  free_after_all(at);
+  free_unordered(at);
   EXPECT_NE(allocate(8 * MiB, b), at);
   const auto graph = driver.end_capture(a);
   ASSERT_TRUE(graph) << "the capture was spoiled";
@@ -513,9 +511,9 @@ TEST_F(AfterKnown, ACaptureOfOneOfThemPutsTheMarkOff) {
   EXPECT_EQ(allocate(8 * MiB, b), at);
 }
 
-class AfterNothing : public AfterAll {
+class AfterNothing : public Unordered {
  protected:
-  AfterNothing() : AfterAll(vmm::fake::profile::host()) {}
+  AfterNothing() : Unordered(vmm::fake::profile::host()) {}
   void SetUp() override {}
 };
 
@@ -524,10 +522,10 @@ TEST_F(AfterNothing, WhereWorkIsDoneWhenACallReturnsItIsFreeAtOnce) {
   options.page_bytes = 2 * MiB;
   open(options);
   const address at = allocate(8 * MiB, a);
-  free_after_all(at);
+  free_unordered(at);
   EXPECT_EQ(allocate(8 * MiB, a), at);
   EXPECT_EQ(driver.calls(call::record_all), 0u);
-  free_after_all(at);
+  free_unordered(at);
   EXPECT_EQ(managed->trim(0).released_bytes, 8 * MiB);
 }
 

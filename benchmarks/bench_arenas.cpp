@@ -77,7 +77,7 @@ struct counts {
 
 struct scene {
   unsigned streams = 0;
-  vmm::front_rule fronts = vmm::front_rule::never;
+  vmm::arena_rule arenas = vmm::arena_rule::never;
   std::uint64_t events = 0;
   std::uint64_t seed = 0;
 };
@@ -87,7 +87,7 @@ counts count(const scene& of) {
   vmm::fake_driver driver;
   vmm::pool_options options = vmm::pool_options::from_environment({}).value();
   options.capture = vmm::capture_rule::unchecked;
-  options.fronts = of.fronts;
+  options.stream_arenas = of.arenas;
   const auto shared = std::make_unique<pool>(driver, options);
   lock_count locks;
   std::vector<vmm::stream_handle> handles;
@@ -112,7 +112,7 @@ counts count(const scene& of) {
     }
   };
   replace(pairs / 4);
-  const std::uint64_t grown_before = shared->statistics().grown_count;
+  const std::uint64_t grown_before = shared->statistics().slow_count;
   driver.reset_calls();
   locks.find(*shared);
   replace(pairs);
@@ -122,7 +122,7 @@ counts count(const scene& of) {
                .other_locks = static_cast<double>(locks.others()) / thousands,
                .driver_calls = static_cast<double>(driver.calls()) / thousands};
   const vmm::pool_statistics now = shared->statistics();
-  found.growths = static_cast<double>(now.grown_count - grown_before) / thousands;
+  found.growths = static_cast<double>(now.slow_count - grown_before) / thousands;
   found.held_over_live =
       static_cast<double>(now.peak_mapped_bytes) / static_cast<double>(now.live_bytes);
   for (unsigned i = 0; i < streams; ++i) {
@@ -152,7 +152,7 @@ counts count_rounds(scene of, std::uint64_t rounds) {
 }
 
 constexpr const char* usage =
-    "usage: bench_fronts [--json] [--events N] [--rounds N]\n"
+    "usage: bench_arenas [--json] [--events N] [--rounds N]\n"
     "N is a whole number from 1 on (1000000 events, 5 rounds otherwise).\n";
 
 }  // namespace
@@ -162,11 +162,11 @@ int main(int argc, char** argv) {
       read_churn_words(argc, argv, usage, {.events = 1'000'000, .rounds = 5});
   table rows;
   for (const unsigned streams : thread_counts) {
-    for (const vmm::front_rule rule : {vmm::front_rule::never, vmm::front_rule::always}) {
+    for (const vmm::arena_rule rule : {vmm::arena_rule::never, vmm::arena_rule::always}) {
       const counts found = count_rounds({streams, rule, events}, rounds);
       rows.row()
           .count("streams", streams, "streams")
-          .text("arenas", rule == vmm::front_rule::never ? "never" : "always", "arenas")
+          .text("arenas", rule == vmm::arena_rule::never ? "never" : "always", "arenas")
           .figure("pool's lock", found.state_locks, 2, "state_locks")
           .figure("growth's", found.growth_locks, 3, "growth_locks")
           .figure("others", found.other_locks, 1, "other_locks")

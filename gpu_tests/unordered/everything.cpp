@@ -115,10 +115,10 @@ class capture_beside {
 found check_contents(bench& on, std::uint64_t rounds) {
   found seen;
   vmm::pool_options options;
-  options.rules.handle_bytes = 2 * mib;  // handles move, too
-  options.streams_forgotten = true;      // so that an unannounced capture of its own is seen
-  options.rules.headroom = 0;
-  options.rules.harvest_share = 0;
+  options.policy.handle_bytes_max = 2 * mib;  // handles move, too
+  options.streams_forgotten = true;           // so that an unannounced capture of its own is seen
+  options.policy.headroom = 0;
+  options.policy.tuning.min_move_share = 0;
   rig& r = on.r;
   vmm::stream_pool pool(r.driver, options);
   capture_beside beside(on, pool, seen);
@@ -239,7 +239,7 @@ int run_everything(const settings& how) {
       "%llu handles made, %llu moved, peak %.1f MiB.\n",
       wide(rounds), known_count + reader_count, reader_count, wide(seen.gone_count),
       wide(seen.wrong_words), wide(seen.capture_count), wide(seen.spoiled_count),
-      wide(seen.end.mark_count), wide(seen.end.wait_count), wide(seen.end.made_count),
+      wide(seen.end.event_count), wide(seen.end.device_wait_count), wide(seen.end.created_count),
       wide(seen.end.moved_count),
       static_cast<double>(seen.end.peak_mapped_bytes) / static_cast<double>(mib));
   show_prices(on);

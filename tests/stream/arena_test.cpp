@@ -17,26 +17,26 @@ namespace {
 using sizes::KiB;
 using sizes::MiB;
 using vmm::address;
+using vmm::arena_rule;
 using vmm::errc;
-using vmm::front_rule;
 using vmm::pool_region_kind;
 using vmm::stream_handle;
 
-class Front : public FakePool {
+class Arena : public FakePool {
  protected:
-  [[nodiscard]] static vmm::pool_options with(front_rule rule) {
+  [[nodiscard]] static vmm::pool_options with(arena_rule rule) {
     vmm::pool_options options;
-    options.fronts = rule;
+    options.stream_arenas = rule;
     return options;
   }
-  void open_with_fronts() { open(with(front_rule::always)); }
+  void open_with_arenas() { open(with(arena_rule::always)); }
   // So that the next blocks of the stream come from its arena.
   void warm(stream_handle stream) {
     const address first = allocate(64 * KiB, stream);
     free(first, stream);
     const address second = allocate(4 * KiB, stream);
-    EXPECT_EQ(managed->statistics().front_count, 1u);
-    EXPECT_GT(managed->statistics().front_bytes, 0u);
+    EXPECT_EQ(managed->statistics().arena_count, 1u);
+    EXPECT_GT(managed->statistics().arena_bytes, 0u);
     free(second, stream);
   }
   // The locks that a call takes, in its order.
@@ -70,52 +70,52 @@ class Front : public FakePool {
     EXPECT_EQ(live_count, now.live_count);
     EXPECT_EQ(free_bytes, now.reusable_bytes);
     EXPECT_EQ(now.mapped_bytes, now.live_bytes + now.reusable_bytes);
-    EXPECT_LE(now.front_bytes, now.reusable_bytes);
+    EXPECT_LE(now.arena_bytes, now.reusable_bytes);
     EXPECT_GE(now.peak_live_bytes, now.live_bytes);
   }
 };
 
 // ---- which streams have one ----------------------------------------------------------
 
-TEST_F(Front, NoneWhileOneThreadCalls) {
+TEST_F(Arena, NoneWhileOneThreadCalls) {
   open();
   std::vector<address> blocks;
   for (std::uint64_t i = 0; i < 500; ++i) blocks.push_back(allocate(i * 700 + 1, i % 2 ? a : b));
   for (std::size_t i = 0; i < blocks.size(); ++i) free(blocks[i], i % 2 ? a : b);
-  EXPECT_EQ(managed->statistics().front_count, 0u);
-  EXPECT_EQ(managed->statistics().front_bytes, 0u);
+  EXPECT_EQ(managed->statistics().arena_count, 0u);
+  EXPECT_EQ(managed->statistics().arena_bytes, 0u);
 }
 
-TEST_F(Front, NoneWhereTheyAreNotWanted) {
-  open(with(front_rule::never));
+TEST_F(Arena, NoneWhereTheyAreNotWanted) {
+  open(with(arena_rule::never));
   free(allocate(4 * KiB, a), a);
-  EXPECT_EQ(managed->statistics().front_count, 0u);
-  vmm::pool_options early = with(front_rule::always);
-  early.rules = vmm::pool_policy::vpmm();
+  EXPECT_EQ(managed->statistics().arena_count, 0u);
+  vmm::pool_options early = with(arena_rule::always);
+  early.policy = vmm::pool_policy::vpmm();
   open(early);
   free(allocate(4 * KiB, a), a);
-  EXPECT_EQ(managed->statistics().front_count, 0u);
+  EXPECT_EQ(managed->statistics().arena_count, 0u);
 }
 
-TEST_F(Front, OneForEachStreamUpToItsPlaces) {
-  open_with_fronts();
+TEST_F(Arena, OneForEachStreamUpToItsPlaces) {
+  open_with_arenas();
   std::vector<stream_handle> streams;
   for (int i = 0; i < 100; ++i) streams.push_back(*driver.create_stream());
   std::vector<address> blocks;
   for (const stream_handle each : streams) blocks.push_back(allocate(4 * KiB, each));
-  EXPECT_GT(managed->statistics().front_count, 16u);
-  EXPECT_LE(managed->statistics().front_count, 64u);
+  EXPECT_GT(managed->statistics().arena_count, 16u);
+  EXPECT_LE(managed->statistics().arena_count, 64u);
   for (std::size_t i = 0; i < streams.size(); ++i) free(blocks[i], streams[i]);
   for (const stream_handle each : streams) fine(managed->forget(each));
-  EXPECT_EQ(managed->statistics().front_count, 0u);
+  EXPECT_EQ(managed->statistics().arena_count, 0u);
   validate();
   for (const stream_handle each : streams) EXPECT_TRUE(driver.destroy_stream(each));
 }
 
 // ---- calls against a model -----------------------------------------------------------
 
-TEST_F(Front, RandomCallsAgainstAMap) {
-  open_with_fronts();
+TEST_F(Arena, RandomCallsAgainstAMap) {
+  open_with_arenas();
   struct block {
     std::uint64_t size_bytes = 0;
     stream_handle stream{};
@@ -127,7 +127,7 @@ TEST_F(Front, RandomCallsAgainstAMap) {
       return std::next(live.begin(), static_cast<std::ptrdiff_t>(random() % live.size()));
     };
     std::uint64_t kept_bytes = 0;
-    std::uint64_t front_bytes = 0;
+    std::uint64_t arena_bytes = 0;
     for (int step = 0; step < 6000; ++step) {
       const unsigned choice = random() % 100;
       if (choice < 50 || live.empty()) {
@@ -170,7 +170,7 @@ TEST_F(Front, RandomCallsAgainstAMap) {
         const errc inside = managed->free(address{kept->first + 1}, a).error().code;
         EXPECT_EQ(inside, errc::invalid_argument);
       }
-      front_bytes = std::max(front_bytes, managed->statistics().front_bytes);
+      arena_bytes = std::max(arena_bytes, managed->statistics().arena_bytes);
       ASSERT_EQ(managed->statistics().live_bytes, kept_bytes);
       ASSERT_EQ(managed->statistics().live_count, live.size());
       if (step % 100 == 0) {
@@ -179,7 +179,7 @@ TEST_F(Front, RandomCallsAgainstAMap) {
       }
       if (HasFailure()) return;
     }
-    EXPECT_GT(front_bytes, 0u);
+    EXPECT_GT(arena_bytes, 0u);
     for (const auto& [at, each] : live) free(address{at}, each.stream);
     EXPECT_EQ(managed->statistics().live_bytes, 0u);
   }
@@ -187,14 +187,14 @@ TEST_F(Front, RandomCallsAgainstAMap) {
 
 // ---- misuse --------------------------------------------------------------------------
 
-TEST_F(Front, WrongAddressesAnswerAsWithoutFronts) {
+TEST_F(Arena, WrongAddressesAnswerAsWithoutArenas) {
   std::array<std::vector<errc>, 2> answers;
-  for (const front_rule rule : {front_rule::never, front_rule::always}) {
+  for (const arena_rule rule : {arena_rule::never, arena_rule::always}) {
     open(with(rule));
-    if (rule == front_rule::always) warm(a);
+    if (rule == arena_rule::always) warm(a);
     const address block = allocate(8 * KiB, a);
     const address other = allocate(8 * KiB, a);
-    std::vector<errc>& seen = answers[rule == front_rule::always ? 1 : 0];
+    std::vector<errc>& seen = answers[rule == arena_rule::always ? 1 : 0];
     const auto note = [&](const vmm::status& answer) {
       seen.push_back(answer ? errc::none : answer.error().code);
     };
@@ -226,24 +226,24 @@ TEST_F(Front, WrongAddressesAnswerAsWithoutFronts) {
 
 // ---- memory held ---------------------------------------------------------------------
 
-TEST_F(Front, WhatAFrontKeepsServesOthersBeforeThePoolGrows) {
-  open_with_fronts();
+TEST_F(Arena, WhatAnArenaKeepsServesOthersBeforeThePoolGrows) {
+  open_with_arenas();
   warm(a);
   std::vector<address> blocks;
   for (int i = 0; i < 40; ++i) blocks.push_back(allocate(100 * KiB, a));
   for (const address each : blocks) free(each, a);
   const vmm::pool_statistics full = managed->statistics();
-  EXPECT_GT(full.front_bytes, 3 * MiB);
+  EXPECT_GT(full.arena_bytes, 3 * MiB);
   const address large = allocate(full.reusable_bytes - MiB, b);
   EXPECT_EQ(managed->statistics().mapped_bytes, full.mapped_bytes);
-  EXPECT_LT(managed->statistics().front_bytes, MiB);
+  EXPECT_LT(managed->statistics().arena_bytes, MiB);
   free(large, b);
   expect_agreement();
 }
 
 // A block of whole mappings is made of free memory if no other is left.
-TEST_F(Front, WhatAFrontKeepsServesABlockOfWholeMappings) {
-  vmm::pool_options options = with(front_rule::always);
+TEST_F(Arena, WhatAnArenaKeepsServesABlockOfWholeMappings) {
+  vmm::pool_options options = with(arena_rule::always);
   options.budget_bytes = 32 * MiB;
   open(options);
   warm(a);
@@ -251,16 +251,16 @@ TEST_F(Front, WhatAFrontKeepsServesABlockOfWholeMappings) {
   for (int i = 0; i < 14; ++i) blocks.push_back(allocate(2 * MiB, a));
   for (const address each : blocks) free(each, a);
   free(allocate(4 * KiB, a), a);
-  EXPECT_GT(managed->statistics().front_bytes, 20 * MiB);
-  const auto whole = managed->allocate_whole(32 * MiB, b);
+  EXPECT_GT(managed->statistics().arena_bytes, 20 * MiB);
+  const auto whole = managed->allocate_dedicated(32 * MiB, b);
   ASSERT_TRUE(whole) << vmm::describe(whole.error());
   expect_agreement();
-  EXPECT_EQ(managed->allocate_whole(2 * MiB, b).error().code, errc::over_budget);
+  EXPECT_EQ(managed->allocate_dedicated(2 * MiB, b).error().code, errc::over_budget);
   free(*whole, b);
 }
 
-TEST_F(Front, TheRichestServesAnotherStreamAndStaysOpen) {
-  open_with_fronts();
+TEST_F(Arena, TheRichestServesAnotherStreamAndStaysOpen) {
+  open_with_arenas();
   warm(a);
   std::vector<address> blocks;
   for (int i = 0; i < 40; ++i) blocks.push_back(allocate(100 * KiB, a));
@@ -268,10 +268,10 @@ TEST_F(Front, TheRichestServesAnotherStreamAndStaysOpen) {
   free(allocate(4 * KiB, b), b);  // b has an arena from here on
   for (std::size_t i = 0; i < 8; ++i) blocks[i] = allocate(100 * KiB, b);
   const vmm::pool_statistics now = managed->statistics();
-  EXPECT_EQ(now.front_count, 2u);
-  EXPECT_EQ(now.foreign_count, 8u);  // 4 KiB, and all but the first block
+  EXPECT_EQ(now.arena_count, 2u);
+  EXPECT_EQ(now.other_stream_count, 8u);  // 4 KiB, and all but the first block
   const address own = allocate(100 * KiB, a);
-  EXPECT_EQ(managed->statistics().front_bytes, now.front_bytes - 100 * KiB);  // nothing was lent
+  EXPECT_EQ(managed->statistics().arena_bytes, now.arena_bytes - 100 * KiB);  // nothing was lent
   EXPECT_EQ(managed->statistics().mapped_bytes, now.mapped_bytes);
   free(own, a);
   for (std::size_t i = 0; i < 8; ++i) free(blocks[i], b);
@@ -280,15 +280,15 @@ TEST_F(Front, TheRichestServesAnotherStreamAndStaysOpen) {
 }
 
 // Memory of an arena whose stream has unfinished work belongs to that stream until it has finished.
-TEST_F(Front, TheRichestServesNobodyWhileItsStreamWorks) {
+TEST_F(Arena, TheRichestServesNobodyWhileItsStreamWorks) {
   driver.set_manual(true);
-  open_with_fronts();
+  open_with_arenas();
   warm(a);
   std::vector<address> blocks;
   for (int i = 0; i < 30; ++i) blocks.push_back(allocate(100 * KiB, a));
   for (const address each : blocks) run(a, {each, 100 * KiB});
   for (const address each : blocks) free(each, a);
-  const std::uint64_t foreign = managed->statistics().foreign_count;
+  const std::uint64_t foreign = managed->statistics().other_stream_count;
   for (std::size_t i = 0; i < 10; ++i) {
     const address at = allocate(100 * KiB, b);
     run(b, {at, 100 * KiB});
@@ -298,15 +298,15 @@ TEST_F(Front, TheRichestServesNobodyWhileItsStreamWorks) {
   EXPECT_TRUE(driver.finish_all());
   for (std::size_t i = 0; i < 10; ++i) free(blocks[i], b);
   EXPECT_EQ(driver.misuse_count(), 0u);
-  EXPECT_GE(managed->statistics().foreign_count, foreign);
+  EXPECT_GE(managed->statistics().other_stream_count, foreign);
   expect_agreement();
   validate();
 }
 
 // Also where some of its work has finished: what it freed since then has not.
-TEST_F(Front, TheRichestServesNobodyWhileItsLaterWorkRuns) {
+TEST_F(Arena, TheRichestServesNobodyWhileItsLaterWorkRuns) {
   driver.set_manual(true);
-  open_with_fronts();
+  open_with_arenas();
   std::vector<address> blocks;
   for (int i = 0; i < 40; ++i) blocks.push_back(allocate(100 * KiB, a));
   for (const address each : blocks) free(each, a);
@@ -328,23 +328,23 @@ TEST_F(Front, TheRichestServesNobodyWhileItsLaterWorkRuns) {
 }
 
 // No event can be recorded in it that says how far it has come, and none spoils the capture.
-TEST_F(Front, TheRichestServesNobodyWhileItsStreamIsCaptured) {
-  open_with_fronts();
+TEST_F(Arena, TheRichestServesNobodyWhileItsStreamIsCaptured) {
+  open_with_arenas();
   warm(a);
   std::vector<address> blocks;
   for (int i = 0; i < 30; ++i) blocks.push_back(allocate(100 * KiB, a));
   for (const address each : blocks) free(each, a);
   free(allocate(4 * KiB, b), b);
-  const std::uint64_t foreign = managed->statistics().foreign_count;
+  const std::uint64_t foreign = managed->statistics().other_stream_count;
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
   const address at = allocate(100 * KiB, b);
-  EXPECT_EQ(managed->statistics().foreign_count, foreign);
+  EXPECT_EQ(managed->statistics().other_stream_count, foreign);
   const auto made = driver.end_capture(a);
   ASSERT_TRUE(made);
   EXPECT_TRUE(driver.destroy_graph(*made));
   free(at, b);
   const address later = allocate(200 * KiB, b);
-  EXPECT_GT(managed->statistics().foreign_count, foreign);
+  EXPECT_GT(managed->statistics().other_stream_count, foreign);
   free(later, b);
   expect_agreement();
   validate();
@@ -352,9 +352,9 @@ TEST_F(Front, TheRichestServesNobodyWhileItsStreamIsCaptured) {
 
 // A request that another arena serves takes the lock of the pool's state to search its own memory,
 // to choose the arena, and to transfer its memory.
-TEST_F(Front, AMissTakesTheStatesLockThreeTimes) {
+TEST_F(Arena, AMissTakesTheStatesLockThreeTimes) {
   if (!vmm::sync::has_schedule_points) GTEST_SKIP() << "locks do not announce themselves here";
-  open_with_fronts();
+  open_with_arenas();
   warm(a);
   std::vector<address> blocks;
   for (int i = 0; i < 40; ++i) blocks.push_back(allocate(100 * KiB, a));
@@ -362,11 +362,11 @@ TEST_F(Front, AMissTakesTheStatesLockThreeTimes) {
   free(allocate(4 * KiB, b), b);
   blocks[0] = allocate(100 * KiB, b);  // of what the pool's lists had
   for (std::size_t i = 1; i < 5; ++i) {
-    const std::uint64_t foreign = managed->statistics().foreign_count;
+    const std::uint64_t foreign = managed->statistics().other_stream_count;
     address at;
     const std::vector<const void*> taken = locks_of([&] { at = allocate(100 * KiB, b); });
     const void* const of_state = locks_of([&] { (void)managed->last_shortage(); }).front();
-    EXPECT_EQ(managed->statistics().foreign_count, foreign + 1);
+    EXPECT_EQ(managed->statistics().other_stream_count, foreign + 1);
     EXPECT_EQ(std::count(taken.begin(), taken.end(), of_state), 3);
     blocks[i] = at;
   }
@@ -374,8 +374,8 @@ TEST_F(Front, AMissTakesTheStatesLockThreeTimes) {
 }
 
 // Free neighbours of two arenas, each too small, are coalesced before the pool grows.
-TEST_F(Front, NeighboursOfSeveralFrontsAreJoinedBeforeThePoolGrows) {
-  open_with_fronts();
+TEST_F(Arena, NeighboursOfSeveralArenasAreJoinedBeforeThePoolGrows) {
+  open_with_arenas();
   warm(a);
   free(allocate(64 * KiB, b), b);
   std::vector<std::pair<address, stream_handle>> blocks;
@@ -392,12 +392,12 @@ TEST_F(Front, NeighboursOfSeveralFrontsAreJoinedBeforeThePoolGrows) {
   validate();
 }
 
-TEST_F(Front, UnfinishedWorkOfItsStreamIsWaitedFor) {
+TEST_F(Arena, UnfinishedWorkOfItsStreamIsWaitedFor) {
   driver.set_manual(true);
-  open_with_fronts();
+  open_with_arenas();
   warm(a);
   const address block = allocate(100 * KiB, a);
-  EXPECT_GT(managed->statistics().front_bytes, 0u);
+  EXPECT_GT(managed->statistics().arena_bytes, 0u);
   run(a, {block, 100 * KiB});
   free(block, a);
   const address again = allocate(100 * KiB, a);  // behind that work, in its stream
@@ -410,12 +410,12 @@ TEST_F(Front, UnfinishedWorkOfItsStreamIsWaitedFor) {
 }
 
 // Also if all memory freed in the arena is live again.
-TEST_F(Front, SynchronizeWaitsForTheWorkBeforeEveryFree) {
+TEST_F(Arena, SynchronizeWaitsForTheWorkBeforeEveryFree) {
   driver.set_manual(true);
-  for (const front_rule rule : {front_rule::never, front_rule::always}) {
+  for (const arena_rule rule : {arena_rule::never, arena_rule::always}) {
     open(with(rule));
     free(allocate(64 * KiB, a), a);
-    if (rule == front_rule::always) warm(a);
+    if (rule == arena_rule::always) warm(a);
     fine(managed->synchronize());
     const std::uint64_t size_bytes = managed->statistics().reusable_bytes;
     const address first = allocate(size_bytes, a);
@@ -432,22 +432,22 @@ TEST_F(Front, SynchronizeWaitsForTheWorkBeforeEveryFree) {
   }
 }
 
-TEST_F(Front, TrimAndSynchronizeTakeBackEverything) {
-  open_with_fronts();
+TEST_F(Arena, TrimAndSynchronizeTakeBackEverything) {
+  open_with_arenas();
   warm(a);
   const address block = allocate(100 * KiB, a);
   free(block, a);
-  EXPECT_GT(managed->statistics().front_bytes, 0u);
+  EXPECT_GT(managed->statistics().arena_bytes, 0u);
   fine(managed->synchronize());
-  EXPECT_EQ(managed->statistics().front_bytes, 0u);
+  EXPECT_EQ(managed->statistics().arena_bytes, 0u);
   free(allocate(4 * KiB, a), a);
-  EXPECT_GT(managed->statistics().front_bytes, 0u);
+  EXPECT_GT(managed->statistics().arena_bytes, 0u);
   EXPECT_EQ(managed->trim(0).failure.code, errc::none);
   EXPECT_EQ(managed->statistics().mapped_bytes, 0u);
 }
 
-TEST_F(Front, BlocksOfAForgottenStreamAreFreedOnAnother) {
-  open_with_fronts();
+TEST_F(Arena, BlocksOfAForgottenStreamAreFreedOnAnother) {
+  open_with_arenas();
   warm(a);
   std::vector<address> blocks;
   for (int i = 0; i < 10; ++i) blocks.push_back(allocate(4 * KiB, a));
@@ -463,12 +463,12 @@ TEST_F(Front, BlocksOfAForgottenStreamAreFreedOnAnother) {
   EXPECT_EQ(managed->statistics().live_bytes, 0u);
 }
 
-TEST_F(Front, HistoryHasEveryBlockFromItsStartOn) {
-  open_with_fronts();
+TEST_F(Arena, HistoryHasEveryBlockFromItsStartOn) {
+  open_with_arenas();
   warm(a);
   const address before = allocate(4 * KiB, a);
   fine(managed->history().start({}));
-  EXPECT_EQ(managed->statistics().front_bytes, 0u);
+  EXPECT_EQ(managed->statistics().arena_bytes, 0u);
   const address inside = allocate(8 * KiB, a);
   free(inside, a);
   free(before, a);
@@ -485,15 +485,15 @@ TEST_F(Front, HistoryHasEveryBlockFromItsStartOn) {
       {vmm::history_kind::freed, before.value}};
   EXPECT_EQ(seen, wanted);
   free(allocate(4 * KiB, a), a);
-  EXPECT_GT(managed->statistics().front_bytes, 0u);  // and again without one
+  EXPECT_GT(managed->statistics().arena_bytes, 0u);  // and again without one
 }
 
 // ---- threads -------------------------------------------------------------------------
 
 // Each thread on a stream of its own, some blocks handed to the next one, while one looks, trims
 // and synchronises.
-TEST_F(Front, ThreadsAndOneThatLooks) {
-  open_with_fronts();
+TEST_F(Arena, ThreadsAndOneThatLooks) {
+  open_with_arenas();
   constexpr std::size_t thread_count = 4;
   std::vector<stream_handle> streams;
   for (std::size_t i = 0; i < thread_count; ++i) streams.push_back(*driver.create_stream());
@@ -537,7 +537,7 @@ TEST_F(Front, ThreadsAndOneThatLooks) {
     if (parked[i] != 0) free(address{parked[i]}, streams[i]);
   }
   EXPECT_EQ(managed->statistics().live_bytes, 0u);
-  EXPECT_GT(managed->statistics().front_count, 0u);
+  EXPECT_GT(managed->statistics().arena_count, 0u);
   for (const stream_handle each : streams) {
     fine(managed->forget(each));
     EXPECT_TRUE(driver.destroy_stream(each));
