@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The part of the CUDA driver's binary interface that the preload library meets, in our own words:
-// no CUDA header is needed to build it. tests/preload/abi_test.cpp compares every line with cuda.h
+// The part of the CUDA driver's binary interface that the preload library uses, declared here:
+// building it needs no CUDA header. tests/preload/abi_test.cpp compares every line with cuda.h
 // where there is one.
 #pragma once
 

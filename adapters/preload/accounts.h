@@ -6,11 +6,11 @@
 // Each thread counts in a record of its own, with plain additions; records outlive their threads
 // and are used again. Live memory is recorded by address in a table of many locks.
 //
-// Nothing here is destroyed: threads may run, and the report may be written, until the process is
-// gone. A forked child of a process that used the driver is passive; another one starts from zero.
+// Nothing here is destroyed: threads may run, and the report may be written, until the process
+// ends. A forked child of a process that used the driver is passive; another one starts from zero.
 //
-// Thread safety: all of it. Cost of a call (bench_preload): two looks at the processor's counter
-// and, but of a free, one question for the current device; of an allocation or a free one short
+// Thread safety: all of it. Cost of a call (bench_preload): two reads of the processor's counter
+// and, except in a free, one query of the current device; an allocation or a free takes one short
 // lock more.
 #pragma once
 
@@ -85,12 +85,12 @@ void note_made(const made& what) noexcept;
 
 /// Takes memory off the table before the driver gets it back; false where it is not on it.
 [[nodiscard]] bool take_live(live_kind kind, std::uint64_t at, live_entry& into) noexcept;
-/// It is gone.
+/// The memory was freed.
 void note_gone(live_kind kind, const live_entry& what) noexcept;
 /// The driver refused: it is as before.
 void put_back(live_kind kind, std::uint64_t at, const live_entry& what) noexcept;
 
-/// A device was reset: all memory that was allocated there is gone.
+/// A device was reset, which freed all memory allocated there.
 void note_reset(std::size_t slot) noexcept;
 /// A context was destroyed, and all memory that was allocated in it.
 void note_context_ended(context_id gone) noexcept;
@@ -99,8 +99,8 @@ void note_context_ended(context_id gone) noexcept;
 /// the first call other than a look-up on, also while it runs, a forked child is passive.
 void start(entry_id entry) noexcept;
 
-/// The report, as the settings say. Safe in a signal handler.
-/// 0, or the system's code where it could not be written.
+/// Writes the report to the place in the settings. Safe in a signal handler. 0, or the system's
+/// code where it could not be written.
 int write_report(int descriptor, bool as_json) noexcept;
 
 }  // namespace accounts

@@ -42,12 +42,12 @@ managed::place look_at(device_pointer at, managed::block_facts& into) noexcept {
   return managed::place::in_block;
 }
 
-// What the driver would say of plain memory. False: what it says of the block is that already.
+// The driver's result for plain memory. False: its result for the block is the same.
 bool answer_for_block(const managed::block_facts& block, int attribute, void* data) noexcept {
   switch (attribute) {
     case pointer_attribute::context: std::memcpy(data, &block.context, sizeof block.context); break;
     case pointer_attribute::buffer_id: {
-      // The driver counts its own from one; ours have a bit that it does not reach.
+      // The driver's numbers begin at one; the library's have a bit that these do not reach.
       const std::uint64_t number = block.number | std::uint64_t{1} << 62;
       std::memcpy(data, &number, sizeof number);
       break;

@@ -87,7 +87,8 @@ class all_work_events {
   /// Waits outside of the gate, where a capture may begin; no context ends meanwhile.
   void wait(const std::vector<event_point>& points) noexcept VMM_REQUIRES_SHARED(locks::gate)
       VMM_EXCLUDES(locks::ending);
-  /// Waits for all work of the context. False: a capture is under way, or the context is gone.
+  /// Waits for all work of the context. False: a capture is in progress, or the context was
+  /// destroyed.
   [[nodiscard]] bool wait_for_context(context_id context) noexcept VMM_REQUIRES_SHARED(locks::gate);
 
   void give_back(const event_point& passed) noexcept VMM_EXCLUDES(locks::events);

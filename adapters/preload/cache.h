@@ -48,7 +48,7 @@ void note_unmapped(device_pointer at, std::size_t size) noexcept;
 void never_keep(physical_id handle) noexcept;
 void never_keep_range(device_pointer at, std::size_t size) noexcept;
 
-/// Releases what is kept; the bytes.
+/// Releases retained handles, and returns their bytes.
 std::uint64_t give_back() noexcept;
 /// The retained memory on a device.
 [[nodiscard]] std::uint64_t kept_on(int device) noexcept;

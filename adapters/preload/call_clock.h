@@ -44,7 +44,7 @@ class call_clock {
     std::uint64_t ticks = 0;
     std::uint64_t ns = 0;
   };
-  // Both at once: of a few looks the one that was disturbed least.
+  // Both at once: of a few readings the least disturbed.
   [[nodiscard]] static moment read_both() noexcept {
     moment best;
     std::uint64_t least = ~std::uint64_t{0};
@@ -67,7 +67,7 @@ class call_clock {
   }
 
 #if defined(__x86_64__)
-  // Invariant: it goes at one pace, whatever the processor saves power by.
+  // Invariant: its rate is constant in all power states.
   [[nodiscard]] static bool has_counter() noexcept {
     constexpr unsigned leaf = 0x8000'0007;
     constexpr unsigned invariant = 1u << 8;

@@ -41,7 +41,7 @@ void capture_list::begin(stream_name stream) noexcept {
 
 void capture_list::refuse(stream_name stream) noexcept {
   const sync::lock_guard turn(locks::captures);
-  // One of them: a capture that had begun on the stream before goes on.
+  // One of them: an earlier capture on the stream continues.
   const auto found =
       std::ranges::find_if(list_, [&](const captured_stream& each) { return is_on(each, stream); });
   if (found != list_.end()) list_.erase(found);

@@ -18,7 +18,7 @@ struct call_counters {
   std::atomic<std::uint64_t> spent = 0;  // as call_clock counts
 };
 
-/// One thread's; only it writes. A record whose thread is gone is taken by a new one.
+/// Counters of one thread, written by it only. A new thread takes the record of one that has ended.
 struct thread_counters {
   thread_counters* next = nullptr;
   std::atomic<bool> is_taken = false;

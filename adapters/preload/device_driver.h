@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm's CUDA driver for memory that stands in for the driver's own: network cards reach it where
-// the device can, it is exportable as VMM_IPC says, and the reserved addresses are listed. After
-// the end of its context no stream or event is named any more.
+// vmm's CUDA driver for memory in place of the driver's own: it is registrable with network cards
+// if the device supports it, exportable by VMM_IPC, and its reserved addresses are listed. After
+// the end of its context no stream or event is passed to the driver.
 //
 // The memory that all allocators of the device hold, also while it is created, is at most the
 // budget (VMM_BUDGET). The refusal is out_of_memory: the allocator then requests idle memory of the
@@ -103,7 +103,7 @@ class device_driver : public cuda_driver {
     if (!made) footprint_bytes_ -= request.size_bytes;
     return made;
   }
-  // The record goes first: the driver may give the handle's number again at once.
+  // The record is removed first: the driver may reuse the handle's number at once.
   [[nodiscard]] status release(physical_handle handle) {
     std::uint64_t size_bytes = 0;
     const auto number = static_cast<std::uint64_t>(handle);
@@ -134,8 +134,8 @@ class device_driver : public cuda_driver {
     is_shareable_ = wanted && feature_set().export_posix_fd;
   }
 
-  /// The context has ended, with its streams and events: no call names one of them any more, and
-  /// all work has passed. Memory and mappings still go back.
+  /// The context has ended, with its streams and events: later calls pass none of them to the
+  /// driver, and all work counts as finished. Memory and mappings are still released.
   void note_context_ended() noexcept { has_ended_ = true; }
 
   [[nodiscard]] status destroy_stream(stream_handle stream) {

@@ -11,7 +11,7 @@
 // I1  An open device is that of a primary context that has not ended.
 // I2  live_bytes() is the sum of the sizes of the device's live blocks (live_blocks I2).
 //
-// Freed memory beyond the limit (VMM_KEEP) goes back to the driver: a host that runs ahead of the
+// Freed memory beyond the limit (VMM_KEEP) is released to the driver: a host that runs ahead of the
 // device waits. While a capture is under way nothing does. Nothing here is destroyed at the end of
 // the process.
 //
@@ -78,7 +78,7 @@ class device_pools {
   device_pools(const device_pools&) = delete;
   device_pools& operator=(const device_pools&) = delete;
 
-  /// Creates the allocators. False: what is wrong was reported.
+  /// Creates the allocators. False after an error, which was reported.
   [[nodiscard]] bool set_up();
 
   [[nodiscard]] device_id device() const noexcept { return where_.device; }
@@ -123,9 +123,9 @@ class device_pools {
   std::uint64_t trim() noexcept VMM_REQUIRES_SHARED(locks::gate);
   void enforce_retention() noexcept VMM_REQUIRES_SHARED(locks::gate);
 
-  /// The context has ended, and with it all streams and events. Memory goes back through the
-  /// primary context that takes its place, for the time of this call. The object stays behind,
-  /// because its driver would name its stream.
+  /// The context has ended, with all streams and events. Memory is released through the primary
+  /// context that replaces it, during this call. The object is kept, because its driver would use
+  /// its stream.
   static void end(std::unique_ptr<device_pools> gone) noexcept;
 
  private:

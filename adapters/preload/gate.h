@@ -9,7 +9,7 @@
 // a capture.
 //
 // A thread shares the gate once at a time, which the compiler's lock analysis checks: a thread that
-// waits to take it alone goes first.
+// waits to take it alone has priority.
 //
 // Thread safety: all of it. Cost: two atomic operations without contention.
 #pragma once

@@ -29,7 +29,7 @@ std::uint64_t stream_key(stream_id stream, bool per_thread) noexcept {
   return number;
 }
 
-// What is allocated without a stream goes with its context.
+// Memory allocated without a stream ends with its context.
 void note_memory(device_pointer at, std::size_t size, std::uint64_t stream) noexcept {
   const std::size_t slot = accounts::slot_of(accounts::current_device());
   const context_id context = stream == 0 ? accounts::current_context() : nullptr;

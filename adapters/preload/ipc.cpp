@@ -142,7 +142,7 @@ result_code map_piece(const received_piece& piece, device_pointer at) noexcept {
   return answer;
 }
 
-// Maps all pieces side by side, for the current device. Whatever fails, nothing is left.
+// Maps all pieces side by side, for the current device. A failure undoes all of it.
 result_code map_block(const received_block& block, device_pointer& base) noexcept {
   const auto whole = static_cast<std::size_t>(block.whole_bytes);
   const int device = accounts::current_device();

@@ -8,14 +8,14 @@
 // The 64 bytes of the handle name both. The process that opens it, which has this library too, maps
 // the same memory at an address of its own.
 //
-// - Handles that are not ours are the driver's.
+// - Other handles are passed to the driver.
 // - The block stays where it is while it is live, as the driver's own memory would. When it is
 //   freed its descriptors are closed; a process that has it open keeps the memory until it closes
 //   it.
 // - Processes of one user share: each side checks the other's before it reads a byte.
 // - No lock is held over a call of the driver, or over a message that waits.
-// - What is closed is unmapped when the work of its context has finished, and not while a stream of
-//   the process is captured: then it is unmapped by a later call.
+// - A closed block is unmapped once the work of its context has finished; during a capture of the
+//   process, by a later call.
 // - A forked child keeps no descriptor: what its parent frees is free.
 //
 // Thread safety: all of it.
@@ -33,16 +33,16 @@ namespace vmm::preload::ipc {
 /// The block is being freed.
 void forget(std::uint64_t number) noexcept;
 
-/// The context has ended: what was opened in it is gone, as with the driver.
+/// The context has ended, with the blocks opened in it, as with the driver.
 void forget_context(context_id gone) noexcept;
 
 /// Whether a handle was made by share(), in any process.
 [[nodiscard]] bool is_ours(const ipc_handle& handle) noexcept;
 /// The result of cuIpcOpenMemHandle for such a handle.
 [[nodiscard]] result_code open(device_pointer* at, const ipc_handle& handle) noexcept;
-/// Whether `at` was opened here; then `answer` is what cuIpcCloseMemHandle says.
+/// Whether `at` was opened here; then `answer` is the result of cuIpcCloseMemHandle.
 [[nodiscard]] bool close(device_pointer at, result_code& answer) noexcept;
-/// A capture ended: unmaps what was closed meanwhile.
+/// A capture ended: unmaps blocks closed meanwhile.
 void end_capture() noexcept;
 
 struct opened_range {

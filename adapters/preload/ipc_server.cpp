@@ -145,7 +145,7 @@ class serving {
 void* serve(void* given) { static_cast<serving*>(given)->run(); }
 
 // Names of processes that were killed. A socket that has just been bound refuses connections until
-// its process listens, so that only old ones are looked at.
+// its process listens, so only old ones are checked.
 void remove_stale_names(const os::listening& at, const place_name& folder) noexcept {
   constexpr int looks_max = 256;
   constexpr time_t old_s = 60;

@@ -20,7 +20,7 @@ namespace vmm::preload::ipc {
 struct block_source {
   /// Of a block that is not shared: no pieces.
   wire_reply (*describe)(std::uint64_t number) noexcept;
-  /// Sends one piece to a socket, if it takes it: as send() does. ENOENT: the block is gone.
+  /// Sends one piece to a socket, if it takes it: as send() does. ENOENT: the block was freed.
   int (*send_piece)(std::uint64_t number, std::uint64_t index, int socket) noexcept;
 };
 

@@ -69,8 +69,8 @@ class descriptor {
   int number_;
 };
 
-/// Where sockets may stand, in the order of preference. No variable of the environment has a say:
-/// two processes of one user find the same folders. The first one outlives the user's session.
+/// Folders for sockets, in order of preference. They depend on no environment variable: two
+/// processes of one user find the same folders. The first one outlives the user's session.
 constexpr std::size_t folder_count = 2;
 struct place_name {
   std::array<char, 96> text{};

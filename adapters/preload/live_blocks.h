@@ -10,7 +10,7 @@
 // I3  A live block has memory, of an open device.
 //
 // Lock: blocks. Thread safety: all of it. Cost: O(log n) a call. The table is ordered, because
-// questions about an address come with addresses inside of blocks.
+// queries pass addresses inside of blocks.
 //
 // It imports what it uses, so it comes after every include of the standard library.
 #pragma once
@@ -102,7 +102,7 @@ class live_blocks {
                                             std::size_t size) const noexcept
       VMM_EXCLUDES(locks::blocks);
 
-  /// The device's context has ended, and its blocks are gone.
+  /// The device's context has ended, with its blocks.
   void forget(const device_pools& gone) noexcept VMM_EXCLUDES(locks::blocks);
 
   /// The bytes of a device's live blocks. O(n).

@@ -15,7 +15,7 @@ namespace vmm::preload {
 
 /// What becomes of a file that is there.
 enum class existing_file : unsigned char {
-  appended,  // what is written goes behind it
+  appended,  // appends to the file
   emptied,   // by the caller: so it is this user's, has no other name, and no link led to it
 };
 

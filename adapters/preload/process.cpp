@@ -70,7 +70,7 @@ void note_ended(context_id gone) noexcept {
 // ---- waiting ------------------------------------------------------------------------------------
 
 // Without an event behind all work the host waits in the gate, as in a cuMemFree. A context that
-// cannot be made current is gone, and so is its work.
+// cannot be made current was destroyed, and its work has finished.
 idle_guard::idle_guard(context_id context) noexcept {
   process_state& p = process();
   locks::gate.lock_shared();

@@ -5,8 +5,8 @@
 // a stream, and the check of every invariant. Each object uses those above it in process_state.
 //
 // - Nothing here is destroyed at the end of the process.
-// - What is not a live block of the library is left to the driver, except addresses inside the
-//   library's reservations, which the driver does not have.
+// - Addresses outside of the library's live blocks are passed to the driver, except those inside
+//   its reservations, which the driver does not have.
 // - No call of the library disturbs a capture that is under way.
 //
 // Thread safety: all of it.
@@ -56,7 +56,7 @@ class VMM_SCOPED_CAPABILITY context_end_guard {
   [[nodiscard]] context_id primary_context(device_id device) const noexcept;
 };
 
-/// The driver has ended the context: the blocks in it are gone. Null: nothing.
+/// The driver has ended the context, with its blocks. Null: no effect.
 void note_ended(context_id gone) noexcept VMM_REQUIRES(locks::gate, locks::ending);
 
 /// Waits for all work of a context; while it lives no capture begins.
@@ -74,8 +74,8 @@ class VMM_SCOPED_CAPABILITY idle_guard {
   bool is_idle_ = false;
 };
 
-/// Looks at every invariant of every object. Null, or the one that does not hold. Waits for the
-/// calls that are under way. Throws std::bad_alloc.
+/// Checks every invariant of every object. Returns null, or the broken one. Waits for calls in
+/// progress. Throws std::bad_alloc.
 [[nodiscard]] const char* find_broken() VMM_EXCLUDES(locks::gate);
 
 }  // namespace vmm::preload::managed

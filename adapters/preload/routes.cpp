@@ -66,8 +66,8 @@ std::atomic<const char*> driver_path;
 using dlsym_function = void* (*)(void*, const char*);
 std::atomic<dlsym_function> next_dlsym;
 
-// The next dlsym behind ours that has its version: the C library's, or that of another preloaded
-// library. One without a version may be a driver's own, which would call ours again. No known
+// The next dlsym with the C library's version: the C library's, or that of another preloaded
+// library. One without a version may be a driver's own, which would call this one again. No known
 // library overrides dlvsym.
 dlsym_function real_dlsym() noexcept {
   dlsym_function found = next_dlsym.load(std::memory_order_acquire);
@@ -183,7 +183,7 @@ void* find_driver() noexcept {
   return driver_handle.load(std::memory_order_acquire);
 }
 
-// One driver in a process is ours to stand before; a second one's functions stay its own.
+// One driver per process is intercepted; a second one's functions stay its own.
 bool adopt_entry(std::size_t index, void* real) noexcept {
   if (!adopt_driver(real)) return false;
   void* before = nullptr;
@@ -297,7 +297,7 @@ struct chosen {
 
 extern "C" {
 
-// What dlsym says to a name; called by the code below before it goes on to the real one.
+// The library's result of dlsym for a name; the code below calls it before the real one.
 [[gnu::visibility("hidden"), gnu::used]] chosen vmm_preload_choose(void* handle,
                                                                    const char* symbol) {
   using namespace vmm::preload;

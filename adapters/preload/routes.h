@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a program's calls of the driver come here, and how ours reach the driver.
+// Routes of a program's driver calls to the library, and of the library's to the driver.
 //
-// - An address is replaced only where the loader or the driver itself handed it out and it is the
-//   known address of an entry of the table: other forms of a call stay the driver's.
+// - An address is replaced only if the loader or the driver returned it and it is the known address
+//   of an entry of the table: other forms of a call stay the driver's.
 // - dlsym runs no code of the driver and reads no setting before a name of the table is looked up.
 // - Once an entry's real address is known it stays: the driver's library is kept loaded.
 //
@@ -33,10 +33,10 @@ constexpr std::size_t entry_count = static_cast<std::size_t>(entry_id::count);
 /// not have it.
 [[nodiscard]] void* real_of(entry_id entry) noexcept;
 
-/// A function of the driver by its exported name, never one of ours; or null.
+/// A function of the driver by its exported name, never one of this library; or null.
 [[nodiscard]] void* driver_symbol(const char* symbol) noexcept;
 
-/// What a program is given where the driver handed out `found`: ours, or the same.
+/// The function that a program gets instead of the driver's `found`: the library's, or the same.
 [[nodiscard]] void* replacement_of(void* found) noexcept;
 
 /// The file of the driver's library, by its name in the loader; null before the first call.

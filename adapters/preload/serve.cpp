@@ -39,8 +39,7 @@ unmanaged_reason why_not(errc failure, const device_pools& device, std::size_t s
 
 // ---- allocate -----------------------------------------------------------------------------------
 
-// The device's other allocators give back idle memory inside of this call, where the device is
-// short of it.
+// If the device is short, its other allocators release idle memory inside of this call.
 result<address> ask(device_pools& device, const request& wanted) {
   if (wanted.from == owner::manager) {
     allocate_request of_manager;
@@ -73,8 +72,8 @@ bool wait_for_device(device_pools& device) noexcept VMM_REQUIRES_SHARED(locks::g
   return p.events.wait_for_context(device.context());
 }
 
-// The steps that a pool does not take by itself, because they wait, and a thread waits outside of
-// the gate only: the stream's own work, then that of frees, then all.
+// The steps that wait, which a pool does not take, since a thread may wait outside of the gate
+// only: for the stream's own work, then that of frees, then all.
 class shortage_ladder {
  public:
   shortage_ladder(device_pools& device, const request& wanted) noexcept
@@ -149,7 +148,7 @@ void prepare(device_pools& device) noexcept VMM_REQUIRES_SHARED(locks::gate) {
   device.enforce_retention();
 }
 
-// Every hundredth call of a debug build looks at every invariant.
+// Every hundredth call of a debug build checks every invariant.
 void audit() noexcept VMM_EXCLUDES(locks::gate) {
   debug_check(
       [] {
@@ -255,7 +254,7 @@ std::uint64_t reusable_bytes() noexcept {
 }
 
 // The driver is not in vmm's registry of allocators with idle memory: memory for the driver's own
-// allocations is given back here.
+// allocations is released here.
 std::uint64_t give_back(bool may_wait) noexcept {
   std::uint64_t bytes = 0;
   const gate_guard shared(locks::gate);

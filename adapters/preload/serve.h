@@ -10,8 +10,8 @@
 //   device's other allocators (they serve one another), the stream's work, freed blocks, all work.
 //   One that VMM_BUDGET has no room for is not passed on.
 //
-// Thread safety: all of it. Cost: the pool's, and two locks; waits only where memory is short or
-// where VMM_KEEP and VMM_FREE say so, outside of the gate.
+// Thread safety: all of it. Cost: the pool's, and two locks; waits only if memory is short or
+// VMM_KEEP or VMM_FREE require it, outside of the gate.
 //
 // It imports what it uses, so it comes after every include of the standard library.
 #pragma once
@@ -57,8 +57,8 @@ enum class free_answer : std::uint8_t {
 /// `may_wait`. Returns the bytes.
 std::uint64_t give_back(bool may_wait) noexcept VMM_EXCLUDES(locks::gate);
 
-/// As VMM_COPY says: shows the source's memory at the target where both are whole blocks without
-/// work, after waiting for all work of the device. False: nothing was done.
+/// Under VMM_COPY: maps the source's memory at the target if both are whole blocks, after waiting
+/// for all work of the device. False: nothing was done.
 [[nodiscard]] bool copy_by_remapping(device_pointer target, device_pointer source,
                                      std::size_t size) noexcept VMM_EXCLUDES(locks::gate);
 

@@ -59,7 +59,7 @@ struct settings {
 }
 
 /// Whether every call goes straight to the driver: the mode is off, or this is the forked child of
-/// a process that used the driver, where the driver refuses everything by itself.
+/// a process that used the driver, where the driver refuses everything.
 [[nodiscard]] bool is_passive() noexcept;
 /// From now on it is.
 void become_passive() noexcept;

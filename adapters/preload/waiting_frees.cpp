@@ -19,7 +19,7 @@ import vmm.timeline;
 namespace vmm::preload::managed {
 namespace {
 
-// Blocks that have not passed and are looked at before the others count as not passed, too.
+// The number of blocks found unfinished after which the others count as unfinished, too.
 constexpr std::size_t misses_max = 8;
 
 }  // namespace

@@ -6,10 +6,10 @@
 // cuMemFree promises that the memory is not used again before all work of the device, and of those
 // that may use its memory, has finished. Here the caller does not wait for that: the block waits
 // behind events (all_work_events), or, while a stream is captured, without any until captures have
-// ended. The pool's own device-wide free is not used: when memory is short it hands such memory out
+// ended. The pool's own device-wide free is not used: when memory is short it returns such memory
 // behind a wait on one stream, and the program's other streams would not wait.
 //
-// I1  A block goes back to its allocator once, and only when its points have passed.
+// I1  A block is freed to its allocator once, and only after its points have passed.
 // I2  The bytes are those of the blocks that wait.
 //
 // A free takes no host memory. A block that its allocator cannot take back for lack of host memory
@@ -47,8 +47,8 @@ class waiting_frees {
   void free(frees::owner&& one) noexcept VMM_REQUIRES_SHARED(locks::gate);
   /// Frees a block behind the work of a stream; behind all work where that cannot be recorded.
   void free(frees::owner&& one, stream_name stream) noexcept VMM_REQUIRES_SHARED(locks::gate);
-  /// Gives back the blocks whose points have passed, and records the points of those that wait for
-  /// captures to end. Does nothing while a capture is under way.
+  /// Frees the blocks whose points have passed, and records the points of those that wait for
+  /// captures to end. Has no effect during a capture.
   void collect() noexcept VMM_REQUIRES_SHARED(locks::gate);
   /// Gives a block back that no work uses.
   void hand_back(frees::owner&& one) noexcept;

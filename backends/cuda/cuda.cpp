@@ -191,7 +191,7 @@ result<physical_handle> cuda_driver::import_handle(const shared_handle& shared) 
 
 namespace {
 
-// What the driver says of two devices that are there.
+// The driver's attributes of two existing devices.
 CUresult ask_peer(const cuda::entry_points& cu, const peer_query& query, peer_info& into) {
   check(cu.device_can_access_peer != nullptr, "a call is made that the driver lacks");
   CUdevice from = 0;

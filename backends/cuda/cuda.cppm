@@ -12,13 +12,13 @@
 // - No error is kept: each call reports the driver's result of that call, with the driver's name
 //   for it.
 // - No lock is held over a driver call; the object is constant after open().
-// - Multicast calls are not even looked up unless options.allow_multicast says so.
+// - Multicast calls are looked up only with options.allow_multicast.
 // - A forked child is refused every call before the driver is reached, and destroying its copy
 //   changes nothing.
 //
 // Thread safety: all members may be called from any thread at once. Destroy the object when no call
-// is running. Cost: the driver's own, and about 20 ns to look at the current context (more where it
-// has to be switched). Elsewhere: caching, pooling and waiting before unmap (vmm.physical,
+// is running. Cost: the driver's own, and about 20 ns to query the current context (more if it has
+// to be switched). Elsewhere: caching, pooling and waiting before unmap (vmm.physical,
 // vmm.manager).
 export module vmm.cuda;
 
@@ -55,7 +55,7 @@ export class cuda_driver {
   [[nodiscard]] const features& feature_set() const noexcept;
   [[nodiscard]] location home() const noexcept;
   [[nodiscard]] result<granularity> query_granularity(const physical_request& request);
-  /// A device that is not home() costs a look into that device's primary context. Host nodes:
+  /// A device other than home() costs a query of that device's primary context. Host nodes:
   /// not_supported.
   [[nodiscard]] result<memory_info> query_memory(location place);
   [[nodiscard]] result<address_range> reserve(const reserve_request& request);
@@ -96,7 +96,7 @@ export class cuda_driver {
   capture_mode exchange_capture_mode(capture_mode mode);
 
   // `context_backend`. Pushes the device's primary context on the calling thread, for tools that
-  // look at the current one.
+  // read the current one.
   [[nodiscard]] bool push_context() noexcept;
   void pop_context() noexcept;
 
@@ -118,7 +118,7 @@ export class cuda_driver {
   [[nodiscard]] status probe_fabric();
 
   // `peer_backend`. cuDeviceCanAccessPeer and cuDeviceGetP2PAttribute; the rank is the driver's
-  // own. A device reaches memory of the host where the features say that it is made there.
+  // own. A device reaches memory of the host if the features include host memory.
   [[nodiscard]] result<peer_info> query_peer(const peer_query& query);
 
   // `range_export_backend`. cuMemGetHandleForAddressRange, of CUDA 11.7 and newer: the range is
@@ -134,7 +134,7 @@ export class cuda_driver {
   [[nodiscard]] status bind_multicast_address(const multicast_address_binding& binding);
   [[nodiscard]] status unbind_multicast(const multicast_binding& binding);
 
-  /// What the driver says of the device, read when the object was opened.
+  /// The driver's properties of the device, read when the object was opened.
   [[nodiscard]] const cuda_description& description() const noexcept;
   /// The CUcontext, for programs that launch kernels beside vmm. It lives as long as this object.
   [[nodiscard]] std::uint64_t native_context() const noexcept;

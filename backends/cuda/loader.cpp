@@ -11,7 +11,7 @@ import vmm.std;
 namespace vmm::cuda {
 namespace {
 
-// Looks entry points up one by one and remembers the first required one that was missing.
+// Looks entry points up one by one and records the first required one that is missing.
 class finder {
  public:
   explicit finder(const entry_points& points) noexcept : points_(points) {}

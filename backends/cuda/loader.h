@@ -97,7 +97,7 @@ struct load_options {
   bool multicast = false;
 };
 
-/// Fills `points`. Returns null, or a static text that says what is missing and what to do.
+/// Fills `points`. Returns null, or a static text with the missing part and the remedy.
 [[nodiscard]] const char* load_driver(const load_options& options, entry_points& points) noexcept;
 
 }  // namespace vmm::cuda

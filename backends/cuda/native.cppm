@@ -27,7 +27,7 @@ namespace vmm::cuda {
 [[nodiscard]] CUstreamCaptureMode native(capture_mode mode) noexcept;
 [[nodiscard]] capture_mode from_native(CUstreamCaptureMode mode) noexcept;
 
-/// A wish that the device cannot meet is left out.
+/// An optional property that the device lacks is left out.
 [[nodiscard]] CUmemAllocationProp native(const physical_request& request,
                                          const features& can) noexcept;
 [[nodiscard]] CUmulticastObjectProp native(const multicast_request& request) noexcept;

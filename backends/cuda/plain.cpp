@@ -27,7 +27,7 @@ error no_host_memory(call where) noexcept {
 
 constexpr const char* empty_mapping = "a mapping is empty";
 
-// Of what the environment or an option turned off, so that it says so.
+// The error for calls that the environment or an option turned off; it names the reason.
 constexpr const char* only_mapped =
     "only memory that is mapped can do this, and cuda_memory::plain (VMM_CUDA_MEMORY) is not";
 
@@ -47,7 +47,7 @@ error plain_memory::needs_mapping(call where) const noexcept {
 
 void plain_memory::restrict_features(features& can) noexcept {
   can.contents_stay = true;
-  can.max_reservation_bytes = 0;  // less than the device has; how much is not known
+  can.max_reservation_bytes = 0;  // less than the device has; the amount is unknown
   can.alias = alias_level::none;
   can.read_only = read_only_level::refused;
   for (bool* each :
@@ -110,7 +110,7 @@ status plain_memory::add(address_range range, address origin) noexcept {
   return {};
 }
 
-// The driver does not say to what it aligns: the range is taken out of a larger one.
+// The driver does not document its alignment: the range is cut from a larger one.
 result<address_range> plain_memory::reserve(const reserve_request& request) {
   if (!state_.made_in.is_here()) return refuse_forked(call::reserve);
   const result<std::uint64_t> alignment_bytes = check_reserve(request);
@@ -146,7 +146,7 @@ result<plain_memory::reservation_table::node_type> plain_memory::take(
   return reservations_.extract(found);
 }
 
-// The memory is still ours, so no other reservation can have come there.
+// The memory is still allocated, so no other reservation can be there.
 void plain_memory::put_back(reservation_table::node_type&& record) noexcept {
   check(!record.empty(), "a record is put back that was never taken out");
   const lock locked(mutex_);

@@ -10,8 +10,8 @@
 //
 // I1  Mappings do not overlap; each lies in one reservation and is the whole of one handle.
 // I2  A handle has at most one mapping. The handles together are not larger than the device.
-// I3  A reservation is on record exactly while its memory is ours: the record comes after
-//     cuMemAlloc and goes before cuMemFree, so that the driver may give the addresses to another
+// I3  A reservation is recorded exactly while its memory is allocated: the record is added after
+//     cuMemAlloc and removed before cuMemFree, since the driver may return the addresses to another
 //     thread's reserve at once.
 //
 // A failed call changes nothing; steps that may throw come before the first change. A forked child

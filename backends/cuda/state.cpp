@@ -29,7 +29,7 @@ const char* library_name(const cuda_options& options) noexcept {
   return named != nullptr ? named : "libcuda.so.1";
 }
 
-// Whether memory is to be plain.
+// Whether plain memory was selected.
 result<bool> wants_plain(const cuda_options& options) noexcept {
   if (options.memory != cuda_memory::from_environment) return options.memory == cuda_memory::plain;
   std::string_view named = "mapped";
@@ -39,7 +39,7 @@ result<bool> wants_plain(const cuda_options& options) noexcept {
   return named == "plain";
 }
 
-// An error of open(): no device is usable, whatever the driver's name for the reason.
+// An error of open(): no device is usable, for any reason.
 error unusable(const entry_points& cu, CUresult code, const char* detail) noexcept {
   check(detail != nullptr, "an unusable device is reported without a reason");
   check(code != CUDA_SUCCESS, "an unusable device is reported after CUDA_SUCCESS");
@@ -227,7 +227,7 @@ status cuda_state::choose_memory(bool is_plain) {
   return {};
 }
 
-// Takes what is opened from nothing to a whole state, or destroys what there is of it.
+// Builds a complete state, or destroys the parts that were built.
 result<std::unique_ptr<cuda_state>> cuda_state::open(const cuda_options& options) {
   if (options.device < 0) {
     return refuse(errc::bad_option, "cuda_options::device is a device number: 0 or more");

@@ -7,11 +7,10 @@
 // I1  Every driver call goes through run(), with the context current and the process the one that
 //     opened the object; the question whether a stream is captured needs no context and may not.
 //
-// From the end of open() on nothing here changes; `memory` keeps what it needs behind a lock of its
-// own.
+// The state is constant after open(); `memory` keeps what it needs behind a lock of its own.
 //
-// Thread safety: all of it. Cost: run() looks at the current context once, and pushes ours where it
-// is another.
+// Thread safety: all of it. Cost: run() queries the current context once, and pushes the device's
+// if it is another.
 module;
 #include "loader.h"
 
@@ -31,7 +30,7 @@ namespace vmm::cuda {
 /// The text of a check on an object that was moved from.
 inline constexpr const char* moved_from = "a cuda_driver is used that was moved from";
 
-/// Makes `mine` current for the guard's life and restores the previous context. One cheap look when
+/// Makes `mine` current for the guard's life and restores the previous context. One cheap query if
 /// it already is.
 class current_context {
  public:

@@ -81,7 +81,7 @@ class contents {
                  std::uint64_t pattern) const;
   void read_part(const runs& of, std::uint64_t inside, std::span<std::byte> target) const noexcept;
   void copy_granule(std::uint64_t granule, const contents& source, std::uint64_t source_granule);
-  /// What is of one kind from an offset on, phase of the pattern as stored here.
+  /// The run of one kind from an offset on, with the phase of the pattern as stored here.
   struct part {
     std::uint64_t size_bytes = 0;
     std::uint64_t pattern = 0;

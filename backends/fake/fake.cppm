@@ -8,11 +8,11 @@
 // give equal results.
 //
 // I1  Memory lives while a handle or a mapping refers to it, in any driver of the same machine.
-// I2  now_ns never goes back; busy_ns is the part of it that calls took, without waiting.
+// I2  now_ns never decreases; busy_ns is the part of it that calls took, without waiting.
 //
-// A failed call changes nothing, except where a trap of the profile says so. A forked child is
-// refused every driver call, and destroying its copy changes nothing. A test's other queries are
-// for the process that created the machine.
+// A failed call changes nothing, except under a trap of the profile. A forked child is refused
+// every driver call, and destroying its copy changes nothing. A test's other queries are for the
+// process that created the machine.
 //
 // Thread safety: any call from any thread; one lock for all drivers of a machine.
 // Cost: O(log n) in the live mappings or reservations, plus O(1) for each mapping touched. No
@@ -32,7 +32,7 @@ export class fake_driver;
 
 namespace fake {
 
-/// What was captured. Zero is "none".
+/// A captured graph; 0 is none.
 export enum class graph_handle : std::uint64_t { none = 0 };
 
 struct machine_state;
@@ -63,7 +63,7 @@ export class fake_driver {
   explicit fake_driver(const fake::profile& emulated = fake::profile::cuda());
   /// A driver on a machine that it shares with others.
   fake_driver(const fake::profile& emulated, fake::machine& shared);
-  /// Gives back whatever is still there; check_empty() reports it.
+  /// Releases everything that is left; check_empty() reports it.
   ~fake_driver();
   fake_driver(fake_driver&&) noexcept;
   fake_driver& operator=(fake_driver&&) noexcept;
@@ -109,8 +109,8 @@ export class fake_driver {
   [[nodiscard]] status record_all(event_handle event);
   [[nodiscard]] status synchronize_all();
 
-  // capture_backend. Asking a stream while nothing is captured and no fault is planned is neither
-  // counted nor charged: callers may query before every call.
+  // capture_backend. A query while nothing is captured and no fault is planned is neither counted
+  // nor charged: callers may query before every call.
   [[nodiscard]] result<capture_info> query_capture(stream_handle stream);
   /// quick_capture_backend. While something is captured or a fault is planned: false.
   [[nodiscard]] bool is_uncaptured(stream_handle stream) noexcept;
@@ -199,7 +199,7 @@ export class fake_driver {
   /// Finishes everything, under either schedule. Errors: out_of_host_memory.
   [[nodiscard]] status finish_all();
 
-  /// What is alive in this object. Cost: O(descriptors).
+  /// The objects alive in this driver. Cost: O(descriptors).
   [[nodiscard]] fake::resource_counts resource_counts() const;
   /// One line for each object that is still there, in the order in which they were made; at most
   /// `lines_max`.

@@ -36,8 +36,8 @@ void fake_state::note_uses(work& what, std::uint32_t where) {
   std::vector<noted> found;
   const auto gather = [&](const std::vector<address_range>& ranges, bool writes) {
     for (const address_range& range : ranges) {
-      if (range.empty()) continue;  // it touches nothing, wherever it lies
-      // What is not mapped yet may be when the work starts; it is looked at then.
+      if (range.empty()) continue;  // it touches nothing
+      // Unmapped addresses may be mapped when the work starts, and are checked then.
       for (auto next = first_in(range); next != mappings.end(); ++next) {
         if (next->first >= range.end().value) break;
         const std::uint64_t low = std::max(range.base.value, next->first);
@@ -83,7 +83,7 @@ void fake_state::forget_uses(const work& what, work_point at) noexcept {
   for (const std::uint64_t token : what.memories) {
     check(at.queue < queues.size(), "work ends in a queue that is not there");
     memory* used = machine->memories.find(token);
-    if (used == nullptr) continue;  // given back under the work, which has been reported
+    if (used == nullptr) continue;  // freed under the work, which has been reported
     std::erase_if(used->uses, [&](const use_record& each) {
       return each.owner == this && each.queue == at.queue && each.seq == at.seq;
     });

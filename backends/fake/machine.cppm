@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.fake:machine (internal) - what every process sees of the fake machine: its memory, and how
-// much of it is left. :state has what one process holds.
+// vmm.fake:machine (internal) - the part of the fake machine that its processes share: its memory,
+// and the amount left. :state has what one process holds.
 //
 // I1  A memory exists while memory::references() > 0, counted over all drivers of its machine.
 //
@@ -173,7 +173,7 @@ struct use_record {
   location device{};
 };
 
-/// A part of a memory that takes a part of what is written to a multicast object.
+/// A part of a memory that receives a part of the writes to a multicast object.
 struct binding {
   std::int32_t device = 0;
   std::uint64_t team_offset = 0;
@@ -251,11 +251,12 @@ struct machine_state {
   void give_back(const physical_request& released) noexcept;
   void clear_until_now(clearing& which) const noexcept;
 
-  /// Drops the memory when nothing refers to it, and with a multicast object what it alone kept.
+  /// Drops memory without references, and with a multicast object the memory that it alone kept
+  /// alive.
   void drop_if_unused(std::uint64_t token) noexcept;
 
-  /// Where a write to a part of a memory goes: to that part, and to what is bound to it. `write`
-  /// takes the contents, an offset in them, how much of the part comes before, and how much it is.
+  /// The targets of a write to a part of a memory: that part, and memory bound to it. `write` takes
+  /// the contents, an offset in them, how much of the part comes before, and how much it is.
   template <class Write>
   void each_target(memory& to, std::uint64_t offset, std::uint64_t size_bytes, Write&& write) {
     check(size_bytes <= to.made_as.size_bytes && offset <= to.made_as.size_bytes - size_bytes,

@@ -213,7 +213,7 @@ status fake_driver::free_reservation(address_range range) {
 
 namespace {
 
-// What map refuses, whatever is mapped there already.
+// The refusals of map that do not depend on present mappings.
 std::optional<objection> object_to(fake_state& s, const map_request& request) {
   const address_range range{request.at, request.size_bytes};
   const fake::memory* joined = s.memory_of(request.memory);
@@ -224,7 +224,7 @@ std::optional<objection> object_to(fake_state& s, const map_request& request) {
                      "not a live handle: it was released before, or never made"};
   }
   check(joined->granule != 0, "memory has no granularity");
-  // Looked at before anything else where only whole handles can be mapped, as the real driver does.
+  // Checked first if only whole handles can be mapped, as by the real driver.
   const features& can = s.emulated.can;
   const bool whole = request.offset_bytes == 0 && range.size_bytes == joined->made_as.size_bytes;
   if (!whole && range.size_bytes != 0 && !can.offset_map && !can.short_map) {
@@ -274,7 +274,7 @@ std::optional<objection> object_to_overlap(fake_state& s, address_range range) {
   return objection{refusal::already_mapped, "something is mapped there: unmap it first"};
 }
 
-// Takes out of the way what is mapped in the range. May throw, and then everything is still mapped.
+// Removes the mappings in the range. May throw, without a change.
 void make_room(fake_state& s, address_range range, fake::reservation& from) {
   const auto there = s.first_in(range);
   if (there == s.mappings.end() || there->first >= range.end().value) return;

@@ -64,7 +64,7 @@ void machine_state::drop_if_unused(std::uint64_t token) noexcept {
     memories.remove(token);
     return;
   }
-  // What was bound to a multicast object is real memory, to which nothing is bound in turn.
+  // Memory bound to a multicast object is real memory, to which nothing is bound.
   const std::unique_ptr<team> dissolved = std::move(unused->multicast);
   memories.remove(token);
   for (const binding& each : dissolved->bindings) {

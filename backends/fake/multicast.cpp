@@ -3,8 +3,8 @@
 //
 // vmm.fake - multicast: one address, several devices' memories. Simulated only.
 //
-// A team is a memory whose writes go to whatever is bound to it; its handle is mapped and released
-// like another's. Where a real driver blocks until the team is full, the fake refuses: no other
+// A team is a memory whose writes reach all memory bound to it; its handle is mapped and released
+// like any other. Where a real driver blocks until the team is full, the fake refuses: no other
 // thread can fill it.
 module vmm.fake;
 

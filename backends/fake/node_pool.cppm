@@ -3,7 +3,7 @@
 //
 // vmm.fake:node_pool (internal) - where the nodes of the fake driver's maps live.
 //
-// Nodes of up to 256 bytes come from chunks and go back to a free list of their size; larger blocks
+// Nodes of up to 256 bytes come from chunks and return to a free list of their size; larger blocks
 // come from operator new. A pool of our own because std::pmr::unsynchronized_pool_resource of
 // libstdc++ 12 does not survive an operator new that fails once.
 //

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.fake:profile - which driver the fake emulates: what it can do, its sizes, its traps and its
-// prices.
+// vmm.fake:profile - the driver that the fake emulates: its features, sizes, traps and costs.
 //
 // A profile is a plain value: take one of the four, change any field, and make a driver from it.
 // The figures of profile::cuda() were measured on one GPU
@@ -47,7 +46,7 @@ export struct cost_table {
   cost_curve unmap{};       ///< for each mapping, by its size
   double reserve_us = 0;
   double free_reservation_us = 0;
-  double query_us = 0;  ///< any call that only looks, and any call that is refused
+  double query_us = 0;  ///< any query, and any refused call
   double create_event_us = 0;
   double record_event_us = 0;
   double query_event_us = 0;
@@ -103,7 +102,7 @@ export struct trap_set {
   bool copies_ignore_rights = false;
   /// A handle that was imported reads back no way of sharing and no RDMA, and is not exported.
   bool imports_are_plain = false;
-  bool stream_numbers_again = false;  ///< a new stream may have the number of one that is gone
+  bool stream_numbers_again = false;  ///< a new stream may have the number of a destroyed one
 };
 
 /// A driver to emulate.
@@ -134,7 +133,7 @@ export struct profile {
   granularity multicast_granularity{};
 
   /// The drivers that were measured: CUDA on an H200, Level Zero as its specification has it, and
-  /// memory files of Linux. docs/decisions/0004 says how close they are.
+  /// memory files of Linux. docs/decisions/0004 has their accuracy.
   [[nodiscard]] static profile cuda() noexcept;
   [[nodiscard]] static profile level_zero() noexcept;
   [[nodiscard]] static profile host() noexcept;

@@ -15,7 +15,7 @@ namespace vmm::fake {
 /// What a caller did that it must not do on any driver, whether or not this profile's driver
 /// refuses it.
 export enum class misuse_kind : std::uint8_t {
-  leak,                   // something was still there when check_empty looked
+  leak,                   // something was left at check_empty()
   double_map,             // map over addresses that are mapped
   use_after_unmap,        // memory used through addresses with nothing behind them
   no_access,              // memory used without the right to

@@ -112,7 +112,7 @@ struct work_queue {
 struct stream_record {
   std::uint32_t queue = 0;
   std::uint64_t serial = 0;
-  std::uint64_t capture = 0;  // 0: what it is given runs
+  std::uint64_t capture = 0;  // 0: its work runs
   bool unjoined = false;      // the capture's origin does not come after all that was captured here
 };
 
@@ -125,7 +125,7 @@ struct event_record {
   bool is_of_all = false;           // it stands for `after` of every queue, not for `at` alone
 };
 
-/// What is being captured.
+/// A capture in progress.
 struct capture_sequence {
   capture_mode mode = capture_mode::any_thread;
   std::uint64_t owner = 0;   // thread
@@ -257,7 +257,7 @@ struct fake_state {
   /// Queues work; it starts when its queue and the clock allow. May throw, and then has done
   /// nothing.
   void enqueue(std::uint32_t where, work&& what);
-  /// Lets the timed schedule run up to now. May throw; calling again goes on.
+  /// Lets the timed schedule run up to now. May throw; a repeated call continues.
   void run_due();
   void start(work& what);
   void finish_head(std::uint32_t which);
@@ -265,7 +265,7 @@ struct fake_state {
   void carry_out(const work& done);
   void carry_out_copy(const work& done);
   void check_expected(const work& done);
-  /// Lets time pass, or finishes what is needed, until the point is reached.
+  /// Advances time, or finishes the needed work, until the point is reached.
   void wait_for(work_point until);
   [[nodiscard]] bool reached(work_point point) const noexcept {
     check(point.queue < queues.size(), "a point lies in a queue that is not there");

@@ -3,9 +3,9 @@
 //
 // vmm.fake - device work: queues of queued work, and the two schedules that finish it.
 //
-// Timed: work starts when its queue's earlier work and what it waits for have finished, and takes
-// its duration of virtual time. Manual: it finishes when the test says so, in any order that queues
-// and waits allow. Either way its effect on contents takes place when it finishes.
+// Timed: work starts when its queue's earlier work and the events that it waits for have finished,
+// and takes its duration of virtual time. Manual: it finishes at the test's call, in any order that
+// queues and waits allow. Either way contents change when it finishes.
 module vmm.fake;
 
 import vmm.backend;

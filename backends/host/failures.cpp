@@ -59,7 +59,7 @@ error too_many_mappings(call where) noexcept {
       "vm.max_map_count");
 }
 
-// The kernel says ENOMEM both for its own memory and for too many mappings.
+// The kernel returns ENOMEM both for its own memory and for too many mappings.
 error mapping_error(call where, int number) noexcept {
   check(number != 0, "a mapping failed without an error");
   if (number != ENOMEM)

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.host:failures (internal) - the errors of a host driver: those of the kernel, and refusals of
-// the driver's own tables with the errno that says the same.
+// the driver's own tables with the equivalent errno.
 //
 // Thread safety: all of it. Cost: mapping_error() and too_many_mappings() may read /proc/self/maps.
 module vmm.host:failures;

@@ -7,7 +7,7 @@
 // has its own table of reservations, memory and mappings and refuses that (docs/contract.md).
 //
 // I1  Every address of a live reservation is inaccessible, or backed by memory that map put there.
-// I2  Memory lives while a handle or a mapping refers to it, and goes back to the system with the
+// I2  Memory lives while a handle or a mapping refers to it, and is released to the system with the
 //     last of them.
 // I3  Unless commit is lazy, memory is there when create returns; more than there is, is refused.
 //
@@ -52,7 +52,7 @@ export struct host_options {
   bool huge_pages = false;
 };
 
-/// What is alive in one driver object.
+/// The objects alive in one driver.
 export struct host_resource_counts {
   std::uint64_t reservations = 0;
   std::uint64_t reserved_bytes = 0;
@@ -74,8 +74,8 @@ export struct host_resource_counts {
 /// returns, so the calls of stream_backend return not_supported.
 export class host_driver {
  public:
-  /// Errors: bad_option (a size that is not as host_options says), unavailable (no memory files on
-  /// this system, or no huge pages set aside), out_of_host_memory.
+  /// Errors: bad_option (a size that host_options excludes), unavailable (no memory files on this
+  /// system, or no huge pages set aside), out_of_host_memory.
   [[nodiscard]] static result<host_driver> open(const host_options& options = {}) noexcept;
 
   /// Gives everything back that is still there: mappings, reservations, memory, descriptors.

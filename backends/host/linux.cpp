@@ -27,7 +27,7 @@ namespace {
 // try gets further.
 constexpr std::uint64_t commit_step_bytes = 64ull << 20;
 constexpr int interrupted_tries_max = 1000;
-// The kernel's count may change between its refusal and our look.
+// The kernel's count may change between its refusal and this check.
 constexpr std::uint64_t mapping_count_slack = 16;
 constexpr std::uint64_t spare_pages = 8;
 constexpr int group_depth_max = 16;
@@ -55,8 +55,8 @@ int repeat_while_interrupted(Work&& work) noexcept {
   return EINTR;
 }
 
-// Reads the start of a small file. The view points into `buffer`; it is empty, and errno says why,
-// on failure.
+// Reads the start of a small file. The view points into `buffer`; on failure it is empty, and errno
+// has the reason.
 template <std::size_t Size>
 std::string_view read_start(const char* path, std::array<char, Size>& buffer) noexcept {
   check(path != nullptr && path[0] == '/', "a file of the kernel has no path");
@@ -299,7 +299,7 @@ bool mapping_limit_reached() noexcept {
   }
   std::array<char, 16384> buffer;
   std::uint64_t lines = 0;
-  // A line has at least 40 characters, so this many reads see every mapping that there can be.
+  // A line has at least 40 characters, so this many reads cover every possible mapping.
   for (std::uint64_t reads = 0; reads < limit * 2 && lines <= limit; ++reads) {
     const ssize_t count = ::read(descriptor, buffer.data(), buffer.size());
     if (count <= 0) break;

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.host:tables (internal) - the tables of a host driver: its memory with the handles to it, and
-// its addresses with what is mapped there.
+// its addresses with their mappings.
 //
 // The kernel keeps no such tables: what the driver refuses, it finds here.
 //
@@ -11,7 +11,7 @@
 // I2  The capacity, where there is one, is not exceeded by memory that was created here.
 // I3  Mappings do not overlap, each lies inside one reservation, and memory counts the bytes that
 //     are mapped of it.
-// I4  A change that fails leaves the mappings as they were: boundary_cut joins what it cut.
+// I4  A failed change leaves the mappings as they were: boundary_cut joins the parts again.
 //
 // Thread safety: none, host_state::guard is the caller's. Cost: O(log n), and the system call.
 module;
@@ -74,7 +74,7 @@ class memory_table {
   /// One more handle. Errors: out_of_host_memory.
   [[nodiscard]] result<physical_handle> retain(memory& of) noexcept;
   [[nodiscard]] status release(physical_handle handle) noexcept;
-  /// Gives back memory to which nothing refers. Errors: device_lost.
+  /// Releases memory without references. Errors: device_lost.
   [[nodiscard]] status reclaim(call where, memory& unused) noexcept;
 
   [[nodiscard]] std::uint64_t created_bytes() const noexcept { return created_bytes_; }
@@ -114,7 +114,7 @@ using mapping_map = std::map<std::uint64_t, mapping>;            // by base
   return size_bytes > std::numeric_limits<std::uint64_t>::max() - base.value;
 }
 
-/// The addresses of a driver, and what is mapped there.
+/// The addresses of a driver, and their mappings.
 struct address_table {
   reservation_map reservations;
   mapping_map mappings;
@@ -218,7 +218,7 @@ struct host_state {
 
   mutable std::shared_mutex guard;
   host_tables::memory_table memories;
-  host_tables::address_table addresses;  // goes first: its mappings refer to memory
+  host_tables::address_table addresses;  // destroyed first: its mappings refer to memory
 
   host_state() = default;
   host_state(const host_state&) = delete;

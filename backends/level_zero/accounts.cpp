@@ -282,7 +282,7 @@ status accounts::check_usable(call where, address_range range) const noexcept {
   return {};
 }
 
-// After a change; not after each, where there is much to look at.
+// After a change; less often if there is much to check.
 void accounts::look_over() noexcept {
   const auto is_valid = [&] {
     const std::uint64_t spacing = 1 + (mappings_.size() + memories_.size()) / 32;

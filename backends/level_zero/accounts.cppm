@@ -3,7 +3,7 @@
 //
 // vmm.level_zero:accounts - the reservations, memory and mappings of one driver object.
 //
-// A driver of Level Zero may see none of its caller's mistakes; here they are seen. No driver call
+// A driver of Level Zero may detect none of its caller's mistakes; these records do. No driver call
 // is made here: values of the driver are numbers.
 //
 // I1  Mappings do not overlap, and each lies inside one reservation.
@@ -71,13 +71,13 @@ class accounts {
   [[nodiscard]] status add_reservation(address_range range, address_range origin) noexcept;
   /// Takes out the reservation of exactly this range. Errors: in_use (something is mapped).
   [[nodiscard]] result<reservation_table::node_type> take_reservation(address_range range) noexcept;
-  /// What was taken out and not given back. Where the driver has given its addresses to another
+  /// Entries taken out and not put back. Where the driver has given its addresses to another
   /// reservation meanwhile, they are that one's, and the result is false.
   bool put_back(reservation_table::node_type which) noexcept;
 
   /// Room for a memory, in no table yet.
   [[nodiscard]] static result<memory_table::node_type> room_for_memory() noexcept;
-  /// A new memory, or one that was taken out and not given back; it is not mapped.
+  /// A new memory, or one that was taken out and not put back; it is not mapped.
   void add_memory(memory_table::node_type which) noexcept;
   /// Takes out a memory that is not mapped. Errors: in_use.
   [[nodiscard]] result<memory_table::node_type> take_memory(call where,

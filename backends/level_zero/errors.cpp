@@ -87,7 +87,7 @@ const meaning* find(ze_result_t code) noexcept {
 
 constexpr const char* no_failure = "an error is made of the driver's success";
 
-// Address space is what reserve takes, whichever memory the driver says is out.
+// reserve() takes address space only, whichever memory the driver names.
 errc code_of(call where, ze_result_t code) noexcept {
   check(code != ZE_RESULT_SUCCESS, no_failure);
   const bool is_out =

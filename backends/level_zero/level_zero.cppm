@@ -3,9 +3,9 @@
 //
 // vmm.level_zero - a Level Zero device as a backend.
 //
-// The loader (libze_loader.so.1) is loaded when open() is called; where vmm was built without
-// Level Zero's headers, open() says so. No vendor header is needed to import this module. What was
-// never run on a device, and what the vendor's driver does besides: docs/backends.md.
+// The loader (libze_loader.so.1) is loaded when open() is called; without Level Zero's headers at
+// build time, open() returns an error. No vendor header is needed to import this module. Calls that
+// never ran on a device, and side effects of the vendor's driver: docs/backends.md.
 //
 // - One object is one device and one context of its own. No other device has rights here.
 // - A driver may keep one access for a whole reservation, skip mappings that a range cuts, and
@@ -16,7 +16,7 @@
 // - A stream is an immediate command list with a barrier before each command.
 // - A forked child is refused every call before the driver is reached, and destroying its copy
 //   changes nothing. The same holds for static objects that exit() destroys after the driver's own:
-//   such an object is refused with unavailable, and the system takes what it leaves.
+//   such an object is refused with unavailable, and the system reclaims the rest.
 //
 // Thread safety: all members may be called from any thread at once. Destroy the object when no call
 // is running and the caller's work is finished: it waits for its own markers. Cost: the driver's
@@ -98,7 +98,7 @@ export class level_zero_driver {
   [[nodiscard]] status write(address at, std::span<const std::byte> source);
   [[nodiscard]] status read(std::span<std::byte> target, address at);
 
-  /// What the driver says of the device, read when the object was opened.
+  /// The driver's properties of the device, read when the object was opened.
   [[nodiscard]] const level_zero_description& description() const noexcept;
   /// The ze_context_handle_t and ze_device_handle_t, for programs that run kernels beside vmm.
   [[nodiscard]] std::uint64_t native_context() const noexcept;

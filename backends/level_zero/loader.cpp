@@ -11,7 +11,7 @@ import vmm.std;
 namespace vmm::level_zero {
 namespace {
 
-// Looks entry points up one by one and remembers the first that was missing.
+// Looks entry points up one by one and records the first that is missing.
 class finder {
  public:
   explicit finder(void* library) noexcept : library_(library) {
@@ -69,7 +69,7 @@ void find_work_calls(finder& find, entry_points& to) noexcept {
   find.require("zeEventHostReset", to.event_reset);
 }
 
-// What the system's loader says of the library; it names a file of its own where that is not it.
+// The dynamic loader's error for the library; it names another file if that one is at fault.
 const char* not_loaded(const char* library) noexcept {
   const char* const reason = dlerror();
   check(library != nullptr && *library != '\0', "a library has a name");

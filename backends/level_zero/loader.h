@@ -50,7 +50,7 @@ struct entry_points {
 
 /// Texts that live as long as the process; none where all went well.
 struct load_problem {
-  const char* detail = nullptr;  ///< what is missing and what to do
+  const char* detail = nullptr;  ///< the missing part and the remedy
   const char* symbol = "";       ///< the first call that the library lacks
 };
 

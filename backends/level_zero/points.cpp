@@ -95,9 +95,9 @@ status point_store::grow(call where) {
   return {};
 }
 
-// A few looks find a point where work passes as it comes. Where they do not, all are looked at, and
-// where fewer than a quarter are free then, more are made: work that is stuck holds what it holds,
-// and the others go round.
+// A few queries find a passed point if work finishes in order. Otherwise all are queried, and if
+// fewer than a quarter are free then, more are created: stuck work keeps its points, and the others
+// are reused.
 result<point*> point_store::take(call where) noexcept {
   constexpr std::size_t few_looks = 8;
   if (free_.empty()) reuse(few_looks);

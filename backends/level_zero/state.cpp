@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.level_zero - the state of an object: finding the device, and giving back what it made.
+// vmm.level_zero - the state of an object: finding the device, and releasing the objects that it
+// created.
 module;
 #include "loader.h"
 
@@ -19,11 +20,11 @@ namespace {
 constexpr const char* no_context = "the driver is called before there is a context";
 
 // Set by a function that exit() calls. It is registered when the drivers have started, so it runs
-// before their static objects go, and after those static objects of the program that were whole by
-// then have gone.
+// before their static objects are destroyed, and after those of the program that were complete by
+// then.
 std::atomic<bool> exit_has_begun = false;
 
-// An error of open(): no device is usable, whatever the driver's name for the reason.
+// An error of open(): no device is usable, for any reason.
 error unusable(ze_result_t code, const char* detail) noexcept {
   check(detail != nullptr, "an error says what is wrong");
   error failure = error_of(call::none, code);
@@ -46,7 +47,7 @@ std::string_view variable(const char* name) noexcept {
   return value != nullptr ? std::string_view(value) : std::string_view();
 }
 
-// With that variable the loader looks for no other driver.
+// With that variable the loader searches for no other driver.
 const char* no_driver() noexcept {
   const std::string_view named = variable("ZE_ENABLE_ALT_DRIVERS");
   check(no_driver_detail[0] != '\0', "an error says what is wrong");
@@ -76,7 +77,7 @@ error no_such_driver(std::size_t number, std::size_t count) noexcept {
                 text.keep("level_zero_options::driver is none that the loader has"));
 }
 
-// There are fewer GPUs. The mask is the driver's own matter, and hides what it does not name.
+// There are fewer GPUs. The driver's mask hides those that it does not name.
 error no_such_device(std::size_t number, std::size_t count) noexcept {
   check(number >= count && count != 0, "a GPU that there is is refused");
   detail_text text;
@@ -162,7 +163,7 @@ status level_zero_state::start_drivers() {
   }
   static const int registered =
       std::atexit([] { exit_has_begun.store(true, std::memory_order_relaxed); });
-  static_cast<void>(registered);  // without it, static objects go in whatever order they do
+  static_cast<void>(registered);  // without it, static objects are destroyed in any order
   return {};
 }
 
@@ -244,7 +245,7 @@ status level_zero_state::read_device() {
   return {};
 }
 
-// The first group that computes and copies; where none says both, the first that computes.
+// The first group that computes and copies; if none does both, the first that computes.
 status level_zero_state::read_queues() {
   check(device != nullptr, "a device is found before it is read");
   std::vector<ze_command_queue_group_properties_t> groups;

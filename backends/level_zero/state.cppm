@@ -21,7 +21,7 @@
 //     and stays.
 //
 // Once exit() has begun to undo what was done after the drivers started, no driver is called: its
-// own static objects go then.
+// own static objects are destroyed then.
 //
 // Thread safety: by the locks above. Cost: a point costs no driver call but the one that queues it
 // once as many exist as are in use at a time, and a third more; until then four queries at most for
@@ -195,7 +195,7 @@ struct level_zero_state {
   [[nodiscard]] result<accounts::run> switch_range(std::unique_lock<std::mutex>& lock, call where,
                                                    address_range range, bool on);
 
-  // Work; under work_lock, which those that take it let go while they append.
+  // Work; under work_lock, which its holders release while they append.
   [[nodiscard]] result<ze_command_list_handle_t> make_list(bool is_synchronous);
   [[nodiscard]] result<stream_state*> find_stream(call where, stream_handle stream);
   [[nodiscard]] result<std::map<std::uint64_t, point*>::iterator> find_event(call where,
@@ -215,7 +215,7 @@ struct level_zero_state {
   [[nodiscard]] status look_for_event(call where, event_handle event);
   /// Takes work_lock for a moment, and waits for the turn without it.
   [[nodiscard]] result<stream_turn> take_turn(call where, stream_handle stream);
-  /// Whether all of a range may be read and written. Waits for what is in transit there.
+  /// Whether all of a range may be read and written. Waits for changes in transit there.
   [[nodiscard]] status check_usable(call where, address_range range);
 };
 

@@ -39,8 +39,8 @@ error no_such_stream(call where) noexcept {
 
 void* pointer(std::uint64_t at) noexcept { return reinterpret_cast<void*>(at); }
 
-// Where the driver looks first when the caller has no wish. The validation layer of some loaders
-// refuses a null start, which the specification allows.
+// The start of the driver's search without a hint. The validation layer of some loaders refuses a
+// null start, which the specification allows.
 constexpr std::uint64_t any_start = 1ull << 40;
 
 }  // namespace
@@ -63,7 +63,7 @@ result<address_range> level_zero_state::reserve_native(std::uint64_t size_bytes,
   void* base = nullptr;
   ze_result_t code = ZE_RESULT_ERROR_INVALID_ARGUMENT;
   if (hint) code = ze.reserve(context, pointer(hint.value), size_bytes, &base);
-  // A hint is optional: a driver's result for it says nothing about other addresses.
+  // A hint is optional: a driver's result for it has no meaning for other addresses.
   if (code != ZE_RESULT_SUCCESS) {
     code = ze.reserve(context, pointer(any_start), size_bytes, &base);
   }
@@ -86,9 +86,9 @@ status level_zero_state::free_native(call where, address_range given) {
   return {};
 }
 
-// The driver takes no alignment. What it gives is tried first; else the range is taken out of a
-// larger one. If the driver refuses to release it, the object is unusable. A hint that cannot be
-// the result is not passed on: drivers accept only page-aligned ones.
+// The driver takes no alignment. Its own choice is tried first; else the range is cut from a larger
+// one. If the driver refuses to release it, the object is unusable. A hint that cannot be the
+// result is not passed to the driver: drivers accept only page-aligned ones.
 result<address_range> level_zero_state::reserve_aligned(const reserve_request& request,
                                                         std::uint64_t alignment_bytes) {
   check(alignment_bytes % large_page_bytes == 0, "an alignment is one of large pages at least");

@@ -198,7 +198,7 @@ status level_zero_driver::wait_event(stream_handle stream, event_handle event) {
   if (!found) return found.error();
   point* const what = (*found)->second;
   if (what == nullptr) return {};
-  s.points.refer(*what);  // the event may go, or stand for another point, while the lock is let go
+  s.points.refer(*what);  // the event may change once the lock is released
   const status queued = s.queue_wait(lock, waiting, *what);
   if (!queued) s.points.forget(what);
   return queued;

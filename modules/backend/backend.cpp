@@ -160,7 +160,7 @@ std::string describe(const error& failure) {
   if (failure.native_name[0] != '\0' || failure.native != 0) {
     text += " (";
     text += failure.native_name[0] != '\0' ? failure.native_name : "code";
-    // Code 0: the name is that of what is missing, a driver call for example.
+    // Code 0: the name of the missing object, a driver call for example.
     if (failure.native != 0) text += ' ' + std::to_string(failure.native);
     text += ')';
   }

@@ -166,7 +166,7 @@ concept stream_identity_backend = stream_backend<B> && requires(B& b, stream_han
 /// Tools that observe a thread need the device's context current on it. vmm's own calls do not.
 export template <class B>
 concept context_backend = backend<B> && requires(B& b) {
-  { b.push_context() } -> std::same_as<bool>;  // false: it could not be; nothing is to be popped
+  { b.push_context() } -> std::same_as<bool>;  // false: a failure; do not pop
   { b.pop_context() } -> std::same_as<void>;
 };
 

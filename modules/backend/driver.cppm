@@ -5,7 +5,7 @@
 //
 // driver_ref        makes a driver of any type a driver_interface, without owning it
 // any_backend       owns a driver of any type
-// observed_backend  owns a driver, and an observer sees its calls
+// observed_backend owns a driver, and an observer is notified of its calls
 //
 // Thread safety: that of the driver inside. Cost: one virtual call; an observer's own cost, and
 // copying some 100 bytes where there is one. any_backend allocates once.
@@ -119,7 +119,7 @@ export class driver_ref {
   driver_interface* face_;
 };
 
-/// A B whose calls an observer sees. The observer is shared, so that its owner can query it.
+/// A B with an observer of its calls. The observer is shared with its owner.
 export template <backend B, call_observer Observer>
 class observed_backend : public driver_model<owned_driver<B>, Observer> {
  public:
@@ -128,7 +128,7 @@ class observed_backend : public driver_model<owned_driver<B>, Observer> {
       : driver_model<owned_driver<B>, Observer>(owned_driver<B>{std::move(driver)},
                                                 std::move(observer)) {}
 
-  /// What is inside: the driver, whose calls the observer does not see, and the observer.
+  /// Direct access to the driver, around the observer, and to the observer.
   [[nodiscard]] B& driver() noexcept { return this->inside(); }
   [[nodiscard]] Observer& observer() noexcept { return this->watching(); }
   /// The pools and managers over this object; it must neither be moved nor destroyed while they

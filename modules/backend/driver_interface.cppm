@@ -66,7 +66,7 @@ export class driver_interface {
   /// quick_capture_backend; without it, or under an observer, false.
   [[nodiscard]] virtual bool is_uncaptured(stream_handle) noexcept { return false; }
 
-  // context_backend: false where the driver has no context; nothing is to be popped then.
+  // context_backend: false if the driver has no context; do not pop then.
   [[nodiscard]] virtual bool push_context() = 0;
   virtual void pop_context() = 0;
 

@@ -43,7 +43,7 @@ struct key_order {
 
 ordered_index::ordered_index() noexcept { tree::init_header(&header_); }
 
-// Looks at everything after as many changes as there are nodes: amortised O(1).
+// A full validation once per as many changes as there are nodes: amortised O(1).
 void ordered_index::audit() noexcept {
   if constexpr (check_level >= 3) {
     if (++unaudited_count_ <= count_) return;

@@ -10,8 +10,7 @@
 // I1  A node is in at most one index, once.
 // I2  Among equal keys the node inserted last comes first (LIFO: the warmest is reused first).
 // I3  An object of a pool is either handed out or on its free list; it is constructed once and
-// recycled as it is, so
-//     that what it has learned (a vector's capacity) stays.
+// recycled as it is, so that its acquired memory (a vector's capacity) stays.
 //
 // Thread safety: none; the owner has the lock. Cost: index operations O(log n), pool operations
 // O(1). The trees are Boost.Intrusive's algorithms, which stay in the implementation unit.
@@ -70,7 +69,7 @@ export class ordered_index {
 
   mutable index_node header_;
   std::size_t count_ = 0;
-  std::size_t unaudited_count_ = 0;  // changes since the last look at everything
+  std::size_t unaudited_count_ = 0;  // changes since the last full validation
 };
 
 /// Recycles objects of one type. T is default-constructible and has a public member `T* next_free`.

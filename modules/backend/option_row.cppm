@@ -6,7 +6,7 @@
 // An option's range is in one place: a row of its struct's table. validate() of the struct and the
 // values of an environment variable both follow it.
 //
-// I1  A row's detail begins with the option's name and says its range.
+// I1  A row's detail begins with the option's name and has its range.
 //
 // Not a number and infinity are in no range.
 //

@@ -37,7 +37,7 @@ export enum class errc : std::uint8_t {
   unavailable,    // no driver, no device, or a library that is not there
   device_lost,    // the device or its context no longer works
   foreign_error,  // an earlier failure of other work shows up in this call
-  internal,       // a code that vmm has no better word for; see error::native_name
+  internal,       // a code without an equivalent in vmm; see error::native_name
 };
 
 /// Whether an error means that memory was short: releasing retained memory, or a smaller request,

@@ -38,8 +38,8 @@ struct left_object {
 };
 std::atomic<left_object*> left_objects = nullptr;
 
-// The fork listeners. Blocks are never freed, and every word is atomic: a child sees a listener
-// whole or not at all, whatever other threads were doing.
+// The fork listeners. Blocks are never freed, and every word is atomic: a child finds each listener
+// complete or absent, whatever other threads were doing.
 struct listener_block {
   std::array<std::atomic<fork_listener*>, 63> listeners{};
   std::atomic<listener_block*> next = nullptr;

@@ -13,12 +13,12 @@
 // none on a stack: a static driver is destroyed before a pool on the stack of main(). That is not a
 // mistake, and is not reported.
 //
-// Writing: a file that cannot take what is written gives an error and never a signal.
+// Writing: a failed write to a file returns an error and never raises a signal.
 //
 // I1  is_here() is false in every process that was forked after the mark was made, and stays false.
 //     Children of vfork() and of clone() without fork handlers are not noticed: they may only exec.
 // I2  A user_count whose object is destroyed, moved from or assigned to has no user. A forked
-//     child's copies are not looked at: what it leaves behind uses nothing any more.
+//     child's copies are not checked.
 //
 // An object passed to leave_behind() is not destroyed and stays reachable.
 //
@@ -123,8 +123,8 @@ export class process_mark {
 };
 
 /// An object that is notified of a fork, in the child, before fork() returns there: it records the
-/// fork where its owner looks anyway, instead of in a counter of the process. It may call only what
-/// a signal handler may.
+/// fork in its owner's own state, instead of in a counter of the process. It may call only what a
+/// signal handler may.
 export class fork_listener {
  public:
   fork_listener() = default;

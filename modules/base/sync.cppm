@@ -40,7 +40,7 @@ export enum class step : std::uint8_t {
   change,  ///< of an atomic: read and written in one
 };
 
-/// Sees every step of every thread, on that thread, where there are schedule points.
+/// Called at every step of every thread, on that thread, in builds with schedule points.
 export class schedule_observer {
  public:
   /// `object` is the lock or the atomic. May hold the calling thread back.
@@ -93,8 +93,8 @@ inline void assume_locked(const Lock& lock) noexcept VMM_ASSERT_HELD(lock) {
   (void)lock;
 }
 
-/// std::mutex for what takes a microsecond as a rule, and may take long: a thread that finds it
-/// held looks on for about as long as it takes to fall asleep and to be woken, and sleeps then.
+/// std::mutex for critical sections that usually take a microsecond and may take long: a thread
+/// that finds it held spins for about the time of a sleep and a wake-up, and then sleeps.
 export class VMM_CAPABILITY("mutex") watched_mutex {
  public:
   watched_mutex() = default;

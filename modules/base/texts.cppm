@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.base:texts - details of errors that name what was tried: a library, a number. For vmm's own
-// modules.
+// vmm.base:texts - details of errors with a name: of a library, a number. For vmm's own modules.
 //
 // The texts of an error are never freed (I2 of vmm.backend:result). A text that is composed when a
 // call fails is therefore kept to the end of the process. Such texts are few: only calls that open
@@ -28,7 +27,7 @@ export inline constexpr std::size_t detail_bytes_max = 640;
 /// One text that is put together. What does not fit is left out, and "..." stands for it.
 export class detail_text {
  public:
-  /// Effects: the part stands behind what was added before. Cost: O(its length).
+  /// Effects: appends the part. Cost: O(its length).
   detail_text& add(std::string_view part) noexcept;
   /// Effects: as add, in decimal digits.
   detail_text& add_number(std::uint64_t number) noexcept;

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Clang's thread-safety analysis, in attributes that other compilers do not have. `capability` is a
-// lock: which member needs which, and which function takes, gives back or expects one.
-// -Wthread-safety checks them at compile time; they cost nothing at run time.
+// Clang's thread-safety analysis, in attributes that other compilers do not have. A `capability` is
+// a lock. The attributes name the lock of a member, and the locks that a function acquires,
+// releases or requires. -Wthread-safety checks them at compile time; they cost nothing at run time.
 #pragma once
 
 #if defined(__clang__)

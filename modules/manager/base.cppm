@@ -4,7 +4,7 @@
 // vmm.manager:base - what the parts of a manager share: the driver, the options, and from set-up on
 // the engine of blocks. Not exported.
 //
-// Thread safety: what is set by set-up is constant when `is_set_up` is true.
+// Thread safety: fields that set-up writes are constant once `is_set_up` is true.
 export module vmm.manager:base;
 
 import vmm.backend;
@@ -18,7 +18,7 @@ import :policy;
 namespace vmm {
 
 inline constexpr std::uint64_t size_bytes_max = std::uint64_t{1} << 56;
-/// Retired ranges that a request looks at first: bounds its cost.
+/// Retired ranges that a request polls first: bounds its cost.
 inline constexpr std::size_t reap_count = 8;
 
 struct manager_counts {

@@ -24,7 +24,7 @@ bool range_cache::is_cacheable(const block& range) noexcept {
          range.sizes.mapped_bytes > 0 && range.is == unmap_entry::place::outside;
 }
 
-// Looks at everything after as many changes as there are ranges: amortised O(1).
+// A full validation once per as many changes as there are ranges: amortised O(1).
 void range_cache::audit() noexcept {
   check(by_size_.empty() == (size_bytes_ == 0), no_range);
   if constexpr (check_level >= 3) {

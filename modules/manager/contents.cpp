@@ -49,8 +49,8 @@ result<stream_handle> block_contents::choose_filler(stream_handle stream, bool i
   return filler;
 }
 
-// Behind the work of the memory's earlier users: the stream is ordered so. Where the driver has no
-// event for what was queued, and refuses to wait for it, the block is not handed out.
+// Behind the work of the memory's earlier users: the stream is ordered so. If the driver refuses
+// both an event and a wait for the queued work, the block is not returned.
 status block_contents::fill_acquired(block& of, std::uint64_t from_bytes, stream_handle stream) {
   check(from_bytes < of.sizes.mapped_bytes, "no byte of a block is filled");
   if (!base_.contents.fills_on_acquire()) return {};
@@ -71,9 +71,9 @@ result<ticket_ref> block_contents::record_fill(stream_handle stream) {
   return point || !base_.driver->synchronize_all() ? point : result<ticket_ref>{ticket_ref{}};
 }
 
-// Where the driver refuses it, what was added goes again: nothing has used it but a fill behind
-// which there is a point. Memory that does not go stays behind the size that the block had. The
-// thread waits for another stream than the block's.
+// If the driver refuses, the added memory is released: only a fill with a recorded point has used
+// it. Memory that cannot be released stays behind the block's old size. The thread waits for
+// another stream than the block's.
 status block_contents::fill_grown(block& of, const range_sizes& before, bool is_named) {
   if (of.sizes.user_bytes <= before.user_bytes || !base_.contents.fills_on_acquire()) return {};
   timeline& time = base_.blocks->time();

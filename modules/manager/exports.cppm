@@ -32,7 +32,7 @@ class manager_exports {
   /// exported as pinned is refused with in_use by free, resize and remapping copies until end() was
   /// called as often. With a number, only the block whose exported_range has it.
   /// Errors: as free; not_allocated (another number's), not_supported (memory that was not made
-  /// shareable), invalid_argument (the block's memory is gone), out_of_host_memory, those of
+  /// shareable), invalid_argument (the block's memory was lost), out_of_host_memory, those of
   /// get_properties and unmap. Cost: O(log n + pieces), one driver call.
   [[nodiscard]] result<exported_range> begin(address at, export_rule rule,
                                              std::uint64_t number = 0);

@@ -177,7 +177,7 @@ export class manager {
   /// are free, else by mapping the same memory at a new address, which is returned. No byte is
   /// copied. The old addresses stay mapped until the work submitted to the block's stream has
   /// finished.
-  /// Errors: as allocate and free; invalid_argument (a size of 0, or the block's memory is gone);
+  /// Errors: as allocate and free; invalid_argument (a size of 0, or the block's memory was lost);
   /// out_of_addresses when the block may not move and cannot grow. The block is as before, except
   /// after device_lost: if the driver cannot map memory twice (alias_level::none), the old mapping
   /// is undone before the new one is made, and a driver that refuses first the new one and then
@@ -203,7 +203,7 @@ export class manager {
   /// Call it after allocate, and after a resize that added memory, before the host's first access
   /// there.
   /// Errors: unknown_address, not_allocated, in_use, invalid_argument (inside a block, or its
-  /// memory is gone), those of synchronize_event; a later call tries again.
+  /// memory was lost), those of synchronize_event; a later call tries again.
   /// Cost: O(handles); a driver call only for work that is not known to have finished.
   [[nodiscard]] status synchronize(address at);
 

@@ -210,8 +210,8 @@ growable_range::~growable_range() {
   for (block* const each : segments_) engine_->abandon(*each);
 }
 
-// The caller names no stream: an event behind all work ends the segments, or a wait for it. What is
-// filled is filled by the default stream.
+// The caller names no stream: an event behind all work ends the segments, or a wait for it. Fills
+// run on the default stream.
 status growable_range::close_unnamed() {
   if (segments_.empty()) return close_locked(stream_);
   check(!is_closed_, "a closed range has segments");

@@ -245,7 +245,7 @@ export class growable_range {
     std::uint64_t first = 0;
     std::uint64_t end = 0;
   };
-  // What a resize has to do. A growth's list says how it is undone.
+  // The steps of a resize. A growth's list has its undoing.
   struct change_plan {
     std::vector<block_cut> grown;
     std::vector<block_cut> cuts;

@@ -131,7 +131,7 @@ status growable_range::grow_segments(const growable_request& request, change_pla
       changes.grown.resize(i);
       return mapped;
     }
-    // A suspension that begins behind this look finds the memory of the segment.
+    // A suspension that begins after this check finds the memory of the segment.
     if (!memory_->suspension_.is_running()) {
       changes.grown.resize(i + 1);
       return memory_suspended;
@@ -252,14 +252,14 @@ status growable_range::cut_segments(stream_handle stream, std::span<block_cut> c
   return {};
 }
 
-// What was just given up goes at once where nothing uses it.
+// Releases the removed memory at once if nothing uses it.
 void growable_range::reap_behind(const ticket_ref& point, std::size_t count) {
   check(count > 0, "no memory was released");
   const result<bool> idle = engine_->time().passed(point);
   if (idle && *idle) engine_->reap(count);
 }
 
-// Points that have passed are let go. There is room for one more.
+// Drops passed points. There is room for one more.
 void growable_range::remember(const ticket_ref& point) noexcept {
   std::erase_if(given_up_, [](const ticket_ref& each) { return each.known_passed(); });
   if (point.known_passed()) return;
@@ -267,8 +267,9 @@ void growable_range::remember(const ticket_ref& point) noexcept {
   given_up_.push_back(point);
 }
 
-// Sizes as they were. Memory goes back where it can; what cannot stays behind the size. (I2) The
-// thread waits for fills of memory that goes: a failed call holds at most what it held before.
+// Restores the sizes, and releases added memory; memory that cannot be released stays behind the
+// size. (I2) The thread waits for fills of memory that goes: a failed call holds at most what it
+// held before.
 void growable_range::undo(stream_handle stream, change_plan& changes) noexcept {
   if (changes.grown.empty()) return;
   ticket_ref point;
@@ -277,7 +278,7 @@ void growable_range::undo(stream_handle stream, change_plan& changes) noexcept {
   if (engine_->reserve_cuts(changes.grown)) {
     engine_->cut_growable_blocks(changes.grown, point);
     remember(point);
-    engine_->reap_all();  // what goes back to the driver is mapped nowhere
+    engine_->reap_all();  // memory released to the driver is not mapped
     return;
   }
   for (const block_cut& each : changes.grown) {

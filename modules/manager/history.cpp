@@ -23,8 +23,8 @@ using region_list = std::vector<history_region>;
   return a.where.base < b.where.base;
 }
 
-// Adds what of `wanted` lies in none of `live`, which is in address order. `next` is the first of
-// them that may reach behind what was added before.
+// Adds the parts of `wanted` outside of `live`, which is in address order. `next` is the first of
+// `live` that may end behind the part added last.
 void add_around(const history_region& wanted, const region_list& live, std::size_t& next,
                 region_list& out) {
   check(wanted.kind != history_region_kind::live, "a live block is cut around others");
@@ -38,7 +38,8 @@ void add_around(const history_region& wanted, const region_list& live, std::size
   if (at < wanted.where.end()) out.push_back({{at, wanted.where.end() - at}, 0, wanted.kind});
 }
 
-// What the extents say of addresses without a live block. What another thread changes is busy.
+// The state of addresses without a live block, from the extents. A range that another thread
+// changes is busy.
 void add_places(const std::vector<extent_info>& extents, const region_list& live,
                 region_list& out) {
   std::size_t next = 0;
@@ -174,7 +175,7 @@ bool manager_history::list_noted(std::vector<history_region>& out) const noexcep
   return is_whole;
 }
 
-// What was listed under the lock is there already: the live blocks, and nothing else.
+// The live blocks are listed already, under the lock.
 status manager_history::describe(const std::vector<extent_info>& extents, history& into) const {
   const manager_statistics now = manager_report(base_).statistics();
   try {

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.manager:history - what a manager writes into its history, and what it adds when the history
-// is taken.
+// vmm.manager:history - the events that a manager writes into its history, and the layout that it
+// adds when the history is taken.
 //
-// A manager has no lock over all of its blocks: each block remembers, under the lock of events,
-// what the history says of it, and a look lists that. So the list agrees with the events before it,
+// A manager has no lock over all of its blocks: each block has its state in the history, under the
+// lock of events, and the layout lists these. So the list agrees with the events before it,
 // whatever other threads do meanwhile.
 //
 // I1  A block's event is written while its record is claimed: before its addresses, or its memory,

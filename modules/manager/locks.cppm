@@ -3,13 +3,13 @@
 //
 // vmm.manager:locks - the ranks of a manager's locks, and their guards. Not exported.
 //
-// A rank stands for one lock of every manager, as vmm.stream:locks says of a pool's. The lock of a
-// growable range comes between `peers` and `growable`, those of an engine's parts after `events`.
+// A rank stands for one lock of every manager, as in vmm.stream:locks. The lock of a growable range
+// comes between `peers` and `growable`, those of an engine's parts after `events`.
 //
 // Locks are taken in the order of their ranks, outermost first: change, peers, growable, recovery,
 // release, history, events. The compiler checks that.
 //
-// Thread safety: what it is for. Cost: that of the locks.
+// Thread safety: all of it. Cost: that of the locks.
 module;
 #include "../base/thread_annotations.h"
 
@@ -26,11 +26,11 @@ namespace manager_lock {
 
 inline manager_rank events;                                  // an event is written
 inline manager_rank history VMM_ACQUIRED_BEFORE(events);     // from taking a history to its end
-inline manager_rank release VMM_ACQUIRED_BEFORE(history);    // memory goes back to the driver
+inline manager_rank release VMM_ACQUIRED_BEFORE(history);    // memory is released to the driver
 inline manager_rank recovery VMM_ACQUIRED_BEFORE(release);   // memory is short
 inline manager_rank growable VMM_ACQUIRED_BEFORE(recovery);  // rooms change, or all get rights
 inline manager_rank peers VMM_ACQUIRED_BEFORE(growable);     // all blocks get rights
-inline manager_rank change VMM_ACQUIRED_BEFORE(peers);       // all memory goes, or comes back
+inline manager_rank change VMM_ACQUIRED_BEFORE(peers);       // all memory is suspended or resumed
 
 }  // namespace manager_lock
 

@@ -245,8 +245,8 @@ result<address> manager::allocate(std::uint64_t size_bytes, std::uint64_t alignm
       .size_bytes = size_bytes, .alignment_bytes = alignment_bytes, .stream = stream});
 }
 
-// What a block needs beside memory. On failure it is gone. It is tracked by now: a suspension that
-// begins behind the look at the phase finds it.
+// Completes a block beyond its memory; on failure it is freed. The block is tracked by now: a
+// suspension that begins after the check of the phase finds it.
 status manager::finish_made(block& made) {
   check(made.claimed, "a block is finished that is not its maker's");
   check(made.linked, "a block is looked for by a suspension that is not tracked");
@@ -348,7 +348,7 @@ status manager::free_after(block& gone, const ticket_ref& last_use) {
   }
   const bool is_filled = contents_.fills_released(gone);
   status dissolved = base_.blocks->dissolve(gone, until);
-  if (!dissolved && is_filled) {  // its bytes are gone
+  if (!dissolved && is_filled) {  // its bytes are lost
     base_.blocks->discard(gone, until);
     dissolved = {};
   }
@@ -362,8 +362,8 @@ status manager::free_after(block& gone, const ticket_ref& last_use) {
 
 // ---- what the host must be behind ----------------------------------------------------
 
-// Nothing is known of a stream but its number, in tickets that other threads look at: all that were
-// made so far are taken for another stream's.
+// A ticket stores only the stream's handle, which the driver may use again, and other threads read
+// tickets. A new generation makes every older ticket count as another stream's.
 void manager::forget(stream_handle) noexcept {
   if (base_.is_set_up.load(std::memory_order_acquire)) base_.blocks->time().begin_generation();
 }

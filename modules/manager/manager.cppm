@@ -3,7 +3,7 @@
 //
 // vmm.manager - blocks of whole granules, and ranges of them that grow in place.
 //
-// :growable    growable_range: segments that reserve their most and commit memory as they grow
+// :growable    growable_range: segments that reserve their maximum and commit memory as they grow
 // :facade      manager: allocate, free
 // :resize      blocks that grow and shrink          :rights   which locations may use blocks
 // :contents    bytes that are filled, points behind a block's use

@@ -63,7 +63,7 @@ result<address> block_resizer::resize_claimed(block& resized, const resize_reque
   return resized.base;
 }
 
-// Bytes that were filled are gone: where the memory behind them does not go, the block keeps it.
+// Filled bytes are lost: if their memory cannot be released, the block keeps it.
 status block_resizer::shrink(block& shrunk, resize_plan plan) {
   const std::uint64_t user_bytes = plan.sizes.user_bytes;
   timeline& time = base_.blocks->time();

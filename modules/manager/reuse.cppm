@@ -33,8 +33,8 @@ class range_reuse {
   [[nodiscard]] result<block*> obtain(const block_request& request);
   /// Unmaps a range that the cache has given up. Errors: as engine::dissolve; it is cached then.
   [[nodiscard]] status unbind(block& cached);
-  /// Gives cached memory back until `limit_bytes` of it are kept. What another thread is just
-  /// giving back has gone when this returns: a thread that is short of memory does not miss it.
+  /// Releases retained memory until at most `limit_bytes` of it are left. Releases in progress on
+  /// other threads have finished when this returns: a thread that is short of memory can use them.
   [[nodiscard]] trim_report give_back(std::uint64_t limit_bytes)
       VMM_EXCLUDES(manager_lock::release);
   /// The same of pieces that no range has.

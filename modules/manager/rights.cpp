@@ -102,7 +102,7 @@ status manager_rights::refresh_all(const peers_list& listed) {
     const result<block*> claimed = claim_block(base_, at, pinned_record::allowed);
     if (!claimed && is_wrong_address(claimed.error().code)) continue;
     if (!claimed) return claimed.error();
-    // What is suspended gets the rights of then when it is resumed: there has to be room for them.
+    // A suspended block gets its rights at resume: they must fit.
     const status given = base_.blocks->refresh_rights(**claimed);
     check((*claimed)->base == at, "another block is claimed than was named");
     base_.blocks->records().unclaim(**claimed);
@@ -111,11 +111,11 @@ status manager_rights::refresh_all(const peers_list& listed) {
   return {};
 }
 
-// A block that is made meanwhile is looked at by allocate(), when it is tracked.
+// A block made meanwhile is checked by allocate(), once it is tracked.
 status manager_rights::set_peers(std::span<const access_grant> grants) {
   const rights_scope scope{*base_.driver, base_.blocks->core().remaps, base_.placement()};
   if (status valid = check_grants(scope, grants); !valid) return valid;
-  // Waits for a suspension or resumption that is under way: what it maps has the rights of all.
+  // Waits for a suspension or resumption in progress: its mappings get the rights of all.
   const rank_guard changing(manager_lock::change, suspension_.change_mutex());
   const rank_guard giving(manager_lock::peers, mutex_);
   const rank_guard still(manager_lock::growable, base_.growable_mutex);
@@ -128,8 +128,7 @@ status manager_rights::set_peers(std::span<const access_grant> grants) {
     const status complete = list_all(listed);
     return complete ? check_room(listed, after) : complete;
   };
-  // Where there are more blocks by now than there is room for, those that are listed: the undoing
-  // does what it can.
+  // If the list is too short for the present blocks, only the listed ones are undone.
   const auto apply = [&] {
     assume_locked(manager_lock::growable);
     const status complete = list_all(listed);

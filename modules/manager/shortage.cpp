@@ -52,7 +52,7 @@ status manager_shortage::check_can_fit(const creation& what) {
   physical_pool& memory = base_.blocks->memory();
   const std::uint64_t device_bytes = base_.options.spill ? 0 : memory.device_bytes(what.size_bytes);
   if (base_.options.budget_bytes == 0 && device_bytes == 0) return {};
-  // Of memory that was shown at two addresses the blocks do not say how much it is.
+  // The blocks' sizes count memory mapped at two addresses twice.
   const bool is_known = base_.counts.remapped_copy_count.load(std::memory_order_relaxed) == 0;
   const std::uint64_t live_bytes = is_known ? base_.blocks->records().totals().mapped_bytes : 0;
   const auto exceeds = [&](std::uint64_t limit_bytes) {
@@ -63,7 +63,7 @@ status manager_shortage::check_can_fit(const creation& what) {
   return exceeds(device_bytes) ? status{device_full} : status{};
 }
 
-// What was created goes back, and the error says how much there was.
+// Releases the created memory, and returns the error with its figures.
 error manager_shortage::end_failed(std::uint64_t mark, std::uint64_t size_bytes, const error& why) {
   check(why.code != errc::none, "a call that succeeded is taken for a failure");
   if (!base_.is_set_up.load(std::memory_order_acquire) || !base_.made_in.is_here()) return why;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.manager:shortage - memory that is short: what is given back before a request is refused, in
+// vmm.manager:shortage - shortages: the memory that is released before a request is refused, in
 // this order. Not exported.
 //
 // 1  memory that the manager retains for reuse, twice
@@ -49,8 +49,8 @@ class manager_shortage {
   /// Refuses memory that exceeds, together with the live blocks, the budget or the device. Errors:
   /// over_budget, out_of_memory. Cost: O(1), at most one query_memory.
   [[nodiscard]] status check_can_fit(const creation& what);
-  /// Runs `operation`, a result, again and again while memory is short and there is more to give
-  /// back. Errors: the operation's.
+  /// Repeats `operation`, which returns a result, while memory is short and more can be released.
+  /// Errors: the operation's.
   template <class Operation>
   [[nodiscard]] auto create(const creation& what, Operation&& operation) {
     return with_relief(relief_, what.size_bytes,
@@ -85,8 +85,8 @@ class manager_shortage {
       }
     });
   }
-  /// with_relief() of `attempt(relief_pass&)`. Where that fails, what it created is released to the
-  /// driver, and its error gets its figures. Requires: no lock is held. Errors: the attempt's.
+  /// with_relief() of `attempt(relief_pass&)`. On failure its new memory is released to the driver,
+  /// and the error gets its figures. Requires: no lock is held. Errors: the attempt's.
   template <class Attempt>
   [[nodiscard]] status with_others(const std::uint64_t& size_bytes, Attempt&& attempt) {
     const std::uint64_t mark = creation_mark();
@@ -94,7 +94,7 @@ class manager_shortage {
     return done ? done : status{end_failed(mark, size_bytes, done.error())};
   }
   [[nodiscard]] std::uint64_t creation_mark() const noexcept;
-  /// Gives back what was created since, and returns the error with figures.
+  /// Releases the memory created since, and returns the error with figures.
   [[nodiscard]] error end_failed(std::uint64_t mark, std::uint64_t size_bytes, const error& why);
 
  private:
@@ -110,7 +110,7 @@ class manager_shortage {
     const spill_permit permit(base_.blocks->memory());
     return operation();
   }
-  // The rungs: false if nothing is left to give back or to wait for. A pass stops before it waits.
+  // The steps: false if nothing is left to release or to wait for. A pass stops before it waits.
   [[nodiscard]] bool drain(int& drains_left);
   [[nodiscard]] bool wait_for_oldest(relief_pass* pass);
   [[nodiscard]] std::uint64_t give_idle_back(std::uint64_t wanted_bytes);

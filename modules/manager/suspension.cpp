@@ -204,7 +204,7 @@ status manager_suspension::finish_work(std::span<const stream_handle> streams) {
     if (status finished = base_.blocks->synchronize(*each); !finished) return finished;
   }
   (void)ranges_.give_back(0);  // what the driver refuses stays cached, and is reported
-  // Blocks that were freed behind work that goes on.
+  // Freed blocks with unfinished work.
   bool goes_on = true;
   for (std::uint64_t left = base_.blocks->retired().size(); left != 0 && goes_on; --left)
     goes_on = base_.blocks->reap_waiting();

@@ -32,8 +32,8 @@ class manager_suspension final : public suspendable {
                      range_reuse& ranges) noexcept
       : of_(of), base_(base), history_(history), ranges_(ranges) {}
 
-  /// Whether the memory of blocks is there, and no thread is suspending it. A call that tracks a
-  /// block, or gives it memory, looks at this afterwards: a suspension that begins later finds the
+  /// Whether the blocks' memory is mapped and no suspension is in progress. A call that tracks a
+  /// block, or gives it memory, checks this afterwards: a suspension that begins later finds the
   /// block.
   [[nodiscard]] bool is_running() const noexcept { return phases_.is_running(); }
   [[nodiscard]] sync::recursive_mutex& change_mutex() noexcept { return phases_.change_mutex(); }

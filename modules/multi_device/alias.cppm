@@ -3,16 +3,14 @@
 //
 // vmm.multi_device:alias - one memory at several addresses.
 //
-// What is written through one view is seen through another by the rules of features::alias:
-//   none        one view exists
-//   after_work  when the writing work has finished: work through another view is ordered behind it,
-//               by order() or an event. Views of one kernel need the device's own fence, and no
-//               host call stands in for it.
-//   coherent    at once
-// Disjoint bytes may be used through different views at the same time.
+// A write through one view becomes visible through another by features::alias: none one view exists
+//   after_work when the writing work has finished: work through another view is ordered behind it,
+//   by order() or an event. Views of one kernel need the device's own fence, and no host call
+//   stands in for it. coherent at once Disjoint bytes may be used through different views at the
+//   same time.
 //
 // I1  Each view shows all of the memory from its start, at addresses of its own.
-// I2  The memory goes when its last view has gone.
+// I2  The memory is released with its last view.
 //
 // Thread safety: one thread at a time. Cost: a reservation, a map and a set-access for each view.
 export module vmm.multi_device:alias;
@@ -23,7 +21,7 @@ import vmm.std;
 
 namespace vmm {
 
-/// Memory that is to be mapped twice.
+/// Memory to be mapped at several addresses.
 export struct alias_request {
   std::uint64_t size_bytes = 0;         ///< not 0; rounded up to the granularity
   std::optional<location> placement{};  ///< none: the driver's home

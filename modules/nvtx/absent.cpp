@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.nvtx where vmm is built without NVTX's headers: open() says so, and no object can exist.
+// vmm.nvtx built without NVTX's headers: open() returns an error, and no object exists.
 module vmm.nvtx;
 
 import vmm.backend;

@@ -2,9 +2,9 @@
 //
 // vmm.nvtx - the blocks of a pool declared to memory checkers, by NVTX's memory extension.
 //
-// A checker sees the memory of a pool as one large allocation, so a kernel that writes past the end
-// of one block into the next goes undetected. nvtx_declarer, set as a pool's `observer`, declares
-// the pool's addresses (a heap without access) and its blocks (regions with access).
+// A checker treats the memory of a pool as one large allocation, so a kernel that writes past the
+// end of one block into the next goes undetected. nvtx_declarer, set as a pool's `observer`,
+// declares the pool's addresses (a heap without access) and its blocks (regions with access).
 // compute-sanitizer reads this if it is started with --nvtx yes; it supports plain memory only:
 // open the CUDA backend with cuda_memory::plain, docs/observe.md. Without a tool it has no effect.
 //
@@ -61,7 +61,7 @@ export class nvtx_ranges final : public history_listener {
  public:
   /// Errors: unavailable (vmm was built without NVTX's headers), out_of_host_memory.
   [[nodiscard]] static result<std::unique_ptr<nvtx_ranges>> open();
-  /// Requires: the ring that it listens to is gone, or records nothing.
+  /// Requires: its ring is destroyed, or not recording.
   ~nvtx_ranges();
   nvtx_ranges(const nvtx_ranges&) = delete;
   nvtx_ranges& operator=(const nvtx_ranges&) = delete;

@@ -360,7 +360,7 @@ bool history_steps::step() noexcept {
   const bool is_last = written - std::max(next_, oldest) <= step_count || steps_left_ == 0;
   const std::uint64_t count =
       is_last ? written - std::max(next_, oldest) : std::uint64_t{step_count};
-  // What was overwritten meanwhile cuts off what was copied before.
+  // Overwritten records end the copy made before them.
   if (next_ < oldest || taken_.events.capacity() - taken_.events.size() < count) {
     taken_.events.clear();
     next_ = oldest;

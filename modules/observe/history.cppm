@@ -160,8 +160,8 @@ export struct history_options {
   [[nodiscard]] status validate() const noexcept;
 };
 
-// Whether any event needs more than its record: a label was set, or a ring has a listener. It never
-// goes back.
+// Whether an event needs more than its record: a label was set, or a ring has a listener. Never
+// becomes false again.
 extern sync::atomic<bool> history_needs_more;
 
 /// The events of one allocator in a ring buffer. It outlives the allocator that records into it.
@@ -310,8 +310,8 @@ export class history_steps {
   explicit history_steps(const history_ring& ring) noexcept : ring_(ring) {}
   /// Errors: out_of_host_memory.
   [[nodiscard]] status reserve();
-  /// Copies some of what is missing; true when nothing is. Ends: where events are written faster
-  /// than this copies them, the last of many steps copies all that there are.
+  /// Copies some of the missing records; true if none is missing. Terminates: if events are written
+  /// faster than they are copied, the last step copies all of them.
   [[nodiscard]] bool step() noexcept;
   [[nodiscard]] history& taken() noexcept { return taken_; }
   [[nodiscard]] result<history> complete();

@@ -299,7 +299,7 @@ status read_sections(byte_reader& from, history& into) {
     if (what < 32) seen |= 1U << what;
     if (status read = read_section(static_cast<section>(what), contents, into); !read) return read;
   }
-  // The writer writes each of them, and what is cut where one ends has lost the others.
+  // The writer writes all of them: a file that ends between two is incomplete.
   constexpr std::uint32_t all = 0b111'1110;
   return (seen & all) == all ? status{} : status{is_cut};
 }

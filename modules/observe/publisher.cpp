@@ -62,7 +62,7 @@ std::uint64_t time_ns() noexcept {
 }
 
 // The file whose lock this process has; -1: none. A forked child that kept it open would keep the
-// lock of a parent that is gone.
+// lock of a dead parent.
 std::atomic<int> locked_file = -1;
 
 void close_in_child() noexcept {
@@ -98,7 +98,7 @@ class top_file {
     const std::string process = std::to_string(::getpid());
     const std::string draft = "new." + process;
     name_ = "top." + process;
-    (void)::unlinkat(folder_, draft.c_str(), 0);  // of a process that is gone
+    (void)::unlinkat(folder_, draft.c_str(), 0);  // of a dead process
     file_ =
         ::openat(folder_, draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     is_open_ =
@@ -121,7 +121,7 @@ class top_file {
   }
   [[nodiscard]] bool is_open() const noexcept { return is_open_; }
 
-  // I1: readers that see the sequence as it was, and even, before and after, have read one sample.
+  // I1: a reader that finds the same even sequence number before and after has read one sample.
   void write(std::size_t place, const top_sample& what) noexcept {
     check(place < top_slot_count && is_open_, "a sample is written to no slot");
     const std::size_t at = sizeof(top_head) + place * sizeof(top_slot);

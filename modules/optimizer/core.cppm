@@ -35,8 +35,8 @@ export struct core_options {
   bool streams_forgotten = false;  ///< memory_options::streams_forgotten
 };
 
-/// What the driver and the options say about a core to be. Its owner decides what granularity its
-/// pieces and its extents have, and sets it in `options`.
+/// The options of a core, checked against the driver. Its owner sets the granularity of pieces and
+/// extents in `options`.
 export struct core_plan {
   core_options options{};
   granularity unit{};  ///< the coarsest of the sizes queried
@@ -71,7 +71,7 @@ export [[nodiscard]] status check_handle_size(driver_interface& driver,
                                               const memory_options& options,
                                               std::uint64_t handle_bytes, const char* detail);
 
-/// What the manager and the pool stand on: time, physical memory, addresses and mappings of one
+/// The common base of manager and pool: time, physical memory, addresses and mappings of one
 /// device.
 export struct device_core {
   device_core(driver_ref driver, const core_options& options)
@@ -125,14 +125,14 @@ export template <class Step>
   return closed;
 }
 
-/// Releases the memory that is cached, and where `emptied` is a success, so that every extent has
-/// come back, frees the addresses. Errors: `emptied`'s, else those of release and free_reservation;
-/// a later call continues.
+/// Releases retained memory and, if `emptied` is a success, so that every extent is free, the
+/// addresses. Errors: `emptied`'s, else those of release and free_reservation; a later call
+/// continues.
 [[nodiscard]] status give_back_core(device_core& core, const status& emptied);
 
-/// Calls `empty()`, a status, which unmaps what is mapped and gives its pieces and extents back,
-/// and then gives the core's memory and addresses back. All of that again where something fails.
-/// Errors: the last one; what is left is the driver's still.
+/// Calls `empty()`, a status, which unmaps everything and frees its pieces and extents, then
+/// releases the core's memory and addresses. Repeats all of it on a failure. Errors: the last one;
+/// the rest stays allocated in the driver.
 export template <class Empty>
 [[nodiscard]] status close_core(device_core& core, Empty&& empty) {
   return try_to_close([&] { return give_back_core(core, empty()); });

@@ -44,7 +44,7 @@ void engine::check_block(const block& kept) noexcept {
   check(kept.locked_count <= kept.memories.size(), "more pieces are locked than a block has");
 }
 
-// On failure `fresh` is gone: released, or retired where its mappings would not be undone.
+// On failure `fresh` is released, or retired if its mappings could not be undone.
 status engine::map_fresh(block& fresh, const block_request& request) {
   const result<extent> space =
       core_.space.allocate({request.sizes.reserved_bytes, request.alignment_bytes});
@@ -240,7 +240,7 @@ void engine::keep_leading(block& cut, memory_list& memories, std::size_t keep_co
   check_block(cut);
 }
 
-// The tail becomes a range of its own, so that its addresses wait while the block goes on.
+// The tail becomes a range of its own: its addresses wait while the block is used.
 status engine::retire_tail(block& shrunk, const resize_plan& plan, std::size_t keep_count) {
   const result<block*> spare = blocks_.acquire();
   if (!spare) return spare.error();
@@ -411,7 +411,7 @@ void engine::notify(block& now, const address_range& before) noexcept {
   if (listener_ != nullptr && !is_same) listener_->changed(now, before.base);
 }
 
-// Gives back what an unmapped range still has: its addresses and its record.
+// Frees the addresses and the record of an unmapped range.
 void engine::finish(block& range) noexcept {
   check(range.memories.empty(), "I3: a range is finished while pieces are mapped to it");
   check(!range.linked && range.is == unmap_entry::place::outside,

@@ -9,16 +9,14 @@
 // first, and undoing it allocates nothing.
 //
 // I1  A failed operation leaves blocks, contents and accounts as they were.
-// I2  Nothing is unmapped while a ticket says that work may still use it: such a range is retired,
-//     and reap() unmaps it when its ticket has passed. Its pieces may serve again at once where the
-//     backend allows aliases.
+// I2  Nothing is unmapped before its ticket has passed: until then a range is retired, and reap()
+//     unmaps it later. Its pieces may serve again at once where the backend allows aliases.
 // I3  An unmap that the driver refuses without need of it at once (a retired range, an undone step)
 //     is counted and tried again by later reaps; the addresses stay out of use until then.
 // I4  A block is tracked and claimed by its caller, or cached by the manager, or retired: in one
 //     place at a time.
-// I5  A growable block is a block that keeps its addresses whatever its size: what it gives up is
-//     retired as a range inside of it, and the growable block's addresses go when its last such
-//     range has been unmapped.
+// I5  A growable block keeps its addresses at every size: removed memory is retired as a range
+//     inside of it, and the addresses are freed when its last such range has been unmapped.
 //
 // Thread safety: all of it, for blocks that the calling thread has claimed. No driver call is made
 // under a lock but the reservation of a further range. Cost: driver calls by the number of pieces,
@@ -63,7 +61,7 @@ export struct block : tracked_range, unmap_entry {
   std::unique_ptr<memory_rights> part_rights;  ///< of some mappings, in place of own_rights
   std::uint64_t rights_version = 0;            ///< of the rights that its mappings have
   sync::atomic<bool> is_handed_out = false;    ///< the manager's: its user has it
-  /// The manager's, under the lock of its history: what the history of that number says of it.
+  /// The block's state in the manager's history of that number, under the history's lock.
   struct noted {
     std::uint64_t history_number = 0;
     address_range where{};
@@ -139,8 +137,8 @@ export struct resize_plan {
   stream_handle stream = stream_handle::default_stream;
   ticket_ref last_use;
   bool is_named = false;           ///< the call is passed the stream, which exists
-  std::uint64_t handle_bytes = 0;  ///< no piece is larger; 0: as few as the memory at hand allows
-  bool one_handle = false;         ///< what is missing is one piece
+  std::uint64_t handle_bytes = 0;  ///< no piece is larger; 0: as few as possible
+  bool one_handle = false;         ///< missing memory is one piece
 };
 
 /// Growable blocks side by side.
@@ -150,7 +148,7 @@ export struct growable_blocks_request {
   stream_handle stream = stream_handle::default_stream;
 };
 
-/// A growable block, and what is to stay of it. The spare belongs to reserve_cuts().
+/// A growable block, and the part that stays. The spare belongs to reserve_cuts().
 export struct block_cut {
   block* growable = nullptr;
   std::uint64_t user_bytes = 0;
@@ -225,10 +223,10 @@ export class engine {
     records_.unclaim(growable);
   }
 
-  /// Makes `target` show `source`'s memory, its own memory going to the cache, new memory filling
-  /// what is left. After take_over the source has no memory; after alias both show the same.
-  /// Both blocks are claimed and idle; `user` is the stream that uses the target next. Errors: as
-  /// build; device_lost where the driver would not put the memory of either back.
+  /// Maps `source`'s memory in `target`, whose own memory is retained, and new memory behind it.
+  /// After take_over the source has no memory; after alias both share it. Both blocks are claimed
+  /// and idle; `user` is the stream that uses the target next. Errors: as build; device_lost where
+  /// the driver would not put the memory of either back.
   [[nodiscard]] status take_over(block& target, block& source, stream_handle user);
   [[nodiscard]] status alias(block& target, block& source, stream_handle user);
 
@@ -270,7 +268,7 @@ export class engine {
   /// Polls at most `count_max` retired ranges, oldest first, and unmaps those whose tickets have
   /// passed. Refusals are counted and tried again by later calls.
   void reap(std::size_t count_max);
-  /// Polls all of them. Ranges that another thread is unmapping are gone when this returns.
+  /// Polls all of them. Ranges that another thread is unmapping are unmapped when this returns.
   void reap_all();
   /// Waits for the oldest retired range's work, then unmaps it. False when none is left, waiting
   /// failed, or the driver refused.
@@ -291,7 +289,7 @@ export class engine {
     return core_.memory.any_shared(range.memories);
   }
   /// Whether one of the block's pieces was held by several blocks and not cached since: another
-  /// block's unfinished work may use it, and no ticket here says so. O(pieces).
+  /// block's unfinished work may use it, without a ticket here. O(pieces).
   [[nodiscard]] bool was_shared(const block& range) const noexcept {
     return core_.memory.any_was_shared(range.memories);
   }

@@ -97,7 +97,7 @@ void engine::cut_growable_blocks(std::span<block_cut> cuts, const ticket_ref& la
   for (block_cut& cut : cuts) apply_cut(cut, last_use);
 }
 
-// What cutting needs of host memory: the record of what is cut off, with its pieces.
+// The host memory for a cut: the record of the removed part, with its pieces.
 status engine::reserve_cut(block_cut& cut) noexcept {
   const block& growable = *cut.growable;
   check_block(growable);
@@ -178,7 +178,7 @@ status engine::move(block& moved, const resize_plan& plan) {
 }
 
 // Maps the block's pieces, and new ones behind them, at the spare's addresses. On failure the spare
-// is gone.
+// is released.
 status engine::map_elsewhere(block& moved, block& spare, const resize_plan& plan) {
   const std::size_t old_count = moved.memories.size();
   mapping_plan elsewhere{};
@@ -300,7 +300,7 @@ status engine::show(block& target, block& source, const show_plan& plan) {
   return {};
 }
 
-// Where no handle may be mapped twice the source lets go first.
+// If no handle may be mapped twice, the source is unmapped first.
 status engine::release_source(block& source) noexcept {
   if (may_alias_) return {};
   check(source.locked_count == 0, "a source lets go of pieces that it must not use");
@@ -361,7 +361,7 @@ void engine::lose(block& lost, std::size_t standing_count, memory_list* instead)
 
 namespace {
 
-// What a block's rights become, or what gives back those that it had.
+// The new rights of a block, or the change that restores the old ones.
 struct rights_lists {
   std::unique_ptr<grant_list> own;  // null: as they are
   std::unique_ptr<memory_rights> of_memories;

@@ -16,7 +16,7 @@ namespace vmm {
 export enum class contents_rule : std::uint8_t {
   none,             // bytes are not specified
   zero_on_acquire,  // a block reads as zero, behind a fill on the stream that it is allocated on
-  zero_on_release,  // a block's bytes are gone when it is freed, behind a fill on that stream
+  zero_on_release,  // a block's bytes are filled with zeros when it is freed, on that stream
   poison,           // a block's bytes are poison_byte when it is freed, and when it is allocated
 };
 /// What a use before the first write, or after the free, reads under contents_rule::poison.
@@ -34,8 +34,8 @@ export struct memory_options {
   /// Where memory is made; none: at the backend's home. Both the home and this place may read and
   /// write it.
   std::optional<location> placement{};
-  /// Other devices that may use all of the memory, from the first mapping on, wherever it moves.
-  /// The home and the placement may read and write it besides.
+  /// Other devices with access to all of the memory, from the first mapping on. The home and the
+  /// placement may read and write it besides.
   grant_list peers{};
   /// Where memory is created once the placement has none left and everything else was tried;
   /// nullopt: nowhere. The home and the peers may use it like other memory. A manager does not

@@ -4,7 +4,7 @@
 // vmm.optimizer - moving without copying: plans of mappings, and blocks that change by remapping.
 //
 // :contents        bytes that are filled when memory is handed out and when it is freed
-// :core            what every allocator stands on, opened and closed in one place
+// :core            the common base of allocators, opened and closed in one place
 // :engine          blocks over addresses, pieces, mappings the tracker; a change is a transaction
 // :memory_options  what each allocator does with memory of the device and with its addresses
 // :relief          allocators of one device, whose idle memory serves one another

@@ -6,7 +6,7 @@
 //
 // One registry per process. An allocator enters it when it is set up and leaves it first thing when
 // it is destroyed. One that is out of memory calls relieve(), which trims the others of its source
-// of memory and placement, in the order in which they entered, until enough has gone back.
+// of memory and placement, in the order in which they entered, until enough is released.
 //
 // I1  relieve() does nothing on a thread that holds a lock of an allocator: such a thread has a
 //     relief_pause. So no thread waits for one allocator's locks while it holds another's.
@@ -62,8 +62,8 @@ export struct relief_key {
 /// An allocator's part in the registry: a member of it.
 export class relief_member {
  public:
-  /// Gives `wanted_bytes` of idle memory back to the driver, or all of it; returns the bytes given
-  /// back. Called on threads of other allocators, without their locks. Waits for no work.
+  /// Releases `wanted_bytes` of idle memory to the driver, or all of it; returns the bytes
+  /// released. Called on threads of other allocators, without their locks. Waits for no work.
   using give_back = std::uint64_t (*)(void* of, std::uint64_t wanted_bytes) noexcept;
   struct source {
     void* of = nullptr;
@@ -82,8 +82,8 @@ export class relief_member {
   void leave() noexcept;
   /// Whether the registry has another allocator with this key. Cost: a lock, O(members).
   [[nodiscard]] bool has_others() const noexcept;
-  /// Effects: trims other allocators, one after the other, until `wanted_bytes` have gone back to
-  /// the driver or all were trimmed. Returns the bytes given back.
+  /// Effects: trims other allocators, one after the other, until `wanted_bytes` are released to the
+  /// driver or all were trimmed. Returns the bytes released.
   std::uint64_t relieve(std::uint64_t wanted_bytes) noexcept;
 
  private:

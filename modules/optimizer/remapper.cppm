@@ -4,11 +4,10 @@
 // vmm.optimizer:remapper - the one place that maps, unmaps and gives access.
 //
 // I1  map() is all or nothing: a set-access or a map that fails leaves no mapping behind.
-// I2  Where the driver will not undo either, the outcome says how many leading pieces still stand
-//     mapped, so that the caller keeps their addresses out of use until a later try succeeds.
-//     Nothing is forgotten.
-// I3  Every mapping has the rights that its plan names, else those of set_rights(), whatever became
-//     of it: see give_access().
+// I2  If the driver refuses the undoing too, the outcome has the number of leading pieces that are
+//     still mapped, and the caller keeps their addresses out of use until a later try succeeds.
+// I3  Every mapping has the rights that its plan names, else those of set_rights(), whatever
+//     happened to it: see give_access().
 //
 // Before a piece is mapped for a stream, that stream is ordered behind the piece's last use, on the
 // device.
@@ -96,7 +95,7 @@ export struct mapping_plan {
 export struct remap_outcome {
   status result;
   std::size_t mapped_count = 0;
-  bool lost = false;    ///< what was mapped before could not be put back
+  bool lost = false;    ///< the former mappings could not be restored
   bool of_new = false;  ///< lost, and the count is of the new plan's pieces
 };
 
@@ -131,7 +130,7 @@ export class remapper {
     return own_rights == nullptr || fit(rights(), own_rights);
   }
   [[nodiscard]] static bool fit(const grant_list& all, const grant_list* own_rights) noexcept;
-  /// Grows with each set_rights(): what was mapped under an older one needs give_access().
+  /// Grows with each set_rights(): older mappings need give_access().
   [[nodiscard]] std::uint64_t rights_version() const noexcept {
     return version_.load(std::memory_order_acquire);
   }
@@ -141,24 +140,24 @@ export class remapper {
   /// failed too.
   [[nodiscard]] remap_outcome map(const mapping_plan& plan);
 
-  /// Undoes the mappings of a plan that nothing uses any more. On failure mapped_count says what
-  /// still stands: all of it where one call does the whole range, else a leading part.
+  /// Undoes the mappings of an unused plan. On failure mapped_count is the number of pieces still
+  /// mapped: all of them if one call undoes the whole range, else a leading part.
   [[nodiscard]] remap_outcome unmap(const mapping_plan& plan);
 
-  /// unmap(), but whole: where only a part would go, that part is mapped again. Only if the driver
-  /// refuses that too is the plan `lost`, and mapped_count says what is still to be undone.
+  /// unmap(), all or nothing: a part that was unmapped is mapped again. If the driver refuses that
+  /// too, the plan is `lost`, and mapped_count is the number of pieces still mapped.
   [[nodiscard]] remap_outcome detach(const mapping_plan& plan);
 
-  /// Undoes one plan's mappings, which nothing uses any more, and makes another's. When the new
-  /// plan cannot be mapped the old one is mapped again, and mapped_count is all of it; only if the
-  /// driver refuses that too is the error device_lost, and what stands is said.
+  /// Undoes an unused plan's mappings, and makes another's. If the new plan cannot be mapped, the
+  /// old one is mapped again, and mapped_count is all of it; if the driver refuses that too, the
+  /// error is device_lost, and mapped_count is the number of pieces still mapped.
   [[nodiscard]] remap_outcome exchange(const mapping_plan& old_plan, const mapping_plan& new_plan);
 
-  /// Maps what a plan misses behind its first `standing_count` pieces, again if need be. On failure
-  /// mapped_count says how many stand; those that this call mapped are without access.
+  /// Maps the pieces of a plan behind its first `standing_count`. On failure mapped_count is the
+  /// number of mapped pieces; those of this call have no access.
   [[nodiscard]] remap_outcome restore(const mapping_plan& plan, std::size_t standing_count);
 
-  /// What is left to say when neither the new nor the old can be mapped.
+  /// The outcome if neither the new nor the old plan can be mapped.
   [[nodiscard]] static error contents_lost() noexcept {
     return refuse(
         errc::device_lost,
@@ -171,7 +170,7 @@ export class remapper {
   // outwaited.
   static constexpr int undo_attempts = 3;
 
-  // Called after each change: what stands is what the outcome says.
+  // Called after each change: the mappings are those of the outcome.
   [[nodiscard]] static remap_outcome checked(const mapping_plan& plan,
                                              const remap_outcome& outcome) noexcept;
   [[nodiscard]] remap_outcome undo(const mapping_plan& plan, std::size_t mapped_count,

@@ -122,7 +122,7 @@ result<extent> reservation_space::try_allocate(const address_request& request) n
   return hand_out(request);
 }
 
-// An extent may come from any range of ours: while one thread reserved, another may have freed.
+// An extent may come from any range: while one thread reserved, another may have freed.
 result<extent> reservation_space::hand_out(const address_request& request) noexcept {
   const result<extent> found = space_.allocate(request);
   if (!found) return found;

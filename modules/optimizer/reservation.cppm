@@ -4,15 +4,15 @@
 // vmm.optimizer:reservation - address space, reserved in few large ranges, handed out in extents.
 //
 // One large range is reserved on first use, and further ones only when none has room: never one
-// reservation an allocation. Where the driver has no room for the size wished for, half of it is
-// tried, down to what is needed.
+// reservation an allocation. If the driver refuses the preferred size, half of it is tried, down to
+// the needed size.
 //
-// I1  Every extent handed out lies in one reservation of ours, and no two overlap.
-// I2  A reservation is freed only when all of its extents have come back.
+// I1  Every allocated extent is inside one reservation, and no two overlap.
+// I2  A reservation is freed only when all of its extents are free.
 //
 // Thread safety: all of it. One driver call is made under a lock, reserve: it takes microseconds,
-// happens once in the usual life of a process, and threads that need no new range never meet that
-// lock. Cost: as vmm.va.
+// usually once in a process, and threads that need no new range do not take that lock. Cost: as
+// vmm.va.
 module;
 #include "../base/thread_annotations.h"
 
@@ -51,7 +51,7 @@ export class reservation_space {
   reservation_space(const reservation_space&) = delete;
   reservation_space& operator=(const reservation_space&) = delete;
 
-  /// Requires: all extents have come back. Effects: frees every reservation.
+  /// Requires: all extents are free. Effects: frees every reservation.
   /// Errors: those of free_reservation; the remaining ranges stay usable.
   /// Cost: a driver call for each reservation.
   [[nodiscard]] status close();
@@ -97,7 +97,7 @@ export class reservation_space {
  private:
   [[nodiscard]] status update(extent& changed, const result<extent>& outcome) noexcept
       VMM_REQUIRES(mutex_);
-  // Whether the addresses lie in one range of ours. O(ranges).
+  // Whether the addresses are inside one reserved range. O(ranges).
   [[nodiscard]] bool is_reserved(address_range range) const noexcept VMM_REQUIRES(mutex_);
   [[nodiscard]] bool sums_fit() const noexcept VMM_REQUIRES(mutex_);
   [[nodiscard]] result<extent> hand_out(const address_request& request) noexcept
@@ -105,7 +105,7 @@ export class reservation_space {
 
   [[nodiscard]] result<extent> try_allocate(const address_request& request) noexcept;
 
-  // A range of the size wished for, or less where the driver has no more, down to what is needed.
+  // A range of the preferred size, or less if the driver has no more, down to the needed size.
   [[nodiscard]] result<address_range> reserve_for(const address_request& request);
 
   // Takes a fresh range into use, and the request out of it before another thread can.

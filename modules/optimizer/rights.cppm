@@ -4,8 +4,8 @@
 // vmm.optimizer:rights - a change of the devices that may use all memory of an allocator, or one
 // block of it.
 //
-// I1  A change that fails leaves the rights of the mappings, and of those to come, as they were, as
-//     far as the driver undoes what it did.
+// I1  A failed change leaves the rights of present and later mappings as they were, as far as the
+//     driver accepts the undoing.
 //
 // Thread safety: change_peers() by one thread at a time for an allocator; all else any thread.
 // Cost: a question for each grant, and what the allocator's mappings cost.

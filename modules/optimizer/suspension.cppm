@@ -4,9 +4,8 @@
 // vmm.optimizer:suspension - memory that leaves its addresses for a while, and new memory there.
 //
 // A part is one piece at the one address where it is mapped. Its state is the piece's own: mapped
-// or not, with a handle or without. Every function takes the parts from wherever they are to where
-// it leads, so that a call that failed half-way, and could not be undone, is finished by a later
-// one.
+// or not, with a handle or without. Every function accepts parts in any state, so that a later call
+// completes one that failed half-way and could not be undone.
 //
 // I1  A part that is mapped has a handle. A part without a handle counts as suspended, in no other
 //     sum.
@@ -65,7 +64,7 @@ export using suspension_list = std::vector<suspension_part>;
 [[nodiscard]] std::uint64_t calling_thread() noexcept;
 
 /// The phase of one allocator, and the lock of the thread that changes it. A call whose work must
-/// not meet a suspension half-way holds that lock, too: see may_fill_here().
+/// not run beside a suspension holds that lock, too: see may_fill_here().
 export class suspension_phases {
  public:
   suspension_phases() = default;
@@ -148,8 +147,9 @@ export class suspension_phases {
 /// Unmaps the mapped pieces. Requires: no unfinished work uses them. Errors: those of unmap; all
 /// are mapped again, unless the driver refuses.
 export [[nodiscard]] status detach_parts(device_core& core, std::span<suspension_part> parts);
-/// Maps what is not mapped, and gives all of it its rights. Requires: parts with handles. Errors:
-/// those of map and set_access; what was not mapped before is not, if the driver lets it.
+/// Maps unmapped parts, and sets the rights of all. Requires: parts with handles. Errors: those of
+/// map and set_access; parts that were unmapped before are unmapped again, unless the driver
+/// refuses.
 export [[nodiscard]] status attach_parts(device_core& core, std::span<suspension_part> parts);
 /// Creates memory for pieces without memory. Errors: over_budget, those of create; the created
 /// memory is released, unless the driver refuses.
@@ -159,7 +159,7 @@ export [[nodiscard]] status provide_parts(device_core& core,
 /// release; their pieces keep their handles, for attach_parts().
 export [[nodiscard]] std::uint64_t release_parts(device_core& core,
                                                  std::span<const suspension_part> parts) noexcept;
-/// An allocator, as vmm.suspend sees it: its calls come in pairs of a begin and its end.
+/// The interface of an allocator for vmm.suspend: its calls are pairs of begin and end.
 export class suspendable {
  public:
   suspendable() = default;
@@ -179,27 +179,26 @@ export class suspendable {
   /// errors; all is as before. Cost: blocks until the work has finished; a trim.
   [[nodiscard]] virtual status begin_suspend(std::span<const stream_handle> streams,
                                              suspension_list& out) = 0;
-  /// Requires: what begin_suspend listed. Effects: with `done` the allocator is suspended: its
-  /// blocks are live and can be freed, and nothing else. Else it goes on, and all parts are mapped.
+  /// Requires: the list of begin_suspend. Effects: with `done` the allocator is suspended: its
+  /// blocks are live and can only be freed. Else it continues, and all parts are mapped.
   virtual void end_suspend(const suspension_list& parts, bool done) noexcept = 0;
-  /// Effects: `out` has what is to be mapped again, without the blocks that were freed meanwhile.
+  /// Effects: `out` lists the parts to map again, without blocks freed meanwhile.
   /// Errors: invalid_argument (it is not suspended), in_use, out_of_host_memory, driver errors.
   [[nodiscard]] virtual status begin_resume(suspension_list& out) = 0;
-  /// Requires: what begin_resume listed. Effects: with `done` the allocator goes on; else it stays
-  /// suspended.
+  /// Requires: the list of begin_resume. Effects: with `done` the allocator continues; else it
+  /// stays suspended.
   virtual void end_resume(const suspension_list& parts, bool done) noexcept = 0;
   /// Requires: between a begin and its end. Effects: calls the listeners: with `suspended`, before
   /// the memory of the parts goes; with `running`, when it is back.
   virtual void announce(const suspension_list& parts, suspension_phase next) = 0;
   /// Requires: between begin_resume and its end, with all parts mapped. Effects: fills free memory
-  /// whose bytes are to be gone, in the order of `stream`. Errors: out_of_host_memory, those
-  /// of fill.
+  /// under a contents rule, in the order of `stream`. Errors: out_of_host_memory, those of fill.
   [[nodiscard]] virtual status clear_freed(stream_handle stream) {
     (void)stream;
     return {};
   }
   [[nodiscard]] virtual bool clears_freed() const noexcept { return false; }
-  /// Effects: trims other allocators of the device by `size_bytes`. Returns the bytes given back.
+  /// Effects: trims other allocators of the device by `size_bytes`. Returns the bytes released.
   virtual std::uint64_t take_from_others(std::uint64_t size_bytes) = 0;
 
  protected:

@@ -84,7 +84,7 @@ export class unmap_list {
   std::size_t count_ = 0;
   std::size_t asked_count_ = 0;
   std::uint64_t size_bytes_ = 0;
-  std::size_t unaudited_count_ = 0;  // changes since the last look at everything
+  std::size_t unaudited_count_ = 0;  // changes since the last full validation
 };
 
 /// The outcome for a polled range.

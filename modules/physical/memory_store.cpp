@@ -36,7 +36,7 @@ bool memory_store::sums_fit() const noexcept {
          (numbers_.memory_count == 0) == (numbers_.held_bytes == 0);
 }
 
-// Looks at everything after as many changes as there are pieces: amortised O(1).
+// A full validation once per as many changes as there are pieces: amortised O(1).
 void memory_store::audit() noexcept {
   check(sums_fit(), "physical I1: the sums of held and cached pieces contradict one another");
   if constexpr (check_level >= 3) {
@@ -374,7 +374,7 @@ void memory_store::drop_holder(physical_memory& memory, const ticket_ref& last_u
   if (--memory.holder_count > 0) return;
   // A range that its stream never used may be freed before the work of the piece's previous holder
   // has finished: the older ticket stays until a newer one, which is ordered behind it, takes its
-  // place. A ticket that has passed is let go, so that its event serves again.
+  // place. A passed ticket is released, so that its event is reused.
   if (!last_use.known_passed()) {
     memory.last_use = ticket_ref{last_use};
   } else if (memory.last_use.known_passed()) {

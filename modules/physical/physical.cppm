@@ -12,7 +12,7 @@
 // I2  A cached piece has no holder. It may still have mappings that wait to be undone, and work
 // that may still use it:
 //     its next user is ordered behind its ticket.
-// I3  A piece that several ranges have held is cached only when its last mapping is gone.
+// I3  A piece that several ranges have held is cached only when its last mapping is unmapped.
 // I4  Held bytes, including those being created, never exceed the budget.
 // I5  Every piece's size is a multiple of the granularity.
 // I6  An exported piece serves no further request: it is cached until it is released, since the
@@ -22,7 +22,7 @@
 //     counts in suspended_bytes, and in no other sum.
 // I8  A failed call does not hold more than before: it calls creation_mark() first, and releases
 //     the pieces that it created with release_created(). Between its own attempts they are cached.
-// I9  A piece whose range ends while it is suspended goes back to the driver: a range without
+// I9  A piece whose range ends while it is suspended is released to the driver: a range without
 //     memory is not filled, and a piece that kept its handle has the range's bytes. If the driver
 //     refuses, the piece is unfilled and serves no further request.
 //
@@ -66,7 +66,7 @@ export inline constexpr error budget_spent =
 export inline constexpr error device_full =
     refuse(errc::out_of_memory, "Free memory, or make the request smaller.");
 
-/// Memory that is to be created, and the size of its handles; 0: what the options say.
+/// Memory to create, and the size of its handles; 0: that of the options.
 export struct creation {
   std::uint64_t size_bytes = 0;
   std::uint64_t handle_bytes = 0;
@@ -100,7 +100,7 @@ export struct physical_statistics {
   std::uint64_t reused_count = 0;   ///< pieces that requests took from the cache
   std::uint64_t released_count = 0;
   std::uint64_t spilled_bytes = 0;    ///< of the footprint, the part at physical_options::spill
-  std::uint64_t suspended_bytes = 0;  ///< not of the footprint: given back until it is resumed
+  std::uint64_t suspended_bytes = 0;  ///< not of the footprint: released until it is resumed
 };
 
 /// The accounts and the cache: everything but the driver calls.
@@ -148,7 +148,7 @@ class memory_store {
   /// Room in the budget for a suspended piece's memory. Errors: over_budget.
   [[nodiscard]] status admit_again(const physical_memory& suspended) noexcept;
   void abandon_again(const physical_memory& suspended) noexcept;
-  /// The driver has made its memory again; has taken it back; the piece is gone without memory.
+  /// The driver has created its memory again; has released it; the piece ended without memory.
   void resumed(physical_memory& suspended, physical_handle handle) noexcept;
   void suspended(physical_memory& given_up) noexcept;
   void forget_suspended(physical_memory& gone) noexcept;
@@ -306,8 +306,8 @@ export class physical_pool {
   /// contents; at options().spill if a spill_permit lives and the device has no memory left.
   /// Errors: over_budget, those of create; nothing is changed. Cost: a create, or two.
   [[nodiscard]] status resume(physical_memory& suspended);
-  /// Requires: as suspend. Effects: the range that held the piece has gone, and its memory is
-  /// released: I9. Errors: none.
+  /// Requires: as suspend. Effects: ends the piece of a destroyed range, and releases its memory:
+  /// I9. Errors: none.
   void end_suspended(physical_memory& gone) noexcept;
 
   /// Whether memory may be made at options().spill now: see spill_permit.

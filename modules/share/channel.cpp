@@ -92,7 +92,7 @@ void share_channel::close() noexcept {
   check(!is_open(), "a channel was closed and is open");
 }
 
-// Closes the channel where the error says that the peer is not to be listened to any more.
+// Closes the channel after an error that ends the connection.
 error share_channel::fail(const error& why) noexcept {
   check(why.code != errc::none, "a channel fails without a reason");
   const bool ends = why.code == errc::not_permitted || why.code == errc::foreign_error ||
@@ -183,7 +183,7 @@ status share_channel::prove() noexcept {
   return proof ? transmit(*proof, {}) : status{fail(proof.error())};
 }
 
-// Both have said hello, or are about to; the side that connected proves first.
+// Both sides have sent their greeting, or will; the side that connected sends its proof first.
 status share_channel::shake_hands() noexcept {
   check(!session_.is_open() && !session_.is_closed(), "two sides shake hands twice");
   const std::int64_t until_ns = deadline_after(options_.timeout_ms);
@@ -197,7 +197,7 @@ status share_channel::shake_hands() noexcept {
 
 // ---- messages ------------------------------------------------------------------------
 
-// Sends the message. The handles are closed, whatever comes of it.
+// Sends the message. The handles are closed, also on failure.
 status share_channel::transmit(const share_message& message,
                                std::span<const shared_handle> handles) noexcept {
   std::array<int, share_parts_max> passed{};

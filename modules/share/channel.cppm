@@ -112,7 +112,8 @@ export class share_channel {
 
   /// Notifies the exporter that the block is in use at the state of the last event received.
   [[nodiscard]] status accept(std::uint64_t id) noexcept;
-  /// Errors: invalid_argument (not offered, or accepted before: such a block is given back).
+  /// Errors: invalid_argument (not offered, or accepted before: return such a block with
+  /// give_back).
   [[nodiscard]] status refuse_offer(std::uint64_t id, errc reason) noexcept;
   /// Waits for an offer, imports it, maps it and accepts it; refuses it on failure.
   /// Errors: as next, import_block and map.
@@ -161,7 +162,7 @@ export class share_channel {
     check(descriptor >= 0, "a channel is made on nothing");
   }
 
-  // One that has said hello, if this side accepts, and nothing else.
+  // A channel that has only sent its greeting, if this side accepts.
   [[nodiscard]] static result<share_channel> begin(int descriptor, share_role role,
                                                    const share_options& options) noexcept;
   [[nodiscard]] static result<share_channel> open(int descriptor, share_role role,

@@ -34,7 +34,7 @@ error timed_out() noexcept {
   return system_error(errc::unavailable, ETIMEDOUT, "the peer did nothing in the time it has");
 }
 
-// What a socket's errno says.
+// The error of a socket's errno.
 error socket_error(int failure) noexcept {
   check(failure != 0, "a socket fails for no reason");
   switch (failure) {

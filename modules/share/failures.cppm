@@ -3,7 +3,7 @@
 //
 // vmm.share:failures (internal) - the errors of sockets and of their places, and deadlines.
 //
-// Each failure of a socket has one text and one code, whether a channel or a listener meets it.
+// Each failure of a socket has one text and one code, in channels and in listeners.
 //
 // Thread safety: all of it. Cost: none worth a figure.
 module;

@@ -92,8 +92,8 @@ shared_handle received_block::handle(std::size_t index) const noexcept {
 
 namespace {
 
-// What the driver says of a handle, against what the peer said. Of the kind, CUDA says nothing of a
-// handle that was imported; that it was imported as this kind shows it.
+// Compares the driver's properties of a handle with the peer's description. CUDA does not report
+// the kind of an imported handle; the import by this kind proves it.
 result<location> check_granted(driver_interface& driver, physical_handle handle,
                                const share_description& block,
                                const import_options& options) noexcept {
@@ -201,7 +201,7 @@ result<address> imported_block::update(const received_block& from) noexcept {
   }
   check(next->parts_->is_mapped() == parts_->is_mapped(),
         "an update is mapped where the block was not, or the other way round");
-  *this = std::move(*next);  // what was mapped before goes now
+  *this = std::move(*next);  // the former mapping ends here
   check(parts_ != nullptr && size_bytes() == from.block().size_bytes, "an update is not taken");
   return data_address();
 }

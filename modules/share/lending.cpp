@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a channel's user does with blocks: lends and takes back, borrows and gives back.
+// Calls of a channel that wait for the peer: lend, take back, borrow and give back blocks.
 module vmm.share;
 
 import vmm.backend;

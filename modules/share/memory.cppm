@@ -9,7 +9,7 @@
 //
 // I1  An imported block has exactly the addresses of its size, and its parts in their order.
 // I2  Release is in this order: mappings, addresses, handles. A refusal stops it; a later call
-//     continues. The destructor tries three times, and reports on stderr what is left.
+//     continues. The destructor tries three times, and reports the rest on stderr.
 // I3  A manager's block that was exported as pinned is neither freed nor moved before the last loan
 //     and the exported_block have ended. Exported memory never serves another block.
 //

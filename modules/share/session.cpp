@@ -288,7 +288,7 @@ result<share_session::meaning> share_session::greet(const share_message& message
   check(message.kind == share_message_kind::hello, "another message greets");
   check(stage_ != stage::greeting || taken_count_ == 1, "a peer's hello is not its first word");
   if (stage_ != stage::greeting) return ends(broken("the peer says hello twice"));
-  // A nonce that comes back would make the peer's proof of what this side has signed.
+  // A reflected nonce would let the peer reuse this side's signature as its proof.
   if (is_same_digest(message.digest, nonce_))
     return ends(broken("the peer sends this side's own nonce"));
   peer_nonce_ = message.digest;

@@ -65,7 +65,7 @@ export enum class loan_state : std::uint8_t {
 /// One connection's protocol.
 export class share_session {
  public:
-  /// Requires: the nonce is new. Effects: a session in which nothing was said. Cost: O(1).
+  /// Requires: the nonce is new. Effects: a session before its first message. Cost: O(1).
   share_session(share_role role, const share_secret& secret, const share_digest& nonce) noexcept
       : role_(role), secret_(secret), nonce_(nonce) {}
 
@@ -78,7 +78,7 @@ export class share_session {
 
   // ---- messages that this side sends; each is sent before the next is made ----
 
-  /// Requires: nothing was said. Effects: the first message, with the nonce. Cost: O(1).
+  /// Requires: no message was sent. Effects: the first message, with the nonce. Cost: O(1).
   [[nodiscard]] share_message hello() noexcept;
   /// Requires: the peer's hello was taken. Errors: those of sign_bytes.
   [[nodiscard]] result<share_message> proof() noexcept;

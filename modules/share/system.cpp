@@ -41,7 +41,7 @@ std::int64_t now_ns() noexcept {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-// Waits until the descriptor may be ready. 0 or ETIMEDOUT or what poll said.
+// Waits until the descriptor may be ready. Returns 0, ETIMEDOUT or poll's error.
 int wait_for(int descriptor, short events, deadline until) noexcept {
   check(descriptor >= 0 && events != 0, "a wait is for no descriptor");
   for (int left = interrupted_max; left > 0; --left) {
@@ -116,8 +116,7 @@ open_directory open_private_directory(const split_path& parts) noexcept {
   return {-1, EACCES, place_fault::bad_directory};
 }
 
-// The name as the kernel finds it from the directory that was looked at, whatever has become of the
-// path since.
+// The name relative to the checked directory's descriptor, even if the path has changed since.
 bool address_in(int directory, const char* name, sockaddr_un& to) noexcept {
   check(directory >= 0 && name[0] != 0, "a name is looked for in no directory");
   to.sun_family = AF_UNIX;
@@ -158,7 +157,7 @@ listening listen_at(const char* path, std::size_t length) noexcept {
   const split_path parts = split(path, length);
   const open_directory at = open_private_directory(parts);
   if (at.descriptor < 0) return {-1, -1, 0, at.failure, at.fault};
-  // Not blocking: a connection may be gone when it is to be accepted.
+  // Not blocking: a connection may have ended before it is accepted.
   listening made{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), at.descriptor,
                  0, 0, place_fault::none};
   sockaddr_un name{};
@@ -284,7 +283,7 @@ peer peer_of(int descriptor) noexcept {
   socklen_t size = sizeof facts;
   if (::getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &facts, &size) != 0) return {0, errno};
   if (size != sizeof facts) return {0, EPROTO};
-  return {facts.uid, 0};  // the process id is not looked at: it may be another's by now
+  return {facts.uid, 0};  // the process id is not checked: it may be another's by now
 }
 
 std::uint32_t own_uid() noexcept { return ::geteuid(); }

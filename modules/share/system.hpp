@@ -31,7 +31,7 @@ struct opened {
   int failure = 0;
 };
 
-/// What a look at a place on the file system said.
+/// The result of a check of a place in the file system.
 enum class place_fault : std::uint8_t {
   none,
   bad_name,       // empty, too long, a zero byte in it, or "." or ".."
@@ -49,7 +49,7 @@ struct listening {
 };
 
 /// A socket for connections at a path in a directory of mode 0700 that is this user's. The
-/// directory is looked at by its descriptor, and the socket is made by that descriptor.
+/// directory is checked by its descriptor, and the socket is created through that descriptor.
 [[nodiscard]] listening listen_at(const char* path, std::size_t length) noexcept;
 /// Takes the name away, if it is still this socket's, and closes the descriptors.
 void stop_listening(const listening& ended, const char* path, std::size_t length) noexcept;
@@ -63,8 +63,8 @@ struct connected {
 /// A connection that waits at the socket; ETIMEDOUT if none waits.
 [[nodiscard]] opened accept_now(int descriptor) noexcept;
 
-/// Waits until one of the descriptors can be read, or its peer is gone; sets `ready` of each. False
-/// where none was in time.
+/// Waits until one of the descriptors can be read, or its peer has ended; sets `ready` of each.
+/// False at the timeout.
 inline constexpr std::size_t waits_max = 64;
 [[nodiscard]] bool wait_for_any(const int* descriptors, std::size_t count, bool* ready,
                                 deadline until) noexcept;
@@ -89,11 +89,12 @@ struct descriptors_in {
   std::size_t count = 0;
 };
 
-/// Sends one message with its descriptors. EPIPE or ECONNRESET: the peer is gone. ETIMEDOUT.
+/// Sends one message with its descriptors. EPIPE or ECONNRESET: the peer has ended. ETIMEDOUT.
 [[nodiscard]] int send_message(int descriptor, bytes_in bytes, descriptors_in passed,
                                deadline until) noexcept;
 
-/// What came. Whatever the fault, every descriptor that came is in the list, and close-on-exec.
+/// The received message. Also after an error every received descriptor is in the list, and
+/// close-on-exec.
 enum class receive_fault : std::uint8_t {
   none,
   failed,           // see failure; ETIMEDOUT where nothing came
@@ -133,7 +134,7 @@ struct secret_file {
 /// 32 bytes at `digest`. False where neither libcrypto nor the kernel's AF_ALG is there.
 [[nodiscard]] bool hmac_sha256(bytes_in key, bytes_in text, std::byte* digest) noexcept;
 
-/// The name of an errno, static storage; "errno" for those that sockets do not meet.
+/// The name of an errno, static storage; "errno" for those that sockets do not return.
 [[nodiscard]] const char* errno_name(int number) noexcept;
 
 }  // namespace vmm::unix_os

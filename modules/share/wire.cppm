@@ -3,9 +3,9 @@
 //
 // vmm.share:wire - the message that two processes exchange, and its bytes.
 //
-// Every message has share_message_bytes, whatever it says: a header of 128 bytes and a table of the
-// block's parts. Numbers are little-endian. The table has 8 bytes for each part, its size, and
-// where the parts are fabric handles 64 more.
+// Every message has share_message_bytes: a header of 128 bytes and a table of the block's parts.
+// Numbers are little-endian. The table has 8 bytes for each part, its size, and where the parts are
+// fabric handles 64 more.
 //
 // I1  decode_message() takes exactly the bytes that encode_message() makes: what a kind of message
 //     does not use is zero. So decode_message(encode_message(m)) is m, and
@@ -59,7 +59,7 @@ export enum class share_message_kind : std::uint16_t {
   release,    // importer: nothing of the block is in use any more
 };
 
-/// A block as its message describes it. What it says is checked against the driver at import.
+/// A block as its message describes it. It is checked against the driver at import.
 export struct share_description {
   std::uint64_t id = 0;     ///< of the connection; counted from 1
   std::uint64_t epoch = 0;  ///< counted up by each update

@@ -44,8 +44,7 @@ void batch_events::try_record() {
   if (time_.can_record_all() && wants_event()) (void)record_by_event(stream_handle::default_stream);
 }
 
-// Records events for all that was freed after everything so far. Errors: see is_deferred(); driver
-// errors.
+// Records events for the device-wide frees so far. Errors: see is_deferred(); driver errors.
 status batch_events::record() {
   if (time_.can_record_all()) return record_by_event(entry_.named());
   for (int batch = 0; batch < batches_max && has_unrecorded(); ++batch) {

@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:batch_events - the events behind batches: what was freed after all work so far. Not
-// exported.
+// vmm.stream:batch_events - the events of batches of device-wide frees. Not exported.
 //
-// Where the driver has an event behind all work, it stands for a batch; else one behind an event of
-// each stream does.
+// A batch has one event behind all work, if the driver has such events; else one behind an event of
+// each stream.
 //
 // Thread safety: all of it. Cost: a driver call for a batch, or one for each stream.
 module;
@@ -39,7 +38,7 @@ class batch_events {
   batch_events(const batch_events&) = delete;
   batch_events& operator=(const batch_events&) = delete;
 
-  /// For what was freed after everything so far. Errors: see is_deferred(); driver errors.
+  /// For the device-wide frees so far. Errors: see is_deferred(); driver errors.
   [[nodiscard]] status record() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
   /// The same where few such events are on their way. Whether any was recorded: what cannot be now
   /// can be later.

@@ -54,7 +54,7 @@ status block_rights::refresh(std::span<const address_range> ranges) {
 status block_rights::set_peers(std::span<const access_grant> grants) {
   if (status valid = check_grants(scope(), grants); !valid) return valid;
   const growth_guard growing(entry_);
-  // Before and after a suspension or resumption, what is mapped then gets its rights then.
+  // Before and after a suspension or resumption: memory gets its rights when it is mapped.
   const suspension_phase phase = state_.with([](auto& state) { return state.suspension(); });
   if (phase == suspension_phase::changing) return memory_suspended;
   std::vector<address_range> mapped;

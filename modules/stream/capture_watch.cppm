@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.stream:capture_watch - whether a stream is being captured, queried as seldom as the options
-// allow; and the captures that an event behind all work must not meet. Not exported.
+// allow; and the captures that an event behind all work would invalidate. Not exported.
 //
-// I1  A capture is listed as seen from a call on its stream until a call sees its end, its graph is
-//     released, or the last announced capture ends; has_seen_ says whether one is.
+// I1  A capture is listed as seen from a call on its stream until a call detects its end, its graph
+//     is released, or the last announced capture ends; has_seen_ is true while one is listed.
 //
 // While an events_guard lives no capture is announced, and no stream retires.
 //
-// Thread safety: all of it. Cost: a query of the driver where a call says so, else O(1).
+// Thread safety: all of it. Cost: a query of the driver for calls that say so, else O(1).
 module;
 #include "../base/thread_annotations.h"
 
@@ -41,12 +41,12 @@ class capture_watch {
   capture_watch& operator=(const capture_watch&) = delete;
 
   // ---- streams ----
-  /// Whether captures are looked for.
+  /// Whether captures are queried.
   [[nodiscard]] static bool looks(driver_interface& driver, const pool_options& options) noexcept {
     return driver.feature_set().capture && options.capture != capture_rule::unchecked;
   }
-  /// The first number of a stream that can be captured; that of none where captures are not looked
-  /// for.
+  /// The first number of a stream that can be captured; the number of no stream if captures are not
+  /// queried.
   [[nodiscard]] static std::uint64_t first_capturable(driver_interface& driver,
                                                       const pool_options& options) noexcept {
     return looks(driver, options) ? driver.feature_set().capturable_from : ~std::uint64_t{0};

@@ -84,7 +84,7 @@ result<address> checked_calls::allocate_dedicated(std::uint64_t size_bytes, stre
 }
 
 // A suspension that began after the block was made waits, or has the block's memory already: then
-// the block goes back, and as much memory as the call has created.
+// the block is freed, and the memory that the call created is released.
 result<address> checked_calls::fill_acquired(address at, stream_handle stream,
                                              std::uint64_t before_bytes) {
   status filled = memory_suspended;
@@ -116,7 +116,7 @@ status checked_calls::free(address at, stream_handle stream) {
   return freed;
 }
 
-// All that a free can fail with comes before the fill: bytes that were filled are gone.
+// Everything that can fail comes before the fill, which destroys the bytes.
 status checked_calls::free_filled(address at, stream_handle stream) {
   const change_guard changing(notices_.is_in_callback() ? nullptr : &phases_);
   if (notices_.is_observed()) [[unlikely]]
@@ -165,7 +165,7 @@ status checked_calls::free_observed(address at, stream_handle stream) {
   return free_as_seen(at, stream, *seen);
 }
 
-// The observer is not called of a block that stays until its pins or its graph have gone.
+// The observer is not called of a block that stays until its pins or its graph have ended.
 template <class Free>
 status checked_calls::observe_free(address at, Free&& free) {
   if (!notices_.is_observed()) [[likely]]

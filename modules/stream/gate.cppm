@@ -3,7 +3,7 @@
 //
 // vmm.stream:gate - whether a call on a pool may go straight on. Not exported.
 //
-// I1  The gate is open exactly when no reason to look closer holds.
+// I1  The gate is open exactly when no reason for a closer check holds.
 // I2  It is closed in a forked child: by not_set_up, or by gate_watch, which listens from then on.
 //
 // A reason may hold for one thread only (a remap callback runs on it). The gate is closed for all

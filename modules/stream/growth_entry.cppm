@@ -12,7 +12,7 @@
 // growth, may free and so take the observer's, which its thread has then. While a thread has a
 // growth_guard it relieves no other allocator (vmm.optimizer:relief).
 //
-// Thread safety: what it is for. Cost: that of the locks; the capture mode is two driver calls on
+// Thread safety: all of it. Cost: that of the locks; the capture mode is two driver calls on
 // backends that can capture.
 module;
 #include "../base/thread_annotations.h"

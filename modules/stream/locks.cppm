@@ -5,7 +5,7 @@
 //
 // A rank stands for one lock of every pool. It is one object of the program, so that the compiler's
 // analysis follows it from class to class, which it cannot do for a member. A function that needs a
-// lock says VMM_REQUIRES(rank::growth); one that takes a lock, or calls the driver, says
+// lock has VMM_REQUIRES(rank::growth); one that takes a lock, or calls the driver, has
 // VMM_EXCLUDES(rank::state). A missing guard, a lock that is held twice and a lock that is taken
 // out of order do not compile.
 //
@@ -16,7 +16,7 @@
 // A body of a lambda holds nothing for the analysis: where a function holds a lock and calls the
 // lambda before it returns, the lambda begins with assume_locked().
 //
-// Thread safety: what it is for. Cost: that of the locks.
+// Thread safety: all of it. Cost: that of the locks.
 module;
 #include "../base/thread_annotations.h"
 
@@ -36,7 +36,7 @@ inline lock_rank arena;                                 // one arena's
 inline lock_rank state VMM_ACQUIRED_BEFORE(arena);      // tens of nanoseconds
 inline lock_rank history VMM_ACQUIRED_BEFORE(state);    // from taking a history to its end
 inline lock_rank events VMM_ACQUIRED_BEFORE(history);   // an event behind all work is recorded
-inline lock_rank release VMM_ACQUIRED_BEFORE(events);   // memory goes back to the driver
+inline lock_rank release VMM_ACQUIRED_BEFORE(events);   // memory is released to the driver
 inline lock_rank notices VMM_ACQUIRED_BEFORE(release);  // remap callbacks run
 inline lock_rank growth VMM_ACQUIRED_BEFORE(notices);   // the driver is called for memory
 inline lock_rank observer VMM_ACQUIRED_BEFORE(growth);  // an observed call, where one observes
@@ -91,7 +91,7 @@ class observer_lock {
 
  private:
   growth_lock turns_;
-  sync::atomic<std::uint64_t> holder_ = 0;  // the thread: each sees its own number, or another
+  sync::atomic<std::uint64_t> holder_ = 0;  // the thread: each finds its own number, or another
   std::uint32_t depth_ = 0;                 // under turns_
 };
 

@@ -10,7 +10,7 @@
 // Each call returns no address where it serves nothing. Errors: out_of_host_memory, driver errors.
 //
 // Thread safety: all of it, under the lock of growth. Cost: a query of the driver for each stream
-// whose memory is looked at.
+// whose memory is considered.
 module;
 #include "../base/thread_annotations.h"
 
@@ -79,12 +79,12 @@ class memory_reuse {
   /// With memory of another arena, once its stream has finished with it.
   [[nodiscard]] result<address> from_arena(const stream_request& request, stream_handle stream)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  /// Of what arenas kept. Neighbours that several of them had are joined where much is free and yet
-  /// nothing serves: each stream that cuts up what it was passed on would make the pool grow else.
+  /// Memory of arenas. If much is free and no region serves, neighbours of several arenas are
+  /// coalesced: else each stream that splits transferred memory would make the pool grow.
   [[nodiscard]] result<address> after_flush(const stream_request& request)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  /// An arena is a gain: without memory for one the pool serves. A request that its stream's arena
-  /// may serve leaves what is wanted to a stream that has none.
+  /// An arena is optional: without host memory for one the pool serves. A request that its stream's
+  /// arena may serve leaves the memory to a stream without one.
   void provide_arena(const stream_request& request, stream_handle stream) noexcept
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
 
@@ -95,7 +95,7 @@ class memory_reuse {
   };
 
   // What the slow path would do first where there are arenas, with three holds of the state's lock
-  // instead of a dozen. Errors are the slow path's to meet again.
+  // instead of a dozen. The slow path reports errors.
   [[nodiscard]] address take_between_arenas(std::uint64_t size_bytes, stream_handle stream) noexcept
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   [[nodiscard]] result<address> finished_of(const stream_request& request,

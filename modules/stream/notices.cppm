@@ -20,20 +20,20 @@ namespace vmm {
 export enum class remap_kind : std::uint8_t {
   moved,     // the memory goes to another address; this one stays mapped until `unmapped`
   unmapped,  // an address whose memory has moved is unmapped: it reaches nothing then
-  released,  // an address is unmapped and its memory is given back
+  released,  // an address is unmapped and its memory released
   mapped,    // an address has got memory: only after_change() is called
 };
 
-/// What is about to happen to an address range. Numbers grow by one with each change; a change of
-/// several ranges (a request that gathers memory from many places) has one number.
+/// A change that is about to be made to an address range. Numbers grow by one with each change; a
+/// change of several ranges (a request served from many places) has one number.
 export struct remap_notice {
   std::uint64_t epoch = 0;
   remap_kind kind = remap_kind::moved;
   address_range range{};
 };
 
-/// What is called before the memory behind an address changes. The object stays where it is until
-/// its subscription has ended, or the pool is gone.
+/// Notified before the memory behind an address changes. The object must not move before its
+/// subscription or the pool has ended.
 export class remap_listener {
  public:
   /// Called before the change, on the thread that makes it, with no lock that allocate and free on

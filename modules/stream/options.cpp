@@ -97,7 +97,7 @@ constexpr std::array<option_row<pool_options>, 2> pool_rows{{
     {"page_count is from 0 to 2^40", &pool_options::page_count, 0, std::uint64_t{1} << 40},
 }};
 
-// Unlike the option itself, the variable says what the size is: 0 stands for nothing there.
+// Unlike the option, the variable has no value 0 for the default.
 status read_page_bytes(const char* name, pool_options& options, const char* detail) noexcept {
   const status read = read_option(name, pool_rows[0], options, detail);
   const bool is_none = read && option_is_set(name) && options.page_bytes == 0;

@@ -19,7 +19,7 @@ import :state_lock;
 
 namespace vmm {
 
-/// What is there before set-up.
+/// The state before set-up.
 struct pool_lower {
   driver_interface& driver;
   const pool_options& options;

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t others_max = 64;
 
-// Whether an error of a reservation says that a smaller one may succeed.
+// Whether a smaller reservation may succeed after this error.
 bool smaller_may_do(errc code) noexcept {
   check(code != errc::none, "a reservation that succeeded is to be made smaller");
   return code == errc::out_of_addresses || code == errc::out_of_memory;
@@ -59,7 +59,7 @@ bool pool_growth::may_succeed(const growth_plan& plan, const growth_effort& effo
       {plan.create_granules * granule_bytes, plan.handle_granules * granule_bytes});
 }
 
-// What is mapped is the caller's to commit. A plan that fails is abandoned.
+// The caller commits the mapped plan. A failed plan is abandoned.
 status pool_growth::map_planned(growth_plan& plan) {
   check(plan.target_granules != 0, "a plan maps nothing");
   growth_outcome outcome = carry_out(plan);
@@ -81,9 +81,9 @@ std::uint64_t pool_growth::limit_bytes() const noexcept {
   return expected_limit_bytes_.load(std::memory_order_relaxed);
 }
 
-// Claims what the growth takes. Where no hole is large enough, stale mappings go first, then more
-// addresses are reserved. Where none are left, or they do not help, no more is created than is
-// needed: what is more is a wish, for which no hole that serves is passed over.
+// Claims the growth's memory and addresses. If no hole is large enough, stale mappings are unmapped
+// first, then more addresses are reserved. If none are left, or they do not help, only the needed
+// memory is created: memory beyond the request is optional, and no suitable hole is skipped for it.
 result<growth_plan> pool_growth::make_plan(const stream_request& request, growth_effort effort) {
   effort.held_bytes = memory_.statistics().held_bytes;
   effort.limit_bytes = limit_bytes();
@@ -279,8 +279,8 @@ result<bool> pool_growth::is_served(const stream_request& request) {
   return false;
 }
 
-// True where there may be more to do. The stream is looked for anew: others may forget it between
-// two steps.
+// True if there may be more to do. The stream is looked up again: other threads may forget it
+// between two steps.
 result<bool> pool_growth::preallocate_step(preparation& work, preallocate_report& report) {
   check(work.count_granules != 0, "no granule is announced");
   const growth_guard growing(entry_);

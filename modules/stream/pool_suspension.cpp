@@ -21,7 +21,7 @@ constexpr int reap_attempts = 3;  // a fault that strikes once leaves nothing be
 
 // ---- the phase -------------------------------------------------------------------------
 
-// What the state publishes is what each call looks at, under its lock.
+// Each call reads the phase that the state publishes, under its lock.
 suspension_phase pool_suspension::begin_change(suspension_phase from) {
   return phases_.try_begin(from, [this](suspension_phase changing) {
     const table_lock state(state_);

@@ -5,8 +5,8 @@
 // to the driver, the memory of live blocks is listed for vmm.suspend. Not exported.
 //
 // I1  While the phase is not `running` nothing is allocated. The state has the phase, too: each
-//     call sees it under the state's lock.
-// I2  A handle is marked suspended from begin_suspend() until the pool goes on.
+//     call reads it under the state's lock.
+// I2  A handle is marked suspended from begin_suspend() until the pool continues.
 //
 // Thread safety: all of it. Cost: waits for work; a trim; driver calls by handles.
 module;

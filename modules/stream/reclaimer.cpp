@@ -177,7 +177,7 @@ void reclaimer::unmap_ahead(preallocate_report& report) {
     const std::uint64_t before = state_.stale_count();
     if (state_.is_suspended() || before <= options_.policy.tuning.stale_count_max / 2) return;
     unmap_stale(1);
-    if (state_.stale_count() == before) return;  // the work of the oldest goes on
+    if (state_.stale_count() == before) return;  // the work of the oldest is unfinished
     check(state_.stale_count() < before, "mappings become stale while they are unmapped");
     ++report.unmapped_count;
   }

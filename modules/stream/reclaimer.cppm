@@ -56,8 +56,8 @@ class reclaimer {
 
   // ---- stale mappings ----
   /// Queries `count_max` times whether the work of the oldest stale mapping has finished, and
-  /// unmaps it where it has. What stays, since its work goes on or the driver refuses, goes to the
-  /// end of the list: where fewer wait than are to be queried, it is queried again.
+  /// unmaps it if it has. A mapping that stays, since its work is unfinished or the driver refuses,
+  /// moves to the end of the list, and may be queried again.
   void unmap_stale(std::size_t count_max) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
   /// One at a time, so that no growth finds more stale mappings than the policy keeps.
@@ -70,8 +70,8 @@ class reclaimer {
   /// them.
   [[nodiscard]] status unmap_idle(std::uint64_t size_bytes, std::uint64_t* waiting_bytes = nullptr)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  /// What was freed whole while it was suspended, and has no memory, needs none: its addresses
-  /// become a hole.
+  /// A handle without memory, all of whose blocks were freed while suspended, is not created again:
+  /// its addresses become a hole.
   [[nodiscard]] status drop_freed() VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
   /// Unmaps stale mappings whose work has finished; if memory cannot move, also free memory, so
@@ -83,13 +83,13 @@ class reclaimer {
       VMM_EXCLUDES(rank::events, rank::state);
 
   // ---- memory is released to the driver ----
-  /// What another thread is just releasing is gone when this returns: it is not missed.
+  /// Releases in progress on other threads have finished when this returns.
   trim_report release_cached() VMM_EXCLUDES(rank::release, rank::state);
-  /// What was created since the mark.
+  /// The memory created since the mark.
   void release_created(std::uint64_t mark) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::release, rank::state);
-  /// stream_pool::trim(). In steps, and what a step unmapped is released outside the lock: a thread
-  /// that has to grow waits for one step, not for all that is given back.
+  /// stream_pool::trim(). In steps; memory that a step unmapped is released outside the lock: a
+  /// thread that has to grow waits for one step at most.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes)
       VMM_EXCLUDES(rank::growth, rank::release, rank::events, rank::state);
   /// The same until so many bytes less are free.
@@ -122,7 +122,7 @@ class reclaimer {
   stream_clock& clock_;
   block_rights& rights_;
   const bool may_alias_;
-  release_lock lock_;  // held while memory goes back to the driver
+  release_lock lock_;  // held while memory is released to the driver
 };
 
 }  // namespace vmm

@@ -63,8 +63,8 @@ result<bool> pool_shortage::poll_streams() {
   return true;
 }
 
-// One stream after the other, the request's own first. What is being captured cannot be waited for.
-// An attempt that leaves its turn to other allocators stops before.
+// One stream after the other, the request's own first. Captured streams are skipped. An attempt
+// that other allocators' memory follows stops before the wait.
 result<bool> pool_shortage::wait_for_next_stream(growth_attempt& attempt, stream_waits& waits) {
   if (attempt.relief != nullptr) {
     check(!attempt.relief->has_stopped, "an attempt stops twice");
@@ -171,7 +171,7 @@ result<address> pool_shortage::grow_dedicated(const stream_request& request, rel
 
 // ---- other allocators ----------------------------------------------------------------
 
-// Whether other allocators may give back what the device is short of.
+// Whether other allocators may release memory of the device.
 bool pool_shortage::stops_for_others(const growth_attempt& attempt, const error& cause) const {
   check(cause.code != errc::none, "an attempt that succeeded is taken for a failure");
   return attempt.relief != nullptr && attempt.relief->stops_early &&

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:shortage - memory that is short: what is tried before a request is refused, in this
-// order, and the report. Not exported.
+// vmm.stream:shortage - shortages: the steps before a request is refused, in this order, and the
+// report. Not exported.
 //
 // 1  what every stream has finished with
 // 2  idle memory of other allocators of the device, where there are any (vmm.optimizer:relief)

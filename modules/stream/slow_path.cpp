@@ -215,7 +215,8 @@ result<std::uint32_t> slow_path::count_granules(std::uint64_t size_bytes) {
   return refuse_too_large(size_bytes);
 }
 
-// No segment takes the request. Where the budget or the device is smaller too, the error says so.
+// No segment can hold the request. If the budget or the device is smaller too, the error names that
+// limit.
 error slow_path::refuse_too_large(std::uint64_t size_bytes) {
   const relaxed_capture capture(driver_, captures_.is_on());
   const std::uint64_t device_bytes =
@@ -273,7 +274,7 @@ status slow_path::check_can_fit(const slow_call& call) {
 
 // ---- requests that fail ------------------------------------------------------------------
 
-// What was created goes back, and the error says how much there was.
+// Releases the created memory, and returns the error with its figures.
 result<address> slow_path::end_failed(const slow_call& call, const error& why) {
   check(why.code != errc::none, "a request that succeeded is taken for a failure");
   const bool is_short = is_shortage(why.code) || why.code == errc::out_of_addresses;

@@ -7,7 +7,7 @@
 // 1  memory that other streams have finished with, or that arenas keep
 // 2  new memory, within the policy's headroom
 // 3  memory behind a wait on the device, else new memory beyond the headroom
-// 4  what :shortage tries
+// 4  the steps of :shortage
 //
 // A request is refused only after each of these was tried, or where it can never fit. For streams
 // that are being captured see :captured_calls.
@@ -74,13 +74,14 @@ class slow_path {
   /// stream_pool::preallocate().
   [[nodiscard]] preallocate_report preallocate(std::uint64_t size_bytes, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  /// What is idle goes back, where the policy keeps nothing. In a callback nothing can: the next
-  /// call does it.
+  /// Releases idle memory under a policy that retains none. In a callback this is deferred to the
+  /// next call.
   void keep_none() VMM_EXCLUDES(rank::growth, rank::events, rank::state);
 
   // ---- steps of any request that needs more than the warm path ----
-  /// Runs pass(call, relief), also with memory that others give back, unless the request can never
-  /// fit. A request that fails gives back what it created, and its error gets figures.
+  /// Runs pass(call, relief), also with memory that other allocators release, unless the request
+  /// can never fit. A failed request releases the memory that it created, and its error gets
+  /// figures.
   template <class Pass>
   [[nodiscard]] result<address> with_others(slow_call& call, Pass&& pass)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state) {
@@ -96,7 +97,7 @@ class slow_path {
   /// Refuses what nothing can make room for. Errors: over_budget, out_of_memory.
   [[nodiscard]] status check_can_fit(const slow_call& call)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  /// Before the first growth of a request: what is created from here on is its own.
+  /// Before the first growth of a request: memory created from here on belongs to it.
   void mark_created(slow_call& call) const noexcept {
     if (!call.created_mark) call.created_mark = parts_.core.memory.creation_mark();
   }

@@ -31,7 +31,7 @@ result<std::uint32_t> stream_clock::enter(stream_handle stream) {
   return stream_memory(*state).enter(driver_.feature_set().canonical(stream), identity);
 }
 
-// ---- asking ------------------------------------------------------------------------
+// ---- queries -----------------------------------------------------------------------
 
 // Finds out whether a point has passed: queries the present events, oldest first, and makes one if
 // none covers the point.
@@ -233,9 +233,9 @@ bool stream_clock::shares_event(std::uint32_t stream) {
   return state->progress().leaving_count() >= leaving_max && !state->streams().has_locked(stream);
 }
 
-// The stream leaves its handle and its record. What it freed is free when all work given so far has
-// finished, and waits with other memory of which that holds. False where a block was freed and
-// pinned meanwhile: it names the record, which stays.
+// Frees the stream's handle and record. Its freed memory becomes free once all work submitted so
+// far has finished, and waits in a batch. False if a block was freed and pinned meanwhile: it
+// refers to the record, which stays.
 result<bool> stream_clock::leave_to_batch(std::uint32_t stream) {
   check(time_.can_record_all(), "a stream leaves memory behind that no event can stand for");
   const events_guard no_mark(captures_.lock());
@@ -313,7 +313,7 @@ status stream_clock::forget(stream_handle stream) {
   }
   if (status asked = poll(last); !asked) return asked;
   {
-    const events_guard no_mark(captures_.lock());  // which would ask about the stream
+    const events_guard no_mark(captures_.lock());  // which would query the stream
     const table_lock state(state_);
     if (!state->progress().all_recorded(last.stream))
       return refuse(errc::in_use, "the stream is being captured, or another thread frees on it");

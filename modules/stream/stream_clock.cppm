@@ -80,8 +80,8 @@ class stream_clock {
   /// The same of the last point of every stream.
   [[nodiscard]] status poll_all() VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  /// The same of a few streams that were forgotten; what those left that have finished is free for
-  /// all. What the driver does not say now is queried again.
+  /// The same for a few forgotten streams; memory of finished ones becomes free for all. Queries
+  /// that the driver refuses are repeated later.
   void poll_retired() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
 
   // ---- waits ----

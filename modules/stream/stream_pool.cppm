@@ -236,8 +236,8 @@ export class stream_pool {
 
   /// Requires: work of the devices whose rights become less has finished with the pool's memory.
   /// Not called from a listener or an observer.
-  /// Effects: each location named has this access to all of the pool's memory, mapped now or later,
-  /// wherever it moves; the others keep theirs. Several devices in one call, and later ones.
+  /// Effects: each location named has this access to all of the pool's memory, mapped now or later;
+  /// the others keep theirs. Several devices in one call, and later ones.
   /// Errors: those of set_up; invalid_argument (no grants, the home or the placement, more
   /// locations than a list takes), in_use (another thread suspends or resumes the pool),
   /// not_supported (a device does not reach the memory, or the driver has no features::peers),
@@ -347,7 +347,7 @@ export class stream_pool {
   friend class pool_remaps;
   friend class pool_recording;
 
-  // Whether there is memory to look at or to give back, in this process.
+  // Whether the pool is set up, in this process.
   [[nodiscard]] inline bool is_ready() const noexcept {
     return !path_.gate().is_closed_by(gate_reason::not_set_up) && path_.gate().is_here();
   }
@@ -360,7 +360,7 @@ export class stream_pool {
   // Of the first request of a stream, by its identity: an earlier one may have had the handle.
   [[nodiscard]] status identify(stream_handle stream, std::uint64_t identity)
       VMM_EXCLUDES(rank::growth, rank::state);
-  // Of calls where the gate may be closed. What closes it is looked at here.
+  // For calls while the gate may be closed: checks the reason.
   [[nodiscard]] status open_to_allocate() VMM_EXCLUDES(rank::growth, rank::state);
   [[nodiscard]] result<address> allocate_closed(std::uint64_t size_bytes, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::state);
@@ -395,8 +395,8 @@ export class stream_pool {
   user_count users_{used_object::pool};
 };
 
-// What every request takes while nothing is slow, inline in its caller. Behind the query about
-// captures nothing looks at it again: the driver's quick query is as good as query_capture().
+// The warm path of every request, inline in its caller. Captures are queried once: the driver's
+// quick query is equivalent to query_capture().
 
 inline result<address> stream_pool::allocate(std::uint64_t size_bytes, stream_handle stream) {
   const std::uint64_t identity = path_.identity_of(stream);

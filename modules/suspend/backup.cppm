@@ -3,9 +3,9 @@
 //
 // vmm.suspend:backup - where contents are kept while their memory is with the driver.
 //
-// One arena for each suspender. It has spaces; a space is taken for one region at a time, stays
-// when it is given back, and serves the next region that fits. So a program that suspends and
-// resumes the same regions makes its spaces once.
+// One arena for each suspender. It has spaces; a space holds one region at a time, is retained
+// afterwards, and serves the next region that fits. A program that suspends the same regions again
+// creates its spaces once.
 //
 // I1  A space that is taken belongs to one region; no other space has its bytes.
 // I2  What the driver does not take back stays in the arena, and is tried again when spaces are
@@ -26,7 +26,7 @@ namespace vmm {
 /// Where contents are kept.
 export enum class backup_tier : std::uint8_t {
   best,      // pinned where the driver has memory of the host and streams, else pageable
-  pinned,    // physical memory of the host that the device copies to and from by itself
+  pinned,    // physical memory of the host that the device copies to and from itself
   pageable,  // memory of the process
   file,      // a file without a name in suspend_options::directory
 };
@@ -36,7 +36,7 @@ struct backup_space {
   backup_tier tier = backup_tier::pageable;
   std::uint64_t size_bytes = 0;
   bool is_taken = false;
-  bool is_whole = false;               // false: what making it left, to be given back
+  bool is_whole = false;               // false: a partly created space, to be released
   bool is_busy = false;                // a copy uses it that could not be waited for: it stays
   std::byte* bytes = nullptr;          // pageable, file
   driver_interface* driver = nullptr;  // pinned

@@ -111,7 +111,7 @@ status restore(suspended_region& of, bool is_verified) {
   return done && is_verified ? verify(of) : done;
 }
 
-// What was freed meanwhile, of a pool whose frees promise to clear.
+// Blocks freed meanwhile, of a pool that fills on release.
 status clear_freed(suspended_region& of) {
   if (!of.allocator->clears_freed() || of.parts.empty()) return {};
   if (status provided = of.provide_stream(); !provided) return provided;

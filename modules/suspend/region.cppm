@@ -14,7 +14,7 @@ import :backup;
 
 namespace vmm {
 
-/// What is in a region's blocks after resume().
+/// Contents of a region's blocks after resume().
 export enum class suspend_contents : std::uint8_t {
   keep,     // the old contents
   zero,     // zero
@@ -78,7 +78,7 @@ struct suspended_region {
     allocator->end_resume(parts, done);
     end(!done);
   }
-  // What other allocators of the device give back for a resumption that was short of memory.
+  // The bytes that other allocators of the device release for a resumption short of memory.
   [[nodiscard]] std::uint64_t take_from_others() {
     check(!is_begun, "others give memory back while an allocator is being changed");
     return allocator->take_from_others(core().memory.statistics().suspended_bytes);
@@ -103,7 +103,7 @@ struct suspended_region {
   [[nodiscard]] status attach(bool is_verified);
   [[nodiscard]] std::span<std::byte> bytes_at(std::uint64_t offset,
                                               std::uint64_t size_bytes) const noexcept;
-  // What was queued for the region. On failure is_copying says whether the work goes on.
+  // The work queued for the region. On failure is_copying is true while copies continue.
   [[nodiscard]] status finish_copies();
   // Whether no copy uses the memory or the backup.
   [[nodiscard]] bool has_finished_copies() {

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// System calls for backups of contents. Plain C++, so that no system header meets a module.
+// System calls for backups of contents. Plain C++, so that no module includes a system header.
 //
 // Thread safety: all of it. Cost: system calls.
 #ifndef VMM_SUSPEND_SYSTEM_HPP

@@ -21,7 +21,7 @@ import vmm.std;
 
 namespace vmm {
 
-/// Blocks that are freed and still in use. `Point` says when work has finished.
+/// Freed blocks that are still in use. `Point` stands for the end of their work.
 export template <class Block, class Point>
 class pending_frees {
  public:
@@ -106,8 +106,8 @@ class pending_frees {
     check(one != nullptr && one->points.empty(), "a free is deferred that has points");
     deferred_.append(std::move(one));
   }
-  /// Effects: takes the entries of whose points each is `finished(point)`, oldest first. Looks at
-  /// no further ones after so many that are not.
+  /// Effects: removes the entries whose points are all `finished(point)`, oldest first. Stops after
+  /// so many that are not.
   template <class Finished>
   [[nodiscard]] list take_finished(std::size_t misses_max, Finished&& finished) {
     const sync::lock_guard<sync::mutex> lock(mutex_);

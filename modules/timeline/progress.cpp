@@ -287,7 +287,7 @@ void stream_progress::append_event(stream_record& record, recorded_event&& event
   debug_check([&] { return is_consistent(record); }, "a stream's events are not in order");
 }
 
-// What was freed since the order was made is not covered.
+// Frees after the order was created are not covered.
 void stream_progress::add_event_of_all(record_order&& done, const ticket_ref& event) noexcept {
   const std::uint64_t epoch = done.at_.epoch;
   check(epoch <= clock_, "an event covers what is to come");
@@ -358,7 +358,7 @@ void stream_progress::release_all() noexcept {
 
 // ---- looking -------------------------------------------------------------------------
 
-// Looks at everything after as many streams have gone as there are records: amortised O(1).
+// A full validation once per as many forgotten streams as there are records: amortised O(1).
 void stream_progress::audit() noexcept {
   if constexpr (check_level >= 3) {
     if (++unaudited_count_ <= records_.size()) return;

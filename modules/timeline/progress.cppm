@@ -6,10 +6,10 @@
 // For an allocator that frees far more often than events can be recorded: a free is a point on the
 // allocator's clock and costs a counter. An event is recorded when a point is queried, and covers
 // every point before it. This is the one owner of that clock, of each stream's handle and phase, of
-// the points, and of the recorded events that say whether those have passed.
+// the points, and of the recorded events that show whether those have passed.
 //
-// I1  The clock only grows. A stream's last epoch is its newest free; its passed epoch says up to
-//     which all of its work has finished. A point at the passed epoch or earlier has passed.
+// I1  The clock only grows. A stream's last epoch is its newest free; all of its work up to its
+//     passed epoch has finished. A point at the passed epoch or earlier has passed.
 // I2  Events are kept oldest first, and only those that have not passed. The newest covers every
 //     point of a stream that is retired, or those have passed.
 // I3  The driver is given the handle of an active stream only: active_handle() and record_order are
@@ -85,7 +85,7 @@ export struct point_answer {
   record_order order{};
 };
 
-/// How far each stream is known to have come, and the events that say so.
+/// The known progress of each stream, and the events that show it.
 export class stream_progress {
  public:
   static constexpr std::uint32_t no_stream = ~0u;
@@ -191,8 +191,8 @@ export class stream_progress {
                 "a point of no stream, or one that is to come");
     return point.epoch <= records_[point.stream]->passed_epoch;
   }
-  /// The last of what each free and each find() of the stream found last reads: for a look at where
-  /// it lies.
+  /// The last field that a free, and a repeated find() of one stream, reads, for a test of its
+  /// cache line.
   [[nodiscard]] const void* last_read() const noexcept { return &clock_; }
   /// Whether the point has passed, or else the event that covers it, or else leave to record one.
   [[nodiscard]] point_answer ask(const stream_point& point) const noexcept;

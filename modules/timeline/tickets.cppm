@@ -17,7 +17,7 @@
 //
 // Thread safety: everything here may be called from any thread; no driver call is made under the
 // lock. record_behind() is one thread's at a time. Cost: record() is one event record (and one
-// creation for each ticket in use at once), passed() one event query until it says yes and none
+// creation for each ticket in use at once), passed() one event query until it returns true and none
 // afterwards.
 module;
 #include "../base/thread_annotations.h"
@@ -50,13 +50,13 @@ export struct ticket {
   ticket* next_free = nullptr;
 };
 
-/// Owns the tickets, and keeps their events when they are given back.
+/// Owns the tickets, and retains the events of released ones.
 class ticket_home {
  public:
   /// A ticket with one reference whose event may be none; null when the host is out of memory.
   [[nodiscard]] ticket* acquire() noexcept;
   void recycle(ticket& point) noexcept;
-  /// Removes one kept event for good; none if no event is kept.
+  /// Removes one retained event; none if no event is retained.
   [[nodiscard]] event_handle take_event() noexcept;
 
  private:
@@ -64,7 +64,7 @@ class ticket_home {
   sync::mutex mutex_;
   object_pool<ticket> pool_ VMM_GUARDED_BY(mutex_);
   ticket* with_event_ VMM_GUARDED_BY(mutex_) =
-      nullptr;  // given back, event kept for the next event
+      nullptr;  // released, event retained for the next event
 };
 
 /// A counted reference to a ticket, or to none (which has passed).
@@ -88,7 +88,7 @@ export class ticket_ref {
 
   void reset() noexcept;
   [[nodiscard]] ticket* get() const noexcept { return point_; }
-  /// What is known without asking the driver: true when there is nothing left to wait for.
+  /// The known state, without a driver call: true if nothing is left to wait for.
   [[nodiscard]] bool known_passed() const noexcept {
     return point_ == nullptr || point_->has_passed.load(std::memory_order_acquire);
   }
@@ -111,9 +111,8 @@ export class timeline {
   /// returns. Errors: out_of_host_memory, and those of create_event and record_event; nothing is
   /// changed then.
   [[nodiscard]] result<ticket_ref> record(stream_handle stream);
-  /// The same behind work that was queued and cannot be taken back: where no event is to be had,
-  /// waits for the stream, and returns null. Errors: as record(), where the driver refuses the
-  /// wait, too.
+  /// The same behind queued work that cannot be undone: if no event is available, waits for the
+  /// stream, and returns null. Errors: as record(), if the driver refuses the wait, too.
   [[nodiscard]] result<ticket_ref> record_or_wait(stream_handle stream);
   /// Whether a call that is not passed the stream may name it to the driver all the same.
   [[nodiscard]] bool may_name(stream_handle stream) const noexcept {
@@ -165,9 +164,9 @@ export class timeline {
   /// one: from now on order() makes that one wait, too. No other thread uses the ticket meanwhile.
   void orphan(const ticket_ref& point) noexcept;
 
-  /// A stream is about to be destroyed, and its handle may be used again for another one: from now
-  /// on order() queries and waits for every ticket made before, whichever its stream. Any thread
-  /// may use tickets meanwhile.
+  /// Call it before a stream is destroyed, since its handle may be used again: from now on order()
+  /// queries and waits for every earlier ticket, of any stream. Any thread may use tickets
+  /// meanwhile.
   void begin_generation() noexcept { generation_.fetch_add(1, std::memory_order_acq_rel); }
 
   /// Blocks the calling thread until the ticket has passed. The last resort.

@@ -87,7 +87,7 @@ timeline::~timeline() {
   }
 }
 
-// With an event, and taken as not passed: the event is to be recorded next.
+// With an event, and marked as not passed: the caller records the event next.
 result<ticket_ref> timeline::new_ticket(stream_handle stream) noexcept {
   ticket* const raw = home_.acquire();
   if (raw == nullptr)

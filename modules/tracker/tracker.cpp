@@ -37,7 +37,7 @@ tracked_range* tracker::containing(address at) const noexcept {
   return below != nullptr && space_of(*below).contains(at) ? below : nullptr;
 }
 
-// Looks at everything after as many changes as there are records: amortised O(1).
+// A full validation once per as many changes as there are records: amortised O(1).
 void tracker::audit() noexcept {
   check(by_base_.empty() == (totals_.reserved_bytes == 0), "sizes are counted of no record");
   check(sizes_fit(totals_) || by_base_.empty(), "the sums of all sizes contradict one another");

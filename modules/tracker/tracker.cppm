@@ -1,16 +1,15 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.tracker - what is where: from an address to the allocation it lies in.
+// vmm.tracker - the layout: from an address to its allocation.
 //
 // A tracked range is the record of one allocation: where it is, its three sizes, the pieces behind
 // it in order, the stream it belongs to. The tracker indexes records that its user owns and makes
 // no driver call.
 //
 // I1  user_bytes <= mapped_bytes <= reserved_bytes, and the pieces are mapped_bytes together.
-// user_bytes is 0 only
-//     where the contents have gone: moved to another allocation, or lost with the device; and in
-//     the record of an owner, which is as large as the owner has made it.
+// user_bytes is 0 only if the contents were moved to another allocation, or lost with the device;
+//     and in the record of an owner, which is as large as the owner has made it.
 // I2  No two records overlap in [base, base + reserved_bytes).
 // I3  A claimed record is changed only by the thread that claimed it, through relocate(); claiming
 // it again is refused, so of two threads that free one address exactly one succeeds.
@@ -85,8 +84,8 @@ export class tracker {
   };
   /// Requires: a record that this thread has claimed, and memories of the new mapped size.
   /// Effects: moves or resizes it, and exchanges its memories with `memories`: the only way to
-  /// change them, so that find() never sees a list in the making. Errors: overlap; record and list
-  /// are unchanged.
+  /// change them, so that find() never reads a list that is being changed. Errors: overlap; record
+  /// and list are unchanged.
   [[nodiscard]] status relocate(tracked_range& range, const placement& to,
                                 memory_list& memories) noexcept;
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// For the validators, which look at tables that are mostly zero: in steps of 1024 words, each one a
-// memcmp, which a sanitizer checks once and not word by word. Private to vmm.va.
+// For the validators of tables that are mostly zero: in steps of 1024 words, each one a memcmp,
+// which a sanitizer checks once and not word by word. Private to vmm.va.
 #pragma once
 
 #include <algorithm>

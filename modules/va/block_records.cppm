@@ -35,7 +35,7 @@ class block_records {
   block_records& operator=(const block_records&) = delete;
   ~block_records() = default;
 
-  /// Sees that `count` more blocks can be made; false, and nothing changed, when the system has no
+  /// Ensures that `count` more blocks can be made. False, without a change, if the system has no
   /// memory for them or the limit is reached.
   [[nodiscard]] inline bool provide(std::uint32_t count) noexcept {
     debug_check([&] { return used_blocks_ <= committed_; }, "a record is used without memory");
@@ -117,7 +117,7 @@ class block_records {
     return block;
   }
 
-  /// Gives a hole to another block, the one that has what is left of the first.
+  /// Moves a hole to another block, which has the rest of the first.
   inline void move_hole(std::uint32_t hole, std::uint32_t block) noexcept {
     debug_check([&] { return hole != 0 && !is_live(block); }, "a live block is given a hole");
     debug_check([&] { return hole < used_holes_; }, "a hole is moved that is not there");
@@ -143,7 +143,7 @@ class block_records {
     return spare_blocks_count_;
   }
 
-  /// nullptr when I1 and I3 hold for `free_count` free blocks, else what is broken.
+  /// nullptr when I1 and I3 hold for `free_count` free blocks, else the broken part.
   [[nodiscard]] const char* broken_invariant(std::uint32_t free_count) const noexcept;
 
  private:

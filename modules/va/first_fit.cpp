@@ -99,7 +99,7 @@ std::uint32_t first_fit::find(std::uint32_t size) const noexcept {
   }
 }
 
-// Slots behind those in use are not looked at: set() asserts that it writes before them.
+// Slots behind those in use are not checked: set() asserts that it writes before them.
 const char* first_fit::broken_invariant(std::uint32_t place_count) const noexcept {
   constexpr std::uint32_t at_a_look = fanout * fanout;
   std::uint32_t seen_count = 0;

@@ -15,7 +15,7 @@
 // ever had a place needs.
 //
 // A place that goes or shrinks leaves the words above it as they are: a search that finds one of
-// them too large puts it right and goes on from there, so that each change is paid for once.
+// them too large corrects it and continues, so that each change costs once.
 //
 // Thread safety: none of its own. Cost: one cache line a level (4 levels for 2^16 slots) to find,
 // and as many for each word that has become too large since; to change, one line, and one a level
@@ -63,7 +63,7 @@ class first_fit {
     return words_[slot];
   }
 
-  /// nullptr when I1 holds and `place_count` places are written down, else what is broken.
+  /// nullptr when I1 holds and `place_count` places are written down, else the broken part.
   [[nodiscard]] const char* broken_invariant(std::uint32_t place_count) const noexcept;
 
  private:

@@ -109,15 +109,15 @@ std::uint32_t count_in_use(const std::uint64_t* words, std::uint32_t count) noex
 
 }  // namespace
 
-// Records behind the last bit are not looked at: set() writes a record and its group's bit, and
-// they are nearly all of the range.
+// Records behind the last bit are not checked: set() writes a record and its group's bit, and they
+// are nearly all of the range.
 const char* first_region_by_page::broken_invariant() const noexcept {
   std::uint32_t words = count_in_use(bits_ + begin_[0], count_[0]);
   const std::uint32_t groups = std::min(words * 64, group_count_);
   for (std::uint32_t first = 0; first < groups; first += 64) {
     const std::uint64_t bits = bits_[begin_[0] + first / 64];
     const std::uint32_t end = std::min(first + 64, group_count_);
-    if (bits == 0) {  // most are: 1,024 records at a look
+    if (bits == 0) {  // most are: 1,024 records at a time
       if (any_nonzero(firsts_ + first * group_pages, (end - first) * group_pages))
         return "I1: a group's bit disagrees with its records";
       continue;

@@ -56,14 +56,14 @@ class first_region_by_page {
   [[nodiscard]] std::uint32_t next(std::uint32_t page) const noexcept;
   [[nodiscard]] inline std::uint32_t page_count() const noexcept { return page_count_; }
 
-  /// nullptr when I1 holds, else what is broken.
+  /// Null if I1 holds, else the broken part.
   [[nodiscard]] const char* broken_invariant() const noexcept;
 
  private:
   static constexpr std::uint32_t level_count_max = 6;
   static constexpr std::uint32_t group_pages = 16;
 
-  /// Whether a region begins in a page of the group. All are looked at: that is a few instructions.
+  /// Whether a region begins in a page of the group. All are checked, in a few instructions.
   [[nodiscard]] inline bool has_any(std::uint32_t group) const noexcept {
     debug_check([&] { return group < group_count_; }, "no such group of pages");
     const std::uint32_t* const of = firsts_ + group * group_pages;

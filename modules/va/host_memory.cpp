@@ -48,8 +48,8 @@ std::byte* map_aligned(std::uint64_t size_bytes) noexcept {
 }
 
 /// Records are reached at random, so that with small pages most of what a call costs is address
-/// translation. A hint: a system that has no huge pages, or none left, loses nothing but the hint.
-/// What was in use before there was enough for a huge page is moved into one.
+/// translation. A hint: without free huge pages it has no effect. Memory that was in use before a
+/// huge page was filled is moved into one.
 void prefer_huge_pages(std::byte* base, std::uint64_t used_bytes,
                        std::uint64_t size_bytes) noexcept {
   check(used_bytes <= size_bytes, "more host memory is in use than there is");

@@ -50,8 +50,8 @@ class reserved_memory {
   /// no memory for it.
   [[nodiscard]] bool commit(std::uint64_t size_bytes) noexcept;
 
-  /// Makes room to commit `size_bytes`, more than now; data() changes and what is committed is
-  /// copied. False, and nothing changed, when the system has no addresses or memory for it.
+  /// Makes room to commit `size_bytes`, more than now; data() changes, and committed bytes are
+  /// copied. False, without a change, if the system has no addresses or memory for it.
   [[nodiscard]] bool extend(std::uint64_t size_bytes) noexcept;
 
   [[nodiscard]] inline std::uint64_t reserved_bytes() const noexcept { return reserved_bytes_; }

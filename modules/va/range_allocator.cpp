@@ -148,7 +148,7 @@ inline void range_allocator::offer(std::uint32_t block) noexcept {
   return hand_out(block, count);
 }
 
-/// Makes a live block of any part of a free one; what is left over on either side stays free.
+/// Makes a live block of any part of a free one; the rest on either side stays free.
 result<block_id> range_allocator::carve(std::uint32_t block, granule_range where) noexcept {
   const std::uint32_t lead = where.offset - table_.offset(block);
   check(where.offset >= table_.offset(block) && table_[block].size - lead >= where.count,
@@ -339,7 +339,7 @@ void range_allocator::audit_now() noexcept {
   if (!valid) fail_check(valid.error().detail, std::source_location::current());
 }
 
-/// What is wrong with one block, given the block before it and where it has to begin.
+/// The broken invariant of one block, given the block before it and its expected begin.
 const char* range_allocator::broken_block(std::uint32_t index, std::uint32_t before,
                                           std::uint32_t offset) const noexcept {
   if (index >= table_.used_blocks()) return "a neighbour link leads outside the records";

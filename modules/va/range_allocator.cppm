@@ -10,7 +10,7 @@
 //     cut only when nothing else fits, so that use stays low in the range.
 // I4  A record is a block or spare; a block_id is a record's index. Record 0, never live and never
 //     free, is the neighbour of both ends.
-// I5  A block's state says whether the block before it is free, so that most frees need not find
+// I5  A block's state has a bit for whether the block before it is free: most frees need not find
 //     that block.
 // I6  Between calls every free block has its hole; within one, a
 //     block that is neither live nor offered is loose, and its place is its offset.
@@ -19,9 +19,9 @@
 // safety: none, the caller has the lock.
 //
 // Cost: allocate, free, grow, shrink and split touch a few cache lines and, for sizes above
-// 255 granules, one path of a trie (23 records at most); no heap allocation. An alignment above one
-// granule may look at every hole of about that size before it is refused. Memory: 17 bytes a block,
-// 32 more for a free one.
+// 255 granules, one path of a trie (23 records at most); no heap allocation. A request with an
+// alignment above one granule may visit every hole of about that size before it is refused. Memory:
+// 17 bytes a block, 32 more for a free one.
 export module vmm.va:range_allocator;
 
 import vmm.backend;
@@ -89,8 +89,8 @@ export struct range_statistics {
 /// may only be destroyed or assigned to.
 ///
 /// Every call: Requires: ids name live blocks of this object, else the process ends; one thread at
-/// a time. Errors: a failed call changes nothing. Cost: a few cache lines, as the head of this file
-/// says, where none is named.
+/// a time. Errors: a failed call changes nothing. Cost: a few cache lines unless stated otherwise
+/// (see the head of this file).
 export class range_allocator {
  public:
   /// Errors: invalid_argument (no granules, or more than max_range_granules), out_of_host_memory.

@@ -20,7 +20,7 @@ inline constexpr std::uint32_t unlisted_bit = 1u << 31;  // of a region that no 
 inline constexpr std::uint32_t ring_bit = 1u << 30;
 inline constexpr std::uint32_t size_mask = ring_bit - 1;
 
-/// What size_bins writes into what it holds.
+/// The fields that size_bins writes into its blocks.
 struct bin_links {
   std::uint32_t next;
   std::uint32_t previous;  // of a list's head: not used
@@ -36,8 +36,8 @@ struct block_record {
 };
 static_assert(sizeof(block_record) == 16);
 
-/// What is known of a block without touching its record: bits of an enumeration, since plain bytes
-/// may alias everything that a caller holds in registers.
+/// The state of a block, readable without its record: bits of an enumeration, since plain bytes may
+/// alias everything that a caller holds in registers.
 enum class block_state : std::uint8_t {
   none = 0,
   live = 1,

@@ -26,7 +26,7 @@ constexpr auto empty_exact_bins = [] {
 
 template <class Record>
 std::size_t size_bins<Record>::table_bytes(std::uint32_t size_max) noexcept {
-  // Exact bins are looked into without a question whether the range is that long.
+  // Exact bins are searched without a check of the range's length.
   const std::size_t bins = std::max(bin_of(size_max) + 1, exact_bins);
   const std::size_t words =
       bins / 64 + 1;  // one bit past the last bin exists, so that a search may start there

@@ -81,7 +81,7 @@ class size_bins {
     put_in(index, bin_of(nodes_[index].size()));
   }
 
-  /// The same, for a caller that has the block's size at hand and nearly only exact ones.
+  /// The same, for a caller that has the block's size, and almost only exact sizes.
   inline void insert(std::uint32_t index, std::uint32_t size) noexcept {
     debug_check([&] { return nodes_[index].size() == size; }, "a size at hand is not the record's");
     if (size < exact_bins) [[likely]]
@@ -143,7 +143,7 @@ class size_bins {
   /// Size of the largest hole, or 0.
   [[nodiscard]] std::uint32_t largest() const noexcept;
 
-  /// nullptr when I1 to I5 hold and the bins hold `expected_count` blocks, else what is broken.
+  /// nullptr when I1 to I5 hold and the bins hold `expected_count` blocks, else the broken part.
   [[nodiscard]] const char* broken_invariant(std::uint32_t expected_count) const noexcept;
 
  private:
@@ -175,7 +175,7 @@ class size_bins {
     if (next == 0) mark(bin);
   }
 
-  // Bins hold one block as often as none, so the mark is made without asking.
+  // Bins hold one block as often as none, so the bit is set unconditionally.
   inline void push(std::uint32_t index, std::uint32_t bin) noexcept {
     Record* const nodes = nodes_;
     debug_check([&] { return !is_trie(bin); }, "a block is pushed on a trie");

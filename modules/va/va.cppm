@@ -12,7 +12,7 @@
 // :first_region_by_page   the first region of each page
 // :host_memory            the arrays that records lie in
 // :block_records          the records of a range's blocks and holes
-// :records                what is written down of blocks, holes and regions
+// :records                the records of blocks, holes and regions
 //
 // A block is found by its id, not by its address: from address to allocation is vmm.tracker's.
 export module vmm.va;

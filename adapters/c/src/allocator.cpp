@@ -81,7 +81,7 @@ vmm_status free_block(allocator_object& on, void* at) {
   });
 }
 
-// ---- of an allocator that is kept: no handle is looked at --------------------------------------
+// ---- of a kept allocator: no handle is checked -----------------------------------------------
 
 vmm_status allocate_kept(void* self, std::uint64_t size_bytes, std::int32_t device,
                          vmm_stream stream, void** at) noexcept {

@@ -53,7 +53,7 @@ class block_counts {
     waiting_[class_number(block.size_bytes)] += of(block);
     raise_peaks();
   }
-  // What waited is given back.
+  // Pending bytes are freed.
   void end_wait(const sizes& block) noexcept {
     waiting_[class_number(block.size_bytes)] -= of(block);
   }
@@ -75,12 +75,12 @@ class block_counts {
                                  ended.bytes};
     }
   }
-  // Peaks become what is current.
+  // Sets peaks to the current levels.
   void reset_peaks() noexcept {
     peaks_ = {};
     raise_peaks();
   }
-  // What was added and what went are counted from now on.
+  // Restarts the counts of additions and removals.
   void reset_counts() noexcept {
     for (std::size_t level = 0; level < VMM_LEVEL_COUNT; ++level) {
       reset_added_[level] = added_in(level);
@@ -168,8 +168,8 @@ class block_counts {
       if (own.bytes < 0 || all.bytes < 0) in.quiet_bytes = -1;
     }
   }
-  // By how much the blocks of a level, and their bytes, may go up without a new peak. What is
-  // requested is not more than the bytes are.
+  // The room of a level, in blocks and bytes, below its peak. Requested bytes never exceed the
+  // bytes.
   struct room {
     std::int64_t count = 0;
     std::int64_t bytes = 0;

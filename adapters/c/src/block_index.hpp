@@ -6,8 +6,8 @@
 //
 // I1  At most half of the entries are taken. An entry whose address is 0 is empty.
 // I2  A block is in its home bucket, or in a later one with every bucket from its home on full.
-// I3  What few blocks have (users, a stream without a number) is in a map beside the table, and the
-//     entry says so.
+// I3  Rare properties of blocks (users, a stream without a number) are in a map beside the table,
+//     and the entry has a bit for it.
 //
 // Threads: none; the caller has a lock. Cost: O(1). Memory: 32 to 64 bytes a live block.
 #pragma once
@@ -46,8 +46,8 @@ class block_index {
     return count_ < buckets_.size() * (slot_count / 2) || grow();
   }
 
-  // Requires: make_room() said so, and the address is not there. False: no host memory for a stream
-  // that has no number; the block is not there.
+  // Requires: make_room() returned true, and the address is not in the table. False: no host memory
+  // for a stream without a number; the block is not added.
   [[nodiscard]] bool add(std::uint64_t at, std::uint64_t requested_bytes,
                          std::uint64_t stream) noexcept {
     const std::uint64_t number = number_of(stream);
@@ -95,7 +95,7 @@ class block_index {
     return true;
   }
 
-  // One more stream that uses a block; its own is none. False: no block begins there. Throws
+  // Adds a stream that uses a block, other than its own. False: no block begins there. Throws
   // std::bad_alloc.
   [[nodiscard]] bool add_user(std::uint64_t at, std::uint64_t user) {
     entry* const there = find_entry(at);
@@ -209,7 +209,7 @@ class block_index {
     rare_.erase(found);
   }
 
-  // The first 255 streams have numbers, for ever: programs have few, and their handles come back.
+  // The first 255 streams have permanent numbers: programs have few, and their handles are reused.
   [[nodiscard]] std::uint64_t number_of(std::uint64_t stream) noexcept {
     if (stream == last_stream_ && last_number_ != unnumbered) [[likely]]
       return last_number_;

@@ -77,7 +77,7 @@ vmm::result<vmm::physical_handle> device_driver::create(const vmm::physical_requ
 }
 
 vmm::status device_driver::release(vmm::physical_handle handle) {
-  // The record goes first: the driver may give the handle's number again at once.
+  // The record is removed first: the driver may reuse the handle's number at once.
   const auto number = static_cast<std::uint64_t>(handle);
   std::uint64_t size_bytes = 0;
   bool is_known = false;

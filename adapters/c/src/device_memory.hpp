@@ -92,8 +92,8 @@ class device_memory {
   void reset_peaks() noexcept;
   void reset_counts() noexcept;
 
-  // Looks at every invariant. Null, or the one that does not hold. Requires: no other call is under
-  // way. Throws std::bad_alloc.
+  // Checks every invariant. Returns null, or the broken one. Requires: no other call is in
+  // progress. Throws std::bad_alloc.
   [[nodiscard]] const char* find_broken();
 
  private:
@@ -119,7 +119,7 @@ class device_memory {
   std::uint64_t retry_count_ = 0;
   std::uint64_t host_wait_count_ = 0;
   unsigned unaudited_count_ =
-      0;  // allocations; debug builds look at the table once for each hundred
+      0;  // allocations; debug builds check the table once for each hundred
 
   vmm::any_backend backend_;
   device_driver driver_;

@@ -23,8 +23,7 @@ namespace {
 
 constexpr std::size_t name_bytes = 64;
 
-// Null, or why a name and a device do not go together. What is wrong with the name alone, the
-// registry says.
+// Null, or why a name and a device do not fit. The registry reports errors of the name alone.
 const char* wrong_device(std::string_view name, std::int32_t device) noexcept {
   if (device == VMM_ANY_DEVICE) return nullptr;
   if (device < 0) return "device is a number from 0 on, or VMM_ANY_DEVICE (-1)";
@@ -100,7 +99,7 @@ vmm::status order(vmm::any_backend& on, vmm::stream_handle first, vmm::stream_ha
   if (!on.feature_set().streams) {
     const bool is_default = first == vmm::stream_handle::default_stream;
     if (is_default && then == first) return {};
-    return on.synchronize_stream(is_default ? then : first);  // which says that there are none
+    return on.synchronize_stream(is_default ? then : first);  // reports the missing feature
   }
   if (first == then) return {};
   const vmm::result<vmm::event_handle> event = on.create_event();

@@ -32,7 +32,7 @@ vmm_status fail_null() noexcept;
 vmm_status fail_forked() noexcept;
 vmm_status fail_host_memory() noexcept;
 
-// Everything that a function of the interface does, happens in here: what is thrown ends here.
+// Runs the body of every function of the interface, and turns exceptions into codes.
 template <class Body>
 vmm_status run(Body&& body) noexcept {
   try {

@@ -153,7 +153,7 @@ void* add_handle(handle_kind kind, void* object) noexcept {
 }
 
 // A caller is counted before it reads the state; the destroying thread changes the state before it
-// reads the counts. These operations have one total order, so at least one of the two threads sees
+// reads the counts. These operations have one total order, so at least one of the two threads finds
 // the other.
 entered_slot enter_handle(const void* handle, handle_kind kind) noexcept {
   const std::uint64_t number = number_of(handle);

@@ -7,7 +7,7 @@
 //
 // I1  A slot's object exists while a thread is inside a call on it: each call is counted, and
 //     destroying is refused while there are any.
-// I2  A handle is valid for one object only. Its number comes back after 2^32 others of its slot.
+// I2  A handle is valid for one object only. Its number is reused after 2^32 others of its slot.
 //
 // No lock anywhere: a forked child finds the table usable, whatever other threads were doing.
 //
@@ -74,7 +74,7 @@ inline void leave_handle(const entered_slot& entered) noexcept {
   entered.stripe->callers.fetch_sub(1, std::memory_order_release);
 }
 
-// Destroying, in steps: from claim on no call enters; then either the object is gone, or it stays.
+// Destroying, in steps: from claim on no call enters; then the object is destroyed, or kept.
 [[nodiscard]] handle_slot* claim_handle(const void* handle, handle_kind kind) noexcept;
 void keep_handle(handle_slot& claimed) noexcept;
 void drop_handle(handle_slot& claimed) noexcept;

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the handle of a manager stands for. It imports what it uses, so it comes after every include
-// but those that do the same.
+// The object of a manager's handle. It imports what it uses, so it comes after every include but
+// those that do the same.
 #pragma once
 
 #include "objects.hpp"

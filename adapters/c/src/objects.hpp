@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the handles of drivers stand for, and the words that all calls share. It imports what it
-// uses, so it is the last include of a file.
+// The objects of drivers' handles, and names that all calls share. It imports what it uses, so it
+// is the last include of a file.
 #pragma once
 
 #include <atomic>
@@ -201,13 +201,13 @@ const char* text_of_use(Object& used) noexcept {
   }
 }
 
-// Destroys an object that no call is inside of. `last` is what to do when it is gone.
+// Destroys an object that no call uses; `last` runs afterwards.
 template <class Object, class Last>
 vmm_status destroy(const void* handle, Last&& last) noexcept {
   handle_slot* const slot = claim_handle(handle, Object::kind);
   if (slot == nullptr) return fail_handle();
   auto* const object = static_cast<Object*>(slot->object);
-  // Calls of the parent's other threads are counted in a child for ever, and none of them goes on.
+  // Calls of the parent's other threads stay counted in a child, and never return there.
   const bool is_used = (object->made_in.is_here() && slot->has_callers()) || object->has_users();
   if (is_used) {
     keep_handle(*slot);

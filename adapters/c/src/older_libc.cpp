@@ -33,8 +33,8 @@ constexpr int stat_version = 0;
 #error "not a processor whose first versions are known"
 #endif
 
-// The C library's `name` of that version, as older_NAME: declared by hand, since headers of the
-// newer one say which versions they mean.
+// The C library's `name` of that version, as older_NAME: declared by hand, since newer headers name
+// the versions that they use.
 #define VMM_OLDER(result, name, version, ...)                          \
   extern "C" result older_##name(__VA_ARGS__) noexcept;                \
   __asm__(".symver older_" #name "," #name "@" version);               \
@@ -140,7 +140,7 @@ int here_pthread_rwlockattr_setkind_np(void* how, int kind) noexcept {
   return older_pthread_rwlockattr_setkind_np(how, kind);
 }
 
-// What is called once may throw: no noexcept here.
+// The function called once may throw: no noexcept here.
 extern "C" int older_pthread_once(int* done, void (*what)());
 __asm__(".symver older_pthread_once,pthread_once@" VMM_FIRST);
 extern "C" __attribute__((visibility("hidden"))) int here_pthread_once(

@@ -45,7 +45,7 @@ void say(const char* call, const void* at) noexcept {
       [&] { (void)std::fprintf(stderr, "vmm: %s(%p): %s\n", call, at, vmm_last_error_text()); });
 }
 
-// Begins as PyTorch's own error does, which programs look for before they try with less.
+// Begins like PyTorch's own error, which programs match before they retry with less memory.
 std::array<char, 640> text_of_failure(vmm_status failed) {
   const bool is_short = failed == VMM_ERROR_OUT_OF_MEMORY || failed == VMM_ERROR_OVER_BUDGET ||
                         failed == VMM_ERROR_OUT_OF_ADDRESSES;

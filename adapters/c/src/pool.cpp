@@ -92,8 +92,8 @@ vmm_status apply(const vmm_pool_options& given, vmm::pool_options& options) {
   return VMM_SUCCESS;
 }
 
-// Handles are multiples of page_bytes and of the granularity. What a variable says is rounded up,
-// as docs/options.md has it.
+// Handles are multiples of page_bytes and of the granularity. A variable's value is rounded up
+// (docs/options.md).
 vmm_status check_page(driver_object& driver, const vmm_pool_options& given,
                       const vmm::pool_options& options) {
   if (given.page_bytes == 0) return VMM_SUCCESS;

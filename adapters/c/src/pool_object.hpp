@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the handle of a pool stands for. It imports what it uses, so it comes after every include
-// but those that do the same.
+// The object of a pool's handle. It imports what it uses, so it comes after every include but those
+// that do the same.
 #pragma once
 
 #include <pthread.h>
@@ -22,7 +22,7 @@ namespace vmm_c {
 
 struct pool_object;
 
-// What the pool calls, and whom that calls.
+// The pool's listener, and the C callback that it calls.
 class listener final : public vmm::remap_listener {
  public:
   listener(pool_object& owner, vmm_remap_callback callback, void* context) noexcept

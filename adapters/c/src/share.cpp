@@ -173,7 +173,7 @@ vmm_status next(channel_object& on, std::uint32_t timeout_ms, vmm_share_event& o
   write_struct(out, out_event);
   if (event->kind == vmm::share_event::what::offered) on.offers.push_back(std::move(*event));
   if (event->kind == vmm::share_event::what::updated) {
-    forget_updates(on, event->id);  // what was not taken is out of date
+    forget_updates(on, event->id);  // updates not applied are out of date
     on.updates.push_back(std::move(*event));
   }
   return VMM_SUCCESS;

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the handles of sharing stand for. A channel, an exported and an imported block are for one
+// The objects of the handles of sharing. A channel, an exported and an imported block are for one
 // thread at a time in the modules: here each has a lock. A call takes a channel's before a block's.
 // In a forked child no lock is taken. It imports what it uses, so it comes after every include but
 // those that do the same.

@@ -130,7 +130,7 @@ vmm_status init_struct(Struct* out, std::uint64_t struct_size, Fill&& fill) noex
   return VMM_SUCCESS;
 }
 
-// A member that says yes or no, and what is said of one that says neither.
+// A flag, 0 or 1, and the error for any other value.
 struct flag_member {
   std::uint32_t value;
   const char* refusal;

@@ -10,7 +10,7 @@ namespace vmm_c {
 namespace {
 
 struct replacement {
-  const char* text;  // as the modules say it, in names of C++
+  const char* text;  // the modules' text, in names of C++
   const char* in_c;
 };
 

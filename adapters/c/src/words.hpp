@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the modules say of an error names options and functions of C++. Here it gets the names of
-// vmm.h.
+// Errors of the modules name options and functions of C++. This unit translates them to the names
+// of vmm.h.
 #pragma once
 
 namespace vmm_c {

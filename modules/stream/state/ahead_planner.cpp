@@ -99,8 +99,8 @@ void ahead_planner::choose_start_ahead(growth_plan& plan) noexcept {
   if (find_place(all + planner_.spare()).hole == region_id::none) planner_.choose_start(plan, 0);
 }
 
-// Behind the start, or where the rest has room, so that the next step goes on there. Where no
-// segment has such a place, one that is reserved for the request has the size returned.
+// Behind the start, or where the rest has room, so that the next step continues there. If no
+// segment has such a place, returns the size of one to reserve for the request.
 ahead_planner::place_ahead ahead_planner::place_of(const growth_plan& plan,
                                                    std::uint32_t rest_granules) const noexcept {
   check(rest_granules != 0, "a growth adds nothing");

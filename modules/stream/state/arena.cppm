@@ -67,7 +67,7 @@ class alignas(128) arena {
   /// Allocates a block; none if the arena is closed, belongs to another stream, or has no fitting
   /// region.
   [[nodiscard]] address take(stream_handle stream, std::uint64_t size_bytes) noexcept;
-  /// False where the pool has to free the block, or to say what is wrong with it.
+  /// False if the pool has to free the block, or to return the error.
   [[nodiscard]] bool give(stream_handle stream, address at) noexcept;
 
   // ---- under the lock of the pool's state ----
@@ -85,7 +85,7 @@ class alignas(128) arena {
   /// The first granules, at most `most`, of the largest free region leave: they are not allocated
   /// until they stay or go. Empty if the region has less than `least`, or without host memory.
   [[nodiscard]] granule_range begin_leaving(std::uint32_t least, std::uint32_t most) noexcept;
-  /// What is leaving is free here again, or becomes a hole.
+  /// Memory that was being flushed is free here again, or becomes a hole.
   void end_leaving(granule_range what, bool goes) noexcept;
   /// All that is free, where a region has `least` granules or more; else 0.
   [[nodiscard]] std::uint64_t idle_granules(std::uint32_t least) const noexcept;
@@ -100,7 +100,7 @@ class alignas(128) arena {
   /// Appends the regions of a range of the arena. Throws std::bad_alloc.
   void list(granule_range within, std::vector<arena_part>& out) const;
   [[nodiscard]] arena_numbers numbers() const noexcept;
-  /// nullptr when I1 holds as far as it is seen here, else what is broken. O(regions).
+  /// Null if I1 holds as far as this object can check, else the broken part. O(regions).
   [[nodiscard]] const char* broken_invariant() const noexcept;
   /// Each region except holes, in address order, under the arena's lock.
   template <class Visitor>
@@ -117,7 +117,7 @@ class alignas(128) arena {
   static constexpr std::uint32_t live_tag = 1;
   static constexpr std::uint32_t leaving_tag = 2;
   static constexpr std::uint32_t regions_max = 1u << 22;
-  // More free regions than this are the pool's: what is taken back at a time stays short.
+  // More free regions than this are flushed to the pool: bounds one flush.
   static constexpr std::uint32_t free_count_max = 4096;
 
   arena(address_range where, const pool_geometry& sizes, region_map&& regions) noexcept;

@@ -70,7 +70,7 @@ class arena_lending {
                           std::uint32_t stream) noexcept;
   /// Removes the stream's arena. Errors: out_of_host_memory.
   [[nodiscard]] status remove(stream_handle stream) noexcept;
-  /// nullptr when I1 and I2 hold, else what is broken.
+  /// Null if I1 and I2 hold, else the broken part.
   [[nodiscard]] static const char* broken_invariant(const pool_state& state) noexcept;
 
  private:

@@ -59,7 +59,7 @@ class live_block_table {
     }
     check(seen_count == count_, "the count of a table of blocks is wrong");
   }
-  /// nullptr when I1 and I2 hold, else what is broken. O(buckets).
+  /// Null if I1 and I2 hold, else the broken part. O(buckets).
   [[nodiscard]] const char* broken_invariant() const noexcept;
 
  private:

@@ -70,7 +70,7 @@ class capture_table {
   }
   void clear() noexcept { graphs_.clear(); }
 
-  /// nullptr when I1 to I3 hold, else what is broken. O(graphs).
+  /// Null if I1 to I3 hold, else the broken part. O(graphs).
   [[nodiscard]] const char* broken_invariant(const stream_table& streams) const noexcept {
     for (const captured_graph& graph : graphs_) {
       if (find(graph.id) != &graph) return "I1: a capture is in the table twice";
@@ -108,8 +108,8 @@ inline constexpr error stream_lost =
   return failure.code == stream_lost.code && std::string_view{failure.detail} == stream_lost.detail;
 }
 
-/// Whether an event of all work is put off, and nothing else is wrong: a stream is being captured,
-/// or no record is left for what is freed meanwhile.
+/// Whether an event of all work is deferred without another error: a stream is being captured, or
+/// no record is left for frees meanwhile.
 [[nodiscard]] inline bool is_deferred(const error& failure) noexcept {
   const bool is_of_all = failure.where == call::none || failure.where == call::record_all ||
                          failure.where == call::synchronize_all;

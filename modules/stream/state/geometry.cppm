@@ -25,7 +25,7 @@ inline constexpr std::uint64_t granule_bytes = 512;
 inline constexpr error no_record_memory =
     refuse(errc::out_of_host_memory, "no host memory is left for the pool's records");
 
-/// Whole granules of a size that is none but whole granules, or that is cut down to them.
+/// The whole granules in a size, rounded down.
 [[nodiscard]] constexpr std::uint32_t granules_in(std::uint64_t size_bytes) noexcept {
   debug_check(
       [&] { return size_bytes / granule_bytes <= std::numeric_limits<std::uint32_t>::max(); },

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:growth_commit - what becomes of a growth's plan: its records before the driver maps
-// it, and its end, carried out or given back. Not exported.
+// vmm.stream:growth_commit - the end of a growth's plan: its records before the driver maps it, and
+// its commit or abandonment. Not exported.
 //
 // Owns nothing: it is made for a call, over the pool's state. The invariants of a plan are those of
 // :growth_planner.
@@ -37,7 +37,7 @@ class growth_commit {
   void commit_free(const growth_plan& plan) noexcept;
   /// As commit_free(), of a step ahead of requests: none of them has grown.
   void commit_ahead(const growth_plan& plan) noexcept;
-  /// Gives back what was claimed. The first `standing_count` pieces are still mapped in the target:
+  /// Returns everything claimed. The first `standing_count` pieces are still mapped in the target:
   /// these slots become stale.
   void abandon(growth_plan& plan, std::size_t standing_count) noexcept;
 

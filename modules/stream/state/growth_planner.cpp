@@ -34,7 +34,7 @@ constexpr error no_hole = refuse(errc::out_of_addresses, "no hole takes the wind
   return records.live_granules() + request.count_granules >= records.peak_live_granules();
 }
 
-// The largest that a pool makes while it is small, by what it holds with what is to be created.
+// The largest handle of a small pool, by the memory held and to be created.
 [[nodiscard]] std::uint64_t small_pool_size(const pool_policy& policy, bool scattered,
                                             std::uint64_t held_bytes) noexcept {
   constexpr std::uint64_t least_bytes = std::uint64_t{8} << 20;
@@ -269,7 +269,7 @@ bool growth_planner::waits_for_all(const stream_point& freed,
 }
 
 // A handle of which a part has to wait for all work is listed with that part until it has passed;
-// it was listed with what was freed last in it.
+// it was listed with the part freed last.
 bool growth_planner::list_with_batch(handle_record& h, const growth_effort& effort) noexcept {
   const segment& in = state_.segments().of(*h.current);
   check(h.is_free, "a handle in use is held back");
@@ -286,8 +286,7 @@ bool growth_planner::list_with_batch(handle_record& h, const growth_effort& effo
   return true;
 }
 
-// Of the streams that are looked at, the one whose oldest free handle is the oldest; null when none
-// has one.
+// The stream, of those considered, with the oldest free handle; null if none has one.
 const free_handle_bins* growth_planner::longest_free(std::uint32_t stream,
                                                      const growth_effort& effort) const noexcept {
   const handle_record* oldest = nullptr;
@@ -322,7 +321,8 @@ handle_record* growth_planner::choose_handle(std::uint32_t stream, std::uint32_t
   return fitting != nullptr ? fitting : from->largest();
 }
 
-// Whether the target would be longer than a segment with what is claimed along with this handle.
+// Whether this handle, with the memory claimed along with it, would make the target longer than a
+// segment.
 bool growth_planner::overshoots(const handle_record& next, const growth_plan& plan) const noexcept {
   std::uint64_t more = next.count_granules;
   if (sizes_.policy.tuning.oldest_first) {

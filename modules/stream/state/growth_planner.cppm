@@ -8,14 +8,14 @@
 // abandon() (:growth_commit). :ahead_planner plans growths ahead of requests.
 //
 // I1  plan() claims the target range, the handles that move and, where the target continues free
-//     memory of the stream, that. What is claimed is listed nowhere and belongs to the plan.
-// I2  A plan that is refused has claimed nothing; abandon() gives back all that is claimed.
+//     memory of the stream, that. Claimed memory is in no list and belongs to the plan.
+// I2  A refused plan has claimed nothing; abandon() returns everything claimed.
 // I3  After prepare() the slots tile the target, in the order of the pieces.
 // I4  The plan's waits cover every point of another stream's work that may use what moves.
 //
-// One plan at a time: what one has claimed the next one cannot see. Thread safety: none of its own;
+// One plan at a time: the claims of one are invisible to the next. Thread safety: none of its own;
 // each call under the lock of the pool's state, the plan under that of growth. Cost: O(1) for each
-// handle and region that a plan claims; it looks at 64 ends and 64 streams at most.
+// handle and region that a plan claims; it considers at most 64 ends and 64 streams.
 export module vmm.stream:growth_planner;
 
 import vmm.backend;
@@ -48,7 +48,7 @@ struct growth_plan {
   region_id target = region_id::none;
   std::uint32_t target_granules = 0;
   std::uint32_t create_granules = 0;
-  std::uint32_t handle_granules = 0;  // of what is created, largest handle; 0: the policy's
+  std::uint32_t handle_granules = 0;  // largest new handle; 0: the policy's
   std::uint64_t moved_granules = 0;
   std::vector<handle_record*> moved{};
   std::vector<mapping_slot> slots{};
@@ -76,7 +76,7 @@ struct growth_attempt {
   bool was_refused = false;        // a wait, by a capture
   relief_pass* relief = nullptr;   // of an attempt that may stop before it waits for work
   std::optional<error> refusal{};  // out_of_memory, of the latest attempt
-  std::optional<std::uint64_t> created_mark{};  // what was created since is this request's
+  std::optional<std::uint64_t> created_mark{};  // memory created since belongs to this request
   shortage_report tried{};
 };
 
@@ -95,7 +95,7 @@ class growth_planner {
   /// True where creating all of it would keep the pool's memory within the policy's headroom.
   [[nodiscard]] bool has_headroom(const stream_request& request,
                                   std::uint64_t held_bytes) const noexcept;
-  /// Claims memory to move, and addresses for it and for what is to be created.
+  /// Claims memory to move, and addresses for it and for memory to create.
   /// Errors: out_of_addresses (no hole takes it), out_of_host_memory; nothing is claimed.
   [[nodiscard]] result<growth_plan> plan(const stream_request& request,
                                          const growth_effort& effort) noexcept;
@@ -126,7 +126,7 @@ class growth_planner {
   [[nodiscard]] bool waits_for_all(const stream_point& freed,
                                    const growth_effort& effort) const noexcept;
   [[nodiscard]] bool list_with_batch(handle_record& h, const growth_effort& effort) noexcept;
-  // What a hole has more than a target that is to be continued there.
+  // The size of a hole beyond the target to be continued there.
   [[nodiscard]] std::uint64_t spare() const noexcept {
     check(sizes_.page_granules != 0, "a page has no granule");
     return 2 * std::max<std::uint64_t>(sizes_.page_granules,

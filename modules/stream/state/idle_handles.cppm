@@ -25,24 +25,24 @@ class idle_handles {
   [[nodiscard]] std::size_t surplus_stale_count() const noexcept;
   /// A stale mapping is undone.
   void stale_unmapped(mapping& gone) noexcept;
-  /// A walk over the free handles that ends when it has claimed `size_bytes` or has looked at as
-  /// many as there are now. One walk at a time, under the lock of growth.
+  /// A walk over the free handles that ends when it has claimed `size_bytes` or has visited as many
+  /// handles as exist now. One walk at a time, under the lock of growth.
   [[nodiscard]] free_handle_walk begin_walk(std::uint64_t size_bytes) const noexcept;
-  /// Goes on with the walk, past `looks_max` handles at most, and claims those whose memory and
-  /// addresses nothing uses any more. False when the walk has ended. Where the next one ceased to
-  /// be free between two calls, the rest of its stream is left out. Errors: out_of_host_memory;
-  /// what is claimed is in `out`.
+  /// Continues the walk, past `looks_max` handles at most, and claims those whose memory and
+  /// addresses are unused. False when the walk has ended. Where the next one ceased to be free
+  /// between two calls, the rest of its stream is left out. Errors: out_of_host_memory; claimed
+  /// handles are in `out`.
   [[nodiscard]] result<bool> claim_idle(free_handle_walk& walk, std::size_t looks_max,
                                         std::vector<handle_record*>& out) noexcept;
-  /// All the mappings of a claimed handle are undone: its addresses are a hole, and its record is
-  /// gone.
+  /// All the mappings of a claimed handle are undone: its addresses become a hole, and its record
+  /// is freed.
   [[nodiscard]] physical_memory& handle_unmapped(handle_record& gone) noexcept;
   /// A claimed handle could not be unmapped: it is free again.
   void handle_stays(handle_record& kept) noexcept;
   /// A free handle leaves its list, and its regions theirs; each remembers whose it was.
   /// Errors: out_of_host_memory; nothing is claimed.
   [[nodiscard]] status claim_handle(handle_record& h) noexcept;
-  /// It is free again, its regions for whom they were.
+  /// Frees the handle again, and its regions for their former owners.
   void return_handle(handle_record& h) noexcept;
   /// Appends each current mapping in address order. Errors: out_of_host_memory.
   [[nodiscard]] status list_current(std::vector<mapping*>& out) const noexcept;

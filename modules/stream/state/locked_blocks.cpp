@@ -109,7 +109,7 @@ status locked_blocks::unpin(address at) noexcept {
   return {};
 }
 
-// What kept a freed block is gone.
+// The pins or the graph of a freed block have ended.
 void locked_blocks::give_free(const segment::found_block& block, const block_lock& lock,
                               const stream_point& since) noexcept {
   check(lock.freed && lock.pins == 0 && !lock.kept,

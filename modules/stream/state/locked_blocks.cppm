@@ -56,7 +56,7 @@ class locked_blocks {
   bool let_go(address at, const stream_point* last_use = nullptr) noexcept;
   /// The result of free(); changes nothing.
   [[nodiscard]] status check_live(address at) noexcept;
-  /// What free() would give back. Errors: as check_live().
+  /// The bytes that free() would release. Errors: as check_live().
   [[nodiscard]] result<address_range> live_range(address at) noexcept;
   /// What the table of blocks that are not locked does not have. Errors: as pool_state::free().
   [[nodiscard]] status free(segment& in, std::uint64_t offset_bytes, std::uint32_t stream) noexcept;

@@ -37,7 +37,7 @@ namespace vmm {
 struct handle_record;
 
 /// One mapping of a handle. Its length is the handle's. It waits to be unmapped when its handle's
-/// memory has moved on. What allocate and free look at is on its first cache line.
+/// memory has moved on. The fields that allocate and free read are on its first cache line.
 struct alignas(64) mapping : unmap_entry {
   handle_record* of = nullptr;  // null for one that the driver would not undo after a failure
   std::uint32_t segment = 0;
@@ -157,7 +157,7 @@ class free_handle_bins {
   [[nodiscard]] handle_record* next_smaller(const handle_record& h) const noexcept;
   /// The one that has been free for longest, or null.
   [[nodiscard]] handle_record* oldest() const noexcept;
-  /// Whether all of them are free for `stream` and where they are looked for. O(handles).
+  /// Whether all of them are free for `stream` and in its lists. O(handles).
   [[nodiscard]] bool valid(std::uint32_t stream) const noexcept;
 
  private:
@@ -250,7 +250,7 @@ class mappings {
     return peak_live_granules_;
   }
 
-  /// The last of what is counted for each block: for a look at where it lies.
+  /// The last field that each block updates, for a test of its cache line.
   [[nodiscard]] const void* counts() const noexcept { return &peak_live_granules_; }
 
   // ---- stale mappings ----
@@ -295,7 +295,7 @@ class mappings {
     return ends_.before(m);
   }
 
-  /// nullptr when I2 to I5 hold in what can be seen from here, else what is broken. O(records).
+  /// Null if I2 to I5 hold as far as this object can check, else the broken part. O(records).
   [[nodiscard]] const char* broken_invariant() const noexcept;
 
  private:
@@ -313,7 +313,7 @@ class mappings {
   object_pool<mapping> mappings_;
   unmap_list stale_;
   end_list ends_;
-  std::uint64_t unaudited_ = 0;  // changes since the last look at everything
+  std::uint64_t unaudited_ = 0;  // changes since the last full validation
 };
 
 inline void free_handle_bins::add(handle_record& h) noexcept {

@@ -5,20 +5,20 @@
 // than one of them. Everything but the driver calls. Not exported.
 //
 // Each part of the state has one owner, with its invariants in its own unit: the segments (regions,
-// blocks, what is mapped where), the mappings (records of handles, lists of free ones, the queue of
+// blocks, layout of mappings), the mappings (records of handles, lists of free ones, the queue of
 // stale mappings), the streams (records, phases, how far their work has come), and the captured
-// graphs. Here is what joins them:
+// graphs. This class joins them:
 //
 // I1  Live + free + claimed granules inside current mappings = granules of all handles.
 // I2  Free memory of a captured graph counts as live in I1 and in its handles.
 // I3  Every segment and the mappings have a list for every record of a stream.
 // I4  A record of a stream is used again only when nothing is listed under it and no locked block
 //     names it.
-// I5  What a growth or a trim claims is listed nowhere until it is committed or given back.
+// I5  Memory claimed by a growth or a trim is in no list until it is committed or returned.
 // I6  Memory of arenas is live in I1; :lending has the live part of it.
 // I7  Between two holds of the lock one free at most is deferred: its block is in no table, its
-//     region still a block's, and its point the last that the clock has shown. Only warm_lock's
-//     calls see that.
+//     region still a block's, and its point the last that the clock has shown. Only calls under
+//     warm_lock find that state.
 //
 // The rest is in classes that own nothing and are created for a call over the state: growth_planner
 // (growth), locked_blocks (pins, captured graphs), own_memory (memory of a request's own record),
@@ -80,7 +80,7 @@ class alignas(64) pool_state {
   [[nodiscard]] inline stream_progress& progress() noexcept { return streams_.progress(); }
   [[nodiscard]] inline capture_table& captures() noexcept { return captures_; }
   [[nodiscard]] inline const capture_table& captures() const noexcept { return captures_; }
-  /// What is counted as it happens.
+  /// Counters updated by each call.
   [[nodiscard]] inline pool_statistics& totals() noexcept { return totals_; }
 
   // ---- segments ----
@@ -112,8 +112,8 @@ class alignas(64) pool_state {
   [[nodiscard]] address try_allocate(const stream_request& request, bool& starved) noexcept;
   /// Errors: unknown_address, not_allocated, invalid_argument (inside a block).
   [[nodiscard]] status free(address at, std::uint32_t stream) noexcept;
-  /// The same, and the next call does what is left to do: the record of a block that was freed at
-  /// random is in no cache, and comes meanwhile.
+  /// The same, and the next call completes it: the record of a randomly freed block is not in a
+  /// cache, and is prefetched meanwhile.
   [[nodiscard]] inline status free_deferring(address at, std::uint32_t stream) noexcept;
   /// Does what free_deferring() has left, before a table is seen.
   inline void finish_deferred_free() noexcept {
@@ -176,7 +176,7 @@ class alignas(64) pool_state {
   }
   void finish_free() noexcept;
 
-  // A free pays for a look at so many regions.
+  // A free pays for visiting so many regions.
   static constexpr std::uint64_t regions_reclaimed_max = 256;
   static constexpr std::uint32_t regions_moved_max = 1024;
 
@@ -210,7 +210,7 @@ class alignas(64) pool_state {
   pool_statistics totals_;
   shortage_report shortage_;
   std::uint64_t reclaimed_at_ = 0;     // by the clock of frees
-  std::uint64_t reclaimed_count_ = 0;  // regions that were looked at then
+  std::uint64_t reclaimed_count_ = 0;  // regions visited then
   pool_arenas arenas_;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:segment - one reservation of a pool: its regions, the blocks that begin in it, and
-// what is mapped where. Not exported.
+// vmm.stream:segment - one reservation of a pool: its regions, the blocks that begin in it, and its
+// mappings. Not exported.
 //
 // I1  Every granule is in one region: live, free for one stream, a hole, stale (mapped, but its
 //     memory has moved on), or claimed. Each lies in whole units or in one mapping's memory.
@@ -40,7 +40,7 @@ namespace vmm {
 inline constexpr error no_block =
     refuse(errc::not_allocated, "no block begins here: it was freed before, or never handed out");
 
-/// What is written beside a locked block.
+/// The data beside a locked block.
 struct block_lock {
   std::uint32_t pins = 0;
   std::uint32_t stream = stream_table::no_stream;  // its record: freed for it, or captured by it
@@ -49,7 +49,7 @@ struct block_lock {
   bool kept = false;  // has rights of its own: freed, it waits until they were taken away
 };
 
-/// What is mapped from where to where with nothing in between, as a request to segment::claim_hole.
+/// A contiguous target range, as a request to segment::claim_hole.
 struct target_size {
   std::uint32_t lead_granules = 0;  // of the hole, left before it
   std::uint32_t count_granules = 0;
@@ -96,7 +96,7 @@ class alignas(64) segment {
     check(is_claimed(region), "memory that is not claimed has no claim");
     return {regions_.tag(region) >> 8, regions_.word(region)};
   }
-  /// What is mapped under a granule; null in a hole.
+  /// The mapping of a granule; null in a hole.
   [[nodiscard]] inline mapping* mapping_at(std::uint32_t offset) const noexcept {
     debug_check([&] { return offset >> unit_shift_ < unit_count_; },
                 "an offset leaves its segment");
@@ -111,7 +111,7 @@ class alignas(64) segment {
   [[nodiscard]] inline std::uint64_t block_count() const noexcept {
     return std::uint64_t{blocks_.count()} + locked_.count();
   }
-  /// Whether `test` says yes of every region of a mapping, in address order, up to the first no.
+  /// Whether `test` is true of every region of a mapping, in address order, up to the first false.
   /// `test` may join the region to its neighbours on either side, but not to the next one inside.
   template <class Test>
   bool all_regions(const mapping& m, Test&& test) const noexcept {
@@ -183,8 +183,8 @@ class alignas(64) segment {
     debug_check([&] { return range(found).count == count; }, "a block is larger than requested");
     return found;
   }
-  /// What is left of a region behind its first part begins in the same mapping as that, where that
-  /// is known to reach so far.
+  /// The rest of a region behind its first part begins in the same mapping, if that one is known to
+  /// reach so far.
   inline void pass_link_on(region_id lead, region_id rest) noexcept {
     auto* const known = static_cast<mapping*>(regions_.link(lead));
     debug_check([&] { return regions_.after(lead) == rest; }, "a rest is not behind its block");
@@ -231,7 +231,7 @@ class alignas(64) segment {
   // ---- locked blocks ----
   /// The live block that begins there. Errors: not_allocated, invalid_argument (inside a block).
   [[nodiscard]] result<found_block> find_block(std::uint64_t offset_bytes) noexcept;
-  /// Free or live: the region that the address lies in decides what is wrong with it.
+  /// Free or live: the region of the address decides the error.
   [[nodiscard]] error no_block_at(std::uint64_t offset_bytes) const noexcept;
   [[nodiscard]] block_lock lock_of(region_id block) const noexcept;
   void write_lock(region_id block, const block_lock& lock) noexcept;
@@ -289,7 +289,7 @@ class alignas(64) segment {
   /// The rest of a claimed region behind its first granules. After provide().
   [[nodiscard]] region_id cut_claimed(region_id region, std::uint32_t count_left) noexcept;
   void join_claimed(region_id left, region_id right) noexcept;
-  /// What is known of a claimed region: as of then it is that stream's.
+  /// The known state of a claimed region: from then on it is that stream's.
   void set_claim(region_id region, const stream_point& since) noexcept;
 
   // ---- mappings ----
@@ -333,8 +333,8 @@ class alignas(64) segment {
     return kind(region) == region_kind::unlisted &&
            state_of(regions_.tag(region)) == region_state::claimed;
   }
-  /// Whether a neighbour becomes one with what is freed for the stream: what is its own, and what
-  /// other streams have finished with.
+  /// Whether a neighbour is coalesced with memory freed for the stream: its own free memory, and
+  /// memory that other streams have finished with.
   [[nodiscard]] inline bool absorbs(region_id neighbour, std::uint32_t stream,
                                     const stream_table& streams) const noexcept {
     const region_kind kind = regions_.kind(neighbour);
@@ -361,7 +361,7 @@ class alignas(64) segment {
   std::uint32_t unit_shift_;
   std::uint32_t unit_count_;
   live_block_table locked_{};
-  std::uint32_t unaudited_ = 0;  // changes since the last look at everything
+  std::uint32_t unaudited_ = 0;  // changes since the last full validation
   std::uint32_t audit_cost_ = 64;
 };
 
@@ -370,9 +370,9 @@ class segment_audit {
  public:
   explicit segment_audit(const segment& of) noexcept : of_(of) {}
 
-  /// Null if I2 and I4 hold for a region, else what is broken.
+  /// Null if I2 and I4 hold for a region, else the broken part.
   [[nodiscard]] const char* broken_region(region_id region) const noexcept;
-  /// Null if the tables' own invariants hold, else what is broken. O(blocks).
+  /// Null if the tables' own invariants hold, else the broken part. O(blocks).
   [[nodiscard]] const char* broken_tables() const noexcept;
   /// Checks every region, and the tables. Returns the changes after which to do it again.
   [[nodiscard]] std::uint32_t check_all() const noexcept;

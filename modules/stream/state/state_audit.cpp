@@ -45,7 +45,7 @@ status state_audit::validate() const noexcept {
   return {};
 }
 
-// What takes more than the region's own segment to see.
+// Checks that need more than the region's own segment.
 const char* state_audit::broken_region(const segment& in, region_id region,
                                        sums& seen) const noexcept {
   if (const char* broken = segment_audit(in).broken_region(region); broken != nullptr)

@@ -23,8 +23,8 @@ class state_audit {
   explicit state_audit(const pool_state& state) noexcept : state_(state) {}
 
   [[nodiscard]] status validate() const noexcept;
-  /// At the highest level of checks: all of it, after the first growth, the second, the fourth, and
-  /// so on, since that is what it costs. Nothing is claimed.
+  /// At the highest level of checks: a full check after the first growth, the second, the fourth,
+  /// and so on, which bounds its cost. Nothing is claimed.
   inline void after_growth() const noexcept {
     if constexpr (check_level >= 3) {
       if (std::has_single_bit(state_.totals_.slow_count))

@@ -52,7 +52,7 @@ void state_end::release_blocks() noexcept {
 
 void state_end::release_all() noexcept {
   release_graphs_memory();
-  // What is lent is released with its regions.
+  // Lent memory is released with its regions.
   state_.mappings_.subtract_live(static_cast<std::uint32_t>(state_.arenas_.release()));
   state_.streams_.release_all();
   check(state_.streams_.shared() == stream_table::no_stream, "free memory stays shared at the end");

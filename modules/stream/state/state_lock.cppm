@@ -17,7 +17,7 @@
 // The state has the lock, beside what each holder reads first: what is read without the lock around
 // the pointer to it stays unwritten, so that no thread takes it from another's cache.
 //
-// Thread safety: what it is for. Cost: that of sync::spin_lock.
+// Thread safety: all of it. Cost: that of sync::spin_lock.
 module;
 #include "../../base/thread_annotations.h"
 
@@ -49,7 +49,7 @@ class state_cell {
   [[nodiscard]] address address_of(const mapping& m) const noexcept VMM_EXCLUDES(rank::state);
   [[nodiscard]] std::uint64_t stale_count() const noexcept VMM_EXCLUDES(rank::state);
   [[nodiscard]] bool is_suspended() const noexcept VMM_EXCLUDES(rank::state);
-  /// Before any other thread can reach this, or after every other one has gone.
+  /// Before any other thread can reach this, or after all others have ended.
   void set(std::unique_ptr<pool_state> state) noexcept {
     check(state_ == nullptr && state != nullptr, "a state takes the place of another");
     state_ = std::move(state);
@@ -84,7 +84,7 @@ class state_cell {
   std::unique_ptr<pool_state> state_ VMM_POINTEE_GUARDED_BY(rank::state);
 };
 
-/// For what is served from free memory: reaches no table that a deferred free has left as it was.
+/// For requests served from free memory: reaches no table that a deferred free has not updated yet.
 class VMM_SCOPED_CAPABILITY warm_lock {
  public:
   inline explicit warm_lock(state_cell& cell) noexcept VMM_ACQUIRE(rank::state)

@@ -245,7 +245,7 @@ void state_report::list_lent(const segment& in, region_id region,
   }
 }
 
-// Only what is mapped is looked at: most of a segment is a hole.
+// Visits mapped granules only: most of a segment is a hole.
 void state_report::list_mappings(std::vector<history_mapping>& out) const {
   for (const auto& in : state_.segments_) {
     const mapping* last = nullptr;

@@ -122,7 +122,7 @@ result<std::uint32_t> stream_memory::provide_batch(bool known_only) noexcept {
   return made;
 }
 
-// What was freed while it is pinned waits for the event after its last pin.
+// A block freed while pinned waits for the event after its last unpin.
 status stream_memory::close_batch() noexcept {
   const std::uint32_t closed = state_.streams_.open_batch();
   const result<std::uint32_t> next =
@@ -152,7 +152,7 @@ std::size_t stream_memory::others_to_reclaim(std::uint32_t stream,
   if (state_.streams_.count() < 2 || state_.streams_.is_capture(stream) ||
       state_.arenas_.table() != nullptr)
     return 0;
-  // a policy that looks at no address
+  // a policy that ignores addresses
   if (state_.sizes_.policy.tuning.first_fit_bytes == 0) return 0;
   const stream_progress& progress = state_.streams_.progress();
   check(state_.reclaimed_at_ <= progress.clock(),
@@ -183,7 +183,7 @@ bool stream_memory::reclaim_finished(std::uint32_t stream, region_walk& walk) no
   return false;
 }
 
-// A part of the walk ends with a region. What has joined that one meanwhile is passed over.
+// A part of the walk ends with a region. Regions coalesced with it meanwhile are skipped.
 bool stream_memory::give_finished(std::uint32_t stream, taking which, region_walk& walk) noexcept {
   check(stream < state_.streams_.count(), "no record of a stream has this number");
   const auto merges = [&](const segment& in, region_id region) {

@@ -29,14 +29,14 @@ struct other_stream_claim {
   stream_point last_use{};
 };
 
-/// Where claim_from_other() looks.
+/// The memory that claim_from_other() searches.
 struct other_stream_search {
   bool passed_only = false;  ///< only at what unfinished work cannot use
   bool all_streams = false;  ///< at more than streams_looked_at_max others: memory is short
 };
 
-/// A walk over all regions in parts, between which the lock is let go and anything may change: how
-/// far it has come, and how many regions it has looked at.
+/// A walk over all regions in parts, between which the lock is released and anything may change:
+/// its position, and the number of regions visited.
 struct region_walk {
   std::uint32_t segment = 0;
   std::uint32_t granule = 0;
@@ -69,11 +69,11 @@ class stream_memory {
   /// The record to free under after everything. Errors: out_of_host_memory, in_use (no record is
   /// left).
   [[nodiscard]] result<std::uint32_t> provide_batch(bool known_only) noexcept;
-  /// What is freed after everything from now on waits for another event than what was. Errors: as
-  /// provide_batch(); nothing is changed. Cost: O(locked blocks) where any waits for its pins.
+  /// Later device-wide frees wait for another event than earlier ones. Errors: as provide_batch();
+  /// nothing is changed. Cost: O(locked blocks) where any waits for its pins.
   [[nodiscard]] status close_batch() noexcept;
-  /// Goes on with the walk, past looks_max regions at most, and makes one region of neighbours that
-  /// are free for the stream or have passed. False when the walk has ended.
+  /// Continues the walk, past looks_max regions at most, and coalesces neighbours that are free for
+  /// the stream or have passed. False when the walk has ended.
   [[nodiscard]] bool coalesce_finished(std::uint32_t stream, region_walk& walk) noexcept {
     return give_finished(stream, taking::joined, walk);
   }
@@ -82,8 +82,8 @@ class stream_memory {
   /// cost, or with arenas, whose threads would wait for it. O(records).
   [[nodiscard]] std::size_t others_to_reclaim(std::uint32_t stream,
                                               std::span<stream_point> out) const noexcept;
-  /// Goes on with the walk, as coalesce_finished(): what others have finished with is the stream's,
-  /// as if it had freed it.
+  /// Continues the walk, as coalesce_finished(): memory that other streams have finished with
+  /// becomes the stream's.
   [[nodiscard]] bool reclaim_finished(std::uint32_t stream, region_walk& walk) noexcept;
   /// Whether a request that is not served at once has nothing else to do than to find memory.
   [[nodiscard]] bool has_nothing_to_tidy() const noexcept;
@@ -95,12 +95,12 @@ class stream_memory {
   /// finished. The claim has no region if no region fits. Errors: out_of_host_memory.
   [[nodiscard]] result<other_stream_claim> claim_from_other(
       const stream_request& request, const other_stream_search& how) noexcept;
-  /// Makes the claim the request's block. Errors: out_of_host_memory; the claim is given back.
+  /// Makes the claim the request's block. Errors: out_of_host_memory; the claim is returned.
   [[nodiscard]] result<address> finish_claim(const other_stream_claim& claim) noexcept;
   void return_claim(const other_stream_claim& claim) noexcept;
 
  private:
-  // Of finished memory, what is to be the stream's: neighbours that make one region, or all.
+  // The part of finished memory for the stream: neighbours that make one region, or all.
   enum class taking : std::uint8_t { joined, all };
   [[nodiscard]] bool give_finished(std::uint32_t stream, taking which, region_walk& walk) noexcept;
   [[nodiscard]] static region_id region_from(const segment& in, std::uint32_t granule) noexcept;

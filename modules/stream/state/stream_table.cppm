@@ -55,8 +55,8 @@ class stream_table {
   /// When the memory that is freed for this stream now was freed: a forgotten stream is given no
   /// work any more.
   [[nodiscard]] stream_point free_point(std::uint32_t stream) noexcept;
-  /// The last point of a stream that is to be forgotten. Where freed blocks that are pinned name
-  /// it, that is now: they are free when all the work that it has been given so far has finished.
+  /// The last point of a stream that is to be forgotten. If freed, pinned blocks refer to it, that
+  /// is now: they are free once all work submitted to the stream so far has finished.
   [[nodiscard]] stream_point leaving_point(std::uint32_t stream) noexcept;
   /// Another stream whose free memory may be taken, the shared record first; the stream itself when
   /// this step leads to none. Steps go from 0 to count().
@@ -86,7 +86,7 @@ class stream_table {
   void set_shared(std::uint32_t stream) noexcept;
 
   // ---- batches ----
-  /// The record of what is freed after everything now; no_stream before the first such free.
+  /// The record for device-wide frees now; no_stream before the first.
   [[nodiscard]] inline std::uint32_t open_batch() const noexcept {
     debug_check(
         [this] {
@@ -95,7 +95,7 @@ class stream_table {
         "the open batch is not a batch");
     return open_batch_;
   }
-  /// The batch whose event is to be recorded, or no_stream.
+  /// The batch without a recorded event, or no_stream.
   [[nodiscard]] inline std::uint32_t closed_batch() const noexcept {
     debug_check([this] { return closed_batch_ == no_stream || closed_batch_ != open_batch_; },
                 "I4: a batch is open and closed");
@@ -140,7 +140,7 @@ class stream_table {
   }
   void set_owner(std::uint32_t stream, std::uint32_t owner) noexcept;
 
-  /// nullptr when I1, I2, I4 and I5 hold, else what is broken. O(records).
+  /// Null if I1, I2, I4 and I5 hold, else the broken part. O(records).
   [[nodiscard]] const char* broken_invariant() const noexcept;
 
  private:

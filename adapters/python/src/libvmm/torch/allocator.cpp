@@ -55,7 +55,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
     const cudaStream_t stream = c10::cuda::getCurrentCUDAStream(device).stream();
     if (is_native(device, stream)) return allocate_native(size);
     void* const at = take(size, device, stream);
-    // PyTorch's own either has it, or it is its error that the program sees.
+    // PyTorch's own allocator serves it, or returns its error to the program.
     if (at == nullptr) return adopted(native_->allocate(size));
     return {at, at, &delete_block, where};
   }
@@ -92,7 +92,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
     if (block.get_deleter() != &delete_block) return native_->recordStream(block, stream);
     const vmm_status done = vmm_allocator_record_stream(vmm_, block.get(), stream.stream());
     if (done != VMM_ERROR_UNKNOWN_ADDRESS) return check(done);
-    // PyTorch's own looks at the deleter, and passes over what is not its own.
+    // PyTorch's own allocator checks the deleter, and skips other blocks.
     DataPtr shown(block.get(), block.get(), native_deleter_, block.device());
     native_->recordStream(shown, stream);
     (void)shown.release_context();

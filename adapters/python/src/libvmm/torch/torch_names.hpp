@@ -37,8 +37,8 @@ using torch_cuda::SnapshotInfo;
 using torch_cuda::TraceEntry;
 using context = std::shared_ptr<c10::GatheredContext>;
 
-// How many reasons there are to look closer at every call: routes to pools, threads inside
-// libvmm.torch.native(), a history that is recorded, trackers, libvmm.torch.disable(). Mostly none.
+// The number of reasons for a closer check of every call: routes to pools, threads inside
+// libvmm.torch.native(), a recorded history, trackers, libvmm.torch.disable(). Usually 0.
 inline std::atomic<int> unusual{0};
 
 // CUDA's runtime as PyTorch has loaded it.
@@ -66,8 +66,8 @@ inline bool is_shortage(vmm_status status) {
   native->enable(is_enabled);
   return found;
 }
-// The list that a call of vmm_allocator.h writes: `ask` gets the place, its size, and where the
-// count of all goes.
+// The list that a call of vmm_allocator.h writes: `ask` gets the array, its size, and the address
+// of the count.
 template <class Element, class Ask>
 std::vector<Element> listed(Ask&& ask) {
   uint64_t count = 0;
