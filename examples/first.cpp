@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The README's program: a pool on whatever driver is there.
+// The README's program: a pool on the first available driver.
 #include <cstdio>
 
 import vmm;

@@ -6,8 +6,8 @@
 // travels by MPI.
 //
 // A fabric handle is 64 bytes, so MPI itself can carry it, to another node of an IMEX domain too.
-// Where the driver has no fabric, or this process has no leave for it, rank 0 says so, and the
-// ranks take descriptors, which only a Unix socket carries: both are on one machine then.
+// If the driver has no fabric, or this process has no channel, rank 0 prints that, and the ranks
+// use descriptors over a Unix socket, on one machine.
 //
 //   mpirun -n 2 example_mpi_share         VMM_BACKEND chooses the driver (cuda:0, host)
 #include <mpi.h>
@@ -118,7 +118,7 @@ int lend_by_descriptors(vmm::any_backend& driver, const vmm::exported_block& blo
     failed = fail("rank 0", id.error());
   } else if (const auto event = channel->next();
              !event || event->kind != vmm::share_event::what::released) {
-    failed = event ? 1 : fail("rank 0", event.error());  // given back: the sum is written
+    failed = event ? 1 : fail("rank 0", event.error());  // returned: the sum is written
   } else {
     failed = print_sum(driver, block.data_address());
   }
@@ -191,7 +191,7 @@ vmm::status borrow_by_descriptors(vmm::any_backend& driver) {
 
 int borrow(vmm::any_backend& driver) {
   const way chosen = hear_way(0);
-  if (chosen == way::none) return 1;  // rank 0 has said why
+  if (chosen == way::none) return 1;  // rank 0 has printed the reason
   const vmm::status done =
       chosen == way::fabric ? borrow_by_fabric(driver) : borrow_by_descriptors(driver);
   if (chosen == way::fabric) tell_way(0, done ? way::fabric : way::none);

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A vector that another process reads: lent, grown while it is lent, and taken back. Its first
-// element says how many follow, since what is lent are whole granules.
+// element is the count of those that follow, since whole granules are lent.
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// A realloc-style vector: a million numbers are pushed back, and the vector says when it grew,
-// where it lies, and how many bytes were copied for it (none).
+// A realloc-style vector: a million numbers are pushed back, and the program prints each growth,
+// the address, and the bytes copied for it (none).
 #include <cinttypes>
 #include <cstdint>
 #include <cstdio>

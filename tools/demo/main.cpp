@@ -1,14 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm-demo: what vmm does, seen in some seconds on any machine. A vector that grows by mapping
-// against one that grows by copying; then a recorded workload, served by the pool and by one block
-// for each request. On the GPU where there is one, else on this machine's memory and on the fake
-// driver.
+// vmm-demo: vmm in some seconds on any machine. A vector that grows by mapping against one that
+// grows by copying; then a recorded workload, served by the pool and by one block for each request.
+// On a GPU, or else on this machine's memory and the fake driver.
 //
-// The command line, the variables, the trace and the picture's place are looked at before anything
-// is shown. Exit codes: 0 all well; 1 something failed; 2 the command line, a variable or the trace
-// is wrong; 4 the program's own memory ran out.
+// The command line, the variables, the trace and the picture's place are checked first. Exit codes:
+// 0 all well; 1 something failed; 2 the command line, a variable or the trace is wrong; 4 the
+// program's own memory ran out.
 #include <unistd.h>
 
 #include <array>
@@ -78,7 +77,7 @@ std::uint64_t largest_target(std::uint64_t wished_bytes, std::uint64_t free_byte
   return target_bytes;
 }
 
-/// Each row takes longer than the one before: on a terminal its place says what is under way.
+/// Each row takes longer than the one before: on a terminal its place shows the step in progress.
 void announce_row(std::uint64_t size_bytes, const char* how) {
   if (!is_terminal()) return;
   std::printf("\r  %s to %s: measuring %s\033[K", show_size(size_bytes / 2).c_str(),

@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The demo's race: a vector that grows by mapping against one that grows as std::vector does. A
-// stage is where it happens: a driver, and how numbers get into its memory and are looked at there.
-// It imports what it uses, so it is the last include of a file.
+// stage is a driver, with functions that write and check numbers in its memory. It imports what it
+// uses, so it is the last include of a file.
 #pragma once
 
 #include <algorithm>
@@ -65,7 +65,7 @@ class host_stage {
   vmm::host_driver& driver_;
 };
 
-/// A GPU: kernels write the numbers and look at them.
+/// A GPU: kernels write and check the numbers.
 class gpu_stage {
  public:
   using driver_type = vmm::cuda_driver;
@@ -227,7 +227,7 @@ struct growth_times {
   double warm_ns = 0;  ///< memory that the manager keeps: the median of some rounds
 };
 
-/// One round: a full vector doubles; then every number is looked at and the new half is written.
+/// One round: a full vector doubles; then every number is checked and the new half is written.
 template <class Vector, class Memory, class Stage>
 [[nodiscard]] vmm::result<double> double_once(Memory& memory, Stage& stage, std::uint64_t count) {
   Vector numbers{memory, stage, count};

@@ -36,7 +36,7 @@ constexpr double pool_error = 0.02;
   return action == recorded_action::segment_free || action == recorded_action::segment_unmap;
 }
 
-/// What the file says of its own allocator's segments.
+/// The segments of the file's own allocator.
 struct recorded_segments {
   std::vector<segment_change> changes{};
   std::uint64_t held_at_start_bytes = 0;
@@ -136,7 +136,7 @@ class fit_maker {
     const bool is_expandable = out_.recorded == fit_allocator::expandable;
     start_ = start_of(from_, out_.device, asked_, is_expandable);
     if (is_expandable) return;
-    // A segment with a live block cannot be given back.
+    // A segment with a live block cannot be released.
     for (const start_layout& each : start_) {
       const bool is_in_use =
           std::any_of(each.parts.begin(), each.parts.end(),
@@ -297,7 +297,7 @@ class fit_maker {
     return is_good;
   }
 
-  // ---- what the file says beside ----
+  // ---- other data of the file -------
 
   // At an oom the device had so much for this allocator: what it held and what was free.
   void find_available() {

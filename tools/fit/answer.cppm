@@ -28,7 +28,7 @@ export struct fit_device {
 };
 /// 16, 24, 40, 48, 80, 94 and 141 GiB.
 export [[nodiscard]] std::vector<fit_device> usual_devices();
-/// A size as 24GiB, in any case. Nothing where it is none.
+/// A size such as 24GiB, in any case; nullopt for other texts.
 export [[nodiscard]] std::optional<fit_device> find_size(std::string_view name);
 /// A name as H100-80 or as nvidia-smi prints it, or a size. Nothing where it is neither.
 export [[nodiscard]] std::optional<fit_device> find_device(std::string_view name);
@@ -125,7 +125,7 @@ export struct fit_answer {
   std::array<fit_figure, fit_allocator_count> figures{};
   std::optional<fit_check> check{};
   std::uint64_t beside_bytes = 0;
-  /// Memory that the allocator held or could have had when it ran out, as the file says.
+  /// Memory that the allocator held or could have had when it ran out, from the file.
   std::optional<std::uint64_t> available_at_oom_bytes{};
   std::vector<fit_device_answer> devices{};
   std::vector<fit_owner> owners{};   ///< the largest first

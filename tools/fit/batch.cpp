@@ -68,7 +68,7 @@ struct repetition {
   std::size_t length = 0;
   std::size_t count = 0;
 };
-constexpr std::size_t places_max = std::size_t{1} << 22;  // that are looked at, from the end
+constexpr std::size_t places_max = std::size_t{1} << 22;  // that are compared, from the end
 
 /// The repetition that covers the most. Cost: linear.
 [[nodiscard]] repetition find_repetition(std::span<const std::uint64_t> places) {

@@ -279,7 +279,7 @@ bool caching_model::release_oversize(const search& wanted) {
   return released_bytes >= size_bytes;
 }
 
-// Waits for all work, then gives back every segment that is wholly free.
+// Waits for all work, then releases every free segment.
 void caching_model::release_all() {
   const std::map<std::uint64_t, std::uint32_t> pending = std::exchange(pending_, {});
   for (const auto& [ticket, number] : pending) finish_free(number);

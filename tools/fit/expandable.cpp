@@ -136,7 +136,7 @@ bool caching_model::map(std::uint32_t number, std::uint64_t size_bytes) {
   return true;
 }
 
-// Gives back the whole pages inside a free block. A reservation without any goes too.
+// Releases the whole pages inside a free block, and reservations without any.
 void caching_model::unmap(std::uint32_t number) {
   const block from = blocks_[number];
   const segment_record& segment = segments_[from.segment];

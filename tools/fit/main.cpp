@@ -205,7 +205,7 @@ std::string write_page(const std::string& document, const command_line& wanted) 
   return file.write(tools::to_fit_page(document));
 }
 
-/// Nothing where a file cannot be read; stderr says why.
+/// Nullopt if a file cannot be read; the reason is on stderr.
 std::optional<answered> answer_file(const std::string& path, const command_line& wanted) {
   const tools::recording_outcome from = read(path);
   if (!from.problem.empty()) return fail(from.problem), std::nullopt;

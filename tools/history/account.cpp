@@ -62,8 +62,8 @@ class backward_walk {
   }
 
  private:
-  // What memory there was before the first event that says so: what is known to be in use, or,
-  // where none says so, as much as there is at the end.
+  // Memory before the first event that has the figure: memory known to be in use, or, without such
+  // events, the amount at the end.
   void count_footprint() {
     std::uint64_t used_bytes = 0;
     for (const auto& [at, size_bytes] : into_.mapped_before) used_bytes += size_bytes;

@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.history_tools - an allocator's history in the formats of tools that people have.
+// vmm.history_tools - an allocator's history in the formats of common tools.
 //
-// A history is gone through backward from what lay where at its end, as PyTorch's viewer does:
-// events that do not fit to what is known by then are left out and counted: of an allocator's own
-// file there are none.
+// A history is read backward from the layout at its end, as by PyTorch's viewer. Events that do not
+// fit the layout are left out and counted: an allocator's own file has none.
 //
 // I1  Of the events that are kept, none ends a block or a mapping that is not there, and none
 //     begins one that is, from either end of time.

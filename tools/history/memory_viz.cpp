@@ -240,7 +240,7 @@ class snapshot_writer {
     if (!tag.empty()) out_.entry("category", tag);
     out_.end_dict();
   }
-  // A block that has lost its memory to another is none for the viewer.
+  // The viewer omits a block that has lost its memory to another.
   void begin_block(const place& where, const history_event& of, const std::string& remark = "") {
     if (where.size_bytes == 0) return;
     if (account_.is_manager) write_action("segment_alloc", where, of, remark);

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a program does about what should not have happened: it says so and ends with 2. It imports
-// what it uses, so it is the last include of a file.
+// The end of a program after an unexpected failure: a message and exit code 2. It imports what it
+// uses, so it is the last include of a file.
 #ifndef VMM_TOOLS_PROGRAM_MUST_HPP
 #define VMM_TOOLS_PROGRAM_MUST_HPP
 

@@ -19,7 +19,7 @@
 
 #include "must.hpp"
 
-/// A count on a command line; ends the program where it is none.
+/// A count on a command line; ends the program if it is malformed.
 inline unsigned count_of(const char* value) {
   const std::optional<std::uint64_t> count = vmm::tools::read_count(value, 1);
   if (!count || *count > UINT_MAX)

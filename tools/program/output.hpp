@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What programs write: a file that is opened before the work and written after it, and standard
-// output. Both say with the system's reason why something could not be written.
+// Output of programs: a file that is opened before the work and written after it, and standard
+// output. Both report failures with the system's reason.
 #ifndef VMM_TOOLS_PROGRAM_OUTPUT_HPP
 #define VMM_TOOLS_PROGRAM_OUTPUT_HPP
 
@@ -125,8 +125,8 @@ class output_file {
 /// of other output are reported at the end of the program (program.cpp).
 inline bool is_output_given_up = false;
 
-/// Writes `text` and whatever standard output holds back. Empty, or why it, or what was written
-/// before, is not whole.
+/// Writes `text` and whatever standard output holds back. Empty, or why this or an earlier write
+/// failed.
 [[nodiscard]] inline std::string print(std::string_view text) {
   const bool was_whole = std::ferror(stdout) == 0;
   errno = 0;

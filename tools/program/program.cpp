@@ -4,9 +4,9 @@
 // What every program of this project does beside its own work; cmake/VmmLibrary.cmake links it into
 // each of them. When a program starts, environment variables that are misspelt are named on stderr.
 // An exception that nothing in the program catches, on any thread, ends it with a message and the
-// exit code 4 instead of an abort. A program whose standard output cannot be written says so when
-// it ends, and its exit code is 1. At the process's limit of file size (ulimit -f) the call that
-// writes returns an error and no signal ends the program, so that it can report it.
+// exit code 4 instead of an abort. A program whose standard output cannot be written reports it at
+// its end, with exit code 1. At the process's limit of file size (ulimit -f) the call that writes
+// returns an error and no signal ends the program, so that it can report it.
 #include <unistd.h>
 
 #include <cerrno>

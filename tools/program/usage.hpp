@@ -65,7 +65,7 @@ inline void refuse_line(const char* program, std::string problem) {
   std::fprintf(stderr, "%s: %s (%s --help lists the options)\n", program, problem.c_str(), program);
 }
 
-/// The whole of `text` as a number from `least` on; nullopt where it is none.
+/// The whole of `text` as a number from `least` on; nullopt if it is malformed.
 [[nodiscard]] inline std::optional<std::uint64_t> read_count(std::string_view text,
                                                              std::uint64_t least) {
   std::uint64_t value = 0;

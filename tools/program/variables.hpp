@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The environment variables that vmm's library, programs and tests read: every one, in one place.
-// docs/options.md says what each may be. A name that begins as theirs do and is not among them
-// is taken for a misspelt one.
+// docs/options.md has their values. Any other name with their prefix is reported as misspelt.
 #ifndef VMM_TOOLS_PROGRAM_VARIABLES_HPP
 #define VMM_TOOLS_PROGRAM_VARIABLES_HPP
 
@@ -87,8 +86,8 @@ inline std::string_view nearest_variable(std::string_view name) {
   return best;
 }
 
-/// One line for each variable of `environment` (as environ: "NAME=VALUE", nullptr at the end) whose
-/// name begins as vmm's do and is none of them.
+/// One line for each variable of `environment` (as environ: "NAME=VALUE", nullptr at the end) with
+/// vmm's prefix that is not one of them.
 inline std::string unknown_variables(std::string_view program, const char* const* environment) {
   std::string out;
   for (; environment != nullptr && *environment != nullptr; ++environment) {

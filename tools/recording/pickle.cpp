@@ -17,7 +17,7 @@ namespace vmm::tools {
 
 namespace {
 
-// What the reader looks for: keys and words of a snapshot, with the numbers of their texts.
+// Keys and words of a snapshot that the reader uses, with the numbers of their texts.
 enum word : std::uint32_t {
   w_none,
   w_action,
@@ -629,7 +629,7 @@ class pickle_machine {
       std::uint64_t at = made.base;
       for (std::uint64_t i = 0; i < blocks.count; ++i) {
         recorded_block& each = into_.blocks[blocks.first + i];
-        if (each.base == 0) each.base = at;  // older files do not say it
+        if (each.base == 0) each.base = at;  // older files lack it
         at = each.base + each.size_bytes;
       }
     }

@@ -283,14 +283,14 @@ class history_converter {
   std::string problem;
   if (is_recording(head)) {
     problem = read_any(reader, options.history_bytes_max, out.value);
-    // Also makes the source see the end of gzip data, with its check sum.
+    // Also makes the source reach the end of gzip data, with its check sum.
     if (problem.empty() && !reader.peek().empty())
       problem = "there are further bytes behind the end of the pickle, from byte " +
                 std::to_string(reader.offset()) + " on; expected one recording in a file";
   } else if (source.trouble().what.empty()) {
     problem = head.empty() ? "is empty" : unknown_form;
   }
-  // What the source says stands before what was made of the bytes that it gave.
+  // The source's error has priority over errors of its bytes.
   const byte_source::trouble_text& trouble = source.trouble();
   if (!trouble.what.empty()) {
     const bool has_more = !source.is_unreadable() && !trouble.expected.empty();

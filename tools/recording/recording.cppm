@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.recording - recordings of what programs allocated, of whatever library, as one stream of
+// vmm.recording - recordings of programs' allocations, of several libraries, as one stream of
 // events: memory snapshots of PyTorch 2.1 to 2.15, the list of memory_snapshot(), RMM's CSV logs,
 // and vmm's own histories and traces; each plain or gzip.
 //
@@ -13,7 +13,7 @@
 //     table. Place 0 of each table is the empty one.
 // I2  The events of a device stand in the order in which they happened, and so do the requests that
 //     requests_of() makes of them.
-// I3  What is kept is bounded, whatever the file says: see recording_limits.
+// I3  Memory is bounded for every file: see recording_limits.
 //
 // Thread safety: values only. Cost: linear in the bytes; memory is 32 bytes an event, 8 a value
 // that a pickle may refer to, and the tables.
@@ -64,7 +64,7 @@ export enum class block_state : std::uint8_t { free, live, pending };
 export struct recorded_block {
   std::uint64_t base = 0;
   std::uint64_t size_bytes = 0;   ///< as rounded up
-  std::uint64_t asked_bytes = 0;  ///< 0 where the file does not say
+  std::uint64_t asked_bytes = 0;  ///< 0 if the file lacks it
   std::uint32_t context = 0;
   block_state state = block_state::free;
 };

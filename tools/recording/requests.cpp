@@ -15,7 +15,7 @@ namespace vmm::tools {
 
 namespace {
 
-// More than any device has: an event that says so is none that happened.
+// More than any device has: an event above it is invalid.
 constexpr std::uint64_t request_bytes_max = std::uint64_t{1} << 48;
 
 [[nodiscard]] bool is_block_action(recorded_action action) noexcept {

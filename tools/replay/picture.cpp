@@ -70,8 +70,7 @@ std::vector<extent> used_part(const std::vector<extent>& extents) {
   return {first, last};
 }
 
-/// Holes longer than all memory together tell nothing by their length and would leave no room for
-/// the rest.
+/// Holes longer than all memory together would leave no room for the rest.
 strip lay_out(const std::vector<extent>& extents) {
   std::uint64_t memory_bytes = 0;
   for (const extent& e : extents)

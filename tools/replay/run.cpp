@@ -136,8 +136,8 @@ class gpu_ground {
   }
   [[nodiscard]] std::string complaint() { return ""; }
 
-  /// Bytes of the device that are free, as its driver says; not counted as one of the calls. Level
-  /// Zero's driver does not say.
+  /// Free bytes of the device, by its driver; not counted as one of the calls. Level Zero's driver
+  /// does not report them.
   [[nodiscard]] std::uint64_t free_bytes()
     requires std::same_as<Driver, cuda_driver>
   {
@@ -152,7 +152,7 @@ class gpu_ground {
 
 // ---- the allocators under test ------------------------------------------------------------------
 
-/// What an allocator says of its memory.
+/// An allocator's figures of its memory.
 struct memory_numbers {
   std::uint64_t held_bytes = 0;
   std::uint64_t peak_held_bytes = 0;
@@ -174,7 +174,7 @@ class manager_subject {
   manager_subject(Driver& driver, const options& rules)
       : manager_(driver, without_leak_hook(rules)) {}
 
-  /// Variables whose values only the driver can tell to be wrong.
+  /// Variables whose values only the driver can check.
   static constexpr std::array variables = {"VMM_CHUNK_SIZE", "VMM_VA_SIZE"};
 
   [[nodiscard]] status set_up() { return manager_.set_up(); }
@@ -189,7 +189,7 @@ class manager_subject {
     return {now.held_bytes, now.peak_held_bytes, now.retained_bytes};
   }
 
-  /// What the manager says of its addresses, with live blocks cut where the request ends.
+  /// The manager's extents, with live blocks cut at the requested size.
   [[nodiscard]] result<std::vector<extent>> extents() {
     const result<std::vector<extent_info>> views = manager_.extents();
     if (!views) return views.error();
@@ -480,7 +480,7 @@ template <class Ground, template <class> class Subject, class Options>
   return (*opened)->close();
 }
 
-/// Finds the peak, goes there again, and says what is where.
+/// Finds the peak, replays up to it, and reports the layout.
 template <class Ground, template <class> class Subject, class Options>
 [[nodiscard]] std::string draw_peak(const trace& input, const run_options& options,
                                     const Options& rules, const replay_report& report,
@@ -599,7 +599,7 @@ run_outcome run_replay(const trace& input, const run_options& options) {
     if (!named)
       return callers_fault("a policy is one of va_pool, keep_mapped, virtual_caching, pool, vpmm");
     rules->policy = *named;
-    // What else the environment says of a manager_policy stays; from_environment has checked it.
+    // Other variables of a manager_policy stay; from_environment has checked them.
     (void)read_number_option("VMM_FRAG_RATIO", rules->policy.fragment_ratio, "");
     (void)read_bytes_option("VMM_CHUNK_SIZE", rules->policy.chunk_bytes, "");
   }

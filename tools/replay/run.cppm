@@ -8,7 +8,7 @@
 // is held, another stops there. Both make the same calls in the same order as the measured pass.
 //
 // On the host driver memory is committed lazily and never touched, so that a trace may hold more
-// than the machine has; the report says so.
+// than the machine has; the report notes it.
 //
 // The allocator is set up before the clock runs: its calls to the driver count among those of the
 // first pass, its time does not, and options that it refuses end the replay before the first event.
@@ -44,7 +44,7 @@ export struct run_options {
   bool draw = false;
   bool record = false;  ///< one more pass, whose history is taken at its end
   /// false: no pass is made. The options and the environment are tried on the driver, and the
-  /// report says nothing.
+  /// report is empty.
   bool plays = true;
   bool asks_device = true;  ///< on a CUDA device: make the pass that measures its own peak
   /// Called now and then during the first pass with the events done; its time is not counted.

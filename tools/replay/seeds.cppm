@@ -4,7 +4,7 @@
 // vmm.replay:seeds - one trace replayed with its sizes changed by several seeds, and the means.
 //
 // What a pool holds of one trace is partly luck: a change of placement anywhere moves it by some
-// hundredths. The means over seeds tell a policy from its luck.
+// hundredths. Means over seeds compare policies without this noise.
 //
 // Thread safety: as run_replay. Cost: a copy of the trace and one replay for each seed.
 export module vmm.replay:seeds;

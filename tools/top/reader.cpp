@@ -73,7 +73,7 @@ template <std::size_t Size>
   return whole.l_pid;
 }
 
-// Only what is still the file that was looked at.
+// Only if it is still the file that was checked.
 void remove_stale(int folder, const std::string& name, const struct ::stat& seen) {
   struct ::stat now{};
   if (::fstatat(folder, name.c_str(), &now, AT_SYMLINK_NOFOLLOW) != 0) return;
@@ -96,7 +96,7 @@ void remove_stale(int folder, const std::string& name, const struct ::stat& seen
       ::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct ::stat found{};
   if (file.get() < 0 || ::fstat(file.get(), &found) != 0) {
-    struct ::stat still{};  // it may have gone since the folder was listed
+    struct ::stat still{};  // it may be removed since the folder was listed
     return ::fstatat(folder, name.c_str(), &still, AT_SYMLINK_NOFOLLOW) == 0 ? "cannot be opened"
                                                                              : "";
   }

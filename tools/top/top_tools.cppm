@@ -7,7 +7,7 @@
 // I1  A file is read only in a folder that is private to the user, and only if it is a regular file
 //     of the user, of the one size, unreadable to others, whose head is of its process.
 // I2  A sample is shown only if its slot was not written while it was read.
-// I3  The file of a process that is gone is removed; nothing else is changed.
+// I3  The file of a dead process is removed; nothing else is changed.
 // I4  A text of a file is shown as plain ASCII: nothing of it reaches the terminal as a command.
 //
 // Thread safety: values only. Cost: some system calls for each file.
@@ -39,8 +39,8 @@ export [[nodiscard]] top_listing read_top();
 export [[nodiscard]] std::string to_table(const top_listing& listing);
 export [[nodiscard]] std::string to_json(const top_listing& listing);
 
-/// A slot of an open file; nothing where it is written each time that it is looked at. Errors:
-/// invalid_argument (what no sample has, or the file ends before it), unavailable (it is written).
+/// A slot of an open file. Errors: invalid_argument (not a sample, or the file ends before it),
+/// unavailable (it was being written at each try).
 export [[nodiscard]] result<top_sample> read_slot(int file, std::uint32_t place);
 
 }  // namespace vmm::tools

@@ -44,7 +44,7 @@ constexpr char gzip_first_byte = '\x1f';  // no text of ours begins with it
 struct byte_source::inflater {
   z_stream stream{};
   std::vector<char> text = std::vector<char>(block_bytes);
-  bool is_full = false;  // zlib may have more to say of the bytes that it has
+  bool is_full = false;  // zlib may have more output from its bytes
   bool has_member_ended = false;
 };
 

@@ -16,7 +16,7 @@ export class byte_source {
  public:
   struct trouble_text {
     std::string what{};      ///< empty while all is well
-    std::string expected{};  ///< empty when there is nothing to say
+    std::string expected{};  ///< empty if it has no detail
   };
 
   /// The file at `path`. Where it cannot be opened, next() returns nothing and trouble() why.
@@ -29,7 +29,7 @@ export class byte_source {
 
   /// The next bytes, valid until the next call. Empty: the end, or trouble().
   [[nodiscard]] std::string_view next();
-  /// What next() will return. A pipe can be looked at and read by one source alone.
+  /// What next() will return. A pipe can be read by one source only.
   [[nodiscard]] std::string_view peek();
   [[nodiscard]] const trouble_text& trouble() const noexcept { return trouble_; }
   /// Whether the file itself cannot be read: trouble() is the system's reason.

@@ -72,7 +72,7 @@ class parser {
  public:
   explicit parser(const std::string& file) { trouble_.file = file; }
 
-  /// Takes the next piece of text, cut anywhere. False: trouble() says why.
+  /// Takes the next piece of text, cut anywhere. False: trouble() has the reason.
   bool feed(std::string_view text) {
     while (!text.empty()) {
       const std::size_t end = text.find('\n');

@@ -13,8 +13,8 @@
 // I3  Live bytes (requests rounded up to `live_unit_bytes`) never exceed `live_bytes_max`, by more
 //     than 3 % after jitter_sizes().
 //
-// Traces are untrusted input: whatever grows with the file has a limit below, also where a small
-// compressed file stands for a long text.
+// Traces are untrusted input: everything that grows with the file has a limit below, also for small
+// compressed files of long texts.
 //
 // Thread safety: values only. Cost: linear in the file; memory is 16 bytes an event, 16 a mark and
 // 80 a live allocation. At every limit at once that is 3 GiB.
@@ -53,7 +53,7 @@ export struct iteration {
   std::uint64_t first_event = 0;
 };
 
-/// A whole trace and what can be said about it without an allocator.
+/// A whole trace, and its figures without an allocator.
 export struct trace {
   std::string name;  ///< the file's name without folders and suffixes
   std::vector<event> events;
@@ -71,7 +71,7 @@ export struct problem {
   std::string file;
   std::uint64_t line = 0;  ///< counted from 1; 0 when no line is to blame
   std::string what;
-  std::string expected;  ///< empty when there is nothing to say
+  std::string expected;  ///< empty if it has no detail
 };
 
 /// "FILE:LINE: what; expected this".
@@ -102,8 +102,8 @@ export [[nodiscard]] std::string to_utf8(std::string_view bytes);
 export [[nodiscard]] std::string one_line(std::string_view bytes);
 
 /// Multiplies every size by a factor from 0.97 to 1.03 that the size and the seed fix: requests of
-/// one size stay of one size. What a policy holds on one trace is partly luck; the mean over some
-/// seeds says more. What is counted of live bytes is counted anew.
+/// one size stay of one size. A policy's figure on one trace depends on chance; the mean over some
+/// seeds does less. Live bytes are counted anew.
 export void jitter_sizes(trace& input, std::uint64_t seed);
 
 /// A request as it counts towards live bytes. `size_bytes` is at most live_bytes_max.
