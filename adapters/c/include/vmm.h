@@ -10,10 +10,10 @@
  * Rules for every call:
  *
  * Errors    A call returns VMM_SUCCESS or a code that is never 0. A failed call has changed
- *           nothing, unless its comment says more. vmm_last_error() returns the calling thread's
- *           last error. No call throws, and no argument ends the process, except a pointer to
- *           invalid memory. Every call may return VMM_ERROR_INVALID_HANDLE (null, not a handle, of
- *           another kind, or destroyed) and VMM_ERROR_INVALID_ARGUMENT (a null pointer, or an
+ *           nothing, unless its comment states otherwise. vmm_last_error() returns the calling
+ *           thread's last error. No call throws, and no argument ends the process, except a pointer
+ *           to invalid memory. Every call may return VMM_ERROR_INVALID_HANDLE (null, not a handle,
+ *           of another kind, or destroyed) and VMM_ERROR_INVALID_ARGUMENT (a null pointer, or an
  *           impossible struct_size); they are not listed again.
  * Threads   Every call may be made from any thread, on any handle, at any time. Destroying a handle
  *           while another thread is inside a call on it fails with VMM_ERROR_IN_USE.
@@ -105,10 +105,10 @@ VMM_API const char* vmm_last_error_text(void) VMM_NOEXCEPT;
 /** "VMM_ERROR_OUT_OF_MEMORY" for its value; "VMM_ERROR_UNKNOWN" for an unlisted value. */
 VMM_API const char* vmm_status_name(vmm_status status) VMM_NOEXCEPT;
 
-/** The version of the library that runs: major * 10000 + minor * 100 + patch. */
+/** The version of the loaded library: major * 10000 + minor * 100 + patch. */
 VMM_API uint32_t vmm_version(void) VMM_NOEXCEPT;
 
-/** Effects: *bytes is the size that `text` says, as the environment's variables do: a number and a
+/** Effects: *bytes is the size in `text`, in the form of the environment variables: a number and a
  *  unit in any case, "512MiB", "1.5 gib", "4096". Errors: VMM_ERROR_BAD_OPTION for another text;
  *  *bytes is as before. Cost: O(length of the text). */
 VMM_API vmm_status vmm_parse_bytes(const char* text, uint64_t* bytes) VMM_NOEXCEPT;

@@ -94,9 +94,9 @@ _new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 _END_TENSOR = ctypes.cast(_native.LIBRARY.vmm_python_end_tensor, ctypes.c_void_p).value
 _END_CAPSULE = ctypes.cast(_native.LIBRARY.vmm_python_end_capsule, ctypes.c_void_p).value
 
-# What is shown, by its number, which is not used again: the owner, the lives that count it, and all
-# that a consumer needs until it calls the deleter, which may be from any thread, and after Python
-# has ended: the dict is never freed.
+# Tensors by their number, which is not used again: the owner, the lives that count it, and the data
+# that a consumer needs until it calls the deleter, on any thread, also after Python has ended: the
+# dict is never freed.
 _shown: dict[int, list[Any]] = _native.once("shown", {})
 _numbers = _native.once("numbers", itertools.count(1))
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_shown))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""The C library: where it is, its structs, its calls. vmm.h says what each of them does.
+"""The C library: its path, its structs, its calls (vmm.h).
 
 The library is loaded with the package. It needs libc only, so that importing works on a machine
 without CUDA. LIBVMM names another libvmm.so.
@@ -381,7 +381,7 @@ _OTHERS: dict[str, tuple[Any, list[Any]]] = {
 
 def _check_interpreter() -> None:
     """Raises ImportError in a sub-interpreter: deleters of DLPack and callbacks of ctypes run in
-    the main one, whatever thread calls them."""
+    the main one, on every thread."""
     api = ctypes.pythonapi
     for function in (api.PyInterpreterState_Get, api.PyInterpreterState_Main):
         function.restype, function.argtypes = ctypes.c_void_p, []

@@ -9,7 +9,7 @@ import re
 
 # Longer ones first: a name may stand in another.
 _REPLACED = {
-    # What is said in another way here.
+    # Sentences.
     "set keep_dirty of the options to 1": "make the range with zero_new=False",
     "leave captures_announced of the options 0": "make the pool without captures_announced",
     "set shareable of vmm_manager_options": "make the Manager with shareable",

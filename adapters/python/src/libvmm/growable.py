@@ -270,7 +270,7 @@ class _PinLife(_lifetime.Life):
         self.number, self.range = ctypes.c_uint64(), of
 
     def end(self) -> None:
-        if self.number.value:  # is used once: what is refused has gone
+        if self.number.value:  # used once: a refused number has ended
             _LIBRARY.vmm_growable_unpin(self.range.handle, self.number)
         self.outcome.append(0)
 

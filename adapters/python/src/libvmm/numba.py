@@ -27,7 +27,7 @@ else:
         from numba.cuda.cudadrv import driver as _driver
         from numba.cuda.cudadrv.driver import HostOnlyCUDAMemoryManager as _Base
         from numba.cuda.cudadrv.driver import MemoryInfo, MemoryPointer
-    except ImportError:  # the module is there to be looked at
+    except ImportError:  # the module can be imported without Numba
         _Base = object
 
 

@@ -96,7 +96,7 @@ class _Region:
             return
         pool.free_raw(at, stream or 0)
         capture = self._captures.pop(at, 0)
-        if capture and capture not in self._captures.values():  # the graph is gone, too
+        if capture and capture not in self._captures.values():  # the graph has ended, too
             check(_native.LIBRARY.vmm_pool_release_capture(pool.handle, capture, stream))
 
 

@@ -4,11 +4,11 @@
 // PyTorch's CUDA allocator over libvmm.so: compiled on the machine where it is used, against the
 // PyTorch that is there, since the class that it derives from changes with each of its versions.
 //
-// Tensors have vmm's memory. PyTorch's own allocator stays behind it and serves what is routed to a
-// pool: captured graphs, MemPool, and threads inside libvmm.torch.native(). So pools are as they
-// always were. Each allocator gives back what it caches before the other one calls memory short.
+// Tensors have vmm's memory. PyTorch's own allocator serves requests that are routed to a pool:
+// captured graphs, MemPool, and threads inside libvmm.torch.native(). Each allocator releases its
+// cached memory before the other one reports a shortage.
 //
-// VMM_TORCH is the minor version, 207 to 215: what each of them changes stands beside the function.
+// VMM_TORCH is the minor version, 207 to 215; differences are noted at each function.
 //
 // I1  A block is vmm's if its address is in vmm's table, else PyTorch's. Both have one deleter:
 //     graphs of torch.compile compare the deleter of a tensor with raw_deleter().
@@ -372,7 +372,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
     }
   }
 
-  // Null: memory is short, and both allocators have given back what they cached.
+  // Null: memory is short, and both allocators have released their cached memory.
   void* take(size_t size, DeviceIndex device, cudaStream_t stream) {
     void* at = nullptr;
     vmm_status done = calls_.allocate(calls_.self, size, device, stream, &at);
