@@ -46,6 +46,7 @@ ELSEWHERE = {
     "./program",
     "./first",
     "./first_cu",
+    "./build/app",
     "for",
     "do",
     "done",
