@@ -134,6 +134,23 @@ TEST_F(Program, RepeatsOnTheHostDriver) {
   EXPECT_EQ(members->at("driver_clock"), "\"wall\"");
 }
 
+TEST_F(Program, ReportsThePeakOfAllPassesAndOfTheFirst) {
+  const finished once = run(of_mask_rcnn + " --json");
+  const finished twice = run(of_mask_rcnn + " --json --repeat 1");
+  ASSERT_EQ(once.code + twice.code, 0) << once.err << twice.err;
+  const auto first = json_reader::read(once.out.substr(0, once.out.size() - 1));
+  const auto both = json_reader::read(twice.out.substr(0, twice.out.size() - 1));
+  ASSERT_TRUE(first && both) << once.out << twice.out;
+  const std::string& peak = first->at("peak_reserved_bytes");
+  EXPECT_EQ(first->at("first_pass_peak_reserved_bytes"), peak);
+  EXPECT_EQ(both->at("first_pass_peak_reserved_bytes"), peak);
+  EXPECT_GT(std::stoull(both->at("peak_reserved_bytes")), std::stoull(peak));
+  EXPECT_NEAR(std::stod(both->at("ratio")) / std::stod(first->at("ratio")),
+              std::stod(both->at("peak_reserved_bytes")) / std::stod(peak), 1e-4);
+  EXPECT_EQ(first->at("warm_driver_calls.map"), "0");
+  EXPECT_GT(std::stoull(both->at("warm_driver_calls.map")), 0u);
+}
+
 TEST_F(Program, JittersSizesAndSaysSo) {
   const finished one = run(of_mask_rcnn + " --policy pool --jitter 2 --json");
   ASSERT_EQ(one.code, 0) << one.err;

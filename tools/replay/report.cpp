@@ -166,10 +166,12 @@ std::string to_json(const replay_report& report) {
   out.put("warm_ns_per_event_median", report.median_warm_ns_per_event(), 2);
   out.put("peak_live_bytes", report.peak_live_bytes);
   out.put("peak_reserved_bytes", report.peak_reserved_bytes);
+  out.put("first_pass_peak_reserved_bytes", report.first_pass_peak_reserved_bytes);
   out.put("ratio", report.ratio(), 6);
   out.put("device_peak_bytes", report.device_peak_bytes ? std::to_string(*report.device_peak_bytes)
                                                         : std::string("null"));
   out.put("driver_calls", calls_json(report.driver_calls));
+  out.put("warm_driver_calls", calls_json(report.warm_driver_calls));
   out.put("driver_us", report.driver_us, 3);
   out.put("driver_us_by_call", report.driver_us_is_virtual ? "null" : times_json(report));
   out.put("driver_clock", report.driver_us_is_virtual ? "\"virtual\"" : "\"wall\"");
@@ -194,13 +196,19 @@ std::string to_text(const replay_report& report) {
   out += time_text(report);
   out +=
       row("peak live", show_bytes(report.peak_live_bytes) + " (requests rounded up to 512 bytes)");
-  out += row("peak reserved", show_bytes(report.peak_reserved_bytes) + " of physical memory");
+  out += row("peak reserved", show_bytes(report.peak_reserved_bytes) + " of physical memory" +
+                                  (report.warm_passes_ns.empty()
+                                       ? ""
+                                       : ", " + show_bytes(report.first_pass_peak_reserved_bytes) +
+                                             " in the first pass"));
   out += row("reserved over live", show_number(report.ratio(), 3));
   if (report.device_peak_bytes) {
     out += row("the device's own peak",
                show_bytes(*report.device_peak_bytes) + " less memory free on it");
   }
   out += row("driver calls", calls_text(report.driver_calls));
+  if (!report.warm_passes_ns.empty())
+    out += row("driver calls, warm passes", calls_text(report.warm_driver_calls));
   if (report.driver_us) {
     out += row("time in the driver",
                show_number(*report.driver_us / 1000, 2) + " ms" +

@@ -52,11 +52,13 @@ export struct replay_report {
   std::uint64_t free_count = 0;
   std::uint64_t iteration_count = 0;
   std::uint64_t peak_live_bytes = 0;      ///< of the trace: requests rounded up to 512
-  std::uint64_t peak_reserved_bytes = 0;  ///< the most physical memory that the allocator held
+  std::uint64_t peak_reserved_bytes = 0;  ///< the most physical memory held, over all passes
+  std::uint64_t first_pass_peak_reserved_bytes = 0;
   /// The same as the device's driver reports it: free memory before less free memory at the peak,
   /// with what the driver takes for itself. On a CUDA device only.
   std::optional<std::uint64_t> device_peak_bytes;
   call_counts driver_calls{};         ///< of the first pass
+  call_counts warm_driver_calls{};    ///< of all warm passes together
   std::optional<double> driver_us;    ///< time in driver calls in the first pass
   call_times driver_us_by_call{};     ///< the same by kind; all 0 on the fake
   bool driver_us_is_virtual = false;  ///< the fake's clock, not a real one

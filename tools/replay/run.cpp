@@ -381,10 +381,13 @@ picture picture_of(const replay_report& report, const trace& input, std::uint64_
   what.title = "Address space at the peak of reserved memory";
   what.captions.push_back("Trace " + report.trace + " on the " + report.backend +
                           " driver, policy " + report.policy + ", after " + place_of(input, at));
-  what.captions.push_back(show_bytes(numbers.held_bytes) +
-                          " of physical memory are reserved for a trace whose live bytes peak at " +
-                          show_bytes(input.peak_live_bytes) + ": " +
-                          show_number(report.ratio(), 3) + " times as much.");
+  what.captions.push_back(
+      show_bytes(numbers.held_bytes) +
+      " of physical memory are reserved for a trace whose live bytes peak at " +
+      show_bytes(input.peak_live_bytes) + ": " +
+      show_number(
+          static_cast<double>(numbers.held_bytes) / static_cast<double>(input.peak_live_bytes), 3) +
+      " times as much.");
   what.unmapped_bytes = numbers.unmapped_bytes;
   what.extents = std::move(extents);
   return what;
@@ -445,13 +448,12 @@ template <class Ground, template <class> class Subject, class Options>
   const meter_reading after = rig.ground().read();
   report.first_pass_ns = first.elapsed_ns;
   report.failures = first.failures;
-  report.peak_reserved_bytes = rig.subject().numbers().peak_held_bytes;
+  report.first_pass_peak_reserved_bytes = rig.subject().numbers().peak_held_bytes;
   for (std::size_t i = 0; i < call_count; ++i) {
     report.driver_calls[i] = after.calls[i] - before.calls[i];
     report.driver_us_by_call[i] = after.us_by_call[i] - before.us_by_call[i];
   }
   report.driver_us = after.us - before.us;
-  rig.ground().annotate(report);
   std::uint64_t warm_failure_count = 0;
   for (std::uint32_t i = 0; i < options.warm_pass_count; ++i) {
     warm_failure_count += player.reset().count;
@@ -459,6 +461,11 @@ template <class Ground, template <class> class Subject, class Options>
     warm_failure_count += warm.failures.count;
     report.warm_passes_ns.push_back(warm.elapsed_ns);
   }
+  report.peak_reserved_bytes = rig.subject().numbers().peak_held_bytes;
+  const meter_reading last = rig.ground().read();
+  for (std::size_t i = 0; i < call_count; ++i)
+    report.warm_driver_calls[i] = last.calls[i] - after.calls[i];
+  rig.ground().annotate(report);
   warm_failure_count += player.reset().count;
   if (warm_failure_count != 0) {
     report.notes.push_back(show_count(warm_failure_count) + " failures after the first pass");
