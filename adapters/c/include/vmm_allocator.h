@@ -16,7 +16,8 @@ extern "C" {
 
 /** A stream-ordered pool for each device, created at its first use: with handles of at most 64 MiB
  *  and a headroom of 1.01, unless VMM_POOL_POLICY is set and read. Streams are as in
- *  vmm_pool_allocate(), and stay until vmm_allocator_forget_stream(). */
+ *  vmm_pool_allocate(), and stay until vmm_allocator_forget_stream(). A forked child may use an
+ *  allocator that had opened no device before the fork. */
 typedef struct vmm_allocator vmm_allocator;
 
 /** Options of an allocator; each comment ends with the default. */

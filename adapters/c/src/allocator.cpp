@@ -88,7 +88,7 @@ vmm_status allocate_kept(void* self, std::uint64_t size_bytes, std::int32_t devi
   return run([&]() -> vmm_status {
     auto& on = *static_cast<allocator_object*>(self);
     *at = nullptr;
-    if (!on.made_in.is_here()) [[unlikely]]
+    if (!on.is_here()) [[unlikely]]
       return fail_forked();
     return allocate(on, size_bytes, device, stream, at);
   });
@@ -97,7 +97,7 @@ vmm_status allocate_kept(void* self, std::uint64_t size_bytes, std::int32_t devi
 vmm_status free_kept(void* self, void* at) noexcept {
   return run([&]() -> vmm_status {
     auto& on = *static_cast<allocator_object*>(self);
-    if (!on.made_in.is_here()) [[unlikely]]
+    if (!on.is_here()) [[unlikely]]
       return fail_forked();
     return free_block(on, at);
   });
@@ -224,7 +224,7 @@ std::optional<vmm_status> with_allocator(const void* handle, std::int32_t number
                                          void* context) {
   const call_on<allocator_object> on(handle);
   if (!on) return std::nullopt;
-  if (!on->made_in.is_here()) return fail_forked();
+  if (!on->is_here()) return fail_forked();
   device_memory* device = nullptr;
   if (const vmm_status there = need_device(*on, number, device); there != VMM_SUCCESS) return there;
   return work(device->pool(), context);

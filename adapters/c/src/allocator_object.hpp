@@ -44,8 +44,17 @@ struct allocator_object {
     return devices[static_cast<std::size_t>(number)].load(std::memory_order_acquire);
   }
 
+  // An allocator that has opened no device belongs to the forked child that uses it.
+  [[nodiscard]] bool is_here() noexcept {
+    if (made_in.is_here()) [[likely]]
+      return true;
+    if (device_count.load(std::memory_order_acquire) != 0) return false;
+    made_in.move_here();
+    return true;
+  }
+
   // What a call reads first, on one line with the first devices.
-  alignas(64) const made_here made_in;
+  alignas(64) made_here made_in;
   std::atomic<std::int32_t> device_count = 0;  // one more than the highest number in use
   std::atomic<std::int64_t> capture_count = 0;
   std::array<std::atomic<device_memory*>, devices_max> devices{};
@@ -64,7 +73,7 @@ vmm_status on_allocator(vmm_allocator* handle, Work&& work) noexcept {
   return run([&]() -> vmm_status {
     const call_on<allocator_object> on(handle);
     if (!on) return fail_handle();
-    return on->made_in.is_here() ? work(*on) : fail_forked();
+    return on->is_here() ? work(*on) : fail_forked();
   });
 }
 

@@ -118,8 +118,7 @@ class device_memory {
   std::uint64_t short_count_ = 0;
   std::uint64_t retry_count_ = 0;
   std::uint64_t host_wait_count_ = 0;
-  unsigned unaudited_count_ =
-      0;  // allocations; debug builds check the table once for each hundred
+  unsigned unaudited_count_ = 0;  // allocations; debug builds check the table once for each hundred
 
   vmm::any_backend backend_;
   device_driver driver_;

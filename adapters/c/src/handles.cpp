@@ -107,7 +107,12 @@ void* take_slot(std::size_t index, handle_kind kind, void* object) noexcept {
 made_here::made_here() noexcept : made_after_(forks_passed.load(std::memory_order_relaxed)) {}
 
 bool made_here::is_here() const noexcept {
-  return made_after_ == forks_passed.load(std::memory_order_relaxed);
+  return made_after_.load(std::memory_order_relaxed) ==
+         forks_passed.load(std::memory_order_relaxed);
+}
+
+void made_here::move_here() noexcept {
+  made_after_.store(forks_passed.load(std::memory_order_relaxed), std::memory_order_relaxed);
 }
 
 bool handle_slot::has_callers() const noexcept {

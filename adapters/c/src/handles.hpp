@@ -41,9 +41,11 @@ class made_here {
  public:
   made_here() noexcept;
   [[nodiscard]] bool is_here() const noexcept;
+  // From now on this process is the one: for an object that has nothing of its parent's.
+  void move_here() noexcept;
 
  private:
-  std::uint32_t made_after_;
+  std::atomic<std::uint32_t> made_after_;
 };
 
 struct handle_slot {

@@ -85,6 +85,26 @@ def fake():
     check(LIBRARY.vmm_allocator_destroy(made.handle))
 
 
+def test_a_forked_child_uses_an_allocator_that_has_no_device(fake):
+    """Its parent may have installed it in PyTorch before it started workers."""
+
+    def child(expected):
+        process = os.fork()
+        if process == 0:
+            try:
+                at = fake.allocate(MIB)
+                fake.free(at)
+                os._exit(0 if expected is None else 1)
+            except libvmm.Error as refused:
+                os._exit(0 if refused.status == expected else 2)
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+    assert child(None) == 0
+    at = fake.allocate(MIB)
+    assert child(libvmm.Status.NOT_PERMITTED) == 0
+    fake.free(at)
+
+
 def test_random_calls_beside_a_list(allocator):
     choose = random.Random(3)
     live = {}
