@@ -60,6 +60,7 @@ bool read_mode(settings& into) noexcept {
                                         {"monitor", run_mode::monitor},
                                         {"vmm", run_mode::managed},
                                         {"cache", run_mode::cache}};
+  if (const std::string_view off = text_of("VMM_DISABLE"); !off.empty() && off != "0") return true;
   return read_choice("VMM_MODE", words, "VMM_MODE takes one of off, monitor, vmm, cache",
                      into.mode);
 }
