@@ -53,6 +53,7 @@ build() {
   work=$(mktemp -d)
   # shellcheck disable=SC2064
   trap "rm -rf '$work'" EXIT
+  "$root/run" check torch --classes "$root/build/release/torch_classes" >&2
   "$root/run" wheel "$work/made"
   ninja -C "$root/build/release" vmm vmm_c vmm_preload vmm-fit vmm-replay vmm-trace \
     vmm-history vmm-top >&2

@@ -27,6 +27,10 @@ if [[ -e $build/preload/libvmm_preload.so ]]; then
   cp "$build/preload/libvmm_preload.so" "$lib/"
   strip --strip-unneeded "$lib/libvmm_preload.so"
 fi
+if [[ -d $build/torch_classes ]]; then  # of `./run check torch --classes`
+  mkdir "$lib/torch"
+  cp "$build"/torch_classes/2.*.{so,headers} "$lib/torch/"
+fi
 if [[ -e $build/tools/vmm-fit ]]; then
   install -D -s "$build/tools/vmm-fit" "$stage/bin/vmm-fit"
 fi

@@ -5,7 +5,8 @@
 package index, with checksums (torch_headers.txt). For each version each virtual function of the
 headers is one that adapters/python/src/libvmm/torch/allocator.cpp overrides; the compiler checks
 that file; and adapters/python/tests/torch_class runs it with the version's own libc10_cuda.so,
-without a GPU, where libvmm.so is built. --update writes the checksums of what is there now."""
+without a GPU, where libvmm.so is built. --update writes the checksums of what is there now.
+--classes FOLDER builds the class of each version into FOLDER, for the wheel."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from types import ModuleType
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from _packages import KEPT, ROOT, skip
@@ -33,12 +35,37 @@ LIBRARIES = ("torch/lib/libc10.so", "torch/lib/libc10_cuda.so")
 TESTS = os.path.join(ROOT, "adapters", "python", "tests", "torch_class")
 LIBVMM = os.environ.get("LIBVMM") or os.path.join(ROOT, "build", "release", "c", "libvmm.so.1")
 
-_spec = importlib.util.spec_from_file_location(
-    "_headers", os.path.join(os.path.dirname(SOURCE), "_headers.py")
-)
-assert _spec and _spec.loader
-headers = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(headers)
+
+def module(name: str) -> ModuleType:
+    """One of the package that imports nothing else of it when it is loaded so."""
+    spec = importlib.util.spec_from_file_location(
+        name, os.path.join(os.path.dirname(SOURCE), f"{name}.py")
+    )
+    assert spec and spec.loader
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+headers, ahead = module("_headers"), module("_ahead")
+# The newest versions of symbols that a class may need: those of the oldest PyTorch's own libraries.
+NEWEST = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 25), "CXXABI": (1, 3, 11)}
+OLDER_LIBC = os.path.join(ROOT, "adapters", "c", "src", "older_libc.cpp")
+# The streams' newest functions become the class's own.
+OWN_STREAMS = """
+#include <bits/c++config.h>
+#undef _GLIBCXX_EXTERN_TEMPLATE
+#define _GLIBCXX_EXTERN_TEMPLATE 0
+"""
+OLDER_CXX = """
+#include <new>
+namespace std {
+__attribute__((visibility("hidden"))) void __throw_bad_array_new_length() {
+  throw bad_array_new_length();
+}
+}
+"""
+EXPORTS = "{ global: vmm_torch_*; local: *; };"
 
 
 def checksum(folder: str) -> str:
@@ -114,8 +141,9 @@ def compile_against(version: str, folders: list[str], *words: str) -> str:
     return "" if done.returncode == 0 else done.stderr[-3000:]
 
 
-def run_class(version: str, folders: list[str]) -> str:
-    """Runs the class with this version's libraries, over a runtime of CUDA that needs no device."""
+def runtime_of(version: str, into: str) -> tuple[str, str, str]:
+    """The folder of this version's libraries, and in `into` a runtime of CUDA for them that needs
+    no device; what the compiler says where it refuses."""
     libraries = os.path.join(KEPT, "torch", version + "-libraries")
     if not os.path.isdir(libraries):
         machine = platform.machine()
@@ -126,25 +154,47 @@ def run_class(version: str, folders: list[str]) -> str:
     lib = os.path.join(libraries, "torch", "lib")
     with open(os.path.join(lib, "libc10_cuda.so"), "rb") as file:
         name = re.findall(rb"libcudart\.so\.\d+", file.read())[0].decode()
-    with tempfile.TemporaryDirectory() as made:
-        runtime, program = os.path.join(made, name), os.path.join(made, "class_test")
-        with open(os.path.join(made, "map"), "w", encoding="utf-8") as file:
-            file.write(f"{name} {{ global: cuda*; }};\n")
-        done = subprocess.run(
-            [
-                os.environ.get("CC", "gcc"),
-                "-shared",
-                "-fPIC",
-                "-o",
-                runtime,
-                f"-Wl,-soname,{name}",
-                f"-Wl,--version-script={made}/map",
-                os.path.join(TESTS, "cudart.c"),
-            ],
-            capture_output=True,
-            text=True,
+    with open(os.path.join(into, "map"), "w", encoding="utf-8") as file:
+        file.write(f"{name} {{ global: cuda*; }};\n")
+    with open(os.path.join(TESTS, "cudart.c"), encoding="utf-8") as file:
+        there = set(re.findall(r"\b(cuda\w+)\(", file.read()))
+    listed = subprocess.run(
+        ["nm", "-D", "--undefined-only", os.path.join(lib, "libc10_cuda.so")],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    rest = os.path.join(into, "rest.c")  # what a library needs to be loaded, and nothing calls
+    with open(rest, "w", encoding="utf-8") as file:
+        file.writelines(
+            f"int {each}(void) {{ return 999; }}\n"
+            for each in sorted({*re.findall(r"\bU (cuda\w+)@", listed)} - there)
         )
-        wrong = done.stderr or compile_against(
+    runtime = os.path.join(into, name)
+    done = subprocess.run(
+        [
+            os.environ.get("CC", "gcc"),
+            "-shared",
+            "-fPIC",
+            "-o",
+            runtime,
+            f"-Wl,-soname,{name}",
+            f"-Wl,--version-script={into}/map",
+            os.path.join(TESTS, "cudart.c"),
+            rest,
+        ],
+        capture_output=True,
+        text=True,
+    )
+    return lib, runtime, done.stderr
+
+
+def run_class(version: str, folders: list[str]) -> str:
+    """Runs the class with this version's libraries."""
+    with tempfile.TemporaryDirectory() as made:
+        lib, runtime, wrong = runtime_of(version, made)
+        program = os.path.join(made, "class_test")
+        wrong = wrong or compile_against(
             version,
             folders,
             "-O0",
@@ -167,6 +217,131 @@ def run_class(version: str, folders: list[str]) -> str:
             [program], capture_output=True, text=True, env={**os.environ, "LD_LIBRARY_PATH": paths}
         )
     return "" if done.returncode == 0 else f"class_test: {done.returncode}: {done.stderr[-3000:]}"
+
+
+LOAD = """
+import ctypes, os, sys
+runtime, c10, c10_cuda, libvmm, library = (
+    ctypes.CDLL(each, os.RTLD_NOW | (os.RTLD_GLOBAL if at == 0 else 0))
+    for at, each in enumerate(sys.argv[1:]))
+made = ctypes.c_void_p()
+assert libvmm.vmm_allocator_create(None, ctypes.byref(made)) == 0
+library.vmm_torch_install.restype = ctypes.c_char_p
+print(library.vmm_torch_install(made, 1).decode(), flush=True)
+os._exit(0)
+"""
+
+
+def load_class(version: str, library: str) -> str:
+    """What a class that was built ahead says where it is installed in this version's libraries."""
+    with tempfile.TemporaryDirectory() as made:
+        lib, runtime, wrong = runtime_of(version, made)
+        names = [os.path.join(lib, name) for name in ("libc10.so", "libc10_cuda.so")]
+        done = subprocess.run(
+            [sys.executable, "-c", LOAD, runtime, *names, LIBVMM, library],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "LD_LIBRARY_PATH": lib},
+        )
+    return wrong or (done.stdout.strip() if done.returncode == 0 else done.stderr[-2000:])
+
+
+def too_new(library: str) -> list[str]:
+    """The versions of symbols that the library needs and that an older system lacks."""
+    listed = subprocess.run(
+        ["readelf", "--version-info", "--wide", library], capture_output=True, text=True, check=True
+    ).stdout
+    found = set(re.findall(r"Name: (GLIBC|GLIBCXX|CXXABI)_([\d.]+)", listed))
+    return sorted(
+        f"{name}_{number}"
+        for name, number in found
+        if tuple(map(int, number.split("."))) > NEWEST[name]
+    )
+
+
+def included(version: str, folders: list[str]) -> list[str]:
+    """PyTorch's headers that the class is compiled from, but for the generated one."""
+    with tempfile.TemporaryDirectory() as made:
+        listed = os.path.join(made, "list")
+        wrong = compile_against(version, folders, "-M", "-MF", listed, SOURCE)
+        if wrong:
+            sys.exit(wrong)
+        with open(listed, encoding="utf-8") as file:
+            names = file.read().replace("\\\n", " ").split()
+    prefix = folders[0] + "/"
+    return sorted({each[len(prefix) :] for each in names if each.startswith(prefix)})
+
+
+def build_class(requirement: str, cuda: list[str], known: dict[str, str], into: str) -> str:
+    """Builds one version's class, and the list of its headers with their hash. Returns what is
+    wrong."""
+    version, include, found = torch_headers(requirement)
+    if known.get(version) != found:
+        return f"torch {version}: its headers have another checksum than torch_headers.txt"
+    minor, folders = ".".join(version.split(".")[:2]), [include, *cuda]
+    library = os.path.join(into, f"{minor}.so")
+    with tempfile.TemporaryDirectory() as made:
+        stubs = ("libc10.so", "libc10_cuda.so", "libvmm.so.1")
+        for name in stubs:  # what the class needs by name, and the process has
+            words = ("-shared", "-x", "c", os.devnull, f"-Wl,-soname,{name}")
+            subprocess.run(["cc", *words, "-o", os.path.join(made, name)], check=True)
+        for name, text in (("own.hpp", OWN_STREAMS), ("older.cpp", OLDER_CXX), ("map", EXPORTS)):
+            with open(os.path.join(made, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        wrong = compile_against(
+            version,
+            folders,
+            "-O2",
+            "-shared",
+            "-fvisibility=hidden",
+            "-ffunction-sections",
+            "-include",
+            os.path.join(made, "own.hpp"),
+            "-s",
+            SOURCE,
+            OLDER_LIBC,
+            os.path.join(made, "older.cpp"),
+            "-o",
+            library,
+            f"-Wl,--version-script={made}/map",
+            "-Wl,--gc-sections",
+            "-Wl,--no-as-needed",
+            *(os.path.join(made, name) for name in stubs),
+            "-l:libpthread.so.0",
+            "-l:libdl.so.2",
+        )
+    if wrong:
+        return f"torch {version}: {wrong}"
+    names = included(version, folders)
+    with open(os.path.join(into, f"{minor}.headers"), "w", encoding="utf-8") as file:
+        file.write("\n".join([ahead.hash_of(include, names), *names]) + "\n")
+    newer = too_new(library)
+    print(f"torch {version}: {os.path.getsize(library)} bytes, {len(names)} headers", flush=True)
+    return f"torch {version}: the class needs {', '.join(newer)}" if newer else ""
+
+
+def check_loading(into: str, known: dict[str, str]) -> list[str]:
+    """Each class is installed in its own version, and refuses one that has another table."""
+    versions = {".".join(version.split(".")[:2]): version for version in known}
+    wrong = []
+    for minor, version in versions.items():
+        said = load_class(version, os.path.join(into, f"{minor}.so"))
+        print(f"torch {version}: {said or 'installed'}", flush=True)
+        wrong += [f"torch {version}: {said}"] if said else []
+    said = load_class(versions["2.12"], os.path.join(into, "2.11.so"))
+    if "52 virtual functions, and 50 are expected" not in said:
+        wrong.append(f"the class of 2.11 in 2.12: {said}")
+    return wrong
+
+
+def build_classes(into: str) -> int:
+    os.makedirs(into, exist_ok=True)
+    known, cuda = pins(), cuda_headers()
+    wrong = [build_class(f"torch=={version}", cuda, known, into) for version in known]
+    if os.path.exists(LIBVMM) and not any(wrong):
+        wrong = check_loading(into, known)
+    print("\n".join(filter(None, wrong)), file=sys.stderr)
+    return 1 if any(wrong) else 0
 
 
 def check(requirement: str, cuda: list[str], known: dict[str, str]) -> tuple[str, str, str]:
@@ -197,6 +372,8 @@ def check(requirement: str, cuda: list[str], known: dict[str, str]) -> tuple[str
 def main() -> int:
     if shutil.which(os.environ.get("CXX", "g++")) is None:
         skip("there is no C++ compiler (CXX, else g++)")
+    if "--classes" in sys.argv:
+        return build_classes(sys.argv[sys.argv.index("--classes") + 1])
     known = {} if "--update" in sys.argv else pins()
     rows = []
     cuda = cuda_headers()

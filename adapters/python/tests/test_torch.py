@@ -13,7 +13,7 @@ import types
 
 import libvmm.torch
 import pytest
-from libvmm.torch import _build
+from libvmm.torch import _ahead, _build
 
 
 def stand_in(cuda="13.0", available=False):
@@ -110,6 +110,31 @@ def test_a_torch_with_a_function_that_is_not_forwarded(tmp_path):
 """)
     with pytest.raises(_build.CannotBuild, match="does not forward: markSomething. A newer"):
         _build.command(str(tmp_path), "2.99.0", True)
+
+
+def test_a_class_that_was_built_ahead_is_chosen_by_its_headers(tmp_path):
+    classes, torch = tmp_path / "classes", tmp_path / "torch"
+    header, setting = (torch / "include" / name for name in ("c10/A.h", _ahead.GENERATED))
+    for path in (header, setting, classes / "2.11.so"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("#define C10_CUDA_BUILD_SHARED_LIBS\n")
+    names = ["c10/A.h"]
+    listed = [_ahead.hash_of(str(torch / "include"), names), *names]
+    (classes / "2.11.headers").write_text("\n".join(listed))
+
+    def find(version="2.11.0+cu130", is_new_abi=True):
+        return _ahead.find(str(torch), version, is_new_abi, str(classes))
+
+    assert find() == (str(classes / "2.11.so"), "") == find("2.11.0a0+nightly")
+    assert "no class was built ahead for PyTorch 2.10 (there are: 2.11)" in find("2.10.0")[1]
+    assert "older ABI" in find(is_new_abi=False)[1]
+    setting.write_text("// #define C10_CUDA_BUILD_SHARED_LIBS\n")
+    assert "are not those of the class for 2.11" in find()[1]
+    setting.write_text("#define C10_CUDA_BUILD_SHARED_LIBS\n")
+    header.write_text("int another;\n")
+    assert "are not those of the class for 2.11" in find()[1]
+    header.unlink()
+    assert "cannot be compared" in find()[1]
 
 
 def test_what_doctor_says_of_versions():

@@ -82,7 +82,9 @@ def hooks() -> dict[str, str]:
         found = Found()
         if process.dladdr(at, ctypes.byref(found)) and found.file:
             file = found.file.decode(errors="replace")
-            if not re.search(r"/(libc|libdl|ld-linux[^/]*)\.so|/(libcuda|libcudart)\.so", file):
+            if not re.search(
+                r"/(libc|libdl|ld-linux[^/]*)\.so|/(libcuda|libcudart)[^/]*\.so", file
+            ):
                 taken[name] = file
     return taken
 
@@ -123,7 +125,7 @@ CHECKED = (
     "PYTORCH_CUDA_ALLOC_CONF",
     "PYTORCH_NO_CUDA_MEMORY_CACHING",
 )
-_SETTING = re.compile(r"(VMM_|VPMM_|LIBVMM|LD_PRELOAD$|CUDA_|PYTORCH_|NUMBA_CUDA_)")
+_SETTING = re.compile(r"(VMM$|VMM_|VPMM_|LIBVMM|LD_PRELOAD$|CUDA_|PYTORCH_|NUMBA_CUDA_)")
 _DEVICE = re.compile(r"\d+|(GPU|MIG)-[0-9A-Fa-f/-]+(:\d+){0,2}")
 _TAKES_CUDA = ("cuMemAlloc_v2", "cuGetProcAddress_v2", "cudaMalloc", "cudaFree")
 
@@ -133,7 +135,7 @@ def not_checked(environment: dict[str, str]) -> list[str]:
     return [
         name
         for name in sorted(environment)
-        if _SETTING.match(name) and name not in CHECKED and not name.startswith(("VMM_", "VPMM_"))
+        if _SETTING.match(name) and name not in CHECKED and not name.startswith(("VMM", "VPMM_"))
     ]
 
 
@@ -200,13 +202,71 @@ def conflicts(environment: dict[str, str]) -> list[str]:
     return found
 
 
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _children() -> dict[int, list[int]]:
+    """By process, those that it started and that run."""
+    found: dict[int, list[int]] = {}
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        # The name of a program may have blanks and parentheses.
+        words = _text(f"/proc/{name}/stat").rpartition(")")[2].split()
+        if len(words) > 1 and words[0] != "Z":
+            found.setdefault(int(words[1]), []).append(int(name))
+    return found
+
+
+def _state_of(process: int) -> list[str]:
+    """What VMM=1 wrote there of each library, or why there is nothing."""
+    folder = f"/proc/{process}/fd"
+    try:
+        descriptors = os.listdir(folder)
+    except OSError as trouble:
+        return [f"cannot be read: {trouble.strerror}"]
+    for each in descriptors:
+        try:
+            link = os.readlink(f"{folder}/{each}")
+        except OSError:
+            continue  # closed meanwhile
+        if "memfd:libvmm-state" in link:
+            owner, *lines = _text(f"{folder}/{each}").splitlines()
+            return lines if owner == str(process) else [f"{line} (forked)" for line in lines]
+    if re.search(r"libvmm_preload", _text(f"/proc/{process}/maps")):
+        return ["the preload library"]
+    variables = _text(f"/proc/{process}/environ").split("\0")
+    named = dict(each.partition("=")[::2] for each in variables)
+    if named.get("VMM_DISABLE", "0") not in ("", "0"):
+        return ["VMM_DISABLE is set"]
+    if named.get("VMM", "0") in ("", "0"):
+        return ["VMM is not set"]
+    return ["no library was imported, or the package is not installed for its interpreter"]
+
+
+def tree(root: int) -> tuple[str, int]:
+    """A line for each process below `root` and each library there; the exit code."""
+    if not os.path.exists(f"/proc/{root}"):
+        return f"libvmm doctor: there is no process {root}", 2
+    children, lines, left = _children(), [], [(root, 0)]
+    while left:
+        process, depth = left.pop()
+        name = _text(f"/proc/{process}/comm").strip()
+        lines += [f"{'  ' * depth}{process} {name}: {each}" for each in _state_of(process)]
+        left += [(each, depth + 1) for each in sorted(children.get(process, ()), reverse=True)]
+    return "\n".join(lines), 0
+
+
 def _torch() -> dict[str, Any]:
     spec = importlib.util.find_spec("torch")
     if spec is None:
         return {"state": "not installed"}
     loaded = sys.modules.get("torch")
     answer: dict[str, Any] = {"state": "imported" if loaded else "installed", "path": spec.origin}
-    from .torch import _build, _headers
+    from .torch import _ahead, _build, _headers
 
     answer["version"] = _build.torch_version(spec.origin)
     answer["allocator"] = (
@@ -214,6 +274,8 @@ def _torch() -> dict[str, Any]:
         if _build.built_without_cuda(spec.origin)
         else _headers.support(str(answer["version"]))
     )
+    path, why = _ahead.find(os.path.dirname(str(spec.origin)), answer["version"], True)
+    answer["class"] = path or f"{why}: it is compiled where it is used"
     answer["compiler"] = " ".join(_build.find_compiler() or [_build.why_no_compiler()])
     return answer
 
@@ -269,6 +331,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     yield (f"torch: {words}")
     if "allocator" in torch:
         yield (f"libvmm.torch: {torch['allocator']}")
+    if "class" in torch:
+        yield (f"class for PyTorch's allocator: {torch['class']}")
     if "compiler" in torch:
         yield (f"compiler for the PyTorch allocator: {torch['compiler']}")
     yield (
@@ -299,7 +363,12 @@ def main(arguments: list[str]) -> tuple[str, int]:
     )
     parser.add_argument("-h", "--help", action="store_true", help="this text")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument(
+        "--tree", type=int, metavar="PID", help="what VMM=1 serves in a process and those below it"
+    )
     options = parser.parse_args(arguments)
+    if options.tree is not None:
+        return tree(options.tree)
     if options.help:  # argparse writes it to stdout itself, and fails where that takes nothing
         return parser.format_help().rstrip(), 0
     found = report()

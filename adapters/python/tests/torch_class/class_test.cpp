@@ -21,7 +21,7 @@
 #include <vector>
 
 extern "C" {
-const char* vmm_torch_install(vmm_allocator* vmm);
+const char* vmm_torch_install(vmm_allocator* vmm, int stands_back);
 void vmm_torch_remove();
 void vmm_torch_route_native(int by);
 }
@@ -230,7 +230,7 @@ void taken_out(torch_cuda::CUDAAllocator& torch, vmm_allocator* vmm) {
   torch_cuda::get()->recordStream(after, other_stream());
   before.clear();
   EXPECT(count_pending(vmm) == pending + 1);
-  EXPECT(std::strlen(vmm_torch_install(vmm)) == 0);
+  EXPECT(std::strlen(vmm_torch_install(vmm, 0)) == 0);
   EXPECT(torch_cuda::get()->name() == "vmm");
   c10::DataPtr again = torch_cuda::get()->allocate(1000);
   EXPECT(is_ours(vmm, again.get()));
@@ -242,7 +242,7 @@ int main() {
   vmm_allocator* const vmm = make_vmm();
   c10::cuda::_internal::setHasPrimaryContext([](c10::DeviceIndex) { return true; });
   torch_cuda::init(1);
-  EXPECT(std::strlen(vmm_torch_install(vmm)) == 0);
+  EXPECT(std::strlen(vmm_torch_install(vmm, 0)) == 0);
   torch_cuda::CUDAAllocator& torch = *torch_cuda::get();
   EXPECT(torch.name() == "vmm");
   blocks(torch, vmm);

@@ -21,7 +21,7 @@ from typing import Any
 
 from .. import _native, _values
 from ..errors import check
-from . import _build
+from . import _ahead, _build
 from ._figures import Statistics, statistics_of
 
 _HANDLE = ctypes.c_void_p
@@ -33,6 +33,8 @@ class _State:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.way = ""
+        self.class_of = ""
+        """Where the class of the way "allocator" comes from."""
         self.allocator = ctypes.c_void_p()
         self.compiled: ctypes.CDLL | None = None
         self.pluggable: Any = None
@@ -93,6 +95,16 @@ def enable(way: str = "auto") -> str:
         _install_functions(torch)
         _state.way = "functions"
         return _state.way
+
+
+def _enable_at_import(torch: Any) -> str:
+    """The way "allocator" without a call of CUDA, for a process that may fork before it uses a
+    device. Raises Refused and CannotBuild."""
+    with _state.lock:
+        if not _state.way:
+            _install_allocator(torch, stands_back=True)
+            _state.way = "allocator"
+    return f"way '{_state.way}', {_state.class_of}"
 
 
 def disable() -> None:
@@ -164,15 +176,31 @@ def _make_allocator() -> ctypes.c_void_p:
     return _state.allocator
 
 
-def _install_allocator(torch: Any) -> None:
-    if _state.compiled is None:
-        path = _build.build(
-            os.path.dirname(torch.__file__), torch.__version__, torch.compiled_with_cxx11_abi()
-        )
+def _load_class(torch: Any) -> ctypes.CDLL:
+    """The class that was built ahead; where none fits, the one that is compiled here. Raises
+    CannotBuild with both reasons."""
+    folder, is_new_abi = os.path.dirname(torch.__file__), torch.compiled_with_cxx11_abi()
+    path, why = _ahead.find(folder, torch.__version__, is_new_abi)
+    if path:
         try:
-            loaded = ctypes.CDLL(path)
+            loaded = ctypes.CDLL(path, os.RTLD_NOW)
+            _state.class_of = f"built ahead ({path})"
+            return loaded
         except OSError as trouble:
-            raise _build.CannotBuild(f"what was compiled cannot be loaded: {trouble}") from trouble
+            why = f"the class that was built ahead cannot be loaded: {trouble}"
+    try:
+        path = _build.build(folder, torch.__version__, is_new_abi)
+        _state.class_of = f"compiled ({path}), since {why}"
+        return ctypes.CDLL(path)
+    except OSError as trouble:
+        raise _build.CannotBuild(f"{why}; what was compiled cannot be loaded: {trouble}") from None
+    except _build.CannotBuild as trouble:
+        raise _build.CannotBuild(f"{why}; {trouble}") from None
+
+
+def _install_allocator(torch: Any, stands_back: bool = False) -> None:
+    if _state.compiled is None:
+        loaded = _load_class(torch)
         loaded.vmm_torch_install.restype = ctypes.c_char_p
         loaded.vmm_torch_install.argtypes = [_HANDLE]
         loaded.vmm_torch_remove.restype = None
@@ -181,7 +209,7 @@ def _install_allocator(torch: Any) -> None:
             None,
         )
         _state.compiled = loaded
-    refused = _native.text(_state.compiled.vmm_torch_install(_make_allocator()))
+    refused = _native.text(_state.compiled.vmm_torch_install(_make_allocator(), stands_back))
     if refused:
         raise Refused(refused)
 

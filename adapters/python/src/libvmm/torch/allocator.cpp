@@ -26,6 +26,7 @@
 #include "figures.hpp"
 #include "history.hpp"
 #include "routes.hpp"
+#include "slots.hpp"
 #include "torch_names.hpp"
 
 namespace {
@@ -35,6 +36,8 @@ using namespace vmm_torch;
 class allocator;
 allocator* installed = nullptr;
 std::atomic<bool> removed{false};
+// A device that cannot map memory: PyTorch has its own again, instead of an error.
+bool may_stand_back = false;
 thread_local int native_depth = 0;
 void delete_block(void* at);
 
@@ -45,6 +48,8 @@ class allocator final : public torch_cuda::CUDAAllocator {
     calls_.struct_size = sizeof(calls_);
     check(vmm_allocator_keep(vmm, &calls_));
   }
+  // To count the virtual functions of: no other call is valid.
+  explicit allocator(std::nullptr_t) : native_(nullptr), vmm_(nullptr), native_deleter_(nullptr) {}
 
   // ---- memory ----------------------------------------------------------------------------------
 
@@ -386,6 +391,10 @@ class allocator final : public torch_cuda::CUDAAllocator {
         leave_the_rest(device);
         return nullptr;
       }
+      if (may_stand_back && is_refusal(done)) {
+        if (!removed.exchange(true)) report_refusal(device);
+        return nullptr;
+      }
       check(done);
     }
     if (is_traced()) [[unlikely]]
@@ -454,18 +463,18 @@ void delete_block(void* at) { installed->raw_delete(at); }
 extern "C" {
 
 // Installs the allocator in PyTorch. Returns "", or the reason of a failure.
-__attribute__((visibility("default"))) const char* vmm_torch_install(vmm_allocator* vmm) {
+__attribute__((visibility("default"))) const char* vmm_torch_install(vmm_allocator* vmm,
+                                                                     int stands_back) {
   static std::string text;
   try {
     if (installed == nullptr) {
       torch_cuda::CUDAAllocator* const before = torch_cuda::get();
       if (before == nullptr) return "PyTorch has no CUDA allocator";
-      text = before->name();
-      if (text != "native") {
-        text = "PyTorch's allocator is '" + text + "', not its native one";
-        return text.c_str();
-      }
+      const allocator expected(nullptr);
+      text = why_not(before, &expected);
+      if (!text.empty()) return text.c_str();
       installed = new allocator(before, vmm);  // lives as long as the process
+      may_stand_back = stands_back != 0;
       torch_cuda::allocator.store(installed);
       c10::SetAllocator(c10::kCUDA, installed, 10);
     }

@@ -1,0 +1,71 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Whether the class fits the PyTorch of the process, and what it does on a device that vmm cannot
+// serve.
+#pragma once
+
+#include <link.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "torch_names.hpp"
+
+namespace vmm_torch {
+
+// Whether an address lies in code.
+[[nodiscard]] inline bool is_code(std::uintptr_t address) {
+  const auto contains = [](dl_phdr_info* library, std::size_t, void* sought) {
+    const std::uintptr_t at = *static_cast<std::uintptr_t*>(sought);
+    for (int i = 0; i < library->dlpi_phnum; ++i) {
+      const auto& part = library->dlpi_phdr[i];
+      const std::uintptr_t begin = library->dlpi_addr + part.p_vaddr;
+      if (part.p_type == PT_LOAD && (part.p_flags & PF_X) != 0 && at >= begin &&
+          at - begin < part.p_memsz)
+        return 1;
+    }
+    return 0;
+  };
+  return dl_iterate_phdr(contains, &address) != 0;
+}
+
+// The virtual functions of an object's class. The table ends at the first word that does not point
+// to code: the head of the next table, or other data.
+[[nodiscard]] inline std::size_t slot_count(const void* object) {
+  constexpr std::size_t most = 256;
+  const std::uintptr_t* table = nullptr;
+  std::memcpy(&table, object, sizeof table);
+  std::size_t count = 0;
+  while (count < most && is_code(table[count])) ++count;
+  return count;
+}
+
+// Why the class cannot stand before PyTorch's allocator. "": it can. `expected`: an object of the
+// class; nothing of `native` is called before its table is that of the headers.
+[[nodiscard]] inline std::string why_not(torch_cuda::CUDAAllocator* native, const void* expected) {
+  const std::size_t theirs = slot_count(native);
+  const std::size_t ours = slot_count(expected);
+  if (theirs != ours) {
+    return "PyTorch's allocator has " + std::to_string(theirs) + " virtual functions, and " +
+           std::to_string(ours) + " are expected: it is another build than its headers";
+  }
+  const std::string name = native->name();
+  return name == "native" ? "" : "PyTorch's allocator is '" + name + "', not its native one";
+}
+
+[[nodiscard]] inline bool is_refusal(vmm_status status) {
+  return status == VMM_ERROR_NOT_SUPPORTED || status == VMM_ERROR_UNAVAILABLE;
+}
+
+// The device cannot be served: from now on new blocks are PyTorch's own.
+inline void report_refusal(int device) {
+  ++unusual;
+  std::fprintf(stderr, "libvmm: VMM=1 does not serve torch: device %d: %s\n", device,
+               vmm_last_error_text());
+}
+
+}  // namespace vmm_torch
