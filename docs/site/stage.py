@@ -24,6 +24,7 @@ PARTS = (
             "manager",
             "c",
             "python",
+            "one_variable",
             "preload",
             "sharing",
             "multi_device",

@@ -16,7 +16,7 @@ namespace vmm::tools {
 
 inline constexpr std::string_view variable_prefix = "VMM_";
 
-inline constexpr std::array<std::string_view, 35> known_variables = {
+inline constexpr std::array<std::string_view, 37> known_variables = {
     "VMM_BACKEND",
     "VMM_BUDGET",
     "VMM_CACHE_LIMIT",
@@ -24,7 +24,9 @@ inline constexpr std::array<std::string_view, 35> known_variables = {
     "VMM_COPY",
     "VMM_CUDA_LIBRARY",
     "VMM_CUDA_MEMORY",
+    "VMM_DISABLE",
     "VMM_DRIVER_VERSION",
+    "VMM_EXCLUDE",
     "VMM_FIRST_SCHEDULE",
     "VMM_FRAG_RATIO",
     "VMM_FREE",

@@ -395,7 +395,7 @@ def test_variables_and_texts_are_those_of_the_sources():
         with open(path, encoding="utf-8") as file:
             source += file.read()
     for name, (_, said) in _settings.CHOICES.items():
-        assert said in source or name == "VMM_CUDA_MEMORY", said
+        assert said in source or name in ("VMM", "VMM_CUDA_MEMORY", "VMM_DISABLE"), said
     for said in _settings.SIZES.values():
         assert said in source
 

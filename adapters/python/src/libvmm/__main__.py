@@ -15,8 +15,8 @@ from . import _doctor, _fit, _run
 _WORDS = ("doctor", "run", "fit", "record", "version", "help")
 # Not the docstring, which -OO drops.
 _USAGE = (
-    "python -m libvmm doctor [--json] | run [--mode MODE] SCRIPT [ARGUMENTS] | fit FILE... | "
-    "record [-o FILE] SCRIPT [ARGUMENTS] | version"
+    "python -m libvmm doctor [--json] [--tree PID] | run [--mode MODE] SCRIPT [ARGUMENTS] | "
+    "fit FILE... | record [-o FILE] SCRIPT [ARGUMENTS] | version"
 )
 
 

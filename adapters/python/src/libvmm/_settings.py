@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import re
 import stat
 from collections.abc import Iterator
 
@@ -43,6 +44,8 @@ CHOICES = {
     "VMM_FREE": (("later", "wait"), "VMM_FREE takes one of later, wait"),
     "VMM_CUDA_MEMORY": (("mapped", "plain"), "VMM_CUDA_MEMORY takes one of mapped, plain"),
     "VMM_TOP": (("0", "off", "1", "on"), "VMM_TOP is 0, off, 1 or on"),
+    "VMM": (("0", "1"), "VMM takes 0 or 1"),
+    "VMM_DISABLE": (("0", "1"), "VMM_DISABLE takes 0 or 1"),
 }
 SIZES = {
     "VMM_KEEP": "VMM_KEEP is a size: a number with a unit, such as 512MiB",
@@ -68,7 +71,7 @@ OTHERS = (
     "VMM_POOL_ROUNDS",
     "VMM_PROVE_COUNT",
 )
-KNOWN = {*POOL, *MANAGER, *CHOICES, *SIZES, *FILES, *OTHERS}
+KNOWN = {"VMM_EXCLUDE", *POOL, *MANAGER, *CHOICES, *SIZES, *FILES, *OTHERS}
 
 _BAD_OPTION = 2
 
@@ -143,6 +146,30 @@ def _refused(said: str, value: str) -> str:
     return f"{said}; not '{value[:60]}{'...' if len(value) > 60 else ''}'"
 
 
+#: Those that VMM=1 serves, by the module whose import it follows.
+LIBRARIES = {
+    "cupy": "cupy",
+    "numba.cuda.cudadrv.driver": "numba",
+    "rmm": "rmm",
+    "torch": "torch",
+    "warp": "warp",
+}
+
+
+def excluded(value: str) -> set[str]:
+    """The names in VMM_EXCLUDE."""
+    return {each for each in re.split(r"[,\s]+", value) if each}
+
+
+def why_not_excluded(value: str) -> str:
+    """What is wrong with VMM_EXCLUDE; "" where nothing is."""
+    names = sorted(LIBRARIES.values())
+    unknown = sorted(excluded(value) - {*names})
+    return (
+        _refused(f"VMM_EXCLUDE takes a list of {', '.join(names)}", unknown[0]) if unknown else ""
+    )
+
+
 def _judge(name: str, value: str) -> str:
     if name in POOL:
         return _ask(Pool, name, value)
@@ -155,6 +182,8 @@ def _judge(name: str, value: str) -> str:
         return _refused(SIZES[name], value) if _ask(Pool, "VMM_BUDGET", value) else ""
     if name == "VMM_BACKEND":
         return _ask_driver(value)
+    if name == "VMM_EXCLUDE":
+        return why_not_excluded(value)
     if name in FILES:
         words, said = FILES[name]
         why = "" if value in words else _why_not_written(value, name == "VMM_TRACE")
@@ -169,7 +198,7 @@ def wrong(environment: dict[str, str]) -> list[str]:
     """A line for each variable that the libraries refuse or lack. Empty ones count as unset."""
     found = []
     for name, value in sorted(environment.items()):
-        if value and name.startswith(("VMM_", "VPMM_")):
+        if value and (name == "VMM" or name.startswith(("VMM_", "VPMM_"))):
             said = _judge(name, value)
             if said:
                 found.append(said)

@@ -273,6 +273,80 @@ def test_rmm_replaces_a_pool_over_it(rmm):
     assert done.returncode == 0, done.stderr
 
 
+# ---- VMM=1 ----------------------------------------------------------------------------------
+
+ONE_VARIABLE = """
+import site, sys
+site.addsitedir(sys.argv[1])
+import cupy, numba.cuda, rmm, warp
+import contextlib, ctypes, gc, types
+from libvmm import _auto, _values
+from numba.cuda.cudadrv import devices, driver
+
+assert {*_auto._state.served} == {"cupy", "numba", "rmm", "warp"}, _auto._state.served
+_auto.driver_name = "host"
+_values.cuda_drivers = ("host",)
+pool = _auto.shared_pool(0)
+
+def live():
+    gc.collect()
+    return pool.statistics().live_count
+
+# Each library's own hook. The current device and stream, which need a driver, are replaced.
+malloc = cupy.cuda.get_allocator()
+at_home = types.SimpleNamespace(ptr=0)
+of_cupy = malloc.__self__
+of_cupy._cupy = types.SimpleNamespace(
+    cuda=types.SimpleNamespace(runtime=types.SimpleNamespace(getDevice=lambda: 0)))
+from libvmm import cupy as adapter
+of_cupy._made[0] = adapter.allocator(pool)
+of_cupy._made[0]._functions._current_stream = lambda: at_home
+of_cupy._made[0]._cuda = types.SimpleNamespace(
+    MemoryPointer=cupy.cuda.MemoryPointer, UnownedMemory=cupy.cuda.UnownedMemory,
+    runtime=types.SimpleNamespace(getDevice=lambda: 0))
+array = cupy.ndarray((10, 10), "float32", memptr=malloc(4096))
+assert live() == 1
+
+at = rmm.mr.get_per_device_resource(0).allocate(5000)
+assert live() == 2 and at % 256 == 0
+
+devices._runtime.ensure_context = contextlib.nullcontext
+context = driver.Context(types.SimpleNamespace(id=0), None)
+context.prepare_for_use = lambda: None
+pointer = context.memalloc(1000)
+ctypes.memset(pointer.device_pointer_value, 7, 1000)
+assert live() == 3
+context.memory_manager.reset()
+assert pool.is_open, "the pool belongs to the other libraries, too"
+
+warp.config.quiet = True
+warp.init()
+device = types.SimpleNamespace(ordinal=0, stream=types.SimpleNamespace(cuda_stream=None))
+of_warp = _auto.WarpAllocator(device)
+warp._src.context._validate_allocator(of_warp)
+there = of_warp.allocate(1 << 20)
+assert live() == 4
+of_warp.deallocate(there, 1 << 20)
+rmm.mr.get_per_device_resource(0).deallocate(at, 5000)
+del array, pointer
+assert live() == 0, live()
+print("fine")
+"""
+
+
+def test_one_variable_gives_all_libraries_one_pool():
+    for each in ("cupy", "numba.cuda", "rmm", "warp"):
+        pytest.importorskip(each)
+    source = os.path.dirname(os.path.dirname(libvmm.__file__))
+    done = subprocess.run(
+        [sys.executable, "-c", ONE_VARIABLE, source],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "VMM": "1", "CUDA_VISIBLE_DEVICES": "0"},
+    )
+    assert done.returncode == 0 and done.stdout.endswith("fine\n"), done.stderr
+
+
 # ---- vLLM -----------------------------------------------------------------------------------
 
 

@@ -1,0 +1,239 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: VMM=1 reaches every Python process of a tree and changes none where it is unset or has a
+reason to stand back.
+Method: an environment that has the package and its .pth file as the wheel installs them. Modules
+with the names of libraries stand in for the imports alone; the libraries themselves are `./run
+check adapters`'s."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.path.join(os.path.dirname(HERE), "src")
+FILES = ("_libvmm_start.py", "libvmm", "libvmm.pth", "libvmm.start")
+
+RMM = """
+import types
+devices = []
+mr = types.SimpleNamespace(
+    CallbackMemoryResource=lambda *functions: functions,
+    set_per_device_resource=lambda device, resource: devices.append(device),
+)
+"""
+TORCH = """
+import types
+__version__ = "2.11.0"
+version = types.SimpleNamespace(cuda=None)
+"""
+STATE = "import rmm, sys; print(len(rmm.devices), 'libvmm' in sys.modules)"
+SERVED = "2 True"
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """Its Python, and a folder with the libraries' names."""
+    folder = tmp_path_factory.mktemp("environment")
+    made = [sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(folder)]
+    subprocess.run(made, check=True)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    for name in FILES:
+        os.symlink(os.path.join(SOURCE, name), packages / name)
+    for name, text in (("rmm", RMM), ("torch", TORCH), ("broken", "import rmm\n1 / 0\n")):
+        (packages / f"{name}.py").write_text(text)
+    return str(folder / "bin" / "python"), packages
+
+
+@pytest.fixture
+def run(environment, tmp_path):
+    """Runs Python as a user does, and returns what it wrote to stdout and to stderr."""
+    ours = ("VMM", "PYTHON", "_LIBVMM")
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
+
+    def result(*words, code=0, **variables):
+        variables = {"VMM": "1", "CUDA_VISIBLE_DEVICES": "0,1", **variables}
+        set_here = {name: text for name, text in variables.items() if text is not None}
+        done = subprocess.run(
+            [environment[0], *words],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**kept, **set_here},
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout.strip(), done.stderr.strip()
+
+    return result
+
+
+LOADED = (
+    "import sys; print([each for each in sys.modules if 'libvmm' in each], "
+    "[each for each in sys.meta_path if type(each).__module__ == '_libvmm_start'])"
+)
+
+
+@pytest.mark.parametrize("variables", [{"VMM": None}, {"VMM": ""}])
+def test_unset_it_loads_nothing(run, variables):
+    assert run("-c", LOADED, **variables) == ("[] []", "")
+
+
+@pytest.mark.parametrize("variables", [{"VMM": "0"}, {"VMM_DISABLE": "1"}])
+def test_switched_off_it_installs_nothing(run, variables):
+    assert run("-c", LOADED, **variables) == ("['_libvmm_start'] []", "")
+    assert run("-c", STATE, **variables) == ("0 False", "")
+
+
+def test_set_it_installs_one_finder_and_loads_no_package(run):
+    modules, finder = run("-c", LOADED)[0].split("] [")
+    assert modules == "['_libvmm_start'" and finder.count("Finder") == 1
+    again = "import _libvmm_start as start, sys; start.go(); start.go(); " + LOADED
+    assert run("-c", again)[0].count("Finder") == 1
+
+
+SPAWNED = """
+import multiprocessing, sys
+def work():
+    {}
+if __name__ == "__main__":
+    child = multiprocessing.get_context(sys.argv[1]).Process(target=work)
+    child.start()
+    child.join()
+    sys.exit(child.exitcode)
+"""
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn", "forkserver"])
+def test_started_processes_are_served(run, tmp_path, how):
+    (tmp_path / "parent.py").write_text(SPAWNED.format(STATE))
+    assert run("parent.py", how) == (SERVED, "")
+
+
+def test_every_way_to_start_python_is_served(run, tmp_path):
+    (tmp_path / "script.py").write_text(STATE)
+    (tmp_path / "parent.py").write_text(
+        "import subprocess, sys; subprocess.run([sys.executable, 'script.py'], check=True)"
+    )
+    for words in (("-c", STATE), ("script.py",), ("-m", "script"), ("parent.py",)):
+        assert run(*words) == (SERVED, ""), words
+    for flag in ("-I", "-E", "-B", "-O", "-W error"):
+        assert run(*flag.split(), "-c", STATE) == (SERVED, ""), flag
+
+
+def test_a_search_alone_serves_nothing_and_leaves_the_loader(run):
+    code = (
+        "import importlib, importlib.util, sys; spec = importlib.util.find_spec('rmm'); "
+        "print('libvmm' in sys.modules); import rmm; print(vars(rmm.__loader__).keys() - "
+        "{'name', 'path'}, rmm.__spec__.origin.endswith('rmm.py')); "
+        "importlib.reload(rmm); print(len(rmm.devices))"
+    )
+    assert run("-c", code) == ("False\nset() True\n0", "")
+
+
+def test_an_import_that_fails_fails_as_without_it(run):
+    out, error = run("-c", "import broken", code=1)
+    assert out == "" and error.endswith("ZeroDivisionError: division by zero")
+    missing = "import warp"
+    assert run("-c", missing, code=1)[1].endswith("No module named 'warp'")
+
+
+ONE_LINE = (
+    "import subprocess, sys, torch, rmm; subprocess.run([sys.executable, '-c', 'import rmm'])"
+)
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({"VMM": "yes"}, "any library: VMM takes 0 or 1; not 'yes'"),
+        ({"VMM_MODE": "vmm"}, "any library: VMM_MODE=vmm is set, which has precedence"),
+        (
+            {"VMM_EXCLUDE": "rmmm"},
+            "any library: VMM_EXCLUDE takes a list of cupy, numba, rmm, torch, warp; not 'rmmm'",
+        ),
+        ({"VMM_EXCLUDE": "rmm"}, "torch: PyTorch 2.11.0 is built without CUDA"),
+    ],
+)
+def test_it_stands_back_with_one_line_for_a_tree(run, variables, reason):
+    assert run("-c", ONE_LINE, **variables) == ("", f"libvmm: VMM=1 does not serve {reason}")
+
+
+def test_a_library_that_cannot_be_loaded_is_one_line(run):
+    out, error = run("-c", STATE, LIBVMM="/nowhere/libvmm.so")
+    assert out.startswith("0 ")
+    assert error.count("\n") == 0 and "VMM=1 does not serve rmm" in error and "/nowhere" in error
+
+
+def test_another_owner_of_cudas_calls_has_precedence(run, tmp_path):
+    source, library = tmp_path / "other.c", tmp_path / "libother.so"
+    source.write_text("int cuMemAlloc_v2(void) { return 0; }\n")
+    made = subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], capture_output=True)
+    if made.returncode != 0:
+        pytest.skip("there is no C compiler")
+    out, error = run("-c", STATE, LD_PRELOAD=str(library))
+    assert out == "0 True" and "libother.so is loaded and defines cuMemAlloc_v2" in error
+
+
+def test_nothing_is_loaded_from_the_current_folder(run, tmp_path):
+    for name in ("libvmm", "_auto", "_libvmm_start"):
+        (tmp_path / f"{name}.py").write_text("print('wrong')")
+    (tmp_path / "script.py").write_text(STATE)
+    for words in (("-c", STATE), ("-m", "script"), ("script.py",)):
+        assert run(*words) == (SERVED, ""), words
+
+
+def test_a_folder_that_everybody_can_write_to_is_refused(environment, run, tmp_path):
+    folder = tmp_path / "open"
+    subprocess.run(["cp", "-r", SOURCE, folder], check=True)
+    os.chmod(folder / "libvmm", 0o777)
+    code = (
+        f"import site, sys; site.addsitedir({str(folder)!r}); "
+        f"sys.path.append({str(environment[1])!r}); {STATE}"
+    )
+    out, error = run("-S", "-c", code)
+    assert out == "0 True" and f"everybody can write to {folder}/libvmm" in error
+
+
+def test_set_uid_processes_are_left_alone(run):
+    if os.geteuid() != 0:
+        pytest.skip("only root can be two users")
+    code = (
+        "import os, sys, _libvmm_start as start; sys.meta_path[:] = sys.meta_path[1:]; "
+        f"os.setresuid(65534, 0, 0); start.go(); start.torch_imported(); {STATE}"
+    )
+    assert run("-c", code) == ("0 False", "")
+
+
+TREE = """
+import os, subprocess, sys, rmm, torch
+if len(sys.argv) == 1:
+    words = [sys.executable, __file__, "child"]
+    child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child.stdout.readline()
+    forked = os.fork()
+    if forked == 0:
+        child.stdin.close()
+        child.stdout.read()
+        os._exit(0)
+    words = [sys.executable, "-m", "libvmm", "doctor", "--tree", str(os.getpid())]
+    text = subprocess.run(words, env={**os.environ, "VMM": "0"}, capture_output=True, text=True)
+    for process, name in ((os.getpid(), "P"), (child.pid, "C"), (forked, "F")):
+        text.stdout = text.stdout.replace(f"{process} ", f"{name} ", 3)
+    print(text.stdout)
+    child.communicate(b"")
+else:
+    print("there", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_the_doctor_shows_a_tree(run, tmp_path):
+    (tmp_path / "parent.py").write_text(TREE)
+    out, _ = run("parent.py")
+    lines = [line.replace(line.split()[1], "python:", 1) for line in out.splitlines()]
+    own = "torch: its own memory: PyTorch 2.11.0 is built without CUDA"
+    assert lines[:2] == [f"P python: {each}" for each in ("rmm: one pool for each device", own)]
+    assert f"  C python: {own}" in lines and f"  F python: {own} (forked)" in lines
+    assert lines[-1].endswith("VMM is not set"), "the doctor itself"
