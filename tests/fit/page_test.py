@@ -68,12 +68,6 @@ class Page(unittest.TestCase):
         self.browser.open(page)
         return json.loads(done.stdout)
 
-    def boxes(self, where):
-        return self.browser.ask(
-            f"[...document.querySelectorAll('{where}')].map(e => (r => [e.textContent, r.left, "
-            "r.right, r.top, r.bottom])(e.getBoundingClientRect()))"
-        )
-
     def rows(self):
         return self.browser.ask(
             "[...document.querySelectorAll('#verdicts tr')]"
@@ -111,24 +105,26 @@ class Page(unittest.TestCase):
             band = said["allocators"]["async"]
             self.assertAlmostEqual(most["async_low"] / band["held_bytes_low"], 1, delta=1e-9)
             self.assertAlmostEqual(most["async_high"] / band["held_bytes_high"], 1, delta=1e-9)
-            self.assertIn("live " + shown(said["peak_live_bytes"]), self.boxes("#state")[0][0])
+            self.assertIn(
+                "live " + shown(said["peak_live_bytes"]), self.browser.boxes("#state")[0][0]
+            )
 
     def check_places(self):
         """Devices and numbers of the axis stand at the height of their value."""
-        ((_, left, right, top, bottom),) = self.boxes(".chart")
+        ((_, left, right, top, bottom),) = self.browser.boxes(".chart")
         most = self.browser.ask("panes[0].top")
 
         def place(value):
             return bottom - value / most * (bottom - top)
 
-        rows = self.boxes(".axis.y span")
+        rows = self.browser.boxes(".axis.y span")
         self.assertGreaterEqual(len(rows), 4)
         for text, _, end, above, below in rows[1:]:
             number, unit = text.split()
             value = float(number) * 1024 ** UNITS.index(unit)
             self.assertAlmostEqual((above + below) / 2, place(value), delta=3, msg=text)
             self.assertLess(end, left)
-        devices = self.boxes(".over span")
+        devices = self.browser.boxes(".over span")
         self.assertGreaterEqual(len(devices), 1)
         for text, begin, end, _, below in devices:
             value = float(text.removesuffix("GiB")) * (1 << 30)
@@ -142,10 +138,10 @@ class Page(unittest.TestCase):
 
     def test_live_memory_by_stack(self):
         said = self.open(SNAPSHOT)
-        rows = self.boxes(".site")
+        rows = self.browser.boxes(".site")
         self.assertEqual(len(rows), len(said["live_at_peak"]))
-        widths = self.boxes(".site .track i")
-        whole = self.boxes(".site .track")
+        widths = self.browser.boxes(".site .track i")
+        whole = self.browser.boxes(".site .track")
         for row, bar, track, of in zip(rows, widths, whole, said["live_at_peak"]):
             self.assertTrue(row[0].startswith(shown(of["bytes"])), row[0])
             self.assertIn(of["stack"][0], row[0])
@@ -154,7 +150,7 @@ class Page(unittest.TestCase):
 
     def test_cost_of_fragmentation(self):
         said = self.open(SNAPSHOT)
-        texts = [each[0] for each in self.boxes("#costs > :nth-child(3n)")]
+        texts = [each[0] for each in self.browser.boxes("#costs > :nth-child(3n)")]
         for name, text in zip(("native", "expandable", "async", "vmm"), texts):
             of = said["allocators"][name]
             cost = of.get("held_bytes", of.get("held_bytes_high")) - said["peak_live_bytes"]
@@ -182,23 +178,23 @@ class Page(unittest.TestCase):
         self.assertEqual(run(path, "--page", page, "--device", "24GiB").returncode, 2)
         self.browser.shown = None
         self.browser.open(page)
-        self.assertIn("the peak is not known", self.boxes("#name")[0][0])
+        self.assertIn("the peak is not known", self.browser.boxes("#name")[0][0])
         self.assertEqual(set(self.rows()[-1][1:]), {"not known"})
 
     def test_keys_and_zoom(self):
         self.open(SNAPSHOT)
         self.browser.ask("panes[0].timeline.canvas.focus()")
-        peak = self.boxes("#state")[0][0]
+        peak = self.browser.boxes("#state")[0][0]
         self.browser.key("Home")
-        self.assertTrue(self.boxes("#state")[0][0].startswith("0 ns:"))
-        labels = [each[0] for each in self.boxes(".axis.x span")]
+        self.assertTrue(self.browser.boxes("#state")[0][0].startswith("0 ns:"))
+        labels = [each[0] for each in self.browser.boxes(".axis.x span")]
         self.browser.key("+", "+")
         self.browser.key("+", "+")
-        self.assertNotEqual([each[0] for each in self.boxes(".axis.x span")], labels)
+        self.assertNotEqual([each[0] for each in self.browser.boxes(".axis.x span")], labels)
         self.browser.key("0", "0")
-        self.assertEqual([each[0] for each in self.boxes(".axis.x span")], labels)
+        self.assertEqual([each[0] for each in self.browser.boxes(".axis.x span")], labels)
         self.browser.key("p", "p")
-        self.assertEqual(self.boxes("#state")[0][0], peak)
+        self.assertEqual(self.browser.boxes("#state")[0][0], peak)
 
     def test_time_or_requests(self):
         """The axis has the times of the events, or their order; a trace has no times."""
@@ -209,7 +205,7 @@ class Page(unittest.TestCase):
         most_ns = (events[-1]["time_us"] - events[0]["time_us"]) * 1000
         self.assertLessEqual(width_ns, most_ns)
         self.assertGreater(width_ns, 0.9 * most_ns)
-        self.assertTrue(self.boxes(".axis.x span")[-1][0].endswith("s"))
+        self.assertTrue(self.browser.boxes(".axis.x span")[-1][0].endswith("s"))
         self.browser.ask(
             "(box => { box.value = 'request'; box.onchange(); })(document.getElementById('across'))"
         )
@@ -217,10 +213,10 @@ class Page(unittest.TestCase):
         self.assertEqual(
             self.browser.ask("panes[0].width"), self.browser.ask("panes[0].data.request.at(-1)")
         )
-        self.assertTrue(self.boxes("#state")[0][0].startswith("request "))
+        self.assertTrue(self.browser.boxes("#state")[0][0].startswith("request "))
         self.open(pathlib.Path(TRACES) / "beam_kv.trace.gz")
         self.assertTrue(self.browser.ask("document.getElementById('scale').hidden"))
-        self.assertTrue(self.boxes("#state")[0][0].startswith("request "))
+        self.assertTrue(self.browser.boxes("#state")[0][0].startswith("request "))
 
     def made(self, name, size):
         program = shapes.Recording(12)
@@ -238,15 +234,15 @@ class Page(unittest.TestCase):
         self.browser.shown = None
         self.browser.open(page)
         said = json.loads(done.stdout)["ranks"]
-        rows = [each[0] for each in self.boxes("#ranks tr")]
+        rows = [each[0] for each in self.browser.boxes("#ranks tr")]
         self.assertEqual(len(rows), 3)
         for row, each in zip(rows[1:], said):
             self.assertIn(shown(each["allocators"]["native"]["held_bytes"]), row)
-        self.assertIn("rank0.pickle", self.boxes("#name")[0][0])
+        self.assertIn("rank0.pickle", self.browser.boxes("#name")[0][0])
         self.browser.ask("document.querySelectorAll('#ranks button')[1].click()")
-        self.assertIn("rank1.pickle", self.boxes("#name")[0][0])
+        self.assertIn("rank1.pickle", self.browser.boxes("#name")[0][0])
         self.assertEqual(self.rows()[1][1], shown(150 * shapes.MIB))
-        self.assertEqual(len(self.boxes("#verdicts tr")), 4)
+        self.assertEqual(len(self.browser.boxes("#verdicts tr")), 4)
 
     def test_the_largest_batch(self):
         files = [self.made(f"batch{n}.pickle", n * 16 * shapes.MIB) for n in (2, 4)]
@@ -258,19 +254,15 @@ class Page(unittest.TestCase):
         self.browser.open(page)
         best = json.loads(done.stdout)["largest_batch"]["1GiB"]["native"]["best"]
         self.assertEqual(best, 64)
-        self.assertIn("batch 64, the largest on 1GiB under native", self.boxes("#name")[0][0])
+        self.assertIn(
+            "batch 64, the largest on 1GiB under native", self.browser.boxes("#name")[0][0]
+        )
         _, held, batches, *_ = self.rows()
         self.assertEqual(held[1], shown(1 << 30))
         self.assertTrue(batches[1].startswith("64 (62 to 65)"), batches)
 
     def test_a_phones_width(self):
-        self.browser.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=390,
-            height=800,
-            deviceScaleFactor=2,
-            mobile=True,
-        )
+        self.browser.be_a_phone()
         # Names of ranks and of close devices, which stand side by side.
         snapshot = pathlib.Path(SNAPSHOT).read_bytes()
         ranks = [FOLDER / f"a_long_name_of_rank{i}.pickle.gz" for i in range(2)]
@@ -281,7 +273,7 @@ class Page(unittest.TestCase):
             run(*ranks, *close, "--page", page)
             self.browser.open(page)
             for where in ("#ranks tr > *, #ranks button", ".over span"):
-                boxes = [(*each[1:], each[0]) for each in self.boxes(where) if each[0]]
+                boxes = [(*each[1:], each[0]) for each in self.browser.boxes(where) if each[0]]
                 for one, other in itertools.combinations(boxes, 2):
                     apart = one[0] >= other[1] or other[0] >= one[1]
                     apart = apart or one[2] >= other[3] or other[2] >= one[3]
@@ -289,12 +281,14 @@ class Page(unittest.TestCase):
             self.browser.shown = None
             self.open(SNAPSHOT)
             self.assertEqual(self.browser.ask("document.documentElement.scrollWidth"), 390)
-            for text, left, right, *_ in self.boxes("canvas, button, td, th, .site, .row > *"):
+            for text, left, right, *_ in self.browser.boxes(
+                "canvas, button, td, th, .site, .row > *"
+            ):
                 self.assertGreaterEqual(left, 0, text)
                 self.assertLessEqual(right, 390, text)
             self.check_places()
         finally:
-            self.browser.call("Emulation.clearDeviceMetricsOverride")
+            self.browser.be_wide()
 
     def test_names_are_text(self):
         """A file name and a stack that end a script and begin another."""
@@ -308,8 +302,8 @@ class Page(unittest.TestCase):
         odd.write_bytes(pickle.dumps(snapshot, 4))
         self.open(odd)
         self.assertEqual(self.browser.ask("document.title"), "vmm: will it fit?")
-        self.assertIn(mark, self.boxes("#sites")[0][0])
-        self.assertIn("<b>odd.pickle", self.boxes("#name")[0][0])
+        self.assertIn(mark, self.browser.boxes("#sites")[0][0])
+        self.assertIn("<b>odd.pickle", self.browser.boxes("#name")[0][0])
         self.assertEqual(self.browser.ask("document.scripts.length"), 1)
 
     def test_wrong_uses(self):

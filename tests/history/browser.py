@@ -166,6 +166,20 @@ class Browser:
             raise RuntimeError("not shown: " + self.ask(STATE))
         self.settle()
 
+    def boxes(self, where):
+        """Text, left, right, top and bottom of each element."""
+        return self.ask(
+            f"[...document.querySelectorAll('{where}')].map(e => (r => [e.textContent, r.left, "
+            "r.right, r.top, r.bottom])(e.getBoundingClientRect()))"
+        )
+
+    def be_a_phone(self):
+        size = {"width": 390, "height": 800, "deviceScaleFactor": 2, "mobile": True}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+
+    def be_wide(self):
+        self.call("Emulation.clearDeviceMetricsOverride")
+
     def key(self, name, text=None):
         for kind in ("keyDown", "keyUp"):
             extra = {"text": text} if text and kind == "keyDown" else {}

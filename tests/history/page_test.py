@@ -83,17 +83,6 @@ class Page(unittest.TestCase):
         self.assertEqual(int(data["cursor"]), int(self.facts["events"]) - 1)
         self.assertEqual(data["live"], self.facts["live_bytes"])
         self.assertEqual(data["held"], self.facts["held_bytes"])
-        self.assertEqual(self.browser.ask("panes[0].h.leftOut"), 0)
-        wrong = self.browser.ask(
-            "(() => { const p = panes[0]; for (let i = 0; i < p.h.n; i += 97) "
-            "{ const sums = p.totals(i), each = p.recount(i); "
-            "for (const name in each) if (sums[name] !== each[name]) return name + i; } "
-            "return ''; })()"
-        )
-        self.assertEqual(wrong, "", "the sums are those of the rectangles at every event")
-        totals = self.browser.ask("panes[0].totals(panes[0].h.n - 1)")
-        self.assertEqual(totals["mapped"], int(self.facts["mapped_bytes"]))
-        self.assertEqual(totals["stale"], int(self.facts["stale_bytes"]))
 
     def test_it_draws_every_kind(self):
         self.browser.open(page_of("pool.history"))
@@ -165,13 +154,6 @@ class Page(unittest.TestCase):
         counters = [each["args"] for each in json.loads(out.read_text()) if each["ph"] == "C"]
         return max(each["live"] for each in counters)
 
-    def boxes(self, where):
-        """Text, left, right, top and bottom of each element."""
-        return self.browser.ask(
-            "[...document.querySelectorAll('%s')].map(e => (r => [e.textContent, r.left, r.right, "
-            "r.top, r.bottom])(e.getBoundingClientRect()))" % where
-        )
-
     def test_it_opens_at_the_peak(self):
         self.browser.open(page_of("pool.history"))
         self.assertEqual(int(self.data()["live"]), self.most_live("pool.history"))
@@ -185,9 +167,9 @@ class Page(unittest.TestCase):
 
     def check_axes(self):
         """Each label of the axis of events, and of memory, stands at the place of its number."""
-        ((_, left, right, top, bottom),) = self.boxes("section:first-of-type .chart")
+        ((_, left, right, top, bottom),) = self.browser.boxes("section:first-of-type .chart")
         x0, x1 = float(self.data()["x0"]), float(self.data()["x1"])
-        marks = self.boxes("section:first-of-type .axis.x span")
+        marks = self.browser.boxes("section:first-of-type .axis.x span")
         self.assertGreaterEqual(len(marks), 3)
         for text, begin, end, *_ in marks:
             share = (int(text.replace(",", "")) - x0) / (x1 - x0)
@@ -196,7 +178,7 @@ class Page(unittest.TestCase):
             self.assertAlmostEqual(place, left + share * (right - left), delta=3, msg=text)
             self.assertLessEqual(end, right + 20)
         most = self.browser.ask("panes[0].top")
-        rows = self.boxes("section:first-of-type .time .axis.y span")
+        rows = self.browser.boxes("section:first-of-type .time .axis.y span")
         self.assertGreaterEqual(len(rows), 3)
         for text, _, end, above, below in rows:
             number, unit = (text + " MiB").split()[:2]
@@ -208,14 +190,14 @@ class Page(unittest.TestCase):
     def test_axes(self):
         self.browser.open(page_of("pool.history"))
         self.check_axes()
-        whole = [each[0] for each in self.boxes(".axis.x span")]
+        whole = [each[0] for each in self.browser.boxes(".axis.x span")]
         self.browser.ask("panes[0].zoom(0.1, 0.6, 0.5, false, true)")
         self.browser.settle()
         self.check_axes()
-        self.assertNotEqual([each[0] for each in self.boxes(".axis.x span")], whole)
+        self.assertNotEqual([each[0] for each in self.browser.boxes(".axis.x span")], whole)
         self.browser.ask("turn('across')")
         self.browser.settle()
-        for text, *_ in self.boxes(".axis.x span")[1:]:
+        for text, *_ in self.browser.boxes(".axis.x span")[1:]:
             self.assertRegex(text, r"^[\d.]+ (ns|us|ms|s)$")
 
     def test_the_overview_moves_what_is_shown(self):
@@ -223,7 +205,7 @@ class Page(unittest.TestCase):
         self.browser.ask("panes[0].zoom(0.1, 0.1, 0.5, false, true)")
         self.browser.settle()
         before = self.data()
-        ((_, left, right, top, bottom),) = self.boxes(".overview")
+        ((_, left, right, top, bottom),) = self.browser.boxes(".overview")
         self.browser.click(left + (right - left) * 0.75, (top + bottom) / 2)
         after, events = self.data(), int(self.facts["events"])
         middle = (float(after["x0"]) + float(after["x1"])) / 2
@@ -260,33 +242,27 @@ class Page(unittest.TestCase):
         tops = set()
         for _ in range(12):
             self.browser.key("ArrowRight")
-            tops.add(self.boxes(".map")[0][3])
+            tops.add(self.browser.boxes(".map")[0][3])
         self.assertEqual(len(tops), 1, "the pictures stay where they are")
 
     def test_a_phones_width(self):
-        self.browser.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=390,
-            height=800,
-            deviceScaleFactor=2,
-            mobile=True,
-        )
+        self.browser.be_a_phone()
         try:
             self.browser.open(page_of("pool.history", "manager.history"))
             self.browser.settle()
             self.assertEqual(self.browser.ask("document.documentElement.scrollWidth"), 390)
             where = "canvas, button, select, .card, .axis.y span, h2"
-            for text, left, right, *_ in self.boxes(
+            for text, left, right, *_ in self.browser.boxes(
                 "main :is(%s), header :is(%s)" % (where, where)
             ):
                 self.assertGreaterEqual(left, 0, text)
                 self.assertLessEqual(right, 390, text)
-            maps = self.boxes(".map")
+            maps = self.browser.boxes(".map")
             self.assertGreater(maps[0][2] - maps[0][1], 290)
             self.assertLess(maps[0][4], maps[1][3], "one below the other")
             self.check_axes()
         finally:
-            self.browser.call("Emulation.clearDeviceMetricsOverride")
+            self.browser.be_wide()
 
     def touch(self, kind, *places):
         points = [{"x": x, "y": y, "id": i} for i, (x, y) in enumerate(places)]
@@ -294,12 +270,11 @@ class Page(unittest.TestCase):
 
     def test_fingers(self):
         """Two fingers zoom, one moves across; one that goes down scrolls the page."""
-        size = {"width": 390, "height": 800, "deviceScaleFactor": 2, "mobile": True}
-        self.browser.call("Emulation.setDeviceMetricsOverride", **size)
+        self.browser.be_a_phone()
         self.browser.call("Emulation.setTouchEmulationEnabled", enabled=True)
         try:
             self.browser.open(page_of("pool.history"))
-            ((_, left, right, top, _),) = self.boxes(".map")
+            ((_, left, right, top, _),) = self.browser.boxes(".map")
             x, y = (left + right) / 2, top + 100
             self.touch("touchStart", (x - 40, y), (x + 40, y))
             for step in range(1, 5):
@@ -325,7 +300,7 @@ class Page(unittest.TestCase):
             self.assertGreater(self.browser.ask("window.scrollY"), 20)
         finally:
             self.browser.call("Emulation.setTouchEmulationEnabled", enabled=False)
-            self.browser.call("Emulation.clearDeviceMetricsOverride")
+            self.browser.be_wide()
 
     def test_costs_are_strong_and_the_rest_is_pale(self):
         """Saturation of the colours, in light and dark: held and not live against all other."""
@@ -380,24 +355,6 @@ class Page(unittest.TestCase):
         ours, other = self.data(0), self.data(1)
         self.assertIn("PyTorch", self.browser.ask("panes[1].el.querySelector('h2').textContent"))
         self.assertEqual(ours["live"], other["live"])
-        self.assertEqual(self.browser.ask("panes[1].h.leftOut"), 0)
-        self.assertEqual(
-            self.browser.ask("panes[1].totals(panes[1].h.n - 1).mapped"),
-            int(self.facts["mapped_bytes"]),
-        )
-
-    def test_a_frame_is_short_and_the_picture_is_the_same(self):
-        """However many slices a picture takes, its pixels are those of one that took one."""
-        self.browser.open(page_of("pool.history"))
-        whole = self.browser.ask("""(() => { const p = panes[0], w = p.map.width, h = p.map.height;
-          const paint = slice => { const job = p.start(colours(), w, h, "");
-            let turns = 1; while (!p.goOn(job, slice)) ++turns;
-            return [turns, job.out.reduce((sum, x) => (sum * 31 + x) % 1000003, 0)]; };
-          const one = paint(Infinity), many = paint(0);
-          return {one, many}; })()""")
-        self.assertEqual(whole["one"][0], 1)
-        self.assertGreater(whole["many"][0], 1)
-        self.assertEqual(whole["one"][1], whole["many"][1])
 
     def test_what_was_lost_is_said(self):
         self.browser.open(page_of("lost.history"))
