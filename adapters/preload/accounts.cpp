@@ -14,8 +14,8 @@
 #include <new>
 #include <string_view>
 
+#include "account_records.h"
 #include "call_clock.h"
-#include "counters.h"
 #include "file_name.h"
 #include "ipc.h"
 #include "output_file.h"

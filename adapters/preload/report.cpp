@@ -8,10 +8,10 @@
 
 #include <string_view>
 
+#include "account_records.h"
 #include "accounts.h"
 #include "cache.h"
-#include "counters.h"
-#include "counts.h"
+#include "serving_counts.h"
 #include "settings.h"
 #include "trace.h"
 #include "writer.h"
@@ -133,10 +133,12 @@ void write_text(writer& to) noexcept {
     to.text("handles reused ").number(kept.reused_count).text(", kept now ");
     to.number(kept.kept_count).text(" of ").fraction(kept.kept_bytes, mebibyte, 1).text(" MiB\n");
   }
-  if (const auto pool = managed::figures(); pool.served != 0) {
-    to.text("blocks served by the pool ").number(pool.served).text(", frees put behind all ");
-    to.text("work ").number(pool.deferred).text(", times the host waited ");
-    to.number(pool.waited).text(", copies remapped ").number(pool.remapped);
+  if (const auto pool = managed::figures(); pool.blocks_served != 0) {
+    to.text("blocks served by the pool ")
+        .number(pool.blocks_served)
+        .text(", frees put behind all ");
+    to.text("work ").number(pool.frees_behind_all).text(", times the host waited ");
+    to.number(pool.host_waits).text(", copies remapped ").number(pool.copies_remapped);
     to.text("\n");
   }
   if (trace::is_incomplete()) to.text("the trace is incomplete\n");
@@ -216,10 +218,10 @@ void write_json(writer& to) noexcept {
   key(to, "handles_reused").number(kept.reused_count).text(",");
   key(to, "handles_kept").number(kept.kept_count).text(",");
   key(to, "handles_kept_bytes").number(kept.kept_bytes).text(",");
-  key(to, "blocks_served").number(pool.served).text(",");
-  key(to, "frees_behind_all").number(pool.deferred).text(",");
-  key(to, "host_waits").number(pool.waited).text(",");
-  key(to, "copies_remapped").number(pool.remapped).text(",");
+  key(to, "blocks_served").number(pool.blocks_served).text(",");
+  key(to, "frees_behind_all").number(pool.frees_behind_all).text(",");
+  key(to, "host_waits").number(pool.host_waits).text(",");
+  key(to, "copies_remapped").number(pool.copies_remapped).text(",");
   key(to, "trace_complete").text(trace::is_incomplete() ? "false}\n" : "true}\n");
 }
 

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "counts.h"
 #include "process.h"
+#include "serving_counts.h"
 #include "settings.h"
 
 import vmm.backend;
@@ -59,7 +59,7 @@ bool wait_for_stream(stream_name stream) noexcept VMM_REQUIRES_SHARED(locks::gat
   if (p.captures.is_captured(stream) || (stream.is_default() && p.captures.is_any())) return false;
   std::vector<event_point> points;
   if (!p.events.record(stream, points)) return false;
-  count(counts.waited);
+  count(counts.host_waits);
   p.events.wait(points);
   p.events.give_back(points);
   return true;
@@ -68,12 +68,19 @@ bool wait_for_stream(stream_name stream) noexcept VMM_REQUIRES_SHARED(locks::gat
 bool wait_for_device(device_pools& device) noexcept VMM_REQUIRES_SHARED(locks::gate) {
   process_state& p = process();
   if (p.captures.is_any()) return false;
-  count(counts.waited);
+  count(counts.host_waits);
   return p.events.wait_for_context(device.context());
 }
 
-// The steps that wait, which a pool does not take, since a thread may wait outside of the gate
-// only: for the stream's own work, then that of frees, then all.
+// The steps that wait, which a pool does not take: a thread may wait outside of the gate only.
+// Those of the pool come before (vmm.stream:shortage).
+//
+// 0  wait_for_stream(): the stream's own work
+// 1  waiting_frees::wait_for_all(): the work that freed blocks wait for
+// 2  wait_for_device(): all work
+//
+// A new rung is a case of relieve(), each of which is taken once, and a line above. Its function
+// requires the gate, and leaves it to wait, as all_work_events::wait() does.
 class shortage_ladder {
  public:
   shortage_ladder(device_pools& device, const request& wanted) noexcept
@@ -115,7 +122,7 @@ frees::owner make_entry(device_pools& device, const request& wanted) noexcept {
 answer hand_out(address at, frees::owner&& entry) noexcept {
   process_state& p = process();
   if (!p.blocks.add(entry, at.value)) return {0, unmanaged_reason::refused};
-  count(counts.served);
+  count(counts.blocks_served);
   return {at.value, unmanaged_reason::count};
 }
 
@@ -282,7 +289,7 @@ bool copy_by_remapping(device_pointer target, device_pointer source, std::size_t
       chosen_settings().copy == copy_rule::move ? copy_mode::move : copy_mode::alias;
   const status copied = of.copy({{target}, {source}, size, device->service_stream()}, how);
   if (of.statistics().remapped_copy_count != before) {
-    count(counts.remapped);
+    count(counts.copies_remapped);
     return static_cast<bool>(copied);
   }
   return copied && device->driver().synchronize_stream(device->service_stream());

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "accounts.h"
-#include "counts.h"
 #include "device_pools.h"
+#include "serving_counts.h"
 #include "settings.h"
 #include "violation.h"
 
@@ -29,7 +29,7 @@ void waiting_frees::push(frees::owner&& one) noexcept {
   list_.push(std::move(one));
 }
 
-void waiting_frees::defer(frees::owner&& one) noexcept {
+void waiting_frees::leave_to_collect(frees::owner&& one) noexcept {
   bytes_.fetch_add(one->block.size, std::memory_order_relaxed);
   list_.defer(std::move(one));
 }
@@ -46,19 +46,19 @@ void waiting_frees::hand_back(frees::owner&& one) noexcept {
         "waiting_frees I1: memory that is live again would be freed");
   const status freed = device_.take_back(block);
   if (freed) return;
-  if (freed.error().code == errc::out_of_host_memory) return defer(std::move(one));
+  if (freed.error().code == errc::out_of_host_memory) return leave_to_collect(std::move(one));
   if (is_wrong_address(freed.error().code))
     violated("waiting_frees I1: a freed block is not one of its allocator");
   accounts::note_unmanaged(unmanaged_reason::refused);
 }
 
 void waiting_frees::free(frees::owner&& one) noexcept {
-  count(counts.deferred);
-  if (captures_.is_any()) return defer(std::move(one));
+  count(counts.frees_behind_all);
+  if (captures_.is_any()) return leave_to_collect(std::move(one));
   std::vector<event_point>& points = one->points;
-  count(counts.waited, events_.record_users(device_.context(), device_.users(), points));
+  count(counts.host_waits, events_.record_users(device_.context(), device_.users(), points));
   if (chosen_settings().is_free_waiting && !points.empty()) {
-    count(counts.waited, points.size());
+    count(counts.host_waits, points.size());
     events_.wait(points);
     events_.give_back(points);
   }
@@ -78,12 +78,12 @@ void waiting_frees::collect() noexcept {
     events_.give_back(point);
     return true;
   });
-  frees::list deferred = list_.take_deferred();
+  frees::list left = list_.take_deferred();
   for (frees::owner each = passed.take_first(); each != nullptr; each = passed.take_first()) {
     count_taken(each);
     hand_back(std::move(each));
   }
-  for (frees::owner each = deferred.take_first(); each != nullptr; each = deferred.take_first()) {
+  for (frees::owner each = left.take_first(); each != nullptr; each = left.take_first()) {
     count_taken(each);
     free(std::move(each));
   }
@@ -92,7 +92,7 @@ void waiting_frees::collect() noexcept {
 bool waiting_frees::wait_for_oldest() noexcept {
   const result<std::vector<event_point>> points = list_.oldest_points();
   if (!points || points->empty()) return false;
-  count(counts.waited);
+  count(counts.host_waits);
   events_.wait(*points);
   collect();
   return true;
@@ -101,7 +101,7 @@ bool waiting_frees::wait_for_oldest() noexcept {
 bool waiting_frees::wait_for_all() noexcept {
   const result<std::vector<event_point>> points = list_.points();
   if (!points || points->empty() || captures_.is_any()) return false;
-  count(counts.waited);
+  count(counts.host_waits);
   events_.wait(*points);
   while (true) {
     const std::uint64_t before = bytes();

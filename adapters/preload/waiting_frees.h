@@ -68,8 +68,10 @@ class waiting_frees {
   [[nodiscard]] const char* find_broken() const;
 
  private:
+  // The block waits for its points.
   void push(frees::owner&& one) noexcept;
-  void defer(frees::owner&& one) noexcept;
+  // The block has no points: collect() frees it anew, where it does anything.
+  void leave_to_collect(frees::owner&& one) noexcept;
   void count_taken(const frees::owner& one) noexcept;
 
   device_pools& device_;

@@ -23,7 +23,7 @@ inline constexpr std::size_t reap_count = 8;
 
 struct manager_counts {
   sync::atomic<std::uint64_t> reused_range_count = 0;
-  sync::atomic<std::uint64_t> grown_range_count = 0;
+  sync::atomic<std::uint64_t> grown_reuse_count = 0;
   sync::atomic<std::uint64_t> unbound_range_count = 0;
   sync::atomic<std::uint64_t> remapped_copy_count = 0;
   sync::atomic<std::uint64_t> real_copy_count = 0;

@@ -83,7 +83,7 @@ manager_statistics manager_report::statistics() const {
   check(space.high_water_bytes <= space.reserved_bytes, "more addresses were in use than reserved");
   numbers.space_high_water_bytes = space.high_water_bytes;
   numbers.reused_range_count = base_.counts.reused_range_count.load(std::memory_order_relaxed);
-  numbers.grown_range_count = base_.counts.grown_range_count.load(std::memory_order_relaxed);
+  numbers.grown_reuse_count = base_.counts.grown_reuse_count.load(std::memory_order_relaxed);
   numbers.unbound_range_count = base_.counts.unbound_range_count.load(std::memory_order_relaxed);
   numbers.remapped_copy_count = base_.counts.remapped_copy_count.load(std::memory_order_relaxed);
   numbers.real_copy_count = base_.counts.real_copy_count.load(std::memory_order_relaxed);

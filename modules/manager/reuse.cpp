@@ -92,7 +92,7 @@ result<block*> range_reuse::grow_cached(block& cached, const block_request& requ
   }
   check(cached.sizes.mapped_bytes == request.sizes.mapped_bytes, "a range grew to another size");
   cached.alignment_bytes = request.alignment_bytes;
-  base_.counts.grown_range_count.fetch_add(1, std::memory_order_relaxed);
+  base_.counts.grown_reuse_count.fetch_add(1, std::memory_order_relaxed);
   return &cached;
 }
 

@@ -4,10 +4,17 @@
 // vmm.manager:shortage - shortages: the memory that is released before a request is refused, in
 // this order. Not exported.
 //
-// 1  memory that the manager retains for reuse, twice
-// 2  idle memory of other allocators of the device
-// 3  freed memory that waits for work, oldest first, where options().wait_when_short
-// 4  memory at options().spill
+// 1  drain(): memory that the manager retains for reuse, twice
+// 2  idle memory of other allocators of the device: 3 stops, the locks are released, and the
+//    attempt is repeated (with_relief(), vmm.optimizer:relief)
+// 3  wait_for_oldest(): freed memory that waits for work, where options().wait_when_short
+// 4  memory at options().spill: with_spill()
+//
+// A new rung is a function beside drain() with its place in the ladder of recover(), and a line
+// above. It returns true where the request is to be tried again, false where it has nothing left,
+// which begins the next rung; one that runs once is a single_rung(). It runs under the lock of
+// recovery, so it calls neither users nor other allocators: what does belongs to 2, between two
+// attempts. A rung behind 2 is a part of wait_for_oldest(), below its stop.
 //
 // I1  A recovery releases retained memory twice: the second time finds memory that other threads,
 //     short at the same time, had collected in vain. One thread recovers at a time.
@@ -110,7 +117,7 @@ class manager_shortage {
     const spill_permit permit(base_.blocks->memory());
     return operation();
   }
-  // The steps: false if nothing is left to release or to wait for. A pass stops before it waits.
+  // The rungs. With a pass wait_for_oldest() stops before it waits.
   [[nodiscard]] bool drain(int& drains_left);
   [[nodiscard]] bool wait_for_oldest(relief_pass* pass);
   [[nodiscard]] std::uint64_t give_idle_back(std::uint64_t wanted_bytes);

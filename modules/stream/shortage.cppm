@@ -4,12 +4,21 @@
 // vmm.stream:shortage - shortages: the steps before a request is refused, in this order, and the
 // report. Not exported.
 //
-// 1  what every stream has finished with
-// 2  idle memory of other allocators of the device, where there are any (vmm.optimizer:relief)
-// 3  the work of one stream after the other, where options().wait_when_short
-// 4  memory at options().spill
+// 1  poll_streams(): what every stream has finished with
+// 2  idle memory of other allocators of the device, where there are any: 3 stops, the locks are
+//    released, and the attempt is repeated (with_relief(), vmm.optimizer:relief)
+// 3  wait_for_next_stream(): the work of one stream after the other, where
+//    options().wait_when_short
+// 4  memory at options().spill: grow(), grow_dedicated()
 //
-// After each step the request is tried again with everything that is free.
+// After each step the request is tried again with everything that is free: retry_finished(),
+// retry_after_wait().
+//
+// A new rung is a function beside poll_streams() with its place in ladder_for(), and a line above.
+// It returns true where the request is to be tried again, false where it has nothing left, which
+// begins the next rung; one that runs once is a single_rung(). It runs under the rank of growth, so
+// it calls neither users nor other allocators: what does belongs to 2, between two attempts. A rung
+// behind 2 is a part of wait_for_next_stream(), below its stop.
 //
 // I1  What a request that fails has created is released to the driver.
 //
@@ -74,7 +83,7 @@ class pool_shortage {
   [[nodiscard]] std::uint64_t give_idle_back(std::uint64_t wanted_bytes)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   [[nodiscard]] bool stops_for_others(const growth_attempt& attempt, const error& cause) const;
-  // The rungs: false where a rung has nothing left.
+  // The rungs, and their order.
   [[nodiscard]] auto ladder_for(growth_attempt& attempt, stream_waits& waits);
   [[nodiscard]] result<bool> poll_streams() VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);

@@ -34,7 +34,7 @@ std::string show(const vmm::manager_statistics& of) {
   add("created_count", of.created_count);
   add("reused_piece_count", of.reused_handle_count);
   add("reused_range_count", of.reused_range_count);
-  add("grown_range_count", of.grown_range_count);
+  add("grown_range_count", of.grown_reuse_count);
   add("unbound_range_count", of.unbound_range_count);
   add("remapped_copy_count", of.remapped_copy_count);
   add("real_copy_count", of.real_copy_count);

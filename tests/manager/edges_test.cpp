@@ -167,7 +167,7 @@ TEST_F(ManagerEdges, TheHostWaitsForUsersOfACachedRangeThatGrew) {
   use(used, 20 * MiB, streams[0]);
   free(used);
   const address at = allocate(40 * MiB, streams[1]);
-  EXPECT_EQ(managed->statistics().grown_range_count, 1u);
+  EXPECT_EQ(managed->statistics().grown_reuse_count, 1u);
   fail(call::synchronize_event);
   EXPECT_EQ(managed->synchronize(at).error().code, errc::invalid_argument);
   EXPECT_TRUE(managed->synchronize(at));
@@ -234,7 +234,7 @@ TEST_F(ManagerEdges, ACachedRangeThatGrowsKeepsTheOrder) {
   leave_in_use(20 * MiB);
   EXPECT_TRUE(managed->free_idle(allocate(20 * MiB, streams[1])));
   const address at = allocate(40 * MiB, streams[2]);
-  EXPECT_EQ(managed->statistics().grown_range_count, 1u);
+  EXPECT_EQ(managed->statistics().grown_reuse_count, 1u);
   use(at, 40 * MiB, streams[2]);
   free(at);
 }
@@ -255,7 +255,7 @@ TEST_F(ManagerEdges, APieceThatARangeHasGrownByKeepsItsOwnUser) {
     EXPECT_TRUE(managed->free(cached, streams[1]));
 
     const address grown = allocate(12 * MiB, streams[1]);
-    EXPECT_EQ(managed->statistics().grown_range_count, 1u);
+    EXPECT_EQ(managed->statistics().grown_reuse_count, 1u);
     if (how == gone::by_rights) {
       EXPECT_TRUE(managed->set_access(
           grown, std::array{vmm::access_grant{driver.home(), vmm::access::read_write}}));

@@ -351,7 +351,7 @@ TEST_F(Manager, VirtualCachingFollowsTheFourCases) {
   const address grown = allocate(60 * MiB);  // case 3: only smaller ones: one is grown
   EXPECT_EQ(grown, first);
   EXPECT_EQ(driver.calls(call::create), 1u);
-  EXPECT_EQ(managed->statistics().grown_range_count, 1u);
+  EXPECT_EQ(managed->statistics().grown_reuse_count, 1u);
   free(grown);
 
   driver.reset_calls();

@@ -735,7 +735,7 @@ typedef struct vmm_manager_statistics {
   uint64_t created_count; /* handles created */
   uint64_t reused_handle_count;
   uint64_t reused_range_count;
-  uint64_t grown_range_count;
+  uint64_t grown_reuse_count; /* requests served by a retained range that was grown */
   uint64_t unbound_range_count;
   uint64_t remapped_copy_count;
   uint64_t real_copy_count;

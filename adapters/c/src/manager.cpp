@@ -158,7 +158,7 @@ vmm_manager_statistics statistics_of(vmm::manager& manager) {
   out.created_count = now.created_count;
   out.reused_handle_count = now.reused_handle_count;
   out.reused_range_count = now.reused_range_count;
-  out.grown_range_count = now.grown_range_count;
+  out.grown_reuse_count = now.grown_reuse_count;
   out.unbound_range_count = now.unbound_range_count;
   out.remapped_copy_count = now.remapped_copy_count;
   out.real_copy_count = now.real_copy_count;

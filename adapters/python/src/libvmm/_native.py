@@ -262,7 +262,7 @@ class ManagerStatistics(Sized):
         "created_count",
         "reused_handle_count",
         "reused_range_count",
-        "grown_range_count",
+        "grown_reuse_count",
         "unbound_range_count",
         "remapped_copy_count",
         "real_copy_count",

@@ -47,7 +47,7 @@ class ManagerStatistics:
     created_count: int
     reused_handle_count: int
     reused_range_count: int
-    grown_range_count: int
+    grown_reuse_count: int
     unbound_range_count: int
     remapped_copy_count: int
     real_copy_count: int
