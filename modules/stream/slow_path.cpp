@@ -18,12 +18,6 @@ namespace vmm {
 
 namespace {
 
-constexpr std::size_t reap_count = 8;
-constexpr std::size_t reap_count_max = 64;  // by one growth that is not short of memory
-// Of the stale mappings that are too many, a growth undoes this part: as many as growths leave on
-// the average, and not all that the one before it has left.
-constexpr std::size_t surplus_share = 64;
-
 // Freed blocks that wait: for their last pin, or for rights of their own to end.
 [[nodiscard]] std::uint64_t waiting_granules(pool_state& state) noexcept {
   std::uint64_t waiting = 0;
@@ -56,16 +50,11 @@ result<address> slow_path::allocate_once(slow_call& call, relief_pass& relief) {
   const growth_guard growing(entry_);
   const named_stream named(entry_, call.stream);
   if (state_.is_suspended()) return memory_suspended;
-  parts_.clock.poll_retired();
-  if (parts_.clock.batches().record_few()) parts_.clock.poll_retired();
+  parts_.clock.catch_up();
   check(entry_.may_name(call.stream), "a request does not name its stream");
   const result<std::uint32_t> number = parts_.clock.enter(call.stream);
   if (!number) return number.error();
-  const std::size_t surplus =
-      state_.with([](auto& state) { return idle_handles(state).surplus_stale_count(); });
-  parts_.rights.end_freed();
-  if (options_.policy.eager_unmap || surplus != 0)
-    parts_.reclaim.unmap_stale(std::clamp(surplus / surplus_share, reap_count, reap_count_max));
+  parts_.reclaim.tidy();
   call.request.stream = *number;
   const stream_request request = call.request;
   check(request.block_bytes() >= call.size_bytes, "a request is rounded down");

@@ -101,6 +101,11 @@ void stream_clock::poll_retired() {
   }
 }
 
+void stream_clock::catch_up() {
+  poll_retired();
+  if (batches_.record_few()) poll_retired();
+}
+
 // ---- waiting -----------------------------------------------------------------------
 
 status stream_clock::order_behind(const stream_point& point, std::uint32_t stream) {

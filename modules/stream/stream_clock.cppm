@@ -83,6 +83,9 @@ class stream_clock {
   /// The same for a few forgotten streams; memory of finished ones becomes free for all. Queries
   /// that the driver refuses are repeated later.
   void poll_retired() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  /// Before a request grows: poll_retired(), also of what was freed after all work, whose event is
+  /// recorded where few are under way.
+  void catch_up() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
 
   // ---- waits ----
   /// Work that the stream is given from now on waits for the point, on the device.
