@@ -114,6 +114,24 @@ def test_it_runs_in_an_empty_environment(installed, tmp_path):
     assert "driver host: available" in said and "torch: not installed" in said
 
 
+def test_one_variable_reaches_it(installed, tmp_path):
+    """By the .pth file, and by the entry point, which PyTorch calls at the end of its import."""
+    (tmp_path / "torch.py").write_text(
+        "import types\n__version__, version = '2.11.0', types.SimpleNamespace(cuda=None)\n"
+    )
+    code = (
+        "from importlib.metadata import entry_points\n"
+        "import sys, torch\n"
+        "found = entry_points()\n"
+        "found = found.select(group='torch.backends') if hasattr(found, 'select') else "
+        "found['torch.backends']\n"
+        "print('libvmm' in sys.modules, [each.load()() for each in found])\n"
+        "print(sys.modules['libvmm']._auto._state.served)\n"
+    )
+    said = run(installed, "-c", code, env={**clean(), "VMM": "1"}, cwd=tmp_path)
+    assert said.startswith("True [None]") and "is built without CUDA" in said
+
+
 FAILING_MALLOC = r"""
 #include <stddef.h>
 extern void* __libc_malloc(size_t);
