@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <set>
@@ -50,10 +51,10 @@ int failures = 0;
     }                                                                      \
   } while (false)
 
-vmm_allocator* make_vmm() {
+vmm_allocator* make_vmm(const char* driver) {
   vmm_allocator_options options;
   (void)vmm_allocator_options_init(&options, sizeof(options));
-  options.driver = "fake";
+  options.driver = driver;
   vmm_allocator* made = nullptr;
   EXPECT(vmm_allocator_create(&options, &made) == VMM_SUCCESS);
   EXPECT(vmm_plugin_use(made) == VMM_SUCCESS);
@@ -236,12 +237,27 @@ void taken_out(torch_cuda::CUDAAllocator& torch, vmm_allocator* vmm) {
   EXPECT(is_ours(vmm, again.get()));
 }
 
+// Under VMM=1: a device that vmm cannot open, here by a driver without its library.
+int refused() {
+  (void)setenv("VMM_LEVEL_ZERO_LIBRARY", "/nowhere/libze_loader.so", 1);
+  vmm_allocator* const vmm = make_vmm("level_zero");
+  EXPECT(std::strlen(vmm_torch_install(vmm, 1)) == 0);
+  EXPECT(torch_cuda::get()->name() == "vmm");
+  for (int turn = 0; turn < 2; ++turn) {
+    const c10::DataPtr block = torch_cuda::get()->allocate(1000);
+    EXPECT(block.get() != nullptr && !is_ours(vmm, block.get()));
+    EXPECT(torch_cuda::get()->name() == "native");
+  }
+  return failures == 0 ? 0 : 1;
+}
+
 }  // namespace
 
-int main() {
-  vmm_allocator* const vmm = make_vmm();
+int main(int count, char**) {
   c10::cuda::_internal::setHasPrimaryContext([](c10::DeviceIndex) { return true; });
   torch_cuda::init(1);
+  if (count > 1) return refused();
+  vmm_allocator* const vmm = make_vmm("fake");
   EXPECT(std::strlen(vmm_torch_install(vmm, 0)) == 0);
   torch_cuda::CUDAAllocator& torch = *torch_cuda::get();
   EXPECT(torch.name() == "vmm");
