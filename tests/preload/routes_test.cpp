@@ -119,6 +119,15 @@ TEST(Routes, EntryPointsOfTheSharedRuntime) {
   EXPECT_GT(compare(child::plain(words), ours), 200);
 }
 
+TEST(Routes, OneVariableSwitchesEveryModeOff) {
+  const outcome native = child::plain({"routes"});
+  for (const char* mode : {"monitor", "cache", "vmm"}) {
+    const outcome ours = child::preloaded(mode, {"routes"}, {"VMM_DISABLE=1"});
+    EXPECT_EQ(ours.out, native.out) << mode;
+    EXPECT_EQ(ours.err, "") << mode;
+  }
+}
+
 TEST(Routes, ProgramsLinkedAgainstTheDriver) {
   child::command what;
   what.program = VMM_PRELOAD_LINKED;
