@@ -33,9 +33,7 @@ import vmm.trace;
 
 namespace {
 
-using vmm::pool_policy;
-using vmm::tools::event_kind;
-using vmm::tools::trace;
+using vmm::pool_policy, vmm::tools::event_kind, vmm::tools::trace;
 
 constexpr std::uint64_t mib = 1 << 20;
 constexpr double ratio_goal = 1.02;

@@ -31,9 +31,7 @@ import vmm.trace;
 
 namespace {
 
-using vmm::tools::event;
-using vmm::tools::event_kind;
-using vmm::tools::trace;
+using vmm::tools::event, vmm::tools::event_kind, vmm::tools::trace;
 
 constexpr double long_us = 100;
 

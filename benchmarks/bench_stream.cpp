@@ -65,9 +65,7 @@ import vmm.trace;
 namespace {
 
 using clock_type = std::chrono::steady_clock;
-using vmm::tools::event;
-using vmm::tools::event_kind;
-using vmm::tools::trace;
+using vmm::tools::event, vmm::tools::event_kind, vmm::tools::trace;
 
 constexpr std::uint64_t block_bytes = vmm::tools::live_unit_bytes;
 constexpr std::uint64_t mib = 1 << 20;

@@ -30,10 +30,7 @@ import vmm.manager;
 
 namespace {
 
-using vmm::address;
-using vmm::call;
-using vmm::errc;
-using vmm::stream_handle;
+using vmm::address, vmm::call, vmm::errc, vmm::stream_handle;
 
 void require(bool holds, const char* what,
              std::source_location where = std::source_location::current()) {

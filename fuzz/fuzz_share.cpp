@@ -31,8 +31,7 @@ import vmm.share;
 
 namespace {
 
-using vmm::share_message;
-using vmm::share_session;
+using vmm::share_message, vmm::share_session;
 
 void insist(bool holds, const char* what) {
   if (holds) return;

@@ -26,10 +26,7 @@ import vmm.trace;
 
 namespace {
 
-using vmm::tools::event;
-using vmm::tools::event_kind;
-using vmm::tools::read_outcome;
-using vmm::tools::trace;
+using vmm::tools::event, vmm::tools::event_kind, vmm::tools::read_outcome, vmm::tools::trace;
 
 void insist(bool holds, const char* what) {
   if (holds) return;

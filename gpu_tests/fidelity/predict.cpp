@@ -17,9 +17,7 @@ import vmm.trace;
 namespace fidelity {
 namespace {
 
-using vmm::fidelity::growth;
-using vmm::tools::replay_report;
-using vmm::tools::run_outcome;
+using vmm::fidelity::growth, vmm::tools::replay_report, vmm::tools::run_outcome;
 
 // The yardstick of a program that grows: the same three calls, nothing given back, in the same
 // process just before what it corrects. Hosts change their pace by half within a second.

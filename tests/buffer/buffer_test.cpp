@@ -11,13 +11,8 @@ import vmm.containers;
 
 namespace {
 
-using both::code_of;
-using both::MiB;
-using vmm::address;
-using vmm::allocator_ref;
-using vmm::device_array;
-using vmm::device_buffer;
-using vmm::errc;
+using both::code_of, both::MiB, vmm::address, vmm::allocator_ref, vmm::device_array,
+    vmm::device_buffer, vmm::errc;
 
 static_assert(vmm::stream_allocator<vmm::stream_pool> && vmm::stream_allocator<vmm::manager>);
 static_assert(vmm::stream_allocator<allocator_ref> && vmm::stream_allocator<const allocator_ref>);
@@ -55,12 +50,11 @@ TYPED_TEST(Buffer, NoBytesAreNoBlock) {
   EXPECT_TRUE(none.empty());
   EXPECT_FALSE(none.data_address());
   EXPECT_EQ(none.data(), nullptr);
-  auto made = device_buffer::allocate(*this->memory, 0, this->a);
-  ASSERT_TRUE(made);
-  EXPECT_TRUE(made->empty());
+  auto made = *device_buffer::allocate(*this->memory, 0, this->a);
+  EXPECT_TRUE(made.empty());
   EXPECT_EQ(this->live_count(), 0u);
-  made->reset();
-  EXPECT_EQ(made->release(), address{});
+  made.reset();
+  EXPECT_EQ(made.release(), address{});
 }
 
 TYPED_TEST(Buffer, RefusesWhatTheAllocatorRefuses) {
@@ -149,7 +143,7 @@ TYPED_TEST(Buffer, ResizesWhereTheAllocatorCan) {
     EXPECT_TRUE(made.data_address());
   } else {
     ASSERT_EQ(code_of(grown), errc::not_supported);
-    EXPECT_NE(std::string{grown.error().detail}.find("manager"), std::string::npos);
+    EXPECT_TRUE(contains(grown.error().detail, "manager"));
     EXPECT_EQ(made.size_bytes(), MiB);
     EXPECT_EQ(made.data_address(), before);
   }
@@ -202,34 +196,31 @@ struct alignas(1024) wide {
 };
 
 TYPED_TEST(Buffer, ArrayKeepsTheAlignmentOfItsElements) {
-  auto made = device_array<wide>::allocate(*this->memory, 3, this->a);
-  ASSERT_TRUE(made);
-  EXPECT_EQ(made->data_address().value % 1024, 0u);
+  auto made = *device_array<wide>::allocate(*this->memory, 3, this->a);
+  EXPECT_EQ(made.data_address().value % 1024, 0u);
 }
 
 TYPED_TEST(Buffer, AnArrayMadeEmptyAsksForTheAlignmentOfItsElements) {
-  const auto off = this->memory->allocate(512, std::uint64_t{256}, this->a);
-  ASSERT_TRUE(off);
+  const auto off = *this->memory->allocate(512, std::uint64_t{256}, this->a);
   {
     device_array<wide> made(*this->memory, this->a);
     ASSERT_TRUE(made.resize(3));
     EXPECT_EQ(made.data_address().value % 1024, 0u);
   }
-  this->memory->deallocate(*off, 512, 256, this->a);
+  this->memory->deallocate(off, 512, 256, this->a);
 }
 
 TYPED_TEST(Buffer, AReferenceRefusesWhatItsAllocatorRefuses) {
   const allocator_ref memory(*this->memory);
-  const auto at = memory.allocate(MiB, 256, this->a);
-  ASSERT_TRUE(at);
+  const auto at = *memory.allocate(MiB, 256, this->a);
   const errc refused = this->is_manager ? errc::invalid_argument : errc::not_supported;
-  EXPECT_EQ(code_of(memory.resize(*at, 0)), refused) << "no bytes";
+  EXPECT_EQ(code_of(memory.resize(at, 0)), refused) << "no bytes";
   const errc nowhere = this->is_manager ? errc::unknown_address : errc::not_supported;
   EXPECT_EQ(code_of(memory.resize(address{}, MiB)), nowhere);
   EXPECT_EQ(code_of(memory.synchronize(address{}, this->a)),
             this->is_manager ? errc::unknown_address : errc::none)
       << "a pool waits for the stream";
-  memory.deallocate(*at, MiB, 256, this->a);
+  memory.deallocate(at, MiB, 256, this->a);
 }
 
 // ---- an allocator of the program's own -----------------------------------------------
@@ -267,13 +258,12 @@ TEST(OwnAllocator, GetsBackWhatItGave) {
   vmm::stream_pool pool(driver);
   limited memory(pool, 3 * MiB);
   {
-    auto made = device_buffer::allocate(memory, 2 * MiB, {}, 64);
-    ASSERT_TRUE(made);
-    EXPECT_EQ(made->memory().users(), nullptr) << "it does not count its users";
+    auto made = *device_buffer::allocate(memory, 2 * MiB, {}, 64);
+    EXPECT_EQ(made.memory().users(), nullptr) << "it does not count its users";
     EXPECT_EQ(memory.left_bytes(), MiB);
     EXPECT_EQ(code_of(device_buffer::allocate(memory, 2 * MiB, {})), errc::over_budget);
-    EXPECT_EQ(code_of(made->resize(MiB)), errc::not_supported);
-    EXPECT_TRUE(made->memory().synchronize(made->data_address(), {}));
+    EXPECT_EQ(code_of(made.resize(MiB)), errc::not_supported);
+    EXPECT_TRUE(made.memory().synchronize(made.data_address(), {}));
   }
   EXPECT_EQ(memory.left_bytes(), 3 * MiB);
   EXPECT_EQ(memory.alignments, std::vector<std::uint64_t>{64});

@@ -10,10 +10,7 @@
 
 namespace {
 
-using both::code_of;
-using both::MiB;
-using vmm::address;
-using vmm::errc;
+using both::code_of, both::MiB, vmm::address, vmm::errc;
 
 template <class Allocator>
 class Shapes : public both::Both<Allocator> {};
@@ -49,7 +46,7 @@ TYPED_TEST(Shapes, AlignmentsThatCannotBe) {
     const auto at = this->memory->allocate(MiB, alignment, this->a);
     if (!at && !this->is_manager) {
       EXPECT_EQ(at.error().code, errc::not_supported);
-      EXPECT_NE(std::string{at.error().detail}.find("2 MiB"), std::string::npos);
+      EXPECT_TRUE(contains(at.error().detail, "2 MiB"));
     } else if (at) {
       EXPECT_TRUE(this->is_manager) << "a pool has no such alignment";
       this->memory->deallocate(*at, MiB, alignment, this->a);
@@ -67,14 +64,12 @@ TYPED_TEST(Shapes, NoBytes) {
 // What is given back behind unfinished work serves another stream behind that work only: the fake
 // driver reports a kernel that would run over it.
 TYPED_TEST(Shapes, FreesBehindTheStreamsWork) {
-  const auto first = this->memory->allocate(2 * MiB, 256, this->a);
-  ASSERT_TRUE(first);
-  this->run(this->a, {*first, 2 * MiB});
-  this->memory->deallocate(*first, 2 * MiB, 256, this->a);
-  const auto second = this->memory->allocate(2 * MiB, 256, this->b);
-  ASSERT_TRUE(second);
-  this->run(this->b, {*second, 2 * MiB});
-  this->memory->deallocate(*second, 2 * MiB, 256, this->b);
+  const auto first = *this->memory->allocate(2 * MiB, 256, this->a);
+  this->run(this->a, {first, 2 * MiB});
+  this->memory->deallocate(first, 2 * MiB, 256, this->a);
+  const auto second = *this->memory->allocate(2 * MiB, 256, this->b);
+  this->run(this->b, {second, 2 * MiB});
+  this->memory->deallocate(second, 2 * MiB, 256, this->b);
 }
 
 TYPED_TEST(Shapes, DriverIsTheOneBelow) {
@@ -94,10 +89,9 @@ TEST(Deallocate, LeavesTheBlockWhereTheDriverCannot) {
                          },
                          &live_count};
     vmm::manager memory(driver, options);
-    const auto at = memory.allocate(MiB, 256, stream);
-    ASSERT_TRUE(at);
+    const auto at = *memory.allocate(MiB, 256, stream);
     driver.fail({vmm::call::record_event, 1, false, {errc::device_lost, 1, "INJECTED"}});
-    memory.deallocate(*at, MiB, 256, stream);
+    memory.deallocate(at, MiB, 256, stream);
     EXPECT_EQ(memory.statistics().live_count, 1u);
     ASSERT_TRUE(driver.finish_all());
   }

@@ -180,7 +180,7 @@ TEST_F(Captures, AnnouncedOnesAreAskedAboutAlone) {
   EXPECT_GOOD(vmm_pool_free(told, at, stream));
   EXPECT_FAILS(vmm_pool_allocate(told, 1024 * c_test::MiB, stream, &at), VMM_ERROR_NOT_PERMITTED);
   const std::string said = vmm_last_error_text();
-  EXPECT_NE(said.find("vmm_pool_capture_begin()"), std::string::npos) << said;
+  EXPECT_TRUE(contains(said, "vmm_pool_capture_begin()"));
   end();
 
   EXPECT_GOOD(vmm_pool_capture_begin(told));

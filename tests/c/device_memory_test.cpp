@@ -15,11 +15,8 @@ import vmm.stream;
 
 namespace {
 
-using vmm::stream_handle;
-using vmm_c::block_counts;
-using vmm_c::block_index;
-using vmm_c::device_memory;
-using vmm_c::live_block;
+using vmm::stream_handle, vmm_c::block_counts, vmm_c::block_index, vmm_c::device_memory,
+    vmm_c::live_block;
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 

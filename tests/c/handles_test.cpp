@@ -11,13 +11,8 @@
 
 namespace {
 
-using vmm_c::add_handle;
-using vmm_c::call_on;
-using vmm_c::claim_handle;
-using vmm_c::drop_handle;
-using vmm_c::handle_kind;
-using vmm_c::handle_slot;
-using vmm_c::keep_handle;
+using vmm_c::add_handle, vmm_c::call_on, vmm_c::claim_handle, vmm_c::drop_handle,
+    vmm_c::handle_kind, vmm_c::handle_slot, vmm_c::keep_handle;
 
 struct thing {
   static constexpr handle_kind kind = handle_kind::pool;

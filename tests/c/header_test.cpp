@@ -173,8 +173,7 @@ TEST_F(Owners, ShortMemoryIsABadAlloc) {
     (void)pool.allocate(std::uint64_t{1} << 38, a.get());
     FAIL() << "256 GiB were given out";
   } catch (const std::bad_alloc& failure) {
-    EXPECT_NE(std::string(failure.what()).find("out_of_memory"), std::string::npos)
-        << failure.what();
+    EXPECT_TRUE(contains(failure.what(), "out_of_memory"));
     const auto* const known = dynamic_cast<const vmm::failure*>(&failure);
     ASSERT_NE(known, nullptr);
     EXPECT_EQ(known->code(), VMM_ERROR_OUT_OF_MEMORY);
@@ -188,7 +187,7 @@ TEST_F(Owners, OtherFailuresAreErrors) {
     FAIL() << "a driver of that name was opened";
   } catch (const vmm::error& failure) {
     EXPECT_EQ(failure.code(), VMM_ERROR_BAD_OPTION);
-    EXPECT_NE(std::string(failure.what()).find("bad_option"), std::string::npos);
+    EXPECT_TRUE(contains(failure.what(), "bad_option"));
   }
   int foreign = 0;
   EXPECT_THROW(pool.free(&foreign, nullptr), vmm::error);

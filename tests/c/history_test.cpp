@@ -12,8 +12,7 @@
 namespace {
 
 namespace fs = std::filesystem;
-using c_test::Bench;
-using c_test::MiB;
+using c_test::Bench, c_test::MiB;
 
 class History : public Bench {
  protected:
@@ -93,9 +92,9 @@ TEST_F(History, TagsAndLinesAreTheThreads) {
   EXPECT_EQ(tag_before, tag);
   ASSERT_GOOD(vmm_history_stop(manager, 0, path("tagged").c_str()));
   const std::string bytes = read(path("tagged"));
-  EXPECT_NE(bytes.find("weights of it"), std::string::npos);
-  EXPECT_NE(bytes.find("train.c"), std::string::npos);
-  EXPECT_NE(bytes.find("manager"), std::string::npos);
+  EXPECT_TRUE(contains(bytes, "weights of it"));
+  EXPECT_TRUE(contains(bytes, "train.c"));
+  EXPECT_TRUE(contains(bytes, "manager"));
   ASSERT_GOOD(vmm_manager_free(manager, at));
 }
 

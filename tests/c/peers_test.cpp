@@ -138,8 +138,7 @@ TEST_F(Peers, RightsThatABlockOfAPoolCannotHave) {
   void* whole = nullptr;
   ASSERT_GOOD(vmm_pool_allocate_dedicated(pool, 1 << 20, nullptr, &whole));
   EXPECT_FAILS(vmm_pool_set_access(pool, shared, &reads, 1), VMM_ERROR_NOT_SUPPORTED);
-  EXPECT_NE(std::string(vmm_last_error_text()).find("vmm_pool_allocate_dedicated()"),
-            std::string::npos);
+  EXPECT_TRUE(contains(vmm_last_error_text(), "vmm_pool_allocate_dedicated()"));
   constexpr vmm_status wrong = VMM_ERROR_INVALID_ARGUMENT;
   EXPECT_FAILS(vmm_pool_set_access(pool, whole, nullptr, 1), wrong);
   EXPECT_FAILS(vmm_pool_set_access(pool, whole, &reads, 0), wrong);

@@ -11,9 +11,7 @@
 
 namespace {
 
-using c_test::Bench;
-using c_test::MiB;
-using c_test::sized;
+using c_test::Bench, c_test::MiB, c_test::sized;
 
 constexpr int thread_count = 4;
 constexpr int rounds = 400;

@@ -14,13 +14,8 @@
 
 namespace {
 
-using c_test::Bench;
-using c_test::call_with_handle;
-using c_test::manager_defaults;
-using c_test::MiB;
-using c_test::pool_defaults;
-using c_test::sized;
-using c_test::takes;
+using c_test::Bench, c_test::call_with_handle, c_test::manager_defaults, c_test::MiB,
+    c_test::pool_defaults, c_test::sized, c_test::takes;
 
 class Use : public Bench {
  protected:
@@ -182,7 +177,7 @@ TEST_F(Use, ADumpIsCutAtItsCapacity) {
   ASSERT_EQ(size, text.size());
   const std::string all(text.data());
   EXPECT_EQ(all.size() + 1, size);
-  EXPECT_NE(all.find("live 4194304\n"), std::string::npos) << all;
+  EXPECT_TRUE(contains(all, "live 4194304\n"));
   char cut[10] = "xxxxxxxxx";
   EXPECT_GOOD(vmm_pool_dump(pool, cut, 8, &size));
   EXPECT_EQ(std::string(cut), all.substr(0, 7));
@@ -254,7 +249,7 @@ TEST_F(Use, TheEnvironmentChangesOptionsWhereItIsAsked) {
   ASSERT_EQ(setenv("VMM_BUDGET", "much", 1), 0);
   vmm_pool* made = nullptr;
   EXPECT_FAILS(vmm_pool_create(driver, &options, &made), VMM_ERROR_BAD_OPTION);
-  EXPECT_NE(std::string(vmm_last_error_text()).find("VMM_BUDGET"), std::string::npos);
+  EXPECT_TRUE(contains(vmm_last_error_text(), "VMM_BUDGET"));
   vmm_manager_options managed = manager_defaults();
   managed.read_environment = 1;
   vmm_manager* other = nullptr;
@@ -269,10 +264,8 @@ TEST_F(Use, TheEnvironmentChangesOptionsWhereItIsAsked) {
             std::string::npos)
       << vmm_last_error_text();
   EXPECT_FAILS(vmm_manager_create(driver, &managed, &other), VMM_ERROR_BAD_OPTION);
-  EXPECT_NE(std::string(vmm_last_error_text())
-                .find("chunk_bytes of the options (VMM_CHUNK_SIZE) is at most the device's"),
-            std::string::npos)
-      << vmm_last_error_text();
+  EXPECT_TRUE(contains(vmm_last_error_text(),
+                       "chunk_bytes of the options (VMM_CHUNK_SIZE) is at most the device's"));
   unsetenv("VMM_POOL_PAGE_SIZE");
   unsetenv("VMM_CHUNK_SIZE");
 }
@@ -607,8 +600,7 @@ TEST_F(KeptAllocator, ItsFunctionsDoWhatTheCallsDo) {
 
 TEST_F(KeptAllocator, IsNotDestroyed) {
   EXPECT_FAILS(vmm_allocator_destroy(made), VMM_ERROR_IN_USE);
-  EXPECT_NE(std::string(vmm_last_error_text()).find("vmm_allocator_keep()"), std::string::npos)
-      << vmm_last_error_text();
+  EXPECT_TRUE(contains(vmm_last_error_text(), "vmm_allocator_keep()"));
   EXPECT_FAILS(vmm_allocator_keep(made, nullptr), VMM_ERROR_INVALID_ARGUMENT);
   vmm_allocator_calls again{};
   EXPECT_FAILS(vmm_allocator_keep(made, &again), VMM_ERROR_INVALID_ARGUMENT);  // no size

@@ -16,15 +16,8 @@
 
 namespace {
 
-using c_test::arguments;
-using c_test::Bench;
-using c_test::call_with_handle;
-using c_test::given;
-using c_test::manager_defaults;
-using c_test::MiB;
-using c_test::pool_defaults;
-using c_test::sized;
-using c_test::takes;
+using c_test::arguments, c_test::Bench, c_test::call_with_handle, c_test::given,
+    c_test::manager_defaults, c_test::MiB, c_test::pool_defaults, c_test::sized, c_test::takes;
 
 bool says(const std::string& part) {
   return std::string(vmm_last_error_text()).find(part) != std::string::npos;
@@ -701,8 +694,7 @@ TEST_F(WrongUse, FailuresAreToldApart) {
   EXPECT_STREQ(info.call, "create");
   EXPECT_STREQ(info.native_name, "CUDA_ERROR_OUT_OF_MEMORY");
   EXPECT_EQ(info.native_code, 2);
-  EXPECT_NE(std::string(info.text).find("CUDA_ERROR_OUT_OF_MEMORY"), std::string::npos)
-      << info.text;
+  EXPECT_TRUE(contains(info.text, "CUDA_ERROR_OUT_OF_MEMORY"));
   EXPECT_FAILS(vmm_pool_free(pool, &info, nullptr), VMM_ERROR_UNKNOWN_ADDRESS);
   EXPECT_GOOD(vmm_last_error(&info));
   EXPECT_EQ(info.status, VMM_ERROR_UNKNOWN_ADDRESS);

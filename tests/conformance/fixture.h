@@ -11,11 +11,7 @@ import vmm.base;
 
 namespace conformance {
 
-using vmm::access;
-using vmm::address;
-using vmm::address_range;
-using vmm::errc;
-using vmm::physical_handle;
+using vmm::access, vmm::address, vmm::address_range, vmm::errc, vmm::physical_handle;
 
 template <class T>
 errc code_of(const vmm::result<T>& answer) {

@@ -11,10 +11,8 @@
 
 namespace {
 
-using contents::make_driver;
-using contents::program_options;
-using contents::queued_host;
-using contents::random_program;
+using contents::make_driver, contents::program_options, contents::queued_host,
+    contents::random_program;
 
 constexpr std::uint64_t program_count = 300;
 

@@ -16,9 +16,7 @@ import vmm.fidelity;
 
 namespace {
 
-using cuda_test::standin;
-using vmm::cuda_driver;
-using vmm::fake_driver;
+using cuda_test::standin, vmm::cuda_driver, vmm::fake_driver;
 
 using answers = std::map<std::string, std::string>;
 
@@ -154,9 +152,7 @@ TEST(Fidelity, ScriptsPlayToTheEndAndLeaveNothing) {
   }
 }
 
-using vmm::fidelity::call_kind;
-using vmm::fidelity::growth;
-using vmm::fidelity::mib;
+using vmm::fidelity::call_kind, vmm::fidelity::growth, vmm::fidelity::mib;
 
 std::uint64_t calls(const vmm::fidelity::play_time& taken, call_kind kind) {
   return taken.kinds[static_cast<std::size_t>(kind)].call_count;

@@ -42,7 +42,7 @@ TEST(CudaOpen, TheEnvironmentNamesTheLibrary) {
   ASSERT_EQ(unsetenv("VMM_CUDA_LIBRARY"), 0);
   ASSERT_FALSE(opened.has_value());
   const std::string text = vmm::describe(opened.error());
-  EXPECT_NE(text.find("'libm.so.6' has no cuGetProcAddress: "), std::string::npos) << text;
+  EXPECT_TRUE(contains(text, "'libm.so.6' has no cuGetProcAddress: "));
 }
 
 TEST(CudaOpen, ANegativeDeviceIsRefused) {

@@ -14,8 +14,7 @@ import vmm.fake;
 
 namespace {
 
-using failing_new::plan;
-using vmm::errc;
+using failing_new::plan, vmm::errc;
 
 constexpr std::uint64_t granule = std::uint64_t{2} << 20;
 
@@ -51,7 +50,6 @@ TEST(PlainAllocations, TheRecordOfAReservationMayFail) {
     const std::uint64_t struck_count = plan.struck_count;
     plan = {};
     EXPECT_EQ(struck_count, 1u);
-    ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, errc::out_of_host_memory);
     EXPECT_EQ(cuda_test::standin().calls("cuMemFree"), 3u) << "what the driver gave goes back";
   }
@@ -62,28 +60,25 @@ TEST(PlainAllocations, TheRecordOfAReservationMayFail) {
 TEST(PlainAllocations, EachRecordMayFail) {
   cuda_test::standin().reset(nullptr);
   {
-    auto driver = vmm::cuda_driver::open(
+    auto driver = *vmm::cuda_driver::open(
         {.driver_library = VMM_STANDIN_LIBRARY, .memory = vmm::cuda_memory::plain});
-    ASSERT_TRUE(driver);
-    const vmm::physical_request wanted{.size_bytes = granule, .where = driver->home()};
-    const auto range = driver->reserve({.size_bytes = granule});
-    ASSERT_TRUE(range);
+    const vmm::physical_request wanted{.size_bytes = granule, .where = driver.home()};
+    const auto range = *driver.reserve({.size_bytes = granule});
     for (const bool forever : {false, true}) {
-      EXPECT_EQ(code_without_memory(forever, [&] { return driver->create(wanted); }),
+      EXPECT_EQ(code_without_memory(forever, [&] { return driver.create(wanted); }),
                 errc::out_of_host_memory);
     }
-    const auto memory = driver->create(wanted);
-    ASSERT_TRUE(memory);
-    const vmm::map_request whole{range->base, granule, *memory, 0};
+    const auto memory = *driver.create(wanted);
+    const vmm::map_request whole{range.base, granule, memory, 0};
     for (const bool forever : {false, true}) {
-      EXPECT_EQ(code_without_memory(forever, [&] { return driver->map(whole); }),
+      EXPECT_EQ(code_without_memory(forever, [&] { return driver.map(whole); }),
                 errc::out_of_host_memory);
-      EXPECT_FALSE(driver->get_access(range->base, driver->home())) << "nothing is mapped";
+      EXPECT_FALSE(driver.get_access(range.base, driver.home())) << "nothing is mapped";
     }
-    EXPECT_TRUE(driver->map(whole));
-    EXPECT_TRUE(driver->unmap(*range));
-    EXPECT_TRUE(driver->release(*memory));
-    EXPECT_TRUE(driver->free_reservation(*range));
+    EXPECT_TRUE(driver.map(whole));
+    EXPECT_TRUE(driver.unmap(range));
+    EXPECT_TRUE(driver.release(memory));
+    EXPECT_TRUE(driver.free_reservation(range));
   }
   auto& left = *static_cast<vmm::fake_driver*>(cuda_test::standin().fake());
   EXPECT_TRUE(left.check_empty()) << left.report();

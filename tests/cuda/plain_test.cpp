@@ -20,12 +20,8 @@ import vmm.stream;
 
 namespace {
 
-using cuda_test::standin;
-using vmm::address;
-using vmm::address_range;
-using vmm::cuda_driver;
-using vmm::cuda_memory;
-using vmm::errc;
+using cuda_test::standin, vmm::address, vmm::address_range, vmm::cuda_driver, vmm::cuda_memory,
+    vmm::errc;
 
 constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 
@@ -101,16 +97,15 @@ TEST_F(Plain, ValuesThatItCannotHaveAreRefused) {
     EXPECT_TRUE(open(cuda_memory::mapped)) << "the variable is not read then";
   }
   ::setenv("VMM_CUDA_MEMORY", "plain", 1);
-  const auto team =
-      cuda_driver::open({.driver_library = VMM_STANDIN_LIBRARY, .allow_multicast = true});
-  ASSERT_FALSE(team);
-  EXPECT_EQ(team.error().code, errc::bad_option);
+  EXPECT_EQ(cuda_driver::open({.driver_library = VMM_STANDIN_LIBRARY, .allow_multicast = true})
+                .error()
+                .code,
+            errc::bad_option);
 }
 
 TEST_F(Plain, SaysWhatItCannot) {
-  auto driver = open(cuda_memory::plain);
-  ASSERT_TRUE(driver);
-  const vmm::features& can = driver->feature_set();
+  auto driver = *open(cuda_memory::plain);
+  const vmm::features& can = driver.feature_set();
   EXPECT_TRUE(can.contents_stay);
   EXPECT_TRUE(can.streams && can.copy && can.capture && can.spanning_unmap);
   EXPECT_EQ(can.alias, vmm::alias_level::none);
@@ -121,16 +116,13 @@ TEST_F(Plain, SaysWhatItCannot) {
 
 // A manager moves blocks with their contents.
 TEST_F(Plain, AManagerRefusesIt) {
-  auto driver = open(cuda_memory::plain);
-  ASSERT_TRUE(driver);
-  vmm::manager memory(*driver);
+  auto driver = *open(cuda_memory::plain);
+  vmm::manager memory(driver);
   for (const vmm::errc code : {memory.set_up().error().code, memory.allocate(64).error().code})
     EXPECT_EQ(code, errc::not_supported);
-  EXPECT_NE(std::string(memory.set_up().error().detail).find("VMM_CUDA_MEMORY=plain"),
-            std::string::npos);
+  EXPECT_TRUE(contains(memory.set_up().error().detail, "VMM_CUDA_MEMORY=plain"));
   vmm::vector<int> numbers(memory);
   const vmm::status grown = numbers.emplace_back(1);
-  ASSERT_FALSE(grown);
   EXPECT_EQ(grown.error().code, errc::not_supported);
 }
 
@@ -140,36 +132,33 @@ TEST_F(Plain, IsThereFromReserveToFree) {
   vmm_standin_setup shifted{};
   shifted.plain_shift_bytes = 512;  // a driver that aligns to no granule
   standin().reset(&shifted);
-  auto driver = open(cuda_memory::plain);
-  ASSERT_TRUE(driver);
-  const std::uint64_t before = driver->query_memory(driver->home())->free_bytes;
-  const auto small = driver->reserve({.size_bytes = 4 * MiB});
-  const auto aligned = driver->reserve({.size_bytes = 2 * MiB, .alignment_bytes = 16 * MiB});
+  auto driver = *open(cuda_memory::plain);
+  const std::uint64_t before = driver.query_memory(driver.home())->free_bytes;
+  const auto small = driver.reserve({.size_bytes = 4 * MiB});
+  const auto aligned = driver.reserve({.size_bytes = 2 * MiB, .alignment_bytes = 16 * MiB});
   ASSERT_TRUE(small && aligned);
   EXPECT_EQ(small->base.value % (2 * MiB), 0u);
   EXPECT_EQ(aligned->base.value % (16 * MiB), 0u);
   EXPECT_EQ(standin().calls("cuMemAlloc"), 2u);
-  EXPECT_LE(driver->query_memory(driver->home())->free_bytes, before - 6 * MiB);
+  EXPECT_LE(driver.query_memory(driver.home())->free_bytes, before - 6 * MiB);
   const std::array<std::byte, 3> some{std::byte{1}, std::byte{2}, std::byte{3}};
   std::array<std::byte, 3> seen{};
   for (const address_range each : {*small, *aligned}) {
-    EXPECT_TRUE(driver->write(address{each.end().value - 3}, some));
-    EXPECT_TRUE(driver->read(seen, address{each.end().value - 3}));
+    EXPECT_TRUE(driver.write(address{each.end().value - 3}, some));
+    EXPECT_TRUE(driver.read(seen, address{each.end().value - 3}));
     EXPECT_EQ(seen, some);
-    EXPECT_TRUE(driver->free_reservation(each));
+    EXPECT_TRUE(driver.free_reservation(each));
   }
-  EXPECT_EQ(driver->query_memory(driver->home())->free_bytes, before);
+  EXPECT_EQ(driver.query_memory(driver.home())->free_bytes, before);
 }
 
 TEST_F(Plain, MappingMakesNoDriverCall) {
-  auto driver = open(cuda_memory::plain);
-  ASSERT_TRUE(driver);
+  auto driver = *open(cuda_memory::plain);
   {
-    const own_stream stream(*driver);
-    vmm::stream_pool pool(*driver, modest());
-    const auto at = pool.allocate(5 * MiB, stream.handle);
-    ASSERT_TRUE(at);
-    EXPECT_TRUE(pool.free(*at, stream.handle));
+    const own_stream stream(driver);
+    vmm::stream_pool pool(driver, modest());
+    const auto at = *pool.allocate(5 * MiB, stream.handle);
+    EXPECT_TRUE(pool.free(at, stream.handle));
   }
   for (const char* symbol : {"cuMemAddressReserve", "cuMemCreate", "cuMemMap", "cuMemSetAccess",
                              "cuMemUnmap", "cuMemRelease", "cuMemAddressFree"})
@@ -180,18 +169,15 @@ TEST_F(Plain, MappingMakesNoDriverCall) {
 
 // The end of such a range is 0, which lies below the end of every reservation.
 TEST_F(Plain, AMappingAtTheEndOfTheAddressSpaceIsRefused) {
-  auto driver = open(cuda_memory::plain);
-  ASSERT_TRUE(driver);
-  const auto range = driver->reserve({.size_bytes = 4 * MiB});
-  ASSERT_TRUE(range);
-  const auto memory = driver->create({.size_bytes = 2 * MiB, .where = driver->home()});
+  auto driver = *open(cuda_memory::plain);
+  const auto range = *driver.reserve({.size_bytes = 4 * MiB});
+  const auto memory = driver.create({.size_bytes = 2 * MiB, .where = driver.home()});
   ASSERT_TRUE(memory);
   const vmm::address last{0 - 2 * MiB};
-  const auto mapped = driver->map({.at = last, .size_bytes = 2 * MiB, .memory = *memory});
-  ASSERT_FALSE(mapped);
-  EXPECT_EQ(mapped.error().code, vmm::errc::invalid_argument);
-  EXPECT_TRUE(driver->release(*memory)) << "a mapping that was refused holds it";
-  EXPECT_TRUE(driver->free_reservation(*range));
+  EXPECT_EQ(driver.map({.at = last, .size_bytes = 2 * MiB, .memory = *memory}).error().code,
+            vmm::errc::invalid_argument);
+  EXPECT_TRUE(driver.release(*memory)) << "a mapping that was refused holds it";
+  EXPECT_TRUE(driver.free_reservation(range));
 }
 
 // Between the driver's cuMemFree and its return another thread is given the same addresses.
@@ -202,47 +188,39 @@ struct next_owner {
   static void reserve(void* self) {
     auto& owner = *static_cast<next_owner*>(self);
     if (!owner.given.empty()) return;
-    const auto range = owner.driver.reserve({.size_bytes = 4 * MiB});
-    ASSERT_TRUE(range);
-    owner.given.push_back(*range);
+    const auto range = *owner.driver.reserve({.size_bytes = 4 * MiB});
+    owner.given.push_back(range);
   }
 };
 
 TEST_F(Plain, AddressesThatAreFreedMayBeReservedBeforeTheCallReturns) {
   auto driver = open(cuda_memory::plain);
   ASSERT_TRUE(driver);
-  const auto first = driver->reserve({.size_bytes = 4 * MiB});
-  ASSERT_TRUE(first);
+  const auto first = *driver->reserve({.size_bytes = 4 * MiB});
   next_owner next{*driver, {}};
   standin().on_free(&next_owner::reserve, &next);
-  EXPECT_TRUE(driver->free_reservation(*first));
+  EXPECT_TRUE(driver->free_reservation(first));
   ASSERT_EQ(next.given.size(), 1u);
-  ASSERT_EQ(next.given.front(), *first) << "the driver gave other addresses: this shows nothing";
-  const auto memory = driver->create({.size_bytes = 4 * MiB, .where = driver->home()});
-  ASSERT_TRUE(memory);
-  EXPECT_TRUE(driver->map({first->base, 4 * MiB, *memory, 0})) << "the new reservation is known";
-  EXPECT_TRUE(driver->unmap(*first));
-  EXPECT_TRUE(driver->release(*memory));
+  ASSERT_EQ(next.given.front(), first) << "the driver gave other addresses: this shows nothing";
+  const auto memory = *driver->create({.size_bytes = 4 * MiB, .where = driver->home()});
+  EXPECT_TRUE(driver->map({first.base, 4 * MiB, memory, 0})) << "the new reservation is known";
+  EXPECT_TRUE(driver->unmap(first));
+  EXPECT_TRUE(driver->release(memory));
   standin().on_free(nullptr, nullptr);
   EXPECT_TRUE(driver->free_reservation(next.given.front()));
 }
 
 TEST_F(Plain, AReservationThatTheDriverKeepsStaysUsable) {
-  auto driver = open(cuda_memory::plain);
-  ASSERT_TRUE(driver);
-  const auto range = driver->reserve({.size_bytes = 2 * MiB});
-  ASSERT_TRUE(range);
+  auto driver = *open(cuda_memory::plain);
+  const auto range = *driver.reserve({.size_bytes = 2 * MiB});
   standin().fail("cuMemFree", CUDA_ERROR_UNKNOWN, 1, false);
-  EXPECT_FALSE(driver->free_reservation(*range));
-  const auto memory = driver->create({.size_bytes = 2 * MiB, .where = driver->home()});
-  ASSERT_TRUE(memory);
-  EXPECT_TRUE(driver->map({range->base, 2 * MiB, *memory, 0}));
-  EXPECT_TRUE(driver->unmap(*range));
-  EXPECT_TRUE(driver->release(*memory));
-  EXPECT_TRUE(driver->free_reservation(*range));
-  const auto again = driver->free_reservation(*range);
-  ASSERT_FALSE(again);
-  EXPECT_EQ(again.error().code, errc::invalid_argument);
+  EXPECT_FALSE(driver.free_reservation(range));
+  const auto memory = *driver.create({.size_bytes = 2 * MiB, .where = driver.home()});
+  EXPECT_TRUE(driver.map({range.base, 2 * MiB, memory, 0}));
+  EXPECT_TRUE(driver.unmap(range));
+  EXPECT_TRUE(driver.release(memory));
+  EXPECT_TRUE(driver.free_reservation(range));
+  EXPECT_EQ(driver.free_reservation(range).error().code, errc::invalid_argument);
 }
 
 // ---- a pool on it -------------------------------------------------------------------------------
@@ -300,10 +278,9 @@ class player {
 };
 
 TEST_F(Plain, APoolKeepsItsBlocksApart) {
-  auto driver = open(cuda_memory::plain);
-  ASSERT_TRUE(driver);
-  const own_stream stream(*driver);
-  vmm::stream_pool pool(*driver, modest());
+  auto driver = *open(cuda_memory::plain);
+  const own_stream stream(driver);
+  vmm::stream_pool pool(driver, modest());
   player(stream, pool).play(1500);
   EXPECT_GT(pool.statistics().peak_mapped_bytes, 8 * MiB);
 }
@@ -311,23 +288,19 @@ TEST_F(Plain, APoolKeepsItsBlocksApart) {
 // A full device is short of memory, which a pool handles, not of addresses.
 TEST_F(Plain, AFullDeviceIsShortOfMemory) {
   shrink_device();
-  auto driver = open(cuda_memory::plain);
-  ASSERT_TRUE(driver);
-  const auto first = driver->reserve({.size_bytes = 160 * MiB});
-  ASSERT_TRUE(first);
-  const auto second = driver->reserve({.size_bytes = 160 * MiB});
-  ASSERT_FALSE(second);
+  auto driver = *open(cuda_memory::plain);
+  const auto first = *driver.reserve({.size_bytes = 160 * MiB});
+  const auto second = driver.reserve({.size_bytes = 160 * MiB});
   EXPECT_EQ(second.error().code, vmm::errc::out_of_memory) << vmm::describe(second.error());
-  EXPECT_TRUE(driver->free_reservation(*first));
+  EXPECT_TRUE(driver.free_reservation(first));
 }
 
 // What the driver has no memory for is halved until it has.
 TEST_F(Plain, APoolTakesLessWhereItsReservationIsMoreThanTheDevice) {
   shrink_device();
-  auto driver = open(cuda_memory::plain);
-  ASSERT_TRUE(driver);
-  const own_stream stream(*driver);
-  vmm::stream_pool pool(*driver);
+  auto driver = *open(cuda_memory::plain);
+  const own_stream stream(driver);
+  vmm::stream_pool pool(driver);
   player(stream, pool).play(100);
   EXPECT_LE(standin().calls("cuMemAlloc"), 3u) << "more than the device has is not requested";
 }
@@ -337,9 +310,8 @@ TEST_F(Plain, APoolStandsEveryFailureOfTheMemory) {
   constexpr auto plain_stream = vmm::stream_handle::default_stream;
   for (const int code : {1, 2, 4, 201, 700, 999}) {
     for (const bool forever : {false, true}) {
-      auto driver = open(cuda_memory::plain);
-      ASSERT_TRUE(driver);
-      vmm::stream_pool pool(*driver, modest());
+      auto driver = *open(cuda_memory::plain);
+      vmm::stream_pool pool(driver, modest());
       standin().fail("cuMemAlloc", code, 1, forever);
       const auto first = pool.allocate(40 * MiB, plain_stream);
       const bool tried_again = code == CUDA_ERROR_OUT_OF_MEMORY && !forever;
@@ -388,9 +360,8 @@ void play_on_a_thread(Driver& driver, context_witness& seen) {
       vmm::pool_options options = modest();
       options.observer = &seen;
       vmm::stream_pool pool(driver, options);
-      const auto at = pool.allocate(100, vmm::stream_handle::default_stream);
-      ASSERT_TRUE(at);
-      EXPECT_TRUE(pool.free(*at, vmm::stream_handle::default_stream));
+      const auto at = *pool.allocate(100, vmm::stream_handle::default_stream);
+      EXPECT_TRUE(pool.free(at, vmm::stream_handle::default_stream));
     }
     EXPECT_EQ(current_context(), nullptr) << "and is left as it was";
   }).join();
@@ -399,23 +370,21 @@ void play_on_a_thread(Driver& driver, context_witness& seen) {
 
 TEST_F(Plain, AnObserverIsToldWithTheContextCurrent) {
   for (const cuda_memory memory : {cuda_memory::plain, cuda_memory::mapped}) {
-    auto driver = open(memory);
-    ASSERT_TRUE(driver);
+    auto driver = *open(memory);
     context_witness seen;
-    seen.mine = driver->native_context();
-    play_on_a_thread(*driver, seen);
+    seen.mine = driver.native_context();
+    play_on_a_thread(driver, seen);
   }
 }
 
 TEST_F(Plain, SoItIsBehindADriverChosenByName) {
   ::setenv("VMM_CUDA_LIBRARY", VMM_STANDIN_LIBRARY, 1);
   ::setenv("VMM_CUDA_MEMORY", "plain", 1);
-  auto opened = vmm::open_backend("cuda");
-  ASSERT_TRUE(opened);
-  EXPECT_TRUE(opened->feature_set().contents_stay);
+  auto opened = *vmm::open_backend("cuda");
+  EXPECT_TRUE(opened.feature_set().contents_stay);
   context_witness seen;
-  seen.mine = vmm::driver_in<cuda_driver>(*opened)->native_context();
-  play_on_a_thread(*opened, seen);
+  seen.mine = vmm::driver_in<cuda_driver>(opened)->native_context();
+  play_on_a_thread(opened, seen);
   ::unsetenv("VMM_CUDA_LIBRARY");
 }
 

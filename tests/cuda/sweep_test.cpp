@@ -14,9 +14,7 @@ import vmm.fake;
 
 namespace {
 
-using cuda_test::standin;
-using vmm::call;
-using vmm::cuda_driver;
+using cuda_test::standin, vmm::call, vmm::cuda_driver;
 
 constexpr std::uint64_t granule = 2ull << 20;
 
@@ -254,9 +252,8 @@ class Sweep : public testing::Test {
   // The steps in their order, each with every failure first.
   void sweep_life(const std::vector<step>& steps, vmm::cuda_memory memory) {
     {
-      auto opened = cuda_driver::open({.driver_library = VMM_STANDIN_LIBRARY, .memory = memory});
-      ASSERT_TRUE(opened);
-      life l(*opened);
+      auto opened = *cuda_driver::open({.driver_library = VMM_STANDIN_LIBRARY, .memory = memory});
+      life l(opened);
       for (const step& each : steps) {
         sweep(each, l);
         if (HasFatalFailure()) return;

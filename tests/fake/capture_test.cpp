@@ -11,9 +11,7 @@
 namespace fake_test {
 namespace {
 
-using vmm::capture_mode;
-using vmm::capture_state;
-using vmm::fake::kernel;
+using vmm::capture_mode, vmm::capture_state, vmm::fake::kernel;
 
 constexpr std::int64_t unsupported = 900;
 constexpr std::int64_t invalidated = 901;
@@ -76,18 +74,17 @@ TEST_F(Capture, WhatIsCapturedRunsWhenTheGraphIsPlayed) {
   EXPECT_EQ(state_of(second), capture_state::none);
   ASSERT_TRUE(writes(first, 7));
   EXPECT_EQ(driver.resource_counts().pending_work, 0u);
-  const auto graph = driver.end_capture(first);
-  ASSERT_TRUE(graph);
+  const auto graph = *driver.end_capture(first);
   EXPECT_EQ(state_of(first), capture_state::none);
   for (const std::uint64_t before : {1u, 2u}) {
     ASSERT_TRUE(driver.write_tag(range, before));
-    ASSERT_TRUE(driver.launch_graph(*graph, second));
+    ASSERT_TRUE(driver.launch_graph(graph, second));
     EXPECT_EQ(driver.resource_counts().pending_work, 1u);
     ASSERT_TRUE(driver.synchronize_stream(second));
     EXPECT_EQ(driver.read_tag(range.base).value_or(0), 7u);
   }
-  EXPECT_TRUE(driver.destroy_graph(*graph));
-  EXPECT_FALSE(driver.launch_graph(*graph, second));
+  EXPECT_TRUE(driver.destroy_graph(graph));
+  EXPECT_FALSE(driver.launch_graph(graph, second));
 }
 
 TEST_F(Capture, EachHasANumberOfItsOwn) {
@@ -98,9 +95,8 @@ TEST_F(Capture, EachHasANumberOfItsOwn) {
   EXPECT_NE(one, 0u);
   EXPECT_NE(one, two);
   expect_good_end();
-  const auto other = driver.end_capture(second);
-  ASSERT_TRUE(other);
-  EXPECT_TRUE(driver.destroy_graph(*other));
+  const auto other = *driver.end_capture(second);
+  EXPECT_TRUE(driver.destroy_graph(other));
   begin();
   EXPECT_GT(driver.query_capture(first)->id, two);
   expect_good_end();
@@ -181,9 +177,8 @@ TEST_F(Capture, TheDefaultStreamStaysOut) {
 }
 
 TEST_F(Capture, TheModeSaysWhoMayMakeUnsafeCalls) {
-  const auto event = driver.create_event();
-  ASSERT_TRUE(event);
-  const auto ask = [&] { return code(driver.query_event(*event)); };
+  const auto event = *driver.create_event();
+  const auto ask = [&] { return code(driver.query_event(event)); };
   const auto elsewhere = [&](capture_mode mode) {
     std::int64_t answer = -1;
     std::thread([&] {
@@ -216,7 +211,7 @@ TEST_F(Capture, TheModeSaysWhoMayMakeUnsafeCalls) {
     EXPECT_EQ(driver.exchange_capture_mode(capture_mode::any_thread), capture_mode::relaxed);
     expect_good_end();
   }
-  EXPECT_TRUE(driver.destroy_event(*event));
+  EXPECT_TRUE(driver.destroy_event(event));
 }
 
 // As recorded on an H200.

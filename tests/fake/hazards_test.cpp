@@ -9,8 +9,7 @@
 namespace fake_test {
 namespace {
 
-using vmm::fake::kernel;
-using vmm::fake::misuse_kind;
+using vmm::fake::kernel, vmm::fake::misuse_kind;
 
 class Hazards : public Fake {
  protected:

@@ -12,12 +12,8 @@ import vmm.fake;
 
 namespace {
 
-using vmm::access;
-using vmm::address_range;
-using vmm::device;
-using vmm::errc;
-using vmm::link_kind;
-using vmm::fake::misuse_kind;
+using vmm::access, vmm::address_range, vmm::device, vmm::errc, vmm::link_kind,
+    vmm::fake::misuse_kind;
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 

@@ -9,8 +9,7 @@
 namespace fake_test {
 namespace {
 
-using vmm::call;
-using vmm::fake::misuse_kind;
+using vmm::call, vmm::fake::misuse_kind;
 
 using ResourceCounts = Fake;
 
@@ -49,7 +48,7 @@ TEST_F(ResourceCounts, LeaksAreNamedInTheOrderOfTheirMaking) {
   EXPECT_LT(first, second);
   EXPECT_LT(second, third);
   EXPECT_NE(third, std::string::npos);
-  EXPECT_NE(driver.report(1).find("and 2 more"), std::string::npos) << driver.report(1);
+  EXPECT_TRUE(contains(driver.report(1), "and 2 more"));
   EXPECT_FALSE(driver.check_empty());
   EXPECT_EQ(driver.misuse_count(misuse_kind::leak), 3u);
   EXPECT_EQ(driver.misuses().front().range, range);

@@ -100,11 +100,10 @@ TEST_F(Rules, CreateWithASizeThatIsNoMultipleOfTheGranularityIsInvalid) {
 }
 
 TEST_F(Rules, CreateMoreThanTheDeviceHasIsOutOfMemory) {
-  const auto info = driver.query_memory(driver.home());
-  ASSERT_TRUE(info);
-  EXPECT_EQ(info->total_bytes, 143'771 * mib);
+  const auto info = *driver.query_memory(driver.home());
+  EXPECT_EQ(info.total_bytes, 143'771 * mib);
   const auto answer =
-      driver.create({vmm::round_up(info->free_bytes, 2 * mib) + 2 * mib, driver.home()});
+      driver.create({vmm::round_up(info.free_bytes, 2 * mib) + 2 * mib, driver.home()});
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().native, out_of_memory);
   EXPECT_STREQ(answer.error().native_name, "CUDA_ERROR_OUT_OF_MEMORY");
@@ -114,11 +113,10 @@ TEST_F(Rules, CreateMoreThanTheDeviceHasIsOutOfMemory) {
 TEST_F(Rules, MemoryReleasedWhileMappedLivesUntilTheLastUnmap) {
   const auto before = driver.query_memory(driver.home())->free_bytes;
   const auto range = reserved(8 * mib);
-  const auto handle = driver.create({4 * mib, driver.home()});
-  ASSERT_TRUE(handle);
-  mapped(range.base, *handle, 4 * mib);
-  mapped(range.base + 4 * mib, *handle, 4 * mib);
-  EXPECT_EQ(code(driver.release(*handle)), success);
+  const auto handle = *driver.create({4 * mib, driver.home()});
+  mapped(range.base, handle, 4 * mib);
+  mapped(range.base + 4 * mib, handle, 4 * mib);
+  EXPECT_EQ(code(driver.release(handle)), success);
   EXPECT_TRUE(driver.write_tag({range.base, 4 * mib}, 9));
   EXPECT_EQ(code(driver.unmap({range.base, 4 * mib})), success);
   EXPECT_EQ(*driver.read_tag(range.base + 4 * mib), 9u);
@@ -132,12 +130,11 @@ TEST_F(Rules, RetainGivesAnotherHandleForAnyAddressInside) {
   const auto range = reserved(4 * mib);
   const auto handle = created(4 * mib);
   mapped(range.base, handle, 4 * mib);
-  const auto again = driver.retain(range.base + 3 * mib + 17);
-  ASSERT_TRUE(again);
-  EXPECT_NE(*again, handle);
+  const auto again = *driver.retain(range.base + 3 * mib + 17);
+  EXPECT_NE(again, handle);
   EXPECT_EQ(driver.resource_counts().handles, 2u);
   EXPECT_EQ(driver.resource_counts().memories, 1u);
-  EXPECT_EQ(code(driver.release(*again)), success);
+  EXPECT_EQ(code(driver.release(again)), success);
   EXPECT_EQ(*driver.read_tag(range.base), 0u);
 }
 
@@ -155,32 +152,29 @@ TEST_F(Rules, AccessMayBeReadOnlyOrNone) {
 
 TEST_F(Rules, GranularityIsTwoMebibytesMinimumAndRecommended) {
   for (const auto where : {vmm::device(0), vmm::host_node(0)}) {
-    const auto unit = driver.query_granularity({0, where});
-    ASSERT_TRUE(unit);
-    EXPECT_EQ(unit->minimum_bytes, 2 * mib);
-    EXPECT_EQ(unit->recommended_bytes, 2 * mib);
+    const auto unit = *driver.query_granularity({0, where});
+    EXPECT_EQ(unit.minimum_bytes, 2 * mib);
+    EXPECT_EQ(unit.recommended_bytes, 2 * mib);
   }
 }
 
 TEST_F(Rules, FreshMemoryIsZeroAlsoAfterBeingFilledReleasedAndCreatedAgain) {
   const auto range = reserved(2 * mib);
   for (int round = 0; round < 3; ++round) {
-    const auto handle = driver.create({2 * mib, driver.home()});
-    ASSERT_TRUE(handle);
-    mapped(range.base, *handle, 2 * mib);
+    const auto handle = *driver.create({2 * mib, driver.home()});
+    mapped(range.base, handle, 2 * mib);
     EXPECT_EQ(*driver.read_tag(range.base), 0u);
     ASSERT_TRUE(driver.write_tag(range, 0xAB));
     EXPECT_EQ(code(driver.unmap(range)), success);
-    EXPECT_EQ(code(driver.release(*handle)), success);
+    EXPECT_EQ(code(driver.release(handle)), success);
   }
 }
 
 TEST_F(Rules, HostNumaMemoryMayBeUsedByDeviceAndHost) {
   const auto range = reserved(64 * mib);
-  const auto handle = driver.create({64 * mib, vmm::host_node(0)});
-  ASSERT_TRUE(handle);
-  handles.push_back(*handle);
-  ASSERT_EQ(code(driver.map({range.base, 64 * mib, *handle, 0})), success);
+  const auto handle = *driver.create({64 * mib, vmm::host_node(0)});
+  handles.push_back(handle);
+  ASSERT_EQ(code(driver.map({range.base, 64 * mib, handle, 0})), success);
   const vmm::access_grant both[] = {{vmm::device(0)}, {vmm::host_node(0)}};
   EXPECT_EQ(code(driver.set_access(range, both)), success);
   EXPECT_EQ(*driver.get_access(range.base, vmm::host_node(0)), vmm::access::read_write);
@@ -195,10 +189,9 @@ TEST_F(Rules, CreateWithAFabricHandleTypeIsNotPermitted) {
 }
 
 TEST_F(Rules, CompressibleMemoryIsGranted) {
-  const auto handle = driver.create({2 * mib, driver.home(), vmm::share_kind::none, true});
-  ASSERT_TRUE(handle);
-  EXPECT_TRUE(driver.get_properties(*handle)->compressible);
-  EXPECT_TRUE(driver.release(*handle));
+  const auto handle = *driver.create({2 * mib, driver.home(), vmm::share_kind::none, true});
+  EXPECT_TRUE(driver.get_properties(handle)->compressible);
+  EXPECT_TRUE(driver.release(handle));
 }
 
 TEST_F(Rules, DeviceAttributesAreThoseOfTheDevice) {

@@ -10,8 +10,7 @@
 namespace fake_test {
 namespace {
 
-using vmm::fake::misuse_kind;
-using vmm::fake::profile;
+using vmm::fake::misuse_kind, vmm::fake::profile;
 
 class Sharing : public ::testing::Test {
  protected:
@@ -43,45 +42,41 @@ class Sharing : public ::testing::Test {
 
 TEST_F(Sharing, BothSeeOneMemory) {
   const auto handle = exporter.create({4 * mib, vmm::device(0), vmm::share_kind::posix_fd});
-  const auto sent = exporter.export_handle(*handle, vmm::share_kind::posix_fd);
-  ASSERT_TRUE(sent);
-  EXPECT_EQ(sent->size_bytes, 4 * mib);
+  const auto sent = *exporter.export_handle(*handle, vmm::share_kind::posix_fd);
+  EXPECT_EQ(sent.size_bytes, 4 * mib);
   EXPECT_EQ(exporter.resource_counts().descriptors, 1u);
-  const auto received = importer.import_handle(*sent);
-  ASSERT_TRUE(received);
-  ASSERT_TRUE(importer.close_descriptor(*sent));
+  const auto received = *importer.import_handle(sent);
+  ASSERT_TRUE(importer.close_descriptor(sent));
   EXPECT_EQ(exporter.resource_counts().descriptors, 0u);
   const auto here = joined(exporter, *handle);
-  const auto there = joined(importer, *received);
+  const auto there = joined(importer, received);
   ASSERT_TRUE(exporter.write_tag(here, 5));
   EXPECT_EQ(*importer.read_tag(there.base + 2 * mib), 5u);
   parted(exporter, here);
   ASSERT_TRUE(exporter.release(*handle));
   EXPECT_EQ(*importer.read_tag(there.base), 5u) << "the exporter is gone, the memory is not";
   parted(importer, there);
-  ASSERT_TRUE(importer.release(*received));
+  ASSERT_TRUE(importer.release(received));
 }
 
 // As on an H200, in the exporter's own process as in another one (driver 580.159.04).
 TEST_F(Sharing, WhatWasImportedSaysNothingOfSharingAndIsNotExportedAgain) {
   vmm::physical_request wanted{4 * mib, vmm::device(0), vmm::share_kind::posix_fd};
   wanted.rdma_capable = true;
-  const auto handle = exporter.create(wanted);
-  ASSERT_TRUE(handle);
-  const auto sent = exporter.export_handle(*handle, vmm::share_kind::posix_fd);
+  const auto handle = *exporter.create(wanted);
+  const auto sent = exporter.export_handle(handle, vmm::share_kind::posix_fd);
   for (vmm::fake_driver* each : {&importer, &exporter}) {
-    const auto received = each->import_handle(*sent);
-    ASSERT_TRUE(received);
-    EXPECT_EQ(each->get_properties(*received)->where, vmm::device(0));
-    EXPECT_EQ(each->get_properties(*received)->shareable, vmm::share_kind::none);
-    EXPECT_FALSE(each->get_properties(*received)->rdma_capable);
-    EXPECT_EQ(code(each->export_handle(*received, vmm::share_kind::posix_fd)), invalid_value);
-    ASSERT_TRUE(each->release(*received));
+    const auto received = *each->import_handle(*sent);
+    EXPECT_EQ(each->get_properties(received)->where, vmm::device(0));
+    EXPECT_EQ(each->get_properties(received)->shareable, vmm::share_kind::none);
+    EXPECT_FALSE(each->get_properties(received)->rdma_capable);
+    EXPECT_EQ(code(each->export_handle(received, vmm::share_kind::posix_fd)), invalid_value);
+    ASSERT_TRUE(each->release(received));
   }
-  EXPECT_EQ(exporter.get_properties(*handle)->shareable, vmm::share_kind::posix_fd);
-  EXPECT_TRUE(exporter.get_properties(*handle)->rdma_capable);
+  EXPECT_EQ(exporter.get_properties(handle)->shareable, vmm::share_kind::posix_fd);
+  EXPECT_TRUE(exporter.get_properties(handle)->rdma_capable);
   ASSERT_TRUE(exporter.close_descriptor(*sent));
-  ASSERT_TRUE(exporter.release(*handle));
+  ASSERT_TRUE(exporter.release(handle));
 }
 
 TEST_F(Sharing, AnOpenDescriptorKeepsTheMemory) {
@@ -90,10 +85,9 @@ TEST_F(Sharing, AnOpenDescriptorKeepsTheMemory) {
   const auto sent = exporter.export_handle(*handle, vmm::share_kind::posix_fd);
   ASSERT_TRUE(exporter.release(*handle));
   EXPECT_EQ(free_bytes(), before - 4 * mib);
-  const auto received = importer.import_handle(*sent);
-  ASSERT_TRUE(received);
+  const auto received = *importer.import_handle(*sent);
   ASSERT_TRUE(importer.close_descriptor(*sent));
-  ASSERT_TRUE(importer.release(*received));
+  ASSERT_TRUE(importer.release(received));
   EXPECT_EQ(free_bytes(), before);
 }
 
@@ -141,15 +135,12 @@ TEST(SharingByFabric, WorksWhereItIsPermitted) {
   vmm::fake::machine machine{plays};
   vmm::fake_driver exporter{plays, machine};
   vmm::fake_driver importer{plays, machine};
-  const auto handle = exporter.create({4 * mib, vmm::device(0), vmm::share_kind::fabric});
-  ASSERT_TRUE(handle);
-  const auto sent = exporter.export_handle(*handle, vmm::share_kind::fabric);
-  ASSERT_TRUE(sent);
-  const auto received = importer.import_handle(*sent);
-  ASSERT_TRUE(received);
-  ASSERT_TRUE(importer.release(*received));
-  ASSERT_TRUE(exporter.release(*handle));
-  EXPECT_EQ(code(importer.import_handle(*sent)), invalid_value) << "it keeps nothing alive";
+  const auto handle = *exporter.create({4 * mib, vmm::device(0), vmm::share_kind::fabric});
+  const auto sent = *exporter.export_handle(handle, vmm::share_kind::fabric);
+  const auto received = *importer.import_handle(sent);
+  ASSERT_TRUE(importer.release(received));
+  ASSERT_TRUE(exporter.release(handle));
+  EXPECT_EQ(code(importer.import_handle(sent)), invalid_value) << "it keeps nothing alive";
   EXPECT_TRUE(exporter.resource_counts().empty());
 }
 

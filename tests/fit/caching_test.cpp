@@ -13,11 +13,8 @@ import vmm.trace;
 
 namespace {
 
-using vmm::tools::block_number;
-using vmm::tools::caching_device;
-using vmm::tools::caching_model;
-using vmm::tools::caching_options;
-using vmm::tools::segment_action;
+using vmm::tools::block_number, vmm::tools::caching_device, vmm::tools::caching_model,
+    vmm::tools::caching_options, vmm::tools::segment_action;
 
 constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 constexpr std::uint64_t gib = std::uint64_t{1} << 30;

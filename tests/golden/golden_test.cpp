@@ -20,8 +20,7 @@
 
 namespace {
 
-using golden::seeded_run;
-using golden::table;
+using golden::seeded_run, golden::table;
 
 constexpr std::uint64_t seed_count = 300;
 constexpr std::size_t shown_max = 12;

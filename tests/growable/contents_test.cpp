@@ -133,10 +133,9 @@ class program {
     }
     const std::uint64_t most = std::min(one.model[0].size(), one.model[1].size());
     const std::uint64_t kept_bytes = pick(most + 1);
-    auto kept = one.range->pin({.size_bytes = kept_bytes});
-    ASSERT_TRUE(kept);
+    auto kept = *one.range->pin({.size_bytes = kept_bytes});
     one.pinned_bytes = kept_bytes;
-    one.held.emplace(std::move(*kept));
+    one.held.emplace(std::move(kept));
   }
 
   std::mt19937_64 random_;

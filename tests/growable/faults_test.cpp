@@ -14,8 +14,7 @@ namespace {
 using B = vmm::fake_driver;
 using world = growth::world<B>;
 using scenario = growth::scenario<B>;
-using sweeps::fault_list;
-using sweeps::outcome;
+using sweeps::fault_list, sweeps::outcome;
 
 class GrowableFaults : public testing::Test {
  protected:

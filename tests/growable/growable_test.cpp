@@ -17,12 +17,8 @@ namespace {
 
 constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t GiB = std::uint64_t{1} << 30;
-using vmm::address;
-using vmm::call;
-using vmm::errc;
-using vmm::growable_options;
-using vmm::growable_range;
-using vmm::stream_handle;
+using vmm::address, vmm::call, vmm::errc, vmm::growable_options, vmm::growable_range,
+    vmm::stream_handle;
 
 template <class Answer>
 errc code_of(const Answer& answer) {
@@ -152,13 +148,11 @@ TEST_F(GrowableOnHost, AManagerDoesNotTouchSegments) {
   EXPECT_EQ(code_of(managed->free_idle(base)), errc::in_use);
   EXPECT_EQ(code_of(managed->resize({.at = base, .size_bytes = unit})), errc::in_use);
   EXPECT_EQ(code_of(managed->exports().end(base)), errc::in_use);
-  const auto found = managed->find(base + 1);
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->sizes.user_bytes, unit);
-  const auto extents = managed->extents();
-  ASSERT_TRUE(extents);
-  ASSERT_EQ(extents->size(), 1u);
-  EXPECT_EQ(extents->front().kind, vmm::extent_kind::live);
+  const auto found = *managed->find(base + 1);
+  EXPECT_EQ(found.sizes.user_bytes, unit);
+  const auto extents = *managed->extents();
+  ASSERT_EQ(extents.size(), 1u);
+  EXPECT_EQ(extents.front().kind, vmm::extent_kind::live);
   ASSERT_TRUE(range.close());
   EXPECT_EQ(code_of(managed->free(base)), errc::not_allocated);
 }
@@ -358,15 +352,14 @@ TEST_F(GrowableOnFake, HoldsKeepBytesAndTheRange) {
   EXPECT_EQ(code_of(range.pin({.size_bytes = 4 * unit + 1})), errc::invalid_argument);
   EXPECT_EQ(code_of(range.pin({.first_segment = 3})), errc::invalid_argument);
   {
-    auto kept = range.pin({.size_bytes = 3 * unit, .first_segment = 1, .segment_count = 1});
-    ASSERT_TRUE(kept);
+    auto kept = *range.pin({.size_bytes = 3 * unit, .first_segment = 1, .segment_count = 1});
     EXPECT_EQ(code_of(range.shrink(2 * unit)), errc::in_use);
     EXPECT_EQ(*range.size_bytes(0), 4 * unit) << "all or none";
     EXPECT_TRUE(range.shrink(3 * unit));
     EXPECT_TRUE(range.grow(8 * unit)) << "a view stays valid while the range grows";
     EXPECT_TRUE(range.resize({.size_bytes = 0, .first_segment = 2}));
     EXPECT_EQ(code_of(range.close()), errc::in_use);
-    vmm::growable_pin moved = std::move(*kept);
+    vmm::growable_pin moved = std::move(kept);
     EXPECT_EQ(range.statistics().pin_count, 1u);
   }
   EXPECT_EQ(range.statistics().pin_count, 0u);

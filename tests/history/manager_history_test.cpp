@@ -34,18 +34,17 @@ TEST(ManagerHistory, BlocksAddUpToTheStatistics) {
     ASSERT_EQ(seen.live.size(), 1u);
     EXPECT_EQ(seen.live.begin()->second, 8 * mib);
 
-    const auto grown = blocks.resize({.at = second, .size_bytes = 20 * mib});
-    ASSERT_TRUE(grown);
+    const auto grown = *blocks.resize({.at = second, .size_bytes = 20 * mib});
     taken = *blocks.history().take();
     const vmm::history_event* resized = nullptr;
     for (const auto& each : taken.events) {
       if (each.kind == history_kind::resized) resized = &each;
     }
     ASSERT_NE(resized, nullptr);
-    EXPECT_EQ(resized->at, *grown);
+    EXPECT_EQ(resized->at, grown);
     EXPECT_EQ(resized->size_bytes, 20 * mib);
     EXPECT_EQ(resized->detail, second.value);
-    ASSERT_TRUE(blocks.free(*grown));
+    ASSERT_TRUE(blocks.free(grown));
   }
   EXPECT_TRUE(driver.check_empty());
 }

@@ -172,9 +172,8 @@ void expect_agreement(const vmm::history& taken, const model& heard) {
   EXPECT_EQ(fact(taken, "held_bytes"), now.held_bytes);
   EXPECT_EQ(fact(taken, "live_bytes"), now.live_bytes());
   EXPECT_EQ(fact(taken, "live_count"), now.live.size());
-  const auto bytes = vmm::encode_history(taken);
-  ASSERT_TRUE(bytes);
-  const auto read = vmm::decode_history(*bytes);
+  const auto bytes = *vmm::encode_history(taken);
+  const auto read = vmm::decode_history(bytes);
   ASSERT_TRUE(read) << read.error().detail;
   EXPECT_EQ(read->events.size(), taken.events.size());
 }
@@ -360,11 +359,10 @@ class looks_at_each_change final : public vmm::remap_listener {
  private:
   void look() {
     if (++look_count % 10 != 0) return;
-    const auto taken = pool_.history().take();
-    ASSERT_TRUE(taken);
-    expect_same_events(*taken, heard_);
-    EXPECT_TRUE(vmm::decode_history(*vmm::encode_history(*taken)));
-    (void)vmm::tools::account_for(*taken);
+    const auto taken = *pool_.history().take();
+    expect_same_events(taken, heard_);
+    EXPECT_TRUE(vmm::decode_history(*vmm::encode_history(taken)));
+    (void)vmm::tools::account_for(taken);
   }
 
   vmm::stream_pool& pool_;
@@ -375,11 +373,10 @@ TEST_P(PoolModel, AListenerMayLookInTheMiddleOfAChange) {
   open();
   ASSERT_TRUE(pool->set_up());
   looks_at_each_change listener(*pool, heard);
-  const auto told = pool->remaps().subscribe(listener);
-  ASSERT_TRUE(told);
+  const auto told = *pool->remaps().subscribe(listener);
   for (int i = 0; i < 400; ++i) step();
   EXPECT_GT(listener.look_count, 30);
-  EXPECT_TRUE(pool->remaps().unsubscribe(*told));
+  EXPECT_TRUE(pool->remaps().unsubscribe(told));
   driver.clear_faults();
   look();
 }
@@ -398,18 +395,16 @@ TEST_P(PoolModel, AHistoryThatStartsInTheMiddleLeadsBackToItsStart) {
   for (int turn = 0; turn < 6; ++turn) {
     for (int i = 0; i < 150; ++i) step();
     heard.all.clear();
-    const auto before = pool->regions();
-    ASSERT_TRUE(before);
+    const auto before = *pool->regions();
     ASSERT_TRUE(pool->history().start(small_ring()));
     for (int i = 0; i < 150; ++i) step();
-    const auto taken = pool->history().stop();
-    ASSERT_TRUE(taken);
-    expect_same_events(*taken, heard);
-    const vmm::tools::history_account account = vmm::tools::account_for(*taken);
+    const auto taken = *pool->history().stop();
+    expect_same_events(taken, heard);
+    const vmm::tools::history_account account = vmm::tools::account_for(taken);
     EXPECT_EQ(account.left_out_count, 0u);
-    if (taken->lost_count != 0) continue;
+    if (taken.lost_count != 0) continue;
     places live;
-    for (const vmm::pool_region& each : *before) {
+    for (const vmm::pool_region& each : before) {
       if (each.kind == vmm::pool_region_kind::live)
         live[each.range.base.value] = each.range.size_bytes;
     }
@@ -435,12 +430,11 @@ TEST_P(PoolModel, ARingOutlivesItsPoolAndServesAnother) {
   ASSERT_TRUE(pool->set_up());
   for (int i = 0; i < 200; ++i) step();
   driver.clear_faults();
-  const auto taken = pool->history().take();
-  ASSERT_TRUE(taken);
-  const vmm::tools::history_account account = vmm::tools::account_for(*taken);
+  const auto taken = *pool->history().take();
+  const vmm::tools::history_account account = vmm::tools::account_for(taken);
   EXPECT_TRUE(are_equal(sizes_of(account.live_after), heard.at(heard.all.size()).live));
   EXPECT_TRUE(are_equal(account.mapped_after, heard.at(heard.all.size()).current));
-  EXPECT_TRUE(vmm::decode_history(*vmm::encode_history(*taken)));
+  EXPECT_TRUE(vmm::decode_history(*vmm::encode_history(taken)));
 }
 
 // Each look is a piece of the one history, whatever the others do meanwhile.

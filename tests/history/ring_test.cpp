@@ -147,19 +147,18 @@ TEST(HistoryRing, WhatIsOverwrittenWhileItIsTakenLeavesNoGap) {
   };
   write(20'000);
   int calls = 0;
-  auto taken = vmm::take_from(
+  auto taken = *vmm::take_from(
       *ring,
       [&](auto&& work) {
         work();
         if (++calls < 6) write(6'000);
       },
       [](vmm::history&) { return vmm::status{}; });
-  ASSERT_TRUE(taken);
-  ASSERT_FALSE(taken->events.empty());
+  ASSERT_FALSE(taken.events.empty());
   EXPECT_GT(calls, 6) << "writers were faster than the reader for a while";
-  for (std::size_t i = 0; i < taken->events.size(); ++i)
-    ASSERT_EQ(taken->events[i].detail, taken->lost_count + i);
-  EXPECT_EQ(taken->lost_count + taken->events.size(), written);
+  for (std::size_t i = 0; i < taken.events.size(); ++i)
+    ASSERT_EQ(taken.events[i].detail, taken.lost_count + i);
+  EXPECT_EQ(taken.lost_count + taken.events.size(), written);
 }
 
 TEST(HistoryRing, RecordsOneAllocatorAtATime) {
@@ -169,7 +168,6 @@ TEST(HistoryRing, RecordsOneAllocatorAtATime) {
     vmm::history_port other(ring.get());
     EXPECT_TRUE(one.attach());
     const vmm::status refused = other.attach();
-    ASSERT_FALSE(refused);
     EXPECT_EQ(refused.error().code, vmm::errc::bad_option);
   }
   vmm::history_port later(ring.get());
@@ -218,9 +216,8 @@ TEST(HistoryRing, LabelsNestAndEnd) {
 
 TEST(HistoryFile, GivesBackWhatWasPutIntoIt) {
   const vmm::history before = example();
-  const auto bytes = vmm::encode_history(before);
-  ASSERT_TRUE(bytes);
-  const auto after = vmm::decode_history(*bytes);
+  const auto bytes = *vmm::encode_history(before);
+  const auto after = vmm::decode_history(bytes);
   ASSERT_TRUE(after) << after.error().detail;
   EXPECT_EQ(after->lost_count, 3u);
   ASSERT_EQ(after->events.size(), 2u);
@@ -234,7 +231,7 @@ TEST(HistoryFile, GivesBackWhatWasPutIntoIt) {
   EXPECT_EQ(after->tags.at(0), "weights");
   EXPECT_EQ(after->frames.at(0).function, "forward");
   EXPECT_EQ(after->facts.at(0).value, "stream_pool");
-  EXPECT_EQ(*vmm::encode_history(*after), *bytes);
+  EXPECT_EQ(*vmm::encode_history(*after), bytes);
 }
 
 TEST(HistoryFile, ASectionThatNobodyKnowsIsLeftOut) {
@@ -276,9 +273,8 @@ TEST(HistoryFile, ChangedBytesHarmNothing) {
       ++refused_count;
       continue;
     }
-    const auto again = vmm::encode_history(*read);
-    ASSERT_TRUE(again);
-    const auto twice = vmm::decode_history(*again);
+    const auto again = *vmm::encode_history(*read);
+    const auto twice = vmm::decode_history(again);
     ASSERT_TRUE(twice) << "what was taken can be written and read";
   }
   EXPECT_GT(refused_count, 1'000u);

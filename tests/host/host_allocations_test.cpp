@@ -29,8 +29,7 @@ void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 
-using vmm::access;
-using vmm::errc;
+using vmm::access, vmm::errc;
 
 constexpr std::uint64_t page = 4096;
 

@@ -16,11 +16,7 @@ import vmm.host;
 
 namespace {
 
-using vmm::access;
-using vmm::address;
-using vmm::address_range;
-using vmm::errc;
-using vmm::physical_handle;
+using vmm::access, vmm::address, vmm::address_range, vmm::errc, vmm::physical_handle;
 
 constexpr std::uint64_t page = 4096;
 constexpr std::uint64_t unit = 16 * page;
@@ -112,15 +108,13 @@ TEST_F(Host, SaysWhatItIs) {
   EXPECT_TRUE(driver().feature_set().host_accessible);
   EXPECT_FALSE(driver().feature_set().streams);
   EXPECT_FALSE(driver().feature_set().lazy_commit);
-  const auto granule = driver().query_granularity({.where = vmm::host()});
-  ASSERT_TRUE(granule);
-  EXPECT_EQ(granule->minimum_bytes, page);
-  EXPECT_EQ(granule->recommended_bytes, 2u << 20);
+  const auto granule = *driver().query_granularity({.where = vmm::host()});
+  EXPECT_EQ(granule.minimum_bytes, page);
+  EXPECT_EQ(granule.recommended_bytes, 2u << 20);
   EXPECT_EQ(code_of(driver().query_granularity({.where = vmm::device(0)})), errc::invalid_argument);
-  const auto memory = driver().query_memory(vmm::host());
-  ASSERT_TRUE(memory);
-  EXPECT_GT(memory->free_bytes, 0u);
-  EXPECT_LE(memory->free_bytes, memory->total_bytes);
+  const auto memory = *driver().query_memory(vmm::host());
+  EXPECT_GT(memory.free_bytes, 0u);
+  EXPECT_LE(memory.free_bytes, memory.total_bytes);
 }
 
 TEST(HostOptions, RefusesWhatCannotBe) {
@@ -133,19 +127,16 @@ TEST(HostOptions, RefusesWhatCannotBe) {
 }
 
 TEST_F(Host, ReservationsAreAlignedAndHintsExact) {
-  const auto wide = driver().reserve({.size_bytes = unit, .alignment_bytes = 1u << 30});
-  ASSERT_TRUE(wide);
-  EXPECT_EQ(wide->base.value % (1u << 30), 0u);
-  EXPECT_EQ(wide->size_bytes, unit);
-  const auto after = driver().reserve({.size_bytes = unit, .hint = wide->end()});
-  ASSERT_TRUE(after);
-  EXPECT_EQ(after->base, wide->end()) << "what was reserved for the alignment's sake is free";
-  const auto below = driver().reserve({.size_bytes = unit, .hint = {wide->base.value - unit}});
-  ASSERT_TRUE(below);
-  EXPECT_EQ(below->end(), wide->base);
-  ASSERT_TRUE(driver().free_reservation(*after));
-  ASSERT_TRUE(driver().free_reservation(*below));
-  ASSERT_TRUE(driver().free_reservation(*wide));
+  const auto wide = *driver().reserve({.size_bytes = unit, .alignment_bytes = 1u << 30});
+  EXPECT_EQ(wide.base.value % (1u << 30), 0u);
+  EXPECT_EQ(wide.size_bytes, unit);
+  const auto after = *driver().reserve({.size_bytes = unit, .hint = wide.end()});
+  EXPECT_EQ(after.base, wide.end()) << "what was reserved for the alignment's sake is free";
+  const auto below = *driver().reserve({.size_bytes = unit, .hint = {wide.base.value - unit}});
+  EXPECT_EQ(below.end(), wide.base);
+  ASSERT_TRUE(driver().free_reservation(after));
+  ASSERT_TRUE(driver().free_reservation(below));
+  ASSERT_TRUE(driver().free_reservation(wide));
 }
 
 TEST_F(Host, RefusesReservationsThatCannotBe) {
@@ -241,12 +232,11 @@ TEST_F(Host, RefusesCopiesItMayNotMake) {
 }
 
 TEST_F(Host, DriversDoNotKnowEachOthersObjects) {
-  auto other = vmm::host_driver::open();
-  ASSERT_TRUE(other);
+  auto other = *vmm::host_driver::open();
   const auto range = reserve(unit);
-  EXPECT_EQ(code_of(other->free_reservation(range)), errc::invalid_argument);
+  EXPECT_EQ(code_of(other.free_reservation(range)), errc::invalid_argument);
   const auto memory = create(unit);
-  EXPECT_EQ(code_of(other->map({range.base, unit, memory, 0})), errc::invalid_argument);
+  EXPECT_EQ(code_of(other.map({range.base, unit, memory, 0})), errc::invalid_argument);
   ASSERT_TRUE(driver().release(memory));
   clear(range, {});
 }
@@ -262,9 +252,8 @@ physical_handle create_shareable(vmm::host_driver& driver, std::uint64_t size_by
 
 TEST_F(Host, SharedMemoryCannotBeCutShort) {
   const auto memory = create_shareable(driver(), unit);
-  const auto shared = driver().export_handle(memory, vmm::share_kind::posix_fd);
-  ASSERT_TRUE(shared);
-  const int descriptor = static_cast<int>(shared->descriptor);
+  const auto shared = *driver().export_handle(memory, vmm::share_kind::posix_fd);
+  const int descriptor = static_cast<int>(shared.descriptor);
   EXPECT_NE(::ftruncate(descriptor, 0), 0);
   EXPECT_NE(::fcntl(descriptor, F_GETFD) & FD_CLOEXEC, 0);
   ::close(descriptor);
@@ -331,15 +320,14 @@ TEST(HostLeaks, DestructionGivesEverythingBack) {
   const std::size_t descriptors = open_descriptors();
   ASSERT_EQ(mapped_memory_files(), 0u);
   {
-    auto driver = vmm::host_driver::open({.minimum_bytes = page});
-    ASSERT_TRUE(driver);
-    const auto range = driver->reserve({.size_bytes = 4 * unit}).value();
-    const auto plain = driver->create({.size_bytes = unit, .where = vmm::host()}).value();
-    ASSERT_TRUE(driver->map({range.base, unit, plain, 0}));
-    ASSERT_TRUE(driver->map({range.base + unit, unit, create_shareable(*driver, unit), 0}));
+    auto driver = *vmm::host_driver::open({.minimum_bytes = page});
+    const auto range = driver.reserve({.size_bytes = 4 * unit}).value();
+    const auto plain = driver.create({.size_bytes = unit, .where = vmm::host()}).value();
+    ASSERT_TRUE(driver.map({range.base, unit, plain, 0}));
+    ASSERT_TRUE(driver.map({range.base + unit, unit, create_shareable(driver, unit), 0}));
     EXPECT_EQ(mapped_memory_files(), 2u);
     EXPECT_EQ(open_descriptors(), descriptors + 2);
-    auto moved = std::move(*driver);
+    auto moved = std::move(driver);
     EXPECT_EQ(moved.resource_counts().mappings, 2u);
   }
   EXPECT_EQ(mapped_memory_files(), 0u);
@@ -347,32 +335,30 @@ TEST(HostLeaks, DestructionGivesEverythingBack) {
 }
 
 TEST(HostLeaks, MemoryIsCommittedAtCreateAndGivenBackWithTheLastReference) {
-  auto driver = vmm::host_driver::open({.minimum_bytes = page});
-  ASSERT_TRUE(driver);
+  auto driver = *vmm::host_driver::open({.minimum_bytes = page});
   ASSERT_EQ(committed_bytes(), 0u);
-  const auto first = driver->create({.size_bytes = 3 * unit, .where = vmm::host()}).value();
-  const auto second = driver->create({.size_bytes = unit, .where = vmm::host()}).value();
+  const auto first = driver.create({.size_bytes = 3 * unit, .where = vmm::host()}).value();
+  const auto second = driver.create({.size_bytes = unit, .where = vmm::host()}).value();
   EXPECT_EQ(committed_bytes(), 4 * unit);
-  const auto range = driver->reserve({.size_bytes = unit}).value();
-  ASSERT_TRUE(driver->map({range.base, unit, second, 0}));
-  ASSERT_TRUE(driver->release(first));
+  const auto range = driver.reserve({.size_bytes = unit}).value();
+  ASSERT_TRUE(driver.map({range.base, unit, second, 0}));
+  ASSERT_TRUE(driver.release(first));
   EXPECT_EQ(committed_bytes(), unit);
-  ASSERT_TRUE(driver->release(second));
+  ASSERT_TRUE(driver.release(second));
   EXPECT_EQ(committed_bytes(), unit) << "the mapping keeps it";
-  ASSERT_TRUE(driver->unmap(range));
+  ASSERT_TRUE(driver.unmap(range));
   EXPECT_EQ(committed_bytes(), 0u);
 }
 
 TEST(HostLeaks, LazyMemoryComesWithTheFirstTouch) {
-  auto driver = vmm::host_driver::open({.commit = vmm::commit_mode::lazy, .minimum_bytes = page});
-  ASSERT_TRUE(driver);
-  EXPECT_TRUE(driver->feature_set().lazy_commit);
-  const auto memory = driver->create({.size_bytes = 1ull << 40, .where = vmm::host()});
+  auto driver = *vmm::host_driver::open({.commit = vmm::commit_mode::lazy, .minimum_bytes = page});
+  EXPECT_TRUE(driver.feature_set().lazy_commit);
+  const auto memory = driver.create({.size_bytes = 1ull << 40, .where = vmm::host()});
   ASSERT_TRUE(memory) << "more than this machine has";
-  const auto range = driver->reserve({.size_bytes = unit}).value();
-  ASSERT_TRUE(driver->map({range.base, unit, *memory, 0}));
+  const auto range = driver.reserve({.size_bytes = unit}).value();
+  ASSERT_TRUE(driver.map({range.base, unit, *memory, 0}));
   const vmm::access_grant grant{vmm::host(), access::read_write};
-  ASSERT_TRUE(driver->set_access(range, {&grant, 1}));
+  ASSERT_TRUE(driver.set_access(range, {&grant, 1}));
   EXPECT_EQ(committed_bytes(), 0u);
   pointer(range.base)[0] = 1;
   EXPECT_EQ(committed_bytes(), page);

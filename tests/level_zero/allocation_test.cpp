@@ -14,10 +14,7 @@ import vmm.level_zero;
 
 namespace {
 
-using failing_new::plan;
-using vmm::errc;
-using vmm::level_zero_driver;
-using ze_test::simulated;
+using failing_new::plan, vmm::errc, vmm::level_zero_driver, ze_test::simulated;
 
 constexpr std::uint64_t unit = 2ull << 20;
 
@@ -66,9 +63,8 @@ TEST_F(LevelZeroAllocations, OpeningKeepsNothing) {
 }
 
 TEST_F(LevelZeroAllocations, EachRecordMayFail) {
-  auto opened = level_zero_driver::open({.loader_library = VMM_ZE_WITNESS});
-  ASSERT_TRUE(opened);
-  level_zero_driver& driver = *opened;
+  auto opened = *level_zero_driver::open({.loader_library = VMM_ZE_WITNESS});
+  level_zero_driver& driver = opened;
   const auto each = [&](auto&& call) {
     const vmm::fake::resource_counts before = fake().resource_counts();
     return insist(call, [&] {

@@ -17,9 +17,7 @@ import vmm.level_zero;
 
 namespace {
 
-using vmm::call;
-using vmm::level_zero_driver;
-using ze_test::simulated;
+using vmm::call, vmm::level_zero_driver, ze_test::simulated;
 
 constexpr std::uint64_t unit = 2ull << 20;
 
@@ -247,9 +245,8 @@ class LevelZeroSweep : public testing::Test {
 TEST_F(LevelZeroSweep, EveryEntryPointWithEveryCode) {
   const std::vector<step> steps = all_steps();
   {
-    auto opened = level_zero_driver::open({.loader_library = VMM_ZE_WITNESS});
-    ASSERT_TRUE(opened);
-    life l(*opened);
+    auto opened = *level_zero_driver::open({.loader_library = VMM_ZE_WITNESS});
+    life l(opened);
     for (const step& each : steps) {
       sweep(each, l);
       if (HasFatalFailure()) return;

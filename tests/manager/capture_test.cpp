@@ -8,9 +8,7 @@
 
 namespace {
 
-using relief::MiB;
-using vmm::address;
-using vmm::stream_handle;
+using relief::MiB, vmm::address, vmm::stream_handle;
 
 class ManagerCapture : public relief::OneDevice {
  protected:

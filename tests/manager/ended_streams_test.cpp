@@ -16,11 +16,7 @@ import vmm.optimizer;
 
 namespace {
 
-using sizes::MiB;
-using vmm::address;
-using vmm::call;
-using vmm::errc;
-using vmm::stream_handle;
+using sizes::MiB, vmm::address, vmm::call, vmm::errc, vmm::stream_handle;
 
 class EndedManager : public testing::Test {
  protected:
@@ -213,10 +209,9 @@ TEST_F(EndedManager, ItsBlockIsResized) {
       const address now = moves ? *moved : at;
       if (moves) use(now + 8 * MiB, 12 * MiB, lasting);
       ASSERT_TRUE(managed->resize({.at = now, .size_bytes = 3 * MiB}));
-      const auto again = managed->resize({.at = now, .size_bytes = 4 * MiB});
-      ASSERT_TRUE(again);
-      if (clears(rule)) use(*again + 3 * MiB, MiB, lasting);
-      ASSERT_TRUE(managed->free(*again));
+      const auto again = *managed->resize({.at = now, .size_bytes = 4 * MiB});
+      if (clears(rule)) use(again + 3 * MiB, MiB, lasting);
+      ASSERT_TRUE(managed->free(again));
       end();
     }
   }

@@ -15,8 +15,7 @@ namespace {
 using B = vmm::fake_driver;
 using world = scenarios::world<B>;
 using scenario = scenarios::scenario<B>;
-using sweeps::fault_list;
-using sweeps::outcome;
+using sweeps::fault_list, sweeps::outcome;
 
 class FaultSweep : public testing::Test {
  protected:

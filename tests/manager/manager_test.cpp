@@ -14,11 +14,7 @@ import vmm.manager;
 
 namespace {
 
-using sizes::GiB;
-using sizes::MiB;
-using vmm::address;
-using vmm::call;
-using vmm::errc;
+using sizes::GiB, sizes::MiB, vmm::address, vmm::call, vmm::errc;
 
 constexpr std::uint64_t MB = 1'000'000;
 
@@ -156,12 +152,11 @@ TEST_F(Manager, GathersScatteredPiecesIntoOneRange) {
 TEST_F(Manager, KeepsTheThreeSizesApart) {
   open();
   const address at = allocate(101 * MiB - 1, 9 * MiB);
-  const auto info = managed->find(at + 50 * MiB);
-  ASSERT_TRUE(info);
-  EXPECT_EQ(info->base, at);
-  EXPECT_EQ(info->sizes.user_bytes, 101 * MiB - 1);
-  EXPECT_EQ(info->sizes.mapped_bytes, 102 * MiB);
-  EXPECT_EQ(info->sizes.reserved_bytes, 112 * MiB);
+  const auto info = *managed->find(at + 50 * MiB);
+  EXPECT_EQ(info.base, at);
+  EXPECT_EQ(info.sizes.user_bytes, 101 * MiB - 1);
+  EXPECT_EQ(info.sizes.mapped_bytes, 102 * MiB);
+  EXPECT_EQ(info.sizes.reserved_bytes, 112 * MiB);
   free(at);
 }
 
@@ -428,23 +423,21 @@ TEST_F(Manager, AFreedRangeWaitsForItsWork) {
   EXPECT_EQ(managed->statistics().retained_bytes, 64 * MiB);
 
   // The memory moves on at once, to another stream behind a wait on the device.
-  const auto other = driver.create_stream();
-  ASSERT_TRUE(other);
-  const auto next = managed->allocate(vmm::allocate_request{64 * MiB, 0, 0, *other});
-  ASSERT_TRUE(next);
+  const auto other = *driver.create_stream();
+  const auto next = *managed->allocate(vmm::allocate_request{64 * MiB, 0, 0, other});
   EXPECT_EQ(driver.calls(call::create), 1u);
   EXPECT_EQ(driver.calls(call::wait_event), 1u);
-  work_on({*next, 64 * MiB}, *other);
+  work_on({next, 64 * MiB}, other);
   EXPECT_EQ(driver.calls(call::synchronize_event) + driver.calls(call::synchronize_stream), 0u);
 
   EXPECT_TRUE(driver.advance_us(100'000));
   free(allocate(2 * MiB));  // looks at what waits
   EXPECT_EQ(managed->statistics().retired_bytes, 0u);
-  ASSERT_TRUE(managed->free(*next));
+  ASSERT_TRUE(managed->free(next));
   EXPECT_TRUE(driver.advance_us(100'000));
   managed.reset();
   ASSERT_TRUE(driver.destroy_stream(*stream));
-  ASSERT_TRUE(driver.destroy_stream(*other));
+  ASSERT_TRUE(driver.destroy_stream(other));
 }
 
 TEST_F(Manager, ABlockThatMovesLeavesItsOldPlaceMappedForItsWork) {
@@ -521,20 +514,18 @@ TEST(ManagerOptions, ComeFromTheEnvironment) {
   set("VMM_CHUNK_SIZE", "20MiB");
   set("VMM_POLICY", "keep_mapped");
   set("VMM_BUDGET", "4GiB");
-  const auto options = vmm::manager_options::from_environment({});
-  ASSERT_TRUE(options);
-  EXPECT_EQ(options->policy.fragment_ratio, 0.5);
-  EXPECT_EQ(options->reservation_bytes, std::uint64_t{1} << 40);
-  EXPECT_EQ(options->policy.chunk_bytes, 20 * MiB);
-  EXPECT_STREQ(options->policy.name, "keep_mapped");
-  EXPECT_EQ(options->budget_bytes, 4 * GiB);
+  const auto options = *vmm::manager_options::from_environment({});
+  EXPECT_EQ(options.policy.fragment_ratio, 0.5);
+  EXPECT_EQ(options.reservation_bytes, std::uint64_t{1} << 40);
+  EXPECT_EQ(options.policy.chunk_bytes, 20 * MiB);
+  EXPECT_STREQ(options.policy.name, "keep_mapped");
+  EXPECT_EQ(options.budget_bytes, 4 * GiB);
   const auto refused = [&set](const char* name, const char* value) {
     set(name, value);
     const auto read = vmm::manager_options::from_environment({});
     ASSERT_FALSE(read) << name << '=' << value;
     EXPECT_EQ(read.error().code, errc::bad_option);
-    EXPECT_NE(std::string(read.error().detail).find(name), std::string::npos)
-        << read.error().detail;
+    EXPECT_TRUE(contains(read.error().detail, name));
     ::unsetenv(name);
   };
   refused("VMM_FRAG_RATIO", "1.5");

@@ -17,9 +17,7 @@ import vmm.stream;
 
 namespace {
 
-using vmm::errc;
-using vmm::option_row;
-using vmm::option_rule;
+using vmm::errc, vmm::option_row, vmm::option_rule;
 
 constexpr double bytes_max = 72057594037927936.0;   // 2^56
 constexpr double page_max = 274877906944.0;         // 2^38
@@ -284,12 +282,11 @@ TEST_F(CommonEnvironment, UnsetVariablesLeaveTheBaseAlone) {
   base.budget_bytes = 78;
   base.wait_when_short = false;
   base.placement = vmm::host();
-  const auto read = vmm::manager_options::from_environment(base);
-  ASSERT_TRUE(read);
-  EXPECT_EQ(read->reservation_bytes, 77u);
-  EXPECT_EQ(read->budget_bytes, 78u);
-  EXPECT_FALSE(read->wait_when_short);
-  EXPECT_EQ(read->placement, vmm::host());
+  const auto read = *vmm::manager_options::from_environment(base);
+  EXPECT_EQ(read.reservation_bytes, 77u);
+  EXPECT_EQ(read.budget_bytes, 78u);
+  EXPECT_FALSE(read.wait_when_short);
+  EXPECT_EQ(read.placement, vmm::host());
 }
 
 }  // namespace

@@ -12,8 +12,7 @@ import vmm.host;
 
 namespace misuse {
 
-using vmm::address;
-using vmm::device_buffer;
+using vmm::address, vmm::device_buffer;
 
 using PoolDeallocateMisuseDeathTest = PoolMisuse;
 using ManagerDeallocateMisuseDeathTest = ManagerMisuse;

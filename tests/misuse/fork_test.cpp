@@ -8,8 +8,7 @@
 
 namespace misuse {
 
-using vmm::address;
-using vmm::errc;
+using vmm::address, vmm::errc;
 
 // The number that the child's work returns, or -1 if it did not end by itself.
 template <class Work>

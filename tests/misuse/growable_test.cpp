@@ -8,8 +8,7 @@
 
 namespace misuse {
 
-using vmm::errc;
-using vmm::growable_range;
+using vmm::errc, vmm::growable_range;
 
 class GrowableMisuse : public ManagerMisuse {
  protected:
@@ -78,9 +77,8 @@ TEST_F(GrowableMisuse, ShrunkBelowAPin) {
 }
 
 TEST_F(GrowableMisuse, PinEndedTwice) {
-  auto pin = range->pin({});
-  ASSERT_TRUE(pin);
-  const std::uint64_t number = pin->release();
+  auto pin = *range->pin({});
+  const std::uint64_t number = pin.release();
   EXPECT_TRUE(range->unpin(number));
   EXPECT_EQ(code_of(range->unpin(number)), errc::invalid_argument);
   expect_unchanged();

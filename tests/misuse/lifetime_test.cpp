@@ -12,8 +12,7 @@ import vmm.observe;
 
 namespace misuse {
 
-using vmm::address;
-using vmm::errc;
+using vmm::address, vmm::errc;
 
 const std::string destroyed =
     check_failed("a driver is destroyed while a pool or manager uses it: destroy those first");

@@ -8,10 +8,7 @@
 
 namespace misuse {
 
-using vmm::address;
-using vmm::errc;
-using vmm::remap_notice;
-using vmm::stream_handle;
+using vmm::address, vmm::errc, vmm::remap_notice, vmm::stream_handle;
 
 constexpr errc inside_a_block = errc::invalid_argument;
 
@@ -86,13 +83,12 @@ TEST_F(PoolMisuse, AddressOfAnotherPool) {
   open();
   const address at = allocate(4 * KiB, a);
   fake_pool second(driver);
-  const auto theirs = second.allocate(4 * KiB, a);
-  ASSERT_TRUE(theirs);
-  EXPECT_EQ(code_of(pool->free(*theirs, a)), errc::unknown_address);
+  const auto theirs = *second.allocate(4 * KiB, a);
+  EXPECT_EQ(code_of(pool->free(theirs, a)), errc::unknown_address);
   EXPECT_EQ(code_of(second.free(at, a)), errc::unknown_address);
   fake_manager third(driver);
   EXPECT_EQ(code_of(third.free(at)), errc::unknown_address) << "a manager that has no block";
-  EXPECT_TRUE(second.free(*theirs, a));
+  EXPECT_TRUE(second.free(theirs, a));
   free(at, a);
 }
 
@@ -159,10 +155,9 @@ TEST_F(PoolMisuse, StreamOfEachThread) {
   vmm::fake_driver cuda;
   vmm::stream_pool made(cuda);
   EXPECT_EQ(code_of(made.allocate(4 * MiB, static_cast<stream_handle>(2))), errc::invalid_argument);
-  const auto at = made.allocate(4 * MiB, stream_handle::default_stream);
-  ASSERT_TRUE(at);
-  EXPECT_EQ(code_of(made.free(*at, static_cast<stream_handle>(2))), errc::invalid_argument);
-  EXPECT_TRUE(made.free(*at, stream_handle::default_stream));
+  const auto at = *made.allocate(4 * MiB, stream_handle::default_stream);
+  EXPECT_EQ(code_of(made.free(at, static_cast<stream_handle>(2))), errc::invalid_argument);
+  EXPECT_TRUE(made.free(at, stream_handle::default_stream));
 }
 
 TEST_F(PoolMisuse, Pins) {
@@ -186,9 +181,8 @@ TEST_F(PoolMisuse, ForgottenWhileInUse) {
   free(at, a);
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::relaxed));
   EXPECT_EQ(code_of(pool->forget(a)), errc::in_use) << "it is being captured";
-  const auto graph = driver.end_capture(a);
-  ASSERT_TRUE(graph);
-  EXPECT_TRUE(driver.destroy_graph(*graph));
+  const auto graph = *driver.end_capture(a);
+  EXPECT_TRUE(driver.destroy_graph(graph));
   EXPECT_TRUE(pool->forget(a));
   EXPECT_TRUE(pool->forget(a)) << "a stream unknown to the pool is not an error";
 }
@@ -314,17 +308,15 @@ TEST_F(PoolMisuse, CaptureReleasedWrongly) {
   EXPECT_EQ(code_of(pool->captures().number(a)), errc::invalid_argument) << "not being captured";
   EXPECT_TRUE(pool->captures().release(77, a)) << "a number that the pool does not know";
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::relaxed));
-  const auto number = pool->captures().number(a);
-  ASSERT_TRUE(number);
+  const auto number = *pool->captures().number(a);
   const address at = allocate(4 * KiB, a);
-  EXPECT_EQ(code_of(pool->captures().release(*number, a)), errc::in_use) << "under way";
+  EXPECT_EQ(code_of(pool->captures().release(number, a)), errc::in_use) << "under way";
   free(at, a);
   EXPECT_EQ(code_of(pool->free(at, a)), errc::not_allocated);
-  const auto graph = driver.end_capture(a);
-  ASSERT_TRUE(graph);
-  EXPECT_TRUE(driver.destroy_graph(*graph));
-  EXPECT_TRUE(pool->captures().release(*number, a));
-  EXPECT_TRUE(pool->captures().release(*number, a)) << "released before: not known any more";
+  const auto graph = *driver.end_capture(a);
+  EXPECT_TRUE(driver.destroy_graph(graph));
+  EXPECT_TRUE(pool->captures().release(number, a));
+  EXPECT_TRUE(pool->captures().release(number, a)) << "released before: not known any more";
 }
 
 TEST_F(PoolMisuse, BlockOfAnotherGraph) {
@@ -359,10 +351,9 @@ TEST_F(PoolMisuse, CapturedStreamWithoutARule) {
 TEST_F(PoolMisuse, UnsubscribedTwice) {
   open();
   caller silent(*pool, a);  // nothing changes while it listens
-  const auto made = pool->remaps().subscribe(silent);
-  ASSERT_TRUE(made);
-  EXPECT_TRUE(pool->remaps().unsubscribe(*made));
-  EXPECT_EQ(code_of(pool->remaps().unsubscribe(*made)), errc::invalid_argument);
+  const auto made = *pool->remaps().subscribe(silent);
+  EXPECT_TRUE(pool->remaps().unsubscribe(made));
+  EXPECT_EQ(code_of(pool->remaps().unsubscribe(made)), errc::invalid_argument);
   EXPECT_EQ(code_of(pool->remaps().unsubscribe(vmm::remap_subscription{99})),
             errc::invalid_argument);
 }

@@ -15,12 +15,8 @@ import vmm.host;
 
 namespace misuse {
 
-using vmm::address;
-using vmm::errc;
-using vmm::exported_block;
-using vmm::imported_block;
-using vmm::share_channel;
-using vmm::share_role;
+using vmm::address, vmm::errc, vmm::exported_block, vmm::imported_block, vmm::share_channel,
+    vmm::share_role;
 
 class ShareMisuse : public testing::Test {
  protected:

@@ -10,12 +10,7 @@ import vmm.multi_device;
 
 namespace misuse {
 
-using vmm::access;
-using vmm::access_grant;
-using vmm::address;
-using vmm::address_range;
-using vmm::device;
-using vmm::errc;
+using vmm::access, vmm::access_grant, vmm::address, vmm::address_range, vmm::device, vmm::errc;
 
 class PeerMisuse : public testing::Test {
  protected:
@@ -88,7 +83,7 @@ TEST_F(PeerMisuse, RightsOfAPartOfABlock) {
   ASSERT_TRUE(managed.resize({at, 8 * MiB, 0, false}));
   const vmm::error cut = refusal(at, 2 * MiB, read);
   EXPECT_EQ(cut.code, errc::not_supported);
-  EXPECT_NE(vmm::describe(cut).find("segments()"), std::string::npos) << vmm::describe(cut);
+  EXPECT_TRUE(contains(vmm::describe(cut), "segments()"));
   EXPECT_EQ(refusal(at + 2 * MiB, 4 * MiB, read).code, errc::not_supported);
   EXPECT_EQ(refusal(at + 4 * MiB, 8 * MiB, read).code, errc::invalid_argument);
   EXPECT_EQ(refusal(at + 4 * MiB, 0, read).code, errc::invalid_argument);
@@ -110,7 +105,7 @@ TEST_F(PeerMisuse, RightsOfABlockOfAPool) {
   const address at = *pool.allocate(4 * MiB + 512, {});
   const vmm::status asked = pool.set_access(at, {&read, 1});
   EXPECT_EQ(asked.error().code, errc::not_supported);
-  EXPECT_NE(vmm::describe(asked.error()).find("allocate_dedicated()"), std::string::npos);
+  EXPECT_TRUE(contains(vmm::describe(asked.error()), "allocate_dedicated()"));
   EXPECT_EQ(pool.set_access(at, {}).error().code, errc::invalid_argument);
   EXPECT_EQ(pool.set_access(at + 512, {&read, 1}).error().code, errc::invalid_argument);
   EXPECT_EQ(right_of(1, at), access::none);

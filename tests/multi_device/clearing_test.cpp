@@ -14,10 +14,7 @@ import vmm.stream;
 
 namespace {
 
-using sizes::MiB;
-using vmm::address;
-using vmm::contents_rule;
-using vmm::errc;
+using sizes::MiB, vmm::address, vmm::contents_rule, vmm::errc;
 
 constexpr std::uint64_t every_byte = 0x0101'0101'0101'0101U;
 constexpr std::uint64_t poisoned = vmm::poison_byte * every_byte;

@@ -18,10 +18,7 @@ import vmm.stream;
 
 namespace {
 
-using sizes::MiB;
-using vmm::address;
-using vmm::address_range;
-using vmm::contents_rule;
+using sizes::MiB, vmm::address, vmm::address_range, vmm::contents_rule;
 
 constexpr int reuse_count = 1000;
 

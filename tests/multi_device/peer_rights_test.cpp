@@ -16,13 +16,8 @@ import vmm.stream;
 
 namespace {
 
-using sizes::GiB;
-using sizes::MiB;
-using vmm::access;
-using vmm::address;
-using vmm::device;
-using vmm::errc;
-using vmm::fake::misuse_kind;
+using sizes::GiB, sizes::MiB, vmm::access, vmm::address, vmm::device, vmm::errc,
+    vmm::fake::misuse_kind;
 
 constexpr std::uint64_t granule = 2 * MiB;
 
@@ -319,10 +314,9 @@ TEST_F(Rights, TakenFromWhoeverIsNotThereAreForgotten) {
   ASSERT_TRUE(managed.free(*at));
   ASSERT_TRUE(pool.free(*of_pool, {}));
   vmm::manager other(driver, {{.peers = peers({none})}});
-  const auto of_other = other.allocate(4 * MiB);
-  ASSERT_TRUE(of_other);
+  const auto of_other = *other.allocate(4 * MiB);
   EXPECT_TRUE(other.set_peers({&good, 1})) << "nor are those of the options kept";
-  ASSERT_TRUE(other.free(*of_other));
+  ASSERT_TRUE(other.free(of_other));
 }
 
 TEST_F(Rights, OfANodeThatIsNotThereAreRefusedBeforeThereIsMemory) {

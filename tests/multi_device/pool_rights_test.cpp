@@ -14,11 +14,7 @@ import vmm.suspend;
 
 namespace {
 
-using sizes::MiB;
-using vmm::access;
-using vmm::address;
-using vmm::device;
-using vmm::errc;
+using sizes::MiB, vmm::access, vmm::address, vmm::device, vmm::errc;
 
 constexpr std::uint64_t granule = 2 * MiB;
 constexpr vmm::access_grant reads{device(1), access::read};
@@ -192,9 +188,8 @@ TEST_F(PoolRights, EndOnAStreamThatIsNotCaptured) {
   ASSERT_TRUE(driver.begin_capture(other, vmm::capture_mode::relaxed));
   EXPECT_EQ(pool->free(whole, other).error().code, errc::not_permitted);
   EXPECT_EQ(pool->allocate_dedicated(4 * MiB, other).error().code, errc::not_permitted);
-  const auto graph = driver.end_capture(other);
-  ASSERT_TRUE(graph);
-  ASSERT_TRUE(driver.destroy_graph(*graph));
+  const auto graph = *driver.end_capture(other);
+  ASSERT_TRUE(driver.destroy_graph(graph));
   ASSERT_TRUE(pool->free(*pool->allocate(MiB, other), other));  // sees that the capture has ended
   ASSERT_TRUE(pool->pin(whole));
   ASSERT_TRUE(pool->free(whole, stream));
@@ -273,11 +268,10 @@ TEST(PoolRightsThreads, EachBlockHasItsOwn) {
       for (int i = 0; i < rounds; ++i) {
         const vmm::access_grant all{device(1), rights[static_cast<std::size_t>(i) % 3]};
         EXPECT_TRUE(pool.set_peers({&all, 1}));
-        const auto at = pool.allocate(600, {});
-        ASSERT_TRUE(at);
-        EXPECT_EQ(*driver.get_access(*at, device(2)), access::none);
-        EXPECT_EQ(*driver.get_access(*at, device(1)), all.rights);
-        ASSERT_TRUE(pool.free(*at, {}));
+        const auto at = *pool.allocate(600, {});
+        EXPECT_EQ(*driver.get_access(at, device(2)), access::none);
+        EXPECT_EQ(*driver.get_access(at, device(1)), all.rights);
+        ASSERT_TRUE(pool.free(at, {}));
         (void)pool.trim(0);
       }
     });

@@ -16,10 +16,7 @@ import vmm.manager;
 
 namespace {
 
-using sizes::MiB;
-using vmm::access;
-using vmm::address;
-using vmm::device;
+using sizes::MiB, vmm::access, vmm::address, vmm::device;
 
 constexpr std::uint64_t granule = 2 * MiB;
 constexpr std::array rights{access::none, access::read, access::read_write};
@@ -239,10 +236,9 @@ TEST(RightsOfManyLocations, AreRefusedAndTheOthersStay) {
     EXPECT_EQ(*driver.get_access(each, device(10)), access::none);
   EXPECT_EQ(*driver.get_access(at, device(9)), access::read);
   ASSERT_TRUE(memory.set_access(at, {own.data(), 1})) << "the block is as usable as before";
-  const auto moved = memory.resize({at, 64 * MiB});
-  ASSERT_TRUE(moved);
-  EXPECT_EQ(*driver.get_access(*moved + 63 * MiB, device(9)), access::read);
-  ASSERT_TRUE(memory.free(*moved));
+  const auto moved = *memory.resize({at, 64 * MiB});
+  EXPECT_EQ(*driver.get_access(moved + 63 * MiB, device(9)), access::read);
+  ASSERT_TRUE(memory.free(moved));
   ASSERT_TRUE(memory.free(plain));
 }
 

@@ -17,13 +17,8 @@ import vmm.stream;
 
 namespace {
 
-using sizes::MiB;
-using sweeps::fault_list;
-using sweeps::outcome;
-using vmm::access;
-using vmm::address;
-using vmm::device;
-using vmm::status;
+using sizes::MiB, sweeps::fault_list, sweeps::outcome, vmm::access, vmm::address, vmm::device,
+    vmm::status;
 
 vmm::fake::profile two_devices() {
   vmm::fake::profile made = vmm::fake::profile::cuda();

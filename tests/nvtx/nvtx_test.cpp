@@ -54,9 +54,8 @@ class Nvtx : public testing::Test {
   void SetUp() override {
     ASSERT_TRUE(tool().there());
     stream = *driver.create_stream();
-    auto opened = vmm::nvtx_declarer::open();
-    ASSERT_TRUE(opened);
-    declarer = std::move(*opened);
+    auto opened = *vmm::nvtx_declarer::open();
+    declarer = std::move(opened);
     vmm::pool_options options;
     options.observer = declarer.get();
     options.policy.handle_bytes_max = 2 * MiB;
@@ -191,13 +190,12 @@ TEST(NvtxRanges, AToolSeesGrowthsShortagesAndBytes) {
   ASSERT_TRUE(tool().there());
   vmm::fake_driver driver;
   {
-    auto opened = vmm::nvtx_ranges::open();
-    ASSERT_TRUE(opened);
+    auto opened = *vmm::nvtx_ranges::open();
     vmm::pool_options options;
     options.budget_bytes = 64 * MiB;
     vmm::stream_pool pool(driver, options);
     vmm::history_options how;
-    how.listener = opened->get();
+    how.listener = opened.get();
     ASSERT_TRUE(pool.history().start(how));
     constexpr auto stream = vmm::stream_handle::default_stream;
     const auto first = pool.allocate(3 * MiB, stream);

@@ -16,10 +16,7 @@ import vmm.va;
 
 namespace {
 
-using sizes::GiB;
-using sizes::MiB;
-using vmm::call;
-using vmm::errc;
+using sizes::GiB, sizes::MiB, vmm::call, vmm::errc;
 
 constexpr std::array<std::uint64_t, 2> two_sizes{1, GiB};
 
@@ -32,20 +29,18 @@ vmm::result<vmm::core_plan> plan_on(vmm::fake_driver& driver, const vmm::memory_
 TEST(CorePlan, RightsGoToTheHomeAndToThePlacement) {
   vmm::fake_driver driver;
   vmm::memory_options options;
-  const auto at_home = plan_on(driver, options);
-  ASSERT_TRUE(at_home);
-  EXPECT_EQ(at_home->options.physical.like.where, driver.home());
-  ASSERT_EQ(at_home->options.grants.all().size(), 1u);
-  EXPECT_EQ(at_home->options.grants.all()[0].grantee, driver.home());
+  const auto at_home = *plan_on(driver, options);
+  EXPECT_EQ(at_home.options.physical.like.where, driver.home());
+  ASSERT_EQ(at_home.options.grants.all().size(), 1u);
+  EXPECT_EQ(at_home.options.grants.all()[0].grantee, driver.home());
   for (const vmm::location where : {vmm::host(), vmm::host_node(0)}) {
     options.placement = where;
-    const auto away = plan_on(driver, options);
-    ASSERT_TRUE(away);
-    EXPECT_EQ(away->options.physical.like.where, where);
-    ASSERT_EQ(away->options.grants.all().size(), 2u);
-    EXPECT_EQ(away->options.grants.all()[0].grantee, driver.home());
-    EXPECT_EQ(away->options.grants.all()[1].grantee, where);
-    for (const vmm::access_grant& grant : away->options.grants.all())
+    const auto away = *plan_on(driver, options);
+    EXPECT_EQ(away.options.physical.like.where, where);
+    ASSERT_EQ(away.options.grants.all().size(), 2u);
+    EXPECT_EQ(away.options.grants.all()[0].grantee, driver.home());
+    EXPECT_EQ(away.options.grants.all()[1].grantee, where);
+    for (const vmm::access_grant& grant : away.options.grants.all())
       EXPECT_EQ(grant.rights, vmm::access::read_write);
   }
   options.placement = driver.home();
@@ -57,10 +52,9 @@ TEST(CorePlan, LimitsAreTheOptions) {
   vmm::memory_options options;
   options.reservation_bytes = 3 * GiB;
   options.budget_bytes = 5 * MiB;
-  const auto plan = plan_on(driver, options);
-  ASSERT_TRUE(plan);
-  EXPECT_EQ(plan->options.reservation.reservation_bytes, 3 * GiB);
-  EXPECT_EQ(plan->options.physical.budget_bytes, 5 * MiB);
+  const auto plan = *plan_on(driver, options);
+  EXPECT_EQ(plan.options.reservation.reservation_bytes, 3 * GiB);
+  EXPECT_EQ(plan.options.physical.budget_bytes, 5 * MiB);
 }
 
 TEST(CorePlan, PropertiesOfTheMemoryAreKept) {
@@ -68,10 +62,9 @@ TEST(CorePlan, PropertiesOfTheMemoryAreKept) {
   vmm::physical_request like;
   like.compressible = true;
   like.shareable = vmm::share_kind::posix_fd;
-  const auto plan = vmm::plan_core(*vmm::driver_ref(driver), {}, like, two_sizes);
-  ASSERT_TRUE(plan);
-  EXPECT_TRUE(plan->options.physical.like.compressible);
-  EXPECT_EQ(plan->options.physical.like.shareable, vmm::share_kind::posix_fd);
+  const auto plan = *vmm::plan_core(*vmm::driver_ref(driver), {}, like, two_sizes);
+  EXPECT_TRUE(plan.options.physical.like.compressible);
+  EXPECT_EQ(plan.options.physical.like.shareable, vmm::share_kind::posix_fd);
 }
 
 TEST(CorePlan, TheCoarsestGranularityOfTheSizesCounts) {

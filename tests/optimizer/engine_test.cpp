@@ -17,14 +17,8 @@ import vmm.tracker;
 
 namespace {
 
-using sizes::MiB;
-using vmm::address;
-using vmm::block;
-using vmm::call;
-using vmm::errc;
-using vmm::range_sizes;
-using vmm::stream_handle;
-using vmm::ticket_ref;
+using sizes::MiB, vmm::address, vmm::block, vmm::call, vmm::errc, vmm::range_sizes,
+    vmm::stream_handle, vmm::ticket_ref;
 
 constexpr std::uint64_t granule = 2 * MiB;
 
@@ -474,12 +468,11 @@ TEST_P(Engine, MovesItsMemoryToALargerRange) {
 }
 
 TEST_P(Engine, KeepsItsAlignmentWhenItMoves) {
-  const auto made = engine->build({sizes_of(4 * MiB), 32 * MiB, first});
-  ASSERT_TRUE(made);
-  blocks.push_back(*made);
+  const auto made = *engine->build({sizes_of(4 * MiB), 32 * MiB, first});
+  blocks.push_back(made);
   build(2 * MiB);
-  ASSERT_TRUE(engine->move(**made, to(8 * MiB)));
-  EXPECT_EQ((*made)->base.value % (32 * MiB), 0u);
+  ASSERT_TRUE(engine->move(*made, to(8 * MiB)));
+  EXPECT_EQ(made.base.value % (32 * MiB), 0u);
 }
 
 TEST_P(Engine, ARefusedMoveLeavesTheBlock) {

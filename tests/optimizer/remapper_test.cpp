@@ -16,13 +16,8 @@ import vmm.timeline;
 
 namespace {
 
-using sizes::MiB;
-using vmm::address;
-using vmm::call;
-using vmm::errc;
-using vmm::mapping_plan;
-using vmm::memory_list;
-using vmm::remap_outcome;
+using sizes::MiB, vmm::address, vmm::call, vmm::errc, vmm::mapping_plan, vmm::memory_list,
+    vmm::remap_outcome;
 
 constexpr std::uint64_t piece_bytes = 4 * MiB;
 

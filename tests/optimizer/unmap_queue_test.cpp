@@ -14,8 +14,7 @@ import vmm.optimizer;
 
 namespace {
 
-using vmm::unmap_answer;
-using vmm::unmap_entry;
+using vmm::unmap_answer, vmm::unmap_entry;
 
 struct range : unmap_entry {
   int number = 0;

@@ -19,8 +19,7 @@ import vmm.stream;
 
 namespace {
 
-using vmm::errc;
-using vmm::host_memory_resource;
+using vmm::errc, vmm::host_memory_resource;
 
 constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 
@@ -123,11 +122,10 @@ TEST(PmrRefused, WhereTheHostCannotTouchMemory) {
   vmm::manager manager(driver);
   for (const vmm::allocator_ref memory : {vmm::allocator_ref(pool), vmm::allocator_ref(manager)}) {
     const auto opened = host_memory_resource::open(memory);
-    ASSERT_FALSE(opened);
     EXPECT_EQ(opened.error().code, errc::not_supported);
     const std::string text = opened.error().detail;
-    EXPECT_NE(text.find("the host cannot touch"), std::string::npos) << text;
-    EXPECT_NE(text.find("host driver"), std::string::npos) << "says what to do: " << text;
+    EXPECT_TRUE(contains(text, "the host cannot touch"));
+    EXPECT_TRUE(contains(text, "host driver")) << "says what to do: " << text;
   }
 }
 

@@ -14,8 +14,7 @@ import vmm.base;
 
 namespace {
 
-using vmm::flat_table;
-using vmm::preload::call_clock;
+using vmm::flat_table, vmm::preload::call_clock;
 
 struct number {
   std::uint64_t value = 0;

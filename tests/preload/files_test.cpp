@@ -43,14 +43,14 @@ struct victim {
 TEST(Files, AFullDiskEndsTheTraceAndNotTheProgram) {
   const child::outcome seen = traced_to("/dev/full", "stderr");
   expect_reported(seen, "the trace is incomplete: /dev/full: no space is left");
-  EXPECT_NE(seen.err.find("\"trace_complete\":false"), std::string::npos) << seen.err;
+  EXPECT_TRUE(contains(seen.err, "\"trace_complete\":false"));
 }
 
 TEST(Files, AFullDiskIsSeenInTheLastWriteToo) {
   const child::outcome seen = child::preloaded(
       "monitor", {"work"}, {"VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json", "VMM_TRACE=/dev/full"});
-  EXPECT_NE(seen.err.find("\"trace_complete\":false"), std::string::npos) << seen.err;
-  EXPECT_NE(seen.err.find("/dev/full: no space is left"), std::string::npos) << seen.err;
+  EXPECT_TRUE(contains(seen.err, "\"trace_complete\":false"));
+  EXPECT_TRUE(contains(seen.err, "/dev/full: no space is left"));
 }
 
 TEST(Files, AReaderThatGoesEndsTheTraceAndNotTheProgram) {
@@ -112,7 +112,7 @@ TEST(Files, AFileOfAnotherUserIsNotTaken) {
   fs::create_symlink(own.path, link);
   ASSERT_EQ(lchown(link.c_str(), 65534, 65534), 0);
   const child::outcome seen = child::preloaded("monitor", {"work"}, {"VMM_REPORT=" + link});
-  EXPECT_NE(seen.err.find("the report cannot be written: " + link), std::string::npos) << seen.err;
+  EXPECT_TRUE(contains(seen.err, "the report cannot be written: " + link));
   EXPECT_EQ(own.contents(), "what the user has");
   fs::remove(link);
 }

@@ -99,7 +99,7 @@ TEST(Life, TheReportIsWrittenInTheMiddleOfCalls) {
         child::preloaded(mode, {"signal_storm"}, {"VMM_REPORT_SIGNAL=usr1", "VMM_REPORT=" + file});
     EXPECT_EQ(ours.out, "failed 0\n") << mode << ours.err;
     EXPECT_EQ(ours.code, 0) << mode;
-    EXPECT_NE(child::read_file(file).find("cuMemAlloc_v2"), std::string::npos) << mode;
+    EXPECT_TRUE(contains(child::read_file(file), "cuMemAlloc_v2")) << mode;
     unlink(file.c_str());
   }
 }
@@ -191,7 +191,7 @@ TEST(Life, AValueThatTheDeviceRefusesIsReportedOnce) {
     EXPECT_EQ(ours.out, native.out) << each.says;
     EXPECT_EQ(ours.code, native.code) << each.says;
     ASSERT_EQ(child::lines_of(ours.err).size(), 1u) << ours.err;
-    EXPECT_NE(ours.err.find(each.says), std::string::npos) << ours.err;
+    EXPECT_TRUE(contains(ours.err, each.says));
   }
 }
 
@@ -227,7 +227,7 @@ TEST(Life, AWrongValueIsReportedOnceAndTheProgramRuns) {
     EXPECT_EQ(ours.code, native.code) << each.variable;
     const std::vector<std::string> said = child::lines_of(ours.err);
     ASSERT_EQ(said.size(), 2u) << ours.err;
-    EXPECT_NE(said[0].find(each.says), std::string::npos) << ours.err;
+    EXPECT_TRUE(contains(said[0], each.says)) << ours.err;
     EXPECT_EQ(said[1], "vmm_preload: the program runs unmanaged");
   }
 }

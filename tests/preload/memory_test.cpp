@@ -42,13 +42,13 @@ TEST(Managed, ItsDriverCallsAreLogged) {
   EXPECT_EQ(ours.err, native.err);
   const std::string log = child::read_file(file);
   for (const char* call : {"reserve", "create", "map", "set_access", "record_event"})
-    EXPECT_NE(log.find(call), std::string::npos) << call << "\n" << log;
+    EXPECT_TRUE(contains(log, call)) << call << "\n" << log;
   std::remove(file.c_str());
   const child::outcome none =
       child::preloaded("vmm", {"work"}, {"VMM_REPORT=off", "VMM_LOG=/nowhere/at/all"});
   EXPECT_EQ(none.code, 0);
   EXPECT_EQ(none.out, native.out);
-  EXPECT_NE(none.err.find("VMM_LOG"), std::string::npos) << none.err;
+  EXPECT_TRUE(contains(none.err, "VMM_LOG"));
 }
 
 TEST(Managed, AFreeBesideRunningWorkIsNotHandedOutAndDoesNotWait) {
@@ -69,7 +69,7 @@ TEST(Managed, TheBudgetIsThatOfAllPoolsOfADevice) {
     EXPECT_EQ(seen.out,
               "plain 0 ordered 2\nfree 0 ordered 0\nplain 2 small 0\nfree 0 0 plain 0\ndone\n")
         << copy << seen.err;
-    EXPECT_NE(seen.err.find("\"over_budget\":2"), std::string::npos) << copy << seen.err;
+    EXPECT_TRUE(contains(seen.err, "\"over_budget\":2")) << copy << seen.err;
     EXPECT_EQ(seen.err.find("short_of_memory"), std::string::npos) << copy << seen.err;
   }
 }
@@ -80,15 +80,14 @@ TEST(Managed, TheStreamOfEachThread) { child::expect_same("vmm", {"per_thread"})
 
 TEST(Managed, LegacySharingAnswersAsForPlainMemory) {
   const child::outcome native = child::plain({"ipc"});
-  EXPECT_NE(native.out.find("capable 0 1, kinds 0 0\nexport 0\n"), std::string::npos) << native.out;
+  EXPECT_TRUE(contains(native.out, "capable 0 1, kinds 0 0\nexport 0\n"));
   for (const char* mode : {"off", "monitor", "vmm", "cache"}) child::expect_same(mode, {"ipc"});
   const child::outcome plain = child::preloaded("vmm", {"ipc"}, {"VMM_IPC=plain"});
   EXPECT_EQ(plain.out, native.out);
   EXPECT_EQ(plain.err, "");
   const child::outcome refused = child::preloaded("vmm", {"ipc"}, {"VMM_IPC=refuse"});
-  EXPECT_NE(refused.out.find("capable 0 0, kinds 0 0\nexport 1\n"), std::string::npos)
-      << refused.out;
-  EXPECT_NE(refused.err.find("VMM_IPC=plain"), std::string::npos) << refused.err;
+  EXPECT_TRUE(contains(refused.out, "capable 0 0, kinds 0 0\nexport 1\n"));
+  EXPECT_TRUE(contains(refused.err, "VMM_IPC=plain"));
 }
 
 TEST(Managed, ASharedBlockIsTheSameMemory) {
@@ -135,8 +134,8 @@ TEST(Managed, APoolThatIsChosenBeforeTheFirstBlockServes) {
   child::expect_same("vmm", {"early_pool"});
   const child::outcome seen =
       child::preloaded("vmm", {"early_pool"}, {"VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json"});
-  EXPECT_NE(seen.err.find("\"pool_of_the_user\":1"), std::string::npos) << seen.err;
-  EXPECT_NE(seen.err.find("\"blocks_served\":1,"), std::string::npos) << seen.err;
+  EXPECT_TRUE(contains(seen.err, "\"pool_of_the_user\":1"));
+  EXPECT_TRUE(contains(seen.err, "\"blocks_served\":1,"));
 }
 
 TEST(Managed, AccessThatIsGivenBeforeTheFirstBlockHolds) {
@@ -212,16 +211,16 @@ TEST(Managed, AViolatedInvariantLeavesTheProgramToTheDriver) {
   ASSERT_EQ(said.size(), 2u) << ours.err;
   for (const char* text : {"a fault of the library", "driver serves new allocations",
                            "without LD_PRELOAD", "live_blocks I1"})
-    EXPECT_NE(said[0].find(text), std::string::npos) << said[0];
-  EXPECT_NE(said[1].find("\"refused\":2"), std::string::npos) << said[1];
-  EXPECT_NE(said[1].find("\"blocks_served\":2,"), std::string::npos) << said[1];
+    EXPECT_TRUE(contains(said[0], text));
+  EXPECT_TRUE(contains(said[1], "\"refused\":2"));
+  EXPECT_TRUE(contains(said[1], "\"blocks_served\":2,"));
 }
 
 TEST(Managed, OnlyAFreeThatGivesLiveMemoryAwayEndsTheProgram) {
   const child::outcome seen = looked_into({"block_in_two_hands"}, {"VMM_REPORT=off"});
   EXPECT_EQ(seen.out, "waits\n");
   EXPECT_EQ(seen.code, 1000 + SIGABRT);
-  EXPECT_NE(seen.err.find("waiting_frees I1"), std::string::npos) << seen.err;
+  EXPECT_TRUE(contains(seen.err, "waiting_frees I1"));
 }
 
 TEST(Managed, ContextsThatEndAreNotNamedAgain) { child::expect_same("vmm", {"contexts"}); }
@@ -239,17 +238,17 @@ TEST(Managed, DescriptorsForNetworkCards) { child::expect_same("vmm", {"dma_buf"
 TEST(Managed, TheReportSaysWhatWasNotManaged) {
   const std::vector<std::string> variables{"VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json"};
   const child::outcome threads = child::preloaded("vmm", {"per_thread"}, variables);
-  EXPECT_NE(threads.err.find("\"per_thread_stream\":1"), std::string::npos) << threads.err;
+  EXPECT_TRUE(contains(threads.err, "\"per_thread_stream\":1"));
   const child::outcome pools = child::preloaded("vmm", {"foreign"}, variables);
-  EXPECT_NE(pools.err.find("\"pool_of_the_user\":1"), std::string::npos) << pools.err;
-  EXPECT_NE(pools.err.find("\"blocks_served\":1,"), std::string::npos) << pools.err;
+  EXPECT_TRUE(contains(pools.err, "\"pool_of_the_user\":1"));
+  EXPECT_TRUE(contains(pools.err, "\"blocks_served\":1,"));
   const child::outcome captures = child::preloaded("vmm", {"captured"}, variables);
-  EXPECT_NE(captures.err.find("\"capture\":1"), std::string::npos) << captures.err;
+  EXPECT_TRUE(contains(captures.err, "\"capture\":1"));
 }
 
 TEST(Copies, AGrowingBufferIsRemappedAndHoldsTheSame) {
   const child::outcome native = child::plain({"copy_and_grow"});
-  EXPECT_NE(native.out.find("holds 1"), std::string::npos) << native.out;
+  EXPECT_TRUE(contains(native.out, "holds 1"));
   struct row {
     const char* rule;
     const char* remapped;
@@ -260,8 +259,7 @@ TEST(Copies, AGrowingBufferIsRemappedAndHoldsTheSame) {
         {std::string("VMM_COPY=") + each.rule, "VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json"});
     EXPECT_EQ(ours.out, native.out) << each.rule;
     EXPECT_EQ(ours.code, 0) << each.rule;
-    EXPECT_NE(ours.err.find(std::string("\"copies_remapped\":") + each.remapped + ","),
-              std::string::npos)
+    EXPECT_TRUE(contains(ours.err, std::string("\"copies_remapped\":") + each.remapped + ","))
         << each.rule << ours.err;
   }
 }
@@ -324,7 +322,7 @@ TEST(Managed, AHostThatRunsAheadTakesNoMoreThanTheLimit) {
   close.emplace_back("VMM_KEEP=0");
   const child::outcome ours = child::preloaded("vmm", {"run_ahead", "late"}, close);
   EXPECT_EQ(ours.out, native.out) << ours.err;
-  EXPECT_NE(ours.err.find("\"host_waits\":599,"), std::string::npos) << ours.err;
+  EXPECT_TRUE(contains(ours.err, "\"host_waits\":599,"));
 }
 
 TEST(Managed, AFreeWaitsWhereThatIsAskedFor) {
@@ -332,7 +330,7 @@ TEST(Managed, AFreeWaitsWhereThatIsAskedFor) {
   const child::outcome ours = child::preloaded(
       "vmm", {"run_ahead"}, {"VMM_FREE=wait", "VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json"});
   EXPECT_EQ(ours.out, native.out);
-  EXPECT_NE(ours.err.find("\"host_waits\":600,"), std::string::npos) << ours.err;
+  EXPECT_TRUE(contains(ours.err, "\"host_waits\":600,"));
 }
 
 // The flaws of transparent_vmm_lib, one by one.
@@ -351,7 +349,7 @@ TEST(Flaw, OnlyThreeCallsOfTheRuntimeAreSeen) {
   const child::outcome seen =
       child::preloaded("vmm", {"in_flight"}, {"VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json"});
   for (const char* call : {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync", "cuMemFreeAsync"}) {
-    EXPECT_NE(seen.err.find(call), std::string::npos) << call;
+    EXPECT_TRUE(contains(seen.err, call)) << call;
   }
   EXPECT_EQ(seen.err.find("\"blocks_served\":0"), std::string::npos) << seen.err;
 }
@@ -362,8 +360,7 @@ TEST(Flaw, AFailureInTheMiddleLosesMemory) {
 
 TEST(Flaw, AResizeInALoopLosesMemoryOrContents) {
   const child::outcome native = child::plain({"resize_loop"});
-  EXPECT_NE(native.out.find("copy 0 holds 1 1 free 0 holds 1 free 0\n"), std::string::npos)
-      << native.out;
+  EXPECT_TRUE(contains(native.out, "copy 0 holds 1 1 free 0 holds 1 free 0\n"));
   for (const char* rule : {"off", "alias"}) {
     const child::outcome ours = child::preloaded(
         "vmm", {"resize_loop"}, {std::string("VMM_COPY=") + rule, "VMM_REPORT=off"});
@@ -383,7 +380,7 @@ TEST(Flaw, TheAddressSpaceIsFullAndNoMoreIsHad) {
       "vmm", {"small_blocks"}, {"VMM_VA_SIZE=2MiB", "VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json"});
   EXPECT_EQ(ours.out, native.out);
   EXPECT_EQ(ours.code, native.code);
-  EXPECT_NE(ours.err.find("\"blocks_served\":4000,"), std::string::npos) << ours.err;
+  EXPECT_TRUE(contains(ours.err, "\"blocks_served\":4000,"));
 }
 
 TEST(Cache, HandlesAreUsedAgain) { child::expect_same("cache", {"handles"}, {"caching"}); }
@@ -406,7 +403,7 @@ std::string shown(const std::string& mode, const std::string& text, bool is_afte
 }
 
 void expect_in(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), std::string::npos) << part << " is not in " << text;
+  EXPECT_TRUE(contains(text, part)) << part << " is not in " << text;
 }
 
 TEST(Cache, HandlesAreShownToVmmTopWhereThatIsAskedFor) {
@@ -436,7 +433,7 @@ TEST(Cache, TheLimitHolds) {
   const child::outcome seen =
       child::preloaded("cache", {"handles"},
                        {"VMM_CACHE_LIMIT=50MiB", "VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json"});
-  EXPECT_NE(seen.err.find("\"handles_reused\":"), std::string::npos) << seen.err;
+  EXPECT_TRUE(contains(seen.err, "\"handles_reused\":"));
   EXPECT_EQ(seen.err.find("\"handles_reused\":0"), std::string::npos) << seen.err;
 }
 

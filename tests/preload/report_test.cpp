@@ -59,8 +59,8 @@ TEST(Monitor, ReportsAsTextToAFile) {
   const child::outcome seen = child::preloaded("monitor", {"work"}, {"VMM_REPORT=" + file});
   EXPECT_EQ(seen.err, "");
   const std::string report = child::read_file(file);
-  EXPECT_NE(report.find(", mode monitor\ndevice 0:\n"), std::string::npos) << report;
-  EXPECT_NE(report.find("cuMemAllocAsync"), std::string::npos) << report;
+  EXPECT_TRUE(contains(report, ", mode monitor\ndevice 0:\n"));
+  EXPECT_TRUE(contains(report, "cuMemAllocAsync"));
   EXPECT_NE(report.find("peak       15.007 MiB in at most 6; live now 10.004 MiB in 3\n"),
             std::string::npos)
       << report;
@@ -69,13 +69,13 @@ TEST(Monitor, ReportsAsTextToAFile) {
 
 TEST(Monitor, ReportsOnRequestAndOnASignal) {
   const child::outcome asked = child::preloaded("monitor", {"ask_for_report"}, {"VMM_REPORT=off"});
-  EXPECT_NE(asked.out.find("{\"process\":"), std::string::npos) << asked.out;
-  EXPECT_NE(asked.out.find("reported 1"), std::string::npos) << asked.out;
+  EXPECT_TRUE(contains(asked.out, "{\"process\":"));
+  EXPECT_TRUE(contains(asked.out, "reported 1"));
   EXPECT_EQ(asked.err, "");
   const child::outcome signalled =
       child::preloaded("monitor", {"default_signal"}, {"VMM_REPORT=off"});
   EXPECT_EQ(signalled.out, "works 0\ngoes on\n");
-  EXPECT_NE(signalled.err.find("vmm_preload: process"), std::string::npos);
+  EXPECT_TRUE(contains(signalled.err, "vmm_preload: process"));
 }
 
 TEST(Monitor, TheSignalIsTheProgramsWhereItWantsIt) {
@@ -116,8 +116,8 @@ TEST(Monitor, TheTraceIsReplayed) {
   replay.arguments = {file, "--json"};
   const child::outcome played = child::run(replay);
   EXPECT_EQ(played.code, 0) << played.err;
-  EXPECT_NE(played.out.find("\"allocations\": 7"), std::string::npos) << played.out;
-  EXPECT_NE(played.out.find("\"frees\": 7"), std::string::npos) << played.out;
+  EXPECT_TRUE(contains(played.out, "\"allocations\": 7"));
+  EXPECT_TRUE(contains(played.out, "\"frees\": 7"));
   std::remove(file.c_str());
 }
 #endif

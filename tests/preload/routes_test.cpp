@@ -163,12 +163,10 @@ TEST(Breakage, FormsThatWeDoNotKnowStayTheDrivers) {
 TEST(Breakage, NamesOfOtherLibrariesAndTheCallersPlace) {
   const std::vector<std::string> words{"names", VMM_PRELOAD_PROBE};
   const outcome native = child::plain(words);
-  EXPECT_NE(native.out.find("next from the first 2\n"), std::string::npos) << native.out;
-  EXPECT_NE(native.out.find("default from its own scope 3\n"), std::string::npos) << native.out;
-  EXPECT_NE(native.out.find("default from elsewhere -1\n"), std::string::npos) << native.out;
-  EXPECT_NE(native.out.find("no driver, cuMemAlloc_v2: default none next none\n"),
-            std::string::npos)
-      << native.out;
+  EXPECT_TRUE(contains(native.out, "next from the first 2\n"));
+  EXPECT_TRUE(contains(native.out, "default from its own scope 3\n"));
+  EXPECT_TRUE(contains(native.out, "default from elsewhere -1\n"));
+  EXPECT_TRUE(contains(native.out, "no driver, cuMemAlloc_v2: default none next none\n"));
   for (const char* mode : {"", "monitor", "vmm"}) {
     const outcome ours = child::preloaded(mode, words);
     EXPECT_EQ(native.out, ours.out) << mode;
@@ -185,8 +183,7 @@ TEST(Breakage, FortyThousandLookUpsByThreadsAnswerTheSame) {
 TEST(Breakage, ASecondDriverStaysItself) {
   const std::vector<std::string> words{"two_drivers",
                                        std::string(VMM_PRELOAD_OLD_DRIVER) + "/libcuda.so.1"};
-  EXPECT_NE(child::plain(words).out.find("cuMemFree_v2 of the second: its own\n"),
-            std::string::npos);
+  EXPECT_TRUE(contains(child::plain(words).out, "cuMemFree_v2 of the second: its own\n"));
   for (const char* mode : {"off", "monitor", "cache", "vmm"}) child::expect_same(mode, words);
 }
 
@@ -259,7 +256,7 @@ TEST(Breakage, TheTestsThatTheRulesNameAreThere) {
   for (const std::string& each : there) {
     if (each.rfind("Flaw.", 0) != 0 && each.rfind("Breakage.", 0) != 0) continue;
     if (each == "Breakage.TheTestsThatTheRulesNameAreThere") continue;
-    EXPECT_NE(rules.find(each), std::string::npos) << "rules.csv does not name " << each;
+    EXPECT_TRUE(contains(rules, each)) << "rules.csv does not name " << each;
   }
 }
 

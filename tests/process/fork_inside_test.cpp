@@ -17,12 +17,8 @@ import vmm.stream;
 
 namespace {
 
-using process_test::child_end;
-using process_test::expect;
-using process_test::expect_good;
-using process_test::expect_refused;
-using process_test::in_child;
-using process_test::leave_by;
+using process_test::child_end, process_test::expect, process_test::expect_good,
+    process_test::expect_refused, process_test::in_child, process_test::leave_by;
 
 constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 constexpr auto stream = vmm::stream_handle::default_stream;

@@ -16,10 +16,8 @@ import vmm.timeline;
 
 namespace {
 
-using process_test::expect;
-using process_test::expect_good;
-using process_test::expect_refused;
-using process_test::in_child;
+using process_test::expect, process_test::expect_good, process_test::expect_refused,
+    process_test::in_child;
 
 constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 

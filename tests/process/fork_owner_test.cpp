@@ -15,10 +15,8 @@ import vmm.stream;
 
 namespace {
 
-using process_test::expect;
-using process_test::expect_good;
-using process_test::expect_refused;
-using process_test::in_child;
+using process_test::expect, process_test::expect_good, process_test::expect_refused,
+    process_test::in_child;
 
 constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 constexpr auto stream = vmm::stream_handle::default_stream;
@@ -286,9 +284,8 @@ TEST(ForkedPools, AreAllRefusedHoweverManyThereAre) {
               }),
               "many pools");
   for (auto& pool : pools) {
-    const auto at = pool->allocate(MiB, stream);
-    ASSERT_TRUE(at);
-    EXPECT_TRUE(pool->free(*at, stream));
+    const auto at = *pool->allocate(MiB, stream);
+    EXPECT_TRUE(pool->free(at, stream));
   }
 }
 

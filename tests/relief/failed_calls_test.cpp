@@ -10,13 +10,8 @@
 
 namespace {
 
-using relief::fine_pool;
-using relief::GiB;
-using relief::keep;
-using relief::MiB;
-using relief::stream;
-using vmm::address;
-using vmm::errc;
+using relief::fine_pool, relief::GiB, relief::keep, relief::MiB, relief::stream, vmm::address,
+    vmm::errc;
 
 class FailedCalls : public relief::OneDevice {
  protected:
@@ -84,7 +79,7 @@ TEST_F(FailedCalls, APoolAsksForMoreThanASegment) {
   const vmm::error narrow = expect_at_once([&] { return pool.allocate(100 * MiB, stream); });
   EXPECT_EQ(narrow.code, errc::out_of_addresses);
   EXPECT_EQ(narrow.figures.requested_bytes, 100 * MiB);
-  EXPECT_NE(vmm::describe(narrow).find("reservation_bytes"), std::string::npos);
+  EXPECT_TRUE(contains(vmm::describe(narrow), "reservation_bytes"));
   vmm::stream_pool limited(driver, fine_pool(256 * MiB));
   const vmm::error over = expect_unchanged([&] { return limited.allocate(600 * GiB, stream); });
   EXPECT_EQ(over.code, errc::over_budget);
@@ -114,15 +109,14 @@ TEST_F(FailedCalls, APoolAsksForMoreThanItsBudget) {
 TEST_F(FailedCalls, APoolFindsTheDeviceTakenByOthers) {
   vmm::stream_pool pool(driver, fine_pool());
   ASSERT_TRUE(pool.allocate(64 * MiB, stream));
-  const auto other = driver.create({.size_bytes = 512 * MiB, .where = driver.home()});
-  ASSERT_TRUE(other);
+  const auto other = *driver.create({.size_bytes = 512 * MiB, .where = driver.home()});
   const std::uint64_t made = created();
   const vmm::error why = expect_unchanged([&] { return pool.allocate(700 * MiB, stream); });
   EXPECT_EQ(why.code, errc::out_of_memory);
   EXPECT_LE(created() - made, 448 / 2 + 3) << "what there is, once, and the creates that fail";
   EXPECT_EQ(why.figures.limit_bytes, GiB);
   EXPECT_EQ(why.figures.used_bytes, 576 * MiB);
-  ASSERT_TRUE(driver.release(*other));
+  ASSERT_TRUE(driver.release(other));
   EXPECT_TRUE(pool.allocate(700 * MiB, stream));
 }
 
@@ -151,8 +145,7 @@ TEST_F(FailedCalls, AnAnnouncementThatCannotBeKeptCreatesNothing) {
   const std::uint64_t before = held_bytes();
   EXPECT_EQ(pool.preallocate(5 * GiB, stream).failure.code, errc::out_of_memory);
   EXPECT_EQ(held_bytes(), before);
-  const auto other = driver.create({.size_bytes = 900 * MiB, .where = driver.home()});
-  ASSERT_TRUE(other);
+  const auto other = *driver.create({.size_bytes = 900 * MiB, .where = driver.home()});
   vmm::pool_options roomy = fine_pool();
   roomy.policy.headroom = 100;
   vmm::stream_pool second(driver, roomy);
@@ -160,7 +153,7 @@ TEST_F(FailedCalls, AnAnnouncementThatCannotBeKeptCreatesNothing) {
   EXPECT_EQ(report.failure.code, errc::out_of_memory);
   EXPECT_EQ(report.created_bytes, 0u);
   EXPECT_EQ(second.statistics().held_bytes, 0u);
-  ASSERT_TRUE(driver.release(*other));
+  ASSERT_TRUE(driver.release(other));
 }
 
 // ---- managers
@@ -182,13 +175,12 @@ TEST_F(FailedCalls, AManagersChunksGoWhereTheDeviceIsShort) {
   vmm::manager_options options;
   options.policy = vmm::manager_policy::virtual_caching();
   vmm::manager blocks(driver, options);
-  const auto block = blocks.allocate(60 * MiB);
-  ASSERT_TRUE(block);
+  const auto block = *blocks.allocate(60 * MiB);
   (void)expect_unchanged([&] { return blocks.allocate(1000 * MiB); });
   (void)expect_unchanged(
-      [&] { return blocks.resize({.at = *block, .size_bytes = 1200 * MiB, .may_move = true}); });
+      [&] { return blocks.resize({.at = block, .size_bytes = 1200 * MiB, .may_move = true}); });
   driver.fail({vmm::call::map, 1, false, driver.possible_errors(vmm::call::map).front()});
-  (void)expect_unchanged([&] { return blocks.resize({.at = *block, .size_bytes = 100 * MiB}); });
+  (void)expect_unchanged([&] { return blocks.resize({.at = block, .size_bytes = 100 * MiB}); });
 }
 
 // ---- growable ranges
@@ -217,13 +209,12 @@ TEST_F(FailedCalls, SegmentsGrowAllOrNoneOnADeviceThatOthersUse) {
   vmm::manager blocks(driver);
   vmm::growable_range range(blocks, {.segment_bytes_max = GiB, .segment_count = 4});
   ASSERT_TRUE(range.grow(2 * MiB));
-  const auto other = driver.create({.size_bytes = 512 * MiB, .where = driver.home()});
-  ASSERT_TRUE(other);
+  const auto other = *driver.create({.size_bytes = 512 * MiB, .where = driver.home()});
   const std::uint64_t made = created();
   EXPECT_EQ(expect_unchanged([&] { return range.grow(200 * MiB); }).code, errc::out_of_memory);
   EXPECT_LE(created() - made, 512 / 2 + 3) << "what there is, once";
   for (std::uint64_t i = 0; i < 4; ++i) EXPECT_EQ(range.size_bytes(i).value_or(0), 2 * MiB);
-  ASSERT_TRUE(driver.release(*other));
+  ASSERT_TRUE(driver.release(other));
   EXPECT_TRUE(range.grow(200 * MiB));
 }
 

@@ -12,12 +12,7 @@ import vmm.suspend;
 
 namespace {
 
-using relief::fine_pool;
-using relief::GiB;
-using relief::keep;
-using relief::MiB;
-using relief::stream;
-using vmm::errc;
+using relief::fine_pool, relief::GiB, relief::keep, relief::MiB, relief::stream, vmm::errc;
 
 class Relief : public relief::OneDevice {
  protected:
@@ -54,9 +49,8 @@ TEST_F(Relief, APoolServesAManagerAndARange) {
 TEST_F(Relief, AManagerAndARangeServeAPool) {
   const auto one = pool_on(driver);
   keep(blocks, 700 * MiB);
-  const auto at = one->allocate(700 * MiB, stream);
-  ASSERT_TRUE(at);
-  ASSERT_TRUE(one->free(*at, stream));
+  const auto at = *one->allocate(700 * MiB, stream);
+  ASSERT_TRUE(one->free(at, stream));
   EXPECT_GT(one->trim(0).released_count, 0u);
   keep(other_range, 700 * MiB);
   EXPECT_TRUE(one->allocate(700 * MiB, stream));
@@ -68,10 +62,9 @@ TEST_F(Relief, ManagersAndRangesServeOneAnother) {
   keep(range, 700 * MiB);
   keep(other_range, 700 * MiB);
   keep(blocks, 700 * MiB);
-  const auto small = blocks.allocate(MiB);
-  ASSERT_TRUE(small);
+  const auto small = *blocks.allocate(MiB);
   keep(other_blocks, 700 * MiB);
-  EXPECT_TRUE(blocks.resize({.at = *small, .size_bytes = 700 * MiB}));
+  EXPECT_TRUE(blocks.resize({.at = small, .size_bytes = 700 * MiB}));
 }
 
 TEST_F(Relief, NoMoreIsTakenThanIsNeeded) {
@@ -109,9 +102,7 @@ TEST_F(Relief, ABudgetThatIsSpentTakesNothingOfOthers) {
   vmm::stream_pool other(driver, fine_pool(100 * MiB));
   keep(*one, 700 * MiB);
   ASSERT_TRUE(other.allocate(60 * MiB, stream));
-  const auto none = other.allocate(64 * MiB, stream);
-  ASSERT_FALSE(none);
-  EXPECT_EQ(none.error().code, errc::over_budget);
+  EXPECT_EQ(other.allocate(64 * MiB, stream).error().code, errc::over_budget);
   EXPECT_EQ(one->statistics().reusable_bytes, 700 * MiB);
 }
 
@@ -141,11 +132,10 @@ TEST_F(Relief, APoolThatIsSuspendedServesWhatItHas) {
   vmm::suspender suspends;
   ASSERT_TRUE(suspends.add(*one, {.tag = "one", .contents = vmm::suspend_contents::discard}));
   ASSERT_TRUE(suspends.suspend());
-  const auto block = other->allocate(1000 * MiB, stream);
-  ASSERT_TRUE(block);
+  const auto block = *other->allocate(1000 * MiB, stream);
   EXPECT_FALSE(other->allocate(100 * MiB, stream)) << "trims of a suspended pool change nothing";
   EXPECT_FALSE(suspends.resume()) << "the device is full";
-  ASSERT_TRUE(other->free(*block, stream));
+  ASSERT_TRUE(other->free(block, stream));
   EXPECT_TRUE(suspends.resume()) << "what the other pool keeps serves the resumption";
   ASSERT_TRUE(suspends.remove(*one));
 }
@@ -167,12 +157,11 @@ TEST_F(Relief, ACallbacksRequestsAreServedByTheirOwnPoolAlone) {
   const auto third = pool_on(driver);
   keep(*one, 800 * MiB);
   allocating_listener hears(*third);
-  const auto told = one->remaps().subscribe(hears);
-  ASSERT_TRUE(told);
+  const auto told = *one->remaps().subscribe(hears);
   EXPECT_GT(one->trim(700 * MiB).released_bytes, 0u);
   EXPECT_GT(hears.call_count, 0);
   EXPECT_FALSE(hears.served);
-  ASSERT_TRUE(one->remaps().unsubscribe(*told));
+  ASSERT_TRUE(one->remaps().unsubscribe(told));
 }
 
 struct silent_observer final : vmm::block_observer {

@@ -14,12 +14,7 @@ import vmm.va;
 
 namespace {
 
-using sizes::GiB;
-using sizes::MiB;
-using vmm::address;
-using vmm::call;
-using vmm::errc;
-using vmm::extent;
+using sizes::GiB, sizes::MiB, vmm::address, vmm::call, vmm::errc, vmm::extent;
 
 constexpr std::uint64_t TiB = std::uint64_t{1} << 40;
 
@@ -154,11 +149,10 @@ TEST_F(Reservation, ExtentsGrowShrinkAndSplit) {
   EXPECT_EQ(one.range.size_bytes, 64 * MiB);
   ASSERT_TRUE(space->shrink(one, 16 * MiB));
   EXPECT_EQ(one.range.size_bytes, 16 * MiB);
-  const auto rest = space->split(one, 6 * MiB);
-  ASSERT_TRUE(rest);
+  const auto rest = *space->split(one, 6 * MiB);
   EXPECT_EQ(one.range.size_bytes, 6 * MiB);
-  EXPECT_EQ(rest->range, (vmm::address_range{one.range.end(), 10 * MiB}));
-  live = {one, *rest};
+  EXPECT_EQ(rest.range, (vmm::address_range{one.range.end(), 10 * MiB}));
+  live = {one, rest};
   EXPECT_EQ(space->statistics().live_bytes, 16 * MiB);
   EXPECT_EQ(space->statistics().live_extents, 2u);
 }

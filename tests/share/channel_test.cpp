@@ -19,15 +19,8 @@ import vmm.manager;
 
 namespace {
 
-using share_test::channels;
-using share_test::make_channels;
-using share_test::options_of;
-using vmm::errc;
-using vmm::exported_block;
-using vmm::share_channel;
-using vmm::share_event;
-using vmm::share_listener;
-using vmm::share_role;
+using share_test::channels, share_test::make_channels, share_test::options_of, vmm::errc,
+    vmm::exported_block, vmm::share_channel, vmm::share_event, vmm::share_listener, vmm::share_role;
 
 constexpr std::uint64_t mib = 1 << 20;
 
@@ -341,22 +334,20 @@ TEST_F(Channel, TheEndOfAConnectionEndsItsLoans) {
   const vmm::address at = owner.allocate(2 * mib).value();
   channels both = make_channels();
   {
-    auto block = exported_block::from(owner, at);
-    ASSERT_TRUE(block);
-    ASSERT_TRUE(both.client.send(*block));
+    auto block = *exported_block::from(owner, at);
+    ASSERT_TRUE(both.client.send(block));
   }
   EXPECT_EQ(code(owner.free(at)), errc::in_use) << "the loan pins it";
-  auto borrowed = both.server.borrow(user);
-  ASSERT_TRUE(borrowed);
-  borrowed->data_address().as<char>()[0] = 'x';
+  auto borrowed = *both.server.borrow(user);
+  borrowed.data_address().as<char>()[0] = 'x';
   both.server.close();
   EXPECT_EQ(both.client.next().value().kind, share_event::what::accepted);
   EXPECT_EQ(code(both.client.next()), errc::unavailable);
   EXPECT_EQ(both.client.lent_count(), 0U);
   EXPECT_EQ(at.as<char>()[0], 'x');
   EXPECT_TRUE(owner.free(at));
-  EXPECT_EQ(borrowed->data_address().as<char>()[0], 'x') << "its memory stays as long as it does";
-  EXPECT_EQ(code(both.server.give_back(*borrowed)), errc::unavailable);
+  EXPECT_EQ(borrowed.data_address().as<char>()[0], 'x') << "its memory stays as long as it does";
+  EXPECT_EQ(code(both.server.give_back(borrowed)), errc::unavailable);
   EXPECT_TRUE(user.resource_counts().empty()) << "released all the same";
 }
 
@@ -374,8 +365,7 @@ TEST_F(Channel, AFollowedBlockIsUpdated) {
   ASSERT_TRUE(block);
   const std::uint64_t id = both.client.send(*block).value();
   EXPECT_EQ(code(both.client.update(id)), errc::invalid_argument) << "not accepted yet";
-  auto borrowed = both.server.borrow(user);
-  ASSERT_TRUE(borrowed);
+  auto borrowed = *both.server.borrow(user);
   EXPECT_EQ(both.client.next().value().kind, share_event::what::accepted);
   for (std::uint64_t round = 1; round <= 3; ++round) {
     at = owner.resize({.at = at, .size_bytes = (2 + 2 * round) * mib}).value();
@@ -386,14 +376,14 @@ TEST_F(Channel, AFollowedBlockIsUpdated) {
     ASSERT_EQ(changed->kind, share_event::what::updated);
     EXPECT_EQ(changed->epoch, round);
     EXPECT_EQ(both.client.accepted_epoch(id), round - 1);
-    ASSERT_TRUE(borrowed->update(changed->block));
+    ASSERT_TRUE(borrowed.update(changed->block));
     ASSERT_TRUE(both.server.accept(id));
     EXPECT_EQ(both.client.next().value().epoch, round);
     EXPECT_EQ(both.client.accepted_epoch(id), round);
     at.as<char>()[(1 + 2 * round) * mib] = 'r';
-    EXPECT_EQ(borrowed->data_address().as<char>()[(1 + 2 * round) * mib], 'r');
+    EXPECT_EQ(borrowed.data_address().as<char>()[(1 + 2 * round) * mib], 'r');
   }
-  EXPECT_TRUE(both.server.give_back(*borrowed));
+  EXPECT_TRUE(both.server.give_back(borrowed));
   EXPECT_EQ(both.client.next().value().kind, share_event::what::released);
   EXPECT_TRUE(block->release());
 }
@@ -407,10 +397,9 @@ TEST_F(Channel, ARefusalSaysWhy) {
   ASSERT_TRUE(block && both.client.send(*block));
   const auto made = both.server.borrow(user);
   ASSERT_FALSE(made);
-  const auto answer = both.client.next();
-  ASSERT_TRUE(answer);
-  EXPECT_EQ(answer->kind, share_event::what::refused);
-  EXPECT_EQ(answer->reason, made.error().code);
+  const auto answer = *both.client.next();
+  EXPECT_EQ(answer.kind, share_event::what::refused);
+  EXPECT_EQ(answer.reason, made.error().code);
   EXPECT_FALSE(block->is_lent());
   EXPECT_TRUE(user.resource_counts().empty());
 }

@@ -20,10 +20,7 @@ import vmm.registry;
 
 namespace {
 
-using share_test::options_of;
-using share_test::patient_ms;
-using vmm::exported_block;
-using vmm::share_event;
+using share_test::options_of, share_test::patient_ms, vmm::exported_block, vmm::share_event;
 
 constexpr std::uint64_t mib = 1 << 20;
 

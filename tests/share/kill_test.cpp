@@ -19,11 +19,8 @@ import vmm.manager;
 
 namespace {
 
-using share_test::options_of;
-using vmm::exported_block;
-using vmm::share_channel;
-using vmm::share_event;
-using vmm::share_role;
+using share_test::options_of, vmm::exported_block, vmm::share_channel, vmm::share_event,
+    vmm::share_role;
 
 constexpr std::uint64_t mib = 1 << 20;
 constexpr std::uint32_t second_ms = 1000;

@@ -14,10 +14,7 @@ import vmm.manager;
 
 namespace {
 
-using vmm::errc;
-using vmm::exported_block;
-using vmm::imported_block;
-using vmm::received_block;
+using vmm::errc, vmm::exported_block, vmm::imported_block, vmm::received_block;
 
 constexpr std::uint64_t mib = 1 << 20;
 
@@ -49,41 +46,36 @@ class HostMemory : public ::testing::Test {
 };
 
 TEST_F(HostMemory, SeveralHandlesAreOneBlock) {
-  auto block = exported_block::make(exporter, {.size_bytes = 12 * mib, .handle_bytes = 4 * mib});
-  ASSERT_TRUE(block);
-  EXPECT_EQ(block->part_count(), 3U);
-  auto handles = handles_of(*block);
+  auto block = *exported_block::make(exporter, {.size_bytes = 12 * mib, .handle_bytes = 4 * mib});
+  EXPECT_EQ(block.part_count(), 3U);
+  auto handles = handles_of(block);
   {
-    const auto received = received_block::of(numbered(*block), handles);
-    ASSERT_TRUE(received);
-    auto borrowed = imported_block::import_block(importer, *received);
-    ASSERT_TRUE(borrowed);
+    const auto received = *received_block::of(numbered(block), handles);
+    auto borrowed = *imported_block::import_block(importer, received);
     EXPECT_EQ(importer.resource_counts().reservations, 0U) << "addresses come with map()";
-    const auto at = borrowed->map();
-    ASSERT_TRUE(at);
+    const auto at = *borrowed.map();
     EXPECT_EQ(importer.resource_counts().reserved_bytes, 12 * mib) << "exactly its size";
-    EXPECT_EQ(borrowed->map().value(), *at) << "again: where it lies";
-    auto* const here = block->data_address().as<unsigned char>();
-    auto* const there = at->as<unsigned char>();
+    EXPECT_EQ(borrowed.map().value(), at) << "again: where it lies";
+    auto* const here = block.data_address().as<unsigned char>();
+    auto* const there = at.as<unsigned char>();
     for (std::uint64_t i = 0; i < 12 * mib; i += 4096)
       here[i] = static_cast<unsigned char>(i >> 12);
     for (std::uint64_t i = 0; i < 12 * mib; i += 4096)
       ASSERT_EQ(there[i], static_cast<unsigned char>(i >> 12)) << i;
     there[7 * mib] = 99;
     EXPECT_EQ(here[7 * mib], 99);
-    ASSERT_TRUE(block->release());
+    ASSERT_TRUE(block.release());
     EXPECT_EQ(there[7 * mib], 99) << "the exporter is gone, the memory is not";
-    ASSERT_TRUE(borrowed->release());
-    ASSERT_TRUE(borrowed->release()) << "nothing is left to do";
+    ASSERT_TRUE(borrowed.release());
+    ASSERT_TRUE(borrowed.release()) << "nothing is left to do";
   }
   close_all(handles);
 }
 
 TEST_F(HostMemory, OneHandleWhereOneIsAskedFor) {
-  auto block = exported_block::make(exporter, {.size_bytes = 9 * mib});
-  ASSERT_TRUE(block);
-  EXPECT_EQ(block->part_count(), 1U);
-  EXPECT_EQ(block->size_bytes(), 10 * mib) << "whole granules";
+  auto block = *exported_block::make(exporter, {.size_bytes = 9 * mib});
+  EXPECT_EQ(block.part_count(), 1U);
+  EXPECT_EQ(block.size_bytes(), 10 * mib) << "whole granules";
 }
 
 TEST_F(HostMemory, WhatCannotBeMadeIsNamed) {
@@ -101,11 +93,10 @@ TEST_F(HostMemory, WhatCannotBeMadeIsNamed) {
 }
 
 TEST_F(HostMemory, WhatThePeerSaysIsChecked) {
-  auto block = exported_block::make(exporter, {.size_bytes = 4 * mib, .handle_bytes = 2 * mib});
-  ASSERT_TRUE(block);
-  auto handles = handles_of(*block);
+  auto block = *exported_block::make(exporter, {.size_bytes = 4 * mib, .handle_bytes = 2 * mib});
+  auto handles = handles_of(block);
   const auto code = [&](const std::function<void(vmm::share_description&)>& lie) {
-    vmm::share_description said = numbered(*block);
+    vmm::share_description said = numbered(block);
     lie(said);
     const auto received = received_block::of(said, handles);
     if (!received) return received.error().code;
@@ -135,16 +126,14 @@ TEST_F(HostMemory, ReadersOnlyRead) {
   auto block = exported_block::make(exporter, {.size_bytes = 2 * mib});
   auto handles = handles_of(*block);
   const auto received = received_block::of(numbered(*block), handles).value();
-  auto borrowed = imported_block::import_block(importer, received, {.rights = vmm::access::read});
-  ASSERT_TRUE(borrowed);
-  const auto at = borrowed->map();
-  ASSERT_TRUE(at);
-  EXPECT_EQ(importer.get_access(*at, vmm::host()).value(), vmm::access::read);
+  auto borrowed = *imported_block::import_block(importer, received, {.rights = vmm::access::read});
+  const auto at = *borrowed.map();
+  EXPECT_EQ(importer.get_access(at, vmm::host()).value(), vmm::access::read);
   const vmm::access_grant none{vmm::host(), vmm::access::none};
-  ASSERT_TRUE(borrowed->set_access({*at, 2 * mib}, {&none, 1}));
-  EXPECT_EQ(importer.get_access(*at, vmm::host()).value(), vmm::access::none);
-  EXPECT_EQ(borrowed->set_access({*at, 4 * mib}, {&none, 1}).error().code, errc::invalid_argument);
-  ASSERT_TRUE(borrowed->release());
+  ASSERT_TRUE(borrowed.set_access({at, 2 * mib}, {&none, 1}));
+  EXPECT_EQ(importer.get_access(at, vmm::host()).value(), vmm::access::none);
+  EXPECT_EQ(borrowed.set_access({at, 4 * mib}, {&none, 1}).error().code, errc::invalid_argument);
+  ASSERT_TRUE(borrowed.release());
   close_all(handles);
 }
 
@@ -161,10 +150,8 @@ TEST_F(HostMemory, APinnedBlockStaysAsItIs) {
   vmm::manager owner(exporter, shareable());
   const vmm::address at = owner.allocate(4 * mib).value();
   const vmm::address other = owner.allocate(4 * mib).value();
-  auto block = exported_block::from(owner, at);
-  ASSERT_TRUE(block);
-  auto twice = exported_block::from(owner, at);
-  ASSERT_TRUE(twice);
+  auto block = *exported_block::from(owner, at);
+  auto twice = *exported_block::from(owner, at);
   const auto stays = [&] {
     EXPECT_EQ(owner.free(at).error().code, errc::in_use);
     EXPECT_EQ(owner.free_idle(at).error().code, errc::in_use);
@@ -176,9 +163,9 @@ TEST_F(HostMemory, APinnedBlockStaysAsItIs) {
     EXPECT_TRUE(owner.synchronize(at));
   };
   stays();
-  ASSERT_TRUE(twice->release());
+  ASSERT_TRUE(twice.release());
   stays();
-  ASSERT_TRUE(block->release());
+  ASSERT_TRUE(block.release());
   EXPECT_EQ(owner.exports().end(at).error().code, errc::invalid_argument);
   EXPECT_TRUE(owner.free(at));
   EXPECT_TRUE(owner.validate());
@@ -195,9 +182,8 @@ TEST_F(HostMemory, WhatWasExportedServesNobodyElse) {
     ASSERT_TRUE(block);
     auto handles = handles_of(*block);
     const auto received = received_block::of(numbered(*block), handles).value();
-    auto borrowed = imported_block::import_block(importer, received);
-    ASSERT_TRUE(borrowed);
-    auto* const there = borrowed->map()->as<char>();
+    auto borrowed = *imported_block::import_block(importer, received);
+    auto* const there = borrowed.map()->as<char>();
     ASSERT_TRUE(block->release());
     ASSERT_TRUE(owner.free(at));
     EXPECT_EQ(owner.statistics().held_bytes, 0U) << "it went back to the driver";
@@ -205,7 +191,7 @@ TEST_F(HostMemory, WhatWasExportedServesNobodyElse) {
     next.as<char>()[5] = 'n';
     EXPECT_EQ(there[5], 0) << "the importer sees nothing of the next block";
     ASSERT_TRUE(owner.validate());
-    ASSERT_TRUE(borrowed->release());
+    ASSERT_TRUE(borrowed.release());
     close_all(handles);
   }
 }
@@ -350,14 +336,12 @@ TEST(Fabric, GoesAsBytes) {
   const vmm::share_bytes bytes = vmm::encode_message(sent);
   const auto came = vmm::decode_message(bytes);
   ASSERT_TRUE(came) << vmm::describe(came.error());
-  const auto received = received_block::of(came->block, {});
-  ASSERT_TRUE(received);
-  auto borrowed = imported_block::import_block(both.importer, *received);
+  const auto received = *received_block::of(came->block, {});
+  auto borrowed = imported_block::import_block(both.importer, received);
   ASSERT_TRUE(borrowed) << vmm::describe(borrowed.error());
-  const auto at = borrowed->map();
-  ASSERT_TRUE(at);
+  const auto at = *borrowed->map();
   ASSERT_TRUE(both.exporter.write_tag({block->data_address(), 8 * mib}, 7));
-  EXPECT_EQ(both.importer.read_tag(*at + 6 * mib).value(), 7U);
+  EXPECT_EQ(both.importer.read_tag(at + 6 * mib).value(), 7U);
   ASSERT_TRUE(borrowed->release());
   ASSERT_TRUE(block->release());
   EXPECT_TRUE(both.exporter.check_empty() && both.importer.check_empty());
@@ -367,30 +351,27 @@ TEST(Fabric, GoesAsBytes) {
 // process that numbers devices differently.
 TEST(Fabric, AnotherDeviceIsTakenIfTheImporterAllowsIt) {
   two_fakes both;
-  auto block =
-      exported_block::make(both.exporter, {.size_bytes = 4 * mib, .kind = vmm::share_kind::fabric});
-  ASSERT_TRUE(block);
-  vmm::share_description said = numbered(*block);
+  auto block = *exported_block::make(both.exporter,
+                                     {.size_bytes = 4 * mib, .kind = vmm::share_kind::fabric});
+  vmm::share_description said = numbered(block);
   ASSERT_EQ(said.where, vmm::device(0));
   said.where = vmm::device(1);
-  const auto received = received_block::of(said, {});
-  ASSERT_TRUE(received);
-  const auto refused = imported_block::import_block(both.importer, *received);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, errc::foreign_error);
-  auto taken = imported_block::import_block(both.importer, *received, {.any_device = true});
+  const auto received = *received_block::of(said, {});
+  EXPECT_EQ(imported_block::import_block(both.importer, received).error().code,
+            errc::foreign_error);
+  auto taken = imported_block::import_block(both.importer, received, {.any_device = true});
   ASSERT_TRUE(taken) << vmm::describe(taken.error());
   ASSERT_TRUE(taken->release());
-  ASSERT_TRUE(block->release());
+  ASSERT_TRUE(block.release());
   EXPECT_TRUE(both.exporter.check_empty() && both.importer.check_empty());
 }
 
 TEST(Fabric, WhereItIsNotPermittedItSaysSo) {
   vmm::fake_driver driver;
-  const auto made =
-      exported_block::make(driver, {.size_bytes = 2 * mib, .kind = vmm::share_kind::fabric});
-  ASSERT_FALSE(made);
-  EXPECT_EQ(made.error().code, errc::not_permitted);
+  EXPECT_EQ(exported_block::make(driver, {.size_bytes = 2 * mib, .kind = vmm::share_kind::fabric})
+                .error()
+                .code,
+            errc::not_permitted);
 }
 
 }  // namespace

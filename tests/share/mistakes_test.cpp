@@ -14,11 +14,8 @@ import vmm.manager;
 
 namespace {
 
-using share_test::channels;
-using share_test::make_channels;
-using vmm::errc;
-using vmm::exported_block;
-using vmm::share_event;
+using share_test::channels, share_test::make_channels, vmm::errc, vmm::exported_block,
+    vmm::share_event;
 
 constexpr std::uint64_t mib = 1 << 20;
 
@@ -47,8 +44,7 @@ TEST_F(Mistake, ABlockInUseIsNotRefused) {
   const auto block = exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
   ASSERT_TRUE(block);
   const std::uint64_t id = both.client.send(*block).value();
-  auto borrowed = both.server.borrow(user);
-  ASSERT_TRUE(borrowed);
+  auto borrowed = *both.server.borrow(user);
   ASSERT_EQ(both.client.next().value().kind, share_event::what::accepted);
   EXPECT_EQ(code(both.server.refuse_offer(id, errc::out_of_memory)), errc::invalid_argument);
   ASSERT_TRUE(both.client.update(id));
@@ -56,7 +52,7 @@ TEST_F(Mistake, ABlockInUseIsNotRefused) {
   EXPECT_EQ(code(both.server.refuse_offer(id, errc::out_of_memory)), errc::invalid_argument)
       << "an update is not refused: the block is given back";
   EXPECT_TRUE(block->is_lent());
-  ASSERT_TRUE(both.server.give_back(*borrowed));
+  ASSERT_TRUE(both.server.give_back(borrowed));
   EXPECT_EQ(both.client.next().value().kind, share_event::what::released);
 }
 
@@ -64,11 +60,10 @@ TEST_F(Mistake, TakingBackGoesOnAfterATimeout) {
   channels both = make_channels(share_test::at_once_ms);
   const auto block = exported_block::make(lender, {.size_bytes = 2 * mib});
   const std::uint64_t id = both.client.send(*block).value();
-  auto borrowed = both.server.borrow(user);
-  ASSERT_TRUE(borrowed);
+  auto borrowed = *both.server.borrow(user);
   EXPECT_EQ(both.client.take_back(id).error().native, ETIMEDOUT);
   EXPECT_EQ(both.client.take_back(id).error().native, ETIMEDOUT) << "it was withdrawn before";
-  ASSERT_TRUE(both.server.give_back(*borrowed));
+  ASSERT_TRUE(both.server.give_back(borrowed));
   const vmm::status back = both.client.take_back(id);
   EXPECT_TRUE(back) << vmm::describe(back.error());
   EXPECT_FALSE(block->is_lent());
@@ -106,11 +101,10 @@ TEST_F(Mistake, AnUpdateOfAnotherBlockIsRefused) {
   ASSERT_EQ(both.client.next().value().id, 1u);
   ASSERT_EQ(both.client.next().value().id, 2u);
   ASSERT_TRUE(both.client.update(2));
-  const auto changed = both.server.next();
-  ASSERT_TRUE(changed);
-  EXPECT_EQ(code(a->update(changed->block)), errc::invalid_argument);
+  const auto changed = *both.server.next();
+  EXPECT_EQ(code(a->update(changed.block)), errc::invalid_argument);
   EXPECT_EQ(a->size_bytes(), 2 * mib);
-  EXPECT_TRUE(b->update(changed->block));
+  EXPECT_TRUE(b->update(changed.block));
 }
 
 // The address of a followed block that was freed is another block's soon.
@@ -118,21 +112,19 @@ TEST_F(Mistake, AFreedBlockIsNotTheNextOneAtItsAddress) {
   vmm::manager owner(lender, shareable());
   const vmm::address at = owner.allocate(2 * mib).value();
   channels both = make_channels();
-  auto block = exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
-  ASSERT_TRUE(block);
-  const std::uint64_t id = both.client.send(*block).value();
-  auto borrowed = both.server.borrow(user);
-  ASSERT_TRUE(borrowed);
+  auto block = *exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
+  const std::uint64_t id = both.client.send(block).value();
+  auto borrowed = *both.server.borrow(user);
   ASSERT_EQ(both.client.next().value().kind, share_event::what::accepted);
   ASSERT_TRUE(owner.free(at));
   const vmm::address other = owner.allocate(2 * mib).value();
   ASSERT_EQ(other, at) << "else the test shows nothing";
   other.as<char>()[0] = 's';
   EXPECT_EQ(code(both.client.update(id)), errc::not_allocated);
-  EXPECT_EQ(code(both.client.send(*block)), errc::not_allocated);
-  EXPECT_EQ(code(block->moved_to(at)), errc::not_allocated);
+  EXPECT_EQ(code(both.client.send(block)), errc::not_allocated);
+  EXPECT_EQ(code(block.moved_to(at)), errc::not_allocated);
   EXPECT_TRUE(both.client.is_open());
-  EXPECT_EQ(borrowed->data_address().as<char>()[0], 0) << "the memory that it had";
+  EXPECT_EQ(borrowed.data_address().as<char>()[0], 0) << "the memory that it had";
   EXPECT_TRUE(owner.free(other)) << "it is not exported";
 }
 
@@ -143,8 +135,7 @@ TEST_F(Mistake, UpdatesThatNobodyReadEndNoConnection) {
   channels both = make_channels(share_test::at_once_ms);
   const auto block = exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
   const std::uint64_t id = both.client.send(*block).value();
-  auto borrowed = both.server.borrow(user);
-  ASSERT_TRUE(borrowed);
+  auto borrowed = *both.server.borrow(user);
   ASSERT_EQ(both.client.next().value().kind, share_event::what::accepted);
   const auto own = exported_block::make(user, {.size_bytes = 2 * mib});
   const std::size_t before = share_test::descriptor_count();
@@ -158,10 +149,9 @@ TEST_F(Mistake, UpdatesThatNobodyReadEndNoConnection) {
     ASSERT_TRUE(both.server.is_open()) << "after " << round << " updates";
   }
   EXPECT_LE(share_test::descriptor_count(), before + 1) << "those of the last one";
-  const auto last = both.server.next();
-  ASSERT_TRUE(last);
-  EXPECT_EQ(last->epoch, 200u);
-  ASSERT_TRUE(borrowed->update(last->block));
+  const auto last = *both.server.next();
+  EXPECT_EQ(last.epoch, 200u);
+  ASSERT_TRUE(borrowed.update(last.block));
   EXPECT_TRUE(both.server.accept(id));
 }
 
@@ -172,23 +162,20 @@ TEST_F(Mistake, WhatIsAcceptedIsWhatWasSeen) {
   channels both = make_channels(share_test::at_once_ms);
   const auto block = exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
   const std::uint64_t id = both.client.send(*block).value();
-  auto borrowed = both.server.borrow(user);
-  ASSERT_TRUE(borrowed);
+  auto borrowed = *both.server.borrow(user);
   ASSERT_EQ(both.client.next().value().kind, share_event::what::accepted);
   ASSERT_TRUE(both.client.update(id));
-  const auto first = both.server.next();
-  ASSERT_TRUE(first);
+  const auto first = *both.server.next();
   ASSERT_TRUE(both.client.update(id));
   const auto own = exported_block::make(user, {.size_bytes = 2 * mib});
   ASSERT_EQ(both.server.lend(*own).error().native, ETIMEDOUT) << "the second update comes now";
-  ASSERT_TRUE(borrowed->update(first->block));
+  ASSERT_TRUE(borrowed.update(first.block));
   ASSERT_TRUE(both.server.accept(id));
   ASSERT_EQ(both.client.next().value().kind, share_event::what::offered);
   EXPECT_EQ(both.client.next().value().epoch, 1u);
   EXPECT_EQ(both.client.accepted_epoch(id), 1u);
-  const auto second = both.server.next();
-  ASSERT_TRUE(second);
-  ASSERT_TRUE(borrowed->update(second->block));
+  const auto second = *both.server.next();
+  ASSERT_TRUE(borrowed.update(second.block));
   ASSERT_TRUE(both.server.accept(id));
   EXPECT_EQ(both.client.next().value().epoch, 2u);
 }

@@ -13,12 +13,8 @@
 
 namespace {
 
-using vmm::errc;
-using vmm::loan_state;
-using vmm::share_message;
-using vmm::share_message_kind;
-using vmm::share_role;
-using vmm::share_session;
+using vmm::errc, vmm::loan_state, vmm::share_message, vmm::share_message_kind, vmm::share_role,
+    vmm::share_session;
 using meaning = vmm::share_session::meaning;
 
 share_session side(share_role role, unsigned char secret, unsigned char nonce) {

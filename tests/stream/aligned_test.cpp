@@ -9,11 +9,7 @@
 
 namespace {
 
-using sizes::KiB;
-using sizes::MiB;
-using vmm::address;
-using vmm::call;
-using vmm::errc;
+using sizes::KiB, sizes::MiB, vmm::address, vmm::call, vmm::errc;
 
 class Aligned : public FakePool {
  protected:
@@ -127,11 +123,10 @@ TEST_F(Aligned, BlocksOfACapturedGraphToo) {
   EXPECT_EQ(allocate_at(64 * KiB, MiB, a), at) << "within a capture memory is used again";
   free(at, a);
   free(small, a);
-  const auto graph = driver.end_capture(a);
-  ASSERT_TRUE(graph);
+  const auto graph = *driver.end_capture(a);
   validate();
   fine(managed->captures().release(number, a));
-  ASSERT_TRUE(driver.destroy_graph(*graph));
+  ASSERT_TRUE(driver.destroy_graph(graph));
 }
 
 TEST_F(Aligned, UnderThePolicyOfTheSourceToo) {
@@ -151,7 +146,7 @@ TEST_F(Aligned, WhatCannotBeIsRefusedAndChangesNothing) {
   for (const std::uint64_t much : {4 * MiB, std::uint64_t{1} << 63}) {
     const auto refused = managed->allocate(512, much, a);
     EXPECT_EQ(refused.error().code, errc::not_supported);
-    EXPECT_NE(std::string(refused.error().detail).find("2 MiB"), std::string::npos);
+    EXPECT_TRUE(contains(refused.error().detail, "2 MiB"));
   }
   EXPECT_EQ(managed->allocate(0, 4 * KiB, a).error().code, errc::invalid_argument);
   const std::uint64_t huge = ~std::uint64_t{0};

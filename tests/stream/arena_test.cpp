@@ -14,13 +14,8 @@ import vmm.observe;
 
 namespace {
 
-using sizes::KiB;
-using sizes::MiB;
-using vmm::address;
-using vmm::arena_rule;
-using vmm::errc;
-using vmm::pool_region_kind;
-using vmm::stream_handle;
+using sizes::KiB, sizes::MiB, vmm::address, vmm::errc, vmm::arena_rule, vmm::pool_region_kind,
+    vmm::stream_handle;
 
 class Arena : public FakePool {
  protected:
@@ -57,12 +52,11 @@ class Arena : public FakePool {
   // What statistics say against what regions() lists.
   void expect_agreement() {
     const vmm::pool_statistics now = managed->statistics();
-    const auto listed = managed->regions();
-    ASSERT_TRUE(listed);
+    const auto listed = *managed->regions();
     std::uint64_t live_bytes = 0;
     std::uint64_t live_count = 0;
     std::uint64_t free_bytes = 0;
-    for (const vmm::pool_region& each : *listed) {
+    for (const vmm::pool_region& each : listed) {
       if (each.kind == pool_region_kind::live) live_bytes += each.range.size_bytes, ++live_count;
       if (each.kind == pool_region_kind::free) free_bytes += each.range.size_bytes;
     }
@@ -339,9 +333,8 @@ TEST_F(Arena, TheRichestServesNobodyWhileItsStreamIsCaptured) {
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
   const address at = allocate(100 * KiB, b);
   EXPECT_EQ(managed->statistics().other_stream_count, foreign);
-  const auto made = driver.end_capture(a);
-  ASSERT_TRUE(made);
-  EXPECT_TRUE(driver.destroy_graph(*made));
+  const auto made = *driver.end_capture(a);
+  EXPECT_TRUE(driver.destroy_graph(made));
   free(at, b);
   const address later = allocate(200 * KiB, b);
   EXPECT_GT(managed->statistics().other_stream_count, foreign);
@@ -472,10 +465,9 @@ TEST_F(Arena, HistoryHasEveryBlockFromItsStartOn) {
   const address inside = allocate(8 * KiB, a);
   free(inside, a);
   free(before, a);
-  const auto taken = managed->history().stop();
-  ASSERT_TRUE(taken);
+  const auto taken = *managed->history().stop();
   std::vector<std::pair<vmm::history_kind, std::uint64_t>> seen;
-  for (const vmm::history_event& each : taken->events) {
+  for (const vmm::history_event& each : taken.events) {
     if (each.kind == vmm::history_kind::allocated || each.kind == vmm::history_kind::freed)
       seen.emplace_back(each.kind, each.at.value);
   }

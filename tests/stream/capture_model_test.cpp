@@ -8,12 +8,8 @@
 
 namespace {
 
-using sizes::MiB;
-using vmm::address;
-using vmm::address_range;
-using vmm::capture_mode;
-using vmm::capture_rule;
-using vmm::stream_handle;
+using sizes::MiB, vmm::address, vmm::address_range, vmm::capture_mode, vmm::capture_rule,
+    vmm::stream_handle;
 using graph = vmm::fake::graph_handle;
 
 // Random work, eager and captured, with graphs played at any time. A kernel that writes a block

@@ -10,14 +10,8 @@
 
 namespace {
 
-using sizes::MiB;
-using vmm::address;
-using vmm::address_range;
-using vmm::call;
-using vmm::capture_mode;
-using vmm::capture_rule;
-using vmm::errc;
-using vmm::stream_handle;
+using sizes::MiB, vmm::address, vmm::address_range, vmm::call, vmm::capture_mode, vmm::capture_rule,
+    vmm::errc, vmm::stream_handle;
 using graph = vmm::fake::graph_handle;
 
 class Captures : public FakePool {
@@ -65,9 +59,7 @@ TEST_F(Captures, AreRefusedAndNotSpoiled) {
   open_for(capture_rule::refuse);
   const address at = allocate(4 * MiB, a);
   begin();
-  const auto refused = managed->allocate(4 * MiB, a);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, errc::not_permitted);
+  EXPECT_EQ(managed->allocate(4 * MiB, a).error().code, errc::not_permitted);
   EXPECT_EQ(managed->free(at, a).error().code, errc::not_permitted);
   EXPECT_EQ(managed->statistics().live_count, 1u);
   ASSERT_TRUE(driver.destroy_graph(end()));
@@ -326,9 +318,8 @@ TEST_F(Captures, TheDefaultStreamGoesOnBesideACapture) {
   begin();
   const std::uint64_t before = driver.calls(call::query_capture);
   for (int i = 0; i < 10; ++i) {
-    const auto at = managed->allocate(4 * MiB, none);
-    ASSERT_TRUE(at);
-    fine(managed->free(*at, none));
+    const auto at = *managed->allocate(4 * MiB, none);
+    fine(managed->free(at, none));
   }
   EXPECT_EQ(driver.calls(call::query_capture), before);
   EXPECT_EQ(managed->allocate(512, a).error().code, errc::not_permitted);
@@ -411,10 +402,9 @@ TEST(LateCapture, OfAStreamToBeWaitedForFailsNoAllocation) {
       vmm::pool_options queried;
       queried.streams_forgotten = true;
       vmm::stream_pool pool(driver, queried);
-      const auto first = pool.allocate(16 * MiB, other);
-      ASSERT_TRUE(first);
+      const auto first = *pool.allocate(16 * MiB, other);
       ASSERT_TRUE(driver.launch(other, {.duration_us = 10}));
-      ASSERT_TRUE(pool.free(*first, other));
+      ASSERT_TRUE(pool.free(first, other));
       driver.begin_after(other, questions);
       const auto second = pool.allocate(16 * MiB, user);
       EXPECT_TRUE(second) << questions << ": " << (second ? "" : vmm::describe(second.error()));
@@ -446,8 +436,7 @@ TEST_F(Captures, AnnouncedOnesAreAskedAboutAlone) {
   EXPECT_EQ(driver.calls(call::query_capture), asked) << "the memory was there";
   ASSERT_TRUE(managed->captures().begin());
   begin();
-  const auto number = managed->captures().number(a);
-  ASSERT_TRUE(number);
+  const auto number = *managed->captures().number(a);
   const std::uint64_t asked_before = driver.calls(call::query_capture);
   const address kept = allocate(MiB, a);
   write(a, {kept, MiB}, 7);
@@ -462,7 +451,7 @@ TEST_F(Captures, AnnouncedOnesAreAskedAboutAlone) {
   free(other, a);
   EXPECT_EQ(driver.calls(call::query_capture), asked_after);
   ASSERT_TRUE(driver.launch_graph(made, a));
-  destroy(made, *number);
+  destroy(made, number);
 }
 
 // The last number that a stream can have does not mean a driver without captures.

@@ -12,12 +12,7 @@ import vmm.optimizer;
 
 namespace {
 
-using sizes::MiB;
-using vmm::address;
-using vmm::address_range;
-using vmm::call;
-using vmm::errc;
-using vmm::stream_handle;
+using sizes::MiB, vmm::address, vmm::address_range, vmm::call, vmm::errc, vmm::stream_handle;
 
 class Ended : public FakePool {
  protected:
@@ -596,9 +591,8 @@ TEST_F(Ended, AfterItsCaptureItStopsNoRequest) {
   const stream_handle gone = *driver.create_stream();
   ASSERT_TRUE(driver.begin_capture(gone, vmm::capture_mode::any_thread));
   EXPECT_EQ(managed->allocate(MiB, gone).error().code, errc::not_permitted);
-  const auto graph = driver.end_capture(gone);
-  ASSERT_TRUE(graph);
-  ASSERT_TRUE(driver.destroy_graph(*graph));
+  const auto graph = *driver.end_capture(gone);
+  ASSERT_TRUE(driver.destroy_graph(graph));
   ASSERT_TRUE(driver.destroy_stream(gone));
   const address other = allocate(16 * MiB, a);  // of b's memory
   run(a, {other, 16 * MiB}, 10);

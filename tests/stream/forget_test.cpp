@@ -8,11 +8,7 @@
 
 namespace {
 
-using sizes::MiB;
-using vmm::address;
-using vmm::call;
-using vmm::errc;
-using vmm::stream_handle;
+using sizes::MiB, vmm::address, vmm::call, vmm::errc, vmm::stream_handle;
 
 vmm::fake::profile numbers_again() {
   vmm::fake::profile plays = vmm::fake::profile::cuda();
@@ -167,7 +163,7 @@ TEST_F(Forgotten, TooManyAtATimeAreRefused) {
       continue;
     }
     EXPECT_EQ(at.error().code, errc::in_use);
-    EXPECT_NE(std::string(at.error().detail).find("max_streams"), std::string::npos);
+    EXPECT_TRUE(contains(at.error().detail, "max_streams"));
     break;
   }
   EXPECT_EQ(number, 4000u);

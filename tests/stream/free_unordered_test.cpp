@@ -9,14 +9,8 @@
 
 namespace {
 
-using sizes::MiB;
-using vmm::address;
-using vmm::address_range;
-using vmm::call;
-using vmm::capture_mode;
-using vmm::capture_rule;
-using vmm::errc;
-using vmm::stream_handle;
+using sizes::MiB, vmm::address, vmm::address_range, vmm::call, vmm::capture_mode, vmm::capture_rule,
+    vmm::errc, vmm::stream_handle;
 
 class Unordered : public FakePool {
  protected:
@@ -223,8 +217,7 @@ TEST_F(FreeUnordered, ABlockOfAGraphGoesToTheGraph) {
   const std::uint64_t number = managed->captures().number(a).value_or(0);
   const address at = allocate(4 * MiB, a);
   run(a, {at, 4 * MiB});
-  const auto graph = driver.end_capture(a);
-  ASSERT_TRUE(graph);
+  const auto graph = *driver.end_capture(a);
   free_unordered(at);
   EXPECT_EQ(managed->statistics().captured_bytes, 4 * MiB);
   EXPECT_EQ(waiting_bytes(), 0u);
@@ -232,7 +225,7 @@ TEST_F(FreeUnordered, ABlockOfAGraphGoesToTheGraph) {
   EXPECT_NE(other, at);
   free(other, b);
   fine(managed->captures().release(number, a));
-  ASSERT_TRUE(driver.destroy_graph(*graph));
+  ASSERT_TRUE(driver.destroy_graph(graph));
   EXPECT_EQ(managed->statistics().captured_bytes, 0u);
 }
 
@@ -307,9 +300,8 @@ TEST_F(FreeUnordered, TrimGivesBackOnlyWhatHasPassed) {
   free_unordered(at);
   EXPECT_EQ(managed->trim(0).released_bytes, 0u);
   bool is_shown = false;
-  const auto regions = managed->regions();
-  ASSERT_TRUE(regions);
-  for (const vmm::pool_region& each : *regions)
+  const auto regions = *managed->regions();
+  for (const vmm::pool_region& each : regions)
     is_shown = is_shown || (each.range.base == at && each.kind == vmm::pool_region_kind::free);
   EXPECT_TRUE(is_shown);
   EXPECT_EQ(managed->statistics().live_count, 0u);
@@ -418,14 +410,13 @@ TEST_F(FreeUnordered, ARemapListenerMayDoIt) {
     pool* in;
     address at;
   } parked{*managed, allocate(2 * MiB, a)};
-  const auto subscription = managed->remaps().subscribe(parked);
-  ASSERT_TRUE(subscription);
+  const auto subscription = *managed->remaps().subscribe(parked);
   const address at = allocate(8 * MiB, a);
   free(at, a);
   (void)managed->trim(0);
   EXPECT_EQ(parked.at.value, 0u);
   EXPECT_EQ(managed->statistics().live_count, 0u);
-  fine(managed->remaps().unsubscribe(*subscription));
+  fine(managed->remaps().unsubscribe(subscription));
 }
 
 TEST_F(FreeUnordered, OwnersHaveATwin) {

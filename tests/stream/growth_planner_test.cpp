@@ -127,16 +127,14 @@ class PlannerTest : public testing::Test {
 
 TEST_F(PlannerTest, CreatesWhatIsMissingInPages) {
   growth_planner planner(state);
-  auto plan = planner.plan({MiB_granules, a}, {});
-  ASSERT_TRUE(plan);
-  EXPECT_EQ(plan->create_granules, 2 * MiB_granules);
-  EXPECT_EQ(plan->moved_granules, 0u);
-  EXPECT_EQ(plan->at, base);
+  auto plan = *planner.plan({MiB_granules, a}, {});
+  EXPECT_EQ(plan.create_granules, 2 * MiB_granules);
+  EXPECT_EQ(plan.moved_granules, 0u);
+  EXPECT_EQ(plan.at, base);
   EXPECT_FALSE(state_audit(state).validate()) << "a region is claimed";
-  ASSERT_TRUE(growth_commit(state).prepare(*plan, fresh(plan->create_granules)));
-  const auto at = growth_commit(state).commit(*plan);
-  ASSERT_TRUE(at);
-  EXPECT_EQ(*at, base);
+  ASSERT_TRUE(growth_commit(state).prepare(plan, fresh(plan.create_granules)));
+  const auto at = *growth_commit(state).commit(plan);
+  EXPECT_EQ(at, base);
   EXPECT_TRUE(state_audit(state).validate());
   const pool_statistics now = state_report(state).statistics();
   EXPECT_EQ(now.mapped_bytes, 2 * MiB);
@@ -188,12 +186,11 @@ TEST_F(PlannerTest, CreatesNoMoreThanIsNeededWhereThatIsAsked) {
 TEST_F(PlannerTest, ContinuesFreeMemoryAtTheEnd) {
   ASSERT_EQ(grow(3 * MiB, a, {}), base);
   growth_planner planner(state);
-  auto plan = planner.plan({2 * MiB_granules, a}, {.may_move = false});
-  ASSERT_TRUE(plan);
-  EXPECT_NE(plan->start, region_id::none) << "1 MiB is free there";
-  EXPECT_EQ(plan->create_granules, 2 * MiB_granules);
-  EXPECT_EQ(plan->at, base + 4 * MiB);
-  growth_commit(state).abandon(*plan, 0);
+  auto plan = *planner.plan({2 * MiB_granules, a}, {.may_move = false});
+  EXPECT_NE(plan.start, region_id::none) << "1 MiB is free there";
+  EXPECT_EQ(plan.create_granules, 2 * MiB_granules);
+  EXPECT_EQ(plan.at, base + 4 * MiB);
+  growth_commit(state).abandon(plan, 0);
   EXPECT_TRUE(state_audit(state).validate());
   EXPECT_EQ(grow(2 * MiB, a, {.may_move = false}), base + 3 * MiB);
 }
@@ -221,12 +218,11 @@ TEST(Planner, CreatesMoreAndInLargerHandlesTheMoreIsThere) {
     ASSERT_TRUE(state.add_segment({{}, {base, 1024 * MiB}}));
     const std::uint32_t a = *stream_memory(state).add_stream(static_cast<stream_handle>(1));
     growth_planner planner(state);
-    auto plan = planner.plan(
+    auto plan = *planner.plan(
         {MiB_granules, a}, {.use_all_free = each.is_short, .held_bytes = each.footprint_mib * MiB});
-    ASSERT_TRUE(plan);
-    EXPECT_EQ(plan->create_granules, each.create_mib * MiB_granules);
-    EXPECT_EQ(plan->handle_granules, each.handle_mib * MiB_granules);
-    growth_commit(state).abandon(*plan, 0);
+    EXPECT_EQ(plan.create_granules, each.create_mib * MiB_granules);
+    EXPECT_EQ(plan.handle_granules, each.handle_mib * MiB_granules);
+    growth_commit(state).abandon(plan, 0);
     EXPECT_TRUE(state_audit(state).validate());
     vmm::state_end(state).release_all();
   }
@@ -252,11 +248,10 @@ TEST(Planner, CreatesSmallHandlesWhileLittleIsHeld) {
     const std::uint32_t a = *stream_memory(state).add_stream(static_cast<stream_handle>(1));
     (void)state.progress().advance(a);  // a free pays for fine handles
     growth_planner planner(state);
-    auto plan = planner.plan({MiB_granules, a}, {.held_bytes = each.footprint_mib * MiB});
-    ASSERT_TRUE(plan);
-    EXPECT_EQ(plan->create_granules, 2 * MiB_granules);
-    EXPECT_EQ(plan->handle_granules, each.handle_mib * MiB_granules);
-    growth_commit(state).abandon(*plan, 0);
+    auto plan = *planner.plan({MiB_granules, a}, {.held_bytes = each.footprint_mib * MiB});
+    EXPECT_EQ(plan.create_granules, 2 * MiB_granules);
+    EXPECT_EQ(plan.handle_granules, each.handle_mib * MiB_granules);
+    growth_commit(state).abandon(plan, 0);
     EXPECT_TRUE(state_audit(state).validate());
     vmm::state_end(state).release_all();
   }
@@ -272,10 +267,9 @@ TEST_F(LargeHandles, BelowThePeakNothingIsCreatedInAdvance) {
   growth_planner planner(state);
   for (const auto& [asked_mib, create_mib] : {std::pair{15u, 16u}, std::pair{17u, 20u}}) {
     auto plan =
-        planner.plan({asked_mib * MiB_granules, b}, {.may_move = false, .held_bytes = 1920 * MiB});
-    ASSERT_TRUE(plan);
-    EXPECT_EQ(plan->create_granules, create_mib * MiB_granules);
-    growth_commit(state).abandon(*plan, 0);
+        *planner.plan({asked_mib * MiB_granules, b}, {.may_move = false, .held_bytes = 1920 * MiB});
+    EXPECT_EQ(plan.create_granules, create_mib * MiB_granules);
+    growth_commit(state).abandon(plan, 0);
   }
   EXPECT_TRUE(state_audit(state).validate());
 }
@@ -285,21 +279,19 @@ TEST_F(PlannerTest, MovesFreeHandlesAndWaitsForTheirStream) {
   const address between = grow(2 * MiB, b, {});
   ASSERT_TRUE(state.free(first, b));
   growth_planner planner(state);
-  auto plan = planner.plan({6 * MiB_granules, a}, {.use_all_free = true});
-  ASSERT_TRUE(plan);
-  EXPECT_EQ(plan->moved.size(), 1u);
-  EXPECT_EQ(plan->moved_granules, 4 * MiB_granules);
-  EXPECT_EQ(plan->create_granules, 2 * MiB_granules);
-  ASSERT_EQ(plan->waits.size(), 1u);
-  EXPECT_EQ(plan->waits[0].stream, b);
-  ASSERT_TRUE(growth_commit(state).prepare(*plan, fresh(plan->create_granules)));
-  EXPECT_EQ(plan->memories.size(), 2u);
-  const auto at = growth_commit(state).commit(*plan);
-  ASSERT_TRUE(at);
+  auto plan = *planner.plan({6 * MiB_granules, a}, {.use_all_free = true});
+  EXPECT_EQ(plan.moved.size(), 1u);
+  EXPECT_EQ(plan.moved_granules, 4 * MiB_granules);
+  EXPECT_EQ(plan.create_granules, 2 * MiB_granules);
+  ASSERT_EQ(plan.waits.size(), 1u);
+  EXPECT_EQ(plan.waits[0].stream, b);
+  ASSERT_TRUE(growth_commit(state).prepare(plan, fresh(plan.create_granules)));
+  EXPECT_EQ(plan.memories.size(), 2u);
+  const auto at = *growth_commit(state).commit(plan);
   EXPECT_TRUE(state_audit(state).validate());
   EXPECT_EQ(state_report(state).statistics().stale_bytes, 4 * MiB) << "the old mapping stands";
   EXPECT_EQ(state_report(state).statistics().moved_count, 1u);
-  ASSERT_TRUE(state.free(*at, a));
+  ASSERT_TRUE(state.free(at, a));
   ASSERT_TRUE(state.free(between, b));
   EXPECT_TRUE(state_audit(state).validate());
 }
@@ -400,11 +392,10 @@ TEST_F(PlannerTest, WhatIsAbandonedIsAsItWas) {
   const auto before = regions();
   growth_planner planner(state);
   for (const bool prepared : {false, true}) {
-    auto plan = planner.plan({8 * MiB_granules, a}, {.use_all_free = true});
-    ASSERT_TRUE(plan);
-    if (prepared) ASSERT_TRUE(growth_commit(state).prepare(*plan, fresh(plan->create_granules)));
+    auto plan = *planner.plan({8 * MiB_granules, a}, {.use_all_free = true});
+    if (prepared) ASSERT_TRUE(growth_commit(state).prepare(plan, fresh(plan.create_granules)));
     EXPECT_FALSE(same(regions(), before));
-    growth_commit(state).abandon(*plan, 0);
+    growth_commit(state).abandon(plan, 0);
     EXPECT_TRUE(state_audit(state).validate());
     EXPECT_TRUE(same(regions(), before));
   }
@@ -413,10 +404,9 @@ TEST_F(PlannerTest, WhatIsAbandonedIsAsItWas) {
 
 TEST_F(PlannerTest, WhatTheDriverLeftMappedIsStale) {
   growth_planner planner(state);
-  auto plan = planner.plan({4 * MiB_granules, a}, {});
-  ASSERT_TRUE(plan);
-  ASSERT_TRUE(growth_commit(state).prepare(*plan, fresh(plan->create_granules)));
-  growth_commit(state).abandon(*plan, 1);
+  auto plan = *planner.plan({4 * MiB_granules, a}, {});
+  ASSERT_TRUE(growth_commit(state).prepare(plan, fresh(plan.create_granules)));
+  growth_commit(state).abandon(plan, 1);
   EXPECT_TRUE(state_audit(state).validate());
   EXPECT_EQ(state_report(state).statistics().stale_bytes, 4 * MiB);
   EXPECT_EQ(state_report(state).statistics().mapped_bytes, 0u);
@@ -425,19 +415,16 @@ TEST_F(PlannerTest, WhatTheDriverLeftMappedIsStale) {
 TEST_F(PlannerTest, ARequestThatNoHoleTakesIsRefused) {
   growth_planner planner(state);
   const auto before = regions();
-  const auto plan = planner.plan({65 * MiB_granules, a}, {});
-  ASSERT_FALSE(plan);
-  EXPECT_EQ(plan.error().code, errc::out_of_addresses);
+  EXPECT_EQ(planner.plan({65 * MiB_granules, a}, {}).error().code, errc::out_of_addresses);
   EXPECT_TRUE(same(regions(), before));
   EXPECT_TRUE(state_audit(state).validate());
 }
 
 TEST_F(PlannerTest, FirstPagesAreFreeForTheirStream) {
   growth_planner planner(state);
-  auto plan = planner.plan({6 * MiB_granules, b}, {.may_move = false});
-  ASSERT_TRUE(plan);
-  ASSERT_TRUE(growth_commit(state).prepare(*plan, fresh(plan->create_granules)));
-  growth_commit(state).commit_free(*plan);
+  auto plan = *planner.plan({6 * MiB_granules, b}, {.may_move = false});
+  ASSERT_TRUE(growth_commit(state).prepare(plan, fresh(plan.create_granules)));
+  growth_commit(state).commit_free(plan);
   EXPECT_TRUE(state_audit(state).validate());
   EXPECT_EQ(state_report(state).statistics().reusable_bytes, 6 * MiB);
   bool starved = false;

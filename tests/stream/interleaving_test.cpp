@@ -11,9 +11,7 @@
 
 namespace {
 
-using sizes::MiB;
-using vmm::address;
-using vmm::stream_handle;
+using sizes::MiB, vmm::address, vmm::stream_handle;
 
 /// A fake driver that runs a function once before it serves a call.
 class stopping_driver : public vmm::fake_driver {
@@ -151,9 +149,8 @@ TEST(Interleaving, StreamsComeWhileAnotherThreadGrows) {
     }
   });
   for (int i = 0; i < rounds; ++i) {
-    const auto at = managed.allocate(4 * MiB, stream_handle::default_stream);
-    ASSERT_TRUE(at);
-    ASSERT_TRUE(managed.free(*at, stream_handle::default_stream));
+    const auto at = *managed.allocate(4 * MiB, stream_handle::default_stream);
+    ASSERT_TRUE(managed.free(at, stream_handle::default_stream));
     (void)managed.trim(0);
   }
   frees.join();

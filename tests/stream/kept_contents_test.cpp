@@ -9,12 +9,7 @@
 
 namespace {
 
-using sizes::MiB;
-using vmm::address;
-using vmm::call;
-using vmm::contents_rule;
-using vmm::errc;
-using vmm::stream_handle;
+using sizes::MiB, vmm::address, vmm::call, vmm::contents_rule, vmm::errc, vmm::stream_handle;
 
 constexpr std::uint64_t tag = 7;
 constexpr std::uint64_t nth_max = 8;
@@ -67,11 +62,10 @@ TEST_F(PoolContents, AreKeptByAFreeInACaptureThatIsRefused) {
   const address at = tagged(4 * MiB, a);
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
   EXPECT_EQ(managed->free(at, a).error().code, errc::not_permitted);
-  const auto made = driver.end_capture(a);
-  ASSERT_TRUE(made);
-  ASSERT_TRUE(driver.launch_graph(*made, a));
+  const auto made = *driver.end_capture(a);
+  ASSERT_TRUE(driver.launch_graph(made, a));
   expect_kept(at, "a graph that was refused the block");
-  ASSERT_TRUE(driver.destroy_graph(*made));
+  ASSERT_TRUE(driver.destroy_graph(made));
   free(at, a);
 }
 
@@ -83,17 +77,15 @@ TEST_F(PoolContents, AreKeptByAFreeInAnotherGraph) {
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
   const std::uint64_t number = managed->captures().number(a).value_or(0);
   const address at = allocate(4 * MiB, a);
-  const auto first = driver.end_capture(a);
-  ASSERT_TRUE(first);
+  const auto first = *driver.end_capture(a);
   ASSERT_TRUE(driver.write_tag({at, 4 * MiB}, tag));
   ASSERT_TRUE(driver.begin_capture(b, vmm::capture_mode::any_thread));
   EXPECT_EQ(managed->free(at, b).error().code, errc::not_permitted);
-  const auto second = driver.end_capture(b);
-  ASSERT_TRUE(second);
-  ASSERT_TRUE(driver.launch_graph(*second, b));
+  const auto second = *driver.end_capture(b);
+  ASSERT_TRUE(driver.launch_graph(second, b));
   expect_kept(at, "a graph that was refused another graph's block");
-  ASSERT_TRUE(driver.destroy_graph(*first));
-  ASSERT_TRUE(driver.destroy_graph(*second));
+  ASSERT_TRUE(driver.destroy_graph(first));
+  ASSERT_TRUE(driver.destroy_graph(second));
   fine(managed->captures().release(number, a));
   free(at, a);
 }

@@ -19,11 +19,7 @@ import vmm.stream;
 
 namespace {
 
-using sizes::MiB;
-using vmm::access;
-using vmm::address;
-using vmm::address_range;
-using vmm::errc;
+using sizes::MiB, vmm::access, vmm::address, vmm::address_range, vmm::errc;
 
 constexpr std::uint64_t device_bytes = 192 * MiB;
 
@@ -393,11 +389,10 @@ class model_program {
   void check_places() {
     const vmm::status valid = pool_->validate();
     ASSERT_TRUE(valid) << valid.error().detail;
-    const auto regions = pool_->regions();
-    ASSERT_TRUE(regions);
+    const auto regions = *pool_->regions();
     std::map<vmm::pool_region_kind, std::uint64_t> sums;
     std::map<std::uint64_t, std::uint64_t> live;
-    for (const vmm::pool_region& each : *regions) {
+    for (const vmm::pool_region& each : regions) {
       sums[each.kind] += each.range.size_bytes;
       if (each.kind == vmm::pool_region_kind::live)
         live.emplace(each.range.base.value, each.range.size_bytes);
@@ -429,13 +424,12 @@ class model_program {
 
   // The events, replayed, leave the live blocks, each with the tag of its allocation.
   void check_history() {
-    const auto taken = pool_->history().take();
-    ASSERT_TRUE(taken);
-    ASSERT_EQ(taken->lost_count, 0u);
+    const auto taken = *pool_->history().take();
+    ASSERT_EQ(taken.lost_count, 0u);
     std::map<std::uint64_t, std::uint16_t> live;
     std::uint64_t allocated = 0;
     std::uint64_t freed = 0;
-    for (const vmm::history_event& each : taken->events) {
+    for (const vmm::history_event& each : taken.events) {
       if (each.kind == vmm::history_kind::allocated) {
         ++allocated;
         EXPECT_TRUE(live.emplace(each.at.value, each.tag).second);

@@ -10,13 +10,8 @@
 
 namespace {
 
-using sizes::MiB;
-using vmm::address;
-using vmm::call;
-using vmm::errc;
-using vmm::remap_kind;
-using vmm::remap_notice;
-using vmm::stream_handle;
+using sizes::MiB, vmm::address, vmm::call, vmm::errc, vmm::remap_kind, vmm::remap_notice,
+    vmm::stream_handle;
 
 struct hearer final : vmm::remap_listener {
   vmm::fake_driver* driver = nullptr;
@@ -197,14 +192,13 @@ TEST_F(Notices, ACallbackMayFreeAndPin) {
   helper helps(*managed, a);
   helps.to_free = allocate(4096, a);
   helps.to_pin = allocate(4096, a);
-  const auto subscription = managed->remaps().subscribe(helps);
-  ASSERT_TRUE(subscription);
+  const auto subscription = *managed->remaps().subscribe(helps);
   free(allocate(8 * MiB, b), b);
   (void)managed->trim(0);
   validate();
   EXPECT_EQ(managed->statistics().pinned_count, 1u);
   EXPECT_EQ(managed->statistics().live_count, 1u);
-  fine(managed->remaps().unsubscribe(*subscription));
+  fine(managed->remaps().unsubscribe(subscription));
 }
 
 using NoticesDeathTest = Notices;
@@ -293,9 +287,8 @@ TEST_F(Notices, OthersAllocateWhileACallbackRuns) {
     using caller_back::caller_back;
     void before_change(const remap_notice&) noexcept override {
       std::thread other([&] {
-        const auto at = managed->allocate(512, stream);
-        ASSERT_TRUE(at);
-        EXPECT_TRUE(managed->free(*at, stream));
+        const auto at = *managed->allocate(512, stream);
+        EXPECT_TRUE(managed->free(at, stream));
       });
       other.join();
     }
@@ -304,10 +297,9 @@ TEST_F(Notices, OthersAllocateWhileACallbackRuns) {
   waiter waits(*managed, a);
   const address block = allocate(4096, a);
   free(allocate(8 * MiB, a), a);
-  const auto subscription = managed->remaps().subscribe(waits);
-  ASSERT_TRUE(subscription);
+  const auto subscription = *managed->remaps().subscribe(waits);
   EXPECT_EQ(managed->trim(0).released_bytes, 8 * MiB);
-  fine(managed->remaps().unsubscribe(*subscription));
+  fine(managed->remaps().unsubscribe(subscription));
   free(block, a);
 }
 
@@ -329,10 +321,9 @@ TEST_F(Notices, ManyThreadsComeAndGo) {
     threads.emplace_back([&] {
       while (!done.load()) {
         auto counts = std::make_unique<counting_listener>();
-        const auto made = managed->remaps().subscribe(*counts);
-        ASSERT_TRUE(made);
+        const auto made = *managed->remaps().subscribe(*counts);
         std::this_thread::yield();
-        ASSERT_TRUE(managed->remaps().unsubscribe(*made));
+        ASSERT_TRUE(managed->remaps().unsubscribe(made));
         counts->last_count = counts->count.load();
         heard += counts->last_count;
         if (own.size() < listeners_max) own.push_back(std::move(counts));

@@ -8,9 +8,7 @@
 
 namespace {
 
-using sizes::MiB;
-using vmm::address;
-using vmm::call;
+using sizes::MiB, vmm::address, vmm::call;
 
 class PoolOff : public FakePool {
  protected:

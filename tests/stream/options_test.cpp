@@ -40,13 +40,12 @@ TEST_F(PoolEnvironment, UnsetAndEmptyChangeNothing) {
   base.page_count = 3;
   base.budget_bytes = 5 * MiB;
   for (const char* name : names) ::setenv(name, "", 1);
-  const auto options = vmm::pool_options::from_environment(base);
-  ASSERT_TRUE(options);
-  EXPECT_EQ(options->reservation_bytes, base.reservation_bytes);
-  EXPECT_EQ(options->page_bytes, base.page_bytes);
-  EXPECT_EQ(options->page_count, base.page_count);
-  EXPECT_EQ(options->budget_bytes, base.budget_bytes);
-  EXPECT_STREQ(options->policy.name, "pool");
+  const auto options = *vmm::pool_options::from_environment(base);
+  EXPECT_EQ(options.reservation_bytes, base.reservation_bytes);
+  EXPECT_EQ(options.page_bytes, base.page_bytes);
+  EXPECT_EQ(options.page_count, base.page_count);
+  EXPECT_EQ(options.budget_bytes, base.budget_bytes);
+  EXPECT_STREQ(options.policy.name, "pool");
 }
 
 TEST_F(PoolEnvironment, EachVariableIsRead) {
@@ -85,11 +84,10 @@ TEST_F(PoolEnvironment, OwnNamesDecide) {
   ::setenv("VMM_POOL_PAGE_SIZE", "6MiB", 1);
   ::setenv("VPMM_VA_SIZE", "1GiB", 1);
   ::setenv("VMM_VA_SIZE", "2GiB", 1);
-  const auto options = vmm::pool_options::from_environment({});
-  ASSERT_TRUE(options);
-  EXPECT_EQ(options->page_count, 13u);
-  EXPECT_EQ(options->page_bytes, 6 * MiB);
-  EXPECT_EQ(options->reservation_bytes, 2ull << 30);
+  const auto options = *vmm::pool_options::from_environment({});
+  EXPECT_EQ(options.page_count, 13u);
+  EXPECT_EQ(options.page_bytes, 6 * MiB);
+  EXPECT_EQ(options.reservation_bytes, 2ull << 30);
 }
 
 TEST_F(PoolEnvironment, MalformedValuesAreRefusedByName) {
@@ -118,7 +116,7 @@ TEST_F(PoolEnvironment, MalformedValuesAreRefusedByName) {
       EXPECT_EQ(options.error().code, vmm::errc::bad_option) << each.name << "=" << value;
       const std::string detail = options.error().detail;
       EXPECT_EQ(detail.find(std::string(each.name) + " takes"), 0u) << detail;
-      EXPECT_NE(detail.find(each.may_be), std::string::npos) << detail;
+      EXPECT_TRUE(contains(detail, each.may_be));
       EXPECT_TRUE(detail.ends_with("; not '" + std::string(value) + "'")) << detail;
     }
   }

@@ -8,9 +8,7 @@
 
 namespace {
 
-using sizes::MiB;
-using vmm::address;
-using vmm::errc;
+using sizes::MiB, vmm::address, vmm::errc;
 
 class Pins : public FakePool {};
 

@@ -14,8 +14,7 @@ import vmm.stream;
 namespace {
 
 constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
-using vmm::address;
-using vmm::stream_handle;
+using vmm::address, vmm::stream_handle;
 
 struct place {
   const char* name;

@@ -23,9 +23,7 @@ namespace {
 using B = vmm::fake_driver;
 using world = pool_scenarios::world<B>;
 using scenario = pool_scenarios::scenario<B>;
-using pool_scenarios::variant;
-using sweeps::fault_list;
-using sweeps::outcome;
+using pool_scenarios::variant, sweeps::fault_list, sweeps::outcome;
 
 /// A driver that takes nothing back leaves the pool's records with the process, by design.
 class leaks_allowed {

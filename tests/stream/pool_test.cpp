@@ -11,16 +11,8 @@
 
 namespace {
 
-using sizes::GiB;
-using sizes::KiB;
-using sizes::MiB;
-using vmm::address;
-using vmm::address_range;
-using vmm::call;
-using vmm::errc;
-using vmm::pool_options;
-using vmm::pool_policy;
-using vmm::stream_handle;
+using sizes::GiB, sizes::KiB, sizes::MiB, vmm::address, vmm::address_range, vmm::call, vmm::errc,
+    vmm::pool_options, vmm::pool_policy, vmm::stream_handle;
 
 class Pool : public FakePool {
  protected:
@@ -31,9 +23,8 @@ class Pool : public FakePool {
   // The dump says what statistics() and regions() do, a line each.
   void check_dump(const vmm::pool_statistics& now, const std::vector<vmm::pool_region>& regions) {
     constexpr std::array kinds{"live", "free", "hole", "stale", "busy"};
-    const auto dumped = managed->dump();
-    ASSERT_TRUE(dumped);
-    std::istringstream text{*dumped};
+    const auto dumped = *managed->dump();
+    std::istringstream text{dumped};
     std::map<std::string, std::uint64_t> numbers;
     std::string name;
     for (std::uint64_t value = 0; numbers.size() < 7 && text >> name >> value;)
@@ -405,14 +396,13 @@ TEST_F(Pool, StatisticsAddUp) {
   EXPECT_EQ(now.reserved_bytes,
             now.live_bytes + now.reusable_bytes + now.hole_bytes + now.stale_bytes);
   EXPECT_EQ(now.live_count, 2u);
-  const auto regions = managed->regions();
-  ASSERT_TRUE(regions);
-  address next = regions->front().range.base;
-  for (const vmm::pool_region& region : *regions) {
+  const auto regions = *managed->regions();
+  address next = regions.front().range.base;
+  for (const vmm::pool_region& region : regions) {
     EXPECT_EQ(region.range.base, next);
     next = region.range.end();
   }
-  check_dump(now, *regions);
+  check_dump(now, regions);
   free(wall, b);
   free(large, a);
 }
@@ -484,9 +474,7 @@ TEST_F(Pool, TheBudgetIsNeverExceeded) {
   open(options);
   const address first = allocate(60 * MiB, a);
   const address second = allocate(60 * MiB, a);
-  const auto none = managed->allocate(60 * MiB, a);
-  ASSERT_FALSE(none);
-  EXPECT_EQ(none.error().code, errc::over_budget);
+  EXPECT_EQ(managed->allocate(60 * MiB, a).error().code, errc::over_budget);
   const vmm::shortage_report report = managed->last_shortage();
   EXPECT_EQ(report.request_bytes, 60 * MiB);
   EXPECT_EQ(report.live_bytes, 120 * MiB);
@@ -638,9 +626,8 @@ TEST_F(Pool, ThreadsOnTheirOwnStreams) {
         state = state * 6364136223846793005u + 1442695040888963407u;
         if (live.size() < 20 || (state >> 60) < 8) {
           const std::uint64_t size_bytes = ((state >> 33) % 4000) * 1000 + 8;
-          const auto at = managed->allocate(size_bytes, stream);
-          ASSERT_TRUE(at);
-          live.push_back({{*at, size_bytes}, 1 + i * thread_count + static_cast<unsigned>(t)});
+          const auto at = *managed->allocate(size_bytes, stream);
+          live.push_back({{at, size_bytes}, 1 + i * thread_count + static_cast<unsigned>(t)});
           ASSERT_TRUE(driver.write_tag(live.back().where, live.back().tag));
         } else {
           const std::size_t victim = (state >> 20) % live.size();

@@ -14,8 +14,7 @@ import vmm.optimizer;
 
 namespace {
 
-using sizes::GiB;
-using sizes::MiB;
+using sizes::GiB, sizes::MiB;
 
 class Preallocate : public FakePool {
  protected:

@@ -38,9 +38,8 @@ class SegmentTest : public testing::Test {
       ASSERT_TRUE(records.provide_stream(streams.next_number()));
       ASSERT_TRUE(streams.add(static_cast<stream_handle>(number), stream_phase::active));
     }
-    auto made = segment::create({{}, {base, sizes.segment_bytes}}, sizes, streams.count());
-    ASSERT_TRUE(made);
-    in = std::move(*made);
+    auto made = *segment::create({{}, {base, sizes.segment_bytes}}, sizes, streams.count());
+    in = std::move(made);
   }
 
   // All mapped free memory goes, of every stream.
@@ -270,12 +269,11 @@ TEST_F(SegmentTest, OtherStreamsBeginWithWhatIsShared) {
   ASSERT_TRUE(streams.provide());
   ASSERT_TRUE(records.provide_stream(2));
   ASSERT_TRUE(in->provide_streams(3));
-  const auto shared = streams.add(stream_handle::default_stream, stream_phase::shared);
-  ASSERT_TRUE(shared);
-  streams.set_shared(*shared);
-  EXPECT_EQ(streams.other(0, 0), *shared);
+  const auto shared = *streams.add(stream_handle::default_stream, stream_phase::shared);
+  streams.set_shared(shared);
+  EXPECT_EQ(streams.other(0, 0), shared);
   EXPECT_EQ(streams.other(0, 2), 0u) << "not twice";
-  EXPECT_TRUE(streams.passed(streams.free_point(*shared))) << "whatever is freed there later";
+  EXPECT_TRUE(streams.passed(streams.free_point(shared))) << "whatever is freed there later";
   EXPECT_EQ(streams.broken_invariant(), nullptr);
 }
 

@@ -15,9 +15,7 @@ import vmm.stream;
 
 namespace {
 
-using sizes::MiB;
-using vmm::address;
-using vmm::call;
+using sizes::MiB, vmm::address, vmm::call;
 
 constexpr auto patience = std::chrono::seconds(20);  // reached by a failing test alone
 

@@ -38,3 +38,9 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+
+// Whether a text has a part; the text itself where it does not.
+inline testing::AssertionResult contains(std::string_view text, std::string_view part) {
+  if (text.find(part) != text.npos) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "'" << part << "' is not in:\n" << text;
+}

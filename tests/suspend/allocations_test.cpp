@@ -13,8 +13,7 @@ import vmm.suspend;
 
 namespace {
 
-using vmm::address;
-using vmm::suspend_contents;
+using vmm::address, vmm::suspend_contents;
 
 constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 constexpr std::string_view weights[] = {"weights"};

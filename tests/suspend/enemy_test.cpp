@@ -11,9 +11,7 @@ import vmm.optimizer;
 
 namespace {
 
-using sizes::MiB;
-using vmm::address;
-using vmm::errc;
+using sizes::MiB, vmm::address, vmm::errc;
 
 constexpr std::string_view kv[] = {"kv"};
 
@@ -72,14 +70,13 @@ TEST_F(SuspendBeside, MemoryThatOthersHaveTakenIsSpilled) {
   suspend({});
   const std::uint64_t free_bytes = driver.query_memory(vmm::device(0))->free_bytes;
   const std::uint64_t whole_bytes = free_bytes / (2 * MiB) * (2 * MiB);
-  const auto taken = driver.create({.size_bytes = whole_bytes, .where = vmm::device(0)});
-  ASSERT_TRUE(taken);
+  const auto taken = *driver.create({.size_bytes = whole_bytes, .where = vmm::device(0)});
   fine(sleeper->resume());
   EXPECT_EQ(driver.read_tag(block).value_or(0), 5u);
   EXPECT_EQ(driver.read_tag(other).value_or(0), 6u);
   EXPECT_EQ(blocks->statistics().spilled_bytes, 4 * MiB);
   EXPECT_GE(pool->statistics().spilled_bytes, 4 * MiB);
-  fine(driver.release(*taken));
+  fine(driver.release(taken));
 }
 
 // A block's bytes are gone when it is freed, also where it had no memory then.

@@ -11,10 +11,7 @@
 
 namespace {
 
-using sizes::MiB;
-using sweeps::fault_list;
-using sweeps::outcome;
-using vmm::address;
+using sizes::MiB, sweeps::fault_list, sweeps::outcome, vmm::address;
 
 // Two regions with contents, of several handles.
 class scene {

@@ -20,10 +20,9 @@ std::uint8_t* bytes_at(vmm::address at) {
 }
 
 TEST(SuspendHost, BytesComeBack) {
-  auto driver = vmm::host_driver::open({});
-  ASSERT_TRUE(driver);
-  vmm::stream_pool pool(*driver);
-  vmm::manager blocks(*driver);
+  auto driver = *vmm::host_driver::open({});
+  vmm::stream_pool pool(driver);
+  vmm::manager blocks(driver);
   for (const vmm::backup_tier tier :
        {vmm::backup_tier::best, vmm::backup_tier::pageable, vmm::backup_tier::file}) {
     vmm::suspender sleeper({.tier = tier, .directory = testing::TempDir(), .verify = true});
@@ -48,15 +47,12 @@ TEST(SuspendHost, BytesComeBack) {
 }
 
 TEST(SuspendHost, PinnedMemoryNeedsStreams) {
-  auto driver = vmm::host_driver::open({});
-  ASSERT_TRUE(driver);
-  vmm::manager blocks(*driver);
+  auto driver = *vmm::host_driver::open({});
+  vmm::manager blocks(driver);
   vmm::suspender sleeper({.tier = vmm::backup_tier::pinned});
   ASSERT_TRUE(sleeper.add(blocks, {"blocks"}));
   ASSERT_TRUE(blocks.allocate(MiB));
-  const auto report = sleeper.suspend();
-  ASSERT_FALSE(report);
-  EXPECT_EQ(report.error().code, vmm::errc::not_supported);
+  EXPECT_EQ(sleeper.suspend().error().code, vmm::errc::not_supported);
 }
 
 }  // namespace

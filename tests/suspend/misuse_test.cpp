@@ -8,9 +8,7 @@
 
 namespace {
 
-using sizes::MiB;
-using vmm::address;
-using vmm::errc;
+using sizes::MiB, vmm::address, vmm::errc;
 
 class SuspendMisuse : public Regions {
  protected:
@@ -171,11 +169,10 @@ TEST_F(SuspendMisuse, MemoryThatOthersHaveTakenMeanwhile) {
   write(block, 4 * MiB, 8);
   suspend();
   const vmm::memory_info now = *driver.query_memory(driver.home());
-  const auto thief = driver.create({now.free_bytes / (2 * MiB) * (2 * MiB), driver.home()});
-  ASSERT_TRUE(thief);
+  const auto thief = *driver.create({now.free_bytes / (2 * MiB) * (2 * MiB), driver.home()});
   refused(sleeper->resume(), errc::out_of_memory);
   EXPECT_TRUE(*sleeper->is_suspended("weights"));
-  fine(driver.release(*thief));
+  fine(driver.release(thief));
   resume();
   expect_tag(block, 8);
 }

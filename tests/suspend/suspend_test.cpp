@@ -11,11 +11,7 @@ import vmm.observe;
 
 namespace {
 
-using sizes::MiB;
-using vmm::address;
-using vmm::errc;
-using vmm::history_kind;
-using vmm::remap_kind;
+using sizes::MiB, vmm::address, vmm::errc, vmm::history_kind, vmm::remap_kind;
 
 using Suspend = Regions;
 
@@ -279,14 +275,13 @@ TEST_F(Suspend, ListenersHearThatASuspensionFailed) {
   hearer card;
   open();
   (void)in_pool(4 * MiB);
-  const auto subscription = pool->remaps().subscribe(card);
-  ASSERT_TRUE(subscription);
+  const auto subscription = *pool->remaps().subscribe(card);
   driver.fail({vmm::call::unmap, 1, false, driver.possible_errors(vmm::call::unmap).front()});
   EXPECT_FALSE(sleeper->suspend());
   driver.clear_faults();
   EXPECT_NE(card.released_bytes, 0u);
   EXPECT_EQ(card.mapped_bytes, card.released_bytes);
-  fine(pool->remaps().unsubscribe(*subscription));
+  fine(pool->remaps().unsubscribe(subscription));
 }
 
 TEST_F(Suspend, HistoryAndListenersHearOfIt) {
@@ -296,14 +291,13 @@ TEST_F(Suspend, HistoryAndListenersHearOfIt) {
   fine(blocks->history().start({}));
   (void)in_pool(4 * MiB);
   (void)in_blocks(4 * MiB);
-  const auto subscription = pool->remaps().subscribe(card);
-  ASSERT_TRUE(subscription);
+  const auto subscription = *pool->remaps().subscribe(card);
   const std::uint64_t suspended_bytes = suspend({.tags = kv}).suspended_bytes;
   EXPECT_EQ(card.released_bytes, suspended_bytes);
   suspend();
   resume();
   EXPECT_EQ(card.mapped_bytes, suspended_bytes);
-  fine(pool->remaps().unsubscribe(*subscription));
+  fine(pool->remaps().unsubscribe(subscription));
   const auto count = [](const vmm::history& of, history_kind kind) {
     std::uint64_t bytes = 0;
     for (const auto& each : of.events) bytes += each.kind == kind ? each.size_bytes : 0;
@@ -442,15 +436,14 @@ TEST_F(SuspendRights, AllThatWereGrantedComeBack) {
 TEST_F(SuspendRights, OfAPartComeBack) {
   open();
   const address weight = in_blocks(4 * MiB);
-  const auto grown = blocks->resize({weight, 8 * MiB});
-  ASSERT_TRUE(grown);
+  const auto grown = *blocks->resize({weight, 8 * MiB});
   const vmm::access_grant two{vmm::device(2), vmm::access::read};
-  fine(blocks->set_access(vmm::address_range{*grown + 4 * MiB, 4 * MiB}, {&two, 1}));
+  fine(blocks->set_access(vmm::address_range{grown + 4 * MiB, 4 * MiB}, {&two, 1}));
   suspend();
-  refused(blocks->set_access(vmm::address_range{*grown, 4 * MiB}, {&two, 1}), errc::in_use);
+  refused(blocks->set_access(vmm::address_range{grown, 4 * MiB}, {&two, 1}), errc::in_use);
   resume();
-  EXPECT_EQ(*driver.get_access(*grown, vmm::device(2)), vmm::access::none);
-  EXPECT_EQ(*driver.get_access(*grown + 4 * MiB, vmm::device(2)), vmm::access::read);
+  EXPECT_EQ(*driver.get_access(grown, vmm::device(2)), vmm::access::none);
+  EXPECT_EQ(*driver.get_access(grown + 4 * MiB, vmm::device(2)), vmm::access::read);
 }
 
 TEST_F(SuspendRights, ABlockThatItsHomeMayOnlyReadKeepsItsContents) {
@@ -472,9 +465,8 @@ TEST_F(Suspend, ACapturedGraphReplaysOverMemoryThatCameBack) {
   open();
   const address before = in_pool(2 * MiB);
   ASSERT_TRUE(driver.begin_capture(b, vmm::capture_mode::this_thread));
-  const auto inside = pool->allocate(2 * MiB, b);
-  ASSERT_TRUE(inside);
-  run(b, {*inside, 2 * MiB}, 10);
+  const auto inside = *pool->allocate(2 * MiB, b);
+  run(b, {inside, 2 * MiB}, 10);
   run(b, {before, 2 * MiB}, 10);
   refused(sleeper->suspend(), errc::in_use);
   const auto number = pool->captures().number(b);

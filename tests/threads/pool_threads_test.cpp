@@ -553,10 +553,9 @@ TEST(PoolThreads, AnArenaIsUsedWhileAHistoryBeginsAndEnds) {
     recorded.is_open = true;
     (void)world.pool->statistics();
     recorded.is_open = false;
-    const auto taken = world.pool->history().stop();
-    ASSERT_TRUE(taken);
+    const auto taken = *world.pool->history().stop();
     seen_count = 0;
-    for (const vmm::history_event& each : taken->events) {
+    for (const vmm::history_event& each : taken.events) {
       if (each.kind == vmm::history_kind::allocated || each.kind == vmm::history_kind::freed)
         ++seen_count;
     }

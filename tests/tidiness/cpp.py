@@ -210,11 +210,12 @@ class Unit(Cursor):
 
 def using_declarations(source: Source) -> list[str]:
     """The names in the using-declarations, qualified as written."""
-    return [
-        re.split("[;=]", "".join(source.words[at + 1 : at + 40]))[0]
-        for at, word in enumerate(source.words)
-        if word == "using"
-    ]
+    names = []
+    for at, word in enumerate(source.words):
+        if word == "using":
+            end = next(i for i in range(at, len(source.words) + 1) if source.text(i) in ";=")
+            names += "".join(source.words[at + 1 : end]).split(",")
+    return names
 
 
 @dataclasses.dataclass

@@ -12,13 +12,8 @@ import vmm.timeline;
 
 namespace {
 
-using vmm::point_answer;
-using vmm::recorded_event;
-using vmm::stream_handle;
-using vmm::stream_phase;
-using vmm::stream_point;
-using vmm::stream_progress;
-using vmm::ticket_ref;
+using vmm::point_answer, vmm::recorded_event, vmm::stream_handle, vmm::stream_phase,
+    vmm::stream_point, vmm::stream_progress, vmm::ticket_ref;
 
 class Progress : public testing::Test {
  protected:

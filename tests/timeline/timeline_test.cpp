@@ -12,10 +12,7 @@ import vmm.timeline;
 
 namespace {
 
-using vmm::call;
-using vmm::errc;
-using vmm::stream_handle;
-using vmm::ticket_ref;
+using vmm::call, vmm::errc, vmm::stream_handle, vmm::ticket_ref;
 
 class Timeline : public testing::Test {
  protected:
@@ -183,9 +180,7 @@ TEST_F(Timeline, ReferencesAreCounted) {
 
 TEST_F(Timeline, AFailedEventLeavesNothing) {
   driver.fail({call::create_event, 1, false, {errc::out_of_memory, 2, "INJECTED"}});
-  const auto refused = time->record(first);
-  ASSERT_FALSE(refused);
-  EXPECT_EQ(refused.error().code, errc::out_of_memory);
+  EXPECT_EQ(time->record(first).error().code, errc::out_of_memory);
   EXPECT_EQ(driver.resource_counts().events, 0u);
   EXPECT_TRUE(passed(record(first)));
 }
@@ -224,9 +219,8 @@ TEST_F(Timeline, AFailedWaitIsReported) {
 TEST(TimelineWithoutStreams, MakesNullTicketsAndNoCalls) {
   vmm::fake_driver driver(vmm::fake::profile::host());
   vmm::timeline time(driver);
-  const auto point = time.record(stream_handle{7});
-  ASSERT_TRUE(point);
-  EXPECT_EQ(point->get(), nullptr);
+  const auto point = *time.record(stream_handle{7});
+  EXPECT_EQ(point.get(), nullptr);
   EXPECT_EQ(driver.calls(), 0u);
 }
 
@@ -241,9 +235,8 @@ TEST(TimelineThreads, TicketsAreMadeSharedAndForgottenByMany) {
     for (int t = 0; t < 3; ++t) {
       threads.emplace_back([&time, &shared] {
         for (int i = 0; i < 500; ++i) {
-          const auto own = time.record(stream_handle::default_stream);
-          ASSERT_TRUE(own);
-          const ticket_ref copy = i % 2 == 0 ? *own : shared;
+          const auto own = *time.record(stream_handle::default_stream);
+          const ticket_ref copy = i % 2 == 0 ? own : shared;
           ASSERT_TRUE(time.passed(copy).value());
         }
       });
@@ -261,33 +254,30 @@ TEST_F(Timeline, AMarkOfAllWorkIsOneEvent) {
   launch(first);
   launch(second);
   driver.reset_calls();
-  const auto all = time->record_all();
-  ASSERT_TRUE(all);
+  const auto all = *time->record_all();
   EXPECT_EQ(driver.calls(call::record_all), 1u);
   EXPECT_EQ(driver.calls(call::record_event), 0u);
   launch(second);  // behind it
   ASSERT_TRUE(driver.finish_next(first).value());
-  EXPECT_FALSE(passed(*all));
-  ASSERT_TRUE(time->order(first, *all)) << "any stream can be made to wait, its own too";
+  EXPECT_FALSE(passed(all));
+  ASSERT_TRUE(time->order(first, all)) << "any stream can be made to wait, its own too";
   launch(first);
   EXPECT_FALSE(driver.finish_next(first).value());
   ASSERT_TRUE(driver.finish_next(second).value());
-  EXPECT_TRUE(passed(*all));
+  EXPECT_TRUE(passed(all));
   EXPECT_TRUE(driver.finish_next(first).value());
 }
 
 TEST_F(Timeline, AMarkOfAllWorkThatIsRefusedGivesItsEventBack) {
   ASSERT_TRUE(driver.begin_capture(first, vmm::capture_mode::relaxed));
   const auto refused = time->record_all();
-  ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, errc::not_permitted);
   EXPECT_EQ(refused.error().where, call::record_all);
   EXPECT_FALSE(driver.end_capture(first));
   const std::uint64_t created = driver.calls(call::create_event);
-  const auto all = time->record_all();
-  ASSERT_TRUE(all);
+  const auto all = *time->record_all();
   EXPECT_EQ(driver.calls(call::create_event), created) << "the event of the refused one is used";
-  EXPECT_TRUE(passed(*all));
+  EXPECT_TRUE(passed(all));
 }
 
 // ---- streams that may have been destroyed
@@ -300,19 +290,18 @@ TEST_F(Timeline, WhatIsUnnamedIsNotNamedToTheDriver) {
   launch(gone);
   const ticket_ref before = record(gone);
   ASSERT_TRUE(driver.destroy_stream(gone));
-  const auto all = time->record_unnamed(gone, identity);
-  ASSERT_TRUE(all);
-  EXPECT_FALSE(passed(*all));
-  ASSERT_TRUE(time->order_unnamed(gone, identity, *all)) << "its later work is behind it anyhow";
+  const auto all = *time->record_unnamed(gone, identity);
+  EXPECT_FALSE(passed(all));
+  ASSERT_TRUE(time->order_unnamed(gone, identity, all)) << "its later work is behind it anyhow";
   EXPECT_EQ(driver.calls(call::synchronize_event), 0u);
   launch(first);
   const ticket_ref others = record(first);
   ASSERT_TRUE(time->order_unnamed(gone, identity, others)) << "the thread waits in its place";
   EXPECT_EQ(driver.calls(call::synchronize_event), 1u);
   EXPECT_TRUE(others.known_passed());
-  EXPECT_FALSE(all->known_passed());
-  ASSERT_TRUE(time->order_unnamed(gone, identity + 1, *all)) << "another stream of the handle";
-  EXPECT_TRUE(all->known_passed());
+  EXPECT_FALSE(all.known_passed());
+  ASSERT_TRUE(time->order_unnamed(gone, identity + 1, all)) << "another stream of the handle";
+  EXPECT_TRUE(all.known_passed());
 }
 
 // Without the event a refused stream is covered by a wait for everything.
@@ -325,9 +314,8 @@ TEST_F(Timeline, WithoutTheEventARefusedStreamIsWaitedFor) {
   ASSERT_TRUE(old.launch(gone, {.name = "work", .duration_us = 1e6}));
   ASSERT_TRUE(old.destroy_stream(gone));
   ASSERT_TRUE(time_of_old.may_name(gone));
-  const auto covered = time_of_old.record_unnamed(gone);
-  ASSERT_TRUE(covered);
-  EXPECT_TRUE(covered->known_passed());
+  const auto covered = *time_of_old.record_unnamed(gone);
+  EXPECT_TRUE(covered.known_passed());
   EXPECT_EQ(old.resource_counts().pending_work, 0u);
   EXPECT_EQ(old.calls(call::synchronize_all), 1u);
   EXPECT_TRUE(time_of_old.finish(gone).value_or(false));
@@ -357,12 +345,10 @@ TEST_F(Timeline, WithoutStreamsAllWorkIsDone) {
   vmm::fake_driver plain(vmm::fake::profile::host());
   vmm::timeline of_plain(plain);
   ASSERT_TRUE(of_plain.can_record_all());
-  const auto all = of_plain.record_all();
-  ASSERT_TRUE(all);
-  EXPECT_TRUE(all->known_passed());
-  const auto behind = of_plain.record_behind({});
-  ASSERT_TRUE(behind);
-  EXPECT_TRUE(behind->known_passed());
+  const auto all = *of_plain.record_all();
+  EXPECT_TRUE(all.known_passed());
+  const auto behind = *of_plain.record_behind({});
+  EXPECT_TRUE(behind.known_passed());
   EXPECT_EQ(plain.calls(), 0u);
 }
 

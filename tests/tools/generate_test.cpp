@@ -10,8 +10,7 @@ import vmm.trace_generator;
 
 namespace {
 
-using vmm::tools::generate_trace;
-using vmm::tools::trace;
+using vmm::tools::generate_trace, vmm::tools::trace;
 
 trace read(const std::string& kind, std::uint64_t seed) {
   const std::string text = generate_trace(kind, seed);

@@ -12,9 +12,7 @@ import vmm.replay;
 
 namespace {
 
-using vmm::tests::xml_checker;
-using vmm::tools::extent;
-using vmm::tools::extent_kind;
+using vmm::tests::xml_checker, vmm::tools::extent, vmm::tools::extent_kind;
 
 constexpr std::uint64_t mib = 1 << 20;
 constexpr std::uint64_t base = 0x7000'0000'0000;
@@ -66,8 +64,8 @@ TEST(Picture, AreasStandForBytes) {
   EXPECT_EQ(xml_checker::complaint(svg), "");
   EXPECT_EQ(area_of(svg, live_colour), 10 * 1024 * row_height);
   EXPECT_EQ(area_of(svg, kept_colour), 9 * 512 * row_height);
-  EXPECT_NE(svg.find(">10.00 MiB</text>"), std::string::npos);
-  EXPECT_NE(svg.find(">4.50 MiB</text>"), std::string::npos);
+  EXPECT_TRUE(contains(svg, ">10.00 MiB</text>"));
+  EXPECT_TRUE(contains(svg, ">4.50 MiB</text>"));
   EXPECT_NE(svg.find(">Each row is 1 MiB of addresses;"), std::string::npos);
 }
 
@@ -123,9 +121,8 @@ TEST(Picture, FoldsHolesLongerThanAllMemory) {
   what.extents = {at(0, mib, extent_kind::live), at(mib, std::uint64_t{1} << 40, extent_kind::hole),
                   at((std::uint64_t{1} << 40) + mib, mib, extent_kind::kept)};
   const std::string svg = vmm::tools::draw_svg(what);
-  EXPECT_NE(
-      svg.find("Dashed lines: 1 longer stretches without memory, 1.00 TiB in all, are not drawn."),
-      std::string::npos);
+  EXPECT_TRUE(contains(
+      svg, "Dashed lines: 1 longer stretches without memory, 1.00 TiB in all, are not drawn."));
   EXPECT_EQ(area_of(svg, live_colour), area_of(svg, kept_colour));
   EXPECT_EQ(area_of(svg, live_colour), 8u * 1024 * row_height);  // 2 MiB in 16 rows of 128 KiB
 }
@@ -135,9 +132,8 @@ TEST(Picture, SharesAreOfMemoryAndNotOfAddresses) {
   what.extents = {at(0, 3 * mib, extent_kind::live), at(3 * mib, 8 * mib, extent_kind::stale),
                   at(11 * mib, 5 * mib, extent_kind::hole), at(16 * mib, mib, extent_kind::kept)};
   const std::string svg = vmm::tools::draw_svg(what);
-  for (const char* share : {">75.0 %<", ">25.0 %<"})
-    EXPECT_NE(svg.find(share), std::string::npos) << share;
-  EXPECT_NE(svg.find("they cost nothing"), std::string::npos);
+  for (const char* share : {">75.0 %<", ">25.0 %<"}) EXPECT_TRUE(contains(svg, share)) << share;
+  EXPECT_TRUE(contains(svg, "they cost nothing"));
 }
 
 TEST(Picture, NothingToDrawIsStillADocument) {

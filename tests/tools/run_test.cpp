@@ -12,9 +12,7 @@ import vmm.trace;
 
 namespace {
 
-using vmm::call;
-using vmm::tools::replay_report;
-using vmm::tools::run_outcome;
+using vmm::call, vmm::tools::replay_report, vmm::tools::run_outcome;
 
 constexpr std::uint64_t mib = 1 << 20;
 
@@ -150,7 +148,7 @@ TEST(Run, DrawsThePeak) {
     // both whole, and the 2 MiB that 2 left are kept.
     for (const char* text : {"after event 6 of 8, in iteration 1", ">live</text>", ">10.00 MiB<",
                              ">free but mapped</text>", ">2.00 MiB<", ">12.00 MiB of physical"}) {
-      EXPECT_NE(svg.find(text), std::string::npos) << text;
+      EXPECT_TRUE(contains(svg, text)) << text;
     }
   }
 }
@@ -183,7 +181,7 @@ TEST(Run, CostsOfABusyProgramChangeTimesAndNothingElse) {
   EXPECT_NEAR(*busy.report->driver_us, 2.9 * *quiet.report->driver_us, 1);
   EXPECT_TRUE(quiet.report->notes.empty());
   ASSERT_EQ(busy.report->notes.size(), 1u);
-  EXPECT_NE(busy.report->notes[0].find("2.9 times"), std::string::npos);
+  EXPECT_TRUE(contains(busy.report->notes[0], "2.9 times"));
   const run_outcome elsewhere = run(tiny, {.backend = "host", .busy_costs = true});
   EXPECT_TRUE(elsewhere.is_callers_fault);
   EXPECT_EQ(elsewhere.problem, "only the fake driver has costs to choose from");
@@ -217,7 +215,7 @@ TEST(Run, SeedsAreReplaysOfTheirOwnAndTheirMeans) {
   const vmm::tools::seeds_outcome refused =
       vmm::tools::run_seeds(parse(tiny), {.policy = "best"}, 3);
   EXPECT_TRUE(refused.is_callers_fault);
-  EXPECT_NE(refused.problem.find("is one of"), std::string::npos);
+  EXPECT_TRUE(contains(refused.problem, "is one of"));
 }
 
 TEST(Run, MemoryCallsAreThoseThatEveryBackendHas) {
@@ -237,7 +235,7 @@ TEST(Run, RefusesOptionsThatMeanNothing) {
     const run_outcome outcome = run(tiny, bad);
     EXPECT_FALSE(outcome.report);
     EXPECT_TRUE(outcome.is_callers_fault);
-    EXPECT_NE(outcome.problem.find("is one of"), std::string::npos) << outcome.problem;
+    EXPECT_TRUE(contains(outcome.problem, "is one of"));
   }
   ::setenv("VMM_FRAG_RATIO", "much", 1);
   const run_outcome outcome = run(tiny, {});

@@ -11,8 +11,7 @@ import vmm.trace;
 
 namespace {
 
-using vmm::tools::event_kind;
-using vmm::tools::read_outcome;
+using vmm::tools::event_kind, vmm::tools::read_outcome;
 
 read_outcome parse(std::string_view text) {
   return vmm::tools::parse_trace("t.trace", std::as_bytes(std::span{text}));
@@ -150,8 +149,8 @@ TEST(Trace, NamesFilesOfAnotherKind) {
                           row{pointer, "a Git LFS pointer", "git lfs pull"}}) {
     const std::string text = refusal(each.text);
     EXPECT_EQ(text.find("t.trace:1: the file is "), 0u) << text;
-    EXPECT_NE(text.find(each.what), std::string::npos) << text;
-    EXPECT_NE(text.find(each.advice), std::string::npos) << text;
+    EXPECT_TRUE(contains(text, each.what));
+    EXPECT_TRUE(contains(text, each.advice));
   }
 }
 
@@ -228,14 +227,11 @@ TEST(Trace, RefusesGzipCutAnywhere) {
 TEST(Trace, RefusesGzipThatIsDamagedOrFollowedByOtherBytes) {
   std::string damaged = gzip(small);
   damaged[damaged.size() - 6] ^= 0x40;  // in the check sum
-  EXPECT_NE(refusal(damaged).find("the gzip data is damaged (incorrect data check)"),
-            std::string::npos);
-  EXPECT_NE(
-      refusal(gzip(small) + "a 99 5 0\n").find("further bytes behind the end of the gzip data"),
-      std::string::npos);
-  EXPECT_NE(refusal(gzip(small) + std::string(1, '\0')).find("further bytes behind"),
-            std::string::npos);
-  EXPECT_NE(refusal(gzip("a 1 5 0\nf 2\n")).find("t.trace:2: free of id 2"), std::string::npos);
+  EXPECT_TRUE(contains(refusal(damaged), "the gzip data is damaged (incorrect data check)"));
+  EXPECT_TRUE(contains(refusal(gzip(small) + "a 99 5 0\n"),
+                       "further bytes behind the end of the gzip data"));
+  EXPECT_TRUE(contains(refusal(gzip(small) + std::string(1, '\0')), "further bytes behind"));
+  EXPECT_TRUE(contains(refusal(gzip("a 1 5 0\nf 2\n")), "t.trace:2: free of id 2"));
 }
 
 /// Many lines, so that they straddle the reader's blocks, plain and compressed.

@@ -10,8 +10,7 @@
 
 namespace {
 
-using vmm::tools::known_variables;
-using vmm::tools::nearest_variable;
+using vmm::tools::known_variables, vmm::tools::nearest_variable;
 
 const std::filesystem::path source = VMM_SOURCE_FOLDER;
 

@@ -206,8 +206,8 @@ TEST_F(Top, ALiveProcessIsShownAsLongAsItHasAllocators) {
   EXPECT_STREQ(pool.policy.data(), "pool");
   EXPECT_GE(seen.processes[0].allocators[1].live_bytes, 5 * mib);
   const std::string table = to_table(seen);
-  EXPECT_NE(table.find(std::to_string(live.process())), std::string::npos) << table;
-  EXPECT_NE(to_json(seen).find("\"live_bytes\": " + std::to_string(3 * mib)), std::string::npos);
+  EXPECT_TRUE(contains(table, std::to_string(live.process())));
+  EXPECT_TRUE(contains(to_json(seen), "\"live_bytes\": " + std::to_string(3 * mib)));
   // The peak of live bytes is right, or absent.
   EXPECT_GE(pool.peak_live_bytes, pool.live_bytes);
   const std::string json = to_json(seen);

@@ -13,9 +13,7 @@ import vmm.tracker;
 
 namespace {
 
-using vmm::address;
-using vmm::errc;
-using vmm::range_sizes;
+using vmm::address, vmm::errc, vmm::range_sizes;
 
 // A record, and the piece of memory that it owns in place of a pool.
 struct record : vmm::tracked_range {
@@ -81,10 +79,9 @@ TEST_F(Tracker, FindGivesTheStreamAndTheHandlesInOrder) {
   both.memories = {&low, &both.own};
   both.stream = vmm::stream_handle{3};
   ASSERT_TRUE(tracked.insert_claimed(both));
-  const auto found = tracked.find(address{70});
-  ASSERT_TRUE(found);
-  EXPECT_EQ(found->stream, vmm::stream_handle{3});
-  EXPECT_EQ(found->handles, (std::vector{vmm::physical_handle{7}, vmm::physical_handle{5}}));
+  const auto found = *tracked.find(address{70});
+  EXPECT_EQ(found.stream, vmm::stream_handle{3});
+  EXPECT_EQ(found.handles, (std::vector{vmm::physical_handle{7}, vmm::physical_handle{5}}));
   tracked.erase(both);
 }
 
@@ -126,9 +123,8 @@ TEST_F(Tracker, ClaimsByTheExactBaseOnly) {
   EXPECT_EQ(tracked.claim(address{1099}).error().code, errc::invalid_argument);
   EXPECT_EQ(tracked.claim(address{1100}).error().code, errc::not_allocated);
   EXPECT_EQ(tracked.claim(address{999}).error().code, errc::not_allocated);
-  const auto claimed = tracked.claim(address{1000});
-  ASSERT_TRUE(claimed);
-  EXPECT_EQ(*claimed, &one);
+  const auto claimed = *tracked.claim(address{1000});
+  EXPECT_EQ(claimed, &one);
   EXPECT_EQ(tracked.claim(address{1000}).error().code, errc::in_use);
   tracked.unclaim(one);
   ASSERT_TRUE(tracked.claim(address{1000}));
@@ -255,20 +251,18 @@ class ModelledTracker : public Tracker {
     expected[base] = size;
   }
   void erase(std::uint64_t base) {
-    const auto claimed = tracked.claim(address{base});
-    ASSERT_TRUE(claimed);
-    tracked.erase(**claimed);
+    const auto claimed = *tracked.claim(address{base});
+    tracked.erase(*claimed);
     expected.erase(base);
   }
   void relocate(std::uint64_t base, std::uint64_t to) {
-    const auto claimed = tracked.claim(address{base});
-    ASSERT_TRUE(claimed);
+    const auto claimed = *tracked.claim(address{base});
     const std::uint64_t size = expected[base];
-    vmm::memory_list memories = (*claimed)->memories;
+    vmm::memory_list memories = claimed->memories;
     const vmm::status done =
-        tracked.relocate(**claimed, {address{to}, {size, size, size}}, memories);
+        tracked.relocate(*claimed, {address{to}, {size, size, size}}, memories);
     ASSERT_EQ(done.has_value(), is_free(to, size, base));
-    tracked.unclaim(**claimed);
+    tracked.unclaim(*claimed);
     if (!done) return;
     expected.erase(base);
     expected[to] = size;

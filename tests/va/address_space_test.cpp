@@ -11,12 +11,8 @@ import vmm.va;
 
 namespace {
 
-using vmm::address;
-using vmm::address_range;
-using vmm::address_space;
-using vmm::errc;
-using vmm::extent;
-using vmm::reservation_id;
+using vmm::address, vmm::address_range, vmm::address_space, vmm::errc, vmm::extent,
+    vmm::reservation_id;
 
 constexpr std::uint64_t MiB = 1 << 20;
 constexpr std::uint64_t GiB = 1 << 30;

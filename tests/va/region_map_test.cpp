@@ -10,11 +10,7 @@ import vmm.va;
 
 namespace {
 
-using vmm::errc;
-using vmm::granule_range;
-using vmm::region_id;
-using vmm::region_kind;
-using vmm::region_map;
+using vmm::errc, vmm::granule_range, vmm::region_id, vmm::region_kind, vmm::region_map;
 
 region_map made(const vmm::region_map_options& options) {
   auto map = region_map::create(options);

@@ -20,8 +20,7 @@ import vmm.manager;
 namespace {
 
 constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
-using vmm::call;
-using vmm::errc;
+using vmm::call, vmm::errc;
 
 class OnHost : public testing::Test {
  protected:
@@ -81,8 +80,7 @@ TEST_F(OnHost, MovesItsMappingWhereItCannotGrow) {
   auto numbers = make<std::uint32_t>();
   ASSERT_TRUE(numbers.resize(2 * MiB / 4));
   std::iota(numbers.begin(), numbers.end(), 0u);
-  const auto wall = managed->allocate(2 * MiB);
-  ASSERT_TRUE(wall);
+  const auto wall = *managed->allocate(2 * MiB);
   const std::uint32_t* const before = numbers.data();
   const std::uint64_t copies_before = managed->statistics().real_copy_count;
   ASSERT_TRUE(numbers.push_back(7));
@@ -90,18 +88,17 @@ TEST_F(OnHost, MovesItsMappingWhereItCannotGrow) {
   EXPECT_EQ(managed->statistics().real_copy_count, copies_before);
   EXPECT_EQ(numbers[2 * MiB / 4 - 1], 2 * MiB / 4 - 1);
   EXPECT_EQ(numbers[2 * MiB / 4], 7u);
-  ASSERT_TRUE(managed->free(*wall));
+  ASSERT_TRUE(managed->free(wall));
 }
 
 TEST_F(OnHost, RoomAskedForKeepsItsAddress) {
   auto numbers = make<std::uint32_t>(16 * MiB / 4);
   ASSERT_TRUE(numbers.push_back(1));
-  const auto wall = managed->allocate(2 * MiB);
-  ASSERT_TRUE(wall);
+  const auto wall = *managed->allocate(2 * MiB);
   const std::uint32_t* const first = numbers.data();
   ASSERT_TRUE(numbers.resize(16 * MiB / 4));
   EXPECT_EQ(numbers.data(), first);
-  ASSERT_TRUE(managed->free(*wall));
+  ASSERT_TRUE(managed->free(wall));
 }
 
 TEST_F(OnHost, ResizesReservesAndShrinks) {
@@ -330,10 +327,9 @@ class OnBusyFake : public testing::TestWithParam<policy_case> {
   }
   // A freed block that an unfinished kernel of the first stream writes.
   void leave_in_use(std::uint64_t size_bytes) {
-    const auto at = managed->allocate({size_bytes, 0, 0, streams[0]});
-    ASSERT_TRUE(at);
-    launch(streams[0], {*at, size_bytes});
-    ASSERT_TRUE(managed->free(*at));
+    const auto at = *managed->allocate({size_bytes, 0, 0, streams[0]});
+    launch(streams[0], {at, size_bytes});
+    ASSERT_TRUE(managed->free(at));
   }
   void expect_numbers(const vector& in, std::uint64_t first, const char* when) {
     std::vector<std::uint32_t> seen(numbers.size());
@@ -502,7 +498,6 @@ TEST_F(OnFake, TakesWhatIsLeftWhenDoublingIsTooMuch) {
     ASSERT_TRUE(numbers.push_back(1));
     EXPECT_EQ(numbers.size(), 16 * MiB / 4 + 1);
     const vmm::status too_much = numbers.resize(32 * MiB / 4);
-    ASSERT_FALSE(too_much);
     EXPECT_EQ(too_much.error().code, errc::over_budget);
     EXPECT_EQ(numbers.size(), 16 * MiB / 4 + 1);
   }

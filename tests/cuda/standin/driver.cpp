@@ -92,9 +92,7 @@ CUresult enter(const char* symbol, needs need) {
 
 }  // namespace standin
 
-using standin::context_stack;
-using standin::needs;
-using standin::the;
+using standin::context_stack, standin::needs, standin::the;
 
 // ---- the test's controls ------------------------------------------------------------------------
 

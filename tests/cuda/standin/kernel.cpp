@@ -17,8 +17,7 @@
 import vmm.backend;
 import vmm.fake;
 
-using standin::code_of;
-using standin::needs;
+using standin::code_of, standin::needs;
 
 /// abi.h names this type and leaves it open.
 struct CUfunc_st {

@@ -20,9 +20,7 @@
 import vmm.backend;
 import vmm.fake;
 
-using standin::code_of;
-using standin::hand_out;
-using standin::needs;
+using standin::code_of, standin::hand_out, standin::needs;
 
 namespace {
 

@@ -21,9 +21,7 @@ static_assert(static_cast<int>(vmm::capture_state::active) == CU_STREAM_CAPTURE_
 static_assert(static_cast<int>(vmm::capture_state::invalidated) ==
               CU_STREAM_CAPTURE_STATUS_INVALIDATED);
 
-using standin::code_of;
-using standin::hand_out;
-using standin::needs;
+using standin::code_of, standin::hand_out, standin::needs;
 
 namespace {
 

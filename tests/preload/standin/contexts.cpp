@@ -9,8 +9,7 @@
 #include "more.h"
 #include "state.h"
 
-using standin::context_stack;
-using standin::more;
+using standin::context_stack, standin::more;
 
 namespace standin {
 namespace {
