@@ -7,15 +7,7 @@
 #ifndef VMM_BENCH_BATCHES_HPP
 #define VMM_BENCH_BATCHES_HPP
 
-#include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <numeric>
-#include <random>
-#include <vector>
+#include "../tools/program/standard.hpp"
 
 constexpr std::size_t batch_size = 64;
 constexpr std::size_t among_all = ~std::size_t{0};

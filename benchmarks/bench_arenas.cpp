@@ -12,13 +12,6 @@
 // Built with a library whose locks announce themselves. What is counted begins after a warm-up of a
 // quarter as many events. Each round has other numbers. --json prints one object; --events N sets
 // the events of all streams, --rounds N the rounds.
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <cstdio>
-#include <memory>
-#include <utility>
-#include <vector>
 
 #include "churn.hpp"
 

@@ -4,10 +4,6 @@
 // How many calls the fake driver serves in a second, by the number of live mappings, and how many
 // drivers can be made and destroyed in one: what every simulation and fuzzer above it pays. Prints
 // one line for each count; --json prints one object.
-#include <chrono>
-#include <cstdint>
-#include <string>
-#include <vector>
 
 #include "report.hpp"
 

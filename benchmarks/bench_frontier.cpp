@@ -10,19 +10,6 @@
 // trace.
 // --jitter-seeds N: means over N variants of each trace with sizes changed by up to 3 %, and the
 // means of all traces. --knob TEXT: only the default and the knobs whose names begin so.
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <cstring>
-#include <functional>
-#include <limits>
-#include <mutex>  // see docs/support.md, clang 22
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "report.hpp"
 #include "traces.hpp"

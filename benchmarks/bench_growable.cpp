@@ -9,17 +9,6 @@
 // goes from one block of a manager to a larger one, whose memory is one handle at most. After each
 // way the last word of each step is compared. The table shows medians of the whole growth, and
 // ratios of the same turn, as the middle one of all turns.
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
-#include <tuple>
-#include <utility>
-#include <vector>
 
 #include "report.hpp"
 

@@ -11,16 +11,6 @@
 // that share of the most that it will have live, before its first request; with --announce EVERY
 // each request of 8 MiB and more, before each so many events for those that come before the next
 // such call. Its own time, of which there is a share, was measured on an H200.
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <iterator>
-#include <mutex>  // see docs/support.md, clang 22
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "report.hpp"
 #include "traces.hpp"

@@ -5,11 +5,6 @@
 // free of retained memory, a growth at the same address and the resize back, and a resize that
 // moves. Blocks have 2 to 64 MiB. Times are medians of the rounds, in the thread's own processor
 // time, and hold what the fake driver takes. --json prints one object; --rounds N sets the rounds.
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <vector>
 
 #include "report.hpp"
 

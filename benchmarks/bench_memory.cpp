@@ -5,15 +5,6 @@
 // pool's (new, and after a trace has been through it), and mappings of handles of one size by hand.
 // All arrays exist at the same time, each round runs every kernel on every make once, and medians
 // are reported. The kernels' results are checked on the device.
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "../gpu_tests/rig.hpp"
 #include "device.hpp"

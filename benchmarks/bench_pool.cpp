@@ -11,16 +11,6 @@
 //
 // A pause after each leaves the device time to clear released memory, so that no allocator pays for
 // the one before.
-#include <algorithm>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <memory>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "contenders.hpp"
 #include "device.hpp"

@@ -10,15 +10,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <limits>
-#include <string>
-#include <string_view>
-
 #include "report.hpp"
 
 namespace {

@@ -4,15 +4,6 @@
 // bench_release: the cost of releasing memory to a CUDA device, and of the waits that it causes.
 // The driver's create and release of one handle, on an idle device and while a kernel runs; then
 // allocations from a pool while another thread trims it, beside the same without a trim.
-#include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "../gpu_tests/rig.hpp"
 #include "device.hpp"

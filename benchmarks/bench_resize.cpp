@@ -9,13 +9,6 @@
 // program. Ways that are compared run one right after the other, in turns the one first and the
 // other. The tables show medians, and of ratios, which are taken pair by pair, the middle half and
 // all of them too.
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "../gpu_tests/rig.hpp"
 #include "device.hpp"

@@ -5,15 +5,6 @@
 // CUDA device, each on a stream of its own, all of one allocator: vmm's pool, cuMemAllocAsync, and
 // what a library of peers (benchmarks/peers/peer.h) brings. What the threads do is in churn.hpp. No
 // kernel runs: times are the host's.
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "churn.hpp"
 #include "contenders.hpp"

@@ -6,13 +6,6 @@
 //   bench_special fake   two devices of the simulated driver, in its virtual time
 //   bench_special host   memory files of Linux, in real time: clearing only
 //   bench_special cuda   the first device, and the second one where there is one
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <functional>
-#include <string_view>
-#include <vector>
 
 #include "report.hpp"
 

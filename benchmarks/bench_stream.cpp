@@ -36,23 +36,8 @@
 // the 512 that were made last.
 #include <malloc.h>
 
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <memory>
 #include <memory_resource>
-#include <mutex>
-#include <numeric>
-#include <set>
-#include <string>
-#include <string_view>
 #include <unordered_map>
-#include <utility>
-#include <vector>
 
 #include "batches.hpp"
 #include "report.hpp"

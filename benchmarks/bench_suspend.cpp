@@ -9,17 +9,7 @@
 // handles. The compared runs alternate, and so does the first of each round; tables show medians,
 // and ratios of the same turn with their lowest and highest. The program ends with 1 where contents
 // are wrong or something has leaked, whatever the ratios are.
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <memory>
-#include <optional>
-#include <span>
-#include <string>
 #include <unordered_set>
-#include <utility>
-#include <vector>
 
 #include "report.hpp"
 

@@ -14,14 +14,6 @@
 // of the rounds, and how many of its
 // streams had arenas. --json prints one object; --events N sets the events of all threads, --rounds
 // N the rounds.
-#include <algorithm>
-#include <array>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <memory>
-#include <thread>
-#include <vector>
 
 #include "churn.hpp"
 

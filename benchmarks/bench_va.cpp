@@ -8,16 +8,6 @@
 // in turns, in one run; a figure is the median of the turns. The harness (a call, two array
 // accesses, 1/64 of reading the clock twice) is not subtracted. Refusals count every request that
 // some hole could have held, here and in two workloads that are served wholly only by an exact fit.
-#include <algorithm>
-#include <cstdint>
-#include <cstdio>
-#include <iterator>
-#include <map>
-#include <numeric>
-#include <random>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "batches.hpp"
 #include "report.hpp"

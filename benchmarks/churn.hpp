@@ -8,15 +8,7 @@
 #ifndef VMM_BENCH_CHURN_HPP
 #define VMM_BENCH_CHURN_HPP
 
-#include <algorithm>
-#include <array>
 #include <barrier>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <limits>
-#include <thread>
-#include <vector>
 
 #include "report.hpp"
 

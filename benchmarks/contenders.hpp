@@ -8,13 +8,6 @@
 
 #include <dlfcn.h>
 
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "peers/peer.h"
 
 #include "../tools/program/cuda_calls.hpp"

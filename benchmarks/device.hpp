@@ -5,9 +5,6 @@
 #ifndef VMM_BENCH_DEVICE_HPP
 #define VMM_BENCH_DEVICE_HPP
 
-#include <string>
-#include <utility>
-
 #include "../tools/program/must.hpp"
 
 import vmm.cuda;

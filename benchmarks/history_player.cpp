@@ -8,12 +8,6 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <memory>
-#include <utility>
-#include <vector>
 
 #include "history_player.hpp"
 #include "report.hpp"

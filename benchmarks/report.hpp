@@ -6,17 +6,7 @@
 #ifndef VMM_BENCH_REPORT_HPP
 #define VMM_BENCH_REPORT_HPP
 
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
 #include <ctime>
-#include <functional>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "../tools/program/output.hpp"
 

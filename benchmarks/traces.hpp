@@ -5,13 +5,6 @@
 #ifndef VMM_BENCH_TRACES_HPP
 #define VMM_BENCH_TRACES_HPP
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "../tools/program/must.hpp"
 
 import vmm.backend;

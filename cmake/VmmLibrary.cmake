@@ -221,19 +221,16 @@ function(vmm_allocation_test)
   endif()
 endfunction()
 
-# vmm_program_headers(): what nearly every program includes, compiled once where sources are joined.
-# Without it (presets gpu and fuzz) each shows that it names what it uses. A program with another -O
-# than VMM_PROGRAM_FLAGS has DISABLE_PRECOMPILE_HEADERS, and so has what shows to users what to
-# include.
+# vmm_program_headers(): tools/program/standard.hpp, compiled once where sources are joined. A program
+# with another -O than VMM_PROGRAM_FLAGS has DISABLE_PRECOMPILE_HEADERS, and so has what shows to
+# users what to include.
 function(vmm_program_headers)
   add_library(vmm_program_headers OBJECT "${PROJECT_SOURCE_DIR}/tools/program/headers.cpp")
   target_link_libraries(vmm_program_headers PRIVATE vmm::vmm)
   target_compile_options(vmm_program_headers PRIVATE ${VMM_PROGRAM_FLAGS})
   vmm_warnings(vmm_program_headers)
-  target_precompile_headers(
-    vmm_program_headers PRIVATE <algorithm> <array> <charconv> <chrono> <cinttypes> <cstddef>
-    <cstdint> <cstdio> <cstdlib> <cstring> <functional> <map> <memory> <optional> <span> <string>
-    <string_view> <thread> <utility> <vector>)
+  target_precompile_headers(vmm_program_headers PRIVATE
+                            "${PROJECT_SOURCE_DIR}/tools/program/standard.hpp")
 endfunction()
 
 # vmm_program(name sources...): a tool, example or benchmark, with what they all do when they start

@@ -5,12 +5,6 @@
 // their memory comes, grows, moves, is shared and goes. Method: the input's bytes are a program of
 // at most 96 operations beside the model in tests/contents/program.hpp; the first byte chooses the
 // fake driver or real memory with queued work.
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <span>
-#include <string>
 
 #include "../tests/contents/program.hpp"
 

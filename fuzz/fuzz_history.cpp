@@ -4,15 +4,7 @@
 // Goal: no bytes harm what reads histories, PyTorch's snapshots and the files of vmm-top; what is
 // taken is written again as the same, and every tool makes its output of it. Method: the first byte
 // chooses the reader, the rest is the file.
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
+#include "../tools/program/standard.hpp"
 
 import vmm.backend;
 import vmm.history_tools;

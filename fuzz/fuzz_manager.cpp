@@ -8,19 +8,9 @@
 // process at the first misuse.
 //
 // The first four bytes choose the driver's profile, the policy, the limits and the schedule.
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <initializer_list>
-#include <mutex>  // see docs/support.md, clang 22
-#include <optional>
 #include <source_location>
-#include <span>
-#include <vector>
 
+#include "../tools/program/standard.hpp"
 #include "operations.hpp"
 
 import vmm.backend;

@@ -8,11 +8,6 @@
 // misuse.
 #include <dlfcn.h>
 
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-
 #include "../tests/preload/caller/program.h"
 
 namespace caller {

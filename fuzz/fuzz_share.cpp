@@ -14,16 +14,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <span>
-#include <thread>
-
 #include "../adapters/preload/ipc_wire.h"
+#include "../tools/program/standard.hpp"
 
 import vmm.backend;
 import vmm.host;

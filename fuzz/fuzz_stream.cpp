@@ -7,19 +7,6 @@
 // operations, faults among them, beside the naive model of program.hpp; everything is validated
 // every 32 operations and at the end, and where something is wrong, once more after each. Where the
 // last byte says so, every call is among the operations.
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <map>
-#include <memory>
-#include <optional>
-#include <random>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "../tests/stream/program.hpp"
 #include "operations.hpp"

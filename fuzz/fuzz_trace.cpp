@@ -10,16 +10,7 @@
 // is refused.
 #include <zlib.h>
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <optional>
-#include <span>
-#include <string>
-#include <string_view>
-#include <vector>
+#include "../tools/program/standard.hpp"
 
 import vmm.backend;
 import vmm.trace;

@@ -6,11 +6,6 @@
 // Method: the first two bytes choose the range, each three bytes after them one call; both sides
 // are compared wholly after 16 calls, 32, 64 and so on, and at the end, when all is freed. Where
 // they differ, the input runs once more, compared after each call.
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <iterator>
 
 #include "../tests/va/checked_range.hpp"
 #include "operations.hpp"

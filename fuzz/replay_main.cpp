@@ -3,14 +3,8 @@
 //
 // A main for any fuzz target: runs each file given, and each file of each folder given, through the
 // target once, in the order of their names. So corpora are tests in builds without libFuzzer.
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <vector>
+#include "../tools/program/standard.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 

@@ -2,11 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm-gpu-test: vmm on CUDA devices while kernels run in its memory.
-#include <algorithm>
-#include <array>
-#include <cstdio>
-#include <string>
-#include <string_view>
 
 #include "../tools/program/options.hpp"
 

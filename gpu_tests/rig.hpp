@@ -7,17 +7,6 @@
 #ifndef VMM_GPU_TESTS_RIG_HPP
 #define VMM_GPU_TESTS_RIG_HPP
 
-#include <array>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <fstream>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "../tools/program/cuda_calls.hpp"
 
 import vmm;

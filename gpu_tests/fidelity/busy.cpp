@@ -4,17 +4,6 @@
 // The word busy: what each call of the driver takes beside kernels, beside a thread that launches
 // and copies, and beside both with the caller's caches thrown out before each call; over what it
 // takes alone, in turns in one run. The factors are the table of fake::profile::busy_cuda().
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <chrono>
-#include <cmath>
-#include <cstdint>
-#include <cstdio>
-#include <memory>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "program.hpp"
 

@@ -1,10 +1,5 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
-#include <string>
-#include <utility>
 
 #include "program.hpp"
 

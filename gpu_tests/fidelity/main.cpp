@@ -2,11 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm-fidelity: compares the fake driver with a CUDA driver, and wears a CUDA driver down.
-#include <algorithm>
-#include <cstdio>
-#include <iterator>
-#include <string>
-#include <string_view>
 
 #include "../../tools/program/options.hpp"
 

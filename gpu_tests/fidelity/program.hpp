@@ -6,12 +6,6 @@
 // It imports what it uses, so it is the last include of a file.
 #pragma once
 
-#include <cstdint>
-#include <map>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "../../tools/program/must.hpp"
 
 import vmm.cuda;

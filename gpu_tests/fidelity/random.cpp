@@ -1,9 +1,5 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-#include <cstdint>
-#include <cstdio>
-#include <string>
-#include <utility>
 
 #include "program.hpp"
 

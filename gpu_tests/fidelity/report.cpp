@@ -1,11 +1,5 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstdio>
-#include <fstream>
-#include <string>
 
 #include "program.hpp"
 

@@ -4,14 +4,7 @@
 // The two words that wear a driver down: the leak check (G5) and real out of memory (G6).
 #include <unistd.h>
 
-#include <chrono>
-#include <cstdint>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <string>
-#include <vector>
 
 #include "program.hpp"
 

@@ -9,17 +9,6 @@
 //
 // Exits with 0 when no capture was spoiled by the pool, all contents were right, and the two words
 // agree.
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <functional>
-#include <mutex>  // see docs/support.md, clang 22
-#include <span>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "../graphs.hpp"
 

@@ -18,17 +18,6 @@
 // stream for a capture, which the pool does at every call unless an option excludes captures.
 //
 // Exits with 0 when the kernels ran or the checker stopped the planted one.
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <memory>
-#include <random>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "../rig.hpp"
 

@@ -4,13 +4,6 @@
 // The part aliases, one memory at two addresses: each rule of docs/multi_device.md, by kernels of
 // device 0.
 // Each order is also left out once, and old bytes must be seen: else the trial shows nothing.
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <span>
-#include <string>
-#include <vector>
 
 #include "parts.hpp"
 

@@ -2,13 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The parts rights and copies: two devices of one process.
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <string>
-#include <vector>
 
 #include "parts.hpp"
 

@@ -6,19 +6,6 @@
 // move. A thread for each device makes the calls that wait for the other device's.
 #include <dlfcn.h>
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <span>
-#include <string>
-#include <string_view>
-#include <thread>
-#include <type_traits>
-#include <vector>
-
 #include "parts.hpp"
 
 import vmm.multi_device;

@@ -3,11 +3,6 @@
 //
 // The command pair: two GPUs of one host, in parts. Each part runs in a process of its own, for a
 // limited time, and prints its tables; a table of all parts comes last.
-#include <algorithm>
-#include <array>
-#include <cstdio>
-#include <string>
-#include <string_view>
 
 #include "parts.hpp"
 

@@ -6,11 +6,6 @@
 #ifndef VMM_GPU_TESTS_PAIR_PARTS_HPP
 #define VMM_GPU_TESTS_PAIR_PARTS_HPP
 
-#include <cstdint>
-#include <cstdio>
-#include <string_view>
-#include <utility>
-
 #include "runner.hpp"
 
 #include "../rig.hpp"

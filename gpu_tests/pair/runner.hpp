@@ -13,11 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
-#include <string>
+#include "../../tools/program/standard.hpp"
 
 namespace vmm::gpu {
 

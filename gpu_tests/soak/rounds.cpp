@@ -6,13 +6,6 @@
 // them, now and then more than any free stretch holds, so that free memory has to move. The host
 // waits for nothing. A block that is handed out, moved or unmapped too early is overwritten before
 // its last check has run, and the check counts the words.
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <optional>
-#include <random>
-#include <string>
-#include <vector>
 
 #include "../rig.hpp"
 

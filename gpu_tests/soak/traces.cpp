@@ -4,11 +4,6 @@
 // Recorded traces with real work on four streams: a kernel writes each block when it is allocated,
 // another checks it before it is freed, both on the block's own stream. The host waits for nothing
 // but the last.
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-#include <vector>
 
 #include "../rig.hpp"
 

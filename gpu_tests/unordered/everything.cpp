@@ -11,13 +11,6 @@
 // those of cuMemFree and cuMemFreeAsync, with an idle device and with a busy one.
 //
 // Exits with 0 when all words were right, no capture was spoiled and nothing is left.
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <mutex>  // see docs/support.md, clang 22
-#include <utility>
-#include <vector>
 
 #include "../graphs.hpp"
 

@@ -4,9 +4,7 @@
 // Goal: the compiler's message for a driver with a missing or wrongly declared member names it.
 // Method: this file does not compile, and refused.cmake reads the compiler's message. The class
 // lacks create; its unmap returns another type.
-#include <cstdint>
-#include <span>
-#include <string_view>
+#include "../../tools/program/standard.hpp"
 
 import vmm.backend;
 

@@ -2,18 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal and method: those of program.hpp. It is compiled once, over a driver of any type.
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <random>
-#include <span>
 #include <stdexcept>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "program.hpp"
 

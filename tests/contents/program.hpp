@@ -23,14 +23,6 @@
 #ifndef VMM_TESTS_CONTENTS_PROGRAM_HPP
 #define VMM_TESTS_CONTENTS_PROGRAM_HPP
 
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <string>
-#include <type_traits>
-#include <vector>
-
 #include "queued_host.hpp"
 
 import vmm.backend;

@@ -9,14 +9,8 @@
 #ifndef VMM_TESTS_CONTENTS_QUEUED_HOST_HPP
 #define VMM_TESTS_CONTENTS_QUEUED_HOST_HPP
 
-#include <cstddef>
-#include <cstdint>
 #include <deque>
-#include <optional>
-#include <span>
-#include <string_view>
-#include <utility>
-#include <vector>
+#include "../../tools/program/standard.hpp"
 
 import vmm.backend;
 import vmm.host;

@@ -4,13 +4,10 @@
 // A library of peers for the tests of bench_pool and bench_sharing: the C library's malloc, with
 // its bytes counted; and the same as an allocator that uses no memory twice, whose peak grows with
 // each pass.
-#include <algorithm>
-#include <cstdint>
-#include <cstdlib>
-#include <mutex>
 #include <unordered_map>
 
 #include "../../benchmarks/peers/peer.h"
+#include "../../tools/program/standard.hpp"
 
 namespace {
 

@@ -6,14 +6,7 @@
 // model of the fuzz target manager checks contents. It imports what it uses, so it is the last
 // include of a file, except others with imports.
 #pragma once
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <random>
-#include <utility>
-#include <vector>
+#include "../../tools/program/standard.hpp"
 
 import vmm.backend;
 import vmm.fake;

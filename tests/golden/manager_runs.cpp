@@ -2,12 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runs.hpp"
 
-#include <cstdint>
-#include <memory>
-#include <mutex>  // see docs/support.md, clang 22
-#include <string>
-#include <string_view>
-
 #include "manager_program.hpp"
 #include "recording_driver.hpp"
 

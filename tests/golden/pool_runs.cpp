@@ -5,12 +5,6 @@
 // validators of that program run in the pool's own tests.
 #include "runs.hpp"
 
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include "../stream/program.hpp"
 #include "recording_driver.hpp"
 

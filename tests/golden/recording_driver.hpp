@@ -7,14 +7,6 @@
 // are codes without their explanation. It imports what it uses, so it is the last include of a
 // file, except others with imports.
 #pragma once
-#include <cstdint>
-#include <cstdio>
-#include <map>
-#include <memory>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include "table.hpp"
 

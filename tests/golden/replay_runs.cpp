@@ -6,14 +6,7 @@
 // JSON is read by name: what it says besides changes nothing here.
 #include "runs.hpp"
 
-#include <algorithm>
-#include <array>
-#include <cstdio>
 #include <filesystem>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "../tools/strict_json.hpp"
 

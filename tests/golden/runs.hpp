@@ -4,10 +4,6 @@
 // What golden files are taken of: seeded programs of the stream-ordered pool and of the manager,
 // and replays of the shipped traces.
 #pragma once
-#include <cstdint>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "table.hpp"
 

@@ -5,16 +5,8 @@
 // # are comments. Neither names nor values contain blanks or '='; a case's name may be several
 // words.
 #pragma once
-#include <algorithm>
-#include <cstdint>
-#include <cstdio>
-#include <fstream>
-#include <optional>
 #include <sstream>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
+#include "../../tools/program/standard.hpp"
 
 namespace golden {
 

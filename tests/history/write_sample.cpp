@@ -4,14 +4,7 @@
 // write_sample FOLDER: histories for the tests of what reads them. pool.history has everything that
 // a pool does on the fake driver; lost.history is of a ring that was too small for it;
 // manager.history and manager_lost.history are a manager's.
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <memory>
-#include <random>
-#include <string>
-#include <utility>
-#include <vector>
+#include "../../tools/program/standard.hpp"
 
 import vmm.backend;
 import vmm.fake;

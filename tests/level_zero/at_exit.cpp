@@ -6,11 +6,7 @@
 // them; the simulated driver ends the process when it is called then. The word says what is made:
 // `driver` a driver object alone, `manager` a manager with a live block over it too, `early` an
 // object that is younger than the drivers' start and goes before them.
-#include <cstdint>
-#include <cstdio>
-#include <memory>
-#include <optional>
-#include <string_view>
+#include "../../tools/program/standard.hpp"
 
 import vmm.backend;
 import vmm.level_zero;

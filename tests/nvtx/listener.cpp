@@ -4,10 +4,7 @@
 // A tool that listens to NVTX's memory extension and checks addresses by the rule that the
 // extension writes down: in a heap of a sub-allocator only the bytes of registered regions may be
 // used. It takes the extension's handshake as nvToolsExtMem.h makes it.
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <string>
+#include "../../tools/program/standard.hpp"
 
 #include <nvtx3/nvToolsExtMem.h>
 #if __has_include(<nvtx3/nvToolsExtCounters.h>)

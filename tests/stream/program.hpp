@@ -13,18 +13,7 @@
 #ifndef VMM_TESTS_STREAM_PROGRAM_HPP
 #define VMM_TESTS_STREAM_PROGRAM_HPP
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <optional>
-#include <random>
-#include <span>
-#include <string>
-#include <utility>
-#include <vector>
+#include "../../tools/program/standard.hpp"
 
 import vmm.fake;
 import vmm.observe;

@@ -6,27 +6,7 @@
 // work finishes in any order that streams and events allow. A schedule is its seed: what
 // fails is named by it and run again alone. Every call that a program can make is among the
 // operations: program.hpp lists them. Usage: prove_schedules [COUNT] [--first SEED] [--threads N].
-#include <algorithm>
-#include <array>
-#include <atomic>
-#include <chrono>
 #include <condition_variable>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <random>
-#include <span>
-#include <string>
-#include <string_view>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include "../../tools/program/usage.hpp"
 #include "program.hpp"

@@ -5,10 +5,8 @@
 // For one source file of a program that vmm_allocation_test makes. Included before `import`.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
 #include <new>
+#include "../../tools/program/standard.hpp"
 
 namespace failing_new {
 

@@ -14,9 +14,6 @@
 
 #include <bit>
 #include <cerrno>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 
 extern "C" {
 [[gnu::weak]] void __tsan_acquire(void* address);

@@ -17,9 +17,7 @@
 // and the end of a schedule are visible to it.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <string>
+#include "../../tools/program/standard.hpp"
 
 namespace schedule {
 

@@ -7,11 +7,6 @@
 #ifndef VMM_TESTS_SUPPORT_SCHEDULER_HPP
 #define VMM_TESTS_SUPPORT_SCHEDULER_HPP
 
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <utility>
-
 #include "scheduler.h"
 
 import vmm.backend;

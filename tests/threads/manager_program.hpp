@@ -9,15 +9,6 @@
 #ifndef VMM_TESTS_THREADS_MANAGER_PROGRAM_HPP
 #define VMM_TESTS_THREADS_MANAGER_PROGRAM_HPP
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "program.h"
 
 #include "../support/scheduler.hpp"

@@ -11,16 +11,6 @@
 #ifndef VMM_TESTS_THREADS_POOL_PROGRAM_HPP
 #define VMM_TESTS_THREADS_POOL_PROGRAM_HPP
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "program.h"
 
 #include "../support/scheduler.hpp"

@@ -5,11 +5,6 @@
 // chosen for the n-th of many.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <string>
-
 #include "../support/scheduler.h"
 
 /// Equal seeds, equal numbers, on every machine.

@@ -6,13 +6,6 @@
 // first bad one was. pool_unordered is pool with frees after everything. The N-th schedule is the
 // same in every run; --choices plays a listed one of its program. Ends with 1 where a schedule
 // went wrong, with 86 where one did not end.
-#include <chrono>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <string>
-#include <vector>
 
 #include "program.h"
 

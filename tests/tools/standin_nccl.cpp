@@ -7,17 +7,9 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <condition_variable>
-#include <cstddef>
-#include <cstdio>
-#include <cstdlib>
-#include <map>
-#include <mutex>
-#include <set>
-#include <string_view>
-#include <vector>
 
+#include "../../tools/program/standard.hpp"
 #include "../cuda/standin/symbols.h"
 
 namespace {

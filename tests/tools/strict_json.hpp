@@ -6,11 +6,7 @@
 // "outer.inner"; values stay as written.
 #pragma once
 #include <cctype>
-#include <cstddef>
-#include <map>
-#include <optional>
-#include <string>
-#include <string_view>
+#include "../../tools/program/standard.hpp"
 
 namespace vmm::tests {
 

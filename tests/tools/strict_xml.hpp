@@ -6,11 +6,7 @@
 // instructions or CDATA.
 #pragma once
 #include <cctype>
-#include <cstddef>
-#include <set>
-#include <string>
-#include <string_view>
-#include <vector>
+#include "../../tools/program/standard.hpp"
 
 namespace vmm::tests {
 

@@ -3,11 +3,9 @@
 //
 // Throws what its first word says, for wrong_use_test: what all programs do about an exception that
 // they do not catch.
-#include <cstdio>
 #include <new>
 #include <stdexcept>
-#include <string_view>
-#include <thread>
+#include "../../tools/program/standard.hpp"
 
 int main(int count, char** words) {
   std::fputs("begun\n", stdout);

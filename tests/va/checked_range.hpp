@@ -6,10 +6,6 @@
 #ifndef VMM_TESTS_VA_CHECKED_RANGE_HPP
 #define VMM_TESTS_VA_CHECKED_RANGE_HPP
 
-#include <cstddef>
-#include <cstdint>
-#include <vector>
-
 #include "range_model.hpp"
 
 import vmm.va;

@@ -6,13 +6,7 @@
 #ifndef VMM_TESTS_VA_RANGE_MODEL_HPP
 #define VMM_TESTS_VA_RANGE_MODEL_HPP
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <iterator>
-#include <vector>
+#include "../../tools/program/standard.hpp"
 
 class range_model {
  public:

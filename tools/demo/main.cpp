@@ -10,19 +10,8 @@
 // program's own memory ran out.
 #include <unistd.h>
 
-#include <array>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <filesystem>
-#include <memory>
-#include <numeric>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <system_error>
-#include <utility>
-#include <vector>
 
 #include "../program/backend_name.hpp"
 #include "../program/output.hpp"

@@ -6,14 +6,7 @@
 // uses, so it is the last include of a file.
 #pragma once
 
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <span>
-#include <utility>
+#include "../program/standard.hpp"
 
 import vmm.containers;
 import vmm.cuda;

@@ -6,16 +6,6 @@
 // Exit codes: 0 an answer, and with --device: it fits; 1 it does not; 2 the answer lies within the
 // error, or the peak is not known; 3 a file cannot be read, or the command line is wrong; 4 vmm-fit
 // itself ran out of memory.
-#include <algorithm>
-#include <array>
-#include <chrono>
-#include <cstdint>
-#include <cstdio>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "../program/output.hpp"
 #include "../program/usage.hpp"

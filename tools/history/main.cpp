@@ -6,17 +6,6 @@
 //
 // Exit codes: 0 all well; 1 a file cannot be written; 2 the command line or a history is wrong; 4
 // the program's own memory ran out.
-#include <algorithm>
-#include <array>
-#include <charconv>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "../program/output.hpp"
 #include "../program/usage.hpp"

@@ -6,14 +6,8 @@
 #ifndef VMM_TOOLS_PROGRAM_BACKEND_NAME_HPP
 #define VMM_TOOLS_PROGRAM_BACKEND_NAME_HPP
 
-#include <algorithm>
-#include <charconv>
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <string_view>
 #include <system_error>
+#include "standard.hpp"
 
 namespace vmm::tools {
 

@@ -6,9 +6,6 @@
 #ifndef VMM_TOOLS_PROGRAM_CUDA_CALLS_HPP
 #define VMM_TOOLS_PROGRAM_CUDA_CALLS_HPP
 
-#include <cstdint>
-#include <string>
-
 #include "../../backends/cuda/abi.h"
 #include "must.hpp"
 

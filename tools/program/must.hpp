@@ -7,10 +7,7 @@
 #define VMM_TOOLS_PROGRAM_MUST_HPP
 
 #include <cerrno>
-#include <cstdio>
-#include <cstdlib>
-#include <string_view>
-#include <utility>
+#include "standard.hpp"
 
 import vmm.backend;
 

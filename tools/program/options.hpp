@@ -5,15 +5,7 @@
 #ifndef VMM_TOOLS_PROGRAM_OPTIONS_HPP
 #define VMM_TOOLS_PROGRAM_OPTIONS_HPP
 
-#include <algorithm>
 #include <climits>
-#include <cstdint>
-#include <functional>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "usage.hpp"
 

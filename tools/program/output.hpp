@@ -11,13 +11,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstddef>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <string>
-#include <string_view>
-#include <utility>
+#include "standard.hpp"
 
 namespace vmm::tools {
 

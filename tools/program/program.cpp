@@ -11,11 +11,8 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <new>
-#include <string>
 
 #include "output.hpp"
 #include "usage.hpp"

@@ -6,14 +6,6 @@
 #define VMM_TOOLS_PROGRAM_USAGE_HPP
 
 #include <cerrno>
-#include <charconv>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <system_error>
 
 #include "variables.hpp"

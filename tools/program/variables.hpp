@@ -6,11 +6,7 @@
 #ifndef VMM_TOOLS_PROGRAM_VARIABLES_HPP
 #define VMM_TOOLS_PROGRAM_VARIABLES_HPP
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <string>
-#include <string_view>
+#include "standard.hpp"
 
 namespace vmm::tools {
 

@@ -5,18 +5,6 @@
 //
 // Exit codes: 0 all served; 1 something failed (an allocation, the driver, a file to write); 2 the
 // command line, the environment or the trace is wrong; 4 the program's own memory ran out.
-#include <algorithm>
-#include <array>
-#include <charconv>
-#include <cstddef>
-#include <cstdint>
-#include <cstdio>
-#include <functional>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "../program/backend_name.hpp"
 #include "../program/output.hpp"

@@ -7,15 +7,6 @@
 // the command line is wrong; 4 the program's own memory ran out.
 #include <unistd.h>
 
-#include <chrono>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <thread>
-
 #include "../program/output.hpp"
 #include "../program/usage.hpp"
 

@@ -5,11 +5,6 @@
 //
 // Exit codes: 0 written; 1 the output cannot be written; 2 the command line is wrong; 4 the
 // program's own memory ran out.
-#include <charconv>
-#include <cstdint>
-#include <cstdio>
-#include <string>
-#include <string_view>
 
 #include "../program/output.hpp"
 #include "../program/usage.hpp"

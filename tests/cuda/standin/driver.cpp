@@ -4,13 +4,6 @@
 // The stub libcuda: start-up, devices, contexts, looking up entry points, and the test's controls.
 #include <unistd.h>
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <optional>
-#include <string_view>
-
 #include "state.h"
 
 import vmm.backend;

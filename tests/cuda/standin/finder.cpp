@@ -2,10 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The stub libcuda: cuGetProcAddress, old and new.
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <string_view>
 
 #include "state.h"
 

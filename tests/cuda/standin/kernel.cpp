@@ -3,14 +3,6 @@
 //
 // The stub libcuda: modules and kernels. It cannot run PTX; it recognises the kernels of
 // gpu_tests/kernels by name and runs them on the host.
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <span>
-#include <string_view>
-#include <vector>
 
 #include "state.h"
 

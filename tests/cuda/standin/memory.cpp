@@ -7,14 +7,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <optional>
-#include <span>
-#include <string_view>
-
 #include "state.h"
 
 import vmm.backend;

@@ -13,20 +13,9 @@
 // fake driver has its own lock.
 #pragma once
 
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <cstdlib>
 #include <deque>
-#include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
+#include "../../../tools/program/standard.hpp"
 #include "standin.h"
 #include "symbols.h"
 

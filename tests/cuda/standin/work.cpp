@@ -2,10 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The stub libcuda: streams, events, bytes, and allocations that are not virtual memory.
-#include <cstddef>
-#include <cstdint>
-#include <span>
-#include <string_view>
 
 #include "state.h"
 

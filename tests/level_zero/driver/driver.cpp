@@ -3,12 +3,6 @@
 //
 // The simulated Level Zero driver: the loader's entry points, drivers, devices and contexts, and
 // the test's controls. The loader finds it through ZE_ENABLE_ALT_DRIVERS.
-#include <algorithm>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <optional>
 
 #include "state.h"
 

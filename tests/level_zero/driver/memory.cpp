@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The simulated Level Zero driver: virtual and physical memory.
-#include <cstdint>
-#include <span>
 
 #include "state.h"
 

@@ -10,19 +10,10 @@
 // Thread safety: `mutex` guards everything but the fake driver, which has its own lock.
 #pragma once
 
-#include <array>
-#include <atomic>
-#include <cstdint>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include <level_zero/ze_api.h>
 #include <level_zero/ze_ddi.h>
 
+#include "../../../tools/program/standard.hpp"
 #include "controls.h"
 
 struct _ze_driver_handle_t {

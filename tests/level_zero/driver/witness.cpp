@@ -5,19 +5,9 @@
 // refusal that the driver behind it did not make: those are complaints of the loader or a layer.
 #include <dlfcn.h>
 
-#include <algorithm>
-#include <atomic>
-#include <cstddef>
-#include <cstdio>
-#include <cstdlib>
-#include <map>
-#include <mutex>
-#include <string>
-#include <string_view>
-#include <vector>
-
 #include <level_zero/ze_api.h>
 
+#include "../../../tools/program/standard.hpp"
 #include "controls.h"
 #include "detour.h"
 

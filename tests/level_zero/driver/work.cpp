@@ -3,9 +3,6 @@
 //
 // The simulated Level Zero driver: command lists, events, bytes. A list is a stream of the fake
 // driver, whose order is stricter than a list's: commands without a barrier between them are noted.
-#include <cstddef>
-#include <cstdint>
-#include <span>
 
 #include "state.h"
 

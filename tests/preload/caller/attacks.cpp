@@ -9,14 +9,6 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include <array>
-#include <cstring>
-#include <limits>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
-
 #include "../../../adapters/preload/ipc_wire.h"
 #include "driver.h"
 #include "two_processes.h"

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What a program says before its first block, of another device, or beside another thread.
-#include <atomic>
-#include <thread>
 
 #include "driver.h"
 #include "words.h"

@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Contexts that end, resets that the driver refuses, and devices that were given access.
-#include <cstdint>
-#include <vector>
 
 #include "driver.h"
 #include "words.h"

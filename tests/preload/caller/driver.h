@@ -7,11 +7,8 @@
 
 #include <dlfcn.h>
 
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-
 #include "../../../adapters/preload/abi.h"
+#include "../../../tools/program/standard.hpp"
 
 namespace caller {
 

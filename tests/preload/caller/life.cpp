@@ -5,12 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <atomic>
 #include <csignal>
-#include <string>
-#include <thread>
-#include <vector>
 
 #include "driver.h"
 #include "words.h"

@@ -2,11 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 
-#include <array>
-#include <cstdio>
-#include <cstring>
-#include <string_view>
-
 #include "words.h"
 
 namespace caller {

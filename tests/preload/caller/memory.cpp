@@ -3,12 +3,6 @@
 //
 // What VMM_MODE=vmm and VMM_MODE=cache must keep. Each word also runs without the library and must
 // print the same.
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <set>
-#include <string>
-#include <vector>
 
 #include "driver.h"
 #include "words.h"

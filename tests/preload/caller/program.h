@@ -7,14 +7,7 @@
 // a block is used by one stream at a time, and others wait for an event.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <concepts>
-#include <cstdint>
-#include <functional>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "driver.h"
 #include "words.h"

@@ -4,10 +4,6 @@
 // A capture that another thread begins in the middle of a call. The stub driver reports when the
 // call reaches the driver: there the other thread begins, or is kept from it until the call is
 // over.
-#include <array>
-#include <atomic>
-#include <string>
-#include <thread>
 
 #include "driver.h"
 #include "words.h"

@@ -2,12 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Random programs by their numbers.
-#include <array>
-#include <charconv>
-#include <random>
-#include <string_view>
-#include <thread>
-#include <vector>
 
 #include "driver.h"
 #include "program.h"

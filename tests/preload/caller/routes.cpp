@@ -2,10 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Which function a program is given, by every route.
-#include <atomic>
-#include <cstring>
-#include <string>
-#include <thread>
 
 #include "driver.h"
 #include "words.h"

@@ -4,11 +4,6 @@
 // Memory that other processes and devices reach: legacy IPC and DMA-BUF.
 #include <unistd.h>
 
-#include <string_view>
-#include <thread>
-#include <utility>
-#include <vector>
-
 #include "driver.h"
 #include "two_processes.h"
 #include "words.h"

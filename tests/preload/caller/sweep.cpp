@@ -4,7 +4,6 @@
 // Each request of the library for host memory fails, one after the other, in each kind of call. No
 // call loses memory: in the end all of the device's is free. After each call the library's
 // invariants hold.
-#include <array>
 
 #include "driver.h"
 #include "words.h"

@@ -7,10 +7,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstddef>
-#include <cstdio>
-#include <cstdlib>
-
 #include "driver.h"
 
 namespace caller {

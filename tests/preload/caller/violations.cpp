@@ -5,8 +5,6 @@
 // not freed.
 #include <dlfcn.h>
 
-#include <cstdio>
-
 #include "driver.h"
 #include "words.h"
 

@@ -5,9 +5,7 @@
 // something is not as it must be, and the program then ends with 1.
 #pragma once
 
-#include <span>
-#include <string_view>
-#include <vector>
+#include "../../../tools/program/standard.hpp"
 
 namespace caller {
 

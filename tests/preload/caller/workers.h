@@ -6,10 +6,7 @@
 #pragma once
 
 #include <condition_variable>
-#include <functional>
-#include <mutex>
-#include <thread>
-#include <utility>
+#include "../../../tools/program/standard.hpp"
 
 namespace caller {
 

@@ -2,9 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The grown stub driver for libcuda: memory by size, streams in both forms, marks of all work.
-#include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 
 #include "more.h"
 #include "state.h"

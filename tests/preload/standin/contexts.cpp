@@ -3,7 +3,6 @@
 //
 // The grown stub driver for libcuda: contexts, the objects that end with them, and later uses of
 // those.
-#include <algorithm>
 #include <deque>
 
 #include "more.h"

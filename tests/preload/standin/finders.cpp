@@ -3,7 +3,6 @@
 //
 // The grown stub driver for libcuda: cuGetProcAddress, old and new, with versions and the two
 // meanings of stream 0. As the real one it may answer with an address that is not the exported one.
-#include <string_view>
 
 #include "more.h"
 #include "state.h"

@@ -4,12 +4,7 @@
 // What the added calls of the stub driver share.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <map>
-#include <mutex>
-#include <vector>
-
+#include "../../../tools/program/standard.hpp"
 #include "../../cuda/standin/symbols.h"
 
 namespace standin {

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The grown stub driver for libcuda: what the driver says of pointers, contexts and devices.
-#include <cstring>
 
 #include "more.h"
 #include "state.h"
