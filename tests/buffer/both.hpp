@@ -15,8 +15,6 @@ import vmm.stream;
 
 namespace both {
 
-inline constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
-
 template <class Allocator>
 class Both : public testing::Test {
  protected:

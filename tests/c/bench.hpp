@@ -9,8 +9,6 @@
 
 namespace c_test {
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
-
 inline std::string said(vmm_status status) {
   return std::string(vmm_status_name(status)) + ": " + vmm_last_error_text();
 }

@@ -178,7 +178,7 @@ TEST_F(Captures, AnnouncedOnesAreAskedAboutAlone) {
   EXPECT_FAILS(vmm_pool_allocate(pool, 4096, stream, &at), VMM_ERROR_NOT_PERMITTED);
   EXPECT_GOOD(vmm_pool_allocate(told, 4096, stream, &at));  // the program said nothing
   EXPECT_GOOD(vmm_pool_free(told, at, stream));
-  EXPECT_FAILS(vmm_pool_allocate(told, 1024 * c_test::MiB, stream, &at), VMM_ERROR_NOT_PERMITTED);
+  EXPECT_FAILS(vmm_pool_allocate(told, 1024 * MiB, stream, &at), VMM_ERROR_NOT_PERMITTED);
   const std::string said = vmm_last_error_text();
   EXPECT_TRUE(contains(said, "vmm_pool_capture_begin()"));
   end();

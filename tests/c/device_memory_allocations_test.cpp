@@ -17,8 +17,6 @@ import vmm.stream;
 
 namespace {
 
-constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-
 struct world {
   world() : opened(vmm::any_backend::own(std::make_unique<vmm::fake_driver>())) {
     fake = opened->get_if<vmm::fake_driver>();
@@ -27,7 +25,7 @@ struct world {
     options.capture = vmm::capture_rule::private_memory;
     memory = std::make_unique<vmm_c::device_memory>(std::move(*opened), options);
     side = *fake->create_stream();
-    at = memory->allocate(4 * mib, {}, false)->value;
+    at = memory->allocate(4 * MiB, {}, false)->value;
   }
   ~world() {
     EXPECT_TRUE(fake->finish_all());
@@ -74,7 +72,7 @@ TEST(FreesWithoutHostMemory, BehindAnotherStreamLoseNoBlock) {
   for (std::uint64_t nth = 1; has_struck; ++nth) {
     ASSERT_LT(nth, 100U);
     world in;
-    const vmm::address_range range{{in.at}, 4 * mib};
+    const vmm::address_range range{{in.at}, 4 * MiB};
     ASSERT_TRUE(in.fake->launch(in.side, {.name = "use", .writes = {&range, 1}}));
     ASSERT_TRUE(in.memory->record(in.at, in.side));
     has_struck = in.free_failing(nth, false);

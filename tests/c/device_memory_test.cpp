@@ -18,8 +18,6 @@ namespace {
 using vmm::stream_handle, vmm_c::block_counts, vmm_c::block_index, vmm_c::device_memory,
     vmm_c::live_block;
 
-constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-
 class DeviceMemory : public testing::Test {
  protected:
   DeviceMemory() : opened_(vmm::any_backend::own(std::make_unique<vmm::fake_driver>())) {
@@ -69,17 +67,17 @@ class DeviceMemory : public testing::Test {
 };
 
 TEST_F(DeviceMemory, ARecordedStreamKeepsTheBlock) {
-  const std::uint64_t at = take(4 * mib);
-  use(side, at, 4 * mib);
+  const std::uint64_t at = take(4 * MiB);
+  use(side, at, 4 * MiB);
   ASSERT_TRUE(memory->record(at, side));
   ASSERT_TRUE(memory->record(at, side));  // twice is once
   give(at);
   EXPECT_EQ(now().allocations[VMM_LEVEL_ALL].current, 0);
   EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 1);
-  const std::uint64_t next = take(4 * mib);
+  const std::uint64_t next = take(4 * MiB);
   EXPECT_NE(next, at);
   EXPECT_TRUE(fake->finish_all());
-  const std::uint64_t again = take(4 * mib);
+  const std::uint64_t again = take(4 * MiB);
   EXPECT_EQ(again, at);
   EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 2);
   give(next);
@@ -88,9 +86,9 @@ TEST_F(DeviceMemory, ARecordedStreamKeepsTheBlock) {
 
 // A block that the pool does not have, live or waiting, is found.
 TEST_F(DeviceMemory, ABlockThatThePoolHasLostIsFound) {
-  const std::uint64_t at = take(4 * mib);
-  const std::uint64_t waits = take(4 * mib);
-  use(side, waits, 4 * mib);
+  const std::uint64_t at = take(4 * MiB);
+  const std::uint64_t waits = take(4 * MiB);
+  use(side, waits, 4 * MiB);
   ASSERT_TRUE(memory->record(waits, side));
   give(waits);
   for (const std::uint64_t each : {at, waits}) {
@@ -98,15 +96,15 @@ TEST_F(DeviceMemory, ABlockThatThePoolHasLostIsFound) {
     const char* const broken = memory->find_broken();
     ASSERT_NE(broken, nullptr);
     EXPECT_EQ(std::string(broken).find("device_memory I1"), 0U) << broken;
-    EXPECT_EQ(*memory->pool().allocate(4 * mib, {}), vmm::address{each});
+    EXPECT_EQ(*memory->pool().allocate(4 * MiB, {}), vmm::address{each});
     EXPECT_STREQ(memory->find_broken(), nullptr);
   }
   give(at);
 }
 
 TEST_F(DeviceMemory, OfTwoStreamsTheLaterOneCounts) {
-  const std::uint64_t at = take(4 * mib);
-  use(side, at, 4 * mib);
+  const std::uint64_t at = take(4 * MiB);
+  use(side, at, 4 * MiB);
   ASSERT_TRUE(memory->record(at, side));
   ASSERT_TRUE(memory->record(at, other));
   give(at);
@@ -118,60 +116,60 @@ TEST_F(DeviceMemory, OfTwoStreamsTheLaterOneCounts) {
 }
 
 TEST_F(DeviceMemory, ItsOwnStreamIsNotRecorded) {
-  const std::uint64_t at = take(4 * mib, side);
+  const std::uint64_t at = take(4 * MiB, side);
   ASSERT_TRUE(memory->record(at, side));
   give(at);
   EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 0);
-  EXPECT_EQ(take(4 * mib, side), at);
+  EXPECT_EQ(take(4 * MiB, side), at);
   give(at);
 }
 
 TEST_F(DeviceMemory, WhatWaitsIsWaitedForBeforeMemoryIsShort) {
   fake->set_manual(false);
-  memory->set_limit(64 * mib);
-  const std::uint64_t at = take(48 * mib);
-  use(side, at, 48 * mib);
+  memory->set_limit(64 * MiB);
+  const std::uint64_t at = take(48 * MiB);
+  use(side, at, 48 * MiB);
   ASSERT_TRUE(memory->record(at, side));
   give(at);
-  const std::uint64_t next = take(48 * mib);
+  const std::uint64_t next = take(48 * MiB);
   EXPECT_EQ(now().retry_count, 1U);
   EXPECT_EQ(now().short_count, 0U);
   give(next);
 }
 
 TEST_F(DeviceMemory, ALimitIsNeverExceeded) {
-  memory->set_limit(64 * mib);
-  const std::uint64_t at = take(40 * mib);
-  EXPECT_FALSE(memory->allocate(40 * mib, {}, false));
+  memory->set_limit(64 * MiB);
+  const std::uint64_t at = take(40 * MiB);
+  EXPECT_FALSE(memory->allocate(40 * MiB, {}, false));
   EXPECT_EQ(now().short_count, 1U);
-  EXPECT_LE(now().held_bytes.peak, static_cast<std::int64_t>(64 * mib));
+  EXPECT_LE(now().held_bytes.peak, static_cast<std::int64_t>(64 * MiB));
   give(at);
 }
 
 // Every second block of 6 MiB is free, which no handle may keep from a larger one.
 TEST_F(DeviceMemory, NearALimitLittleStrands) {
   fake->set_manual(false);
-  memory->set_limit(256 * mib);
+  memory->set_limit(256 * MiB);
   std::vector<std::uint64_t> blocks;
-  for (int i = 0; i < 40; ++i) blocks.push_back(take(6 * mib));
+  for (int i = 0; i < 40; ++i) blocks.push_back(take(6 * MiB));
   for (std::size_t i = 0; i < blocks.size(); i += 2) give(blocks[i]);
-  const std::uint64_t large = take(120 * mib);
+  const std::uint64_t large = take(120 * MiB);
   EXPECT_NE(large, 0U);
   give(large);
   for (std::size_t i = 1; i < blocks.size(); i += 2) give(blocks[i]);
 }
 
 TEST_F(DeviceMemory, AFreeInACaptureWaitsForItsEnd) {
-  const std::uint64_t own = take(4 * mib, side);
-  const std::uint64_t recorded = take(4 * mib);
-  const std::uint64_t beside = take(4 * mib);
+  const std::uint64_t own = take(4 * MiB, side);
+  const std::uint64_t recorded = take(4 * MiB);
+  const std::uint64_t beside = take(4 * MiB);
   ASSERT_TRUE(memory->record(recorded, side));
   ASSERT_TRUE(fake->begin_capture(side, vmm::capture_mode::any_thread));
   give(own, true);
   give(recorded, true);
   give(beside, true);  // of no stream that is being captured: at once
   EXPECT_EQ(now().active[VMM_LEVEL_ALL].current, 2);
-  EXPECT_EQ(take(4 * mib, {}, true), beside);
+  EXPECT_EQ(take(4 * MiB, {}, true), beside);
   give(beside, true);
   const auto graph = fake->end_capture(side);
   ASSERT_TRUE(graph) << "the capture was spoiled";
@@ -183,9 +181,9 @@ TEST_F(DeviceMemory, AFreeInACaptureWaitsForItsEnd) {
 }
 
 TEST_F(DeviceMemory, AnUnannouncedCaptureIsNotSpoiledEither) {
-  const std::uint64_t at = take(4 * mib);
+  const std::uint64_t at = take(4 * MiB);
   ASSERT_TRUE(fake->begin_capture(side, vmm::capture_mode::any_thread));
-  const std::uint64_t inside = take(4 * mib, side);
+  const std::uint64_t inside = take(4 * MiB, side);
   give(inside);
   const auto graph = fake->end_capture(side);
   ASSERT_TRUE(graph) << "the capture was spoiled";
@@ -195,12 +193,12 @@ TEST_F(DeviceMemory, AnUnannouncedCaptureIsNotSpoiledEither) {
 
 // As a program that frees a tensor with a recorded stream and then captures by itself.
 TEST_F(DeviceMemory, AFreeThatWaitsSpoilsNoUnannouncedCapture) {
-  const std::uint64_t at = take(4 * mib);
-  use(side, at, 4 * mib);
+  const std::uint64_t at = take(4 * MiB);
+  use(side, at, 4 * MiB);
   ASSERT_TRUE(memory->record(at, side));
   give(at);
   ASSERT_TRUE(fake->begin_capture(other, vmm::capture_mode::any_thread));
-  const std::uint64_t inside = take(4 * mib, other);
+  const std::uint64_t inside = take(4 * MiB, other);
   const auto graph = fake->end_capture(other);
   ASSERT_TRUE(graph) << "the capture was spoiled";
   give(inside);
@@ -209,13 +207,13 @@ TEST_F(DeviceMemory, AFreeThatWaitsSpoilsNoUnannouncedCapture) {
 
 TEST_F(DeviceMemory, AShortageSpoilsNoUnannouncedCapture) {
   fake->set_manual(false);
-  memory->set_limit(64 * mib);
-  const std::uint64_t at = take(48 * mib);
-  use(side, at, 48 * mib);
+  memory->set_limit(64 * MiB);
+  const std::uint64_t at = take(48 * MiB);
+  use(side, at, 48 * MiB);
   ASSERT_TRUE(memory->record(at, side));
   give(at);
   ASSERT_TRUE(fake->begin_capture(other, vmm::capture_mode::any_thread));
-  give(take(48 * mib));
+  give(take(48 * MiB));
   const auto graph = fake->end_capture(other);
   ASSERT_TRUE(graph) << "the capture was spoiled";
   EXPECT_TRUE(fake->destroy_graph(*graph));
@@ -223,7 +221,7 @@ TEST_F(DeviceMemory, AShortageSpoilsNoUnannouncedCapture) {
 
 // The event of a free would be part of the graph, and could never be queried.
 TEST_F(DeviceMemory, ABlockOfAnUnannouncedCaptureWaitsForItsEnd) {
-  const std::uint64_t at = take(4 * mib);
+  const std::uint64_t at = take(4 * MiB);
   ASSERT_TRUE(memory->record(at, side));
   ASSERT_TRUE(fake->begin_capture(side, vmm::capture_mode::any_thread));
   give(at);

@@ -13,8 +13,6 @@
 
 namespace {
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
-
 template <class T>
 constexpr bool moves_only =
     std::is_nothrow_move_constructible_v<T> && std::is_nothrow_move_assignable_v<T> &&

@@ -12,7 +12,7 @@
 namespace {
 
 namespace fs = std::filesystem;
-using c_test::Bench, c_test::MiB;
+using c_test::Bench;
 
 class History : public Bench {
  protected:

@@ -12,7 +12,7 @@
 
 namespace {
 
-using c_test::manager_defaults, c_test::MiB, c_test::sized;
+using c_test::manager_defaults, c_test::sized;
 
 class Share : public testing::Test {
  protected:

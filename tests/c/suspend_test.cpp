@@ -9,7 +9,7 @@
 
 namespace {
 
-using c_test::MiB, c_test::sized;
+using c_test::sized;
 
 class SuspendC : public c_test::Bench {
  protected:

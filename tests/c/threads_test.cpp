@@ -11,7 +11,7 @@
 
 namespace {
 
-using c_test::Bench, c_test::MiB, c_test::sized;
+using c_test::Bench, c_test::sized;
 
 constexpr int thread_count = 4;
 constexpr int rounds = 400;

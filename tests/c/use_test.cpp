@@ -14,8 +14,8 @@
 
 namespace {
 
-using c_test::Bench, c_test::call_with_handle, c_test::manager_defaults, c_test::MiB,
-    c_test::pool_defaults, c_test::sized, c_test::takes;
+using c_test::Bench, c_test::call_with_handle, c_test::manager_defaults, c_test::pool_defaults,
+    c_test::sized, c_test::takes;
 
 class Use : public Bench {
  protected:

@@ -17,7 +17,7 @@
 namespace {
 
 using c_test::arguments, c_test::Bench, c_test::call_with_handle, c_test::given,
-    c_test::manager_defaults, c_test::MiB, c_test::pool_defaults, c_test::sized, c_test::takes;
+    c_test::manager_defaults, c_test::pool_defaults, c_test::sized, c_test::takes;
 
 bool says(const std::string& part) {
   return std::string(vmm_last_error_text()).find(part) != std::string::npos;

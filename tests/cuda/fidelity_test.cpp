@@ -152,7 +152,7 @@ TEST(Fidelity, ScriptsPlayToTheEndAndLeaveNothing) {
   }
 }
 
-using vmm::fidelity::call_kind, vmm::fidelity::growth, vmm::fidelity::mib;
+using vmm::fidelity::call_kind, vmm::fidelity::growth;
 
 std::uint64_t calls(const vmm::fidelity::play_time& taken, call_kind kind) {
   return taken.kinds[static_cast<std::size_t>(kind)].call_count;
@@ -161,7 +161,7 @@ std::uint64_t calls(const vmm::fidelity::play_time& taken, call_kind kind) {
 TEST(Fidelity, AGrowthMakesMapsAndOpensAndGivesNothingBackBeforeItsEnd) {
   fake_driver fake;
   {
-    growth grown{fake, 16 * mib, 8};
+    growth grown{fake, 16 * MiB, 8};
     grown.grow(3);
     grown.grow(2);
     for (const call_kind each : {call_kind::create, call_kind::map, call_kind::set_access}) {
@@ -181,7 +181,7 @@ TEST(Fidelity, AGrowthMakesMapsAndOpensAndGivesNothingBackBeforeItsEnd) {
 // Every handle costs the fake the same, so that what it charges for a growth is a fair divisor.
 TEST(Fidelity, AGrowthCostsTheFakeTheSameForEachHandle) {
   fake_driver fake;
-  growth grown{fake, 16 * mib, 128};
+  growth grown{fake, 16 * MiB, 128};
   const double before_us = fake.busy_us();
   grown.grow(1);
   const double one_us = fake.busy_us() - before_us;
@@ -195,7 +195,7 @@ TEST(Fidelity, ARefusedGrowthSaysSoAndLeavesNothing) {
     fake_driver fake;
     fake.fail({refused, 3, false, {vmm::errc::out_of_memory, 2, "CUDA_ERROR_OUT_OF_MEMORY"}});
     {
-      growth grown{fake, 16 * mib, 8};
+      growth grown{fake, 16 * MiB, 8};
       EXPECT_THROW(grown.grow(5), vmm::fidelity::setup_failure);
       EXPECT_EQ(fake.faults_struck(), 1u);
     }

@@ -23,8 +23,6 @@ namespace {
 using cuda_test::standin, vmm::address, vmm::address_range, vmm::cuda_driver, vmm::cuda_memory,
     vmm::errc;
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
-
 vmm::fake_driver& fake() { return *static_cast<vmm::fake_driver*>(standin().fake()); }
 
 class Plain : public testing::Test {

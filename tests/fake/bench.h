@@ -12,10 +12,7 @@ import vmm.fake;
 
 namespace fake_test {
 
-inline constexpr std::uint64_t kib = 1024;
-inline constexpr std::uint64_t mib = 1024 * kib;
-inline constexpr std::uint64_t gib = 1024 * mib;
-inline constexpr std::uint64_t tib = 1024 * gib;
+inline constexpr std::uint64_t tib = 1024 * GiB;
 
 /// The native number of a call's answer; 0 for success.
 template <class T>

@@ -12,19 +12,19 @@ namespace {
 class Bytes : public Fake {
  protected:
   void SetUp() override {
-    range = reserved(12 * mib);
-    mapped(range.base, created(4 * mib), 4 * mib);
-    mapped(range.base + 4 * mib, created(2 * mib), 2 * mib);
-    mapped(range.base + 6 * mib, created(6 * mib), 6 * mib);
-    model.assign(12 * mib, std::byte{});
+    range = reserved(12 * MiB);
+    mapped(range.base, created(4 * MiB), 4 * MiB);
+    mapped(range.base + 4 * MiB, created(2 * MiB), 2 * MiB);
+    mapped(range.base + 6 * MiB, created(6 * MiB), 6 * MiB);
+    model.assign(12 * MiB, std::byte{});
   }
   std::uint64_t pick(std::uint64_t below) { return random() % below; }
   /// A part of the range: small and odd, or large and round.
   vmm::address_range part() {
-    static constexpr std::uint64_t units[] = {1, 8, 512, 4096, 2 * mib};
+    static constexpr std::uint64_t units[] = {1, 8, 512, 4096, 2 * MiB};
     const std::uint64_t unit = units[pick(5)];
-    const std::uint64_t offset = pick(12 * mib / unit) * unit;
-    const std::uint64_t most = std::min<std::uint64_t>(12 * mib - offset, unit * 40);
+    const std::uint64_t offset = pick(12 * MiB / unit) * unit;
+    const std::uint64_t most = std::min<std::uint64_t>(12 * MiB - offset, unit * 40);
     return {range.base + offset, (1 + pick(most / unit)) * unit};
   }
   std::byte* in_model(vmm::address at) { return model.data() + (at - range.base); }
@@ -70,7 +70,7 @@ TEST_F(Bytes, AreWhatAModelSaysAfterRandomChanges) {
       }
       default: {
         const std::uint64_t size = where.size_bytes;
-        const std::uint64_t to = pick(12 * mib - size + 1);
+        const std::uint64_t to = pick(12 * MiB - size + 1);
         const vmm::address_range target{range.base + to, size};
         if (target.overlaps(where)) break;
         ASSERT_TRUE(driver.copy({target.base, where.base, size}));
@@ -96,36 +96,36 @@ TEST_F(Bytes, AreWhatAModelSaysWhereAGranuleHasManyPieces) {
     if (i % 50 == 0) expect_same();
   }
   expect_same();
-  ASSERT_TRUE(driver.fill({{range.base + 1, 2 * mib - 2}, 7}));
-  std::memset(model.data() + 1, 7, 2 * mib - 2);
+  ASSERT_TRUE(driver.fill({{range.base + 1, 2 * MiB - 2}, 7}));
+  std::memset(model.data() + 1, 7, 2 * MiB - 2);
   expect_same();
   EXPECT_EQ(driver.read_tag(range.base + 8).value(), 0x0707'0707'0707'0707u);
 }
 
 TEST_F(Bytes, AreSeenThroughEveryAlias) {
-  const auto other = reserved(4 * mib);
-  mapped(other.base, handles[0], 4 * mib);
+  const auto other = reserved(4 * MiB);
+  mapped(other.base, handles[0], 4 * MiB);
   const std::byte bytes[4] = {std::byte{9}, std::byte{8}, std::byte{7}, std::byte{6}};
-  ASSERT_TRUE(driver.write(other.base + (2 * mib - 2), bytes));
+  ASSERT_TRUE(driver.write(other.base + (2 * MiB - 2), bytes));
   std::byte seen[4]{};
-  ASSERT_TRUE(driver.read(seen, range.base + (2 * mib - 2)));
+  ASSERT_TRUE(driver.read(seen, range.base + (2 * MiB - 2)));
   EXPECT_EQ(std::memcmp(seen, bytes, 4), 0);
-  EXPECT_EQ(*driver.read_tag(range.base + (2 * mib - 8)), 0x0809'0000'0000'0000u);
+  EXPECT_EQ(*driver.read_tag(range.base + (2 * MiB - 8)), 0x0809'0000'0000'0000u);
 }
 
 TEST_F(Bytes, NothingIsWrittenWhenAPartCannotBe) {
-  const std::vector<std::byte> source(2 * mib, std::byte{1});
-  ASSERT_TRUE(driver.unmap({range.base + 4 * mib, 2 * mib}));
-  EXPECT_EQ(code(driver.write(range.base + 3 * mib, source)), invalid_value);
-  EXPECT_EQ(*driver.read_tag(range.base + 3 * mib), 0u);
-  EXPECT_EQ(code(driver.fill({{range.base + 3 * mib, 2 * mib}, 1})), invalid_value);
-  EXPECT_EQ(code(driver.copy({range.base + 6 * mib, range.base + 3 * mib, 2 * mib})),
+  const std::vector<std::byte> source(2 * MiB, std::byte{1});
+  ASSERT_TRUE(driver.unmap({range.base + 4 * MiB, 2 * MiB}));
+  EXPECT_EQ(code(driver.write(range.base + 3 * MiB, source)), invalid_value);
+  EXPECT_EQ(*driver.read_tag(range.base + 3 * MiB), 0u);
+  EXPECT_EQ(code(driver.fill({{range.base + 3 * MiB, 2 * MiB}, 1})), invalid_value);
+  EXPECT_EQ(code(driver.copy({range.base + 6 * MiB, range.base + 3 * MiB, 2 * MiB})),
             invalid_value);
   EXPECT_EQ(driver.misuse_count(vmm::fake::misuse_kind::use_after_unmap), 3u);
 }
 
 TEST_F(Bytes, ACopyOfNothingIsFine) {
-  EXPECT_TRUE(driver.copy({range.base, range.base + 6 * mib, 0}));
+  EXPECT_TRUE(driver.copy({range.base, range.base + 6 * MiB, 0}));
   EXPECT_TRUE(driver.fill({{range.base, 0}, 1}));
   EXPECT_TRUE(driver.write(range.base, {}));
 }
@@ -133,7 +133,7 @@ TEST_F(Bytes, ACopyOfNothingIsFine) {
 TEST_F(Bytes, AnUnknownStreamIsRefused) {
   const auto stream = static_cast<vmm::stream_handle>(77);
   EXPECT_EQ(code(driver.fill({range, 1, stream})), 400);
-  EXPECT_EQ(code(driver.copy({range.base, range.base + 6 * mib, mib, stream})), 400);
+  EXPECT_EQ(code(driver.copy({range.base, range.base + 6 * MiB, MiB, stream})), 400);
 }
 
 }  // namespace

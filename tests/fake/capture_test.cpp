@@ -29,8 +29,8 @@ class Capture : public Fake {
     first = *driver.create_stream();
     second = *driver.create_stream();
     event = *driver.create_event();
-    range = reserved(2 * mib);
-    mapped(range.base, created(2 * mib), 2 * mib);
+    range = reserved(2 * MiB);
+    mapped(range.base, created(2 * MiB), 2 * MiB);
   }
   void TearDown() override {
     ASSERT_TRUE(driver.finish_all());
@@ -217,10 +217,10 @@ TEST_F(Capture, TheModeSaysWhoMayMakeUnsafeCalls) {
 // As recorded on an H200.
 TEST_F(Capture, MemoryMayBeMadeAndMappedBesideIt) {
   begin(capture_mode::any_thread);
-  const auto range = driver.reserve({2 * mib, 0, {}});
-  const auto made = driver.create({2 * mib, driver.home()});
+  const auto range = driver.reserve({2 * MiB, 0, {}});
+  const auto made = driver.create({2 * MiB, driver.home()});
   ASSERT_TRUE(range && made);
-  EXPECT_TRUE(driver.map({range->base, 2 * mib, *made, 0}));
+  EXPECT_TRUE(driver.map({range->base, 2 * MiB, *made, 0}));
   EXPECT_TRUE(driver.unmap(*range));
   EXPECT_TRUE(driver.release(*made));
   EXPECT_TRUE(driver.free_reservation(*range));

@@ -28,7 +28,7 @@ std::vector<row> measured() {
     std::string unit;
     if (words >> each.size_bytes >> unit >> each.create >> each.map >> each.set_access >>
         each.unmap >> each.release) {
-      each.size_bytes *= unit == "GiB" ? gib : mib;
+      each.size_bytes *= unit == "GiB" ? GiB : MiB;
       rows.push_back(each);
     }
   }
@@ -91,14 +91,14 @@ TEST_F(Costs, OfABusyProgramAreOnesOfTheSameTable) {
 
 TEST_F(Costs, ASizeBetweenIsOnTheLineBetween) {
   (void)took();
-  (void)created(160 * mib);  // half way between 64 and 256 MiB
+  (void)created(160 * MiB);  // half way between 64 and 256 MiB
   EXPECT_NEAR(took(), (5.9 + 7.0) / 2, 0.001);
 }
 
 TEST_F(Costs, BatchingBuysNothing) {
-  const auto range = reserved(16 * mib);
-  for (std::uint64_t at = 0; at < 16 * mib; at += 2 * mib) {
-    ASSERT_TRUE(driver.map({range.base + at, 2 * mib, created(2 * mib), 0}));
+  const auto range = reserved(16 * MiB);
+  for (std::uint64_t at = 0; at < 16 * MiB; at += 2 * MiB) {
+    ASSERT_TRUE(driver.map({range.base + at, 2 * MiB, created(2 * MiB), 0}));
   }
   (void)took();
   ASSERT_TRUE(open(range));
@@ -112,20 +112,20 @@ TEST_F(Costs, SixteenGibibytesOfSmallHandlesComeNearTheMeasuredTotals) {
     std::uint64_t handle_bytes;
     double create, map, set_access, unmap, release;
   };
-  constexpr total totals[] = {{2 * mib, 56'600, 4'090, 175'000, 122'000, 65'800},
-                              {32 * mib, 3'990, 189, 10'150, 6'820, 8'930},
-                              {512 * mib, 413, 14, 1'160, 608, 3'790}};
+  constexpr total totals[] = {{2 * MiB, 56'600, 4'090, 175'000, 122'000, 65'800},
+                              {32 * MiB, 3'990, 189, 10'150, 6'820, 8'930},
+                              {512 * MiB, 413, 14, 1'160, 608, 3'790}};
   // The sum of single calls is below what many calls in a row took, by up to a third; never above
   // by more than 23 %.
   const auto near = [](double model, double real, const char* what, std::uint64_t size) {
     EXPECT_GT(model, 0.66 * real) << what << ' ' << size;
     EXPECT_LT(model, 1.23 * real) << what << ' ' << size;
   };
-  const auto range = reserved(16 * gib);
+  const auto range = reserved(16 * GiB);
   for (const total& each : totals) {
     std::vector<vmm::physical_handle> made;
     (void)took();
-    for (std::uint64_t at = 0; at < 16 * gib; at += each.handle_bytes) {
+    for (std::uint64_t at = 0; at < 16 * GiB; at += each.handle_bytes) {
       made.push_back(*driver.create({each.handle_bytes, driver.home()}));
     }
     near(took(), each.create, "create", each.handle_bytes);
@@ -143,7 +143,7 @@ TEST_F(Costs, SixteenGibibytesOfSmallHandlesComeNearTheMeasuredTotals) {
 }
 
 TEST_F(Costs, ReservingTakesTwoMicrosecondsWhateverTheSize) {
-  for (const std::uint64_t size : {16 * gib, 64 * tib}) {
+  for (const std::uint64_t size : {16 * GiB, 64 * tib}) {
     (void)took();
     const auto range = driver.reserve({size, 0, {}});
     EXPECT_DOUBLE_EQ(took(), 2.0);
@@ -155,7 +155,7 @@ TEST_F(Costs, ReservingTakesTwoMicrosecondsWhateverTheSize) {
 // create waits for the clearing of what was released, 16 GiB in 40 ms.
 TEST_F(Costs, ACreateWaitsForReleasedMemoryToBeCleared) {
   const auto make_and_drop = [this] {
-    const auto made = *driver.create({100 * gib, driver.home()});
+    const auto made = *driver.create({100 * GiB, driver.home()});
     ASSERT_TRUE(driver.release(made));
   };
   make_and_drop();
@@ -174,17 +174,17 @@ TEST_F(Costs, TheClockMovesByCallsAndByAdvance) {
   ASSERT_TRUE(driver.advance_us(12.5));
   EXPECT_EQ(driver.now_ns(), 12'500u);
   EXPECT_EQ(driver.busy_ns(), 0u);
-  (void)reserved(2 * mib);
+  (void)reserved(2 * MiB);
   EXPECT_DOUBLE_EQ(driver.now_us(), 14.5);
   EXPECT_DOUBLE_EQ(driver.busy_us(), 2.0);
 }
 
 TEST_F(Costs, AProfileSetsThePrices) {
   auto plays = vmm::fake::profile::cuda();
-  plays.costs.create.points[0] = {2 * mib, 1000.0};
+  plays.costs.create.points[0] = {2 * MiB, 1000.0};
   plays.costs.create.count = 1;
   vmm::fake_driver dear{plays};
-  const auto handle = dear.create({4 * mib, dear.home()});
+  const auto handle = dear.create({4 * MiB, dear.home()});
   EXPECT_DOUBLE_EQ(dear.busy_us(), 1000.0);
   ASSERT_TRUE(dear.release(*handle));
 }

@@ -17,11 +17,11 @@ class Hazards : public Fake {
     first = *driver.create_stream();
     second = *driver.create_stream();
     event = *driver.create_event();
-    range = reserved(16 * mib);
-    memory = created(4 * mib);
-    low = {range.base, 4 * mib};
-    high = {range.base + 8 * mib, 4 * mib};
-    mapped(low.base, memory, 4 * mib);
+    range = reserved(16 * MiB);
+    memory = created(4 * MiB);
+    low = {range.base, 4 * MiB};
+    high = {range.base + 8 * MiB, 4 * MiB};
+    mapped(low.base, memory, 4 * MiB);
   }
   void TearDown() override {
     ASSERT_TRUE(driver.finish_all());
@@ -61,7 +61,7 @@ TEST_F(Hazards, UnmapUnderAKernelIsReportedAndDoesNotWait) {
 
 TEST_F(Hazards, WorkOverNoBytesUsesNothing) {
   writes(first, low);
-  reads(second, {low.base + 1 * mib, 0});
+  reads(second, {low.base + 1 * MiB, 0});
   writes(second, {low.base, 0});
   EXPECT_EQ(unordered(), 0u);
   EXPECT_EQ(driver.misuse_count(), 0u);
@@ -76,7 +76,7 @@ TEST_F(Hazards, UnmapAfterTheKernelIsFine) {
 }
 
 TEST_F(Hazards, AMappingElsewhereOfTheSameMemoryMayGo) {
-  mapped(high.base, memory, 4 * mib);
+  mapped(high.base, memory, 4 * MiB);
   reads(first, high);
   EXPECT_TRUE(driver.unmap(low)) << "the stale mapping of a remap";
   EXPECT_EQ(driver.misuse_count(), 0u);
@@ -103,10 +103,10 @@ TEST_F(Hazards, ARightThatAReaderDoesNotNeedMayGo) {
 
 TEST_F(Hazards, TheHostMustNotTouchWhatAKernelUses) {
   std::byte bytes[16]{};
-  reads(first, {low.base, 2 * mib});
+  reads(first, {low.base, 2 * MiB});
   EXPECT_TRUE(driver.read(bytes, low.base));
   EXPECT_EQ(in_flight(), 0u) << "two readers do not disturb each other";
-  EXPECT_TRUE(driver.write(low.base + 2 * mib, bytes));
+  EXPECT_TRUE(driver.write(low.base + 2 * MiB, bytes));
   EXPECT_EQ(in_flight(), 0u) << "another part of the memory";
   EXPECT_TRUE(driver.write(low.base + 64, bytes));
   EXPECT_EQ(in_flight(), 1u);
@@ -114,7 +114,7 @@ TEST_F(Hazards, TheHostMustNotTouchWhatAKernelUses) {
 
 TEST_F(Hazards, TheHostIsCaughtThroughAnAliasToo) {
   std::byte bytes[16]{};
-  mapped(high.base, memory, 4 * mib);
+  mapped(high.base, memory, 4 * MiB);
   writes(first, low);
   EXPECT_TRUE(driver.read(bytes, high.base));
   EXPECT_EQ(in_flight(), 1u);
@@ -122,7 +122,7 @@ TEST_F(Hazards, TheHostIsCaughtThroughAnAliasToo) {
 
 TEST_F(Hazards, AnotherStreamMustBeOrderedBehindAWriter) {
   writes(first, low);
-  writes(second, {low.base + 1 * mib, 2 * mib});
+  writes(second, {low.base + 1 * MiB, 2 * MiB});
   ASSERT_EQ(unordered(), 1u);
   EXPECT_STREQ(driver.misuses()[0].detail, "writer");
 }
@@ -172,7 +172,7 @@ TEST_F(Hazards, OrderIsHandedOnFromStreamToStream) {
 
 TEST_F(Hazards, MemoryMovedToANewAddressIsStillTheSameMemory) {
   writes(first, low);
-  mapped(high.base, memory, 4 * mib);
+  mapped(high.base, memory, 4 * MiB);
   writes(second, high);
   EXPECT_EQ(unordered(), 1u) << "handed out again before its last user finished";
 }
@@ -189,7 +189,7 @@ TEST_F(Hazards, MappedInTimeIsInTime) {
   ASSERT_TRUE(driver.record_event(event, first));
   ASSERT_TRUE(driver.wait_event(second, event));
   reads(second, high);
-  mapped(high.base, created(4 * mib), 4 * mib);
+  mapped(high.base, created(4 * MiB), 4 * MiB);
   ASSERT_TRUE(driver.synchronize_stream(second));
   EXPECT_EQ(driver.misuse_count(), 0u);
 }
@@ -205,8 +205,8 @@ TEST_F(Hazards, AKernelWithoutTheRightFaults) {
 }
 
 TEST_F(Hazards, ReleaseUnderAKernelIsFineWhileTheMemoryIsMapped) {
-  const auto kept = driver.create({4 * mib, driver.home()});
-  mapped(high.base, *kept, 4 * mib);
+  const auto kept = driver.create({4 * MiB, driver.home()});
+  mapped(high.base, *kept, 4 * MiB);
   writes(first, high);
   EXPECT_TRUE(driver.release(*kept));
   EXPECT_EQ(driver.misuse_count(), 0u);
@@ -216,14 +216,14 @@ TEST_F(Hazards, ReleaseUnderAKernelIsFineWhileTheMemoryIsMapped) {
 }
 
 TEST_F(Hazards, AnEventOfAllWorkOrdersEveryStreamBeforeIt) {
-  writes(first, {low.base, mib});
-  writes(second, {low.base + mib, mib});
+  writes(first, {low.base, MiB});
+  writes(second, {low.base + MiB, MiB});
   ASSERT_TRUE(driver.record_all(event));
   const vmm::stream_handle third = *driver.create_stream();
   ASSERT_TRUE(driver.wait_event(third, event));
   writes(third, low);
   EXPECT_EQ(driver.misuse_count(), 0u);
-  writes(second, {low.base + mib, mib});  // behind the event, beside the third's
+  writes(second, {low.base + MiB, MiB});  // behind the event, beside the third's
   EXPECT_EQ(unordered(), 1u);
   driver.clear_misuses();
   ASSERT_TRUE(driver.finish_all());
@@ -231,7 +231,7 @@ TEST_F(Hazards, AnEventOfAllWorkOrdersEveryStreamBeforeIt) {
 }
 
 TEST_F(Hazards, UnmapAfterAnEventOfAllWorkIsFine) {
-  reads(first, {low.base, mib});
+  reads(first, {low.base, MiB});
   reads(second, low);
   ASSERT_TRUE(driver.record_all(event));
   EXPECT_FALSE(driver.query_event(event).value_or(true));

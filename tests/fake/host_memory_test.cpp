@@ -96,8 +96,8 @@ class HostMemory : public ::testing::Test {
 };
 
 TEST_F(HostMemory, MappingCallsFailWhole) {
-  const auto handle = insist([&] { return driver.create({4 * mib, driver.home()}); });
-  const auto range = usable(*handle, 4 * mib);
+  const auto handle = insist([&] { return driver.create({4 * MiB, driver.home()}); });
+  const auto range = usable(*handle, 4 * MiB);
   const auto again = insist([&] { return driver.retain(range.base); });
   must([&] { return driver.release(*again); });
   give_back(range, *handle);
@@ -106,8 +106,8 @@ TEST_F(HostMemory, MappingCallsFailWhole) {
 TEST_F(HostMemory, AddressesFailWhole) {
   std::vector<vmm::address_range> ranges;
   for (int i = 0; i < 64; ++i) {
-    const std::uint64_t alignment = i % 3 == 0 ? 64 * mib : 0;
-    ranges.push_back(*insist([&] { return driver.reserve({2 * mib, alignment, {}}); }));
+    const std::uint64_t alignment = i % 3 == 0 ? 64 * MiB : 0;
+    ranges.push_back(*insist([&] { return driver.reserve({2 * MiB, alignment, {}}); }));
   }
   for (std::size_t first = 0; first < 3; ++first) {
     for (std::size_t i = first; i < ranges.size(); i += 3) {
@@ -115,14 +115,14 @@ TEST_F(HostMemory, AddressesFailWhole) {
     }
   }
   const auto hinted =
-      insist([&] { return driver.reserve({2 * mib, 0, ranges[7].base + 256 * mib}); });
+      insist([&] { return driver.reserve({2 * MiB, 0, ranges[7].base + 256 * MiB}); });
   must([&] { return driver.free_reservation(*hinted); });
 }
 
 TEST_F(HostMemory, WorkFailsWhole) {
-  const auto handle = insist([&] { return driver.create({8 * mib, driver.home()}); });
-  const auto range = usable(*handle, 8 * mib);
-  const vmm::address_range low{range.base, 4 * mib};
+  const auto handle = insist([&] { return driver.create({8 * MiB, driver.home()}); });
+  const auto range = usable(*handle, 8 * MiB);
+  const vmm::address_range low{range.base, 4 * MiB};
   const auto first = insist([&] { return driver.create_stream(); });
   const auto second = insist([&] { return driver.create_stream(); });
   const auto event = insist([&] { return driver.create_event(); });
@@ -133,7 +133,7 @@ TEST_F(HostMemory, WorkFailsWhole) {
   must([&] { return driver.launch(*first, what); });
   must([&] { return driver.record_event(*event, *first); });
   must([&] { return driver.wait_event(*second, *event); });
-  must([&] { return driver.copy({range.base + 4 * mib + 40, range.base, 3 * mib, *second}); });
+  must([&] { return driver.copy({range.base + 4 * MiB + 40, range.base, 3 * MiB, *second}); });
   must([&] { return driver.fill({{range.base + 100, 100}, 1, *second}); });
   must([&] { return driver.record_event(*event, *second); });
   must([&] { return driver.destroy_stream(*first); });
@@ -149,10 +149,10 @@ TEST_F(HostMemory, WorkFailsWhole) {
   }
   EXPECT_EQ(*driver.read_tag(range.base + 4096), 5u);
   EXPECT_EQ(*driver.read_tag(range.base + 104), 0x0101'0101'0101'0101u);
-  EXPECT_EQ(*driver.read_tag(range.base + 4 * mib + 48), 5u);
-  EXPECT_EQ(*driver.read_tag(range.base + 4 * mib + 32), 0u);
+  EXPECT_EQ(*driver.read_tag(range.base + 4 * MiB + 48), 5u);
+  EXPECT_EQ(*driver.read_tag(range.base + 4 * MiB + 32), 0u);
   const std::byte bytes[3] = {std::byte{1}, std::byte{2}, std::byte{3}};
-  must([&] { return driver.write(range.base + (4 * mib - 1), bytes); });
+  must([&] { return driver.write(range.base + (4 * MiB - 1), bytes); });
   must([&] { return driver.destroy_event(*event); });
   must([&] { return driver.destroy_stream(*second); });
   give_back(range, *handle);
@@ -160,7 +160,7 @@ TEST_F(HostMemory, WorkFailsWhole) {
 
 TEST_F(HostMemory, SharingFailsWhole) {
   const auto handle =
-      insist([&] { return driver.create({4 * mib, driver.home(), vmm::share_kind::posix_fd}); });
+      insist([&] { return driver.create({4 * MiB, driver.home(), vmm::share_kind::posix_fd}); });
   const auto sent =
       insist([&] { return driver.export_handle(*handle, vmm::share_kind::posix_fd); });
   const auto received = insist([&] { return driver.import_handle(*sent); });
@@ -180,10 +180,10 @@ class HostMemoryOfTeams : public HostMemory {
 };
 
 TEST_F(HostMemoryOfTeams, MulticastFailsWhole) {
-  const auto handle = insist([&] { return driver.create({4 * mib, driver.home()}); });
-  const auto team = insist([&] { return driver.create_multicast({4 * mib, 1}); });
+  const auto handle = insist([&] { return driver.create({4 * MiB, driver.home()}); });
+  const auto team = insist([&] { return driver.create_multicast({4 * MiB, 1}); });
   must([&] { return driver.add_multicast_device(*team, driver.home()); });
-  const vmm::multicast_binding whole{*team, driver.home(), *handle, 0, 0, 4 * mib};
+  const vmm::multicast_binding whole{*team, driver.home(), *handle, 0, 0, 4 * MiB};
   must([&] { return driver.bind_multicast(whole); });
   must([&] { return driver.unbind_multicast(whole); });
   must([&] { return driver.release(static_cast<vmm::physical_handle>(*team)); });
@@ -196,22 +196,22 @@ class HostMemoryOfCuts : public HostMemory {
 };
 
 TEST_F(HostMemoryOfCuts, ReplacingFailsWhole) {
-  const auto first = insist([&] { return driver.create({64 * kib, driver.home()}); });
-  const auto second = insist([&] { return driver.create({8 * kib, driver.home()}); });
-  const auto range = usable(*first, 64 * kib);
+  const auto first = insist([&] { return driver.create({64 * KiB, driver.home()}); });
+  const auto second = insist([&] { return driver.create({8 * KiB, driver.home()}); });
+  const auto range = usable(*first, 64 * KiB);
   ASSERT_TRUE(driver.write_tag(range, 3));
   // A split that happened before the failure is not undone: it shows in nothing but the count.
   driver.set_misuse_fatal(false);
   for (long allowed = 0; allowed < 50; ++allowed) {
     left = allowed;
     struck = false;
-    const auto answer = driver.map({range.base + 4 * kib, 8 * kib, *second, 0});
+    const auto answer = driver.map({range.base + 4 * KiB, 8 * KiB, *second, 0});
     left = -1;
     if (answer) break;
     ASSERT_TRUE(struck);
     ++failures;
-    EXPECT_EQ(driver.resource_counts().mapped_bytes, 64 * kib);
-    EXPECT_EQ(*driver.read_tag(range.base + 4 * kib), 3u);
+    EXPECT_EQ(driver.resource_counts().mapped_bytes, 64 * KiB);
+    EXPECT_EQ(*driver.read_tag(range.base + 4 * KiB), 3u);
   }
   EXPECT_EQ(driver.resource_counts().mappings, 3u);
   driver.clear_misuses();

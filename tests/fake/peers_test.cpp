@@ -15,8 +15,6 @@ namespace {
 using vmm::access, vmm::address_range, vmm::device, vmm::errc, vmm::link_kind,
     vmm::fake::misuse_kind;
 
-constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-
 vmm::fake::profile two_devices() {
   vmm::fake::profile made = vmm::fake::profile::cuda();
   made.device_count = 2;
@@ -26,7 +24,7 @@ vmm::fake::profile two_devices() {
 class Peers : public testing::Test {
  protected:
   address_range mapped(vmm::location where, std::vector<vmm::access_grant> grants,
-                       std::uint64_t size_bytes = 2 * mib) {
+                       std::uint64_t size_bytes = 2 * MiB) {
     const vmm::physical_handle memory = *driver.create({size_bytes, where});
     const address_range range = *driver.reserve({size_bytes, 0, {}});
     EXPECT_TRUE(driver.map({range.base, size_bytes, memory, 0}));
@@ -71,14 +69,14 @@ TEST_F(Peers, ACopyOfTheDriversIsBoundByNoRight) {
   const address_range mine = mapped(device(0), {{device(0)}});
   const address_range theirs = mapped(device(1), {{device(1)}});
   ASSERT_TRUE(driver.write_tag(mine, 6));
-  EXPECT_TRUE(driver.copy({theirs.base, mine.base, 2 * mib, {}})) << "device 0 has no right there";
+  EXPECT_TRUE(driver.copy({theirs.base, mine.base, 2 * MiB, {}})) << "device 0 has no right there";
   ASSERT_TRUE(driver.finish_all());
   EXPECT_EQ(driver.misuse_count(misuse_kind::no_access), 1u) << "success, and a mistake";
   EXPECT_EQ(refused(device(1), {.reads = {&theirs, 1}, .expected = 6}), 0u) << "it has arrived";
   EXPECT_EQ(driver.misuse_count(misuse_kind::wrong_contents), 0u);
   EXPECT_FALSE(driver.fill({theirs, 1, {}})) << "only copies were seen to pass";
   const address_range nobodys = mapped(device(1), {});
-  EXPECT_FALSE(driver.copy({nobodys.base, mine.base, 2 * mib, {}})) << "no location has access "
+  EXPECT_FALSE(driver.copy({nobodys.base, mine.base, 2 * MiB, {}})) << "no location has access "
                                                                        "there";
   driver.clear_misuses();
 }
@@ -95,8 +93,8 @@ TEST_F(Peers, TheTopologyIsTold) {
 
 // 64 to 82 us for two devices, where one took 26 to 35; 39 to 48 to unmap after it.
 TEST_F(Peers, ARightForASecondDeviceHasThePriceThatWasMeasured) {
-  const address_range alone = mapped(device(0), {}, 64 * mib);
-  const address_range both = mapped(device(0), {}, 64 * mib);
+  const address_range alone = mapped(device(0), {}, 64 * MiB);
+  const address_range both = mapped(device(0), {}, 64 * MiB);
   const auto cost = [&](auto&& work) {
     const double before = driver.busy_us();
     work();
@@ -111,8 +109,8 @@ TEST_F(Peers, ARightForASecondDeviceHasThePriceThatWasMeasured) {
   const double unmapped = cost([&] { ASSERT_TRUE(driver.unmap(both)); });
   EXPECT_GE(unmapped, 39.0);
   EXPECT_LE(unmapped, 48.0 + 19.3) << "with the release of 64 MiB";
-  const vmm::physical_handle again = *driver.create({64 * mib, device(0)});
-  ASSERT_TRUE(driver.map({both.base, 64 * mib, again, 0}));
+  const vmm::physical_handle again = *driver.create({64 * MiB, device(0)});
+  ASSERT_TRUE(driver.map({both.base, 64 * MiB, again, 0}));
   ASSERT_TRUE(driver.release(again));
 }
 
@@ -126,17 +124,17 @@ TEST_F(Peers, TakingARightFromUnfinishedWorkOfItsDeviceIsAMistake) {
 
 TEST_F(Peers, ARangeIsHandedOutAsADmaBufThatKeepsItsMemory) {
   const std::uint64_t before = driver.query_memory(device(0))->free_bytes;
-  const vmm::physical_handle memory = *driver.create({2 * mib, device(0)});
-  const address_range range = *driver.reserve({4 * mib, 0, {}});
-  ASSERT_TRUE(driver.map({range.base, 2 * mib, memory, 0}));
+  const vmm::physical_handle memory = *driver.create({2 * MiB, device(0)});
+  const address_range range = *driver.reserve({4 * MiB, 0, {}});
+  ASSERT_TRUE(driver.map({range.base, 2 * MiB, memory, 0}));
   ASSERT_TRUE(driver.release(memory));
   EXPECT_EQ(driver.export_range(range).error().code, errc::invalid_argument) << "half is mapped";
   EXPECT_EQ(driver.export_range({range.base, 100}).error().code, errc::invalid_argument);
-  const auto made = driver.export_range({range.base, 2 * mib});
+  const auto made = driver.export_range({range.base, 2 * MiB});
   ASSERT_TRUE(made) << vmm::describe(made.error());
-  ASSERT_TRUE(driver.unmap({range.base, 2 * mib}));
+  ASSERT_TRUE(driver.unmap({range.base, 2 * MiB}));
   ASSERT_TRUE(driver.free_reservation(range));
-  EXPECT_EQ(driver.query_memory(device(0))->free_bytes, before - 2 * mib);
+  EXPECT_EQ(driver.query_memory(device(0))->free_bytes, before - 2 * MiB);
   const vmm::shared_handle descriptor{.kind = vmm::share_kind::posix_fd,
                                       .descriptor = made->descriptor};
   EXPECT_EQ(driver.import_handle(descriptor).error().code, errc::invalid_argument);

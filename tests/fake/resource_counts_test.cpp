@@ -15,32 +15,32 @@ using ResourceCounts = Fake;
 
 TEST_F(ResourceCounts, CountsWhatIsAlive) {
   EXPECT_TRUE(driver.resource_counts().empty());
-  const auto range = reserved(8 * mib);
-  const auto handle = created(4 * mib);
-  ASSERT_TRUE(driver.map({range.base, 4 * mib, handle, 0}));
-  ASSERT_TRUE(driver.map({range.base + 4 * mib, 4 * mib, handle, 0}));
-  ASSERT_TRUE(open({range.base, 4 * mib}));
+  const auto range = reserved(8 * MiB);
+  const auto handle = created(4 * MiB);
+  ASSERT_TRUE(driver.map({range.base, 4 * MiB, handle, 0}));
+  ASSERT_TRUE(driver.map({range.base + 4 * MiB, 4 * MiB, handle, 0}));
+  ASSERT_TRUE(open({range.base, 4 * MiB}));
   const auto counts = driver.resource_counts();
   EXPECT_FALSE(counts.empty());
   EXPECT_EQ(counts.reservations, 1u);
-  EXPECT_EQ(counts.reserved_bytes, 8 * mib);
+  EXPECT_EQ(counts.reserved_bytes, 8 * MiB);
   EXPECT_EQ(counts.handles, 1u);
   EXPECT_EQ(counts.memories, 1u);
-  EXPECT_EQ(counts.memory_bytes, 4 * mib);
+  EXPECT_EQ(counts.memory_bytes, 4 * MiB);
   EXPECT_EQ(counts.mappings, 2u);
-  EXPECT_EQ(counts.mapped_bytes, 8 * mib);
+  EXPECT_EQ(counts.mapped_bytes, 8 * MiB);
   EXPECT_EQ(counts.accessible_mappings, 1u);
   clear();
   EXPECT_TRUE(driver.resource_counts().empty());
-  EXPECT_EQ(driver.resource_counts().memory_bytes_max, 4 * mib);
-  EXPECT_EQ(driver.resource_counts().mapped_bytes_max, 8 * mib);
-  EXPECT_EQ(driver.resource_counts().reserved_bytes_max, 8 * mib);
+  EXPECT_EQ(driver.resource_counts().memory_bytes_max, 4 * MiB);
+  EXPECT_EQ(driver.resource_counts().mapped_bytes_max, 8 * MiB);
+  EXPECT_EQ(driver.resource_counts().reserved_bytes_max, 8 * MiB);
 }
 
 TEST_F(ResourceCounts, LeaksAreNamedInTheOrderOfTheirMaking) {
-  const auto range = reserved(2 * mib);
-  const auto handle = created(2 * mib);
-  ASSERT_TRUE(driver.map({range.base, 2 * mib, handle, 0}));
+  const auto range = reserved(2 * MiB);
+  const auto handle = created(2 * MiB);
+  ASSERT_TRUE(driver.map({range.base, 2 * MiB, handle, 0}));
   const std::string text = driver.report();
   const auto first = text.find("reservation");
   const auto second = text.find("handle");
@@ -55,9 +55,9 @@ TEST_F(ResourceCounts, LeaksAreNamedInTheOrderOfTheirMaking) {
 }
 
 TEST_F(ResourceCounts, CallsAreCountedByKind) {
-  (void)reserved(2 * mib);
-  (void)created(2 * mib);
-  (void)created(2 * mib);
+  (void)reserved(2 * MiB);
+  (void)created(2 * MiB);
+  (void)created(2 * MiB);
   EXPECT_EQ(driver.calls(call::create), 2u);
   EXPECT_EQ(driver.calls(call::reserve), 1u);
   EXPECT_EQ(driver.calls(), 3u);
@@ -66,23 +66,23 @@ TEST_F(ResourceCounts, CallsAreCountedByKind) {
 }
 
 TEST_F(ResourceCounts, StaleTokensAreKnown) {
-  const auto handle = driver.create({2 * mib, driver.home()});
+  const auto handle = driver.create({2 * MiB, driver.home()});
   ASSERT_TRUE(driver.release(*handle));
   EXPECT_EQ(code(driver.release(*handle)), invalid_value);
-  const auto next = created(2 * mib);  // takes the same slot
+  const auto next = created(2 * MiB);  // takes the same slot
   EXPECT_NE(next, *handle);
-  const auto range = reserved(2 * mib);
-  EXPECT_EQ(code(driver.map({range.base, 2 * mib, *handle, 0})), invalid_value);
+  const auto range = reserved(2 * MiB);
+  EXPECT_EQ(code(driver.map({range.base, 2 * MiB, *handle, 0})), invalid_value);
   EXPECT_EQ(code(driver.release(vmm::physical_handle::none)), invalid_value);
   EXPECT_EQ(driver.misuse_count(misuse_kind::stale_handle), 3u);
-  EXPECT_EQ(code(driver.free_reservation({range.base, 4 * mib})), invalid_value);
-  EXPECT_EQ(code(driver.free_reservation({range.base + 2 * mib, 2 * mib})), invalid_value);
+  EXPECT_EQ(code(driver.free_reservation({range.base, 4 * MiB})), invalid_value);
+  EXPECT_EQ(code(driver.free_reservation({range.base + 2 * MiB, 2 * MiB})), invalid_value);
   EXPECT_EQ(driver.misuse_count(misuse_kind::stale_handle), 5u);
 }
 
 TEST_F(ResourceCounts, UseAfterUnmapIsReportedWithItsAddress) {
-  const auto range = reserved(2 * mib);
-  mapped(range.base, created(2 * mib), 2 * mib);
+  const auto range = reserved(2 * MiB);
+  mapped(range.base, created(2 * MiB), 2 * MiB);
   ASSERT_TRUE(driver.unmap(range));
   EXPECT_FALSE(driver.read_tag(range.base + 4096));
   ASSERT_EQ(driver.misuse_count(), 1u);
@@ -93,45 +93,45 @@ TEST_F(ResourceCounts, UseAfterUnmapIsReportedWithItsAddress) {
 }
 
 TEST_F(ResourceCounts, FreeingAReservationWithLiveMappingsIsRefused) {
-  const auto range = reserved(2 * mib);
-  mapped(range.base, created(2 * mib), 2 * mib);
+  const auto range = reserved(2 * MiB);
+  mapped(range.base, created(2 * MiB), 2 * MiB);
   EXPECT_EQ(code(driver.free_reservation(range)), invalid_value);
   EXPECT_EQ(driver.misuse_count(misuse_kind::freed_while_mapped), 1u);
   EXPECT_EQ(driver.resource_counts().reservations, 1u);
 }
 
 TEST_F(ResourceCounts, AddressesOutsideEveryReservationAreInvalid) {
-  const auto range = reserved(4 * mib);
-  const auto handle = created(4 * mib);
-  EXPECT_EQ(code(driver.map({range.base + 2 * mib, 4 * mib, handle, 0})), invalid_value);
-  EXPECT_EQ(code(driver.unmap({range.base + 2 * mib, 4 * mib})), invalid_value);
-  EXPECT_EQ(code(open({range.end(), 2 * mib})), invalid_value);
+  const auto range = reserved(4 * MiB);
+  const auto handle = created(4 * MiB);
+  EXPECT_EQ(code(driver.map({range.base + 2 * MiB, 4 * MiB, handle, 0})), invalid_value);
+  EXPECT_EQ(code(driver.unmap({range.base + 2 * MiB, 4 * MiB})), invalid_value);
+  EXPECT_EQ(code(open({range.end(), 2 * MiB})), invalid_value);
   EXPECT_EQ(code(driver.get_access(range.base, driver.home())), invalid_value);
   EXPECT_EQ(code(driver.retain(range.base)), invalid_value);
 }
 
 TEST_F(ResourceCounts, AddressesAreUsedAgainAndNeighboursMerge) {
   std::vector<vmm::address_range> rows;
-  for (int i = 0; i < 64; ++i) rows.push_back(*driver.reserve({2 * mib, 0, {}}));
+  for (int i = 0; i < 64; ++i) rows.push_back(*driver.reserve({2 * MiB, 0, {}}));
   const auto lowest = rows.front().base;
   for (std::size_t i = 0; i < rows.size(); i += 2) ASSERT_TRUE(driver.free_reservation(rows[i]));
   for (std::size_t i = 1; i < rows.size(); i += 2) ASSERT_TRUE(driver.free_reservation(rows[i]));
-  const auto all = driver.reserve({128 * mib, 0, {}});
+  const auto all = driver.reserve({128 * MiB, 0, {}});
   EXPECT_EQ(all->base, lowest);
   ASSERT_TRUE(driver.free_reservation(*all));
 }
 
 TEST_F(ResourceCounts, ReservationsKeepTheirAlignment) {
-  (void)reserved(2 * mib);
-  for (const std::uint64_t alignment : {2 * mib, 64 * mib, 1 * gib, 1 * tib}) {
-    const auto range = driver.reserve({2 * mib, alignment, {}});
+  (void)reserved(2 * MiB);
+  for (const std::uint64_t alignment : {2 * MiB, 64 * MiB, 1 * GiB, 1 * tib}) {
+    const auto range = driver.reserve({2 * MiB, alignment, {}});
     ASSERT_TRUE(range) << alignment;
     ranges.push_back(*range);
     EXPECT_EQ(range->base.value % alignment, 0u);
   }
-  EXPECT_EQ(code(driver.reserve({2 * mib, 3 * mib, {}})), invalid_value);
+  EXPECT_EQ(code(driver.reserve({2 * MiB, 3 * MiB, {}})), invalid_value);
   EXPECT_EQ(code(driver.reserve({0, 0, {}})), invalid_value);
-  EXPECT_EQ(code(driver.reserve({2 * mib + 4096, 0, {}})), invalid_value);
+  EXPECT_EQ(code(driver.reserve({2 * MiB + 4096, 0, {}})), invalid_value);
 }
 
 TEST(ResourceCountsDeathTest, MisuseMayBeFatal) {
@@ -149,10 +149,10 @@ TEST(ResourceCountsOfAMachine, ADriverGivesBackWhatIsLeftOnAMachineThatLivesOn) 
   const auto before = other.query_memory(vmm::device(0))->free_bytes;
   {
     vmm::fake_driver careless{plays, machine};
-    const auto handle = careless.create({4 * mib, vmm::device(0)});
-    const auto range = careless.reserve({4 * mib, 0, {}});
-    ASSERT_TRUE(careless.map({range->base, 4 * mib, *handle, 0}));
-    EXPECT_EQ(other.query_memory(vmm::device(0))->free_bytes, before - 4 * mib);
+    const auto handle = careless.create({4 * MiB, vmm::device(0)});
+    const auto range = careless.reserve({4 * MiB, 0, {}});
+    ASSERT_TRUE(careless.map({range->base, 4 * MiB, *handle, 0}));
+    EXPECT_EQ(other.query_memory(vmm::device(0))->free_bytes, before - 4 * MiB);
   }
   EXPECT_EQ(other.query_memory(vmm::device(0))->free_bytes, before);
 }

@@ -23,8 +23,8 @@ class Sharing : public ::testing::Test {
     EXPECT_TRUE(importer.check_empty()) << importer.report();
   }
   static vmm::address_range joined(vmm::fake_driver& driver, vmm::physical_handle handle) {
-    const auto range = driver.reserve({4 * mib, 0, {}});
-    EXPECT_TRUE(driver.map({range->base, 4 * mib, handle, 0}));
+    const auto range = driver.reserve({4 * MiB, 0, {}});
+    EXPECT_TRUE(driver.map({range->base, 4 * MiB, handle, 0}));
     const vmm::access_grant grant{driver.home()};
     EXPECT_TRUE(driver.set_access(*range, {&grant, 1}));
     return *range;
@@ -41,9 +41,9 @@ class Sharing : public ::testing::Test {
 };
 
 TEST_F(Sharing, BothSeeOneMemory) {
-  const auto handle = exporter.create({4 * mib, vmm::device(0), vmm::share_kind::posix_fd});
+  const auto handle = exporter.create({4 * MiB, vmm::device(0), vmm::share_kind::posix_fd});
   const auto sent = *exporter.export_handle(*handle, vmm::share_kind::posix_fd);
-  EXPECT_EQ(sent.size_bytes, 4 * mib);
+  EXPECT_EQ(sent.size_bytes, 4 * MiB);
   EXPECT_EQ(exporter.resource_counts().descriptors, 1u);
   const auto received = *importer.import_handle(sent);
   ASSERT_TRUE(importer.close_descriptor(sent));
@@ -51,7 +51,7 @@ TEST_F(Sharing, BothSeeOneMemory) {
   const auto here = joined(exporter, *handle);
   const auto there = joined(importer, received);
   ASSERT_TRUE(exporter.write_tag(here, 5));
-  EXPECT_EQ(*importer.read_tag(there.base + 2 * mib), 5u);
+  EXPECT_EQ(*importer.read_tag(there.base + 2 * MiB), 5u);
   parted(exporter, here);
   ASSERT_TRUE(exporter.release(*handle));
   EXPECT_EQ(*importer.read_tag(there.base), 5u) << "the exporter is gone, the memory is not";
@@ -61,7 +61,7 @@ TEST_F(Sharing, BothSeeOneMemory) {
 
 // As on an H200, in the exporter's own process as in another one (driver 580.159.04).
 TEST_F(Sharing, WhatWasImportedSaysNothingOfSharingAndIsNotExportedAgain) {
-  vmm::physical_request wanted{4 * mib, vmm::device(0), vmm::share_kind::posix_fd};
+  vmm::physical_request wanted{4 * MiB, vmm::device(0), vmm::share_kind::posix_fd};
   wanted.rdma_capable = true;
   const auto handle = *exporter.create(wanted);
   const auto sent = exporter.export_handle(handle, vmm::share_kind::posix_fd);
@@ -81,10 +81,10 @@ TEST_F(Sharing, WhatWasImportedSaysNothingOfSharingAndIsNotExportedAgain) {
 
 TEST_F(Sharing, AnOpenDescriptorKeepsTheMemory) {
   const std::uint64_t before = free_bytes();
-  const auto handle = exporter.create({4 * mib, vmm::device(0), vmm::share_kind::posix_fd});
+  const auto handle = exporter.create({4 * MiB, vmm::device(0), vmm::share_kind::posix_fd});
   const auto sent = exporter.export_handle(*handle, vmm::share_kind::posix_fd);
   ASSERT_TRUE(exporter.release(*handle));
-  EXPECT_EQ(free_bytes(), before - 4 * mib);
+  EXPECT_EQ(free_bytes(), before - 4 * MiB);
   const auto received = *importer.import_handle(*sent);
   ASSERT_TRUE(importer.close_descriptor(*sent));
   ASSERT_TRUE(importer.release(received));
@@ -92,7 +92,7 @@ TEST_F(Sharing, AnOpenDescriptorKeepsTheMemory) {
 }
 
 TEST_F(Sharing, AClosedDescriptorIsNoMemory) {
-  const auto handle = exporter.create({4 * mib, vmm::device(0), vmm::share_kind::posix_fd});
+  const auto handle = exporter.create({4 * MiB, vmm::device(0), vmm::share_kind::posix_fd});
   const auto sent = exporter.export_handle(*handle, vmm::share_kind::posix_fd);
   ASSERT_TRUE(exporter.close_descriptor(*sent));
   EXPECT_EQ(code(importer.import_handle(*sent)), invalid_value);
@@ -102,7 +102,7 @@ TEST_F(Sharing, AClosedDescriptorIsNoMemory) {
 }
 
 TEST_F(Sharing, AnUnclosedDescriptorIsALeak) {
-  const auto handle = exporter.create({4 * mib, vmm::device(0), vmm::share_kind::posix_fd});
+  const auto handle = exporter.create({4 * MiB, vmm::device(0), vmm::share_kind::posix_fd});
   const auto sent = exporter.export_handle(*handle, vmm::share_kind::posix_fd);
   ASSERT_TRUE(exporter.release(*handle));
   EXPECT_FALSE(exporter.check_empty());
@@ -111,14 +111,14 @@ TEST_F(Sharing, AnUnclosedDescriptorIsALeak) {
 }
 
 TEST_F(Sharing, MustBeAskedForAtCreation) {
-  const auto handle = exporter.create({4 * mib, vmm::device(0)});
+  const auto handle = exporter.create({4 * MiB, vmm::device(0)});
   EXPECT_EQ(code(exporter.export_handle(*handle, vmm::share_kind::posix_fd)), invalid_value);
   EXPECT_EQ(code(exporter.export_handle(*handle, vmm::share_kind::win32)), not_supported);
   ASSERT_TRUE(exporter.release(*handle));
 }
 
 TEST_F(Sharing, ExportAndImportCostWhatWasMeasured) {
-  const auto handle = exporter.create({4 * mib, vmm::device(0), vmm::share_kind::posix_fd});
+  const auto handle = exporter.create({4 * MiB, vmm::device(0), vmm::share_kind::posix_fd});
   const double before = exporter.busy_us();
   const auto sent = exporter.export_handle(*handle, vmm::share_kind::posix_fd);
   EXPECT_NEAR(exporter.busy_us() - before, 906.0, 0.001);
@@ -135,7 +135,7 @@ TEST(SharingByFabric, WorksWhereItIsPermitted) {
   vmm::fake::machine machine{plays};
   vmm::fake_driver exporter{plays, machine};
   vmm::fake_driver importer{plays, machine};
-  const auto handle = *exporter.create({4 * mib, vmm::device(0), vmm::share_kind::fabric});
+  const auto handle = *exporter.create({4 * MiB, vmm::device(0), vmm::share_kind::fabric});
   const auto sent = *exporter.export_handle(handle, vmm::share_kind::fabric);
   const auto received = *importer.import_handle(sent);
   ASSERT_TRUE(importer.release(received));
@@ -156,8 +156,8 @@ class Multicast : public ::testing::Test {
   }
   Multicast() : driver(two_devices()) {}
   void SetUp() override {
-    for (int i = 0; i < 2; ++i) own.push_back(*driver.create({4 * mib, vmm::device(i)}));
-    team = *driver.create_multicast({4 * mib, 2});
+    for (int i = 0; i < 2; ++i) own.push_back(*driver.create({4 * MiB, vmm::device(i)}));
+    team = *driver.create_multicast({4 * MiB, 2});
   }
   void TearDown() override {
     for (const auto handle : own) EXPECT_TRUE(driver.release(handle));
@@ -165,14 +165,14 @@ class Multicast : public ::testing::Test {
     EXPECT_TRUE(driver.check_empty()) << driver.report();
   }
   vmm::multicast_binding whole(int device) {
-    return {team, vmm::device(device), own[static_cast<std::size_t>(device)], 0, 0, 4 * mib};
+    return {team, vmm::device(device), own[static_cast<std::size_t>(device)], 0, 0, 4 * MiB};
   }
   void fill_team() {
     for (int i = 0; i < 2; ++i) ASSERT_TRUE(driver.add_multicast_device(team, vmm::device(i)));
   }
   vmm::address_range joined(vmm::physical_handle handle) {
-    const auto range = driver.reserve({4 * mib, 0, {}});
-    EXPECT_TRUE(driver.map({range->base, 4 * mib, handle, 0}));
+    const auto range = driver.reserve({4 * MiB, 0, {}});
+    EXPECT_TRUE(driver.map({range->base, 4 * MiB, handle, 0}));
     const vmm::access_grant grant{driver.home()};
     EXPECT_TRUE(driver.set_access(*range, {&grant, 1}));
     return *range;
@@ -193,12 +193,12 @@ TEST_F(Multicast, AWriteGoesToEveryBoundMemory) {
   ASSERT_TRUE(driver.bind_multicast(whole(1)));
   const auto all = joined(static_cast<vmm::physical_handle>(team));
   const vmm::address_range each[] = {joined(own[0]), joined(own[1])};
-  ASSERT_TRUE(driver.write_tag({all.base + 2 * mib, 2 * mib}, 6));
+  ASSERT_TRUE(driver.write_tag({all.base + 2 * MiB, 2 * MiB}, 6));
   const std::byte bytes[3] = {std::byte{1}, std::byte{2}, std::byte{3}};
   ASSERT_TRUE(driver.write(all.base + 100, bytes));
   for (const auto range : each) {
     EXPECT_EQ(*driver.read_tag(range.base), 0u);
-    EXPECT_EQ(*driver.read_tag(range.base + 2 * mib), 6u);
+    EXPECT_EQ(*driver.read_tag(range.base + 2 * MiB), 6u);
     std::byte seen[3]{};
     ASSERT_TRUE(driver.read(seen, range.base + 100));
     EXPECT_EQ(seen[2], std::byte{3});
@@ -211,12 +211,12 @@ TEST_F(Multicast, NothingIsBoundOrMappedBeforeTheTeamIsFull) {
   EXPECT_EQ(code(driver.bind_multicast(whole(0))), 401);
   ASSERT_TRUE(driver.add_multicast_device(team, vmm::device(0)));
   EXPECT_EQ(code(driver.bind_multicast(whole(0))), 401);
-  const auto range = driver.reserve({4 * mib, 0, {}});
-  EXPECT_EQ(code(driver.map({range->base, 4 * mib, static_cast<vmm::physical_handle>(team), 0})),
+  const auto range = driver.reserve({4 * MiB, 0, {}});
+  EXPECT_EQ(code(driver.map({range->base, 4 * MiB, static_cast<vmm::physical_handle>(team), 0})),
             401);
   ASSERT_TRUE(driver.add_multicast_device(team, vmm::device(1)));
   EXPECT_TRUE(driver.bind_multicast(whole(0)));
-  EXPECT_TRUE(driver.map({range->base, 4 * mib, static_cast<vmm::physical_handle>(team), 0}));
+  EXPECT_TRUE(driver.map({range->base, 4 * MiB, static_cast<vmm::physical_handle>(team), 0}));
   parted(*range);
 }
 
@@ -233,13 +233,13 @@ TEST_F(Multicast, ADeviceIsAddedOnce) {
 TEST_F(Multicast, BindingKeepsToGranularityAndBounds) {
   fill_team();
   auto binding = whole(0);
-  binding.size_bytes = 1 * mib;
+  binding.size_bytes = 1 * MiB;
   EXPECT_EQ(code(driver.bind_multicast(binding)), invalid_value);
   binding = whole(0);
-  binding.team_offset_bytes = 2 * mib;
+  binding.team_offset_bytes = 2 * MiB;
   EXPECT_EQ(code(driver.bind_multicast(binding)), invalid_value);
   binding = whole(0);
-  binding.memory_offset_bytes = 2 * mib;
+  binding.memory_offset_bytes = 2 * MiB;
   EXPECT_EQ(code(driver.bind_multicast(binding)), invalid_value);
   binding = whole(0);
   binding.device = vmm::device(1);  // not where the memory is
@@ -252,7 +252,7 @@ TEST_F(Multicast, UnbindRepeatsTheBindExactly) {
   fill_team();
   ASSERT_TRUE(driver.bind_multicast(whole(0)));
   auto half = whole(0);
-  half.size_bytes = 2 * mib;
+  half.size_bytes = 2 * MiB;
   EXPECT_EQ(code(driver.unbind_multicast(half)), invalid_value);
   EXPECT_TRUE(driver.unbind_multicast(whole(0)));
   EXPECT_EQ(code(driver.unbind_multicast(whole(0))), invalid_value);
@@ -265,17 +265,17 @@ TEST_F(Multicast, BoundMemoryLivesUntilTheTeamDoesNot) {
   ASSERT_TRUE(driver.release(own[0]));
   EXPECT_EQ(driver.query_memory(vmm::device(0))->free_bytes, before);
   ASSERT_TRUE(driver.release(static_cast<vmm::physical_handle>(team)));
-  EXPECT_EQ(driver.query_memory(vmm::device(0))->free_bytes, before + 4 * mib);
-  own[0] = *driver.create({4 * mib, vmm::device(0)});
-  team = *driver.create_multicast({4 * mib, 2});
+  EXPECT_EQ(driver.query_memory(vmm::device(0))->free_bytes, before + 4 * MiB);
+  own[0] = *driver.create({4 * MiB, vmm::device(0)});
+  team = *driver.create_multicast({4 * MiB, 2});
 }
 
 TEST_F(Multicast, CreationIsChecked) {
-  EXPECT_EQ(code(driver.create_multicast({4 * mib, 0})), invalid_value);
-  EXPECT_EQ(code(driver.create_multicast({1 * mib, 2})), invalid_value);
-  EXPECT_EQ(driver.query_multicast_granularity({4 * mib, 2})->minimum_bytes, 2 * mib);
+  EXPECT_EQ(code(driver.create_multicast({4 * MiB, 0})), invalid_value);
+  EXPECT_EQ(code(driver.create_multicast({1 * MiB, 2})), invalid_value);
+  EXPECT_EQ(driver.query_multicast_granularity({4 * MiB, 2})->minimum_bytes, 2 * MiB);
   vmm::fake_driver without;
-  EXPECT_EQ(code(without.create_multicast({4 * mib, 2})), not_supported);
+  EXPECT_EQ(code(without.create_multicast({4 * MiB, 2})), not_supported);
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ class Streams : public Fake {
     first = *driver.create_stream();
     second = *driver.create_stream();
     event = *driver.create_event();
-    range = reserved(8 * mib);
-    mapped(range.base, created(8 * mib), 8 * mib);
+    range = reserved(8 * MiB);
+    mapped(range.base, created(8 * MiB), 8 * MiB);
   }
   void TearDown() override {
     ASSERT_TRUE(driver.finish_all());
@@ -31,7 +31,7 @@ class Streams : public Fake {
   /// A kernel that fills the n-th granule with a tag.
   vmm::status writes(vmm::stream_handle stream, std::uint64_t granule, std::uint64_t tag,
                      double us = 50) {
-    const vmm::address_range part{range.base + granule * 2 * mib, 2 * mib};
+    const vmm::address_range part{range.base + granule * 2 * MiB, 2 * MiB};
     kernel what{};
     what.name = "writer";
     what.duration_us = us;
@@ -40,7 +40,7 @@ class Streams : public Fake {
     return driver.launch(stream, what);
   }
   std::uint64_t tag(std::uint64_t granule) {
-    return driver.read_tag(range.base + granule * 2 * mib).value_or(~std::uint64_t{0});
+    return driver.read_tag(range.base + granule * 2 * MiB).value_or(~std::uint64_t{0});
   }
   bool passed() { return driver.query_event(event).value_or(false); }
 
@@ -136,10 +136,10 @@ TEST_F(Streams, EventsCostWhatWasMeasured) {
 
 TEST_F(Streams, CopiesAndFillsTakeTheBandwidthOfTheDevice) {
   const std::uint64_t begin = driver.now_ns();
-  ASSERT_TRUE(driver.copy({range.base + 4 * mib, range.base, 4 * mib, first}));
+  ASSERT_TRUE(driver.copy({range.base + 4 * MiB, range.base, 4 * MiB, first}));
   ASSERT_TRUE(driver.synchronize_stream(first));
   const double us = static_cast<double>(driver.now_ns() - begin) / 1000.0;
-  EXPECT_NEAR(us, 2.0 * 4 * mib / 4.2e6, 0.5);  // read and written at 4.2 TB/s of traffic
+  EXPECT_NEAR(us, 2.0 * 4 * MiB / 4.2e6, 0.5);  // read and written at 4.2 TB/s of traffic
 }
 
 TEST_F(Streams, ADestroyedStreamFinishesItsWork) {

@@ -12,41 +12,41 @@ namespace {
 using Tags = Fake;
 
 TEST_F(Tags, MoveWithTheMemory) {
-  const auto range = reserved(8 * mib);
-  const auto first = created(4 * mib);
-  const auto second = created(4 * mib);
-  mapped(range.base, first, 4 * mib);
-  mapped(range.base + 4 * mib, second, 4 * mib);
-  ASSERT_TRUE(driver.write_tag({range.base, 4 * mib}, 1));
-  ASSERT_TRUE(driver.write_tag({range.base + 4 * mib, 2 * mib}, 2));
-  ASSERT_TRUE(driver.write_tag({range.base + 6 * mib, 2 * mib}, 3));
+  const auto range = reserved(8 * MiB);
+  const auto first = created(4 * MiB);
+  const auto second = created(4 * MiB);
+  mapped(range.base, first, 4 * MiB);
+  mapped(range.base + 4 * MiB, second, 4 * MiB);
+  ASSERT_TRUE(driver.write_tag({range.base, 4 * MiB}, 1));
+  ASSERT_TRUE(driver.write_tag({range.base + 4 * MiB, 2 * MiB}, 2));
+  ASSERT_TRUE(driver.write_tag({range.base + 6 * MiB, 2 * MiB}, 3));
   ASSERT_TRUE(driver.unmap(range));
-  mapped(range.base, second, 4 * mib);
-  mapped(range.base + 4 * mib, first, 4 * mib);
+  mapped(range.base, second, 4 * MiB);
+  mapped(range.base + 4 * MiB, first, 4 * MiB);
   EXPECT_EQ(*driver.read_tag(range.base), 2u);
-  EXPECT_EQ(*driver.read_tag(range.base + 2 * mib), 3u);
-  EXPECT_EQ(*driver.read_tag(range.base + 4 * mib), 1u);
+  EXPECT_EQ(*driver.read_tag(range.base + 2 * MiB), 3u);
+  EXPECT_EQ(*driver.read_tag(range.base + 4 * MiB), 1u);
   EXPECT_EQ(*driver.read_tag(range.end() + ~std::uint64_t{0}), 1u);
 }
 
 TEST_F(Tags, MayBeSmallerThanAGranule) {
-  const auto range = reserved(2 * mib);
-  mapped(range.base, created(2 * mib), 2 * mib);
+  const auto range = reserved(2 * MiB);
+  mapped(range.base, created(2 * MiB), 2 * MiB);
   ASSERT_TRUE(driver.write_tag({range.base + 4096, 4096}, 1));
-  ASSERT_TRUE(driver.write_tag({range.base + 16 * kib, 512}, 2));
+  ASSERT_TRUE(driver.write_tag({range.base + 16 * KiB, 512}, 2));
   EXPECT_EQ(*driver.read_tag(range.base), 0u);
   EXPECT_EQ(*driver.read_tag(range.base + 4096), 1u);
   EXPECT_EQ(*driver.read_tag(range.base + 8191), 1u);
   EXPECT_EQ(*driver.read_tag(range.base + 8192), 0u);
-  EXPECT_EQ(*driver.read_tag(range.base + 16 * kib), 2u);
-  EXPECT_EQ(*driver.read_tag(range.base + 16 * kib + 512), 0u);
+  EXPECT_EQ(*driver.read_tag(range.base + 16 * KiB), 2u);
+  EXPECT_EQ(*driver.read_tag(range.base + 16 * KiB + 512), 0u);
   ASSERT_TRUE(driver.write_tag(range, 9));
   EXPECT_EQ(*driver.read_tag(range.base + 4096), 9u);
 }
 
 TEST_F(Tags, AreAllOrNothingOverAHole) {
-  const auto range = reserved(4 * mib);
-  mapped(range.base, created(2 * mib), 2 * mib);
+  const auto range = reserved(4 * MiB);
+  mapped(range.base, created(2 * MiB), 2 * MiB);
   EXPECT_FALSE(driver.write_tag(range, 5));
   EXPECT_EQ(*driver.read_tag(range.base), 0u);
 }

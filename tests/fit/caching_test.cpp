@@ -16,8 +16,6 @@ namespace {
 using vmm::tools::block_number, vmm::tools::caching_device, vmm::tools::caching_model,
     vmm::tools::caching_options, vmm::tools::segment_action;
 
-constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-constexpr std::uint64_t gib = std::uint64_t{1} << 30;
 constexpr caching_options native{};
 constexpr caching_options expandable{.expandable_segments = true};
 
@@ -32,8 +30,8 @@ block_number take(caching_model& from, std::uint64_t size_bytes, std::uint16_t s
 std::uint64_t held(const caching_options& options, const std::vector<std::uint64_t>& sizes) {
   caching_model model(options);
   for (const std::uint64_t each : sizes) (void)take(model, each);
-  EXPECT_EQ(model.held_bytes() % mib, 0U);
-  return model.held_bytes() / mib;
+  EXPECT_EQ(model.held_bytes() % MiB, 0U);
+  return model.held_bytes() / MiB;
 }
 
 std::uint64_t block_bytes(const caching_options& options, std::uint64_t size_bytes) {
@@ -48,15 +46,15 @@ TEST(Caching, SegmentsHaveTheSizesOfTheTable) {
     std::uint64_t expandable_mib;
   };
   const std::vector<row> rows = {{{1}, 2, 2},
-                                 {{mib}, 2, 2},
-                                 {{mib + 1}, 20, 20},
-                                 {{10 * mib - 512}, 20, 20},
-                                 {{10 * mib}, 10, 20},
-                                 {{10 * mib + 512}, 12, 20},
-                                 {{11 * mib + mib / 2}, 12, 20},
-                                 {{9 * mib, 9 * mib}, 20, 20},
-                                 {{2 * mib, 30 * mib}, 50, 40},
-                                 {{30 * mib, 2 * mib}, 50, 40}};
+                                 {{MiB}, 2, 2},
+                                 {{MiB + 1}, 20, 20},
+                                 {{10 * MiB - 512}, 20, 20},
+                                 {{10 * MiB}, 10, 20},
+                                 {{10 * MiB + 512}, 12, 20},
+                                 {{11 * MiB + MiB / 2}, 12, 20},
+                                 {{9 * MiB, 9 * MiB}, 20, 20},
+                                 {{2 * MiB, 30 * MiB}, 50, 40},
+                                 {{30 * MiB, 2 * MiB}, 50, 40}};
   for (const row& each : rows) {
     EXPECT_EQ(held(native, each.sizes), each.native_mib) << each.sizes.front();
     EXPECT_EQ(held(expandable, each.sizes), each.expandable_mib) << each.sizes.front();
@@ -64,16 +62,16 @@ TEST(Caching, SegmentsHaveTheSizesOfTheTable) {
 }
 
 TEST(Caching, ABlockIsSplitWhereEnoughIsLeft) {
-  EXPECT_EQ(block_bytes(native, 10 * mib + 512), 10 * mib + 512);
-  EXPECT_EQ(block_bytes(native, 11 * mib + mib / 2), 12 * mib);
-  EXPECT_EQ(block_bytes(expandable, 11 * mib + mib / 2), 11 * mib + mib / 2);
-  EXPECT_EQ(block_bytes(native, 2 * mib), 2 * mib);
+  EXPECT_EQ(block_bytes(native, 10 * MiB + 512), 10 * MiB + 512);
+  EXPECT_EQ(block_bytes(native, 11 * MiB + MiB / 2), 12 * MiB);
+  EXPECT_EQ(block_bytes(expandable, 11 * MiB + MiB / 2), 11 * MiB + MiB / 2);
+  EXPECT_EQ(block_bytes(native, 2 * MiB), 2 * MiB);
   for (const caching_options& options : {native, expandable}) {
     caching_model model(options);
-    model.free(take(model, 5 * mib));
-    const block_number got = take(model, 19 * mib);
-    EXPECT_EQ(model.held_bytes(), 20 * mib);
-    EXPECT_EQ(model.size_bytes(got), options.expandable_segments ? 19 * mib : 20 * mib);
+    model.free(take(model, 5 * MiB));
+    const block_number got = take(model, 19 * MiB);
+    EXPECT_EQ(model.held_bytes(), 20 * MiB);
+    EXPECT_EQ(model.size_bytes(got), options.expandable_segments ? 19 * MiB : 20 * MiB);
   }
 }
 
@@ -82,8 +80,8 @@ TEST(Caching, DivisionsOfAPowerOfTwoRoundLargeRequests) {
   options.roundup_divisions.fill(4);
   EXPECT_EQ(block_bytes(options, 5000), 5120U);
   EXPECT_EQ(block_bytes(options, 1200), 1536U);
-  EXPECT_EQ(block_bytes(options, 33 * mib), 40 * mib);
-  EXPECT_EQ(block_bytes(options, 32 * mib), 32 * mib);
+  EXPECT_EQ(block_bytes(options, 33 * MiB), 40 * MiB);
+  EXPECT_EQ(block_bytes(options, 32 * MiB), 32 * MiB);
   options.roundup_divisions[0] = 0;
   EXPECT_EQ(block_bytes(options, 5000), 5120U);  // 512 anyhow
   EXPECT_EQ(block_bytes(options, 4608), 4608U);
@@ -93,64 +91,64 @@ TEST(Caching, DivisionsOfAPowerOfTwoRoundLargeRequests) {
 }
 
 TEST(Caching, AnOversizeBlockServesWhatIsNearlyAsLarge) {
-  const caching_options options{.max_split_bytes = 128 * mib};
+  const caching_options options{.max_split_bytes = 128 * MiB};
   for (const auto& [asked_mib, held_mib] :
        {std::pair{100, 250}, std::pair{131, 150}, std::pair{130, 280}}) {
     caching_model model(options);
-    model.free(take(model, 150 * mib));
-    (void)take(model, static_cast<std::uint64_t>(asked_mib) * mib);
-    EXPECT_EQ(model.held_bytes() / mib, static_cast<std::uint64_t>(held_mib)) << asked_mib;
+    model.free(take(model, 150 * MiB));
+    (void)take(model, static_cast<std::uint64_t>(asked_mib) * MiB);
+    EXPECT_EQ(model.held_bytes() / MiB, static_cast<std::uint64_t>(held_mib)) << asked_mib;
   }
 }
 
 // One block that is large enough goes, else the largest ones until they are; the 40 stay.
 TEST(Caching, OversizeBlocksAreReleasedBeforeTheCache) {
-  const caching_options options{.max_split_bytes = 128 * mib};
+  const caching_options options{.max_split_bytes = 128 * MiB};
   for (const auto& [asked_mib, held_mib] : {std::pair{100, 290}, std::pair{200, 240}}) {
-    caching_model model(options, {.limit_bytes = 360 * mib});
-    const block_number first = take(model, 150 * mib);
-    model.free(take(model, 150 * mib));
+    caching_model model(options, {.limit_bytes = 360 * MiB});
+    const block_number first = take(model, 150 * MiB);
+    model.free(take(model, 150 * MiB));
     model.free(first);
-    model.free(take(model, 40 * mib));
-    EXPECT_NE(take(model, static_cast<std::uint64_t>(asked_mib) * mib), block_number::none);
-    EXPECT_EQ(model.held_bytes() / mib, static_cast<std::uint64_t>(held_mib));
+    model.free(take(model, 40 * MiB));
+    EXPECT_NE(take(model, static_cast<std::uint64_t>(asked_mib) * MiB), block_number::none);
+    EXPECT_EQ(model.held_bytes() / MiB, static_cast<std::uint64_t>(held_mib));
     EXPECT_EQ(model.retry_count(), 0U);
   }
 }
 
 // Waiting for events frees the block, but the pool is not searched again.
 TEST(Caching, WhatAWaitFreesServesTheNextRequest) {
-  caching_model model(native, {.limit_bytes = 40 * mib});
-  model.free(take(model, 40 * mib));
-  const block_number large = take(model, 30 * mib);
-  (void)take(model, 10 * mib);
+  caching_model model(native, {.limit_bytes = 40 * MiB});
+  model.free(take(model, 40 * MiB));
+  const block_number large = take(model, 30 * MiB);
+  (void)take(model, 10 * MiB);
   const std::uint64_t pending = model.free_pending(large);
-  EXPECT_EQ(take(model, 30 * mib), block_number::none);
-  EXPECT_NE(take(model, 30 * mib), block_number::none);
+  EXPECT_EQ(take(model, 30 * MiB), block_number::none);
+  EXPECT_NE(take(model, 30 * MiB), block_number::none);
   model.complete(pending);  // has ended already
   EXPECT_EQ(model.validate(), "");
 }
 
 TEST(Caching, APendingBlockIsReusedOnlyAfterItsCompletion) {
   caching_model model(native);
-  const std::uint64_t pending = model.free_pending(take(model, 30 * mib));
-  (void)take(model, 30 * mib);
-  EXPECT_EQ(model.held_bytes(), 60 * mib);
+  const std::uint64_t pending = model.free_pending(take(model, 30 * MiB));
+  (void)take(model, 30 * MiB);
+  EXPECT_EQ(model.held_bytes(), 60 * MiB);
   model.complete(pending);
-  (void)take(model, 30 * mib);
-  EXPECT_EQ(model.held_bytes(), 60 * mib);
+  (void)take(model, 30 * MiB);
+  EXPECT_EQ(model.held_bytes(), 60 * MiB);
 }
 
 TEST(Caching, StreamsAndPrivatePoolsShareNothing) {
   for (const caching_options& options : {native, expandable}) {
     caching_model model(options);
-    model.free(take(model, 5 * mib));
-    model.free(take(model, 5 * mib, 1));
-    EXPECT_EQ(model.held_bytes(), 40 * mib);
-    model.free(take(model, 5 * mib, 0, 7));
-    EXPECT_EQ(model.held_bytes(), 60 * mib);
+    model.free(take(model, 5 * MiB));
+    model.free(take(model, 5 * MiB, 1));
+    EXPECT_EQ(model.held_bytes(), 40 * MiB);
+    model.free(take(model, 5 * MiB, 0, 7));
+    EXPECT_EQ(model.held_bytes(), 60 * MiB);
     model.empty_cache();  // a private pool in use gives nothing back
-    EXPECT_EQ(model.held_bytes(), 20 * mib);
+    EXPECT_EQ(model.held_bytes(), 20 * MiB);
     EXPECT_EQ(model.validate(), "");
   }
 }
@@ -160,74 +158,74 @@ TEST(Caching, PrivatePoolsHaveNativeSegmentsBefore25) {
     caching_options options = expandable;
     options.minor_version = minor;
     caching_model model(options);
-    (void)take(model, 30 * mib, 0, 1);
-    EXPECT_EQ(model.held_bytes() / mib, minor == 4 ? 30U : 40U);
+    (void)take(model, 30 * MiB, 0, 1);
+    EXPECT_EQ(model.held_bytes() / MiB, minor == 4 ? 30U : 40U);
   }
 }
 
 TEST(Caching, ALargerSegmentIsAnOption) {
   caching_options options;
-  options.large_segment_bytes = 64 * mib;
-  EXPECT_EQ(held(options, {2 * mib}), 64U);
+  options.large_segment_bytes = 64 * MiB;
+  EXPECT_EQ(held(options, {2 * MiB}), 64U);
   options.expandable_segments = true;
-  EXPECT_EQ(held(options, {2 * mib, 63 * mib}), 128U);
+  EXPECT_EQ(held(options, {2 * MiB, 63 * MiB}), 128U);
 }
 
 // Held: 30 old, 30 young, 30 live. The threshold of 60 makes the older one go.
 TEST(Caching, GarbageCollectionNeedsAFraction) {
   for (const double fraction : {1.0, 0.5}) {
     const caching_options options{.garbage_collection_threshold = 0.5, .memory_fraction = fraction};
-    caching_model model(options, {.device_bytes = 240 * mib});
-    const block_number old = take(model, 30 * mib);
-    (void)take(model, 31 * mib);
+    caching_model model(options, {.device_bytes = 240 * MiB});
+    const block_number old = take(model, 30 * MiB);
+    (void)take(model, 31 * MiB);
     model.free(old);
-    (void)take(model, 40 * mib);
+    (void)take(model, 40 * MiB);
     const std::uint64_t gone_mib = fraction < 1 ? 30U : 0U;
-    EXPECT_EQ(model.held_bytes() / mib, 30 + 32 + 40 - gone_mib) << fraction;
+    EXPECT_EQ(model.held_bytes() / MiB, 30 + 32 + 40 - gone_mib) << fraction;
   }
 }
 
 TEST(Caching, AFractionRefusesSegmentsOfBothPolicies) {
   for (caching_options options : {native, expandable}) {
     options.memory_fraction = 0.5;
-    caching_model model(options, {.device_bytes = 100 * mib});
-    EXPECT_NE(take(model, 40 * mib), block_number::none);
-    EXPECT_EQ(take(model, 11 * mib), block_number::none);
-    EXPECT_EQ(take(model, 9 * mib), block_number::none);  // a segment of 20 MiB
+    caching_model model(options, {.device_bytes = 100 * MiB});
+    EXPECT_NE(take(model, 40 * MiB), block_number::none);
+    EXPECT_EQ(take(model, 11 * MiB), block_number::none);
+    EXPECT_EQ(take(model, 9 * MiB), block_number::none);  // a segment of 20 MiB
     // The segment of native counts, not the pages that are mapped.
-    EXPECT_NE(take(model, 10 * mib), block_number::none);
-    EXPECT_EQ(model.held_bytes() / mib, options.expandable_segments ? 60U : 50U);
+    EXPECT_NE(take(model, 10 * MiB), block_number::none);
+    EXPECT_EQ(model.held_bytes() / MiB, options.expandable_segments ? 60U : 50U);
   }
 }
 
 TEST(Caching, ARefusalMayBeFinal) {
   const caching_options options{.throw_on_refusal = true};
-  caching_model model(options, {.limit_bytes = 50 * mib});
-  model.free(take(model, 30 * mib));
-  EXPECT_EQ(take(model, 40 * mib), block_number::none);
-  EXPECT_EQ(model.held_bytes(), 30 * mib);
+  caching_model model(options, {.limit_bytes = 50 * MiB});
+  model.free(take(model, 30 * MiB));
+  EXPECT_EQ(take(model, 40 * MiB), block_number::none);
+  EXPECT_EQ(model.held_bytes(), 30 * MiB);
 }
 
 // pytorch/pytorch 193400: 64 MiB are kept; each cycle takes 91, 45.5 and 2 MiB, and keeps the last.
 // On a device of 16 GiB, less the context, memory ran out in cycle 115.
 TEST(Caching, ExpandableSegmentsGrowAsInAPublishedRun) {
-  const caching_options options{.expandable_segments = true, .max_split_bytes = 128 * mib};
-  caching_model model(options, {.limit_bytes = 16 * gib - 300 * mib, .device_bytes = 16 * gib});
-  (void)take(model, 64 * mib);
+  const caching_options options{.expandable_segments = true, .max_split_bytes = 128 * MiB};
+  caching_model model(options, {.limit_bytes = 16 * GiB - 300 * MiB, .device_bytes = 16 * GiB});
+  (void)take(model, 64 * MiB);
   std::vector<std::uint64_t> held_mib;
   std::optional<std::uint64_t> retry_cycle;
   for (std::uint64_t cycle = 0; cycle <= 115; ++cycle) {
-    const block_number first = model.allocate({91 * mib, 0, 0});
-    const block_number second = model.allocate({45 * mib + mib / 2, 0, 0});
-    ASSERT_NE(model.allocate({2 * mib, 0, 0}), block_number::none);
+    const block_number first = model.allocate({91 * MiB, 0, 0});
+    const block_number second = model.allocate({45 * MiB + MiB / 2, 0, 0});
+    ASSERT_NE(model.allocate({2 * MiB, 0, 0}), block_number::none);
     model.free(first);
     model.free(second);
-    if (cycle % 20 == 0) held_mib.push_back(model.held_bytes() / mib);
+    if (cycle % 20 == 0) held_mib.push_back(model.held_bytes() / MiB);
     if (model.retry_count() != 0 && !retry_cycle) retry_cycle = cycle;
   }
   EXPECT_EQ(held_mib, (std::vector<std::uint64_t>{220, 2980, 5760, 8520, 11300, 14060}));
   EXPECT_EQ(retry_cycle, 115U);
-  EXPECT_EQ(model.held_bytes() / mib, 2680U);
+  EXPECT_EQ(model.held_bytes() / MiB, 2680U);
   EXPECT_EQ(model.validate(), "");
 }
 
@@ -289,11 +287,11 @@ TEST(Caching, InvariantsHoldUnderRandomRequests) {
     std::mt19937 random(seed);
     caching_options options;
     options.expandable_segments = seed % 2 == 1;
-    if (seed % 3 == 0) options.max_split_bytes = 32 * mib;
+    if (seed % 3 == 0) options.max_split_bytes = 32 * MiB;
     if (seed % 4 == 0) options.garbage_collection_threshold = 0.5;
     if (seed % 4 == 0) options.memory_fraction = 0.9;
-    caching_model model(options, {.limit_bytes = 120 * mib,
-                                  .device_bytes = 130 * mib,
+    caching_model model(options, {.limit_bytes = 120 * MiB,
+                                  .device_bytes = 130 * MiB,
                                   .has_descending_addresses = seed % 5 == 0});
     std::uint64_t told_bytes = 0;
     model.set_listener([&](const vmm::tools::segment_change& change) {
@@ -327,7 +325,7 @@ TEST(Caching, InvariantsHoldUnderRandomRequests) {
       }
     }
     EXPECT_EQ(told_bytes, model.held_bytes()) << seed;
-    EXPECT_LE(model.peak_held_bytes(), 120 * mib);
+    EXPECT_LE(model.peak_held_bytes(), 120 * MiB);
     EXPECT_GT(model.retry_count(), 0U) << seed;
     for (const std::uint64_t each : pending) model.complete(each);
     for (const block_number each : live) model.free(each);

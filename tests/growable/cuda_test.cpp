@@ -13,7 +13,6 @@ import vmm.manager;
 
 namespace {
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 using cuda_test::standin;
 
 class OnStandIn : public testing::Test {

@@ -15,8 +15,6 @@ import vmm.manager;
 
 namespace {
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
-constexpr std::uint64_t GiB = std::uint64_t{1} << 30;
 using vmm::address, vmm::call, vmm::errc, vmm::growable_options, vmm::growable_range,
     vmm::stream_handle;
 

@@ -11,7 +11,6 @@
 
 namespace growth {
 
-using scenarios::MiB;
 inline constexpr std::uint64_t segments = 3;
 inline constexpr std::uint64_t granule = 2 * MiB;
 

@@ -12,29 +12,27 @@ namespace {
 
 using vmm::history_kind;
 
-constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-
 TEST(ManagerHistory, BlocksAddUpToTheStatistics) {
   vmm::fake_driver driver;
   const auto ring = *vmm::history_ring::make({});
   vmm::manager_options options;
   options.recorder = ring.get();
-  options.budget_bytes = 64 * mib;
+  options.budget_bytes = 64 * MiB;
   {
     vmm::manager blocks(driver, options);
-    const vmm::address first = *blocks.allocate(3 * mib);
-    const vmm::address second = *blocks.allocate(8 * mib);
+    const vmm::address first = *blocks.allocate(3 * MiB);
+    const vmm::address second = *blocks.allocate(8 * MiB);
     ASSERT_TRUE(blocks.free(first));
-    EXPECT_FALSE(blocks.allocate(100 * mib));
+    EXPECT_FALSE(blocks.allocate(100 * MiB));
     vmm::history taken = *blocks.history().take();
     replica seen(taken);
     EXPECT_EQ(seen.live_bytes, blocks.statistics().mapped_bytes);
     EXPECT_EQ(seen.held_bytes, fact(taken, "held_bytes"));
     EXPECT_EQ(seen.counts[history_kind::short_of_memory], 1u);
     ASSERT_EQ(seen.live.size(), 1u);
-    EXPECT_EQ(seen.live.begin()->second, 8 * mib);
+    EXPECT_EQ(seen.live.begin()->second, 8 * MiB);
 
-    const auto grown = *blocks.resize({.at = second, .size_bytes = 20 * mib});
+    const auto grown = *blocks.resize({.at = second, .size_bytes = 20 * MiB});
     taken = *blocks.history().take();
     const vmm::history_event* resized = nullptr;
     for (const auto& each : taken.events) {
@@ -42,7 +40,7 @@ TEST(ManagerHistory, BlocksAddUpToTheStatistics) {
     }
     ASSERT_NE(resized, nullptr);
     EXPECT_EQ(resized->at, grown);
-    EXPECT_EQ(resized->size_bytes, 20 * mib);
+    EXPECT_EQ(resized->size_bytes, 20 * MiB);
     EXPECT_EQ(resized->detail, second.value);
     ASSERT_TRUE(blocks.free(grown));
   }
@@ -55,18 +53,18 @@ TEST(ManagerHistory, GrowthsWaitsPinsAndRemappedCopiesAreToldFromStartToStop) {
   options.shareable = vmm::share_kind::posix_fd;
   {
     vmm::manager blocks(driver, options);
-    const vmm::address before = *blocks.allocate(2 * mib);
+    const vmm::address before = *blocks.allocate(2 * MiB);
     ASSERT_TRUE(blocks.history().start({}));
     EXPECT_EQ(blocks.history().start({}).error().code, vmm::errc::in_use);
-    const vmm::address source = *blocks.allocate(4 * mib);
-    const vmm::address target = *blocks.allocate(4 * mib);
+    const vmm::address source = *blocks.allocate(4 * MiB);
+    const vmm::address target = *blocks.allocate(4 * MiB);
     ASSERT_TRUE(blocks.synchronize(source));
-    ASSERT_TRUE(blocks.copy({.target = target, .source = source, .size_bytes = 4 * mib},
+    ASSERT_TRUE(blocks.copy({.target = target, .source = source, .size_bytes = 4 * MiB},
                             vmm::copy_mode::alias));
     ASSERT_TRUE(blocks.exports().begin(before, vmm::export_rule::pinned));
     ASSERT_TRUE(blocks.exports().end(before));
-    blocks.history().record({history_kind::suspended, {target, 4 * mib}});
-    blocks.history().record({history_kind::resumed, {target, 4 * mib}});
+    blocks.history().record({history_kind::suspended, {target, 4 * MiB}});
+    blocks.history().record({history_kind::resumed, {target, 4 * MiB}});
     const vmm::history taken = *blocks.history().stop();
     const replica seen(taken);
     for (const history_kind each :
@@ -102,13 +100,13 @@ TEST(ManagerHistory, AResizeThatIsShortOfMemoryIsAShortage) {
   const auto ring = *vmm::history_ring::make(how);
   vmm::manager_options options;
   options.recorder = ring.get();
-  options.budget_bytes = 64 * mib;
+  options.budget_bytes = 64 * MiB;
   {
     vmm::manager blocks(driver, options);
-    const vmm::address block = *blocks.allocate(8 * mib);
-    const vmm::address other = *blocks.allocate(16 * mib);
+    const vmm::address block = *blocks.allocate(8 * MiB);
+    const vmm::address other = *blocks.allocate(16 * MiB);
     ASSERT_TRUE(blocks.free(other));
-    ASSERT_FALSE(blocks.resize({.at = block, .size_bytes = 100 * mib}));
+    ASSERT_FALSE(blocks.resize({.at = block, .size_bytes = 100 * MiB}));
     const vmm::history taken = *blocks.history().take();
     replica seen(taken);
     EXPECT_EQ(seen.counts[history_kind::short_of_memory], 1u);
@@ -133,13 +131,13 @@ TEST(ManagerHistory, ALookBesideWorkingThreadsIsOfOneMoment) {
     for (unsigned seed = 1; seed <= 2; ++seed) {
       threads.emplace_back([&blocks, &working_count, seed] {
         std::mt19937 random(seed);
-        vmm::address own = *blocks.allocate(mib);
+        vmm::address own = *blocks.allocate(MiB);
         for (int i = 0; i < 150; ++i) {
-          const std::uint64_t size = 1 + random() % (9 * mib);
+          const std::uint64_t size = 1 + random() % (9 * MiB);
           if (const auto at = blocks.resize({.at = own, .size_bytes = size})) own = *at;
           if (random() % 4 != 0) continue;
           EXPECT_TRUE(blocks.free(own));
-          own = *blocks.allocate(1 + random() % (5 * mib));
+          own = *blocks.allocate(1 + random() % (5 * MiB));
         }
         EXPECT_TRUE(blocks.free(own));
         --working_count;

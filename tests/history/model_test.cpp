@@ -19,8 +19,6 @@ namespace {
 using vmm::history_kind;
 using places = std::map<std::uint64_t, std::uint64_t>;  // size by address
 
-constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-
 // What was there at one moment.
 struct moment {
   places live{};
@@ -211,12 +209,12 @@ class PoolModel : public Model {
 
   void open() {
     vmm::pool_options options;
-    options.policy.handle_bytes_max = 2 * mib;
+    options.policy.handle_bytes_max = 2 * MiB;
     options.policy.headroom = 0;
     options.policy.tuning.slack_bytes = 0;
     options.policy.tuning.min_move_share = 0;
     options.policy.tuning.growth_share = 0;
-    options.budget_bytes = 72 * mib;
+    options.budget_bytes = 72 * MiB;
     options.wait_when_short = random() % 2 == 0;
     options.capture = vmm::capture_rule::private_memory;
     options.leak_hook.hook = nullptr;
@@ -236,7 +234,7 @@ class PoolModel : public Model {
 
   void step() {
     switch (random() % 24) {
-      case 0: (void)pool->trim(random() % (32 * mib)); return;
+      case 0: (void)pool->trim(random() % (32 * MiB)); return;
       case 1: (void)driver.finish_all(); return;
       case 2: return fail_somewhere();
       case 3: return pin();
@@ -284,7 +282,7 @@ class PoolModel : public Model {
  private:
   void allocate() {
     const vmm::stream_handle stream = streams[random() % 3];
-    const std::uint64_t size = 1 + random() % (random() % 3 == 0 ? 10 * mib : 90'000);
+    const std::uint64_t size = 1 + random() % (random() % 3 == 0 ? 10 * MiB : 90'000);
     const auto at = pool->allocate(size, stream);
     if (!at) return;
     blocks.push_back({*at, stream});
@@ -315,8 +313,8 @@ class PoolModel : public Model {
     const vmm::stream_handle stream = streams[random() % 3];
     if (!driver.begin_capture(stream, vmm::capture_mode::any_thread)) return;
     const auto number = pool->captures().number(stream);
-    const auto inside = pool->allocate(1 + random() % (3 * mib), stream);
-    const auto stays = pool->allocate(1 + random() % mib, stream);
+    const auto inside = pool->allocate(1 + random() % (3 * MiB), stream);
+    const auto stays = pool->allocate(1 + random() % MiB, stream);
     if (inside) (void)pool->free(*inside, stream);
     const auto graph = driver.end_capture(stream);
     if (number) (void)pool->captures().release(*number, stream);
@@ -388,7 +386,7 @@ TEST_P(PoolModel, AHistoryThatStartsInTheMiddleLeadsBackToItsStart) {
   vmm::pool_options options;
   // their memory is flushed, and calls are recorded
   options.stream_arenas = vmm::arena_rule::always;
-  options.budget_bytes = 72 * mib;
+  options.budget_bytes = 72 * MiB;
   options.capture = vmm::capture_rule::private_memory;
   options.leak_hook.hook = nullptr;
   pool = std::make_unique<vmm::stream_pool>(driver, options);
@@ -448,7 +446,7 @@ TEST_P(PoolModel, LooksBesideWorkingThreadsAreOfOneHistory) {
       std::vector<vmm::address> live;
       for (int step = 0; step < 500; ++step) {
         if (mine() % 2 == 0 || live.empty()) {
-          const auto at = pool->allocate(1 + mine() % (3 * mib), streams[i]);
+          const auto at = pool->allocate(1 + mine() % (3 * MiB), streams[i]);
           if (at) live.push_back(*at);
         } else {
           EXPECT_TRUE(pool->free(live.back(), streams[mine() % 3]));
@@ -481,7 +479,7 @@ class ManagerModel : public Model {
   void open(const vmm::manager_policy& policy) {
     vmm::manager_options options;
     options.policy = policy;
-    options.budget_bytes = 80 * mib;
+    options.budget_bytes = 80 * MiB;
     options.shareable = vmm::share_kind::posix_fd;
     options.leak_hook.hook = nullptr;
     ring = std::move(*vmm::history_ring::make(small_ring()));
@@ -499,9 +497,9 @@ class ManagerModel : public Model {
 
   void step() {
     const std::size_t which = live.empty() ? 0 : random() % live.size();
-    const std::uint64_t size = 1 + random() % (9 * mib);
+    const std::uint64_t size = 1 + random() % (9 * MiB);
     switch (live.empty() ? 9 : random() % 20) {
-      case 0: (void)blocks->trim(random() % (32 * mib)); return;
+      case 0: (void)blocks->trim(random() % (32 * MiB)); return;
       case 1: (void)driver.finish_all(); return;
       case 2: return fail_somewhere();
       case 3: (void)blocks->synchronize(live[which]); return;
@@ -510,7 +508,7 @@ class ManagerModel : public Model {
           (void)blocks->exports().end(live[which]);
         return;
       case 5:
-        (void)blocks->copy({.target = live[which], .source = live.back(), .size_bytes = 2 * mib},
+        (void)blocks->copy({.target = live[which], .source = live.back(), .size_bytes = 2 * MiB},
                            random() % 2 == 0 ? vmm::copy_mode::alias : vmm::copy_mode::move);
         return;
       case 6:
@@ -523,7 +521,7 @@ class ManagerModel : public Model {
     }
     if (random() % 7 < 4 || live.empty()) {
       const auto at = blocks->allocate(
-          {.size_bytes = size, .growth_bytes = random() % 3 * mib, .stream = stream});
+          {.size_bytes = size, .growth_bytes = random() % 3 * MiB, .stream = stream});
       if (at) live.push_back(*at);
     } else if (blocks->free(live[which])) {
       live[which] = live.back();
@@ -543,7 +541,7 @@ class ManagerModel : public Model {
     std::mt19937 mine(seed);
     std::vector<vmm::address> own;
     for (int i = 0; i < 400; ++i) {
-      const std::uint64_t size = 1 + mine() % (5 * mib);
+      const std::uint64_t size = 1 + mine() % (5 * MiB);
       const std::size_t which = own.empty() ? 0 : mine() % own.size();
       const unsigned what = own.empty() ? 0 : mine() % 6;
       if (what < 2) {
@@ -666,7 +664,7 @@ TEST_P(ManagerModel, SuspendedAndResumed) {
   open(GetParam() % 2 == 0 ? vmm::manager_policy::va_pool() : vmm::manager_policy::keep_mapped());
   for (int turn = 0; turn < 8; ++turn) {
     for (int i = 0; i < 30; ++i) {
-      const auto at = blocks->allocate({.size_bytes = 1 + random() % (2 * mib), .stream = stream});
+      const auto at = blocks->allocate({.size_bytes = 1 + random() % (2 * MiB), .stream = stream});
       if (at) live.push_back(*at);
       if (live.size() < 12) continue;
       EXPECT_TRUE(blocks->free(live.back()));
@@ -676,7 +674,7 @@ TEST_P(ManagerModel, SuspendedAndResumed) {
     ASSERT_TRUE(sleeper.add(*blocks, {.tag = "all"}));
     ASSERT_TRUE(sleeper.suspend());
     look();
-    EXPECT_FALSE(blocks->allocate(mib));
+    EXPECT_FALSE(blocks->allocate(MiB));
     EXPECT_TRUE(blocks->free(live.back()));
     live.pop_back();
     look();

@@ -9,7 +9,7 @@
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::history_kind;
+using vmm::address, vmm::history_kind;
 
 class PoolHistory : public FakePool {
  protected:
@@ -70,7 +70,6 @@ class PoolHistory : public FakePool {
 };
 
 TEST_F(PoolHistory, NothingIsRecordedWithoutARing) {
-  open();
   free(allocate(MiB, a), a);
   EXPECT_EQ(managed->history().take().error().code, vmm::errc::invalid_argument);
 }
@@ -261,7 +260,6 @@ TEST_F(PoolHistory, ThreadsLeaveOneOrder) {
 
 // What is recorded from the middle on adds up from there, and nothing is after the end.
 TEST_F(PoolHistory, StartsAndStopsWhileThePoolWorks) {
-  open();
   std::mt19937 random(11);
   std::vector<address> live;
   const auto work = [&](int steps) {
@@ -300,7 +298,6 @@ TEST_F(PoolHistory, StartsAndStopsWhileThePoolWorks) {
 }
 
 TEST_F(PoolHistory, ThreadsAllocateWhileItStartsAndStops) {
-  open();
   std::vector<std::thread> others;
   for (int i = 0; i < 2; ++i) {
     others.emplace_back([&, i] {

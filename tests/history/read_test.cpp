@@ -17,8 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-
 constexpr std::uint64_t history_bytes_max = std::uint64_t{1} << 30;
 
 std::string problem_of(const std::string& path, std::uint64_t bytes_max = history_bytes_max) {
@@ -49,7 +47,7 @@ TEST(ReadHistory, APipeIsReadToTheLimit) {
     while (goes_on) goes_on = ::write(end, zeros.data(), zeros.size()) > 0;
     ::close(end);
   });
-  EXPECT_EQ(problem_of(path, mib), path +
+  EXPECT_EQ(problem_of(path, MiB), path +
                                        ": is larger than 1048576 bytes, which is the most that "
                                        "is read: record fewer events");
   writer.join();
@@ -71,10 +69,10 @@ TEST(ReadHistory, APickleHoldsNoMoreAtOnceThanASnapshot) {
     return problem_of_pickle(pickle).starts_with(std::string("made: ") + why);
   };
   for (const char each : {']', '}', '('})
-    EXPECT_TRUE(refuses(protocol + std::string(2 * mib, each) + ".",
+    EXPECT_TRUE(refuses(protocol + std::string(2 * MiB, each) + ".",
                         "the pickle holds more values at once than a snapshot has (opcode 0x"));
   for (const char each : {'N', ')'})
-    EXPECT_TRUE(refuses(protocol + std::string(mib, each),
+    EXPECT_TRUE(refuses(protocol + std::string(MiB, each),
                         "the pickle is cut short (after byte 1048578 of the pickle); expected"));
   EXPECT_TRUE(refuses(protocol + "]r\xff\xff\xff\x7f.",
                       "the pickle counts further than it has values (opcode 0x72 at byte 3 of"));

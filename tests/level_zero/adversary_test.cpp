@@ -109,7 +109,10 @@ class LevelZeroAdversary : public testing::Test {
     ASSERT_TRUE(made) << vmm::describe(made.error());
     driver_.emplace(std::move(*made));
   }
-  level_zero_driver& driver() { return *driver_; }
+  level_zero_driver& driver() {
+    if (!driver_) open();
+    return *driver_;
+  }
 
   vmm::physical_handle create(std::uint64_t size_bytes = unit) {
     const auto made = driver().create({.size_bytes = size_bytes, .where = driver().home()});
@@ -326,7 +329,6 @@ ze_result_t ZE_APICALL no_driver(std::uint32_t* count, ze_driver_handle_t* drive
 
 // docs/backends.md: such an answer is `internal`, and no assertion.
 TEST_F(LevelZeroAdversary, AnEventThatIsNoneIsNotBelieved) {
-  open();
   const vmm::event_handle event = *driver().create_event();
   answer("zeEventCreate", &no_event);
   EXPECT_EQ(driver().record_event(event, vmm::stream_handle::default_stream).error().code,
@@ -336,7 +338,6 @@ TEST_F(LevelZeroAdversary, AnEventThatIsNoneIsNotBelieved) {
 }
 
 TEST_F(LevelZeroAdversary, AnEventPoolThatIsNoneIsNotBelieved) {
-  open();
   const vmm::event_handle event = *driver().create_event();
   answer("zeEventPoolCreate", &no_pool);
   EXPECT_EQ(driver().record_event(event, vmm::stream_handle::default_stream).error().code,
@@ -366,7 +367,6 @@ ze_result_t ZE_APICALL map_and_refuse(ze_context_handle_t context, const void* a
 // Intel's driver maps, then makes the memory resident; where that fails it says so and the mapping
 // stays.
 TEST_F(LevelZeroAdversary, AMapThatFailsAtItsEndLeavesNothing) {
-  open();
   const auto range = *driver().reserve({.size_bytes = unit});
   const vmm::physical_handle memory = create();
   ASSERT_TRUE(driver().map({range.base, unit, memory, 0}));
@@ -426,7 +426,6 @@ TEST_F(LevelZeroAdversary, DevicesThatAreNoGpuHaveNoNumber) {
 // ---- addresses, once more -----------------------------------------------------------------------
 
 TEST_F(LevelZeroAdversary, AMappingBeginsAtAPageOfItsMemory) {
-  open();
   const auto range = *driver().reserve({.size_bytes = 2 * unit});
   const vmm::physical_handle memory = create(unit);
   for (const std::uint64_t offset : {std::uint64_t{4096}, std::uint64_t{64} << 10, unit / 2}) {
@@ -521,7 +520,6 @@ TEST_F(LevelZeroAdversary, TheHostSeesWhatEventsSignal) {
 
 // TearDown counts what is left.
 TEST_F(LevelZeroAdversary, EventsGoWhereALaterOneFails) {
-  open();
   const vmm::event_handle event = *driver().create_event();
   simulated().fail("zeEventCreate", ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, 5, false);
   EXPECT_FALSE(driver().record_event(event, vmm::stream_handle::default_stream));
@@ -642,7 +640,6 @@ TEST_F(LevelZeroAdversary, ASlowMemoryCallDelaysNoOther) {
 // A call that needs memory in transit waits for it if the outcome matters, and is refused if the
 // former state forbids it.
 TEST_F(LevelZeroAdversary, WhatIsInTransitIsWaitedForOrRefused) {
-  open();
   const auto range = *driver().reserve({.size_bytes = unit});
   const vmm::physical_handle memory = create();
   const vmm::physical_handle another = create();

@@ -47,7 +47,10 @@ class LevelZero : public testing::Test {
     ASSERT_TRUE(made) << vmm::describe(made.error());
     driver_.emplace(std::move(*made));
   }
-  level_zero_driver& driver() { return *driver_; }
+  level_zero_driver& driver() {
+    if (!driver_) open();
+    return *driver_;
+  }
 
   vmm::physical_handle create(std::uint64_t size_bytes = unit) {
     const auto made = driver().create({.size_bytes = size_bytes, .where = driver().home()});
@@ -73,7 +76,6 @@ class LevelZero : public testing::Test {
 // ---- opening ------------------------------------------------------------------------------------
 
 TEST_F(LevelZero, DescribesItsDevice) {
-  open();
   EXPECT_STREQ(driver().description().device_name, "vmm simulated GPU");
   EXPECT_EQ(driver().description().api_major, 1);
   EXPECT_EQ(driver().description().api_minor, 3);
@@ -180,7 +182,6 @@ TEST_F(LevelZero, ADriverThatDoesNotStartIsNamed) {
 }
 
 TEST_F(LevelZero, DemandPagesAreSaid) {
-  open();
   EXPECT_FALSE(driver().feature_set().lazy_commit);
   const vmm_ze_setup lazy{.on_demand_pages = true};
   start(&lazy);
@@ -450,7 +451,6 @@ TEST_F(LevelZero, StuckWorkHoldsOnlyItsOwnEvents) {
 
 // Waits for one old event, which no synchronisation ends, take no more and more events.
 TEST_F(LevelZero, WaitsWithoutAnEndTakeBoundedEvents) {
-  open();
   const vmm::stream_handle stream = *driver().create_stream();
   const vmm::event_handle event = *driver().create_event();
   for (int round = 0; round < 5000; ++round) {
@@ -490,7 +490,6 @@ TEST_F(LevelZero, ACopyOntoItselfIsRefused) {
 }
 
 TEST_F(LevelZero, TheDefaultStreamStays) {
-  open();
   EXPECT_EQ(driver().destroy_stream(vmm::stream_handle::default_stream).error().code,
             errc::invalid_argument);
   EXPECT_TRUE(driver().synchronize_stream(vmm::stream_handle::default_stream));
@@ -668,7 +667,6 @@ TEST_F(LevelZero, StreamsAndEventsEndUnderThoseThatWait) {
 
 // Each thread has a part of one reservation, and streams and bytes of its own.
 TEST_F(LevelZero, ThreadsWorkBesideEachOther) {
-  open();
   const auto range = *driver().reserve({.size_bytes = 4 * unit});
   std::atomic<int> failed_count = 0;
   in_threads(4, [&](int which) {

@@ -8,7 +8,7 @@
 
 namespace {
 
-using relief::MiB, vmm::address, vmm::stream_handle;
+using vmm::address, vmm::stream_handle;
 
 class ManagerCapture : public relief::OneDevice {
  protected:

@@ -5,7 +5,6 @@
 // alignments that must survive a move, what a driver left undone, its own end under faults, and
 // threads that run short of memory together. Method: on the fake driver, which ends the process at
 // a misuse; work finishes when the test says so.
-#include "../support/fake_fixture.h"
 #include "../support/test.h"
 
 import vmm.backend;
@@ -14,14 +13,16 @@ import vmm.manager;
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::call, vmm::errc, vmm::stream_handle;
+using vmm::address, vmm::call, vmm::errc, vmm::stream_handle;
 
 class ManagerEdges : public testing::Test {
  protected:
   using manager = vmm::manager;
 
+  void SetUp() override { open(); }
   void open(const vmm::manager_policy& policy = vmm::manager_policy::va_pool(),
             const vmm::fake::profile& plays = vmm::fake::profile::cuda()) {
+    managed.reset();
     driver = vmm::fake_driver(plays);
     driver.set_misuse_fatal(true);
     driver.set_manual(true);
@@ -69,7 +70,6 @@ class ManagerEdges : public testing::Test {
 // ---- memory that an earlier user's work still touches
 
 TEST_F(ManagerEdges, AStreamThatGetsUsedMemoryWaits) {
-  open();
   leave_in_use(64 * MiB);
   const address at = allocate(64 * MiB, streams[1]);
   EXPECT_EQ(driver.calls(call::create), 1u);
@@ -175,7 +175,6 @@ TEST_F(ManagerEdges, TheHostWaitsForUsersOfACachedRangeThatGrew) {
 }
 
 TEST_F(ManagerEdges, APointIsWaitedFor) {
-  open();
   EXPECT_TRUE(driver.launch(streams[0], {.name = "before"}));
   const auto point = *managed->record(streams[0]);
   EXPECT_TRUE(driver.launch(streams[0], {.name = "behind"}));
@@ -212,7 +211,6 @@ TEST_F(ManagerEdges, AReusedRangeThatHasGrownWaitsForTheEarlierUserToo) {
 
 // Never used by its own stream, freed in the order of another, which has work of its own.
 TEST_F(ManagerEdges, AnotherStreamsTicketStandsForTheEarlierUserToo) {
-  open();
   leave_in_use(64 * MiB);
   const address unused = allocate(64 * MiB, streams[1]);
   ASSERT_TRUE(driver.launch(streams[2], {.name = "its own"}));
@@ -269,7 +267,6 @@ TEST_F(ManagerEdges, APieceThatARangeHasGrownByKeepsItsOwnUser) {
 // ---- alignment
 
 TEST_F(ManagerEdges, KeepsTheAlignmentOfABlockThatMoves) {
-  open();
   const auto at = *managed->allocate({4 * MiB, 0, 64 * MiB});
   EXPECT_EQ(at.value % (64 * MiB), 0u);
   const address wall = allocate(2 * MiB);
@@ -281,7 +278,6 @@ TEST_F(ManagerEdges, KeepsTheAlignmentOfABlockThatMoves) {
 }
 
 TEST_F(ManagerEdges, AnAlignmentThatNoSpaceHasIsToldFromOneThatIsNone) {
-  open();
   for (const std::uint64_t bad : {std::uint64_t{3}, (std::uint64_t{1} << 57) + 1}) {
     const auto none = managed->allocate({4 * MiB, 0, bad});
     ASSERT_FALSE(none);
@@ -307,7 +303,6 @@ TEST_F(ManagerEdges, ACachedRangeServesNoLargerAlignmentThanItHas) {
 // ---- what a driver left undone
 
 TEST_F(ManagerEdges, AGrowthLeftHalfDoneIsUndoneBeforeTheNextOne) {
-  open();
   const address at = allocate(4 * MiB);
   fail(call::set_access);
   fail(call::unmap, 1, true);
@@ -345,7 +340,6 @@ TEST_F(ManagerEdges, TrimSaysWhenACachedRangeWillNotGo) {
 // ---- aliases
 
 TEST_F(ManagerEdges, SharedMemoryIsNotSharedOnceMore) {
-  open();
   const address source = allocate(4 * MiB);
   const address one = allocate(4 * MiB);
   const address two = allocate(4 * MiB);
@@ -411,7 +405,6 @@ TEST_F(ManagerEdges, ThreadsThatRunShortTogetherAllGetTheirs) {
 }
 
 TEST_F(ManagerEdges, LookingAtABlockThatMovesIsSafe) {
-  open();
   const address wall_below = allocate(2 * MiB);
   address at = allocate(2 * MiB, streams[1]);
   std::atomic<bool> done = false;

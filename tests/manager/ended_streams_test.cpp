@@ -6,7 +6,6 @@
 // give everything back. Method: streams that are destroyed under running kernels, on a fake
 // driver that ends the process at a use of a destroyed stream and of memory in use; random
 // programs.
-#include "../support/fake_fixture.h"
 #include "../support/test.h"
 
 import vmm.backend;
@@ -16,7 +15,7 @@ import vmm.optimizer;
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::call, vmm::errc, vmm::stream_handle;
+using vmm::address, vmm::call, vmm::errc, vmm::stream_handle;
 
 class EndedManager : public testing::Test {
  protected:

@@ -7,7 +7,6 @@
 // Method: each call of a manager and of a growable range that fills, with each driver call that it
 // makes failing once, on the fake driver, whose memory remembers a tag; work is finished by time,
 // or by the test. The result of the call decides which bytes are expected.
-#include "../support/fake_fixture.h"
 #include "../support/test.h"
 
 import vmm.backend;
@@ -16,7 +15,7 @@ import vmm.manager;
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::call, vmm::contents_rule;
+using vmm::address, vmm::call, vmm::contents_rule;
 
 constexpr std::uint64_t tag = 7;
 constexpr std::uint64_t nth_max = 64;

@@ -5,7 +5,6 @@
 // numbers, and gives back all that it took. Method: on the fake driver; contents are followed by
 // tags, driver calls are counted, and after every test the driver's resource counts and its list of
 // misuses are empty.
-#include "../support/fake_fixture.h"
 #include "../support/test.h"
 
 import vmm.backend;
@@ -14,7 +13,7 @@ import vmm.manager;
 
 namespace {
 
-using sizes::GiB, sizes::MiB, vmm::address, vmm::call, vmm::errc;
+using vmm::address, vmm::call, vmm::errc;
 
 constexpr std::uint64_t MB = 1'000'000;
 
@@ -22,7 +21,8 @@ class Manager : public testing::Test {
  protected:
   using manager = vmm::manager;
 
-  void open(const vmm::manager_options& options = {}) {
+  void SetUp() override { open(vmm::manager_options{}); }
+  void open(const vmm::manager_options& options) {
     managed = std::make_unique<manager>(driver, options);
   }
   void open(const vmm::manager_policy& policy) {
@@ -70,7 +70,6 @@ class Manager : public testing::Test {
 // ---- address space and the sources' numbers
 
 TEST_F(Manager, EightyOneBlocksOf64MbTakeOneReservation) {
-  open();
   std::vector<address> blocks;
   for (int i = 0; i < 81; ++i) blocks.push_back(allocate(64 * MB));
   EXPECT_EQ(driver.calls(call::reserve), 1u);
@@ -101,7 +100,6 @@ TEST_F(Manager, TakesLessAddressSpaceWhereTheDriverHasLess) {
 }
 
 TEST_F(Manager, AFreedPieceServesTheNextRequestWithoutCreate) {
-  open();
   free(allocate(100 * MiB));
   EXPECT_EQ(driver.calls(call::create), 1u);
   EXPECT_EQ(managed->statistics().retained_bytes, 100 * MiB);
@@ -111,7 +109,6 @@ TEST_F(Manager, AFreedPieceServesTheNextRequestWithoutCreate) {
 }
 
 TEST_F(Manager, TheOneAndAHalfGigabytePieceServesTheThreeGigabyteRequest) {
-  open();
   free(allocate(1500 * MB));
   const address large = allocate(3000 * MB);
   EXPECT_EQ(driver.calls(call::create), 2u);
@@ -121,7 +118,6 @@ TEST_F(Manager, TheOneAndAHalfGigabytePieceServesTheThreeGigabyteRequest) {
 }
 
 TEST_F(Manager, The64MegabytePiecesDoNotServeTheTwoPointThreeGigabyteRequest) {
-  open();
   std::vector<address> small;
   for (int i = 0; i < 41; ++i) small.push_back(allocate(64 * MB));
   for (const address at : small) free(at);
@@ -136,7 +132,6 @@ TEST_F(Manager, The64MegabytePiecesDoNotServeTheTwoPointThreeGigabyteRequest) {
 }
 
 TEST_F(Manager, GathersScatteredPiecesIntoOneRange) {
-  open();
   std::vector<address> parts;
   for (const std::uint64_t size_bytes : {64 * MiB, 32 * MiB, 32 * MiB})
     parts.push_back(allocate(size_bytes));
@@ -150,7 +145,6 @@ TEST_F(Manager, GathersScatteredPiecesIntoOneRange) {
 }
 
 TEST_F(Manager, KeepsTheThreeSizesApart) {
-  open();
   const address at = allocate(101 * MiB - 1, 9 * MiB);
   const auto info = *managed->find(at + 50 * MiB);
   EXPECT_EQ(info.base, at);
@@ -161,7 +155,6 @@ TEST_F(Manager, KeepsTheThreeSizesApart) {
 }
 
 TEST_F(Manager, TrimsDownToALimitAndDrains) {
-  open();
   std::vector<address> blocks;
   for (int i = 1; i <= 4; ++i) blocks.push_back(allocate(static_cast<std::uint64_t>(i) * 10 * MiB));
   for (const address at : blocks) free(at);
@@ -179,7 +172,6 @@ TEST_F(Manager, TrimsDownToALimitAndDrains) {
 // ---- resizing
 
 TEST_F(Manager, GrowsInPlaceAndKeepsTheData) {
-  open();
   const address at = allocate(64 * MiB);
   write(at, 64 * MiB, 1);
   EXPECT_EQ(resize(at, 128 * MiB), at);
@@ -193,7 +185,6 @@ TEST_F(Manager, GrowsInPlaceAndKeepsTheData) {
 }
 
 TEST_F(Manager, MovesTheMappingWhereItCannotGrowInPlace) {
-  open();
   const address first = allocate(64 * MiB);
   const address wall = allocate(64 * MiB);
   write(first, 64 * MiB, 1);
@@ -210,7 +201,6 @@ TEST_F(Manager, MovesTheMappingWhereItCannotGrowInPlace) {
 }
 
 TEST_F(Manager, RoomAskedForLetsABlockGrowBesideAnother) {
-  open();
   const address first = allocate(64 * MiB, 64 * MiB);
   const address wall = allocate(64 * MiB);
   EXPECT_EQ(resize(first, 128 * MiB), first);
@@ -219,7 +209,6 @@ TEST_F(Manager, RoomAskedForLetsABlockGrowBesideAnother) {
 }
 
 TEST_F(Manager, ShrinksByWholePieces) {
-  open();
   address at = allocate(64 * MiB);
   at = resize(at, 96 * MiB);
   write(at, 96 * MiB, 5);
@@ -235,7 +224,6 @@ TEST_F(Manager, ShrinksByWholePieces) {
 
 // By hand it takes the same: a handle unless one is cached, a mapping, and the right to use it.
 TEST_F(Manager, GrowingIntoItsRoomTakesTheCallsMadeByHand) {
-  open();
   for (const bool is_cached : {false, true}) {
     const address at = allocate(64 * MiB, 64 * MiB);
     if (is_cached) EXPECT_TRUE(managed->free_idle(allocate(64 * MiB)));
@@ -252,7 +240,6 @@ TEST_F(Manager, GrowingIntoItsRoomTakesTheCallsMadeByHand) {
 
 // The cost of a resize goes by pieces, not by bytes: twice the size takes the same calls.
 TEST_F(Manager, ResizingCostsTheSameCallsAtAnySize) {
-  open();
   free(allocate(2 * MiB));  // makes the event that later frees use
   std::vector<std::uint64_t> calls;
   for (const std::uint64_t size_bytes : {64 * MiB, 8 * GiB}) {
@@ -271,7 +258,6 @@ TEST_F(Manager, ResizingCostsTheSameCallsAtAnySize) {
 // ---- copies
 
 TEST_F(Manager, MoveGivesTheSourcesMemoryToTheTarget) {
-  open();
   const address source = allocate(1536 * MiB);
   const address target = allocate(3072 * MiB);
   write(source, 1536 * MiB, 11);
@@ -290,7 +276,6 @@ TEST_F(Manager, MoveGivesTheSourcesMemoryToTheTarget) {
 }
 
 TEST_F(Manager, AliasLeavesTheSourceReadableUntilItIsFreed) {
-  open();
   const address source = allocate(64 * MiB);
   const address target = allocate(128 * MiB);
   write(source, 64 * MiB, 11);
@@ -306,7 +291,6 @@ TEST_F(Manager, AliasLeavesTheSourceReadableUntilItIsFreed) {
 }
 
 TEST_F(Manager, CopiesBytesWhereTheConditionsDoNotHold) {
-  open();
   const address source = allocate(64 * MiB);
   const address target = allocate(64 * MiB);
   write(source, 64 * MiB, 3);
@@ -380,6 +364,7 @@ TEST_F(Manager, KeepMappedServesTheSameSizeWithoutADriverCall) {
 TEST_F(Manager, DrainsTheCacheAndTriesAgainWhenMemoryIsShort) {
   vmm::fake::profile small = vmm::fake::profile::cuda();
   small.device_memory_bytes = 256 * MiB;
+  managed.reset();
   driver = vmm::fake_driver(small);
   open();
   std::vector<address> blocks;
@@ -411,7 +396,6 @@ TEST_F(Manager, NeverHoldsMoreThanItsBudget) {
 // has finished
 
 TEST_F(Manager, AFreedRangeWaitsForItsWork) {
-  open();
   const auto stream = driver.create_stream();
   ASSERT_TRUE(stream);
   const auto at = managed->allocate(vmm::allocate_request{64 * MiB, 0, 0, *stream});
@@ -441,7 +425,6 @@ TEST_F(Manager, AFreedRangeWaitsForItsWork) {
 }
 
 TEST_F(Manager, ABlockThatMovesLeavesItsOldPlaceMappedForItsWork) {
-  open();
   const address at = allocate(64 * MiB);
   const address wall = allocate(2 * MiB);
   work_on({at, 64 * MiB});
@@ -454,7 +437,6 @@ TEST_F(Manager, ABlockThatMovesLeavesItsOldPlaceMappedForItsWork) {
 }
 
 TEST_F(Manager, ShrinkingUnderWorkRetiresTheTail) {
-  open();
   address at = allocate(32 * MiB);
   at = resize(at, 64 * MiB);
   work_on({at, 64 * MiB});
@@ -469,7 +451,6 @@ TEST_F(Manager, ShrinkingUnderWorkRetiresTheTail) {
 }
 
 TEST_F(Manager, CopiesBytesWhileWorkIsUnfinished) {
-  open();
   const address source = allocate(64 * MiB);
   const address target = allocate(64 * MiB);
   work_on({source, 64 * MiB});
@@ -483,7 +464,6 @@ TEST_F(Manager, CopiesBytesWhileWorkIsUnfinished) {
 // ---- set-up
 
 TEST_F(Manager, IsSetUpOnFirstUse) {
-  open();
   EXPECT_EQ(driver.calls(), 0u);
   EXPECT_EQ(managed->statistics().reserved_bytes, 0u);
   free(allocate(3 * MiB));
@@ -495,14 +475,12 @@ TEST_F(Manager, IsSetUpOnFirstUse) {
 }
 
 TEST_F(Manager, IsSetUpWhereItIsAskedTo) {
-  open();
   EXPECT_TRUE(managed->set_up());
   EXPECT_NE(driver.calls(), 0u);
   EXPECT_EQ(managed->granularity_bytes(), 2 * MiB);
 }
 
 TEST_F(Manager, FreesWhatIsLeftWhenItGoesAway) {
-  open();
   (void)allocate(64 * MiB);
   (void)allocate(64 * MiB, 64 * MiB);
 }
@@ -544,7 +522,6 @@ TEST(ManagerOptions, ComeFromTheEnvironment) {
 // ---- threads
 
 TEST_F(Manager, ManyThreadsAllocateResizeAndFree) {
-  open();
   ASSERT_TRUE(managed->set_up());
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

@@ -16,8 +16,6 @@ import vmm.manager;
 
 namespace scenarios {
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
-
 /// One live allocation: its tag fills its first `tagged_bytes`.
 struct slot {
   vmm::address at{};

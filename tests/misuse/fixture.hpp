@@ -16,8 +16,6 @@ import vmm.stream;
 
 namespace misuse {
 
-inline constexpr std::uint64_t KiB = std::uint64_t{1} << 10;
-inline constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 using fake_pool = vmm::stream_pool;
 using fake_manager = vmm::manager;
 
@@ -54,6 +52,10 @@ class PoolMisuse : public Base {
     options.policy.tuning.min_move_share = 0;
     options.policy.tuning.growth_share = 0;
     return options;
+  }
+  void SetUp() override {
+    Base::SetUp();
+    open();
   }
   void open(const vmm::pool_options& options = {}) {
     pool = std::make_unique<fake_pool>(driver, options);

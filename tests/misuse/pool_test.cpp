@@ -13,7 +13,6 @@ using vmm::address, vmm::errc, vmm::remap_notice, vmm::stream_handle;
 constexpr errc inside_a_block = errc::invalid_argument;
 
 TEST_F(PoolMisuse, FreedTwice) {
-  open();
   const address at = allocate(4 * KiB, a);
   const address other = allocate(4 * KiB, a);
   free(at, a);
@@ -26,7 +25,6 @@ TEST_F(PoolMisuse, FreedTwice) {
 }
 
 TEST_F(PoolMisuse, FreedTwiceAfterReuse) {
-  open();
   const address at = allocate(4 * KiB, a);
   free(at, a);
   ASSERT_EQ(allocate(4 * KiB, a), at) << "the address is handed out again";
@@ -35,7 +33,6 @@ TEST_F(PoolMisuse, FreedTwiceAfterReuse) {
 }
 
 TEST_F(PoolMisuse, FreedTwiceAfterReuseInside) {
-  open();
   const address first = allocate(4 * KiB, a);
   const address second = allocate(4 * KiB, a);
   free(first, a);
@@ -47,7 +44,6 @@ TEST_F(PoolMisuse, FreedTwiceAfterReuseInside) {
 }
 
 TEST_F(PoolMisuse, FreedInside) {
-  open();
   const address at = allocate(4 * KiB, a);
   for (const std::uint64_t offset : {std::uint64_t{1}, std::uint64_t{512}, 4 * KiB - 1})
     EXPECT_EQ(code_of(pool->free(at + offset, a)), inside_a_block) << offset;
@@ -58,7 +54,6 @@ TEST_F(PoolMisuse, FreedInside) {
 }
 
 TEST_F(PoolMisuse, ForeignAddress) {
-  open();
   EXPECT_EQ(code_of(pool->free(address{4096}, a)), errc::unknown_address) << "before set-up";
   const address at = allocate(4 * KiB, a);
   int local = 0;
@@ -72,7 +67,6 @@ TEST_F(PoolMisuse, ForeignAddress) {
 }
 
 TEST_F(PoolMisuse, NullAddress) {
-  open();
   const address at = allocate(4 * KiB, a);
   EXPECT_EQ(code_of(pool->free(address{}, a)), errc::unknown_address);
   EXPECT_EQ(code_of(pool->pin(address{})), errc::unknown_address);
@@ -80,7 +74,6 @@ TEST_F(PoolMisuse, NullAddress) {
 }
 
 TEST_F(PoolMisuse, AddressOfAnotherPool) {
-  open();
   const address at = allocate(4 * KiB, a);
   fake_pool second(driver);
   const auto theirs = *second.allocate(4 * KiB, a);
@@ -93,7 +86,6 @@ TEST_F(PoolMisuse, AddressOfAnotherPool) {
 }
 
 TEST_F(PoolMisuse, SizesThatCannotBe) {
-  open();
   EXPECT_EQ(code_of(pool->allocate(0, a)), errc::invalid_argument);
   EXPECT_EQ(code_of(pool->allocate(~std::uint64_t{0}, a)), errc::out_of_memory);
   EXPECT_EQ(code_of(pool->allocate(std::uint64_t{1} << 63, a)), errc::out_of_memory);
@@ -161,7 +153,6 @@ TEST_F(PoolMisuse, StreamOfEachThread) {
 }
 
 TEST_F(PoolMisuse, Pins) {
-  open();
   const address at = allocate(4 * KiB, a);
   EXPECT_EQ(code_of(pool->unpin(at)), errc::invalid_argument) << "not pinned";
   EXPECT_EQ(code_of(pool->pin(at + 512)), inside_a_block);
@@ -267,7 +258,6 @@ TEST_F(PoolMisuseDeathTest, CallInAnObserver) {
 }
 
 TEST_F(PoolMisuse, FreedAfterEverythingBesideAnUnannouncedCapture) {
-  open();
   const address at = allocate(4 * KiB, a);
   const vmm::stream_handle unknown = *driver.create_stream();
   ASSERT_TRUE(driver.begin_capture(unknown, vmm::capture_mode::relaxed));
@@ -280,7 +270,6 @@ TEST_F(PoolMisuse, FreedAfterEverythingBesideAnUnannouncedCapture) {
 }
 
 TEST_F(PoolMisuse, CaptureEndedThatWasNotAnnounced) {
-  open();
   EXPECT_EQ(pool->captures().end().error().code, vmm::errc::invalid_argument);
   EXPECT_TRUE(pool->captures().begin());
   EXPECT_TRUE(pool->captures().end());
@@ -337,7 +326,6 @@ TEST_F(PoolMisuse, BlockOfAnotherGraph) {
 }
 
 TEST_F(PoolMisuse, CapturedStreamWithoutARule) {
-  open();
   const address at = allocate(4 * KiB, a);
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::relaxed));
   EXPECT_EQ(code_of(pool->allocate(4 * KiB, a)), errc::not_permitted);
@@ -349,7 +337,6 @@ TEST_F(PoolMisuse, CapturedStreamWithoutARule) {
 }
 
 TEST_F(PoolMisuse, UnsubscribedTwice) {
-  open();
   caller silent(*pool, a);  // nothing changes while it listens
   const auto made = *pool->remaps().subscribe(silent);
   EXPECT_TRUE(pool->remaps().unsubscribe(made));
@@ -359,7 +346,6 @@ TEST_F(PoolMisuse, UnsubscribedTwice) {
 }
 
 TEST_F(PoolMisuse, FreedByTwoThreads) {
-  open();
   constexpr int rounds = 50;
   for (int round = 0; round < rounds; ++round) {
     const address at = allocate(4 * KiB, a);

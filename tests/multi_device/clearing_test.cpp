@@ -4,7 +4,6 @@
 // Goal: a freed block is poisoned at once, a grown one is zero where it grew, and a refused fill
 // changes nothing. Reuses are old_bytes_test.cpp's.
 // Method: each once, on the fake driver, whose memory keeps what was written.
-#include "../support/fake_fixture.h"
 #include "../support/test.h"
 
 import vmm.backend;
@@ -14,7 +13,7 @@ import vmm.stream;
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::contents_rule, vmm::errc;
+using vmm::address, vmm::contents_rule, vmm::errc;
 
 constexpr std::uint64_t every_byte = 0x0101'0101'0101'0101U;
 constexpr std::uint64_t poisoned = vmm::poison_byte * every_byte;

@@ -8,7 +8,6 @@
 // Method: 1,000 reuses for each allocator and policy on the fake driver, whose memory keeps what
 // was written, in an order drawn from a seed. Each block is read from end to end when it comes,
 // and soiled by work that is still waiting when it goes; how often each way was taken is counted.
-#include "../support/fake_fixture.h"
 #include "../support/test.h"
 
 import vmm.backend;
@@ -18,7 +17,7 @@ import vmm.stream;
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::address_range, vmm::contents_rule;
+using vmm::address, vmm::address_range, vmm::contents_rule;
 
 constexpr int reuse_count = 1000;
 

@@ -6,7 +6,6 @@
 // goes where the options say, to the host too when the device is full.
 // Method: a fake machine of three devices. Access is queried from the driver at every granule, and
 // tried by kernels of the other devices. The driver's list of misuses and its counts are empty.
-#include "../support/fake_fixture.h"
 #include "../support/test.h"
 
 import vmm.backend;
@@ -16,8 +15,7 @@ import vmm.stream;
 
 namespace {
 
-using sizes::GiB, sizes::MiB, vmm::access, vmm::address, vmm::device, vmm::errc,
-    vmm::fake::misuse_kind;
+using vmm::access, vmm::address, vmm::device, vmm::errc, vmm::fake::misuse_kind;
 
 constexpr std::uint64_t granule = 2 * MiB;
 

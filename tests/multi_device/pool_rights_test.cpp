@@ -14,7 +14,7 @@ import vmm.suspend;
 
 namespace {
 
-using sizes::MiB, vmm::access, vmm::address, vmm::device, vmm::errc;
+using vmm::access, vmm::address, vmm::device, vmm::errc;
 
 constexpr std::uint64_t granule = 2 * MiB;
 constexpr vmm::access_grant reads{device(1), access::read};

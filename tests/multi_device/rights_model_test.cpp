@@ -7,7 +7,6 @@
 // refused call changes no right.
 // Method: random programs over a manager of each policy, with a growable range in its memory,
 // beside a model that is a table; the fake driver is queried at every granule.
-#include "../support/fake_fixture.h"
 #include "../support/test.h"
 
 import vmm.backend;
@@ -16,7 +15,7 @@ import vmm.manager;
 
 namespace {
 
-using sizes::MiB, vmm::access, vmm::address, vmm::device;
+using vmm::access, vmm::address, vmm::device;
 
 constexpr std::uint64_t granule = 2 * MiB;
 constexpr std::array rights{access::none, access::read, access::read_write};

@@ -6,7 +6,6 @@
 // properties are reported, and registrations follow every change of the memory.
 // Method: a fake machine of three devices, and of drivers that lack the requested features. Its
 // misuses and its counts are empty after each test that does not plan one.
-#include "../support/fake_fixture.h"
 #include "../support/test.h"
 
 import vmm.backend;
@@ -18,8 +17,8 @@ import vmm.suspend;
 
 namespace {
 
-using sizes::MiB, vmm::access, vmm::address, vmm::address_range, vmm::device, vmm::errc,
-    vmm::multicast_phase, vmm::fake::misuse_kind;
+using vmm::access, vmm::address, vmm::address_range, vmm::device, vmm::errc, vmm::multicast_phase,
+    vmm::fake::misuse_kind;
 
 vmm::fake::profile three_devices() {
   vmm::fake::profile made = vmm::fake::profile::cuda();

@@ -8,7 +8,6 @@
 // Method: each operation runs once to count its driver calls, then once for every call, code and
 // way of failing; what it made is released afterwards, and the driver's counts and misuses are
 // empty.
-#include "../support/fake_fixture.h"
 #include "../support/fault_sweep.h"
 
 import vmm.manager;
@@ -17,8 +16,7 @@ import vmm.stream;
 
 namespace {
 
-using sizes::MiB, sweeps::fault_list, sweeps::outcome, vmm::access, vmm::address, vmm::device,
-    vmm::status;
+using sweeps::fault_list, sweeps::outcome, vmm::access, vmm::address, vmm::device, vmm::status;
 
 vmm::fake::profile two_devices() {
   vmm::fake::profile made = vmm::fake::profile::cuda();

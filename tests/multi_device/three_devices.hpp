@@ -4,13 +4,11 @@
 // A fake machine for tests of rights: two devices besides the one that is home.
 #pragma once
 
-#include "../support/fake_fixture.h"
-
 import vmm.fake;
 
 inline vmm::fake::profile three_devices() {
   vmm::fake::profile made = vmm::fake::profile::cuda();
   made.device_count = 3;
-  made.device_memory_bytes = 512 * sizes::MiB;
+  made.device_memory_bytes = 512 * MiB;
   return made;
 }

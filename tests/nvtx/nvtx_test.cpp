@@ -13,7 +13,6 @@ import vmm.nvtx;
 
 namespace {
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 using vmm::address;
 
 // NVTX looks for the tool once, at its first call.

@@ -4,7 +4,6 @@
 // Goal: a core is planned with the rights, the granularity and the limits that the options and the
 // driver say, and is given back whole, also when the driver refuses once or twice. Method: cores on
 // fake drivers; refusals planned for each call of the end; the driver's resource counts afterwards.
-#include "../support/fake_fixture.h"
 #include "../support/test.h"
 
 import vmm.backend;
@@ -16,7 +15,7 @@ import vmm.va;
 
 namespace {
 
-using sizes::GiB, sizes::MiB, vmm::call, vmm::errc;
+using vmm::call, vmm::errc;
 
 constexpr std::array<std::uint64_t, 2> two_sizes{1, GiB};
 

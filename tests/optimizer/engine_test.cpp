@@ -5,7 +5,6 @@
 // leaves a block as it was when the driver refuses. Method: the engine by itself on
 // fake drivers that differ in aliases and in how they unmap; contents are tags, work finishes when
 // the test says so, and the driver's misuse list and resource counts are empty at the end.
-#include "../support/fake_fixture.h"
 #include "../support/test.h"
 
 import vmm.backend;
@@ -17,8 +16,8 @@ import vmm.tracker;
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::block, vmm::call, vmm::errc, vmm::range_sizes,
-    vmm::stream_handle, vmm::ticket_ref;
+using vmm::address, vmm::block, vmm::call, vmm::errc, vmm::range_sizes, vmm::stream_handle,
+    vmm::ticket_ref;
 
 constexpr std::uint64_t granule = 2 * MiB;
 

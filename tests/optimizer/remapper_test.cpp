@@ -5,7 +5,6 @@
 // driver leaves are reported exactly. Method: three pieces on the fake driver, with refusals
 // planned for the call that matters; afterwards the driver's mappings, rights and contents are
 // compared with what the outcome says.
-#include "../support/fake_fixture.h"
 #include "../support/test.h"
 
 import vmm.backend;
@@ -16,8 +15,7 @@ import vmm.timeline;
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::call, vmm::errc, vmm::mapping_plan, vmm::memory_list,
-    vmm::remap_outcome;
+using vmm::address, vmm::call, vmm::errc, vmm::mapping_plan, vmm::memory_list, vmm::remap_outcome;
 
 constexpr std::uint64_t piece_bytes = 4 * MiB;
 

@@ -7,7 +7,6 @@
 // model that picks pieces from a plain list.
 #include <numeric>
 
-#include "../support/fake_fixture.h"
 #include "../support/test.h"
 
 import vmm.backend;
@@ -17,7 +16,7 @@ import vmm.timeline;
 
 namespace {
 
-using sizes::MiB, vmm::call, vmm::errc, vmm::memory_list, vmm::physical_memory, vmm::ticket_ref;
+using vmm::call, vmm::errc, vmm::memory_list, vmm::physical_memory, vmm::ticket_ref;
 
 std::vector<std::uint64_t> in_mib(const memory_list& pieces) {
   std::vector<std::uint64_t> sizes;

@@ -21,8 +21,6 @@ namespace {
 
 using vmm::errc, vmm::host_memory_resource;
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
-
 template <class Allocator>
 class Pmr : public testing::Test {
  protected:

@@ -18,7 +18,6 @@ using process_test::child_end, process_test::expect, process_test::expect_good,
     process_test::expect_refused, process_test::in_child, process_test::leave_by,
     process_test::objects, process_test::use_every_call;
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t size = process_test::object_bytes;
 
 template <class Ground>

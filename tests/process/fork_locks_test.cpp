@@ -19,8 +19,6 @@ namespace {
 using process_test::expect, process_test::expect_good, process_test::expect_refused,
     process_test::in_child;
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
-
 // For its life each lock that a thread takes is counted.
 class lock_count final : public vmm::sync::schedule_observer {
  public:

@@ -18,7 +18,6 @@ namespace {
 using process_test::expect, process_test::expect_good, process_test::expect_refused,
     process_test::in_child;
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 constexpr auto stream = vmm::stream_handle::default_stream;
 
 template <class Manager>

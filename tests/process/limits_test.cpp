@@ -38,7 +38,6 @@ namespace {
 
 using process_test::expect, process_test::expect_good, process_test::in_child, vmm::errc;
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t page = 4096;
 constexpr auto stream = vmm::stream_handle::default_stream;
 

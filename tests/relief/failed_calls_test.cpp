@@ -10,8 +10,7 @@
 
 namespace {
 
-using relief::fine_pool, relief::GiB, relief::keep, relief::MiB, relief::stream, vmm::address,
-    vmm::errc;
+using relief::fine_pool, relief::keep, relief::stream, vmm::address, vmm::errc;
 
 class FailedCalls : public relief::OneDevice {
  protected:
@@ -341,7 +340,7 @@ TEST_F(FailedCalls, ErrorsSayHowMuch) {
 TEST(Figures, AreWrittenInTheUnitOfTheLimit) {
   vmm::error why = vmm::refuse(errc::over_budget, "Free memory.");
   EXPECT_EQ(vmm::describe(why), "over budget: Free memory.");
-  why.figures = {512 * MiB, 9195 * MiB, 9 * relief::GiB, 12 * MiB, 9195 * MiB};
+  why.figures = {512 * MiB, 9195 * MiB, 9 * GiB, 12 * MiB, 9195 * MiB};
   EXPECT_EQ(vmm::describe(why),
             "over budget: request of 512 MiB exceeds the budget: 8.98 of 9 GiB in use, largest "
             "free block 12 MiB. Free memory.");

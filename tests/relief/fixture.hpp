@@ -14,8 +14,6 @@ import vmm.stream;
 
 namespace relief {
 
-inline constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
-inline constexpr std::uint64_t GiB = std::uint64_t{1} << 30;
 inline constexpr auto stream = vmm::stream_handle::default_stream;
 
 inline vmm::fake::profile small_device(std::uint64_t device_bytes = GiB) {

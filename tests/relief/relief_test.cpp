@@ -12,7 +12,7 @@ import vmm.suspend;
 
 namespace {
 
-using relief::fine_pool, relief::GiB, relief::keep, relief::MiB, relief::stream, vmm::errc;
+using relief::fine_pool, relief::keep, relief::stream, vmm::errc;
 
 class Relief : public relief::OneDevice {
  protected:

@@ -4,7 +4,6 @@
 // Goal: address space comes from few large reservations, further ones only when none has room, and
 // goes back whole. Method: a space on the fake driver, whose calls and resource counts are
 // counted and whose refusals are planned.
-#include "../support/fake_fixture.h"
 #include "../support/test.h"
 
 import vmm.backend;
@@ -14,7 +13,7 @@ import vmm.va;
 
 namespace {
 
-using sizes::GiB, sizes::MiB, vmm::address, vmm::call, vmm::errc, vmm::extent;
+using vmm::address, vmm::call, vmm::errc, vmm::extent;
 
 constexpr std::uint64_t TiB = std::uint64_t{1} << 40;
 

@@ -22,8 +22,6 @@ namespace {
 using share_test::channels, share_test::make_channels, share_test::options_of, vmm::errc,
     vmm::exported_block, vmm::share_channel, vmm::share_event, vmm::share_listener, vmm::share_role;
 
-constexpr std::uint64_t mib = 1 << 20;
-
 template <class T>
 errc code(const vmm::result<T>& answer) {
   return answer ? errc::none : answer.error().code;
@@ -276,31 +274,31 @@ TEST_F(Channel, ABlockIsLentAndGivenBack) {
   auto user = vmm::host_driver::open().value();
   channels both = make_channels();
   {
-    auto block = exported_block::make(lender, {.size_bytes = 6 * mib,
-                                               .handle_bytes = 2 * mib,
+    auto block = exported_block::make(lender, {.size_bytes = 6 * MiB,
+                                               .handle_bytes = 2 * MiB,
                                                .label = vmm::make_share_label("weights")});
     ASSERT_TRUE(block);
     std::thread importing([&] {
       auto borrowed = both.server.borrow(user);
       ASSERT_TRUE(borrowed) << vmm::describe(borrowed.error());
       EXPECT_EQ(borrowed->block().label, vmm::make_share_label("weights"));
-      EXPECT_EQ(borrowed->size_bytes(), 6 * mib);
-      EXPECT_EQ(borrowed->data_address().as<char>()[5 * mib], 'a');
-      borrowed->data_address().as<char>()[mib] = 'b';
+      EXPECT_EQ(borrowed->size_bytes(), 6 * MiB);
+      EXPECT_EQ(borrowed->data_address().as<char>()[5 * MiB], 'a');
+      borrowed->data_address().as<char>()[MiB] = 'b';
       const auto asked = both.server.next();
       ASSERT_TRUE(asked) << vmm::describe(asked.error());
       EXPECT_EQ(asked->kind, share_event::what::withdrawn);
       EXPECT_TRUE(both.server.give_back(*borrowed));
       EXPECT_TRUE(user.resource_counts().empty());
     });
-    block->data_address().as<char>()[5 * mib] = 'a';
+    block->data_address().as<char>()[5 * MiB] = 'a';
     const auto id = both.client.lend(*block);
     EXPECT_TRUE(id) << vmm::describe(id.error());
     EXPECT_TRUE(block->is_lent());
     EXPECT_EQ(code(block->release()), errc::in_use);
     EXPECT_TRUE(both.client.take_back(*id));
     EXPECT_FALSE(block->is_lent());
-    EXPECT_EQ(block->data_address().as<char>()[mib], 'b');
+    EXPECT_EQ(block->data_address().as<char>()[MiB], 'b');
     importing.join();
     EXPECT_TRUE(block->release());
   }
@@ -329,9 +327,9 @@ TEST_F(Channel, TheEndOfAConnectionEndsItsLoans) {
   auto user = vmm::host_driver::open().value();
   vmm::manager_options options;
   options.shareable = vmm::share_kind::posix_fd;
-  options.reservation_bytes = 64 * mib;
+  options.reservation_bytes = 64 * MiB;
   vmm::manager owner(lender, options);
-  const vmm::address at = owner.allocate(2 * mib).value();
+  const vmm::address at = owner.allocate(2 * MiB).value();
   channels both = make_channels();
   {
     auto block = *exported_block::from(owner, at);
@@ -356,10 +354,10 @@ TEST_F(Channel, AFollowedBlockIsUpdated) {
   auto user = vmm::host_driver::open().value();
   vmm::manager_options options;
   options.shareable = vmm::share_kind::posix_fd;
-  options.reservation_bytes = 64 * mib;
+  options.reservation_bytes = 64 * MiB;
   vmm::manager owner(lender, options);
-  vmm::address at = owner.allocate(2 * mib).value();
-  (void)owner.allocate(2 * mib).value();
+  vmm::address at = owner.allocate(2 * MiB).value();
+  (void)owner.allocate(2 * MiB).value();
   channels both = make_channels();
   auto block = exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
   ASSERT_TRUE(block);
@@ -368,7 +366,7 @@ TEST_F(Channel, AFollowedBlockIsUpdated) {
   auto borrowed = *both.server.borrow(user);
   EXPECT_EQ(both.client.next().value().kind, share_event::what::accepted);
   for (std::uint64_t round = 1; round <= 3; ++round) {
-    at = owner.resize({.at = at, .size_bytes = (2 + 2 * round) * mib}).value();
+    at = owner.resize({.at = at, .size_bytes = (2 + 2 * round) * MiB}).value();
     ASSERT_TRUE(block->moved_to(at));
     EXPECT_EQ(both.client.update(id).value(), round);
     const auto changed = both.server.next();
@@ -380,8 +378,8 @@ TEST_F(Channel, AFollowedBlockIsUpdated) {
     ASSERT_TRUE(both.server.accept(id));
     EXPECT_EQ(both.client.next().value().epoch, round);
     EXPECT_EQ(both.client.accepted_epoch(id), round);
-    at.as<char>()[(1 + 2 * round) * mib] = 'r';
-    EXPECT_EQ(borrowed.data_address().as<char>()[(1 + 2 * round) * mib], 'r');
+    at.as<char>()[(1 + 2 * round) * MiB] = 'r';
+    EXPECT_EQ(borrowed.data_address().as<char>()[(1 + 2 * round) * MiB], 'r');
   }
   EXPECT_TRUE(both.server.give_back(borrowed));
   EXPECT_EQ(both.client.next().value().kind, share_event::what::released);
@@ -391,9 +389,9 @@ TEST_F(Channel, AFollowedBlockIsUpdated) {
 TEST_F(Channel, ARefusalSaysWhy) {
   auto lender = vmm::host_driver::open().value();
   auto user =
-      vmm::host_driver::open({.minimum_bytes = 8 * mib, .recommended_bytes = 8 * mib}).value();
+      vmm::host_driver::open({.minimum_bytes = 8 * MiB, .recommended_bytes = 8 * MiB}).value();
   channels both = make_channels();
-  auto block = exported_block::make(lender, {.size_bytes = 2 * mib});
+  auto block = exported_block::make(lender, {.size_bytes = 2 * MiB});
   ASSERT_TRUE(block && both.client.send(*block));
   const auto made = both.server.borrow(user);
   ASSERT_FALSE(made);
@@ -409,7 +407,7 @@ TEST_F(Channel, ATimeoutLeavesItOpen) {
   channels both = make_channels();
   const auto nothing = both.client.next(10);
   EXPECT_EQ(nothing.error().native, ETIMEDOUT);
-  auto block = exported_block::make(lender, {.size_bytes = 2 * mib});
+  auto block = exported_block::make(lender, {.size_bytes = 2 * MiB});
   EXPECT_TRUE(both.client.send(*block));
   EXPECT_TRUE(both.server.next());
 }
@@ -525,7 +523,7 @@ TEST_F(Channel, OtherSizesOfMessagesAreRefused) {
 TEST_F(Channel, AFileThatIsNoMemoryIsRefused) {
   auto user = vmm::host_driver::open().value();
   hostile peer;
-  auto block = share_test::block_of(1, 2 * mib);
+  auto block = share_test::block_of(1, 2 * MiB);
   peer.say(peer.session.offer(block).value(), 1);
   EXPECT_EQ(code(peer.channel.borrow(user)), errc::invalid_argument);
   EXPECT_TRUE(user.resource_counts().empty());
@@ -535,7 +533,7 @@ TEST_F(Channel, AFileThatIsNoMemoryIsRefused) {
 TEST_F(Channel, WhoFillsTheQueueIsDropped) {
   hostile peer;
   auto lender = vmm::host_driver::open().value();
-  auto block = exported_block::make(lender, {.size_bytes = 2 * mib});
+  auto block = exported_block::make(lender, {.size_bytes = 2 * MiB});
   ASSERT_TRUE(block);
   std::thread flood([&] {
     for (std::size_t i = 0; i < vmm::share_loans_max + 1; ++i) {

@@ -22,8 +22,6 @@ namespace {
 
 using share_test::options_of, share_test::patient_ms, vmm::exported_block, vmm::share_event;
 
-constexpr std::uint64_t mib = 1 << 20;
-
 std::vector<std::byte> pattern(std::uint64_t size_bytes, unsigned seed) {
   std::vector<std::byte> made(size_bytes);
   for (std::uint64_t i = 0; i < size_bytes; ++i)
@@ -112,7 +110,7 @@ vmm::status export_rounds(vmm::any_backend& driver, vmm::manager& owner, int soc
   auto channel =
       vmm::share_channel::adopt(socket, vmm::share_role::connecting, options_of(1, patient_ms));
   if (!channel) return channel.error();
-  const std::uint64_t unit = std::uint64_t{2} * mib;
+  const std::uint64_t unit = std::uint64_t{2} * MiB;
   const auto made = owner.allocate(unit);
   if (!made) return made.error();
   vmm::address at = *made;

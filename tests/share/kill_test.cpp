@@ -22,7 +22,6 @@ namespace {
 using share_test::options_of, vmm::exported_block, vmm::share_channel, vmm::share_event,
     vmm::share_role;
 
-constexpr std::uint64_t mib = 1 << 20;
 constexpr std::uint32_t second_ms = 1000;
 
 // Counts the steps of a side, and ends the process at one of them.
@@ -46,7 +45,7 @@ outcome play_exporter(int end, killer& fate, bool by_manager) {
   if (!driver) return driver.error();
   vmm::manager_options options;
   options.shareable = vmm::share_kind::posix_fd;
-  options.reservation_bytes = 64 * mib;
+  options.reservation_bytes = 64 * MiB;
   outcome done;
   {
     vmm::manager owner(*driver, options);
@@ -55,17 +54,17 @@ outcome play_exporter(int end, killer& fate, bool by_manager) {
     auto channel = share_channel::adopt(end, share_role::connecting, how);
     if (!channel) return channel.error();
     fate.step();
-    vmm::address at = owner.allocate(2 * mib).value();
+    vmm::address at = owner.allocate(2 * MiB).value();
     auto block = by_manager
                      ? exported_block::from(owner, at, {.rule = vmm::export_rule::followed})
-                     : exported_block::make(*driver, {.size_bytes = 3 * mib, .handle_bytes = mib});
+                     : exported_block::make(*driver, {.size_bytes = 3 * MiB, .handle_bytes = MiB});
     if (!block) return block.error();
     fate.step();
     const auto id = channel->lend(*block);
     done = id ? outcome{} : outcome{id.error()};
     fate.step();
     if (done && by_manager) {
-      at = owner.resize({.at = at, .size_bytes = 4 * mib}).value();
+      at = owner.resize({.at = at, .size_bytes = 4 * MiB}).value();
       done = block->moved_to(at);
       if (done) {
         const auto epoch = channel->update(*id);
@@ -236,7 +235,7 @@ TEST(Fork, AChildCannotUseOrFreeSharedBlocks) {
   VMM_SKIP_UNDER_TSAN();
   auto driver = vmm::host_driver::open().value();
   auto other = vmm::host_driver::open().value();
-  auto block = exported_block::make(driver, {.size_bytes = 2 * mib});
+  auto block = exported_block::make(driver, {.size_bytes = 2 * MiB});
   ASSERT_TRUE(block);
   block->data_address().as<char>()[0] = 'p';
   std::array<vmm::shared_handle, 1> handles{};

@@ -16,8 +16,6 @@ namespace {
 
 using vmm::errc, vmm::exported_block, vmm::imported_block, vmm::received_block;
 
-constexpr std::uint64_t mib = 1 << 20;
-
 void close_all(std::vector<vmm::shared_handle>& handles) {
   for (const vmm::shared_handle& each : handles) ::close(static_cast<int>(each.descriptor));
   handles.clear();
@@ -46,7 +44,7 @@ class HostMemory : public ::testing::Test {
 };
 
 TEST_F(HostMemory, SeveralHandlesAreOneBlock) {
-  auto block = *exported_block::make(exporter, {.size_bytes = 12 * mib, .handle_bytes = 4 * mib});
+  auto block = *exported_block::make(exporter, {.size_bytes = 12 * MiB, .handle_bytes = 4 * MiB});
   EXPECT_EQ(block.part_count(), 3U);
   auto handles = handles_of(block);
   {
@@ -54,18 +52,18 @@ TEST_F(HostMemory, SeveralHandlesAreOneBlock) {
     auto borrowed = *imported_block::import_block(importer, received);
     EXPECT_EQ(importer.resource_counts().reservations, 0U) << "addresses come with map()";
     const auto at = *borrowed.map();
-    EXPECT_EQ(importer.resource_counts().reserved_bytes, 12 * mib) << "exactly its size";
+    EXPECT_EQ(importer.resource_counts().reserved_bytes, 12 * MiB) << "exactly its size";
     EXPECT_EQ(borrowed.map().value(), at) << "again: where it lies";
     auto* const here = block.data_address().as<unsigned char>();
     auto* const there = at.as<unsigned char>();
-    for (std::uint64_t i = 0; i < 12 * mib; i += 4096)
+    for (std::uint64_t i = 0; i < 12 * MiB; i += 4096)
       here[i] = static_cast<unsigned char>(i >> 12);
-    for (std::uint64_t i = 0; i < 12 * mib; i += 4096)
+    for (std::uint64_t i = 0; i < 12 * MiB; i += 4096)
       ASSERT_EQ(there[i], static_cast<unsigned char>(i >> 12)) << i;
-    there[7 * mib] = 99;
-    EXPECT_EQ(here[7 * mib], 99);
+    there[7 * MiB] = 99;
+    EXPECT_EQ(here[7 * MiB], 99);
     ASSERT_TRUE(block.release());
-    EXPECT_EQ(there[7 * mib], 99) << "the exporter is gone, the memory is not";
+    EXPECT_EQ(there[7 * MiB], 99) << "the exporter is gone, the memory is not";
     ASSERT_TRUE(borrowed.release());
     ASSERT_TRUE(borrowed.release()) << "nothing is left to do";
   }
@@ -73,9 +71,9 @@ TEST_F(HostMemory, SeveralHandlesAreOneBlock) {
 }
 
 TEST_F(HostMemory, OneHandleWhereOneIsAskedFor) {
-  auto block = *exported_block::make(exporter, {.size_bytes = 9 * mib});
+  auto block = *exported_block::make(exporter, {.size_bytes = 9 * MiB});
   EXPECT_EQ(block.part_count(), 1U);
-  EXPECT_EQ(block.size_bytes(), 10 * mib) << "whole granules";
+  EXPECT_EQ(block.size_bytes(), 10 * MiB) << "whole granules";
 }
 
 TEST_F(HostMemory, WhatCannotBeMadeIsNamed) {
@@ -84,16 +82,16 @@ TEST_F(HostMemory, WhatCannotBeMadeIsNamed) {
     return made ? errc::none : made.error().code;
   };
   EXPECT_EQ(code({.size_bytes = 0}), errc::invalid_argument);
-  EXPECT_EQ(code({.size_bytes = 4 * mib, .handle_bytes = 100}), errc::invalid_argument);
-  EXPECT_EQ(code({.size_bytes = 241 * 2 * mib, .handle_bytes = 2 * mib}), errc::invalid_argument);
-  EXPECT_EQ(code({.size_bytes = mib, .kind = vmm::share_kind::win32}), errc::not_supported);
-  EXPECT_EQ(code({.size_bytes = mib, .kind = vmm::share_kind::fabric}), errc::not_supported);
-  EXPECT_EQ(code({.size_bytes = mib, .kind = vmm::share_kind::none}), errc::invalid_argument);
-  EXPECT_EQ(code({.size_bytes = mib, .placement = vmm::device(0)}), errc::invalid_argument);
+  EXPECT_EQ(code({.size_bytes = 4 * MiB, .handle_bytes = 100}), errc::invalid_argument);
+  EXPECT_EQ(code({.size_bytes = 241 * 2 * MiB, .handle_bytes = 2 * MiB}), errc::invalid_argument);
+  EXPECT_EQ(code({.size_bytes = MiB, .kind = vmm::share_kind::win32}), errc::not_supported);
+  EXPECT_EQ(code({.size_bytes = MiB, .kind = vmm::share_kind::fabric}), errc::not_supported);
+  EXPECT_EQ(code({.size_bytes = MiB, .kind = vmm::share_kind::none}), errc::invalid_argument);
+  EXPECT_EQ(code({.size_bytes = MiB, .placement = vmm::device(0)}), errc::invalid_argument);
 }
 
 TEST_F(HostMemory, WhatThePeerSaysIsChecked) {
-  auto block = *exported_block::make(exporter, {.size_bytes = 4 * mib, .handle_bytes = 2 * mib});
+  auto block = *exported_block::make(exporter, {.size_bytes = 4 * MiB, .handle_bytes = 2 * MiB});
   auto handles = handles_of(block);
   const auto code = [&](const std::function<void(vmm::share_description&)>& lie) {
     vmm::share_description said = numbered(block);
@@ -108,8 +106,8 @@ TEST_F(HostMemory, WhatThePeerSaysIsChecked) {
   EXPECT_EQ(code([](description& d) { d.where = vmm::device(0); }), errc::foreign_error);
   EXPECT_EQ(code([](description& d) { d.where = vmm::host_node(0); }), errc::foreign_error);
   EXPECT_EQ(code([](description& d) {
-              d.part_bytes[0] = 3 * mib;
-              d.part_bytes[1] = mib;
+              d.part_bytes[0] = 3 * MiB;
+              d.part_bytes[1] = MiB;
             }),
             errc::invalid_argument);
   EXPECT_EQ(code([](description& d) {
@@ -123,16 +121,16 @@ TEST_F(HostMemory, WhatThePeerSaysIsChecked) {
 }
 
 TEST_F(HostMemory, ReadersOnlyRead) {
-  auto block = exported_block::make(exporter, {.size_bytes = 2 * mib});
+  auto block = exported_block::make(exporter, {.size_bytes = 2 * MiB});
   auto handles = handles_of(*block);
   const auto received = received_block::of(numbered(*block), handles).value();
   auto borrowed = *imported_block::import_block(importer, received, {.rights = vmm::access::read});
   const auto at = *borrowed.map();
   EXPECT_EQ(importer.get_access(at, vmm::host()).value(), vmm::access::read);
   const vmm::access_grant none{vmm::host(), vmm::access::none};
-  ASSERT_TRUE(borrowed.set_access({at, 2 * mib}, {&none, 1}));
+  ASSERT_TRUE(borrowed.set_access({at, 2 * MiB}, {&none, 1}));
   EXPECT_EQ(importer.get_access(at, vmm::host()).value(), vmm::access::none);
-  EXPECT_EQ(borrowed.set_access({at, 4 * mib}, {&none, 1}).error().code, errc::invalid_argument);
+  EXPECT_EQ(borrowed.set_access({at, 4 * MiB}, {&none, 1}).error().code, errc::invalid_argument);
   ASSERT_TRUE(borrowed.release());
   close_all(handles);
 }
@@ -142,23 +140,23 @@ TEST_F(HostMemory, ReadersOnlyRead) {
 vmm::manager_options shareable() {
   vmm::manager_options options;
   options.shareable = vmm::share_kind::posix_fd;
-  options.reservation_bytes = 64 * mib;
+  options.reservation_bytes = 64 * MiB;
   return options;
 }
 
 TEST_F(HostMemory, APinnedBlockStaysAsItIs) {
   vmm::manager owner(exporter, shareable());
-  const vmm::address at = owner.allocate(4 * mib).value();
-  const vmm::address other = owner.allocate(4 * mib).value();
+  const vmm::address at = owner.allocate(4 * MiB).value();
+  const vmm::address other = owner.allocate(4 * MiB).value();
   auto block = *exported_block::from(owner, at);
   auto twice = *exported_block::from(owner, at);
   const auto stays = [&] {
     EXPECT_EQ(owner.free(at).error().code, errc::in_use);
     EXPECT_EQ(owner.free_idle(at).error().code, errc::in_use);
-    EXPECT_EQ(owner.resize({.at = at, .size_bytes = 8 * mib}).error().code, errc::in_use);
+    EXPECT_EQ(owner.resize({.at = at, .size_bytes = 8 * MiB}).error().code, errc::in_use);
     at.as<char>()[0] = 'x';
     EXPECT_TRUE(
-        owner.copy({.target = other, .source = at, .size_bytes = 4 * mib}, vmm::copy_mode::move));
+        owner.copy({.target = other, .source = at, .size_bytes = 4 * MiB}, vmm::copy_mode::move));
     EXPECT_EQ(at.as<char>()[0], 'x') << "copied, not moved away";
     EXPECT_TRUE(owner.synchronize(at));
   };
@@ -177,7 +175,7 @@ TEST_F(HostMemory, WhatWasExportedServesNobodyElse) {
     vmm::manager_options options = shareable();
     options.policy = policy;
     vmm::manager owner(exporter, options);
-    const vmm::address at = owner.allocate(4 * mib).value();
+    const vmm::address at = owner.allocate(4 * MiB).value();
     auto block = exported_block::from(owner, at);
     ASSERT_TRUE(block);
     auto handles = handles_of(*block);
@@ -187,7 +185,7 @@ TEST_F(HostMemory, WhatWasExportedServesNobodyElse) {
     ASSERT_TRUE(block->release());
     ASSERT_TRUE(owner.free(at));
     EXPECT_EQ(owner.statistics().held_bytes, 0U) << "it went back to the driver";
-    const vmm::address next = owner.allocate(4 * mib).value();
+    const vmm::address next = owner.allocate(4 * MiB).value();
     next.as<char>()[5] = 'n';
     EXPECT_EQ(there[5], 0) << "the importer sees nothing of the next block";
     ASSERT_TRUE(owner.validate());
@@ -198,28 +196,28 @@ TEST_F(HostMemory, WhatWasExportedServesNobodyElse) {
 
 TEST_F(HostMemory, AFollowedBlockGrowsAndMoves) {
   vmm::manager owner(exporter, shareable());
-  vmm::address at = owner.allocate(4 * mib).value();
-  (void)owner.allocate(2 * mib).value();
+  vmm::address at = owner.allocate(4 * MiB).value();
+  (void)owner.allocate(2 * MiB).value();
   auto block = exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
   ASSERT_TRUE(block);
   auto handles = handles_of(*block);
   auto borrowed =
       imported_block::import_block(importer, received_block::of(numbered(*block), handles).value());
   ASSERT_TRUE(borrowed && borrowed->map());
-  at.as<char>()[3 * mib] = 'k';
-  at = owner.resize({.at = at, .size_bytes = 8 * mib}).value();
+  at.as<char>()[3 * MiB] = 'k';
+  at = owner.resize({.at = at, .size_bytes = 8 * MiB}).value();
   ASSERT_NE(at, block->data_address()) << "it had to move";
-  EXPECT_EQ(borrowed->data_address().as<char>()[3 * mib], 'k') << "the importer has what it had";
+  EXPECT_EQ(borrowed->data_address().as<char>()[3 * MiB], 'k') << "the importer has what it had";
   ASSERT_TRUE(block->moved_to(at));
-  EXPECT_EQ(block->size_bytes(), 8 * mib);
+  EXPECT_EQ(block->size_bytes(), 8 * MiB);
   close_all(handles);
   handles = handles_of(*block);
   ASSERT_TRUE(borrowed->update(received_block::of(numbered(*block), handles).value()));
-  EXPECT_EQ(borrowed->size_bytes(), 8 * mib);
-  EXPECT_EQ(importer.resource_counts().reserved_bytes, 8 * mib) << "the old mapping has gone";
-  at.as<char>()[7 * mib] = 'm';
-  EXPECT_EQ(borrowed->data_address().as<char>()[7 * mib], 'm');
-  EXPECT_EQ(borrowed->data_address().as<char>()[3 * mib], 'k');
+  EXPECT_EQ(borrowed->size_bytes(), 8 * MiB);
+  EXPECT_EQ(importer.resource_counts().reserved_bytes, 8 * MiB) << "the old mapping has gone";
+  at.as<char>()[7 * MiB] = 'm';
+  EXPECT_EQ(borrowed->data_address().as<char>()[7 * MiB], 'm');
+  EXPECT_EQ(borrowed->data_address().as<char>()[3 * MiB], 'k');
   close_all(handles);
   ASSERT_TRUE(borrowed->release());
   ASSERT_TRUE(block->release());
@@ -228,15 +226,15 @@ TEST_F(HostMemory, AFollowedBlockGrowsAndMoves) {
 
 TEST_F(HostMemory, ABlockThatCannotBeExportedIsNamed) {
   vmm::manager plain(exporter, {});
-  const vmm::address at = plain.allocate(2 * mib).value();
+  const vmm::address at = plain.allocate(2 * MiB).value();
   EXPECT_EQ(exported_block::from(plain, at).error().code, errc::not_supported);
   vmm::manager owner(exporter, shareable());
   EXPECT_EQ(exported_block::from(owner, at).error().code, errc::unknown_address);
-  const vmm::address other = owner.allocate(2 * mib).value();
+  const vmm::address other = owner.allocate(2 * MiB).value();
   EXPECT_EQ(exported_block::from(owner, other + 4096).error().code, errc::invalid_argument);
   EXPECT_EQ(exported_block::from(owner, other, {.kind = vmm::share_kind::fabric}).error().code,
             errc::not_supported);
-  vmm::address grown = owner.resize({.at = other, .size_bytes = 4 * mib}).value();
+  vmm::address grown = owner.resize({.at = other, .size_bytes = 4 * MiB}).value();
   const auto several = exported_block::from(owner, grown, {.one_handle = true});
   EXPECT_EQ(several.error().code, errc::invalid_argument);
   EXPECT_TRUE(owner.free(grown)) << "a refusal pins nothing";
@@ -272,7 +270,7 @@ TEST(FaultSweep, OfMaking) {
   two_fakes both;
   const auto operation = [&]() -> vmm::status {
     auto made =
-        exported_block::make(both.exporter, {.size_bytes = 12 * mib, .handle_bytes = 4 * mib});
+        exported_block::make(both.exporter, {.size_bytes = 12 * MiB, .handle_bytes = 4 * MiB});
     return made ? made->release() : vmm::status{made.error()};
   };
   // A fault that stays would keep the memory for ever, as it must: those are left to once.
@@ -293,7 +291,7 @@ TEST(FaultSweep, OfImporting) {
   two_fakes both;
   auto block = exported_block::make(
       both.exporter,
-      {.size_bytes = 12 * mib, .handle_bytes = 4 * mib, .kind = vmm::share_kind::fabric});
+      {.size_bytes = 12 * MiB, .handle_bytes = 4 * MiB, .kind = vmm::share_kind::fabric});
   ASSERT_TRUE(block) << vmm::describe(block.error());
   vmm::share_description said = numbered(*block);
   const auto received = received_block::of(said, {});
@@ -328,7 +326,7 @@ TEST(Fabric, GoesAsBytes) {
   two_fakes both;
   auto block = exported_block::make(
       both.exporter,
-      {.size_bytes = 8 * mib, .handle_bytes = 4 * mib, .kind = vmm::share_kind::fabric});
+      {.size_bytes = 8 * MiB, .handle_bytes = 4 * MiB, .kind = vmm::share_kind::fabric});
   ASSERT_TRUE(block);
   vmm::share_message sent;
   sent.kind = vmm::share_message_kind::offer;
@@ -340,8 +338,8 @@ TEST(Fabric, GoesAsBytes) {
   auto borrowed = imported_block::import_block(both.importer, received);
   ASSERT_TRUE(borrowed) << vmm::describe(borrowed.error());
   const auto at = *borrowed->map();
-  ASSERT_TRUE(both.exporter.write_tag({block->data_address(), 8 * mib}, 7));
-  EXPECT_EQ(both.importer.read_tag(at + 6 * mib).value(), 7U);
+  ASSERT_TRUE(both.exporter.write_tag({block->data_address(), 8 * MiB}, 7));
+  EXPECT_EQ(both.importer.read_tag(at + 6 * MiB).value(), 7U);
   ASSERT_TRUE(borrowed->release());
   ASSERT_TRUE(block->release());
   EXPECT_TRUE(both.exporter.check_empty() && both.importer.check_empty());
@@ -352,7 +350,7 @@ TEST(Fabric, GoesAsBytes) {
 TEST(Fabric, AnotherDeviceIsTakenIfTheImporterAllowsIt) {
   two_fakes both;
   auto block = *exported_block::make(both.exporter,
-                                     {.size_bytes = 4 * mib, .kind = vmm::share_kind::fabric});
+                                     {.size_bytes = 4 * MiB, .kind = vmm::share_kind::fabric});
   vmm::share_description said = numbered(block);
   ASSERT_EQ(said.where, vmm::device(0));
   said.where = vmm::device(1);
@@ -368,7 +366,7 @@ TEST(Fabric, AnotherDeviceIsTakenIfTheImporterAllowsIt) {
 
 TEST(Fabric, WhereItIsNotPermittedItSaysSo) {
   vmm::fake_driver driver;
-  EXPECT_EQ(exported_block::make(driver, {.size_bytes = 2 * mib, .kind = vmm::share_kind::fabric})
+  EXPECT_EQ(exported_block::make(driver, {.size_bytes = 2 * MiB, .kind = vmm::share_kind::fabric})
                 .error()
                 .code,
             errc::not_permitted);

@@ -17,8 +17,6 @@ namespace {
 using share_test::channels, share_test::make_channels, vmm::errc, vmm::exported_block,
     vmm::share_event;
 
-constexpr std::uint64_t mib = 1 << 20;
-
 template <class T>
 errc code(const vmm::result<T>& answer) {
   return answer ? errc::none : answer.error().code;
@@ -33,13 +31,13 @@ class Mistake : public ::testing::Test {
 vmm::manager_options shareable() {
   vmm::manager_options options;
   options.shareable = vmm::share_kind::posix_fd;
-  options.reservation_bytes = 64 * mib;
+  options.reservation_bytes = 64 * MiB;
   return options;
 }
 
 TEST_F(Mistake, ABlockInUseIsNotRefused) {
   vmm::manager owner(lender, shareable());
-  const vmm::address at = owner.allocate(2 * mib).value();
+  const vmm::address at = owner.allocate(2 * MiB).value();
   channels both = make_channels();
   const auto block = exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
   ASSERT_TRUE(block);
@@ -58,7 +56,7 @@ TEST_F(Mistake, ABlockInUseIsNotRefused) {
 
 TEST_F(Mistake, TakingBackGoesOnAfterATimeout) {
   channels both = make_channels(share_test::at_once_ms);
-  const auto block = exported_block::make(lender, {.size_bytes = 2 * mib});
+  const auto block = exported_block::make(lender, {.size_bytes = 2 * MiB});
   const std::uint64_t id = both.client.send(*block).value();
   auto borrowed = *both.server.borrow(user);
   EXPECT_EQ(both.client.take_back(id).error().native, ETIMEDOUT);
@@ -73,7 +71,7 @@ TEST_F(Mistake, TakingBackGoesOnAfterATimeout) {
 TEST_F(Mistake, ABlockGoesBackWhereItCameFrom) {
   channels one = make_channels();
   channels other = make_channels();
-  const auto block = exported_block::make(lender, {.size_bytes = 2 * mib});
+  const auto block = exported_block::make(lender, {.size_bytes = 2 * MiB});
   ASSERT_TRUE(one.client.send(*block));
   ASSERT_TRUE(other.client.send(*block));
   auto first = one.server.borrow(user);
@@ -89,7 +87,7 @@ TEST_F(Mistake, ABlockGoesBackWhereItCameFrom) {
 
 TEST_F(Mistake, AnUpdateOfAnotherBlockIsRefused) {
   vmm::manager owner(lender, shareable());
-  const vmm::address at[] = {owner.allocate(2 * mib).value(), owner.allocate(4 * mib).value()};
+  const vmm::address at[] = {owner.allocate(2 * MiB).value(), owner.allocate(4 * MiB).value()};
   channels both = make_channels();
   const vmm::block_export followed{.rule = vmm::export_rule::followed};
   const auto first = exported_block::from(owner, at[0], followed);
@@ -103,21 +101,21 @@ TEST_F(Mistake, AnUpdateOfAnotherBlockIsRefused) {
   ASSERT_TRUE(both.client.update(2));
   const auto changed = *both.server.next();
   EXPECT_EQ(code(a->update(changed.block)), errc::invalid_argument);
-  EXPECT_EQ(a->size_bytes(), 2 * mib);
+  EXPECT_EQ(a->size_bytes(), 2 * MiB);
   EXPECT_TRUE(b->update(changed.block));
 }
 
 // The address of a followed block that was freed is another block's soon.
 TEST_F(Mistake, AFreedBlockIsNotTheNextOneAtItsAddress) {
   vmm::manager owner(lender, shareable());
-  const vmm::address at = owner.allocate(2 * mib).value();
+  const vmm::address at = owner.allocate(2 * MiB).value();
   channels both = make_channels();
   auto block = *exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
   const std::uint64_t id = both.client.send(block).value();
   auto borrowed = *both.server.borrow(user);
   ASSERT_EQ(both.client.next().value().kind, share_event::what::accepted);
   ASSERT_TRUE(owner.free(at));
-  const vmm::address other = owner.allocate(2 * mib).value();
+  const vmm::address other = owner.allocate(2 * MiB).value();
   ASSERT_EQ(other, at) << "else the test shows nothing";
   other.as<char>()[0] = 's';
   EXPECT_EQ(code(both.client.update(id)), errc::not_allocated);
@@ -131,13 +129,13 @@ TEST_F(Mistake, AFreedBlockIsNotTheNextOneAtItsAddress) {
 // An importer that waits for a reply receives many updates: only the last one counts.
 TEST_F(Mistake, UpdatesThatNobodyReadEndNoConnection) {
   vmm::manager owner(lender, shareable());
-  const vmm::address at = owner.allocate(2 * mib).value();
+  const vmm::address at = owner.allocate(2 * MiB).value();
   channels both = make_channels(share_test::at_once_ms);
   const auto block = exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
   const std::uint64_t id = both.client.send(*block).value();
   auto borrowed = *both.server.borrow(user);
   ASSERT_EQ(both.client.next().value().kind, share_event::what::accepted);
-  const auto own = exported_block::make(user, {.size_bytes = 2 * mib});
+  const auto own = exported_block::make(user, {.size_bytes = 2 * MiB});
   const std::size_t before = share_test::descriptor_count();
   for (std::uint64_t round = 1; round <= 200;) {
     while (round <= 200 && both.client.update(id)) ++round;  // until the queue is full
@@ -158,7 +156,7 @@ TEST_F(Mistake, UpdatesThatNobodyReadEndNoConnection) {
 // An update that came while this side waited for something else was not seen yet.
 TEST_F(Mistake, WhatIsAcceptedIsWhatWasSeen) {
   vmm::manager owner(lender, shareable());
-  const vmm::address at = owner.allocate(2 * mib).value();
+  const vmm::address at = owner.allocate(2 * MiB).value();
   channels both = make_channels(share_test::at_once_ms);
   const auto block = exported_block::from(owner, at, {.rule = vmm::export_rule::followed});
   const std::uint64_t id = both.client.send(*block).value();
@@ -167,7 +165,7 @@ TEST_F(Mistake, WhatIsAcceptedIsWhatWasSeen) {
   ASSERT_TRUE(both.client.update(id));
   const auto first = *both.server.next();
   ASSERT_TRUE(both.client.update(id));
-  const auto own = exported_block::make(user, {.size_bytes = 2 * mib});
+  const auto own = exported_block::make(user, {.size_bytes = 2 * MiB});
   ASSERT_EQ(both.server.lend(*own).error().native, ETIMEDOUT) << "the second update comes now";
   ASSERT_TRUE(borrowed.update(first.block));
   ASSERT_TRUE(both.server.accept(id));

@@ -9,7 +9,7 @@
 
 namespace {
 
-using sizes::KiB, sizes::MiB, vmm::address, vmm::call, vmm::errc;
+using vmm::address, vmm::call, vmm::errc;
 
 class Aligned : public FakePool {
  protected:
@@ -69,7 +69,6 @@ TEST_F(Aligned, TheLastPageOfABudgetServes) {
 }
 
 TEST_F(Aligned, AWarmRequestMakesNoDriverCall) {
-  open();
   free(allocate(8 * MiB, a), a);
   const std::uint64_t before = driver.calls();
   for (int i = 0; i < 100; ++i) {
@@ -140,7 +139,6 @@ TEST_F(Aligned, UnderThePolicyOfTheSourceToo) {
 }
 
 TEST_F(Aligned, WhatCannotBeIsRefusedAndChangesNothing) {
-  open();
   for (const std::uint64_t none : {std::uint64_t{0}, std::uint64_t{3}, 2 * MiB + 1})
     EXPECT_EQ(managed->allocate(512, none, a).error().code, errc::invalid_argument) << none;
   for (const std::uint64_t much : {4 * MiB, std::uint64_t{1} << 63}) {

@@ -14,8 +14,7 @@ import vmm.observe;
 
 namespace {
 
-using sizes::KiB, sizes::MiB, vmm::address, vmm::errc, vmm::arena_rule, vmm::pool_region_kind,
-    vmm::stream_handle;
+using vmm::address, vmm::errc, vmm::arena_rule, vmm::pool_region_kind, vmm::stream_handle;
 
 class Arena : public FakePool {
  protected:
@@ -72,7 +71,6 @@ class Arena : public FakePool {
 // ---- which streams have one ----------------------------------------------------------
 
 TEST_F(Arena, NoneWhileOneThreadCalls) {
-  open();
   std::vector<address> blocks;
   for (std::uint64_t i = 0; i < 500; ++i) blocks.push_back(allocate(i * 700 + 1, i % 2 ? a : b));
   for (std::size_t i = 0; i < blocks.size(); ++i) free(blocks[i], i % 2 ? a : b);

@@ -8,8 +8,7 @@
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::address_range, vmm::capture_mode, vmm::capture_rule,
-    vmm::stream_handle;
+using vmm::address, vmm::address_range, vmm::capture_mode, vmm::capture_rule, vmm::stream_handle;
 using graph = vmm::fake::graph_handle;
 
 // Random work, eager and captured, with graphs played at any time. A kernel that writes a block

@@ -12,7 +12,7 @@
 
 namespace {
 
-using pool_scenarios::MiB, pool_scenarios::two_gaps, vmm::fake::misuse_kind;
+using pool_scenarios::two_gaps, vmm::fake::misuse_kind;
 using world = pool_scenarios::world<careless_driver>;
 
 struct bug_case {

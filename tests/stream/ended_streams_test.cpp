@@ -12,7 +12,7 @@ import vmm.optimizer;
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::address_range, vmm::call, vmm::errc, vmm::stream_handle;
+using vmm::address, vmm::address_range, vmm::call, vmm::errc, vmm::stream_handle;
 
 class Ended : public FakePool {
  protected:
@@ -95,7 +95,6 @@ TEST_F(Ended, ShortOfMemoryARequestHasWhatItLeft) {
 }
 
 TEST_F(Ended, ThePoolEndsWithItsLiveBlock) {
-  open();
   const stream_handle gone = *driver.create_stream();
   const address at = allocate(8 * MiB, gone);
   run(gone, {at, 8 * MiB}, 1e6);
@@ -124,7 +123,6 @@ TEST_F(Ended, ItIsFreedOnAnotherStreamOrAfterEverything) {
 }
 
 TEST_F(Ended, SuspensionWaitsForItsWork) {
-  open();
   const stream_handle gone = *driver.create_stream();
   const address at = allocate(8 * MiB, gone);
   run(gone, {at, 8 * MiB}, 1e6);
@@ -256,7 +254,6 @@ TEST_F(EndedWithoutTheEvent, ItsMemoryIsWaitedForAndServesOthers) {
 }
 
 TEST_F(EndedWithoutTheEvent, ThePoolEndsBehindItsWork) {
-  open();
   const stream_handle gone = *driver.create_stream();
   const address at = allocate(8 * MiB, gone);
   run(gone, {at, 8 * MiB}, 1e6);
@@ -611,7 +608,6 @@ class SpecialNumbers : public Ended {
 };
 
 TEST_F(SpecialNumbers, TheStreamOfEachThreadIsRefused) {
-  open();
   const address at = allocate(MiB, a);
   constexpr errc wrong = errc::invalid_argument;
   EXPECT_EQ(managed->allocate(MiB, per_thread).error().code, wrong);
@@ -637,7 +633,6 @@ TEST_F(SpecialNumbers, TheStreamOfEachThreadIsRefused) {
 }
 
 TEST_F(SpecialNumbers, TheLegacyNumberIsTheDefaultStream) {
-  open();
   constexpr stream_handle zero = stream_handle::default_stream;
   const address at = allocate(8 * MiB, zero);
   free(at, legacy);

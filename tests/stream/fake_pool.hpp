@@ -8,7 +8,6 @@
 #define VMM_TESTS_STREAM_FAKE_POOL_HPP
 
 #include "../support/test.h"
-#include "pool_fixture.h"
 
 import vmm.fake;
 import vmm.stream;
@@ -21,6 +20,7 @@ class FakePool : public testing::Test {
   void SetUp() override {
     a = *driver.create_stream();
     b = *driver.create_stream();
+    open();
   }
   void open(const vmm::pool_options& options = {}) {
     managed = std::make_unique<pool>(driver, options);
@@ -28,7 +28,7 @@ class FakePool : public testing::Test {
   // Handles of one page and every whole one moved before any is created.
   [[nodiscard]] static vmm::pool_options moving() {
     vmm::pool_options options;
-    options.policy.handle_bytes_max = 2 * sizes::MiB;
+    options.policy.handle_bytes_max = 2 * MiB;
     options.policy.headroom = 0;
     options.policy.tuning.slack_bytes = 0;
     options.policy.tuning.min_move_share = 0;

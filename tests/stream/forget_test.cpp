@@ -8,7 +8,7 @@
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::call, vmm::errc, vmm::stream_handle;
+using vmm::address, vmm::call, vmm::errc, vmm::stream_handle;
 
 vmm::fake::profile numbers_again() {
   vmm::fake::profile plays = vmm::fake::profile::cuda();
@@ -42,7 +42,6 @@ TEST_F(Forgotten, ANewStreamWithItsNumberInheritsNothing) {
 }
 
 TEST_F(Forgotten, ItsMemoryIsEveryonesWhenItsWorkHasFinished) {
-  open();
   const address at = allocate(64 * MiB, a);
   run(a, {at, 64 * MiB}, 1e6);
   free(at, a);
@@ -79,7 +78,6 @@ TEST_F(Forgotten, APinnedBlockThatItFreedWaitsForItsWork) {
 }
 
 TEST_F(Forgotten, AStreamWhoseWorkIsDoneLeavesItsMemoryAtOnce) {
-  open();
   const address at = allocate(64 * MiB, a);
   free(at, a);
   fine(managed->forget(a));
@@ -88,7 +86,6 @@ TEST_F(Forgotten, AStreamWhoseWorkIsDoneLeavesItsMemoryAtOnce) {
 }
 
 TEST_F(Forgotten, LiveBlocksStay) {
-  open();
   const address at = allocate(4 * MiB, a);
   ASSERT_TRUE(driver.write_tag({at, 4 * MiB}, 9));
   fine(managed->forget(a));
@@ -151,7 +148,6 @@ TEST_F(Forgotten, RecordsAreUsedAgain) {
 }
 
 TEST_F(Forgotten, TooManyAtATimeAreRefused) {
-  open();
   free(allocate(512, a), a);
   const auto named = [](std::uint64_t number) { return static_cast<stream_handle>(number << 40); };
   const address block = allocate(512, a);
@@ -206,7 +202,6 @@ TEST_F(Forgotten, AsManyAtATimeAfterOthersWereForgotten) {
 }
 
 TEST_F(Forgotten, UnknownStreamsAreNoError) {
-  open();
   fine(managed->forget(a));
   free(allocate(512, a), a);
   fine(managed->forget(b));

@@ -9,8 +9,8 @@
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::address_range, vmm::call, vmm::capture_mode, vmm::capture_rule,
-    vmm::errc, vmm::stream_handle;
+using vmm::address, vmm::address_range, vmm::call, vmm::capture_mode, vmm::capture_rule, vmm::errc,
+    vmm::stream_handle;
 
 class Unordered : public FakePool {
  protected:

@@ -17,7 +17,6 @@ import vmm.va;
 namespace vmm {
 namespace {
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 constexpr std::uint32_t MiB_granules = static_cast<std::uint32_t>(MiB / granule_bytes);
 constexpr address base{std::uint64_t{1} << 40};
 

@@ -13,8 +13,6 @@ import vmm.stream;
 
 namespace {
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
-
 struct block {
   std::uint64_t size_bytes = 0;
   std::uint64_t seed = 0;

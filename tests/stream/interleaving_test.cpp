@@ -11,7 +11,7 @@
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::stream_handle;
+using vmm::address, vmm::stream_handle;
 
 /// A fake driver that runs a function once before it serves a call.
 class stopping_driver : public vmm::fake_driver {

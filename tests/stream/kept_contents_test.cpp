@@ -9,7 +9,7 @@
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::call, vmm::contents_rule, vmm::errc, vmm::stream_handle;
+using vmm::address, vmm::call, vmm::contents_rule, vmm::errc, vmm::stream_handle;
 
 constexpr std::uint64_t tag = 7;
 constexpr std::uint64_t nth_max = 8;

@@ -11,7 +11,6 @@
 #include <numeric>
 
 #include "../support/test.h"
-#include "pool_fixture.h"
 
 import vmm.fake;
 import vmm.observe;
@@ -19,7 +18,7 @@ import vmm.stream;
 
 namespace {
 
-using sizes::MiB, vmm::access, vmm::address, vmm::address_range, vmm::errc;
+using vmm::access, vmm::address, vmm::address_range, vmm::errc;
 
 constexpr std::uint64_t device_bytes = 192 * MiB;
 

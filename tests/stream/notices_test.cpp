@@ -10,8 +10,7 @@
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::call, vmm::errc, vmm::remap_kind, vmm::remap_notice,
-    vmm::stream_handle;
+using vmm::address, vmm::call, vmm::errc, vmm::remap_kind, vmm::remap_notice, vmm::stream_handle;
 
 struct hearer final : vmm::remap_listener {
   vmm::fake_driver* driver = nullptr;
@@ -112,7 +111,6 @@ TEST_F(Notices, WhatIsPinnedIsNeverTold) {
 }
 
 TEST_F(Notices, ReuseInPlaceIsNoChange) {
-  open();
   hearer card;
   const auto subscription = listen(card);
   for (int i = 0; i < 100; ++i) free(allocate(10 * MiB, a), a);
@@ -159,7 +157,6 @@ TEST_F(Notices, NobodyHearsAfterTheEnd) {
 }
 
 TEST_F(Notices, ThePoolTellsWhenItGoes) {
-  open();
   hearer card;
   (void)listen(card);
   free(allocate(8 * MiB, a), a);

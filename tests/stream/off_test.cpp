@@ -8,7 +8,7 @@
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::call;
+using vmm::address, vmm::call;
 
 class PoolOff : public FakePool {
  protected:

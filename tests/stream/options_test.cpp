@@ -12,7 +12,6 @@ import vmm.stream;
 
 namespace {
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t longest = std::uint64_t{1} << 56;
 
 const std::vector<const char*> names{"VMM_VA_SIZE",     "VMM_POOL_PAGE_SIZE", "VMM_POOL_PAGES",

@@ -8,7 +8,7 @@
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::errc;
+using vmm::address, vmm::errc;
 
 class Pins : public FakePool {};
 
@@ -68,7 +68,6 @@ TEST_F(Pins, AFreedBlockBelongsToItsStreamAfterAllItsWork) {
 }
 
 TEST_F(Pins, AreCounted) {
-  open();
   const address at = allocate(4096, a);
   fine(managed->pin(at));
   fine(managed->pin(at));
@@ -83,7 +82,6 @@ TEST_F(Pins, AreCounted) {
 }
 
 TEST_F(Pins, APinThatGoesLeavesAnOrdinaryBlock) {
-  open();
   const address at = allocate(4096, a);
   fine(managed->pin(at));
   fine(managed->unpin(at));
@@ -94,7 +92,6 @@ TEST_F(Pins, APinThatGoesLeavesAnOrdinaryBlock) {
 }
 
 TEST_F(Pins, ThePoolGivesPinnedBlocksBackWhenItGoes) {
-  open();
   fine(managed->pin(allocate(4 * MiB, a)));
   const address freed = allocate(4 * MiB, a);
   fine(managed->pin(freed));
@@ -102,7 +99,6 @@ TEST_F(Pins, ThePoolGivesPinnedBlocksBackWhenItGoes) {
 }
 
 TEST_F(Pins, ManyAtATime) {
-  open();
   std::vector<address> blocks;
   for (int i = 0; i < 3000; ++i) {
     blocks.push_back(allocate(512 + 512 * static_cast<std::uint64_t>(i % 7), a));

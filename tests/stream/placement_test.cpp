@@ -13,7 +13,6 @@ import vmm.stream;
 
 namespace {
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 using vmm::address, vmm::stream_handle;
 
 struct place {

@@ -181,10 +181,10 @@ class PoolCloseFaults : public testing::Test {
   // Blocks that are live, free, moved and stale, with unfinished work on all streams.
   static void prepare(world& w) {
     pool_scenarios::two_gaps<B>(1)(w);
-    ASSERT_TRUE(w.add_used(8 * pool_scenarios::MiB, w.c));
+    ASSERT_TRUE(w.add_used(8 * MiB, w.c));
     ASSERT_TRUE(w.add_used(512, w.b));
     ASSERT_TRUE(w.remove(1));
-    ASSERT_TRUE(w.add_used(4 * pool_scenarios::MiB, w.c));
+    ASSERT_TRUE(w.add_used(4 * MiB, w.c));
     ASSERT_TRUE(w.remove_unordered(w.slots.size() - 1));
   }
 

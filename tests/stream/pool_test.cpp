@@ -11,8 +11,8 @@
 
 namespace {
 
-using sizes::GiB, sizes::KiB, sizes::MiB, vmm::address, vmm::address_range, vmm::call, vmm::errc,
-    vmm::pool_options, vmm::pool_policy, vmm::stream_handle;
+using vmm::address, vmm::address_range, vmm::call, vmm::errc, vmm::pool_options, vmm::pool_policy,
+    vmm::stream_handle;
 
 class Pool : public FakePool {
  protected:
@@ -61,7 +61,6 @@ class Pool : public FakePool {
 };
 
 TEST_F(Pool, SmallBlocksShareAPage) {
-  open();
   const address first = allocate(1, a);
   const address second = allocate(512, a);
   const address third = allocate(513, a);
@@ -73,7 +72,6 @@ TEST_F(Pool, SmallBlocksShareAPage) {
 }
 
 TEST_F(Pool, OneStreamReusesWithoutADriverCall) {
-  open();
   free(allocate(40 * MiB, a), a);
   const std::uint64_t before = driver.calls();
   for (int i = 0; i < 100; ++i) {
@@ -87,7 +85,6 @@ TEST_F(Pool, OneStreamReusesWithoutADriverCall) {
 }
 
 TEST_F(Pool, SmallRequestsTakeTheBestFitAndLargeOnesTheLowest) {
-  open();
   const address low = allocate(64 * MiB, a);
   const address wall = allocate(512, a);
   const address high = allocate(20 * MiB, a);
@@ -102,7 +99,6 @@ TEST_F(Pool, SmallRequestsTakeTheBestFitAndLargeOnesTheLowest) {
 }
 
 TEST_F(Pool, FreedNeighboursMerge) {
-  open();
   free(allocate(32 * MiB, a), a);
   std::vector<address> parts;
   for (int i = 0; i < 8; ++i) parts.push_back(allocate(4 * MiB, a));
@@ -114,7 +110,6 @@ TEST_F(Pool, FreedNeighboursMerge) {
 }
 
 TEST_F(Pool, AnotherStreamTakesWhatIsFinishedWithoutWaiting) {
-  open();
   const address at = allocate(64 * MiB, a);
   run(a, {at, 64 * MiB});
   ASSERT_TRUE(driver.finish_all());
@@ -177,7 +172,6 @@ TEST_F(Pool, WhatAnotherStreamStillUsesIsNotGathered) {
 // Large requests take the lowest address of all that is finished with, whosever it was: not the
 // smallest place of one stream after the other.
 TEST_F(Pool, ALargeRequestTakesTheLowestAddressOfAll) {
-  open();
   const address low = allocate(64 * MiB, a);
   const address wall = allocate(1 * MiB, a);
   const address high = allocate(32 * MiB, a);
@@ -440,7 +434,6 @@ TEST_F(Pool, ARequestIsRoundedUpAtItsBorders) {
 }
 
 TEST_F(Pool, TrimGivesIdleHandlesBack) {
-  open();
   const address large = allocate(512 * MiB, a);
   const address small = allocate(512, a);
   free(large, a);
@@ -459,7 +452,6 @@ TEST_F(Pool, TrimGivesIdleHandlesBack) {
 }
 
 TEST_F(Pool, TrimKeepsWhatUnfinishedWorkUses) {
-  open();
   const address at = allocate(256 * MiB, a);
   run(a, {at, 256 * MiB}, 1e6);
   free(at, a);
@@ -518,7 +510,6 @@ TEST_F(Pool, FirstPagesAreMappedAtSetUp) {
 }
 
 TEST_F(Pool, BlocksLeftAliveAreGivenBackByTheDestructor) {
-  open();
   run(a, {allocate(8 * MiB, a), 8 * MiB}, 100);
   run(b, {allocate(100, b), 100}, 100);
   managed.reset();  // waits: TearDown finds no misuse and resource counts of zero
@@ -526,7 +517,6 @@ TEST_F(Pool, BlocksLeftAliveAreGivenBackByTheDestructor) {
 
 // More than the map of regions has a byte for.
 TEST_F(Pool, ManyStreamsKeepTheirOwn) {
-  open();
   std::vector<stream_handle> streams;
   for (int i = 0; i < 300; ++i) streams.push_back(*driver.create_stream());
   std::vector<address> blocks;
@@ -603,7 +593,6 @@ TEST_F(Pool, BlocksThatWouldAllBeInOnePlaceOfTheirTable) {
 }
 
 TEST_F(Pool, ThreadsOnTheirOwnStreams) {
-  open();
   constexpr int thread_count = 4;
   std::vector<stream_handle> streams;
   for (int i = 0; i < thread_count; ++i) streams.push_back(*driver.create_stream());

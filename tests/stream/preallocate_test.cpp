@@ -14,8 +14,6 @@ import vmm.optimizer;
 
 namespace {
 
-using sizes::GiB, sizes::MiB;
-
 class Preallocate : public FakePool {
  protected:
   // Calls that make, move or take away memory.
@@ -47,7 +45,6 @@ class Preallocate : public FakePool {
 };
 
 TEST_F(Preallocate, TheMostThatWillBeLiveIsThere) {
-  open();
   const vmm::preallocate_report done = announce(GiB, a);
   EXPECT_EQ(done.created_bytes, GiB);
   EXPECT_EQ(done.moved_bytes, 0u);
@@ -61,7 +58,6 @@ TEST_F(Preallocate, TheMostThatWillBeLiveIsThere) {
 }
 
 TEST_F(Preallocate, DoesNothingWhereARegionServes) {
-  open();
   announce(64 * MiB, a);
   const std::uint64_t before = memory_calls();
   const vmm::preallocate_report done = announce(64 * MiB, a);
@@ -155,7 +151,6 @@ TEST_F(Preallocate, MakesSmallHandlesNearTheBudget) {
 }
 
 TEST_F(Preallocate, MakesSmallHandlesNearWhatTheDeviceHas) {
-  open();
   kept.push_back(allocate(384 * MiB, a));
   managed->expect_memory_limit(512 * MiB);
   const std::uint64_t before = driver.calls(vmm::call::create);
@@ -187,7 +182,6 @@ TEST_F(Preallocate, FillsASegmentThatHasNoMoreThanTheRequest) {
 }
 
 TEST_F(Preallocate, CreatesNothingBeyondThePeak) {
-  open();
   const vmm::address first = allocate(512 * MiB, a);
   free(first, a);
   const vmm::address small = allocate(MiB, a);  // lies before the rest
@@ -200,14 +194,12 @@ TEST_F(Preallocate, CreatesNothingBeyondThePeak) {
 }
 
 TEST_F(Preallocate, RefusesWhatAllocateRefuses) {
-  open();
   EXPECT_EQ(managed->preallocate(0, a).failure.code, vmm::errc::invalid_argument);
   EXPECT_EQ(managed->preallocate(std::uint64_t{1} << 60, a).failure.code, vmm::errc::out_of_memory);
   EXPECT_EQ(memory_calls(), 0u);
 }
 
 TEST_F(Preallocate, RefusesASuspendedPool) {
-  open();
   const vmm::address at = allocate(4 * MiB, a);
   vmm::suspension_list parts;
   ASSERT_TRUE(managed->suspension().begin_suspend({}, parts));

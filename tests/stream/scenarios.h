@@ -18,8 +18,6 @@ import vmm.stream;
 
 namespace pool_scenarios {
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
-
 inline vmm::fake_driver& fake_of(vmm::fake_driver& driver) { return driver; }
 template <class Observer>
 vmm::fake_driver& fake_of(vmm::observed_backend<vmm::fake_driver, Observer>& driver) {

@@ -7,7 +7,7 @@
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::errc;
+using vmm::address, vmm::errc;
 
 vmm::pool_options impatient(std::uint64_t budget_bytes) {
   vmm::pool_options options;
@@ -42,7 +42,6 @@ TEST_F(Shortage, WhatAnyOfManyStreamsFinishedServes) {
 }
 
 TEST_F(Shortage, AFreeOfNoBlockDoesNotBringAStreamBack) {
-  open();
   const address block = allocate(MiB, b);
   free(block, b);
   fine(managed->forget(b));
@@ -79,7 +78,6 @@ TEST_F(Shortage, NearABudgetLittleStrands) {
 
 // The same if the driver has the limit, and the pool expects it; and nothing of it without.
 TEST_F(Shortage, HandlesGetSmallerTowardsALimitThatIsExpected) {
-  open();
   const auto handles_for = [&](std::uint64_t limit_bytes) {
     managed->expect_memory_limit(limit_bytes);
     const std::uint64_t before = managed->statistics().created_count;

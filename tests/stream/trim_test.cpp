@@ -8,14 +8,13 @@
 #include <future>
 
 #include "../support/test.h"
-#include "pool_fixture.h"
 
 import vmm.fake;
 import vmm.stream;
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::call;
+using vmm::address, vmm::call;
 
 constexpr auto patience = std::chrono::seconds(20);  // reached by a failing test alone
 

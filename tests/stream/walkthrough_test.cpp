@@ -6,7 +6,6 @@
 // source's gigabyte. Each line of the source is printed and compared with what regions() shows; the
 // lines within step 5 are composed from regions() and from how much the pool moved and created.
 #include "../support/test.h"
-#include "pool_fixture.h"
 
 import vmm.fake;
 import vmm.stream;
@@ -15,7 +14,7 @@ namespace {
 
 using vmm::pool_region_kind;
 
-constexpr std::uint64_t page = 2 * sizes::MiB;
+constexpr std::uint64_t page = 2 * MiB;
 
 struct region {
   const char* mark;

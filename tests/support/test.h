@@ -39,6 +39,10 @@
 
 #include <gtest/gtest.h>
 
+inline constexpr std::uint64_t KiB = std::uint64_t{1} << 10;
+inline constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
+inline constexpr std::uint64_t GiB = std::uint64_t{1} << 30;
+
 // Whether a text has a part; the text itself where it does not.
 inline testing::AssertionResult contains(std::string_view text, std::string_view part) {
   if (text.find(part) != text.npos) return testing::AssertionSuccess();

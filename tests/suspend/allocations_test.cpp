@@ -15,7 +15,6 @@ namespace {
 
 using vmm::address, vmm::suspend_contents;
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 constexpr std::string_view weights[] = {"weights"};
 
 using B = sweeps::paused_driver;

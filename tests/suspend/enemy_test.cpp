@@ -11,7 +11,7 @@ import vmm.optimizer;
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::errc;
+using vmm::address, vmm::errc;
 
 constexpr std::string_view kv[] = {"kv"};
 
@@ -27,7 +27,6 @@ class SuspendBeside : public Regions {
 };
 
 TEST_F(SuspendBeside, RightsThatAreGivenWhileAPoolIsBeingSuspended) {
-  open();
   const address block = in_pool(4 * MiB);
   vmm::suspension_list parts;
   fine(pool->suspension().begin_suspend({}, parts));
@@ -39,7 +38,6 @@ TEST_F(SuspendBeside, RightsThatAreGivenWhileAPoolIsBeingSuspended) {
 }
 
 TEST_F(SuspendBeside, RightsThatAreGivenWhileAPoolIsBeingResumed) {
-  open();
   const address block = in_pool(4 * MiB);
   suspend({.tags = kv});
   vmm::suspension_list parts;
@@ -156,7 +154,6 @@ TEST_F(SuspendBeside, AForkedChildMayEndItsCopy) {
 
 // One region of a tag that is suspended and one that is not: the tag can still be resumed.
 TEST_F(SuspendBeside, ATagThatIsHalfSuspendedCanBeResumed) {
-  open();
   suspend({.tags = kv});
   vmm::stream_pool second(driver);
   fine(sleeper->add(second, {"kv"}));
@@ -216,7 +213,6 @@ TEST_F(SuspendBeside, AStreamThatOneCallSeemsNotToHave) {
 // Both calls: the code that destroyed it has waited for its work. A stream that the request names
 // exists.
 TEST_F(SuspendBeside, AStreamThatIsGoneIsNotWaitedFor) {
-  open();
   write(in_pool(4 * MiB), 4 * MiB, 5);
   write(in_blocks(4 * MiB), 4 * MiB, 6);
   const auto lose_streams = [&] {
@@ -233,7 +229,6 @@ TEST_F(SuspendBeside, AStreamThatIsGoneIsNotWaitedFor) {
 }
 
 TEST_F(SuspendBeside, AStreamThatAManagerIsToWaitForIsThere) {
-  open();
   write(in_blocks(4 * MiB), 4 * MiB, 6);
   constexpr std::string_view only[] = {"weights"};
   for (const vmm::call where : {vmm::call::record_event, vmm::call::synchronize_stream})
@@ -246,7 +241,6 @@ TEST_F(SuspendBeside, AStreamThatAManagerIsToWaitForIsThere) {
 
 // Their memory waits for work that the allocator tracks: it goes, too.
 TEST_F(SuspendBeside, MemoryOfFreedBlocksWhoseWorkGoesOn) {
-  open();
   const address in_kv = in_pool(4 * MiB);
   const address weight = *blocks->allocate({.size_bytes = 4 * MiB, .stream = b});
   run(a, {in_kv, 4 * MiB}, 5000);

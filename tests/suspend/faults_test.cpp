@@ -11,7 +11,7 @@
 
 namespace {
 
-using sizes::MiB, sweeps::fault_list, sweeps::outcome, vmm::address;
+using sweeps::fault_list, sweeps::outcome, vmm::address;
 
 // Two regions with contents, of several handles.
 class scene {

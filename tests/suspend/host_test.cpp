@@ -13,8 +13,6 @@ import vmm.suspend;
 
 namespace {
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
-
 std::uint8_t* bytes_at(vmm::address at) {
   return reinterpret_cast<std::uint8_t*>(at.value);  // NOLINT(performance-no-int-to-ptr)
 }

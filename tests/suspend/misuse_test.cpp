@@ -8,7 +8,7 @@
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::errc;
+using vmm::address, vmm::errc;
 
 class SuspendMisuse : public Regions {
  protected:
@@ -30,7 +30,6 @@ constexpr std::string_view kv[] = {"kv"};
 constexpr std::string_view unknown[] = {"kv", "nothing"};
 
 TEST_F(SuspendMisuse, Tags) {
-  open();
   refused(sleeper->suspend({.tags = unknown}), errc::invalid_argument);
   refused(sleeper->resume(unknown), errc::invalid_argument);
   refused(sleeper->is_suspended("nothing"), errc::invalid_argument);
@@ -42,7 +41,6 @@ TEST_F(SuspendMisuse, Tags) {
 }
 
 TEST_F(SuspendMisuse, SuspendedTwiceAndResumedTwice) {
-  open();
   refused(sleeper->resume(kv), errc::invalid_argument);
   fine(sleeper->resume());  // none is suspended
   suspend({.tags = kv});
@@ -61,7 +59,6 @@ TEST_F(SuspendMisuse, SuspendedTwiceAndResumedTwice) {
 }
 
 TEST_F(SuspendMisuse, UseOfAPoolWhileItIsSuspended) {
-  open();
   const address block = in_pool(4 * MiB);
   suspend();
   refused(pool->allocate(MiB, a), errc::in_use);
@@ -78,7 +75,6 @@ TEST_F(SuspendMisuse, UseOfAPoolWhileItIsSuspended) {
 }
 
 TEST_F(SuspendMisuse, UseOfAManagerWhileItIsSuspended) {
-  open();
   const address block = in_blocks(4 * MiB);
   const address other = in_blocks(4 * MiB);
   suspend();
@@ -97,7 +93,6 @@ TEST_F(SuspendMisuse, UseOfAManagerWhileItIsSuspended) {
 }
 
 TEST_F(SuspendMisuse, PinnedMemoryStays) {
-  open();
   const address block = in_pool(4 * MiB);
   fine(pool->pin(block));
   refused(sleeper->suspend(), errc::in_use);
@@ -120,7 +115,6 @@ TEST_F(SuspendMisuse, ExportedMemoryStays) {
 }
 
 TEST_F(SuspendMisuse, SharedMemoryStays) {
-  open();
   const address one = in_blocks(4 * MiB);
   const address two = in_blocks(4 * MiB);
   fine(blocks->copy({two, one, 4 * MiB, a}, vmm::copy_mode::alias));
@@ -131,7 +125,6 @@ TEST_F(SuspendMisuse, SharedMemoryStays) {
 }
 
 TEST_F(SuspendMisuse, AGrowableRangesMemoryStays) {
-  open();
   {
     vmm::growable_range range(*blocks, {.segment_bytes_max = 64 * MiB});
     fine(range.reserve());
@@ -144,7 +137,6 @@ TEST_F(SuspendMisuse, AGrowableRangesMemoryStays) {
 }
 
 TEST_F(SuspendMisuse, ContentsThatTheHomeMustNotReadAreNotKept) {
-  open();
   const address block = in_blocks(4 * MiB);
   const vmm::access_grant none{driver.home(), vmm::access::none};
   fine(blocks->set_access(block, {&none, 1}));
@@ -164,7 +156,6 @@ TEST_F(SuspendMisuse, ATierThatIsNotThere) {
 }
 
 TEST_F(SuspendMisuse, MemoryThatOthersHaveTakenMeanwhile) {
-  open();
   const address block = in_blocks(4 * MiB);
   write(block, 4 * MiB, 8);
   suspend();

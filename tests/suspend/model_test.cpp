@@ -11,7 +11,7 @@
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::errc, vmm::suspend_contents;
+using vmm::address, vmm::errc, vmm::suspend_contents;
 
 constexpr std::array<std::string_view, 2> tags{"kv", "weights"};
 constexpr std::array policies{suspend_contents::keep, suspend_contents::zero,

@@ -6,7 +6,6 @@
 // was promised is there.
 // Method: random programs on the host's memory, with a budget or without one, beside a model that
 // has the same words in the process; seeds print.
-#include "../stream/pool_fixture.h"
 #include "../support/test.h"
 
 import vmm.backend;
@@ -17,7 +16,7 @@ import vmm.suspend;
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::errc;
+using vmm::address, vmm::errc;
 
 constexpr std::uint64_t words_of_piece = MiB / sizeof(std::uint64_t) / 4;
 

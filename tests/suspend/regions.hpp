@@ -7,7 +7,6 @@
 #ifndef VMM_TESTS_SUSPEND_REGIONS_HPP
 #define VMM_TESTS_SUSPEND_REGIONS_HPP
 
-#include "../stream/pool_fixture.h"
 #include "../support/test.h"
 
 import vmm.backend;
@@ -25,9 +24,11 @@ class Regions : public testing::Test {
   void SetUp() override {
     a = *driver.create_stream();
     b = *driver.create_stream();
+    open();
   }
   void open(contents of_pool = contents::keep, contents of_blocks = contents::keep,
             const vmm::suspend_options& options = {}) {
+    sleeper.reset();
     pool = std::make_unique<vmm::stream_pool>(driver, pool_options);
     blocks = std::make_unique<vmm::manager>(driver, manager_options);
     sleeper = std::make_unique<vmm::suspender>(options);

@@ -11,7 +11,7 @@ import vmm.observe;
 
 namespace {
 
-using sizes::MiB, vmm::address, vmm::errc, vmm::history_kind, vmm::remap_kind;
+using vmm::address, vmm::errc, vmm::history_kind, vmm::remap_kind;
 
 using Suspend = Regions;
 
@@ -19,7 +19,6 @@ constexpr std::string_view kv[] = {"kv"};
 constexpr std::string_view weights[] = {"weights"};
 
 TEST_F(Suspend, MemoryGoesToTheDriverAndKeptContentsComeBack) {
-  open();
   const address in_kv = in_pool(20 * MiB);
   const address weight = in_blocks(12 * MiB);
   const address free_again = in_pool(64 * MiB);
@@ -64,7 +63,6 @@ TEST_F(Suspend, EachPolicyKeepsItsPromise) {
 }
 
 TEST_F(Suspend, ARequestMayNameAnotherPolicy) {
-  open();
   const address weight = in_blocks(8 * MiB);
   write(weight, 8 * MiB, 4);
   EXPECT_EQ(suspend({.tags = weights, .contents = vmm::suspend_contents::zero}).backup_bytes, 0u);
@@ -121,7 +119,6 @@ TEST_F(Suspend, WhatIsNotKeptCannotBeRead) {
 }
 
 TEST_F(Suspend, OneArenaIsUsedAgain) {
-  open();
   (void)in_blocks(32 * MiB);
   suspend();
   resume();
@@ -134,7 +131,6 @@ TEST_F(Suspend, OneArenaIsUsedAgain) {
 }
 
 TEST_F(Suspend, TagsAreSuspendedOneByOne) {
-  open();
   const address in_kv = in_pool(4 * MiB);
   const address weight = in_blocks(4 * MiB);
   write(weight, 4 * MiB, 5);
@@ -173,7 +169,6 @@ TEST_F(Suspend, WorkOfTheMemorysStreamsIsWaitedForAndNoOther) {
 
 // What is queued when the call is made is in the contents that come back.
 TEST_F(Suspend, QueuedWorkIsFinishedBeforeContentsAreCopied) {
-  open();
   const address in_kv = in_pool(4 * MiB);
   const vmm::address_range what{in_kv, 4 * MiB};
   vmm::fake::kernel work{"writer", 9000};
@@ -215,7 +210,6 @@ TEST_F(Suspend, BlocksAreFreedWhileTheyAreSuspended) {
 }
 
 TEST_F(Suspend, AllocatorsEndWhileTheyAreSuspended) {
-  open();
   (void)in_pool(4 * MiB);
   (void)in_blocks(4 * MiB);
   suspend();
@@ -226,7 +220,6 @@ TEST_F(Suspend, AllocatorsEndWhileTheyAreSuspended) {
 }
 
 TEST_F(Suspend, EmptyRegionsAreSuspendedToo) {
-  open();
   EXPECT_EQ(suspend().suspended_bytes, 0u);
   refused(pool->allocate(MiB, a), errc::in_use);
   refused(blocks->allocate(MiB), errc::in_use);
@@ -313,7 +306,6 @@ TEST_F(Suspend, HistoryAndListenersHearOfIt) {
 // Of threads that allocate and free meanwhile, each call is done or refused, and none gets memory
 // that is away.
 TEST_F(Suspend, OtherThreadsAllocateAndFreeMeanwhile) {
-  open();
   const address kept = in_pool(2 * MiB);
   write(kept, 2 * MiB, 31);
   std::atomic<bool> ends = false;
@@ -358,7 +350,6 @@ TEST_F(Suspend, OtherThreadsAllocateAndFreeMeanwhile) {
 // Handles of memory that leaves are written by the thread that suspends: they are read only while
 // the memory is in use, and none is found that the driver has got back.
 TEST_F(Suspend, OtherThreadsLookMeanwhile) {
-  open();
   const address in_kv = in_pool(4 * MiB);
   const address weight = in_blocks(4 * MiB);
   const std::size_t count = blocks->find(weight)->handles.size();
@@ -388,7 +379,6 @@ TEST_F(Suspend, OtherThreadsLookMeanwhile) {
 }
 
 TEST_F(Suspend, BlocksThatAreSuspendedHaveTheirSizesAndNoHandles) {
-  open();
   const address weight = in_blocks(4 * MiB);
   const vmm::range_info before = *blocks->find(weight);
   driver.fail({vmm::call::release, 1, true, driver.possible_errors(vmm::call::release).front()});
@@ -415,7 +405,6 @@ class SuspendRights : public Regions {
 };
 
 TEST_F(SuspendRights, AllThatWereGrantedComeBack) {
-  open();
   const vmm::access_grant one{vmm::device(1), vmm::access::read_write};
   const vmm::access_grant two{vmm::device(2), vmm::access::read};
   fine(pool->set_peers({&one, 1}));
@@ -434,7 +423,6 @@ TEST_F(SuspendRights, AllThatWereGrantedComeBack) {
 }
 
 TEST_F(SuspendRights, OfAPartComeBack) {
-  open();
   const address weight = in_blocks(4 * MiB);
   const auto grown = *blocks->resize({weight, 8 * MiB});
   const vmm::access_grant two{vmm::device(2), vmm::access::read};
@@ -447,7 +435,6 @@ TEST_F(SuspendRights, OfAPartComeBack) {
 }
 
 TEST_F(SuspendRights, ABlockThatItsHomeMayOnlyReadKeepsItsContents) {
-  open();
   const address weight = in_blocks(4 * MiB);
   write(weight, 4 * MiB, 6);
   const vmm::access_grant home{driver.home(), vmm::access::read};

@@ -14,11 +14,9 @@ import vmm.suspend;
 
 namespace {
 
-constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-
 [[nodiscard]] vmm::fake::profile small_machine() {
   vmm::fake::profile plays = vmm::fake::profile::cuda();
-  plays.device_memory_bytes = 8 * mib;
+  plays.device_memory_bytes = 8 * MiB;
   return plays;
 }
 
@@ -27,10 +25,10 @@ struct full_machine {
   explicit full_machine(const vmm::manager_policy& policy) : driver(small_machine()) {
     vmm::manager_options options;
     options.policy = policy;
-    options.reservation_bytes = 64 * mib;
+    options.reservation_bytes = 64 * MiB;
     options.leak_hook.hook = nullptr;
     managed = std::make_unique<vmm::manager>(driver, options);
-    const auto at = managed->allocate(8 * mib);
+    const auto at = managed->allocate(8 * MiB);
     EXPECT_TRUE(at && managed->free(*at));
   }
   [[nodiscard]] bool end() {
@@ -64,7 +62,7 @@ void play_all(const vmm::manager_policy& policy) {
                  &world};
     bodies[1] = {[](void* context) {
                    auto& own = *static_cast<full_machine*>(context);
-                   const auto at = own.managed->allocate(4 * mib);
+                   const auto at = own.managed->allocate(4 * MiB);
                    EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
                  },
                  &world};
@@ -85,11 +83,11 @@ struct waiting_machine {
     driver.set_manual(true);
     stream = driver.create_stream().value();
     vmm::manager_options options;
-    options.reservation_bytes = 64 * mib;
+    options.reservation_bytes = 64 * MiB;
     managed = std::make_unique<vmm::manager>(driver, options);
-    live = managed->allocate({.size_bytes = 2 * mib, .stream = stream}).value();
-    const vmm::address freed = managed->allocate({.size_bytes = 6 * mib, .stream = stream}).value();
-    const vmm::address_range range{freed, 6 * mib};
+    live = managed->allocate({.size_bytes = 2 * MiB, .stream = stream}).value();
+    const vmm::address freed = managed->allocate({.size_bytes = 6 * MiB, .stream = stream}).value();
+    const vmm::address_range range{freed, 6 * MiB};
     EXPECT_TRUE(driver.launch(stream, {.name = "busy", .writes = {&range, 1}}));
     EXPECT_TRUE(managed->free(freed));
     EXPECT_GT(managed->statistics().retired_bytes, 0u);
@@ -132,12 +130,12 @@ TEST(ManagerThreads, ARangeThatAnotherThreadAsksAboutIsWaitedFor) {
     std::array<schedule::body, 2> bodies{};
     bodies[0] = {[](void* context) {
                    auto& own = *static_cast<waiting_machine*>(context);
-                   EXPECT_TRUE(own.managed->resize({.at = own.live, .size_bytes = 2 * mib}));
+                   EXPECT_TRUE(own.managed->resize({.at = own.live, .size_bytes = 2 * MiB}));
                  },
                  &world};
     bodies[1] = {[](void* context) {
                    auto& own = *static_cast<waiting_machine*>(context);
-                   const auto at = own.managed->allocate(6 * mib);
+                   const auto at = own.managed->allocate(6 * MiB);
                    EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
                    if (at) own.taken = *at;
                  },
@@ -153,9 +151,9 @@ TEST(ManagerThreads, ARangeThatAnotherThreadAsksAboutIsWaitedFor) {
 struct shown_machine {
   shown_machine() : driver(of_two_devices()) {
     vmm::manager_options options;
-    options.reservation_bytes = 64 * mib;
+    options.reservation_bytes = 64 * MiB;
     managed = std::make_unique<vmm::manager>(driver, options);
-    live = managed->allocate(2 * mib).value();
+    live = managed->allocate(2 * MiB).value();
   }
   [[nodiscard]] static vmm::fake::profile of_two_devices() {
     vmm::fake::profile plays = small_machine();
@@ -193,7 +191,7 @@ void play_beside_a_deallocate(const char* what, void (*other)(void*)) {
     bodies[0] = {other, &world};
     bodies[1] = {[](void* context) {
                    auto& own = *static_cast<shown_machine*>(context);
-                   own.managed->deallocate(own.live, 2 * mib, 256,
+                   own.managed->deallocate(own.live, 2 * MiB, 256,
                                            vmm::stream_handle::default_stream);
                  },
                  &world};
@@ -236,11 +234,11 @@ TEST(ManagerThreads, ABlockThatJustMovesIsSuspendedOrRefused) {
   std::uint64_t begun_count = 0;
   do {
     shown_machine world;
-    const vmm::address behind = world.managed->allocate(2 * mib).value();
+    const vmm::address behind = world.managed->allocate(2 * MiB).value();
     std::array<schedule::body, 2> bodies{};
     bodies[0] = {[](void* context) {
                    auto& own = *static_cast<shown_machine*>(context);
-                   const auto at = own.managed->resize({.at = own.live, .size_bytes = 4 * mib});
+                   const auto at = own.managed->resize({.at = own.live, .size_bytes = 4 * MiB});
                    EXPECT_TRUE(at || at.error().code == vmm::errc::in_use);
                    if (at) own.live = *at;
                  },
@@ -284,14 +282,14 @@ TEST(ManagerThreads, ARangeThatJustGrowsKeepsNoMemoryOfASuspension) {
   std::uint64_t asleep_count = 0;
   do {
     sleeping world;
-    const vmm::growable_options options{.segment_bytes_max = 4 * mib, .zero_new = false};
+    const vmm::growable_options options{.segment_bytes_max = 4 * MiB, .zero_new = false};
     world.range = std::make_unique<vmm::growable_range>(*world.managed, options);
     EXPECT_TRUE(world.range->reserve());
     EXPECT_TRUE(world.sleeper.add(*world.managed, {.tag = "all"}));
     std::array<schedule::body, 2> bodies{};
     bodies[0] = {[](void* context) {
                    auto& own = *static_cast<sleeping*>(context);
-                   const vmm::status grown = own.range->grow(2 * mib);
+                   const vmm::status grown = own.range->grow(2 * MiB);
                    EXPECT_TRUE(grown || grown.error().code == vmm::errc::in_use);
                  },
                  &world};

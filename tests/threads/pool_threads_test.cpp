@@ -15,8 +15,6 @@ import vmm.stream;
 
 namespace {
 
-constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-
 // A pool with two streams, made anew for each schedule.
 struct pool_case {
   pool_case(const vmm::pool_options& options, const vmm::fake::profile& plays, bool sets_up)
@@ -29,8 +27,8 @@ struct pool_case {
   }
   [[nodiscard]] static vmm::pool_options small() {
     vmm::pool_options out;
-    out.reservation_bytes = 256 * mib;
-    out.policy.handle_bytes_max = 2 * mib;
+    out.reservation_bytes = 256 * MiB;
+    out.policy.handle_bytes_max = 2 * MiB;
     out.policy.headroom = 0;
     out.policy.tuning.slack_bytes = 0;
     out.policy.tuning.min_move_share = 0;
@@ -137,7 +135,7 @@ void play_all(const char* name, const pair_of_threads& what) {
 // The work of a forgotten stream is unfinished, and the stream is gone: what waits for it uses the
 // mark that was made when it was forgotten, and no thread records a new one.
 void forget_with_work(pool_case& world) {
-  const vmm::address at = world.allocate(mib, world.a);
+  const vmm::address at = world.allocate(MiB, world.a);
   world.work(world.a, at);
   world.free(at, world.a);
   EXPECT_TRUE(world.pool->forget(world.a));
@@ -156,7 +154,7 @@ TEST(PoolThreads, OneWaitsForAForgottenStreamWhileAnotherGrows) {
   pair_of_threads what;
   what.before = forget_with_work;
   what.first = [](pool_case& world) { EXPECT_TRUE(world.pool->synchronize()); };
-  what.second = [](pool_case& world) { (void)world.allocate(2 * mib, world.b); };
+  what.second = [](pool_case& world) { (void)world.allocate(2 * MiB, world.b); };
   play_all("synchronize beside growth after forget", what);
 }
 
@@ -167,11 +165,11 @@ TEST(PoolThreads, OneGrowsWhileAnotherFreesOnANewStream) {
   auto kept = std::make_shared<vmm::address>();
   auto late = std::make_shared<vmm::stream_handle>();
   what.before = [=](pool_case& world) {
-    *kept = world.allocate(mib, world.a);
-    (void)world.allocate(mib, world.a);
+    *kept = world.allocate(MiB, world.a);
+    (void)world.allocate(MiB, world.a);
     *late = *world.driver.create_stream();
   };
-  what.first = [](pool_case& world) { (void)world.allocate(4 * mib, world.a); };
+  what.first = [](pool_case& world) { (void)world.allocate(4 * MiB, world.a); };
   what.second = [=](pool_case& world) {
     world.free(*kept, *late);
     EXPECT_TRUE(world.pool->forget(*late));
@@ -189,20 +187,20 @@ TEST(PoolThreads, AStreamIsGivenAHandleAgainWhileItsPinnedBlockIsFreed) {
   auto kept = std::make_shared<vmm::address>();
   auto late = std::make_shared<vmm::stream_handle>();
   what.before = [=](pool_case& world) {
-    const vmm::address used = world.allocate(mib, world.b);
+    const vmm::address used = world.allocate(MiB, world.b);
     world.work(world.b, used);
     world.free(used, world.b);
     constexpr int past_those_with_events = 66;
     for (int count = 0; count < past_those_with_events; ++count) {
       const vmm::stream_handle gone = *world.driver.create_stream();
-      *kept = world.allocate(2 * mib, gone);
+      *kept = world.allocate(2 * MiB, gone);
       if (count + 1 < past_those_with_events) world.free(*kept, gone);
       EXPECT_TRUE(world.driver.destroy_stream(gone));
     }
     EXPECT_TRUE(world.pool->pin(*kept));
     *late = *world.driver.create_stream();
   };
-  what.first = [=](pool_case& world) { world.free(world.allocate(2 * mib, *late), *late); };
+  what.first = [=](pool_case& world) { world.free(world.allocate(2 * MiB, *late), *late); };
   what.second = [=](pool_case& world) { world.free(*kept, *late); };
   what.after = [=](pool_case& world) {
     EXPECT_TRUE(world.pool->unpin(*kept));
@@ -218,9 +216,9 @@ TEST(PoolThreads, OneFreesAfterEverythingWhileAnotherForgetsAStream) {
   pair_of_threads what;
   auto kept = std::make_shared<vmm::address>();
   what.before = [=](pool_case& world) {
-    *kept = world.allocate(mib, world.b);
+    *kept = world.allocate(MiB, world.b);
     world.work(world.b, *kept);
-    world.free(world.allocate(mib, world.a), world.a);
+    world.free(world.allocate(MiB, world.a), world.a);
   };
   what.first = [=](pool_case& world) { EXPECT_TRUE(world.pool->free(*kept)); };
   what.second = [](pool_case& world) {
@@ -234,7 +232,7 @@ TEST(PoolThreads, TwoFreeAfterEverythingAtOnce) {
   pair_of_threads what;
   auto kept = std::make_shared<std::array<vmm::address, 2>>();
   what.before = [=](pool_case& world) {
-    *kept = {world.allocate(mib, world.a), world.allocate(mib, world.b)};
+    *kept = {world.allocate(MiB, world.a), world.allocate(MiB, world.b)};
     world.work(world.a, (*kept)[0]);
     world.work(world.b, (*kept)[1]);
   };
@@ -245,15 +243,15 @@ TEST(PoolThreads, TwoFreeAfterEverythingAtOnce) {
 
 TEST(PoolThreads, OneFreesAfterEverythingWhileAnotherGrows) {
   pair_of_threads what;
-  what.options.budget_bytes = 8 * mib;
+  what.options.budget_bytes = 8 * MiB;
   auto kept = std::make_shared<vmm::address>();
   what.before = [=](pool_case& world) {
-    *kept = world.allocate(6 * mib, world.a);
+    *kept = world.allocate(6 * MiB, world.a);
     world.work(world.a, *kept);
   };
   what.first = [=](pool_case& world) { EXPECT_TRUE(world.pool->free(*kept)); };
   what.second = [](pool_case& world) {
-    const auto at = world.pool->allocate(8 * mib, world.b);  // short, where it comes first
+    const auto at = world.pool->allocate(8 * MiB, world.b);  // short, where it comes first
     if (at) world.work(world.b, *at);
   };
   play_all("free after everything beside growth", what);
@@ -264,7 +262,7 @@ TEST(PoolThreads, OneFreesAfterEverythingWhileAnotherCaptures) {
   pair_of_threads what;
   auto kept = std::make_shared<vmm::address>();
   what.before = [=](pool_case& world) {
-    *kept = world.allocate(mib, world.b);
+    *kept = world.allocate(MiB, world.b);
     world.work(world.b, *kept);
   };
   what.first = [=](pool_case& world) { EXPECT_TRUE(world.pool->free(*kept)); };
@@ -313,8 +311,8 @@ TEST(PoolThreads, ACallbackFreesUnderAnObserverWhileAnotherThreadGrows) {
   what.preemptions_max = 1;
   what.options.observer = &observer;
   what.options.policy.tuning.first_fit_bytes = 0;  // memory of the other stream moves
-  what.before = [&](pool_case& world) { let_callback_free(world, callback, 6 * mib); };
-  what.first = [](pool_case& world) { (void)world.allocate(8 * mib, world.b); };
+  what.before = [&](pool_case& world) { let_callback_free(world, callback, 6 * MiB); };
+  what.first = [](pool_case& world) { (void)world.allocate(8 * MiB, world.b); };
   what.second = [](pool_case& world) { (void)world.pool->trim(0); };
   play_all("growth under an observer beside trim with a callback that frees", what);
 }
@@ -331,7 +329,7 @@ TEST(PoolThreads, ACallbackFreesUnderAnObserverWhereFreesFill) {
   what.options.contents = vmm::contents_rule::zero_on_release;
   what.before = [&callback, kept](pool_case& world) {
     *kept = world.allocate(4096, world.a);
-    let_callback_free(world, callback, 8 * mib);
+    let_callback_free(world, callback, 8 * MiB);
     EXPECT_TRUE(world.driver.finish_all());
   };
   what.first = [](pool_case& world) { (void)world.pool->trim(0); };
@@ -345,7 +343,7 @@ TEST(PoolThreads, ACallbackFreesBesideASuspensionWhereFreesFill) {
   what.preemptions_max = 1;
   what.options.contents = vmm::contents_rule::zero_on_release;
   what.before = [&callback](pool_case& world) {
-    let_callback_free(world, callback, 8 * mib);
+    let_callback_free(world, callback, 8 * MiB);
     EXPECT_TRUE(world.driver.finish_all());
   };
   what.first = [](pool_case& world) { (void)world.pool->trim(0); };
@@ -389,8 +387,8 @@ TEST(PoolThreads, OneAllocatesUnderAnObserverWhileAnotherAnnouncesARequest) {
   std::uint64_t most = 0;
   what.before = [](pool_case& world) { world.free(world.allocate(4096, world.b), world.b); };
   what.first = [](pool_case& world) {
-    const vmm::preallocate_report done = world.pool->preallocate(step_count * 2 * mib, world.a);
-    EXPECT_EQ(done.created_bytes, step_count * 2 * mib);
+    const vmm::preallocate_report done = world.pool->preallocate(step_count * 2 * MiB, world.a);
+    EXPECT_EQ(done.created_bytes, step_count * 2 * MiB);
     EXPECT_EQ(done.left_bytes, 0u);
   };
   what.second = [&](pool_case& world) {
@@ -411,15 +409,15 @@ TEST(PoolThreads, ACaptureAllocatesWhileAnotherThreadTrims) {
   pair_of_threads what;
   what.options.streams_forgotten = true;  // an unannounced capture
   what.options.capture = vmm::capture_rule::private_memory;
-  what.options.budget_bytes = 8 * mib;
-  what.before = [](pool_case& world) { world.free(world.allocate(8 * mib, world.b), world.b); };
+  what.options.budget_bytes = 8 * MiB;
+  what.before = [](pool_case& world) { world.free(world.allocate(8 * MiB, world.b), world.b); };
   what.first = [](pool_case& world) {
     EXPECT_EQ(world.pool->trim(0).failure.code, vmm::errc::none);
   };
   what.second = [](pool_case& world) {
     EXPECT_TRUE(world.driver.begin_capture(world.a, vmm::capture_mode::relaxed));
     const auto number = world.pool->captures().number(world.a);
-    const auto at = world.pool->allocate(8 * mib, world.a);
+    const auto at = world.pool->allocate(8 * MiB, world.a);
     EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
     if (at) EXPECT_TRUE(world.pool->free(*at, world.a));
     const auto graph = world.driver.end_capture(world.a);
@@ -436,8 +434,8 @@ struct arena_pair : pair_of_threads {
   arena_pair() {
     options.stream_arenas = vmm::arena_rule::always;
     before = [kept = kept](pool_case& world) {
-      world.free(world.allocate(mib, world.a), world.a);
-      *kept = world.allocate(mib / 2, world.a);
+      world.free(world.allocate(MiB, world.a), world.a);
+      *kept = world.allocate(MiB / 2, world.a);
       world.work(world.a, *kept);
       const vmm::pool_statistics now = world.pool->statistics();
       EXPECT_EQ(now.arena_count, 1u);
@@ -460,10 +458,10 @@ part use_arena(const std::shared_ptr<vmm::address>& kept) {
 TEST(PoolThreads, AnArenaIsUsedWhileAnotherThreadGrowsOverItsMemory) {
   arena_pair what;
   what.preemptions_max = 1;
-  what.options.budget_bytes = 4 * mib;
+  what.options.budget_bytes = 4 * MiB;
   what.first = use_arena(what.kept);
   what.second = [](pool_case& world) {
-    const auto at = world.pool->allocate(3 * mib + mib / 2, world.b);
+    const auto at = world.pool->allocate(3 * MiB + MiB / 2, world.b);
     if (at) world.work(world.b, *at);
   };
   play_all("an arena beside growth", what);
@@ -472,14 +470,14 @@ TEST(PoolThreads, AnArenaIsUsedWhileAnotherThreadGrowsOverItsMemory) {
 TEST(PoolThreads, AnArenaIsUsedWhileItsBlockIsFreedElsewhere) {
   arena_pair what;
   what.first = [](pool_case& world) {
-    const vmm::address at = world.allocate(mib / 2, world.a);
+    const vmm::address at = world.allocate(MiB / 2, world.a);
     world.work(world.a, at);
     world.free(at, world.a);
   };
   what.second = [kept = what.kept](pool_case& world) {
     EXPECT_TRUE(world.pool->synchronize());
     world.free(*kept, world.b);
-    world.work(world.b, world.allocate(mib / 2, world.b));
+    world.work(world.b, world.allocate(MiB / 2, world.b));
   };
   play_all("an arena beside a free on another stream", what);
 }
@@ -518,7 +516,7 @@ TEST(PoolThreads, ABlockOfAnArenaIsPinnedWhileItIsFreed) {
     if (!done) EXPECT_EQ(done.error().code, vmm::errc::not_allocated);
   };
   what.after = [=, kept = what.kept](pool_case& world) {
-    EXPECT_EQ(world.pool->statistics().live_bytes, *pinned ? mib / 2 : 0);
+    EXPECT_EQ(world.pool->statistics().live_bytes, *pinned ? MiB / 2 : 0);
     if (*pinned) EXPECT_TRUE(world.pool->unpin(*kept));
     EXPECT_EQ(world.pool->statistics().live_bytes, 0u);
   };
@@ -594,10 +592,10 @@ TEST(PoolThreads, AnArenaIsUsedWhileThePoolIsToBeSuspended) {
 
 TEST(PoolThreads, AnArenaIsUsedWhileABlockOfWholeMappingsIsMade) {
   arena_pair what;
-  what.options.budget_bytes = 4 * mib;
+  what.options.budget_bytes = 4 * MiB;
   what.first = use_arena(what.kept);
   what.second = [](pool_case& world) {
-    const auto at = world.pool->allocate_dedicated(2 * mib, world.b);
+    const auto at = world.pool->allocate_dedicated(2 * MiB, world.b);
     EXPECT_TRUE(at);
     if (at) world.work(world.b, *at);
   };
@@ -611,7 +609,7 @@ TEST(PoolThreads, ABlockIsFilledBesideASuspension) {
     pair_of_threads what;
     what.options.contents = rule;
     what.before = [](pool_case& world) {
-      world.free(world.allocate(mib, world.a), world.a);
+      world.free(world.allocate(MiB, world.a), world.a);
       EXPECT_TRUE(world.driver.finish_all());
     };
     what.first = [](pool_case& world) {
@@ -641,7 +639,7 @@ TEST(PoolThreads, AnArenaEndsWhileItsBlockIsFreedElsewhere) {
   };
   what.second = [kept = what.kept](pool_case& world) {
     world.free(*kept, world.b);
-    world.work(world.b, world.allocate(mib, world.b));
+    world.work(world.b, world.allocate(MiB, world.b));
   };
   what.after = [](pool_case& world) { EXPECT_EQ(world.pool->statistics().arena_count, 1u); };
   play_all("the end of an arena beside a free", what);
@@ -651,8 +649,8 @@ TEST(PoolThreads, TwoSetThePoolUpAtOnce) {
   pair_of_threads what;
   what.sets_up = false;
   what.before = [](pool_case&) {};
-  what.first = [](pool_case& world) { world.free(world.allocate(mib, world.a), world.a); };
-  what.second = [](pool_case& world) { world.free(world.allocate(mib, world.b), world.b); };
+  what.first = [](pool_case& world) { world.free(world.allocate(MiB, world.a), world.a); };
+  what.second = [](pool_case& world) { world.free(world.allocate(MiB, world.b), world.b); };
   what.preemptions_max = 1;
   play_all("first allocation beside first allocation", what);
 }

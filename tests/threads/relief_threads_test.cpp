@@ -13,12 +13,11 @@ import vmm.stream;
 
 namespace {
 
-constexpr std::uint64_t mib = std::uint64_t{1} << 20;
 constexpr auto stream = vmm::stream_handle::default_stream;
 
 vmm::fake::profile small_device() {
   vmm::fake::profile plays = vmm::fake::profile::cuda();
-  plays.device_memory_bytes = 16 * mib;
+  plays.device_memory_bytes = 16 * MiB;
   return plays;
 }
 
@@ -26,27 +25,27 @@ vmm::fake::profile small_device() {
 struct world {
   world() : driver(small_device()) {
     vmm::pool_options options;
-    options.reservation_bytes = 256 * mib;
-    options.policy.handle_bytes_max = 4 * mib;
+    options.reservation_bytes = 256 * MiB;
+    options.policy.handle_bytes_max = 4 * MiB;
     options.policy.tuning.growth_share = 0;
     options.policy.headroom = 0;
     one = std::make_unique<vmm::stream_pool>(driver, options);
     other = std::make_unique<vmm::stream_pool>(driver, options);
     blocks = std::make_unique<vmm::manager>(driver);
     for (vmm::stream_pool* each : {one.get(), other.get()}) {
-      const auto at = each->allocate(4 * mib, stream);
+      const auto at = each->allocate(4 * MiB, stream);
       EXPECT_TRUE(at && each->free(*at, stream));
     }
-    const auto at = blocks->allocate(4 * mib);
+    const auto at = blocks->allocate(4 * MiB);
     EXPECT_TRUE(at && blocks->free(*at));
   }
   void use(vmm::stream_pool& pool) {
-    const auto at = pool.allocate(10 * mib, stream);
+    const auto at = pool.allocate(10 * MiB, stream);
     if (at) EXPECT_TRUE(pool.free(*at, stream));
     if (at) is_served.store(true, std::memory_order_relaxed);
   }
   void use(vmm::manager& of) {
-    const auto at = of.allocate(10 * mib);
+    const auto at = of.allocate(10 * MiB);
     if (at) EXPECT_TRUE(of.free(*at));
     if (at) is_served.store(true, std::memory_order_relaxed);
   }

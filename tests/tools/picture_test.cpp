@@ -14,7 +14,6 @@ namespace {
 
 using vmm::tests::xml_checker, vmm::tools::extent, vmm::tools::extent_kind;
 
-constexpr std::uint64_t mib = 1 << 20;
 constexpr std::uint64_t base = 0x7000'0000'0000;
 constexpr const char* live_colour = "#2166ac";
 constexpr const char* kept_colour = "#f4a442";
@@ -43,13 +42,13 @@ std::uint64_t area_of(const std::string& svg, const std::string& colour) {
 
 TEST(Picture, SumsBytesAndExtentsOfEachKind) {
   const auto sums = vmm::tools::sum_of(
-      {at(0, 5 * mib, extent_kind::hole),  // before the first memory: left out
-       at(5 * mib, 2 * mib, extent_kind::live), at(7 * mib, mib, extent_kind::kept),
+      {at(0, 5 * MiB, extent_kind::hole),  // before the first memory: left out
+       at(5 * MiB, 2 * MiB, extent_kind::live), at(7 * MiB, MiB, extent_kind::kept),
        // 2 MiB unspoken of: a hole, one with the next
-       at(10 * mib, mib, extent_kind::hole), at(11 * mib, mib, extent_kind::live),
-       at(12 * mib, mib, extent_kind::stale),
-       at(13 * mib, 1 << 30, extent_kind::hole)});  // behind the last: left out
-  EXPECT_EQ(sums.size_bytes, (std::array<std::uint64_t, 5>{3 * mib, 0, mib, mib, 3 * mib}));
+       at(10 * MiB, MiB, extent_kind::hole), at(11 * MiB, MiB, extent_kind::live),
+       at(12 * MiB, MiB, extent_kind::stale),
+       at(13 * MiB, 1 << 30, extent_kind::hole)});  // behind the last: left out
+  EXPECT_EQ(sums.size_bytes, (std::array<std::uint64_t, 5>{3 * MiB, 0, MiB, MiB, 3 * MiB}));
   EXPECT_EQ(sums.count, (std::array<std::uint64_t, 5>{2, 0, 1, 1, 1}));
 }
 
@@ -57,9 +56,9 @@ TEST(Picture, AreasStandForBytes) {
   // 16 MiB in 16 rows of 1 MiB: a pixel column is 1 KiB and 20 pixels high.
   vmm::tools::picture what;
   what.title = "t";
-  what.extents = {at(0, 6 * mib, extent_kind::live),
-                  at(6 * mib, 4 * mib + 512 * 1024, extent_kind::kept),
-                  at(12 * mib, 4 * mib, extent_kind::live)};
+  what.extents = {at(0, 6 * MiB, extent_kind::live),
+                  at(6 * MiB, 4 * MiB + 512 * 1024, extent_kind::kept),
+                  at(12 * MiB, 4 * MiB, extent_kind::live)};
   const std::string svg = vmm::tools::draw_svg(what);
   EXPECT_EQ(xml_checker::complaint(svg), "");
   EXPECT_EQ(area_of(svg, live_colour), 10 * 1024 * row_height);
@@ -73,9 +72,9 @@ TEST(Picture, AreasStandForBytes) {
 TEST(Picture, TwoOnOneScale) {
   std::array<vmm::tools::picture, 2> both;
   both[0].title = "the first";
-  both[0].extents = {at(0, 16 * mib, extent_kind::live)};
+  both[0].extents = {at(0, 16 * MiB, extent_kind::live)};
   both[1].title = "the second";
-  both[1].extents = {at(0, 64 * mib, extent_kind::kept)};
+  both[1].extents = {at(0, 64 * MiB, extent_kind::kept)};
   const std::string svg = vmm::tools::draw_svg(both);
   EXPECT_EQ(xml_checker::complaint(svg), "");
   EXPECT_EQ(area_of(svg, live_colour), 4 * 1024 * row_height);
@@ -90,7 +89,7 @@ TEST(Picture, TwoOnOneScale) {
 TEST(Picture, ExtentsBelowAPixelStackInProportion) {
   // 16 MiB of alternating 512-byte extents: every 1 KiB column is half live and half kept.
   vmm::tools::picture what;
-  for (std::uint64_t i = 0; i < 16 * mib / 512; ++i) {
+  for (std::uint64_t i = 0; i < 16 * MiB / 512; ++i) {
     what.extents.push_back(at(i * 512, 512, i % 2 == 0 ? extent_kind::live : extent_kind::kept));
   }
   const std::string svg = vmm::tools::draw_svg(what);
@@ -118,8 +117,8 @@ TEST(Picture, StaysSmallWhateverTheExtents) {
 
 TEST(Picture, FoldsHolesLongerThanAllMemory) {
   vmm::tools::picture what;
-  what.extents = {at(0, mib, extent_kind::live), at(mib, std::uint64_t{1} << 40, extent_kind::hole),
-                  at((std::uint64_t{1} << 40) + mib, mib, extent_kind::kept)};
+  what.extents = {at(0, MiB, extent_kind::live), at(MiB, std::uint64_t{1} << 40, extent_kind::hole),
+                  at((std::uint64_t{1} << 40) + MiB, MiB, extent_kind::kept)};
   const std::string svg = vmm::tools::draw_svg(what);
   EXPECT_TRUE(contains(
       svg, "Dashed lines: 1 longer stretches without memory, 1.00 TiB in all, are not drawn."));
@@ -129,8 +128,8 @@ TEST(Picture, FoldsHolesLongerThanAllMemory) {
 
 TEST(Picture, SharesAreOfMemoryAndNotOfAddresses) {
   vmm::tools::picture what;
-  what.extents = {at(0, 3 * mib, extent_kind::live), at(3 * mib, 8 * mib, extent_kind::stale),
-                  at(11 * mib, 5 * mib, extent_kind::hole), at(16 * mib, mib, extent_kind::kept)};
+  what.extents = {at(0, 3 * MiB, extent_kind::live), at(3 * MiB, 8 * MiB, extent_kind::stale),
+                  at(11 * MiB, 5 * MiB, extent_kind::hole), at(16 * MiB, MiB, extent_kind::kept)};
   const std::string svg = vmm::tools::draw_svg(what);
   for (const char* share : {">75.0 %<", ">25.0 %<"}) EXPECT_TRUE(contains(svg, share)) << share;
   EXPECT_TRUE(contains(svg, "they cost nothing"));
@@ -139,7 +138,7 @@ TEST(Picture, SharesAreOfMemoryAndNotOfAddresses) {
 TEST(Picture, NothingToDrawIsStillADocument) {
   EXPECT_EQ(xml_checker::complaint(vmm::tools::draw_svg(vmm::tools::picture{})), "");
   vmm::tools::picture holes;
-  holes.extents = {at(0, mib, extent_kind::hole)};
+  holes.extents = {at(0, MiB, extent_kind::hole)};
   EXPECT_EQ(xml_checker::complaint(vmm::tools::draw_svg(holes)), "");
 }
 

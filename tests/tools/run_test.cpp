@@ -14,8 +14,6 @@ namespace {
 
 using vmm::call, vmm::tools::replay_report, vmm::tools::run_outcome;
 
-constexpr std::uint64_t mib = 1 << 20;
-
 // va_pool, in granules of 2 MiB: 1 takes 4 MiB and 2 takes 2 MiB, both new. 3 takes the 4 MiB that
 // 1 left. 4 needs 6 MiB: the 2 MiB that 2 left pass the fragment filter, 4 MiB are new.
 constexpr std::string_view tiny =
@@ -53,8 +51,8 @@ TEST(Run, ReportsWhatTheDriverSaw) {
   EXPECT_EQ(report.policy, "va_pool");
   EXPECT_EQ(report.event_count(), 8u);
   EXPECT_EQ(report.iteration_count, 1u);
-  EXPECT_EQ(report.peak_live_bytes, 10 * mib);
-  EXPECT_EQ(report.peak_reserved_bytes, 10 * mib);
+  EXPECT_EQ(report.peak_live_bytes, 10 * MiB);
+  EXPECT_EQ(report.peak_reserved_bytes, 10 * MiB);
   EXPECT_DOUBLE_EQ(report.ratio(), 1.0);
   EXPECT_EQ(report.failures.count, 0u);
   EXPECT_EQ(calls(report, call::reserve), 1u);
@@ -82,7 +80,7 @@ TEST(Run, SameCallsOnTheHostDriver) {
   const run_outcome outcome = run(tiny, {.backend = "host", .policy = "va_pool"});
   ASSERT_TRUE(outcome.report) << outcome.problem;
   const replay_report& report = *outcome.report;
-  EXPECT_EQ(report.peak_reserved_bytes, 10 * mib);
+  EXPECT_EQ(report.peak_reserved_bytes, 10 * MiB);
   EXPECT_EQ(report.failures.count, 0u);
   EXPECT_EQ(calls(report, call::reserve), 1u);
   EXPECT_EQ(calls(report, call::create), 3u);
@@ -254,7 +252,7 @@ TEST(Run, TheCommandLinesPolicyKeepsTheEnvironmentsRatio) {
   ::unsetenv("VMM_POLICY");
   ASSERT_TRUE(outcome.report && by_environment.report);
   EXPECT_EQ(outcome.report->policy, "va_pool");
-  EXPECT_EQ(outcome.report->peak_reserved_bytes, 12 * mib);
+  EXPECT_EQ(outcome.report->peak_reserved_bytes, 12 * MiB);
   EXPECT_EQ(by_environment.report->policy, "keep_mapped");
 }
 

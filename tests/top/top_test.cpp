@@ -23,8 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 using vmm::tools::top_listing;
 
-constexpr std::uint64_t mib = std::uint64_t{1} << 20;
-
 // A process that does its work, says so by a byte, and goes on when it is given one.
 class child {
  public:
@@ -143,8 +141,8 @@ class Top : public testing::Test {
     std::memcpy(bytes.data(), &head, sizeof(head));
     vmm::top_sample sample;
     sample.number = 1;
-    sample.held_bytes = 2 * mib;
-    sample.live_bytes = mib;
+    sample.held_bytes = 2 * MiB;
+    sample.live_bytes = MiB;
     sample.set_names("pool", "fake");
     vmm::top_slot slot{2, vmm::encode_sample(sample)};
     std::memcpy(bytes.data() + sizeof(head), &slot, sizeof(slot));
@@ -162,12 +160,12 @@ void publish_a_pool(child& self, Driver& driver, bool by_option) {
     options.publish = by_option;
     options.leak_hook.hook = nullptr;
     vmm::stream_pool pool(driver, options);
-    if (!pool.allocate(3 * mib, vmm::stream_handle::default_stream)) ::_exit(5);
+    if (!pool.allocate(3 * MiB, vmm::stream_handle::default_stream)) ::_exit(5);
     vmm::manager_options others;
     others.publish = by_option;
     others.leak_hook.hook = nullptr;
     vmm::manager manager(driver, others);
-    if (!manager.allocate(5 * mib)) ::_exit(6);
+    if (!manager.allocate(5 * MiB)) ::_exit(6);
     self.pause();
     vmm::stream_pool third(driver, options);
     if (!third.set_up()) ::_exit(7);
@@ -199,15 +197,15 @@ TEST_F(Top, ALiveProcessIsShownAsLongAsItHasAllocators) {
   ASSERT_EQ(seen.processes[0].allocators.size(), 3u);
   const vmm::top_sample& pool = seen.processes[0].allocators[0];
   EXPECT_EQ(pool.kind, vmm::top_kind::pool);
-  EXPECT_EQ(pool.live_bytes, 3 * mib);
+  EXPECT_EQ(pool.live_bytes, 3 * MiB);
   EXPECT_EQ(pool.live_count, 1u);
   EXPECT_GE(pool.held_bytes, pool.live_bytes);
   EXPECT_STREQ(pool.driver.data(), "fake-cuda");
   EXPECT_STREQ(pool.policy.data(), "pool");
-  EXPECT_GE(seen.processes[0].allocators[1].live_bytes, 5 * mib);
+  EXPECT_GE(seen.processes[0].allocators[1].live_bytes, 5 * MiB);
   const std::string table = to_table(seen);
   EXPECT_TRUE(contains(table, std::to_string(live.process())));
-  EXPECT_TRUE(contains(to_json(seen), "\"live_bytes\": " + std::to_string(3 * mib)));
+  EXPECT_TRUE(contains(to_json(seen), "\"live_bytes\": " + std::to_string(3 * MiB)));
   // The peak of live bytes is right, or absent.
   EXPECT_GE(pool.peak_live_bytes, pool.live_bytes);
   const std::string json = to_json(seen);

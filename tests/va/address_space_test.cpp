@@ -14,8 +14,6 @@ namespace {
 using vmm::address, vmm::address_range, vmm::address_space, vmm::errc, vmm::extent,
     vmm::reservation_id;
 
-constexpr std::uint64_t MiB = 1 << 20;
-constexpr std::uint64_t GiB = 1 << 30;
 constexpr std::uint64_t TiB = GiB << 10;
 constexpr std::uint64_t granule = 2 * MiB;
 constexpr address first_base{16 * TiB};

@@ -19,7 +19,6 @@ import vmm.manager;
 
 namespace {
 
-constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 using vmm::call, vmm::errc;
 
 class OnHost : public testing::Test {
