@@ -169,9 +169,8 @@ column measure_all(const std::string& file, const std::vector<setting>& all,
       {"gpt_train", 16}, {"llama_generate", 16}, {"maskrcnn_train", 11.5}, {"beam_kv", 3.6}};
   const trace input = read_or_stop(file);
   column made{.name = input.name};
-  for (const auto& [name, goal_ms] : goals) {
+  for (const auto& [name, goal_ms] : goals)
     if (made.name == name) made.goal_ms = goal_ms;
-  }
   for (const setting& each : all)
     made.figures.push_back(measure_seeds(input, each.policy, seed_count));
   return made;

@@ -118,9 +118,8 @@ class pool_maker : public maker {
         at = {};
       }
     }
-    for (const vmm::address at : live) {
+    for (const vmm::address at : live)
       if (at) must(pool_.free(at, vmm::stream_handle::default_stream));
-    }
   }
   [[nodiscard]] vmm::address make(std::uint64_t size_bytes) override {
     return must(pool_.allocate(size_bytes, vmm::stream_handle::default_stream));

@@ -159,9 +159,8 @@ const char* part_in_policy(const std::string& name) {
       {"search", never_seen},   {"recommend", never_seen},     {"points", never_seen},
       {"video", never_seen},
   };
-  for (const known& each : all) {
+  for (const known& each : all)
     if (name == each.name) return each.part;
-  }
   return "unknown";
 }
 
@@ -304,9 +303,8 @@ int main(int count, char** words) {
   all.add(std::make_unique<vmm_pool>("vmm, pool", driver));
   all.add(std::make_unique<vmm_pool>("vmm, pool, on a created stream", driver), true);
   all.add(std::make_unique<driver_pool>(driver));
-  if (!how.peers.empty()) {
+  if (!how.peers.empty())
     for (std::unique_ptr<contender>& each : open_peers(how.peers)) all.add(std::move(each));
-  }
   std::vector<outcomes> seen;
   for (const std::string& path : how.traces) {
     const vmm::tools::trace input = read_or_stop(path);

@@ -121,9 +121,8 @@ int main(int count, char** words) {
   unchecked.capture = vmm::capture_rule::unchecked;
   all.push_back(std::make_unique<vmm_pool>("the same, asking nothing", driver, unchecked));
   all.push_back(std::make_unique<driver_pool>(driver));
-  if (!how.peers.empty()) {
+  if (!how.peers.empty())
     for (std::unique_ptr<contender>& each : open_peers(how.peers)) all.push_back(std::move(each));
-  }
   publish(page_of(how, driver), measure_counts(driver, all, how).markdown());
   return 0;
 }

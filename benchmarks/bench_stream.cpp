@@ -125,9 +125,8 @@ class caching_subject {
   caching_subject& operator=(const caching_subject&) = delete;
   ~caching_subject() {
     for (const auto& live : live_) delete live.second;
-    for (const auto& free : free_) {
+    for (const auto& free : free_)
       for (const block* each : free) delete each;
-    }
   }
 
   [[gnu::noinline]] handle take(std::uint64_t size_bytes, std::uint16_t stream = 0) {
@@ -323,9 +322,8 @@ class player {
   explicit player(const trace& input) : input_(input), live_(input.slot_count) {
     std::vector<bool> is_live(input.slot_count);
     for (const event& each : input.events) is_live[each.slot] = each.kind == event_kind::allocate;
-    for (std::size_t slot = 0; slot < is_live.size(); ++slot) {
+    for (std::size_t slot = 0; slot < is_live.size(); ++slot)
       if (is_live[slot]) left_.push_back(slot);
-    }
     (void)play();
     first_ratio_ = ratio();
   }

@@ -109,9 +109,8 @@ class region_pair {
   }
   [[nodiscard]] std::span<const vmm::address_range> blocks() const { return blocks_; }
   void close() {
-    for (std::size_t i = 0; i < blocks_.size(); ++i) {
+    for (std::size_t i = 0; i < blocks_.size(); ++i)
       must(i < 4 ? manager_.free(blocks_[i].base) : pool_.free(blocks_[i].base, stream));
-    }
     must(pool_.synchronize());
     blocks_.clear();
   }

@@ -77,9 +77,8 @@ class drawn_bytes {
 std::uint64_t digest_of(const way& cu, const std::uint8_t* data, std::size_t size) {
   caller::program_base base{&cu.legacy, &cu.per_thread, {}};
   base.may_reset = false;  // one way would end what the other one has
-  for (std::size_t i = 0; i < caller::device_count; ++i) {
+  for (std::size_t i = 0; i < caller::device_count; ++i)
     base.contexts[i] = caller::start(cu.legacy, static_cast<caller::device_id>(i));
-  }
   const std::uint64_t digest = caller::random_program(base, drawn_bytes(data, size)).run();
   caller::expect(cu.legacy.misuses() == 0, "no misuse");
   return digest;

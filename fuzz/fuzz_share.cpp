@@ -55,9 +55,8 @@ void parse(reader in) {
     const vmm::share_bytes again = vmm::encode_message(*message);
     insist(std::memcmp(again.data(), given.data(), again.size()) == 0, "bytes do not come back");
     insist(vmm::descriptor_count_of(*message) <= vmm::share_parts_max, "too many descriptors");
-    if (message->block.part_count != 0) {
+    if (message->block.part_count != 0)
       insist(vmm::check_share_description(message->block).has_value(), "a block that is none");
-    }
   }
 }
 

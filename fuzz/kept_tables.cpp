@@ -74,9 +74,8 @@ void put(mapping*& list, mapping* entry) {
 }
 
 mapping* find(const void* at) {
-  for (mapping* each = in_use; each != nullptr; each = each->next) {
+  for (mapping* each = in_use; each != nullptr; each = each->next)
     if (each->contains(at)) return each;
-  }
   return nullptr;
 }
 

@@ -13,9 +13,8 @@ namespace {
 std::vector<std::filesystem::path> files_of(const std::filesystem::path& given) {
   if (!std::filesystem::is_directory(given)) return {given};
   std::vector<std::filesystem::path> files;
-  for (const auto& entry : std::filesystem::directory_iterator(given)) {
+  for (const auto& entry : std::filesystem::directory_iterator(given))
     if (entry.is_regular_file()) files.push_back(entry.path());
-  }
   std::sort(files.begin(), files.end());
   return files;
 }

@@ -55,9 +55,7 @@ std::string read_all(int from, bool& in_time) {
 }
 
 std::string ending_of(int status, const std::string& said) {
-  if (WIFSIGNALED(status)) {
-    return std::string("the process dies: ") + strsignal(WTERMSIG(status));
-  }
+  if (WIFSIGNALED(status)) return std::string("the process dies: ") + strsignal(WTERMSIG(status));
   return said.empty() ? "the process says nothing" : said;
 }
 

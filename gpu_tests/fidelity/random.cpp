@@ -27,9 +27,8 @@ void add(totals& to, const vmm::fidelity::sequence_outcome& one, std::uint64_t s
   to.contents += one.content_count;
   if (one.difference.empty()) return;
   ++to.differing;
-  if (to.differing <= shown_max) {
+  if (to.differing <= shown_max)
     std::printf("seed %llu: %s\n", static_cast<unsigned long long>(seed), one.difference.c_str());
-  }
 }
 
 int report(const settings& how, const report_head& head, std::uint64_t count, const totals& all) {

@@ -17,18 +17,16 @@ std::string today() {
 
 std::string line_of(const std::vector<std::string>& cells, const std::vector<std::size_t>& widths) {
   std::string text = "|";
-  for (std::size_t i = 0; i < cells.size(); ++i) {
+  for (std::size_t i = 0; i < cells.size(); ++i)
     text += ' ' + cells[i] + std::string(widths[i] - cells[i].size(), ' ') + " |";
-  }
   return text + '\n';
 }
 
 std::string table_text(const table& rows) {
   if (rows.empty()) return {};
   std::vector<std::size_t> widths(rows.front().size(), 3);
-  for (const auto& row : rows) {
+  for (const auto& row : rows)
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
   std::vector<std::string> rule;
   for (const std::size_t width : widths) rule.emplace_back(width, '-');
   std::string text = line_of(rows.front(), widths) + line_of(rule, widths);

@@ -178,9 +178,8 @@ class player : timed_calls {
   }
 
   void make_all(address base) {
-    for (std::uint32_t i = 0; i < what_.handle_count; ++i) {
+    for (std::uint32_t i = 0; i < what_.handle_count; ++i)
       make(base + i * what_.handle_bytes, what_.handle_bytes, true);
-    }
   }
   void drop_all(address base) {
     address at = base;
@@ -219,9 +218,8 @@ class player : timed_calls {
     }
   }
   void span(address_range room) {
-    for (std::uint32_t i = 0; i < what_.handle_count; ++i) {
+    for (std::uint32_t i = 0; i < what_.handle_count; ++i)
       make(room.base + i * what_.handle_bytes, what_.handle_bytes, false);
-    }
     open(room);
     close(room);
     for (const piece& each : pieces_) drop(each);

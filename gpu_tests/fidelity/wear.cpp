@@ -71,9 +71,8 @@ vmm::error fill(vmm::cuda_driver& device, std::uint64_t size_bytes,
 
 vmm::status drop(vmm::cuda_driver& device, std::vector<vmm::physical_handle>& from,
                  std::size_t keep) {
-  for (; from.size() > keep; from.pop_back()) {
+  for (; from.size() > keep; from.pop_back())
     if (const vmm::status outcome = device.release(from.back()); !outcome) return outcome;
-  }
   return {};
 }
 
@@ -87,9 +86,8 @@ std::string one_round(vmm::cuda_driver& device, std::uint64_t granule,
   const vmm::error small = fill(device, granule, handles);
   created_count += handles.size();
   std::string wrong;
-  for (const vmm::error& each : {large, small}) {
+  for (const vmm::error& each : {large, small})
     if (each.code != vmm::errc::out_of_memory) wrong = "refused with " + vmm::describe(each);
-  }
   const vmm::status half = drop(device, handles, handles.size() / 2);
   if (!half) wrong = "release: " + vmm::describe(half.error());
   const auto again = device.create({.size_bytes = granule, .where = device.home()});

@@ -128,9 +128,8 @@ std::string kernel_text(bool with_aliases) {
 result<kernel_set> kernel_set::load(cuda_driver& driver, bool with_aliases) {
   const auto load_data = find<PFN_cuModuleLoadData_v2000>(driver, "cuModuleLoadData", 2000);
   const auto get = find<PFN_cuModuleGetFunction_v2000>(driver, "cuModuleGetFunction", 2000);
-  if (load_data == nullptr || get == nullptr) {
+  if (load_data == nullptr || get == nullptr)
     return refuse(errc::unavailable, "the CUDA driver cannot load kernels");
-  }
   const current here(driver);
   kernel_set made(driver);
   CUmodule loaded = nullptr;
@@ -142,9 +141,8 @@ result<kernel_set> kernel_set::load(cuda_driver& driver, bool with_aliases) {
   for (std::size_t i = 0; i < names.size(); ++i) {
     if (i == alias_words_kernel && !with_aliases) continue;
     CUfunction function = nullptr;
-    if (const CUresult code = get(&function, loaded, names[i]); code != CUDA_SUCCESS) {
+    if (const CUresult code = get(&function, loaded, names[i]); code != CUDA_SUCCESS)
       return failed(code, "a kernel is missing from what the CUDA driver compiled");
-    }
     made.functions_[i] = number(function);
   }
   return made;

@@ -55,9 +55,8 @@ int code_of(const error& what) {
   }
   const access_grant grant{device(1), one.rights};
   if (one.is_given) must(memory.set_access(at, {&grant, 1}));
-  if (one.writes) {
+  if (one.writes)
     if (const status ran = peer.try_fill(all, 2); !ran) std::_Exit(code_of(ran.error()));
-  }
   const auto wrong = one.writes ? owner.try_count(all, 2) : peer.try_count(all, 1);
   std::_Exit(!wrong ? code_of(wrong.error()) : *wrong == 0 ? 0 : exit_wrong);
 }

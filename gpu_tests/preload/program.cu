@@ -74,9 +74,8 @@ unsigned long long sum_of(const std::uint32_t* at, std::size_t count, cudaStream
 }
 
 void make_streams(cudaStream_t (&streams)[4]) {
-  for (cudaStream_t& each : streams) {
+  for (cudaStream_t& each : streams)
     must(cudaStreamCreateWithFlags(&each, cudaStreamNonBlocking), "a stream");
-  }
 }
 
 // Calls `round` so many times, or once per command.
@@ -210,9 +209,8 @@ __global__ void count_others(const std::uint32_t* at, std::size_t count, std::ui
 void in_flight(int rounds) {
   std::mt19937_64 draw(9);
   cudaStream_t streams[19] = {};  // the last three: the default one, a thread's, one that waits
-  for (int i = 0; i < 16; ++i) {
+  for (int i = 0; i < 16; ++i)
     must(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking), "a stream");
-  }
   streams[17] = cudaStreamPerThread;
   must(cudaStreamCreate(&streams[18]), "a stream");
   unsigned long long* wrong = nullptr;
@@ -380,9 +378,8 @@ void spread(std::size_t size) {
   must(cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo");
   std::vector<void*> all;
   const std::size_t limit = free_bytes / 20 * 19;
-  for (void* at = nullptr; all.size() * size < limit && cudaMalloc(&at, size) == cudaSuccess;) {
+  for (void* at = nullptr; all.size() * size < limit && cudaMalloc(&at, size) == cudaSuccess;)
     all.push_back(at);
-  }
   for (std::size_t i = 0; i < all.size(); i += 2) must(cudaFree(all[i]), "cudaFree");
   (void)cudaGetLastError();
   void* at = nullptr;

@@ -56,9 +56,8 @@ std::uint64_t play(rig& r, vmm::stream_pool& pool, const vmm::tools::trace& inpu
       free(b);
     }
   }
-  for (block& left : live) {
+  for (block& left : live)
     if (left.words.base) free(left);
-  }
   return checked_count;
 }
 

@@ -102,13 +102,11 @@ TEST(Error, IsDescribedInOneLine) {
 }
 
 TEST(Error, EveryCallAndCodeHasAName) {
-  for (std::size_t i = 0; i < vmm::call_count; ++i) {
+  for (std::size_t i = 0; i < vmm::call_count; ++i)
     EXPECT_STRNE(vmm::name_of(static_cast<vmm::call>(i)), "unknown call") << i;
-  }
   EXPECT_STREQ(vmm::name_of(vmm::call::unbind_multicast), "unbind_multicast");
-  for (int i = 0; i <= static_cast<int>(vmm::errc::internal); ++i) {
+  for (int i = 0; i <= static_cast<int>(vmm::errc::internal); ++i)
     EXPECT_STRNE(vmm::name_of(static_cast<vmm::errc>(i)), "unknown error code") << i;
-  }
 }
 
 TEST(Environment, ParsesByteCounts) {

@@ -51,9 +51,8 @@ TEST_F(Threads, ShareAPool) {
       live[which] = live.back();
       live.pop_back();
     }
-    for (const auto& [at, size] : live) {
+    for (const auto& [at, size] : live)
       if (!holds(at, number, size) || vmm_pool_free(pool, at, nullptr) != VMM_SUCCESS) ++wrong;
-    }
   });
   EXPECT_EQ(wrong, 0);
 }

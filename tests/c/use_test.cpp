@@ -193,9 +193,8 @@ TEST_F(Use, RegionsTellWhatIsWhere) {
   EXPECT_GOOD(vmm_pool_regions(pool, regions.data(), regions.size(), &count));
   ASSERT_EQ(count, regions.size());
   const vmm_pool_region* found = nullptr;
-  for (const vmm_pool_region& each : regions) {
+  for (const vmm_pool_region& each : regions)
     if (each.base == block) found = &each;
-  }
   ASSERT_NE(found, nullptr);
   EXPECT_EQ(found->kind, std::uint32_t{VMM_REGION_LIVE});
   EXPECT_EQ(found->size_bytes, 4 * MiB);

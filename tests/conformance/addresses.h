@@ -51,9 +51,7 @@ TEST_P(Conformance, ReserveTakesTheHintWhereItSaysSo) {
   const address wish = before->base + 2 * unit();
   const auto range = driver().reserve({2 * unit(), 0, wish});
   ASSERT_TRUE(fine(range));
-  if (can().exact_hint) {
-    EXPECT_EQ(range->base, wish);
-  }
+  if (can().exact_hint) EXPECT_EQ(range->base, wish);
   // A place that is taken: another one, and no refusal.
   const auto other = driver().reserve({2 * unit(), 0, range->base});
   ASSERT_TRUE(fine(other));
@@ -174,9 +172,7 @@ TEST_P(Conformance, MapStaysInsideAReservation) {
     return refused(driver().map({at, size, handle, 0}), vmm::call::map,
                    {errc::invalid_argument, errc::not_supported});
   };
-  if (!unseen().past_reservation) {
-    EXPECT_TRUE(answer(range.base + 3 * unit(), 2 * unit()));
-  }
+  if (!unseen().past_reservation) EXPECT_TRUE(answer(range.base + 3 * unit(), 2 * unit()));
   EXPECT_TRUE(answer(range.base + 1, 2 * unit()));
   EXPECT_TRUE(answer(range.base, 2 * unit() - 1));
   EXPECT_TRUE(answer(range.base, 0));
@@ -244,9 +240,7 @@ TEST_P(Conformance, UnmapTakesTheMappingAway) {
 
 TEST_P(Conformance, UnmapSeveralAtOnce) {
   const auto range = reserved(6);
-  for (const std::uint64_t slot : {1U, 2U}) {
-    usable(slots(range, slot, 1), created(1));
-  }
+  for (const std::uint64_t slot : {1U, 2U}) usable(slots(range, slot, 1), created(1));
   usable(slots(range, 3, 2), created(2));
   const auto all = driver().unmap(slots(range, 1, 4));
   if (!can().spanning_unmap) {
@@ -322,13 +316,10 @@ TEST_P(Conformance, AccessRoundTrip) {
 
 TEST_P(Conformance, AccessOverSeveralMappings) {
   const auto range = reserved(4);
-  for (const std::uint64_t slot : {0U, 1U, 2U}) {
-    mapped(slots(range, slot, 1), created(1));
-  }
+  for (const std::uint64_t slot : {0U, 1U, 2U}) mapped(slots(range, slot, 1), created(1));
   ASSERT_TRUE(fine(rights(slots(range, 0, 3), access::read_write)));
-  for (std::uint64_t slot = 0; slot < 3; ++slot) {
+  for (std::uint64_t slot = 0; slot < 3; ++slot)
     EXPECT_EQ(rights_at(range.base + slot * unit()), access::read_write);
-  }
 }
 
 TEST_P(Conformance, RightsBelongToTheirMapping) {
@@ -354,9 +345,8 @@ TEST_P(Conformance, AccessOnAPart) {
   }
   ASSERT_TRUE(fine(part));
   const access expected[] = {access::read_write, access::none, access::none, access::read_write};
-  for (std::uint64_t slot = 0; slot < 4; ++slot) {
+  for (std::uint64_t slot = 0; slot < 4; ++slot)
     EXPECT_EQ(rights_at(range.base + slot * unit()), expected[slot]) << slot;
-  }
 }
 
 TEST_P(Conformance, AccessOverAHoleIsRefused) {

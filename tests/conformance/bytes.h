@@ -44,9 +44,7 @@ TEST_P(Conformance, WriteAndRead) {
 TEST_P(Conformance, BytesAcrossMappings) {
   if (!has_bytes_here()) GTEST_SKIP() << "no bytes";
   const auto range = reserved(4);
-  for (const std::uint64_t slot : {0U, 1U, 2U, 3U}) {
-    usable(slots(range, slot, 1), created(1));
-  }
+  for (const std::uint64_t slot : {0U, 1U, 2U, 3U}) usable(slots(range, slot, 1), created(1));
   const address seam = range.base + (unit() - 100);
   put(seam, 3, 200);
   expect_bytes(seam, 3, 200);
@@ -167,9 +165,8 @@ TEST_P(Conformance, EventsOrderStreams) {
   ASSERT_TRUE(fine(driver().synchronize_stream(streams[0])));
   std::vector<std::byte> seen(8 * 16 + 1);
   ASSERT_TRUE(fine(driver().read(seen, low.base)));
-  for (std::size_t round = 0; round < 8; ++round) {
+  for (std::size_t round = 0; round < 8; ++round)
     EXPECT_EQ(seen[round * 16], static_cast<std::byte>(50 + round)) << round;
-  }
   EXPECT_EQ(seen.back(), std::byte{1});
   EXPECT_TRUE(fine(driver().destroy_event(*event)));
   for (const auto stream : streams) EXPECT_TRUE(fine(driver().destroy_stream(stream)));

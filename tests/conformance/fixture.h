@@ -24,12 +24,10 @@ template <class T>
                                    std::initializer_list<errc> codes) {
   if (answer) return ::testing::AssertionFailure() << "success, where a refusal was due";
   const vmm::error& failure = answer.error();
-  if (std::find(codes.begin(), codes.end(), failure.code) == codes.end()) {
+  if (std::find(codes.begin(), codes.end(), failure.code) == codes.end())
     return ::testing::AssertionFailure() << "another refusal: " << vmm::describe(failure);
-  }
-  if (failure.where != where) {
+  if (failure.where != where)
     return ::testing::AssertionFailure() << "names another call: " << vmm::describe(failure);
-  }
   return ::testing::AssertionSuccess();
 }
 
@@ -138,9 +136,8 @@ class Conformance : public ::testing::TestWithParam<tested_backend> {
   }
   static std::vector<std::byte> pattern(std::uint8_t first, std::size_t count) {
     std::vector<std::byte> bytes(count);
-    for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t i = 0; i < count; ++i)
       bytes[i] = static_cast<std::byte>(static_cast<std::uint8_t>(first + i));
-    }
     return bytes;
   }
   void finish(vmm::stream_handle stream = vmm::stream_handle::default_stream) {

@@ -69,16 +69,14 @@ class walk {
   }
   memory* any(bool placed) {
     std::vector<memory*> found;
-    for (memory& each : memories_) {
+    for (memory& each : memories_)
       if (!placed || !each.places.empty()) found.push_back(&each);
-    }
     return found.empty() ? nullptr : found[pick(found.size())];
   }
   bool taken(std::uint64_t slot) const {
     for (const memory& each : memories_) {
-      for (const std::uint64_t first : each.places) {
+      for (const std::uint64_t first : each.places)
         if (slot >= first && slot < first + each.units()) return true;
-      }
     }
     return false;
   }
@@ -107,9 +105,8 @@ class walk {
     memory& unknown = memories_.back();
     place(unknown);
     if (unknown.places.empty()) return;
-    for (std::uint64_t i = 0; i < unknown.units(); ++i) {
+    for (std::uint64_t i = 0; i < unknown.units(); ++i)
       ASSERT_TRUE(fine(test_.driver().write(at(unknown.places[0] + i), unknown.contents[i])));
-    }
   }
   void place(memory& which) {
     const std::uint64_t slot = room(which.units());

@@ -30,9 +30,8 @@ std::string failure_of(const program_options& options, std::uint64_t seed) {
 
 /// How many programs were run until one found something.
 std::uint64_t programs_until_found(const program_options& options, std::uint64_t limit) {
-  for (std::uint64_t seed = 1; seed <= limit; ++seed) {
+  for (std::uint64_t seed = 1; seed <= limit; ++seed)
     if (!failure_of(options, seed).empty()) return seed;
-  }
   return limit + 1;
 }
 

@@ -366,9 +366,8 @@ class managed_block : public byte_object {
     const auto where = some_part(input, 2 * granule_bytes);
     const std::vector<std::byte> bytes = some_bytes(input, where.end - where.begin);
     if (!synchronize()) return;
-    if (group_ != nullptr) {
+    if (group_ != nullptr)
       for (const vmm::event_handle each : group_->left) on_.wait(each);
-    }
     wait_for_own(where.begin, where.end, true);
     on_.require(on_.driver.write(base_ + where.begin, bytes).has_value(), "write to a live block");
     put(where.begin, bytes);
@@ -659,9 +658,8 @@ class contents_program {
     for (const auto& each : vectors_) each->check();
     for (const auto& each : blocks_) each->check();
     on_.require(on_.made->finish_all().has_value(), "finish_all");
-    for (auto& each : on_.sinks) {
+    for (auto& each : on_.sinks)
       if (!each.expected.empty()) on_.verify(each);
-    }
     for (const auto& each : vectors_) each->check();
     for (const auto& each : blocks_) each->check();
     on_.check_misuse();

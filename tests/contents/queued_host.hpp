@@ -121,9 +121,8 @@ class queued_host {
     return vmm::refuse(vmm::errc::invalid_argument, "not so many lanes are ready");
   }
   [[nodiscard]] vmm::status finish_all() {
-    while (ready_count() > 0) {
+    while (ready_count() > 0)
       if (vmm::status done = finish_ready(0); !done) return done;
-    }
     return {};
   }
   [[nodiscard]] std::uint64_t misuse_count() const noexcept { return misuse_count_; }

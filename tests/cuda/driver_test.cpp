@@ -35,9 +35,8 @@ class Cuda : public testing::Test {
     if (standin().fake() == nullptr) return;
     EXPECT_TRUE(fake().check_empty()) << fake().report();
     EXPECT_EQ(fake().misuse_count(), 0u);
-    for (int device = 0; device < 4; ++device) {
+    for (int device = 0; device < 4; ++device)
       EXPECT_EQ(standin().context_references(device), 0) << device;
-    }
   }
   static cuda_driver open(const vmm::cuda_options& how = options()) {
     auto opened = cuda_driver::open(how);

@@ -74,9 +74,7 @@ cuda_driver open_standin() {
 
 TEST(Fidelity, TheBackendHandsEveryAnswerThrough) {
   std::map<std::string, std::string> expected;
-  for (const auto& each : vmm::fidelity::all_probes()) {
-    expected[each.id] = ask_fake(each);
-  }
+  for (const auto& each : vmm::fidelity::all_probes()) expected[each.id] = ask_fake(each);
   std::size_t compared = 0;
   for (const auto& each : vmm::fidelity::all_probes()) {
     const auto line = expected.find(each.id);
@@ -164,9 +162,8 @@ TEST(Fidelity, AGrowthMakesMapsAndOpensAndGivesNothingBackBeforeItsEnd) {
     growth grown{fake, 16 * MiB, 8};
     grown.grow(3);
     grown.grow(2);
-    for (const call_kind each : {call_kind::create, call_kind::map, call_kind::set_access}) {
+    for (const call_kind each : {call_kind::create, call_kind::map, call_kind::set_access})
       EXPECT_EQ(calls(grown.taken(), each), 5u);
-    }
     EXPECT_EQ(grown.taken().call_count(), 15u) << "the reservation is not part of it";
     EXPECT_GT(grown.taken().wall_ns(), 0u);
     EXPECT_EQ(fake.calls(vmm::call::release), 0u);

@@ -243,9 +243,8 @@ class Sweep : public testing::Test {
     std::vector<const char*> symbols = what.symbols;
     symbols.insert(symbols.end(), context_symbols.begin(), context_symbols.end());
     for (const char* symbol : symbols) {
-      for (const int code : codes) {
+      for (const int code : codes)
         for (const bool forever : forms) inject(what, l, symbol, code, forever);
-      }
     }
   }
 

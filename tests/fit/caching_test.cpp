@@ -320,9 +320,7 @@ TEST(Caching, InvariantsHoldUnderRandomRequests) {
       } else if (dice == 99) {
         model.empty_cache();
       }
-      if (step % 16 == 0) {
-        ASSERT_EQ(model.validate(), "") << seed << " " << step;
-      }
+      if (step % 16 == 0) ASSERT_EQ(model.validate(), "") << seed << " " << step;
     }
     EXPECT_EQ(told_bytes, model.held_bytes()) << seed;
     EXPECT_LE(model.peak_held_bytes(), 120 * MiB);

@@ -269,9 +269,8 @@ class manager_program {
 
   void finish() {
     if (has_streams_ && !driver_.finish_all()) complain("work could not finish");
-    for (const block& each : blocks_) {
+    for (const block& each : blocks_)
       if (!managed_->free(each.at)) complain("a live block cannot be freed");
-    }
     last_ = managed_->statistics();
     if (!managed_->validate()) complain("the manager's validators");
     managed_.reset();

@@ -80,9 +80,8 @@ std::string why_no_replays() { return {}; }
 
 table run_replays(std::string_view policy) {
   table out;
-  for (const std::string& trace : trace_names()) {
+  for (const std::string& trace : trace_names())
     if (is_replayed(trace, policy)) out.push_back(replay(trace, policy));
-  }
   return out;
 }
 

@@ -161,9 +161,8 @@ TEST_F(GrowableOnHost, MemoryServesBlocksAndRanges) {
   ASSERT_TRUE(range.release());
   const std::uint64_t made = managed->statistics().created_count;
   std::vector<address> blocks;
-  for (std::uint64_t taken = 0; taken < 4 * MiB; taken += unit) {
+  for (std::uint64_t taken = 0; taken < 4 * MiB; taken += unit)
     blocks.push_back(*managed->allocate(unit));
-  }
   EXPECT_EQ(managed->statistics().created_count, made);
   for (const address at : blocks) EXPECT_TRUE(managed->free(at));
 }
@@ -490,9 +489,8 @@ TEST_F(GrowableOnHost, ThreadsShareOneManagerAndOneRange) {
       const std::uint64_t size_bytes = (1 + (round * 7 + number) % 15) * unit;
       if (!own.resize({.size_bytes = size_bytes})) ++wrong;
       bytes_at(*own.segment(0))[size_bytes - 1] = mine;
-      if (!shared.resize({.size_bytes = size_bytes, .first_segment = number, .segment_count = 1})) {
+      if (!shared.resize({.size_bytes = size_bytes, .first_segment = number, .segment_count = 1}))
         ++wrong;
-      }
       std::byte* const last = bytes_at(*shared.segment(number)) + size_bytes - 1;
       *last = mine;
       if (bytes_at(*own.segment(0))[size_bytes - 1] != mine || *last != mine) ++wrong;

@@ -1,7 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""A tab of the distribution's Chromium, without a window and without a network, for what looks at
-the viewer's page: page_test.py and page_frames.py."""
+"""A tab of the distribution's Chromium, without a window and without a network."""
 
 import json
 import os

@@ -35,9 +35,8 @@ TEST(ManagerHistory, BlocksAddUpToTheStatistics) {
     const auto grown = *blocks.resize({.at = second, .size_bytes = 20 * MiB});
     taken = *blocks.history().take();
     const vmm::history_event* resized = nullptr;
-    for (const auto& each : taken.events) {
+    for (const auto& each : taken.events)
       if (each.kind == history_kind::resized) resized = &each;
-    }
     ASSERT_NE(resized, nullptr);
     EXPECT_EQ(resized->at, grown);
     EXPECT_EQ(resized->size_bytes, 20 * MiB);

@@ -323,9 +323,8 @@ class PoolModel : public Model {
   }
   void change_stream() {
     const std::size_t which = random() % 3;
-    for (const block& each : blocks) {
+    for (const block& each : blocks)
       if (each.stream == streams[which]) return;
-    }
     if (!pool->forget(streams[which])) return;
     (void)driver.destroy_stream(streams[which]);
     streams[which] = *driver.create_stream();

@@ -68,9 +68,8 @@ struct replica {
 };
 
 inline std::uint64_t fact(const vmm::history& taken, const std::string& name) {
-  for (const vmm::history_fact& each : taken.facts) {
+  for (const vmm::history_fact& each : taken.facts)
     if (each.name == name) return std::stoull(each.value);
-  }
   ADD_FAILURE() << "missing fact " << name;
   return 0;
 }

@@ -62,9 +62,8 @@ struct slow;
 template <class... Arguments>
 struct slow<ze_result_t(Arguments...)> {
   static ze_result_t ZE_APICALL call(Arguments... arguments) {
-    if (!play.is_inside.exchange(true)) {
+    if (!play.is_inside.exchange(true))
       while (!play.may_leave) std::this_thread::yield();
-    }
     return reinterpret_cast<ze_result_t (*)(Arguments...)>(play.goes_on.load())(arguments...);
   }
 };
@@ -232,9 +231,7 @@ TEST_F(LevelZeroAdversary, AHintIsAskedForOnlyWhereAPageBegins) {
   for (const std::uint64_t wish : {std::uint64_t{1}, unit + 4096, UINT64_MAX}) {
     EXPECT_TRUE(driver().reserve({.size_bytes = unit, .hint = {wish}}));
   }
-  for (const void* each : play.starts) {
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(each) % unit, 0u);
-  }
+  for (const void* each : play.starts) EXPECT_EQ(reinterpret_cast<std::uintptr_t>(each) % unit, 0u);
 }
 
 // ---- pages --------------------------------------------------------------------------------------
@@ -527,9 +524,8 @@ TEST_F(LevelZeroAdversary, EventsGoWhereALaterOneFails) {
 
 TEST_F(LevelZeroAdversary, SynchronisingWithoutAnEndTakesBoundedEvents) {
   open();
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < 2000; ++round)
     ASSERT_TRUE(driver().synchronize_stream(vmm::stream_handle::default_stream));
-  }
   EXPECT_LE(simulated().calls("zeEventPoolCreate"), 1u);
 }
 

@@ -418,9 +418,8 @@ TEST_F(LevelZero, AQueuedWaitKeepsItsNativeEvent) {
   ASSERT_TRUE(driver().fill({range, 1, busy}));
   ASSERT_TRUE(driver().record_event(event, vmm::stream_handle::default_stream));
   ASSERT_TRUE(driver().wait_event(busy, event));
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < 200; ++round)
     ASSERT_TRUE(driver().record_event(event, vmm::stream_handle::default_stream));
-  }
   EXPECT_STREQ(simulated().misuse(), "");
   ASSERT_TRUE(driver().record_event(event, busy));
   EXPECT_FALSE(*driver().query_event(event)) << "the stream was busy all the while";
@@ -532,9 +531,8 @@ TEST_F(LevelZero, AnObjectThatGoesWaitsForItsOwnMarkers) {
   const vmm::event_handle event = *driver().create_event();
   ASSERT_TRUE(driver().fill({range, 1, working}));
   ASSERT_TRUE(driver().record_event(event, working));
-  for (const auto stream : {waiting, leaving, vmm::stream_handle::default_stream}) {
+  for (const auto stream : {waiting, leaving, vmm::stream_handle::default_stream})
     ASSERT_TRUE(driver().wait_event(stream, event));
-  }
   ASSERT_TRUE(driver().destroy_stream(leaving));
   ASSERT_TRUE(driver().synchronize_event(event));
   driver_.reset();

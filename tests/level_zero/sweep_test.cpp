@@ -191,9 +191,8 @@ bool is_asked_again(const step& what, ze_result_t code, bool forever) {
 std::size_t possible_count(const std::vector<step>& all) {
   std::size_t count = 0;
   for (const step& each : all) {
-    for (const ze_result_t code : codes) {
+    for (const ze_result_t code : codes)
       if (!is_answer(each, code)) count += each.symbols.size() * forms.size();
-    }
   }
   return count;
 }
@@ -234,9 +233,8 @@ class LevelZeroSweep : public testing::Test {
 
   void sweep(const step& what, life& l) {
     for (const char* symbol : what.symbols) {
-      for (const ze_result_t code : codes) {
+      for (const ze_result_t code : codes)
         for (const bool forever : forms) inject(what, l, symbol, code, forever);
-      }
     }
   }
   std::size_t injected_ = 0;

@@ -366,7 +366,7 @@ TEST_F(Manager, DrainsTheCacheAndTriesAgainWhenMemoryIsShort) {
   small.device_memory_bytes = 256 * MiB;
   managed.reset();
   driver = vmm::fake_driver(small);
-  open();
+  open(vmm::manager_options{});
   std::vector<address> blocks;
   for (int i = 0; i < 4; ++i) blocks.push_back(allocate(60 * MiB));
   EXPECT_EQ(managed->allocate(60 * MiB).error().code, errc::out_of_memory);

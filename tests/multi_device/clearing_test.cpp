@@ -20,9 +20,8 @@ constexpr std::uint64_t poisoned = vmm::poison_byte * every_byte;
 
 // The word at both ends and at each granule between: what a fill or a tag leaves is uniform.
 bool reads_as(vmm::fake_driver& driver, vmm::address_range range, std::uint64_t word) {
-  for (std::uint64_t at = 0; at < range.size_bytes; at += 2 * MiB) {
+  for (std::uint64_t at = 0; at < range.size_bytes; at += 2 * MiB)
     if (*driver.read_tag(range.base + at) != word) return false;
-  }
   return *driver.read_tag(range.base + (range.size_bytes - 8)) == word;
 }
 

@@ -130,9 +130,8 @@ class program {
     of->size_bytes = size_bytes;
     // Of a block that shrinks whole mappings go, with their rights.
     std::uint64_t kept_bytes = 0;
-    for (const vmm::memory_segment& each : mappings(*of)) {
+    for (const vmm::memory_segment& each : mappings(*of))
       if (kept_bytes < size_bytes) kept_bytes += each.range.size_bytes;
-    }
     of->parts.erase(of->parts.lower_bound(kept_bytes / granule), of->parts.end());
   }
   std::vector<vmm::memory_segment> mappings(const shadow& of) {

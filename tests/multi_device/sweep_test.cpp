@@ -55,9 +55,8 @@ void make_team(stage& s) {
 }
 
 status map_team(stage& s) {
-  for (int i = 0; i < 2; ++i) {
+  for (int i = 0; i < 2; ++i)
     if (status added = s.team.add(device(i)); !added) return added;
-  }
   for (int i = 0; i < 2; ++i) {
     const auto which = static_cast<std::size_t>(i);
     if (status bound = s.team.bind({device(i), s.handles[which], 0, 0, 4 * MiB}); !bound)

@@ -58,9 +58,8 @@ void register_regions(nvtxDomainHandle_t, const nvtxMemRegionsRegisterBatch_t* b
 }
 
 void unregister_regions(nvtxDomainHandle_t, const nvtxMemRegionsUnregisterBatch_t* batch) {
-  for (std::size_t i = 0; i < batch->refCount; ++i) {
+  for (std::size_t i = 0; i < batch->refCount; ++i)
     if (regions.erase(number(batch->refElements[i].pointer)) != 1) ++broken_rules;
-  }
 }
 
 // ---- ranges, marks and counters ----

@@ -96,9 +96,8 @@ TYPED_TEST(Pmr, Alignments) {
     EXPECT_EQ(vmm::address::from_native(at).value % alignment, 0u);
     this->resource->deallocate(at, 100, alignment);
   }
-  if (std::is_same_v<TypeParam, vmm::stream_pool>) {
+  if (std::is_same_v<TypeParam, vmm::stream_pool>)
     EXPECT_THROW((void)this->resource->allocate(100, 4 * MiB), std::bad_alloc);
-  }
 }
 
 TYPED_TEST(Pmr, EqualityIsThatOfTheAllocator) {

@@ -103,9 +103,8 @@ outcome run(const command& what) {
   }
   int how = 0;
   outcome seen;
-  if (waitpid(made, &how, 0) == made) {
+  if (waitpid(made, &how, 0) == made)
     seen.code = WIFEXITED(how) ? WEXITSTATUS(how) : 1000 + WTERMSIG(how);
-  }
   seen.out = read_file(out);
   seen.err = read_file(err);
   unlink(out.c_str());

@@ -219,9 +219,8 @@ TEST(Life, AWrongValueIsReportedOnceAndTheProgramRuns) {
     what.arguments = {"work"};
     what.is_preloaded = true;
     what.variables = {each.variable};
-    if (!std::string(each.variable).starts_with("VMM_MODE")) {
+    if (!std::string(each.variable).starts_with("VMM_MODE"))
       what.variables.emplace_back("VMM_MODE=vmm");
-    }
     const child::outcome ours = child::run(what);
     EXPECT_EQ(ours.out, native.out) << each.variable;
     EXPECT_EQ(ours.code, native.code) << each.variable;

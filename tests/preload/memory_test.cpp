@@ -348,9 +348,8 @@ TEST(Flaw, UnknownPointersAreSwallowed) { child::expect_same("vmm", {"foreign"},
 TEST(Flaw, OnlyThreeCallsOfTheRuntimeAreSeen) {
   const child::outcome seen =
       child::preloaded("vmm", {"in_flight"}, {"VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json"});
-  for (const char* call : {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync", "cuMemFreeAsync"}) {
+  for (const char* call : {"cuMemAlloc_v2", "cuMemFree_v2", "cuMemAllocAsync", "cuMemFreeAsync"})
     EXPECT_TRUE(contains(seen.err, call)) << call;
-  }
   EXPECT_EQ(seen.err.find("\"blocks_served\":0"), std::string::npos) << seen.err;
 }
 

@@ -508,9 +508,8 @@ TEST_F(Arena, ThreadsAndOneThatLooks) {
         if (gone && !managed->free(gone, streams[number])) wrong = true;
       }
     }
-    for (const address each : live) {
+    for (const address each : live)
       if (!managed->free(each, streams[number])) wrong = true;
-    }
     --running;
   };
   std::vector<std::thread> threads;

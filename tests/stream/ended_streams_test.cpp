@@ -185,9 +185,8 @@ TEST_F(Ended, WhereStreamsAreNamedARefusalIsCovered) {
   free(at, a);
   vmm::fake::fault planned;
   planned.where = call::record_event;
-  for (const auto& failure : driver.possible_errors(call::record_event)) {
+  for (const auto& failure : driver.possible_errors(call::record_event))
     if (failure.code == errc::invalid_argument) planned.failure = failure;
-  }
   ASSERT_EQ(planned.failure.code, errc::invalid_argument);
   driver.fail(planned);
   const address other = allocate(8 * MiB, b);

@@ -43,9 +43,8 @@ class FakePool : public testing::Test {
     if (managed != nullptr) validate();
     EXPECT_TRUE(driver.finish_all());
     managed.reset();
-    for (const vmm::stream_handle stream : {a, b}) {
+    for (const vmm::stream_handle stream : {a, b})
       if (stream != vmm::stream_handle::default_stream) EXPECT_TRUE(driver.destroy_stream(stream));
-    }
     EXPECT_TRUE(driver.check_empty()) << driver.report();
     for (const auto& misuse : driver.misuses()) ADD_FAILURE() << misuse.detail;
   }

@@ -215,9 +215,8 @@ TEST_F(Forgotten, AFailedMarkLeavesTheStream) {
   free(at, a);
   vmm::fake::fault planned;
   planned.where = call::record_event;
-  for (const auto& failure : driver.possible_errors(call::record_event)) {
+  for (const auto& failure : driver.possible_errors(call::record_event))
     if (failure.code != errc::invalid_argument) planned.failure = failure;
-  }
   driver.fail(planned);
   EXPECT_EQ(managed->forget(a).error().code, planned.failure.code);
   EXPECT_EQ(managed->statistics().stream_count, 1u);

@@ -328,15 +328,13 @@ TEST_F(PlannerTest, GathersInParts) {
   while (const address at = state.try_allocate({MiB_granules / 16, b}, starved))
     blocks.push_back(at);
   ASSERT_EQ(blocks.size(), 64u);
-  for (std::size_t i = 0; i < blocks.size(); ++i) {
+  for (std::size_t i = 0; i < blocks.size(); ++i)
     if (i % 3 != 0) ASSERT_TRUE(state.free(blocks[i], b));
-  }
   state.progress().note_passed(state.progress().last_point(b));
   EXPECT_EQ(gather(4), 44u) << "22 live blocks, with free memory between them, and a hole";
   EXPECT_TRUE(state_audit(state).validate());
-  for (const pool_region& each : regions()) {
+  for (const pool_region& each : regions())
     if (each.kind == pool_region_kind::free) EXPECT_EQ(each.stream, static_cast<stream_handle>(1));
-  }
   for (std::size_t i = 0; i < blocks.size(); i += 3) ASSERT_TRUE(state.free(blocks[i], a));
   EXPECT_EQ(state.try_allocate({4 * MiB_granules, a}, starved), base);
   ASSERT_TRUE(state.free(base, a));

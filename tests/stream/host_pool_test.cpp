@@ -25,9 +25,8 @@ void fill(std::uint64_t at, const block& what) {
   for (std::uint64_t i = 0; i < what.size_bytes / 8; ++i) words_at(at)[i] = what.seed + i;
 }
 [[nodiscard]] bool is_intact(std::uint64_t at, const block& what) {
-  for (std::uint64_t i = 0; i < what.size_bytes / 8; ++i) {
+  for (std::uint64_t i = 0; i < what.size_bytes / 8; ++i)
     if (words_at(at)[i] != what.seed + i) return false;
-  }
   return true;
 }
 

@@ -335,9 +335,8 @@ TEST_F(Notices, ManyThreadsComeAndGo) {
   for (std::thread& each : threads) each.join();
   free(allocate(8 * MiB, a), a);
   EXPECT_EQ(managed->trim(0).released_bytes, 8 * MiB);
-  for (const auto& own : ended) {
+  for (const auto& own : ended)
     for (const auto& each : own) ASSERT_EQ(each->count.load(), each->last_count) << "a late call";
-  }
 }
 
 }  // namespace

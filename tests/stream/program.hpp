@@ -328,9 +328,8 @@ class basic_stream_program {
   }
   // Nothing is in the way of it but work that the program finishes.
   void suspend() {
-    for (const auto& [at, each] : blocks_) {
+    for (const auto& [at, each] : blocks_)
       if (each.pins != 0) return;
-    }
     if (!driver_.finish_all()) complain("work could not finish");
     const std::uint32_t how = source_.byte();
     if (how % 3 != 0) return sleep(how % 3 == 1);
@@ -593,9 +592,8 @@ class basic_stream_program {
   // A stream goes and another one takes its place, which the program orders behind it.
   void forget() {
     const std::size_t which = source_.byte() % stream_count;
-    for (auto& [at, each] : blocks_) {
+    for (auto& [at, each] : blocks_)
       if (each.stream == which && each.is_freed) bring_back(each);
-    }
     const bool is_told = !streams_end_ || source_.byte() % 2 == 0;
     if (is_told && !pool_->forget(streams_[which])) return;
     driver_.clear_faults();

@@ -45,9 +45,8 @@ struct world {
 
   world(B&& made, const vmm::pool_options& options) : driver(std::move(made)) {
     slots.reserve(64);
-    for (std::size_t i = 0; i < streams.size(); ++i) {
+    for (std::size_t i = 0; i < streams.size(); ++i)
       streams[i] = has_streams() ? *fake().create_stream() : static_cast<vmm::stream_handle>(i);
-    }
     if (has_streams()) fake().set_manual(true);
     vmm::pool_options chosen = options;
     chosen.first_stream = streams[a];
@@ -136,9 +135,8 @@ struct world {
   /// Contents are right, everything goes back, and nothing was used too early on the way.
   void finish(const std::string& what) {
     finish_work();
-    for (const slot& each : slots) {
+    for (const slot& each : slots)
       if (each.tag != 0) EXPECT_EQ(fake().read_tag(each.at).value_or(0), each.tag) << what;
-    }
     while (!slots.empty()) ASSERT_TRUE(remove(slots.size() - 1)) << what;
     pool.reset();
     finish_work();

@@ -58,9 +58,8 @@ TEST_F(Shortage, WhatNoStretchOfAddressesCanTakeReservesNone) {
   open(options);
   free(allocate(MiB, a), a);
   const std::uint64_t before = managed->statistics().reserved_bytes;
-  for (int i = 0; i < 3; ++i) {
+  for (int i = 0; i < 3; ++i)
     EXPECT_EQ(managed->allocate(511 * MiB, a).error().code, errc::out_of_addresses);
-  }
   EXPECT_EQ(managed->statistics().reserved_bytes, before);
 }
 

@@ -24,9 +24,8 @@ struct region {
 // A line of the source, without regions of size 0.
 std::string line(std::initializer_list<region> regions) {
   std::string out;
-  for (const region& each : regions) {
+  for (const region& each : regions)
     if (each.pages != 0) out += "[" + (each.mark + std::to_string(each.pages)) + "]";
-  }
   return out;
 }
 

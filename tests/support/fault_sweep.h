@@ -84,9 +84,8 @@ outcome run_under(vmm::fake_driver& fake, const fault_list& faults, Operation&& 
   fake.reset_calls();
   for (const vmm::fake::fault& planned : faults) fake.fail(planned);
   outcome seen{operation(), {}, 0};
-  for (std::size_t kind = 0; kind < vmm::call_count; ++kind) {
+  for (std::size_t kind = 0; kind < vmm::call_count; ++kind)
     seen.calls[kind] = fake.calls(static_cast<vmm::call>(kind));
-  }
   seen.struck_count = fake.faults_struck() - struck_before;
   fake.clear_faults();
   return seen;

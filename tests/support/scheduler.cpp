@@ -116,9 +116,8 @@ std::uint64_t next_random() noexcept {
 // ---- locks -------------------------------------------------------------------------------------
 
 held_lock* find_lock(const void* object) noexcept {
-  for (held_lock& each : state.locks) {
+  for (held_lock& each : state.locks)
     if (each.object == object) return &each;
-  }
   return nullptr;
 }
 
@@ -274,9 +273,8 @@ std::uint32_t pick(const decision& now) noexcept {
 
 std::uint32_t choose() noexcept {
   std::uint32_t runnable = 0;
-  for (std::uint32_t thread = 0; thread < state.count; ++thread) {
+  for (std::uint32_t thread = 0; thread < state.count; ++thread)
     if (!state.workers[thread].is_done && is_free_for(thread)) runnable |= 1U << thread;
-  }
   if (runnable == 0) give_up("deadlock: no thread can run");
   if (state.steps == steps_max) give_up("a schedule that does not end");
   decision& now = state.decisions[state.steps];
@@ -402,9 +400,8 @@ void crew::play(const body* bodies, std::uint32_t count, const plan& how) noexce
   let_go(state.workers[first].turn);
   if (!wait_at(state.finished, seconds_max))
     give_up("a thread blocks on what the scheduler does not see, or does not end");
-  if (__tsan_acquire != nullptr) {
+  if (__tsan_acquire != nullptr)
     for (char& mark : state.end_marks) __tsan_acquire(&mark);
-  }
 }
 
 std::uint32_t crew::steps() const noexcept { return state.steps; }
@@ -447,9 +444,8 @@ namespace {
 std::uint32_t alternative(const decision& made) noexcept {
   const std::uint32_t usual = usual_choice(made);
   const std::uint32_t from = made.chosen == usual ? 0 : made.chosen + 1U;
-  for (std::uint32_t thread = from; thread < threads_max; ++thread) {
+  for (std::uint32_t thread = from; thread < threads_max; ++thread)
     if (thread != usual && ((made.runnable >> thread) & 1U) != 0) return thread;
-  }
   return no_thread;
 }
 

@@ -314,14 +314,12 @@ TEST_F(Suspend, OtherThreadsAllocateAndFreeMeanwhile) {
     while (!ends) {
       const auto one = pool->allocate(MiB, stream);
       const auto two = blocks->allocate({.size_bytes = 2 * MiB, .stream = stream});
-      for (const auto* each : {&one, &two}) {
+      for (const auto* each : {&one, &two})
         if (!*each) EXPECT_EQ(each->error().code, errc::in_use) << vmm::describe(each->error());
-      }
       if (one) fine(pool->free(*one, stream));
       vmm::status freed;
-      while (two && !(freed = blocks->free(*two))) {
+      while (two && !(freed = blocks->free(*two)))
         ASSERT_EQ(freed.error().code, errc::in_use) << vmm::describe(freed.error());
-      }
       served += one && two ? 1 : 0;
     }
   };

@@ -404,18 +404,16 @@ class pool_program {
   // The thread's stream goes, and another takes its place behind it. Unless the pool is promised
   // that, every second stream is forgotten first.
   void forget(actor& who) {
-    for (const block& each : who.blocks) {
+    for (const block& each : who.blocks)
       if (each.is_freed) return;
-    }
     if (forgets_ || who.numbers.one_in(2))
       note(who, pool_->forget(who.own), "a stream could not be forgotten");
     const auto fresh = driver_.create_stream();
     if (!fresh) return;
     order(who, who.own, *fresh);
     note(who, driver_.destroy_stream(who.own), "a stream could not be destroyed");
-    for (block& each : who.blocks) {
+    for (block& each : who.blocks)
       if (each.stream == who.own) each.stream = *fresh;
-    }
     who.own = *fresh;
   }
 

@@ -61,9 +61,8 @@ struct pool_case {
     EXPECT_TRUE(pool->validate());
     pool.reset();
     EXPECT_TRUE(driver.finish_all());
-    for (const vmm::stream_handle each : {a, b}) {
+    for (const vmm::stream_handle each : {a, b})
       if (each != vmm::stream_handle::default_stream) EXPECT_TRUE(driver.destroy_stream(each));
-    }
     (void)driver.check_empty();
     for (const auto& misuse : driver.misuses())
       ADD_FAILURE() << vmm::fake::name_of(misuse.kind) << ": " << misuse.detail;
@@ -498,9 +497,8 @@ TEST(PoolThreads, OneBlockOfAnArenaIsFreedByTwoThreads) {
     what.after = [=](pool_case& world) {
       EXPECT_EQ(world.pool->statistics().live_bytes, 0u);
       EXPECT_NE((*freed)[0] == vmm::errc::none, (*freed)[1] == vmm::errc::none);
-      for (const vmm::errc each : *freed) {
+      for (const vmm::errc each : *freed)
         if (each != vmm::errc::none) EXPECT_EQ(each, vmm::errc::not_allocated);
-      }
     };
     play_all("a free in an arena beside another of the same block", what);
   }

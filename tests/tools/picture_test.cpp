@@ -89,9 +89,8 @@ TEST(Picture, TwoOnOneScale) {
 TEST(Picture, ExtentsBelowAPixelStackInProportion) {
   // 16 MiB of alternating 512-byte extents: every 1 KiB column is half live and half kept.
   vmm::tools::picture what;
-  for (std::uint64_t i = 0; i < 16 * MiB / 512; ++i) {
+  for (std::uint64_t i = 0; i < 16 * MiB / 512; ++i)
     what.extents.push_back(at(i * 512, 512, i % 2 == 0 ? extent_kind::live : extent_kind::kept));
-  }
   const std::string svg = vmm::tools::draw_svg(what);
   EXPECT_EQ(area_of(svg, live_colour), 16 * 1024 * row_height / 2);
   EXPECT_EQ(area_of(svg, kept_colour), 16 * 1024 * row_height / 2);

@@ -108,9 +108,8 @@ int ncclCommInitAll(void** comms, int count, const int* devices) {
   if (!is_named("NCCL_NVLS_ENABLE", "0") || !is_named("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1") ||
       !is_named("NVSHMEM_DISABLE_NVLS", "1"))
     end("it is started with NVLink multicast");
-  if (is_named("STANDIN_NCCL_HANGS", "1")) {
+  if (is_named("STANDIN_NCCL_HANGS", "1"))
     while (true) pause();
-  }
   for (int i = 0; i < count; ++i) {
     auto* const made = new communicator{devices[i], nullptr, {}, {}};
     cuda<decltype(cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain")(&made->context,

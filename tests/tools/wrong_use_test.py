@@ -232,7 +232,6 @@ class WrongUse(CommandTest):
             """
             bench_va --fast :: unknown option --fast
             bench_va --json more :: unknown option more
-            bench_fake --json more :: unknown option more
             bench_threads --events many :: a count is a whole number from 1 on
             bench_threads --events 0 :: a count is a whole number from 1 on
             bench_threads --events :: --events has no value
@@ -399,7 +398,7 @@ class WrongUse(CommandTest):
         lines = ["tools/vmm-trace", "tests/stream/prove_schedules --help", "run", "run help"]
         lines += [f"run{word} --help" for word in ("", " test", " fuzz", " bench", " gpu")]
         lines += ["gpu_tests/gpu.sh --help"]
-        benchmarks = "va fake threads stream frontier history growable growth suspend memory pool "
+        benchmarks = "va threads stream frontier history growable growth suspend memory pool "
         benchmarks += "release resize sharing" + (" preload" if "preload" in FLAGS else "")
         lines += [f"benchmarks/bench_{name} --help" for name in benchmarks.split()]
         if "all" in FLAGS:

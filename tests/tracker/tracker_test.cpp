@@ -236,9 +236,8 @@ class ModelledTracker : public Tracker {
 
   [[nodiscard]] bool is_free(std::uint64_t base, std::uint64_t size,
                              std::uint64_t except = ~0ull) const {
-    for (const auto& [other, other_size] : expected) {
+    for (const auto& [other, other_size] : expected)
       if (other != except && base < other + other_size && other < base + size) return false;
-    }
     return true;
   }
   void insert(std::uint64_t base, std::uint64_t size) {

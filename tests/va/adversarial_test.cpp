@@ -30,9 +30,8 @@ TEST_P(ExactRefill, ServesEveryRequest) {
   const auto [low, high] = GetParam();
   std::mt19937_64 random(7);
   std::vector<std::uint32_t> counts(block_count);
-  for (std::uint32_t& count : counts) {
+  for (std::uint32_t& count : counts)
     count = low + static_cast<std::uint32_t>(random() % (high - low + 1));
-  }
   vmm::range_allocator range = make(std::accumulate(counts.begin(), counts.end(), 0u));
   std::vector<vmm::block_id> blocks;
   for (const std::uint32_t count : counts) blocks.push_back(range.allocate({count}).value());

@@ -221,9 +221,8 @@ TEST_F(OneBin, RegionsChangeTheirSizes) {
     }
     const std::uint32_t wanted = least + up_to(255);
     std::uint32_t best = most + 1;
-    for (const region_id other : listed) {
+    for (const region_id other : listed)
       if (size_of(other) >= wanted) best = std::min(best, size_of(other));
-    }
     const region_id found = map.best_fit(kind, wanted);
     ASSERT_EQ(found == region_id::none ? most + 1 : size_of(found), best) << round;
     const vmm::status valid = map.validate();

@@ -358,9 +358,8 @@ int main(int count, char** words) {
   vmm::tools::answer_help(count, words, usage);
   command_line wanted;
   std::string problem;
-  for (int i = 1; i < count && problem.empty(); i += 2) {
+  for (int i = 1; i < count && problem.empty(); i += 2)
     problem = take_option(wanted, words[i], i + 1 < count ? words[i + 1] : nullptr);
-  }
   std::string_view backend;
   vmm::read_text_option("VMM_BACKEND", backend);
   if (problem.empty() && wanted.backend.kind.empty() && !backend.empty())

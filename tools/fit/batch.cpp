@@ -231,9 +231,8 @@ class place_matcher {
 
   [[nodiscard]] std::optional<std::vector<std::uint32_t>> match() {
     const auto most = static_cast<std::ptrdiff_t>(difference_count_max);
-    for (std::ptrdiff_t count = 0; count <= most; ++count) {
+    for (std::ptrdiff_t count = 0; count <= most; ++count)
       if (extend(count)) return trace_back(count);
-    }
     return std::nullopt;
   }
 

@@ -40,9 +40,8 @@ caching_model::caching_model(const caching_options& options, const caching_devic
       segments_(1),
       next_base_(device.has_descending_addresses ? std::uint64_t{1} << 62
                                                  : std::uint64_t{1} << 30) {
-  for (const segment_change& each : device.places) {
+  for (const segment_change& each : device.places)
     if (each.action == segment_action::alloc) places_[each.size_bytes].push_back(each.base);
-  }
 }
 caching_model::~caching_model() = default;
 
@@ -283,9 +282,8 @@ bool caching_model::release_oversize(const search& wanted) {
 void caching_model::release_all() {
   const std::map<std::uint64_t, std::uint32_t> pending = std::exchange(pending_, {});
   for (const auto& [ticket, number] : pending) finish_free(number);
-  for (std::uint32_t i = 0; i < pools_.size(); ++i) {
+  for (std::uint32_t i = 0; i < pools_.size(); ++i)
     if (pools_[i].owner == 0) release_pool(i);
-  }
 }
 
 void caching_model::release_pool(std::uint32_t pool) {

@@ -98,9 +98,8 @@ std::uint32_t caching_model::find_expandable(const search& wanted) {
 std::uint32_t caching_model::grow_expandable(const search& wanted) {
   std::uint32_t found = find_expandable(wanted);
   if (found == 0) return 0;
-  if (!blocks_[found].is_mapped) {
+  if (!blocks_[found].is_mapped)
     if (!map(found, std::min(blocks_[found].size_bytes, wanted.size_bytes))) return 0;
-  }
   while (blocks_[found].size_bytes < wanted.size_bytes) {
     const std::uint64_t left_bytes = wanted.size_bytes - blocks_[found].size_bytes;
     const std::uint32_t next = blocks_[found].next;

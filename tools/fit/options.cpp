@@ -268,9 +268,8 @@ std::string device_names(std::string_view refused) {
 
 std::string read_conf(std::string_view text, caching_options& into) {
   std::string plain;
-  for (const char each : text) {
+  for (const char each : text)
     if (!is_space(each)) plain += each;
-  }
   std::string problem;
   for (std::string_view left = plain; !left.empty();) {
     // Commas stand between entries, and between those of a list in brackets.

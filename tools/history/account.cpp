@@ -40,9 +40,8 @@ class backward_walk {
       block.is_last = true;
       into.live_after.emplace(each.where.base.value, block);
     }
-    for (const history_mapping& each : taken.mappings) {
+    for (const history_mapping& each : taken.mappings)
       if (!each.is_stale) into.mapped_after.emplace(each.where.base.value, each.where.size_bytes);
-    }
     into.live_before = into.live_after;
     into.mapped_before = into.mapped_after;
   }
@@ -55,9 +54,8 @@ class backward_walk {
       into_.is_kept[i] = false;
       ++into_.left_out_count;
     }
-    for (auto& [at, block] : into_.live_before) {
+    for (auto& [at, block] : into_.live_before)
       if (block.is_size_unknown) block.size_bytes = page_bytes_of(taken_);
-    }
     count_footprint();
   }
 
@@ -67,9 +65,8 @@ class backward_walk {
   void count_footprint() {
     std::uint64_t used_bytes = 0;
     for (const auto& [at, size_bytes] : into_.mapped_before) used_bytes += size_bytes;
-    if (into_.is_manager) {
+    if (into_.is_manager)
       for (const auto& [at, block] : into_.live_before) used_bytes += block.size_bytes;
-    }
     const auto tells = [](const history_event& each) {
       return each.kind == history_kind::footprint;
     };
@@ -149,9 +146,8 @@ class backward_walk {
 }  // namespace
 
 std::string fact_of(const history& taken, const std::string& name) {
-  for (const history_fact& each : taken.facts) {
+  for (const history_fact& each : taken.facts)
     if (each.name == name) return each.value;
-  }
   return "";
 }
 

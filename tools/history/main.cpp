@@ -48,9 +48,8 @@ constexpr std::array kinds{kind{"page", ".html", 2}, kind{"memory_viz", ".pickle
                            kind{"perfetto", ".json"}, kind{"summary", ""}};
 
 const kind* find_kind(std::string_view word) {
-  for (const kind& each : kinds) {
+  for (const kind& each : kinds)
     if (each.word == word) return &each;
-  }
   return nullptr;
 }
 

@@ -217,9 +217,8 @@ class snapshot_writer {
     out_.begin_list();
     for (const auto& [at, block] : account_.live_before)
       if (block.size_bytes != 0) live_[at] = {block.size_bytes, false};
-    for (std::size_t i = 0; i < taken_.events.size(); ++i) {
+    for (std::size_t i = 0; i < taken_.events.size(); ++i)
       if (account_.is_kept[i]) write_event(taken_.events[i]);
-    }
     out_.end_list();
   }
   struct place {

@@ -28,9 +28,8 @@ class recorded_history {
 
   [[nodiscard]] history make() {
     find_cuts();
-    for (const recorded_segment& each : from_.segments) {
+    for (const recorded_segment& each : from_.segments)
       if (each.device == device_) add_segment(each);
-    }
     if (from_.form == recording_form::rmm_log) add_last_blocks();
     const auto by_address = [](const auto& a, const auto& b) {
       return a.where.base < b.where.base;

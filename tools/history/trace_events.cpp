@@ -54,9 +54,8 @@ class last_frees {
     std::map<std::uint64_t, owner> out;
     auto each = owners_.upper_bound(begin);
     if (each != owners_.begin() && std::prev(each)->second.end > begin) --each;
-    for (; each != owners_.end() && each->first < end; ++each) {
+    for (; each != owners_.end() && each->first < end; ++each)
       if (each->second.stream != stream) out[each->second.stream] = each->second;
-    }
     cut(begin, end);
     return out;
   }
@@ -104,9 +103,8 @@ class event_writer {
       begin_block(first);
     }
     count(begin_ns_);
-    for (std::size_t i = 0; i < taken_.events.size(); ++i) {
+    for (std::size_t i = 0; i < taken_.events.size(); ++i)
       if (account_.is_kept[i]) write_event(taken_.events[i]);
-    }
     return std::move(out_) + "\n]\n";
   }
 

@@ -496,16 +496,14 @@ class pickle_machine {
     }
   }
   [[nodiscard]] static bool has_key(const container& in, word key) noexcept {
-    for (std::size_t i = 0; i + 1 < in.items.size(); i += 2) {
+    for (std::size_t i = 0; i + 1 < in.items.size(); i += 2)
       if (in.items[i].what == kind::text && in.items[i].payload == key) return true;
-    }
     return false;
   }
   // Whether it has become an event, a frame, a block, a segment or an annotation.
   [[nodiscard]] static bool is_record(const container& from) noexcept {
-    for (const word each : {w_action, w_filename, w_state, w_total_size, w_stage}) {
+    for (const word each : {w_action, w_filename, w_state, w_total_size, w_stage})
       if (has_key(from, each)) return true;
-    }
     return false;
   }
   [[nodiscard]] static std::uint64_t number_of(const value& from) noexcept {

@@ -22,9 +22,8 @@ constexpr std::uint16_t last_number = 0xffff;
 }  // namespace
 
 const recorded_setting* recording::find_setting(std::string_view name) const {
-  for (const recorded_setting& each : settings) {
+  for (const recorded_setting& each : settings)
     if (each.name == name) return &each;
-  }
   return nullptr;
 }
 

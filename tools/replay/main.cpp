@@ -78,9 +78,8 @@ class reader {
 
   [[nodiscard]] std::optional<command_line> read() {
     while (next_ < count_ && problem_.empty()) take(words_[next_++]);
-    if (problem_.empty() && out_.trace_path.empty()) {
+    if (problem_.empty() && out_.trace_path.empty())
       problem_ = "which trace? The first argument is a file";
-    }
     std::string_view backend;
     if (!has_backend_) vmm::read_text_option("VMM_BACKEND", backend);
     if (!backend.empty()) take_backend("VMM_BACKEND", backend);
@@ -164,17 +163,15 @@ class reader {
     const char* const end = value.data() + value.size();
     std::uint64_t seed = 0;
     const auto [stop, code] = std::from_chars(value.data(), end, seed);
-    if (code != std::errc{} || stop != end) {
+    if (code != std::errc{} || stop != end)
       problem_ = "--jitter takes a whole number from 0 on; not '" + std::string(value) + "'";
-    }
     out_.jitter_seed = seed;
   }
 
   void take_costs(std::string_view value) {
     if (!problem_.empty()) return;
-    if (value != "quiet" && value != "busy") {
+    if (value != "quiet" && value != "busy")
       problem_ = "--costs takes quiet or busy; not '" + std::string(value) + "'";
-    }
     out_.run.busy_costs = value == "busy";
   }
 
@@ -294,9 +291,8 @@ int replay(const command_line& wanted) {
   files outputs;
   if (const int code = open_files(wanted, outputs); code != 0) return code;
   vmm::tools::run_outcome outcome = vmm::tools::run_replay(*input.value, wanted.run);
-  if (!outcome.report) {
+  if (!outcome.report)
     return complain(outcome.problem, outcome.is_callers_fault ? exit_misused : exit_failed);
-  }
   if (wanted.jitter_seed) {
     outcome.report->notes.push_back("sizes are changed by up to 3 %, seed " +
                                     std::to_string(*wanted.jitter_seed));

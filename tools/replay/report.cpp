@@ -57,9 +57,8 @@ class json_object {
 
 std::string calls_json(const call_counts& calls) {
   json_object out;
-  for (std::size_t kind = 1; kind < calls.size(); ++kind) {
+  for (std::size_t kind = 1; kind < calls.size(); ++kind)
     if (calls[kind] != 0 || is_base(kind)) out.put(name_of(static_cast<call>(kind)), calls[kind]);
-  }
   return out.text();
 }
 

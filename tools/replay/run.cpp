@@ -194,9 +194,8 @@ class manager_subject {
     const result<std::vector<extent_info>> views = manager_.extents();
     if (!views) return views.error();
     std::vector<extent> out;
-    for (const extent_info& view : *views) {
+    for (const extent_info& view : *views)
       if (status added = add(view, out); !added) return added.error();
-    }
     return out;
   }
 
@@ -319,9 +318,8 @@ class bench_rig {
     if constexpr (stream_backend<driver_type>) {
       const bool has_streams = ground_->driver().feature_set().streams;
       for (std::size_t i = 1; has_streams && i < streams_.size(); ++i) {
-        if (const status gone = ground_->driver().destroy_stream(streams_[i]); !gone) {
+        if (const status gone = ground_->driver().destroy_stream(streams_[i]); !gone)
           return describe(gone.error());
-        }
       }
     }
     return ground_->complaint();
@@ -368,9 +366,8 @@ class device_gauge {
 std::string place_of(const trace& input, std::uint64_t index) {
   std::string text = "event " + show_count(index + 1) + " of " + show_count(input.events.size());
   const iteration* within = nullptr;
-  for (const iteration& mark : input.iterations) {
+  for (const iteration& mark : input.iterations)
     if (mark.first_event <= index) within = &mark;
-  }
   if (within != nullptr) text += ", in iteration " + show_count(within->number);
   return text;
 }
@@ -467,9 +464,8 @@ template <class Ground, template <class> class Subject, class Options>
     report.warm_driver_calls[i] = last.calls[i] - after.calls[i];
   rig.ground().annotate(report);
   warm_failure_count += player.reset().count;
-  if (warm_failure_count != 0) {
+  if (warm_failure_count != 0)
     report.notes.push_back(show_count(warm_failure_count) + " failures after the first pass");
-  }
   return {rig.close()};
 }
 
@@ -552,9 +548,8 @@ run_outcome run_on(const trace& input, const run_options& options, const Options
     if (out.problem.empty() && options.asks_device && options.plays)
       out.problem = measure_device<Ground, Subject>(input, options, rules, report);
   }
-  if (out.problem.empty() && options.draw && options.plays) {
+  if (out.problem.empty() && options.draw && options.plays)
     out.problem = draw_peak<Ground, Subject>(input, options, rules, report, out.drawn);
-  }
   if (out.problem.empty() && options.record && options.plays)
     out.problem = record_history<Ground, Subject>(input, options, rules, out.taken);
   if (out.problem.empty()) out.report = std::move(report);

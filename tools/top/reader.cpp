@@ -197,9 +197,8 @@ void read_top_folder(const std::string& path, top_listing& into) {
     return;
   }
   std::vector<std::pair<std::uint64_t, std::string>> names;
-  while (const ::dirent* const entry = ::readdir(stream)) {
+  while (const ::dirent* const entry = ::readdir(stream))
     if (const auto process = process_of(entry->d_name)) names.emplace_back(*process, entry->d_name);
-  }
   ::closedir(stream);
   std::sort(names.begin(), names.end());
   for (const auto& [process, name] : names) {

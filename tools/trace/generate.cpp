@@ -182,9 +182,8 @@ void train_on_pictures(script& out, dice& draw) {
       }
     }
     if (step == 1) {
-      for (number layer = 0; layer < layers; ++layer) {
+      for (number layer = 0; layer < layers; ++layer)
         for (const number shape : shapes) (void)out.take(shape * 8);
-      }
     }
     blocks updates;  // the optimizer takes a list of tensors at a time
     for (const number shape : shapes) {

@@ -77,9 +77,8 @@ class parser {
     while (!text.empty()) {
       const std::size_t end = text.find('\n');
       const std::string_view piece = text.substr(0, end);
-      if (partial_.size() + piece.size() > line_bytes_max) {
+      if (partial_.size() + piece.size() > line_bytes_max)
         return refuse("the line is longer than 128 bytes", event_forms);
-      }
       if (end == std::string_view::npos) {
         partial_ += piece;
         return true;
@@ -138,9 +137,8 @@ class parser {
       return refuse(blank + quoted(line), "fields with one space between them");
     const fields field = split(line);
     const std::string_view letter = field.text[0];
-    if (letter != "a" && letter != "f" && letter != "i") {
+    if (letter != "a" && letter != "f" && letter != "i")
       return refuse("unknown event " + quoted(letter), event_forms);
-    }
     const std::size_t wanted = letter == "a" ? 4 : 2;
     if (field.count != wanted) {
       return refuse(

@@ -258,9 +258,8 @@ CUresult cuGetErrorName(CUresult error, const char** text) {
 }
 
 CUresult cuInit(unsigned flags) {
-  if (const CUresult code = standin::enter("cuInit", needs::nothing); code != CUDA_SUCCESS) {
+  if (const CUresult code = standin::enter("cuInit", needs::nothing); code != CUDA_SUCCESS)
     return code;
-  }
   if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
   standin::state& s = the();
   const std::lock_guard<std::mutex> hold(s.mutex);

@@ -55,9 +55,8 @@ CUresult fill(vmm::fake_driver& fake, const pattern& asked) {
   std::vector<std::uint64_t> words;
   for (std::uint64_t done = 0; done < asked.word_count; done += words.size()) {
     words.resize(std::min(chunk_words, asked.word_count - done));
-    for (std::size_t i = 0; i < words.size(); ++i) {
+    for (std::size_t i = 0; i < words.size(); ++i)
       words[i] = asked.seed + (done + i) * pattern_step;
-    }
     const auto outcome = fake.write(asked.at + done * 8, std::as_bytes(std::span(words)));
     if (!outcome) return CUDA_ERROR_ILLEGAL_ADDRESS;
   }
@@ -67,16 +66,14 @@ CUresult fill(vmm::fake_driver& fake, const pattern& asked) {
 CUresult check(vmm::fake_driver& fake, const pattern& asked, vmm::address counter) {
   std::vector<std::uint64_t> words;
   std::array<std::uint64_t, 1> wrong{};
-  if (!fake.read(std::as_writable_bytes(std::span(wrong)), counter)) {
+  if (!fake.read(std::as_writable_bytes(std::span(wrong)), counter))
     return CUDA_ERROR_ILLEGAL_ADDRESS;
-  }
   for (std::uint64_t done = 0; done < asked.word_count; done += words.size()) {
     words.resize(std::min(chunk_words, asked.word_count - done));
     const auto outcome = fake.read(std::as_writable_bytes(std::span(words)), asked.at + done * 8);
     if (!outcome) return CUDA_ERROR_ILLEGAL_ADDRESS;
-    for (std::size_t i = 0; i < words.size(); ++i) {
+    for (std::size_t i = 0; i < words.size(); ++i)
       if (words[i] != asked.seed + (done + i) * pattern_step) ++wrong[0];
-    }
   }
   const auto outcome = fake.write(counter, std::as_bytes(std::span(wrong)));
   return outcome ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;

@@ -98,9 +98,8 @@ std::int64_t token_behind(int descriptor) {
   standin::state& s = standin::the();
   const std::lock_guard<std::mutex> hold(s.mutex);
   const std::uint64_t inode = inode_of(descriptor);
-  for (const standin::exported_descriptor& each : s.exported) {
+  for (const standin::exported_descriptor& each : s.exported)
     if (each.inode == inode) return each.token;
-  }
   return -1;
 }
 

@@ -91,13 +91,11 @@ bool is_known(std::string_view symbol, ze_result_t code) {
 void note(const char* symbol, ze_result_t code, const reached& before) {
   const reached after = look();
   bool is_drivers_own = false;
-  for (std::size_t i = 0; i < driver_count_max; ++i) {
+  for (std::size_t i = 0; i < driver_count_max; ++i)
     is_drivers_own |= after.count[i] != before.count[i] && after.code[i] == static_cast<int>(code);
-  }
   const bool is_known_refusal = is_known(symbol, code);
-  if (std::string_view(symbol) == "zeVirtualMemReserve") {
+  if (std::string_view(symbol) == "zeVirtualMemReserve")
     reserve_was_refused = code != ZE_RESULT_SUCCESS && is_drivers_own;
-  }
   noted& n = all();
   const std::lock_guard<std::mutex> hold(n.lock);
   ++n.calls;

@@ -58,9 +58,8 @@ bool is_idle(vmm::fake_driver& fake, _ze_event_handle_t& event) {
 }
 
 void drop_waits(vmm::fake_driver& fake, _ze_event_handle_t& event) {
-  for (const std::uint64_t wait : event.waits) {
+  for (const std::uint64_t wait : event.waits)
     static_cast<void>(fake.destroy_event(event_of(wait)));
-  }
   event.waits.clear();
 }
 
@@ -84,9 +83,8 @@ ze_result_t ZE_APICALL list_create(ze_context_handle_t, ze_device_handle_t,
                                    const ze_command_queue_desc_t* like,
                                    ze_command_list_handle_t* list) {
   return answer("zeCommandListCreateImmediate", [&](vmm::fake_driver& fake) {
-    if (like->stype != ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC || like->ordinal != 1) {
+    if (like->stype != ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC || like->ordinal != 1)
       return ZE_RESULT_ERROR_INVALID_ARGUMENT;
-    }
     const auto made = fake.create_stream();
     if (!made) return code_of(made);
     count_object(1);

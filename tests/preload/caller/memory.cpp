@@ -344,9 +344,8 @@ void devices(const arguments& all) {
   // A large block may begin in memory that was mapped before, and ends in memory that was not.
   for (const device_pointer at : {on_first, later, later + 255 * mebibyte}) {
     flag_set rights = 0;
-    if (is_managed) {
+    if (is_managed)
       expect(cu.get_access(&rights, &user, at) == code::success && rights == 3, "a peer's rights");
-    }
   }
   // Freed where another device is current.
   must(cu.set_current(second) == code::success, "the second device");

@@ -376,9 +376,8 @@ class random_program {
   void reset(std::size_t device) {
     on_thread(pick(thread_count), device, [&] {
       note(any_form().reset(static_cast<device_id>(device)));
-      for (const random_block& each : blocks_) {
+      for (const random_block& each : blocks_)
         if (each.device == device) note(any_form().free(each.at));
-      }
       open(device);
     });
     give_access();

@@ -20,9 +20,8 @@ program_base begin(const driver& legacy, const driver& per_thread) {
   program_base base{&legacy, &per_thread, {}};
   base.find_broken =
       reinterpret_cast<const char* (*)()>(dlsym(RTLD_DEFAULT, "vmm_preload_find_broken"));
-  for (std::size_t i = 0; i < device_count; ++i) {
+  for (std::size_t i = 0; i < device_count; ++i)
     base.contexts[i] = start(legacy, static_cast<device_id>(i));
-  }
   return base;
 }
 
@@ -49,9 +48,8 @@ void programs_beside(const arguments& all) {
       threads.emplace_back([&, i] { digests[i] = digest_of(base, seed + i); });
     }
     for (std::thread& each : threads) each.join();
-    for (const std::uint64_t digest : digests) {
+    for (const std::uint64_t digest : digests)
       std::printf("%016llx\n", static_cast<unsigned long long>(digest));
-    }
   }
   expect(legacy.misuses() == 0 && legacy.stale() == 0, "no misuse");
 }

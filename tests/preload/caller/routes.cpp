@@ -145,9 +145,8 @@ void names(const arguments& all) {
   std::printf("default from elsewhere %d\n", call(dlsym(RTLD_DEFAULT, "deep_probe")));
   for (const char* each :
        {"cudnnCreate", "cublasCreate_v2", "cuMemAllocButNotReally", "cuMemAlloc_v2"}) {
-    for (int twice = 0; twice < 2; ++twice) {
+    for (int twice = 0; twice < 2; ++twice)
       std::printf("%s %s\n", each, owner_of(dlsym(deep, each)));
-    }
   }
   for (const char* each : {"cuMemAlloc_v2", "cuGetProcAddress", "cuGetProcAddress_v2"}) {
     std::printf("no driver, %s: default %s next %s\n", each, owner_of(dlsym(RTLD_DEFAULT, each)),

@@ -88,9 +88,8 @@ void ipc_within(const arguments&) {
   }
   expect(count_others(cu, before, 3000, 0x11) == 0, "the neighbour before");
   expect(count_others(cu, after, 7000, 0x33) == 0, "the neighbour after");
-  for (const device_pointer each : {before, small, after, large}) {
+  for (const device_pointer each : {before, small, after, large})
     must(cu.free(each) == code::success, "a free");
-  }
   expect(cu.misuses() == 0, "no access to memory that is not there");
   std::printf("done\n");
 }

@@ -80,9 +80,8 @@ constexpr std::array steps{
 
 setting prepare(const driver& cu) {
   setting s{cu};
-  for (stream_id& each : s.streams) {
+  for (stream_id& each : s.streams)
     must(cu.create_stream(&each, non_blocking_stream) == code::success, "a stream");
-  }
   s.plain = make(cu);
   must(cu.allocate_async(&s.ordered, size, s.streams[0]) == code::success, "memory");
   cu.manual(1);
@@ -95,9 +94,8 @@ void finish(setting& s) {
   s.cu.manual(0);
   if (s.plain != 0) must(s.cu.free(s.plain) == code::success, "a free");
   if (s.ordered != 0) must(s.cu.free(s.ordered) == code::success, "a free");
-  for (const stream_id each : s.streams) {
+  for (const stream_id each : s.streams)
     must(s.cu.destroy_stream(each) == code::success, "a stream");
-  }
   must(s.cu.synchronize() == code::success, "all work");
   for (int i = 0; i < 3; ++i) must(s.cu.free(make(s.cu)) == code::success, "a free");
   // A request that cannot be met has everything given back.

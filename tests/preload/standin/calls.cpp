@@ -80,9 +80,8 @@ void vmm_standin_finish() { (void)standin::fake()->finish_all(); }
 unsigned long long vmm_standin_misuses() {
   if (standin::fake() == nullptr) return 0;
   if (std::getenv("VMM_STANDIN_SAYS") != nullptr) {
-    for (const vmm::fake::misuse& each : standin::fake()->misuses()) {
+    for (const vmm::fake::misuse& each : standin::fake()->misuses())
       std::fprintf(stderr, "%s: %s\n", name_of(each.kind), each.detail);
-    }
   }
   return standin::fake()->misuse_count();
 }
@@ -112,9 +111,8 @@ CUresult cuMemFree(CUdeviceptr at) {
 
 CUresult cuMemAllocPitch(CUdeviceptr* at, std::size_t* pitch, std::size_t width, std::size_t height,
                          unsigned element) {
-  if (at == nullptr || pitch == nullptr || (element != 4 && element != 8 && element != 16)) {
+  if (at == nullptr || pitch == nullptr || (element != 4 && element != 8 && element != 16))
     return CUDA_ERROR_INVALID_VALUE;
-  }
   const std::size_t row = (width + 511) / 512 * 512;
   const CUresult made = cuMemAlloc(at, row * height);
   if (made == CUDA_SUCCESS) *pitch = row;
@@ -217,17 +215,13 @@ VMM_BOTH_FORMS(cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus* sta
 
 VMM_BOTH_FORMS(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), {
   const CUstream on = standin::meant(stream, per_thread);
-  if (!standin::has_stream(on) || !standin::has_event(event)) {
-    return CUDA_ERROR_INVALID_HANDLE;
-  }
+  if (!standin::has_stream(on) || !standin::has_event(event)) return CUDA_ERROR_INVALID_HANDLE;
   return base_cuStreamWaitEvent(on, event, flags);
 })
 
 VMM_BOTH_FORMS(cuEventRecord, (CUevent event, CUstream stream), {
   const CUstream on = standin::meant(stream, per_thread);
-  if (!standin::has_stream(on) || !standin::has_event(event)) {
-    return CUDA_ERROR_INVALID_HANDLE;
-  }
+  if (!standin::has_stream(on) || !standin::has_event(event)) return CUDA_ERROR_INVALID_HANDLE;
   return base_cuEventRecord(event, on);
 })
 

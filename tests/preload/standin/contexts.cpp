@@ -194,16 +194,14 @@ CUresult cuCtxRecordEvent(CUcontext context, CUevent event) {
   static thread_local const standin::joint_stream own;
   const CUresult code = standin::enter("cuCtxRecordEvent", standin::needs::initialised);
   if (code != CUDA_SUCCESS) return code;
-  if (!standin::has_context(context) || !standin::has_event(event)) {
+  if (!standin::has_context(context) || !standin::has_event(event))
     return CUDA_ERROR_INVALID_HANDLE;
-  }
   if (standin::spoil_captures()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const CUstream joint = own.get();
   const std::lock_guard<std::mutex> hold(more().lock);  // no stream goes meanwhile
   std::vector<CUstream> all{nullptr};
-  for (const auto& [stream, home] : more().streams) {
+  for (const auto& [stream, home] : more().streams)
     if (home == context) all.push_back(stream);
-  }
   for (const CUstream each : all) {
     const CUresult waits = standin::wait_for(joint, each);
     if (waits != CUDA_SUCCESS) return waits;

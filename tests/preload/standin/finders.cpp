@@ -212,9 +212,8 @@ const entry* best_of(const char* name, int version, bool wants_per_thread) {
 }
 
 bool is_known(const char* name) {
-  for (const entry& each : entries()) {
+  for (const entry& each : entries())
     if (std::string_view(each.name) == name) return true;
-  }
   return false;
 }
 

@@ -38,9 +38,8 @@ void sweep_files(exported_memory& m) {
   std::set<std::uint64_t> open_files;
   DIR* const folder = opendir("/proc/self/fd");
   if (folder == nullptr) return;
-  for (const dirent* each = readdir(folder); each != nullptr; each = readdir(folder)) {
+  for (const dirent* each = readdir(folder); each != nullptr; each = readdir(folder))
     open_files.insert(file_of(std::atoi(each->d_name)));
-  }
   closedir(folder);
   std::erase_if(m.descriptors, [&](const auto& each) {
     if (open_files.contains(each.first)) return false;
@@ -137,9 +136,8 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   if (kind == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
     const std::lock_guard<std::mutex> hold(all().lock);
     const auto found = all().descriptors.find(file_of(file));
-    if (found != all().descriptors.end()) {
+    if (found != all().descriptors.end())
       from = reinterpret_cast<void*>(static_cast<std::intptr_t>(found->second));
-    }
   }
   const CUresult code = base_cuMemImportFromShareableHandle(handle, from, kind);
   if (code == CUDA_SUCCESS || kind != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return code;
