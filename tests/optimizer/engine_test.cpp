@@ -471,7 +471,7 @@ TEST_P(Engine, KeepsItsAlignmentWhenItMoves) {
   blocks.push_back(made);
   build(2 * MiB);
   ASSERT_TRUE(engine->move(*made, to(8 * MiB)));
-  EXPECT_EQ(made.base.value % (32 * MiB), 0u);
+  EXPECT_EQ(made->base.value % (32 * MiB), 0u);
 }
 
 TEST_P(Engine, ARefusedMoveLeavesTheBlock) {
