@@ -221,9 +221,9 @@ function(vmm_allocation_test)
   endif()
 endfunction()
 
-# vmm_program_headers(): tools/program/standard.hpp, compiled once where sources are joined. Programs
-# with another -O than VMM_PROGRAM_FLAGS have DISABLE_PRECOMPILE_HEADERS, and so has what shows to
-# users what to include.
+# vmm_program_headers(): tools/program/standard.hpp, compiled once where sources are joined. A
+# program with another -O than VMM_PROGRAM_FLAGS has DISABLE_PRECOMPILE_HEADERS, and so has what
+# shows to users what to include.
 function(vmm_program_headers)
   add_library(vmm_program_headers OBJECT "${PROJECT_SOURCE_DIR}/tools/program/headers.cpp")
   target_link_libraries(vmm_program_headers PRIVATE vmm::vmm)
