@@ -144,6 +144,11 @@ export class remapper {
   /// mapped: all of them if one call undoes the whole range, else a leading part.
   [[nodiscard]] remap_outcome unmap(const mapping_plan& plan);
 
+  /// unmap() of the first `mapped_count` pieces of a plan that came to nothing, as often as a fault
+  /// that strikes once requires. The outcome has the `cause`.
+  [[nodiscard]] remap_outcome undo(const mapping_plan& plan, std::size_t mapped_count,
+                                   const status& cause);
+
   /// unmap(), all or nothing: a part that was unmapped is mapped again. If the driver refuses that
   /// too, the plan is `lost`, and mapped_count is the number of pieces still mapped.
   [[nodiscard]] remap_outcome detach(const mapping_plan& plan);
@@ -173,8 +178,6 @@ export class remapper {
   // Called after each change: the mappings are those of the outcome.
   [[nodiscard]] static remap_outcome checked(const mapping_plan& plan,
                                              const remap_outcome& outcome) noexcept;
-  [[nodiscard]] remap_outcome undo(const mapping_plan& plan, std::size_t mapped_count,
-                                   const status& cause);
   [[nodiscard]] grant_list effective(const grant_list* own_rights) const;
   [[nodiscard]] status give_each(const mapping_plan& plan, bool is_fresh);
 

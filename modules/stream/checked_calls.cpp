@@ -22,23 +22,34 @@ result<address> checked_calls::allocate(const block_shape& shape, stream_handle 
   check(path_.observes_blocks() || captures_.is_on(), "a call is checked that needs no check");
   if (!contents_.fills_on_acquire()) [[likely]]
     return allocate_observed(shape, stream);
-  const std::uint64_t before_bytes = parts_.core.memory.statistics().held_bytes;
-  const result<address> at = allocate_observed(shape, stream);
-  return at ? fill_acquired(*at, stream, before_bytes) : at;
+  block_fill fill{shape.size_bytes, stream};
+  const result<address> at =
+      allocate_observed({shape.size_bytes, shape.alignment_bytes, &fill}, stream);
+  return at && *at != fill.done ? fill_acquired(*at, stream) : at;
 }
 
 result<address> checked_calls::allocate_observed(const block_shape& shape, stream_handle stream) {
   if (!notices_.is_observed()) [[likely]]
     return allocate_on(shape, stream);
   notices_.check_not_in_observer();
-  return with_relief(relief_, shape.size_bytes, [&](relief_pass&) -> result<address> {
-    const observer_guard observed(entry_);
-    const result<address> at = allocate_on(shape, stream);
-    if (at)
-      notices_.observe(
-          [&](block_observer& observer) { observer.allocated({*at, shape.size_bytes}); });
-    return at;
+  return with_relief(relief_, shape.size_bytes, [&](relief_pass&) {
+    return observe_made(shape, [&] { return allocate_on(shape, stream); });
   });
+}
+
+// A growth that fills its block calls the observer itself.
+template <class Make>
+result<address> checked_calls::observe_made(const block_shape& shape, Make&& make) {
+  if (!notices_.is_observed()) return make();
+  const observer_guard observed(entry_);
+  const result<address> at = make();
+  const address filled = shape.fill == nullptr ? address{} : shape.fill->done;
+  check(!at || !filled || *at == filled, "a growth fills another block than it makes");
+  notices_.observe([&](block_observer& observer) {
+    if (at && !filled) observer.allocated({*at, shape.size_bytes});
+    if (!at && filled) observer.freed(filled);
+  });
+  return at;
 }
 
 // The first query is whether the stream is being captured.
@@ -71,37 +82,28 @@ result<address> checked_calls::allocate_dedicated(std::uint64_t size_bytes, stre
     if (*captured)
       return refuse(errc::not_permitted, "the stream is being captured: allocate before it is");
   }
-  const std::uint64_t before_bytes = parts_.core.memory.statistics().held_bytes;
-  const result<address> at = [&] {
-    if (!notices_.is_observed()) return slow_.allocate_dedicated({size_bytes}, stream);
-    const observer_guard observed(entry_);
-    const result<address> made = slow_.allocate_dedicated({size_bytes}, stream);
-    if (made)
-      notices_.observe([&](block_observer& observer) { observer.allocated({*made, size_bytes}); });
-    return made;
-  }();
-  return at && contents_.fills_on_acquire() ? fill_acquired(*at, stream, before_bytes) : at;
+  block_fill fill{size_bytes, stream};
+  block_shape shape{size_bytes};
+  if (contents_.fills_on_acquire()) shape.fill = &fill;
+  const result<address> at =
+      observe_made(shape, [&] { return slow_.allocate_dedicated(shape, stream); });
+  check(!at || shape.fill == nullptr || *at == fill.done, "a block of new mappings is not filled");
+  return at;
 }
 
-// A suspension that began after the block was made waits, or has the block's memory already: then
-// the block is freed, and the memory that the call created is released.
-result<address> checked_calls::fill_acquired(address at, stream_handle stream,
-                                             std::uint64_t before_bytes) {
+// Memory that was free. A suspension that began after the block was made waits, or has the block's
+// memory already: then the block goes back.
+result<address> checked_calls::fill_acquired(address at, stream_handle stream) {
+  const change_guard changing(&phases_);
   status filled = memory_suspended;
-  {
-    const change_guard changing(&phases_);
-    if (phases_.may_fill_here()) {
-      const result<address_range> whole =
-          state_.with([&](auto& state) { return locked_blocks(state).live_range(at); });
-      check(whole.has_value(), "a block is not live that was just made");
-      filled = contents_.on_acquire(*whole, stream);
-    }
-    if (filled) return at;
-    (void)try_to_close([&] { return free_observed(at, stream); });  // else nothing would free it
+  if (phases_.may_fill_here()) {
+    const result<address_range> whole =
+        state_.with([&](auto& state) { return locked_blocks(state).live_range(at); });
+    check(whole.has_value(), "a block is not live that was just made");
+    filled = contents_.on_acquire(*whole, stream);
   }
-  const std::uint64_t now_bytes = parts_.core.memory.statistics().held_bytes;
-  const bool may_trim = !notices_.is_in_callback() && phases_.is_running();
-  if (now_bytes > before_bytes && may_trim) (void)parts_.reclaim.trim_by(now_bytes - before_bytes);
+  if (filled) return at;
+  (void)try_to_close([&] { return free_observed(at, stream); });  // else nothing would free it
   return filled.error();
 }
 

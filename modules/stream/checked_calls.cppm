@@ -80,12 +80,15 @@ class checked_calls {
       VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] status free_filled(address at, stream_handle stream)
       VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] result<address> fill_acquired(address at, stream_handle stream,
-                                              std::uint64_t before_bytes)
-      VMM_EXCLUDES(rank::growth, rank::release, rank::events, rank::state);
+  [[nodiscard]] result<address> fill_acquired(address at, stream_handle stream)
+      VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] status fill_released(address at, stream_handle stream) VMM_REQUIRES(rank::change)
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] status free_into_batch(address at) VMM_EXCLUDES(rank::state);
+  // Allocates by `make`, a result<address>, and calls the observer.
+  template <class Make>
+  [[nodiscard]] result<address> observe_made(const block_shape& shape, Make&& make)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   // Frees by `free`, a status, and calls the observer of a block that is not locked.
   template <class Free>
   [[nodiscard]] status observe_free(address at, Free&& free) VMM_EXCLUDES(rank::state);

@@ -46,7 +46,11 @@ result<address> pool_growth::try_grow(const stream_request& request, growth_effo
   }
   check(plan->request.block_granules() == request.block_granules(),
         "a plan is for another request");
-  return state_.with([&](auto& state) { return growth_commit(state).commit(*plan); });
+  const result<address> at =
+      state_.with([&](auto& state) { return growth_commit(state).commit(*plan); });
+  check(!at || request.fill == nullptr || *at == request.fill->done,
+        "pool_growth I3: a block is handed out that is not filled");
+  return at;
 }
 
 // After the driver has refused memory once: creating many handles in vain takes long.
@@ -173,12 +177,40 @@ status pool_growth::carry_out_into(growth_plan& plan, growth_outcome& so_far) {
   so_far.standing_count = mapped.result ? 0 : mapped.mapped_count;
   if (!mapped.result) return mapped.result;
   check(mapped.mapped_count == plan.memories.size(), "a piece of a growth was not mapped");
+  const auto each_from = [&](std::size_t first, auto&& visitor) {
+    for (std::size_t i = first; i < plan.slots.size(); ++i)
+      visitor(address_range{state_.address_of(*plan.slots[i].where),
+                            plan.slots[i].of->memory->size_bytes});
+  };
   notices_.observe([&](block_observer& observer) {
-    for (const mapping_slot& slot : plan.slots)
-      observer.mapped({state_.address_of(*slot.where), slot.of->memory->size_bytes});
+    each_from(0, [&](const address_range& piece) { observer.mapped(piece); });
   });
-  notices_.mapped(plan);
-  return mapped.result;
+  const status filled = fill_block(plan);
+  if (filled) {
+    notices_.mapped(plan);
+    return filled;
+  }
+  const mapping_plan target{plan.at, std::span<physical_memory* const>(plan.memories), {}};
+  so_far.standing_count = remaps_.undo(target, plan.memories.size(), filled).mapped_count;
+  notices_.observe([&](block_observer& observer) {
+    each_from(so_far.standing_count, [&](const address_range& piece) { observer.unmapped(piece); });
+  });
+  return filled;
+}
+
+// The observer is notified of the block first, as of every block that is filled.
+status pool_growth::fill_block(const growth_plan& plan) {
+  block_fill* const fill = plan.request.fill;
+  if (fill == nullptr) return {};
+  check(!fill->done, "pool_growth I3: a block is filled twice");
+  const address_range block =
+      state_.with([&](auto& state) { return growth_commit(state).block_of(plan); });
+  notices_.observe(
+      [&](block_observer& observer) { observer.allocated({block.base, fill->size_bytes}); });
+  const status filled = contents_.on_acquire(block, fill->stream);
+  if (filled) fill->done = block.base;
+  if (!filled) notices_.observe([&](block_observer& observer) { observer.freed(block.base); });
+  return filled;
 }
 
 status pool_growth::map_first_pages() {

@@ -6,6 +6,8 @@
 //
 // I1  A growth that fails leaves every block and every free region as it was.
 // I2  What a growth maps has no last use of its own: it waits for what unfinished work may use.
+// I3  A block that a growth makes is filled before any of its memory is free or live. If the driver
+//     refuses the fill, no work uses what was mapped, and the growth fails.
 //
 // Thread safety: all of it. Cost: driver calls by handles created and moved.
 module;
@@ -39,6 +41,7 @@ class pool_growth {
   pool_growth(const pool_base& base, stream_clock& clock, reclaimer& reclaim) noexcept
       : driver_(base.driver),
         options_(base.options),
+        contents_(base.contents),
         gate_(base.gate),
         state_(base.state),
         entry_(base.entry),
@@ -95,6 +98,8 @@ class pool_growth {
       VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] status carry_out_into(growth_plan& plan, growth_outcome& so_far)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  [[nodiscard]] status fill_block(const growth_plan& plan) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] status add_segment(std::uint64_t needed_bytes) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<bool> is_served(const stream_request& request) VMM_REQUIRES(rank::growth)
@@ -107,6 +112,7 @@ class pool_growth {
 
   driver_interface& driver_;
   const pool_options& options_;
+  const content_filler& contents_;
   const pool_gate& gate_;
   state_cell& state_;
   growth_entry& entry_;

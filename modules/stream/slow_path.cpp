@@ -132,7 +132,7 @@ result<address> slow_path::allocate_dedicated_once(slow_call& call, relief_pass&
   const std::uint32_t pages = state_.with(
       [&](auto& state) { return state.sizes().rounded_to_pages(call.request.block_granules()); });
   const std::uint32_t spare = call.request.spare_granules;
-  const stream_request request{pages + spare, *number, spare};
+  const stream_request request{pages + spare, *number, spare, call.request.fill};
   check(request.block_bytes() >= call.size_bytes, "a request is rounded down");
   const arena_flush pause(state_);  // memory of arenas may have to be flushed for this
   events_.note_growth(request, history_kind::grow, {});
@@ -183,6 +183,7 @@ result<stream_request> slow_path::request_for(const block_shape& shape) {
   const result<std::uint32_t> count = count_granules(shape.size_bytes);
   if (!count) return count.error();
   stream_request request{*count};
+  request.fill = shape.fill;
   if (shape.alignment_bytes <= granule_bytes) return request;
   check(std::has_single_bit(shape.alignment_bytes), "a request has a wrong alignment");
   const std::uint32_t spare = granules_in(shape.alignment_bytes) - 1;

@@ -11,10 +11,9 @@
 //   finished, or behind a wait for it on the device. The same holds for memory that moves.
 // - Nothing is unmapped that unfinished work may use.
 // - A failed call leaves every block and all free memory as they were, and memory held does not
-//   grow: memory that it created is released to the driver. Exceptions: memory created for a block
-//   whose fill the driver refused stays until trim(); reserved addresses stay reserved; if memory
-//   was short, retained memory may have been released, and, if a handle can be mapped only once,
-//   idle free memory.
+//   grow: memory that it created is released to the driver. Exceptions: reserved addresses stay
+//   reserved; if memory was short, retained memory may have been released, and, if a handle can be
+//   mapped only once, idle free memory.
 // - Physical memory held never exceeds the budget.
 // - In a forked child every call returns not_permitted (or an empty value if it returns no error)
 //   and takes no lock, and destroying the child's copy changes nothing.

@@ -3,7 +3,8 @@
 //
 // Goal: under a contents rule, a free that fails leaves the block's bytes as they were: bytes are
 // filled only by a free that then succeeds, and no graph fills a block that it was refused. A block
-// whose bytes could not be filled when it was allocated is not live. [G8]
+// whose bytes could not be filled when it was allocated is not live, and its memory is not held.
+// [G8]
 // Method: calls that fail for each reason, on the fake driver, whose memory remembers a tag.
 #include "fake_pool.hpp"
 
@@ -120,6 +121,35 @@ TEST_F(PoolContents, AreFilledOrTheBlockIsNotLive) {
   driver.clear_faults();
   ASSERT_FALSE(refused);
   EXPECT_EQ(managed->statistics().live_count, 0u);
+}
+
+// Nothing has used the memory: neither work of the stream nor a graph that is captured keeps it.
+TEST_F(PoolContents, AreNotFilledInMemoryThatStays) {
+  enum class stream_is : std::uint8_t { idle, busy, captured };
+  for (const stream_is state : {stream_is::idle, stream_is::busy, stream_is::captured}) {
+    for (const bool is_whole : {false, true}) {
+      if (is_whole && state == stream_is::captured) continue;
+      vmm::pool_options options;
+      options.contents = contents_rule::zero_on_acquire;
+      options.capture = vmm::capture_rule::private_memory;
+      open(options);
+      const address at = allocate(2 * MiB, a);
+      if (state == stream_is::busy) run(a, {at, 2 * MiB}, 1e6);
+      if (state == stream_is::captured)
+        ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::relaxed));
+      const auto before = driver.resource_counts();
+      driver.fail({call::fill, 1, false, driver.possible_errors(call::fill).front()});
+      EXPECT_FALSE(is_whole ? managed->allocate_dedicated(64 * MiB, a)
+                            : managed->allocate(64 * MiB, a));
+      EXPECT_EQ(managed->statistics().live_count, 1u);
+      EXPECT_LE(driver.resource_counts().memory_bytes, before.memory_bytes) << int(state);
+      EXPECT_LE(driver.resource_counts().mappings, before.mappings) << int(state);
+      validate();
+      if (state == stream_is::captured) ASSERT_TRUE(driver.destroy_graph(*driver.end_capture(a)));
+      free(at, a);
+      managed.reset();
+    }
+  }
 }
 
 }  // namespace

@@ -486,6 +486,41 @@ std::vector<scenario<B>> off() {
   };
 }
 
+/// Blocks that are filled.
+template <class B>
+std::vector<scenario<B>> fills() {
+  using w_t = world<B>;
+  const auto filling = [](vmm::pool_options options) {
+    options.contents = vmm::contents_rule::zero_on_acquire;
+    return options;
+  };
+  const auto used = [](w_t& w) { ASSERT_TRUE(w.add_used(2 * MiB, w.a)); };
+  const auto behind_free = [](w_t& w) {
+    ASSERT_TRUE(w.add_used(512, w.a));
+    ASSERT_TRUE(w.add_used(MiB, w.a));
+    ASSERT_TRUE(w.remove(1));
+  };
+  return {
+      {"filled, new memory", filling(moving()), used, adding<B>(5 * MiB, 0)},
+      {"filled, larger handles", filling(growing()), used, adding<B>(20 * MiB, 0)},
+      {"filled, on another stream", filling(growing()), used, adding<B>(20 * MiB, 1)},
+      {"filled, behind free memory", filling(moving()), behind_free, adding<B>(5 * MiB, 0)},
+      {"filled, moved and new memory", filling(moving()), two_gaps<B>(0), adding<B>(12 * MiB, 0)},
+      {"filled, aligned", filling(moving()), behind_free,
+       [](w_t& w) {
+         const auto at = w.pool->allocate(3 * MiB, 2 * MiB, w.streams[w.a]);
+         if (at) w.slots.push_back({*at, 3 * MiB, w.a, 0});
+         return at ? vmm::status{} : vmm::status{at.error()};
+       }},
+      {"filled, a block of mappings of its own", filling(moving()), used,
+       [](w_t& w) {
+         const auto at = w.pool->allocate_dedicated(3 * MiB, w.streams[w.a]);
+         if (at) w.slots.push_back({*at, 3 * MiB, w.a, 0});
+         return at ? vmm::status{} : vmm::status{at.error()};
+       }},
+  };
+}
+
 /// What a program announces.
 template <class B>
 std::vector<scenario<B>> preparations() {
@@ -517,8 +552,8 @@ std::vector<scenario<B>> preparations() {
 template <class B>
 std::vector<scenario<B>> all() {
   std::vector<scenario<B>> list = growths<B>();
-  for (const auto& more :
-       {reuses<B>(), shortages<B>(), returns<B>(), unordered<B>(), off<B>(), preparations<B>()})
+  for (const auto& more : {reuses<B>(), shortages<B>(), returns<B>(), unordered<B>(), off<B>(),
+                           fills<B>(), preparations<B>()})
     list.insert(list.end(), more.begin(), more.end());
   return list;
 }

@@ -628,6 +628,32 @@ TEST(PoolThreads, ABlockIsFilledBesideASuspension) {
   }
 }
 
+// The other thread allocates, uses and frees memory of the growth whose fill is refused.
+TEST(PoolThreads, AFillIsRefusedWhileAnotherThreadUsesItsGrowth) {
+  pair_of_threads what;
+  what.options.contents = vmm::contents_rule::zero_on_acquire;
+  what.before = [](pool_case& world) {
+    world.driver.fail({vmm::call::fill, 1, false, {vmm::errc::internal, 78, "FILL"}});
+  };
+  what.first = [](pool_case& world) {
+    const auto at = world.pool->allocate(4096, world.a);
+    if (at) world.work(world.a, *at);
+    if (at) world.free(*at, world.a);
+  };
+  what.second = what.first;
+  what.after = [](pool_case& world) {
+    EXPECT_EQ(world.driver.faults_struck(), 1u);
+    EXPECT_LE(world.driver.resource_counts().memory_bytes, 2 * mib);
+    (void)world.pool->trim(0);
+    const vmm::address_range other{world.allocate(2 * mib, world.b), 2 * mib};
+    vmm::fake::kernel writer{.name = "another stream's work", .duration_us = 5};
+    writer.writes = {&other, 1};
+    EXPECT_TRUE(world.driver.launch(world.b, writer));
+    world.free(other.base, world.b);
+  };
+  play_all("a refused fill beside a user of its growth", what);
+}
+
 // The stream of an arena goes while its blocks are freed on another.
 TEST(PoolThreads, AnArenaEndsWhileItsBlockIsFreedElsewhere) {
   arena_pair what;

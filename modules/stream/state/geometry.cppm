@@ -41,10 +41,18 @@ inline constexpr error no_record_memory =
   return count;
 }
 
+/// The fill of a new block, where the options fill.
+struct block_fill {
+  std::uint64_t size_bytes = 0;  // requested
+  stream_handle stream = stream_handle::default_stream;
+  address done{};  // the block that a growth has filled, and notified the observer of
+};
+
 /// A request: bytes, and a power of two.
 struct block_shape {
   std::uint64_t size_bytes = 0;
   std::uint64_t alignment_bytes = granule_bytes;
+  block_fill* fill = nullptr;  // null: the block is not filled
 };
 
 /// A request in granules, by the number of a known stream's record. Every free region of
@@ -54,6 +62,7 @@ struct stream_request {
   std::uint32_t count_granules = 0;
   std::uint32_t stream = 0;
   std::uint32_t spare_granules = 0;
+  block_fill* fill = nullptr;  // the shape's
 
   [[nodiscard]] constexpr std::uint64_t size_bytes() const noexcept {
     return count_granules * granule_bytes;
@@ -69,7 +78,7 @@ struct stream_request {
   }
   /// The block alone, for a place that has the alignment.
   [[nodiscard]] constexpr stream_request placed() const noexcept {
-    return {block_granules(), stream};
+    return {block_granules(), stream, 0, fill};
   }
 };
 

@@ -145,6 +145,16 @@ void growth_commit::reenter_start(const growth_plan& plan) noexcept {
   });
 }
 
+address_range growth_commit::block_of(const growth_plan& plan) const noexcept {
+  const segment& in = state_.segments().at(plan.segment);
+  check(!plan.slots.empty(), "a growth adds nothing");
+  const std::uint32_t begin = plan.start != region_id::none ? in.range(plan.start).offset
+                                                            : plan.slots.front().where->offset;
+  const granule_range where = in.place_at(begin, plan.request);
+  check(where.end() <= plan.slots.back().where->end(), "a block reaches beyond its growth");
+  return {in.address_of(where.offset), where.count * granule_bytes};
+}
+
 result<address> growth_commit::commit(const growth_plan& plan) noexcept {
   segment& in = state_.segments().at(plan.segment);
   const stream_table& streams = state_.streams();

@@ -30,6 +30,8 @@ class growth_commit {
   /// After the new pieces are there: names them all in order, and makes their records.
   /// Errors: out_of_host_memory; the plan is as before.
   [[nodiscard]] status prepare(growth_plan& plan, const memory_list& fresh) noexcept;
+  /// Where commit() puts the request's block.
+  [[nodiscard]] address_range block_of(const growth_plan& plan) const noexcept;
   /// The target is mapped. Gives the request its block. Errors: out_of_host_memory; the memory is
   /// free for the stream then.
   [[nodiscard]] result<address> commit(const growth_plan& plan) noexcept;

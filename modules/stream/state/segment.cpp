@@ -60,8 +60,8 @@ status segment::provide_streams(std::uint32_t count) noexcept {
 
 // ---- aligned blocks ------------------------------------------------------------------
 
-granule_range segment::place_in(region_id region, const stream_request& request) const noexcept {
-  const std::uint32_t offset = range(region).offset;
+granule_range segment::place_at(std::uint32_t offset,
+                                const stream_request& request) const noexcept {
   check(std::has_single_bit(request.spare_granules + 1), "an alignment is not a power of two");
   const std::uint64_t granule = address_of(offset).value / granule_bytes;
   const auto lead = static_cast<std::uint32_t>(-granule & request.spare_granules);
