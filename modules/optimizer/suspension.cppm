@@ -36,6 +36,16 @@ export enum class suspension_phase : std::uint8_t {
   suspended,  // its blocks are live and have no memory: they can only be freed
 };
 
+/// Where the memory is while the phase changes, for callbacks of the change.
+export enum class change_step : std::uint8_t {
+  begun,  // all memory is there: the allocator waits for work once more where something is filled
+  away,   // memory goes, or comes back: free memory is filled when all is back
+  back,   // all memory is back, and stays
+};
+
+/// When a freed block is filled: at once, or when all memory is back.
+export enum class free_fill : std::uint8_t { now, when_back };
+
 /// The error of every call that needs the memory of a suspended allocator or block.
 export inline constexpr error memory_suspended =
     refuse(errc::in_use, "the memory is suspended, or is being suspended: resume it first");
@@ -93,6 +103,9 @@ export class suspension_phases {
     }
     change_.lock();
     check(changer_.load(std::memory_order_relaxed) == 0, "I3: two threads change one allocator");
+    step_ = from == suspension_phase::running ? change_step::begun : change_step::away;
+    has_unfilled_ = from == suspension_phase::suspended;
+    has_filled_ = false;
     changer_.store(calling_thread(), std::memory_order_relaxed);
     return from;
   }
@@ -121,12 +134,35 @@ export class suspension_phases {
     end(next, [](suspension_phase) {});
   }
 
+  /// Requires: as end(). The next step of the change.
+  void set_step(change_step next) noexcept {
+    check(is_changed_here(), "I3: a change goes on on another thread than its own");
+    step_ = next;
+  }
+  /// Requires: as end(). Whether free memory may have bytes that were to be filled.
+  [[nodiscard]] bool has_unfilled() const noexcept {
+    check(is_changed_here(), "I3: another thread's change is looked at");
+    return has_unfilled_;
+  }
+  /// Requires: as end(). Whether a callback has filled memory since the last call.
+  [[nodiscard]] bool take_filled() noexcept {
+    check(is_changed_here(), "I3: another thread's change is looked at");
+    return std::exchange(has_filled_, false);
+  }
+  /// Requires: the lock, or a callback. In a callback of the change itself what depends on its step;
+  /// when_back also where the memory is suspended.
+  [[nodiscard]] free_fill fill_of_free() noexcept {
+    if (!is_changed_here()) return may_fill_here() ? free_fill::now : free_fill::when_back;
+    has_filled_ = has_filled_ || step_ == change_step::begun;
+    has_unfilled_ = has_unfilled_ || step_ == change_step::away;
+    return step_ == change_step::away ? free_fill::when_back : free_fill::now;
+  }
   /// Requires: the lock. Whether blocks have their memory, and keep it until the lock is given up:
   /// a thread that is to suspend them waits for the lock, and has changed nothing yet. In a
   /// callback of the change itself part of the memory may be gone.
   [[nodiscard]] bool may_fill_here() const noexcept {
     const state now = state_.load(std::memory_order_acquire);
-    if (changer_.load(std::memory_order_relaxed) == calling_thread()) return false;
+    if (is_changed_here()) return false;
     return now == state::running || now == state::suspending;
   }
   [[nodiscard]] sync::recursive_mutex& change_mutex() noexcept { return change_; }
@@ -138,10 +174,17 @@ export class suspension_phases {
     return of == state::suspended ? suspension_phase::suspended : suspension_phase::changing;
   }
 
+  [[nodiscard]] bool is_changed_here() const noexcept {
+    return changer_.load(std::memory_order_relaxed) == calling_thread();
+  }
+
   sync::mutex mutex_;  // around a change of the phase
   sync::atomic<state> state_ = state::running;
   sync::recursive_mutex change_;
   std::atomic<std::uint64_t> changer_ = 0;  // no step of a test's schedule; 0: no thread
+  change_step step_ = change_step::begun;   // the changer's, as the next
+  bool has_unfilled_ = false;
+  bool has_filled_ = false;
 };
 
 /// Unmaps the mapped pieces. Requires: no unfinished work uses them. Errors: those of unmap; all
@@ -188,15 +231,19 @@ export class suspendable {
   /// Requires: the list of begin_resume. Effects: with `done` the allocator continues; else it
   /// stays suspended.
   virtual void end_resume(const suspension_list& parts, bool done) noexcept = 0;
+  /// Requires: between a begin and its end. Effects: all parts are mapped and cleared, and stay.
+  virtual void memory_is_back() noexcept {}
   /// Requires: between a begin and its end. Effects: calls the listeners: with `suspended`, before
-  /// the memory of the parts goes; with `running`, when it is back.
+  /// the memory of the parts goes; with `running`, after
+  /// memory_is_back().
   virtual void announce(const suspension_list& parts, suspension_phase next) = 0;
-  /// Requires: between begin_resume and its end, with all parts mapped. Effects: fills free memory
-  /// under a contents rule, in the order of `stream`. Errors: out_of_host_memory, those of fill.
+  /// Requires: between a begin and its end, with all parts mapped. Effects: fills free memory whose
+  /// bytes are to be gone, in the order of `stream`. Errors: out_of_host_memory, those of fill.
   [[nodiscard]] virtual status clear_freed(stream_handle stream) {
     (void)stream;
     return {};
   }
+  /// Requires: as clear_freed. Whether there may be such memory.
   [[nodiscard]] virtual bool clears_freed() const noexcept { return false; }
   /// Effects: trims other allocators of the device by `size_bytes`. Returns the bytes released.
   virtual std::uint64_t take_from_others(std::uint64_t size_bytes) = 0;

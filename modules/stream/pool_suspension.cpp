@@ -16,6 +16,7 @@ namespace vmm {
 namespace {
 
 constexpr int reap_attempts = 3;  // a fault that strikes once leaves nothing behind
+constexpr int quiesce_rounds = 8;
 
 }  // namespace
 
@@ -61,15 +62,26 @@ status pool_suspension::begin_suspend(std::span<const stream_handle> streams,
     done = refuse(errc::in_use, "a block of the pool is pinned: unpin it first");
   if (done) done = quiesce(streams);
   if (done) done = list_parts(out);
+  if (done) phases_.set_step(change_step::away);
   if (done) return done;
   out.clear();
   end_change(suspension_phase::running);
   return done;
 }
 
-// All work has finished; nothing free and nothing stale is mapped.
+// All work has finished; nothing free and nothing stale is mapped. A remap listener may have freed
+// blocks, whose fill is more work.
 status pool_suspension::quiesce(std::span<const stream_handle> streams) {
   check(state_.is_suspended(), "I1: a pool is emptied that allocates");
+  for (int left = quiesce_rounds; left > 0; --left) {
+    if (status finished = finish_work(streams); !finished) return finished;
+    if (status released = release_free(); !released) return released;
+    if (!phases_.take_filled()) return {};
+  }
+  return refuse(errc::in_use, "a remap listener frees more blocks whenever free memory is unmapped");
+}
+
+status pool_suspension::finish_work(std::span<const stream_handle> streams) {
   const capture_watch::pressing pressing(captures_);
   if (status quiet = captures_.check_no_use(); !quiet) return quiet;
   if (status marked = parts_->clock.batches().record(); !marked) return marked;
@@ -86,6 +98,11 @@ status pool_suspension::quiesce(std::span<const stream_handle> streams) {
   }
   if (status asked = parts_->clock.poll_all(); !asked) return asked;
   parts_->clock.poll_retired();
+  return {};
+}
+
+status pool_suspension::release_free() {
+  const capture_watch::pressing pressing(captures_);
   parts_->rights.end_freed();
   for (int left = reap_attempts; left > 0 && state_.stale_count() != 0; --left)
     parts_->reclaim.unmap_stale(state_.stale_count());

@@ -58,9 +58,12 @@ class pool_suspension final : public suspendable {
   void end_suspend(const suspension_list& parts, bool done) noexcept override;
   [[nodiscard]] status begin_resume(suspension_list& out) override;
   void end_resume(const suspension_list& parts, bool done) noexcept override;
+  void memory_is_back() noexcept override { phases_.set_step(change_step::back); }
   void announce(const suspension_list& parts, suspension_phase next) override;
   [[nodiscard]] status clear_freed(stream_handle stream) override;
-  [[nodiscard]] bool clears_freed() const noexcept override { return contents_.fills_on_release(); }
+  [[nodiscard]] bool clears_freed() const noexcept override {
+    return contents_.fills_on_release() && phases_.has_unfilled();
+  }
   std::uint64_t take_from_others(std::uint64_t size_bytes) override {
     return relief_.relieve(size_bytes);
   }
@@ -72,6 +75,10 @@ class pool_suspension final : public suspendable {
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] status quiesce(std::span<const stream_handle> streams)
       VMM_REQUIRES(rank::change, rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status finish_work(std::span<const stream_handle> streams)
+      VMM_REQUIRES(rank::change, rank::growth) VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status release_free() VMM_REQUIRES(rank::change, rank::growth)
+      VMM_EXCLUDES(rank::state);
   [[nodiscard]] status list_parts(suspension_list& out) VMM_REQUIRES(rank::change, rank::growth)
       VMM_EXCLUDES(rank::state);
   void set_in_use(const suspension_list& parts) noexcept VMM_REQUIRES(rank::change)

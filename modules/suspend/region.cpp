@@ -111,16 +111,6 @@ status restore(suspended_region& of, bool is_verified) {
   return done && is_verified ? verify(of) : done;
 }
 
-// Blocks freed meanwhile, of a pool that fills on release.
-status clear_freed(suspended_region& of) {
-  if (!of.allocator->clears_freed() || of.parts.empty()) return {};
-  if (status provided = of.provide_stream(); !provided) return provided;
-  check(of.is_begun, "memory is cleared of a region that is not resumed");
-  const status cleared = of.allocator->clear_freed(of.stream);
-  const status finished = of.finish_copies();
-  return cleared ? finished : cleared;
-}
-
 }  // namespace
 
 // A wait that fails once is made again: nothing is unmapped, or goes, that a copy uses.
@@ -136,6 +126,16 @@ status suspended_region::finish_copies() {
   if (!finished) finished = driver.synchronize_all();
   is_copying = !finished;
   return first;
+}
+
+// What was freed meanwhile, of a pool whose frees promise to clear.
+status suspended_region::clear_freed() {
+  check(is_begun, "memory is cleared of a region that is not being changed");
+  if (!allocator->clears_freed() || parts.empty()) return {};
+  if (status provided = provide_stream(); !provided) return provided;
+  const status cleared = allocator->clear_freed(stream);
+  const status finished = finish_copies();
+  return cleared ? finished : cleared;
 }
 
 // A stream that waits for no other.
@@ -209,7 +209,7 @@ status suspended_region::attach(bool is_verified) {
   for (suspension_part& part : open) part.own_rights = nullptr;
   if (status attached = attach_parts(core(), open); !attached) return attached;
   if (status restored = restore(*this, is_verified); !restored) return restored;
-  if (status cleared = clear_freed(*this); !cleared) return cleared;
+  if (status cleared = clear_freed(); !cleared) return cleared;
   for (const suspension_part& part : parts) {
     if (part.own_rights == nullptr) continue;
     const status given = core().remaps.give_access(part.range(), part.own_rights);

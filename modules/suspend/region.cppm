@@ -101,6 +101,9 @@ struct suspended_region {
   /// Maps the parts so that the home may write, brings their contents back, and gives them their
   /// own rights. Errors: as attach_parts(); internal (other contents than promised).
   [[nodiscard]] status attach(bool is_verified);
+  /// Requires: all parts are mapped. Errors: as suspendable::clear_freed, create_stream,
+  /// synchronize_stream.
+  [[nodiscard]] status clear_freed();
   [[nodiscard]] std::span<std::byte> bytes_at(std::uint64_t offset,
                                               std::uint64_t size_bytes) const noexcept;
   // The work queued for the region. On failure is_copying is true while copies continue.

@@ -238,9 +238,11 @@ void suspender::abandon(const region_list& regions) noexcept {
     if (!each->is_begun) continue;
     const relaxed_capture quiet(each->driver);
     const bool has_copied = each->has_finished_copies();
-    const bool is_back = try_to_attach(each->core(), each->parts) && has_copied;
+    const bool is_back = try_to_attach(each->core(), each->parts) && has_copied &&
+                         try_to_close([&] { return each->clear_freed(); });
     check(!is_back || are_attached(each->parts), "I1: a region is back without its memory");
     if (!has_copied && !each->is_announced) each->announce(suspension_phase::suspended);
+    if (is_back) each->allocator->memory_is_back();
     if (is_back) each->announce(suspension_phase::running);
     each->is_intact = !is_back;
     if (has_copied) forget_backup(*each);
@@ -301,6 +303,7 @@ status suspender::resume(std::span<const std::string_view> tags) {
     take_again(regions);
     return no_list_memory;
   }
+  for (suspended_region* each : regions) each->allocator->memory_is_back();
   for (suspended_region* each : regions) {
     each->announce(suspension_phase::running);
     each->end_resume(true);

@@ -94,6 +94,91 @@ TEST_F(SuspendBeside, WhatIsFreedMeanwhileIsClearedWhenItComesBack) {
   expect_tag(next, 0);
 }
 
+// Frees a block at the first notice of a kind.
+class freeing_listener final : public vmm::remap_listener {
+ public:
+  freeing_listener(vmm::stream_pool& of, vmm::remap_kind what, address at,
+                   vmm::stream_handle stream)
+      : pool_(of), what_(what), at_(at), stream_(stream), number_(*of.remaps().subscribe(*this)) {}
+  ~freeing_listener() { EXPECT_TRUE(pool_.remaps().unsubscribe(number_)); }
+  void before_change(const vmm::remap_notice& notice) noexcept override { look(notice); }
+  void after_change(const vmm::remap_notice& notice) noexcept override { look(notice); }
+
+  std::optional<vmm::status> freed{};
+
+ private:
+  void look(const vmm::remap_notice& notice) noexcept {
+    if (notice.kind == what_ && !freed) freed = pool_.free(at_, stream_);
+  }
+  vmm::stream_pool& pool_;
+  const vmm::remap_kind what_;
+  const address at_;
+  const vmm::stream_handle stream_;
+  const vmm::remap_subscription number_;
+};
+
+// Also where a remap listener frees it, of a suspension that succeeds or fails, or of a resumption.
+TEST_F(SuspendBeside, WhatAListenerFreesIsCleared) {
+  pool_options.contents = vmm::contents_rule::zero_on_release;
+  for (const auto kind : {vmm::remap_kind::released, vmm::remap_kind::mapped}) {
+    for (const bool fails : {false, true}) {
+      for (const auto size_bytes : {MiB, 2 * MiB}) {
+        SCOPED_TRACE(testing::Message() << int(kind) << " " << fails << " " << size_bytes);
+        open();
+        const address stays = in_pool(size_bytes);
+        const address goes = in_pool(size_bytes);
+        write(stays, size_bytes, 5);
+        write(goes, size_bytes, 6);
+        {
+          freeing_listener listener(*pool, kind, goes, a);
+          if (fails)
+            driver.fail(
+                {vmm::call::unmap, 1, false, driver.possible_errors(vmm::call::unmap).front()});
+          const auto gone = sleeper->suspend();
+          EXPECT_EQ(gone.has_value(), !fails);
+          if (gone) resume();
+          ASSERT_TRUE(listener.freed);
+          fine(*listener.freed);
+        }
+        expect_tag(stays, 5);
+        const address next = in_pool(size_bytes);
+        expect_tag(next, 0);
+        fine(pool->free(next, a));
+        TearDown();
+        SetUp();
+      }
+    }
+  }
+}
+
+// While free memory is unmapped before it: the fill is waited for.
+TEST_F(SuspendBeside, WhatAListenerFreesBeforehandIsCleared) {
+  pool_options.contents = vmm::contents_rule::zero_on_release;
+  pool_options.policy.handle_bytes_max = 2 * MiB;
+  for (const auto size_bytes : {MiB, 2 * MiB}) {
+    open();
+    const address stays = in_pool(size_bytes);
+    const address goes = in_pool(size_bytes);
+    const address free = in_pool(2 * MiB);
+    write(stays, size_bytes, 5);
+    write(goes, size_bytes, 6);
+    driver.set_manual(true);
+    fine(pool->free(free, a));
+    {
+      freeing_listener listener(*pool, vmm::remap_kind::released, goes, a);
+      suspend();
+      ASSERT_TRUE(listener.freed);
+      fine(*listener.freed);
+    }
+    resume();
+    driver.set_manual(false);
+    expect_tag(stays, 5);
+    expect_tag(in_pool(size_bytes), 0);
+    TearDown();
+    SetUp();
+  }
+}
+
 // Nor do they come back where the driver did not take the memory: it goes, or serves no block.
 TEST_F(SuspendBeside, WhatIsFreedMeanwhileIsGoneWhereItsMemoryStayed) {
   pool_options.contents = manager_options.contents = vmm::contents_rule::zero_on_release;
