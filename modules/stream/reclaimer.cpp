@@ -111,10 +111,9 @@ status reclaimer::claim_idle(free_handle_walk& walk, std::vector<handle_record*>
   return more ? status{} : more.error();
 }
 
-status reclaimer::unmap_idle(std::uint64_t size_bytes, std::uint64_t* waiting_bytes) {
+status reclaimer::unmap_claimed(free_handle_walk walk, std::uint64_t* waiting_bytes) {
   std::vector<handle_record*> claimed;
-  free_handle_walk walk =
-      state_.with([&](auto& state) { return idle_handles(state).begin_walk(size_bytes); });
+  const std::uint64_t size_bytes = walk.bytes_left;
   status outcome = claim_idle(walk, claimed);
   check(walk.bytes_left <= size_bytes, "a walk claims less than nothing");
   if (waiting_bytes != nullptr) *waiting_bytes = walk.waiting_bytes;
@@ -247,12 +246,22 @@ trim_report reclaimer::release_cached() {
   return released;
 }
 
-void reclaimer::release_created(std::uint64_t mark) {
+std::uint64_t reclaimer::release_created(std::uint64_t mark) {
   const release_guard releasing(lock_);
   const trim_report released = memory_.release_created(mark);
-  if (released.released_bytes == 0) return;
+  if (released.released_bytes == 0) return 0;
   events_.note({history_kind::trimmed, {{}, released.released_bytes}});
   events_.note_footprint();
+  return released.released_bytes;
+}
+
+std::uint64_t reclaimer::release_unused(std::uint64_t mark) {
+  const arena_flush pause(state_);
+  constexpr std::uint64_t all_bytes = std::numeric_limits<std::uint64_t>::max();
+  (void)unmap_claimed(
+      state_.with([&](auto& state) { return idle_handles(state).begin_walk(all_bytes, mark); }),
+      nullptr);
+  return release_created(mark);
 }
 
 // ---- trim ------------------------------------------------------------------------------

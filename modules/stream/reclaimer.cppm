@@ -22,6 +22,7 @@ import :block_rights;
 import :capture_watch;
 import :geometry;
 import :growth_entry;
+import :idle_handles;
 import :locks;
 import :mappings;
 import :notices;
@@ -72,7 +73,11 @@ class reclaimer {
   /// `waiting_bytes` gets the size of free handles that are kept because unfinished work may use
   /// them.
   [[nodiscard]] status unmap_idle(std::uint64_t size_bytes, std::uint64_t* waiting_bytes = nullptr)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state) {
+    return unmap_claimed(
+        state_.with([&](auto& state) { return idle_handles(state).begin_walk(size_bytes); }),
+        waiting_bytes);
+  }
   /// A handle without memory, all of whose blocks were freed while suspended, is not created again:
   /// its addresses become a hole.
   [[nodiscard]] status drop_freed() VMM_REQUIRES(rank::growth)
@@ -88,9 +93,12 @@ class reclaimer {
   // ---- memory is released to the driver ----
   /// Releases in progress on other threads have finished when this returns.
   trim_report release_cached() VMM_EXCLUDES(rank::release, rank::state);
-  /// The memory created since the mark.
-  void release_created(std::uint64_t mark) VMM_REQUIRES(rank::growth)
+  /// The memory created since the mark. Returns the bytes.
+  std::uint64_t release_created(std::uint64_t mark) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::release, rank::state);
+  /// The free memory created since the mark that was never used, mapped or not. Returns the bytes.
+  std::uint64_t release_unused(std::uint64_t mark) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::release, rank::events, rank::state);
   /// stream_pool::trim(). In steps; memory that a step unmapped is released outside the lock: a
   /// thread that has to grow waits for one step at most.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes)
@@ -107,6 +115,8 @@ class reclaimer {
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] status unmap_handle(handle_record& gone) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
+  [[nodiscard]] status unmap_claimed(free_handle_walk walk, std::uint64_t* waiting_bytes)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] status claim_idle(free_handle_walk& walk, std::vector<handle_record*>& claimed)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<bool> trim_step(std::uint64_t limit_bytes, std::uint64_t& waiting_bytes)

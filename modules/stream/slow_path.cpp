@@ -292,6 +292,7 @@ preallocate_report slow_path::preallocate(std::uint64_t size_bytes, stream_handl
     report.failure = fits.error();
     return report;
   }
+  const std::uint64_t mark = parts_.core.memory.creation_mark();
   const status more = parts_.growth.make_ready(count, stream, report);
   check(report.left_bytes <= std::max(size_bytes, count * granule_bytes),
         "more is left than requested");
@@ -299,11 +300,9 @@ preallocate_report slow_path::preallocate(std::uint64_t size_bytes, stream_handl
   if (more) return report;
   report.failure = more.error();
   if (!is_shortage(report.failure.code)) return report;
-  if (report.created_bytes != 0) {
-    const std::uint64_t gone_bytes = parts_.reclaim.trim_by(report.created_bytes).released_bytes;
-    report.created_bytes -= std::min(report.created_bytes, gone_bytes);
-  }
   const growth_guard growing(entry_);
+  if (report.created_bytes != 0 && !state_.is_suspended())
+    report.created_bytes -= std::min(report.created_bytes, parts_.reclaim.release_unused(mark));
   report.failure = parts_.growth.with_figures(report.failure, size_bytes);
   return report;
 }

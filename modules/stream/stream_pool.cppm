@@ -218,8 +218,8 @@ export class stream_pool {
   /// Errors: in the report: those of set_up; invalid_argument (no bytes), in_use (max_streams
   /// others are in use, or the pool is suspended), over_budget, out_of_memory, out_of_addresses,
   /// out_of_host_memory, driver errors. A failed step leaves everything as it was; if memory is
-  /// short, memory created by earlier steps is released, except memory mapped behind memory that
-  /// unfinished work uses: created_bytes counts the rest.
+  /// short, memory created by earlier steps is released, except memory that another request has
+  /// used meanwhile: created_bytes counts the rest.
   /// Cost: driver calls by handles created and moved; never waits for work. One handle is mapped at
   /// a time, so another thread's request that grows, or any with an observer, waits for a step or
   /// two.

@@ -101,6 +101,7 @@ void growth_commit::put_in_slot(const mapping_slot& slot, bool moves,
     totals.moved_bytes += h.memory->size_bytes;
   } else {
     records_.add_handle(h);
+    h.made_at = now.epoch;
     ++totals.created_count;
   }
   h.current = slot.where;
@@ -115,6 +116,7 @@ region_id growth_commit::build_target(const growth_plan& plan) noexcept {
   check(plan.slots.size() == plan.memories.size(), "a slot has no piece");
   check(plan.slots.size() >= plan.moved.size(), "a handle that moves has no slot");
   const stream_point now = state_.progress().advance(plan.request.stream);
+  if (plan.start != region_id::none) keep_unused(plan, now);
   region_id all = plan.start;
   for (std::size_t i = 0; i < plan.slots.size(); ++i) {
     const mapping_slot& slot = plan.slots[i];
@@ -133,6 +135,18 @@ region_id growth_commit::build_target(const growth_plan& plan) noexcept {
   in.set_claim(all, now);
   check(in.range(all).count >= plan.target_granules, "a target has lost a slot");
   return all;
+}
+
+// What nothing has used in the start, whose regions are as young as the growth from now on.
+void growth_commit::keep_unused(const growth_plan& plan, const stream_point& now) noexcept {
+  const segment& in = state_.segments().at(plan.segment);
+  const granule_range start = in.range(plan.start);
+  const std::uint64_t freed_at = in.claimed_at(plan.start).epoch;
+  check(freed_at < now.epoch, "memory is free later than now");
+  in.for_each_handle(start, [&](handle_record& h) {
+    const bool is_inside = h.current->offset >= start.offset && h.current->end() <= start.end();
+    if (is_inside && freed_at <= h.made_at) h.made_at = now.epoch;
+  });
 }
 
 void growth_commit::reenter_start(const growth_plan& plan) noexcept {

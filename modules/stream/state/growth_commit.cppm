@@ -51,6 +51,7 @@ class growth_commit {
   [[nodiscard]] region_id build_target(const growth_plan& plan) noexcept;
   void put_in_slot(const mapping_slot& slot, bool moves, const stream_point& now) noexcept;
   void reenter_start(const growth_plan& plan) noexcept;
+  void keep_unused(const growth_plan& plan, const stream_point& now) noexcept;
   void leave_standing(const growth_plan& plan, std::size_t standing_count) noexcept;
 
   pool_state& state_;

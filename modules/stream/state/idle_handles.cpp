@@ -32,9 +32,11 @@ void idle_handles::stale_unmapped(mapping& gone) noexcept {
   state_.mappings_.drop(gone);
 }
 
-free_handle_walk idle_handles::begin_walk(std::uint64_t size_bytes) const noexcept {
+free_handle_walk idle_handles::begin_walk(
+    std::uint64_t size_bytes, std::optional<std::uint64_t> created_mark) const noexcept {
   return {.bytes_left = size_bytes,
-          .looks_left = state_.mappings_.handle_count() + state_.streams_.count()};
+          .looks_left = state_.mappings_.handle_count() + state_.streams_.count(),
+          .created_mark = created_mark};
 }
 
 result<bool> idle_handles::claim_idle(free_handle_walk& walk, std::size_t looks_max,
@@ -51,7 +53,9 @@ result<bool> idle_handles::claim_idle(free_handle_walk& walk, std::size_t looks_
     handle_record& h = *walk.next;
     check(h.memory != nullptr && h.count_granules != 0, "a free handle has no memory");
     walk.next = state_.mappings_.free_of(h.stream).next_smaller(h);
-    if (!is_idle(h)) {
+    const bool is_claimed =
+        walk.created_mark ? h.memory->number > *walk.created_mark && is_unused(h) : is_idle(h);
+    if (!is_claimed) {
       walk.waiting_bytes += h.memory->size_bytes;
       continue;
     }
@@ -121,6 +125,17 @@ bool idle_handles::is_idle(const handle_record& h) const noexcept {
     if (!state_.streams_.passed(old->last_use)) return false;
   }
   return true;
+}
+
+// Each free has an epoch of its own: what was freed in it since its growth is younger than that.
+bool idle_handles::is_unused(const handle_record& h) const noexcept {
+  check(h.is_free && h.made_at != 0, "a handle in use is looked at as unused");
+  if (h.stale_mappings != nullptr) return false;
+  const segment& in = state_.segments().of(*h.current);
+  return in.all_regions(*h.current, [&](region_id region) {
+    const stream_point freed = in.freed_at(region);
+    return freed.epoch <= h.made_at || state_.streams_.passed(freed);
+  });
 }
 
 status idle_handles::list_current(std::vector<mapping*>& out) const noexcept {

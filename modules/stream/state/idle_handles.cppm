@@ -26,8 +26,10 @@ class idle_handles {
   /// A stale mapping is undone.
   void stale_unmapped(mapping& gone) noexcept;
   /// A walk over the free handles that ends when it has claimed `size_bytes` or has visited as many
-  /// handles as exist now. One walk at a time, under the lock of growth.
-  [[nodiscard]] free_handle_walk begin_walk(std::uint64_t size_bytes) const noexcept;
+  /// handles as exist now. With a mark it claims the handles created since that were never used.
+  /// One walk at a time, under the lock of growth.
+  [[nodiscard]] free_handle_walk begin_walk(
+      std::uint64_t size_bytes, std::optional<std::uint64_t> created_mark = {}) const noexcept;
   /// Continues the walk, past `looks_max` handles at most, and claims those whose memory and
   /// addresses are unused. False when the walk has ended. Where the next one ceased to be free
   /// between two calls, the rest of its stream is left out. Errors: out_of_host_memory; claimed
@@ -49,6 +51,7 @@ class idle_handles {
 
  private:
   [[nodiscard]] bool is_idle(const handle_record& h) const noexcept;
+  [[nodiscard]] bool is_unused(const handle_record& h) const noexcept;
 
   pool_state& state_;
 };
