@@ -4,6 +4,7 @@
 // Goal and method: those of program.hpp. It is compiled once, over a driver of any type.
 #include <stdexcept>
 
+#include "../support/byte_source.hpp"
 #include "program.hpp"
 
 import vmm.backend;
@@ -13,21 +14,6 @@ import vmm.manager;
 
 namespace contents {
 namespace {
-
-class byte_source {
- public:
-  explicit byte_source(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
-  [[nodiscard]] bool empty() const { return at_ >= bytes_.size(); }
-  [[nodiscard]] std::uint32_t byte() { return empty() ? 0 : bytes_[at_++]; }
-  [[nodiscard]] std::uint32_t below(std::uint32_t limit) {
-    const std::uint32_t value = byte() << 8 | byte();
-    return limit == 0 ? 0 : value % limit;
-  }
-
- private:
-  std::span<const std::uint8_t> bytes_;
-  std::size_t at_ = 0;
-};
 
 constexpr std::size_t stream_count = 3;
 

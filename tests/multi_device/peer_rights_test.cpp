@@ -495,4 +495,43 @@ TEST(Spill, ToWhereMemoryIsMadeAnyhowIsABadOption) {
   EXPECT_EQ(managed.set_up().error().code, errc::bad_option);
 }
 
+// A list takes 18 locations: the home, and those of all and of one block together.
+TEST(RightsOfManyLocations, AreRefusedAndTheOthersStay) {
+  vmm::fake::profile many = three_devices();
+  many.device_count = 16;
+  vmm::fake_driver driver(many);
+  vmm::manager memory(driver);
+  const address plain = *memory.allocate(4 * MiB);
+  const address at = *memory.allocate(4 * MiB);
+  std::vector<vmm::access_grant> own;
+  std::vector<vmm::access_grant> all;
+  for (std::int32_t i = 1; i <= 9; ++i) own.push_back({device(i), access::read});
+  for (std::int32_t i = 10; i <= 15; ++i) all.push_back({device(i), access::read});
+  for (std::int32_t i = 0; i < 3; ++i) all.push_back({vmm::host_node(i), access::read});
+  ASSERT_TRUE(memory.set_access(at, own));
+  EXPECT_FALSE(memory.set_peers(all));
+  for (const address each : {plain, at})
+    EXPECT_EQ(*driver.get_access(each, device(10)), access::none);
+  EXPECT_EQ(*driver.get_access(at, device(9)), access::read);
+  ASSERT_TRUE(memory.set_access(at, {own.data(), 1})) << "the block is as usable as before";
+  const auto moved = memory.resize({at, 64 * MiB});
+  ASSERT_TRUE(moved);
+  EXPECT_EQ(*driver.get_access(*moved + 63 * MiB, device(9)), access::read);
+  ASSERT_TRUE(memory.free(*moved));
+  ASSERT_TRUE(memory.free(plain));
+}
+
+TEST(RightsOfRanges, PeersThatComeLaterReachAGrowableRange) {
+  vmm::fake_driver driver(three_devices());
+  vmm::manager memory(driver);
+  vmm::growable_range range(memory, {.segment_bytes_max = 64 * MiB});
+  ASSERT_TRUE(range.grow(16 * MiB));
+  const vmm::access_grant later{device(1), access::read};
+  const vmm::status given = memory.set_peers({&later, 1});
+  ASSERT_TRUE(given) << vmm::describe(given.error());
+  EXPECT_EQ(*driver.get_access(range.statistics().base, device(1)), access::read);
+  ASSERT_TRUE(range.grow(32 * MiB));
+  EXPECT_EQ(*driver.get_access(range.statistics().base + 31 * MiB, device(1)), access::read);
+}
+
 }  // namespace

@@ -15,34 +15,13 @@
 
 #include "../../tools/program/standard.hpp"
 
+#include "../support/byte_source.hpp"
+
 import vmm.fake;
 import vmm.observe;
 import vmm.optimizer;
 import vmm.stream;
 import vmm.suspend;
-
-class byte_source {
- public:
-  explicit byte_source(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
-  [[nodiscard]] bool empty() const { return at_ >= bytes_.size(); }
-  [[nodiscard]] std::uint32_t byte() { return empty() ? 0 : bytes_[at_++]; }
-  [[nodiscard]] std::uint32_t below(std::uint32_t limit) {
-    const std::uint32_t value = byte() << 8 | byte();
-    return value % limit;
-  }
-
- private:
-  std::span<const std::uint8_t> bytes_;
-  std::size_t at_ = 0;
-};
-
-/// The bytes of one random schedule: 128 to 639 of them, 20 to 200 operations.
-[[nodiscard]] inline std::vector<std::uint8_t> random_program(std::uint64_t seed) {
-  std::mt19937_64 random(seed);
-  std::vector<std::uint8_t> bytes(128 + random() % 512);
-  for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random());
-  return bytes;
-}
 
 /// `Driver` is the fake driver or derived from it.
 template <class Driver>

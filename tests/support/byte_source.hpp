@@ -1,0 +1,37 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Bytes that choose the operations of a program: the fuzzer's, or those of a random generator.
+#ifndef VMM_TESTS_SUPPORT_BYTE_SOURCE_HPP
+#define VMM_TESTS_SUPPORT_BYTE_SOURCE_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <span>
+#include <vector>
+
+class byte_source {
+ public:
+  explicit byte_source(std::span<const std::uint8_t> bytes) : bytes_(bytes) {}
+  [[nodiscard]] bool empty() const { return at_ >= bytes_.size(); }
+  [[nodiscard]] std::uint32_t byte() { return empty() ? 0 : bytes_[at_++]; }
+  [[nodiscard]] std::uint32_t below(std::uint32_t limit) {
+    const std::uint32_t value = byte() << 8 | byte();
+    return limit == 0 ? 0 : value % limit;
+  }
+
+ private:
+  std::span<const std::uint8_t> bytes_;
+  std::size_t at_ = 0;
+};
+
+/// The bytes of one random program: 128 to 639 of them.
+[[nodiscard]] inline std::vector<std::uint8_t> random_program(std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::vector<std::uint8_t> bytes(128 + random() % 512);
+  for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random());
+  return bytes;
+}
+
+#endif
