@@ -88,24 +88,27 @@ class shortage_ladder {
 
   /// Takes the next step that can be taken. False: none is left.
   [[nodiscard]] bool relieve() noexcept VMM_REQUIRES_SHARED(locks::gate) {
-    while (taken_count_ < 3) {
-      switch (taken_count_++) {
-        case 0:
-          if (wanted_.from == owner::ordered && wait_for_stream(wanted_.stream)) return true;
-          break;
-        case 1:
-          if (device_.frees().wait_for_all()) return true;
-          break;
-        default: return wait_for_device(device_);
-      }
+    switch (next_) {
+      case step::stream:
+        next_ = step::frees;
+        if (wanted_.from == owner::ordered && wait_for_stream(wanted_.stream)) return true;
+        [[fallthrough]];
+      case step::frees:
+        next_ = step::device;
+        if (device_.frees().wait_for_all()) return true;
+        [[fallthrough]];
+      case step::device: next_ = step::none; return wait_for_device(device_);
+      case step::none: return false;
     }
     return false;
   }
 
  private:
+  enum class step : std::uint8_t { stream, frees, device, none };
+
   device_pools& device_;
   const request& wanted_;
-  int taken_count_ = 0;
+  step next_ = step::stream;
 };
 
 frees::owner make_entry(device_pools& device, const request& wanted) noexcept {

@@ -54,6 +54,10 @@ void waiting_frees::hand_back(frees::owner&& one) noexcept {
 
 void waiting_frees::free(frees::owner&& one) noexcept {
   count(counts.frees_behind_all);
+  free_behind_all(std::move(one));
+}
+
+void waiting_frees::free_behind_all(frees::owner&& one) noexcept {
   if (captures_.is_any()) return leave_to_collect(std::move(one));
   std::vector<event_point>& points = one->points;
   count(counts.host_waits, events_.record_users(device_.context(), device_.users(), points));
@@ -85,7 +89,7 @@ void waiting_frees::collect() noexcept {
   }
   for (frees::owner each = left.take_first(); each != nullptr; each = left.take_first()) {
     count_taken(each);
-    free(std::move(each));
+    free_behind_all(std::move(each));
   }
 }
 

@@ -69,6 +69,7 @@ class waiting_frees {
 
  private:
   // The block waits for its points.
+  void free_behind_all(frees::owner&& one) noexcept VMM_REQUIRES_SHARED(locks::gate);
   void push(frees::owner&& one) noexcept;
   // The block has no points: collect() frees it anew, where it does anything.
   void leave_to_collect(frees::owner&& one) noexcept;

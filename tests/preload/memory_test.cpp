@@ -244,6 +244,8 @@ TEST(Managed, TheReportSaysWhatWasNotManaged) {
   EXPECT_TRUE(contains(pools.err, "\"blocks_served\":1,"));
   const child::outcome captures = child::preloaded("vmm", {"captured"}, variables);
   EXPECT_TRUE(contains(captures.err, "\"capture\":1"));
+  const child::outcome frees = child::preloaded("vmm", {"captured", "managed"}, variables);
+  EXPECT_TRUE(contains(frees.err, "\"frees_behind_all\":2,"));
 }
 
 TEST(Copies, AGrowingBufferIsRemappedAndHoldsTheSame) {
