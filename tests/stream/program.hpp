@@ -50,13 +50,16 @@ class basic_stream_program {
     /// limits, suspensions, histories and rights; arenas; blocks aligned up to 2 MiB; streams that
     /// are destroyed without forget(); the policy "off".
     bool every_call = true;
+    /// Blocks are filled, fills fail, and a remap listener frees blocks.
+    vmm::contents_rule contents = vmm::contents_rule::none;
   };
 
   /// Runs to the end of the bytes. nullptr when all went well, else what did not.
   [[nodiscard]] const char* run() { return run(limits{}); }
   [[nodiscard]] const char* run(const limits& within) {
     const std::uint32_t choice = within.every_call ? source_.byte() : 15;
-    if (choice % 2 == 0) begin_unordered();
+    const bool fills = begin_contents(within.contents);
+    if (choice % 2 == 0 && !fills) begin_unordered();
     if (choice % 8 < 6) begin_all_calls();
     aligned_ = choice / 8 % 2 == 0;
     if (within.every_call) begin_streams_end(choice / 16 % 4);
@@ -80,6 +83,7 @@ class basic_stream_program {
     std::uint64_t histories = 0;
     std::uint64_t graphs = 0;
     std::uint64_t unordered = 0;
+    std::uint64_t freed_in_callbacks = 0;
 
     void add(const tally& other) {
       arenas += other.arenas;
@@ -88,6 +92,7 @@ class basic_stream_program {
       histories += other.histories;
       graphs += other.graphs;
       unordered += other.unordered;
+      freed_in_callbacks += other.freed_in_callbacks;
     }
   };
   [[nodiscard]] const tally& done() const { return done_; }
@@ -143,6 +148,60 @@ class basic_stream_program {
     return options;
   }
 
+  // Freed memory is filled in the order of a stream: unordered_ has none.
+  [[nodiscard]] bool begin_contents(vmm::contents_rule rule) {
+    if (rule == vmm::contents_rule::none || !driver_.feature_set().copy) return false;
+    vmm::pool_options options = pool_->options();
+    options.contents = rule;
+    pool_ = std::make_unique<pool>(driver_, options);
+    fresh_tag_ = rule == vmm::contents_rule::poison ? vmm::poison_byte * 0x0101'0101'0101'0101U : 0;
+    return true;
+  }
+  [[nodiscard]] bool fills_freed() const {
+    const vmm::contents_rule rule = pool_->options().contents;
+    return rule == vmm::contents_rule::zero_on_release || rule == vmm::contents_rule::poison;
+  }
+
+  // Frees one block at the first notice of an operation, which does not meet that block otherwise.
+  class freeing_listener final : public vmm::remap_listener {
+   public:
+    explicit freeing_listener(basic_stream_program& of) : of_(of) {}
+    void before_change(const vmm::remap_notice&) noexcept override { look(); }
+    void after_change(const vmm::remap_notice&) noexcept override { look(); }
+    void look() noexcept {
+      if (!of_.to_free_ || is_freed) return;
+      const auto& [at, victim] = *of_.to_free_;
+      is_freed = of_.pool_->free(vmm::address{at}, of_.streams_[victim.stream]).has_value();
+    }
+    bool is_freed = false;
+
+   private:
+    basic_stream_program& of_;
+  };
+  template <class Operation>
+  void beside_listener(Operation&& operation) {
+    const bool is_used = fresh_tag_ && source_.byte() % 2 == 0 && !blocks_.empty();
+    const auto victim = is_used ? some_block() : blocks_.end();
+    if (!is_used || victim->second.pins != 0 || victim->second.is_freed) return operation();
+    bring_back(victim->second);
+    const std::uint64_t discarded_count = discarded_count_;
+    freeing_listener listener(*this);
+    const auto subscribed = pool_->remaps().subscribe(listener);
+    if (!subscribed) return complain("no subscription", subscribed.error());
+    to_free_ = *victim;
+    blocks_.erase(victim);
+    operation();
+    if (!pool_->remaps().unsubscribe(*subscribed)) complain("a subscription does not end");
+    if (listener.is_freed) {
+      live_bytes_ -= to_free_->second.size_bytes;
+      ++done_.freed_in_callbacks;
+    } else {
+      const auto back = blocks_.insert(*to_free_).first;
+      if (discarded_count_ != discarded_count) back->second.tag.reset();
+    }
+    to_free_.reset();
+  }
+
   void operation() {
     ++operations_;
     if (all_calls_) some_other_call(source_.byte());
@@ -153,7 +212,7 @@ class basic_stream_program {
       plan_fault(where, source_.byte(), true);
     }
     if (choice < 110) {
-      allocate();
+      beside_listener([this] { allocate(); });
     } else if (choice < 170) {
       free(choice % 2 == 0);
     } else if (choice < 200) {
@@ -163,7 +222,7 @@ class basic_stream_program {
     } else if (choice < 238) {
       finish_some();
     } else if (choice < 243) {
-      trim();
+      beside_listener([this] { trim(); });
     } else if (choice < 246) {
       pin();
     } else if (choice < 249) {
@@ -177,7 +236,7 @@ class basic_stream_program {
     } else {
       misuse();
     }
-    if (faulty) driver_.clear_faults();
+    if (faulty) clear_faults();
   }
 
   void begin_all_calls() {
@@ -218,7 +277,7 @@ class basic_stream_program {
     } else if (choice < 25) {
       pool_->expect_memory_limit(source_.byte() * mib);
     } else if (choice < 30) {
-      suspend();
+      beside_listener([this] { suspend(); });
     } else if (choice < 35) {
       record();
     } else if (choice < 40) {
@@ -233,17 +292,19 @@ class basic_stream_program {
       for (std::uint32_t left = source_.byte() % 16; left > 0 && wrong_ == nullptr; --left)
         left % 2 == 0 ? allocate() : free(false);
     }
-    if (faulty) driver_.clear_faults();
+    if (faulty) clear_faults();
   }
   void announce() {
     const std::size_t stream = source_.byte() % stream_count;
     const std::uint64_t size_bytes = some_size();
     const std::uint64_t struck_before = driver_.faults_struck();
     const vmm::pool_statistics before = pool_->statistics();
+    const std::uint64_t held_bytes = driver_.resource_counts().memory_bytes;
     const vmm::preallocate_report done = pool_->preallocate(size_bytes, streams_[stream]);
     const vmm::pool_statistics after = pool_->statistics();
     const vmm::errc code = done.failure.code;
     const bool is_short = code == vmm::errc::out_of_memory || code == vmm::errc::over_budget;
+    if (is_short) check_held(held_bytes);
     if (code != vmm::errc::none && !is_short && driver_.faults_struck() == struck_before)
       complain("an announcement failed without a reason", done.failure);
     if (after.device_wait_count != before.device_wait_count ||
@@ -278,15 +339,17 @@ class basic_stream_program {
     if (!struck && pool_->statistics().created_count != created_count)
       complain("a request that was announced has created memory");
     check_overlap(got->value, size_bytes);
-    blocks_.emplace(got->value, block{size_bytes, stream});
+    blocks_.emplace(got->value, block{size_bytes, stream, fresh_tag_});
     live_bytes_ += size_bytes;
   }
   void allocate_dedicated() {
     const std::size_t stream = source_.byte() % stream_count;
     const std::uint64_t size_bytes = some_size();
     const std::uint64_t struck_before = driver_.faults_struck();
+    const std::uint64_t held_bytes = driver_.resource_counts().memory_bytes;
     const auto got = pool_->allocate_dedicated(size_bytes, streams_[stream]);
     if (!got) {
+      check_held(held_bytes);
       const vmm::errc code = got.error().code;
       const bool is_short = code == vmm::errc::out_of_memory || code == vmm::errc::over_budget;
       if (!is_short && driver_.faults_struck() == struck_before)
@@ -294,7 +357,7 @@ class basic_stream_program {
       return;
     }
     check_overlap(got->value, size_bytes);
-    const auto fresh = blocks_.emplace(got->value, block{size_bytes, stream}).first;
+    const auto fresh = blocks_.emplace(got->value, block{size_bytes, stream, fresh_tag_}).first;
     fresh->second.is_whole = true;
     live_bytes_ += size_bytes;
     launch(*fresh);
@@ -332,6 +395,7 @@ class basic_stream_program {
     const vmm::status left = sleeper.remove(*pool_);
     if (!left) complain("a region could not be removed", left.error());
     if (keeps || !*is_away) return;
+    ++discarded_count_;
     for (auto& [at, each] : blocks_) each.tag.reset();
   }
   void wake(vmm::suspender& sleeper, bool is_whole) {
@@ -415,6 +479,9 @@ class basic_stream_program {
     vmm::fake::fault planned;
     planned.where = kinds[where % kinds.size()];
     if (unordered_ && where / kinds.size() % 4 == 3) planned.where = vmm::call::record_all;
+    if (fresh_tag_ && how % 3 == 0) planned.where = vmm::call::fill;
+    const bool is_kept = planned.where == vmm::call::unmap || planned.where == vmm::call::release;
+    takes_back_ = takes_back_ && !is_kept;
     planned.nth = 1 + how % 4;
     planned.forever = may_last && (how & 64) != 0;
     const auto codes = driver_.possible_errors(planned.where);
@@ -442,9 +509,11 @@ class basic_stream_program {
     const std::uint64_t size_bytes = some_size();
     const std::uint64_t alignment_bytes = some_alignment();
     const std::uint64_t struck_before = driver_.faults_struck();
+    const std::uint64_t held_bytes = driver_.resource_counts().memory_bytes;
     const auto got = pool_->allocate(size_bytes, alignment_bytes, streams_[stream]);
     const bool struck = driver_.faults_struck() != struck_before;
     if (!got) {
+      check_held(held_bytes);
       ++failures_;
       const vmm::errc code = got.error().code;
       const bool short_of_memory =
@@ -457,7 +526,7 @@ class basic_stream_program {
     }
     if (got->value % alignment_bytes != 0) complain("a block is not aligned");
     check_overlap(got->value, size_bytes);
-    const auto fresh = blocks_.emplace(got->value, block{size_bytes, stream}).first;
+    const auto fresh = blocks_.emplace(got->value, block{size_bytes, stream, fresh_tag_}).first;
     live_bytes_ += size_bytes;
     if ((how & 64) != 0) launch(*fresh);
   }
@@ -539,8 +608,9 @@ class basic_stream_program {
     const std::uint64_t struck_before = driver_.faults_struck();
     const vmm::status freed = pool_->free(vmm::address{victim->first}, streams_[gone.stream]);
     if (!freed && driver_.faults_struck() != struck_before) return;  // it is as it was
-    if (freed.has_value() == gone.is_freed) return complain("a free has a wrong result");
-    if (gone.is_freed) return;
+    const bool is_refused = gone.is_freed || (gone.pins != 0 && fills_freed());
+    if (freed.has_value() == is_refused) return complain("a free has a wrong result");
+    if (is_refused) return;
     gone.is_freed = true;
     if (gone.pins == 0) forget_block(victim);
   }
@@ -648,8 +718,10 @@ class basic_stream_program {
     }
     const std::uint64_t alignment_bytes = some_alignment();
     const std::uint64_t struck_before = driver_.faults_struck();
+    const std::uint64_t held_bytes = driver_.resource_counts().memory_bytes;
     const auto got = pool_->allocate(size_bytes, alignment_bytes, streams_[stream]);
     const bool struck = driver_.faults_struck() != struck_before;
+    if (!got) check_held(held_bytes);
     driver_.clear_faults();
     const auto number = pool_->captures().number(streams_[stream]);
     if (got && !may_keep_) complain("memory was allocated in a capture that is refused");
@@ -692,6 +764,15 @@ class basic_stream_program {
     if (!driver_.destroy_graph(last.handle)) complain("a graph could not be destroyed");
   }
 
+  void clear_faults() {
+    driver_.clear_faults();
+    takes_back_ = true;
+  }
+  // What a failed call has created went back, where the driver took it.
+  void check_held(std::uint64_t before_bytes) {
+    if (takes_back_ && driver_.resource_counts().memory_bytes > before_bytes)
+      complain("a failed call holds more memory than before");
+  }
   void trim() { (void)pool_->trim(source_.byte() * mib); }
 
   void misuse() {
@@ -773,10 +854,14 @@ class basic_stream_program {
   bool unordered_ = false;
   bool all_calls_ = false;
   bool aligned_ = false;
-  bool announces_ = false;        // captures
-  bool is_recorded_ = false;      // a history
-  bool streams_end_ = false;      // every second one that goes, without forget()
-  vmm::stream_handle outside_{};  // the pool does not know it
+  bool announces_ = false;                    // captures
+  bool is_recorded_ = false;                  // a history
+  bool streams_end_ = false;                  // every second one that goes, without forget()
+  vmm::stream_handle outside_{};              // the pool does not know it
+  std::optional<std::uint64_t> fresh_tag_{};  // of a new block, where blocks are filled
+  std::optional<std::pair<std::uint64_t, block>> to_free_{};  // by the listener
+  bool takes_back_ = true;                                    // no fault of the driver's is planned
+  std::uint64_t discarded_count_ = 0;
   std::uint64_t live_bytes_ = 0;
   std::uint64_t budget_bytes_ = 0;
   std::uint32_t closing_fault_ = 0;  // what fails once while the pool goes away, in one of four
