@@ -78,7 +78,8 @@ status pool_suspension::quiesce(std::span<const stream_handle> streams) {
     if (status released = release_free(); !released) return released;
     if (!phases_.take_filled()) return {};
   }
-  return refuse(errc::in_use, "a remap listener frees more blocks whenever free memory is unmapped");
+  return refuse(errc::in_use,
+                "a remap listener frees more blocks whenever free memory is unmapped");
 }
 
 status pool_suspension::finish_work(std::span<const stream_handle> streams) {

@@ -54,7 +54,11 @@ void run_some(const wishes& wish, progress& done) {
     const std::uint64_t seed = wish.first + nth;
     const std::vector<std::uint8_t> bytes = random_program(seed);
     stream_program program{byte_source{bytes}};
-    const char* const wrong = program.run({.validate_every = validate_every});
+    constexpr std::array rules{vmm::contents_rule::zero_on_acquire,
+                               vmm::contents_rule::zero_on_release, vmm::contents_rule::poison};
+    stream_program::limits within{.validate_every = validate_every};
+    if (seed % 8 < rules.size()) within.contents = rules[seed % 8];
+    const char* const wrong = program.run(within);
     if (wrong != nullptr) done.fail(seed, std::string(wrong) + ": " + program.detail());
     done.operations += program.operations();
     done.refused += program.failures();

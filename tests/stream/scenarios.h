@@ -503,7 +503,6 @@ std::vector<scenario<B>> fills() {
   return {
       {"filled, new memory", filling(moving()), used, adding<B>(5 * MiB, 0)},
       {"filled, larger handles", filling(growing()), used, adding<B>(20 * MiB, 0)},
-      {"filled, on another stream", filling(growing()), used, adding<B>(20 * MiB, 1)},
       {"filled, behind free memory", filling(moving()), behind_free, adding<B>(5 * MiB, 0)},
       {"filled, moved and new memory", filling(moving()), two_gaps<B>(0), adding<B>(12 * MiB, 0)},
       {"filled, aligned", filling(moving()), behind_free,
