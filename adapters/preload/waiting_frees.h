@@ -68,8 +68,8 @@ class waiting_frees {
   [[nodiscard]] const char* find_broken() const;
 
  private:
-  // The block waits for its points.
   void free_behind_all(frees::owner&& one) noexcept VMM_REQUIRES_SHARED(locks::gate);
+  // The block waits for its points.
   void push(frees::owner&& one) noexcept;
   // The block has no points: collect() frees it anew, where it does anything.
   void leave_to_collect(frees::owner&& one) noexcept;

@@ -36,16 +36,6 @@ export enum class suspension_phase : std::uint8_t {
   suspended,  // its blocks are live and have no memory: they can only be freed
 };
 
-/// Where the memory is while the phase changes, for callbacks of the change.
-export enum class change_step : std::uint8_t {
-  begun,  // all memory is there: the allocator waits for work once more where something is filled
-  away,   // memory goes, or comes back: free memory is filled when all is back
-  back,   // all memory is back, and stays
-};
-
-/// When a freed block is filled: at once, or when all memory is back.
-export enum class free_fill : std::uint8_t { now, when_back };
-
 /// The error of every call that needs the memory of a suspended allocator or block.
 export inline constexpr error memory_suspended =
     refuse(errc::in_use, "the memory is suspended, or is being suspended: resume it first");
@@ -103,7 +93,7 @@ export class suspension_phases {
     }
     change_.lock();
     check(changer_.load(std::memory_order_relaxed) == 0, "I3: two threads change one allocator");
-    step_ = from == suspension_phase::running ? change_step::begun : change_step::away;
+    step_ = from == suspension_phase::running ? step::begun : step::away;
     has_unfilled_ = from == suspension_phase::suspended;
     has_filled_ = false;
     changer_.store(calling_thread(), std::memory_order_relaxed);
@@ -134,11 +124,11 @@ export class suspension_phases {
     end(next, [](suspension_phase) {});
   }
 
-  /// Requires: as end(). The next step of the change.
-  void set_step(change_step next) noexcept {
-    check(is_changed_here(), "I3: a change goes on on another thread than its own");
-    step_ = next;
-  }
+  /// Requires: as end(). Effects: from here on memory goes, or comes back: callbacks of the change
+  /// fill nothing.
+  void memory_leaves() noexcept { set_step(step::away); }
+  /// Requires: as end(). Effects: all memory is back, and stays.
+  void memory_is_back() noexcept { set_step(step::back); }
   /// Requires: as end(). Whether free memory may have bytes that were to be filled.
   [[nodiscard]] bool has_unfilled() const noexcept {
     check(is_changed_here(), "I3: another thread's change is looked at");
@@ -149,13 +139,13 @@ export class suspension_phases {
     check(is_changed_here(), "I3: another thread's change is looked at");
     return std::exchange(has_filled_, false);
   }
-  /// Requires: the lock, or a callback. In a callback of the change itself what depends on its step;
-  /// when_back also where the memory is suspended.
-  [[nodiscard]] free_fill fill_of_free() noexcept {
-    if (!is_changed_here()) return may_fill_here() ? free_fill::now : free_fill::when_back;
-    has_filled_ = has_filled_ || step_ == change_step::begun;
-    has_unfilled_ = has_unfilled_ || step_ == change_step::away;
-    return step_ == change_step::away ? free_fill::when_back : free_fill::now;
+  /// Requires: the lock, or a callback. Whether a block that is freed here is filled at once. Else
+  /// it is filled when all memory is back.
+  [[nodiscard]] bool fills_freed_here() noexcept {
+    if (!is_changed_here()) return may_fill_here();
+    has_filled_ = has_filled_ || step_ == step::begun;
+    has_unfilled_ = has_unfilled_ || step_ == step::away;
+    return step_ != step::away;
   }
   /// Requires: the lock. Whether blocks have their memory, and keep it until the lock is given up:
   /// a thread that is to suspend them waits for the lock, and has changed nothing yet. In a
@@ -174,6 +164,12 @@ export class suspension_phases {
     return of == state::suspended ? suspension_phase::suspended : suspension_phase::changing;
   }
 
+  // Of a change. While it is begun all memory is mapped, and a fill is waited for.
+  enum class step : std::uint8_t { begun, away, back };
+  void set_step(step next) noexcept {
+    check(is_changed_here(), "I3: a change continues on another thread than its own");
+    step_ = next;
+  }
   [[nodiscard]] bool is_changed_here() const noexcept {
     return changer_.load(std::memory_order_relaxed) == calling_thread();
   }
@@ -182,7 +178,7 @@ export class suspension_phases {
   sync::atomic<state> state_ = state::running;
   sync::recursive_mutex change_;
   std::atomic<std::uint64_t> changer_ = 0;  // no step of a test's schedule; 0: no thread
-  change_step step_ = change_step::begun;   // the changer's, as the next
+  step step_ = step::begun;                 // the changer's, as the next two
   bool has_unfilled_ = false;
   bool has_filled_ = false;
 };

@@ -144,7 +144,7 @@ status checked_calls::enter_to_free(address at, stream_handle stream, const capt
 }
 
 status checked_calls::fill_released(address at, stream_handle stream) {
-  if (phases_.fill_of_free() == free_fill::when_back) return {};
+  if (!phases_.fills_freed_here()) return {};
   const result<address_range> whole =
       state_.with([&](auto& state) { return locked_blocks(state).live_range(at); });
   if (!whole) return whole.error();

@@ -183,7 +183,7 @@ status pool_growth::carry_out_into(growth_plan& plan, growth_outcome& so_far) {
                             plan.slots[i].of->memory->size_bytes});
   };
   notices_.observe([&](block_observer& observer) {
-    each_from(0, [&](const address_range& piece) { observer.mapped(piece); });
+    each_from(0, [&](const address_range& memory) { observer.mapped(memory); });
   });
   const status filled = fill_block(plan);
   if (filled) {
@@ -193,7 +193,8 @@ status pool_growth::carry_out_into(growth_plan& plan, growth_outcome& so_far) {
   const mapping_plan target{plan.at, std::span<physical_memory* const>(plan.memories), {}};
   so_far.standing_count = remaps_.undo(target, plan.memories.size(), filled).mapped_count;
   notices_.observe([&](block_observer& observer) {
-    each_from(so_far.standing_count, [&](const address_range& piece) { observer.unmapped(piece); });
+    each_from(so_far.standing_count,
+              [&](const address_range& memory) { observer.unmapped(memory); });
   });
   return filled;
 }
@@ -203,8 +204,11 @@ status pool_growth::fill_block(const growth_plan& plan) {
   block_fill* const fill = plan.request.fill;
   if (fill == nullptr) return {};
   check(!fill->done, "pool_growth I3: a block is filled twice");
-  const address_range block =
-      state_.with([&](auto& state) { return growth_commit(state).block_of(plan); });
+  address_range block;
+  {
+    const table_lock state(state_);
+    block = growth_commit(*state).block_of(plan);
+  }
   notices_.observe(
       [&](block_observer& observer) { observer.allocated({block.base, fill->size_bytes}); });
   const status filled = contents_.on_acquire(block, fill->stream);

@@ -62,7 +62,7 @@ status pool_suspension::begin_suspend(std::span<const stream_handle> streams,
     done = refuse(errc::in_use, "a block of the pool is pinned: unpin it first");
   if (done) done = quiesce(streams);
   if (done) done = list_parts(out);
-  if (done) phases_.set_step(change_step::away);
+  if (done) phases_.memory_leaves();
   if (done) return done;
   out.clear();
   end_change(suspension_phase::running);

@@ -58,7 +58,7 @@ class pool_suspension final : public suspendable {
   void end_suspend(const suspension_list& parts, bool done) noexcept override;
   [[nodiscard]] status begin_resume(suspension_list& out) override;
   void end_resume(const suspension_list& parts, bool done) noexcept override;
-  void memory_is_back() noexcept override { phases_.set_step(change_step::back); }
+  void memory_is_back() noexcept override { phases_.memory_is_back(); }
   void announce(const suspension_list& parts, suspension_phase next) override;
   [[nodiscard]] status clear_freed(stream_handle stream) override;
   [[nodiscard]] bool clears_freed() const noexcept override {

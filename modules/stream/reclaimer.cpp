@@ -111,9 +111,11 @@ status reclaimer::claim_idle(free_handle_walk& walk, std::vector<handle_record*>
   return more ? status{} : more.error();
 }
 
-status reclaimer::unmap_claimed(free_handle_walk walk, std::uint64_t* waiting_bytes) {
+status reclaimer::unmap_idle(std::uint64_t size_bytes, std::uint64_t* waiting_bytes,
+                             std::optional<std::uint64_t> created_mark) {
   std::vector<handle_record*> claimed;
-  const std::uint64_t size_bytes = walk.bytes_left;
+  free_handle_walk walk = state_.with(
+      [&](auto& state) { return idle_handles(state).begin_walk(size_bytes, created_mark); });
   status outcome = claim_idle(walk, claimed);
   check(walk.bytes_left <= size_bytes, "a walk claims less than nothing");
   if (waiting_bytes != nullptr) *waiting_bytes = walk.waiting_bytes;
@@ -258,9 +260,7 @@ std::uint64_t reclaimer::release_created(std::uint64_t mark) {
 std::uint64_t reclaimer::release_unused(std::uint64_t mark) {
   const arena_flush pause(state_);
   constexpr std::uint64_t all_bytes = std::numeric_limits<std::uint64_t>::max();
-  (void)unmap_claimed(
-      state_.with([&](auto& state) { return idle_handles(state).begin_walk(all_bytes, mark); }),
-      nullptr);
+  (void)unmap_idle(all_bytes, nullptr, mark);
   return release_created(mark);
 }
 

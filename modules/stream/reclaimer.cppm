@@ -22,7 +22,6 @@ import :block_rights;
 import :capture_watch;
 import :geometry;
 import :growth_entry;
-import :idle_handles;
 import :locks;
 import :mappings;
 import :notices;
@@ -72,12 +71,10 @@ class reclaimer {
   /// Unmaps free idle handles: their memory goes to the cache, their addresses become holes.
   /// `waiting_bytes` gets the size of free handles that are kept because unfinished work may use
   /// them.
-  [[nodiscard]] status unmap_idle(std::uint64_t size_bytes, std::uint64_t* waiting_bytes = nullptr)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state) {
-    return unmap_claimed(
-        state_.with([&](auto& state) { return idle_handles(state).begin_walk(size_bytes); }),
-        waiting_bytes);
-  }
+  /// With a mark: the handles created since that were never used.
+  [[nodiscard]] status unmap_idle(std::uint64_t size_bytes, std::uint64_t* waiting_bytes = nullptr,
+                                  std::optional<std::uint64_t> created_mark = {})
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
   /// A handle without memory, all of whose blocks were freed while suspended, is not created again:
   /// its addresses become a hole.
   [[nodiscard]] status drop_freed() VMM_REQUIRES(rank::growth)
@@ -115,8 +112,6 @@ class reclaimer {
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] status unmap_handle(handle_record& gone) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
-  [[nodiscard]] status unmap_claimed(free_handle_walk walk, std::uint64_t* waiting_bytes)
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] status claim_idle(free_handle_walk& walk, std::vector<handle_record*>& claimed)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<bool> trim_step(std::uint64_t limit_bytes, std::uint64_t& waiting_bytes)

@@ -304,7 +304,7 @@ class basic_stream_program {
     const vmm::pool_statistics after = pool_->statistics();
     const vmm::errc code = done.failure.code;
     const bool is_short = code == vmm::errc::out_of_memory || code == vmm::errc::over_budget;
-    if (is_short) check_held(held_bytes);
+    if (is_short) check_no_more(held_bytes);
     if (code != vmm::errc::none && !is_short && driver_.faults_struck() == struck_before)
       complain("an announcement failed without a reason", done.failure);
     if (after.device_wait_count != before.device_wait_count ||
@@ -349,7 +349,7 @@ class basic_stream_program {
     const std::uint64_t held_bytes = driver_.resource_counts().memory_bytes;
     const auto got = pool_->allocate_dedicated(size_bytes, streams_[stream]);
     if (!got) {
-      check_held(held_bytes);
+      check_no_more(held_bytes);
       const vmm::errc code = got.error().code;
       const bool is_short = code == vmm::errc::out_of_memory || code == vmm::errc::over_budget;
       if (!is_short && driver_.faults_struck() == struck_before)
@@ -513,7 +513,7 @@ class basic_stream_program {
     const auto got = pool_->allocate(size_bytes, alignment_bytes, streams_[stream]);
     const bool struck = driver_.faults_struck() != struck_before;
     if (!got) {
-      check_held(held_bytes);
+      check_no_more(held_bytes);
       ++failures_;
       const vmm::errc code = got.error().code;
       const bool short_of_memory =
@@ -721,7 +721,7 @@ class basic_stream_program {
     const std::uint64_t held_bytes = driver_.resource_counts().memory_bytes;
     const auto got = pool_->allocate(size_bytes, alignment_bytes, streams_[stream]);
     const bool struck = driver_.faults_struck() != struck_before;
-    if (!got) check_held(held_bytes);
+    if (!got) check_no_more(held_bytes);
     driver_.clear_faults();
     const auto number = pool_->captures().number(streams_[stream]);
     if (got && !may_keep_) complain("memory was allocated in a capture that is refused");
@@ -769,7 +769,7 @@ class basic_stream_program {
     takes_back_ = true;
   }
   // What a failed call has created went back, where the driver took it.
-  void check_held(std::uint64_t before_bytes) {
+  void check_no_more(std::uint64_t before_bytes) {
     if (takes_back_ && driver_.resource_counts().memory_bytes > before_bytes)
       complain("a failed call holds more memory than before");
   }

@@ -164,7 +164,7 @@ address_range growth_commit::block_of(const growth_plan& plan) const noexcept {
   check(!plan.slots.empty(), "a growth adds nothing");
   const std::uint32_t begin = plan.start != region_id::none ? in.range(plan.start).offset
                                                             : plan.slots.front().where->offset;
-  const granule_range where = in.place_at(begin, plan.request);
+  const granule_range where = in.place_in(begin, plan.request);
   check(where.end() <= plan.slots.back().where->end(), "a block reaches beyond its growth");
   return {in.address_of(where.offset), where.count * granule_bytes};
 }
@@ -180,7 +180,7 @@ result<address> growth_commit::commit(const growth_plan& plan) noexcept {
     in.keep_free(all, since, records_, streams);
     return no_record_memory;
   }
-  const granule_range where = in.place_in(all, plan.request);
+  const granule_range where = in.place_in(in.range(all).offset, plan.request);
   const std::uint32_t lead = where.offset - in.range(all).offset;
   check(lead == 0 || plan.request.is_aligned(), "a block that any place takes is put elsewhere");
   const region_id block = lead == 0 ? all : in.cut_claimed(all, lead);

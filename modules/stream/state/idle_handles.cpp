@@ -129,7 +129,7 @@ bool idle_handles::is_idle(const handle_record& h) const noexcept {
 
 // Each free has an epoch of its own: what was freed in it since its growth is younger than that.
 bool idle_handles::is_unused(const handle_record& h) const noexcept {
-  check(h.is_free && h.made_at != 0, "a handle in use is looked at as unused");
+  check(h.made_at != 0, "a handle is looked at that no growth has mapped");
   if (h.stale_mappings != nullptr) return false;
   const segment& in = state_.segments().of(*h.current);
   return in.all_regions(*h.current, [&](region_id region) {

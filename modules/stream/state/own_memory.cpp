@@ -31,7 +31,7 @@ address own_memory::try_allocate_aligned(const stream_request& request, bool& st
       starved = true;
       return {};
     }
-    const granule_range where = in->place_in(found, request);
+    const granule_range where = in->place_in(in->range(found).offset, request);
     const std::uint32_t lead = where.offset - in->range(found).offset;
     check(where.end() <= in->range(found).end(), "a region does not take its aligned block");
     if (lead != 0) in->cut_lead(found, lead);
@@ -54,7 +54,7 @@ result<address> own_memory::allocate_kept(const stream_request& request) noexcep
   for (const auto& in : state_.segments_) {
     const region_id found = in->find_for(request);
     if (found == region_id::none) continue;
-    const granule_range taken = in->place_in(found, request);
+    const granule_range taken = in->place_in(in->range(found).offset, request);
     check(in->range(found).end() >= taken.end(), "a region does not take its request");
     in->release_range(taken, state_.now_for(request.stream), state_.mappings_);
     const result<address> at = allocate_free(request);

@@ -60,7 +60,7 @@ status segment::provide_streams(std::uint32_t count) noexcept {
 
 // ---- aligned blocks ------------------------------------------------------------------
 
-granule_range segment::place_at(std::uint32_t offset,
+granule_range segment::place_in(std::uint32_t offset,
                                 const stream_request& request) const noexcept {
   check(std::has_single_bit(request.spare_granules + 1), "an alignment is not a power of two");
   const std::uint64_t granule = address_of(offset).value / granule_bytes;
@@ -74,7 +74,8 @@ region_id segment::find_for(const stream_request& request) const noexcept {
   const region_id found = find_free(request.placed());
   check(found == region_id::none || range(found).count >= request.block_granules(),
         "a region does not take its request");
-  if (found == region_id::none || place_in(found, request).end() <= range(found).end())
+  if (found == region_id::none ||
+      place_in(range(found).offset, request).end() <= range(found).end())
     return found;
   return find_free(request);
 }

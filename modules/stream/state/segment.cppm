@@ -158,13 +158,8 @@ class alignas(64) segment {
   /// The same for a request that may be aligned: a region as long as the block that happens to lie
   /// right, else one that takes the block wherever it begins.
   [[nodiscard]] region_id find_for(const stream_request& request) const noexcept;
-  /// Where the block of a request lies in a region that takes it.
-  [[nodiscard]] granule_range place_in(region_id region,
-                                       const stream_request& request) const noexcept {
-    return place_at(range(region).offset, request);
-  }
-  /// The same in free memory from `offset` on.
-  [[nodiscard]] granule_range place_at(std::uint32_t offset,
+  /// Where the block of a request lies in free memory from `offset` on.
+  [[nodiscard]] granule_range place_in(std::uint32_t offset,
                                        const stream_request& request) const noexcept;
   /// The first granules of a free region are a free region of their own. After provide().
   void cut_lead(region_id found, std::uint32_t count) noexcept;

@@ -277,7 +277,7 @@ result<other_stream_claim> stream_memory::claim_from_other(
         "memory is claimed that unfinished work may use");
   segment& in = state_.segments_.at(best.segment);
   if (!in.provide(2) || !in.provide_entry()) return no_record_memory;
-  const granule_range where = in.place_in(best.region, request);
+  const granule_range where = in.place_in(in.range(best.region).offset, request);
   const std::uint32_t lead = where.offset - in.range(best.region).offset;
   check(lead <= request.spare_granules, "a block is claimed behind the next place for it");
   if (lead != 0) in.cut_lead(best.region, lead);
