@@ -5,9 +5,6 @@
 // size, address, contents and rights, no memory is used too early, and nothing leaks. Method: the
 // input's bytes are a program of at most 64 operations beside the model of
 // tests/manager/program.hpp.
-#include <cstdio>
-#include <cstdlib>
-
 #include "../tests/manager/program.hpp"
 #include "operations.hpp"
 

@@ -13,18 +13,7 @@
 #ifndef VMM_TESTS_MANAGER_PROGRAM_HPP
 #define VMM_TESTS_MANAGER_PROGRAM_HPP
 
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
-#include <initializer_list>
-#include <map>
-#include <mutex>  // see docs/support.md, clang 22
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
+#include "../../tools/program/standard.hpp"
 #include "../support/byte_source.hpp"
 
 import vmm.backend;

@@ -14,7 +14,6 @@
 #define VMM_TESTS_STREAM_PROGRAM_HPP
 
 #include "../../tools/program/standard.hpp"
-
 #include "../support/byte_source.hpp"
 
 import vmm.fake;

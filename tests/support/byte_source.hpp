@@ -5,11 +5,7 @@
 #ifndef VMM_TESTS_SUPPORT_BYTE_SOURCE_HPP
 #define VMM_TESTS_SUPPORT_BYTE_SOURCE_HPP
 
-#include <cstddef>
-#include <cstdint>
-#include <random>
-#include <span>
-#include <vector>
+#include "../../tools/program/standard.hpp"
 
 class byte_source {
  public:

@@ -643,9 +643,9 @@ TEST(PoolThreads, AFillIsRefusedWhileAnotherThreadUsesItsGrowth) {
   what.second = what.first;
   what.after = [](pool_case& world) {
     EXPECT_EQ(world.driver.faults_struck(), 1u);
-    EXPECT_LE(world.driver.resource_counts().memory_bytes, 2 * mib);
+    EXPECT_LE(world.driver.resource_counts().memory_bytes, 2 * MiB);
     (void)world.pool->trim(0);
-    const vmm::address_range other{world.allocate(2 * mib, world.b), 2 * mib};
+    const vmm::address_range other{world.allocate(2 * MiB, world.b), 2 * MiB};
     vmm::fake::kernel writer{.name = "another stream's work", .duration_us = 5};
     writer.writes = {&other, 1};
     EXPECT_TRUE(world.driver.launch(world.b, writer));
