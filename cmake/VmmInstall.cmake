@@ -17,10 +17,11 @@ install(CODE "
 
 set(vmm_package_folder "${CMAKE_INSTALL_LIBDIR}/cmake/vmm")
 
+vmm_interface_sets(vmm_sets DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/vmm COMPONENT development)
 install(TARGETS vmm EXPORT vmmTargets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development
-        FILE_SET CXX_MODULES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/vmm COMPONENT development)
+        ${vmm_sets})
 install(EXPORT vmmTargets NAMESPACE vmm:: DESTINATION ${vmm_package_folder}
         CXX_MODULES_DIRECTORY modules COMPONENT development)
 

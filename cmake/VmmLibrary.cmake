@@ -53,13 +53,13 @@ function(vmm_warnings target)
   endif()
 endfunction()
 
-# vmm_units(INTERFACES a.cppm ... SOURCES a.cpp ...): adds this folder's units to the library.
+# vmm_units(INTERFACES a.cppm ... SOURCES a.cpp ...): adds this folder's units to the library, which
+# gets its interfaces when all are listed (vmm_add_interfaces).
 function(vmm_units)
   cmake_parse_arguments(A "" "" "INTERFACES;SOURCES" ${ARGN})
   list(TRANSFORM A_INTERFACES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
   list(TRANSFORM A_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
-  target_sources(vmm PUBLIC FILE_SET CXX_MODULES BASE_DIRS "${PROJECT_SOURCE_DIR}"
-                 FILES ${A_INTERFACES})
+  set_property(TARGET vmm APPEND PROPERTY VMM_INTERFACES ${A_INTERFACES})
   target_sources(vmm PRIVATE ${A_SOURCES})
 endfunction()
 

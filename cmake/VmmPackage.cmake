@@ -49,10 +49,10 @@ vmm_ships(libvmm-dev ${vmm_lib}/pkgconfig "${vmm_made}/vmm.pc")
 
 # ---- the modules -------------------------------------------------------------------------------
 
+vmm_interface_sets(vmm_sets DESTINATION include/vmm COMPONENT libvmm-modules-dev EXCLUDE_FROM_ALL)
 install(TARGETS vmm EXPORT vmmDebianTargets
         ARCHIVE DESTINATION ${vmm_lib} COMPONENT libvmm-modules-dev EXCLUDE_FROM_ALL
-        FILE_SET CXX_MODULES DESTINATION include/vmm COMPONENT libvmm-modules-dev
-        EXCLUDE_FROM_ALL)
+        ${vmm_sets})
 vmm_ships(libvmm-modules-dev include/vmm/modules/base
           "${PROJECT_SOURCE_DIR}/modules/base/thread_annotations.h")
 install(EXPORT vmmDebianTargets NAMESPACE vmm:: FILE vmmTargets.cmake

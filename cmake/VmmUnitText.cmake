@@ -13,3 +13,18 @@ function(vmm_module_of result text)
     set(${result} "${CMAKE_MATCH_1}" PARENT_SCOPE)
   endif()
 endfunction()
+
+# vmm_interface_of(RESULT TEXT): the module of an interface unit that can be joined with others of
+# it, else nothing. The same holds, except that conditions may stand behind the imports.
+function(vmm_interface_of result text)
+  set(${result} "" PARENT_SCOPE)
+  string(REGEX REPLACE "\n#include [<\"][^\n<>\"]+[>\"]" "\n" rest "${text}")
+  string(FIND "${rest}" "\nimport " last REVERSE)
+  string(SUBSTRING "${rest}" 0 ${last} before)
+  string(REGEX REPLACE "\n(export )?import [a-z_.:]+;" "\n" rest "${rest}")
+  if(NOT before MATCHES "\n[ \t]*#" AND
+     NOT rest MATCHES "\n[ \t]*(# *include|# *define|# *pragma|(export )?import )|R\"" AND
+     rest MATCHES "\nexport module (vmm[a-z_.]*)(:[a-z_]+)?;")
+    set(${result} "${CMAKE_MATCH_1}" PARENT_SCOPE)
+  endif()
+endfunction()

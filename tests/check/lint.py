@@ -25,7 +25,7 @@ CXX = (".c", ".cpp", ".cppm", ".cu", ".cuh", ".h", ".hpp", ".inc")
 DATABASE = os.path.join(ROOT, "build", "dev", "compile_commands.json")
 TIDY = os.path.join(KEPT, "tidy")
 PARTS = ("CMakeFiles/vmm.dir/", "c/", "preload/")
-JOINED = re.compile(r'#(?:line (\d+)|include) "(/.*\.cpp)"')
+JOINED = re.compile(r'#(?:line (\d+)|include) "(/.*\.cpp|modules/.*\.cppm)"')
 
 
 def run(*command: str) -> tuple[int, str]:
@@ -76,7 +76,7 @@ def sources_in(file: str) -> list[tuple[int, int, str]]:
     """(line, line there, path) of each source in a file that build/dev has joined of several."""
     with open(file, encoding="utf-8") as text:
         marks = ((at, JOINED.match(line)) for at, line in enumerate(text, 2))
-        return [(at, int(mark[1] or 1), mark[2]) for at, mark in marks if mark]
+        return [(at, int(mark[1] or 1), os.path.join(ROOT, mark[2])) for at, mark in marks if mark]
 
 
 def units(only: set[str] | None) -> list[str]:
