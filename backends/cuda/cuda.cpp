@@ -24,7 +24,7 @@ result<cuda_driver> cuda_driver::open(const cuda_options& options) {
 cuda_driver::cuda_driver(std::unique_ptr<cuda::cuda_state> opened) noexcept
     : state_(std::move(opened)) {
   check(state_ != nullptr && state_->memory != nullptr,
-        "a driver object is made of nothing opened");
+        "a cuda_driver is made without an opened device");
 }
 cuda_driver::~cuda_driver() { leave_if_forked(); }
 cuda_driver::cuda_driver(cuda_driver&&) noexcept = default;
@@ -93,7 +93,7 @@ result<granularity> cuda_driver::query_granularity(const physical_request& reque
     return cu.mem_get_granularity(&recommended, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
   });
   if (!outcome) return outcome.error();
-  check(minimum != 0 && recommended % minimum == 0, "the driver has a granularity that is none");
+  check(minimum != 0 && recommended % minimum == 0, "the driver reports an invalid granularity");
   return granularity{minimum, recommended};
 }
 
@@ -111,7 +111,7 @@ result<memory_info> cuda_driver::query_memory(location place) {
     CUcontext theirs = nullptr;
     code = cu.primary_context_retain(&theirs, other);
     if (code != CUDA_SUCCESS) return code;
-    check(theirs != nullptr, "the driver retained a context and named none");
+    check(theirs != nullptr, "the driver retained a context and returned no handle");
     {
       const cuda::current_context current(cu, theirs);
       code = current.failure();
@@ -214,7 +214,7 @@ CUresult ask_peer(const cuda::entry_points& cu, const peer_query& query, peer_in
                                      from, to);
   if (code != CUDA_SUCCESS) return code;
   into = {link_kind::peer, atomics != 0, static_cast<std::uint32_t>(std::max(rank, 0))};
-  check(into.is_reachable(), "a device that is reached is said not to be");
+  check(into.is_reachable(), "a reachable device is reported as unreachable");
   return CUDA_SUCCESS;
 }
 
@@ -295,7 +295,7 @@ result<granularity> cuda_driver::query_multicast_granularity(const multicast_req
     return cu.multicast_get_granularity(&recommended, &prop, CU_MULTICAST_GRANULARITY_RECOMMENDED);
   });
   if (!outcome) return outcome.error();
-  check(minimum != 0 && recommended % minimum == 0, "the driver has a granularity that is none");
+  check(minimum != 0 && recommended % minimum == 0, "the driver reports an invalid granularity");
   return granularity{minimum, recommended};
 }
 

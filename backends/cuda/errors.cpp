@@ -48,7 +48,7 @@ errc capture_code(CUresult code) noexcept {
 }
 
 errc code_of(call where, CUresult code) noexcept {
-  check(code != CUDA_SUCCESS, "an error is made of a success");
+  check(code != CUDA_SUCCESS, "an error is made from a success code");
   if (const errc sticky = sticky_code(code); sticky != errc::none) return sticky;
   if (const errc capture = capture_code(code); capture != errc::none) return capture;
   switch (code) {
@@ -97,7 +97,7 @@ const char* advice_for(errc code, CUresult native) noexcept {
       return "an earlier kernel or copy in this context failed; nothing works in it any more, "
              "start a new process";
     case errc::device_lost: return "the device or its context no longer works: start a new process";
-    default: return "the driver reports a condition that vmm has no word for";
+    default: return "the driver reports an error that vmm does not classify";
   }
 }
 

@@ -23,7 +23,7 @@ class finder {
   }
   template <class Function>
   void allow(const char* symbol, int version, Function& into) noexcept {
-    check(into == nullptr, "a call is looked for twice, or two share a place");
+    check(into == nullptr, "an entry point is looked up twice, or two share a slot");
     into = reinterpret_cast<Function>(points_.find(symbol, version));
   }
   [[nodiscard]] const char* missing() const noexcept { return missing_; }
@@ -119,7 +119,7 @@ const char* not_loaded(const char* library) noexcept {
 
 // Another library, or an old driver.
 const char* too_old(const char* library, const char* symbol) noexcept {
-  check(symbol != nullptr && *symbol != '\0', "a driver lacks a call without a name");
+  check(symbol != nullptr && *symbol != '\0', "a missing call has no name");
   return detail_text()
       .add("'")
       .add(library)
@@ -147,7 +147,8 @@ void* entry_points::find(const char* symbol, int version) const noexcept {
 
 const char* load_driver(const load_options& options, entry_points& points) noexcept {
   check(options.driver_library != nullptr, "the driver's library has no name");
-  check(points.find_v11 == nullptr && points.find_v12 == nullptr, "a driver is loaded twice");
+  check(points.find_v11 == nullptr && points.find_v12 == nullptr,
+        "the driver's library is loaded twice");
   void* library = dlopen(options.driver_library, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return not_loaded(options.driver_library);
   points.find_v12 =

@@ -26,7 +26,7 @@ result<address_range> mapped_memory::reserve(const reserve_request& request) {
                                   request.hint.value, 0);
   });
   if (!outcome) return outcome.error();
-  check(base != 0, "the driver reserved addresses and named none");
+  check(base != 0, "the driver reserved addresses and returned none");
   check(request.alignment_bytes == 0 || base % request.alignment_bytes == 0,
         "the driver reserved addresses at another alignment");
   check(base + request.size_bytes > base, "the driver reserved addresses past the last one");
@@ -80,7 +80,7 @@ status mapped_memory::set_access(address_range range, std::span<const access_gra
     }
     wanted = many.data();
   }
-  check(grants.size() <= std::max(few.size(), many.size()), "grants have no room in their list");
+  check(grants.size() <= std::max(few.size(), many.size()), "a list of grants is too short");
   for (std::size_t i = 0; i < grants.size(); ++i) {
     wanted[i].location = native(grants[i].grantee);
     wanted[i].flags = native(grants[i].rights);

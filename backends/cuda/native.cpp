@@ -22,7 +22,7 @@ CUmemLocation native(location where) noexcept {
   }
   check(out.type != CU_MEM_LOCATION_TYPE_INVALID, "a location is of no kind");
   debug_check([&] { return from_native(out) == where; },
-              "I1: a location comes back as another one");
+              "I1: a location does not convert back to itself");
   return out;
 }
 
@@ -36,7 +36,7 @@ location from_native(const CUmemLocation& where) noexcept {
 CUmemAllocationHandleType native(share_kind kinds) noexcept {
   const auto bits = static_cast<unsigned>(kinds);
   const unsigned plain = bits & ~static_cast<unsigned>(share_kind::fabric);
-  check(bits <= 7, "memory is shared in a way that there is not");
+  check(bits <= 7, "share_kind is not one of the enumerators");
   const bool is_fabric = (bits & static_cast<unsigned>(share_kind::fabric)) != 0;
   const unsigned fabric = is_fabric ? CU_MEM_HANDLE_TYPE_FABRIC : 0u;
   return static_cast<CUmemAllocationHandleType>(plain | fabric);
@@ -118,12 +118,12 @@ CUevent native(event_handle event) noexcept {
 }
 
 stream_handle from_native(CUstream stream) noexcept {
-  check(stream != nullptr, "the driver created a stream and named none");
+  check(stream != nullptr, "the driver created a stream and returned no handle");
   return static_cast<stream_handle>(reinterpret_cast<std::uintptr_t>(stream));
 }
 
 event_handle from_native(CUevent event) noexcept {
-  check(event != nullptr, "the driver created an event and named none");
+  check(event != nullptr, "the driver created an event and returned no handle");
   return static_cast<event_handle>(reinterpret_cast<std::uintptr_t>(event));
 }
 

@@ -56,7 +56,7 @@ void plain_memory::restrict_features(features& can) noexcept {
         &can.export_posix_fd, &can.export_fabric, &can.multicast, &can.multicast_capable,
         &can.compression, &can.rdma, &can.peers, &can.export_dma_buf})
     *each = false;
-  check(!can.offset_map && !can.short_map, "a part of plain memory is said to be mapped");
+  check(!can.offset_map && !can.short_map, "a part of plain memory is reported as mapped");
 }
 
 // ---- reservations ------------------------------------------------------------------------------
@@ -70,8 +70,9 @@ result<std::uint64_t> plain_memory::check_reserve(const reserve_request& request
                    "a reservation is a multiple of the granularity, its alignment a power of two");
   }
   if (request.size_bytes > limits_.device_bytes || alignment_bytes > limits_.device_bytes) {
-    return refused(errc::out_of_addresses, call::reserve,
-                   "plain memory is all there from the beginning: the device has no such size");
+    return refused(
+        errc::out_of_addresses, call::reserve,
+        "plain memory is allocated when it is reserved: the size exceeds the device's memory");
   }
   check(alignment_bytes % limits_.granule_bytes == 0, "an alignment is less than a granule");
   return alignment_bytes;
@@ -277,7 +278,7 @@ status plain_memory::map(const map_request& request) {
     return no_host_memory(call::map);
   }
   found->second.is_mapped = true;
-  check(is_mapped(range), "a range was mapped and is not");
+  check(is_mapped(range), "a mapped range contains no mapping");
   paranoid_check([this] { return is_valid(); }, "the records of plain memory disagree");
   return {};
 }
@@ -297,7 +298,7 @@ status plain_memory::unmap(address_range range) {
     behind->second.is_mapped = false;
   }
   mappings_.erase(begin, end);
-  check(!is_mapped(range), "something stays mapped in a range that was unmapped");
+  check(!is_mapped(range), "an unmapped range contains a mapping");
   paranoid_check([this] { return is_valid(); }, "the records of plain memory disagree");
   return {};
 }

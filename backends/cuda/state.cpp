@@ -108,7 +108,7 @@ status cuda_state::read_device() {
   can.read_only = read_only_level::enforced;
   can.max_reservation_bytes = largest_reservation_bytes;
   check(!can.multicast || multicast_allowed, "multicast is a feature although not allowed");
-  check(!can.offset_map && !can.short_map, "the driver is said to map a part of a handle");
+  check(!can.offset_map && !can.short_map, "the driver is reported to map parts of handles");
   read_description();
   return {};
 }
@@ -150,7 +150,7 @@ status cuda_state::find_device() {
   if (const CUresult code = cu.device_get_count(&count); code != CUDA_SUCCESS) {
     return unusable(cu, code, "the CUDA driver does not say how many devices there are");
   }
-  check(count >= 0, "the driver counts fewer devices than none");
+  check(count >= 0, "the driver reports a negative number of devices");
   if (ordinal >= count) {
     return refuse(errc::unavailable,
                   detail_text()
@@ -178,11 +178,11 @@ status cuda_state::take_context() {
         "process holds it for itself";
     return failure;
   }
-  check(context != nullptr, "the driver retained a context and named none");
+  check(context != nullptr, "the driver retained a context and returned no handle");
   const status made = run(call::create_stream, [&](const entry_points& points) {
     return points.stream_create(&transfers, CU_STREAM_NON_BLOCKING);
   });
-  check(!made || transfers != nullptr, "the driver created a stream and named none");
+  check(!made || transfers != nullptr, "the driver created a stream and returned no handle");
   return made;
 }
 
@@ -200,7 +200,7 @@ status cuda_state::choose_memory(bool is_plain) {
   if (!is_plain) {
     memory.reset(new (std::nothrow) mapped_memory(*this));
     if (memory == nullptr) return no_memory;
-    check(!can.contents_stay, "memory that is mapped is said to stay where it is");
+    check(!can.contents_stay, "mapped memory is reported as fixed in place");
     return {};
   }
   physical_request like;
@@ -223,7 +223,7 @@ status cuda_state::choose_memory(bool is_plain) {
   memory.reset(new (std::nothrow) plain_memory(*this, known));
   if (memory == nullptr) return refuse(errc::out_of_host_memory, "no host memory for plain memory");
   plain_memory::restrict_features(can);
-  check(can.contents_stay && !can.retain, "plain memory promises what only a mapping can do");
+  check(can.contents_stay && !can.retain, "plain memory reports features that need mappings");
   return {};
 }
 
@@ -250,7 +250,7 @@ result<std::unique_ptr<cuda_state>> cuda_state::open(const cuda_options& options
   if (const status readable = opened->read_device(); !readable) return readable.error();
   if (const status current = opened->take_context(); !current) return current.error();
   if (const status chosen = opened->choose_memory(*plain); !chosen) return chosen.error();
-  check(opened->context != nullptr && opened->memory != nullptr, "what was opened is not whole");
+  check(opened->context != nullptr && opened->memory != nullptr, "an opened driver lacks a part");
   return opened;
 }
 
@@ -270,7 +270,7 @@ current_context::~current_context() {
   if (!pushed_) return;
   CUcontext popped = nullptr;
   const CUresult code = cu_.context_pop(&popped);
-  check(code != CUDA_SUCCESS || popped == mine_, "a driver call left a context that is not ours");
+  check(code != CUDA_SUCCESS || popped == mine_, "a driver call left another context current");
 }
 
 cuda_state::~cuda_state() {

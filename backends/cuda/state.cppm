@@ -120,7 +120,7 @@ struct cuda_state {
   template <class Handle, class Body>
   [[nodiscard]] result<Handle> make(call where, CUmemGenericAllocationHandle& made, Body&& body) {
     if (const status outcome = run(where, body); !outcome) return outcome.error();
-    check(made != 0, "the driver made something and named nothing");
+    check(made != 0, "the driver created an object and returned no handle");
     return static_cast<Handle>(made);
   }
 

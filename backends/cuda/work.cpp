@@ -190,7 +190,7 @@ void cuda_driver::pop_context() noexcept {
   CUcontext popped = nullptr;
   const CUresult code = state_->cu.context_pop(&popped);
   check(code != CUDA_SUCCESS || popped == state_->context,
-        "another context was popped than pushed");
+        "the popped context is not the pushed one");
 }
 
 // ---- bytes -------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ using fake::rights_word;
 namespace fake {
 
 result<fake_state::mapped_part> fake_state::use(call where, address_range range, const user& by) {
-  check(by.need != access::none, "memory is used for nothing");
+  check(by.need != access::none, "memory is used without an access");
   const auto found = mapping_at(range.base.value);
   if (found == mappings.end()) {
     misused(misuse_kind::use_after_unmap, where, range, 0, "nothing is mapped at this address");
@@ -93,21 +93,20 @@ std::optional<objection> read_grants(const fake_state& s, std::span<const access
   if (!s.emulated.can.access_per_location) {
     change = {~rights_word{0}, fake::everybody(grants.front().rights), false, 0};
   }
-  check((change.value & ~change.mask) == 0, "a right is given and is not set");
+  check((change.value & ~change.mask) == 0, "a granted right is not set");
   return std::nullopt;
 }
 
 // Why the mapping at `expected` cannot take the change; null when it can.
 const objection* object_to(fake_state& s, address_range range, std::uint64_t expected,
                            fake::mapping_map::iterator found, const rights_change& change) {
-  check(expected >= range.base.value && expected < range.end().value,
-        "a range is looked at outside of itself");
+  check(expected >= range.base.value && expected < range.end().value, "a query exceeds its range");
   static constexpr objection hole{refusal::not_mapped, "a part of the range is not mapped"};
   static constexpr objection cut{refusal::cut, "this driver sets access on whole mappings only"};
   static constexpr objection host_rights{refusal::unsupported,
                                          "the host may use memory made on the host only"};
   static constexpr objection far{refusal::unsupported,
-                                 "the device does not reach this memory: ask query_peer first"};
+                                 "the device cannot access this memory: call query_peer first"};
   if (found == s.mappings.end() || found->first > expected) {
     s.misused(misuse_kind::access_over_hole, call::set_access, range, 0,
               "map the whole range first");
@@ -247,9 +246,7 @@ result<peer_info> fake_driver::query_peer(const peer_query& query) {
     const bool from_device = query.from.kind == place::device;
     if (from_device && query.to.kind != place::device) return peer_info{link_kind::host, false, 0};
     const bool near = from_device && s.reaches(query.from.ordinal, query.to);
-    check(!near || query.to.kind == place::device,
-          "a device link ends at a place that is not a "
-          "device");
+    check(!near || query.to.kind == place::device, "a device link does not end at a device");
     return near ? peer_info{link_kind::peer, true, 0} : peer_info{};
   });
 }

@@ -15,7 +15,7 @@ namespace vmm::fake {
 address_space::address_space(std::uint64_t begin, std::uint64_t end,
                              std::pmr::memory_resource* nodes)
     : gaps_(nodes), by_size_(nodes) {
-  check(begin != 0 && begin < end, "an address space is empty, or has the address of nothing");
+  check(begin != 0 && begin < end, "an address space is empty, or begins at address 0");
   gaps_.emplace(begin, end - begin);
   by_size_.emplace(end - begin, begin);
 }
@@ -38,7 +38,7 @@ void address_space::carve(gap_map::iterator gap, std::uint64_t base, std::uint64
     }
   }
   auto sized = by_size_.extract({gap_size, gap_base});
-  check(!sized.empty(), "a gap is not known by its size");
+  check(!sized.empty(), "a gap is missing from the index of sizes");
   if (before > 0) {
     gap->second = before;
     sized.value() = {before, gap_base};
@@ -53,12 +53,14 @@ void address_space::carve(gap_map::iterator gap, std::uint64_t base, std::uint64
   } else {
     gaps_.erase(gap);
   }
-  debug_check([this] { return gaps_.size() == by_size_.size(); }, "a gap is not known by its size");
+  debug_check([this] { return gaps_.size() == by_size_.size(); },
+              "a gap is missing from the index of sizes");
 }
 
 std::uint64_t address_space::take(std::uint64_t size_bytes, std::uint64_t alignment_bytes) {
   check(size_bytes != 0 && alignment_bytes != 0, "addresses of no size, or of no alignment");
-  debug_check([this] { return gaps_.size() == by_size_.size(); }, "a gap is not known by its size");
+  debug_check([this] { return gaps_.size() == by_size_.size(); },
+              "a gap is missing from the index of sizes");
   // The smallest gap may miss only by its alignment; one larger by an alignment never does.
   for (const std::uint64_t least : {size_bytes, size_bytes + alignment_bytes}) {
     const auto found = by_size_.lower_bound({least, 0});
@@ -85,10 +87,9 @@ bool address_space::take_at(std::uint64_t base, std::uint64_t size_bytes) {
 
 void address_space::give_back(std::uint64_t base, std::uint64_t size_bytes) {
   auto next = gaps_.lower_bound(base);
-  check(next == gaps_.end() || next->first - base >= size_bytes,
-        "addresses are given back that are free");
+  check(next == gaps_.end() || next->first - base >= size_bytes, "free addresses are returned");
   check(next == gaps_.begin() || base - std::prev(next)->first >= std::prev(next)->second,
-        "addresses are given back that are free");
+        "free addresses are returned");
   check(base != 0 && size_bytes != 0, "no addresses are given back");
   const bool joins_next = next != gaps_.end() && next->first == base + size_bytes;
   const bool joins_previous =
@@ -121,7 +122,8 @@ void address_space::give_back(std::uint64_t base, std::uint64_t size_bytes) {
       throw;
     }
   }
-  debug_check([this] { return gaps_.size() == by_size_.size(); }, "a gap is not known by its size");
+  debug_check([this] { return gaps_.size() == by_size_.size(); },
+              "a gap is missing from the index of sizes");
 }
 
 }  // namespace vmm::fake

@@ -76,14 +76,14 @@ void fake_state::note_pending() noexcept {
 }
 
 void fake_state::spoil(std::uint64_t id) noexcept {
-  check(id != 0 && id <= last_capture, "a capture is spoiled that never began");
+  check(id != 0 && id <= last_capture, "a capture is invalidated that never began");
   if (const auto found = captures.find(id); found != captures.end()) found->second.spoiled = true;
 }
 
 stream_record* fake_state::captured(stream_handle stream) noexcept {
   if (captures.empty()) return nullptr;
   stream_record* const record = streams.find(static_cast<std::uint64_t>(stream));
-  check(record == nullptr || record->capture <= last_capture, "a capture has a number of its own");
+  check(record == nullptr || record->capture <= last_capture, "a capture has its own number");
   return record == nullptr || record->capture == 0 ? nullptr : record;
 }
 
@@ -167,7 +167,7 @@ status fake_state::capture_wait(stream_handle stream, const event_record& event)
     return forbidden(call::wait_event, merge);
   }
   stream_record* const joins = streams.find(static_cast<std::uint64_t>(stream));
-  check(joins != nullptr, "a stream joins a capture that is none");
+  check(joins != nullptr, "a stream joins an invalid capture");
   if (waits == nullptr) {
     joins->capture = event.capture;
     joins->unjoined = true;
@@ -228,7 +228,7 @@ status fake_driver::begin_capture(stream_handle stream, capture_mode mode) {
     const std::uint64_t id = s.last_capture + 1;
     s.captures.emplace(
         id, fake::capture_sequence{mode, fake::this_thread(), static_cast<std::uint64_t>(stream)});
-    check(s.captures.contains(id) && id != 0, "a capture has begun and is not on record");
+    check(s.captures.contains(id) && id != 0, "a capture that has begun is not recorded");
     s.last_capture = id;
     record->capture = id;
     record->unjoined = false;
@@ -266,7 +266,7 @@ result<fake::graph_handle> fake_driver::end_capture(stream_handle stream) {
     }
     if (sequence.spoiled) return fake::forbidden(call::none, fake::invalidated);
     if (left_out) return fake::forbidden(call::none, fake::unjoined);
-    check(s.captures.find(id) == s.captures.end(), "a capture has ended and is on record");
+    check(s.captures.find(id) == s.captures.end(), "a capture that has ended is still recorded");
     const std::uint64_t made = s.graphs.add({std::move(sequence.works), ++s.machine->serials});
     return static_cast<fake::graph_handle>(made);
   });
@@ -295,7 +295,7 @@ status fake_driver::destroy_graph(fake::graph_handle graph) {
     if (s.graphs.find(token) == nullptr)
       return s.refuse_as(call::none, refusal::bad_object, "not a live graph");
     s.graphs.remove(token);
-    check(s.graphs.find(token) == nullptr, "a graph was destroyed and lives");
+    check(s.graphs.find(token) == nullptr, "a destroyed graph is still live");
     return {};
   });
 }

@@ -31,7 +31,7 @@ class contents {
   contents(std::uint64_t size_bytes, std::uint64_t granule_bytes) noexcept
       : size_bytes_(size_bytes), granule_bytes_(granule_bytes) {
     check(granule_bytes != 0 && granule_bytes % page_bytes == 0 && size_bytes % granule_bytes == 0,
-          "a memory is made of something else than whole granules");
+          "a memory is not whole granules");
   }
 
   void fill(std::uint64_t offset, std::uint64_t size_bytes, std::uint64_t pattern);

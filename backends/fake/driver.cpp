@@ -175,7 +175,7 @@ double fake_driver::busy_us() const { return static_cast<double>(busy_ns()) / 10
 
 status fake_driver::advance_us(double us) {
   check(state_ != nullptr, fake::moved_from);
-  check(us >= 0, "time does not go back");
+  check(us >= 0, "time does not run backwards");
   fake_state& s = *state_;
   return s.look<void>([&]() -> status {
     s.now_ns += static_cast<std::uint64_t>(us * 1000.0 + 0.5);

@@ -81,7 +81,7 @@ void fake_state::note_uses(work& what, std::uint32_t where) {
 
 void fake_state::forget_uses(const work& what, work_point at) noexcept {
   for (const std::uint64_t token : what.memories) {
-    check(at.queue < queues.size(), "work ends in a queue that is not there");
+    check(at.queue < queues.size(), "work ends in a missing queue");
     memory* used = machine->memories.find(token);
     if (used == nullptr) continue;  // freed under the work, which has been reported
     std::erase_if(used->uses, [&](const use_record& each) {

@@ -119,7 +119,7 @@ class slot_map {
     std::vector<std::uint64_t> all;
     all.reserve(live_);
     each([&](std::uint64_t token, const T&) { all.push_back(token); });
-    check(all.size() == live_, "the count of what is alive is wrong");
+    check(all.size() == live_, "the count of live objects is wrong");
     return all;
   }
   template <class Visit>
@@ -236,7 +236,7 @@ struct machine_state {
         host_free(emulated.host_memory_bytes),
         clear_bytes_per_us(emulated.costs.clear_bytes_per_us) {
     check(emulated.device_count >= 0 && clear_bytes_per_us >= 0,
-          "a machine has fewer devices than none, or makes memory dirty");
+          "a machine has a negative number of devices, or creates uncleared memory");
   }
   [[nodiscard]] inline std::uint64_t& free_bytes(location where) noexcept {
     check(where.kind != location::place::device ||
@@ -260,7 +260,7 @@ struct machine_state {
   template <class Write>
   void each_target(memory& to, std::uint64_t offset, std::uint64_t size_bytes, Write&& write) {
     check(size_bytes <= to.made_as.size_bytes && offset <= to.made_as.size_bytes - size_bytes,
-          "a write goes past the end of a memory");
+          "a write exceeds its memory");
     write(to.data, offset, std::uint64_t{0}, size_bytes);
     if (!to.multicast) return;
     for (const binding& each : to.multicast->bindings) {

@@ -20,7 +20,7 @@ using fake::refusal;
 
 namespace fake {
 
-constexpr const char* miscounted = "a count of what is alive is wrong";
+constexpr const char* miscounted = "a count of live objects is wrong";
 
 // The reservation that contains the whole range, or end().
 reservation_map::iterator fake_state::reservation_of(address_range range) noexcept {
@@ -238,7 +238,7 @@ std::optional<objection> object_to(fake_state& s, const map_request& request) {
   if (joined->multicast && !joined->multicast->full()) {
     return objection{
         refusal::bad_state,
-        "the multicast object lacks devices: a real driver would block until they come"};
+        "the multicast object lacks devices: a real driver would block until all are added"};
   }
   const std::uint64_t size = joined->made_as.size_bytes;
   const bool past = request.offset_bytes > size || range.size_bytes > size - request.offset_bytes;
@@ -288,7 +288,7 @@ void make_room(fake_state& s, address_range range, fake::reservation& from) {
         const auto left = s.first_in(range);
         return left == s.mappings.end() || left->first >= range.end().value;
       },
-      "room was made and something is mapped there");
+      "a range made free contains a mapping");
 }
 
 }  // namespace

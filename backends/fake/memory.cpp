@@ -57,7 +57,7 @@ void machine_state::give_back(const physical_request& released) noexcept {
 
 void machine_state::drop_if_unused(std::uint64_t token) noexcept {
   memory* unused = memories.find(token);
-  check(unused != nullptr, "machine I1: a memory is dropped that is gone");
+  check(unused != nullptr, "machine I1: a memory is released twice");
   if (unused->references() > 0) return;
   if (!unused->multicast) {
     give_back(unused->made_as);
@@ -112,7 +112,7 @@ void fake_state::add_reference(std::uint64_t memory_token) {
   ++found->second;
   if (!first) return;
   check(machine->memories.find(memory_token) != nullptr,
-        "machine I1: a memory is referred to that is gone");
+        "machine I1: a reference to released memory");
   const memory& kept = *machine->memories.find(memory_token);
   if (kept.multicast) {
     ++counts.teams;
@@ -238,13 +238,14 @@ result<physical_handle> fake_driver::create(const physical_request& request) {
     physical_request grant = request;
     grant.compressible = request.compressible && s.emulated.can.compression;
     const std::uint64_t granule = s.granularity_of(request).minimum_bytes;
-    check(granule != 0 && grant.size_bytes % granule == 0, "memory is made of no whole granules");
+    check(granule != 0 && grant.size_bytes % granule == 0, "memory is not whole granules");
     const std::uint64_t token =
         s.machine->memories.add(fake::memory{grant, granule, ++s.machine->serials});
     const double wait_us = s.machine->take_cleared(grant.where, grant.size_bytes);
     try {
       result<physical_handle> made = s.add_handle(token);
-      check(s.machine->memories.find(token)->references() == 1, "fresh memory has not one handle");
+      check(s.machine->memories.find(token)->references() == 1,
+            "new memory does not have exactly one handle");
       s.charge_us(s.emulated.costs.create.at(grant.size_bytes) + wait_us);
       return made;
     } catch (...) {

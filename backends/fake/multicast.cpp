@@ -243,7 +243,7 @@ status fake_driver::unbind_multicast(const multicast_binding& request) {
     const std::uint64_t token = found->memory;
     check(s.machine->memories.find(token) != nullptr, "memory is bound that is gone");
     bindings.erase(found);
-    check(s.machine->memories.find(token)->bindings != 0, "what is unbound was not bound");
+    check(s.machine->memories.find(token)->bindings != 0, "the unbound range was not bound");
     --s.machine->memories.find(token)->bindings;
     s.machine->drop_if_unused(token);
     s.charge_us(s.emulated.costs.query_us);

@@ -53,8 +53,7 @@ class node_pool final : public std::pmr::memory_resource {
   void do_deallocate(void* block, std::size_t bytes, std::size_t alignment) override {
     if (!pooled(bytes, alignment)) return ::operator delete(block, std::align_val_t{alignment});
     const std::size_t grains = bytes == 0 ? 1 : (bytes + grain_bytes - 1) / grain_bytes;
-    check(block != nullptr && grains < free_.size(),
-          "no node comes back, or one that is too large");
+    check(block != nullptr && grains < free_.size(), "a released node is null or too large");
     free_[grains] = ::new (block) free_node{free_[grains]};
   }
 

@@ -21,11 +21,11 @@ constexpr const char* half_granule = "addresses are aligned to a part of a granu
 
 cost_curve curve(std::initializer_list<cost_curve::point> points) {
   cost_curve made{};
-  check(points.size() <= made.points.size(), "a curve has more points than there is room for");
+  check(points.size() <= made.points.size(), "a curve has too many points");
   for (const cost_curve::point& each : points) {
     check(made.count == 0 || made.points[made.count - 1].size_bytes < each.size_bytes,
-          "the sizes of a curve go back");
-    check(each.us >= 0, "a call takes time away");
+          "the sizes of a curve are not ascending");
+    check(each.us >= 0, "a call has a negative cost");
     made.points[made.count++] = each;
   }
   return made;
@@ -124,7 +124,7 @@ double cost_curve::at(std::uint64_t size_bytes) const noexcept {
   if (count == 0) return 0;
   if (count == 1 || size_bytes <= points[0].size_bytes) return points[0].us;
   std::size_t upper = 1;
-  check(count <= points.size(), "a curve has more points than there is room for");
+  check(count <= points.size(), "a curve has too many points");
   while (upper + 1 < count && points[upper].size_bytes < size_bytes) ++upper;
   const point& low = points[upper - 1];
   const point& high = points[upper];

@@ -272,7 +272,7 @@ void fake_state::misused(misuse_kind kind, call where, address_range range, std:
 }
 
 void fake_state::charge_us(double us) noexcept {
-  check(us >= 0, "a call takes time away");
+  check(us >= 0, "a call has a negative cost");
   const auto ns = static_cast<std::uint64_t>(us * 1000.0 + 0.5);
   now_ns += ns;
   busy_ns += ns;
@@ -305,7 +305,7 @@ fake::resource_counts fake_driver::resource_counts() const {
   const std::lock_guard<std::mutex> locked(state_->machine->mutex);
   fake::resource_counts counts = state_->counts;
   check(counts.handles == state_->handles.live() && counts.mappings == state_->mappings.size(),
-        "the counts of what is alive are wrong");
+        "the counts of live objects are wrong");
   state_->machine->descriptors.each([&](std::uint64_t, const fake::descriptor_record& each) {
     counts.descriptors += each.owner == state_.get() ? 1U : 0U;
   });
@@ -358,7 +358,7 @@ std::vector<leftover> leftovers(const fake_state& s) {
     }
   }
   check(all.size() >= s.reservations.size() + s.handles.live() + s.mappings.size(),
-        "something that is alive is left out");
+        "a live object is left out");
   std::sort(all.begin(), all.end(),
             [](const leftover& a, const leftover& b) { return a.serial < b.serial; });
   return all;
@@ -397,7 +397,7 @@ bool fake_driver::check_empty() {
 std::vector<fake::misuse> fake_driver::misuses() const {
   check(state_ != nullptr, fake::moved_from);
   const std::lock_guard<std::mutex> locked(state_->machine->mutex);
-  check(state_->misuses.size() <= state_->misuse_total, "a misuse is listed and not counted");
+  check(state_->misuses.size() <= state_->misuse_total, "a listed misuse is not counted");
   return state_->misuses;
 }
 

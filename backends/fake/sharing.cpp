@@ -89,7 +89,8 @@ result<physical_handle> fake_driver::import_handle(const shared_handle& shared) 
                   static_cast<std::uint64_t>(shared.descriptor), "not an open descriptor");
         return refused(refusal::bad_value, "not an open descriptor");
       }
-      if (open->is_dma_buf) return refused(refusal::bad_value, "a DMA-BUF is not imported here");
+      if (open->is_dma_buf)
+        return refused(refusal::bad_value, "this driver does not import DMA-BUFs");
       memory_token = open->memory;
     } else {
       if (!s.emulated.fabric_permitted) {
@@ -97,7 +98,7 @@ result<physical_handle> fake_driver::import_handle(const shared_handle& shared) 
       }
       std::memcpy(&memory_token, shared.fabric, sizeof memory_token);
       if (s.machine->memories.find(memory_token) == nullptr) {
-        return refused(refusal::bad_value, "no memory has this fabric handle any more");
+        return refused(refusal::bad_value, "the memory of this fabric handle was released");
       }
     }
     check(s.machine->memories.find(memory_token) != nullptr,

@@ -268,7 +268,7 @@ struct fake_state {
   /// Advances time, or finishes the needed work, until the point is reached.
   void wait_for(work_point until);
   [[nodiscard]] bool reached(work_point point) const noexcept {
-    check(point.queue < queues.size(), "a point lies in a queue that is not there");
+    check(point.queue < queues.size(), "a point names a missing queue");
     return queues[point.queue].finished_seq >= point.seq;
   }
   /// Whether what the event stands for has finished.

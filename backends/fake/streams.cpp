@@ -88,7 +88,7 @@ status fake_driver::synchronize_stream(stream_handle stream) {
       return s.refuse_captured_stream(call::synchronize_stream, *captured);
     s.charge_us(s.emulated.costs.query_event_us);
     s.wait_for({*which, s.queues[*which].tail_seq});
-    check(s.queues[*which].works.empty(), "a stream has work after it was waited for");
+    check(s.queues[*which].works.empty(), "a stream has work after a wait for it");
     return {};
   });
 }
@@ -217,7 +217,7 @@ status fake_driver::wait_event(stream_handle stream, event_handle event) {
     for (std::size_t i = 0; i < record->after.size(); ++i) {
       after[i] = std::max(after[i], record->after[i]);
     }
-    check(record->at.queue < after.size(), "an event lies in a queue that is not there");
+    check(record->at.queue < after.size(), "an event names a missing queue");
     after[record->at.queue] = std::max(after[record->at.queue], record->at.seq);
     s.charge_us(s.emulated.costs.wait_event_us);
     return {};
@@ -237,7 +237,7 @@ status fake_driver::synchronize_event(event_handle event) {
     s.wait_for(record->at);
     for (std::uint32_t i = 0; record->is_of_all && i < record->after.size(); ++i)
       s.wait_for({i, record->after[i]});
-    check(s.reached(*record), "an event was waited for and has not come");
+    check(s.reached(*record), "an event is not reached after a wait for it");
     return {};
   });
 }
@@ -251,7 +251,7 @@ status fake_driver::synchronize_all() {
     if (const auto refused = s.refuse_all_captures(call::synchronize_all)) return *refused;
     s.charge_us(s.emulated.costs.query_event_us);
     for (std::uint32_t i = 0; i < s.queues.size(); ++i) s.wait_for({i, s.queues[i].tail_seq});
-    check(s.counts.pending_work == 0, "all work was waited for and some is pending");
+    check(s.counts.pending_work == 0, "work is pending after a wait for all work");
     return {};
   });
 }
@@ -262,13 +262,14 @@ status fake_driver::launch(stream_handle stream, const fake::kernel& what) {
   check(state_ != nullptr, fake::moved_from);
   fake_state& s = *state_;
   return s.look<void>([&]() -> status {
-    check(what.duration_us >= 0, "a kernel takes no negative time");
+    check(what.duration_us >= 0, "a kernel has a negative duration");
     const auto which = s.queue_of(stream);
     if (!which) return stale(s, call::none, static_cast<std::uint64_t>(stream), no_stream);
     fake::work queued{};
     queued.device = what.where.value_or(s.emulated.home);
     if (!s.known(queued.device))
-      return s.refuse_as(call::none, refusal::bad_location, "no such device runs a kernel");
+      return s.refuse_as(call::none, refusal::bad_location,
+                         "the device of a kernel does not exist");
     queued.name = what.name;
     queued.duration_ns = static_cast<std::uint64_t>(what.duration_us * 1000.0 + 0.5);
     queued.reads.assign(what.reads.begin(), what.reads.end());
@@ -312,7 +313,7 @@ status fake_driver::finish_ready(std::size_t index) {
       s.finish_by_hand(i);
       return {};
     }
-    return refuse(errc::invalid_argument, "no so many streams have work that can finish");
+    return refuse(errc::invalid_argument, "fewer streams than requested have work that can finish");
   });
 }
 
@@ -334,7 +335,7 @@ status fake_driver::finish_all() {
   fake_state& s = *state_;
   return s.look<void>([&]() -> status {
     for (std::uint32_t i = 0; i < s.queues.size(); ++i) s.wait_for({i, s.queues[i].tail_seq});
-    check(s.counts.pending_work == 0, "all work was finished and some is pending");
+    check(s.counts.pending_work == 0, "work is pending after all was finished");
     return {};
   });
 }

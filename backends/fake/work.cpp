@@ -64,7 +64,7 @@ void fake_state::close_queue_if_dry(std::uint32_t which) noexcept {
 std::uint64_t fake_state::finish_time(work_point point) const noexcept {
   if (reached(point)) return 0;
   const work_queue& of = queues[point.queue];
-  check(of.tail_seq == of.finished_seq + of.works.size(), "a queue has lost count of its work");
+  check(of.tail_seq == of.finished_seq + of.works.size(), "a queue's count of work is wrong");
   check(point.seq <= of.tail_seq, "a point lies behind all work of its queue");
   return of.works[point.seq - of.finished_seq - 1].finish_ns;
 }
@@ -87,9 +87,9 @@ void fake_state::enqueue(std::uint32_t where, work&& what) {
     throw;
   }
   ++in.tail_seq;
-  check(in.tail_seq == in.finished_seq + in.works.size(), "a queue has lost count of its work");
+  check(in.tail_seq == in.finished_seq + in.works.size(), "a queue's count of work is wrong");
   check(queued.finish_ns >= queued.start_ns && queued.start_ns >= now_ns,
-        "work is done in the past");
+        "work finishes in the past");
   in.tail_finish_ns = queued.finish_ns;
   if (queued.what != work::kind::wait) ++counts.pending_work;
   if (manual) return;
@@ -149,11 +149,11 @@ void fake_state::finish_head(std::uint32_t which) {
 }
 
 void fake_state::finish_by_hand(std::uint32_t which) {
-  check(manual && head_ready(queues[which]), "work is finished by hand that cannot finish");
+  check(manual && head_ready(queues[which]), "work that cannot finish is finished manually");
   const std::uint64_t before = queues[which].finished_seq;
   start(queues[which].works.front());
   finish_head(which);
-  check(queues[which].finished_seq == before + 1, "work was finished and is not counted");
+  check(queues[which].finished_seq == before + 1, "finished work is not counted");
   pass_waits();
 }
 
@@ -197,7 +197,7 @@ void fake_state::carry_out_copy(const work& done) {
 
 // The effect on contents. May throw half-way; doing it again completes it.
 void fake_state::carry_out(const work& done) {
-  check(!done.faulted, "work is carried out that has faulted");
+  check(!done.faulted, "faulted work is carried out");
   if (done.has_expected) check_expected(done);
   if (done.what == work::kind::copy) carry_out_copy(done);
   if (!done.has_tag) return;
@@ -226,7 +226,7 @@ bool fake_state::head_ready(const work_queue& which) const noexcept {
 
 bool fake_state::reached(const event_record& event) const noexcept {
   if (!event.is_of_all) return reached(event.at);
-  check(event.after.size() <= queues.size(), "an event stands for queues that are not there");
+  check(event.after.size() <= queues.size(), "an event covers missing queues");
   for (std::uint32_t i = 0; i < event.after.size(); ++i) {
     if (!reached(work_point{i, event.after[i]})) return false;
   }
@@ -236,7 +236,7 @@ bool fake_state::reached(const event_record& event) const noexcept {
 // Waits for nothing where everything is reached, or lies before in the same queue.
 work fake_state::wait_behind(const event_record& event, std::uint32_t queue) const {
   check(queue < queues.size(), "a wait is for no queue");
-  check(event.after.size() <= queues.size(), "an event stands for queues that are not there");
+  check(event.after.size() <= queues.size(), "an event covers missing queues");
   work wait{};
   wait.what = work::kind::wait;
   if (!event.is_of_all) {

@@ -15,7 +15,7 @@ import :failures;
 namespace vmm::host_tables {
 
 error kernel_error(call where, errc code, int number, const char* detail) noexcept {
-  check(code != errc::none && number != 0, "the kernel refused and named no error");
+  check(code != errc::none && number != 0, "the kernel refused a call without an error code");
   return {code, where, number, linux_os::errno_name(number), detail};
 }
 
@@ -39,7 +39,7 @@ error unknown_handle(call where) noexcept {
 }
 
 error unknown_place(call where, location place) noexcept {
-  check(place != host(), "the only place that there is, is refused");
+  check(place != host(), "host memory, this driver's only place, was refused");
   if (place.kind == location::place::device) {
     return bad_call(where, errc::invalid_argument, "the host driver has no devices: use host()");
   }
@@ -53,10 +53,9 @@ error no_host_memory(call where) noexcept {
 }
 
 error too_many_mappings(call where) noexcept {
-  return kernel_error(
-      where, errc::out_of_mappings, ENOMEM,
-      "the process has as many kernel mappings as it may: map larger pieces, or raise "
-      "vm.max_map_count");
+  return kernel_error(where, errc::out_of_mappings, ENOMEM,
+                      "the process is at its limit on kernel mappings: map larger pieces, or raise "
+                      "vm.max_map_count");
 }
 
 // The kernel returns ENOMEM both for its own memory and for too many mappings.

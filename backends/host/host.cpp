@@ -29,7 +29,7 @@ bool is_power_of_two(std::uint64_t value) noexcept {
 }  // namespace
 
 host_driver::host_driver(std::unique_ptr<host_state> made) noexcept : state_(std::move(made)) {
-  check(state_ != nullptr, "a driver object is made of nothing opened");
+  check(state_ != nullptr, "a cuda_driver is made without an opened device");
 }
 host_driver::~host_driver() { leave_if_forked(); }
 host_driver::host_driver(host_driver&&) noexcept = default;
@@ -220,7 +220,7 @@ status host_driver::free_reservation(address_range range) noexcept {
   if (failure != 0) return mapping_error(call::free_reservation, failure);
   state_->addresses.reservations.erase(found);
   debug_check([&] { return !state_->addresses.reserved(range); },
-              "a reservation was freed and stays");
+              "a freed reservation is still listed");
   return {};
 }
 
@@ -326,7 +326,7 @@ status host_driver::unmap(address_range range) noexcept {
       outcome = reclaimed;
   }
   debug_check([&] { return !state_->addresses.any_mapped(range); },
-              "a range was unmapped and is mapped");
+              "an unmapped range is still mapped");
   return outcome;
 }
 
@@ -373,7 +373,7 @@ status host_driver::set_access(address_range range, std::span<const access_grant
     const error refused = mapping_error(call::set_access, failure);
     if (state_->addresses.restore_rights(range)) return refused;
     return kernel_error(call::set_access, errc::device_lost, failure,
-                        "rights changed in part and not changed back");
+                        "rights changed in part were not restored");
   }
   cut.keep();
   for (auto next = state_->addresses.mappings.find(range.base.value);
@@ -386,7 +386,7 @@ status host_driver::set_access(address_range range, std::span<const access_grant
         return state_->addresses.usable(call::set_access, range, access::read).has_value() ==
                (rights != access::none);
       },
-      "rights were given and are others");
+      "rights differ from those set");
   return {};
 }
 
@@ -421,7 +421,7 @@ host_resource_counts host_driver::resource_counts() const noexcept {
   for (const auto& [base, each] : state_->addresses.mappings) count.mapped_bytes += each.size_bytes;
   check(count.mapped_bytes <= count.reserved_bytes, "more is mapped than is reserved");
   check(count.handles + count.mappings != 0 || count.memories == 0,
-        "memory is alive that nothing refers to");
+        "unreferenced memory is still live");
   return count;
 }
 

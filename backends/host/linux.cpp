@@ -36,7 +36,7 @@ constexpr unsigned memfd_huge_2mib = 21u
 
 constexpr int reservation_flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
-constexpr const char* no_descriptor = "a file is used that is not open";
+constexpr const char* no_descriptor = "a closed file is used";
 constexpr const char* more_read = "more bytes were read than requested";
 constexpr const char* no_size = "a range of size 0 is passed to the kernel";
 
@@ -59,7 +59,7 @@ int repeat_while_interrupted(Work&& work) noexcept {
 // has the reason.
 template <std::size_t Size>
 std::string_view read_start(const char* path, std::array<char, Size>& buffer) noexcept {
-  check(path != nullptr && path[0] == '/', "a file of the kernel has no path");
+  check(path != nullptr && path[0] == '/', "a kernel file has no path");
   const int descriptor = ::open(path, O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return {};
   const ssize_t count = ::read(descriptor, buffer.data(), buffer.size());
@@ -202,7 +202,7 @@ file_facts examine(int descriptor) noexcept {
   check(descriptor >= 0, no_descriptor);
   struct ::stat status{};
   if (::fstat(descriptor, &status) != 0) return {.failure = errno};
-  check(status.st_size >= 0, "a file is smaller than nothing");
+  check(status.st_size >= 0, "a file has a negative size");
   const int mode = ::fcntl(descriptor, F_GETFL);
   if (mode < 0) return {.failure = errno};
   const int seals = ::fcntl(descriptor, F_GET_SEALS);

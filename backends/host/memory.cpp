@@ -25,7 +25,7 @@ constexpr std::uint64_t keep_free_part = 16;
 }  // namespace
 
 std::uint64_t committable_bytes(const linux_os::memory_figures& now) noexcept {
-  check(now.failure == 0, "figures are used that could not be read");
+  check(now.failure == 0, "figures that could not be read are used");
   const std::uint64_t keep = std::min(keep_free_bytes_max, now.total_bytes / keep_free_part);
   return now.available_bytes > keep ? now.available_bytes - keep : 0;
 }
@@ -48,7 +48,7 @@ status memory_table::open(const memory_rules& rules) noexcept {
     return kernel_error(call::none, errc::unavailable, file.failure,
                         "this system makes no memory files (memfd_create)");
   }
-  check(file.descriptor >= 0, "a file was opened and has no descriptor");
+  check(file.descriptor >= 0, "an open file has no descriptor");
   shared_file_ = file.descriptor;
   rules_ = rules;
   return {};
@@ -89,7 +89,7 @@ result<physical_handle> memory_table::create(const physical_request& request) no
   if (const status room = check_room(request.size_bytes); !room) return room.error();
   const result<physical_handle> handle = enter(call::create, fresh);
   if (!handle) return handle;
-  check(find(*handle) != nullptr, "memory was entered and is in no table");
+  check(find(*handle) != nullptr, "entered memory is missing from its table");
   if (const status obtained = obtain(*find(*handle)); !obtained) {
     forget(*handle);
     return obtained.error();
@@ -122,7 +122,7 @@ status memory_table::obtain(memory& fresh) noexcept {
     }
     fresh.pages.offset_bytes = shared_file_used_bytes_;
   }
-  check(file >= 0, "memory lies in no file");
+  check(file >= 0, "memory has no file");
   const int failure = rules_.is_lazy ? 0 : linux_os::commit(file, fresh.pages);
   if (failure != 0) {
     if (fresh.own_file >= 0) linux_os::close(fresh.own_file);
@@ -136,7 +136,7 @@ status memory_table::obtain(memory& fresh) noexcept {
 
 result<physical_handle> memory_table::enter(call where, const memory& facts) noexcept {
   const std::uint64_t token = last_token_ + 1;
-  check(!memories_.contains(token) && !handles_.contains(token), "a handle is given out twice");
+  check(!memories_.contains(token) && !handles_.contains(token), "a handle is returned twice");
   memory* entered = nullptr;
   const bool done = allocates([&] {
     entered = &memories_.try_emplace(token, facts).first->second;
@@ -146,7 +146,7 @@ result<physical_handle> memory_table::enter(call where, const memory& facts) noe
     memories_.erase(token);
     return no_host_memory(where);
   }
-  check(entered != nullptr && token > last_token_, "a handle is given out that was before");
+  check(entered != nullptr && token > last_token_, "a handle is returned twice");
   entered->key = token;
   entered->handles = 1;
   last_token_ = token;
@@ -155,9 +155,9 @@ result<physical_handle> memory_table::enter(call where, const memory& facts) noe
 
 result<physical_handle> memory_table::retain(memory& of) noexcept {
   const std::uint64_t token = last_token_ + 1;
-  check(!handles_.contains(token), "a handle is given out twice");
+  check(!handles_.contains(token), "a handle is returned twice");
   if (!allocates([&] { handles_.try_emplace(token, &of); })) return no_host_memory(call::retain);
-  check(of.referred_to(), "tables I1: memory is mapped to which nothing refers");
+  check(of.referred_to(), "tables I1: unreferenced memory is mapped");
   last_token_ = token;
   ++of.handles;
   return physical_handle{token};
@@ -177,21 +177,21 @@ status memory_table::release(physical_handle handle) noexcept {
 void memory_table::forget(physical_handle handle) noexcept {
   const std::size_t erased = handles_.erase(static_cast<std::uint64_t>(handle)) +
                              memories_.erase(static_cast<std::uint64_t>(handle));
-  check(erased == 2, "what is taken back was not entered");
+  check(erased == 2, "removed memory was not entered");
 }
 
 status memory_table::reclaim(call where, memory& unused) noexcept {
-  check(!unused.referred_to(), "memory given back while something refers to it");
+  check(!unused.referred_to(), "referenced memory is released");
   if (unused.own_file >= 0) {
     linux_os::close(unused.own_file);
   } else if (const int failure = linux_os::decommit(shared_file_, unused.pages); failure != 0) {
-    return kernel_error(where, errc::device_lost, failure, "the kernel does not take memory back");
+    return kernel_error(where, errc::device_lost, failure, "the kernel refuses to release memory");
   }
   check(!unused.created_here || created_bytes_ >= unused.pages.size_bytes,
-        "more memory is given back than was created");
+        "more memory is released than was created");
   if (unused.created_here) created_bytes_ -= unused.pages.size_bytes;
   const std::size_t erased = memories_.erase(unused.key);
-  check(erased == 1, "memory is given back that is in no table");
+  check(erased == 1, "released memory is missing from its table");
   return {};
 }
 

@@ -166,12 +166,12 @@ class boundary_cut {
     if (cut_end_) mend(range_.end().value);
     if (cut_base_) mend(range_.base.value);
     debug_check([this] { return !(cut_base_ || cut_end_) || !mappings_.empty(); },
-                "cut mappings were mended and are gone");
+                "restored mappings are missing");
   }
 
   [[nodiscard]] bool made() const noexcept { return whole_; }
   void keep() noexcept {
-    check(whole_, "a cut is kept that was not made");
+    check(whole_, "a cut is recorded that was not made");
     cut_base_ = cut_end_ = false;
   }
 

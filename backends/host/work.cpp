@@ -23,7 +23,7 @@ using namespace host_tables;
 namespace {
 
 std::byte* bytes_at(address at) noexcept {
-  check(static_cast<bool>(at), "bytes at no address are touched");
+  check(static_cast<bool>(at), "bytes at address 0 are accessed");
   return reinterpret_cast<std::byte*>(
       static_cast<std::uintptr_t>(at.value));  // NOLINT(performance-no-int-to-ptr)
 }
@@ -212,7 +212,7 @@ result<physical_handle> host_driver::import_handle(const shared_handle& shared) 
     return kernel_error(call::import_handle, errc::out_of_memory, copy.failure,
                         "no descriptor left: raise the limit on open files");
   }
-  check(copy.descriptor >= 0, "memory is imported that lies in no file");
+  check(copy.descriptor >= 0, "imported memory has no file");
   memory received;
   received.pages.size_bytes = facts.size_bytes;
   received.own_file = copy.descriptor;
@@ -221,7 +221,7 @@ result<physical_handle> host_driver::import_handle(const shared_handle& shared) 
   const result<physical_handle> handle = state_->memories.enter(call::import_handle, received);
   if (!handle) linux_os::close(copy.descriptor);
   check(!handle || state_->memories.find(*handle) != nullptr,
-        "memory was imported and is in no table");
+        "imported memory is missing from its table");
   return handle;
 }
 

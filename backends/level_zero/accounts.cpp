@@ -22,7 +22,7 @@ error no_host_memory(call where) noexcept {
 
 constexpr const char* no_live_handle = "no live handle of this driver object";
 constexpr const char* mapped_detail = "the memory is mapped: unmap it first";
-constexpr const char* wrong_accounts = "the accounts of a Level Zero object contradict themselves";
+constexpr const char* wrong_accounts = "the tables of a Level Zero object disagree";
 
 // [base, base + size) without running over the end of all addresses.
 bool is_sane(address_range range) noexcept {
@@ -220,7 +220,7 @@ mapping& accounts::depart(const run& which) noexcept {
 void accounts::arrive(const run& which, access rights) noexcept {
   for (auto each = which.first; each != std::next(which.final); ++each) {
     mapping& here = each->second;
-    check(here.is_in_transit && here.at == each->first, "what arrives was in transit");
+    check(here.is_in_transit && here.at == each->first, "a mapping that arrives was in transit");
     if (here.is_switched) here.rights = rights;
     here.is_in_transit = here.is_switched = false;
     here.next = nullptr;
@@ -230,7 +230,7 @@ void accounts::arrive(const run& which, access rights) noexcept {
 void accounts::unmap(const run& which) noexcept {
   const auto behind_all = std::next(which.final);
   for (auto each = which.first; each != behind_all; ++each) {
-    check(each->second.rights == access::none, "what the driver still maps is forgotten");
+    check(each->second.rights == access::none, "mapped memory is removed from the tables");
     check(!each->second.is_in_transit, "I6: a mapping goes while it is in transit");
     const auto behind = memories_.find(each->second.handle);
     check(behind != memories_.end() && behind->second.is_mapped,

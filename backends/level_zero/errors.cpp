@@ -113,7 +113,7 @@ const char* advice_for(errc code) noexcept {
     case errc::unavailable:
       return "the driver is not running for this process: it never started, or the device sleeps";
     case errc::device_lost: return "the device no longer works: start a new process";
-    default: return "the driver reports a condition that vmm has no word for";
+    default: return "the driver reports an error that vmm does not classify";
   }
 }
 

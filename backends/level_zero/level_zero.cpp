@@ -42,7 +42,7 @@ result<level_zero_driver> level_zero_driver::open(const level_zero_options& opti
 
 level_zero_driver::level_zero_driver(std::unique_ptr<level_zero::level_zero_state> opened) noexcept
     : state_(std::move(opened)) {
-  check(state_ != nullptr, "a driver object is made of what was opened");
+  check(state_ != nullptr, "a driver object is made from an opened state");
 }
 level_zero_driver::~level_zero_driver() { leave_if_unusable(); }
 level_zero_driver::level_zero_driver(level_zero_driver&&) noexcept = default;
@@ -60,7 +60,7 @@ level_zero_driver& level_zero_driver::operator=(level_zero_driver&& other) noexc
 // when it ends, the system takes.
 void level_zero_driver::leave_if_unusable() noexcept {
   if (state_ != nullptr && !state_->is_usable()) leave_behind(state_.release());
-  check(state_ == nullptr || state_->is_usable(), "what cannot be used is left, not destroyed");
+  check(state_ == nullptr || state_->is_usable(), "an unusable object is not destroyed");
 }
 
 const features& level_zero_driver::feature_set() const noexcept {

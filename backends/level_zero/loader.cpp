@@ -20,7 +20,7 @@ class finder {
 
   template <class Function>
   void require(const char* symbol, Function& into) noexcept {
-    check(into == nullptr, "a call is looked for twice, or two share a place");
+    check(into == nullptr, "an entry point is looked up twice, or two share a slot");
     into = reinterpret_cast<Function>(dlsym(library_, symbol));
     if (into == nullptr && missing_ == nullptr) missing_ = symbol;
   }

@@ -123,13 +123,13 @@ result<point*> point_store::take(call where) noexcept {
 }
 
 void point_store::refer(point& which) noexcept {
-  check(which.references != 0, "a point that nothing refers to is referred to");
+  check(which.references != 0, "an unreferenced point gets a reference");
   ++which.references;
 }
 
 void point_store::forget(point* which) noexcept {
   if (which == nullptr) return;
-  check(which->references != 0, "a point is forgotten more often than it is referred to");
+  check(which->references != 0, "a point loses more references than it has");
   if (--which->references != 0) return;
   check(retired_.size() < retired_.capacity(), "there is room for each point");  // by grow()
   retired_.push_back(which);

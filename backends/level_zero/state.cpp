@@ -26,7 +26,7 @@ std::atomic<bool> exit_has_begun = false;
 
 // An error of open(): no device is usable, for any reason.
 error unusable(ze_result_t code, const char* detail) noexcept {
-  check(detail != nullptr, "an error says what is wrong");
+  check(detail != nullptr, "an error has a text");
   error failure = error_of(call::none, code);
   failure.code = errc::unavailable;
   failure.detail = detail;
@@ -50,7 +50,7 @@ std::string_view variable(const char* name) noexcept {
 // With that variable the loader searches for no other driver.
 const char* no_driver() noexcept {
   const std::string_view named = variable("ZE_ENABLE_ALT_DRIVERS");
-  check(no_driver_detail[0] != '\0', "an error says what is wrong");
+  check(no_driver_detail[0] != '\0', "an error has a text");
   if (named.empty()) return no_driver_detail;
   return detail_text()
       .add(
@@ -63,7 +63,7 @@ const char* no_driver() noexcept {
 
 // "1 GPU", "2 GPUs".
 detail_text& add_count(detail_text& to, std::size_t count, std::string_view what) noexcept {
-  check(!what.empty() && what.back() != 's', "what is counted has a name in the singular");
+  check(!what.empty() && what.back() != 's', "a counted object has a singular name");
   return to.add_number(count).add(" ").add(what).add(count == 1 ? "" : "s");
 }
 
@@ -393,7 +393,7 @@ result<std::unique_ptr<level_zero_state>> level_zero_state::open(
       if (const status done = ((*opened).*step)(); !done) return done.error();
     }
     check(opened->large_page_bytes != 0 && opened->transfers != nullptr,
-          "what was opened is whole");
+          "an opened driver has all parts");
     return opened;
   } catch (const std::bad_alloc&) {
     return refuse(errc::out_of_host_memory, "no host memory for the Level Zero backend");

@@ -21,7 +21,7 @@ using unlockable = std::unique_lock<std::mutex>;
 error lost(error failure) noexcept {
   check(failure.code != errc::none, "a failure has a code");
   failure.code = errc::device_lost;
-  failure.detail = "the driver failed midway, and again when it was to undo the first part";
+  failure.detail = "the driver failed midway, and failed again to undo the first part";
   return failure;
 }
 
@@ -59,7 +59,7 @@ result<std::uint64_t> level_zero_state::page_size(call where, std::uint64_t size
 }
 
 result<address_range> level_zero_state::reserve_native(std::uint64_t size_bytes, address hint) {
-  check(size_bytes % large_page_bytes == 0, "what is reserved is made of large pages");
+  check(size_bytes % large_page_bytes == 0, "reserved ranges are made of large pages");
   void* base = nullptr;
   ze_result_t code = ZE_RESULT_ERROR_INVALID_ARGUMENT;
   if (hint) code = ze.reserve(context, pointer(hint.value), size_bytes, &base);
@@ -133,7 +133,7 @@ ze_result_t level_zero_state::switch_native(std::uint64_t at, const mapping& whi
 // All or nothing, on a chain in transit. One driver call for each mapping: drivers skip what a
 // longer range covers.
 status level_zero_state::switch_run(call where, mapping& first, bool on) {
-  check(first.is_in_transit, "what is switched is the caller's");
+  check(first.is_in_transit, "the switched access is the caller's");
   const access wanted = on ? access::read_write : access::none;
   for (mapping* each = &first; each != nullptr; each = each->next) {
     if (each->rights == wanted) continue;

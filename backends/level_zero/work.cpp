@@ -147,7 +147,8 @@ status level_zero_driver::destroy_event(event_handle event) {
   if (!found) return found.error();
   s.points.forget((*found)->second);
   s.events.erase(*found);
-  debug_check([&] { return !s.find_event(call::destroy_event, event); }, "a destroyed event lives");
+  debug_check([&] { return !s.find_event(call::destroy_event, event); },
+              "a destroyed event is still live");
   return {};
 }
 

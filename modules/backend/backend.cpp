@@ -114,12 +114,12 @@ class short_text {
 };
 
 const char* exceeded(errc code) noexcept {
-  check(code != errc::none, "a success exceeds something");
+  check(code != errc::none, "a success has a limit");
   switch (code) {
     case errc::over_budget: return "exceeds the budget";
     case errc::out_of_memory: return "exceeds the device's memory";
     case errc::out_of_addresses: return "finds no free addresses";
-    default: return "exceeds what there is";
+    default: return "exceeds the available memory";
   }
 }
 

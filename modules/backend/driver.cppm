@@ -86,11 +86,11 @@ export class driver_ref {
 
   /// The driver. Requires: it was not moved from.
   [[nodiscard]] driver_interface& operator*() const noexcept {
-    debug_check([this] { return face_ != nullptr; }, "a driver is reached that was moved from");
+    debug_check([this] { return face_ != nullptr; }, "a driver is used that was moved from");
     return *face_;
   }
   [[nodiscard]] driver_interface* operator->() const noexcept {
-    debug_check([this] { return face_ != nullptr; }, "a driver is reached that was moved from");
+    debug_check([this] { return face_ != nullptr; }, "a driver is used that was moved from");
     return face_;
   }
   /// The referenced object: equal for all references to one driver.
@@ -108,7 +108,7 @@ export class driver_ref {
   static driver_interface* place_model(void* where, void* object) noexcept {
     static_assert(sizeof(driver_model<B*>) <= model_bytes);
     check(object != nullptr && reinterpret_cast<std::uintptr_t>(where) % alignof(void*) == 0,
-          "a reference is made of no driver, or where it cannot lie");
+          "a reference has no driver, or no room for one");
     return ::new (where) driver_model<B*>(static_cast<B*>(object));
   }
 

@@ -24,7 +24,7 @@ struct byte_unit {
 };
 
 constexpr std::uint64_t power(std::uint64_t base, int exponent) {
-  check(base > 1 && exponent >= 0, "a unit is a power of nothing");
+  check(base > 1 && exponent >= 0, "a unit has no power");
   std::uint64_t value = 1;
   for (int i = 0; i < exponent; ++i) value *= base;
   return value;
@@ -152,7 +152,7 @@ std::optional<double> parse_number(std::string_view text) noexcept {
         value < std::numeric_limits<double>::infinity())) {
     return std::nullopt;
   }
-  check(value - value == 0, "infinity, or not a number, is taken for a number");
+  check(value - value == 0, "infinity or NaN is read as a number");
   return value;
 }
 

@@ -48,7 +48,7 @@ void ordered_index::audit() noexcept {
   if constexpr (check_level >= 3) {
     if (++unaudited_count_ <= count_) return;
     unaudited_count_ = 0;
-    paranoid_check([this] { return validate().has_value(); }, "an index is broken by a change");
+    paranoid_check([this] { return validate().has_value(); }, "a change broke an index");
   }
 }
 
@@ -71,7 +71,7 @@ void ordered_index::insert(index_node& node, std::uint64_t key) noexcept {
 }
 
 void ordered_index::erase(index_node& node) noexcept {
-  check(node.linked, "a node is erased that is in no index");
+  check(node.linked, "a node outside of the index is erased");
   check(count_ > 0, "a node is erased from an empty index");
   debug_check([&] { return in_order(node); }, "a node's key changed while it was linked");
   tree::erase(&header_, &node);

@@ -103,14 +103,13 @@ class object_pool {
   }
 
   void release(T& object) noexcept {
-    check(live_count_ > 0, "an object is released to a pool that handed none out");
+    check(live_count_ > 0, "an object is released to a pool without live objects");
     check(object.next_free == nullptr && &object != free_, "I3: an object is released twice");
-    paranoid_check([&] { return owns(object); },
-                   "an object is released to a pool that is not its own");
+    paranoid_check([&] { return owns(object); }, "an object is released to another pool");
     object.next_free = free_;
     free_ = &object;
     --live_count_;
-    check(live_count_ < object_count_, "an object pool has handed out what it has on its list");
+    check(live_count_ < object_count_, "a free object of a pool is in use");
   }
 
   [[nodiscard]] std::size_t live_count() const noexcept { return live_count_; }
@@ -133,7 +132,7 @@ class object_pool {
     std::size_t count = 0;
     for (const T* each = free_; each != nullptr && count <= object_count_; each = each->next_free)
       ++count;
-    check(count <= object_count_, "the list of free objects is a circle");
+    check(count <= object_count_, "the list of free objects is circular");
     return count;
   }
   [[nodiscard]] bool refill() noexcept {
@@ -165,7 +164,7 @@ export template <class T>
   try {
     if (list.capacity() - list.size() < count)
       list.reserve(std::max(list.size() + count, 2 * list.capacity()));
-    check(list.capacity() - list.size() >= count, "a list has less room than was made");
+    check(list.capacity() - list.size() >= count, "a list has less room than was reserved");
     return {};
   } catch (const std::bad_alloc&) {
     return refuse(errc::out_of_host_memory, "no host memory is left for a list");

@@ -134,7 +134,7 @@ export [[nodiscard]] std::string describe(const error& failure);
 
 /// An error that vmm itself raises, before or without a backend call.
 export [[nodiscard]] constexpr error refuse(errc code, const char* detail) noexcept {
-  check(code != errc::none, "an error is made without a code");
+  check(code != errc::none, "an error has no code");
   check(detail != nullptr, "an error is made without a text");
   return error{code, call::none, 0, "", detail};
 }
@@ -154,7 +154,7 @@ union error_room {
   error failure;
 };
 static_assert(std::is_trivially_copyable_v<error> && std::is_trivially_destructible_v<error>,
-              "I2: an error owns something");
+              "I2: an error owns memory");
 
 /// A value or an error. Shaped like std::expected<T, error>, which needs C++23.
 export template <class T>

@@ -141,7 +141,7 @@ export class grant_list {
   /// Sets the rights of the location. False, without a change, if it is a new one and the list is
   /// full.
   constexpr bool set(const access_grant& grant) noexcept {
-    check(count_ <= grants_max, "a list of rights is longer than its room");
+    check(count_ <= grants_max, "a list of rights exceeds its capacity");
     for (std::size_t i = 0; i < count_; ++i) {
       if (grants_[i].grantee != grant.grantee) continue;
       grants_[i].rights = grant.rights;
@@ -165,7 +165,7 @@ export class grant_list {
     for (const access_grant& each : all()) {
       if (each.rights != access::none) (void)some.set(each);
     }
-    check(some.count_ <= count_, "more locations have rights than the list names");
+    check(some.count_ <= count_, "more locations have rights than the list contains");
     return some;
   }
   [[nodiscard]] constexpr std::span<const access_grant> all() const noexcept {

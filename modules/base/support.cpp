@@ -79,7 +79,7 @@ void see_fork() noexcept {
     }
   }
   check(forks_passed.load(std::memory_order_relaxed) != 0,
-        "I1: a child takes itself for its parent");
+        "I1: a child has its parent's process id");
 }
 
 // Registered before main: no driver can be older than the handler.
@@ -98,13 +98,14 @@ bool fork_listener::listen() noexcept {
     slot_ = take_place(*in, *this);
   }
   check(slot_ == nullptr || slot_->load(std::memory_order_relaxed) == this,
-        "a place among the listeners is another's");
+        "a listener's slot belongs to another listener");
   return slot_ != nullptr;
 }
 
 void fork_listener::stop() noexcept {
   if (slot_ == nullptr) return;
-  check(slot_->load(std::memory_order_relaxed) == this, "a place among listeners is another's");
+  check(slot_->load(std::memory_order_relaxed) == this,
+        "a listener's slot belongs to another listener");
   slot_->store(nullptr, std::memory_order_release);
   slot_ = nullptr;
 }
@@ -195,7 +196,7 @@ written_bytes write_whole(int descriptor, std::span<const std::byte> bytes) noex
     if (done.count < bytes.size()) done.failure = EINTR;
   });
   check(done.count <= bytes.size() && (done.failure != 0) == (done.count < bytes.size()),
-        "a write failed and did not");
+        "a failed write wrote every byte, or a complete one failed");
   return done;
 }
 #else

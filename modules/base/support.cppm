@@ -82,12 +82,12 @@ constexpr void paranoid_check(Condition&& condition, const char* what,
 /// Rounds up to a multiple of `unit`. Requires: a unit that is not zero, and a sum that fits.
 export [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value,
                                                       std::uint64_t unit) noexcept {
-  check(unit != 0, "a value is rounded up to a multiple of nothing");
+  check(unit != 0, "a value is rounded up to a multiple of 0");
   const std::uint64_t rest = value % unit;
   const std::uint64_t rounded = rest == 0 ? value : value + (unit - rest);
   check(rounded >= value, "a value is rounded up past the largest number");
   debug_check([&] { return rounded % unit == 0 && rounded - value < unit; },
-              "a value is rounded up to another multiple than the next one");
+              "a value is not rounded up to the next multiple");
   return rounded;
 }
 

@@ -27,7 +27,7 @@ schedule_observer* set_schedule_observer(schedule_observer* observer) noexcept {
 }
 
 void announce(step what, const void* object) noexcept {
-  check(object != nullptr, "a step is announced of no lock and no atomic");
+  check(object != nullptr, "a step without a lock or an atomic is announced");
   schedule_observer* const observer = observer_in_use.load(std::memory_order_relaxed);
   if (observer != nullptr) observer->reach(what, object);
 }

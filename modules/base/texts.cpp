@@ -11,7 +11,7 @@ namespace {
 constinit std::array<std::atomic<const char*>, kept_count_max> kept{};
 
 const char* copy_of(std::string_view text) noexcept {
-  check(text.size() < detail_bytes_max, "a detail is longer than a text may be");
+  check(text.size() < detail_bytes_max, "a detail exceeds the largest text");
   char* const copy = new (std::nothrow) char[text.size() + 1];
   if (copy == nullptr) return nullptr;
   std::memcpy(copy, text.data(), text.size());

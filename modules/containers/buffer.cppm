@@ -118,7 +118,7 @@ export class allocator_ref {
   /// Effects: frees it after the work submitted to `stream` so far. Errors: none.
   void deallocate(address at, std::uint64_t size_bytes, std::uint64_t alignment_bytes,
                   stream_handle stream) const noexcept {
-    check(static_cast<bool>(at), "a block is given back that lies at no address");
+    check(static_cast<bool>(at), "a block at address 0 is freed");
     calls_->deallocate(object_, {at, size_bytes}, alignment_bytes, stream);
   }
   /// Whether the allocator can resize: true of a manager, false of a pool.

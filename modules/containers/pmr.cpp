@@ -39,9 +39,9 @@ void* host_memory_resource::do_allocate(std::size_t size_bytes, std::size_t alig
 
 void host_memory_resource::do_deallocate(void* pointer, std::size_t size_bytes,
                                          std::size_t alignment_bytes) {
-  check(pointer != nullptr, "a block is given back that lies nowhere");
+  check(pointer != nullptr, "a block at address 0 is freed");
   check(alignment_bytes == 0 || address::from_native(pointer).value % alignment_bytes == 0,
-        "a block is given back with another alignment than it has");
+        "a block is freed with a wrong alignment");
   memory_.deallocate(address::from_native(pointer), at_least_one(size_bytes), alignment_bytes,
                      stream_);
 }

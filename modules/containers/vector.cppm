@@ -107,7 +107,7 @@ class vector {
     if (!made_in_.is_here()) return;
     clear();
     check(base_ || capacity_ == 0, no_memory);
-    check(size_ == 0, "a vector goes and leaves elements behind");
+    check(size_ == 0, "a vector ends with live elements");
     if (base_) (void)memory_->free(base_);
   }
 
@@ -197,7 +197,7 @@ class vector {
     check(own_index == no_index || elements.size() <= size_ - own_index,
           "elements are copied that reach past the vector's end");
     if (status room = make_host_room(elements.size()); !room) return room;
-    check(capacity_ - size_ >= elements.size(), "room was made and is not there");
+    check(capacity_ - size_ >= elements.size(), "the reserved room is missing");
     if (own_index != no_index) elements = {pointer(own_index), elements.size()};
     if constexpr (std::is_trivially_copyable_v<T>) {
       if (status written = driver_->write(place(size_), std::as_bytes(elements)); !written) {
@@ -216,7 +216,7 @@ class vector {
   void pop_back() noexcept {
     check(size_ > 0, "an element is taken off an empty vector");
     destroy(size_ - 1);
-    check(size_ < capacity_, "an element was taken off and left no room");
+    check(size_ < capacity_, "a removed element left no room");
   }
   /// Effects: destroys every element; the memory stays. Cost: O(size) if elements have destructors.
   void clear() noexcept { destroy(0); }
@@ -249,7 +249,7 @@ class vector {
   [[nodiscard]] status reserve(std::uint64_t count) {
     if (!made_in_.is_here()) return refuse_forked();
     const status done = count <= capacity_ ? status{} : set_capacity(count);
-    check(!done || count <= capacity_, "room was made and is not there");
+    check(!done || count <= capacity_, "the reserved room is missing");
     return done;
   }
 
@@ -263,7 +263,7 @@ class vector {
       base_ = address{};
       capacity_ = finished_count_ = 0;
       fills_ = {};
-      check(fills_.begin == fills_.end, "zeros are awaited in memory that was freed");
+      check(fills_.begin == fills_.end, "a wait for zeros in freed memory");
       return {};
     }
     check(size_ <= capacity_, too_many_elements);
@@ -318,7 +318,7 @@ class vector {
     const std::uint64_t doubled = std::max(size_ + count, std::min(2 * capacity_, count_max));
     const status done = set_capacity(doubled);
     const bool is_short = !done && is_shortage(done.error().code);
-    check(!done || size_ + count <= capacity_, "room was made and is not there");
+    check(!done || size_ + count <= capacity_, "the reserved room is missing");
     return is_short && doubled > size_ + count ? set_capacity(size_ + count) : done;
   }
 
@@ -326,13 +326,13 @@ class vector {
   [[nodiscard]] status make_host_room(std::uint64_t count) {
     if constexpr (!std::is_trivially_copyable_v<T>) require_host_access();
     if (status room = make_room(count); !room) return room;
-    check(base_ && capacity_ - size_ >= count, "room was made and is not there");
+    check(base_ && capacity_ - size_ >= count, "the reserved room is missing");
     return synchronize(size_, size_ + count);
   }
 
   // Before the host writes elements [first, end) of the block.
   [[nodiscard]] status synchronize(std::uint64_t first, std::uint64_t end) {
-    check(first <= end && end <= capacity_, "the host is to write behind the vector's memory");
+    check(first <= end && end <= capacity_, "the host would write past the vector's memory");
     if (end > finished_count_) {
       if (status finished = memory_->synchronize(base_); !finished) return finished;
       finished_count_ = capacity_;
@@ -345,7 +345,7 @@ class vector {
   // by side: the point itself remembers that it has passed.
   [[nodiscard]] status finish_fills(std::uint64_t first, std::uint64_t end) const {
     check(fills_.begin <= fills_.end, "a vector's zeros end before they begin");
-    check(first <= end && end <= capacity_, "I3: the host looks behind the vector's memory");
+    check(first <= end && end <= capacity_, "I3: the host reads past the vector's memory");
     if (first >= fills_.end || end <= fills_.begin) return {};
     if (fills_.is_recorded) return memory_->wait(fills_.point);
     return driver_->feature_set().streams ? driver_->synchronize_stream(stream_) : status{};

@@ -17,12 +17,12 @@ result<block*> claim_block(manager_base& base, address at, pinned_record pinned)
   if (!base.made_in.is_here()) return refuse_forked();
   if (!base.is_set_up.load(std::memory_order_acquire)) {
     return refuse(errc::unknown_address,
-                  "the address is not of this manager, which has not allocated anything");
+                  "the address is not of this manager: it has not allocated anything");
   }
   const result<tracked_range*> claimed = base.blocks->records().claim(at, pinned);
   if (claimed) {
     check((*claimed)->claimed && (*claimed)->base == at,
-          "another block was claimed than was named");
+          "the claimed block is not the requested one");
     debug_check([&] { return base.blocks->space().contains(at); },
                 "a block lies in no reservation");
     return &block_of(**claimed);
@@ -36,7 +36,8 @@ result<block*> claim_block(manager_base& base, address at, pinned_record pinned)
 
 result<range_sizes> plan_sizes(const manager_base& base, std::uint64_t size_bytes,
                                std::uint64_t growth_bytes) {
-  if (size_bytes == 0) return refuse(errc::invalid_argument, "a size of 0 bytes is not allocated");
+  if (size_bytes == 0)
+    return refuse(errc::invalid_argument, "a size of 0 bytes cannot be allocated");
   if (size_bytes > size_bytes_max || growth_bytes > size_bytes_max) {
     return refuse(errc::invalid_argument, "the size is larger than any address space");
   }

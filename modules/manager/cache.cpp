@@ -14,7 +14,7 @@ namespace vmm {
 
 namespace {
 
-constexpr const char* no_range = "bytes are cached of no range";
+constexpr const char* no_range = "cached bytes belong to no range";
 
 }  // namespace
 
@@ -34,7 +34,7 @@ void range_cache::audit() noexcept {
       sync::assume_locked(mutex_);
       return validate_all().has_value();
     };
-    paranoid_check(is_valid, "the cache of ranges is broken by a change");
+    paranoid_check(is_valid, "a change broke the cache of ranges");
   }
 }
 
@@ -57,13 +57,13 @@ block* range_cache::take(index_node* found) noexcept {
   check(size_bytes_ >= taken.sizes.mapped_bytes, "more is taken out of the cache than is in it");
   by_size_.erase(taken);
   size_bytes_ -= taken.sizes.mapped_bytes;
-  check(!taken.linked, "a range is taken out of the cache and stays in it");
+  check(!taken.linked, "a range taken out of the cache is still in it");
   audit();
   return &taken;
 }
 
 block* range_cache::take_exact(std::uint64_t mapped_bytes) noexcept {
-  check(mapped_bytes > 0, "a range of no size is looked for");
+  check(mapped_bytes > 0, "a range of size 0 is looked for");
   const sync::lock_guard<sync::mutex> lock(mutex_);
   index_node* const found = by_size_.at_least(mapped_bytes);
   return take(found != nullptr && found->key == mapped_bytes ? found : nullptr);
@@ -77,7 +77,7 @@ block* range_cache::take_smaller(std::uint64_t mapped_bytes) noexcept {
 }
 
 block* range_cache::take_larger(std::uint64_t mapped_bytes) noexcept {
-  check(mapped_bytes > 0, "a range of no size is looked for");
+  check(mapped_bytes > 0, "a range of size 0 is looked for");
   const sync::lock_guard<sync::mutex> lock(mutex_);
   block* const taken = take(by_size_.at_least(mapped_bytes + 1));
   check(taken == nullptr || taken->sizes.mapped_bytes > mapped_bytes, "a range is not larger");
@@ -121,7 +121,7 @@ status range_cache::validate_all() const noexcept {
   for (const index_node* node = by_size_.first(); node != nullptr; node = by_size_.next(*node)) {
     const auto& cached = static_cast<const block&>(*node);
     if (cached.key != cached.sizes.mapped_bytes || !is_cacheable(cached))
-      return refuse(errc::internal, "cache I1: a cached range is not what the cache takes it for");
+      return refuse(errc::internal, "cache I1: a cached range has changed, or cannot be cached");
     sum_bytes += cached.sizes.mapped_bytes;
   }
   if (sum_bytes != size_bytes_)

@@ -42,9 +42,9 @@ status remap_copier::remap(const copy_request& request, copy_mode mode) {
 
 status remap_copier::remap_claimed(block& target, block& source, const copy_request& request,
                                    copy_mode mode) {
-  constexpr const char* why = "the copy is not one of whole, idle blocks";
+  constexpr const char* why = "the copy is not of whole idle blocks";
   check(target.claimed && source.claimed && mode != copy_mode::copy,
-        "memory changes hands without a claim, or where bytes are to be copied");
+        "memory is exchanged without a claim, or where bytes are copied");
   if (!remap_fits(target, source, request)) return refuse(errc::not_supported, why);
   if (base_.blocks->is_shared(source)) return refuse(errc::not_supported, why);
   // Everything that the streams concerned were given must have finished: the target's addresses

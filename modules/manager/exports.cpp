@@ -21,10 +21,11 @@ result<exported_range> manager_exports::begin(address at, export_rule rule, std:
   block& given = **claimed;
   const bool is_other = number != 0 && given.number != number;
   result<exported_range> made =
-      is_other ? result<exported_range>{refuse(errc::not_allocated,
-                                               "the block was freed: another lies at its address")}
-               : describe(given);
-  check(given.base == at, "another block is exported");
+      is_other
+          ? result<exported_range>{refuse(
+                errc::not_allocated, "the block was freed, and another block is at its address")}
+          : describe(given);
+  check(given.base == at, "the exported block is not the requested one");
   if (made) {
     check(made->parts.size() == given.memories.size(), "a part of an exported block is missing");
     base_.blocks->memory().mark_exported(given.memories);
@@ -42,7 +43,7 @@ result<exported_range> manager_exports::describe(block& given) {
   if (given.is_suspended) return memory_suspended;
   if (given.sizes.user_bytes == 0 || given.memories.empty()) {
     return refuse(errc::invalid_argument,
-                  "the block's memory has moved to another: it can only be freed");
+                  "the block's memory has moved to another block: it can only be freed");
   }
   if (base_.options.shareable == share_kind::none) {
     return refuse(errc::not_supported,
@@ -54,7 +55,7 @@ result<exported_range> manager_exports::describe(block& given) {
   const result<physical_properties> granted =
       base_.driver->get_properties(given.memories.front()->handle);
   if (!granted) return granted.error();
-  check(made.size_bytes >= given.sizes.user_bytes, "less is exported than the user requested");
+  check(made.size_bytes >= given.sizes.user_bytes, "an export is smaller than the requested size");
   made.granted = *granted;
   try {
     made.parts.reserve(given.memories.size());
@@ -69,7 +70,7 @@ result<exported_range> manager_exports::describe(block& given) {
 status manager_exports::end(address at) {
   const result<block*> claimed = claim_block(base_, at, pinned_record::allowed);
   if (!claimed) return claimed.error();
-  check((*claimed)->base == at, "another block was claimed than was named");
+  check((*claimed)->base == at, "the claimed block is not the requested one");
   const bool pinned = (*claimed)->pin_count != 0;
   check((*claimed)->claimed, "an export ends of a block that is not claimed");
   if (pinned) {

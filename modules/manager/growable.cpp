@@ -31,7 +31,7 @@ void growable_pin::reset() noexcept {
   growable_range* const range = std::exchange(range_, nullptr);
   if (range == nullptr) return;
   const status ended = range->unpin(number_);
-  check(ended || ended.error().code == errc::not_permitted, "a pin ends that is not there");
+  check(ended || ended.error().code == errc::not_permitted, "a missing pin is released");
 }
 
 result<growable_pin> growable_range::pin(const pin_request& request) {
@@ -48,7 +48,7 @@ result<growable_pin> growable_range::pin(const pin_request& request) {
   }
   if (status room = reserve_more(pins_, 1); !room) return room.error();
   pins_.push_back({++pin_number_, request.size_bytes, named->first, named->end});
-  check(pin_number_ != 0, "the numbers of pins are used up");
+  check(pin_number_ != 0, "no number for a pin is left");
   return growable_pin(*this, pin_number_);
 }
 
@@ -60,14 +60,14 @@ status growable_range::unpin(std::uint64_t number) noexcept {
   });
   if (found == pins_.end())
     return refuse(errc::invalid_argument, "the range has no pin of this number");
-  check(found->first < found->end, "a pin was of no segment");
+  check(found->first < found->end, "a pin names no segment");
   pins_.erase(found);
   return {};
 }
 
 // The most that a pin keeps of the segment.
 std::uint64_t growable_range::pinned(std::uint64_t index) const noexcept {
-  check(index < segments_.size(), "a segment is pinned that is not there");
+  check(index < segments_.size(), "a missing segment is pinned");
   std::uint64_t size_bytes = 0;
   for (const pinned_part& each : pins_) {
     if (each.first <= index && index < each.end) size_bytes = std::max(size_bytes, each.size_bytes);
@@ -160,14 +160,14 @@ status growable_range::close(stream_handle stream) {
   if (memory_->driver().feature_set().is_per_thread(stream)) return per_thread_stream;
   const sync::lock_guard<sync::mutex> lock(mutex_);
   const status done = close_locked(stream);
-  check(!done || is_closed_, "a range was closed and is open");
+  check(!done || is_closed_, "a closed range is open");
   return done;
 }
 
 status growable_range::close_locked(stream_handle stream) {
   if (is_closed_) return closed();
   if (!pins_.empty())
-    return refuse(errc::in_use, "a view or pin shows the growable range: let go of it first");
+    return refuse(errc::in_use, "a view or pin uses the growable range: release it first");
   if (segments_.empty()) {
     is_closed_ = true;
     return {};
@@ -199,7 +199,7 @@ void growable_range::end_segments(const ticket_ref& point) {
 growable_range::~growable_range() {
   if (!made_in_.is_here()) return;
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(pins_.empty(), "a growable range goes before its views and pins");
+  check(pins_.empty(), "a growable range is destroyed before its views and pins");
   if (is_closed_) return;
   const status gone = try_to_close([this] {
     sync::assume_locked(mutex_);
@@ -215,7 +215,7 @@ growable_range::~growable_range() {
 status growable_range::close_unnamed() {
   if (segments_.empty()) return close_locked(stream_);
   check(!is_closed_, "a closed range has segments");
-  check(pins_.empty(), "I4: a range is destroyed under a pin without close()");
+  check(pins_.empty(), "I4: a pinned range is destroyed without close()");
   timeline& time = engine_->time();
   const result<ticket_ref> last_use = time.cover_all();
   if (!last_use && last_use.error().code == errc::not_supported) return close_locked(stream_);
@@ -257,7 +257,7 @@ result<address> growable_range::segment(std::uint64_t index) const {
   if (!made_in_.is_here()) return refuse_forked();
   const sync::lock_guard<sync::mutex> lock(mutex_);
   if (status found = find(index); !found) return found.error();
-  check(static_cast<bool>(segments_[index]->base), "a segment lies nowhere");
+  check(static_cast<bool>(segments_[index]->base), "a segment has no address");
   return segments_[index]->base;
 }
 
@@ -318,9 +318,9 @@ status growable_range::validate() const {
     if (each.base != segments_.front()->base + index * stride_bytes_)
       return refuse(errc::internal, "a segment is not in its place");
     if (each.sizes.user_bytes > each.sizes.mapped_bytes || each.sizes.mapped_bytes > stride_bytes_)
-      return refuse(errc::internal, "a segment's sizes contradict one another");
+      return refuse(errc::internal, "a segment's sizes disagree");
     if (each.sizes.user_bytes < pinned(index))
-      return refuse(errc::internal, "I4: a segment has less than is pinned of it");
+      return refuse(errc::internal, "I4: a segment is smaller than its pinned bytes");
   }
   return {};
 }

@@ -68,8 +68,9 @@ status growable_range::check_segment(const growable_request& request,
   if (request.change == growable_change::shrink && request.size_bytes > now.user_bytes)
     return refuse(errc::invalid_argument, "a shrink makes a segment larger: use grow or resize");
   if (request.size_bytes < pinned(index)) {
-    return refuse(errc::in_use,
-                  "a view or pin shows bytes that would go: let go of it, or shrink less");
+    return refuse(
+        errc::in_use,
+        "a view or pin uses bytes that the shrink would release: release it first, or shrink less");
   }
   if (request.one_handle && request.size_bytes != 0 && now.user_bytes != 0) {
     return refuse(errc::invalid_argument,
@@ -83,8 +84,7 @@ status growable_range::plan(const growable_request& request, change_plan& change
   const result<named_segments> named = name(request.first_segment, request.segment_count);
   if (!named) return named.error();
   if (request.size_bytes > options_.segment_bytes_max) {
-    return refuse(errc::invalid_argument,
-                  "the size is beyond the most of a segment, growable_options::segment_bytes_max");
+    return refuse(errc::invalid_argument, "the size exceeds growable_options::segment_bytes_max");
   }
   const std::size_t count = named->end - named->first;
   if (status room = reserve_more(changes.grown, count); !room) return room;
@@ -156,7 +156,7 @@ status growable_range::map_segment(const growable_request& request, block& segme
   wanted.handle_bytes = options_.handle_bytes == few_handles ? 0 : handle_bytes_;
   wanted.one_handle = request.one_handle;
   const creation what{mapped_bytes - segment.sizes.mapped_bytes, wanted.handle_bytes};
-  check(changes.pass != nullptr, "a segment grows in no attempt");
+  check(changes.pass != nullptr, "a segment grows without an attempt");
   if (!memory_->suspension_.is_running()) return memory_suspended;
   engine* const parts = engine_;
   const status grown = memory_->shortage_.recover(
@@ -173,7 +173,7 @@ status growable_range::clear_stale(const block& segment, bool may_wait) {
   engine_->reap_all();
   if (!engine::is_stale(segment)) return {};
   if (!may_wait) {
-    return refuse(errc::in_use, "unfinished work may still use the addresses that were given up");
+    return refuse(errc::in_use, "unfinished work may still use released addresses");
   }
   for (const ticket_ref& point : given_up_) {
     if (status waited = engine_->time().wait(point); !waited) return waited;
@@ -183,8 +183,9 @@ status growable_range::clear_stale(const block& segment, bool may_wait) {
   check(given_up_.empty() || given_up_.back().known_passed(),
         "growable I3: a point was not waited for");
   if (!engine::is_stale(segment)) return {};
-  return refuse(errc::in_use,
-                "the driver refuses to unmap what the segment has given up: try again later");
+  return refuse(
+      errc::in_use,
+      "the driver refuses to unmap memory that the segment has released: try again later");
 }
 
 status growable_range::fill_segments(const growable_request& request, change_plan& changes) {
@@ -217,7 +218,7 @@ status growable_range::fill_released(const block& segment, std::uint64_t kept_by
 }
 
 result<ticket_ref> growable_range::record_released(stream_handle stream, bool has_filled) {
-  check(engine_ != nullptr, "memory is given up before there is any");
+  check(engine_ != nullptr, "memory is released before the first growth");
   return has_filled ? engine_->time().record_or_wait(stream) : engine_->time().record(stream);
 }
 

@@ -90,7 +90,8 @@ void manager_history::note_pin(history_kind what, const block& of) noexcept {
 // listing between this and the event would contain a block without an event.
 void manager_history::note_block(history_kind kind, block& of) noexcept {
   const bool is_live = kind == history_kind::allocated;
-  check(is_live || kind == history_kind::freed, "a block neither comes nor goes");
+  check(is_live || kind == history_kind::freed,
+        "a block event is neither an allocation nor a free");
   if (!port_) {
     of.is_handed_out.store(is_live, std::memory_order_relaxed);
     return;
@@ -100,7 +101,7 @@ void manager_history::note_block(history_kind kind, block& of) noexcept {
     of.is_handed_out.store(is_live, std::memory_order_relaxed);
     check(of.sizes.user_bytes <= of.sizes.mapped_bytes, "a block is larger than its memory");
     if (!port_) return;
-    check(static_cast<bool>(of.base), "an event is of a block at no address");
+    check(static_cast<bool>(of.base), "an event names a block at address 0");
     const address_range where{of.base, of.sizes.mapped_bytes};
     port_->note_block(kind, where, of.sizes.user_bytes, of.stream);
     of.noted = {number_, where, is_live};
@@ -122,7 +123,7 @@ void manager_history::changed(block& now, address before) noexcept {
 // Where it has changed since it was noted last. It is read again behind the event: another thread
 // may have noted a newer one in between, and what was read before would be the last word.
 void manager_history::note_footprint() noexcept {
-  check(base_.blocks != nullptr, "memory is counted before there is any");
+  check(base_.blocks != nullptr, "memory is counted before the first allocation");
   for (bool is_noted = true; is_noted;) {
     const std::uint64_t now_bytes = base_.blocks->memory().statistics().held_bytes;
     const rank_guard lock(manager_lock::events, event_lock_);
@@ -136,9 +137,9 @@ void manager_history::note_failure(const block_request& wanted, const error& why
   note_footprint();  // also after another failure: memory released meanwhile stays released
   if (!is_shortage(why.code)) return;
   const manager_statistics now = manager_report(base_).statistics();
-  check(now.held_bytes >= now.retained_bytes, "more is cached than there is");
+  check(now.held_bytes >= now.retained_bytes, "more memory is cached than is held");
   const std::uint64_t code = static_cast<std::uint64_t>(why.code);
-  check(wanted.sizes.user_bytes <= wanted.sizes.mapped_bytes, "a block is larger than its room");
+  check(wanted.sizes.user_bytes <= wanted.sizes.mapped_bytes, "a block exceeds its addresses");
   note({history_kind::short_of_memory,
         {{code}, wanted.sizes.mapped_bytes},
         wanted.stream,

@@ -121,8 +121,7 @@ result<core_options> manager::plan_engine() {
   options.physical.reuse_while_mapped = base_.driver->feature_set().alias != alias_level::none;
   options.reservation.granularity_bytes = unit_bytes;
   // Every range is a multiple of the chunk, so that any cached chunk serves any request.
-  check(options.physical.like.where == base_.placement(),
-        "memory is planned where the options do not say");
+  check(options.physical.like.where == base_.placement(), "memory is planned at a wrong location");
   base_.unit_bytes = std::max(unit_bytes, policy.chunk_bytes);
   check(base_.unit_bytes % unit_bytes == 0, "a chunk is not whole granules");
   base_.place_bytes = unit_bytes;
@@ -139,7 +138,7 @@ manager::~manager() {
     report_live(base_);
     closed = close_core(base_.blocks->core(), [this] { return empty(); });
   }
-  check(closed || closed.error().code != errc::none, "a manager is left open without a reason");
+  check(closed || closed.error().code != errc::none, "a manager stays open without an error");
   if (closed) {
     base_.blocks.reset();
     return;
@@ -178,7 +177,7 @@ status manager::end_blocks() {
        first = base_.blocks->records().lowest()) {
     const result<block*> claimed = claim_block(base_, first);
     if (!claimed) return claimed.error();
-    check((*claimed)->base == first, "another block is freed than the lowest");
+    check((*claimed)->base == first, "the freed block is not the lowest");
     const result<ticket_ref> last_use =
         is_covered ? contents_.end_use_after(**claimed, *all) : contents_.end_use(**claimed, 0);
     const status gone = last_use ? base_.blocks->dissolve(**claimed, *last_use) : last_use.error();
@@ -204,7 +203,7 @@ result<address> manager::allocate(const allocate_request& request) {
   if (alignment_bytes > size_bytes_max)
     return refuse(errc::invalid_argument, "an alignment is at most 2^56 bytes, as a size is");
   check(sizes->user_bytes <= sizes->mapped_bytes && sizes->mapped_bytes <= sizes->reserved_bytes,
-        "the sizes of a block to be contradict one another");
+        "the sizes of a new block disagree");
   const block_request wanted{*sizes, alignment_bytes, request.stream};
   const relaxed_capture quiet(*base_.driver);
   const std::uint64_t mark = shortage_.creation_mark();
@@ -230,7 +229,7 @@ result<address> manager::allocate_checked(const block_request& wanted) {
   if (status finished = finish_made(**made); !finished) return finished.error();
   const address at = (*made)->base;
   (*made)->number = base_.counts.allocated_count.fetch_add(1, std::memory_order_relaxed) + 1;
-  check(at && (*made)->claimed, "a block is at no address, or not its maker's");
+  check(at && (*made)->claimed, "a block has no address, or is not claimed by its creator");
   check_made(base_, **made, wanted);
   history_.note_block(history_kind::allocated, **made);
   base_.blocks->records().unclaim(**made);
@@ -248,8 +247,8 @@ result<address> manager::allocate(std::uint64_t size_bytes, std::uint64_t alignm
 // Completes a block beyond its memory; on failure it is freed. The block is tracked by now: a
 // suspension that begins after the check of the phase finds it.
 status manager::finish_made(block& made) {
-  check(made.claimed, "a block is finished that is not its maker's");
-  check(made.linked, "a block is looked for by a suspension that is not tracked");
+  check(made.claimed, "a finished block is not claimed by its creator");
+  check(made.linked, "a suspension looks for an untracked block");
   if (!suspension_.is_running()) {
     const ticket_ref last_use = made.last_use;
     if (!base_.blocks->dissolve(made, last_use)) base_.blocks->discard(made, last_use);
@@ -268,7 +267,8 @@ status manager::finish_made(block& made) {
 status manager::free(address at) {
   const result<block*> claimed = claim_block(base_, at);
   if (!claimed) return claimed.error();
-  check((*claimed)->claimed && (*claimed)->base == at, "another block was claimed than was named");
+  check((*claimed)->claimed && (*claimed)->base == at,
+        "the claimed block is not the requested one");
   const relaxed_capture quiet(*base_.driver);
   const result<ticket_ref> last_use = contents_.end_use(**claimed, 0);
   if (last_use) return free_after(**claimed, *last_use);
@@ -280,7 +280,8 @@ status manager::free(address at, stream_handle last_use) {
   if (base_.driver->feature_set().is_per_thread(last_use)) return per_thread_stream;
   const result<block*> claimed = claim_block(base_, at);
   if (!claimed) return claimed.error();
-  check((*claimed)->claimed && (*claimed)->base == at, "another block was claimed than was named");
+  check((*claimed)->claimed && (*claimed)->base == at,
+        "the claimed block is not the requested one");
   const relaxed_capture quiet(*base_.driver);
   // The block's own stream has been ordered behind the earlier users of its pieces; this one not.
   status ordered = base_.blocks->order(last_use, **claimed);
@@ -314,7 +315,8 @@ void manager::deallocate(address at, std::uint64_t, std::uint64_t, stream_handle
 status manager::free_idle(address at) {
   const result<block*> claimed = claim_block(base_, at);
   if (!claimed) return claimed.error();
-  check((*claimed)->claimed && (*claimed)->base == at, "another block was claimed than was named");
+  check((*claimed)->claimed && (*claimed)->base == at,
+        "the claimed block is not the requested one");
   if (base_.contents.fills_on_release()) {  // which is work of its own
     base_.blocks->records().unclaim(**claimed);
     return free(at);
@@ -371,13 +373,13 @@ void manager::forget(stream_handle) noexcept {
 status manager::synchronize(address at) {
   const result<block*> claimed = claim_block(base_, at, pinned_record::allowed);
   if (!claimed) return claimed.error();
-  check((*claimed)->base == at, "another block was claimed than was named");
+  check((*claimed)->base == at, "the claimed block is not the requested one");
   const relaxed_capture quiet(*base_.driver);
   history_.note({history_kind::blocked, {}, (*claimed)->stream});
   const status finished =
       (*claimed)->is_suspended ? status{memory_suspended}
       : (*claimed)->sizes.user_bytes == 0
-          ? refuse(errc::invalid_argument, "the block's memory is gone: it can only be freed")
+          ? refuse(errc::invalid_argument, "the block has lost its memory: it can only be freed")
           : base_.blocks->synchronize(**claimed);
   history_.note({history_kind::passed, {}, (*claimed)->stream});
   base_.blocks->records().unclaim(**claimed);
@@ -392,7 +394,7 @@ result<ticket_ref> manager::record(stream_handle stream) {
 status manager::wait(const ticket_ref& point) {
   if (!base_.made_in.is_here()) return refuse_forked();
   if (point.known_passed()) return {};
-  check(base_.blocks != nullptr, "a point is waited for that is not this manager's");
+  check(base_.blocks != nullptr, "a wait for another manager's point");
   const relaxed_capture quiet(*base_.driver);
   history_.note({history_kind::blocked});
   const status waited = base_.blocks->time().wait(point);
@@ -440,7 +442,7 @@ result<range_info> manager::find(address at) {
   if (!base_.made_in.is_here()) return refuse_forked();
   if (!base_.is_set_up.load(std::memory_order_acquire)) {
     return refuse(errc::unknown_address,
-                  "the address is not of this manager, which has not allocated anything");
+                  "the address is not of this manager: it has not allocated anything");
   }
   result<range_info> found = base_.blocks->records().find(at);
   check(!found || (found->base <= at && found->sizes.mapped_bytes <= found->sizes.reserved_bytes),

@@ -59,13 +59,13 @@ manager_statistics manager_report::statistics() const {
   numbers.live_count = base_.blocks->records().size();
   const range_sizes live = base_.blocks->records().totals();
   check(live.user_bytes <= live.mapped_bytes && live.mapped_bytes <= live.reserved_bytes,
-        "the sizes of live blocks contradict one another");
+        "the sizes of live blocks disagree");
   numbers.user_bytes = live.user_bytes;
   numbers.mapped_bytes = live.mapped_bytes;
   const physical_statistics physical = base_.blocks->memory().statistics();
   numbers.held_bytes = physical.held_bytes;
-  check(physical.peak_held_bytes >= physical.held_bytes, "more is held than ever was");
-  check(physical.memory_count <= physical.created_count, "more pieces are held than were made");
+  check(physical.peak_held_bytes >= physical.held_bytes, "more memory is held than the peak");
+  check(physical.memory_count <= physical.created_count, "more pieces are held than were created");
   numbers.peak_held_bytes = physical.peak_held_bytes;
   check(physical.spilled_bytes <= physical.held_bytes, "more is spilled than is held");
   numbers.spilled_bytes = physical.spilled_bytes;
@@ -129,7 +129,7 @@ result<std::vector<extent_info>> manager_report::extents() const {
 // For vmm-top, from a thread of its own.
 void manager_report::sample(top_sample& out) const noexcept {
   const manager_statistics now = statistics();
-  check(out.held_bytes == 0 && out.live_bytes == 0, "a sample is taken into one that is in use");
+  check(out.held_bytes == 0 && out.live_bytes == 0, "a sample is written to one in use");
   out.kind = top_kind::manager;
   out.set_names(base_.options.policy.name, base_.driver->name());
   out.held_bytes = now.held_bytes;

@@ -29,7 +29,7 @@ result<address> block_resizer::resize(const resize_request& request) {
   if (at && history_.is_recorded()) history_.note_footprint();
   if (!at) note_failed(request, (*claimed)->stream, at.error());
   check(!at || *at == (*claimed)->base, "a block is not at the returned address");
-  check(request.may_move || (*claimed)->base == request.at, "a block has moved that may not");
+  check(request.may_move || (*claimed)->base == request.at, "a block moved that must not");
   base_.blocks->records().unclaim(**claimed);
   if (!at) at = shortage_.end_failed(mark, request.size_bytes, at.error());
   return at;
@@ -38,11 +38,12 @@ result<address> block_resizer::resize(const resize_request& request) {
 result<address> block_resizer::resize_claimed(block& resized, const resize_request& request) {
   const result<range_sizes> sizes = plan_sizes(base_, request.size_bytes, request.growth_bytes);
   if (!sizes) return sizes.error();
-  check(resized.claimed && resized.base == request.at, "another block is resized than was named");
+  check(resized.claimed && resized.base == request.at,
+        "the resized block is not the requested one");
   if (resized.is_suspended) return memory_suspended;
   if (resized.sizes.user_bytes == 0) {
     return refuse(errc::invalid_argument,
-                  "the block's memory has moved to another: it can only be freed");
+                  "the block's memory has moved to another block: it can only be freed");
   }
   if (status unlocked = base_.blocks->unlock(resized); !unlocked) return unlocked.error();
   resize_plan plan{*sizes, resized.stream, ticket_ref{}, request.names_stream};
@@ -59,7 +60,7 @@ result<address> block_resizer::resize_claimed(block& resized, const resize_reque
   if (status filled = contents_.fill_grown(resized, before, plan.is_named); !filled)
     return filled.error();
   check(resized.sizes.user_bytes == request.size_bytes, "a block does not have the requested size");
-  check(resized.sizes.mapped_bytes >= request.size_bytes, "a block has less memory than bytes");
+  check(resized.sizes.mapped_bytes >= request.size_bytes, "a block has less memory than its size");
   return resized.base;
 }
 
@@ -107,7 +108,7 @@ status block_resizer::grow(block& grown, const resize_request& request, resize_p
   }
   const result<ticket_ref> last_use = contents_.record_use(grown, request.names_stream);
   if (!last_use) return last_use.error();
-  check(grown.claimed && grown.base == request.at, "another block was claimed than was named");
+  check(grown.claimed && grown.base == request.at, "the claimed block is not the requested one");
   plan.last_use = *last_use;
   return shortage_.create(what, [&] { return base_.blocks->move(grown, plan); });
 }
@@ -117,9 +118,7 @@ void block_resizer::note_failed(const resize_request& request, stream_handle str
   if (!history_.is_recorded()) return;
   check(why.code != errc::none, "a resize fails without a reason");
   const result<range_sizes> sizes = plan_sizes(base_, request.size_bytes, request.growth_bytes);
-  check(!sizes || sizes->user_bytes == request.size_bytes,
-        "the error names another size than "
-        "requested");
+  check(!sizes || sizes->user_bytes == request.size_bytes, "the error has a wrong size");
   if (sizes) history_.note_failure({*sizes, 0, stream}, why);
 }
 

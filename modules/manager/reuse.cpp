@@ -62,7 +62,7 @@ result<block*> range_reuse::reuse_exact(block& cached, const block_request& requ
   base_.blocks->set_stream(cached, request.stream);
   const status tracked = base_.blocks->records().insert_claimed(cached);
   check(tracked.has_value(), "a cached range overlaps an allocation");
-  check(cached.claimed, "a cached range is not its maker's");
+  check(cached.claimed, "a cached range is not claimed by its creator");
   base_.counts.reused_range_count.fetch_add(1, std::memory_order_relaxed);
   return &cached;
 }
@@ -98,9 +98,9 @@ result<block*> range_reuse::grow_cached(block& cached, const block_request& requ
 
 // Back into the cache, as it was.
 void range_reuse::uncache_failed(block& cached) noexcept {
-  check(cached.claimed && cached.has_memory, "a range goes back to the cache without its memory");
+  check(cached.claimed && cached.has_memory, "a range without memory is cached");
   base_.blocks->records().erase(cached);
-  check(!cached.claimed && !cached.linked, "I1: a range goes back to the cache and stays tracked");
+  check(!cached.claimed && !cached.linked, "I1: a cached range is still tracked");
   base_.cache.put(cached);
 }
 
@@ -150,7 +150,8 @@ trim_report range_reuse::release_cached(std::uint64_t limit_bytes) {
 trim_report range_reuse::release_created(std::uint64_t mark) {
   const rank_guard releasing(manager_lock::release, release_mutex_);
   const trim_report report = base_.blocks->memory().release_created(mark);
-  check(report.released_count != 0 || report.released_bytes == 0, "bytes went back in no handle");
+  check(report.released_count != 0 || report.released_bytes == 0,
+        "bytes were released in no handle");
   return report;
 }
 

@@ -23,11 +23,11 @@ status change_rights(manager_base& base, address at, Change&& change) {
   const result<block*> claimed = claim_block(base, at, pinned_record::allowed);
   if (!claimed) return claimed.error();
   block& of = **claimed;
-  check(of.claimed && of.base == at, "another block is claimed than was named");
+  check(of.claimed && of.base == at, "the claimed block is not the requested one");
   status given = of.is_suspended ? status{memory_suspended}
                  : of.sizes.user_bytes == 0
                      ? refuse(errc::invalid_argument,
-                              "the block's memory has moved to another: it can only be freed")
+                              "the block's memory has moved to another block: it can only be freed")
                      : change(of);
   base.blocks->records().unclaim(of);
   return given;
@@ -82,7 +82,7 @@ status manager_rights::check_room(const peers_list& listed, const grant_list& af
     const result<block*> claimed = claim_block(base_, at, pinned_record::allowed);
     if (!claimed && is_wrong_address(claimed.error().code)) continue;
     if (!claimed) return claimed.error();
-    check((*claimed)->base == at, "another block is claimed than was named");
+    check((*claimed)->base == at, "the claimed block is not the requested one");
     const bool has_room = (*claimed)->fits_beside(after);
     base_.blocks->records().unclaim(**claimed);
     if (!has_room)
@@ -95,7 +95,7 @@ status manager_rights::check_room(const peers_list& listed, const grant_list& af
 status manager_rights::refresh_all(const peers_list& listed) {
   check(base_.blocks != nullptr, "rights are given before there is memory");
   for (block* const room : listed.rooms) {
-    check(room->owned && room->is_growable, "a block is taken for a room");
+    check(room->owned && room->is_growable, "a block is handled as a growable block");
     if (status given = base_.blocks->refresh_rights(*room); !given) return given;
   }
   for (const address at : listed.blocks) {
@@ -104,7 +104,7 @@ status manager_rights::refresh_all(const peers_list& listed) {
     if (!claimed) return claimed.error();
     // A suspended block gets its rights at resume: they must fit.
     const status given = base_.blocks->refresh_rights(**claimed);
-    check((*claimed)->base == at, "another block is claimed than was named");
+    check((*claimed)->base == at, "the claimed block is not the requested one");
     base_.blocks->records().unclaim(**claimed);
     if (!given) return given;
   }

@@ -26,7 +26,7 @@ bool manager_shortage::drain(int& drains_left) {
 
 bool manager_shortage::wait_for_oldest(relief_pass* pass) {
   if (pass != nullptr) {
-    check(!pass->has_stopped, "an attempt stops twice");
+    check(!pass->has_stopped, "an attempt is stopped twice");
     pass->has_stopped = true;
     return false;
   }
@@ -65,11 +65,11 @@ status manager_shortage::check_can_fit(const creation& what) {
 
 // Releases the created memory, and returns the error with its figures.
 error manager_shortage::end_failed(std::uint64_t mark, std::uint64_t size_bytes, const error& why) {
-  check(why.code != errc::none, "a call that succeeded is taken for a failure");
+  check(why.code != errc::none, "a successful call is handled as a failure");
   if (!base_.is_set_up.load(std::memory_order_acquire) || !base_.made_in.is_here()) return why;
   const trim_report released = ranges_.release_created(mark);
   check(released.released_count != 0 || released.released_bytes == 0,
-        "I2: what a failed call created went back in no handle");
+        "I2: memory that a failed call created was released in no handle");
   if (history_.is_recorded() && released.released_bytes != 0) {
     history_.note({history_kind::trimmed, {{}, released.released_bytes}});
     history_.note_footprint();
@@ -90,7 +90,8 @@ trim_report manager_shortage::trim(std::uint64_t limit_bytes) {
   if (!base_.is_set_up.load(std::memory_order_acquire)) return {};
   const relaxed_capture quiet(*base_.driver);
   const trim_report report = ranges_.give_back(limit_bytes);
-  check(report.released_count != 0 || report.released_bytes == 0, "bytes went back in no handle");
+  check(report.released_count != 0 || report.released_bytes == 0,
+        "bytes were released in no handle");
   if (history_.is_recorded()) {
     if (report.released_bytes != 0)
       history_.note({history_kind::trimmed, {{}, report.released_bytes}});
@@ -105,7 +106,7 @@ std::uint64_t manager_shortage::give_idle_back(std::uint64_t wanted_bytes) {
   const std::uint64_t idle_bytes = now.retained_bytes + now.retained_mapped_bytes;
   check(wanted_bytes != 0, "no memory is wanted of another allocator");
   const trim_report given = trim(idle_bytes > wanted_bytes ? idle_bytes - wanted_bytes : 0);
-  check(given.released_count != 0 || given.released_bytes == 0, "bytes went back in no handle");
+  check(given.released_count != 0 || given.released_bytes == 0, "bytes were released in no handle");
   return given.released_bytes;
 }
 

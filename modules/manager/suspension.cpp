@@ -41,12 +41,12 @@ void manager_suspension::ignore(suspension_listener& gone) noexcept {
   const sync::lock_guard<sync::mutex> lock(listeners_mutex_);
   suspension_listener** at = &listeners_;
   while (*at != nullptr && *at != &gone) at = &(*at)->next_;
-  check(*at == &gone, "a listener goes that was not added");
+  check(*at == &gone, "a listener is removed that was not added");
   *at = std::exchange(gone.next_, nullptr);
 }
 
 void manager_suspension::announce(const suspension_list&, suspension_phase next) {
-  check(next != suspension_phase::changing, "a change is announced that has no end");
+  check(next != suspension_phase::changing, "a change without an end is announced");
   const relief_pause pause;
   const sync::lock_guard<sync::mutex> lock(listeners_mutex_);
   for (suspension_listener* each = listeners_; each != nullptr; each = each->next_) {
@@ -166,7 +166,7 @@ result<bool> manager_suspension::finish_stream(stream_handle stream) {
     const result<capture_info> seen = base_.driver->query_capture(stream);
     if (!seen && seen.error().code != errc::invalid_argument) return seen.error();
     if (seen && seen->state != capture_state::none)
-      return refuse(errc::in_use, "a stream is captured that is to be waited for");
+      return refuse(errc::in_use, "a stream to wait for is being captured");
   }
   return base_.blocks->time().finish(stream);
 }
@@ -197,7 +197,7 @@ status manager_suspension::finish_work(std::span<const stream_handle> streams) {
     const bool is_named = std::find(streams.begin(), streams.end(), stream) != streams.end();
     // The code that destroyed a block's stream has waited for its work.
     if (!*finished && is_named)
-      return refuse(errc::invalid_argument, "the driver has no stream that the request names");
+      return refuse(errc::invalid_argument, "the request names a stream that does not exist");
   }
   for (const block* each : suspending_) {
     check(each->claimed, "a block is waited for without a claim");
@@ -233,15 +233,15 @@ status manager_suspension::list_parts(suspension_list& out) {
     for (physical_memory* part : each->memories) {
       if (!base_.blocks->memory().may_be_suspended(*part)) {
         return refuse(errc::in_use,
-                      "a block's memory is another process's or another block's too, or is still "
-                      "mapped where the block was before");
+                      "a block shares its memory with a process or another block, or is still "
+                      "mapped at its previous address");
       }
       out.push_back({at, part, each->rights_of(*part)});
       at = at + part->size_bytes;
     }
     check(at == each->base + each->sizes.mapped_bytes, "a block's pieces are not its memory");
   }
-  check(out.size() <= count, "more parts are listed than there are");
+  check(out.size() <= count, "more parts are listed than exist");
   for (const suspension_part& part : out) {
     part.memory->is_suspended = true;
     part.memory->last_use.reset();  // it has passed
@@ -270,7 +270,7 @@ status manager_suspension::begin_suspend(std::span<const stream_handle> streams,
 
 void manager_suspension::end_suspend(const suspension_list& parts, bool done) noexcept {
   assume_locked(manager_lock::change);
-  check(done || are_attached(parts), "a manager goes on without its memory");
+  check(done || are_attached(parts), "a manager resumes without its memory");
   for (const suspension_part& part : parts) {
     if (!done) part.memory->is_suspended = false;
     if (done) history_.note({history_kind::suspended, part.range()});
@@ -302,7 +302,7 @@ status manager_suspension::begin_resume(suspension_list& out) {
 
 void manager_suspension::end_resume(const suspension_list& parts, bool done) noexcept {
   assume_locked(manager_lock::change);
-  check(!done || are_attached(parts), "a manager goes on without its memory");
+  check(!done || are_attached(parts), "a manager resumes without its memory");
   for (const suspension_part& part : parts) {
     if (done) part.memory->is_suspended = false;
     if (done) history_.note({history_kind::resumed, part.range()});

@@ -28,7 +28,7 @@ status insist(Step&& step) {
 
 result<aliased_memory> aliased_memory::make(driver_ref driver, const alias_request& request) {
   if (request.size_bytes == 0)
-    return refuse(errc::invalid_argument, "a size of 0 bytes is not allocated");
+    return refuse(errc::invalid_argument, "a size of 0 bytes cannot be allocated");
   physical_request like;
   like.where = request.placement.value_or(driver->home());
   like.size_bytes = request.size_bytes;
@@ -65,7 +65,7 @@ result<address_range> aliased_memory::add_mapping() {
   if (status room = reserve_more(s.unmapped, 1); !room) return room.error();
   const result<address_range> where = s.driver->reserve({s.size_bytes, 0, {}});
   if (!where) return where.error();
-  check(where->size_bytes == s.size_bytes, "I1: a view has not the size of its memory");
+  check(where->size_bytes == s.size_bytes, "I1: a view and its memory differ in size");
   status done = s.driver->map({where->base, s.size_bytes, s.memory, 0});
   const bool mapped = done.has_value();
   if (done) done = s.driver->set_access(*where, s.rights.all());
@@ -99,7 +99,7 @@ status aliased_memory::drop_mapping(address at) {
                                   [&](const address_range& each) { return each.base == at; });
   if (found == s.mappings.end()) return refuse(errc::unknown_address, "no mapping begins there");
   if (s.mappings.size() == 1)
-    return refuse(errc::invalid_argument, "the last view goes with the memory: release it");
+    return refuse(errc::invalid_argument, "the last view ends with the memory: release it");
   if (status room = reserve_more(s.unmapped, 1); !room) return room;
   return s.unmap_one(address_range{*found});
 }
@@ -133,7 +133,7 @@ status aliased_memory::state::close() {
   if (memory == physical_handle::none) return {};
   status released = insist([&] { return driver->release(memory); });
   if (released) memory = physical_handle::none;
-  check(mappings.empty() && unmapped.empty(), "I2: memory goes while it is mapped");
+  check(mappings.empty() && unmapped.empty(), "I2: mapped memory is released");
   return released;
 }
 

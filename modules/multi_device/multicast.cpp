@@ -41,11 +41,11 @@ const char* name_of(multicast_phase phase) noexcept {
 multicast_phase multicast_team::state::phase() const noexcept {
   if (team == multicast_handle::none) return multicast_phase::gone;
   if (mapped) return multicast_phase::mapped;
-  check(devices.size() <= device_count, "more devices were added than there is room for");
+  check(devices.size() <= device_count, "too many devices were added");
   if (devices.size() < device_count) return multicast_phase::gathering;
   std::uint64_t bound_bytes = 0;
   for (const multicast_binding& each : bindings) bound_bytes += each.size_bytes;
-  check(bound_bytes <= size_bytes * device_count, "more is bound than there is room for");
+  check(bound_bytes <= size_bytes * device_count, "too many ranges are bound");
   return bound_bytes == size_bytes * device_count ? multicast_phase::ready
                                                   : multicast_phase::binding;
 }
@@ -101,7 +101,7 @@ status multicast_team::state::check_part(location device, std::uint64_t offset_b
   const multicast_phase now = phase();
   check(unit_bytes != 0 && size_bytes % unit_bytes == 0, "an object has a part of a granule");
   if (now == multicast_phase::gathering)
-    return refuse(errc::in_use, "devices are missing: a driver would block here until they came");
+    return refuse(errc::in_use, "devices are missing: the driver would block until all are added");
   if (now == multicast_phase::mapped)
     return refuse(errc::in_use, "the multicast object is mapped: unmap it first");
   if (std::find(devices.begin(), devices.end(), device) == devices.end())
@@ -176,7 +176,7 @@ result<address_range> multicast_team::map(std::span<const access_grant> grants) 
   if (now == multicast_phase::mapped)
     return refuse(errc::in_use, "the multicast object is mapped already");
   if (now != multicast_phase::ready)
-    return refuse(errc::in_use, "every device is added and has memory bound before it is mapped");
+    return refuse(errc::in_use, "add every device and bind its memory before the object is mapped");
   if (grants.empty()) return refuse(errc::invalid_argument, "the list of grants is empty");
   if (s.where.empty()) {  // else an earlier try has left the addresses
     const result<address_range> room = s.driver->reserve({s.size_bytes, s.unit_bytes, {}});
@@ -196,7 +196,7 @@ result<address_range> multicast_team::map(std::span<const access_grant> grants) 
 status multicast_team::set_access(std::span<const access_grant> grants) {
   if (status here = check_here(); !here) return here;
   if (!state_->mapped) return refuse(errc::in_use, "the multicast object is not mapped");
-  check(!state_->where.empty(), "an object is mapped nowhere");
+  check(!state_->where.empty(), "an object is mapped at address 0");
   return state_->driver->set_access(state_->where, grants);
 }
 
@@ -207,7 +207,7 @@ status multicast_team::state::unmap() {
     mapped = false;
   }
   if (where.empty()) return {};
-  check(!mapped, "I2: addresses go while something is mapped there");
+  check(!mapped, "I2: addresses with a mapping are released");
   status freed = driver->free_reservation(where);
   if (freed) where = {};
   return freed;
@@ -236,7 +236,7 @@ status multicast_team::state::close() {
   if (team == multicast_handle::none) return {};
   status released = insist_on([&] { return driver->release(static_cast<physical_handle>(team)); });
   if (released) team = multicast_handle::none;
-  check(!mapped && bindings.empty(), "a multicast object goes while it is in use");
+  check(!mapped && bindings.empty(), "a multicast object in use is released");
   return released;
 }
 
@@ -273,7 +273,7 @@ std::uint64_t multicast_team::granularity_bytes() const noexcept {
 
 address_range multicast_team::where() const noexcept {
   const bool is_mapped = state_ != nullptr && state_->mapped;
-  check(!is_mapped || !state_->where.empty(), "an object is mapped nowhere");
+  check(!is_mapped || !state_->where.empty(), "an object is mapped at address 0");
   return is_mapped ? state_->where : address_range{};
 }
 

@@ -49,7 +49,7 @@ result<std::vector<memory_segment>> all_segments(manager& owner, address at) {
   const result<range_info> found = owner.find(at);
   if (!found) return found.error();
   const address_range whole{found->base, found->sizes.mapped_bytes};
-  check(whole.contains({at, 1}) || whole.empty(), "another block is found than was named");
+  check(whole.contains({at, 1}) || whole.empty(), "the found block is not the requested one");
   result<std::vector<memory_segment>> listed = owner.segments(whole);
   check(!listed || !listed->empty(), "a block has no memory");
   return listed;

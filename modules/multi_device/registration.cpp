@@ -16,7 +16,8 @@ result<manager_options> registrable_options(driver_interface& driver, const mana
   manager_options wanted = base;
   const features& can = driver.feature_set();
   if (!can.export_posix_fd && !can.export_fabric)
-    return refuse(errc::not_supported, "this backend shares memory in no way that is registered");
+    return refuse(errc::not_supported,
+                  "this backend has no kind of shared memory that can be registered");
   wanted.shareable = can.export_posix_fd ? share_kind::posix_fd : share_kind::none;
   wanted.rdma_capable = can.rdma;
   wanted.policy.chunk_bytes = 0;     // one handle for all that is missing,
@@ -35,7 +36,7 @@ result<manager_options> registrable_options(driver_interface& driver, const mana
     if (granted) wanted.shareable = like.shareable;
   }
   if (wanted.shareable == share_kind::none)
-    return refuse(errc::not_supported, "this process may share memory in no way");
+    return refuse(errc::not_supported, "this process cannot share memory");
   check(wanted.policy.fragment_ratio == 1, "a block may be made of several handles");
   return wanted;
 }
@@ -138,7 +139,7 @@ registered_blocks::~registered_blocks() {
 }
 
 void registered_blocks::memory_leaves() noexcept {
-  check(!is_away_, "memory goes twice");
+  check(!is_away_, "memory is removed twice");
   for (const auto& [base, size_bytes] : ranges_) hooks_.leave(hooks_.context, {{base}, size_bytes});
   is_away_ = true;
 }

@@ -30,7 +30,7 @@ result<peer_topology> peer_topology::ask(driver_interface& driver) {
     const result<peer_info> there = driver.query_peer({next, next});
     if (!there && there.error().code != errc::invalid_argument) return there.error();
     if (!there) break;
-    check(there->link == link_kind::itself, "a device is not itself");
+    check(there->link == link_kind::itself, "a device has no link to itself");
   }
   try {
     const auto count = static_cast<std::size_t>(seen.device_count_);
@@ -51,15 +51,15 @@ result<peer_topology> peer_topology::ask(driver_interface& driver) {
 
 const peer_info& peer_topology::link(location from, location to) const noexcept {
   using place = location::place;
-  check(from.kind == place::device && to.kind == place::device, "a link of the host is not kept");
-  check(from.ordinal >= 0 && from.ordinal < device_count_, "no such device reaches anything");
-  check(to.ordinal >= 0 && to.ordinal < device_count_, "no such device is reached");
+  check(from.kind == place::device && to.kind == place::device, "a link of the host is recorded");
+  check(from.ordinal >= 0 && from.ordinal < device_count_, "the accessing device does not exist");
+  check(to.ordinal >= 0 && to.ordinal < device_count_, "the accessed device does not exist");
   return links_[static_cast<std::size_t>(from.ordinal) * static_cast<std::size_t>(device_count_) +
                 static_cast<std::size_t>(to.ordinal)];
 }
 
 result<std::vector<location>> peer_topology::peers_of(location memory_at) const {
-  check(memory_at.kind == location::place::device, "the peers are those of a device");
+  check(memory_at.kind == location::place::device, "peers are queried of a device");
   std::vector<location> found;
   try {
     for (std::int32_t i = 0; i < device_count_; ++i) {

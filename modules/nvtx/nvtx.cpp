@@ -50,7 +50,7 @@ nvtxMemVirtualRangeDesc_t native(address_range range) noexcept {
 }  // namespace
 
 void nvtx_declarer::state::declare_region(const heap& in, address_range part) {
-  check(in.handle != nullptr, "I1: a region is declared in a heap that no tool has taken note of");
+  check(in.handle != nullptr, "I1: a region is declared in an undeclared heap");
   check(!part.empty() && !regions.contains(part.base.value),
         "a region is declared twice, or empty");
   const nvtxMemVirtualRangeDesc_t range = native(part);
@@ -68,7 +68,7 @@ void nvtx_declarer::state::declare_region(const heap& in, address_range part) {
     return;  // not declared: a tool then reports its use, which is better than to end here
   }
   check(range.ptr == pointer_to(part.base.value) && range.size == part.size_bytes,
-        "another range is declared than the block's");
+        "the declared range is not the block's");
   nvtxMemRegionsRegister(domain, &batch);
 }
 
@@ -93,7 +93,7 @@ void nvtx_declarer::state::drop_regions(address_range within) {
     next = regions.erase(next);
   }
   debug_check([&] { return next == regions.end() || next->first >= within.end().value; },
-              "a region stays declared in addresses that were taken back");
+              "a region is still declared in released addresses");
 }
 
 const nvtx_declarer::state::heap* nvtx_declarer::state::heap_of(address_range block) const {
@@ -142,7 +142,7 @@ result<std::unique_ptr<nvtx_declarer>> nvtx_declarer::open() {
 void nvtx_declarer::reserved(address_range addresses) noexcept {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   debug_check([&] { return !state_->heaps.contains(addresses.base.value); },
-              "addresses are reserved that were not given back");
+              "reserved addresses are reserved again");
   const nvtxMemVirtualRangeDesc_t range = native(addresses);
   nvtxMemHeapDesc_t heap{};
   heap.extCompatID = NVTX_EXT_COMPATID_MEM;
@@ -165,7 +165,8 @@ void nvtx_declarer::unreserved(address_range addresses) noexcept {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   const auto found = state_->heaps.find(addresses.base.value);
   if (found == state_->heaps.end()) return;
-  check(found->second.size_bytes == addresses.size_bytes, "addresses go in another size");
+  check(found->second.size_bytes == addresses.size_bytes,
+        "addresses are released with a wrong size");
   state_->drop_regions(addresses);
   if (found->second.handle != nullptr) nvtxMemHeapUnregister(state_->domain, found->second.handle);
   state_->heaps.erase(found);

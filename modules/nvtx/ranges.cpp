@@ -59,7 +59,7 @@ namespace {
 }
 
 void sample(nvtxDomainHandle_t domain, std::uint64_t counter, std::uint64_t bytes) noexcept {
-  check(bytes <= std::uint64_t{1} << 62, "more bytes are counted than there are");
+  check(bytes <= std::uint64_t{1} << 62, "more bytes are counted than exist");
 #if VMM_NVTX_COUNTERS
   nvtxCounterSampleInt64(domain, counter, static_cast<std::int64_t>(bytes));
 #else
@@ -126,7 +126,7 @@ void nvtx_ranges::count_block(const history_note& what) noexcept {
   if (!begins && !ends) return;
   const auto gone = state_->sizes.find(what.kind == history_kind::resized ? what.detail : at);
   if (ends && gone != state_->sizes.end()) {
-    check(state_->live_bytes >= gone->second, "more is freed than was live");
+    check(state_->live_bytes >= gone->second, "more bytes are freed than were live");
     state_->live_bytes -= gone->second;
     state_->sizes.erase(gone);
   }

@@ -42,7 +42,7 @@ class line {
   }
   // 0, or the system's code.
   [[nodiscard]] int write(std::FILE* sink) noexcept {
-    check(sink != nullptr && used_ < text_.size(), "a line is written nowhere, or is too long");
+    check(sink != nullptr && used_ < text_.size(), "a line has no target, or is too long");
     text_[used_] = '\n';
     int failure = 0;
     without_write_signals([&] {
@@ -123,7 +123,7 @@ result<std::shared_ptr<call_log>> call_log::open(std::string_view destination) n
 }
 
 call_log::~call_log() {
-  check(!owned_ || sink_ != nullptr, "a log owns a file that is not there");
+  check(!owned_ || sink_ != nullptr, "a log owns a missing file");
   if (owned_ && made_in_.is_here()) file_closer{}(sink_);
 }
 
@@ -166,7 +166,7 @@ void fail_plan::add(const rule& planned) noexcept {
 
 void fail_plan::clear() noexcept {
   const std::lock_guard<std::mutex> locked(guard_);
-  check(count_ <= rules_max, "more failures are planned than there is room for");
+  check(count_ <= rules_max, "too many failures are planned");
   count_ = 0;
 }
 
@@ -177,7 +177,7 @@ std::uint64_t fail_plan::struck() const noexcept {
 
 status fail_plan::before(const call_record& record) noexcept {
   const std::lock_guard<std::mutex> locked(guard_);
-  check(count_ <= rules_max, "more failures are planned than there is room for");
+  check(count_ <= rules_max, "too many failures are planned");
   const error* chosen = nullptr;
   for (std::size_t i = 0; i < count_; ++i) {
     auto& [planned, seen] = rules_[i];
@@ -188,7 +188,7 @@ status fail_plan::before(const call_record& record) noexcept {
     if (strikes && chosen == nullptr) chosen = &planned.failure;
   }
   if (chosen == nullptr) return {};
-  check(chosen->code != errc::none, "a planned failure has lost its code");
+  check(chosen->code != errc::none, "a planned failure has no code");
   ++struck_;
   return *chosen;
 }

@@ -122,7 +122,7 @@ history_ring::history_ring(const history_options& options, table<record>&& recor
       options_(options),
       first_ticks_(read_ticks()),
       first_ns_(read_clock_ns()) {
-  check(std::has_single_bit(clock_table_mask_ + 1), "a ring's clocks have no place each");
+  check(std::has_single_bit(clock_table_mask_ + 1), "a ring has too little room for its clocks");
   check(std::has_single_bit(mask_ + 1) && clock_mask_ <= mask_, "a ring has no whole laps");
   check(clocks_ != nullptr && records_ != nullptr, "a ring has no room");
   if (options_.listener != nullptr) history_needs_more.store(true, std::memory_order_relaxed);
@@ -182,7 +182,7 @@ void history_ring::write(const record& next) noexcept {
 void history_ring::note(const history_note& what) noexcept {
   check(what.kind != history_kind::none && what.kind != history_kind::clock &&
             !is_block_kind(what.kind),
-        "a slow event is none, a clock, or a block's");
+        "a slow event is of kind none, a clock or a block");
   debug_check([&] { return (what.where.base.value & ~at_mask) == 0; }, "an address has no room");
   const auto kind_word = [](history_kind kind) {
     return std::uint64_t{static_cast<std::uint8_t>(kind)} << kind_shift;
@@ -207,7 +207,7 @@ void history_ring::note_block_with_more(history_kind kind, address_range block,
 // What few events need: the names that the thread has set, and the ring's listener.
 void history_ring::note_more(record& to, const history_note& what) noexcept {
   check(to.at_and_kind >> kind_shift == static_cast<std::uint8_t>(what.kind),
-        "another event is added to than was written");
+        "a record is extended that is not of this event");
   to.size_and_tag |= std::uint64_t{label_now.tag} << tag_shift;
   to.detail |= std::uint64_t{label_now.frame} << frame_shift;
   if (options_.listener != nullptr) options_.listener->heard(what);
@@ -235,8 +235,8 @@ history_event history_ring::event_of(const record& from) noexcept {
 }
 
 void history_ring::copy(const numbers& which, std::vector<history_event>& out) const noexcept {
-  check(which.first >= oldest_number(), "an event is not there any more");
-  check(which.first + which.count <= written_count_, "an event is not there yet");
+  check(which.first >= oldest_number(), "an event is already overwritten");
+  check(which.first + which.count <= written_count_, "an event is not written yet");
   check(out.capacity() - out.size() >= which.count, "an event has no room");
   for (std::uint64_t i = which.first; i < which.first + which.count; ++i) {
     const record& from = records_[i & mask_];
@@ -290,7 +290,7 @@ void history_ring::write_shortage(const history& taken) noexcept {
     written = refuse(errc::out_of_host_memory, "no host memory is left for a history's path");
   }
   if (written) ++shortage_count_;
-  check(shortage_count_ <= options_.shortage_count_max, "more files are written than are wanted");
+  check(shortage_count_ <= options_.shortage_count_max, "more files are written than requested");
   if (written || std::exchange(has_complained_, true)) return;
   without_write_signals([&] {
     std::fprintf(stderr, "vmm: the history of a shortage could not be written: %s\n",
@@ -325,7 +325,7 @@ status history_port::begin(std::unique_ptr<history_ring> own) noexcept {
 
 std::unique_ptr<history_ring> history_port::end() noexcept {
   check(get() != nullptr, "end() without a recording");
-  check(own_ == nullptr || own_.get() == get(), "a ring of its own is not the one written to");
+  check(own_ == nullptr || own_.get() == get(), "a history's own ring is not the current one");
   if (std::exchange(is_attached_, false)) get()->detach();
   ring_.store(nullptr, std::memory_order_relaxed);
   return std::move(own_);
@@ -390,19 +390,19 @@ bool is_history_label(const history_label::names& now) noexcept {
 }
 
 history_label::names set_history_label(const history_label::names& now) noexcept {
-  check(is_history_label(now), "a tag or a line has a number that was never given");
+  check(is_history_label(now), "a tag or a line has an unknown number");
   history_needs_more.store(true, std::memory_order_relaxed);
   return std::exchange(label_now, now);
 }
 
 history_label::history_label(const names& now) noexcept : before_(label_now) {
-  check(is_history_label(now), "a tag or a line has a number that was never given");
+  check(is_history_label(now), "a tag or a line has an unknown number");
   (void)set_history_label(
       {now.tag != 0 ? now.tag : before_.tag, now.frame != 0 ? now.frame : before_.frame});
 }
 
 history_label::~history_label() {
-  check(history_needs_more.load(std::memory_order_relaxed), "a label ends that never began");
+  check(history_needs_more.load(std::memory_order_relaxed), "a label ends without a begin");
   (void)set_history_label(before_);
 }
 

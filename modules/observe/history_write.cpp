@@ -22,8 +22,7 @@ namespace vmm {
 namespace {
 
 constexpr const char* cannot_open =
-    "the history's file cannot be opened: name one in a folder that is there, and that may be "
-    "written to";
+    "the history's file cannot be opened: name one in an existing folder that is writable";
 
 // Those of files, as errors of the system's are named elsewhere.
 [[nodiscard]] const char* errno_name(int number) noexcept {
@@ -64,7 +63,7 @@ constexpr const char* cannot_open =
 [[nodiscard]] status write_in_place(std::span<const std::byte> bytes, const char* path) noexcept {
   const int descriptor = ::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0) return system_error(cannot_open);
-  check(!bytes.empty(), "nothing is written in the place of a file");
+  check(!bytes.empty(), "a file is replaced by nothing");
   status written = write_all(descriptor, bytes);
   if (::close(descriptor) != 0 && written)
     written = system_error("the history's file cannot be written");
@@ -105,13 +104,13 @@ class file_beside {
   // Negative, with the system's code, where the folder takes no file.
   [[nodiscard]] int get() const noexcept { return descriptor_; }
   [[nodiscard]] status take_place(std::span<const std::byte> bytes) noexcept {
-    check(descriptor_ >= 0, "a file takes another's place that is not there");
+    check(descriptor_ >= 0, "a missing file replaces another one");
     status written = write_all(descriptor_, bytes);
     if (::close(std::exchange(descriptor_, -1)) != 0 && written)
       written = system_error("the history's file cannot be written");
     if (!written) return written;
     if (::rename(path_.c_str(), place_.c_str()) != 0)
-      return system_error("the history's file cannot take its place");
+      return system_error("the history's temporary file cannot be renamed");
     path_.clear();
     return {};
   }
@@ -130,7 +129,7 @@ status write_history(const history& taken, const char* path) noexcept {
   check(path != nullptr, "a history is written to no path");
   const result<std::vector<std::byte>> bytes = encode_history(taken);
   if (!bytes) return bytes.error();
-  check(!bytes->empty(), "a history is written that is none");
+  check(!bytes->empty(), "an invalid history is written");
   struct ::stat there{};
   const bool is_there = ::stat(path, &there) == 0;
   struct ::stat link{};

@@ -27,7 +27,7 @@ std::atomic<bool> is_on = false;
 std::atomic<bool> has_complained = false;
 
 void complain(const char* where, const char* why) noexcept {
-  check(where != nullptr && why != nullptr, "a complaint is about nothing");
+  check(where != nullptr && why != nullptr, "a complaint has no text");
   if (has_complained.exchange(true)) return;
   without_write_signals([&] {
     std::fprintf(stderr, "vmm: allocators are not shown to vmm-top: %s%s%s\n", where,
@@ -103,7 +103,7 @@ class top_file {
         ::openat(folder_, draft.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     is_open_ =
         file_ >= 0 && prepare() && ::renameat(folder_, draft.c_str(), folder_, name_.c_str()) == 0;
-    check(!is_open_ || folder_ >= 0, "a file is there that lies nowhere");
+    check(!is_open_ || folder_ >= 0, "an open file has no path");
     if (is_open_) return true;
     complain(path.c_str(), "the file cannot be made");
     if (file_ >= 0) (void)::unlinkat(folder_, draft.c_str(), 0);
@@ -263,8 +263,8 @@ class publisher {
       const std::lock_guard<std::mutex> lock(mutex_);
       const auto place = std::find_if(sources_.begin(), sources_.end(),
                                       [&](const shown& each) { return each.number == number; });
-      check(place != sources_.end(), "a source is taken away that is not shown");
-      check(count_ != 0, "more sources are taken away than are shown");
+      check(place != sources_.end(), "a source is removed that is not shown");
+      check(count_ != 0, "more sources are removed than are shown");
       *place = {};
       file_.write(static_cast<std::size_t>(place - sources_.begin()), {});
       is_last = --count_ == 0;
@@ -308,7 +308,7 @@ class publisher {
       for (std::size_t place = 0; place < sources_.size(); ++place) {
         if (sources_[place].number != 0) write(place);
       }
-      check(count_ != 0, "a thread writes of nothing");
+      check(count_ != 0, "a thread writes without a source");
       (void)wakes_.wait_for(lock, period);
     }
     check(count_ == 0, "the thread ends while a source is shown");
@@ -355,7 +355,7 @@ void top_use::end() noexcept {
   const std::uint64_t number = std::exchange(number_, 0);
   if (number == 0 || !made_in_.is_here()) return;
   publisher::here().remove(number);
-  check(number_ == 0, "a source is shown that has gone");
+  check(number_ == 0, "a removed source is shown");
 }
 
 bool publish_allocators(bool on) noexcept { return is_on.exchange(on); }

@@ -100,7 +100,7 @@ status check_head(const top_head& read, std::uint64_t process) noexcept {
   if (read.slot_count != top_slot_count || read.program.back() != '\0')
     return refuse(errc::invalid_argument, "the file's head is not one that vmm writes");
   if (read.process != process)
-    return refuse(errc::invalid_argument, "the file is of another process than its name says");
+    return refuse(errc::invalid_argument, "the file's process is not the one in its name");
   return {};
 }
 
@@ -113,18 +113,18 @@ std::vector<std::string> top_folders() {
                       found.st_uid == ::geteuid();
   if (is_own) out.push_back(std::string(runtime) + "/vmm");
   out.push_back("/tmp/vmm-" + std::to_string(::geteuid()));
-  check(!out.empty() && out.front().front() == '/', "a folder is nowhere");
+  check(!out.empty() && out.front().front() == '/', "a folder has no path");
   return out;
 }
 
 result<int> open_top_folder(const std::string& path) noexcept {
   const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (folder < 0 && errno == ENOENT)
-    return system_error(errc::unavailable, "the folder is not there");
+    return system_error(errc::unavailable, "the folder does not exist");
   if (folder < 0) return system_error(errc::not_permitted, "the folder cannot be opened");
   struct ::stat found{};
   const bool is_own = ::fstat(folder, &found) == 0 && found.st_uid == ::geteuid();
-  check(!is_own || S_ISDIR(found.st_mode), "a folder is opened that is none");
+  check(!is_own || S_ISDIR(found.st_mode), "the path of a folder is not a folder");
   if (is_own && (found.st_mode & 077U) == 0) return folder;
   ::close(folder);
   return refuse(errc::not_permitted,

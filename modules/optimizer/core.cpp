@@ -20,7 +20,8 @@ status add_peers(driver_interface& driver, const memory_options& options, locati
   for (const access_grant& each : options.peers.all()) {
     if (each.grantee == driver.home() || each.grantee == memory_at) {
       return refuse(errc::bad_option,
-                    "memory_options::peers names the home or the placement, which read and write");
+                    "memory_options::peers names the home or the placement, which always have read "
+                    "and write access");
     }
     if (status reached = check_reach(driver, memory_at, {&each, 1}); !reached) return reached;
     if (each.rights != access::none && !grants.set(each))
@@ -50,7 +51,7 @@ status check_reach(driver_interface& driver, location memory_at,
         each.grantee.kind == location::place::device || memory_at.kind == location::place::device;
     if (is_of_a_device && !link->is_reachable()) {
       return refuse(errc::not_supported,
-                    "the device does not reach this memory: ask query_peer first");
+                    "the device cannot access this memory: call query_peer first");
     }
   }
   return {};
@@ -81,7 +82,8 @@ result<core_plan> plan_core(driver_interface& driver, const memory_options& opti
     return added.error();
   if (options.spill) {
     if (*options.spill == wanted.where)
-      return refuse(errc::bad_option, "memory_options::spill is where memory is made anyhow");
+      return refuse(errc::bad_option,
+                    "memory_options::spill is the placement itself: name another location");
     wanted.where = *options.spill;
     const result<granularity> unit = driver.query_granularity(wanted);
     if (!unit) return unit.error();

@@ -88,7 +88,7 @@ status engine::grow_in_place(block& grown, const resize_plan& plan) {
         "a block grows to at most its present "
         "size");
   if (grown.is_growable && is_stale(grown)) {
-    return refuse(errc::in_use, "unfinished work may still use the addresses that were given up");
+    return refuse(errc::in_use, "unfinished work may still use released addresses");
   }
   const std::uint64_t old_space_bytes = grown.where.range.size_bytes;
   const std::uint64_t old_user_bytes = grown.sizes.user_bytes;
@@ -146,8 +146,7 @@ status engine::map_tail(block& grown, memory_list& memories, const resize_plan& 
       sizes.mapped_bytes += part->size_bytes;
     sizes.reserved_bytes = std::max(sizes.reserved_bytes, sizes.mapped_bytes);
     grown.locked_count = mapped.mapped_count;
-    check(sizes.mapped_bytes <= grown.where.range.size_bytes,
-          "what stands reaches behind the block");
+    check(sizes.mapped_bytes <= grown.where.range.size_bytes, "the mapped part exceeds the block");
   }
   place(grown, sizes, memories);
   grown.covered_count = std::min(grown.covered_count, old_count);
@@ -194,7 +193,7 @@ status engine::unlock(block& locked) {
 status engine::shrink(block& shrunk, const resize_plan& plan) {
   if (status unlocked = unlock(shrunk); !unlocked) return unlocked;
   check_block(shrunk);
-  check(plan.sizes.mapped_bytes <= shrunk.sizes.mapped_bytes, "a block shrinks to more than it is");
+  check(plan.sizes.mapped_bytes <= shrunk.sizes.mapped_bytes, "a block shrinks to a larger size");
   const std::size_t keep_count = leading_count(shrunk.memories, plan.sizes.mapped_bytes);
   if (keep_count == shrunk.memories.size()) {
     memory_list memories;
@@ -219,7 +218,7 @@ status engine::cut_idle_tail(block& shrunk, const resize_plan& plan, std::size_t
   cut.at = tail_base;
   cut.memories = tail;
   const remap_outcome undone = core_.remaps.detach(cut);
-  check(undone.mapped_count <= tail.size(), "more pieces stand mapped than were cut off");
+  check(undone.mapped_count <= tail.size(), "more pieces are mapped than were cut off");
   if (!undone.result && !undone.lost) return undone.result;
   shrunk.locked_count = undone.mapped_count;
   keep_leading(shrunk, memories, keep_count + undone.mapped_count, plan);
@@ -308,7 +307,7 @@ status engine::dissolve(block& gone, const ticket_ref& last_use) {
   records_.erase(gone);
   if (gone.has_memory) drop_holders(gone.memories, 0, last_use);
   gone.has_memory = false;
-  check(undone.mapped_count <= gone.memories.size(), "more pieces stand mapped than a block has");
+  check(undone.mapped_count <= gone.memories.size(), "more pieces are mapped than a block has");
   gone.memories.resize(undone.mapped_count);
   if (undone.mapped_count > 0 || gone.stale_count.load(std::memory_order_acquire) != 0) {
     retire(gone, last_use);
@@ -380,8 +379,8 @@ bool engine::reap_waiting() {
 status engine::unmap_range(block& range) {
   check(!range.linked && range.base.value != 0, "I4: a range is unmapped while it is tracked");
   const remap_outcome undone = core_.remaps.unmap(plan_of(range));
-  check(undone.mapped_count <= range.memories.size(), "more pieces stand mapped than a range has");
-  check(!undone.result || undone.mapped_count == 0, "a range that was unmapped stands");
+  check(undone.mapped_count <= range.memories.size(), "more pieces are mapped than a range has");
+  check(!undone.result || undone.mapped_count == 0, "an unmapped range is still mapped");
   if (range.has_memory) drop_holders(range.memories, undone.mapped_count, range.last_use);
   range.memories.resize(undone.mapped_count);
   return undone.result;
@@ -421,7 +420,7 @@ void engine::finish(block& range) noexcept {
   blocks_.release(range);
   if (growable == nullptr) return;
   const std::uint32_t before = growable->stale_count.fetch_sub(1, std::memory_order_acq_rel);
-  check(before > 0, "I5: a growable block gave up less than has gone");
+  check(before > 0, "I5: a growable block released less than was unmapped");
 }
 
 status engine::empty() {

@@ -191,7 +191,7 @@ export class engine {
   /// Sets how many of the block's bytes are its user's; its memory stays. Cannot fail.
   void set_user_bytes(block& of, std::uint64_t user_bytes) noexcept {
     range_sizes sizes = of.sizes;
-    check(user_bytes <= sizes.mapped_bytes, "a block is to have more bytes than memory");
+    check(user_bytes <= sizes.mapped_bytes, "a block gets more bytes than memory");
     sizes.user_bytes = user_bytes;
     records_.cut(of, sizes, of.memories.size());
   }

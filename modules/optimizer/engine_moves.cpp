@@ -21,7 +21,7 @@ namespace vmm {
 status engine::build_growable_blocks(const growable_blocks_request& request,
                                      std::span<block*> growables) {
   check(request.count > 0 && growables.size() == request.count,
-        "growable blocks are built into no place");
+        "growable blocks are built without addresses");
   check(request.size_bytes > 0, "a growable block has no addresses");
   const result<extent> space = core_.space.allocate({request.count * request.size_bytes, 0});
   if (!space) return space.error();
@@ -64,7 +64,7 @@ status engine::split_growable_blocks(extent space, const growable_blocks_request
     growables[created_count] = &growable;
   }
   if (done) return done;
-  check(created_count < growables.size(), "every growable block was made, and one was not");
+  check(created_count < growables.size(), "a growable block was not created");
   core_.space.free(space);
   while (created_count > 0) {
     block& growable = *std::exchange(growables[--created_count], nullptr);
@@ -169,7 +169,7 @@ status engine::move(block& moved, const resize_plan& plan) {
   check(placed.has_value(), "an extent that address space handed out overlaps a tracked one");
   spare.base = old_base;
   moved.address_bytes = plan.sizes.reserved_bytes;
-  check(moved.base != spare.base, "a block has moved to where it was");
+  check(moved.base != spare.base, "a block moved to its own address");
   check_block(moved);
   check(spare.base == spare.where.range.base, "the old place is not where the block was");
   notify(moved, before);
@@ -199,7 +199,7 @@ status engine::map_elsewhere(block& moved, block& spare, const resize_plan& plan
   if (mapped.result) return {};
 
   check(mapped.mapped_count <= std::max(spare.memories.size(), old_count),
-        "too much stands mapped");
+        "too many pieces are mapped");
   drop_holders(spare.memories, std::min(old_count, spare.memories.size()), ticket_ref{});
   const bool spare_stands = may_alias_ || mapped.of_new;
   if (mapped.lost) lose(moved, mapped.of_new ? 0 : mapped.mapped_count, nullptr);
@@ -303,7 +303,7 @@ status engine::show(block& target, block& source, const show_plan& plan) {
 // If no handle may be mapped twice, the source is unmapped first.
 status engine::release_source(block& source) noexcept {
   if (may_alias_) return {};
-  check(source.locked_count == 0, "a source lets go of pieces that it must not use");
+  check(source.locked_count == 0, "a source releases pieces that it must not use");
   const remap_outcome freed = core_.remaps.detach(plan_of(source));
   if (!freed.lost) return freed.result;
   lose(source, freed.mapped_count, nullptr);
@@ -313,7 +313,7 @@ status engine::release_source(block& source) noexcept {
 // Both blocks as before, or marked as lost where the driver would not have it.
 status engine::undo_show(block& target, block& source, memory_list& memories,
                          const remap_outcome& shown) noexcept {
-  check(!shown.result, "what was shown is undone");
+  check(!shown.result, "a shown view is undone");
   const std::size_t source_count = source.memories.size();
   check(source_count <= memories.size(), "a target has fewer pieces than its source");
   if (shown.lost) {
@@ -352,7 +352,7 @@ void engine::lose(block& lost, std::size_t standing_count, memory_list* instead)
   if (lost.has_memory) drop_holders(own, 0, ticket_ref{});
   lost.has_memory = false;
   memory_list& standing = instead == nullptr ? own : *instead;
-  check(standing_count <= standing.size(), "more pieces stand mapped than there are");
+  check(standing_count <= standing.size(), "more pieces are mapped than exist");
   standing.resize(standing_count);
   place(lost, {0, size_of(standing, standing_count), lost.sizes.reserved_bytes}, standing);
 }

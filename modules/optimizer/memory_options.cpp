@@ -33,7 +33,7 @@ status memory_options::validate() const noexcept {
 
 status memory_options::read_environment() noexcept {
   const auto& [space, budget] = memory_rows;
-  check(space.low >= 1 && budget.low == 0, "no budget, or no addresses, is another number than 0");
+  check(space.low >= 1 && budget.low == 0, "the range of an option excludes 0 wrongly");
   if (status read =
           read_option("VMM_VA_SIZE", space, *this,
                       "VMM_VA_SIZE takes bytes with a unit, such as 8TiB, not 0 and at most 64PiB");

@@ -40,7 +40,7 @@ void block_store::release(block& gone) noexcept {
   gone.has_memory = true;
   gone.locked_count = 0;
   check(gone.stale_count.load(std::memory_order_acquire) == 0,
-        "a growable block goes before what it gave up");
+        "a growable block ends before its released memory");
   gone.is_growable = false;
   gone.inside = nullptr;
   gone.own_rights.reset();
@@ -55,7 +55,7 @@ void block_store::release(block& gone) noexcept {
 std::size_t leading_count(const memory_list& memories, std::uint64_t size_bytes) noexcept {
   std::size_t count = 0;
   for (std::uint64_t sum_bytes = 0; sum_bytes < size_bytes; ++count) {
-    check(count < memories.size(), "more memory is to be kept than the block has");
+    check(count < memories.size(), "more memory is kept than the block has");
     sum_bytes += memories[count]->size_bytes;
   }
   check(size_of(memories, count) >= size_bytes, "the leading pieces are too few");
@@ -63,10 +63,10 @@ std::size_t leading_count(const memory_list& memories, std::uint64_t size_bytes)
 }
 
 std::uint64_t size_of(const memory_list& memories, std::size_t count) noexcept {
-  check(count <= memories.size(), "more pieces are added up than there are");
+  check(count <= memories.size(), "more pieces are summed than exist");
   std::uint64_t sum_bytes = 0;
   for (std::size_t i = 0; i < count; ++i) sum_bytes += memories[i]->size_bytes;
-  check((count == 0) == (sum_bytes == 0), "pieces are added up that have no memory");
+  check((count == 0) == (sum_bytes == 0), "pieces without memory are summed");
   return sum_bytes;
 }
 

@@ -22,7 +22,7 @@ relief_pause::relief_pause() noexcept {
   check(pause_depth != 0, "too many pauses of relief");
 }
 relief_pause::~relief_pause() {
-  check(pause_depth != 0, "I1: a pause of relief ends that was not begun");
+  check(pause_depth != 0, "I1: a pause of relief ends without a begin");
   --pause_depth;
 }
 bool relief_pause::is_here() noexcept { return pause_depth != 0; }
@@ -80,7 +80,8 @@ struct relief_registry {
 };
 
 void relief_member::enter(const relief_key& key, const source& from) noexcept {
-  check(number_ == 0 && from.call != nullptr, "a member enters the registry twice, or in vain");
+  check(number_ == 0 && from.call != nullptr,
+        "a member enters the registry twice, or without a device");
   relief_registry* const all = relief_registry::here();
   if (all == nullptr || !made_in_.is_here()) return;
   const sync::lock_guard<sync::spin_lock> lock(all->mutex);
@@ -88,7 +89,7 @@ void relief_member::enter(const relief_key& key, const source& from) noexcept {
   from_ = from;
   next_ = nullptr;
   number_ = ++all->last_number;
-  check(number_ != 0, "the numbers of members are used up");
+  check(number_ != 0, "no number for a member is left");
   relief_member** at = &all->first;
   while (*at != nullptr) at = &(*at)->next_;
   *at = this;
@@ -97,7 +98,7 @@ void relief_member::enter(const relief_key& key, const source& from) noexcept {
 void relief_member::leave() noexcept {
   if (number_ == 0 || !made_in_.is_here()) return;
   relief_registry* const all = relief_registry::here();
-  check(all != nullptr, "a member is in a registry that is not there");
+  check(all != nullptr, "a member is in a missing registry");
   {
     const sync::lock_guard<sync::spin_lock> lock(all->mutex);
     relief_member** at = &all->first;
@@ -113,7 +114,7 @@ void relief_member::leave() noexcept {
 bool relief_member::has_others() const noexcept {
   if (number_ == 0 || !made_in_.is_here()) return false;
   relief_registry* const all = relief_registry::here();
-  check(all != nullptr, "a member is in a registry that is not there");
+  check(all != nullptr, "a member is in a missing registry");
   const sync::lock_guard<sync::spin_lock> lock(all->mutex);
   check(all->first != nullptr, "a member is in an empty registry");
   return all->find(*this, 0) != nullptr;
@@ -122,7 +123,7 @@ bool relief_member::has_others() const noexcept {
 std::uint64_t relief_member::relieve(std::uint64_t wanted_bytes) noexcept VMM_NOT_ANALYSED {
   if (number_ == 0 || relief_pause::is_here() || !made_in_.is_here()) return 0;
   relief_registry* const all = relief_registry::here();
-  check(all != nullptr, "a member is in a registry that is not there");
+  check(all != nullptr, "a member is in a missing registry");
   const relief_pause no_second;  // of what callbacks allocate meanwhile
   std::uint64_t given_bytes = 0;
   std::uint64_t number = 0;

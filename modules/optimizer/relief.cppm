@@ -119,7 +119,7 @@ export template <class Attempt>
     pass.has_stopped = false;
     outcome = attempt(pass);
   }
-  check(!pass.has_stopped || pass.stops_early, "an attempt stops early that must not");
+  check(!pass.has_stopped || pass.stops_early, "an attempt stops early without permission");
   if (!outcome && pass.has_stopped) {
     pass = {};
     outcome = attempt(pass);

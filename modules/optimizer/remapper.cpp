@@ -11,9 +11,8 @@ import vmm.timeline;
 namespace vmm {
 
 remap_outcome remapper::checked(const mapping_plan& plan, const remap_outcome& outcome) noexcept {
-  check(outcome.mapped_count <= plan.memories.size(),
-        "I2: more pieces stand mapped than there are");
-  check(!outcome.of_new || outcome.lost, "a new plan stands though nothing was lost");
+  check(outcome.mapped_count <= plan.memories.size(), "I2: more pieces are mapped than exist");
+  check(!outcome.of_new || outcome.lost, "a new plan is mapped although nothing was lost");
   return outcome;
 }
 
@@ -186,7 +185,7 @@ remap_outcome remapper::detach(const mapping_plan& plan) {
   const remap_outcome undone = unmap(plan);
   if (undone.result) return undone;
   const remap_outcome restored = restore(plan, undone.mapped_count);
-  check(restored.mapped_count >= undone.mapped_count, "putting back has undone more");
+  check(restored.mapped_count >= undone.mapped_count, "restoring has undone more");
   return checked(plan, {undone.result, restored.mapped_count, !restored.result});
 }
 
@@ -196,7 +195,7 @@ remap_outcome remapper::exchange(const mapping_plan& old_plan, const mapping_pla
   const remap_outcome undone = detach(old_plan);
   if (undone.lost) return {contents_lost(), undone.mapped_count, true};
   if (!undone.result) return undone;
-  check(undone.mapped_count == 0, "a plan that was undone stands");
+  check(undone.mapped_count == 0, "an undone plan is mapped");
   const remap_outcome done = map(new_plan);
   if (done.result) return done;
   if (done.mapped_count > 0) return {contents_lost(), done.mapped_count, true, true};
@@ -206,7 +205,7 @@ remap_outcome remapper::exchange(const mapping_plan& old_plan, const mapping_pla
 }
 
 remap_outcome remapper::restore(const mapping_plan& plan, std::size_t standing_count) {
-  check(standing_count <= plan.memories.size(), "I2: more pieces stand mapped than there are");
+  check(standing_count <= plan.memories.size(), "I2: more pieces are mapped than exist");
   if (standing_count == plan.memories.size()) return {status{}, standing_count};
   const mapping_plan standing{plan.at, plan.memories.first(standing_count), plan.stream,
                               plan.own_rights};
@@ -222,7 +221,7 @@ remap_outcome remapper::restore(const mapping_plan& plan, std::size_t standing_c
 remap_outcome remapper::undo(const mapping_plan& plan, std::size_t mapped_count,
                              const status& cause) {
   check(!cause, "a plan that was mapped is undone");
-  check(mapped_count <= plan.memories.size(), "I2: more pieces stand mapped than there are");
+  check(mapped_count <= plan.memories.size(), "I2: more pieces are mapped than exist");
   std::size_t left_count = mapped_count;
   for (int attempt = 0; attempt < undo_attempts && left_count > 0; ++attempt) {
     const mapping_plan left{plan.at, plan.memories.first(left_count), plan.stream, nullptr};

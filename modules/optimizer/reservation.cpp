@@ -14,13 +14,12 @@ namespace vmm {
 
 status reservation_space::close() {
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(space_.statistics().live_bytes == 0,
-        "address space is given up while extents of it are in use");
+  check(space_.statistics().live_bytes == 0, "address space with live extents is released");
   while (!reserved_.empty()) {
     if (status freed = driver_->free_reservation(reserved_.back().range); !freed) return freed;
     const result<address_range> removed = space_.remove_range(reserved_.back().id);
     check(removed.has_value(), "I2: a range without extents is in use");
-    check(*removed == reserved_.back().range, "another range is removed than was freed");
+    check(*removed == reserved_.back().range, "the removed range is not the freed one");
     reserved_.pop_back();
     check(sums_fit(), "the ranges held are not those of the address space");
   }
@@ -53,25 +52,25 @@ result<extent> reservation_space::allocate(const address_request& request) {
 
 void reservation_space::free(const extent& gone) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(!gone.range.empty() && gone.id, "an extent is freed that is none");
+  check(!gone.range.empty() && gone.id, "an invalid extent is freed");
   debug_check(
       [&] {
         sync::assume_locked(mutex_);
         return is_reserved(gone.range);
       },
-      "an extent is freed that is not ours");
+      "a freed extent belongs to another address space");
   space_.free(gone.id);
 }
 
 status reservation_space::grow(extent& grown, std::uint64_t size_bytes) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(grown.id && !grown.range.empty(), "an extent grows that is none");
+  check(grown.id && !grown.range.empty(), "an invalid extent grows");
   return update(grown, space_.grow(grown.id, size_bytes));
 }
 
 status reservation_space::shrink(extent& shrunk, std::uint64_t size_bytes) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(shrunk.id && size_bytes <= shrunk.range.size_bytes, "an extent shrinks to more than it is");
+  check(shrunk.id && size_bytes <= shrunk.range.size_bytes, "an extent shrinks to a larger size");
   return update(shrunk, space_.shrink(shrunk.id, size_bytes));
 }
 
@@ -83,7 +82,7 @@ result<extent> reservation_space::split(extent& cut, std::uint64_t keep_bytes) n
   if (!rest) return rest;
   cut.range.size_bytes = keep_bytes;
   check(rest->range.base == cut.range.end() && rest->range.end() == end,
-        "an extent and its rest are not what it was");
+        "the parts of an extent differ from the whole");
   return rest;
 }
 
@@ -146,7 +145,7 @@ result<address_range> reservation_space::reserve_for(const address_request& requ
   const std::uint64_t slack_bytes = std::max(request.alignment_bytes, unit) - unit;
   const std::uint64_t needed_bytes = round_up(request.size_bytes, unit) + slack_bytes;
   if (needed_bytes > largest_bytes_)
-    return refuse(errc::out_of_addresses, "the request is larger than any range can be");
+    return refuse(errc::out_of_addresses, "the request exceeds the largest range");
   std::uint64_t wished_bytes = std::min(round_up(options_.reservation_bytes, unit), largest_bytes_);
   wished_bytes = std::max(wished_bytes, needed_bytes);
   check(wished_bytes % unit == 0 && needed_bytes > 0, "a reservation has no whole granules");

@@ -14,8 +14,9 @@ status check_grants(const rights_scope& scope, std::span<const access_grant> gra
         "the home may not use an allocator's memory");
   for (const access_grant& each : grants) {
     if (each.grantee == scope.driver.home() || each.grantee == scope.placement) {
-      return refuse(errc::invalid_argument,
-                    "the home and the placement read and write: name other locations");
+      return refuse(
+          errc::invalid_argument,
+          "the home and the placement always have read and write access: name other locations");
     }
   }
   return {};
@@ -42,7 +43,7 @@ result<own_rights_change> own_rights_change::make(const grant_list& own, const g
     if (is_new) (void)change.undo.set({each.grantee, all.of(each.grantee)});
   }
   if (!remapper::fit(all, &change.after)) return too_many_grants;
-  check(change.undo.all().size() >= own.all().size(), "an undoing takes a right away");
+  check(change.undo.all().size() >= own.all().size(), "undoing a change removes a right");
   return change;
 }
 

@@ -59,7 +59,7 @@ bool try_to_attach(device_core& core, std::span<suspension_part> parts) noexcept
     for (int left = undo_attempts - 1; left > 0 && !done; --left) done = attach(core, each);
     has_all = has_all && done.has_value();
   }
-  check(!has_all || are_attached(parts), "I2: a part is mapped and is not");
+  check(!has_all || are_attached(parts), "I2: a mapped part has no mapping");
   return has_all;
 }
 
@@ -68,7 +68,7 @@ bool try_to_detach(device_core& core, std::span<suspension_part> parts) noexcept
   for (const suspension_part& each : parts) {
     status done = detach(core, each);
     for (int left = undo_attempts - 1; left > 0 && !done; --left) done = detach(core, each);
-    check(!done || !each.is_attached(), "a part is unmapped and is mapped");
+    check(!done || !each.is_attached(), "an unmapped part has a mapping");
     has_all = has_all && done.has_value();
   }
   return has_all;
@@ -77,7 +77,7 @@ bool try_to_detach(device_core& core, std::span<suspension_part> parts) noexcept
 status detach_parts(device_core& core, std::span<suspension_part> parts) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const status done = detach(core, parts[i]);
-    check(!done || !parts[i].is_attached(), "a part is unmapped and is mapped");
+    check(!done || !parts[i].is_attached(), "an unmapped part has a mapping");
     if (done) continue;
     (void)try_to_attach(core, parts.first(i));
     return done;
@@ -88,7 +88,7 @@ status detach_parts(device_core& core, std::span<suspension_part> parts) {
 status attach_parts(device_core& core, std::span<suspension_part> parts) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const status done = attach(core, parts[i]);
-    check(!done || parts[i].is_attached(), "I2: a part is mapped and is not");
+    check(!done || parts[i].is_attached(), "I2: a mapped part has no mapping");
     if (done) continue;
     (void)try_to_detach(core, parts.first(i + 1));
     return done;
@@ -114,7 +114,7 @@ std::uint64_t release_parts(device_core& core, std::span<const suspension_part> 
     if (each.is_attached() || !core.memory.suspend(*each.memory))
       kept_bytes += each.range().size_bytes;
   }
-  check(kept_bytes <= sum_of(parts), "more is kept than there is");
+  check(kept_bytes <= sum_of(parts), "more is kept than exists");
   return kept_bytes;
 }
 

@@ -106,7 +106,7 @@ export class suspension_phases {
   /// `publish(next)` is called first.
   template <class Publish>
   void end(suspension_phase next, Publish&& publish) noexcept VMM_NOT_ANALYSED {
-    check(next != suspension_phase::changing, "a change of the phase ends in another");
+    check(next != suspension_phase::changing, "a change of phase ends in a wrong phase");
     check(changer_.load(std::memory_order_relaxed) == calling_thread(),
           "I3: a change ends on another thread than its own");
     {

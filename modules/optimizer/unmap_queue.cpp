@@ -16,7 +16,8 @@ void unmap_list::link_last(unmap_entry& range) noexcept {
   (last_ != nullptr ? last_->after : first_) = &range;
   last_ = &range;
   range.is = unmap_entry::place::listed;
-  check((range.before == nullptr) == (first_ == &range), "the last of many is the first, too");
+  check((range.before == nullptr) == (first_ == &range),
+        "the last of several ranges is also the first");
 }
 
 // All of it once for every so many changes as there are ranges.
@@ -84,9 +85,9 @@ void unmap_list::remove(unmap_entry& unmapped) noexcept {
   unmapped.waiting_bytes = 0;
   unmapped.is = unmap_entry::place::outside;
   check(unmapped.before == nullptr && unmapped.after == nullptr,
-        "a range left a list and is in it");
+        "a removed range is still in its list");
   check(count_ != 0 || (size_bytes_ == 0 && asked_count_ == 0 && first_ == nullptr),
-        "nothing waits to be unmapped, and something is counted");
+        "an empty queue has a count");
   audit();
 }
 

@@ -23,10 +23,10 @@ bool is_for_one_use(const physical_memory& memory) noexcept {
 
 memory_store::~memory_store() {
   check(numbers_.memory_count == 0,
-        "a physical pool goes away while it holds memory: trim it first");
+        "a physical pool that holds memory is destroyed: trim it first");
   check(numbers_.held_bytes == 0 && asked_bytes_ == 0, "bytes are held without a piece");
   check(cache_.empty(), "a piece is cached that is not held");
-  check(numbers_.suspended_bytes == 0, "a physical pool goes away while memory is suspended");
+  check(numbers_.suspended_bytes == 0, "a physical pool is destroyed while memory is suspended");
 }
 
 // What holds after each change. Constant time.
@@ -38,7 +38,7 @@ bool memory_store::sums_fit() const noexcept {
 
 // A full validation once per as many changes as there are pieces: amortised O(1).
 void memory_store::audit() noexcept {
-  check(sums_fit(), "physical I1: the sums of held and cached pieces contradict one another");
+  check(sums_fit(), "physical I1: the sums of held and cached pieces disagree");
   if constexpr (check_level >= 3) {
     if (++unaudited_count_ <= numbers_.cached_count) return;
     unaudited_count_ = 0;
@@ -46,7 +46,7 @@ void memory_store::audit() noexcept {
       sync::assume_locked(mutex_);
       return validate_all().has_value();
     };
-    paranoid_check(is_valid, "an account of memory is broken by a change");
+    paranoid_check(is_valid, "a change broke the sums of memory");
   }
 }
 
@@ -56,7 +56,7 @@ void memory_store::uncache(physical_memory& cached) noexcept {
   check(cached.key == cached.size_bytes, "a cached piece has changed its size");
   if (is_for_one_use(cached)) {
     const std::uint64_t before = cached_exported_count_.fetch_sub(1, std::memory_order_relaxed);
-    check(before > 0, "more exported memory leaves the cache than came");
+    check(before > 0, "more exported memory leaves the cache than entered it");
   }
   check(numbers_.cached_count > 0 && numbers_.cached_bytes >= cached.size_bytes,
         "more is taken out of the cache than is in it");
@@ -82,7 +82,7 @@ physical_memory* memory_store::take(const wanted& want) noexcept {
 }
 
 physical_memory* memory_store::take_exact(std::uint64_t size_bytes) noexcept {
-  check(size_bytes > 0, "a piece of no size is looked for");
+  check(size_bytes > 0, "a piece of size 0 is looked for");
   const sync::lock_guard<sync::mutex> lock(mutex_);
   auto* found = static_cast<physical_memory*>(cache_.at_most(size_bytes));
   while (found != nullptr && is_for_one_use(*found) && found->size_bytes == size_bytes)
@@ -141,16 +141,16 @@ void memory_store::mark_spilled(physical_memory& blank) noexcept {
 
 void memory_store::abandon(physical_memory& blank) noexcept {
   check(blank.handle == physical_handle::none, "a piece that the driver made is not a blank one");
-  check(!blank.linked && blank.mapping_count == 0, "a piece is given up that is cached or mapped");
+  check(!blank.linked && blank.mapping_count == 0, "a piece is released that is cached or mapped");
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(asked_bytes_ >= blank.size_bytes, "a piece is given up that was not being created");
+  check(asked_bytes_ >= blank.size_bytes, "a piece is abandoned that was not being created");
   asked_bytes_ -= blank.size_bytes;
   blank.holder_count = 0;
   pool_.release(blank);
 }
 
 void memory_store::confirm(physical_memory& fresh, physical_handle handle) noexcept {
-  check(handle != physical_handle::none, "a driver that creates memory gives a handle");
+  check(handle != physical_handle::none, "the driver created memory and returned no handle");
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(fresh.handle == physical_handle::none, "a piece is made twice");
   check(asked_bytes_ >= fresh.size_bytes, "a piece is created that was not counted");
@@ -173,7 +173,7 @@ physical_memory* memory_store::take_releasable(std::uint64_t limit_bytes) noexce
     auto& candidate = static_cast<physical_memory&>(*node);
     if (candidate.mapping_count != 0) continue;
     uncache(candidate);
-    check(!candidate.linked && candidate.holder_count == 0, "memory is released that is in use");
+    check(!candidate.linked && candidate.holder_count == 0, "memory in use is released");
     audit();
     return &candidate;
   }
@@ -190,7 +190,7 @@ physical_memory* memory_store::take_created(std::uint64_t mark) noexcept {
     node = cache_.previous(*node);
     if (candidate.number <= mark || candidate.mapping_count != 0) continue;
     uncache(candidate);
-    check(!candidate.linked && candidate.holder_count == 0, "memory is released that is in use");
+    check(!candidate.linked && candidate.holder_count == 0, "memory in use is released");
     check(candidate.next_free == nullptr, "a piece in use is in a list of free records");
     candidate.next_free = std::exchange(taken, &candidate);
   }
@@ -212,12 +212,12 @@ void memory_store::released(physical_memory& gone) noexcept {
         "a piece is released while it is cached or mapped");
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(gone.holder_count == 0 && gone.handle != physical_handle::none,
-        "a piece is released that is held, or was before");
+        "a piece is released that is held, or was released before");
   check(numbers_.memory_count > 0 && numbers_.held_bytes >= gone.size_bytes,
         "more is released than is held");
   numbers_.held_bytes -= gone.size_bytes;
   if (gone.spilled) {
-    check(numbers_.spilled_bytes >= gone.size_bytes, "more spilled memory goes than there was");
+    check(numbers_.spilled_bytes >= gone.size_bytes, "more spilled memory is released than exists");
     numbers_.spilled_bytes -= gone.size_bytes;
   }
   --numbers_.memory_count;
@@ -260,7 +260,7 @@ physical_memory* memory_store::take_exported() noexcept {
     auto& candidate = static_cast<physical_memory&>(*node);
     if (!is_for_one_use(candidate) || candidate.mapping_count != 0) continue;
     uncache(candidate);
-    check(!candidate.linked && candidate.holder_count == 0, "memory is released that is in use");
+    check(!candidate.linked && candidate.holder_count == 0, "memory in use is released");
     audit();
     return &candidate;
   }
@@ -271,15 +271,15 @@ physical_memory* memory_store::take_exported() noexcept {
 
 bool memory_store::may_be_suspended(const physical_memory& of) const noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(of.holder_count > 0, "a piece is to be suspended that no range has");
-  check(!of.linked, "a cached piece is to be suspended");
+  check(of.holder_count > 0, "an unused piece is suspended");
+  check(!of.linked, "a cached piece is suspended");
   const bool is_in_place = of.is_suspended || of.mapping_count == 1;
   return of.holder_count == 1 && !of.exported && is_in_place;
 }
 
 status memory_store::admit_again(const physical_memory& suspended) noexcept {
   check(suspended.is_suspended && suspended.handle == physical_handle::none,
-        "memory is made again that is there");
+        "existing memory is created again");
   const sync::lock_guard<sync::mutex> lock(mutex_);
   const std::uint64_t size_bytes = suspended.size_bytes;
   if (options_.budget_bytes != 0 &&
@@ -295,14 +295,14 @@ status memory_store::admit_again(const physical_memory& suspended) noexcept {
 void memory_store::abandon_again(const physical_memory& suspended) noexcept {
   check(suspended.is_suspended, "a piece in use is given up");
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(asked_bytes_ >= suspended.size_bytes, "a piece is given up that was not being created");
+  check(asked_bytes_ >= suspended.size_bytes, "a piece is abandoned that was not being created");
   asked_bytes_ -= suspended.size_bytes;
 }
 
 void memory_store::resumed(physical_memory& suspended, physical_handle handle) noexcept {
-  check(handle != physical_handle::none, "a driver that creates memory gives a handle");
+  check(handle != physical_handle::none, "the driver created memory and returned no handle");
   check(suspended.is_suspended && suspended.handle == physical_handle::none,
-        "memory is made again that is there");
+        "existing memory is created again");
   const sync::lock_guard<sync::mutex> lock(mutex_);
   const std::uint64_t size_bytes = suspended.size_bytes;
   check(asked_bytes_ >= size_bytes && numbers_.suspended_bytes >= size_bytes,
@@ -323,9 +323,9 @@ void memory_store::suspended(physical_memory& given_up) noexcept {
         "physical I7: memory is suspended that no range has, or several have");
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(given_up.mapping_count == 0 && given_up.handle != physical_handle::none,
-        "memory is given back that is mapped, or was before");
+        "memory is released that is mapped, or was released before");
   check(numbers_.memory_count > 0 && numbers_.held_bytes >= given_up.size_bytes,
-        "more is given back than is held");
+        "more is released than is held");
   given_up.handle = physical_handle::none;
   numbers_.held_bytes -= given_up.size_bytes;
   if (given_up.spilled) numbers_.spilled_bytes -= given_up.size_bytes;
@@ -340,7 +340,7 @@ void memory_store::forget_suspended(physical_memory& gone) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(gone.handle == physical_handle::none && gone.mapping_count == 0,
         "a piece is forgotten that has memory");
-  check(numbers_.suspended_bytes >= gone.size_bytes, "more goes than is suspended");
+  check(numbers_.suspended_bytes >= gone.size_bytes, "more bytes are removed than are suspended");
   numbers_.suspended_bytes -= gone.size_bytes;
   gone.holder_count = 0;
   gone.is_suspended = false;
@@ -370,7 +370,7 @@ void memory_store::drop_holder(physical_memory& memory, const ticket_ref& last_u
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(memory.holder_count > 0, "a piece without a holder is dropped");
   check(!memory.linked && memory.handle != physical_handle::none,
-        "a piece is held that is cached or gone");
+        "a held piece is cached or released");
   if (--memory.holder_count > 0) return;
   // A range that its stream never used may be freed before the work of the piece's previous holder
   // has finished: the older ticket stays until a newer one, which is ordered behind it, takes its
@@ -388,7 +388,7 @@ void memory_store::drop_holder(physical_memory& memory, const ticket_ref& last_u
 void memory_store::add_mapping(physical_memory& mapped) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(mapped.handle != physical_handle::none && !mapped.linked,
-        "a piece is mapped that is cached or gone");
+        "a mapped piece is cached or released");
   ++mapped.mapping_count;
   check(mapped.mapping_count > 0, "a piece has too many mappings");
 }
@@ -396,7 +396,7 @@ void memory_store::add_mapping(physical_memory& mapped) noexcept {
 void memory_store::drop_mapping(physical_memory& mapped) noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
   check(mapped.mapping_count > 0, "a mapping is undone that the piece does not have");
-  check(mapped.handle != physical_handle::none, "a piece that is gone was mapped");
+  check(mapped.handle != physical_handle::none, "a released piece was mapped");
   --mapped.mapping_count;
   if (mapped.holder_count == 0 && !mapped.linked) cache_if_idle(mapped);
 }
@@ -435,8 +435,8 @@ void memory_store::cache_if_idle(physical_memory& memory) noexcept {
 
 physical_statistics memory_store::statistics() const noexcept {
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(sums_fit(), "physical I1: the sums of held and cached pieces contradict one another");
-  check(numbers_.peak_held_bytes >= numbers_.held_bytes, "more is held than ever was");
+  check(sums_fit(), "physical I1: the sums of held and cached pieces disagree");
+  check(numbers_.peak_held_bytes >= numbers_.held_bytes, "more memory is held than the peak");
   return numbers_;
 }
 
@@ -447,7 +447,7 @@ std::uint64_t memory_store::still_mapped_bytes() const noexcept {
     const auto& cached = static_cast<const physical_memory&>(*node);
     if (cached.mapping_count != 0) sum_bytes += cached.size_bytes;
   }
-  check(sum_bytes <= numbers_.cached_bytes, "more is mapped of the cache than is in it");
+  check(sum_bytes <= numbers_.cached_bytes, "more cached memory is mapped than is cached");
   return sum_bytes;
 }
 
@@ -475,7 +475,7 @@ status memory_store::validate_all() const noexcept {
   for (index_node* node = cache_.first(); node != nullptr; node = cache_.next(*node)) {
     const auto& cached = static_cast<const physical_memory&>(*node);
     if (cached.holder_count != 0 || cached.handle == physical_handle::none)
-      return refuse(errc::internal, "physical I2: a cached piece is held, or none");
+      return refuse(errc::internal, "physical I2: a cached piece is held, or invalid");
     if (cached.size_bytes == 0 || cached.size_bytes % options_.granularity_bytes != 0)
       return refuse(errc::internal, "physical I5: a cached piece has no whole granules");
     if (cached.key != cached.size_bytes)

@@ -56,13 +56,14 @@ status physical_pool::acquire_whole(std::uint64_t size_bytes, memory_list& out) 
     if (!fresh) return fresh.error();
     next = *fresh;
   }
-  check(next->holder_count == 1 && next->size_bytes == size_bytes, "another piece is handed out");
+  check(next->holder_count == 1 && next->size_bytes == size_bytes,
+        "the returned piece is not the requested one");
   out.push_back(next);
   return {};
 }
 
 void physical_pool::give_back(memory_list& memories, std::size_t from) noexcept {
-  check(from <= memories.size(), "more pieces stay than there are");
+  check(from <= memories.size(), "more pieces are retained than exist");
   while (memories.size() > from) {
     store_.drop_holder(*memories.back(), memories.back()->last_use);
     memories.pop_back();
@@ -96,7 +97,8 @@ trim_report physical_pool::trim(std::uint64_t limit_bytes) noexcept {
     ++report.released_count;
     report.released_bytes += size_bytes;
   }
-  check((report.released_count == 0) == (report.released_bytes == 0), "bytes went without a piece");
+  check((report.released_count == 0) == (report.released_bytes == 0),
+        "bytes were released without a piece");
   report.still_mapped_bytes = store_.still_mapped_bytes();
   return report;
 }
@@ -136,7 +138,8 @@ trim_report physical_pool::release_created(std::uint64_t mark) noexcept {
     ++report.released_count;
     report.released_bytes += size_bytes;
   }
-  check((report.released_count == 0) == (report.released_bytes == 0), "bytes went without a piece");
+  check((report.released_count == 0) == (report.released_bytes == 0),
+        "bytes were released without a piece");
   return report;
 }
 
@@ -169,7 +172,8 @@ std::uint64_t physical_pool::device_bytes(std::uint64_t size_bytes) noexcept {
 
 status physical_pool::check_room(std::uint64_t size_bytes) noexcept {
   check(size_bytes > 0, "room is looked for that takes nothing");
-  check(size_bytes % store_.options().granularity_bytes == 0, "room is looked for in parts");
+  check(size_bytes % store_.options().granularity_bytes == 0,
+        "a check for room has a size that is not whole granules");
   if (!store_.fits_within(store_.options().budget_bytes, size_bytes)) return budget_spent;
   std::uint64_t limit_bytes = device_bytes(size_bytes);
   if (limit_bytes != 0) limit_bytes += statistics().spilled_bytes;  // which lies elsewhere
@@ -215,7 +219,7 @@ result<physical_memory*> physical_pool::create(std::uint64_t size_bytes) {
 
 status physical_pool::suspend(physical_memory& given_up) {
   check(given_up.is_suspended && given_up.mapping_count == 0,
-        "memory is given back that is in use, or mapped");
+        "released memory is in use or mapped");
   if (given_up.handle == physical_handle::none) return {};
   const status released = driver_->release(given_up.handle);
   if (released) store_.suspended(given_up);
@@ -229,7 +233,7 @@ status physical_pool::resume(physical_memory& suspended) {
   physical_request request = store_.options().like;
   request.size_bytes = suspended.size_bytes;
   if (suspended.spilled) {
-    check(store_.options().spill.has_value(), "memory was spilled to nowhere");
+    check(store_.options().spill.has_value(), "memory was spilled without a location");
     request.where = *store_.options().spill;
     request.compressible = false;
   }

@@ -209,7 +209,7 @@ export class physical_pool {
     check(options.chunk_bytes % options.granularity_bytes == 0,
           "the chunk size is not a multiple of the granularity");
     check(options.fragment_ratio >= 0 && options.fragment_ratio <= 1,
-          "the share that a cached piece must have is not from 0 to 1");
+          "the least share of a cached piece is not from 0 to 1");
   }
 
   /// Requires: `size_bytes` and new_bytes_max, the largest size of a new piece, are positive
@@ -352,7 +352,7 @@ export class spill_permit {
   }
   ~spill_permit() {
     const std::uint32_t before = of_.spill_permits_.fetch_sub(1, std::memory_order_relaxed);
-    check(before > 0, "more permits end than were given");
+    check(before > 0, "more permits end than were granted");
   }
   spill_permit(const spill_permit&) = delete;
   spill_permit& operator=(const spill_permit&) = delete;

@@ -126,7 +126,7 @@ std::array<backend_entry, backend_entry_count> backend_names() noexcept {
       const result<any_backend> opened = known_backends[i].open();
       entries[i].available = opened.has_value();
       if (!opened) entries[i].reason = opened.error().detail;
-      check(opened || entries[i].reason[0] != '\0', "a backend is not there and does not say why");
+      check(opened || entries[i].reason[0] != '\0', "a backend is unavailable without a reason");
     } catch (const std::bad_alloc&) {
       entries[i].reason = "operator new failed";
     }

@@ -25,7 +25,7 @@ void close_handles(std::span<const shared_handle> handles) noexcept {
 
 share_event::what what_of(share_message_kind kind) noexcept {
   check(kind >= share_message_kind::offer && kind <= share_message_kind::release,
-        "a greeting is taken for an event");
+        "a greeting is handled as an event");
   switch (kind) {
     case share_message_kind::offer: return share_event::what::offered;
     case share_message_kind::update: return share_event::what::updated;
@@ -58,13 +58,13 @@ share_channel::share_channel(share_channel&& other) noexcept
       waiting_(std::move(other.waiting_)),
       shown_(other.shown_) {
   other.session_.close();
-  check(!other.is_open(), "a channel is open that was moved from");
+  check(!other.is_open(), "a channel that was moved from is open");
 }
 
 share_channel& share_channel::operator=(share_channel&& other) noexcept {
   if (this == &other) return *this;
   close();
-  check(loans_.empty() || !made_in_.is_here(), "a channel is replaced that has something lent");
+  check(loans_.empty() || !made_in_.is_here(), "a channel with lent blocks is replaced");
   descriptor_ = std::exchange(other.descriptor_, -1);
   number_ = other.number_;
   made_in_ = other.made_in_;
@@ -74,14 +74,14 @@ share_channel& share_channel::operator=(share_channel&& other) noexcept {
   waiting_ = std::move(other.waiting_);
   shown_ = other.shown_;
   other.session_.close();
-  check(!other.is_open(), "a channel is open that was moved from");
+  check(!other.is_open(), "a channel that was moved from is open");
   return *this;
 }
 
 void share_channel::close() noexcept {
   session_.close();
   check(descriptor_ >= 0 || !made_in_.is_here() || loans_.empty(),
-        "I3: a closed channel has something lent");
+        "I3: a closed channel has lent blocks");
   if (descriptor_ < 0) return;
   const int descriptor = std::exchange(descriptor_, -1);
   if (!made_in_.is_here()) return;  // the fork has closed this copy
@@ -89,7 +89,7 @@ void share_channel::close() noexcept {
   unix_os::end_connection(descriptor);
   loans_.clear();
   waiting_.clear();
-  check(!is_open(), "a channel was closed and is open");
+  check(!is_open(), "a closed channel is open");
 }
 
 // Closes the channel after an error that ends the connection.
@@ -99,7 +99,7 @@ error share_channel::fail(const error& why) noexcept {
                     (why.code == errc::unavailable && why.native != ETIMEDOUT) ||
                     session_.is_closed();
   if (ends) close();
-  check(!ends || descriptor_ < 0, "I5: a channel stays open to a peer that broke its word");
+  check(!ends || descriptor_ < 0, "I5: a channel stays open after the peer broke the protocol");
   return why;
 }
 
@@ -119,10 +119,10 @@ result<share_channel> share_channel::begin(int descriptor, share_role role,
   const result<share_secret> nonce = share_secret::make();
   if (!nonce || !unix_os::close_in_children(descriptor)) {
     unix_os::close(descriptor);
-    return nonce ? refuse(errc::in_use, "the process has as many connections as it may: 512")
+    return nonce ? refuse(errc::in_use, "the process has 512 connections, the limit")
                  : nonce.error();
   }
-  check(descriptor >= 0, "a channel is opened on nothing");
+  check(descriptor >= 0, "a channel is opened without a socket");
   share_channel made(descriptor, role, options, nonce->bytes);
   if (const status peer = made.check_peer(); !peer) return peer.error();
   made.options_.secret.wipe();  // the session has its own copy while it needs it
@@ -249,8 +249,8 @@ result<share_channel::incoming> share_channel::receive(std::int64_t deadline_ns)
       return drop(broken("the peer sends a message of another size"));
     case unix_os::receive_fault::cut_descriptors:
       return drop(
-          broken("descriptors were lost on their way: the peer sends what it may not, or "
-                 "this process is at its limit on open files"));
+          broken("descriptors of a message were lost: the peer broke the protocol, or this process "
+                 "is at its limit on open files"));
   }
   const result<share_message> message = decode_message(bytes);
   if (!message) {
@@ -258,9 +258,8 @@ result<share_channel::incoming> share_channel::receive(std::int64_t deadline_ns)
     return drop(message.error());
   }
   if (came.descriptor_count != descriptor_count_of(*message))
-    return drop(broken("a message comes with another number of descriptors than it says"));
-  check(came.descriptor_count <= descriptors.size(),
-        "more descriptors came than there is room for");
+    return drop(broken("a message's number of descriptors differs from its header"));
+  check(came.descriptor_count <= descriptors.size(), "too many descriptors were received");
   incoming taken;
   taken.message = *message;
   taken.block.block_ = message->block;
@@ -280,7 +279,7 @@ result<share_event> share_channel::event_of(incoming& came) noexcept {
   if (!meaning) return fail(meaning.error());
   share_event event;
   if (*meaning != share_session::meaning::reported) return event;
-  check(session_.is_open(), "something happens on a session that is not open");
+  check(session_.is_open(), "an event on a session that is not open");
   event.kind = what_of(came.message.kind);
   event.id = came.message.block.id;
   event.epoch = came.message.block.epoch;
@@ -290,7 +289,7 @@ result<share_event> share_channel::event_of(incoming& came) noexcept {
   if (session_.lent(event.id) == loan_state::none &&
       (event.kind == share_event::what::refused || event.kind == share_event::what::released))
     end_loan(event.id);
-  check(event.id != 0, "something happens to a block without a number");
+  check(event.id != 0, "an event of a block without a number");
   return event;
 }
 
@@ -305,11 +304,11 @@ result<share_event> share_channel::read_event(std::int64_t deadline_ns) noexcept
 
 result<share_event> share_channel::next(std::uint32_t timeout_ms) noexcept {
   if (!made_in_.is_here()) return refuse_forked();
-  check(waiting_.size() <= waiting_max, "more events wait than may");
+  check(waiting_.size() <= waiting_max, "too many events wait");
   if (!waiting_.empty()) {
     share_event event = std::move(waiting_.front());
     waiting_.pop_front();
-    check(event.id != 0, "an event waits that is about no block");
+    check(event.id != 0, "a waiting event names no block");
     return show(std::move(event));
   }
   if (const status ready = usable(); !ready) return ready.error();
@@ -329,7 +328,7 @@ share_event share_channel::show(share_event&& event) noexcept {
                             [&](const shown_block& each) { return each.id == event.id; });
   if (place == shown_.end()) place = std::find_if(shown_.begin(), shown_.end(), has_place);
   check(place != shown_.end() || session_.borrowed(event.id) == loan_state::none,
-        "more blocks are shown than can be borrowed");
+        "more blocks are listed than can be borrowed");
   if (place != shown_.end()) *place = {event.id, event.epoch};
   return std::move(event);
 }
@@ -341,7 +340,7 @@ void share_channel::keep_waiting(share_event&& event) {
       return each.id == event.id && each.kind == share_event::what::updated;
     });
   }
-  check(waiting_.size() < waiting_max, "more events wait than may");
+  check(waiting_.size() < waiting_max, "too many events wait");
   waiting_.push_back(std::move(event));
 }
 
@@ -359,14 +358,15 @@ result<share_event> share_channel::wait_for(std::uint64_t id,
     waiting_.erase(earlier);
     return show(std::move(event));
   }
-  check(waiting_.size() <= waiting_max, "more events wait than may");
+  check(waiting_.size() <= waiting_max, "too many events wait");
   const std::int64_t until_ns = deadline_after(options_.timeout_ms);
   for (;;) {
     result<share_event> event = read_event(until_ns);
     if (!event) return event;
     if (wanted(*event)) return show(std::move(*event));
     if (waiting_.size() >= waiting_max)
-      return fail(system_error(errc::foreign_error, EPROTO, "the peer sends without being read"));
+      return fail(system_error(errc::foreign_error, EPROTO,
+                               "the peer's events are not read: too many wait"));
     try {
       keep_waiting(std::move(*event));
     } catch (const std::bad_alloc&) {

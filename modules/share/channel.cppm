@@ -159,7 +159,7 @@ export class share_channel {
         number_(next_number()),
         options_(options),
         session_(role, options.secret, nonce) {
-    check(descriptor >= 0, "a channel is made on nothing");
+    check(descriptor >= 0, "a channel is created without a socket");
   }
 
   // A channel that has only sent its greeting, if this side accepts.

@@ -20,18 +20,18 @@ constexpr std::uint32_t timeout_ms_max = 3'600'000;
 }  // namespace
 
 error system_error(errc code, int failure, const char* detail) noexcept {
-  check(code != errc::none && detail != nullptr, "something fails for no reason");
+  check(code != errc::none && detail != nullptr, "an error has no text");
   return {code, call::none, failure, unix_os::errno_name(failure), detail};
 }
 
 error peer_gone(int failure) noexcept {
-  return system_error(errc::unavailable, failure == 0 ? ECONNRESET : failure,
-                      "the peer has closed the connection, or has ended: what was lent on it "
-                      "counts as given back");
+  return system_error(
+      errc::unavailable, failure == 0 ? ECONNRESET : failure,
+      "the peer closed the connection or ended: blocks lent on it count as returned");
 }
 
 error timed_out() noexcept {
-  return system_error(errc::unavailable, ETIMEDOUT, "the peer did nothing in the time it has");
+  return system_error(errc::unavailable, ETIMEDOUT, "the peer did not respond within the timeout");
 }
 
 // The error of a socket's errno.
@@ -50,25 +50,25 @@ error socket_error(int failure) noexcept {
                           "the system has no descriptor or no memory left for the message");
     case EBADF:
       return system_error(errc::invalid_argument, failure,
-                          "a handle has no descriptor that another process can be given");
-    default: return system_error(errc::unavailable, failure, "the connection does not work");
+                          "a handle cannot be exported as a descriptor");
+    default: return system_error(errc::unavailable, failure, "the connection failed");
   }
 }
 
 error place_error(unix_os::place_fault fault, int failure) noexcept {
-  check(failure != 0, "a place is at fault and no error says so");
+  check(failure != 0, "a path is refused without an error");
   switch (fault) {
     case unix_os::place_fault::bad_name:
-      return system_error(errc::invalid_argument, failure,
-                          "a socket's path ends in a name of at most 63 bytes; names without a "
-                          "file are not used");
+      return system_error(
+          errc::invalid_argument, failure,
+          "a socket's path ends in a name of at most 63 bytes; abstract names are not used");
     case unix_os::place_fault::bad_directory:
-      return system_error(errc::not_permitted, failure,
-                          "the socket's directory is this user's, of mode 0700, and no symbolic "
-                          "link");
+      return system_error(
+          errc::not_permitted, failure,
+          "the socket's directory must be this user's, with mode 0700, and not a symbolic link");
     case unix_os::place_fault::no_directory:
       return system_error(errc::unavailable, failure,
-                          "the socket's directory is not there: make it, of mode 0700");
+                          "the socket's directory does not exist: create it with mode 0700");
     case unix_os::place_fault::exists:
       return system_error(errc::in_use, failure,
                           "a file with the socket's name exists: remove it if it is not in use");

@@ -33,14 +33,14 @@ result<received_block> received_block::of(const share_description& block,
   made.block_ = block;
   if (block.kind == share_kind::fabric && handles.empty()) return made;
   if (handles.size() != block.part_count)
-    return refuse(errc::invalid_argument, "a block has not as many handles as parts");
+    return refuse(errc::invalid_argument, "a block's numbers of handles and parts differ");
   for (const shared_handle& each : handles) {
     if (each.kind != block.kind)
       return refuse(errc::invalid_argument, "a handle is of another kind than its block");
     made.descriptors_[made.descriptor_count_++] = each.descriptor;
   }
   check(made.descriptor_count_ == block.part_count && !made.owns_,
-        "a block has not its handles, or owns what the caller keeps");
+        "a block lacks its handles, or owns the caller's");
   return made;
 }
 
@@ -100,11 +100,11 @@ result<location> check_granted(driver_interface& driver, physical_handle handle,
   const result<physical_properties> granted = driver.get_properties(handle);
   if (!granted) return granted.error();
   if (granted->where.kind != block.where.kind)
-    return disagrees("the memory lies elsewhere than the peer said");
+    return disagrees("the memory is not at the location that the peer named");
   if (!options.any_device && granted->where != block.where) {
     return disagrees(
-        "the memory is another device's than the peer said; where both number devices differently, "
-        "set import_options::any_device");
+        "the memory is not on the device that the peer named; if the processes number devices "
+        "differently, set import_options::any_device");
   }
   return granted->where;
 }
@@ -156,7 +156,7 @@ result<imported_block> imported_block::import_block(driver_ref driver, const rec
   if (const status done = import_parts(*made.parts_, from, options, made.where_); !done)
     return done.error();
   check(made.parts_->size_bytes() == from.block().size_bytes, "a block is imported in part");
-  check(!made.parts_->is_mapped(), "an import maps what it takes");
+  check(!made.parts_->is_mapped(), "an import does not map its memory");
   made.block_ = from.block();
   made.channel_ = from.channel_;
   made.options_ = options;
@@ -200,7 +200,7 @@ result<address> imported_block::update(const received_block& from) noexcept {
     if (!at) return at.error();
   }
   check(next->parts_->is_mapped() == parts_->is_mapped(),
-        "an update is mapped where the block was not, or the other way round");
+        "an update and its block are not both mapped");
   *this = std::move(*next);  // the former mapping ends here
   check(parts_ != nullptr && size_bytes() == from.block().size_bytes, "an update is not taken");
   return data_address();

@@ -12,7 +12,7 @@ import :failures;
 namespace vmm {
 namespace {
 
-constexpr const char* too_many_loans = "more is lent than may be";
+constexpr const char* too_many_loans = "too many blocks are lent";
 
 }  // namespace
 
@@ -70,7 +70,7 @@ result<std::uint64_t> share_channel::lend(const exported_block& block) noexcept 
                                share_event::what::released};
   const result<share_event> answer = wait_for(*id, replies);
   if (!answer) return answer.error();
-  check(answer->id == *id, "the reply names another loan");
+  check(answer->id == *id, "the reply names another block");
   if (answer->kind == share_event::what::accepted) return id;
   return refuse(answer->kind == share_event::what::refused ? answer->reason : errc::unavailable,
                 "the peer does not take the block");
@@ -80,7 +80,7 @@ result<std::uint64_t> share_channel::update(std::uint64_t id) noexcept {
   if (const status ready = usable(); !ready) return ready.error();
   const auto found =
       std::find_if(loans_.begin(), loans_.end(), [id](const loan& each) { return each.id == id; });
-  if (found == loans_.end()) return refuse(errc::invalid_argument, "no such block is lent here");
+  if (found == loans_.end()) return refuse(errc::invalid_argument, "no lent block has this number");
   check(found->block != nullptr, "a loan has no block");
   const exported_block block(found->block);
   result<share_description> description = block.describe();
@@ -112,7 +112,7 @@ status share_channel::take_back(std::uint64_t id) noexcept {
     if (const status asked = withdraw(id); !asked) return asked;
   }
   const result<share_event> answer = wait_for(id, replies);
-  check(!answer || session_.lent(id) == loan_state::none, "a block came back and is lent");
+  check(!answer || session_.lent(id) == loan_state::none, "a returned block is still lent");
   return answer ? status{} : status{answer.error()};
 }
 
@@ -146,7 +146,8 @@ result<imported_block> share_channel::borrow(driver_ref driver,
     (void)refuse_offer(offer->id, done.error().code);
     return done.error();
   }
-  check(made->id() == offer->id && made->data_address(), "another block is borrowed than offered");
+  check(made->id() == offer->id && made->data_address(),
+        "the borrowed block is not the offered one");
   if (const status accepted = accept(offer->id); !accepted) return accepted.error();
   return made;
 }

@@ -25,7 +25,7 @@ result<share_listener> share_listener::open(std::string_view path) noexcept {
   if (socket.failure != 0) return place_error(socket.fault, socket.failure);
   if (!unix_os::close_in_children(socket.descriptor)) {
     unix_os::stop_listening(socket, path.data(), path.size());
-    return refuse(errc::in_use, "the process has as many connections as it may: 512");
+    return refuse(errc::in_use, "the process has 512 connections, the limit");
   }
   check(socket.descriptor >= 0 && socket.directory >= 0, "a listener has no socket");
   check(socket.inode != 0, "a listener's socket has no name");

@@ -23,7 +23,7 @@ bool includes(share_kind kinds, share_kind kind) noexcept {
 }
 
 void report_left(const char* what, const error& failure) noexcept {
-  check(failure.code != errc::none, "a block that went back is said not to");
+  check(failure.code != errc::none, "a released block is reported as retained");
   without_write_signals([&] {
     std::fprintf(
         stderr, "vmm: %s could not give everything back: %s, %s; the rest stays with the process\n",
@@ -78,7 +78,7 @@ std::uint64_t mapped_parts::size_bytes() const noexcept {
   std::uint64_t sum_bytes = 0;
   for (const block_part& part : parts_) {
     sum_bytes += part.size_bytes;
-    check(sum_bytes >= part.size_bytes, "the parts of a block add up past the largest number");
+    check(sum_bytes >= part.size_bytes, "the sum of a block's parts exceeds 64 bits");
   }
   check(where_.empty() || sum_bytes == where_.size_bytes, "a block is not mapped whole");
   return sum_bytes;
@@ -310,7 +310,7 @@ result<exported_block> exported_block::from(manager& owner, address at,
   if (state == nullptr) return refuse(errc::out_of_host_memory, no_block_memory);
   result<exported_range> made = owner.exports().begin(at, how.rule);
   if (!made) return made.error();
-  check(made->base == at && !made->parts.empty(), "another block is exported than was named");
+  check(made->base == at && !made->parts.empty(), "the exported block is not the requested one");
   // From here on the state ends the export.
   state->rule = how.rule;
   state->at = at;
@@ -353,7 +353,7 @@ status exported_block::moved_to(address at) noexcept {
   const address before = std::exchange(state_->at, at);
   const result<share_description> now = state_->refresh();
   check(!now || state_->block.part_count == state_->parts.size(),
-        "a block that moved has other handles than it says");
+        "a moved block's number of handles is wrong");
   if (now) return {};
   state_->at = before;
   return now.error();
@@ -362,7 +362,7 @@ status exported_block::moved_to(address at) noexcept {
 status exported_block::release() noexcept {
   if (state_ == nullptr) return {};
   if (!state_->own.is_here()) return refuse_forked(call::release);
-  if (is_lent()) return refuse(errc::in_use, "the block is lent: take it back first");
+  if (is_lent()) return refuse(errc::in_use, "the block is lent: withdraw it first");
   if (state_->owner == nullptr) {
     if (status closed = state_->own.close(); !closed) return closed;
   } else if (state_->rule == export_rule::pinned) {
@@ -379,7 +379,7 @@ status exported_block::export_handles(std::span<shared_handle> to) const noexcep
   if (!state_->own.is_here()) return refuse_forked(call::export_handle);
   const std::span<const block_part> parts =
       state_->owner == nullptr ? state_->own.parts() : std::span<const block_part>(state_->parts);
-  check(parts.size() == state_->block.part_count, "a block has other handles than it says");
+  check(parts.size() == state_->block.part_count, "a block's number of handles is wrong");
   if (to.size() < parts.size()) return refuse(errc::invalid_argument, "too few places for handles");
   driver_interface& driver = state_->own.driver();
   for (std::size_t i = 0; i < parts.size(); ++i) {

@@ -166,7 +166,7 @@ export class exported_block {
  private:
   friend class share_channel;
   explicit exported_block(std::shared_ptr<export_state> state) noexcept : state_(std::move(state)) {
-    check(state_ != nullptr, "a block is exported that is none");
+    check(state_ != nullptr, "an invalid block is exported");
   }
 
   std::shared_ptr<export_state> state_;

@@ -89,13 +89,14 @@ loan_state share_session::borrowed(std::uint64_t id) const noexcept {
 
 std::uint64_t share_session::borrowed_epoch(std::uint64_t id) const noexcept {
   const loan* const found = id == 0 ? nullptr : find(borrowed_, id);
-  check(found == nullptr || found->epoch >= found->accepted_epoch, "an epoch goes back");
+  check(found == nullptr || found->epoch >= found->accepted_epoch, "an epoch decreases");
   return found == nullptr ? 0 : found->epoch;
 }
 
 std::uint64_t share_session::accepted_epoch(std::uint64_t id) const noexcept {
   const loan* const found = id == 0 ? nullptr : find(lent_, id);
-  check(found == nullptr || found->accepted_epoch <= found->epoch, "a peer is ahead");
+  check(found == nullptr || found->accepted_epoch <= found->epoch,
+        "a peer's epoch is ahead of the block's");
   return found == nullptr ? 0 : found->accepted_epoch;
 }
 
@@ -104,13 +105,13 @@ status share_session::validate() const noexcept {
     if (each.id > last_lent_ || (each.id == 0) != (each.state == loan_state::none))
       return refuse(errc::internal, "I4: a block is lent that was never offered");
     if (each.accepted_epoch > each.epoch)
-      return refuse(errc::internal, "a peer uses an epoch that has not been");
+      return refuse(errc::internal, "a peer uses an epoch that does not exist yet");
   }
   for (const loan& each : borrowed_) {
     if (each.id > last_borrowed_ || (each.id == 0) != (each.state == loan_state::none))
       return refuse(errc::internal, "I4: a block is borrowed that was never offered");
     if (each.accepted_epoch > each.epoch)
-      return refuse(errc::internal, "an epoch is in use here that has not been");
+      return refuse(errc::internal, "an epoch in use does not exist yet");
   }
   return {};
 }
@@ -118,17 +119,17 @@ status share_session::validate() const noexcept {
 // ---- sending -------------------------------------------------------------------------
 
 share_message share_session::make(share_message_kind kind) noexcept {
-  check(!is_closed(), "I3: a session that has ended says something");
+  check(!is_closed(), "I3: a session that has ended sends a message");
   share_message message;
   message.kind = kind;
   message.sequence = sent_count_++;
-  check(sent_count_ != 0, "a count of messages is full");
+  check(sent_count_ != 0, "a count of messages overflows");
   return message;
 }
 
 share_message share_session::hello() noexcept {
-  check(!has_proved_ && stage_ != stage::open, "a session says hello when it is over");
-  check(sent_count_ == 0, "a session says hello twice");
+  check(!has_proved_ && stage_ != stage::open, "a session that has ended sends its hello");
+  check(sent_count_ == 0, "a session sends its hello twice");
   share_message message = make(share_message_kind::hello);
   message.digest = nonce_;
   return message;
@@ -136,7 +137,7 @@ share_message share_session::hello() noexcept {
 
 // Over the side that proves, its nonce and the peer's.
 result<share_digest> share_session::proof_of(share_role whose) const noexcept {
-  check(!is_same_digest(nonce_, peer_nonce_), "I2: both sides have one nonce");
+  check(!is_same_digest(nonce_, peer_nonce_), "I2: both sides have the same nonce");
   check(stage_ < stage::open, "I5: a session signs without its secret");
   std::array<std::byte, proof_text.size() + 1 + 2 * sizeof(share_digest)> text{};
   const share_digest& first = whose == role_ ? nonce_ : peer_nonce_;
@@ -149,8 +150,8 @@ result<share_digest> share_session::proof_of(share_role whose) const noexcept {
 }
 
 result<share_message> share_session::proof() noexcept {
-  check(!has_proved_ && sent_count_ > 0, "a session proves itself twice, or before its hello");
-  check(taken_count_ > 0, "a session proves itself to a peer that has not said hello");
+  check(!has_proved_ && sent_count_ > 0, "a session sends its proof twice, or before its hello");
+  check(taken_count_ > 0, "a session sends its proof before the peer's hello");
   const result<share_digest> digest = proof_of(role_);
   if (!digest) return digest.error();
   share_message message = make(share_message_kind::proof);
@@ -170,7 +171,7 @@ result<share_message> share_session::offer(share_description& block) noexcept {
   numbered.id = last_lent_ + 1;
   numbered.epoch = 0;
   if (const status fits = check_share_description(numbered); !fits) return fits.error();
-  check(place->state == loan_state::none && numbered.id > last_lent_, "I4: a number serves twice");
+  check(place->state == loan_state::none && numbered.id > last_lent_, "I4: a number is used twice");
   last_lent_ = numbered.id;
   *place = {.id = numbered.id, .state = loan_state::offered};
   paranoid_check([this] { return validate().has_value(); }, "an offer breaks a table");
@@ -189,7 +190,7 @@ result<share_message> share_session::update(share_description& block) noexcept {
                   "updated");
   }
   if (const status fits = check_share_description(block); !fits) return fits.error();
-  check(found->accepted_epoch <= found->epoch, "a peer is ahead of the block");
+  check(found->accepted_epoch <= found->epoch, "a peer's epoch is ahead of the block's");
   block.epoch = ++found->epoch;
   check(found->epoch > found->accepted_epoch, "an update is not newer than the state in use");
   paranoid_check([this] { return validate().has_value(); }, "an update breaks a table");
@@ -202,11 +203,12 @@ result<share_message> share_session::withdraw(std::uint64_t id) noexcept {
   if (!is_open()) return refuse(errc::not_permitted, not_open);
   loan* const found = id == 0 ? nullptr : find(lent_, id);
   if (found == nullptr || found->state == loan_state::withdrawn) {
-    return refuse(errc::invalid_argument, "no such block is lent here, or it was withdrawn before");
+    return refuse(errc::invalid_argument,
+                  "no lent block has this number, or it was withdrawn before");
   }
-  check(found->id == id, "another block is withdrawn");
+  check(found->id == id, "the withdrawn block is not the requested one");
   found->state = loan_state::withdrawn;
-  paranoid_check([this] { return validate().has_value(); }, "asking a block back breaks a table");
+  paranoid_check([this] { return validate().has_value(); }, "withdrawing a block breaks a table");
   share_message message = make(share_message_kind::withdraw);
   message.block.id = id;
   return message;
@@ -221,7 +223,7 @@ result<share_message> share_session::accept(const block_epoch& seen) noexcept {
     return refuse(errc::invalid_argument, "the block has no such epoch, or has passed it");
   if (found->state == loan_state::offered) found->state = loan_state::accepted;
   found->is_used = true;
-  check(found->accepted_epoch <= found->epoch, "an epoch is accepted before it came");
+  check(found->accepted_epoch <= found->epoch, "an epoch is accepted before it was received");
   found->accepted_epoch = epoch;
   paranoid_check([this] { return validate().has_value(); }, "accepting a block breaks a table");
   share_message message = make(share_message_kind::accept);
@@ -236,7 +238,7 @@ result<share_message> share_session::refuse_offer(std::uint64_t id, errc reason)
   if (found == nullptr) return refuse(errc::invalid_argument, not_offered);
   if (found->is_used)
     return refuse(errc::invalid_argument, "the block is in use here: give it back");
-  check(found->id == id && id <= last_borrowed_, "another block is given back");
+  check(found->id == id && id <= last_borrowed_, "the returned block is not the requested one");
   *found = {};
   paranoid_check([this] { return validate().has_value(); }, "refusing a block breaks a table");
   share_message message = make(share_message_kind::refuse);
@@ -249,7 +251,7 @@ result<share_message> share_session::release(std::uint64_t id) noexcept {
   if (!is_open()) return refuse(errc::not_permitted, not_open);
   loan* const found = id == 0 ? nullptr : find(borrowed_, id);
   if (found == nullptr) return refuse(errc::invalid_argument, not_offered);
-  check(found->id == id && id <= last_borrowed_, "another block is given back");
+  check(found->id == id && id <= last_borrowed_, "the returned block is not the requested one");
   *found = {};
   paranoid_check([this] { return validate().has_value(); }, "giving a block back breaks a table");
   share_message message = make(share_message_kind::release);
@@ -269,7 +271,7 @@ result<share_session::meaning> share_session::take(const share_message& message)
   if (is_closed()) return broken("a message comes on a connection that has ended");
   if (message.sequence != taken_count_) return ends(broken("a message is missing, or comes twice"));
   ++taken_count_;
-  check(taken_count_ != 0, "a count of messages is full");
+  check(taken_count_ != 0, "a count of messages overflows");
   paranoid_check([this] { return validate().has_value(); }, "a message meets a broken table");
   switch (message.kind) {
     case share_message_kind::hello: return greet(message);
@@ -285,9 +287,10 @@ result<share_session::meaning> share_session::take(const share_message& message)
 }
 
 result<share_session::meaning> share_session::greet(const share_message& message) noexcept {
-  check(message.kind == share_message_kind::hello, "another message greets");
-  check(stage_ != stage::greeting || taken_count_ == 1, "a peer's hello is not its first word");
-  if (stage_ != stage::greeting) return ends(broken("the peer says hello twice"));
+  check(message.kind == share_message_kind::hello,
+        "a message other than a hello is handled as one");
+  check(stage_ != stage::greeting || taken_count_ == 1, "a peer's hello is not its first message");
+  if (stage_ != stage::greeting) return ends(broken("the peer sends its hello twice"));
   // A reflected nonce would let the peer reuse this side's signature as its proof.
   if (is_same_digest(message.digest, nonce_))
     return ends(broken("the peer sends this side's own nonce"));
@@ -297,16 +300,17 @@ result<share_session::meaning> share_session::greet(const share_message& message
 }
 
 result<share_session::meaning> share_session::prove(const share_message& message) noexcept {
-  check(message.kind == share_message_kind::proof, "another message proves");
-  if (stage_ != stage::proving) return ends(broken("the peer proves itself out of turn"));
+  check(message.kind == share_message_kind::proof,
+        "a message other than a proof is handled as one");
+  if (stage_ != stage::proving) return ends(broken("the peer sends its proof out of order"));
   const bool first = role_ == share_role::accepting;
-  if (first == has_proved_) return ends(broken("the peer proves itself out of turn"));
+  if (first == has_proved_) return ends(broken("the peer sends its proof out of order"));
   const result<share_digest> wanted =
       proof_of(first ? share_role::connecting : share_role::accepting);
   if (!wanted) return ends(wanted.error());
   if (!is_same_digest(*wanted, message.digest)) {
-    return ends(error{errc::not_permitted, call::none, EACCES, "EACCES",
-                      "the peer has not the same secret"});
+    return ends(
+        error{errc::not_permitted, call::none, EACCES, "EACCES", "the peer has another secret"});
   }
   if (!first) enter(stage::open);
   check(stage_ != stage::open || has_proved_,
@@ -324,8 +328,8 @@ result<share_session::meaning> share_session::take_from_exporter(
     if (id != last_borrowed_ + 1 || message.block.epoch != 0)
       return ends(broken("a block is offered with a number that is not the next one"));
     loan* const place = find(borrowed_, 0);
-    if (place == nullptr) return ends(broken("more blocks are offered than a connection may have"));
-    check(place->state == loan_state::none && found == nullptr, "I4: a number serves twice");
+    if (place == nullptr) return ends(broken("too many blocks are offered on a connection"));
+    check(place->state == loan_state::none && found == nullptr, "I4: a number is used twice");
     last_borrowed_ = id;
     *place = {.id = id, .state = loan_state::offered};
     return meaning::reported;
@@ -338,7 +342,7 @@ result<share_session::meaning> share_session::take_from_exporter(
     return meaning::reported;
   }
   if (found->state != loan_state::accepted || message.block.epoch != found->epoch + 1)
-    return ends(broken("a block is updated out of turn"));
+    return ends(broken("a block is updated out of order"));
   found->epoch = message.block.epoch;
   check(found->epoch > found->accepted_epoch, "an update is not newer than the state in use");
   return meaning::reported;
@@ -353,9 +357,9 @@ result<share_session::meaning> share_session::take_from_importer(
   switch (message.kind) {
     case share_message_kind::accept:
       if (message.block.epoch > found->epoch || message.block.epoch < found->accepted_epoch)
-        return ends(broken("the peer accepts an epoch that has not been"));
+        return ends(broken("the peer accepts an epoch that does not exist yet"));
       found->accepted_epoch = message.block.epoch;
-      check(found->accepted_epoch <= found->epoch, "a peer is ahead of the block");
+      check(found->accepted_epoch <= found->epoch, "a peer's epoch is ahead of the block's");
       if (found->state == loan_state::offered) found->state = loan_state::accepted;
       found->is_used = true;
       return meaning::reported;

@@ -50,7 +50,7 @@ int wait_for(int descriptor, short events, deadline until) noexcept {
     // Rounded up, so that the last wait does not become a busy one.
     const int rest_ms =
         static_cast<int>(std::min<std::int64_t>((rest_ns + 999'999) / 1'000'000, 60'000));
-    check(rest_ms > 0, "a wait is for no time");
+    check(rest_ms > 0, "a wait has no timeout");
     pollfd asked{descriptor, events, 0};
     const int ready = ::poll(&asked, 1, rest_ms);
     if (ready > 0) return 0;
@@ -147,7 +147,7 @@ void close(int descriptor) noexcept {
 
 // A child that was forked meanwhile may have a copy, which would keep the lease.
 void end_connection(int descriptor) noexcept {
-  check(descriptor >= 0, "a connection ends that is none");
+  check(descriptor >= 0, "an invalid connection is closed");
   (void)::shutdown(descriptor, SHUT_RDWR);
   close(descriptor);
 }
@@ -258,7 +258,7 @@ opened accept_now(int descriptor) noexcept {
   const int accepted =
       repeat([&] { return ::accept4(descriptor, nullptr, nullptr, SOCK_CLOEXEC); });
   if (accepted < 0) return {-1, errno == EAGAIN ? ETIMEDOUT : errno};
-  check(accepted != descriptor, "a connection is the socket that it came to");
+  check(accepted != descriptor, "a connection is its listening socket");
   return {accepted, 0};
 }
 
@@ -291,8 +291,9 @@ std::uint32_t own_uid() noexcept { return ::geteuid(); }
 // ---- messages ------------------------------------------------------------------------
 
 int send_message(int descriptor, bytes_in bytes, descriptors_in passed, deadline until) noexcept {
-  check(descriptor >= 0 && bytes.size != 0, "nothing is sent, or nowhere");
-  check(passed.count == 0 || passed.data != nullptr, "descriptors are sent that are not there");
+  check(descriptor >= 0 && bytes.size != 0,
+        "a message without bytes, or without a socket, is sent");
+  check(passed.count == 0 || passed.data != nullptr, "missing descriptors are sent");
   check(bytes.data != nullptr, "a message has no bytes");
   alignas(cmsghdr) std::array<char, CMSG_SPACE(descriptors_max * sizeof(int))> control{};
   if (passed.count > descriptors_max) return E2BIG;
@@ -333,7 +334,7 @@ bool take_descriptors(msghdr& message, int* to, std::size_t& count) noexcept {
     for (std::size_t i = 0; i < came; ++i) {
       int passed = -1;
       std::memcpy(&passed, CMSG_DATA(head) + i * sizeof(int), sizeof passed);
-      check(passed >= 0, "the kernel passes a descriptor that is none");
+      check(passed >= 0, "the kernel passes an invalid descriptor");
       if (count < descriptors_max) {
         to[count++] = passed;
       } else {
@@ -342,7 +343,7 @@ bool take_descriptors(msghdr& message, int* to, std::size_t& count) noexcept {
       }
     }
   }
-  check(count <= descriptors_max, "more descriptors are listed than there is room for");
+  check(count <= descriptors_max, "too many descriptors are listed");
   return only_rights;
 }
 
@@ -350,8 +351,8 @@ bool take_descriptors(msghdr& message, int* to, std::size_t& count) noexcept {
 
 received receive_message(int descriptor, std::byte* bytes, std::size_t size, int* descriptors,
                          deadline until) noexcept {
-  check(descriptor >= 0 && size != 0, "nothing is received, or from nowhere");
-  check(bytes != nullptr && descriptors != nullptr, "what is received has no room");
+  check(descriptor >= 0 && size != 0, "a message is received without room, or without a socket");
+  check(bytes != nullptr && descriptors != nullptr, "a received message has no room");
   // Room for two full lists: what comes is taken whole, so that all of it can be closed.
   alignas(cmsghdr) std::array<char, 2 * CMSG_SPACE(descriptors_max * sizeof(int))> control{};
   iovec part{bytes, size};
@@ -370,7 +371,7 @@ received receive_message(int descriptor, std::byte* bytes, std::size_t size, int
       if (failure != 0) return {0, receive_fault::failed, failure};
       continue;
     }
-    check(message.msg_controllen <= control.size(), "the kernel gives more than there is room for");
+    check(message.msg_controllen <= control.size(), "the kernel returns more bytes than the room");
     received answer;
     const bool only_rights = take_descriptors(message, descriptors, answer.descriptor_count);
     if ((message.msg_flags & MSG_CTRUNC) != 0 || !only_rights) {
@@ -437,7 +438,7 @@ int random_bytes(std::byte* to, std::size_t size) noexcept {
 }
 
 secret_file read_secret(const char* path, std::byte* to, std::size_t size) noexcept {
-  check(path != nullptr && size > 0, "a secret is read from nowhere");
+  check(path != nullptr && size > 0, "a secret is read without a path");
   check(to != nullptr, "a secret has no room");
   const int file =
       repeat([&] { return ::open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK); });
@@ -458,7 +459,7 @@ secret_file read_secret(const char* path, std::byte* to, std::size_t size) noexc
     answer.has_size = came >= 0 && static_cast<std::size_t>(came) == size;
   }
   close(file);
-  check(answer.failure == 0 || !answer.has_size, "a secret was read and was not");
+  check(answer.failure == 0 || !answer.has_size, "a secret was read in part");
   return answer;
 }
 

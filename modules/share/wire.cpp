@@ -84,7 +84,7 @@ bool rest_is_zero(std::span<const std::byte> bytes, const share_description& blo
 }
 
 void read_block(std::span<const std::byte> bytes, share_description& block) noexcept {
-  check(bytes.size() == share_message_bytes, "a block is read from no whole message");
+  check(bytes.size() == share_message_bytes, "a block is read from a partial message");
   block.id = get<std::uint64_t>(bytes, at::id);
   block.epoch = get<std::uint64_t>(bytes, at::epoch);
   block.size_bytes = get<std::uint64_t>(bytes, at::size);
@@ -101,7 +101,7 @@ void read_block(std::span<const std::byte> bytes, share_description& block) noex
 
 // Requires: a count of parts that the table has.
 void read_table(std::span<const std::byte> bytes, share_description& block) noexcept {
-  check(block.part_count <= share_parts_max, "a table is read that no message has");
+  check(block.part_count <= share_parts_max, "a table is read from a message without one");
   for (std::size_t i = 0; i < block.part_count; ++i) {
     block.part_bytes[i] = get<std::uint64_t>(bytes, at::sizes + i * sizeof(std::uint64_t));
   }
@@ -122,7 +122,7 @@ bool is_encoding(const share_message& message, std::span<const std::byte> bytes)
 
 // What a message without a block may have in its header.
 bool has_only(std::span<const std::byte> bytes, share_message_kind kind) noexcept {
-  check(!has_block(kind), "a message with a block is looked at as one without");
+  check(!has_block(kind), "a message with a block is handled as one without");
   const bool digest = kind == share_message_kind::hello || kind == share_message_kind::proof;
   const bool epoch = kind == share_message_kind::accept;
   const bool reason = kind == share_message_kind::refuse;
@@ -154,7 +154,7 @@ status check_facts(const share_description& block) noexcept {
                   "of one");
   }
   if (block.size_bytes == 0 || block.size_bytes > block_bytes_max)
-    return refuse(errc::invalid_argument, "a shared block has no size, or one that nothing has");
+    return refuse(errc::invalid_argument, "a shared block has no size, or an impossible one");
   if (!std::has_single_bit(block.granularity_bytes) ||
       block.granularity_bytes > granularity_bytes_max)
     return refuse(errc::invalid_argument,
@@ -165,7 +165,7 @@ status check_facts(const share_description& block) noexcept {
                            block.where.kind == location::place::host_node;
   if (!known_place || block.where.ordinal < 0 || block.where.ordinal > ordinal_max ||
       (block.where.kind == location::place::host && block.where.ordinal != 0))
-    return refuse(errc::invalid_argument, "a shared block lies at no place");
+    return refuse(errc::invalid_argument, "a shared block has no location");
   if (block.id == 0) return refuse(errc::invalid_argument, "a shared block has no number");
   return {};
 }
@@ -179,12 +179,12 @@ status check_part_table(const share_description& block) noexcept {
     if (part_bytes == 0 || part_bytes % block.granularity_bytes != 0)
       return refuse(errc::invalid_argument, "a part of a shared block is not whole granules");
     if (part_bytes > block.size_bytes - sum_bytes)
-      return refuse(errc::invalid_argument, "the parts of a shared block are more than the block");
+      return refuse(errc::invalid_argument, "the parts of a shared block exceed its size");
     sum_bytes += part_bytes;
     check(sum_bytes <= block.size_bytes, "parts are added up past the block");
   }
   if (sum_bytes != block.size_bytes)
-    return refuse(errc::invalid_argument, "the parts of a shared block are less than the block");
+    return refuse(errc::invalid_argument, "the parts of a shared block are smaller than its size");
   return {};
 }
 
@@ -200,13 +200,14 @@ result<share_description> decode_block(std::span<const std::byte> bytes) noexcep
   if ((get<std::uint8_t>(bytes, at::flags) & ~(compressible_flag | rdma_flag)) != 0)
     return malformed("a message has flags that this version does not have");
   if (get<std::uint8_t>(bytes, at::reason) != 0 || get<std::uint32_t>(bytes, at::reserved) != 0)
-    return malformed("a message has what its kind has not");
+    return malformed("a message has fields that its kind lacks");
   if (const status facts = check_facts(block); !facts) return not_such_block(facts.error());
   read_table(bytes, block);
   if (const status parts = check_part_table(block); !parts) return not_such_block(parts.error());
-  if (!rest_is_zero(bytes, block)) return malformed("a message has more parts than it says");
+  if (!rest_is_zero(bytes, block))
+    return malformed("a message has more parts than its header counts");
   debug_check([&] { return check_share_description(block).has_value(); },
-              "a block is taken that could not be sent");
+              "a block is accepted that cannot be sent");
   return block;
 }
 
@@ -287,14 +288,15 @@ result<share_message> decode_message(std::span<const std::byte> bytes) noexcept 
       message.kind == share_message_kind::hello || message.kind == share_message_kind::proof;
   if (!greets && message.block.id == 0) return malformed("a message names no block");
   if (!has_block(message.kind)) {
-    if (!has_only(bytes, message.kind)) return malformed("a message has what its kind has not");
+    if (!has_only(bytes, message.kind))
+      return malformed("a message has fields that its kind lacks");
     return message;
   }
   const result<share_description> block = decode_block(bytes);
   if (!block) return block.error();
   message.block = *block;
   debug_check([&] { return is_encoding(message, bytes); },
-              "I1: a message is taken whose bytes are not its own");
+              "I1: a decoded message does not encode to its bytes");
   return message;
 }
 

@@ -25,7 +25,7 @@ status block_rights::list_mapped(std::vector<address_range>& out) {
       const mapping* const m = in.mapping_at(at);
       if (m == nullptr) return;  // a hole is one region
       const address_range range{in.address_of(m->offset), m->count_granules * granule_bytes};
-      check(m->offset <= at && at < m->end(), "a mapping does not lie where it is found");
+      check(m->offset <= at && at < m->end(), "a mapping's address is not the one in the table");
       if (out.empty() || !(out.back() == range)) out.push_back(range);
       at = m->end();
     }
@@ -137,7 +137,7 @@ status block_rights::set_access(address at, std::span<const access_grant> grants
   const result<std::size_t> kept = keep(at);
   if (!kept) return kept.error();
   own_rights& of = *blocks_[*kept];
-  check(of.range.base == at, "another block is held than was named");
+  check(of.range.base == at, "the held block is not the requested one");
   const status given = change(of, grants);
   if (given || !of.rights.empty()) return given;
   {

@@ -150,7 +150,8 @@ class alignas(64) call_path {
   driver_interface& driver_;
   state_cell state_;
 };
-static_assert(sizeof(call_path) == 64, "I1: what every call reads is on two cache lines");
+static_assert(sizeof(call_path) == 64,
+              "I1: the members that every call reads are on two cache lines");
 
 inline address call_path::allocate(std::uint64_t size_bytes, stream_handle stream) noexcept {
   const warm_lock warm(state_);

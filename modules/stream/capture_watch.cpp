@@ -15,7 +15,7 @@ namespace vmm {
 // ---- streams -------------------------------------------------------------------------
 
 result<capture_info> capture_watch::query(stream_handle stream) {
-  check(is_on_, "a backend that captures nothing is queried about a capture");
+  check(is_on_, "a backend without captures is queried for one");
   if (status named = check_stream(driver_, stream); !named) return named.error();
   return driver_.query_capture(stream);
 }
@@ -44,7 +44,7 @@ status capture_watch::check_announced(stream_handle stream) {
 }
 
 status capture_watch::check_allowed(const capture_info& seen) const {
-  check(seen.state != capture_state::none, "a call is refused for a capture that is none");
+  check(seen.state != capture_state::none, "a call is refused for a missing capture");
   if (seen.state == capture_state::invalidated)
     return refuse(errc::not_permitted, "the stream's capture was invalidated: end it first");
   if (options_.capture == capture_rule::private_memory) return {};
@@ -60,7 +60,7 @@ result<std::uint64_t> capture_watch::number(stream_handle stream) {
   const result<capture_info> seen = driver_.query_capture(stream);
   if (!seen) return seen.error();
   check(seen->state != capture_state::active || can_capture(driver_.feature_set(), stream),
-        "a stream is captured that cannot be");
+        "a stream is captured that cannot be captured");
   if (seen->state == capture_state::active) note_seen(stream, seen->id);
   if (seen->state == capture_state::active) return seen->id;
   return refuse(errc::invalid_argument, "the stream is not being captured");
@@ -105,7 +105,7 @@ status capture_watch::end() {
     return refuse(errc::invalid_argument, "no capture was announced with captures().begin()");
   --announced_count_;
   check(!options_.captures_announced || gate_.is_closed_by(gate_reason::captured),
-        "a capture was announced, and calls do not look for it");
+        "calls ignore an announced capture");
   if (announced_count_ != 0) return {};
   if (options_.captures_announced) gate_.open(gate_reason::captured);
   seen_.clear();
@@ -127,7 +127,7 @@ status capture_watch::check_none_captured(stream_handle own) {
   const bool is_ending = gate_.is_closed_by(gate_reason::goes_away);
   const bool is_pressing = is_ending || is_pressing_.load(std::memory_order_relaxed);
   check(has_seen_.load(std::memory_order_relaxed) == !seen_.empty(),
-        "capture_watch I1: captures were seen and are not published, or the reverse");
+        "capture_watch I1: seen and published captures differ");
   if (!entry_.names_streams() && !seen_.empty() && !is_pressing) return stream_captured;
   const bool is_own = std::any_of(seen_.begin(), seen_.end(),
                                   [own](const seen_capture& each) { return each.stream == own; });
@@ -152,7 +152,7 @@ status capture_watch::check_known() {
         const stream_handle handle = progress.active_handle(next);
         if (may_be_captured(handle)) asked[count++] = handle;
       }
-      check(next <= progress.count(), "more streams are looked at than there are");
+      check(next <= progress.count(), "more streams are queried than exist");
       if (next == progress.count()) next = pool_state::no_stream;
     }
     for (std::size_t i = 0; i < count; ++i) {
@@ -175,7 +175,7 @@ bool capture_watch::may_record_all() {
       stream = state->progress().next_unrecorded(stream);
       if (stream == pool_state::no_stream) break;
       handle = state->progress().active_handle(stream);
-      check(!state->progress().all_recorded(stream), "an event is made that is there");
+      check(!state->progress().all_recorded(stream), "an existing event is created again");
     }
     if (!entry_.may_name(handle)) {
       needs_all = true;
@@ -221,7 +221,7 @@ status capture_watch::check_no_use() {
     stream_handle handle{};
     {
       const table_lock state(state_);
-      check(stream < state->progress().count(), "records of streams went meanwhile");
+      check(stream < state->progress().count(), "records of streams were removed during the call");
       if (state->progress().phase_of(stream) != stream_phase::active) continue;
       handle = state->progress().active_handle(stream);
     }

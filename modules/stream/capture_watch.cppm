@@ -106,7 +106,8 @@ class capture_watch {
    public:
     explicit pressing(capture_watch& of) noexcept VMM_REQUIRES(rank::growth)
         : is_pressing_(of.is_pressing_) {
-      check(!is_pressing_.load(std::memory_order_relaxed), "two calls press at a time");
+      check(!is_pressing_.load(std::memory_order_relaxed),
+            "two calls force a recorded event at a time");
       is_pressing_.store(true, std::memory_order_relaxed);
     }
     ~pressing() { is_pressing_.store(false, std::memory_order_relaxed); }

@@ -29,7 +29,7 @@ result<address> captured_calls::allocate(const block_shape& shape, stream_handle
 }
 
 result<address> captured_calls::allocate_once(slow_call& call, const capture_info& seen) {
-  check(seen.state == capture_state::active, "a graph allocates that is not being captured");
+  check(seen.state == capture_state::active, "an uncaptured graph allocates");
   const growth_guard growing(entry_);
   const named_stream named(entry_, driver_.feature_set().canonical(call.stream));
   if (state_.is_suspended()) return memory_suspended;

@@ -99,7 +99,7 @@ result<address> checked_calls::fill_acquired(address at, stream_handle stream) {
   if (phases_.may_fill_here()) {
     const result<address_range> whole =
         state_.with([&](auto& state) { return locked_blocks(state).live_range(at); });
-    check(whole.has_value(), "a block is not live that was just made");
+    check(whole.has_value(), "a new block is not live");
     filled = contents_.on_acquire(*whole, stream);
   }
   if (filled) return at;
@@ -132,7 +132,7 @@ status checked_calls::free_filled(address at, stream_handle stream) {
 
 // The block can be freed on the stream, which has its record from now on.
 status checked_calls::enter_to_free(address at, stream_handle stream, const capture_info& seen) {
-  check(contents_.fills_on_release(), "a free is entered that fills nothing");
+  check(contents_.fills_on_release(), "a free without a fill is recorded as one");
   if (seen.state != capture_state::none) return captured_.enter_to_free(at, stream, seen);
   if (status named = check_stream(driver_, stream); !named) return named;
   const std::uint64_t identity = path_.identity_of(stream);
@@ -148,7 +148,7 @@ status checked_calls::fill_released(address at, stream_handle stream) {
   const result<address_range> whole =
       state_.with([&](auto& state) { return locked_blocks(state).live_range(at); });
   if (!whole) return whole.error();
-  check(whole->base == at && !whole->empty(), "another block is filled than was named");
+  check(whole->base == at && !whole->empty(), "the filled block is not the requested one");
   const bool is_pinned =
       state_.with([&](auto& state) { return locked_blocks(state).is_pinned(at); });
   if (is_pinned) {
@@ -207,7 +207,7 @@ status checked_calls::free_into_batch(address at) {
         stream_memory(*state).provide_batch(!parts_.core.time.can_record_all());
     if (!made) return made.error();
     batch = *made;
-    check(batch != pool_state::no_stream, "a batch is made that is none");
+    check(batch != pool_state::no_stream, "an invalid batch is created");
   }
   debug_check([&] { return state->streams().phase_of(batch) == stream_phase::unrecorded; },
               "a block is freed into a batch whose event is made");

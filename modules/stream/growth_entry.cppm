@@ -107,7 +107,7 @@ class VMM_SCOPED_CAPABILITY ending_guard {
  public:
   explicit ending_guard(const pool_gate& gate) VMM_ACQUIRE(rank::growth) {
     check(gate.is_closed_by(gate_reason::goes_away),
-          "I1: a pool in use is taken for one that ends");
+          "I1: a pool in use is handled as one that ends");
   }
   ~ending_guard() VMM_RELEASE() {}
   ending_guard(const ending_guard&) = delete;

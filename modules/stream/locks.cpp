@@ -17,7 +17,7 @@ void observer_lock::lock() noexcept {
   const std::uint64_t self = this_thread();
   if (holder_.load(std::memory_order_relaxed) != self) {
     turns_.lock();
-    check(depth_ == 0, "a turn begins while another one goes on");
+    check(depth_ == 0, "a lock is acquired while it is held");
     holder_.store(self, std::memory_order_relaxed);
   }
   ++depth_;
@@ -25,7 +25,7 @@ void observer_lock::lock() noexcept {
 
 void observer_lock::unlock() noexcept {
   check(depth_ != 0 && holder_.load(std::memory_order_relaxed) == this_thread(),
-        "a turn is ended that this thread does not have");
+        "a thread releases a lock that it does not hold");
   if (--depth_ != 0) return;
   holder_.store(0, std::memory_order_relaxed);
   turns_.unlock();

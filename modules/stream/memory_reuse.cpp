@@ -50,9 +50,10 @@ result<address> memory_reuse::finished_of(const stream_request& request,
       stream_memory(*state).claim_from_other(request, {.passed_only = true});
   if (!claim) return claim.error();
   if (claim->region == region_id::none) return address{};
-  check(claim->last_use.stream != request.stream, "a stream takes its own memory as another's");
+  check(claim->last_use.stream != request.stream,
+        "a stream reuses its own memory as another stream's");
   check(state->streams().passed(claim->last_use),
-        "memory_reuse I1: memory is taken that unfinished work may use");
+        "memory_reuse I1: unfinished work may use reused memory");
   return stream_memory(*state).finish_claim(*claim);
 }
 
@@ -162,7 +163,7 @@ result<address> memory_reuse::from_arena(const stream_request& request, stream_h
 
 memory_reuse::transfer_under_way memory_reuse::begin_transfer(
     pool_state& state, const stream_request& request) noexcept {
-  check(request.count_granules != 0, "no granule is passed on");
+  check(request.count_granules != 0, "a transfer of 0 granules");
   transfer_under_way moving{arena_lending(state).begin_transfer(request), {}};
   if (moving.what.from == arena_table::none) return moving;
   moving.answer = state.progress().ask(moving.what.freed);
@@ -174,7 +175,7 @@ memory_reuse::transfer_under_way memory_reuse::begin_transfer(
 result<address> memory_reuse::finish_transfer(transfer_under_way&& moving,
                                               const stream_request& request, stream_handle stream) {
   if (moving.what.from == arena_table::none) return address{};
-  check(request.count_granules != 0, "no granule is passed on");
+  check(request.count_granules != 0, "a transfer of 0 granules");
   record_order& order = moving.answer.order;
   const result<fresh_event> event = clock_.points().record_on(order.handle());
   const result<bool> passed = event ? time_.passed(event->ticket) : result<bool>{event.error()};
@@ -185,7 +186,7 @@ result<address> memory_reuse::finish_transfer(transfer_under_way&& moving,
   if (event && !has_passed) point_events::note(*state, std::move(order), *event);
   arena_lending lending(*state);
   const bool arrived = lending.end_transfer(moving.what, request, has_passed);
-  check(!arrived || has_passed, "memory is passed on that unfinished work may use");
+  check(!arrived || has_passed, "unfinished work may use transferred memory");
   if (!passed && !is_capture_refusal(passed.error())) return passed.error();
   if (!arrived) return address{};
   arena* const own = state->arenas().table()->find(stream);
@@ -239,7 +240,8 @@ void memory_reuse::provide_arena(const stream_request& request, stream_handle st
   const bool is_added =
       made && state->arenas().add(wished.where, stream, record, std::move(*made)).has_value();
   state->end_want(is_added);
-  check(!is_added || state->arenas().table()->find(stream) != nullptr, "a new arena is not found");
+  check(!is_added || state->arenas().table()->find(stream) != nullptr,
+        "a new arena is missing from its table");
   if (is_added) path_.publish_arenas(state->arenas().table());
 }
 

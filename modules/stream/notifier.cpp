@@ -25,7 +25,7 @@ notifier::observer_scope::observer_scope(const notifier& of) noexcept
     : before_(std::exchange(observed_by_this_thread, &of)) {}
 
 notifier::observer_scope::~observer_scope() {
-  check(observed_by_this_thread != nullptr, "an observer's turn ends that never began");
+  check(observed_by_this_thread != nullptr, "an observer's scope ends without a begin");
   observed_by_this_thread = before_;
 }
 
@@ -35,7 +35,7 @@ void notifier::check_not_in_observer() const noexcept {
 
 void notifier::check_not_in_callback() const noexcept {
   check_not_in_observer();
-  check(!is_in_callback(), "a remap callback calls what it must not: see remap_listener");
+  check(!is_in_callback(), "a remap callback makes a forbidden call: see remap_listener");
 }
 
 // ---- listeners -----------------------------------------------------------------------
@@ -49,7 +49,7 @@ result<remap_subscription> notifier::subscribe(remap_listener& listener) noexcep
     return refuse(errc::out_of_host_memory, "no host memory is left for a subscription");
   }
   ++last_number_;
-  check(last_number_ != 0, "the numbers of subscriptions are used up");
+  check(last_number_ != 0, "no number for a subscription is left");
   check(listeners_.back().listener == &listener && listeners_.back().number == last_number_,
         "a subscription has another number than its listener");
   count_.store(listeners_.size(), std::memory_order_relaxed);
@@ -63,7 +63,7 @@ status notifier::unsubscribe(remap_subscription gone) noexcept {
       listeners_.begin(), listeners_.end(),
       [&](const subscriber& each) { return each.number == static_cast<std::uint64_t>(gone); });
   if (found == listeners_.end())
-    return refuse(errc::invalid_argument, "not a live subscription: it was ended before");
+    return refuse(errc::invalid_argument, "the subscription is not live: it was ended before");
   check(count_.load(std::memory_order_relaxed) == listeners_.size(),
         "notifier I1: the count of listeners is wrong");
   listeners_.erase(found);
@@ -102,7 +102,7 @@ void notifier::notify(const remap_notice& notice) {
 
 std::uint64_t notifier::next_epoch() noexcept {
   const std::uint64_t next = epoch_.fetch_add(1, std::memory_order_acq_rel) + 1;
-  check(next != 0, "notifier I2: the numbers of changes are used up");
+  check(next != 0, "notifier I2: no number for a change is left");
   return next;
 }
 
@@ -116,13 +116,13 @@ void notifier::moving(const growth_plan& plan) {
   const std::uint64_t epoch = next_epoch();
   if (!has_listeners()) return;
   for (const handle_record* moved : plan.moved) {
-    check(!moved->is_free && moved->current != nullptr, "memory moves that is not claimed");
+    check(!moved->is_free && moved->current != nullptr, "unclaimed memory moves");
     notify({epoch, remap_kind::moved, range_of(*moved->current, *moved->memory)});
   }
 }
 
 void notifier::unmapping(mapping& gone, remap_kind kind) {
-  check(gone.memory != nullptr, "a mapping of nothing is undone");
+  check(gone.memory != nullptr, "a mapping without a handle is undone");
   if (std::exchange(gone.is_announced, true)) return;
   const std::uint64_t epoch = next_epoch();
   if (has_listeners()) notify({epoch, kind, range_of(gone, *gone.memory)});

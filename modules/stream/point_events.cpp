@@ -21,7 +21,7 @@ result<ticket_ref> point_events::event_for(point_answer&& answer) {
   if (answer.is != point_answer::kind::unrecorded) return std::move(answer.event);
   result<ticket_ref> made = record_point(std::move(answer.order));
   if (made || !is_lost(made.error())) return made;
-  check(!time_.can_record_all(), "a stream is lost that an event of all work covers");
+  check(!time_.can_record_all(), "a destroyed stream is not covered by an event of all work");
   if (status finished = finish_all_work(); !finished) return finished.error();
   return ticket_ref{};
 }
@@ -74,7 +74,7 @@ result<fresh_event> point_events::record_on(stream_handle stream) {
 
 // The same where no event stands for the stream's work.
 result<ticket_ref> point_events::record_named(stream_handle stream) {
-  check(!time_.can_record_all(), "a stream is named that need not be");
+  check(!time_.can_record_all(), "a stream is named without need");
   const result<ticket_ref> own = record_stream(stream);
   if (own || own.error().code != errc::invalid_argument || stream == entry_.named()) return own;
   error refused = own.error();  // with the driver's code
@@ -111,14 +111,14 @@ status point_events::finish_all_work() {
   const result<ticket_ref> all = record_all_work();
   if (!all) return all.error();
   if (status waited = time_.wait(*all); !waited) return waited;
-  check(all->known_passed(), "all work was waited for and goes on");
+  check(all->known_passed(), "work is pending after a wait for all work");
   const table_lock state(state_);
   for (std::uint32_t stream = 0; stream < state->progress().count(); ++stream) {
     const stream_phase phase = state->progress().phase_of(stream);
     if (phase == stream_phase::active || phase == stream_phase::retired)
       state->progress().note_passed({stream, clock});
   }
-  check(state->progress().clock() >= clock, "a pool's clock goes back");
+  check(state->progress().clock() >= clock, "a pool's clock runs backwards");
   return {};
 }
 

@@ -22,7 +22,7 @@ constexpr std::size_t others_max = 64;
 
 // Whether a smaller reservation may succeed after this error.
 bool smaller_may_do(errc code) noexcept {
-  check(code != errc::none, "a reservation that succeeded is to be made smaller");
+  check(code != errc::none, "a successful reservation is retried at a smaller size");
   return code == errc::out_of_addresses || code == errc::out_of_memory;
 }
 
@@ -56,7 +56,8 @@ result<address> pool_growth::try_grow(const stream_request& request, growth_effo
 // After the driver has refused memory once: creating many handles in vain takes long.
 bool pool_growth::may_succeed(const growth_plan& plan, const growth_effort& effort) {
   if (!effort.refusal || plan.create_granules == 0) return true;
-  check(effort.refusal->code == errc::out_of_memory, "another failure is taken for a shortage");
+  check(effort.refusal->code == errc::out_of_memory,
+        "a failure that is not a shortage is handled as one");
   check(!plan.slots.empty() || !plan.waits.empty() || plan.target_granules != 0,
         "a plan has no target");
   return memory_.may_have(
@@ -68,7 +69,7 @@ status pool_growth::map_planned(growth_plan& plan) {
   check(plan.target_granules != 0, "a plan maps nothing");
   growth_outcome outcome = carry_out(plan);
   check(!outcome.done || outcome.standing_count == 0,
-        "pool_growth I1: a growth both failed and did not");
+        "pool_growth I1: a successful growth left pieces to undo");
   check(!outcome.done || !plan.slots.empty(), "a target is mapped that has no slot");
   if (outcome.done) return {};
   {
@@ -124,10 +125,10 @@ status pool_growth::add_segment(std::uint64_t needed_bytes) {
   const std::uint64_t least_bytes =
       std::min(round_up(needed_bytes, page_bytes) + page_bytes * 64, size_bytes);
   check(least_bytes <= size_bytes && least_bytes % page_bytes == 0,
-        "the least segment is larger than any, or holds a part of a page");
+        "the smallest segment exceeds the largest, or is not whole pages");
   for (;;) {
     check(size_bytes >= least_bytes && size_bytes % page_bytes == 0,
-          "less is reserved than is needed, or a part of a page");
+          "a reservation is too small, or not whole pages");
     const result<extent> space = space_.allocate({size_bytes, 0});
     if (space) {
       check(space->range.size_bytes == size_bytes,
@@ -280,7 +281,7 @@ error pool_growth::with_figures(const error& why, std::uint64_t size_bytes) {
 
 void pool_growth::remove_segments() {
   check(state_.with([](auto& state) { return state.records().handle_count(); }) == 0,
-        "addresses go while memory is mapped there");
+        "addresses with mapped memory are released");
   const std::uint32_t count = state_.with([](auto& state) { return state.segments().count(); });
   for (std::uint32_t i = 0; i < count; ++i) {
     const extent gone = state_.with([&](auto& state) { return state.segments().at(i).where(); });
@@ -295,7 +296,7 @@ void pool_growth::remove_segments() {
 
 // Whether the request needs no growth now, nor a wait.
 result<bool> pool_growth::is_served(const stream_request& request) {
-  check(request.count_granules != 0, "no granule is announced");
+  check(request.count_granules != 0, "a request of 0 granules is announced");
   std::array<stream_point, others_max> others;
   std::size_t count = 0;
   {
@@ -318,7 +319,7 @@ result<bool> pool_growth::is_served(const stream_request& request) {
 // True if there may be more to do. The stream is looked up again: other threads may forget it
 // between two steps.
 result<bool> pool_growth::preallocate_step(preparation& work, preallocate_report& report) {
-  check(work.count_granules != 0, "no granule is announced");
+  check(work.count_granules != 0, "a request of 0 granules is announced");
   const growth_guard growing(entry_);
   const named_stream named(entry_, driver_.feature_set().canonical(work.stream));
   if (state_.is_suspended()) return memory_suspended;
@@ -350,7 +351,7 @@ result<bool> pool_growth::preallocate_step(preparation& work, preallocate_report
 
 // The driver's part of a step.
 result<bool> pool_growth::map_ahead(growth_plan& plan, preallocate_report& report) {
-  check(plan.waits.empty(), "pool_growth I2: a stream is made to wait beside its requests");
+  check(plan.waits.empty(), "pool_growth I2: a preallocation makes a stream wait");
   const std::uint64_t mark = memory_.creation_mark();
   if (const status mapped = map_planned(plan); !mapped) {
     reclaim_.release_created(mark);
@@ -388,7 +389,7 @@ std::uint64_t pool_growth::missing_bytes(const preparation& work) {
       largest = std::max(largest, in.regions().largest(kind_of(number)));
     });
   }
-  check(work.count_granules != 0, "nothing is made ready for");
+  check(work.count_granules != 0, "a request of 0 granules is preallocated");
   return (work.count_granules - std::min(largest, work.count_granules)) * granule_bytes;
 }
 

@@ -28,7 +28,7 @@ void pool_history::note(const history_note& what) noexcept {
 void pool_history::note_mapped(const growth_plan& plan, const growth_outcome& outcome) noexcept {
   if (!port_) return;
   const std::size_t count = outcome.done ? plan.slots.size() : 0;
-  check(!outcome.done || outcome.standing_count == 0, "a growth both failed and did not");
+  check(!outcome.done || outcome.standing_count == 0, "a successful growth left pieces to undo");
   for (std::size_t i = 0; i < count; ++i) {
     const mapping_slot& slot = plan.slots[i];
     check(slot.where != nullptr && slot.of != nullptr, "a mapping has no handle");
@@ -66,7 +66,7 @@ result<address> pool_history::served(const stream_request& request, std::uint64_
 
 void pool_history::note_footprint() noexcept {
   if (!port_) return;
-  check(core_ != nullptr, "memory is counted before there is any");
+  check(core_ != nullptr, "memory is counted before the first allocation");
   note({history_kind::footprint, {{}, core_->memory.statistics().held_bytes}});
 }
 
@@ -74,7 +74,7 @@ void pool_history::note_shortage() noexcept {
   if (!port_) return;
   const shortage_report report =
       state_.with([](const auto& state) { return state_report(state).last_shortage(); });
-  check(report.failure != errc::none, "a shortage is noted that was none");
+  check(report.failure != errc::none, "a shortage is recorded without a failure");
   note({history_kind::short_of_memory,
         {{static_cast<std::uint64_t>(report.failure)}, report.request_bytes},
         report.stream,
@@ -142,7 +142,7 @@ void pool_history::sample(top_sample& out) const noexcept {
   const pool_statistics now =
       is_ready() ? state_.with([](const auto& state) { return state_report(state).statistics(); })
                  : pool_statistics{};
-  check(out.held_bytes == 0 && out.live_bytes == 0, "a sample is taken into one that is in use");
+  check(out.held_bytes == 0 && out.live_bytes == 0, "a sample is written to one in use");
   out.kind = top_kind::pool;
   out.set_names(options_.policy.name, driver_.name());
   out.held_bytes = is_ready() ? core_->memory.statistics().held_bytes : 0;

@@ -34,7 +34,7 @@ void pool_suspension::end_change(suspension_phase next) noexcept {
   phases_.end(next, [this](suspension_phase now) {
     const table_lock state(state_);
     check(state->suspension() == suspension_phase::changing,
-          "I1: a change ends that the state does not have");
+          "I1: a change ends that the state has not begun");
     state->set_suspension(now);
   });
 }
@@ -72,7 +72,7 @@ status pool_suspension::begin_suspend(std::span<const stream_handle> streams,
 // All work has finished; nothing free and nothing stale is mapped. A remap listener may have freed
 // blocks, whose fill is more work.
 status pool_suspension::quiesce(std::span<const stream_handle> streams) {
-  check(state_.is_suspended(), "I1: a pool is emptied that allocates");
+  check(state_.is_suspended(), "I1: memory of a running pool is removed");
   for (int left = quiesce_rounds; left > 0; --left) {
     if (status finished = finish_work(streams); !finished) return finished;
     if (status released = release_free(); !released) return released;
@@ -108,7 +108,7 @@ status pool_suspension::release_free() {
   for (int left = reap_attempts; left > 0 && state_.stale_count() != 0; --left)
     parts_->reclaim.unmap_stale(state_.stale_count());
   if (state_.stale_count() != 0)
-    return refuse(errc::in_use, "a mapping that memory has left could not be undone");
+    return refuse(errc::in_use, "a stale mapping could not be unmapped");
   const std::uint64_t mapped_bytes =
       state_.with([](auto& state) { return state_report(state).statistics(); }).mapped_bytes;
   if (status unmapped = parts_->reclaim.unmap_idle(mapped_bytes); !unmapped) return unmapped;
@@ -130,15 +130,16 @@ status pool_suspension::list_parts(suspension_list& out) {
   const bool waits =
       state_.with([&](auto&) { return std::any_of(mapped.begin(), mapped.end(), is_unused); });
   if (waits)
-    return refuse(errc::in_use, "freed memory waits for work that cannot be waited for now");
+    return refuse(errc::in_use, "freed memory depends on work that cannot be waited for now");
   {
     const table_lock state(state_);  // as below: segments() reads no handle of suspended memory
     for (const mapping* m : mapped) m->memory->is_suspended = true;
   }
   for (const mapping* m : mapped) {
-    check(m->of->current == m && m->memory->holder_count == 1, "memory is not where it says");
+    check(m->of->current == m && m->memory->holder_count == 1,
+          "a handle's address is not the one in its record");
     const address at = state_.address_of(*m);
-    check(static_cast<bool>(at), "memory is suspended that lies nowhere");
+    check(static_cast<bool>(at), "suspended memory has no address");
     out.push_back({at, m->memory, parts_->rights.of(at)});
   }
   return {};
@@ -147,14 +148,14 @@ status pool_suspension::list_parts(suspension_list& out) {
 void pool_suspension::set_in_use(const suspension_list& parts) noexcept {
   const table_lock state(state_);
   for (const suspension_part& part : parts) {
-    check(part.memory->is_suspended, "I2: a handle goes on that was not suspended");
+    check(part.memory->is_suspended, "I2: a handle resumes that was not suspended");
     part.memory->is_suspended = false;
   }
 }
 
 void pool_suspension::end_suspend(const suspension_list& parts, bool done) noexcept {
   assume_locked(rank::change);
-  check(done || are_attached(parts), "a pool goes on without its memory");
+  check(done || are_attached(parts), "a pool resumes without its memory");
   if (!done) set_in_use(parts);
   for (const suspension_part& part : parts) {
     if (done) events_.note({history_kind::suspended, part.range()});
@@ -184,7 +185,7 @@ status pool_suspension::begin_resume(suspension_list& out) {
 
 void pool_suspension::end_resume(const suspension_list& parts, bool done) noexcept {
   assume_locked(rank::change);
-  check(!done || are_attached(parts), "a pool goes on without its memory");
+  check(!done || are_attached(parts), "a pool resumes without its memory");
   if (done) set_in_use(parts);
   for (const suspension_part& part : parts) {
     if (done) events_.note({history_kind::resumed, part.range()});
@@ -218,7 +219,7 @@ status pool_suspension::clear_freed(stream_handle stream) {
 }
 
 void pool_suspension::announce(const suspension_list& parts, suspension_phase next) {
-  check(next != suspension_phase::changing, "a change is announced that has no end");
+  check(next != suspension_phase::changing, "a change without an end is announced");
   const remap_kind what =
       next == suspension_phase::suspended ? remap_kind::released : remap_kind::mapped;
   const growth_guard growing(entry_);

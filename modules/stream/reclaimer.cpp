@@ -65,7 +65,7 @@ void reclaimer::unmap_stale(std::size_t count_max) {
     mapping* const oldest =
         state_.with([](auto& state) { return state.records().take_oldest_stale(); });
     if (oldest == nullptr) return;
-    check(oldest->is == unmap_entry::place::asked, "a mapping was taken that others may take");
+    check(oldest->is == unmap_entry::place::asked, "a claimed mapping can be claimed again");
     const bool unmapped = unmap_if_finished(*oldest);
     const table_lock state(state_);
     if (unmapped) {
@@ -78,8 +78,7 @@ void reclaimer::unmap_stale(std::size_t count_max) {
 
 // A stale mapping that was taken for this: no other thread changes it meanwhile.
 bool reclaimer::unmap_if_finished(mapping& taken) {
-  check(taken.is == unmap_entry::place::asked,
-        "a mapping is unmapped that another thread may take");
+  check(taken.is == unmap_entry::place::asked, "an unmapped mapping is not claimed");
   const stream_point last_use = taken.last_use;
   if (!clock_.poll(last_use)) return false;
   if (!state_.with([&](auto& state) { return state.progress().passed(last_use); })) return false;
@@ -117,7 +116,7 @@ status reclaimer::unmap_idle(std::uint64_t size_bytes, std::uint64_t* waiting_by
   free_handle_walk walk = state_.with(
       [&](auto& state) { return idle_handles(state).begin_walk(size_bytes, created_mark); });
   status outcome = claim_idle(walk, claimed);
-  check(walk.bytes_left <= size_bytes, "a walk claims less than nothing");
+  check(walk.bytes_left <= size_bytes, "a walk claims a negative number of bytes");
   if (waiting_bytes != nullptr) *waiting_bytes = walk.waiting_bytes;
   for (handle_record* gone : claimed) {
     check(gone->current != nullptr && !gone->is_free,
@@ -158,7 +157,7 @@ status reclaimer::unmap_handle(handle_record& gone) {
   }
   physical_memory* const memory =
       state_.with([&](auto& state) { return &idle_handles(state).handle_unmapped(gone); });
-  check(memory != nullptr && memory->mapping_count == 0, "memory goes to the cache that is mapped");
+  check(memory != nullptr && memory->mapping_count == 0, "mapped memory is cached");
   if (is_suspended) {
     memory_.end_suspended(*memory);
   } else {
@@ -240,7 +239,7 @@ trim_report reclaimer::release_cached() {
   const release_guard releasing(lock_);
   const trim_report released = memory_.trim(0);
   check((released.released_count == 0) == (released.released_bytes == 0),
-        "bytes went back in no handle");
+        "bytes were released in no handle");
   if (released.released_bytes != 0) {
     events_.note({history_kind::trimmed, {{}, released.released_bytes}});
     events_.note_footprint();
@@ -285,9 +284,9 @@ trim_report reclaimer::trim(std::uint64_t limit_bytes) {
   while (goes_on) {
     if (unmapped) unmapped = trim_step(limit_bytes, waiting_bytes);
     goes_on = unmapped && *unmapped;
-    check(report.failure.code == errc::none, "a trim goes on after it failed");
+    check(report.failure.code == errc::none, "a trim continues after a failure");
     const trim_report step = release_cached();
-    check(step.released_count != 0 || step.released_bytes == 0, "bytes went back in no handle");
+    check(step.released_count != 0 || step.released_bytes == 0, "bytes were released in no handle");
     report.released_count += step.released_count;
     report.released_bytes += step.released_bytes;
     report.still_mapped_bytes = step.still_mapped_bytes + waiting_bytes;
@@ -296,12 +295,12 @@ trim_report reclaimer::trim(std::uint64_t limit_bytes) {
   }
   if (!unmapped) report.failure = unmapped.error();
   check((report.released_count == 0) == (report.released_bytes == 0),
-        "bytes went back in no handle");
+        "bytes were released in no handle");
   return report;
 }
 
 trim_report reclaimer::trim_by(std::uint64_t size_bytes) {
-  check(size_bytes != 0, "free memory is to become less by nothing");
+  check(size_bytes != 0, "a trim releases 0 bytes");
   std::uint64_t free_bytes = 0;
   {
     const table_lock state(state_);

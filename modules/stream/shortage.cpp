@@ -32,7 +32,7 @@ auto pool_shortage::ladder_for(growth_attempt& attempt, stream_waits& waits) {
 
 // All free memory is used before the next driver call.
 result<address> pool_shortage::grow(growth_attempt& attempt, const error& cause) {
-  check(is_shortage(cause.code), "memory is taken as short that is not");
+  check(is_shortage(cause.code), "memory is reported short without a failure");
   attempt.tried = {};
   if (!stops_for_others(attempt, cause)) attempt.relief = nullptr;
   const capture_watch::pressing pressing(captures_);
@@ -67,7 +67,7 @@ result<bool> pool_shortage::poll_streams() {
 // that other allocators' memory follows stops before the wait.
 result<bool> pool_shortage::wait_for_next_stream(growth_attempt& attempt, stream_waits& waits) {
   if (attempt.relief != nullptr) {
-    check(!attempt.relief->has_stopped, "an attempt stops twice");
+    check(!attempt.relief->has_stopped, "an attempt is stopped twice");
     attempt.relief->has_stopped = true;
     return false;
   }
@@ -87,7 +87,7 @@ result<bool> pool_shortage::wait_for_next_stream(growth_attempt& attempt, stream
     attempt.tried.waited = attempt.tried.waited || *waited;
     return true;
   }
-  check(waits.begun_count == waits.stream_count, "more streams are waited for than there are");
+  check(waits.begun_count == waits.stream_count, "a wait for more streams than exist");
   return false;
 }
 
@@ -102,7 +102,7 @@ result<address> pool_shortage::retry_finished(growth_attempt& attempt) {
 }
 
 result<address> pool_shortage::retry_after_wait(growth_attempt& attempt) {
-  check(options_.wait_when_short, "a caller waits that must not");
+  check(options_.wait_when_short, "a call that must not wait does");
   (void)parts_.clock.batches().record();  // of what others freed meanwhile
   if (status given = parts_.reclaim.make_room(attempt.request); !given) return given.error();
   const result<address> own = parts_.reuse.coalesced(attempt.request);
@@ -165,7 +165,7 @@ result<address> pool_shortage::grow_dedicated(const stream_request& request, rel
     const spill_permit permit(parts_.core.memory);
     at = grow_once();
   }
-  check(!at || at->value != 0, "a block begins nowhere");
+  check(!at || at->value != 0, "a block has no address");
   return at;
 }
 
@@ -173,7 +173,7 @@ result<address> pool_shortage::grow_dedicated(const stream_request& request, rel
 
 // Whether other allocators may release memory of the device.
 bool pool_shortage::stops_for_others(const growth_attempt& attempt, const error& cause) const {
-  check(cause.code != errc::none, "an attempt that succeeded is taken for a failure");
+  check(cause.code != errc::none, "a successful attempt is handled as a failure");
   return attempt.relief != nullptr && attempt.relief->stops_early &&
          is_device_shortage(cause.code) && relief_.has_others();
 }
@@ -195,8 +195,8 @@ std::uint64_t pool_shortage::give_idle_back(std::uint64_t wanted_bytes) {
 // ---- the report --------------------------------------------------------------------
 
 void pool_shortage::report(growth_attempt& attempt, const error& cause) {
-  check(is_shortage(cause.code), "a shortage is reported that was none");
-  check(!attempt.tried.waited || options_.wait_when_short, "a caller waits that must not");
+  check(is_shortage(cause.code), "a shortage is reported without a failure");
+  check(!attempt.tried.waited || options_.wait_when_short, "a call that must not wait does");
   if (attempt.created_mark) parts_.reclaim.release_created(*attempt.created_mark);
   attempt.tried.failure = cause.code;
   attempt.tried.held_bytes = parts_.core.memory.statistics().held_bytes;

@@ -26,7 +26,7 @@ namespace {
       if (in.lock_of(block).freed) waiting += in.range(block).count;
     });
   });
-  check(waiting <= state.live_granules(), "more waits than is live");
+  check(waiting <= state.live_granules(), "more granules wait than are live");
   return waiting;
 }
 
@@ -82,7 +82,7 @@ result<address> slow_path::allocate_once(slow_call& call, relief_pass& relief) {
 result<address> slow_path::allocate_aligned(const block_shape& shape, stream_handle stream) {
   const result<stream_request> counted = request_for(shape);
   if (!counted) return counted.error();
-  check(counted->is_aligned(), "a request that any place takes is given another one");
+  check(counted->is_aligned(), "an unaligned request is served at a chosen place");
   {
     const table_lock state(state_);
     stream_request request = *counted;
@@ -91,7 +91,7 @@ result<address> slow_path::allocate_aligned(const block_shape& shape, stream_han
     const bool plain = request.stream != pool_state::no_stream && !state->needs_slow_path();
     const address at =
         plain ? own_memory(*state).try_allocate_aligned(request, starved) : address{};
-    check(!at || !starved, "an allocation both failed and did not");
+    check(!at || !starved, "an allocation returned memory and a shortage");
     if (at) {
       state->events().note_block(history_kind::allocated, {at, request.block_bytes()},
                                  shape.size_bytes, stream);
@@ -104,7 +104,7 @@ result<address> slow_path::allocate_aligned(const block_shape& shape, stream_han
 // ---- blocks of mappings of their own -----------------------------------------------------
 
 void slow_path::keep_none() {
-  check(options_.policy.tuning.keep_none, "a pool gives back what it is to keep");
+  check(options_.policy.tuning.keep_none, "a pool that keeps its memory releases it");
   if (!notices_.is_in_callback() && !state_.is_suspended()) (void)parts_.reclaim.trim(0);
 }
 
@@ -212,7 +212,7 @@ error slow_path::refuse_too_large(std::uint64_t size_bytes) {
   const std::uint64_t device_bytes =
       options_.spill ? 0 : parts_.core.memory.device_bytes(size_bytes);
   const std::uint64_t budget_bytes = options_.budget_bytes;
-  check(size_bytes != 0, "no byte is too many");
+  check(size_bytes != 0, "a request of 0 bytes is refused as too large");
   pool_growth& growth = parts_.growth;
   if (budget_bytes != 0 && size_bytes > budget_bytes)
     return growth.with_figures(budget_spent, size_bytes);
@@ -266,7 +266,7 @@ status slow_path::check_can_fit(const slow_call& call) {
 
 // Releases the created memory, and returns the error with its figures.
 result<address> slow_path::end_failed(const slow_call& call, const error& why) {
-  check(why.code != errc::none, "a request that succeeded is taken for a failure");
+  check(why.code != errc::none, "a successful request is handled as a failure");
   const bool is_short = is_shortage(why.code) || why.code == errc::out_of_addresses;
   if (!call.created_mark && !is_short) return why;
   check(!call.created_mark || *call.created_mark <= parts_.core.memory.creation_mark(),
@@ -295,7 +295,7 @@ preallocate_report slow_path::preallocate(std::uint64_t size_bytes, stream_handl
   const std::uint64_t mark = parts_.core.memory.creation_mark();
   const status more = parts_.growth.make_ready(count, stream, report);
   check(report.left_bytes <= std::max(size_bytes, count * granule_bytes),
-        "more is left than requested");
+        "more is missing than requested");
   if (more) parts_.reclaim.unmap_ahead(report);
   if (more) return report;
   report.failure = more.error();

@@ -46,7 +46,7 @@ status stream_clock::poll(const stream_point& point) {
     if (answer.is == point_answer::kind::passed) return {};
     count = state->progress().events_of(point.stream, events);
     check(answer.is != point_answer::kind::recorded || count != 0,
-          "an event covers a point and is not there");
+          "an event that covers a point is missing");
   }
   if (answer.is == point_answer::kind::unrecorded) {
     const result<ticket_ref> fresh = points_.event_for(std::move(answer));
@@ -54,7 +54,7 @@ status stream_clock::poll(const stream_point& point) {
     count =
         state_.with([&](auto& state) { return state.progress().events_of(point.stream, events); });
   }
-  check(count <= events.size(), "a stream has more events than there is room for");
+  check(count <= events.size(), "a stream has too many events");
   for (std::size_t i = 0; i < count; ++i) {
     const result<bool> finished = time_.passed(events[i].event);
     if (!finished) return finished.error();
@@ -96,7 +96,7 @@ void stream_clock::poll_retired() {
     if (!poll(last)) continue;
     const table_lock state(state_);
     check(state->streams().phase_of(last.stream) == stream_phase::retired,
-          "a stream in use is taken as forgotten");
+          "a stream in use is handled as forgotten");
     if (state->progress().passed(last)) stream_memory(*state).clear_retired(last.stream);
   }
 }
@@ -130,7 +130,7 @@ result<bool> stream_clock::wait_for(const stream_point& point) {
   stream_handle handle{};
   {
     const table_lock state(state_);
-    check(point.stream < state->progress().count(), "a record is waited for that is not there");
+    check(point.stream < state->progress().count(), "a wait for a missing record");
     answer = state->progress().ask(point);
     if (answer.is == point_answer::kind::passed) return false;
     ++state->totals().host_wait_count;
@@ -242,7 +242,7 @@ bool stream_clock::shares_event(std::uint32_t stream) {
 // far has finished, and waits in a batch. False if a block was freed and pinned meanwhile: it
 // refers to the record, which stays.
 result<bool> stream_clock::leave_to_batch(std::uint32_t stream) {
-  check(time_.can_record_all(), "a stream leaves memory behind that no event can stand for");
+  check(time_.can_record_all(), "a stream leaves memory that no event covers");
   const events_guard no_mark(captures_.lock());
   for (;;) {
     const table_lock state(state_);
@@ -272,7 +272,7 @@ status stream_clock::adopt(std::uint32_t number, std::uint64_t identity) {
 
 // Behind all work: the handle is another stream's. A capture puts the event off.
 status stream_clock::record_leaving(std::uint32_t stream) {
-  check(!entry_.names_streams(), "a stream left its handle to another one, and is named");
+  check(!entry_.names_streams(), "a stream whose handle is used again is named");
   point_answer answer = state_.with(
       [&](auto& state) { return state.progress().ask(state.streams().leaving_point(stream)); });
   if (answer.is != point_answer::kind::unrecorded) return {};
@@ -324,7 +324,8 @@ status stream_clock::forget(stream_handle stream) {
       return refuse(errc::in_use, "the stream is being captured, or another thread frees on it");
     if (status provided = stream_memory(*state).provide_shared(); !provided) return provided;
     state->progress().retire(last.stream, time_);
-    check(state->find_stream(stream) == pool_state::no_stream, "a forgotten stream is found");
+    check(state->find_stream(stream) == pool_state::no_stream,
+          "a forgotten stream is still in the table");
   }
   captures_.note_uncaptured(stream);
   poll_retired();
@@ -390,7 +391,7 @@ status stream_clock::finish_others(std::span<const stream_handle> streams) {
   for (const stream_handle stream : streams) {
     const result<bool> captured = captures_.is_captured(stream);
     if (!captured) return captured.error();
-    if (*captured) return refuse(errc::in_use, "a stream is captured that is to be waited for");
+    if (*captured) return refuse(errc::in_use, "a stream to wait for is being captured");
     const result<ticket_ref> event = time_.record(stream);
     const status waited = event ? time_.wait(*event) : status{event.error()};
     if (!waited) return waited;

@@ -54,11 +54,11 @@ status stream_pool::set_up() {
   }
   if (!gate_watch_.listen())
     return refuse(errc::out_of_host_memory, "no host memory is left to listen for forks");
-  check(parts_ != nullptr, "a pool opens without the parts that it works with");
+  check(parts_ != nullptr, "a pool opens without its parts");
   if (status mapped = parts_->growth.map_first_pages(); !mapped)
     return mapped;  // last: no failure maps twice
   path_.gate().open(gate_reason::not_set_up);
-  check(is_ready(), "a pool was set up and is not ready");
+  check(is_ready(), "a pool that was set up is not ready");
   events_.publish();
   parts_->shortage.enter(relief_key::of(driver_, options_.placement.value_or(driver_->home())));
   return {};
@@ -349,7 +349,7 @@ result<std::string> stream_pool::dump() const {
     });
     if (!listed) return listed.error();
   }
-  check(all.empty() == (now.reserved_bytes == 0), "regions and numbers are of two moments");
+  check(all.empty() == (now.reserved_bytes == 0), "regions and statistics disagree");
   try {
     return written(now, all);
   } catch (const std::bad_alloc&) {
@@ -365,11 +365,11 @@ status stream_pool::validate() const {
   const physical_statistics physical = parts_->core.memory.statistics();
   const std::uint64_t held_bytes = physical.held_bytes + physical.suspended_bytes;
   const std::uint64_t cached_bytes = physical.cached_bytes;
-  check(cached_bytes <= held_bytes, "more memory is cached than there is");
+  check(cached_bytes <= held_bytes, "more memory is cached than is held");
   if (held_bytes - cached_bytes < state_report(*state).statistics().mapped_bytes)
     return refuse(errc::internal, "the pool maps more memory than it holds");
   if (!parts_->core.memory.validate() || !parts_->core.space.validate())
-    return refuse(errc::internal, "an account of memory or of addresses is broken");
+    return refuse(errc::internal, "the sums of memory or addresses are wrong");
   return {};
 }
 

@@ -18,11 +18,11 @@ constexpr std::uint64_t space_bytes_unit = std::uint64_t{1} << 21;
 constexpr int release_attempts = 3;
 
 error no_room(backup_tier tier) noexcept {
-  check(tier != backup_tier::pinned, "the driver says itself why it has no memory");
+  check(tier != backup_tier::pinned, "the driver reports a shortage without a cause");
   return refuse(errc::out_of_host_memory,
                 tier == backup_tier::file
-                    ? "no file for the contents could be made in suspend_options::directory: is "
-                      "there such a directory, and room in it?"
+                    ? "no file for the contents could be created in suspend_options::directory: "
+                      "check that the directory exists and has room"
                     : "no host memory is left for the contents");
 }
 
@@ -44,7 +44,7 @@ backup_arena::~backup_arena() {
   if (spaces_.empty()) return;
   check(
       std::none_of(spaces_.begin(), spaces_.end(), [](const auto& each) { return each->is_taken; }),
-      "backups go while regions have them");
+      "backups in use are destroyed");
   leave_parts_behind(spaces_);  // the driver has them still
 }
 
@@ -59,7 +59,7 @@ std::uint64_t backup_arena::taken_bytes() const noexcept {
   std::uint64_t sum_bytes = 0;
   for (const auto& each : spaces_)
     sum_bytes += each->is_taken || each->is_busy ? each->size_bytes : 0;
-  check(sum_bytes <= size_bytes(), "more is taken than there is");
+  check(sum_bytes <= size_bytes(), "more is taken than exists");
   return sum_bytes;
 }
 
@@ -113,7 +113,8 @@ status backup_arena::make(const wanted& want, backup_space& into) {
   const backup_os::mapped_bytes made = want.tier == backup_tier::file
                                            ? backup_os::map_file(want.directory, want.size_bytes)
                                            : backup_os::map_pageable(want.size_bytes);
-  check((made.at == nullptr) == (made.failure != 0), "bytes were mapped and failed");
+  check((made.at == nullptr) == (made.failure != 0),
+        "a successful mapping is handled as a failure");
   check(into.bytes == nullptr && into.driver == nullptr, "a space is made twice");
   if (made.at == nullptr) return no_room(want.tier);
   into.bytes = made.at;
@@ -142,7 +143,7 @@ status backup_arena::make_pinned(const wanted& want, backup_space& into) {
   if (!range) return range.error();
   into.range = *range;
   into.size_bytes = range->size_bytes;
-  check(into.size_bytes >= want.size_bytes, "less is reserved than is wanted");
+  check(into.size_bytes >= want.size_bytes, "less is reserved than requested");
   request.size_bytes = into.handle_bytes;
   for (std::uint64_t i = 0; i < count; ++i) {
     const result<physical_handle> made = driver.create(request);
@@ -190,7 +191,7 @@ status backup_arena::release_unused(const driver_interface* of) noexcept {
     }
   }
   check(!outcome || of != nullptr || taken_bytes() == size_bytes(),
-        "I2: a space stays without a reason");
+        "I2: a space is kept without an error");
   return outcome;
 }
 

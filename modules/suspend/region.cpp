@@ -32,7 +32,7 @@ status look_at(suspended_region& of, const suspension_part& part, std::vector<st
   for (std::uint64_t at = 0; at < size_bytes;) {
     const std::uint64_t step_bytes = std::min<std::uint64_t>(buffer.size(), size_bytes - at);
     const std::span<std::byte> bytes(buffer.data(), step_bytes);
-    check(!bytes.empty(), "no byte is looked at");
+    check(!bytes.empty(), "a check of 0 bytes");
     if (status seen = of.driver.read(bytes, part.at + at); !seen) return seen;
     if (status right = look(bytes); !right) return right;
     at += step_bytes;
@@ -43,7 +43,7 @@ status look_at(suspended_region& of, const suspension_part& part, std::vector<st
 status verify(suspended_region& of) {
   if (of.promised == suspend_contents::discard) return {};
   std::vector<std::byte> buffer(verify_step_bytes);
-  check(of.is_begun, "contents are looked at of a region that is not resumed");
+  check(of.is_begun, "contents of a suspended region are checked");
   for (const suspension_part& part : of.parts) {
     std::uint64_t sum = sum_start;
     bool is_zero = true;
@@ -57,8 +57,7 @@ status verify(suspended_region& of) {
     const bool is_right =
         of.promised == suspend_contents::zero ? is_zero : sum == part.memory->backup_sum;
     if (!is_right) {
-      return refuse(errc::internal,
-                    "suspend_options::verify: memory came back with other contents than promised");
+      return refuse(errc::internal, "suspend_options::verify: restored contents differ");
     }
   }
   return {};
@@ -71,7 +70,7 @@ std::span<std::byte> bytes_of(const suspended_region& of, const suspension_part&
 }
 
 status copy_in(suspended_region& of) {
-  check(of.backup != nullptr && of.backup->is_taken, "suspend I2: contents are kept nowhere");
+  check(of.backup != nullptr && of.backup->is_taken, "suspend I2: kept contents have no backup");
   for (const suspension_part& part : of.parts) {
     const status copied =
         of.backup->tier == backup_tier::pinned
@@ -92,7 +91,7 @@ status fill(suspended_region& of, std::uint8_t value) {
     (void)of.finish_copies();
     return filled;
   }
-  check(of.has_stream || !of.driver.feature_set().streams, "memory is filled in no stream");
+  check(of.has_stream || !of.driver.feature_set().streams, "memory is filled without a stream");
   return of.finish_copies();
 }
 
@@ -107,7 +106,7 @@ status restore(suspended_region& of, bool is_verified) {
       if (is_verified) done = fill(of, poison_byte);
       break;
   }
-  check(of.is_begun, "contents come back to a region that is not resumed");
+  check(of.is_begun, "contents are restored to a suspended region");
   return done && is_verified ? verify(of) : done;
 }
 
@@ -116,7 +115,7 @@ status restore(suspended_region& of, bool is_verified) {
 // A wait that fails once is made again: nothing is unmapped, or goes, that a copy uses.
 status suspended_region::finish_copies() {
   if (!has_stream) {
-    check(!driver.feature_set().streams, "copies are waited for without their stream");
+    check(!driver.feature_set().streams, "a wait for copies without a stream");
     return {};
   }
   const status first = driver.synchronize_stream(stream);
@@ -143,14 +142,14 @@ status suspended_region::provide_stream() {
   if (has_stream || !driver.feature_set().streams) return {};
   const result<stream_handle> made = driver.create_stream();
   if (!made) return made.error();
-  check(*made != stream_handle::default_stream, "a stream of a region's own is the default one");
+  check(*made != stream_handle::default_stream, "a region's own stream is the default stream");
   stream = *made;
   has_stream = true;
   return {};
 }
 
 bool suspended_region::is_readable() const noexcept {
-  check(is_begun, "rights are looked at of a region that is not being changed");
+  check(is_begun, "rights of an unchanged region are read");
   return std::all_of(parts.begin(), parts.end(), [&](const suspension_part& part) {
     if (part.own_rights == nullptr) return true;
     const auto all = part.own_rights->all();
@@ -184,7 +183,7 @@ std::span<std::byte> suspended_region::bytes_at(std::uint64_t offset,
 }
 
 status suspended_region::copy_out() {
-  check(backup != nullptr, "suspend I2: contents are kept nowhere");
+  check(backup != nullptr, "suspend I2: kept contents have no backup");
   std::uint64_t offset = 0;
   kept.clear();
   kept.reserve(parts.size());

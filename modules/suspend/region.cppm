@@ -57,30 +57,30 @@ struct suspended_region {
 
   [[nodiscard]] device_core& core() noexcept { return allocator->core(); }
   [[nodiscard]] status begin_suspend(std::span<const stream_handle> streams) {
-    check(!is_begun && parts.empty(), "a region is begun twice");
+    check(!is_begun && parts.empty(), "a change of a region begins twice");
     const status begun = allocator->begin_suspend(streams, parts);
     is_begun = begun.has_value();
     return begun;
   }
   void end_suspend(bool done) noexcept {
-    check(is_begun, "a region ends that was not begun");
+    check(is_begun, "a change of a region ends without a begin");
     allocator->end_suspend(parts, done);
     end(done);
   }
   [[nodiscard]] status begin_resume() {
-    check(!is_begun && parts.empty(), "a region is begun twice");
+    check(!is_begun && parts.empty(), "a change of a region begins twice");
     const status begun = allocator->begin_resume(parts);
     is_begun = begun.has_value();
     return begun;
   }
   void end_resume(bool done) noexcept {
-    check(is_begun, "a region ends that was not begun");
+    check(is_begun, "a change of a region ends without a begin");
     allocator->end_resume(parts, done);
     end(!done);
   }
   // The bytes that other allocators of the device release for a resumption short of memory.
   [[nodiscard]] std::uint64_t take_from_others() {
-    check(!is_begun, "others give memory back while an allocator is being changed");
+    check(!is_begun, "relief runs while an allocator is being changed");
     return allocator->take_from_others(core().memory.statistics().suspended_bytes);
   }
   void announce(suspension_phase next) {
@@ -116,7 +116,7 @@ struct suspended_region {
 
  private:
   void end(bool suspended) noexcept {
-    check(is_begun, "a region ends that was not begun");
+    check(is_begun, "a change of a region ends without a begin");
     is_suspended = suspended;
     is_begun = is_announced = false;
     parts.clear();

@@ -40,7 +40,7 @@ suspender::suspender(const suspend_options& options) : options_(options) {
   if (!options_.directory.empty()) return;
   const char* const given = environment_text("TMPDIR");
   options_.directory = given != nullptr ? given : "/tmp";
-  check(!options_.directory.empty(), "the directory for files is not set");
+  check(!options_.directory.empty(), "suspend_options::directory is not set");
 }
 
 suspender::~suspender() {
@@ -50,7 +50,7 @@ suspender::~suspender() {
   }
   const sync::lock_guard<sync::mutex> lock(mutex_);
   for (const auto& each : regions_) {
-    check(!each->is_begun, "a suspender goes while a region is being changed");
+    check(!each->is_begun, "a suspender is destroyed while a region is being changed");
     forget_backup(*each);
     if (each->has_stream) (void)each->driver.destroy_stream(each->stream);
   }
@@ -70,7 +70,7 @@ void suspender::forget_backup(suspended_region& of) noexcept {
 status suspender::add_region(std::unique_ptr<suspended_region>&& fresh, const suspend_region& how) {
   if (how.tag.empty()) return refuse(errc::invalid_argument, "a region has a tag");
   if (how.contents != suspend_contents::discard && !fresh->driver.feature_set().copy)
-    return refuse(errc::not_supported, "this driver cannot copy: discard is all that it can do");
+    return refuse(errc::not_supported, "this driver cannot copy: contents can only be discarded");
   for (const auto& each : regions_) {
     if (each->object == fresh->object)
       return refuse(errc::in_use, "the allocator is a region of this suspender already");
@@ -78,7 +78,7 @@ status suspender::add_region(std::unique_ptr<suspended_region>&& fresh, const su
   fresh->tag = how.tag;
   fresh->contents = how.contents;
   regions_.push_back(std::move(fresh));
-  check(!regions_.empty(), "a region was added that is not there");
+  check(!regions_.empty(), "an added region is missing");
   return {};
 }
 
@@ -114,7 +114,7 @@ status suspender::remove_region(const void* object) {
     return refuse(errc::invalid_argument, "the allocator is not a region of this suspender");
   suspended_region& gone = **found;
   if (gone.is_suspended) return refuse(errc::in_use, "the region is suspended: resume it first");
-  check(gone.backup == nullptr && !gone.is_begun, "a region goes that is being changed");
+  check(gone.backup == nullptr && !gone.is_begun, "a region is removed while it is being changed");
   const bool is_used = std::any_of(regions_.begin(), regions_.end(), [&](const auto& each) {
     return each.get() != &gone && &each->driver == &gone.driver;
   });
@@ -127,7 +127,7 @@ status suspender::remove_region(const void* object) {
   }
   if (obstacle_ == &gone) obstacle_ = nullptr;
   regions_.erase(found);
-  check(obstacle_ == nullptr || obstacle_->object != object, "a region that is gone is named");
+  check(obstacle_ == nullptr || obstacle_->object != object, "a removed region is named");
   return {};
 }
 
@@ -157,7 +157,7 @@ status suspender::choose(std::span<const std::string_view> tags, bool is_suspend
     obstacle_ = each.get();
     return refuse(errc::in_use, "a region with this tag is suspended already");
   }
-  check(out.size() <= regions_.size(), "more regions are named than there are");
+  check(out.size() <= regions_.size(), "more regions are named than exist");
   return {};
 }
 
@@ -187,7 +187,7 @@ status suspender::prepare(const suspend_request& request, const region_list& reg
     each->promised = request.contents.value_or(each->contents);
     check(!each->is_suspended && each->backup == nullptr, "a region is suspended twice");
     if (each->promised != suspend_contents::discard && !each->driver.feature_set().copy)
-      return refuse(errc::not_supported, "this driver cannot copy: discard is all that it can do");
+      return refuse(errc::not_supported, "this driver cannot copy: contents can only be discarded");
     if (status begun = each->begin_suspend(request.streams); !begun) return begun;
     if (status saved = save(*each); !saved) return saved;
   }
@@ -206,8 +206,7 @@ status suspender::save(suspended_region& of) {
   if (!is_kept) return {};
   if (!of.is_readable()) {
     return refuse(errc::not_permitted,
-                  "a block is given rights that keep its driver's home out: its contents cannot be "
-                  "kept");
+                  "the driver's home has no access to a block: its contents cannot be kept");
   }
   const backup_arena::wanted want{of.driver, options_.tier, sum_of(of.parts),
                                   options_.directory.c_str()};
@@ -221,7 +220,7 @@ status suspender::save(suspended_region& of) {
 
 status suspender::detach(const region_list& regions) {
   for (suspended_region* each : regions) {
-    check(each->is_begun, "a region is taken away that was not begun");
+    check(each->is_begun, "a region is removed whose change was not begun");
     obstacle_ = each;
     const relaxed_capture quiet(each->driver);
     each->announce(suspension_phase::suspended);
@@ -240,7 +239,7 @@ void suspender::abandon(const region_list& regions) noexcept {
     const bool has_copied = each->has_finished_copies();
     const bool is_back = try_to_attach(each->core(), each->parts) && has_copied &&
                          try_to_close([&] { return each->clear_freed(); });
-    check(!is_back || are_attached(each->parts), "I1: a region is back without its memory");
+    check(!is_back || are_attached(each->parts), "I1: a region is resumed without its memory");
     if (!has_copied && !each->is_announced) each->announce(suspension_phase::suspended);
     if (is_back) each->allocator->memory_is_back();
     if (is_back) each->announce(suspension_phase::running);
@@ -268,7 +267,7 @@ suspend_report suspender::finish(const region_list& regions) {
     const std::uint64_t all_bytes = sum_of(each->parts);
     const std::uint64_t kept_bytes = release_parts(core, each->parts);
     const physical_statistics now = core.memory.statistics();
-    check(now.held_bytes >= kept_bytes, "more stays than there is");
+    check(now.held_bytes >= kept_bytes, "more memory is retained than is held");
     report.suspended_bytes += all_bytes - kept_bytes;
     report.backup_bytes += each->backup != nullptr ? all_bytes : 0;
     const std::uint64_t rest_bytes = now.held_bytes - kept_bytes;
@@ -309,7 +308,7 @@ status suspender::resume(std::span<const std::string_view> tags) {
     each->end_resume(true);
     each->is_intact = false;
     forget_backup(*each);
-    check(!each->is_suspended, "a region is resumed and is suspended");
+    check(!each->is_suspended, "a resumed region is still suspended");
   }
   return {};
 }
@@ -318,7 +317,7 @@ status suspender::resume(std::span<const std::string_view> tags) {
 bool suspender::relieve(const region_list& regions) {
   std::uint64_t given_bytes = 0;
   for (suspended_region* each : regions) given_bytes += each->take_from_others();
-  check(obstacle_ != nullptr, "a resumption was short of memory for no region");
+  check(obstacle_ != nullptr, "a shortage of a resume names no region");
   return given_bytes != 0;
 }
 
@@ -332,12 +331,12 @@ status suspender::try_to_bring_back(const region_list& regions, spilling spills)
 status suspender::bring_back(const region_list& regions, spilling spills) {
   for (suspended_region* each : regions) {
     obstacle_ = each;
-    check(each->is_suspended, "a region comes back that is not suspended");
+    check(each->is_suspended, "a running region is resumed");
     if (status begun = each->begin_resume(); !begun) return begun;
   }
   for (suspended_region* each : regions) {
     obstacle_ = each;
-    check(each->is_begun, "a region comes back that was not begun");
+    check(each->is_begun, "a region is resumed whose change was not begun");
     const relaxed_capture quiet(each->driver);
     std::optional<spill_permit> permit;
     if (spills == spilling::yes) permit.emplace(each->core().memory);
@@ -357,7 +356,7 @@ status suspender::bring_back(const region_list& regions, spilling spills) {
 void suspender::take_again(const region_list& regions) noexcept {
   for (suspended_region* each : regions) {
     if (!each->is_begun) continue;
-    check(each->is_suspended, "a region is taken again that is not suspended");
+    check(each->is_suspended, "a running region is suspended again");
     const relaxed_capture quiet(each->driver);
     if (!each->is_intact && each->has_finished_copies()) {
       (void)try_to_detach(each->core(), each->parts);
@@ -390,7 +389,7 @@ result<std::string> suspender::last_obstacle() const {
 std::uint64_t suspender::backup_bytes() const noexcept {
   if (!made_in_.is_here()) return 0;
   const sync::lock_guard<sync::mutex> lock(mutex_);
-  check(arena_.taken_bytes() <= arena_.size_bytes(), "more backups are in use than there are");
+  check(arena_.taken_bytes() <= arena_.size_bytes(), "more backups are in use than exist");
   return arena_.size_bytes();
 }
 

@@ -25,7 +25,7 @@ mapped_bytes map(std::uint64_t size_bytes, int flags, int file) noexcept {
 
 // The file has all its blocks, so that no write to the mapping finds the disk full.
 int allocate(int file, std::uint64_t size_bytes) noexcept {
-  check(file >= 0, "no file is given its blocks");
+  check(file >= 0, "blocks are allocated without a file");
   int failure = EINTR;
   without_write_signals([&] {
     for (int left = interrupted_max; left > 0 && failure == EINTR; --left)

@@ -103,7 +103,7 @@ class pending_frees {
   /// Effects: the entry waits until take_deferred().
   void defer(owner&& one) noexcept {
     const sync::lock_guard<sync::mutex> lock(mutex_);
-    check(one != nullptr && one->points.empty(), "a free is deferred that has points");
+    check(one != nullptr && one->points.empty(), "a free with points is parked");
     deferred_.append(std::move(one));
   }
   /// Effects: removes the entries whose points are all `finished(point)`, oldest first. Stops after
@@ -120,7 +120,7 @@ class pending_frees {
       misses += is_done ? 0 : 1;
       (is_done ? taken : left).append(std::move(one));
     }
-    check(!left.is_empty() || pending_.is_empty(), "frees are left out without a miss");
+    check(!left.is_empty() || pending_.is_empty(), "frees are skipped without a miss");
     left.append(std::move(pending_));
     pending_ = std::move(left);
     has_pending_.store(!pending_.is_empty(), std::memory_order_relaxed);

@@ -38,7 +38,7 @@ std::uint32_t stream_progress::look_up(stream_handle stream) noexcept {
 void stream_progress::find_last(stream_handle handle, std::uint32_t stream) noexcept {
   if (last_stream_ != no_stream) {
     std::uint64_t& kept = records_[last_stream_]->last_epoch;
-    check(kept <= last_epoch_ && last_epoch_ <= clock_, "I1: a stream's epoch goes back");
+    check(kept <= last_epoch_ && last_epoch_ <= clock_, "I1: a stream's epoch decreases");
     kept = last_epoch_;
   }
   last_handle_ = handle;
@@ -47,7 +47,7 @@ void stream_progress::find_last(stream_handle handle, std::uint32_t stream) noex
 }
 
 void stream_progress::enter(std::vector<stream_slot>& table, const stream_slot& what) noexcept {
-  check(!table.empty() && what.stream != no_stream, "no stream, or none's table, is entered");
+  check(!table.empty() && what.stream != no_stream, "an invalid stream or table is entered");
   const std::size_t mask = table.size() - 1;
   std::size_t at = home_of(what.handle, mask);
   while (table[at].stream != no_stream) at = (at + 1) & mask;
@@ -127,8 +127,8 @@ result<std::uint32_t> stream_progress::add(stream_handle stream, stream_phase ph
   if (is_active) {
     enter(table_, {stream, number});
     ++active_count_;
-    check(active_count_ <= max_streams, "more streams are in use than may be");
-    debug_check([&] { return look_up(stream) == number; }, "a stream that was added is not found");
+    check(active_count_ <= max_streams, "too many streams are in use");
+    debug_check([&] { return look_up(stream) == number; }, "an added stream is missing");
   }
   return number;
 }
@@ -137,7 +137,7 @@ stream_handle stream_progress::active_handle(std::uint32_t stream) const noexcep
   check(stream < count(), "no stream has this number");
   const stream_record& record = *records_[stream];
   check(record.phase == stream_phase::active,
-        "I3: a stream that is forgotten, or no stream's record, is named to the driver");
+        "I3: a forgotten stream, or a record without a stream, is passed to the driver");
   return record.handle;
 }
 
@@ -155,7 +155,8 @@ void stream_progress::leave_table(stream_handle stream) noexcept {
   }
   table_[gap] = stream_slot{};
   find_last(last_handle_, no_stream);
-  debug_check([&] { return look_up(stream) == no_stream; }, "a stream that left is still found");
+  debug_check([&] { return look_up(stream) == no_stream; },
+              "a removed stream is still in the table");
 }
 
 void stream_progress::leave(std::uint32_t stream) noexcept {
@@ -245,7 +246,7 @@ stream_point stream_progress::last_point(std::uint32_t stream) const noexcept {
   const stream_record& record = *records_[stream];
   const bool waited_for =
       record.phase == stream_phase::active || record.phase == stream_phase::retired;
-  check(last_epoch(stream) <= clock_, "I1: a stream's last epoch is to come");
+  check(last_epoch(stream) <= clock_, "I1: a stream's last epoch is in the future");
   return {stream, waited_for ? last_epoch(stream) : 0};
 }
 
@@ -255,7 +256,7 @@ point_answer stream_progress::ask(const stream_point& point) const noexcept {
   const stream_record& record = *records_[point.stream];
   for (std::size_t i = 0; i < record.event_count; ++i) {
     if (record.events[i].at.epoch < point.epoch) continue;
-    check(record.events[i].at.stream == point.stream, "a stream has another one's event");
+    check(record.events[i].at.stream == point.stream, "a stream has another stream's event");
     answer.is = point_answer::kind::recorded;
     answer.event = record.events[i].event;
     return answer;
@@ -274,7 +275,7 @@ void stream_progress::add_event(record_order&& done, ticket_ref event) noexcept 
   stream_record& record = *records_[done.at_.stream];
   check(record.phase == stream_phase::active && record.handle == done.handle_,
         "an event is noted for a stream that was forgotten while it was made");
-  check(done.at_.epoch <= clock_, "an event covers what is to come");
+  check(done.at_.epoch <= clock_, "an event covers future work");
   check(record.event_count == 0 || record.events[record.event_count - 1].at.epoch <= done.at_.epoch,
         "an event is older than the one before it");
   append_event(record, {done.at_, std::move(event)});
@@ -283,14 +284,14 @@ void stream_progress::add_event(record_order&& done, ticket_ref event) noexcept 
 void stream_progress::append_event(stream_record& record, recorded_event&& event) noexcept {
   if (record.event_count == events_max) --record.event_count;
   record.events[record.event_count++] = std::move(event);
-  check(record.event_count <= events_max, "a stream has more events than it may");
+  check(record.event_count <= events_max, "a stream has too many events");
   debug_check([&] { return is_consistent(record); }, "a stream's events are not in order");
 }
 
 // Frees after the order was created are not covered.
 void stream_progress::add_event_of_all(record_order&& done, const ticket_ref& event) noexcept {
   const std::uint64_t epoch = done.at_.epoch;
-  check(epoch <= clock_, "an event covers what is to come");
+  check(epoch <= clock_, "an event covers future work");
   for (std::uint32_t stream = next_unrecorded(0); stream != no_stream;
        stream = next_unrecorded(stream + 1)) {
     stream_record& record = *records_[stream];
@@ -302,7 +303,7 @@ void stream_progress::add_event_of_all(record_order&& done, const ticket_ref& ev
 }
 
 void stream_progress::note_passed(const stream_point& point) noexcept {
-  check(point.stream < count() && point.epoch <= clock_, "a point of no stream has passed");
+  check(point.stream < count() && point.epoch <= clock_, "a point without a stream has passed");
   stream_record& record = *records_[point.stream];
   record.passed_epoch = std::max(record.passed_epoch, point.epoch);
   std::size_t kept = 0;
@@ -319,7 +320,7 @@ std::size_t stream_progress::events_of(std::uint32_t stream,
                                        std::array<recorded_event, events_max>& out) const noexcept {
   check(stream < count(), "no stream has this number");
   const stream_record& record = *records_[stream];
-  check(record.event_count <= out.size(), "a stream has more events than it may");
+  check(record.event_count <= out.size(), "a stream has too many events");
   for (std::size_t i = 0; i < record.event_count; ++i) out[i] = record.events[i];
   return record.event_count;
 }
@@ -333,7 +334,7 @@ bool stream_progress::all_recorded(std::uint32_t stream) const noexcept {
 }
 
 std::uint32_t stream_progress::next_unrecorded(std::uint32_t from) const noexcept {
-  check(from <= count(), "streams are looked at that there are not");
+  check(from <= count(), "more streams are queried than exist");
   for (std::uint32_t stream = from; stream < count(); ++stream) {
     if (phase_of(stream) == stream_phase::active && !all_recorded(stream)) return stream;
   }
@@ -341,9 +342,9 @@ std::uint32_t stream_progress::next_unrecorded(std::uint32_t from) const noexcep
 }
 
 void stream_progress::pass_for_ever(std::uint32_t stream) noexcept {
-  check(phase_of(stream) == stream_phase::shared, "a stream's own memory is given to everyone");
-  check(records_[stream]->event_count == 0, "I4: a record with events passes for ever");
-  check(stream != last_stream_, "a stream's own record passes for ever");
+  check(phase_of(stream) == stream_phase::shared, "a stream's own memory is shared");
+  check(records_[stream]->event_count == 0, "I4: a record with events counts as always finished");
+  check(stream != last_stream_, "a stream's own record counts as always finished");
   records_[stream]->last_epoch = 0;
   records_[stream]->passed_epoch = std::numeric_limits<std::uint64_t>::max();
 }
@@ -363,7 +364,7 @@ void stream_progress::audit() noexcept {
   if constexpr (check_level >= 3) {
     if (++unaudited_count_ <= records_.size()) return;
     unaudited_count_ = 0;
-    paranoid_check([this] { return validate().has_value(); }, "streams are broken by one's going");
+    paranoid_check([this] { return validate().has_value(); }, "removing a stream broke the table");
   }
 }
 
@@ -386,7 +387,8 @@ status stream_progress::validate() const noexcept {
   for (std::uint32_t stream = 0; stream < count(); ++stream) {
     const stream_record& record = *records_[stream];
     if (!is_consistent(record)) return refuse(errc::internal, "a stream's events are not in order");
-    if (last_epoch(stream) > clock_) return refuse(errc::internal, "a stream's epoch is to come");
+    if (last_epoch(stream) > clock_)
+      return refuse(errc::internal, "a stream's epoch is in the future");
     if (record.last_epoch > last_epoch(stream))
       return refuse(errc::internal, "a stream's epoch is older than what is kept of it");
     if (record.phase == stream_phase::active) ++active_count;

@@ -113,7 +113,7 @@ export class stream_progress {
   /// The number that the next add() takes.
   [[nodiscard]] inline std::uint32_t next_number() const noexcept {
     debug_check([this] { return unused_.empty() || unused_.back() < count(); },
-                "a record is unused that is not there");
+                "a missing record becomes unused");
     return unused_.empty() ? count() : unused_.back();
   }
   /// A record of `phase`; find() finds active streams. Errors: out_of_host_memory, in_use (too
@@ -181,14 +181,14 @@ export class stream_progress {
   [[nodiscard]] inline std::uint64_t last_epoch(std::uint32_t stream) const noexcept {
     debug_check([&] { return stream < count(); }, "no stream has this number");
     const std::uint64_t epoch = stream == last_stream_ ? last_epoch_ : records_[stream]->last_epoch;
-    debug_check([&] { return epoch <= clock_; }, "a stream's last epoch is to come");
+    debug_check([&] { return epoch <= clock_; }, "a stream's last epoch is in the future");
     return epoch;
   }
   /// The last point of a stream that anything waits for; one that has passed where nothing does.
   [[nodiscard]] stream_point last_point(std::uint32_t stream) const noexcept;
   [[nodiscard]] inline bool passed(const stream_point& point) const noexcept {
     debug_check([&] { return point.stream < count() && point.epoch <= clock_; },
-                "a point of no stream, or one that is to come");
+                "a point without a stream, or in the future");
     return point.epoch <= records_[point.stream]->passed_epoch;
   }
   /// The last field that a free, and a repeated find() of one stream, reads, for a test of its

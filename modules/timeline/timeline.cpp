@@ -30,7 +30,7 @@ ticket* ticket_home::acquire() noexcept {
   }
   check(point->reference_count.load(std::memory_order_relaxed) == 0,
         "tickets I1: a ticket is handed out while referred to");
-  check(point->next_free == nullptr, "a ticket is handed out and stays in a list");
+  check(point->next_free == nullptr, "a ticket in use is still in a list");
   point->home = this;
   point->reference_count.store(1, std::memory_order_relaxed);
   point->has_passed.store(true, std::memory_order_relaxed);
@@ -125,13 +125,13 @@ result<ticket_ref> timeline::record(stream_handle stream) {
 result<ticket_ref> timeline::record_or_wait(stream_handle stream) {
   result<ticket_ref> point = record(stream);
   if (point || is_per_thread(stream)) return point;
-  check(driver_->feature_set().streams, "no event is to be had on a driver that needs none");
+  check(driver_->feature_set().streams, "an event is requested of a driver without events");
   return driver_->synchronize_stream(stream) ? result<ticket_ref>{ticket_ref{}} : point;
 }
 
 result<ticket_ref> timeline::record_unnamed(stream_handle stream, std::uint64_t identity,
                                             bool is_named) {
-  check(stream != stream_gone, "a point of a stream is recorded that was forgotten");
+  check(stream != stream_gone, "a point of a forgotten stream is recorded");
   if (is_named || may_name(stream)) {
     result<ticket_ref> own = record(stream);
     const bool is_refused = !own && own.error().code == errc::invalid_argument;
@@ -217,7 +217,7 @@ status timeline::order(stream_handle stream, const ticket_ref& point) {
 
 status timeline::order_unnamed(stream_handle stream, std::uint64_t identity,
                                const ticket_ref& point) {
-  check(stream != stream_gone, "a stream is ordered that was forgotten");
+  check(stream != stream_gone, "a forgotten stream is ordered");
   if (may_name(stream)) {
     const status ordered = order(stream, point);
     if (ordered || ordered.error().code != errc::invalid_argument) return ordered;

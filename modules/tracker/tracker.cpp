@@ -40,7 +40,7 @@ tracked_range* tracker::containing(address at) const noexcept {
 // A full validation once per as many changes as there are records: amortised O(1).
 void tracker::audit() noexcept {
   check(by_base_.empty() == (totals_.reserved_bytes == 0), "sizes are counted of no record");
-  check(sizes_fit(totals_) || by_base_.empty(), "the sums of all sizes contradict one another");
+  check(sizes_fit(totals_) || by_base_.empty(), "the sums of all sizes disagree");
   if constexpr (check_level >= 3) {
     if (++unaudited_count_ <= by_base_.size()) return;
     unaudited_count_ = 0;
@@ -48,7 +48,7 @@ void tracker::audit() noexcept {
       sync::assume_locked(mutex_);
       return validate_all().has_value();
     };
-    paranoid_check(is_valid, "the tracker is broken by a change");
+    paranoid_check(is_valid, "a change broke the tracker");
   }
 }
 
@@ -60,7 +60,7 @@ bool tracker::overlaps_other(address_range range, const tracked_range* self) con
 }
 
 status tracker::insert_claimed(tracked_range& range) noexcept {
-  check(sizes_fit(range.sizes), "I1: a record's sizes contradict one another");
+  check(sizes_fit(range.sizes), "I1: a record's sizes disagree");
   check(range.base.value != 0, "a record has no address");
   check(!range.linked && !range.claimed, "a record is tracked twice");
   const sync::lock_guard<sync::shared_mutex> lock(mutex_);
@@ -73,7 +73,7 @@ status tracker::insert_claimed(tracked_range& range) noexcept {
     sync::assume_locked(mutex_);
     return containing(range.base) == &range;
   };
-  debug_check(is_found, "a record was added and is not found");
+  debug_check(is_found, "an added record is missing");
   count(range.sizes, range_sizes{});
   debug_check([&] { return memories_fit(range.memories, range.sizes); },
               "pieces are not what is mapped");
@@ -86,7 +86,7 @@ result<tracked_range*> tracker::claim(address base, pinned_record pinned) noexce
   tracked_range* const found = containing(base);
   if (found == nullptr) {
     return refuse(errc::not_allocated,
-                  "nothing is allocated there: freed before, or never handed out");
+                  "the address is in no live block: it was freed before, or never allocated");
   }
   if (found->base != base) {
     return refuse(errc::invalid_argument,
@@ -100,8 +100,7 @@ result<tracked_range*> tracker::claim(address base, pinned_record pinned) noexce
     return refuse(errc::in_use, "another thread is freeing, resizing or copying this allocation");
   }
   if (found->pin_count != 0 && pinned == pinned_record::refused) {
-    return refuse(errc::in_use,
-                  "the allocation is exported and stays as it is until that has ended");
+    return refuse(errc::in_use, "the allocation is exported: end the export first");
   }
   check(found->linked && sizes_fit(found->sizes), "a record that was claimed is broken");
   found->claimed = true;
@@ -142,10 +141,10 @@ void tracker::set_suspended(tracked_range& range, bool is_suspended) noexcept {
 void tracker::erase(tracked_range& range) noexcept {
   const sync::lock_guard<sync::shared_mutex> lock(mutex_);
   check(range.claimed && range.linked, "a record is taken out that was not claimed");
-  check(range.key == range.base.value, "a record is taken out that has moved");
+  check(range.key == range.base.value, "a moved record is removed");
   check(range.pin_count == 0, "a record is taken out that is exported");
   by_base_.erase(range);
-  check(!range.linked, "a record was taken out and is in the index");
+  check(!range.linked, "a removed record is still in the index");
   range.claimed = false;
   range.owned = false;
   count(range_sizes{}, range.sizes);
@@ -154,7 +153,7 @@ void tracker::erase(tracked_range& range) noexcept {
 
 status tracker::relocate(tracked_range& range, const placement& to,
                          memory_list& memories) noexcept {
-  check(sizes_fit(to.sizes), "I1: a record's sizes contradict one another");
+  check(sizes_fit(to.sizes), "I1: a record's sizes disagree");
   check(&memories != &range.memories, "a record exchanges its pieces with itself");
   const sync::lock_guard<sync::shared_mutex> lock(mutex_);
   check(range.claimed && range.linked, "I3: a record is moved that was not claimed");
@@ -172,13 +171,13 @@ status tracker::relocate(tracked_range& range, const placement& to,
   if (range.stream != to.stream) range.stream_identity = 0;
   range.stream = to.stream;
   range.memories.swap(memories);
-  check(range.key == range.base.value, "a record has moved and its index has not");
+  check(range.key == range.base.value, "a moved record has its old place in the index");
   audit();
   return {};
 }
 
 void tracker::cut(tracked_range& range, const range_sizes& sizes, std::size_t keep_count) noexcept {
-  check(sizes_fit(sizes), "I1: a record's sizes contradict one another");
+  check(sizes_fit(sizes), "I1: a record's sizes disagree");
   const sync::lock_guard<sync::shared_mutex> lock(mutex_);
   check(range.claimed && range.linked, "I3: a record is cut that was not claimed");
   check(keep_count <= range.memories.size(), "a record keeps more pieces than it has");
@@ -194,7 +193,7 @@ result<range_info> tracker::find(address at) const noexcept {
   const tracked_range* const found = containing(at);
   if (found == nullptr) {
     return refuse(errc::not_allocated,
-                  "nothing is allocated there: freed before, or never handed out");
+                  "the address is in no live block: it was freed before, or never allocated");
   }
   try {
     range_info info{found->base, found->sizes, found->stream, {}};
@@ -227,7 +226,7 @@ bool tracker::is_suspended(address at) const noexcept {
 
 address tracker::lowest() const noexcept {
   const sync::shared_guard lock(mutex_);
-  check(by_base_.empty() || by_base_.first()->key != 0, "a record lies at no address");
+  check(by_base_.empty() || by_base_.first()->key != 0, "a record has no address");
   return by_base_.empty() ? address{} : address{by_base_.first()->key};
 }
 
@@ -239,16 +238,17 @@ std::size_t tracker::size() const noexcept {
 
 range_sizes tracker::totals() const noexcept {
   const sync::shared_guard lock(mutex_);
-  check(sizes_fit(totals_) || by_base_.empty(), "the sums of all records contradict one another");
+  check(sizes_fit(totals_) || by_base_.empty(), "the sums of all records disagree");
   return totals_;
 }
 
 void tracker::count(const range_sizes& added, const range_sizes& taken) noexcept {
-  check(totals_.user_bytes + added.user_bytes >= taken.user_bytes, "more user bytes go than are");
+  check(totals_.user_bytes + added.user_bytes >= taken.user_bytes,
+        "more user bytes are removed than exist");
   check(totals_.mapped_bytes + added.mapped_bytes >= taken.mapped_bytes,
-        "more is unmapped than is");
+        "more bytes are unmapped than are mapped");
   check(totals_.reserved_bytes + added.reserved_bytes >= taken.reserved_bytes,
-        "more addresses go than are tracked");
+        "more addresses are removed than are tracked");
   totals_.user_bytes += added.user_bytes - taken.user_bytes;
   totals_.mapped_bytes += added.mapped_bytes - taken.mapped_bytes;
   totals_.reserved_bytes += added.reserved_bytes - taken.reserved_bytes;
@@ -266,7 +266,7 @@ status tracker::validate_all() const noexcept {
   for (const index_node* node = by_base_.first(); node != nullptr; node = by_base_.next(*node)) {
     const auto& range = static_cast<const tracked_range&>(*node);
     if (range.key != range.base.value || !sizes_fit(range.sizes))
-      return refuse(errc::internal, "a record is not where the tracker has it");
+      return refuse(errc::internal, "a record's address is not its key in the tracker");
     if (range.base < end) return refuse(errc::internal, "I2: two records overlap");
     end = space_of(range).end();
     sums.user_bytes += range.sizes.user_bytes;

@@ -39,7 +39,7 @@ const address_space::slot& address_space::slot_of(reservation_id reservation) co
   const auto index = static_cast<std::size_t>(reservation) - 1;
   check(index < slots_.size(), "not a range of this address space");
   const slot& in = slots_[index];
-  check(in.blocks.has_value(), "not a range of this address space any more");
+  check(in.blocks.has_value(), "the range was removed from this address space");
   debug_check([&] { return in.range.base.value % granularity_bytes_ == 0; }, "a range is cut");
   return in;
 }
@@ -244,9 +244,9 @@ address_space_statistics address_space::statistics() const noexcept {
     all.free_extents += one.free_blocks;
     all.ranges += 1;
   }
-  check(all.live_bytes + all.free_bytes == all.reserved_bytes, "bytes are neither live nor free");
+  check(all.live_bytes + all.free_bytes == all.reserved_bytes, "live and free bytes do not add up");
   check(all.high_water_bytes <= all.reserved_bytes, "more was in use than is reserved");
-  check(all.largest_free_bytes <= all.free_bytes, "a hole is larger than all of them");
+  check(all.largest_free_bytes <= all.free_bytes, "the largest hole is not the largest");
   return all;
 }
 

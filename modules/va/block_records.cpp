@@ -50,7 +50,7 @@ result<block_records> block_records::reserve(std::uint32_t limit) noexcept {
 
 /// Memory for the first `count` blocks, and what goes with them.
 bool block_records::commit(std::uint32_t count) noexcept {
-  check(committed_ <= limit_, "there is memory for more blocks than there is room for");
+  check(committed_ <= limit_, "there is memory for more blocks than the limit");
   if (count > limit_) return false;
   if (!block_memory_.commit(std::uint64_t{count} * sizeof(block_record))) return false;
   const std::uint64_t room = block_memory_.committed_bytes() / sizeof(block_record);

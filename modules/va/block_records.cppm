@@ -44,20 +44,20 @@ class block_records {
   }
 
   [[nodiscard]] inline block_record& operator[](std::uint32_t block) const noexcept {
-    debug_check([&] { return block < used_blocks_; }, "a record is used that is not there");
+    debug_check([&] { return block < used_blocks_; }, "a missing record is used");
     return blocks_[block];
   }
   [[nodiscard]] inline block_state& state(std::uint32_t block) const noexcept {
-    debug_check([&] { return block < used_blocks_; }, "a state is used that is not there");
+    debug_check([&] { return block < used_blocks_; }, "a missing state is used");
     return states_[block];
   }
   [[nodiscard]] inline hole_record& hole(std::uint32_t hole) const noexcept {
-    debug_check([&] { return hole < used_holes_; }, "a hole is used that is not there");
+    debug_check([&] { return hole < used_holes_; }, "a missing hole is used");
     return holes_[hole];
   }
   [[nodiscard]] inline hole_record* holes() const noexcept { return holes_; }
   [[nodiscard]] inline bool is_live(std::uint32_t block) const noexcept {
-    debug_check([&] { return block < used_blocks_; }, "a state is used that is not there");
+    debug_check([&] { return block < used_blocks_; }, "a missing state is used");
     return has(states_[block], block_state::live);
   }
 
@@ -77,13 +77,14 @@ class block_records {
   }
   inline void drop_block(std::uint32_t block) noexcept {
     debug_check([&] { return block != 0 && blocks_[block].size != 0; },
-                "a record becomes spare that is spare");
+                "a spare record becomes spare again");
     blocks_[block].size = 0;
     blocks_[block].after = spare_block_;
     states_[block] = block_state::none;
     spare_block_ = block;
     ++spare_blocks_count_;
-    debug_check([&] { return spare_blocks_count_ < used_blocks_; }, "more is spare than there is");
+    debug_check([&] { return spare_blocks_count_ < used_blocks_; },
+                "more records are spare than exist");
   }
 
   /// Gives a block that has just become free its hole.
@@ -107,7 +108,7 @@ class block_records {
   }
   /// Takes it away again, and returns the block.
   inline std::uint32_t drop_hole(std::uint32_t hole) noexcept {
-    debug_check([&] { return hole != 0 && hole < used_holes_; }, "a hole goes that is not there");
+    debug_check([&] { return hole != 0 && hole < used_holes_; }, "a missing hole is removed");
     hole_record& gone = holes_[hole];
     const std::uint32_t block = gone.block;
     debug_check([&] { return blocks_[block].place == hole; }, "a hole is not its block's");
@@ -120,7 +121,7 @@ class block_records {
   /// Moves a hole to another block, which has the rest of the first.
   inline void move_hole(std::uint32_t hole, std::uint32_t block) noexcept {
     debug_check([&] { return hole != 0 && !is_live(block); }, "a live block is given a hole");
-    debug_check([&] { return hole < used_holes_; }, "a hole is moved that is not there");
+    debug_check([&] { return hole < used_holes_; }, "a missing hole is moved");
     hole_record& moved = holes_[hole];
     moved.offset = blocks_[block].place;
     moved.size_word = blocks_[block].size;
@@ -131,7 +132,7 @@ class block_records {
   /// Where a block begins, live or free; not of a free one that has no hole yet.
   [[nodiscard]] inline std::uint32_t offset(std::uint32_t block) const noexcept {
     const std::uint32_t place = (*this)[block].place;
-    debug_check([&] { return blocks_[block].size != 0; }, "a spare record lies nowhere");
+    debug_check([&] { return blocks_[block].size != 0; }, "a spare record is in no list");
     return is_live(block) ? place : hole(place).offset;
   }
 
@@ -139,7 +140,7 @@ class block_records {
   [[nodiscard]] inline std::uint32_t used_blocks() const noexcept { return used_blocks_; }
   [[nodiscard]] inline std::uint32_t spare_blocks() const noexcept {
     debug_check([this] { return spare_blocks_count_ < used_blocks_; },
-                "more is spare than there is");
+                "more records are spare than exist");
     return spare_blocks_count_;
   }
 

@@ -77,7 +77,7 @@ void first_fit::widen(std::uint32_t leaf_node) noexcept {
 
 std::uint32_t first_fit::find(std::uint32_t size) const noexcept {
   if (level_count_ == 0) return none;
-  debug_check([&] { return size != 0 && size <= size_max; }, "a place of no size is looked for");
+  debug_check([&] { return size != 0 && size <= size_max; }, "a place of size 0 is looked for");
   std::uint32_t index = 0;  // of a node: sixteen words of a level
   std::uint32_t level = used_count_ - 1;
   for (;;) {

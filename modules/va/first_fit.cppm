@@ -39,10 +39,9 @@ class first_fit {
 
   /// Writes down, or changes, the place that begins in `slot`; a size of 0 takes it out.
   inline void set(std::uint32_t slot, std::uint32_t size) noexcept {
-    debug_check([&] { return slot < count_[0]; }, "a place begins in a slot that is not there");
+    debug_check([&] { return slot < count_[0]; }, "a place begins in a missing slot");
     debug_check([&] { return size <= size_max; }, "a place is larger than a range");
-    debug_check([&] { return used_count_ <= level_count_; },
-                "more levels are in use than there are");
+    debug_check([&] { return used_count_ <= level_count_; }, "more levels are in use than exist");
     words_[slot] = size;
     std::uint32_t index = slot / fanout;
     if (index >= reach_) [[unlikely]]

@@ -68,7 +68,7 @@ std::uint32_t first_region_by_page::next_group(std::uint32_t group) const noexce
     index = index / 64 * 64 + static_cast<std::uint32_t>(std::countr_zero(bits));
     while (level-- > 0) {
       const std::uint64_t below = bits_[begin_[level] + index];
-      debug_check([&] { return below != 0; }, "a bit above says that an empty word is not");
+      debug_check([&] { return below != 0; }, "the upper bit of an empty word is set");
       index = index * 64 + static_cast<std::uint32_t>(std::countr_zero(below));
     }
     debug_check([&] { return index >= group && index < group_count_ && has_any(index); },
@@ -127,7 +127,7 @@ const char* first_region_by_page::broken_invariant() const noexcept {
     }
   }
   for (std::uint32_t page = page_count_; page < group_count_ * group_pages; ++page) {
-    if (firsts_[page] != 0) return "a region begins in a page that is not there";
+    if (firsts_[page] != 0) return "a region begins in a missing page";
   }
   for (std::uint32_t level = 0; level + 1 < level_count_; ++level) {
     const std::uint64_t* const above = bits_ + begin_[level + 1];

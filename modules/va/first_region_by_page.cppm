@@ -34,7 +34,7 @@ class first_region_by_page {
 
   /// Writes down the first region that begins in `page`; 0 when none does.
   inline void set(std::uint32_t page, std::uint32_t region) noexcept {
-    debug_check([&] { return page < page_count_; }, "a region begins in a page that is not there");
+    debug_check([&] { return page < page_count_; }, "a region begins in a missing page");
     const bool changes = (firsts_[page] != 0) != (region != 0);
     firsts_[page] = 0;
     if (changes && !has_any(page / group_pages)) flip(page / group_pages);
@@ -45,8 +45,8 @@ class first_region_by_page {
   /// Replaces `from`, if recorded, by `to`, which is not 0 either. Without a branch, since both
   /// cases are equally frequent.
   inline void replace(std::uint32_t page, std::uint32_t from, std::uint32_t to) noexcept {
-    debug_check([&] { return page < page_count_; }, "a region begins in a page that is not there");
-    debug_check([&] { return from != 0 && to != 0; }, "a region is replaced by none");
+    debug_check([&] { return page < page_count_; }, "a region begins in a missing page");
+    debug_check([&] { return from != 0 && to != 0; }, "a region is replaced by an empty one");
     const std::uint32_t first = firsts_[page];
     debug_check([&] { return first != 0; }, "a region is replaced in a page that has none");
     firsts_[page] = first == from ? to : first;

@@ -63,7 +63,7 @@ void prefer_huge_pages(std::byte* base, std::uint64_t used_bytes,
 }  // namespace
 
 reserved_memory::~reserved_memory() {
-  check((base_ == nullptr) == (reserved_bytes_ == 0), "host memory has a size and no place");
+  check((base_ == nullptr) == (reserved_bytes_ == 0), "host memory has a size and no address");
   if (base_ == nullptr) return;
   const int answer = ::munmap(base_, reserved_bytes_);
   check(answer == 0, "host memory of an allocator cannot be unmapped");
@@ -113,7 +113,7 @@ bool reserved_memory::extend(std::uint64_t size_bytes) noexcept {
   result<reserved_memory> larger = reserve(size_bytes);
   if (!larger || !larger->commit(committed_bytes_)) return false;
   check(larger->committed_bytes_ >= committed_bytes_,
-        "I2: host memory is copied to where it is not");
+        "I2: host memory is copied outside of itself");
   if (committed_bytes_ != 0) std::memcpy(larger->base_, base_, committed_bytes_);
   std::swap(*this, *larger);
   check(reserved_bytes_ >= size_bytes, "host memory is extended by too little");

@@ -31,7 +31,7 @@ class reserved_memory {
     std::swap(base_, other.base_);
     std::swap(reserved_bytes_, other.reserved_bytes_);
     std::swap(committed_bytes_, other.committed_bytes_);
-    check((base_ == nullptr) == (reserved_bytes_ == 0), "host memory has a size and no place");
+    check((base_ == nullptr) == (reserved_bytes_ == 0), "host memory has a size and no address");
     return *this;
   }
   reserved_memory(const reserved_memory&) = delete;

@@ -61,7 +61,7 @@ void range_allocator::start(const range_options& options) noexcept {
 inline std::uint32_t range_allocator::cut(std::uint32_t index, std::uint32_t count_left) noexcept {
   const std::uint32_t rest = table_.new_block();
   block_record& left = table_[index];
-  check(count_left != 0 && count_left < left.size, "a block is cut where it cannot be");
+  check(count_left != 0 && count_left < left.size, "a block is cut outside of itself");
   table_[rest] = {.place = left.place + count_left,
                   .size = left.size - count_left,
                   .before = index,
@@ -91,7 +91,7 @@ void range_allocator::absorb_after(std::uint32_t index) noexcept {
 
 /// Makes a free block loose.
 inline void range_allocator::withdraw(std::uint32_t block) noexcept {
-  debug_check([&] { return is_free(block); }, "a block is taken off the free ones that is not one");
+  debug_check([&] { return is_free(block); }, "a block that is not free is removed from the bins");
   const std::uint32_t hole = table_[block].place;
   debug_check([&] { return table_.hole(hole).block == block; }, "a hole is not its block's");
   if (block == state_.end) {
@@ -262,8 +262,7 @@ status range_allocator::grow(block_id block, std::uint32_t count_granules) noexc
     return refuse(errc::invalid_argument, "grow() takes a size that is not below the block's");
   if (count_granules == size) return {};
   if (count_granules > growth_limit(block)) {
-    return refuse(errc::out_of_addresses,
-                  "too little is free to the right of the block; move it instead");
+    return refuse(errc::out_of_addresses, "too little is free behind the block: move it instead");
   }
   move_border(static_cast<std::uint32_t>(block), count_granules);
   check(where(block).count == count_granules, "a block has not grown to its size");
@@ -302,7 +301,7 @@ result<block_id> range_allocator::split(block_id block, std::uint32_t count_left
   check(rest != index && table_[rest].size != 0, "a block is split into itself, or nothing");
   table_.state(rest) = block_state::live;
   state_.live_blocks += 1;
-  check(state_.live_blocks < table_.used_blocks(), "more blocks are live than there are");
+  check(state_.live_blocks < table_.used_blocks(), "more blocks are live than exist");
   check(where(block).end() == where(static_cast<block_id>(rest)).offset,
         "the parts of a block are not adjacent");
   audit();
@@ -312,7 +311,8 @@ result<block_id> range_allocator::split(block_id block, std::uint32_t count_left
 std::uint32_t range_allocator::largest_free() const noexcept {
   const std::uint32_t end = state_.end == 0 ? 0 : table_[state_.end].size;
   const std::uint32_t largest = std::max(end, state_.holes.largest());
-  debug_check([&] { return largest <= state_.free_granules; }, "a hole is larger than all of them");
+  debug_check([&] { return largest <= state_.free_granules; },
+              "the largest hole is not the largest");
   return largest;
 }
 
@@ -326,7 +326,7 @@ range_statistics range_allocator::statistics() const noexcept {
   all.live_blocks = state_.live_blocks;
   check(all.free_granules <= all.count_granules, too_much_free);
   check(table_.used_blocks() > table_.spare_blocks() + state_.live_blocks,
-        "more blocks are live than there are");
+        "more blocks are live than exist");
   check((all.live_blocks == 0) == (all.live_granules == 0),
         "a block is empty, or granules have none");
   all.free_blocks = table_.used_blocks() - 1 - table_.spare_blocks() - state_.live_blocks;
@@ -364,7 +364,7 @@ const char* range_allocator::broken_chain(std::uint32_t& block_count,
     free_count += is_free(index) ? 1 : 0;
     free_granules += is_free(index) ? table_[index].size : 0;
     ++block_count;
-    if (block_count >= table_.used_blocks()) return "neighbour links form a circle";
+    if (block_count >= table_.used_blocks()) return "neighbour links are circular";
   }
   if (offset != state_.count_granules || table_[0].before != before)
     return "I1: blocks do not fill the range";

@@ -227,9 +227,9 @@ export class range_allocator {
     std::uint32_t unaudited = 0;  // operations since the last whole validation
   };
 
-  static constexpr const char* not_live = "not a live block: freed before, or never handed out";
+  static constexpr const char* not_live = "not a live block: freed before, or never allocated";
 
-  static constexpr const char* too_much_free = "more is free than there is";
+  static constexpr const char* too_much_free = "more is free than exists";
 
   range_allocator() = default;
 

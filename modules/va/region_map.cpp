@@ -136,7 +136,7 @@ result<region_kind> region_map::add_kind() noexcept {
   } catch (const std::bad_alloc&) {
     return refuse(errc::out_of_host_memory, "no host memory for one more kind of region");
   }
-  check(kind_count() <= max_kinds, "there are more kinds than there may be");
+  check(kind_count() <= max_kinds, "there are too many kinds");
   return static_cast<region_kind>(kinds_.size() - 1);
 }
 
@@ -155,7 +155,8 @@ region_id region_map::find(std::uint32_t offset) const noexcept {
   region_id id = find_page(offset >> page_shift_);
   check(offset < count_granules_, "a granule is looked up that is not in the range");
   while (where(id).end() <= offset) id = after(id);
-  debug_check([&] { return where(id).offset <= offset; }, "a region is found that begins behind");
+  debug_check([&] { return where(id).offset <= offset; },
+              "a found region begins behind the granule");
   return id;
 }
 
@@ -164,7 +165,7 @@ const char* region_map::broken_chain(std::uint32_t& region_count) const noexcept
   std::uint32_t before = 0;
   std::uint32_t page_next = 0;  // the first page that no region seen so far begins in
   for (std::uint32_t index = nodes_[0].after; index != 0; index = nodes_[index].after) {
-    if (index >= used_ || ++region_count >= used_) return "neighbour links lead astray";
+    if (index >= used_ || ++region_count >= used_) return "neighbour links are wrong";
     const region_record& node = nodes_[index];
     if (node.before != before) return "neighbour links disagree";
     if (node.offset != offset || node.size() == 0) return "I1: regions do not tile the range";

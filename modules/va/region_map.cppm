@@ -130,7 +130,7 @@ export class region_map {
       return region_id::none;
     const auto found = static_cast<region_id>(bins.find(count));
     debug_check([&] { return found == region_id::none || this->kind(found) == kind; },
-                "a region is found under a kind that it has not");
+                "a region is found under a wrong kind");
     debug_check([&] { return found == region_id::none || where(found).count >= count; },
                 "a region is found that is too small");
     return found;
@@ -152,7 +152,7 @@ export class region_map {
   }
   [[nodiscard]] inline std::uint64_t listed_granules(region_kind kind) const noexcept {
     debug_check([&] { return kind_of(kind).granules <= count_granules_; },
-                "a kind has more than there is");
+                "a kind has too many granules");
     return kind_of(kind).granules;
   }
   [[nodiscard]] inline std::uint32_t listed_count(region_kind kind) const noexcept {
@@ -312,7 +312,7 @@ inline void region_map::list(region_id id, region_kind kind) noexcept {
   const std::uint32_t index = index_of(id);
   region_record& node = nodes_[index];
   debug_check([&] { return node.is_unlisted() && kind != region_kind::unlisted; },
-              "a region is listed twice, or as unlisted");
+              "a region is listed twice, or under no kind");
   kind_state& state = kinds_[static_cast<std::uint32_t>(kind)];
   debug_check([&] { return static_cast<std::uint32_t>(kind) < kinds_.size(); }, "no such kind");
   node.size_word &= size_mask;
@@ -321,8 +321,8 @@ inline void region_map::list(region_id id, region_kind kind) noexcept {
   state.bins.insert(index);
   state.granules += node.size();
   ++state.count;
-  debug_check([&] { return state.count < used_; }, "a kind has more regions than there are");
-  debug_check([&] { return state.granules <= count_granules_; }, "a kind has more than there is");
+  debug_check([&] { return state.count < used_; }, "a kind has more regions than exist");
+  debug_check([&] { return state.granules <= count_granules_; }, "a kind has too many granules");
   if (is_large(node.size())) {
     const std::uint32_t slot = node.offset >> slot_shift_;
     state.large.set(slot, node.size());
@@ -352,7 +352,7 @@ inline std::uint32_t region_map::new_record() noexcept {
   if (index == 0) {
     check(used_ < committed_, "a region is cut without memory for its record");
     used_ += stride;
-    debug_check([this] { return used_ <= committed_; }, "a record lies in half in memory");
+    debug_check([this] { return used_ <= committed_; }, "a record is partly outside of its memory");
     return used_ - stride;
   }
   debug_check([&] { return nodes_[index].size() == 0 && spare_count_ != 0; },
@@ -376,7 +376,7 @@ inline region_id region_map::cut(region_id id, std::uint32_t count_left) noexcep
   const std::uint32_t index = index_of(id);
   region_record& left = nodes_[index];
   check(left.is_unlisted() && count_left - 1 < left.size() - 1,
-        "a region is cut where it cannot be");
+        "a region is cut outside of itself");
   const std::uint32_t rest = new_record();
   region_record& right = nodes_[rest];
   right.offset = left.offset + count_left;
@@ -422,7 +422,7 @@ inline void region_map::join(region_id left_id, region_id right_id) noexcept {
   debug_check([&] { return to.count != 0 && to.end() <= count_granules_; },
               "a region is moved out");
   state.granules += std::uint64_t{to.count} - from.count;
-  debug_check([&] { return state.granules <= count_granules_; }, "a kind has more than there is");
+  debug_check([&] { return state.granules <= count_granules_; }, "a kind has too many granules");
   state.bins.resize(index, to.count);
   node.offset = to.offset;
   if (!is_large(from.count) && !is_large(to.count)) return;
@@ -441,7 +441,7 @@ inline region_id region_map::take_head(region_id id, std::uint32_t count) noexce
   region_record& node = nodes_[index];
   const granule_range all{node.offset, node.size()};
   debug_check([&] { return !node.is_unlisted() && count - 1 < all.count - 1; },
-              "a listed region is cut where it cannot be");
+              "a listed region is cut outside of itself");
   const std::uint32_t taken = new_record();
   region_record& front = nodes_[taken];
   front.offset = all.offset;
@@ -465,14 +465,14 @@ inline void region_map::absorb_right(region_id id) noexcept {
   const std::uint32_t gone = node.after;
   region_record& right = nodes_[gone];
   debug_check([&] { return !node.is_unlisted() && right.is_unlisted() && gone != 0; },
-              "a listed region absorbs what it cannot");
+              "a listed region absorbs a region that it cannot");
   forget_start(gone, node.offset);
   const std::uint32_t count = node.size() + right.size();
   debug_check([&] { return node.offset + node.size() == right.offset; }, "regions have a gap");
   node.after = right.after;
   nodes_[right.after].before = index;
   resize_listed(index, {node.offset, count});
-  debug_check([&] { return node.size() == count; }, "a region has not the size of both");
+  debug_check([&] { return node.size() == count; }, "a joined region has a wrong size");
   drop_record(gone);
 }
 
@@ -482,7 +482,7 @@ inline void region_map::absorb_left(region_id id) noexcept {
   const std::uint32_t gone = node.before;
   region_record& left = nodes_[gone];
   debug_check([&] { return !node.is_unlisted() && left.is_unlisted() && gone != 0; },
-              "a listed region absorbs what it cannot");
+              "a listed region absorbs a region that it cannot");
   forget_start(index, left.offset);
   if (begins_page(left)) starts_.replace(left.offset >> page_shift_, gone, index);
   note_of(index).link = note_of(gone).link;
@@ -492,7 +492,7 @@ inline void region_map::absorb_left(region_id id) noexcept {
   nodes_[left.before].after = index;
   resize_listed(index, all);
   debug_check([&] { return node.offset == all.offset && node.size() == all.count; },
-              "a region has not the size of both");
+              "a joined region has a wrong size");
   drop_record(gone);
 }
 

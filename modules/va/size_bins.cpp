@@ -52,7 +52,7 @@ void size_bins<Record>::attach(Record* nodes, std::byte* table, std::uint32_t si
 template <class Record>
 void size_bins<Record>::put_in_trie(std::uint32_t index, std::uint32_t bin) noexcept {
   check(bin >= exact_bins, "an exact bin has become full");
-  check(index != 0 && bin < bin_count_, "a block is put into a trie that is not there");
+  check(index != 0 && bin < bin_count_, "a block is put into a missing trie");
   if (!is_trie(bin)) turn_into_trie(bin);
   insert_in_trie(index, bin);
 }
@@ -68,7 +68,8 @@ void size_bins<Record>::turn_into_trie(std::uint32_t bin) noexcept {
     index = next;
   }
   check(index == 0, "a bin's list is longer than its count says");
-  debug_check([&] { return is_trie(bin) && bins_[bin].head != 0; }, "a trie was made of no list");
+  debug_check([&] { return is_trie(bin) && bins_[bin].head != 0; },
+              "a trie was made of an empty list");
 }
 
 template <class Record>
@@ -77,7 +78,8 @@ void size_bins<Record>::insert_in_trie(std::uint32_t index, std::uint32_t bin) n
   const std::uint32_t size = node.size();
   std::uint32_t* link = &bins_[bin].head;
   debug_check([&] { return is_trie(bin) && bin_of(size) == bin; }, "a block is in a wrong trie");
-  debug_check([&] { return (node.size_word & ring_bit) == 0; }, "a block comes with a ring's mark");
+  debug_check([&] { return (node.size_word & ring_bit) == 0; },
+              "a new block is marked as in a ring");
   for (std::uint32_t bit = top_bit(bin); *link != 0; bit >>= 1) {
     Record& vertex = nodes_[*link];
     debug_check([&] { return bit != 0 || vertex.size() == size; }, "a trie is deeper than its bin");
@@ -109,7 +111,7 @@ std::uint32_t* size_bins<Record>::link_to(std::uint32_t index, std::uint32_t bin
 
 template <class Record>
 void size_bins<Record>::remove_from_trie(std::uint32_t index, std::uint32_t bin) noexcept {
-  check(is_trie(bin), "a free block is in a trie that is none");
+  check(is_trie(bin), "a free block is in an invalid trie");
   Record& node = nodes_[index];
   const std::uint32_t next = node.links.next;
   debug_check([&] { return nodes_[next].links.previous == index; }, "a ring's links disagree");
@@ -149,7 +151,7 @@ void size_bins<Record>::remove_from_trie(std::uint32_t index, std::uint32_t bin)
 
 template <class Record>
 std::uint32_t size_bins<Record>::best_in(std::uint32_t bin, std::uint32_t count) const noexcept {
-  debug_check([&] { return bin < bin_count_; }, "a block is looked for in a bin that is not there");
+  debug_check([&] { return bin < bin_count_; }, "a block is looked up in a missing bin");
   if (!is_trie(bin)) return best_in_list(bin, count);
   const std::uint32_t best = best_in_trie(bin, count);
   debug_check([&] { return best == 0 || nodes_[best].size() >= count; }, "a fit is too small");
@@ -208,7 +210,8 @@ std::uint32_t size_bins<Record>::best_in_trie(std::uint32_t bin,
 
 template <class Record>
 std::uint32_t size_bins<Record>::find_aligned(const aligned_fit& wanted) const noexcept {
-  check(wanted.count != 0 && std::has_single_bit(wanted.alignment), "no place fits such a wish");
+  check(wanted.count != 0 && std::has_single_bit(wanted.alignment),
+        "no alignment fits the request");
   const std::uint64_t sure = std::uint64_t{wanted.count} + wanted.alignment - 1;
   const std::uint32_t last =
       sure <= size_mask ? bin_of(static_cast<std::uint32_t>(sure)) : bin_count_;
@@ -362,7 +365,7 @@ const char* size_bins<Record>::broken_trie(std::uint32_t bin,
       const std::uint32_t child = node.links.child[side];
       if (child == 0) continue;
       if (at.open_bits == 0) return "a trie is deeper than its bin is wide";
-      check(height < stack.size(), "the walk over a trie has left more behind than one a level");
+      check(height < stack.size(), "the walk over a trie has more pending vertices than levels");
       stack[height++] = step{child, below, at.path | (side != 0 ? below + 1 : 0)};
     }
   }

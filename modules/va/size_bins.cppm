@@ -72,7 +72,7 @@ class size_bins {
 
   /// The records lie elsewhere now, with the same contents.
   inline void rebase(Record* nodes) noexcept {
-    check(nodes != nullptr, "records are moved to no memory");
+    check(nodes != nullptr, "records are moved without memory");
     nodes_ = nodes;
   }
 
@@ -83,7 +83,7 @@ class size_bins {
 
   /// The same, for a caller that has the block's size, and almost only exact sizes.
   inline void insert(std::uint32_t index, std::uint32_t size) noexcept {
-    debug_check([&] { return nodes_[index].size() == size; }, "a size at hand is not the record's");
+    debug_check([&] { return nodes_[index].size() == size; }, "a passed size is not the record's");
     if (size < exact_bins) [[likely]]
       return push_exact(index, size);
     put_in(index, bin_of(size));
@@ -103,7 +103,7 @@ class size_bins {
     if (!stays) take_out(index, before);
     nodes_[index].size_word = size;
     if (!stays) put_in(index, bin);
-    debug_check([&] { return nodes_[index].size() == size; }, "a block has not its new size");
+    debug_check([&] { return nodes_[index].size() == size; }, "a block does not have its new size");
   }
 
   /// Takes out a hole of exactly `count` granules, fewer than exact_bins, or 0.
@@ -113,7 +113,7 @@ class size_bins {
     if (head == 0) return 0;
     debug_check([&] { return nodes_[head].size() == count; }, "a bin holds another size");
     const std::uint32_t next = nodes_[head].links.next;
-    debug_check([&] { return next != head; }, "a bin's list is a circle");
+    debug_check([&] { return next != head; }, "a bin's list is circular");
     bins_[count].head = next;
     if (next == 0) unmark(count);
     return head;
@@ -131,7 +131,7 @@ class size_bins {
     }
     bin = next_filled(bin);
     if (bin == no_bin) return 0;
-    debug_check([&] { return bins_[bin].head != 0; }, "a bin is marked that is empty");
+    debug_check([&] { return bins_[bin].head != 0; }, "an empty bin is marked");
     const std::uint32_t found = bin < exact_bins ? bins_[bin].head : best_in(bin, 0);
     debug_check([&] { return found != 0 && nodes_[found].size() >= count; }, "a hole is too small");
     return found;
@@ -179,7 +179,7 @@ class size_bins {
   inline void push(std::uint32_t index, std::uint32_t bin) noexcept {
     Record* const nodes = nodes_;
     debug_check([&] { return !is_trie(bin); }, "a block is pushed on a trie");
-    debug_check([&] { return index != 0 && bin < bin_count_; }, "a bin is not there");
+    debug_check([&] { return index != 0 && bin < bin_count_; }, "a bin is missing");
     bin_entry& into = bins_[bin];
     const std::uint32_t next = into.head;
     into = {index, into.load + (bin >= exact_bins ? 1 : 0)};
@@ -224,14 +224,14 @@ class size_bins {
   }
 
   inline void mark(std::uint32_t bin) noexcept {
-    debug_check([&] { return bin < bin_count_ || bin < exact_bins; }, "a bin is not there");
+    debug_check([&] { return bin < bin_count_ || bin < exact_bins; }, "a bin is missing");
     words_[bin / 64] |= std::uint64_t{1} << (bin % 64);
     summary_ |= std::uint64_t{1} << (bin / 64);
   }
 
   // Half of the time, and unpredictably, so this does not branch.
   inline void unmark_where(bool is_empty, std::uint32_t bin) noexcept {
-    debug_check([&] { return is_marked(bin); }, "a bin is emptied that is empty");
+    debug_check([&] { return is_marked(bin); }, "an empty bin is emptied");
     const std::uint64_t word = words_[bin / 64] & ~(std::uint64_t{is_empty} << (bin % 64));
     words_[bin / 64] = word;
     summary_ &= ~(std::uint64_t{word == 0} << (bin / 64));
@@ -249,10 +249,10 @@ class size_bins {
       if (later == 0) return no_bin;
       word = static_cast<std::uint32_t>(std::countr_zero(later));
       bits = words_[word];
-      debug_check([&] { return bits != 0; }, "the summary says that an empty word is not");
+      debug_check([&] { return bits != 0; }, "the summary bit of an empty word is set");
     }
     const std::uint32_t found = word * 64 + static_cast<std::uint32_t>(std::countr_zero(bits));
-    debug_check([&] { return found >= bin && found < bin_count_; }, "a bin is marked that is none");
+    debug_check([&] { return found >= bin && found < bin_count_; }, "a missing bin is marked");
     return found;
   }
 

@@ -64,8 +64,8 @@ TEST_F(History, ItEndsWithThePoolAndWithAFileThatCannotBeWritten) {
   ASSERT_GOOD(vmm_history_start(pool, 0, nullptr));
   EXPECT_FAILS(vmm_history_dump(pool, 0, path("no/folder").c_str()), VMM_ERROR_UNAVAILABLE);
   EXPECT_STREQ(vmm_last_error_text(),
-               "unavailable (ENOENT, 2): the history's file cannot be opened: name one in a folder "
-               "that is there, and that may be written to");
+               "unavailable (ENOENT, 2): the history's file cannot be opened: name one in an "
+               "existing folder that is writable");
   EXPECT_FAILS(vmm_history_stop(pool, 0, path("no/folder").c_str()), VMM_ERROR_UNAVAILABLE);
   ASSERT_GOOD(vmm_history_start(pool, 0, nullptr));  // the end was one all the same
   // Both are recorded when the fixture destroys them.

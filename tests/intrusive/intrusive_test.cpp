@@ -174,7 +174,7 @@ TEST(OrderedIndexDeathTest, MisuseEndsTheProcess) {
   node second{};
   index.insert(first, 1);
   EXPECT_DEATH(index.insert(first, 2), "inserted into an index twice");
-  EXPECT_DEATH(index.erase(second), "erased that is in no index");
+  EXPECT_DEATH(index.erase(second), "a node outside of the index is erased");
   EXPECT_DEATH((void)index.next(second), "without an index");
   EXPECT_DEATH((void)index.previous(second), "without an index");
 }
@@ -218,7 +218,7 @@ TEST(ObjectPool, HandsOutEveryObjectOnce) {
 TEST(ObjectPoolDeathTest, MisuseEndsTheProcess) {
   vmm::object_pool<thing> pool;
   thing stranger;
-  EXPECT_DEATH(pool.release(stranger), "handed none out");
+  EXPECT_DEATH(pool.release(stranger), "a pool without live objects");
   EXPECT_DEATH(
       {
         vmm::object_pool<thing> going;

@@ -133,7 +133,8 @@ TEST_F(GrowableMisuse, UsedAfterAFork) {
 TEST_F(GrowableMisuseDeathTest, RangeDestroyedBeforeItsPin) {
   const auto pin = range->pin({});
   ASSERT_TRUE(pin);
-  EXPECT_DEATH(range.reset(), check_failed("a growable range goes before its views and pins"));
+  EXPECT_DEATH(range.reset(),
+               check_failed("a growable range is destroyed before its views and pins"));
 }
 
 TEST_F(GrowableMisuseDeathTest, ManagerDestroyedBeforeItsRange) {

@@ -207,7 +207,7 @@ TEST_F(PoolMisuseDeathTest, CallInARemapCallback) {
           (void)pool->remaps().subscribe(calls);
           (void)pool->trim(0);
         },
-        check_failed("a remap callback calls what it must not: see remap_listener"))
+        check_failed("a remap callback makes a forbidden call: see remap_listener"))
         << calls.what;
   }
 }

@@ -140,10 +140,11 @@ TEST_F(PeerMisuseDeathTest, DeviceThatIsNotThere) {
   const vmm::peer_topology seen = *vmm::peer_topology::ask(*vmm::driver_ref(driver));
   EXPECT_FALSE(seen.link(device(2), device(0)).is_reachable());
   EXPECT_DEATH((void)seen.link(device(3), device(0)),
-               check_failed("no such device reaches anything"));
-  EXPECT_DEATH((void)seen.link(device(0), device(-1)), check_failed("no such device is reached"));
+               check_failed("the accessing device does not exist"));
+  EXPECT_DEATH((void)seen.link(device(0), device(-1)),
+               check_failed("the accessed device does not exist"));
   EXPECT_DEATH((void)seen.peers_of(vmm::host_node(0)),
-               check_failed("the peers are those of a device"));
+               check_failed("peers are queried of a device"));
 }
 
 // ---- registration ----------------------------------------------------------------------

@@ -463,7 +463,7 @@ TEST(PhysicalDeathTest, MisuseEndsTheProcess) {
         memory_list held;
         (void)going.acquire(2 * MiB, held);
       },
-      "while it holds memory");
+      "that holds memory is destroyed");
   memory.drop_holder(*pieces[0], {});
   EXPECT_DEATH(memory.drop_holder(*pieces[0], {}), "without a holder");
   EXPECT_DEATH(memory.add_holder(*pieces[0]), "held without being taken");

@@ -213,7 +213,7 @@ TEST(ReservationDeathTest, ClosingWithExtentsInUseEndsTheProcess) {
   vmm::fake_driver driver;
   vmm::reservation_space space(driver, {64 * MiB, 2 * MiB});
   const extent one = space.allocate({2 * MiB, 0}).value();
-  EXPECT_DEATH((void)space.close(), "while extents of it are in use");
+  EXPECT_DEATH((void)space.close(), "with live extents is released");
   space.free(one);
   EXPECT_TRUE(space.close());
 }

@@ -241,7 +241,7 @@ TEST_F(Place, NamesThatAreNoneAreRefused) {
   const auto nowhere = share_listener::open("/nowhere/at/all");
   ASSERT_EQ(code(nowhere), errc::unavailable);
   EXPECT_STREQ(nowhere.error().detail,
-               "the socket's directory is not there: make it, of mode 0700");
+               "the socket's directory does not exist: create it with mode 0700");
 }
 
 TEST_F(Place, ASecretLiesInAPrivateFile) {

@@ -216,7 +216,7 @@ TEST_F(NoticesDeathTest, ACallbackMustNotAllocate) {
         (void)managed->remaps().subscribe(wants);
         (void)managed->trim(0);
       },
-      "a remap callback calls what it must not");
+      "a remap callback makes a forbidden call");
 }
 
 // Free memory would serve the request: nothing but the callback forbids it.
@@ -238,13 +238,13 @@ TEST_F(NoticesDeathTest, ACallbackMustNotAllocateWhatIsFree) {
         (void)managed->remaps().subscribe(wants);
         (void)managed->trim(0);
       },
-      "a remap callback calls what it must not");
+      "a remap callback makes a forbidden call");
   EXPECT_DEATH(
       {
         (void)managed->remaps().subscribe(wants);
         managed.reset();
       },
-      "a remap callback calls what it must not");
+      "a remap callback makes a forbidden call");
   free(block, a);
 }
 
@@ -273,7 +273,7 @@ TEST_F(NoticesDeathTest, ACallbackMustNotCallWhatMayAnnounce) {
           (void)managed->remaps().subscribe(wants);
           (void)managed->trim(0);
         },
-        "a remap callback calls what it must not")
+        "a remap callback makes a forbidden call")
         << wants.what;
   }
 }

@@ -293,11 +293,11 @@ TEST_F(SegmentTest, ARecordThatBlocksNameIsNotUsedAgain) {
 TEST_F(SegmentTest, MisuseEndsTheProcess) {
   handle_record& h = add(1, 0);
   const region_id block = take(2, 0);
-  EXPECT_DEATH(in->return_claim(block, streams), "what is not claimed");
+  EXPECT_DEATH(in->return_claim(block, streams), "an unclaimed region is returned");
   const address at = in->make_live(block, records);
   EXPECT_DEATH(records.enter_free(h, now(0)), "a handle in use is entered as free");
   EXPECT_DEATH(in->claim_free(block), "memory that is not free is claimed");
-  EXPECT_DEATH(in->map(*h.current, records), "a mapping is put where another one is");
+  EXPECT_DEATH(in->map(*h.current, records), "a mapping is put over another one");
   EXPECT_DEATH(records.make_stale(*h.current, now(0)), "a mapping with live memory");
   give(at, 0);
   EXPECT_DEATH(records.forget_stale(*h.current), "a mapping that is in use is forgotten");

@@ -159,7 +159,7 @@ TEST_F(Progress, AStreamIsFoundAfterManyRecordsThatAreNone) {
 TEST_F(Progress, WhatWasForgottenIsNotNamedToTheDriver) {
   const std::uint32_t stream = add(0);
   progress.retire(stream, *time);
-  EXPECT_DEATH((void)progress.active_handle(stream), "is named to the driver");
+  EXPECT_DEATH((void)progress.active_handle(stream), "is passed to the driver");
   EXPECT_DEATH(progress.retire(stream, *time), "forgotten twice");
 }
 

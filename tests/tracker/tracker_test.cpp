@@ -225,7 +225,7 @@ TEST(TrackerDeathTest, MisuseEndsTheProcess) {
   EXPECT_DEATH((void)tracked.relocate(one, {address{1000}, one.sizes}, memories),
                "moved that was not claimed");
   record wrong(address{5000}, {60, 50, 100});
-  EXPECT_DEATH((void)tracked.insert_claimed(wrong), "sizes contradict one another");
+  EXPECT_DEATH((void)tracked.insert_claimed(wrong), "sizes disagree");
 }
 
 // ---- the naive model: bases to sizes, searched from one end

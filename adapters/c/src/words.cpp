@@ -50,9 +50,8 @@ constexpr replacement replacements[] = {
      "a block is shared as VMM_SHARE_POSIX_FD or as VMM_SHARE_FABRIC"},
     {"the host driver shares memory as posix_fd only",
      "the host driver shares memory as VMM_SHARE_POSIX_FD only"},
-    {"the memory is another device's than the peer said; where both number devices differently, "
-     "set "
-     "import_options::any_device",
+    {"the memory is not on the device that the peer named; if the processes number devices "
+     "differently, set import_options::any_device",
      "the memory is another device's than the peer said; where both number devices differently, "
      "set "
      "any_device of vmm_import_request"},
@@ -119,26 +118,27 @@ constexpr replacement replacements[] = {
      "this driver cannot fill memory: set keep_dirty of the options to 1"},
     {"the segments named reach past growable_options::segment_count",
      "the segments named reach past segment_count of the options"},
-    {"the size is beyond the most of a segment, growable_options::segment_bytes_max",
+    {"the size exceeds growable_options::segment_bytes_max",
      "the size is beyond the most of a segment, segment_bytes_max of the options"},
     {"the range has no segment of that index: see growable_options::segment_count",
      "the range has no segment of that index: see segment_count of vmm_growable_info"},
     {"this driver has no pinned memory of the host: use backup_tier::pageable",
      "this driver has no pinned memory of the host: use VMM_BACKUP_PAGEABLE"},
-    {"no file for the contents could be made in suspend_options::directory: is there such a "
-     "directory, and room in it?",
+    {"no file for the contents could be created in suspend_options::directory: check that the "
+     "directory exists and has room",
      "no file for the contents could be made in directory of vmm_suspender_options: is there such "
      "a "
      "directory, and room in it?"},
-    {"suspend_options::verify: memory came back with other contents than promised",
+    {"suspend_options::verify: restored contents differ",
      "verify of vmm_suspender_options: memory came back with other contents than promised"},
-    {"memory_options::peers names the home or the placement, which read and write",
+    {"memory_options::peers names the home or the placement, which always have read and write "
+     "access",
      "the grants name the driver's device or where the memory lies, which read and write"},
     {"memory_options::peers has more locations than a list takes",
      "the grants name more locations than VMM_GRANTS_MAX"},
     {"the driver has no rights for each device: see features::peers",
      "the driver has no rights for each device: look at features of vmm_driver_info"},
-    {"the device does not reach this memory: ask query_peer first",
+    {"the device cannot access this memory: call query_peer first",
      "the device does not reach this memory: ask vmm_driver_query_peer() first"},
 };
 

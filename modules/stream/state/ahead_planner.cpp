@@ -35,7 +35,7 @@ bool ahead_planner::moves_at_once(const handle_record& h, std::uint32_t stream) 
 // collect may be less than the request.
 handle_record* ahead_planner::choose_ahead(std::uint32_t stream, std::uint32_t rest_granules,
                                            std::uint64_t place_granules) const noexcept {
-  check(place_granules >= rest_granules, "a handle is chosen for a place that is too small");
+  check(place_granules >= rest_granules, "a handle is chosen for a range that is too small");
   handle_record* const fitting =
       records_.free_of(stream).at_least(rest_granules / sizes_.page_granules, rest_granules);
   const bool has_fitting = fitting != nullptr && fitting->count_granules <= place_granules;
@@ -129,7 +129,7 @@ result<growth_plan> ahead_planner::plan(const stream_request& wanted,
   const std::uint32_t have = made.start == region_id::none
                                  ? 0
                                  : state_.segments().at(made.segment).range(made.start).count;
-  check(have < wanted.count_granules, "a growth continues what is large enough");
+  check(have < wanted.count_granules, "a growth continues free memory that is large enough");
   const std::uint32_t rest = sizes_.rounded_to_pages(wanted.count_granules - have);
   const place_ahead place = place_of(made, rest);
   const std::uint64_t room = planner_.headroom(wanted, effort.held_bytes);
@@ -144,7 +144,7 @@ result<growth_plan> ahead_planner::plan(const stream_request& wanted,
       growth_commit(state_).abandon(made, 0);
       return claimed.error();
     }
-    check(made.waits.empty(), "a stream is made to wait beside its requests");
+    check(made.waits.empty(), "a preallocation makes a stream wait");
   }
   made.target_granules = made.create_granules + static_cast<std::uint32_t>(made.moved_granules);
   made.request.count_granules = std::max(have + made.target_granules, 1u);
@@ -152,7 +152,7 @@ result<growth_plan> ahead_planner::plan(const stream_request& wanted,
   if (!is_idle && claim_ahead(made, place)) return result<growth_plan>{std::move(made)};
   growth_commit(state_).abandon(made, 0);
   if (is_idle) return result<growth_plan>{std::move(made)};
-  return refuse(errc::out_of_addresses, "no hole takes the request that is made ready for");
+  return refuse(errc::out_of_addresses, "no hole fits the preallocated request");
 }
 
 }  // namespace vmm

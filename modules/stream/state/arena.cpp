@@ -75,7 +75,7 @@ bool arena::give(stream_handle stream, address at) noexcept {
 }
 
 bool arena::keep(address at) noexcept {
-  check(where_.contains(at), "a block is kept that lies elsewhere");
+  check(where_.contains(at), "a kept block lies outside of the arena");
   const arena_guard held(lock_);
   return give_here(at);
 }

@@ -13,7 +13,8 @@ namespace vmm {
 namespace {
 
 constexpr error no_lent_block =
-    refuse(errc::not_allocated, "no block begins here: it was freed before, or never handed out");
+    refuse(errc::not_allocated,
+           "the address is not the start of a live block: it was freed before, or never allocated");
 constexpr error inside_lent_block = refuse(
     errc::invalid_argument, "the address lies inside a block: pass the one that allocate returned");
 
@@ -62,7 +63,7 @@ void arena_lending::count(std::uint32_t number) noexcept {
 
 // Of an arena that opens: it counts its live blocks itself.
 void arena_lending::end_count(arena_lease& lease) noexcept {
-  check(lease.counted_granules <= lease.lent_granules, "more is counted than was lent");
+  check(lease.counted_granules <= lease.lent_granules, "more is counted than was refilled");
   state_.records().subtract_live(
       static_cast<std::uint32_t>(std::exchange(lease.counted_granules, 0)));
 }
@@ -136,7 +137,7 @@ arena_transfer arena_lending::begin_transfer(const stream_request& request) noex
   if (number == arena_table::none) return {};
   arena& from = state_.arenas().table()->at(number);
   const std::uint32_t record = state_.arenas().table()->lease_of(number).record;
-  check(record != request.stream, "a stream takes its own memory as another's");
+  check(record != request.stream, "a stream reuses its own memory as another stream's");
   const granule_range what = from.begin_leaving(
       request.count_granules, std::max(transfer_granules, request.count_granules));
   if (what.count == 0) return {};
@@ -179,7 +180,7 @@ status arena_lending::recall(segment& in, std::uint64_t offset_bytes) noexcept {
   const region_id around = in.regions().find(offset);
   check(around != region_id::none, "I1: a granule lies in no region");
   if (!in.is_lent(around)) return {};
-  check(&in == &state_.segments().at(0), "memory is lent that lies in another segment");
+  check(&in == &state_.segments().at(0), "a refill comes from another segment");
   const std::uint32_t number = in.lent_to(around);
   if (offset_bytes % granule_bytes == 0) return recall_block(in, number, offset);
   const arena_place place = state_.arenas().table()->at(number).look(offset);
@@ -191,7 +192,7 @@ status arena_lending::recall_block(segment& in, std::uint32_t number,
   if (!in.provide(2) || !in.provide_entry()) return no_record_memory;
   arena_place place = arena_place::nothing;
   const granule_range block = state_.arenas().table()->at(number).take_block(offset, place);
-  check((block.count != 0) == (place == arena_place::begins), "a block is found and is not there");
+  check((block.count != 0) == (place == arena_place::begins), "a found block is missing");
   if (place == arena_place::inside) return inside_lent_block;
   if (place == arena_place::nothing) return no_lent_block;
   arena_lease& lease = state_.arenas().table()->lease_of(number);
@@ -291,7 +292,7 @@ arena_flush::arena_flush(state_cell& state, arena_memory what) noexcept : state_
     if (what == arena_memory::stays) return;
     const std::uint64_t lent_before = held->arenas().lent_granules();
     check(lent_before <= held->records().handle_granules(),
-          "pool_state I6: more is lent than there is");
+          "pool_state I6: arenas have more memory than the pool");
     is_more = arena_lending(*held).flush_some();
     check(held->arenas().lent_granules() <= lent_before, "an arena has more after a flush");
     flushed_any_ = flushed_any_ || held->arenas().lent_granules() != lent_before;

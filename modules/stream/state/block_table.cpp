@@ -29,7 +29,7 @@ void prefer_huge_pages(void* memory, std::size_t size_bytes) noexcept {
 
 // A full bucket has lost an entry: a later one that had to pass it takes its place, and so on.
 [[gnu::noinline]] void live_block_table::fill_gap(std::uint32_t gap, std::uint32_t slot) noexcept {
-  check(slot < slots && buckets_[gap].offsets[slot] == nowhere, "a gap is filled that is none");
+  check(slot < slots && buckets_[gap].offsets[slot] == nowhere, "the filled slot is not a gap");
   for (std::uint32_t at = (gap + 1) & mask_;; at = (at + 1) & mask_) {
     bucket& in = buckets_[at];
     const bool is_full = slots_of(in, nowhere) == 0;
@@ -67,7 +67,7 @@ bool live_block_table::grow() noexcept {
         insert(larger[i].offsets[slot], larger[i].regions[slot]);
     }
   }
-  check(count_ == before, "a table of blocks lost one while growing");
+  check(count_ == before, "a table of blocks lost an entry in its growth");
   check(count_ < count_max(), "a table of blocks has grown and is full");
   return true;
 }

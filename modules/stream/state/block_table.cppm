@@ -83,7 +83,7 @@ class live_block_table {
   }
   [[nodiscard]] inline std::uint32_t home(std::uint32_t offset) const noexcept {
     debug_check([&] { return buckets_ != nullptr && offset != nowhere; },
-                "a block is looked for in no table, or nowhere");
+                "a block is looked up without a table, or without an address");
     return static_cast<std::uint32_t>((offset * std::uint64_t{0x9E3779B97F4A7C15}) >> 32) & mask_;
   }
   // Where `offset` stands in a bucket, a bit for each slot.
@@ -143,7 +143,7 @@ inline void live_block_table::insert(std::uint32_t offset, region_id region) noe
 }
 
 inline region_id live_block_table::take(std::uint32_t offset) noexcept {
-  debug_check([&] { return offset != nowhere; }, "a block is taken from nowhere");
+  debug_check([&] { return offset != nowhere; }, "a block is removed without an address");
   if (count_ == 0) return region_id::none;
   for (std::uint32_t at = home(offset);; at = (at + 1) & mask_) {
     bucket& in = buckets_[at];
@@ -164,7 +164,7 @@ inline region_id live_block_table::take(std::uint32_t offset) noexcept {
 }
 
 inline region_id live_block_table::find(std::uint32_t offset) const noexcept {
-  debug_check([&] { return offset != nowhere; }, "a block is looked for nowhere");
+  debug_check([&] { return offset != nowhere; }, "a block is looked up without an address");
   if (count_ == 0) return region_id::none;
   for (std::uint32_t at = home(offset);; at = (at + 1) & mask_) {
     const bucket& in = buckets_[at];

@@ -51,7 +51,7 @@ class capture_table {
   /// After provide(), whose graph it is.
   captured_graph& add(captured_graph&& made, std::uint32_t owner) noexcept {
     check(made.records.empty() && graphs_.size() < graphs_.capacity(),
-          "a graph is added that no room was made for");
+          "a graph is added without reserved room");
     check(owner != stream_table::no_stream, "a graph is added without an owner");
     made.owner = owner;
     made.records.push_back(owner);
@@ -63,10 +63,10 @@ class capture_table {
     const std::ptrdiff_t at = &gone - graphs_.data();
     check(!gone.records.empty() && gone.records.front() == gone.owner,
           "I2: a graph does not begin with its owner");
-    check(at >= 0 && at < std::ssize(graphs_), "a graph is forgotten that is not in the table");
+    check(at >= 0 && at < std::ssize(graphs_), "a missing graph is removed");
     const std::uint64_t id = gone.id;
     graphs_.erase(graphs_.begin() + at);
-    check(find(id) == nullptr, "a graph that was forgotten is in the table");
+    check(find(id) == nullptr, "a removed graph is still in the table");
   }
   void clear() noexcept { graphs_.clear(); }
 
@@ -94,14 +94,13 @@ class capture_table {
 
 inline constexpr error being_captured =
     refuse(errc::in_use, "a stream that uses the memory is being captured into a graph");
-inline constexpr error stream_captured =
-    refuse(errc::not_permitted,
-           "a stream whose memory is to be waited for is being captured into a graph");
+inline constexpr error stream_captured = refuse(
+    errc::not_permitted, "a stream whose work must be waited for is being captured into a graph");
 // Left alone as one that is captured.
 inline constexpr error stream_lost =
     refuse(errc::invalid_argument,
-           "the driver refuses a stream whose memory is to be waited for, and has neither an event "
-           "of all work nor a wait for it: forget streams before they are destroyed");
+           "the driver refuses a stream whose work must be waited for, and has no event for all "
+           "work: forget streams before they are destroyed");
 
 /// Whether a stream can neither be named nor covered: its memory is left alone.
 [[nodiscard]] inline bool is_lost(const error& failure) noexcept {

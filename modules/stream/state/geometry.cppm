@@ -37,7 +37,7 @@ inline constexpr error no_record_memory =
 [[nodiscard]] constexpr std::uint32_t granules_around(std::uint64_t size_bytes) noexcept {
   const auto count = static_cast<std::uint32_t>((size_bytes + granule_bytes - 1) / granule_bytes);
   debug_check([&] { return count * granule_bytes - size_bytes < granule_bytes; },
-              "a request is rounded to another granule than the next one");
+              "a request is not rounded to the next granule");
   return count;
 }
 
@@ -165,7 +165,7 @@ inline constexpr std::uint32_t first_stream_kind = 2;
   return static_cast<std::uint32_t>(kind) - first_stream_kind;
 }
 [[nodiscard]] inline region_state state_of(std::uint32_t tag) noexcept {
-  debug_check([&] { return (tag & 0xFF) <= 4; }, "a region is in no state");
+  debug_check([&] { return (tag & 0xFF) <= 4; }, "a region has an unknown state");
   return static_cast<region_state>(tag & 0xFF);
 }
 

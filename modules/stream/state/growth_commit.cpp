@@ -30,7 +30,7 @@ mapping_slot growth_commit::make_slot(const growth_plan& plan, handle_record* mo
 status growth_commit::prepare(growth_plan& plan, const memory_list& fresh) noexcept {
   segment& in = state_.segments().at(plan.segment);
   const std::size_t count = plan.moved.size() + fresh.size();
-  check(count != 0 && plan.slots.empty(), "a growth is prepared twice, or adds nothing");
+  check(count != 0 && plan.slots.empty(), "a growth is committed twice, or adds nothing");
   check(fresh.empty() == (plan.create_granules == 0), "new memory is not what was planned");
   try {
     plan.slots.reserve(count);
@@ -151,8 +151,7 @@ void growth_commit::keep_unused(const growth_plan& plan, const stream_point& now
 
 void growth_commit::reenter_start(const growth_plan& plan) noexcept {
   segment& in = state_.segments().at(plan.segment);
-  check(plan.start != region_id::none,
-        "growth_planner I2: a growth that continues nothing gives that back");
+  check(plan.start != region_id::none, "growth_planner I2: a growth without a start returns one");
   in.for_each_handle(in.range(plan.start), [&](handle_record& h) {
     if (h.current->live_granules == 0 && !h.is_free)
       records_.enter_free(h, state_.now_for(plan.request.stream));
@@ -174,7 +173,8 @@ result<address> growth_commit::commit(const growth_plan& plan) noexcept {
   const stream_table& streams = state_.streams();
   const region_id all = build_target(plan);
   const stream_point since = in.claimed_at(all);
-  check(in.range(all).count >= plan.request.count_granules, "a window is smaller than its request");
+  check(in.range(all).count >= plan.request.count_granules,
+        "a target range is smaller than its request");
   check(since.stream == plan.request.stream, "a target is another stream's");
   if (!in.provide(2) || !in.provide_entry()) {
     in.keep_free(all, since, records_, streams);
@@ -182,7 +182,7 @@ result<address> growth_commit::commit(const growth_plan& plan) noexcept {
   }
   const granule_range where = in.place_in(in.range(all).offset, plan.request);
   const std::uint32_t lead = where.offset - in.range(all).offset;
-  check(lead == 0 || plan.request.is_aligned(), "a block that any place takes is put elsewhere");
+  check(lead == 0 || plan.request.is_aligned(), "an unaligned block is put at a chosen place");
   const region_id block = lead == 0 ? all : in.cut_claimed(all, lead);
   if (lead != 0) in.keep_free(all, since, records_, streams);
   if (in.range(block).count > where.count)
@@ -238,7 +238,7 @@ void growth_commit::abandon(growth_plan& plan, std::size_t standing_count) noexc
 }
 
 void growth_commit::commit_ahead(const growth_plan& plan) noexcept {
-  check(plan.target_granules != 0, "a step is over that has done nothing");
+  check(plan.target_granules != 0, "a step ends without an effect");
   commit_free(plan);
   --state_.totals().slow_count;  // of requests
 }

@@ -13,7 +13,7 @@ namespace vmm {
 
 namespace {
 
-constexpr error no_hole = refuse(errc::out_of_addresses, "no hole takes the window");
+constexpr error no_hole = refuse(errc::out_of_addresses, "no hole fits the target range");
 
 // Prices of an H200's driver: a handle created, mapped and opened; one mapped again, opened, and
 // unmapped some time later.
@@ -132,7 +132,7 @@ std::uint32_t growth_planner::within_limit(std::uint32_t handle_granules,
   constexpr double room_parts = 128;
   const std::uint64_t limit_bytes = effort.limit_bytes;
   const std::uint64_t room_bytes = limit_bytes - std::min(limit_bytes, effort.held_bytes);
-  check(room_bytes <= limit_bytes, "there is more room than the limit leaves");
+  check(room_bytes <= limit_bytes, "the remaining room exceeds the limit");
   if (limit_bytes == 0 || handle_granules == 0 || create_granules * granule_bytes > room_bytes)
     return handle_granules;
   const auto room = static_cast<double>(room_bytes);
@@ -162,7 +162,7 @@ result<growth_plan> growth_planner::plan(const stream_request& request,
       growth_commit(state_).abandon(made, 0);
       return collected.error();
     }
-    check(effort.may_move || made.moved.empty(), "memory moves that must stay");
+    check(effort.may_move || made.moved.empty(), "memory that must not move moves");
     if (claim_target(made)) {
       check(made.moved_granules + made.create_granules == made.target_granules,
             "a target's size is not that of its parts");
@@ -186,7 +186,7 @@ void growth_planner::choose_start(growth_plan& plan, std::uint64_t more_granules
        m = records_.end_before(*m), ++looks) {
     const segment& in = state_.segments().of(*m);
     const region_id hole = in.region_at_unit(m->end());
-    check(m->is_end, "a mapping that is not an end is in the list of ends");
+    check(m->is_end, "a mapping in the list of window ends is not one");
     if (in.kind(hole) != hole_kind) continue;
     const region_id tail = in.regions().before(hole);
     if (in.kind(tail) != kind_of(plan.request.stream)) continue;
@@ -233,7 +233,7 @@ status growth_planner::collect(const growth_effort& effort, growth_plan& plan) n
   const std::uint32_t have = plan.start == region_id::none
                                  ? 0
                                  : state_.segments().at(plan.segment).range(plan.start).count;
-  check(have < plan.request.count_granules, "a growth continues what is large enough");
+  check(have < plan.request.count_granules, "a growth continues free memory that is large enough");
   std::uint32_t rest = sizes_.rounded_to_pages(plan.request.count_granules - have);
   const std::uint64_t room = effort.use_all_free ? 0 : headroom(plan.request, effort.held_bytes);
   const bool move = may_move(plan.request, effort);
@@ -251,7 +251,7 @@ status growth_planner::collect(const growth_effort& effort, growth_plan& plan) n
                : sizes_.rounded_to_pages(plan.request.count_granules - sum);
   }
   check(rest % sizes_.page_granules == 0, "a part of a page is to be created");
-  check(plan.moved.empty() == (plan.moved_granules == 0), "what moves is counted wrong");
+  check(plan.moved.empty() == (plan.moved_granules == 0), "the count of moving granules is wrong");
   plan.create_granules = create_size(plan, rest, room, effort);
   const bool scattered = rest > room || !plan.moved.empty();
   const std::uint32_t largest = handle_size(scattered, effort.held_bytes, plan.create_granules);
@@ -309,7 +309,7 @@ const free_handle_bins* growth_planner::longest_free(std::uint32_t stream,
 // Own stream first.
 handle_record* growth_planner::choose_handle(std::uint32_t stream, std::uint32_t rest_granules,
                                              const growth_effort& effort) const noexcept {
-  check(rest_granules != 0, "a handle is chosen for nothing");
+  check(rest_granules != 0, "a handle is chosen without need");
   const free_handle_bins* from = &records_.free_of(stream);
   if (from->empty()) from = longest_free(stream, effort);
   if (from == nullptr) return nullptr;
@@ -343,7 +343,7 @@ status growth_planner::claim_region_of(const handle_record& first, const growth_
         "a handle does not lie in its region");
   for (std::uint32_t at = region.offset; at < region.end();) {
     const mapping& next = *in.mapping_at(at);
-    check(at < next.end(), "a mapping does not lie where it is found");
+    check(at < next.end(), "a mapping's address is not the one in the table");
     at = next.end();
     if (next.of == nullptr || next.of->current != &next || !next.of->is_free) continue;
     if (list_with_batch(*next.of, effort)) continue;
@@ -398,7 +398,7 @@ bool growth_planner::claim_target_anywhere(growth_plan& plan) noexcept {
       sizes_.policy.tuning.smallest_hole
           ? std::max(size, sizes_.rounded_to_pages(plan.request.count_granules))
           : size;
-  check(plan.start == region_id::none, "a target that continues free memory is put elsewhere");
+  check(plan.start == region_id::none, "a target does not continue its free memory");
   const std::uint64_t gap =
       round_up(sizes_.policy.tuning.growth_gap_bytes / granule_bytes, sizes_.page_granules);
   for (std::uint32_t number = 0; number < state_.segments().count(); ++number) {

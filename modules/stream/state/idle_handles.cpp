@@ -28,7 +28,7 @@ void idle_handles::stale_unmapped(mapping& gone) noexcept {
   check(in.range(region) == gone.range(), "a stale region is not its mapping's");
   in.unmap(gone, state_.mappings_);
   in.make_hole(region);
-  check(in.mapping_at(gone.offset) == nullptr, "a mapping that is undone stands");
+  check(in.mapping_at(gone.offset) == nullptr, "an unmapped mapping is still recorded");
   state_.mappings_.drop(gone);
 }
 
@@ -68,9 +68,9 @@ result<bool> idle_handles::claim_idle(free_handle_walk& walk, std::size_t looks_
 }
 
 physical_memory& idle_handles::handle_unmapped(handle_record& gone) noexcept {
-  check(gone.stale_mappings == nullptr, "a handle goes while a stale mapping of it stands");
+  check(gone.stale_mappings == nullptr, "a handle with a stale mapping is released");
   mapping& m = *gone.current;
-  check(!m.is_stale() && m.of == &gone, "a handle is not where it says");
+  check(!m.is_stale() && m.of == &gone, "a handle's address is not the one in its record");
   check(!gone.is_free && m.live_granules == 0, "a handle in use is taken as unmapped");
   segment& in = state_.segments().of(m);
   const region_id region = in.join_regions(m);
@@ -85,7 +85,7 @@ physical_memory& idle_handles::handle_unmapped(handle_record& gone) noexcept {
 }
 
 void idle_handles::handle_stays(handle_record& kept) noexcept {
-  check(kept.current != nullptr && !kept.current->is_stale(), "a handle stays that is not mapped");
+  check(kept.current != nullptr && !kept.current->is_stale(), "an unmapped handle is retained");
   check(kept.stale_mappings == nullptr || kept.stale_mappings->is_stale(),
         "a handle names a mapping in use as stale");
   kept.current->is_announced = false;
@@ -105,17 +105,17 @@ status idle_handles::claim_handle(handle_record& h) noexcept {
 
 void idle_handles::return_handle(handle_record& h) noexcept {
   const mapping& m = *h.current;
-  check(!h.is_free, "pool_state I5: a handle is given back that was not claimed");
-  check(!m.is_stale() && m.of == &h, "a handle is not where it says");
+  check(!h.is_free, "pool_state I5: an unclaimed handle is returned");
+  check(!m.is_stale() && m.of == &h, "a handle's address is not the one in its record");
   segment& in = state_.segments().of(m);
   in.for_each_region(m, [&](region_id region) { in.return_claim(region, state_.streams_); });
-  check(m.live_granules == 0, "a handle in use is given back");
+  check(m.live_granules == 0, "a handle in use is returned");
   state_.mappings_.enter_free(h, state_.now_for(h.stream));
 }
 
 bool idle_handles::is_idle(const handle_record& h) const noexcept {
   const mapping& m = *h.current;
-  check(h.is_free, "a handle in use is looked at as idle");
+  check(h.is_free, "a handle in use is handled as idle");
   const segment& in = state_.segments().of(m);
   const bool passed = in.all_regions(
       m, [&](region_id region) { return state_.streams_.passed(in.freed_at(region)); });
@@ -147,7 +147,8 @@ status idle_handles::list_current(std::vector<mapping*>& out) const noexcept {
         for (std::uint32_t at = where.offset; at < where.end();) {
           mapping* const m = in->mapping_at(at);
           if (m == nullptr) break;  // a hole is one region
-          check(m->offset <= at && at < m->end(), "a mapping does not lie where it is found");
+          check(m->offset <= at && at < m->end(),
+                "a mapping's address is not the one in the table");
           if (!m->is_stale() && (out.empty() || out.back() != m)) out.push_back(m);
           at = m->end();
         }

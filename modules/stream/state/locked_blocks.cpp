@@ -15,13 +15,13 @@ namespace vmm {
 namespace {
 
 constexpr error freed_before =
-    refuse(errc::not_allocated, "the block was freed before: it waits for its pins to go");
+    refuse(errc::not_allocated, "the block was freed before, and waits for its pins to end");
 constexpr error has_rights =
     refuse(errc::not_permitted,
            "the block has rights of its own: it is freed on a stream that is not being captured");
 
 [[nodiscard]] block_lock lock_of(const segment::found_block& block) noexcept {
-  check(block.in != nullptr, "a block that was not found is looked at");
+  check(block.in != nullptr, "a missing block is used");
   return block.is_locked ? block.in->lock_of(block.region) : block_lock{};
 }
 
@@ -58,7 +58,7 @@ result<address_range> locked_blocks::live_range(address at) noexcept {
   if (!found) return found.error();
   if (lock_of(*found).freed) return no_block;
   const granule_range where = found->in->range(found->region);
-  check(found->in->address_of(where.offset) == at, "another block is found than was named");
+  check(found->in->address_of(where.offset) == at, "the found block is not the requested one");
   return address_range{at, where.count * granule_bytes};
 }
 
@@ -76,12 +76,13 @@ status locked_blocks::pin(address at) noexcept {
   const result<segment::found_block> found = state_.find_block(at);
   if (!found) return found.error();
   block_lock lock = lock_of(*found);
-  if (lock.freed) return refuse(errc::not_allocated, "the block was freed: it is pinned no more");
+  if (lock.freed)
+    return refuse(errc::not_allocated, "the block was freed: it cannot be pinned again");
   if (lock.pins == std::numeric_limits<std::uint32_t>::max())
     return refuse(errc::invalid_argument, "the block is pinned too often");
   if (!found->is_locked && !found->in->lock_block(*found)) return no_record_memory;
   if (lock.pins++ == 0) ++state_.totals().pinned_count;
-  check(lock.pins != 0, "a block is pinned and has no pin");
+  check(lock.pins != 0, "a pinned block has no pin");
   found->in->write_lock(found->region, lock);
   note(history_kind::pinned, *found, stream_table::no_stream);
   return {};
@@ -94,7 +95,7 @@ status locked_blocks::unpin(address at) noexcept {
   block_lock lock = lock_of(*found);
   if (lock.pins == 0) return refuse(errc::invalid_argument, "the block is not pinned");
   if (--lock.pins == 0) {
-    check(state_.totals().pinned_count != 0, "more pinned blocks are let go than there are");
+    check(state_.totals().pinned_count != 0, "more pinned blocks are released than exist");
     --state_.totals().pinned_count;
   }
   check(found->is_locked, "a pinned block is not locked");
@@ -112,12 +113,11 @@ status locked_blocks::unpin(address at) noexcept {
 // The pins or the graph of a freed block have ended.
 void locked_blocks::give_free(const segment::found_block& block, const block_lock& lock,
                               const stream_point& since) noexcept {
-  check(lock.freed && lock.pins == 0 && !lock.kept,
-        "I1: a block is given free that something keeps");
+  check(lock.freed && lock.pins == 0 && !lock.kept, "I1: a kept block is freed");
   note(freed_for(lock.stream), block, lock.stream);
   state_.streams().remove_locked(lock.stream);
   block.in->forget_block(block);
-  check(since.stream == lock.stream, "I1: a block is free for another stream than freed it");
+  check(since.stream == lock.stream, "I1: a block is free for a stream that did not free it");
   check(since.epoch <= state_.progress().clock(), "a block is free later than now");
   own_memory(state_).free_region_since(*block.in, block.region, since);
 }
@@ -153,7 +153,7 @@ status locked_blocks::keep(address at) noexcept {
 
 std::uint32_t locked_blocks::freed_by(address at) noexcept {
   const result<segment::found_block> found = state_.find_block(at);
-  check(found && found->is_locked, "a block that is held is gone");
+  check(found && found->is_locked, "a held block is missing");
   const block_lock lock = lock_of(*found);
   check(lock.kept, "a query for a block that is not held");
   return lock.freed ? lock.stream : stream_table::no_stream;
@@ -161,13 +161,13 @@ std::uint32_t locked_blocks::freed_by(address at) noexcept {
 
 bool locked_blocks::let_go(address at, const stream_point* last_use) noexcept {
   const result<segment::found_block> found = state_.find_block(at);
-  check(found && found->is_locked, "a block that is held is gone");
+  check(found && found->is_locked, "a held block is missing");
   block_lock lock = lock_of(*found);
-  check(lock.kept, "a block is let go that is not held");
+  check(lock.kept, "a block is released that is not held");
   lock.kept = false;
   if (lock.pins == 0 && lock.freed) {
     check(last_use == nullptr || state_.streams().passed(*last_use),
-          "a block is let go while work goes on that may use it");
+          "a held block is released while unfinished work may use it");
     give_free(*found, lock,
               last_use != nullptr ? *last_use : state_.streams().free_point(lock.stream));
     return true;
@@ -203,7 +203,7 @@ void locked_blocks::free_for(const segment::found_block& block, block_lock lock,
   lock.freed = true;
   lock.stream = owner;
   state_.streams().add_locked(owner);
-  check(state_.streams().has_locked(owner), "I3: a freed block counts nowhere");
+  check(state_.streams().has_locked(owner), "I3: a freed block is in no count");
   block.in->write_lock(block.region, lock);
 }
 
@@ -242,7 +242,7 @@ result<std::uint32_t> locked_blocks::enter_capture(std::uint64_t id,
   const result<captured_graph*> known = provide_capture(id, stream);
   if (!known) return known.error();
   captured_graph& graph = **known;
-  check(graph.id == id && !graph.records.empty(), "another graph is entered");
+  check(graph.id == id && !graph.records.empty(), "the entered graph is not the requested one");
   for (const std::uint32_t record : graph.records) {
     if (record != graph.owner && state_.progress().is_capture_of(record, stream)) return record;
   }
@@ -261,8 +261,8 @@ result<std::uint32_t> locked_blocks::enter_capture(std::uint64_t id,
 
 status locked_blocks::give_to_capture(address at, std::uint32_t record) noexcept {
   const result<segment::found_block> found = state_.find_block(at);
-  check(found && !found->is_locked, "a graph is given what was not just allocated");
-  check(state_.streams().is_capture(record), "a block is given to a graph that is none");
+  check(found && !found->is_locked, "a graph gets a block that is not new");
+  check(state_.streams().is_capture(record), "a block is given to an invalid graph");
   if (!found->in->lock_block(*found)) {
     found->in->forget_block(*found);
     own_memory(state_).free_region(*found->in, found->region, record);
@@ -270,7 +270,7 @@ status locked_blocks::give_to_capture(address at, std::uint32_t record) noexcept
   }
   state_.streams().add_locked(record);
   found->in->write_lock(found->region, {0, record, false, true});
-  check(state_.streams().has_locked(record), "I3: a graph's block counts nowhere");
+  check(state_.streams().has_locked(record), "I3: a graph's block is in no count");
   return {};
 }
 
@@ -302,7 +302,7 @@ status locked_blocks::free_in_capture(address at, std::uint32_t record) noexcept
   if (!found) return found.error();
   const result<std::uint32_t> owner = owner_after_free(*found, record);
   if (!owner) return owner.error();
-  check(state_.streams().is_capture(*owner), "what is freed in a capture leaves the graph");
+  check(state_.streams().is_capture(*owner), "memory freed in a capture leaves the graph");
   free_for(*found, lock_of(*found), *owner);
   return {};
 }

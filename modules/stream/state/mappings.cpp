@@ -75,7 +75,7 @@ bool free_handle_bins::valid(std::uint32_t stream) const noexcept {
 // ---- records -------------------------------------------------------------------------
 
 mappings::~mappings() {
-  check(handle_count_ == 0 && stale_.size() == 0, "a pool's records go away while it has memory");
+  check(handle_count_ == 0 && stale_.size() == 0, "a pool's records end while it has memory");
   check(handle_granules_ == 0 && ends_.count() == 0, "memory that nothing maps is counted");
 }
 
@@ -98,7 +98,7 @@ mapping* mappings::new_mapping(handle_record& of, std::uint32_t segment) noexcep
   mapping* const fresh = mappings_.acquire();
   if (fresh == nullptr) return nullptr;
   *fresh = mapping{};
-  check(!fresh->is_end && !fresh->is_stale(), "a record in a list is handed out");
+  check(!fresh->is_end && !fresh->is_stale(), "a listed record is returned as free");
   fresh->memory = of.memory;
   fresh->of = &of;
   fresh->segment = segment;
@@ -116,12 +116,12 @@ void mappings::add_handle(handle_record& fresh) noexcept {
 
 void mappings::remove_handle(const handle_record& gone) noexcept {
   check(handle_count_ != 0 && handle_granules_ >= gone.count_granules,
-        "more handles go than there are");
+        "more handles are removed than exist");
   check(!gone.is_free && gone.stale_mappings == nullptr,
         "a handle is removed while it is listed as free or mapped");
   --handle_count_;
   handle_granules_ -= gone.count_granules;
-  check(live_granules_ <= handle_granules_, "memory goes that is live");
+  check(live_granules_ <= handle_granules_, "live memory is removed");
 }
 
 void mappings::drop(handle_record& gone) noexcept {
@@ -142,7 +142,7 @@ void mappings::drop(mapping& gone) noexcept {
 status mappings::provide_stream(std::uint32_t stream) noexcept {
   check(stream <= free_of_.size(), "the records of streams have a gap");
   if (stream < free_of_.size()) {
-    check(free_of_[stream]->empty(), "a record of a stream is used again while memory is its");
+    check(free_of_[stream]->empty(), "a stream's record with memory is used again");
     return {};
   }
   if (status room = reserve_more(free_of_, 1); !room) return no_record_memory;
@@ -156,7 +156,7 @@ status mappings::provide_stream(std::uint32_t stream) noexcept {
 void mappings::enter_free(handle_record& h, const stream_point& at) noexcept {
   check(!h.is_free && h.current->live_granules == 0, "a handle in use is entered as free");
   debug_check([&] { return !h.current->is_stale() && h.current->of == &h; },
-              "I1: a handle is not where it says");
+              "I1: a handle's address is not the one in its record");
   debug_check([&] { return at.stream < free_of_.size(); }, "I2: a handle is free for no stream");
   h.is_free = true;
   h.stream = at.stream;
@@ -206,7 +206,7 @@ mapping* mappings::take_oldest_stale() noexcept {
 void mappings::put_back_stale(mapping& kept) noexcept {
   check(kept.is_stale(), "a mapping that is in use is put into the queue of stale ones");
   stale_.put_back(kept);
-  check(kept.after == nullptr, "a mapping that is put last is not the last");
+  check(kept.after == nullptr, "a mapping appended to a list is not the last");
 }
 
 void mappings::pass_stale_on(std::uint32_t from, const stream_point& to) noexcept {
@@ -236,20 +236,20 @@ void mappings::forget_stale(mapping& gone) noexcept {
 
 void mappings::set_end(mapping& m, bool is_end) noexcept {
   if (m.is_end == is_end) return;
-  check(m.count_granules != 0, "I4: a mapping of nothing is an end");
+  check(m.count_granules != 0, "I4: a mapping without granules is a window end");
   m.is_end = is_end;
   if (is_end) {
     ends_.push_back(m);
   } else {
     ends_.remove(m);
   }
-  check(ends_.count() <= mappings_.live_count(), "more mappings are ends than there are");
+  check(ends_.count() <= mappings_.live_count(), "more mappings are window ends than exist");
 }
 
 // ---- validation ----------------------------------------------------------------------
 
 const char* mappings::broken_invariant() const noexcept {
-  if (live_granules_ > handle_granules_) return "I5: more granules are live than there are";
+  if (live_granules_ > handle_granules_) return "I5: more granules are live than exist";
   if (live_granules_ > peak_live_granules_) return "I5: the peak of live granules is below them";
   if (handles_.live_count() < handle_count_) return "a handle that counts has no record";
   if (!stale_.validate()) return "the queue of stale mappings is broken";

@@ -235,7 +235,7 @@ class mappings {
   inline void count_live(std::uint32_t granules) noexcept {
     live_granules_ += granules;
     if (live_granules_ > peak_live_granules_) peak_live_granules_ = live_granules_;
-    debug_check([&] { return live_granules_ <= handle_granules_; }, "more is live than there is");
+    debug_check([&] { return live_granules_ <= handle_granules_; }, "more is live than exists");
   }
   inline void subtract_live(std::uint32_t granules) noexcept {
     debug_check([&] { return live_granules_ >= granules; }, "more is freed than is live");
@@ -289,11 +289,11 @@ class mappings {
   // ---- ends ----
   void set_end(mapping& m, bool is_end) noexcept;
   [[nodiscard]] inline const mapping* last_end() const noexcept {
-    check(ends_.last() == nullptr || ends_.last()->is_end, "the last end is none");
+    check(ends_.last() == nullptr || ends_.last()->is_end, "the last window end is not one");
     return ends_.last();
   }
   [[nodiscard]] inline const mapping* end_before(const mapping& m) const noexcept {
-    check(m.is_end, "the list of ends is followed from a mapping that is none");
+    check(m.is_end, "the list of window ends is followed from a mapping outside of it");
     return ends_.before(m);
   }
 

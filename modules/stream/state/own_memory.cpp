@@ -15,7 +15,7 @@ result<address> own_memory::allocate_free(const stream_request& request) noexcep
   bool starved = false;
   const address at = request.is_aligned() ? try_allocate_aligned(request, starved)
                                           : state_.try_allocate(request, starved);
-  check(!at || !starved, "an allocation both failed and did not");
+  check(!at || !starved, "an allocation returned memory and a shortage");
   debug_check([&] { return !at || state_.segment_around(at) != nullptr; },
               "a block lies in no segment");
   if (starved) return no_record_memory;
@@ -23,7 +23,7 @@ result<address> own_memory::allocate_free(const stream_request& request) noexcep
 }
 
 address own_memory::try_allocate_aligned(const stream_request& request, bool& starved) noexcept {
-  check(request.is_aligned(), "a request that any place takes is given another one");
+  check(request.is_aligned(), "an unaligned request is served at a chosen place");
   for (const auto& in : state_.segments_) {
     const region_id found = in->find_for(request);
     if (found == region_id::none) continue;
@@ -75,7 +75,7 @@ void own_memory::free_region(segment& in, region_id block, std::uint32_t stream)
 void own_memory::free_region_since(segment& in, region_id block,
                                    const stream_point& freed) noexcept {
   const std::uint32_t stream = freed.stream;
-  check(in.kind(block) == region_kind::unlisted, "a block is freed that is free");
+  check(in.kind(block) == region_kind::unlisted, "a free block is freed");
   check(stream < state_.streams_.count(), "a block is freed for no record");
   if (!state_.streams_.is_capture(stream))
     in.release_live(block, state_.now_for(stream), state_.mappings_);

@@ -42,7 +42,7 @@ std::uint64_t pool_arenas::lent_granules() const noexcept {
   std::uint64_t lent = 0;
   table_->for_each([&](std::uint32_t number, const arena&) {
     const arena_lease& lease = table_->lease_of(number);
-    check(lease.counted_granules <= lease.lent_granules, "more is counted than was lent");
+    check(lease.counted_granules <= lease.lent_granules, "more is counted than was refilled");
     lent += lease.lent_granules;
   });
   return lent;

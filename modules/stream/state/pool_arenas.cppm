@@ -40,7 +40,7 @@ class pool_arenas {
   /// Stops refills. False where they are stopped already.
   [[nodiscard]] bool pause() noexcept { return !std::exchange(is_paused_, true); }
   void end_pause() noexcept {
-    check(is_paused_, "a pause ends that was not begun");
+    check(is_paused_, "a pause ends without a begin");
     is_paused_ = false;
   }
   /// In all arenas, live and free.

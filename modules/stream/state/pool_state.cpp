@@ -35,17 +35,17 @@ status pool_state::add_segment(const extent& where) noexcept {
   }
   check(!(segments_.count() > 1 && first_range_.contains(where.range.base)),
         "two segments have the same addresses");
-  check(first_segment_ == &segments_.at(0), "the first segment is not the one looked at");
+  check(first_segment_ == &segments_.at(0), "the first segment is not the queried one");
   return {};
 }
 
 result<segment::found_block> pool_state::find_block(address at) noexcept {
   segment* const in = segment_around(at);
   if (in == nullptr)
-    return refuse(errc::unknown_address, "no block of this pool begins or began here");
+    return refuse(errc::unknown_address, "the address is not the start of a block of this pool");
   if (status recalled = arena_lending(*this).recall(*in, at - in->where().range.base); !recalled)
     return recalled.error();
-  check(in->where().range.contains(at), "an address is looked for in another segment");
+  check(in->where().range.contains(at), "an address is looked up in another segment");
   const result<segment::found_block> found = in->find_block(at - in->where().range.base);
   check(!found || found->in == in, "a block is found in another segment");
   return found;
@@ -87,10 +87,10 @@ segment* pool_state::segment_around(address at) noexcept {
 }
 
 status pool_state::free(address at, std::uint32_t stream) noexcept {
-  debug_check([this] { return deferred_ == region_id::none; }, "a free goes before an earlier one");
+  debug_check([this] { return deferred_ == region_id::none; }, "a free precedes an earlier one");
   segment* const in = segment_around(at);
   if (in == nullptr)
-    return refuse(errc::unknown_address, "no block of this pool begins or began here");
+    return refuse(errc::unknown_address, "the address is not the start of a block of this pool");
   const std::uint64_t offset_bytes = at - in->base();
   const region_id block = offset_bytes % granule_bytes == 0
                               ? in->take_block(granules_in(offset_bytes))

@@ -124,7 +124,7 @@ class alignas(64) pool_state {
   /// is suspended, or a stream is to get an arena.
   [[nodiscard]] inline bool needs_slow_path() const noexcept {
     debug_check([&] { return mappings_.stale_count() != 0 || !mappings_.has_listed_stale(); },
-                "a queue that is empty has a first");
+                "an empty queue has a first entry");
     return needs_slow_check_ && (suspension_ != suspension_phase::running ||
                                  mappings_.stale_count() != 0 || arenas_.is_wanted());
   }
@@ -135,7 +135,7 @@ class alignas(64) pool_state {
   /// All live granules: those counted, and those of open arenas. O(arenas).
   [[nodiscard]] std::uint64_t live_granules() const noexcept {
     const std::uint64_t live = mappings_.live_granules() + arenas_.uncounted_live_granules();
-    check(live <= mappings_.handle_granules(), "I1: more is live than there is");
+    check(live <= mappings_.handle_granules(), "I1: more is live than exists");
     return live;
   }
   /// A thread has waited for the lock, and has it now.
@@ -185,7 +185,8 @@ class alignas(64) pool_state {
         mappings_(sizes),
         sizes_(sizes) {
     set_suspension(suspension_phase::running);
-    debug_check([this] { return is_on_two_lines(); }, "what each call reads is scattered");
+    debug_check([this] { return is_on_two_lines(); },
+                "the members that each call reads are scattered");
   }
   // Whether what each allocation and free reads and writes here is on two cache lines.
   [[nodiscard]] bool is_on_two_lines() const noexcept;

@@ -65,7 +65,7 @@ granule_range segment::place_in(std::uint32_t offset,
   check(std::has_single_bit(request.spare_granules + 1), "an alignment is not a power of two");
   const std::uint64_t granule = address_of(offset).value / granule_bytes;
   const auto lead = static_cast<std::uint32_t>(-granule & request.spare_granules);
-  check(lead <= request.spare_granules, "a block is further away than the next place for it");
+  check(lead <= request.spare_granules, "a block is not at the next aligned place");
   return {offset + lead, request.block_granules()};
 }
 
@@ -97,8 +97,7 @@ void segment::count_live_in_each(granule_range what, mappings& records) noexcept
   for (std::uint32_t at = what.offset; at < what.end();) {
     mapping& m = *mapping_at(at);
     const std::uint32_t end = std::min(m.end(), what.end());
-    debug_check([&] { return end > at && m.of->current == &m; },
-                "I2: memory that has moved on is handed out");
+    debug_check([&] { return end > at && m.of->current == &m; }, "I2: stale memory is allocated");
     if (m.live_granules == 0 && m.of->is_free) records.leave_free(*m.of);
     debug_check([&] { return !m.is_stale() && at >= m.offset; },
                 "I2: a range is not under its mapping");
@@ -122,8 +121,7 @@ void segment::release_in_each(granule_range what, const stream_point& at,
     mapping& m = *mapping_at(from);
     const std::uint32_t end = std::min(m.end(), what.end());
     check(end > from && m.live_granules >= end - from, "more of a mapping is freed than is live");
-    debug_check([&] { return !m.is_stale() && m.of->current == &m; },
-                "memory that has moved on is freed");
+    debug_check([&] { return !m.is_stale() && m.of->current == &m; }, "stale memory is freed");
     m.live_granules -= end - from;
     debug_check([&] { return m.of != nullptr && !m.of->is_free; },
                 "a handle with live memory is free");
@@ -163,7 +161,7 @@ void segment::coalesce(region_id region, const stream_point& since,
   }
   regions_.set_note(kept, {epoch, 0});
   regions_.list(kept, own);
-  check(epoch >= since.epoch, "I3: what is coalesced is older than a part of it");
+  check(epoch >= since.epoch, "I3: a coalesced region is older than a part of it");
   debug_check([&] { return segment_audit(*this).broken_region(kept) == nullptr; },
               "a free region is broken");
   debug_check(
@@ -171,13 +169,13 @@ void segment::coalesce(region_id region, const stream_point& since,
         return !absorbs(regions_.before(kept), since.stream, streams) &&
                !absorbs(regions_.after(kept), since.stream, streams);
       },
-      "I4: a neighbour that has passed is not coalesced");
+      "I4: a finished neighbour is not coalesced");
   audit();
 }
 
 void segment::make_hole(region_id region) noexcept {
-  check(kind(region) == region_kind::unlisted, "what is listed becomes a hole");
-  check(mapping_at(range(region).offset) == nullptr, "what is mapped becomes a hole");
+  check(kind(region) == region_kind::unlisted, "a listed region becomes a hole");
+  check(mapping_at(range(region).offset) == nullptr, "a mapped region becomes a hole");
   region_id kept = region;
   if (const region_id left = regions_.before(kept); regions_.kind(left) == hole_kind) {
     regions_.unlist(left);
@@ -245,14 +243,14 @@ void segment::write_lock(region_id block, const block_lock& lock) noexcept {
   regions_.set_note(block, {word, tag_of(region_state::live) | bits});
   debug_check(
       [&] { return lock_of(block).pins == lock.pins && lock_of(block).freed == lock.freed; },
-      "a lock is not read as it was written");
+      "a block's lock record changed");
 }
 
 bool segment::lock_block(const found_block& block) noexcept {
   check(!block.is_locked, "a block is locked twice");
   if (!locked_.reserve()) return false;
   const region_id taken = blocks_.take(block.offset);
-  check(taken == block.region, "I7: a block that is live is in no table");
+  check(taken == block.region, "I7: a live block is in no table");
   locked_.insert(block.offset, block.region);
   debug_check([&] { return blocks_.find(block.offset) == region_id::none; },
               "I7: a block is in both tables");
@@ -265,7 +263,7 @@ bool segment::unlock_block(const found_block& block) noexcept {
   check(range(block.region).offset == block.offset, "I6: a block does not begin where it is found");
   if (!blocks_.reserve()) return false;
   const region_id taken = locked_.take(block.offset);
-  check(taken == block.region, "a block that is locked is in no table");
+  check(taken == block.region, "a locked block is in no table");
   regions_.set_note(block.region, {0, tag_of(region_state::live)});
   blocks_.insert(block.offset, block.region);
   debug_check([&] { return locked_.find(block.offset) == region_id::none; },
@@ -275,7 +273,7 @@ bool segment::unlock_block(const found_block& block) noexcept {
 
 void segment::forget_block(const found_block& block) noexcept {
   const region_id taken = (block.is_locked ? locked_ : blocks_).take(block.offset);
-  check(taken == block.region, "I7: a block that is live is in no table");
+  check(taken == block.region, "I7: a live block is in no table");
   check(state_of(regions_.tag(block.region)) == region_state::live, "a block is not live");
   debug_check([&] { return locked_.find(block.offset) == region_id::none; },
               "a block was in both tables");
@@ -285,7 +283,7 @@ void segment::forget_block(const found_block& block) noexcept {
 
 void segment::lend(region_id found, std::uint32_t count, std::uint32_t number,
                    mappings& records) noexcept {
-  check(is_free_kind(kind(found)) && count != 0, "memory that is not free is lent");
+  check(is_free_kind(kind(found)) && count != 0, "a refill has memory that is not free");
   const region_id region = take_free(found, count);
   const granule_range lent = range(region);
   check(lent.count == count, "a refill does not have the requested size");
@@ -295,7 +293,7 @@ void segment::lend(region_id found, std::uint32_t count, std::uint32_t number,
 }
 
 void segment::pass_lent(region_id region, std::uint32_t number) noexcept {
-  check(is_lent(region), "memory is passed on that is not lent");
+  check(is_lent(region), "transferred memory is in no arena");
   regions_.set_note(region, {0, tag_of(region_state::lent) | number << 8});
   const auto joins = [&](region_id neighbour) {
     return is_lent(neighbour) && lent_to(neighbour) == number;
@@ -322,13 +320,13 @@ region_id segment::cut_lent(granule_range what) noexcept {
 
 void segment::free_lent(region_id region, const stream_point& since, mappings& records,
                         const stream_table& streams) noexcept {
-  check(is_lent(region), "memory comes back that was not lent");
+  check(is_lent(region), "returned memory was in no arena");
   release_in_each(range(region), since, records);
   make_free(region, since, streams);
 }
 
 void segment::make_lent_live(region_id region) noexcept {
-  check(is_lent(region), "memory comes back that was not lent");
+  check(is_lent(region), "returned memory was in no arena");
   const std::uint32_t offset = range(region).offset;
   regions_.set_note(region, {0, tag_of(region_state::live)});
   regions_.set_link(region, mapping_at(offset));
@@ -340,7 +338,7 @@ void segment::make_lent_live(region_id region) noexcept {
 // ---- claims --------------------------------------------------------------------------
 
 void segment::note_claim(region_id region, std::uint64_t epoch, std::uint32_t stream) noexcept {
-  check(!regions_.listed(region), "I5: what is listed is claimed");
+  check(!regions_.listed(region), "I5: a listed region is claimed");
   regions_.set_note(region, {epoch, claim_tag(stream)});
   regions_.set_link(region, nullptr);
 }
@@ -352,7 +350,7 @@ void segment::claim_free(region_id region) noexcept {
   regions_.unlist(region);
   note_claim(region, regions_.word(region), stream_of(was));
   debug_check([&] { return is_claimed(region) && claimed_at(region).stream == stream_of(was); },
-              "I5: a claim does not remember whose it was");
+              "I5: a claim lost its owner");
 }
 
 void segment::claim_head(region_id region, std::uint32_t count) noexcept {
@@ -369,7 +367,7 @@ void segment::claim_head(region_id region, std::uint32_t count) noexcept {
 }
 
 void segment::return_claim(region_id region, const stream_table& streams) noexcept {
-  check(is_claimed(region), "what is not claimed is given back");
+  check(is_claimed(region), "an unclaimed region is returned");
   make_free(region, claimed_at(region), streams);
 }
 
@@ -416,7 +414,7 @@ region_id segment::claim_hole(region_id hole, const target_size& size,
 }
 
 region_id segment::cut_claimed(region_id region, std::uint32_t count_left) noexcept {
-  check(is_claimed(region), "what is not claimed is cut");
+  check(is_claimed(region), "an unclaimed region is cut");
   const region_id rest = regions_.cut(region, count_left);
   debug_check([&] { return regions_.after(region) == rest && regions_.before(rest) == region; },
               "a cut has lost its neighbour");
@@ -424,7 +422,7 @@ region_id segment::cut_claimed(region_id region, std::uint32_t count_left) noexc
 }
 
 void segment::join_claimed(region_id left, region_id right) noexcept {
-  check(is_claimed(left) && is_claimed(right), "what is not claimed is joined");
+  check(is_claimed(left) && is_claimed(right), "unclaimed regions are joined");
   const std::uint32_t end = range(right).end();
   check(range(left).end() == range(right).offset, "regions are joined that are not adjacent");
   regions_.join(left, right);
@@ -432,7 +430,7 @@ void segment::join_claimed(region_id left, region_id right) noexcept {
 }
 
 void segment::set_claim(region_id region, const stream_point& since) noexcept {
-  check(is_claimed(region), "what is not claimed is given another owner");
+  check(is_claimed(region), "an unclaimed region gets another owner");
   check(since.epoch != 0, "a claim is older than the pool");
   note_claim(region, since.epoch, since.stream);
   debug_check([&] { return claimed_at(region).stream == since.stream; },
@@ -448,7 +446,7 @@ void segment::map(mapping& m, mappings& records) noexcept {
         "a mapping begins or ends inside a unit");
   check(unit + count <= unit_count_, "a mapping leaves its segment");
   for (std::uint32_t i = 0; i < count; ++i) {
-    check(units_[unit + i] == nullptr, "a mapping is put where another one is");
+    check(units_[unit + i] == nullptr, "a mapping is put over another one");
     units_[unit + i] = &m;
   }
   if (unit != 0 && units_[unit - 1] != nullptr) records.set_end(*units_[unit - 1], false);
@@ -459,8 +457,9 @@ void segment::map(mapping& m, mappings& records) noexcept {
 void segment::unmap(mapping& m, mappings& records) noexcept {
   const std::uint32_t unit = m.offset >> unit_shift_;
   const std::uint32_t count = m.count_granules >> unit_shift_;
-  check(units_[unit] == &m && units_[unit + count - 1] == &m, "a mapping goes that is not there");
-  check(unit + count <= unit_count_ && m.live_granules == 0, "a mapping with live memory goes");
+  check(units_[unit] == &m && units_[unit + count - 1] == &m, "a missing mapping is removed");
+  check(unit + count <= unit_count_ && m.live_granules == 0,
+        "a mapping with live memory is removed");
   std::fill_n(units_.get() + unit, count, nullptr);
   records.set_end(m, false);
   if (unit != 0 && units_[unit - 1] != nullptr) records.set_end(*units_[unit - 1], true);
@@ -476,9 +475,9 @@ region_id segment::join_regions(const mapping& m) noexcept {
 
 void segment::make_stale(region_id region, mapping& m) noexcept {
   check(range(region) == m.range(), "a stale region is not its mapping's");
-  check(is_claimed(region), "memory moves that is not claimed");
+  check(is_claimed(region), "unclaimed memory moves");
   check(mapping_at(m.offset) == &m, "a stale region is not under its mapping");
-  check(m.live_granules == 0, "memory that is live moves");
+  check(m.live_granules == 0, "live memory moves");
   regions_.set_note(region, {reinterpret_cast<std::uint64_t>(&m), tag_of(region_state::stale)});
 }
 

@@ -38,7 +38,8 @@ import :stream_table;
 namespace vmm {
 
 inline constexpr error no_block =
-    refuse(errc::not_allocated, "no block begins here: it was freed before, or never handed out");
+    refuse(errc::not_allocated,
+           "the address is not the start of a live block: it was freed before, or never allocated");
 
 /// The data beside a locked block.
 struct block_lock {
@@ -88,12 +89,12 @@ class alignas(64) segment {
   }
   /// Of a free region: when the last part of it was freed.
   [[nodiscard]] inline stream_point freed_at(region_id region) const noexcept {
-    check(is_free_kind(kind(region)), "memory that is not free has no time of its free");
+    check(is_free_kind(kind(region)), "the free time of memory that is not free is read");
     return {stream_of(regions_.kind(region)), regions_.word(region)};
   }
   /// The same of a claimed one.
   [[nodiscard]] inline stream_point claimed_at(region_id region) const noexcept {
-    check(is_claimed(region), "memory that is not claimed has no claim");
+    check(is_claimed(region), "the claim of unclaimed memory is read");
     return {regions_.tag(region) >> 8, regions_.word(region)};
   }
   /// The mapping of a granule; null in a hole.
@@ -116,7 +117,7 @@ class alignas(64) segment {
   template <class Test>
   bool all_regions(const mapping& m, Test&& test) const noexcept {
     region_id region = region_at_unit(m.offset);
-    check(mapping_at(m.offset) == &m, "a mapping does not lie where it says");
+    check(mapping_at(m.offset) == &m, "a mapping's address is not the one in its record");
     for (bool more = region != region_id::none && range(region).offset < m.end(); more;) {
       const region_id next = regions_.after(region);
       more = next != region_id::none && range(next).offset < m.end();
@@ -137,7 +138,7 @@ class alignas(64) segment {
   void for_each_handle(granule_range what, Visitor&& visitor) const noexcept {
     for (std::uint32_t at = what.offset; at < what.end();) {
       const mapping& m = *mapping_at(at);
-      check(m.offset <= at && at < m.end(), "a mapping does not lie where it is found");
+      check(m.offset <= at && at < m.end(), "a mapping's address is not the one in the table");
       at = m.end();
       if (m.of != nullptr && m.of->current == &m) visitor(*m.of);
     }
@@ -152,7 +153,7 @@ class alignas(64) segment {
                                 ? regions_.lowest_fit(own, request.count_granules)
                                 : regions_.best_fit(own, request.count_granules);
     debug_check([&] { return found == region_id::none || kind(found) == own; },
-                "a region is found that is another stream's");
+                "a found region is another stream's");
     return found;
   }
   /// The same for a request that may be aligned: a region as long as the block that happens to lie
@@ -395,7 +396,7 @@ inline void segment::audit() noexcept {
 inline void segment::count_live(granule_range what, mapping& first, mappings& records) noexcept {
   records.count_live(what.count);
   debug_check([&] { return &first == mapping_at(what.offset) && !first.is_stale(); },
-              "memory that is not mapped, or has moved on, is handed out");
+              "memory that is unmapped or stale is allocated");
   debug_check([&] { return what.offset >= first.offset && what.offset < first.end(); },
               "a range does not begin in its mapping");
   const std::uint32_t room = first.end() - what.offset;
@@ -442,7 +443,7 @@ inline void segment::release_live(region_id block, const stream_point& at,
     return release_range(what, at, records);
   debug_check([&] { return first.live_granules > what.count; },
               "more of a mapping is freed than is live");
-  debug_check([&] { return !first.is_stale(); }, "memory that has moved on is freed");
+  debug_check([&] { return !first.is_stale(); }, "stale memory is freed");
   first.live_granules -= what.count;
   records.subtract_live(what.count);
 }

@@ -30,7 +30,7 @@ const char* segment_audit::broken_region(region_id region) const noexcept {
   if (is_free_kind(own)) {
     const void* const known = of_.regions_.link(region);
     if (known != nullptr && known != first) return "a free region lacks the link to its start";
-    return alone ? nullptr : "two free neighbours are not merged";
+    return alone ? nullptr : "two free neighbours are not coalesced";
   }
   if (state_of(of_.regions_.tag(region)) == region_state::stale) {
     if (of_.regions_.word(region) != reinterpret_cast<std::uint64_t>(first) || !first->is_stale())

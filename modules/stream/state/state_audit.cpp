@@ -74,7 +74,7 @@ const char* state_audit::broken_region(const segment& in, region_id region,
   seen.live += where.count;
   const bool plain = in.blocks().find(where.offset) == region;
   const bool locked = in.locked_blocks().find(where.offset) == region;
-  if (plain && in.regions().word(region) != 0) return "a block that is not locked has a note";
+  if (plain && in.regions().word(region) != 0) return "an unlocked block has a lock record";
   if (locked && in.lock_of(region).pins != 0) ++seen.pinned_count;
   seen.block_count += plain ? 1U : 0U;
   seen.locked_count += locked ? 1U : 0U;
@@ -121,7 +121,8 @@ const char* state_audit::broken_mappings(const segment& in, sums& seen) const no
       continue;
     }
     if (m != nullptr && m != before) {
-      if (m->offset >> state_.sizes_.unit_shift != unit) return "a mapping is not where it says";
+      if (m->offset >> state_.sizes_.unit_shift != unit)
+        return "a mapping's address is not the one in its record";
       check(m->count_granules != 0, "a mapping is empty");
       const std::uint32_t end = unit + (m->count_granules >> state_.sizes_.unit_shift);
       const bool is_end = end < unit_count && in.units()[end] == nullptr;
@@ -154,8 +155,7 @@ const char* state_audit::broken_sums(const sums& seen) const noexcept {
     return "the count of live granules is wrong";
   if (seen.handle_granules != state_.mappings_.handle_granules())
     return "the count of physical granules is wrong";
-  if (seen.owned != state_.mappings_.handle_granules())
-    return "live and free memory is not all memory";
+  if (seen.owned != state_.mappings_.handle_granules()) return "live and free memory do not add up";
   if (seen.pinned_count != state_.totals_.pinned_count)
     return "the count of pinned blocks is wrong";
   if (seen.stale_count != state_.mappings_.stale_count())

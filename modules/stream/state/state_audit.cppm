@@ -28,7 +28,7 @@ class state_audit {
   inline void after_growth() const noexcept {
     if constexpr (check_level >= 3) {
       if (std::has_single_bit(state_.totals_.slow_count))
-        paranoid_check([&] { return validate().has_value(); }, "a growth has broken the pool");
+        paranoid_check([&] { return validate().has_value(); }, "a growth broke the pool's tables");
     }
   }
 

@@ -51,7 +51,7 @@ class state_cell {
   [[nodiscard]] bool is_suspended() const noexcept VMM_EXCLUDES(rank::state);
   /// Before any other thread can reach this, or after all others have ended.
   void set(std::unique_ptr<pool_state> state) noexcept {
-    check(state_ == nullptr && state != nullptr, "a state takes the place of another");
+    check(state_ == nullptr && state != nullptr, "a second state is created");
     state_ = std::move(state);
   }
   /// The state, which nothing here owns or reaches any more.
@@ -65,7 +65,7 @@ class state_cell {
   // The state, whose lock the caller has.
   [[nodiscard]] inline pool_state& lock() const noexcept VMM_NOT_ANALYSED {
     pool_state* const state = state_.get();
-    debug_check([&] { return state != nullptr; }, "the state does not exist yet, or any more");
+    debug_check([&] { return state != nullptr; }, "the state does not exist");
     // Its first two lines come while the lock is taken, behind which the processor waits with other
     // loads.
     const auto* const first = reinterpret_cast<const std::byte*>(state);

@@ -76,7 +76,7 @@ pool_statistics state_report::statistics() const noexcept {
       now.arena_bytes += (lease.lent_granules - numbers.live_granules) * granule_bytes;
     });
   }
-  check(free_granules <= state_.mappings_.handle_granules(), "more is free than there is");
+  check(free_granules <= state_.mappings_.handle_granules(), "more is free than exists");
   check(captured_granules <= live_granules, "more is kept for graphs than is live");
   now.mapped_bytes = state_.mappings_.handle_granules() * granule_bytes;
   now.live_bytes = (live_granules - captured_granules) * granule_bytes;
@@ -101,15 +101,14 @@ pool_statistics state_report::statistics() const noexcept {
 
 shortage_report state_report::shortage(const stream_request& request,
                                        shortage_report report) const noexcept {
-  check(report.failure != errc::none, "a shortage is reported that was none");
+  check(report.failure != errc::none, "a shortage is reported without a failure");
   const pool_statistics now = statistics();
   report.request_bytes = request.block_bytes();
   report.stream = state_.streams_.progress().shown_handle(request.stream);
   report.live_bytes = now.live_bytes;
   report.reusable_bytes = now.reusable_bytes;
   report.largest_free_bytes = largest_free_bytes();
-  check(report.largest_free_bytes <= report.reusable_bytes,
-        "a free region is larger than all that is free");
+  check(report.largest_free_bytes <= report.reusable_bytes, "a free region exceeds the free total");
   return report;
 }
 
@@ -193,7 +192,7 @@ status state_report::list_segments(address_range range, std::vector<memory_segme
       if (m->memory->is_suspended) return memory_suspended;
       check(m->memory != nullptr, "a mapping has no memory");
       const address_range where{in.address_of(m->offset), m->memory->size_bytes};
-      check(where.contains(at), "a mapping does not lie where it is found");
+      check(where.contains(at), "a mapping's address is not the one in the table");
       out.push_back({where, m->memory->handle});
       at = where.end();
     }

@@ -44,22 +44,21 @@ status stream_memory::provide_shared() noexcept {
   if (!made) return made.error();
   state_.streams_.set_shared(*made);
   check(state_.streams_.passed({*made, state_.progress().clock()}),
-        "what is shared has to be waited for");
+        "shared memory has unfinished work");
   return {};
 }
 
 void stream_memory::clear_retired(std::uint32_t stream) noexcept {
-  check(state_.streams_.phase_of(stream) == stream_phase::retired,
-        "a stream is cleared that is not forgotten");
+  check(state_.streams_.phase_of(stream) == stream_phase::retired, "an active stream is cleared");
   check(state_.streams_.shared() != pool_state::no_stream,
-        "what a forgotten stream left has nowhere to go");
+        "a forgotten stream's memory has no new owner");
   if (!move_free(stream, {state_.streams_.shared(), 0}) || state_.streams_.has_locked(stream))
     return;
   recycle(stream);
 }
 
 bool stream_memory::move_free(std::uint32_t from, const stream_point& to) noexcept {
-  check(from != to.stream, "free memory is moved to where it is");
+  check(from != to.stream, "free memory is moved to its own record");
   check(from < state_.streams_.count() && to.stream < state_.streams_.count(),
         "free memory is moved from or to no record");
   std::uint32_t left = pool_state::regions_moved_max;
@@ -86,7 +85,7 @@ bool stream_memory::move_free(std::uint32_t from, const stream_point& to) noexce
 void stream_memory::recycle(std::uint32_t stream) noexcept {
   check(state_.mappings_.free_of(stream).empty(), "pool_state I4: a record in use is given back");
   check(stream != state_.streams_.open_batch() && stream != state_.streams_.closed_batch(),
-        "a batch goes before its event");
+        "a batch is removed before its event");
   debug_check(
       [&] {
         for (const auto& in : state_.segments_) {
@@ -176,7 +175,7 @@ std::size_t stream_memory::others_to_reclaim(std::uint32_t stream,
 }
 
 bool stream_memory::reclaim_finished(std::uint32_t stream, region_walk& walk) noexcept {
-  check(!state_.streams_.is_capture(stream), "a captured graph is given memory of others");
+  check(!state_.streams_.is_capture(stream), "a captured graph gets memory of other streams");
   if (give_finished(stream, taking::all, walk)) return true;
   state_.reclaimed_count_ = walk.seen_count;
   state_.reclaimed_at_ = state_.progress().clock();
@@ -193,7 +192,7 @@ bool stream_memory::give_finished(std::uint32_t stream, taking which, region_wal
             !state_.streams_.is_capture(stream));
   };
   std::uint32_t looks_left = walk.looks_max;
-  check(looks_left != 0, "a part of a walk looks at nothing");
+  check(looks_left != 0, "a part of a walk has a length of 0");
   for (; walk.segment < state_.segments_.count(); ++walk.segment, walk.granule = 0) {
     segment& in = state_.segments_.at(walk.segment);
     const region_map& regions = in.regions();
@@ -274,7 +273,7 @@ result<other_stream_claim> stream_memory::claim_from_other(
   if (best.region == region_id::none) return best;
   check(best_granules >= request.count_granules, "a region does not take its request");
   check(!how.passed_only || state_.streams_.passed(best.last_use),
-        "memory is claimed that unfinished work may use");
+        "unfinished work may use claimed memory");
   segment& in = state_.segments_.at(best.segment);
   if (!in.provide(2) || !in.provide_entry()) return no_record_memory;
   const granule_range where = in.place_in(in.range(best.region).offset, request);
@@ -282,13 +281,12 @@ result<other_stream_claim> stream_memory::claim_from_other(
   check(lead <= request.spare_granules, "a block is claimed behind the next place for it");
   if (lead != 0) in.cut_lead(best.region, lead);
   in.claim_head(best.region, where.count);
-  check(!state_.streams_.is_capture(best.last_use.stream),
-        "a captured graph's memory is given away");
+  check(!state_.streams_.is_capture(best.last_use.stream), "a captured graph's memory is claimed");
   return best;
 }
 
 result<address> stream_memory::finish_claim(const other_stream_claim& claim) noexcept {
-  check(claim.region != region_id::none, "a claim of nothing is finished");
+  check(claim.region != region_id::none, "an empty claim is finished");
   check(claim.segment < state_.segments_.count(), "a claim lies in no segment");
   segment& in = state_.segments_.at(claim.segment);
   if (!in.provide_entry()) {
@@ -296,7 +294,7 @@ result<address> stream_memory::finish_claim(const other_stream_claim& claim) noe
     return no_record_memory;
   }
   check(in.claimed_at(claim.region).epoch == claim.last_use.epoch,
-        "pool_state I5: a claim has changed meanwhile");
+        "pool_state I5: a claim has changed");
   ++state_.totals_.other_stream_count;
   return in.make_live(claim.region, state_.mappings_);
 }
@@ -305,7 +303,7 @@ void stream_memory::return_claim(const other_stream_claim& claim) noexcept {
   check(claim.segment < state_.segments_.count(), "a claim lies in no segment");
   segment& in = state_.segments_.at(claim.segment);
   check(in.claimed_at(claim.region).stream == claim.last_use.stream,
-        "a claim goes back to another stream than it came from");
+        "a claim is returned to a wrong stream");
   in.return_claim(claim.region, state_.streams_);
 }
 

@@ -29,7 +29,7 @@ stream_point stream_table::leaving_point(std::uint32_t stream) noexcept {
 }
 
 std::uint32_t stream_table::other(std::uint32_t stream, std::uint32_t step) const noexcept {
-  check(step <= count(), "more streams are looked at than there are");
+  check(step <= count(), "more streams are queried than exist");
   if (step == 0) return shared_ == no_stream ? stream : shared_;
   const std::uint32_t other = (stream + step) % count();
   const stream_phase phase = phase_of(other);
@@ -43,12 +43,12 @@ status stream_table::provide() noexcept {
   if (number < records_.size()) return {};
   if (status room = reserve_more(records_, 1); !room) return no_record_memory;
   records_.push_back({});
-  check(number < records_.size(), "room for a record was made and is not there");
+  check(number < records_.size(), "the reserved record is missing");
   return {};
 }
 
 result<std::uint32_t> stream_table::add(stream_handle stream, stream_phase phase) noexcept {
-  check(phase != stream_phase::unused, "a record is added for nothing");
+  check(phase != stream_phase::unused, "a record is added without a stream");
   const result<std::uint32_t> added = progress_.add(stream, phase);
   if (!added) return added;
   record& fresh = record_of(*added);
@@ -63,7 +63,7 @@ void stream_table::recycle(std::uint32_t stream) noexcept {
   check(stream != shared_, "the record of shared memory is given back");
   const bool was_retired = phase_of(stream) == stream_phase::retired;
   if (std::exchange(record_of(stream).is_batch, false)) {
-    check(was_retired && recorded_count_ != 0, "a batch goes that was not recorded");
+    check(was_retired && recorded_count_ != 0, "an unrecorded batch is removed");
     --recorded_count_;
   }
   progress_.recycle(stream);
@@ -85,7 +85,7 @@ void stream_table::set_shared(std::uint32_t stream) noexcept {
   check(phase_of(stream) == stream_phase::shared, "free memory is shared under a stream's record");
   shared_ = stream;
   progress_.pass_for_ever(shared_);
-  check(progress_.passed({shared_, progress_.clock()}), "what is shared has to be waited for");
+  check(progress_.passed({shared_, progress_.clock()}), "shared memory has unfinished work");
   paranoid_check([&] { return broken_invariant() == nullptr; },
                  "the records of streams are broken");
 }
@@ -116,9 +116,9 @@ const char* stream_table::broken_batch(std::uint32_t stream) const noexcept {
   const bool is_unrecorded = stream == open_batch_ || stream == closed_batch_;
   if (is_unrecorded != (phase == stream_phase::unrecorded))
     return "an unrecorded record is not a batch, or the reverse";
-  if (is_unrecorded && !is_batch(stream)) return "a batch is not known as one";
+  if (is_unrecorded && !is_batch(stream)) return "a batch's record is not marked as one";
   if (is_batch(stream) && !is_unrecorded && phase != stream_phase::retired)
-    return "a batch serves something else";
+    return "a batch's record has another use";
   return nullptr;
 }
 
