@@ -146,8 +146,8 @@ inline constexpr std::array pool_calls{
     call_with_handle{
         "vmm_pool_capture_number", takes::pool,
         [](void* h) { return vmm_pool_capture_number(as_pool(h), nullptr, &given().number); }},
-    call_with_handle{"vmm_pool_release_capture", takes::pool,
-                     [](void* h) { return vmm_pool_release_capture(as_pool(h), 1, nullptr); }},
+    call_with_handle{"vmm_pool_capture_release", takes::pool,
+                     [](void* h) { return vmm_pool_capture_release(as_pool(h), 1, nullptr); }},
     call_with_handle{"vmm_pool_synchronize", takes::pool,
                      [](void* h) { return vmm_pool_synchronize(as_pool(h)); }},
     call_with_handle{"vmm_pool_trim", takes::pool,

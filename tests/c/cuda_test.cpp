@@ -43,7 +43,7 @@ TEST_F(Cuda, TheStreamOfEachThreadIsRefused) {
   EXPECT_FAILS(vmm_pool_free(pool, block, each), refused);
   EXPECT_FAILS(vmm_pool_forget_stream(pool, each), refused);
   EXPECT_FAILS(vmm_pool_capture_number(pool, each, &number), refused);
-  EXPECT_FAILS(vmm_pool_release_capture(pool, 1, each), refused);
+  EXPECT_FAILS(vmm_pool_capture_release(pool, 1, each), refused);
   EXPECT_GOOD(vmm_pool_free(pool, block, nullptr));
   EXPECT_FAILS(vmm_driver_synchronize_stream(driver, each), refused);
   EXPECT_FAILS(vmm_driver_fill(driver, block, 0, 1, each), refused);

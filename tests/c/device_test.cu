@@ -184,7 +184,7 @@ void check_capture(vmm::driver& driver, const ground& on) {
   expect(pool.statistics().captured_bytes >= count * sizeof(unsigned), "what the graph keeps");
   expect(cudaGraphExecDestroy(ready) == cudaSuccess && cudaGraphDestroy(graph) == cudaSuccess,
          "gone");
-  expect(vmm_pool_release_capture(pool.get(), number, stream) == VMM_SUCCESS, "released");
+  expect(vmm_pool_capture_release(pool.get(), number, stream) == VMM_SUCCESS, "released");
   expect(pool.statistics().captured_bytes == 0, "nothing kept");
 }
 

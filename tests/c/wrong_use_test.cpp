@@ -450,7 +450,7 @@ TEST_F(WrongUse, StreamsThatAreNone) {
   EXPECT_GOOD(vmm_manager_free(manager, block));
   EXPECT_GOOD(vmm_pool_forget_stream(pool, never));
   EXPECT_FAILS(vmm_pool_capture_number(pool, nullptr, &given().number), VMM_ERROR_INVALID_ARGUMENT);
-  EXPECT_GOOD(vmm_pool_release_capture(pool, 4711, nullptr));
+  EXPECT_GOOD(vmm_pool_capture_release(pool, 4711, nullptr));
 }
 
 // ---- options -----------------------------------------------------------------------------------

@@ -386,7 +386,7 @@ VMM_API vmm_status vmm_pool_capture_number(vmm_pool* pool, vmm_stream stream,
  *  Requires: the graph's last launch is ordered before. An unknown number is not an error.
  *  Errors: IN_USE (the capture is under way on this stream), OUT_OF_HOST_MEMORY, NOT_PERMITTED (in
  *  a callback), driver errors. */
-VMM_API vmm_status vmm_pool_release_capture(vmm_pool* pool, uint64_t number,
+VMM_API vmm_status vmm_pool_capture_release(vmm_pool* pool, uint64_t number,
                                             vmm_stream stream) VMM_NOEXCEPT;
 
 /** Blocks until all work before the frees so far has finished. Errors: NOT_PERMITTED (in a

@@ -328,7 +328,7 @@ vmm_status vmm_pool_capture_number(vmm_pool* pool, vmm_stream stream,
   });
 }
 
-vmm_status vmm_pool_release_capture(vmm_pool* pool, uint64_t number,
+vmm_status vmm_pool_capture_release(vmm_pool* pool, uint64_t number,
                                     vmm_stream stream) VMM_NOEXCEPT {
   return outside_callbacks(pool, [&](pool_object& on) -> vmm_status {
     if (!names_stream(on.driver, stream)) return fail_stream();

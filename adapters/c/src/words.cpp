@@ -77,7 +77,7 @@ constexpr replacement replacements[] = {
     {"a pool's streams and captured graphs have no record left: forget() the streams and "
      "captures().release() the graphs that are gone",
      "a pool's streams and captured graphs have no record left: call vmm_pool_forget_stream() and "
-     "vmm_pool_release_capture() for those that are gone"},
+     "vmm_pool_capture_release() for those that are gone"},
     {"history_options::event_count is a power of two from 2^10 to 2^26",
      "event_count of vmm_history_options is a power of two from 2^10 to 2^26"},
     {"history_options::clock_interval is a power of two from 1 to 4096",

@@ -312,7 +312,7 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_pool_capture_begin": [HANDLE],
     "vmm_pool_capture_end": [HANDLE],
     "vmm_pool_capture_number": [HANDLE, HANDLE, ctypes.POINTER(U64)],
-    "vmm_pool_release_capture": [HANDLE, U64, HANDLE],
+    "vmm_pool_capture_release": [HANDLE, U64, HANDLE],
     "vmm_pool_synchronize": [HANDLE],
     "vmm_pool_preallocate": [HANDLE, U64, HANDLE, ctypes.POINTER(PreallocateReport)],
     "vmm_pool_trim": [HANDLE, U64, ctypes.POINTER(TrimReport)],

@@ -97,7 +97,7 @@ class _Region:
         pool.free_raw(at, stream or 0)
         capture = self._captures.pop(at, 0)
         if capture and capture not in self._captures.values():  # the graph has ended, too
-            check(_native.LIBRARY.vmm_pool_release_capture(pool.handle, capture, stream))
+            check(_native.LIBRARY.vmm_pool_capture_release(pool.handle, capture, stream))
 
 
 class _Impl:
