@@ -37,9 +37,10 @@ struct cuda_state;
 export class cuda_driver {
  public:
   /// Loads the driver, finds its entry points by version, retains the device's primary context.
-  /// Errors: unavailable (no library, too old a driver, no such device),
-  /// not_supported (the device has no virtual memory management), bad_option, out_of_host_memory,
-  /// or driver errors. Cost: up to a second for the first object of a process.
+  /// Errors: unavailable (no library, too old a driver, no such device), not_supported (the device
+  /// has no virtual memory management), bad_option (also a library of VMM_CUDA_LIBRARY that cannot
+  /// be loaded), out_of_host_memory, or driver errors. Cost: up to a second for the first object of
+  /// a process.
   [[nodiscard]] static result<cuda_driver> open(const cuda_options& options = {});
   ~cuda_driver();
   /// A moved-from object may only be destroyed or assigned to.

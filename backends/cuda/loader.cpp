@@ -102,28 +102,29 @@ void find_multicast_calls(finder& find, entry_points& to) noexcept {
 }
 
 // The loader's reason names a file of its own where the library's is not the one that is missing.
-const char* not_loaded(const char* library) noexcept {
+const char* not_loaded(const load_options& options) noexcept {
   const char* const reason = dlerror();
   return detail_text()
-      .add("the CUDA driver's library '")
-      .add(library)
-      .add("' could not be loaded (")
+      .add(options.is_variable ? "VMM_CUDA_LIBRARY is '" : "the CUDA driver's library '")
+      .add(options.driver_library)
+      .add(options.is_variable ? "', which could not be loaded (" : "' could not be loaded (")
       .add(reason != nullptr ? reason : "for no reason that is known")
-      .add(
-          "): install the NVIDIA driver, set VMM_CUDA_LIBRARY to its library, or choose another "
-          "backend")
+      .add(options.is_variable
+               ? "): correct it, or unset it for the system's libcuda.so.1"
+               : "): install the NVIDIA driver, set VMM_CUDA_LIBRARY to its library, or choose "
+                 "another backend")
       .keep(
           "the CUDA driver's library (libcuda.so.1, or that of VMM_CUDA_LIBRARY) could not be "
           "loaded: install the NVIDIA driver, or choose another backend");
 }
 
 // Another library, or an old driver.
-const char* too_old(const char* library, const char* symbol) noexcept {
+const char* too_old(const load_options& options, const char* symbol) noexcept {
   check(symbol != nullptr && *symbol != '\0', "a missing call has no name");
   return detail_text()
-      .add("'")
-      .add(library)
-      .add("' has no ")
+      .add(options.is_variable ? "VMM_CUDA_LIBRARY is '" : "'")
+      .add(options.driver_library)
+      .add(options.is_variable ? "', which has no " : "' has no ")
       .add(symbol)
       .add(": it is not a CUDA driver's library, or an old one; install a driver for CUDA 11.3 ")
       .add("or newer")
@@ -150,19 +151,19 @@ const char* load_driver(const load_options& options, entry_points& points) noexc
   check(points.find_v11 == nullptr && points.find_v12 == nullptr,
         "the driver's library is loaded twice");
   void* library = dlopen(options.driver_library, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return not_loaded(options.driver_library);
+  if (library == nullptr) return not_loaded(options);
   points.find_v12 =
       reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"));
   points.find_v11 =
       reinterpret_cast<PFN_cuGetProcAddress_v11030>(dlsym(library, "cuGetProcAddress"));
   if (points.find_v12 == nullptr && points.find_v11 == nullptr)
-    return too_old(options.driver_library, "cuGetProcAddress");
+    return too_old(options, "cuGetProcAddress");
   finder find(points);
   find_device_calls(find, points);
   find_memory_calls(find, points);
   find_work_calls(find, points);
   if (options.multicast) find_multicast_calls(find, points);
-  if (find.missing() != nullptr) return too_old(options.driver_library, find.missing());
+  if (find.missing() != nullptr) return too_old(options, find.missing());
   check(points.init != nullptr && points.mem_map != nullptr && points.event_query != nullptr,
         "a complete driver lacks a call");
   check(options.multicast || points.multicast_create == nullptr,

@@ -94,6 +94,7 @@ struct entry_points {
 
 struct load_options {
   const char* driver_library = nullptr;  ///< path or name, as dlopen takes it
+  bool is_variable = false;              ///< the name is the value of VMM_CUDA_LIBRARY
   bool multicast = false;
 };
 

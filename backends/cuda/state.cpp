@@ -23,10 +23,16 @@ namespace {
 constexpr std::uint64_t largest_reservation_bytes =
     1ull << 46;  // 64 TiB works, 128 TiB is refused: measured
 
-const char* library_name(const cuda_options& options) noexcept {
-  if (options.driver_library != nullptr) return options.driver_library;
+load_options what_to_load(const cuda_options& options) noexcept {
   const char* const named = environment_text("VMM_CUDA_LIBRARY");
-  return named != nullptr ? named : "libcuda.so.1";
+  load_options load{"libcuda.so.1", false, options.allow_multicast};
+  if (options.driver_library != nullptr) {
+    load.driver_library = options.driver_library;
+  } else if (named != nullptr) {
+    load.driver_library = named;
+    load.is_variable = true;
+  }
+  return load;
 }
 
 // Whether plain memory was selected.
@@ -240,10 +246,9 @@ result<std::unique_ptr<cuda_state>> cuda_state::open(const cuda_options& options
   }
   std::unique_ptr<cuda_state> opened(new (std::nothrow) cuda_state);
   if (!opened) return refuse(errc::out_of_host_memory, "no host memory for the CUDA backend");
-  const load_options load{library_name(options), options.allow_multicast};
-  if (const char* problem = load_driver(load, opened->cu); problem != nullptr) {
-    return refuse(errc::unavailable, problem);
-  }
+  const load_options load = what_to_load(options);
+  if (const char* problem = load_driver(load, opened->cu); problem != nullptr)
+    return refuse(load.is_variable ? errc::bad_option : errc::unavailable, problem);
   opened->ordinal = options.device;
   opened->multicast_allowed = options.allow_multicast;
   if (const status found = opened->find_device(); !found) return found.error();

@@ -69,18 +69,23 @@ void find_work_calls(finder& find, entry_points& to) noexcept {
   find.require("zeEventHostReset", to.event_reset);
 }
 
+detail_text& add_name(detail_text& to, const loader_name& name) noexcept {
+  check(name.library != nullptr && *name.library != '\0', "a library has a name");
+  return to.add(name.is_variable ? "VMM_LEVEL_ZERO_LIBRARY is '" : "the Level Zero loader '")
+      .add(name.library)
+      .add(name.is_variable ? "', which " : "' ");
+}
+
 // The dynamic loader's error for the library; it names another file if that one is at fault.
-const char* not_loaded(const char* library) noexcept {
+const char* not_loaded(const loader_name& name) noexcept {
   const char* const reason = dlerror();
-  check(library != nullptr && *library != '\0', "a library has a name");
-  return detail_text()
-      .add("the Level Zero loader '")
-      .add(library)
-      .add("' could not be loaded (")
+  detail_text text;
+  return add_name(text, name)
+      .add("could not be loaded (")
       .add(reason != nullptr ? reason : "for no reason that is known")
-      .add(
-          "): install the loader (libze1) and the vendor's driver, have VMM_LEVEL_ZERO_LIBRARY "
-          "name one, or choose another backend")
+      .add(name.is_variable ? "): correct it, or unset it for the system's libze_loader.so.1"
+                            : "): install the loader (libze1) and the vendor's driver, have "
+                              "VMM_LEVEL_ZERO_LIBRARY name one, or choose another backend")
       .keep(
           "the Level Zero loader (libze_loader.so.1, or what VMM_LEVEL_ZERO_LIBRARY names) could "
           "not be loaded: install the loader (libze1) and the vendor's driver, or choose another "
@@ -88,14 +93,12 @@ const char* not_loaded(const char* library) noexcept {
 }
 
 // No loader, or an old one.
-const char* too_old(const char* library) noexcept {
-  check(library != nullptr, "a library has a name");
-  return detail_text()
-      .add("the Level Zero loader '")
-      .add(library)
+const char* too_old(const loader_name& name) noexcept {
+  detail_text text;
+  return add_name(text, name)
       .add(
-          "' lacks the call that is named, which vmm needs: install one for version 1.0 of Level "
-          "Zero or newer")
+          "lacks the call that is named, which vmm needs: install a loader for version 1.0 of "
+          "Level Zero or newer")
       .keep(
           "the Level Zero loader lacks the call that is named, which vmm needs: install one for "
           "version 1.0 of Level Zero or newer");
@@ -103,15 +106,15 @@ const char* too_old(const char* library) noexcept {
 
 }  // namespace
 
-load_problem load_loader(const char* library, entry_points& points) noexcept {
-  check(library != nullptr && *library != '\0', "the loader has a name");
-  void* const loaded = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-  if (loaded == nullptr) return {not_loaded(library), ""};
+load_problem load_loader(const loader_name& name, entry_points& points) noexcept {
+  check(name.library != nullptr && *name.library != '\0', "the loader has a name");
+  void* const loaded = dlopen(name.library, RTLD_NOW | RTLD_LOCAL);
+  if (loaded == nullptr) return {not_loaded(name), ""};
   finder find(loaded);
   find_device_calls(find, points);
   find_memory_calls(find, points);
   find_work_calls(find, points);
-  if (find.missing() != nullptr) return {too_old(library), find.missing()};
+  if (find.missing() != nullptr) return {too_old(name), find.missing()};
   check(points.map != nullptr && points.unmap != nullptr, "memory cannot be mapped");
   check(points.init != nullptr && points.event_reset != nullptr, "every call was looked for");
   return {};

@@ -54,7 +54,13 @@ struct load_problem {
   const char* symbol = "";       ///< the first call that the library lacks
 };
 
+/// Path or name of the loader, as dlopen takes it.
+struct loader_name {
+  const char* library = "libze_loader.so.1";
+  bool is_variable = false;  ///< it is the value of VMM_LEVEL_ZERO_LIBRARY
+};
+
 /// Fills `points`.
-[[nodiscard]] load_problem load_loader(const char* library, entry_points& points) noexcept;
+[[nodiscard]] load_problem load_loader(const loader_name& name, entry_points& points) noexcept;
 
 }  // namespace vmm::level_zero

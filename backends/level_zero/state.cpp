@@ -135,11 +135,11 @@ ze_result_t add_devices(const entry_points& ze, ze_driver_handle_t driver,
   return code;
 }
 
-const char* library_name(const level_zero_options& options) noexcept {
-  if (options.loader_library != nullptr) return options.loader_library;
+loader_name what_to_load(const level_zero_options& options) noexcept {
+  if (options.loader_library != nullptr) return {options.loader_library, false};
   check(options.device >= 0, "options are looked at before they are used");
-  const std::string_view named = variable("VMM_LEVEL_ZERO_LIBRARY");
-  return named.empty() ? "libze_loader.so.1" : named.data();
+  const char* const named = environment_text("VMM_LEVEL_ZERO_LIBRARY");
+  return named == nullptr ? loader_name{} : loader_name{named, true};
 }
 
 }  // namespace
@@ -380,10 +380,11 @@ result<std::unique_ptr<level_zero_state>> level_zero_state::open(
   }
   try {
     auto opened = std::make_unique<level_zero_state>();
-    const char* const library = library_name(options);
-    const load_problem problem = load_loader(library, opened->ze);
+    const loader_name loader = what_to_load(options);
+    const load_problem problem = load_loader(loader, opened->ze);
     if (problem.detail != nullptr) {
-      return error{errc::unavailable, call::none, 0, problem.symbol, problem.detail};
+      const errc code = loader.is_variable ? errc::bad_option : errc::unavailable;
+      return error{code, call::none, 0, problem.symbol, problem.detail};
     }
     opened->asked = options;
     for (const auto step : {&level_zero_state::start_drivers, &level_zero_state::find_device,

@@ -17,6 +17,9 @@ namespace {
 constexpr const char* known_names =
     "a backend is cuda, cuda:N (a device's number), level_zero, level_zero:N, host, fake, "
     "fake:cuda, fake:level_zero or fake:host";
+constexpr const char* known_values =
+    "VMM_BACKEND is cuda, cuda:N (a device's number), level_zero, level_zero:N, host, fake, "
+    "fake:cuda, fake:level_zero or fake:host";
 
 result<any_backend> open_cuda(std::int32_t device) {
   check(device >= 0, "a device has a number below zero");
@@ -32,33 +35,62 @@ result<any_backend> open_level_zero(std::int32_t device) {
   return any_backend::own(std::move(*opened));
 }
 
-result<any_backend> open_host() {
+result<any_backend> open_host(std::int32_t) {
   result<host_driver> opened = host_driver::open();
   if (!opened) return opened.error();
   return any_backend::own(std::move(*opened));
 }
 
 template <fake::profile (*Plays)() noexcept>
-result<any_backend> open_fake() {
+result<any_backend> open_fake(std::int32_t) {
   return any_backend::own(fake_driver(Plays()));
 }
 
+// With `is_numbered`, the name may have ":N" behind it.
 struct known_backend {
   std::string_view name;
-  result<any_backend> (*open)();
+  result<any_backend> (*open)(std::int32_t device);
+  bool is_numbered = false;
 };
 
 constexpr std::array<known_backend, backend_entry_count> known_backends{
-    {{"cuda", [] { return open_cuda(0); }},
-     {"level_zero", [] { return open_level_zero(0); }},
+    {{"cuda", open_cuda, true},
+     {"level_zero", open_level_zero, true},
      {"host", open_host},
      {"fake", open_fake<fake::profile::cuda>},
      {"fake:cuda", open_fake<fake::profile::cuda>},
      {"fake:level_zero", open_fake<fake::profile::level_zero>},
      {"fake:host", open_fake<fake::profile::host>}}};
 
-error unknown_name(std::string_view name) noexcept {
+// What a name opens; without an entry, the first that is available.
+struct named_backend {
+  const known_backend* entry = nullptr;
+  std::int32_t device = 0;
+};
+
+std::optional<named_backend> find(std::string_view name) noexcept {
   check(!name.empty(), "the empty name stands for a backend");
+  for (const known_backend& each : known_backends) {
+    check(each.open != nullptr && !each.name.empty(), "a backend has no name, or cannot be opened");
+    if (each.name == name) return named_backend{&each, 0};
+    if (!each.is_numbered || !name.starts_with(each.name)) continue;
+    const std::string_view number = name.substr(each.name.size());
+    std::int32_t device = 0;
+    const char* const end = number.data() + number.size();
+    const auto [rest, failure] = std::from_chars(number.data() + 1, end, device);
+    if (number.front() == ':' && failure == std::errc{} && rest == end && device >= 0)
+      return named_backend{&each, device};
+  }
+  return std::nullopt;
+}
+
+// An empty name is that of the variable, if it is set.
+result<named_backend> resolve(std::string_view name) noexcept {
+  const bool is_given = !name.empty();
+  if (!is_given) read_text_option("VMM_BACKEND", name);
+  if (name.empty()) return named_backend{};
+  if (const std::optional<named_backend> found = find(name)) return *found;
+  if (!is_given) return refuse_value(name, known_values);
   return refuse(errc::bad_option, detail_text()
                                       .add("unknown backend '")
                                       .add(name)
@@ -67,41 +99,14 @@ error unknown_name(std::string_view name) noexcept {
                                       .keep(known_names));
 }
 
-// "cuda:N" and "level_zero:N" for any N.
-result<any_backend> open_numbered(std::string_view name) {
-  const std::size_t colon = name.find(':');
-  const std::string_view kind = name.substr(0, colon);
-  const bool is_cuda = kind == "cuda";
-  if (colon == name.npos || (!is_cuda && kind != "level_zero")) {
-    return unknown_name(name);
-  }
-  std::int32_t device = 0;
-  const char* const end = name.data() + name.size();
-  const auto [rest, failure] = std::from_chars(name.data() + colon + 1, end, device);
-  if (failure != std::errc{} || rest != end || device < 0) {
-    return unknown_name(name);
-  }
-  check(rest > name.data() + colon, "a device's number is not part of its name");
-  return is_cuda ? open_cuda(device) : open_level_zero(device);
-}
-
 result<any_backend> open_first() {
   result<any_backend> last = refuse(errc::unavailable, "no backend can be opened here");
   for (const known_backend& each : known_backends) {
-    last = each.open();
+    last = each.open(0);
     check(!last || last->get() != nullptr, "a backend was opened without a driver");
     if (last || last.error().code == errc::bad_option) return last;
   }
   return last;
-}
-
-result<any_backend> open_named(std::string_view name) {
-  if (name.empty()) return open_first();
-  for (const known_backend& each : known_backends) {
-    check(each.open != nullptr && !each.name.empty(), "a backend has no name, or cannot be opened");
-    if (each.name == name) return each.open();
-  }
-  return open_numbered(name);
 }
 
 result<any_backend> with_log(any_backend driver, std::string_view destination) {
@@ -123,7 +128,7 @@ std::array<backend_entry, backend_entry_count> backend_names() noexcept {
   for (std::size_t i = 0; i < entries.size(); ++i) {
     entries[i].name = known_backends[i].name;
     try {
-      const result<any_backend> opened = known_backends[i].open();
+      const result<any_backend> opened = known_backends[i].open(0);
       entries[i].available = opened.has_value();
       if (!opened) entries[i].reason = opened.error().detail;
       check(opened || entries[i].reason[0] != '\0', "a backend is unavailable without a reason");
@@ -134,12 +139,19 @@ std::array<backend_entry, backend_entry_count> backend_names() noexcept {
   return entries;
 }
 
+status check_backend_name(std::string_view name) noexcept {
+  const result<named_backend> named = resolve(name);
+  return named ? status{} : named.error();
+}
+
 result<any_backend> open_backend(std::string_view name) noexcept {
-  if (name.empty()) read_text_option("VMM_BACKEND", name);
+  const result<named_backend> named = resolve(name);
+  if (!named) return named.error();
   std::string_view destination = "off";
   read_text_option("VMM_LOG", destination);
   try {
-    result<any_backend> opened = open_named(name);
+    result<any_backend> opened =
+        named->entry != nullptr ? named->entry->open(named->device) : open_first();
     if (!opened) return opened;
     check(opened->get() != nullptr, "a backend was opened without a driver");
     return with_log(std::move(*opened), destination);

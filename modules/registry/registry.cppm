@@ -34,11 +34,16 @@ export [[nodiscard]] std::array<backend_entry, backend_entry_count> backend_name
 /// "host", "fake" (which emulates CUDA), "fake:cuda", "fake:level_zero" or "fake:host". An empty
 /// name stands for the variable VMM_BACKEND, or, if that is not set, for the first that is
 /// available. VMM_LOG ("off", "stderr" or a path) logs every call.
-/// Errors: bad_option (no such name, a log that cannot be written), unavailable (no such driver
+/// Errors: bad_option (no such name, a log that cannot be written, a variable such as
+/// VMM_CUDA_LIBRARY that names no driver's library), unavailable (no such driver
 /// here; the detail has the reason), out_of_host_memory, driver errors. Cost: that of opening the
 /// driver.
 /// Thread safety: as backend_names.
 export [[nodiscard]] result<any_backend> open_backend(std::string_view name = {}) noexcept;
+
+/// Errors: bad_option, as open_backend() returns it for the name or the variable VMM_BACKEND. Cost:
+/// no driver call. Thread safety: as backend_names.
+export [[nodiscard]] status check_backend_name(std::string_view name = {}) noexcept;
 
 /// The B inside a backend that open_backend made, also behind a log; nullptr if it is another type.
 /// Requires: a backend that was not moved from. Cost: two dynamic_casts.

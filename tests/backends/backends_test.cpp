@@ -71,8 +71,6 @@ TEST_F(Backends, AnEmptyNameIsTheEnvironments) {
   ::setenv("VMM_BACKEND", "fake:host", 1);
   EXPECT_EQ(name_of_opened(""), name_of_opened("fake:host"));
   EXPECT_EQ(name_of_opened("host"), "host") << "a name that is given wins";
-  ::setenv("VMM_BACKEND", "nonsense", 1);
-  EXPECT_EQ(vmm::open_backend().error().code, errc::bad_option);
   ::unsetenv("VMM_BACKEND");
   const bool with_gpu = vmm::cuda_driver::open().has_value();
   EXPECT_EQ(name_of_opened(""), with_gpu ? "cuda" : "host");
@@ -80,11 +78,28 @@ TEST_F(Backends, AnEmptyNameIsTheEnvironments) {
 
 // Else a program for a GPU runs on the host's memory and does not say so.
 TEST_F(Backends, AMalformedVariableIsNotPassedOver) {
-  ::setenv("VMM_CUDA_MEMORY", "plian", 1);
-  const auto opened = vmm::open_backend();
-  ::unsetenv("VMM_CUDA_MEMORY");
-  ASSERT_FALSE(opened.has_value());
-  EXPECT_EQ(opened.error().code, vmm::errc::bad_option);
+  for (const auto& [name, value] : {std::pair{"VMM_CUDA_MEMORY", "plian"},
+                                    {"VMM_CUDA_LIBRARY", "/etc/passwd"},
+                                    {"VMM_CUDA_LIBRARY", "/there/is/no/libcuda.so.1"},
+                                    {"VMM_BACKEND", "nonsense"}}) {
+    ::setenv(name, value, 1);
+    const auto opened = vmm::open_backend();
+    ::unsetenv(name);
+    ASSERT_FALSE(opened.has_value()) << name;
+    EXPECT_EQ(opened.error().code, errc::bad_option) << name;
+    const std::string text = opened.error().detail;
+    EXPECT_NE(text.find(name), std::string::npos) << text;
+    EXPECT_NE(text.find("'" + std::string(value) + "'"), std::string::npos) << text;
+  }
+}
+
+TEST_F(Backends, ANameIsJudgedWithoutItsDriver) {
+  for (const char* name : {"", "cuda", "cuda:7", "level_zero:3", "host", "fake:host"})
+    EXPECT_TRUE(vmm::check_backend_name(name)) << name;
+  for (const char* name : {"foo", "cuda:", "cuda7", "host:0"})
+    EXPECT_EQ(vmm::check_backend_name(name).error().code, errc::bad_option) << name;
+  ::setenv("VMM_BACKEND", "foo", 1);
+  EXPECT_EQ(vmm::check_backend_name().error().code, errc::bad_option);
 }
 
 TEST_F(Backends, CallsAreLoggedWhereTheEnvironmentSaysSo) {

@@ -36,13 +36,26 @@ TEST(CudaOpen, ALibraryThatIsNoDriverIsUnavailable) {
   EXPECT_EQ(opened.error().code, vmm::errc::unavailable) << vmm::describe(opened.error());
 }
 
-TEST(CudaOpen, TheEnvironmentNamesTheLibrary) {
-  ASSERT_EQ(setenv("VMM_CUDA_LIBRARY", "libm.so.6", 1), 0);
-  const auto opened = vmm::cuda_driver::open();
-  ASSERT_EQ(unsetenv("VMM_CUDA_LIBRARY"), 0);
-  ASSERT_FALSE(opened.has_value());
-  const std::string text = vmm::describe(opened.error());
-  EXPECT_TRUE(contains(text, "'libm.so.6' has no cuGetProcAddress: "));
+// Else a program for a GPU runs on the host's memory and does not say so.
+TEST(CudaOpen, AVariableThatNamesNoDriverIsABadOption) {
+  const auto opened_with = [](const char* library) {
+    EXPECT_EQ(setenv("VMM_CUDA_LIBRARY", library, 1), 0);
+    const auto opened = vmm::cuda_driver::open();
+    EXPECT_EQ(unsetenv("VMM_CUDA_LIBRARY"), 0);
+    EXPECT_FALSE(opened.has_value());
+    if (opened) return std::string();
+    EXPECT_EQ(opened.error().code, vmm::errc::bad_option) << library;
+    return std::string(opened.error().detail);
+  };
+  EXPECT_EQ(opened_with("/there/is/no/libcuda.so.1"),
+            "VMM_CUDA_LIBRARY is '/there/is/no/libcuda.so.1', which could not be loaded "
+            "(/there/is/no/libcuda.so.1: cannot open shared object file: No such file or "
+            "directory): correct it, or unset it for the system's libcuda.so.1");
+  EXPECT_NE(opened_with("/etc/passwd").find("(/etc/passwd: "), std::string::npos);
+  EXPECT_EQ(opened_with("libm.so.6")
+                .find("VMM_CUDA_LIBRARY is 'libm.so.6', which has no "
+                      "cuGetProcAddress: "),
+            0u);
 }
 
 TEST(CudaOpen, ANegativeDeviceIsRefused) {

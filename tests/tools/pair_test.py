@@ -64,7 +64,8 @@ class Pair(CommandTest):
         self.play(f"pair --quick --limit 6 --nccl '{NCCL}'", hangs, 1, lines)
 
     def test_without_a_driver_there_is_no_pair(self):
-        self.play("pair --quick", "VMM_CUDA_LIBRARY=/none/libcuda.so.1", 77)
+        self.file("libcuda.so.1")  # a variable that names no driver is a wrong option
+        self.play("pair --quick", f"LD_LIBRARY_PATH='{self.folder}'", 77)
 
     def test_wrong_words_are_refused(self):
         words = ",some,rights 3,kill --kills 0,kill 3,pair --limit,pair --kills,pair --limit 0"

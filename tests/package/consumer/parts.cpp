@@ -126,7 +126,7 @@ using vmm::budget_spent, vmm::creation, vmm::device_full, vmm::memory_list, vmm:
     vmm::spill_permit;
 
 // vmm.registry
-using vmm::backend_entry, vmm::backend_entry_count, vmm::driver_in;
+using vmm::backend_entry, vmm::backend_entry_count, vmm::check_backend_name, vmm::driver_in;
 
 // vmm.share
 using vmm::block_export, vmm::check_share_description, vmm::decode_message,

@@ -56,10 +56,10 @@ FILES = {
     "VMM_REPORT": (("off", "stderr"), "VMM_REPORT is off, stderr, or the path of a writable file"),
     "VMM_TRACE": ((), "VMM_TRACE is the path of a writable file"),
 }
+#: Libraries, each of a driver.
+LIBRARIES = {"VMM_CUDA_LIBRARY": "cuda", "VMM_LEVEL_ZERO_LIBRARY": "level_zero"}
 OTHERS = (
     "VMM_BACKEND",
-    "VMM_CUDA_LIBRARY",
-    "VMM_LEVEL_ZERO_LIBRARY",
     "VMM_DRIVER_VERSION",
     "VMM_SCHEDULES",
     "VMM_FIRST_SCHEDULE",
@@ -71,7 +71,7 @@ OTHERS = (
     "VMM_POOL_ROUNDS",
     "VMM_PROVE_COUNT",
 )
-KNOWN = {"VMM_EXCLUDE", *POOL, *MANAGER, *CHOICES, *SIZES, *FILES, *OTHERS}
+KNOWN = {"VMM_EXCLUDE", *POOL, *MANAGER, *CHOICES, *SIZES, *FILES, *LIBRARIES, *OTHERS}
 
 _BAD_OPTION = 2
 
@@ -102,8 +102,8 @@ def _ask(made: type[Pool | Manager], name: str, value: str) -> str:
     return ""
 
 
-def _ask_driver(name: str) -> str:
-    with _only():
+def _ask_driver(name: str, **settings: str) -> str:
+    with _only(**settings):
         try:
             Driver(name).close()
         except Error as refused:
@@ -180,8 +180,10 @@ def _judge(name: str, value: str) -> str:
         return "" if value in choices else _refused(said, value)
     if name in SIZES:
         return _refused(SIZES[name], value) if _ask(Pool, "VMM_BUDGET", value) else ""
+    if name in LIBRARIES:
+        return _ask_driver(LIBRARIES[name], **{name: value})
     if name == "VMM_BACKEND":
-        return _ask_driver(value)
+        return _ask_driver("", VMM_BACKEND=value)
     if name == "VMM_EXCLUDE":
         return why_not_excluded(value)
     if name in FILES:
