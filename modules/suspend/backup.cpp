@@ -17,13 +17,26 @@ constexpr std::uint64_t pinned_handle_bytes_max = std::uint64_t{1} << 30;
 constexpr std::uint64_t space_bytes_unit = std::uint64_t{1} << 21;
 constexpr int release_attempts = 3;
 
-error no_room(backup_tier tier) noexcept {
-  check(tier != backup_tier::pinned, "the driver reports a shortage without a cause");
-  return refuse(errc::out_of_host_memory,
-                tier == backup_tier::file
-                    ? "no file for the contents could be created in suspend_options::directory: "
-                      "check that the directory exists and has room"
-                    : "no host memory is left for the contents");
+error no_room() noexcept {
+  return refuse(errc::out_of_host_memory, "no host memory is left for the contents");
+}
+
+// Room in the directory, or a descriptor, may be there later; a directory is named anew.
+error no_file(const char* directory, int failure) noexcept {
+  constexpr const char* without_name = "no file for the contents could be created in the directory";
+  const bool is_short = backup_os::is_shortage(failure);
+  error refused = refuse(is_short ? errc::out_of_host_memory : errc::bad_option,
+                         detail_text()
+                             .add(without_name)
+                             .add(" '")
+                             .add(directory)
+                             .add("': ")
+                             .add(backup_os::reason_of(failure))
+                             .add(is_short ? "; free some, or name another directory"
+                                           : "; name a directory that takes files of this user")
+                             .keep(without_name));
+  refused.native = failure;
+  return refused;
 }
 
 }  // namespace
@@ -116,7 +129,8 @@ status backup_arena::make(const wanted& want, backup_space& into) {
   check((made.at == nullptr) == (made.failure != 0),
         "a successful mapping is handled as a failure");
   check(into.bytes == nullptr && into.driver == nullptr, "a space is made twice");
-  if (made.at == nullptr) return no_room(want.tier);
+  if (made.at == nullptr)
+    return want.tier == backup_tier::file ? no_file(want.directory, made.failure) : no_room();
   into.bytes = made.at;
   return {};
 }

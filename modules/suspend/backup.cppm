@@ -59,8 +59,9 @@ class backup_arena {
     std::uint64_t size_bytes = 0;
     const char* directory = "";
   };
-  /// A space of this size or more. Errors: not_supported (no pinned memory), out_of_host_memory (no
-  /// room in the directory, too), those of create, reserve, map and set_access.
+  /// A space of this size or more. Errors: not_supported (no pinned memory), bad_option (the
+  /// directory takes no file), out_of_host_memory (no room in the directory, too), those of create,
+  /// reserve, map and set_access.
   [[nodiscard]] result<backup_space*> take(const wanted& want);
   /// It serves the next one.
   void give_back(backup_space& done) noexcept;

@@ -117,7 +117,8 @@ export class suspender {
   /// Errors: invalid_argument (a tag that no region has), in_use (suspended already; a block is
   /// pinned, exported, a growable range's, being changed, or shares its memory; a stream is
   /// captured), not_permitted (contents that the driver's home must not read, a forked child),
-  /// not_supported (no pinned memory), out_of_host_memory, driver errors. All regions are as
+  /// not_supported (no pinned memory), bad_option (the directory of the options takes no file),
+  /// out_of_host_memory, driver errors. All regions are as
   /// before: see I1.
   /// Cost: waits for all work of the device; with memory_options::streams_forgotten only for that
   /// of the regions' streams and the request's: then name the streams of a manager's copies. So

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 
 import vmm.base;
 
@@ -50,6 +51,23 @@ mapped_bytes map_file(const char* directory, std::uint64_t size_bytes) noexcept 
   (void)::close(file);
   return made;
 }
+
+bool is_shortage(int failure) noexcept {
+  check(failure != 0, "a call that succeeded has no reason");
+  switch (failure) {
+    case ENOSPC:
+    case EDQUOT:
+    case ENOMEM:
+    case EFBIG:
+    case EMFILE:
+    case ENFILE:
+    case EAGAIN:
+    case EINTR: return true;
+    default: return false;
+  }
+}
+
+const char* reason_of(int failure) noexcept { return std::strerror(failure); }
 
 void unmap(std::byte* at, std::uint64_t size_bytes) noexcept {
   check(at != nullptr && size_bytes != 0, "no bytes are unmapped");

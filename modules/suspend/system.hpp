@@ -22,6 +22,10 @@ struct mapped_bytes {
 [[nodiscard]] mapped_bytes map_pageable(std::uint64_t size_bytes) noexcept;
 /// A file without a name in the directory, with room for all of it. Requires: a size.
 [[nodiscard]] mapped_bytes map_file(const char* directory, std::uint64_t size_bytes) noexcept;
+/// Whether the errno is one of a full disk, or a limit of the process or the system.
+[[nodiscard]] bool is_shortage(int failure) noexcept;
+/// The errno in words of the system, until the next call.
+[[nodiscard]] const char* reason_of(int failure) noexcept;
 /// Gives either back.
 void unmap(std::byte* at, std::uint64_t size_bytes) noexcept;
 
