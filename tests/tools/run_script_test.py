@@ -96,6 +96,8 @@ class Run(Case):
         self.expect_nothing_built()
         wrong = self.expect("./run bench vb", 2, out="")
         self.assert_starts(wrong.err, "run: unknown bench 'vb'; NAME is one of: arenas ")
+        self.assert_starts(self.expect("./run trace", 0).out, "usage: ./run trace KIND")
+        self.expect_nothing_built()
         self.expect("./run bench bench_va", 0, "va: \n")
 
     def test_each_word_refuses_wrong_arguments_before_it_builds(self):
@@ -136,7 +138,26 @@ class Run(Case):
             bench threads --rounds 1.5
             top --interval x
             golden --show
-            fuzz va -1""".split("\n")
+            fuzz va -1
+            prove --threads 0 5
+            threads pool 0
+            top --interval 3601
+            demo --backend fake
+            demo --backend cuda:x
+            demo --trace nothing
+            demo --up-to 17GiB
+            demo --page nowhere/x.html
+            replay tests
+            replay --policy pool
+            replay benchmarks/CMakeLists.txt --policy foo
+            replay benchmarks/CMakeLists.txt --costs=loud
+            replay benchmarks/CMakeLists.txt --repeat 1001
+            replay benchmarks/CMakeLists.txt --jitter-seeds 0
+            view benchmarks/CMakeLists.txt nothing
+            fit benchmarks/CMakeLists.txt nothing
+            fit benchmarks/CMakeLists.txt --device foo
+            fit benchmarks/CMakeLists.txt --allocator cached
+            fit benchmarks/CMakeLists.txt --batch 2,4 --device 24GiB""".split("\n")
         for line in map(str.strip, lines):
             code = 127 if line.startswith("preload vmm") else 3 if line.startswith("fit ") else 2
             got = self.expect(f"./run {line}", code, out="")
@@ -173,13 +194,16 @@ class Run(Case):
         self.script(
             "bin/ninja",
             'case "$*" in *targets*) for each in vmm-replay vmm-demo vmm-top vmm-trace vmm-history '
-            "prove_schedules schedule_threads golden_test bench_va example_first; do "
+            "vmm-fit prove_schedules schedule_threads golden_test bench_va example_first; do "
             f'echo "$each: phony"; done ;;\n{NO_WORK} esac',
         )
         replay = "release/tools/vmm-replay"
         for line, program, given in (
             ("replay a.trace --policy pool --jitter 1", replay, "a.trace --policy pool --jitter 1"),
             ("replay --policy pool a.trace", replay, "--policy pool a.trace"),
+            ("replay a.trace --costs busy --backend cuda:1 --repeat 1000", replay, None),
+            ("fit a.trace --device NVIDIA-A100-SXM4-80GB", "release/tools/vmm-fit", None),
+            ("demo --up-to 16GiB --svg -", "release/tools/vmm-demo", None),
             ("demo --up-to 4MiB", "release/tools/vmm-demo", "--up-to 4MiB"),
             ("demo", "release/tools/vmm-demo", ""),
             ("top --once", "release/tools/top/vmm-top", "--once"),
@@ -196,6 +220,7 @@ class Run(Case):
             ("example example_first", "release/examples/example_first", ""),
         ):
             self.script(f"build/{program}", 'echo "$*"')
+            given = line.partition(" ")[2] if given is None else given
             self.expect(f"./run {line}", 0, out=given + "\n")
 
     @unittest.skipUnless(shutil.which("flock"), "flock is missing")

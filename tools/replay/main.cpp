@@ -45,7 +45,7 @@ constexpr const char* help =
     "  --svg FILE      draw the address space at the peak of reserved memory\n"
     "  --history FILE  record one more pass, for ./run view\n"
     "  --jitter SEED   multiply every size by a factor from 0.97 to 1.03, fixed by size and seed\n"
-    "  --jitter-seeds N  one replay for each seed from 1 to N, at most 1000, and their means\n"
+    "  --jitter-seeds N  one replay for each of N seeds, 1 to 1000, and their means\n"
     "  --help, --version\n"
     "\n"
     "The environment variables of the library (VMM_FRAG_RATIO, VMM_VA_SIZE and so on) apply.\n"
