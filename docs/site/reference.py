@@ -156,6 +156,11 @@ def _entity_lines(writer, entity, scope, level=2):
         if each.access == "public" and each.kind != "using" and each.name
     ]
     for group in _groups(public):
+        names = [
+            each.name for each in group if each.kind == "function" and each.name.isidentifier()
+        ]
+        if names and entity.name not in names:
+            lines += [f"{heading}# {', '.join(dict.fromkeys(names))}", ""]
         lines += [code("cpp", "\n".join(_signature(each.declaration) for each in group)), ""]
         said = group[0].comment
         if said:
