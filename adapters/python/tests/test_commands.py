@@ -118,6 +118,22 @@ def test_a_preload_library_that_is_not_loaded(tmp_path):
     assert said.returncode == 1 and "conflict: VMM_MODE=vmm has no effect" in said.stdout
 
 
+def test_a_preload_library_in_a_folder_with_a_blank(tmp_path, monkeypatch):
+    """The loader cuts the value at the blank: the same value is no advice."""
+    own = tmp_path / "with blank" / "libvmm_preload.so"
+    own.parent.mkdir()
+    own.touch()
+    monkeypatch.setattr(_doctor, "preload_library", lambda: str(own))
+    for value in (str(own), f"{own}:/x/libother.so"):
+        (said,) = _doctor.preload_conflicts({"LD_PRELOAD": value, "VMM_MODE": "cache"}, [])
+        assert said.startswith(
+            f"LD_PRELOAD names {value if value == str(own) else own}, and is cut"
+        )
+        assert "`python -m libvmm run --mode cache SCRIPT`" in said and f"to {own}" not in said
+    (said,) = _doctor.preload_conflicts({"VMM_MODE": "cache"}, [])
+    assert f"LD_PRELOAD={own}" not in said
+
+
 def test_the_doctor_on_a_pytorch_without_cuda_and_a_compiler_that_is_missing(tmp_path):
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").touch()
@@ -321,8 +337,10 @@ WRONG_SETTINGS = [
     ("VMM_CHUNK_SIZE", "3", "VMM_CHUNK_SIZE"),
     ("VMM_KEEP", "lots", "VMM_KEEP is a size: "),
     ("VMM_CACHE_LIMIT", "4GX", "VMM_CACHE_LIMIT is a size: "),
-    ("VMM_BACKEND", "nvidia", "cuda"),
-    ("VMM_BACKEND", "cuda:x", "cuda"),
+    ("VMM_BACKEND", "nvidia", "VMM_BACKEND is cuda, "),
+    ("VMM_BACKEND", "cuda:x", "VMM_BACKEND is cuda, "),
+    ("VMM_CUDA_LIBRARY", "/etc/passwd", "VMM_CUDA_LIBRARY is '/etc/passwd', which could not be"),
+    ("VMM_CUDA_LIBRARY", "/no/libcuda.so", "No such file or directory): correct it, or unset it"),
     ("VMM_LOG", "/no/such/folder/log", "VMM_LOG is off, stderr, or the path of a writable file"),
     ("VMM_LOG", "/", "VMM_LOG is off, stderr, or the path of a writable file"),
     *[(name, "nonsense", said) for name, (_, said) in _settings.CHOICES.items()],

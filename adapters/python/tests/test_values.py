@@ -18,6 +18,7 @@ import types
 import libvmm
 import libvmm.cupy
 import libvmm.growable
+import libvmm.history
 import libvmm.rmm
 import libvmm.suspend
 import libvmm.torch
@@ -78,6 +79,7 @@ OBJECT = "an object"
 FUNCTION = "a function"
 BYTES = "bytes"
 PAIR = "a pair"
+PATH = "a path"
 NUMBERS = "numbers"
 RIGHTS = "rights"
 
@@ -90,6 +92,7 @@ WRONG = {
     OBJECT: [5, "x", 1.5, object(), ctypes.c_void_p(5)],
     FUNCTION: [5, "x", None, [1]],
     BYTES: [5, "text", None, 1.5, object()],
+    PATH: [5, 1.5, object(), ["x"]],
     PAIR: [5, "ab", (1,), (1, 2, 3), object(), ("x", 0), (0, "x"), (0.0, 0)],
     NUMBERS: [5, "12", b"ab", object(), [1.5], ["1"]],
     RIGHTS: [5, "x", [1], object(), {1: "read"}, {"1": 1}, {1.5: 1}, {(0,): 1}, {True: 1}],
@@ -112,6 +115,7 @@ OUT_OF_RANGE = {
     FLAG: [2, 5, -1],
     TEXT: ["ho\0st"],
     PAIR: [(7, 0), (0, -1), (0, 1 << 32)],
+    PATH: ["x\0y"],
     REAL: [float("nan"), float("inf"), -0.5, 1.5],
     OBJECT: [],
     FUNCTION: [],
@@ -234,6 +238,24 @@ CALLS = {
     "rmm.functions": (dict(pool=OBJECT), {}),
     "rmm.resource": (dict(pool=OBJECT), {}),
     "rmm.stream_number": (dict(stream=NUMBER), {}),
+    "history.start": (
+        dict(
+            owner=OBJECT,
+            device=NUMBER,
+            event_count=NUMBER,
+            clock_interval=NUMBER,
+            frames=FLAG,
+            shortage=PATH,
+            shortage_count_max=NUMBER,
+        ),
+        lambda b: dict(owner=b.pool),
+    ),
+    "history.dump": (
+        dict(owner=OBJECT, path=PATH, device=NUMBER),
+        lambda b: dict(owner=b.pool, path="x"),
+    ),
+    "history.stop": (dict(owner=OBJECT, path=PATH, device=NUMBER), lambda b: dict(owner=b.pool)),
+    "history.publish": (dict(on=FLAG), {}),
     "torch.enable": (dict(way=TEXT), {}),
     "torch.statistics": (dict(device=NUMBER), {}),
 }
@@ -244,7 +266,12 @@ ALLOWED = {
     ("Block.view", "shape", "b'ab'"),
     ("Manager.copy", "mode", True),
 }
-MODULES = {"cupy": libvmm.cupy, "rmm": libvmm.rmm, "torch": libvmm.torch}
+MODULES = {
+    "cupy": libvmm.cupy,
+    "history": libvmm.history,
+    "rmm": libvmm.rmm,
+    "torch": libvmm.torch,
+}
 OF_THE_PACKAGE = {
     "libvmm",
     "libvmm.drivers",
@@ -286,6 +313,8 @@ def public_calls():
 
 
 NOT_CHECKED = {
+    "history.record": "options are start()'s",
+    "history.tag": "its value is read at the with: test_history.py",
     "torch.mem_pool": "its options are PyTorch's",
     "torch.disable": "takes nothing",
     "torch.way": "takes nothing",

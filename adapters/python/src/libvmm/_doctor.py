@@ -92,10 +92,20 @@ def hooks() -> dict[str, str]:
 def preload_conflicts(environment: dict[str, str], loaded: list[str]) -> list[str]:
     """Reasons why LD_PRELOAD and VMM_MODE have no effect; `loaded`: libraries of this process."""
     found = []
-    entries = [each for each in re.split("[ :]+", environment.get("LD_PRELOAD", "")) if each]
+    value = environment.get("LD_PRELOAD", "")
+    entries = [each for each in re.split("[ :]+", value) if each]
     own = [each for each in entries if os.path.basename(each).startswith("libvmm_preload")]
+    mode = environment.get("VMM_MODE", "")
+    command = f"`python -m libvmm run --mode {mode or 'vmm'} SCRIPT`"
     there = preload_library()
-    advice = f"set it to {there}" if there else "remove it"
+    is_named = there is not None and re.search(r"[\s:$]", there) is None
+    advice = f"set it to {there}" if is_named else "remove it"
+    if there and not is_named:
+        advice += f", and run the program by {command}"
+    whole = [each for each in (value, *value.split(":")) if " " in each and os.path.exists(each)]
+    if whole:
+        found.append(f"LD_PRELOAD names {whole[0]}, and is cut at blanks and colons: {advice}")
+        entries = []
     for each in entries:
         if "/" in each and not os.path.exists(each):
             found.append(f"LD_PRELOAD names {each}, which does not exist: {advice}")
@@ -106,12 +116,11 @@ def preload_conflicts(environment: dict[str, str], loaded: list[str]) -> list[st
                 f"LD_PRELOAD names {each}, which was not loaded: it is not a library for this "
                 f"machine, or not found; {advice}"
             )
-    mode = environment.get("VMM_MODE", "")
     if mode in ("monitor", "vmm", "cache") and not own:
         found.append(
             f"VMM_MODE={mode} has no effect without the preload library: run the program by "
-            f"`python -m libvmm run --mode {mode} SCRIPT`, or set LD_PRELOAD"
-            + (f"={there}" if there else "")
+            + command
+            + (f", or set LD_PRELOAD={there}" if is_named else "")
         )
     return found
 

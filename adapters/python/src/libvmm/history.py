@@ -72,6 +72,7 @@ def start(
     allocation and free by the owner has its caller's line, which costs some microseconds.
     `shortage`: the path of the history written when memory is short, with ".0" and so on appended.
     Raises InUse if the owner is being recorded."""
+    has_frames = _values.flag("frames", frames)
     options = _Options()
     check(_LIBRARY.vmm_history_options_init(ctypes.byref(options), ctypes.sizeof(options)))
     if event_count is not None:
@@ -87,7 +88,7 @@ def start(
     check(
         _LIBRARY.vmm_history_start(_handle_of(owner), _values.device(device), ctypes.byref(options))
     )
-    if frames:
+    if has_frames:
         _add_frames(owner)
 
 
@@ -210,7 +211,7 @@ def _remove_frames(owner: Any) -> None:
 def publish(on: bool = True) -> None:
     """Publishes later pools and managers to vmm-top in this user's other processes, as VMM_TOP=1
     does; False ends it."""
-    check(_LIBRARY.vmm_top_publish(1 if on else 0))
+    check(_LIBRARY.vmm_top_publish(_values.flag("on", on)))
 
 
 __all__ = ["dump", "publish", "record", "start", "stop", "tag"]
