@@ -89,6 +89,8 @@ result<core_options> manager::plan_engine() {
   }
   if (base_.options.contents != contents_rule::none && !base_.driver->feature_set().copy)
     return refuse(errc::not_supported, "memory_options::contents: this backend cannot fill memory");
+  if (status granted = check_properties(base_.options, base_.driver->feature_set()); !granted)
+    return granted.error();
   physical_request like;
   like.shareable = base_.options.shareable;
   like.compressible = base_.options.compressible;

@@ -94,4 +94,24 @@ result<manager_options> manager_options::from_environment(const manager_options&
   return options;
 }
 
+status check_properties(const manager_options& options, const features& can) noexcept {
+  const auto kinds = static_cast<unsigned>(options.shareable);
+  const auto lacks = [&](share_kind kind, bool can_export) {
+    return (kinds & static_cast<unsigned>(kind)) != 0 && !can_export;
+  };
+  const bool can_share = !lacks(share_kind::posix_fd, can.export_posix_fd) &&
+                         !lacks(share_kind::fabric, can.export_fabric) &&
+                         !lacks(share_kind::win32, false);
+  if (!can_share) {
+    return refuse(errc::not_supported,
+                  "manager_options::shareable: the driver cannot share memory in that way");
+  }
+  if (options.rdma_capable && !can.rdma) {
+    return refuse(errc::not_supported,
+                  "manager_options::rdma_capable: the device cannot make memory that RDMA can "
+                  "reach");
+  }
+  return {};
+}
+
 }  // namespace vmm

@@ -69,4 +69,8 @@ export struct manager_options : memory_options {
       const manager_options& base) noexcept;
 };
 
+/// Whether the driver would refuse every request of the manager. Whether a process may share fabric
+/// handles, only a trial shows; the driver may decline compression. Errors: not_supported.
+[[nodiscard]] status check_properties(const manager_options& options, const features& can) noexcept;
+
 }  // namespace vmm

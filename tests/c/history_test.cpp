@@ -150,7 +150,9 @@ TEST_F(History, AnAllocatorIsRecordedDeviceByDevice) {
 TEST_F(History, WrongUseIsRefused) {
   EXPECT_FAILS(vmm_history_start(nullptr, 0, nullptr), VMM_ERROR_INVALID_HANDLE);
   EXPECT_FAILS(vmm_history_start(driver, 0, nullptr), VMM_ERROR_INVALID_HANDLE);
-  EXPECT_FAILS(vmm_history_start(pool, 1, nullptr), VMM_ERROR_INVALID_HANDLE);
+  EXPECT_FAILS(vmm_history_start(pool, 3, nullptr), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_FAILS(vmm_history_start(manager, 3, nullptr), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_NE(std::string(vmm_last_error_text()).find("pass 0"), std::string::npos);
   EXPECT_FAILS(vmm_history_dump(pool, 0, nullptr), VMM_ERROR_INVALID_ARGUMENT);
   vmm_history_options how;
   EXPECT_FAILS(vmm_history_options_init(&how, 8), VMM_ERROR_INVALID_ARGUMENT);

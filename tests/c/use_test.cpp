@@ -151,6 +151,8 @@ TEST_F(Use, BlocksThatAreFreedAfterEverything) {
   EXPECT_GOOD(vmm_pool_free_unordered(pool, first));
   EXPECT_EQ(vmm_pool_free_unordered(pool, first), VMM_ERROR_NOT_ALLOCATED);
   EXPECT_NE(take(3 * MiB, stream), first) << "no event may be recorded while something is captured";
+  EXPECT_FAILS(vmm_pool_destroy(pool), VMM_ERROR_IN_USE);
+  EXPECT_NE(std::string(vmm_last_error_text()).find("vmm_pool_capture_end()"), std::string::npos);
   EXPECT_GOOD(vmm_pool_capture_end(pool));
   EXPECT_EQ(vmm_pool_capture_end(pool), VMM_ERROR_INVALID_ARGUMENT);
   EXPECT_EQ(take(3 * MiB, nullptr), first) << "all work has finished: any stream may have it";

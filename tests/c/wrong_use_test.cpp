@@ -656,6 +656,65 @@ TEST_F(WrongUse, TextsNameWhatIsInTheHeader) {
   EXPECT_GOOD(vmm_driver_close(host));
 }
 
+// What no request would be served for is refused where it is set up.
+TEST_F(WrongUse, OptionsThatTheDriverCannotMeet) {
+  vmm_driver* host = nullptr;
+  ASSERT_GOOD(vmm_driver_open("host", VMM_ANY_DEVICE, &host));
+  vmm_manager* made = nullptr;
+  for (const std::uint32_t kinds : {VMM_SHARE_WIN32, VMM_SHARE_FABRIC}) {
+    vmm_manager_options options = manager_defaults();
+    options.shareable = kinds;
+    EXPECT_FAILS(vmm_manager_create(host, &options, &made), VMM_ERROR_NOT_SUPPORTED);
+    EXPECT_TRUE(says("shareable of the options")) << vmm_last_error_text();
+  }
+  vmm_manager_options options = manager_defaults();
+  options.rdma_capable = 1;
+  EXPECT_FAILS(vmm_manager_create(host, &options, &made), VMM_ERROR_NOT_SUPPORTED);
+  options = manager_defaults();
+  options.shareable = VMM_SHARE_POSIX_FD;
+  options.compressible = 1;  // a wish
+  EXPECT_GOOD(vmm_manager_create(host, &options, &made));
+  EXPECT_GOOD(vmm_manager_destroy(made));
+  EXPECT_GOOD(vmm_driver_close(host));
+}
+
+TEST_F(WrongUse, StreamsOfADriverWithoutAny) {
+  vmm_driver* host = nullptr;
+  vmm_pool* of_host = nullptr;
+  ASSERT_GOOD(vmm_driver_open("host", VMM_ANY_DEVICE, &host));
+  ASSERT_GOOD(vmm_pool_create(host, nullptr, &of_host));
+  auto* const stream = reinterpret_cast<vmm_stream>(std::uintptr_t{99});
+  void* at = nullptr;
+  EXPECT_FAILS(vmm_pool_allocate(of_host, 4096, stream, &at), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(says("without VMM_FEATURE_STREAMS NULL is the only one")) << vmm_last_error_text();
+  ASSERT_GOOD(vmm_pool_allocate(of_host, 4096, nullptr, &at));
+  EXPECT_FAILS(vmm_pool_free(of_host, at, stream), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_GOOD(vmm_pool_free(of_host, at, nullptr));
+  EXPECT_GOOD(vmm_pool_destroy(of_host));
+  EXPECT_GOOD(vmm_driver_close(host));
+}
+
+TEST_F(WrongUse, DriversAndDevicesOfAllocators) {
+  vmm_allocator_options options;
+  EXPECT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
+  vmm_allocator* made = nullptr;
+  options.driver = "foo";
+  EXPECT_FAILS(vmm_allocator_create(&options, &made), VMM_ERROR_BAD_OPTION);
+  EXPECT_TRUE(says("unknown backend 'foo'")) << vmm_last_error_text();
+  options.driver = "host";
+  ASSERT_GOOD(vmm_allocator_create(&options, &made));
+  void* at = nullptr;
+  EXPECT_FAILS(vmm_allocator_allocate(made, 4096, 1, nullptr, &at), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(says("has one device, 0")) << vmm_last_error_text();
+  EXPECT_FAILS(vmm_allocator_set_limit(made, 1, MiB), VMM_ERROR_INVALID_ARGUMENT);
+  auto* const stream = reinterpret_cast<vmm_stream>(std::uintptr_t{99});
+  EXPECT_FAILS(vmm_allocator_allocate(made, 4096, 0, stream, &at), VMM_ERROR_INVALID_ARGUMENT);
+  ASSERT_GOOD(vmm_allocator_allocate(made, 4096, 0, nullptr, &at));
+  EXPECT_FAILS(vmm_allocator_record_stream(made, at, stream), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_GOOD(vmm_allocator_free(made, at));
+  EXPECT_GOOD(vmm_allocator_destroy(made));
+}
+
 TEST_F(WrongUse, FractionsOfMemory) {
   vmm_allocator_options options;
   EXPECT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));

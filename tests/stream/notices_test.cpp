@@ -259,6 +259,8 @@ TEST_F(NoticesDeathTest, ACallbackMustNotCallWhatMayAnnounce) {
         case 2: (void)managed->forget(stream); break;
         case 3: (void)managed->remaps().subscribe(*this); break;
         case 4: (void)managed->captures().release(1, stream); break;
+        case 5: (void)managed->captures().begin(); break;
+        case 6: (void)managed->captures().end(); break;
         default: (void)managed->validate(); break;
       }
     }
@@ -267,7 +269,7 @@ TEST_F(NoticesDeathTest, ACallbackMustNotCallWhatMayAnnounce) {
   open(moving());
   free(allocate(8 * MiB, a), a);
   caller wants(*managed, a);
-  for (wants.what = 0; wants.what < 6; ++wants.what) {
+  for (wants.what = 0; wants.what < 8; ++wants.what) {
     EXPECT_DEATH(
         {
           (void)managed->remaps().subscribe(wants);

@@ -119,7 +119,8 @@ VMM_API vmm_status vmm_parse_bytes(const char* text, uint64_t* bytes) VMM_NOEXCE
 typedef struct vmm_driver vmm_driver;
 
 /** A queue of device work: a cudaStream_t, CUstream or ze_command_queue_handle_t. NULL is
- *  the driver's default stream.
+ *  the driver's default stream, and the only one without VMM_FEATURE_STREAMS: pools and managers
+ *  refuse others there with VMM_ERROR_INVALID_ARGUMENT.
  *  CUDA's cudaStreamPerThread is a different stream in each thread: vmm refuses it with
  *  VMM_ERROR_INVALID_ARGUMENT. Programs compiled with --default-stream per-thread pass a stream of
  *  their own. */
@@ -151,7 +152,8 @@ VMM_API vmm_status vmm_list_drivers(vmm_driver_entry* entries, uint64_t capacity
  *  Effects: loads the vendor's library; *driver is closed by vmm_driver_close(). VMM_LOG ("off",
  *  "stderr" or a path) logs every driver call.
  *  Errors: BAD_OPTION (no such name, a device for a name without devices or with one, a log that
- *  cannot be written), UNAVAILABLE (no such driver or device here), OUT_OF_HOST_MEMORY, driver
+ *  cannot be written, a library of VMM_CUDA_LIBRARY or VMM_LEVEL_ZERO_LIBRARY that cannot be
+ *  loaded), UNAVAILABLE (no such driver or device here), OUT_OF_HOST_MEMORY, driver
  *  errors.
  *  Cost: up to a second. Threads: no thread may change the environment meanwhile. */
 VMM_API VMM_CHECKED vmm_status vmm_driver_open(const char* name, int32_t device,
@@ -582,8 +584,9 @@ typedef struct vmm_manager_options {
   uint64_t budget_bytes;      /* limit of physical memory held; 0: no limit but the device's */
   uint32_t wait_when_short;   /* 1: out of memory may wait for unfinished work on freed memory */
   uint32_t shareable;         /* VMM_SHARE_* of all memory: NONE */
-  uint32_t compressible;      /* 0 */
-  uint32_t rdma_capable;      /* 0 */
+  uint32_t compressible;      /* 1: memory is compressible if the device has
+                                 VMM_FEATURE_COMPRESSION, else plain: 0 */
+  uint32_t rdma_capable;      /* 1: requires VMM_FEATURE_RDMA: 0 */
   uint32_t use_place;         /* 1: memory is made at `place`: 0 */
   uint32_t place;             /* VMM_PLACE_* */
   int32_t place_ordinal;      /* device number or NUMA node; 0 on the host */
@@ -981,8 +984,8 @@ typedef struct vmm_suspend_report {
  *  Errors: INVALID_ARGUMENT (a tag that no region has, an invalid stream), IN_USE (suspended
  *  already; a block is pinned, exported, a growable range's, being changed, or shares its memory; a
  *  stream is captured), NOT_PERMITTED (contents that the driver's device must not read, or inside a
- *  callback), NOT_SUPPORTED (no pinned memory), OUT_OF_HOST_MEMORY, driver errors. Cost:
- *  docs/suspend.md. */
+ *  callback), NOT_SUPPORTED (no pinned memory), BAD_OPTION (the directory of the options takes no
+ *  file), OUT_OF_HOST_MEMORY, driver errors. Cost: docs/suspend.md. */
 VMM_API VMM_CHECKED vmm_status vmm_suspender_suspend(vmm_suspender* suspender,
                                                      const vmm_suspend_request* request,
                                                      vmm_suspend_report* report) VMM_NOEXCEPT;
@@ -1280,7 +1283,8 @@ typedef struct vmm_history_options {
 VMM_API vmm_status vmm_history_options_init(vmm_history_options* options,
                                             uint64_t struct_size) VMM_NOEXCEPT;
 /** Records the owner's events from now on. `options` may be NULL. Errors: IN_USE (it is recorded
- *  already), BAD_OPTION, OUT_OF_HOST_MEMORY. */
+ *  already), BAD_OPTION, INVALID_ARGUMENT (a device but 0 of a pool or manager),
+ *  OUT_OF_HOST_MEMORY. */
 VMM_API vmm_status vmm_history_start(const void* owner, int32_t device,
                                      const vmm_history_options* options) VMM_NOEXCEPT;
 /** Writes the recording so far, and the present layout, to the file at `path`. Errors:

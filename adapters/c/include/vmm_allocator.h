@@ -23,7 +23,8 @@ typedef struct vmm_allocator vmm_allocator;
 /** Options of an allocator; each comment ends with the default. */
 typedef struct vmm_allocator_options {
   uint64_t struct_size;
-  const char* driver; /* as vmm_driver_open(); NULL: "cuda". Read by vmm_allocator_create() only */
+  const char* driver; /* as vmm_driver_open(); NULL: "cuda". Read by vmm_allocator_create() only.
+                         "cuda", "level_zero" and "fake" have a device for each number, others 0 */
   uint64_t reservation_bytes; /* addresses taken at a time, for each device: 8 TiB */
   uint32_t capture;           /* VMM_CAPTURE_*: PRIVATE */
   uint32_t read_environment;  /* 1: VMM_POOL_* and VPMM_* variables change the pools: 0 */

@@ -36,12 +36,14 @@ namespace {
 vmm::stream_handle stream_in(const device_memory& device, vmm_stream stream) noexcept {
   const std::uint64_t number = address_of(stream).value;
   const bool legacy =
-      device.is_cuda() && number == static_cast<std::uint64_t>(cuda_default::legacy);
+      device.streams().is_cuda && number == static_cast<std::uint64_t>(cuda_default::legacy);
   return vmm::stream_handle{legacy ? 0 : number};
 }
 bool is_named(const device_memory& device, vmm_stream stream) noexcept {
-  return !device.is_cuda() ||
-         address_of(stream).value != static_cast<std::uint64_t>(cuda_default::per_thread);
+  const std::uint64_t number = address_of(stream).value;
+  const auto per_thread = static_cast<std::uint64_t>(cuda_default::per_thread);
+  return number == 0 ||
+         (device.streams().has_any && !(device.streams().is_cuda && number == per_thread));
 }
 
 vmm_status fail_unknown() noexcept {
@@ -164,6 +166,7 @@ vmm_status create(const vmm_allocator_options* given, vmm_allocator** out) {
     options = *read;
   }
   const char* const name = full.driver == nullptr ? "cuda" : full.driver;
+  if (const vmm::status known = vmm::check_backend_name(name); !known) return fail(known.error());
   auto made = std::make_unique<allocator_object>(name, options);
   void* const handle = add_handle(allocator_object::kind, made.get());
   if (handle == nullptr)
@@ -181,6 +184,10 @@ vmm_status open_device(allocator_object& on, std::int32_t number, device_memory*
   out = on.device(number);
   if (out != nullptr) return VMM_SUCCESS;
   const bool is_numbered = on.driver_name == "cuda" || on.driver_name == "level_zero";
+  if (number != 0 && !is_numbered && !on.driver_name.starts_with("fake"))
+    return fail(VMM_ERROR_INVALID_ARGUMENT,
+                "the allocator's driver has one device, 0: \"cuda\" and \"level_zero\", without a "
+                "number, have several");
   const std::string name =
       is_numbered ? on.driver_name + ":" + std::to_string(number) : on.driver_name;
   vmm::result<vmm::any_backend> opened = vmm::open_backend(name);

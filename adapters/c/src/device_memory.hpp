@@ -57,10 +57,16 @@ class device_driver final : public forwarding_driver {
   std::uint64_t limit_bytes_ = 0;
 };
 
+// Which numbers of streams the driver has.
+struct stream_rules {
+  bool is_cuda = false;
+  bool has_any = false;
+};
+
 class device_memory {
  public:
   device_memory(vmm::any_backend opened, const vmm::pool_options& options)
-      : is_cuda_(opened.name() == "cuda"),
+      : streams_{opened.name() == "cuda", opened.feature_set().streams},
         backend_(std::move(opened)),
         driver_(*backend_.get()),
         pool_(driver_, options),
@@ -69,7 +75,7 @@ class device_memory {
   device_memory(const device_memory&) = delete;
   device_memory& operator=(const device_memory&) = delete;
 
-  [[nodiscard]] bool is_cuda() const noexcept { return is_cuda_; }
+  [[nodiscard]] const stream_rules& streams() const noexcept { return streams_; }
   [[nodiscard]] vmm::stream_pool& pool() noexcept { return pool_; }
   [[nodiscard]] device_driver& driver() noexcept { return driver_; }
 
@@ -110,7 +116,7 @@ class device_memory {
 
   // What a call reads first, on one line.
   alignas(64) const made_here made_in_;
-  const bool is_cuda_;
+  const stream_rules streams_;
   std::atomic<bool> has_pending_ = false;
   vmm::sync::spin_lock lock_;
   block_index blocks_;

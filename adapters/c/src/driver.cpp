@@ -215,7 +215,7 @@ vmm_status vmm_driver_create_stream(vmm_driver* driver, vmm_stream* stream) VMM_
 
 vmm_status vmm_driver_destroy_stream(vmm_driver* driver, vmm_stream stream) VMM_NOEXCEPT {
   return on_driver(driver, [&](driver_object& on) -> vmm_status {
-    if (!names_stream(on, stream)) return fail_stream();
+    if (is_per_thread(on, stream)) return fail_stream();
     const vmm::stream_handle gone = stream_of(on, stream);
     if (gone == vmm::stream_handle::default_stream)
       return fail(VMM_ERROR_INVALID_ARGUMENT, "the default stream is not destroyed");
@@ -225,7 +225,7 @@ vmm_status vmm_driver_destroy_stream(vmm_driver* driver, vmm_stream stream) VMM_
 
 vmm_status vmm_driver_synchronize_stream(vmm_driver* driver, vmm_stream stream) VMM_NOEXCEPT {
   return on_driver(driver, [&](driver_object& on) -> vmm_status {
-    if (!names_stream(on, stream)) return fail_stream();
+    if (is_per_thread(on, stream)) return fail_stream();
     if (!on.backend.feature_set().streams && stream == nullptr) return VMM_SUCCESS;
     return answer(on.backend.synchronize_stream(stream_of(on, stream)));
   });
@@ -234,7 +234,7 @@ vmm_status vmm_driver_synchronize_stream(vmm_driver* driver, vmm_stream stream) 
 vmm_status vmm_driver_order_streams(vmm_driver* driver, vmm_stream first,
                                     vmm_stream then) VMM_NOEXCEPT {
   return on_driver(driver, [&](driver_object& on) -> vmm_status {
-    if (!names_stream(on, first) || !names_stream(on, then)) return fail_stream();
+    if (is_per_thread(on, first) || is_per_thread(on, then)) return fail_stream();
     return answer(order(on.backend, stream_of(on, first), stream_of(on, then)));
   });
 }
@@ -264,7 +264,7 @@ vmm_status vmm_driver_fill(vmm_driver* driver, void* target, uint8_t value, uint
   return on_driver(driver, [&](driver_object& on) -> vmm_status {
     if (target == nullptr) return fail_null();
     if (!fits(target, size_bytes)) return fail_range();
-    if (!names_stream(on, stream)) return fail_stream();
+    if (is_per_thread(on, stream)) return fail_stream();
     const vmm::address_range range{address_of(target), size_bytes};
     return answer(on.backend.fill({range, value, stream_of(on, stream)}));
   });

@@ -28,6 +28,11 @@ inline constexpr std::size_t first_bytes<vmm_history_options> = 32;
 
 namespace {
 
+vmm_status fail_one_device() noexcept {
+  return fail(VMM_ERROR_INVALID_ARGUMENT,
+              "a pool or manager is on one device: pass 0; other numbers are for allocators");
+}
+
 struct owner {
   const void* handle = nullptr;
   std::int32_t device = 0;
@@ -40,10 +45,11 @@ vmm_status on_owner(const owner& of, Work&& work) noexcept {
     const pool_work on_pool = [](vmm::stream_pool& pool, void* context) -> vmm_status {
       return (*static_cast<Work*>(context))(pool);
     };
-    if (of.device == 0) {
-      if (const call_on<manager_object> manager(of.handle); manager) return work(manager->manager);
-      if (const auto done = with_pool(of.handle, on_pool, &work)) return *done;
-    }
+    const pool_work on_another_device = [](vmm::stream_pool&, void*) { return fail_one_device(); };
+    if (const call_on<manager_object> manager(of.handle); manager)
+      return of.device == 0 ? work(manager->manager) : fail_one_device();
+    const pool_work wanted = of.device == 0 ? on_pool : on_another_device;
+    if (const auto done = with_pool(of.handle, wanted, &work)) return *done;
     if (const auto done = with_allocator(of.handle, of.device, on_pool, &work)) return *done;
     return fail_handle();
   });

@@ -23,7 +23,9 @@ namespace vmm_c {
 struct driver_object {
   static constexpr handle_kind kind = handle_kind::driver;
   explicit driver_object(vmm::any_backend opened) noexcept
-      : backend(std::move(opened)), is_cuda(backend.name() == "cuda") {}
+      : backend(std::move(opened)),
+        is_cuda(backend.name() == "cuda"),
+        has_streams(backend.feature_set().streams) {}
 
   [[nodiscard]] bool has_users() const noexcept { return user_count.load() != 0; }
   [[nodiscard]] const char* text_of_use() const noexcept {
@@ -34,6 +36,7 @@ struct driver_object {
 
   vmm::any_backend backend;
   const bool is_cuda;
+  const bool has_streams;
   const made_here made_in;
   std::atomic<std::uint32_t> user_count = 0;    // pools, managers and shared blocks on it
   std::atomic<std::uint32_t> region_count = 0;  // of these, what suspenders have as regions
@@ -101,9 +104,13 @@ inline vmm_status fail_range() noexcept {
 // different stream in each thread under one number, so it cannot be ordered.
 enum class cuda_default : std::uint64_t { legacy = 1, per_thread = 2 };
 
-[[nodiscard]] inline bool names_stream(const driver_object& driver, vmm_stream stream) noexcept {
+[[nodiscard]] inline bool is_per_thread(const driver_object& driver, vmm_stream stream) noexcept {
   const auto number = static_cast<std::uint64_t>(cuda_default::per_thread);
-  return !driver.is_cuda || address_of(stream).value != number;
+  return driver.is_cuda && address_of(stream).value == number;
+}
+// Whether pools and managers of the driver take the stream.
+[[nodiscard]] inline bool names_stream(const driver_object& driver, vmm_stream stream) noexcept {
+  return stream == nullptr || (driver.has_streams && !is_per_thread(driver, stream));
 }
 [[nodiscard]] inline vmm::stream_handle stream_of(const driver_object& driver,
                                                   vmm_stream stream) noexcept {
@@ -113,7 +120,8 @@ enum class cuda_default : std::uint64_t { legacy = 1, per_thread = 2 };
 }
 inline vmm_status fail_stream() noexcept {
   return fail(VMM_ERROR_INVALID_ARGUMENT,
-              "cudaStreamPerThread is another stream in each thread: make a stream and pass it");
+              "not a stream of the driver: without VMM_FEATURE_STREAMS NULL is the only one, and "
+              "cudaStreamPerThread is another stream in each thread (make a stream and pass it)");
 }
 
 // The place of options, where it can be one.

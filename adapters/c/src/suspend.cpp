@@ -147,7 +147,7 @@ bool read_streams(suspender_object& on, const vmm_suspend_request& request,
     vmm::stream_handle named{address_of(request.streams[i]).value};
     const auto name = [&](const driver_object& driver) {
       if (driver.is_cuda) named = stream_of(driver, request.streams[i]);
-      return names_stream(driver, request.streams[i]);
+      return !driver.has_streams || names_stream(driver, request.streams[i]);
     };
     const auto is_none = [&](const auto* each) { return !name(each->driver); };
     if (std::any_of(on.pools.begin(), on.pools.end(), is_none)) return false;

@@ -44,6 +44,10 @@ constexpr replacement replacements[] = {
     {"the manager's memory was not made for this kind of sharing: set manager_options::shareable",
      "the manager's memory was not made for this kind of sharing: set shareable of "
      "vmm_manager_options"},
+    {"manager_options::shareable: the driver cannot share memory in that way",
+     "shareable of the options: the driver cannot share memory in that way"},
+    {"manager_options::rdma_capable: the device cannot make memory that RDMA can reach",
+     "rdma_capable of the options: the device cannot make memory that RDMA can reach"},
     {"win32 handles are shared on Windows only: use posix_fd or fabric",
      "VMM_SHARE_WIN32 works on Windows only: use VMM_SHARE_POSIX_FD or VMM_SHARE_FABRIC"},
     {"a block is shared as posix_fd or as fabric",
@@ -124,11 +128,6 @@ constexpr replacement replacements[] = {
      "the range has no segment of that index: see segment_count of vmm_growable_info"},
     {"this driver has no pinned memory of the host: use backup_tier::pageable",
      "this driver has no pinned memory of the host: use VMM_BACKUP_PAGEABLE"},
-    {"no file for the contents could be created in suspend_options::directory: check that the "
-     "directory exists and has room",
-     "no file for the contents could be made in directory of vmm_suspender_options: is there such "
-     "a "
-     "directory, and room in it?"},
     {"suspend_options::verify: restored contents differ",
      "verify of vmm_suspender_options: memory came back with other contents than promised"},
     {"memory_options::peers names the home or the placement, which always have read and write "
