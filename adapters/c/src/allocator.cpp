@@ -35,15 +35,15 @@ namespace {
 
 vmm::stream_handle stream_in(const device_memory& device, vmm_stream stream) noexcept {
   const std::uint64_t number = address_of(stream).value;
-  const bool legacy =
-      device.streams().is_cuda && number == static_cast<std::uint64_t>(cuda_default::legacy);
+  const bool has_legacy = device.streams().is_cuda || !device.streams().has_any;
+  const bool legacy = has_legacy && number == static_cast<std::uint64_t>(cuda_default::legacy);
   return vmm::stream_handle{legacy ? 0 : number};
 }
 bool is_named(const device_memory& device, vmm_stream stream) noexcept {
   const std::uint64_t number = address_of(stream).value;
-  const auto per_thread = static_cast<std::uint64_t>(cuda_default::per_thread);
-  return number == 0 ||
-         (device.streams().has_any && !(device.streams().is_cuda && number == per_thread));
+  if (!device.streams().has_any) return number <= static_cast<std::uint64_t>(cuda_default::legacy);
+  return !device.streams().is_cuda ||
+         number != static_cast<std::uint64_t>(cuda_default::per_thread);
 }
 
 vmm_status fail_unknown() noexcept {

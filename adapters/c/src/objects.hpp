@@ -108,14 +108,17 @@ enum class cuda_default : std::uint64_t { legacy = 1, per_thread = 2 };
   const auto number = static_cast<std::uint64_t>(cuda_default::per_thread);
   return driver.is_cuda && address_of(stream).value == number;
 }
-// Whether pools and managers of the driver take the stream.
+// Whether pools and managers of the driver take the stream. Without streams the default one has
+// both of its numbers.
 [[nodiscard]] inline bool names_stream(const driver_object& driver, vmm_stream stream) noexcept {
-  return stream == nullptr || (driver.has_streams && !is_per_thread(driver, stream));
+  if (driver.has_streams) return !is_per_thread(driver, stream);
+  return address_of(stream).value <= static_cast<std::uint64_t>(cuda_default::legacy);
 }
 [[nodiscard]] inline vmm::stream_handle stream_of(const driver_object& driver,
                                                   vmm_stream stream) noexcept {
   const std::uint64_t number = address_of(stream).value;
-  const bool legacy = driver.is_cuda && number == static_cast<std::uint64_t>(cuda_default::legacy);
+  const bool has_legacy = driver.is_cuda || !driver.has_streams;
+  const bool legacy = has_legacy && number == static_cast<std::uint64_t>(cuda_default::legacy);
   return vmm::stream_handle{legacy ? 0 : number};
 }
 inline vmm_status fail_stream() noexcept {

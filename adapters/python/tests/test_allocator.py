@@ -38,6 +38,7 @@ class Allocator:
         options = _Options()
         check(LIBRARY.vmm_allocator_options_init(ctypes.byref(options), ctypes.sizeof(options)))
         options.driver = driver
+        self.device_count = 2 if driver.startswith(b"fake") else 1
         options.read_environment = read_environment
         self.handle = ctypes.c_void_p()
         check(LIBRARY.vmm_allocator_create(ctypes.byref(options), ctypes.byref(self.handle)))
@@ -111,7 +112,7 @@ def test_random_calls_beside_a_list(allocator):
     for _ in range(6000):
         if len(live) < 50 or choose.random() < 0.5:
             size = choose.choice((1, 511, 512, 70_000, 3 * MIB))
-            device = choose.randrange(2)
+            device = choose.randrange(2) % allocator.device_count
             at = allocator.allocate(size, device)
             assert (at, device) not in live
             live[at, device] = size
@@ -267,11 +268,8 @@ def test_wrong_uses(allocator):
     allocator.free(at)
     with pytest.raises(libvmm.UnknownAddress):
         allocator.free(at)
-    nobody = Allocator(b"no_such_driver")
-    with pytest.raises(libvmm.InvalidArgument):
-        nobody.allocate(1)
-    assert LIBRARY.vmm_allocator_destroy(nobody.handle) == 0
-    assert LIBRARY.vmm_allocator_destroy(nobody.handle) == 18
+    with pytest.raises(libvmm.InvalidArgument, match="unknown backend 'no_such_driver'"):
+        Allocator(b"no_such_driver")
 
 
 class Calls(ctypes.Structure):
