@@ -222,6 +222,7 @@ class WrongUse(CommandTest):
             vmm-replay @ --svg - :: -: cannot be written: name a file
             vmm-replay @ --history=- :: -: cannot be written: name a file
             vmm-demo --trace @ --svg - :: -: cannot be written: name a file
+            VMM_CUDA_LIBRARY=/etc/passwd vmm-demo :: no GPU is usable here: bad option: VMM_CUDA_L
             """,
         )
 

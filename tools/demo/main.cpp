@@ -307,8 +307,12 @@ struct prepared {
 
 // ---- the program ---------------------------------------------------------------------
 
+void print_head(const std::string& driver) {
+  std::printf("vmm grows memory by mapping, not by copying.\n\nDriver: %s.\n\n", driver.c_str());
+}
+
 int run_on_gpu(vmm::cuda_driver driver, const command_line& wanted, prepared& ready) {
-  std::printf("Driver: cuda. There is a GPU here: %s.\n\n", driver.description().device_name);
+  print_head(std::string("cuda. There is a GPU here: ") + driver.description().device_name);
   auto stage = demo::gpu_stage::open(driver);
   if (!stage) return fail(vmm::describe(stage.error()));
   const std::uint64_t bytes =
@@ -320,7 +324,7 @@ int run_on_gpu(vmm::cuda_driver driver, const command_line& wanted, prepared& re
 int run_on_level_zero(const command_line& wanted, prepared& ready) {
   auto driver = vmm::level_zero_driver::open({.device = wanted.backend.device});
   if (!driver) return fail("no Level Zero device is usable here: " + vmm::describe(driver.error()));
-  std::printf("Driver: level_zero, on %s.\n\n", driver->description().device_name);
+  print_head(std::string("level_zero, on ") + driver->description().device_name);
   const auto stage = std::make_unique<demo::level_zero_stage>(*driver);
   const std::uint64_t bytes =
       wanted.wished_bytes != 0 ? wanted.wished_bytes : last_target_on_host_bytes;
@@ -329,7 +333,7 @@ int run_on_level_zero(const command_line& wanted, prepared& ready) {
 }
 
 int run_on_host(const std::string& reason, const command_line& wanted, prepared& ready) {
-  std::printf("Driver: host, this machine's own memory, since %s.\n\n", reason.c_str());
+  print_head("host, this machine's own memory, since " + reason);
   auto driver = vmm::host_driver::open();
   if (!driver) return fail(vmm::describe(driver.error()));
   demo::host_stage stage(*driver);
@@ -342,13 +346,14 @@ int run_on_host(const std::string& reason, const command_line& wanted, prepared&
 int run(const command_line& wanted) {
   prepared ready;
   if (const int code = prepare(wanted, ready); code != 0) return code;
-  std::puts("vmm grows memory by mapping, not by copying.\n");
   if (wanted.backend.kind == "host") return run_on_host("it was requested", wanted, ready);
   if (wanted.backend.kind == "level_zero") return run_on_level_zero(wanted, ready);
   auto gpu = vmm::cuda_driver::open({.device = wanted.backend.device});
   if (gpu) return run_on_gpu(std::move(*gpu), wanted, ready);
   const std::string reason = vmm::describe(gpu.error());
-  if (wanted.backend.kind == "cuda") return fail("no GPU is usable here: " + reason);
+  const bool is_wrong_setting = gpu.error().code == vmm::errc::bad_option;
+  if (is_wrong_setting || wanted.backend.kind == "cuda")
+    return fail("no GPU is usable here: " + reason);
   return run_on_host("no GPU is usable here\n(" + reason + ")", wanted, ready);
 }
 

@@ -123,7 +123,7 @@ enum class cuda_default : std::uint64_t { legacy = 1, per_thread = 2 };
 }
 inline vmm_status fail_stream() noexcept {
   return fail(VMM_ERROR_INVALID_ARGUMENT,
-              "not a stream of the driver: without VMM_FEATURE_STREAMS NULL is the only one, and "
+              "not a stream of the driver: a driver without streams has only NULL, and "
               "cudaStreamPerThread is another stream in each thread (make a stream and pass it)");
 }
 

@@ -57,7 +57,7 @@ FILES = {
     "VMM_TRACE": ((), "VMM_TRACE is the path of a writable file"),
 }
 #: Libraries, each of a driver.
-LIBRARIES = {"VMM_CUDA_LIBRARY": "cuda", "VMM_LEVEL_ZERO_LIBRARY": "level_zero"}
+DRIVER_LIBRARIES = {"VMM_CUDA_LIBRARY": "cuda", "VMM_LEVEL_ZERO_LIBRARY": "level_zero"}
 OTHERS = (
     "VMM_BACKEND",
     "VMM_DRIVER_VERSION",
@@ -71,7 +71,7 @@ OTHERS = (
     "VMM_POOL_ROUNDS",
     "VMM_PROVE_COUNT",
 )
-KNOWN = {"VMM_EXCLUDE", *POOL, *MANAGER, *CHOICES, *SIZES, *FILES, *LIBRARIES, *OTHERS}
+KNOWN = {"VMM_EXCLUDE", *POOL, *MANAGER, *CHOICES, *SIZES, *FILES, *DRIVER_LIBRARIES, *OTHERS}
 
 _BAD_OPTION = 2
 
@@ -180,8 +180,8 @@ def _judge(name: str, value: str) -> str:
         return "" if value in choices else _refused(said, value)
     if name in SIZES:
         return _refused(SIZES[name], value) if _ask(Pool, "VMM_BUDGET", value) else ""
-    if name in LIBRARIES:
-        return _ask_driver(LIBRARIES[name], **{name: value})
+    if name in DRIVER_LIBRARIES:
+        return _ask_driver(DRIVER_LIBRARIES[name], **{name: value})
     if name == "VMM_BACKEND":
         return _ask_driver("", VMM_BACKEND=value)
     if name == "VMM_EXCLUDE":
