@@ -20,6 +20,16 @@ from .reports import TrimReport, values_of
 _LIBRARY = _native.LIBRARY
 
 
+class Kind(enum.IntFlag):
+    """Kinds of shareable handles; a manager's `shareable` may have several."""
+
+    __module__ = "libvmm.share"  # which imports this module, and where it is public
+    NONE = 0
+    POSIX_FD = 1
+    WIN32 = 2
+    FABRIC = 4
+
+
 class Copy(enum.IntEnum):
     """Modes of Manager.copy()."""
 
@@ -201,8 +211,6 @@ class Manager(Allocator):
         if reservation_bytes is not None:
             options.reservation_bytes = _values.size("reservation_bytes", reservation_bytes)
         options.budget_bytes = _values.size("budget", budget)
-        from .share import Kind  # which imports this module
-
         options.shareable = _values.flags("shareable", shareable, Kind)
         options.wait_when_short = _values.flag("wait_when_short", wait_when_short)
         options.read_environment = _values.flag("read_environment", read_environment)

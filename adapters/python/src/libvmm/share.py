@@ -31,21 +31,13 @@ from . import _dlpack, _lifetime, _native, _share, _values
 from ._owner import HandleLife, Owner
 from .drivers import Driver
 from .errors import InvalidArgument, UnknownAddress, check, error_of
+from .managers import Kind as Kind
 from .managers import Range
 
 _LIBRARY = _native.LIBRARY
 
 #: The size of a secret.
 SECRET_BYTES = _share.SECRET_BYTES
-
-
-class Kind(enum.IntFlag):
-    """Kinds of shareable handles; a manager's `shareable` may have several."""
-
-    NONE = 0
-    POSIX_FD = 1
-    WIN32 = 2
-    FABRIC = 4
 
 
 class What(enum.IntEnum):
