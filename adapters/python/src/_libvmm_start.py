@@ -47,11 +47,24 @@ def _auto() -> object:
     return _auto
 
 
+def report(library: str, reason: str) -> None:
+    """Writes a line to stderr. Where that is closed, full, or the program's own and raises, there
+    is none, and the program's exit code stays its own."""
+    line = f"libvmm: VMM=1 does not serve {library}: {reason}\n"
+    try:
+        if sys.stderr is not None and sys.stderr is sys.__stderr__:
+            os.write(sys.stderr.fileno(), line.encode(errors="backslashreplace"))
+        elif sys.stderr is not None:
+            sys.stderr.write(line)
+    except Exception:
+        return
+
+
 def _serve(name: str) -> None:
     try:
         _auto().serve(name, sys.modules[name])  # type: ignore[attr-defined]
     except Exception as trouble:  # the program's import goes on
-        print(f"libvmm: VMM=1 does not serve {name}: {trouble}", file=sys.stderr)
+        report(name, str(trouble))
 
 
 class Finder:
@@ -68,8 +81,9 @@ class Finder:
         self._searched.add(search)  # a finder may search by importlib.util.find_spec()
         try:
             for each in sys.meta_path:
-                find = getattr(each, "find_spec", None)
-                spec = None if each is self or find is None else find(name, path, target)
+                own = isinstance(each, Finder)
+                find = None if own else getattr(each, "find_spec", None)
+                spec = None if find is None else find(name, path, target)
                 if spec is not None:
                     _follow(name, spec.loader)
                     return spec
@@ -87,7 +101,8 @@ def _follow(name: str, loader: object) -> None:
     def exec_module(module: object) -> None:
         vars(loader).pop("exec_module", None)
         execute(module)
-        _serve(name)
+        if getattr(module, "__name__", name) == name:  # an archive has one loader for its modules
+            _serve(name)
 
     loader.exec_module = exec_module  # type: ignore[attr-defined]
 

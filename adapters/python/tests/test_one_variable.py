@@ -9,6 +9,7 @@ check adapters`'s."""
 import os
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
@@ -132,6 +133,14 @@ def test_a_search_alone_serves_nothing_and_leaves_the_loader(run):
     assert run("-c", code) == ("False\nset() True\n0", "")
 
 
+def test_modules_of_an_archive_share_a_loader(run, tmp_path):
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("other.py", "")
+        archive.writestr("rmm.py", RMM)
+    code = "import importlib.util; importlib.util.find_spec('rmm'); import other; " + STATE
+    assert run("-c", code, PYTHONPATH=str(tmp_path / "all.zip")) == (SERVED, "")
+
+
 def test_an_import_that_fails_fails_as_without_it(run):
     out, error = run("-c", "import broken", code=1)
     assert out == "" and error.endswith("ZeroDivisionError: division by zero")
@@ -164,6 +173,17 @@ def test_a_library_that_cannot_be_loaded_is_one_line(run):
     out, error = run("-c", STATE, LIBVMM="/nowhere/libvmm.so")
     assert out.startswith("0 ")
     assert error.count("\n") == 0 and "VMM=1 does not serve rmm" in error and "/nowhere" in error
+
+
+def test_an_import_goes_on_where_stderr_takes_no_line(run):
+    """It is full, or closed: the line is not written to stdout."""
+    for where in (">/dev/full", ">&-"):
+        for variables in ({"VMM": "yes"}, {"LIBVMM": "/nowhere"}, {"VMM_EXCLUDE": "\udcff"}):
+            code = (
+                "import subprocess, sys; sys.exit(subprocess.run(['sh', '-c', "
+                f"'exec \"$@\" 2{where}', 'sh', sys.executable, '-c', {STATE!r}]).returncode)"
+            )
+            assert run("-c", code, **variables)[0].startswith("0 "), (where, variables)
 
 
 def test_another_owner_of_cudas_calls_has_precedence(run, tmp_path):

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
+import _libvmm_start
+
 from . import _doctor, _native, _settings
 from .drivers import Driver
-from .errors import Error, NotSupported, Unavailable
+from .errors import NotSupported, Unavailable
 from .pools import Capture, Pool
 
 #: Inherited by the processes that this one starts: their lines have been printed.
@@ -76,7 +77,7 @@ def _report(library: str, text: str) -> None:
     before = os.environ.get(_REPORTED, "").split(",")
     if library not in before:
         os.environ[_REPORTED] = ",".join([*filter(None, before), library])
-        print(f"libvmm: VMM=1 does not serve {library}: {text}", file=sys.stderr)
+        _libvmm_start.report(library, text)
 
 
 def _note(library: str, text: str) -> None:
@@ -95,8 +96,9 @@ def _publish() -> None:
             os.close(_state.file)  # the parent's, whose content stays
         _state.file, _state.process = made, os.getpid()
     text = "".join(f"{name}: {how}\n" for name, how in sorted(_state.served.items()))
-    os.ftruncate(_state.file, 0)
-    os.pwrite(_state.file, f"{_state.process}\n{text}".encode(), 0)
+    content = f"{_state.process}\n{text}".encode(errors="replace")
+    os.pwrite(_state.file, content, 0)
+    os.ftruncate(_state.file, len(content))
 
 
 # ---- one pool for each device -------------------------------------------------------------------
@@ -309,5 +311,5 @@ def serve(module: str, imported: Any) -> None:
                 _note(library, "its own memory: VMM_EXCLUDE names it")
             else:
                 _note(library, _SERVE[library](imported))
-        except (AttributeError, Error, ImportError, OSError, StandsBack, TypeError) as reason:
+        except Exception as reason:  # the program's import goes on
             _stand_back(library, reason)

@@ -243,7 +243,7 @@ def _state_of(process: int) -> list[str]:
         except OSError:
             continue  # closed meanwhile
         if "memfd:libvmm-state" in link:
-            owner, *lines = _text(f"{folder}/{each}").splitlines()
+            owner, *lines = _text(f"{folder}/{each}").splitlines() or [""]
             return lines if owner == str(process) else [f"{line} (forked)" for line in lines]
     if re.search(r"libvmm_preload", _text(f"/proc/{process}/maps")):
         return ["the preload library"]
