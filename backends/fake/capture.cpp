@@ -83,7 +83,8 @@ void fake_state::spoil(std::uint64_t id) noexcept {
 stream_record* fake_state::captured(stream_handle stream) noexcept {
   if (captures.empty()) return nullptr;
   stream_record* const record = streams.find(static_cast<std::uint64_t>(stream));
-  check(record == nullptr || record->capture <= last_capture, "a capture has its own number");
+  check(record == nullptr || record->capture <= last_capture,
+        "a stream is in a capture that never began");
   return record == nullptr || record->capture == 0 ? nullptr : record;
 }
 

@@ -29,7 +29,7 @@ bool is_power_of_two(std::uint64_t value) noexcept {
 }  // namespace
 
 host_driver::host_driver(std::unique_ptr<host_state> made) noexcept : state_(std::move(made)) {
-  check(state_ != nullptr, "a cuda_driver is made without an opened device");
+  check(state_ != nullptr, "a host_driver is made without its state");
 }
 host_driver::~host_driver() { leave_if_forked(); }
 host_driver::host_driver(host_driver&&) noexcept = default;
