@@ -179,10 +179,7 @@ static_assert(static_cast<int>(vmm::capture_rule::refuse) == VMM_CAPTURE_REFUSE 
               static_cast<int>(vmm::capture_rule::private_memory) == VMM_CAPTURE_PRIVATE &&
               static_cast<int>(vmm::capture_rule::unchecked) == VMM_CAPTURE_UNCHECKED);
 
-vmm_status open_device(allocator_object& on, std::int32_t number, device_memory*& out) {
-  const vmm::sync::lock_guard<vmm::sync::mutex> lock(on.opening);
-  out = on.device(number);
-  if (out != nullptr) return VMM_SUCCESS;
+vmm_status make_device(allocator_object& on, std::int32_t number, device_memory*& out) {
   const bool is_numbered = on.driver_name == "cuda" || on.driver_name == "level_zero";
   if (number != 0 && !is_numbered && !on.driver_name.starts_with("fake"))
     return fail(VMM_ERROR_INVALID_ARGUMENT,
@@ -197,8 +194,19 @@ vmm_status open_device(allocator_object& on, std::int32_t number, device_memory*
   made->set_limit(0);
   out = made.release();
   on.devices[static_cast<std::size_t>(number)].store(out, std::memory_order_release);
-  if (number >= on.device_count.load()) on.device_count.store(number + 1);
   return VMM_SUCCESS;
+}
+
+// The device counts from the beginning: a child that is forked meanwhile has no part of it.
+vmm_status open_device(allocator_object& on, std::int32_t number, device_memory*& out) {
+  const vmm::sync::lock_guard<vmm::sync::mutex> lock(on.opening);
+  out = on.device(number);
+  if (out != nullptr) return VMM_SUCCESS;
+  const std::int32_t before = on.device_count.load();
+  if (number >= before) on.device_count.store(number + 1);
+  const vmm_status done = make_device(on, number, out);
+  if (done != VMM_SUCCESS) on.device_count.store(before);
+  return done;
 }
 
 }  // namespace
