@@ -226,7 +226,8 @@ vmm_status vmm_driver_destroy_stream(vmm_driver* driver, vmm_stream stream) VMM_
 vmm_status vmm_driver_synchronize_stream(vmm_driver* driver, vmm_stream stream) VMM_NOEXCEPT {
   return on_driver(driver, [&](driver_object& on) -> vmm_status {
     if (is_per_thread(on, stream)) return fail_stream();
-    if (!on.backend.feature_set().streams && stream == nullptr) return VMM_SUCCESS;
+    if (!on.has_streams && stream_of(on, stream) == vmm::stream_handle::default_stream)
+      return VMM_SUCCESS;
     return answer(on.backend.synchronize_stream(stream_of(on, stream)));
   });
 }
