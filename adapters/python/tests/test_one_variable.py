@@ -187,13 +187,13 @@ def test_an_import_goes_on_where_stderr_takes_no_line(run):
 
 
 def test_another_owner_of_cudas_calls_has_precedence(run, tmp_path):
-    source, library = tmp_path / "other.c", tmp_path / "libother.so"
+    source, library = tmp_path / "other.c", tmp_path / "libcuda_other.so"
     source.write_text("int cuMemAlloc_v2(void) { return 0; }\n")
     made = subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], capture_output=True)
     if made.returncode != 0:
         pytest.skip("there is no C compiler")
     out, error = run("-c", STATE, LD_PRELOAD=str(library))
-    assert out == "0 True" and "libother.so is loaded and defines cuMemAlloc_v2" in error
+    assert out == "0 True" and "libcuda_other.so is loaded and defines cuMemAlloc_v2" in error
 
 
 def test_nothing_is_loaded_from_the_current_folder(run, tmp_path):

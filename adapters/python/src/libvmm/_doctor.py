@@ -83,7 +83,7 @@ def hooks() -> dict[str, str]:
         if process.dladdr(at, ctypes.byref(found)) and found.file:
             file = found.file.decode(errors="replace")
             if not re.search(
-                r"/(libc|libdl|ld-linux[^/]*)\.so|/(libcuda|libcudart)[^/]*\.so", file
+                r"/(libc|libdl|ld-linux[^/]*)\.so|/(libcuda|libcudart)(-[0-9a-f]+)?\.so", file
             ):
                 taken[name] = file
     return taken
