@@ -112,6 +112,18 @@ def test_started_processes_are_served(run, tmp_path, how):
     assert run("parent.py", how) == (SERVED, "")
 
 
+def test_a_child_does_not_wait_for_a_thread_of_its_parent(run):
+    code = (
+        "import os, signal, sys, threading, torch; lock = sys.modules['libvmm']._auto._state.lock\n"
+        "held, done = threading.Event(), threading.Event()\n"
+        "def hold():\n    with lock:\n        held.set(); done.wait()\n"
+        "threading.Thread(target=hold).start(); held.wait()\n"
+        "if os.fork() == 0:\n    signal.alarm(20); import rmm; os._exit(len(rmm.devices))\n"
+        "print(os.waitstatus_to_exitcode(os.wait()[1])); done.set()"
+    )
+    assert run("-c", code)[0] == "2"
+
+
 def test_every_way_to_start_python_is_served(run, tmp_path):
     (tmp_path / "script.py").write_text(STATE)
     (tmp_path / "parent.py").write_text(

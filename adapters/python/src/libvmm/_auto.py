@@ -45,6 +45,13 @@ class _State:
 
 
 _state = _native.once("auto", _State())
+
+
+def _after_fork() -> None:
+    _state.lock = threading.RLock()  # a thread that the child lacks may hold it
+
+
+os.register_at_fork(after_in_child=_after_fork)
 driver_name = "cuda"
 
 
