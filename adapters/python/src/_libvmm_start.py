@@ -14,6 +14,8 @@ import sys
 from _thread import get_ident
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
+#: Inherited by the processes that this one starts: their lines have been printed.
+REPORTED = "_LIBVMM_REPORTED"
 #: Modules after whose first execution an adapter is installed.
 MODULES = frozenset(("cupy", "numba.cuda.cudadrv.driver", "rmm", "torch", "warp"))
 
@@ -27,9 +29,19 @@ def _is_wanted() -> bool:
     return os.geteuid() == os.getuid() and os.getegid() == os.getgid()
 
 
+def _check_folders() -> None:
+    """Raises ImportError for a folder with code of the package that everybody can write to."""
+    package = os.path.join(FOLDER, "libvmm")
+    for part in ("", "torch", "lib", os.path.join("lib", "torch")):
+        folder = os.path.join(package, part).rstrip(os.path.sep)
+        if os.path.isdir(folder) and os.stat(folder).st_mode & 0o002:
+            raise ImportError(f"everybody can write to {folder}")
+
+
 def _auto() -> object:
     """libvmm._auto. Raises what its import raises."""
     if "libvmm" not in sys.modules:
+        _check_folders()
         from importlib.machinery import PathFinder
         from importlib.util import module_from_spec
 
@@ -48,8 +60,13 @@ def _auto() -> object:
 
 
 def report(library: str, reason: str) -> None:
-    """Writes a line to stderr. Where that is closed, full, or the program's own and raises, there
-    is none, and the program's exit code stays its own."""
+    """Writes a line to stderr, once for a tree of processes: for a library, or for all of them.
+    Where stderr is closed, full, or the program's own and raises, there is none, and the program's
+    exit code stays its own."""
+    before = os.environ.get(REPORTED, "").split(",")
+    if library in before:
+        return
+    os.environ[REPORTED] = ",".join([*filter(None, before), library])
     line = f"libvmm: VMM=1 does not serve {library}: {reason}\n"
     try:
         if sys.stderr is not None and sys.stderr is sys.__stderr__:

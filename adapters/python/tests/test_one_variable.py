@@ -216,16 +216,19 @@ def test_nothing_is_loaded_from_the_current_folder(run, tmp_path):
         assert run(*words) == (SERVED, ""), words
 
 
-def test_a_folder_that_everybody_can_write_to_is_refused(environment, run, tmp_path):
+@pytest.mark.parametrize("part", ["libvmm", "libvmm/torch"])
+def test_nothing_is_loaded_from_a_folder_that_everybody_can_write_to(
+    environment, run, tmp_path, part
+):
     folder = tmp_path / "open"
     subprocess.run(["cp", "-r", SOURCE, folder], check=True)
-    os.chmod(folder / "libvmm", 0o777)
+    os.chmod(folder / part, 0o1777)
     code = (
         f"import site, sys; site.addsitedir({str(folder)!r}); "
         f"sys.path.append({str(environment[1])!r}); {STATE}"
     )
     out, error = run("-S", "-c", code)
-    assert out == "0 True" and f"everybody can write to {folder}/libvmm" in error
+    assert out == "0 False" and f"everybody can write to {folder}/{part}" in error
 
 
 def test_set_uid_processes_are_left_alone(run):

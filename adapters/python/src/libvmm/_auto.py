@@ -8,7 +8,6 @@ that imports PyTorch and forks may use CUDA in its children. docs/one_variable.m
 from __future__ import annotations
 
 import os
-import stat
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,9 +18,6 @@ from . import _doctor, _native, _settings
 from .drivers import Driver
 from .errors import NotSupported, Unavailable
 from .pools import Capture, Pool
-
-#: Inherited by the processes that this one starts: their lines have been printed.
-_REPORTED = "_LIBVMM_REPORTED"
 
 
 class StandsBack(Exception):
@@ -58,11 +54,6 @@ driver_name = "cuda"
 # ---- reasons ------------------------------------------------------------------------------------
 
 
-def _may_be_written_by_all(path: str) -> bool:
-    mode = os.stat(path).st_mode
-    return bool(mode & stat.S_IWOTH) and not (stat.S_ISDIR(mode) and mode & stat.S_ISVTX)
-
-
 def why_not(environment: Any = os.environ) -> str:
     """Why no library of this process is served; "": nothing prevents it. Calls no driver."""
     value = environment.get("VMM", "")
@@ -71,20 +62,10 @@ def why_not(environment: Any = os.environ) -> str:
             return wrong
     if environment.get("VMM_MODE"):
         return f"VMM_MODE={environment['VMM_MODE']} is set, which has precedence"
-    if _may_be_written_by_all(_native.FOLDER):
-        return f"everybody can write to {_native.FOLDER}"
     for name, file in _doctor.hooks().items():
         if name.startswith("cu"):
             return f"{file} is loaded and defines {name}: CUDA's calls have another owner"
     return ""
-
-
-def _report(library: str, text: str) -> None:
-    """One line on stderr, once for a tree of processes: for a library, or for all of them."""
-    before = os.environ.get(_REPORTED, "").split(",")
-    if library not in before:
-        os.environ[_REPORTED] = ",".join([*filter(None, before), library])
-        _libvmm_start.report(library, text)
 
 
 def _note(library: str, text: str) -> None:
@@ -300,7 +281,8 @@ _SERVE = {
 def _stand_back(library: str, reason: Exception) -> None:
     text = str(reason) or type(reason).__name__
     _note(library, f"its own memory: {text}")
-    _report("any library" if getattr(reason, "everywhere", False) else library, text)
+    everywhere = getattr(reason, "everywhere", False)
+    _libvmm_start.report("any library" if everywhere else library, text)
 
 
 def serve(module: str, imported: Any) -> None:
