@@ -18,7 +18,8 @@
 // It returns true where the request is to be tried again, false where it has nothing left, which
 // begins the next rung; one that runs once is a single_rung(). It runs under the rank of growth, so
 // it calls neither users nor other allocators: what does belongs to 2, between two attempts. A rung
-// behind 2 is a part of wait_for_next_stream(), below its stop.
+// behind 2 is a part of wait_for_next_stream(), below its stop. A captured request has one rung of
+// its own: captured_calls::take().
 //
 // I1  What a request that fails has created is released to the driver.
 //

@@ -276,7 +276,7 @@ void free_function();
             ("modules/va/a.cpp", "f();\n", 0),
         ):
             rows = sizes.sizes_of({path: "a = 1\n" + line * 1000})
-            self.assertEqual(rows[sizes.YARD], thousands, path + line)
+            self.assertEqual(rows[sizes.CODE_LINES], thousands, path + line)
 
     def test_of_sources(self) -> None:
         for path, lines, found in (
