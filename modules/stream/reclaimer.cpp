@@ -256,8 +256,9 @@ std::uint64_t reclaimer::release_created(std::uint64_t mark) {
   return released.released_bytes;
 }
 
+// What an arena gives back would join what is unused, and make it younger.
 std::uint64_t reclaimer::release_unused(std::uint64_t mark) {
-  const arena_flush pause(state_);
+  const arena_flush pause(state_, arena_memory::stays);
   constexpr std::uint64_t all_bytes = std::numeric_limits<std::uint64_t>::max();
   (void)unmap_idle(all_bytes, nullptr, mark);
   return release_created(mark);

@@ -139,21 +139,28 @@ TEST_F(Preallocate, StaysWithinTheHeadroomAndTheBudget) {
   EXPECT_LE(managed->statistics().mapped_bytes, 256 * MiB);
 }
 
-// Memory is mapped behind what a kernel uses; nothing has used it when the next step is refused.
+// Memory is mapped behind what a kernel uses; nothing has used it when the next step is refused. An
+// arena has the memory in front of it, or the stream.
 TEST_F(Preallocate, ThatIsShortHoldsNoMoreBesideRunningWork) {
-  open();
-  const vmm::address at = allocate(8 * MiB, a);
-  run(a, {at, 8 * MiB}, 1e6);
-  free(at, a);
-  const auto before = driver.resource_counts();
-  driver.fail({vmm::call::create, 3, true, {vmm::errc::out_of_memory, 2, "OUT_OF_MEMORY"}});
-  const vmm::preallocate_report done = managed->preallocate(GiB, a);
-  driver.clear_faults();
-  EXPECT_EQ(done.failure.code, vmm::errc::out_of_memory);
-  EXPECT_EQ(done.created_bytes, 0u);
-  EXPECT_LE(driver.resource_counts().memory_bytes, before.memory_bytes);
-  EXPECT_LE(driver.resource_counts().mappings, before.mappings);
-  validate();
+  for (const auto arenas : {vmm::arena_rule::never, vmm::arena_rule::always}) {
+    vmm::pool_options options;
+    options.stream_arenas = arenas;
+    options.policy.tuning.growth_gap_bytes = 0;
+    open(options);
+    const vmm::address at = allocate(8 * MiB, a);
+    run(a, {at, 8 * MiB}, 1e6);
+    free(at, a);
+    free(allocate(512, a), a);
+    const auto before = driver.resource_counts();
+    driver.fail({vmm::call::create, 3, true, {vmm::errc::out_of_memory, 2, "OUT_OF_MEMORY"}});
+    const vmm::preallocate_report done = managed->preallocate(GiB, a);
+    driver.clear_faults();
+    EXPECT_EQ(done.failure.code, vmm::errc::out_of_memory);
+    EXPECT_EQ(done.created_bytes, 0u);
+    EXPECT_LE(driver.resource_counts().memory_bytes, before.memory_bytes);
+    EXPECT_LE(driver.resource_counts().mappings, before.mappings);
+    validate();
+  }
 }
 
 TEST_F(Preallocate, MakesSmallHandlesNearTheBudget) {
