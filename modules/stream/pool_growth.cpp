@@ -337,6 +337,7 @@ result<bool> pool_growth::preallocate_step(preparation& work, preallocate_report
   effort.limit_bytes = limit_bytes();
   result<growth_plan> plan =
       state_.with([&](auto& state) { return ahead_planner(state).plan(wanted, effort); });
+  if (plan) plan->made_for = work.number;
   if (plan && plan->target_granules != 0) return map_ahead(*plan, report);
   if (plan) {
     if (std::exchange(work.has_asked, true)) return false;
@@ -366,15 +367,14 @@ result<bool> pool_growth::map_ahead(growth_plan& plan, preallocate_report& repor
   return true;
 }
 
-status pool_growth::make_ready(std::uint32_t count_granules, stream_handle stream,
-                               preallocate_report& report) {
-  preparation work{.stream = stream, .count_granules = count_granules};
+status pool_growth::make_ready(preparation work, preallocate_report& report) {
   const std::uint32_t page_granules =
       state_.with([](auto& state) { return state.sizes().page_granules; });
   result<bool> more = true;
   // Each step adds at least a page, except one that reserves addresses and one that queries the
   // device.
-  for (std::uint32_t left = count_granules / page_granules + 4; left != 0 && more && *more; --left)
+  for (std::uint32_t left = work.count_granules / page_granules + 4; left != 0 && more && *more;
+       --left)
     more = preallocate_step(work, report);
   report.left_bytes = work.is_served ? 0 : missing_bytes(work);
   return more ? status{} : status{more.error()};

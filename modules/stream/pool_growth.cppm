@@ -38,6 +38,19 @@ namespace vmm {
 
 class pool_growth {
  public:
+  /// A request that was announced, and how far its preparation has come.
+  struct preparation {
+    stream_handle stream = stream_handle::default_stream;
+    std::uint32_t count_granules = 0;
+    std::uint64_t number = 0;  // of the announcement
+    bool is_served = false;
+    bool has_asked = false;     // what every stream has finished is known
+    bool has_reserved = false;  // addresses, for this
+  };
+
+  [[nodiscard]] std::uint64_t next_announcement() noexcept {
+    return announcement_count_.fetch_add(1, std::memory_order_relaxed) + 1;
+  }
   pool_growth(const pool_base& base, stream_clock& clock, reclaimer& reclaim) noexcept
       : driver_(base.driver),
         options_(base.options),
@@ -68,8 +81,7 @@ class pool_growth {
       VMM_EXCLUDES(rank::events, rank::state);
   /// Makes ready what a request will need that is to come, step by step:
   /// stream_pool::preallocate().
-  [[nodiscard]] status make_ready(std::uint32_t count_granules, stream_handle stream,
-                                  preallocate_report& report)
+  [[nodiscard]] status make_ready(preparation work, preallocate_report& report)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   /// Gives the addresses back, when the pool ends and nothing is mapped.
   void remove_segments() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
@@ -78,15 +90,6 @@ class pool_growth {
       VMM_EXCLUDES(rank::state);
 
  private:
-  // A request that was announced, and how far its preparation has come.
-  struct preparation {
-    stream_handle stream = stream_handle::default_stream;
-    std::uint32_t count_granules = 0;
-    bool is_served = false;
-    bool has_asked = false;     // what every stream has finished is known
-    bool has_reserved = false;  // addresses, for this
-  };
-
   [[nodiscard]] std::uint64_t limit_bytes() const noexcept;
   [[nodiscard]] result<growth_plan> make_plan(const stream_request& request, growth_effort effort)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
@@ -124,6 +127,7 @@ class pool_growth {
   remapper& remaps_;
   stream_clock& clock_;
   reclaimer& reclaim_;
+  sync::atomic<std::uint64_t> announcement_count_ = 0;
   const bool may_alias_;
 };
 

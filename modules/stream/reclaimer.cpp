@@ -111,10 +111,10 @@ status reclaimer::claim_idle(free_handle_walk& walk, std::vector<handle_record*>
 }
 
 status reclaimer::unmap_idle(std::uint64_t size_bytes, std::uint64_t* waiting_bytes,
-                             std::optional<std::uint64_t> created_mark) {
+                             std::uint64_t made_for) {
   std::vector<handle_record*> claimed;
   free_handle_walk walk = state_.with(
-      [&](auto& state) { return idle_handles(state).begin_walk(size_bytes, created_mark); });
+      [&](auto& state) { return idle_handles(state).begin_walk(size_bytes, made_for); });
   status outcome = claim_idle(walk, claimed);
   check(walk.bytes_left <= size_bytes, "a walk claims a negative number of bytes");
   if (waiting_bytes != nullptr) *waiting_bytes = walk.waiting_bytes;
@@ -257,10 +257,10 @@ std::uint64_t reclaimer::release_created(std::uint64_t mark) {
 }
 
 // What an arena gives back would join what is unused, and make it younger.
-std::uint64_t reclaimer::release_unused(std::uint64_t mark) {
+std::uint64_t reclaimer::release_unused(std::uint64_t mark, std::uint64_t made_for) {
   const arena_flush pause(state_, arena_memory::stays);
   constexpr std::uint64_t all_bytes = std::numeric_limits<std::uint64_t>::max();
-  (void)unmap_idle(all_bytes, nullptr, mark);
+  (void)unmap_idle(all_bytes, nullptr, made_for);
   return release_created(mark);
 }
 

@@ -73,8 +73,8 @@ class reclaimer {
   /// them.
   /// With a mark: the handles created since that were never used.
   [[nodiscard]] status unmap_idle(std::uint64_t size_bytes, std::uint64_t* waiting_bytes = nullptr,
-                                  std::optional<std::uint64_t> created_mark = {})
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+                                  std::uint64_t made_for = 0) VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::events, rank::state);
   /// A handle without memory, all of whose blocks were freed while suspended, is not created again:
   /// its addresses become a hole.
   [[nodiscard]] status drop_freed() VMM_REQUIRES(rank::growth)
@@ -93,9 +93,10 @@ class reclaimer {
   /// The memory created since the mark. Returns the bytes.
   std::uint64_t release_created(std::uint64_t mark) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::release, rank::state);
-  /// The free memory created since the mark that was never used, mapped or not. Returns the bytes.
-  std::uint64_t release_unused(std::uint64_t mark) VMM_REQUIRES(rank::growth)
-      VMM_EXCLUDES(rank::release, rank::events, rank::state);
+  /// What is free and was never used of the memory that the announcement `made_for` created since
+  /// the mark, mapped or not. Returns the bytes.
+  std::uint64_t release_unused(std::uint64_t mark, std::uint64_t made_for)
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::release, rank::events, rank::state);
   /// stream_pool::trim(). In steps; memory that a step unmapped is released outside the lock: a
   /// thread that has to grow waits for one step at most.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes)

@@ -293,7 +293,9 @@ preallocate_report slow_path::preallocate(std::uint64_t size_bytes, stream_handl
     return report;
   }
   const std::uint64_t mark = parts_.core.memory.creation_mark();
-  const status more = parts_.growth.make_ready(count, stream, report);
+  const std::uint64_t announcement = parts_.growth.next_announcement();
+  const status more = parts_.growth.make_ready(
+      {.stream = stream, .count_granules = count, .number = announcement}, report);
   check(report.left_bytes <= std::max(size_bytes, count * granule_bytes),
         "more is missing than requested");
   if (more) parts_.reclaim.unmap_ahead(report);
@@ -302,7 +304,8 @@ preallocate_report slow_path::preallocate(std::uint64_t size_bytes, stream_handl
   if (!is_shortage(report.failure.code)) return report;
   const growth_guard growing(entry_);
   if (report.created_bytes != 0 && !state_.is_suspended())
-    report.created_bytes -= std::min(report.created_bytes, parts_.reclaim.release_unused(mark));
+    report.created_bytes -=
+        std::min(report.created_bytes, parts_.reclaim.release_unused(mark, announcement));
   report.failure = parts_.growth.with_figures(report.failure, size_bytes);
   return report;
 }

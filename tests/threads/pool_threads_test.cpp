@@ -654,6 +654,56 @@ TEST(PoolThreads, AFillIsRefusedWhileAnotherThreadUsesItsGrowth) {
   play_all("a refused fill beside a user of its growth", what);
 }
 
+// Its second create is refused while the other thread uses what the first one made.
+TEST(PoolThreads, AnAnnouncementIsShortBesideAUserOfItsMemory) {
+  pair_of_threads what;
+  what.options = vmm::pool_options{};
+  what.options.reservation_bytes = 256 * MiB;
+  what.options.policy.handle_bytes_max = 2 * MiB;
+  what.options.contents = vmm::contents_rule::zero_on_acquire;
+  what.before = [](pool_case& world) {
+    const vmm::address at = world.allocate(4096, world.a);
+    world.work(world.a, at);
+    world.free(at, world.a);
+    world.driver.fail({vmm::call::create, 2, true, {vmm::errc::out_of_memory, 2, "SHORT"}});
+  };
+  what.first = [](pool_case& world) { (void)world.pool->preallocate(12 * MiB, world.a); };
+  what.second = [](pool_case& world) {
+    for (const std::uint64_t size_bytes : {3 * MiB, MiB}) {
+      const auto at = world.pool->allocate(size_bytes, world.a);
+      if (!at) continue;
+      world.work(world.a, *at);
+      world.free(*at, world.a);
+    }
+  };
+  what.after = [](pool_case& world) { (void)world.pool->trim(0); };
+  play_all("a short announcement beside a user of its memory", what);
+}
+
+// The memory of the one that is served stays, and each reports what it holds.
+TEST(PoolThreads, AnAnnouncementIsShortBesideAnother) {
+  pair_of_threads what;
+  what.preemptions_max = 1;
+  what.options = vmm::pool_options{};
+  what.options.reservation_bytes = 256 * MiB;
+  what.options.policy.handle_bytes_max = 2 * MiB;
+  vmm::preallocate_report served;
+  vmm::preallocate_report refused;
+  std::uint64_t before_bytes = 0;
+  what.before = [&](pool_case& world) {
+    world.work(world.a, world.allocate(4096, world.a));
+    before_bytes = world.driver.resource_counts().memory_bytes;
+    world.driver.fail({vmm::call::create, 5, false, {vmm::errc::out_of_memory, 2, "SHORT"}});
+  };
+  what.first = [&](pool_case& world) { refused = world.pool->preallocate(24 * MiB, world.a); };
+  what.second = [&](pool_case& world) { served = world.pool->preallocate(4 * MiB, world.b); };
+  what.after = [&](pool_case& world) {
+    EXPECT_EQ(world.driver.resource_counts().memory_bytes - before_bytes,
+              served.created_bytes + refused.created_bytes);
+  };
+  play_all("a short announcement beside another", what);
+}
+
 // The stream of an arena goes while its blocks are freed on another.
 TEST(PoolThreads, AnArenaEndsWhileItsBlockIsFreedElsewhere) {
   arena_pair what;

@@ -121,6 +121,7 @@ region_id growth_commit::build_target(const growth_plan& plan) noexcept {
   for (std::size_t i = 0; i < plan.slots.size(); ++i) {
     const mapping_slot& slot = plan.slots[i];
     put_in_slot(slot, i < plan.moved.size(), now);
+    if (i >= plan.moved.size()) slot.of->made_for = plan.made_for;
     if (all == region_id::none) {
       all = slot.region;
     } else {

@@ -49,6 +49,7 @@ struct growth_plan {
   std::uint32_t target_granules = 0;
   std::uint32_t create_granules = 0;
   std::uint32_t handle_granules = 0;  // largest new handle; 0: the policy's
+  std::uint64_t made_for = 0;         // an announcement; 0: a request
   std::uint64_t moved_granules = 0;
   std::vector<handle_record*> moved{};
   std::vector<mapping_slot> slots{};

@@ -32,11 +32,11 @@ void idle_handles::stale_unmapped(mapping& gone) noexcept {
   state_.mappings_.drop(gone);
 }
 
-free_handle_walk idle_handles::begin_walk(
-    std::uint64_t size_bytes, std::optional<std::uint64_t> created_mark) const noexcept {
+free_handle_walk idle_handles::begin_walk(std::uint64_t size_bytes,
+                                          std::uint64_t made_for) const noexcept {
   return {.bytes_left = size_bytes,
           .looks_left = state_.mappings_.handle_count() + state_.streams_.count(),
-          .created_mark = created_mark};
+          .made_for = made_for};
 }
 
 result<bool> idle_handles::claim_idle(free_handle_walk& walk, std::size_t looks_max,
@@ -54,7 +54,7 @@ result<bool> idle_handles::claim_idle(free_handle_walk& walk, std::size_t looks_
     check(h.memory != nullptr && h.count_granules != 0, "a free handle has no memory");
     walk.next = state_.mappings_.free_of(h.stream).next_smaller(h);
     const bool is_claimed =
-        walk.created_mark ? h.memory->number > *walk.created_mark && is_unused(h) : is_idle(h);
+        walk.made_for == 0 ? is_idle(h) : h.made_for == walk.made_for && is_unused(h);
     if (!is_claimed) {
       walk.waiting_bytes += h.memory->size_bytes;
       continue;

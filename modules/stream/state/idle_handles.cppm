@@ -26,10 +26,11 @@ class idle_handles {
   /// A stale mapping is undone.
   void stale_unmapped(mapping& gone) noexcept;
   /// A walk over the free handles that ends when it has claimed `size_bytes` or has visited as many
-  /// handles as exist now. With a mark it claims the handles created since that were never used.
+  /// handles as exist now. With `made_for` it claims what that announcement created and nothing
+  /// has used.
   /// One walk at a time, under the lock of growth.
-  [[nodiscard]] free_handle_walk begin_walk(
-      std::uint64_t size_bytes, std::optional<std::uint64_t> created_mark = {}) const noexcept;
+  [[nodiscard]] free_handle_walk begin_walk(std::uint64_t size_bytes,
+                                            std::uint64_t made_for = 0) const noexcept;
   /// Continues the walk, past `looks_max` handles at most, and claims those whose memory and
   /// addresses are unused. False when the walk has ended. Where the next one ceased to be free
   /// between two calls, the rest of its stream is left out. Errors: out_of_host_memory; claimed

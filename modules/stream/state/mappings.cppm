@@ -80,6 +80,7 @@ struct handle_record {
   bool is_free = false;
   std::uint64_t free_since = 0;
   std::uint64_t made_at = 0;        // an epoch before which nothing has used it
+  std::uint64_t made_for = 0;       // the announcement that created it; 0: a request
   handle_record* before = nullptr;  // neighbours in that list
   handle_record* after = nullptr;
   handle_record* next_free = nullptr;
@@ -186,7 +187,7 @@ struct free_handle_walk {
   std::uint64_t bytes_left = 0;
   std::uint64_t looks_left = 0;
   std::uint64_t waiting_bytes = 0;  // of handles that were passed: unfinished work may use them
-  std::optional<std::uint64_t> created_mark{};  // only those created since that nothing has used
+  std::uint64_t made_for = 0;       // not 0: only what this announcement made and nothing has used
 };
 
 /// The one owner of the records.
