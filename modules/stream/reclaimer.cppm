@@ -71,7 +71,7 @@ class reclaimer {
   /// Unmaps free idle handles: their memory goes to the cache, their addresses become holes.
   /// `waiting_bytes` gets the size of free handles that are kept because unfinished work may use
   /// them.
-  /// With a mark: the handles created since that were never used.
+  /// With `made_for`: only what that announcement created and nothing has used.
   [[nodiscard]] status unmap_idle(std::uint64_t size_bytes, std::uint64_t* waiting_bytes = nullptr,
                                   std::uint64_t made_for = 0) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
