@@ -93,8 +93,8 @@ class reclaimer {
   /// The memory created since the mark. Returns the bytes.
   std::uint64_t release_created(std::uint64_t mark) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::release, rank::state);
-  /// What is free and was never used of the memory that the announcement `made_for` created since
-  /// the mark, mapped or not. Returns the bytes.
+  /// Free memory that the announcement `made_for` created since the mark and nothing has used,
+  /// mapped or not. Returns the bytes.
   std::uint64_t release_unused(std::uint64_t mark, std::uint64_t made_for)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::release, rank::events, rank::state);
   /// stream_pool::trim(). In steps; memory that a step unmapped is released outside the lock: a

@@ -694,6 +694,25 @@ TEST_F(WrongUse, StreamsOfADriverWithoutAny) {
   EXPECT_GOOD(vmm_driver_close(host));
 }
 
+TEST_F(WrongUse, TheLastNumberIsNoStream) {
+  auto* const last = reinterpret_cast<vmm_stream>(~std::uintptr_t{0});
+  auto request = sized<vmm_block_request>();
+  request.size_bytes = MiB;
+  request.stream = last;
+  void* at = nullptr;
+  EXPECT_FAILS(vmm_manager_allocate(manager, &request, &at), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(says("not a stream of the driver")) << vmm_last_error_text();
+  EXPECT_FAILS(vmm_pool_allocate(pool, 4096, last, &at), VMM_ERROR_INVALID_ARGUMENT);
+  ASSERT_GOOD(vmm_pool_allocate(pool, 4096, nullptr, &at));
+  EXPECT_FAILS(vmm_pool_free(pool, at, last), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_GOOD(vmm_pool_free(pool, at, nullptr));
+  vmm_pool_options options;
+  EXPECT_GOOD(vmm_pool_options_init(&options, sizeof(options)));
+  options.first_stream = last;
+  vmm_pool* made = nullptr;
+  EXPECT_FAILS(vmm_pool_create(driver, &options, &made), VMM_ERROR_INVALID_ARGUMENT);
+}
+
 TEST_F(WrongUse, DriversAndDevicesOfAllocators) {
   vmm_allocator_options options;
   EXPECT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));

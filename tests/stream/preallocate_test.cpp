@@ -140,7 +140,7 @@ TEST_F(Preallocate, StaysWithinTheHeadroomAndTheBudget) {
 }
 
 // Memory is mapped behind what a kernel uses; nothing has used it when the next step is refused. An
-// arena has the memory in front of it, or the stream.
+// arena has the memory before it, or the stream.
 TEST_F(Preallocate, ThatIsShortHoldsNoMoreBesideRunningWork) {
   for (const auto arenas : {vmm::arena_rule::never, vmm::arena_rule::always}) {
     vmm::pool_options options;

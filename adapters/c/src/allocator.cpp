@@ -40,10 +40,7 @@ vmm::stream_handle stream_in(const device_memory& device, vmm_stream stream) noe
   return vmm::stream_handle{legacy ? 0 : number};
 }
 bool is_named(const device_memory& device, vmm_stream stream) noexcept {
-  const std::uint64_t number = address_of(stream).value;
-  if (!device.streams().has_any) return number <= static_cast<std::uint64_t>(cuda_default::legacy);
-  return !device.streams().is_cuda ||
-         number != static_cast<std::uint64_t>(cuda_default::per_thread);
+  return takes_stream(device.streams().has_any, device.streams().is_cuda, stream);
 }
 
 vmm_status fail_unknown() noexcept {

@@ -108,11 +108,17 @@ enum class cuda_default : std::uint64_t { legacy = 1, per_thread = 2 };
   const auto number = static_cast<std::uint64_t>(cuda_default::per_thread);
   return driver.is_cuda && address_of(stream).value == number;
 }
-// Whether pools and managers of the driver take the stream. Without streams the default one has
-// both of its numbers.
+// Whether allocators of a driver take the stream. Without streams the default one has both of its
+// numbers; the last number is the library's own mark of a stream that was forgotten.
+[[nodiscard]] inline bool takes_stream(bool has_streams, bool is_cuda, vmm_stream stream) noexcept {
+  const std::uint64_t number = address_of(stream).value;
+  if (!has_streams) return number <= static_cast<std::uint64_t>(cuda_default::legacy);
+  const bool is_per_thread =
+      is_cuda && number == static_cast<std::uint64_t>(cuda_default::per_thread);
+  return !is_per_thread && number != ~std::uint64_t{0};
+}
 [[nodiscard]] inline bool names_stream(const driver_object& driver, vmm_stream stream) noexcept {
-  if (driver.has_streams) return !is_per_thread(driver, stream);
-  return address_of(stream).value <= static_cast<std::uint64_t>(cuda_default::legacy);
+  return takes_stream(driver.has_streams, driver.is_cuda, stream);
 }
 [[nodiscard]] inline vmm::stream_handle stream_of(const driver_object& driver,
                                                   vmm_stream stream) noexcept {

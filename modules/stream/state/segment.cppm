@@ -41,9 +41,9 @@ inline constexpr error no_block =
     refuse(errc::not_allocated,
            "the address is not the start of a live block: it was freed before, or never allocated");
 
-/// The data beside a locked block: why its memory is not reused when it is freed. Another reason has
-/// a bit in write_lock() and lock_of(), its place in locked_blocks' free_for(), unpin() and let_go(),
-/// and a caller that ends it, as block_rights::end_freed().
+/// The data beside a locked block: why its memory is not reused when it is freed. Another reason
+/// has a bit in write_lock() and lock_of(), its place in locked_blocks' free_for(), unpin() and
+/// let_go(), and a caller that ends it, as block_rights::end_freed().
 struct block_lock {
   std::uint32_t pins = 0;
   std::uint32_t stream = stream_table::no_stream;  // its record: freed for it, or captured by it
