@@ -372,6 +372,9 @@ def test_a_managed_range_grows_and_keeps_its_data(driver):
         with pytest.raises(libvmm.InvalidArgument):
             block.resize(0)
         block.free()
+        for pair in ((other, block), (block, other)):
+            with pytest.raises(libvmm.UnknownAddress, match="freed before"):
+                manager.copy(*pair)
         other.free()
         manager.validate()
         manager.trim(0)

@@ -267,11 +267,11 @@ class Manager(Allocator):
             stream=_values.stream(stream),
             mode=int(_values.member("mode", mode, Copy)),
         )
+        into._check_live()
+        of._check_live()
         if request.mode == Copy.BYTES:
             self._copy(request)
             return
-        into._check_live()
-        of._check_live()
         if request.mode == Copy.ALIAS or of is into:
             into._life.alone(self._copy, request)
             return

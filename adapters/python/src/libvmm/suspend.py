@@ -346,6 +346,7 @@ class Suspender(Owner):
         check(_LIBRARY.vmm_suspender_return_backups(self._handle))
 
     def close(self) -> None:
-        """Closes the suspender; a second call has no effect."""
+        """Closes the suspender; a second call has no effect. Contents that are suspended are lost:
+        call resume() before for those that are needed."""
         super().close()
         self._regions.clear()
