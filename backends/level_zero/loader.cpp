@@ -70,9 +70,9 @@ void find_work_calls(finder& find, entry_points& to) noexcept {
 }
 
 detail_text& add_name(detail_text& to, const loader_name& name) noexcept {
-  check(name.library != nullptr && *name.library != '\0', "a library has a name");
+  check(name.file != nullptr && *name.file != '\0', "a library has a name");
   return to.add(name.is_variable ? "VMM_LEVEL_ZERO_LIBRARY is '" : "the Level Zero loader '")
-      .add(name.library)
+      .add(name.file)
       .add(name.is_variable ? "', which " : "' ");
 }
 
@@ -107,8 +107,8 @@ const char* too_old(const loader_name& name) noexcept {
 }  // namespace
 
 load_problem load_loader(const loader_name& name, entry_points& points) noexcept {
-  check(name.library != nullptr && *name.library != '\0', "the loader has a name");
-  void* const loaded = dlopen(name.library, RTLD_NOW | RTLD_LOCAL);
+  check(name.file != nullptr && *name.file != '\0', "the loader has a name");
+  void* const loaded = dlopen(name.file, RTLD_NOW | RTLD_LOCAL);
   if (loaded == nullptr) return {not_loaded(name), ""};
   finder find(loaded);
   find_device_calls(find, points);

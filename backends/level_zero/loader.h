@@ -56,7 +56,7 @@ struct load_problem {
 
 /// Path or name of the loader, as dlopen takes it.
 struct loader_name {
-  const char* library = "libze_loader.so.1";
+  const char* file = "libze_loader.so.1";
   bool is_variable = false;  ///< it is the value of VMM_LEVEL_ZERO_LIBRARY
 };
 
