@@ -21,12 +21,15 @@ MODULES = frozenset(("cupy", "numba.cuda.cudadrv.driver", "rmm", "torch", "warp"
 
 
 def _is_wanted() -> bool:
-    if os.environ.get("VMM", "0") in ("", "0") or os.environ.get("VMM_DISABLE", "0") not in (
-        "",
-        "0",
-    ):
+    disable = os.environ.get("VMM_DISABLE", "")
+    if os.environ.get("VMM", "0") in ("", "0") or disable == "1":
         return False
-    return os.geteuid() == os.getuid() and os.getegid() == os.getgid()
+    if os.geteuid() != os.getuid() or os.getegid() != os.getgid():
+        return False
+    if disable not in ("", "0"):
+        report("any library", f"VMM_DISABLE takes 0 or 1; not {disable!r}, which counts as 1")
+        return False
+    return True
 
 
 def _check_folders() -> None:

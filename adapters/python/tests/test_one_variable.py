@@ -87,6 +87,12 @@ def test_switched_off_it_installs_nothing(run, variables):
     assert run("-c", STATE, **variables) == ("0 False", "")
 
 
+def test_a_malformed_disable_switches_off_and_says_so(run):
+    out, line = run("-c", LOADED, VMM_DISABLE="yes")
+    assert out == "['_libvmm_start'] []"
+    assert "does not serve any library: VMM_DISABLE takes 0 or 1; not 'yes'" in line
+
+
 def test_set_it_installs_one_finder_and_loads_no_package(run):
     modules, finder = run("-c", LOADED)[0].split("] [")
     assert modules == "['_libvmm_start'" and finder.count("Finder") == 1
