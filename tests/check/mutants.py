@@ -21,10 +21,11 @@
 # For each mutant the test that it names is built and has to fail within 60 seconds, or LIMIT_S. A
 # mutant that does not fit, does not build or is not found fails the run; so does a test that fails
 # without a mutant. The output of each test is kept in build/mutants/NAME.log. --check verifies,
-# without a build, that the files are whole and that each text is there once.
+# without a build, that the files are whole, each text is there once and each filter names a test.
 from __future__ import annotations
 
 import dataclasses
+import fnmatch
 import os
 import pathlib
 import re
@@ -130,13 +131,23 @@ def chosen(words: list[str]) -> list[pathlib.Path]:
     return [path for path in paths if not words or any(word in path.stem for word in words)]
 
 
+def test_names() -> set[str]:
+    """SUITE.NAME of each GoogleTest in tests."""
+    text = "".join(path.read_text() for path in sorted((ROOT / "tests").rglob("*.[ch]pp")))
+    return {".".join(pair) for pair in re.findall(r"^(?:TYPED_)?TEST\w*\(\s*(\w+),\s*(\w+)", text, re.M)}
+
+
 def read_all(paths: list[pathlib.Path], sources: Sources) -> list[Mutant]:
     """All of them; ends the program where one does not fit."""
     mutants: list[Mutant] = []
+    names = test_names()
     bad = 0
     for path in paths:
         try:
             mutants.append(Mutant.read(path))
+            filters = mutants[-1].head["Filter"].split(":")
+            if unknown := [each for each in filters if not fnmatch.filter(names, each)]:
+                raise Unfit(f"no test is named '{unknown[0]}'")
             sources.mutate(mutants[-1])
         except Unfit as why:
             print(f"{path.name}: {why}", file=sys.stderr)
