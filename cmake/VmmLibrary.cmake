@@ -240,14 +240,7 @@ function(vmm_program name)
   target_link_libraries(${name} PRIVATE vmm_program_start)
 endfunction()
 
-# vmm_only_by_name(TARGET...): unless VMM_TEST_EVERY_PROGRAM says so, built where its name is given.
-function(vmm_only_by_name)
-  if(NOT VMM_TEST_EVERY_PROGRAM)
-    set_target_properties(${ARGN} PROPERTIES EXCLUDE_FROM_ALL ON)
-  endif()
-endfunction()
-
-# vmm_for_all_tests(TARGET...): the same, unless VMM_TEST_ALL says so.
+# vmm_for_all_tests(TARGET...): unless VMM_TEST_ALL is set, built where its name is given.
 function(vmm_for_all_tests)
   if(NOT VMM_TEST_ALL)
     set_target_properties(${ARGN} PROPERTIES EXCLUDE_FROM_ALL ON)

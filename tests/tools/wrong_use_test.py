@@ -226,6 +226,7 @@ class WrongUse(CommandTest):
             """,
         )
 
+    @unittest.skipUnless("all" in FLAGS, "benchmarks are not built")
     def test_of_benchmarks(self):
         self.expect(
             2,
@@ -271,6 +272,15 @@ class WrongUse(CommandTest):
             bench_history --turns 0 :: a count is a whole number from 1 on
             bench_history --trace none.trace :: none.trace: cannot be read
             history_player alone :: usage:
+            bench_memory --array 3MiB :: --array takes a power of two
+            bench_memory --rounds :: --rounds has no value
+            bench_memory --rounds x :: a count is a whole number from 1 on; not
+            bench_pool :: no TRACE is given
+            bench_pool @ --warm 0 :: a count is a whole number from 1 on; not
+            bench_pool @ --passes 0 :: a count is a whole number from 1 on; not
+            bench_release --slow :: unknown option --slow
+            bench_resize --repeat -1 :: a count is a whole number from 1 on; not
+            bench_sharing --events 1e6 :: a count is a whole number from 1 on; not
             """,
         )
 
@@ -304,23 +314,6 @@ class WrongUse(CommandTest):
             tests/stream/prove_schedules many :: usage:
             tests/stream/prove_schedules --threads :: usage:
             fuzz/replay_trace :: usage:
-            """,
-        )
-
-    def test_of_programs_for_a_gpu(self):
-        self.expect(
-            2,
-            "",
-            """
-            benchmarks/bench_memory --array 3MiB :: --array takes a power of two
-            benchmarks/bench_memory --rounds :: --rounds has no value
-            benchmarks/bench_memory --rounds x :: a count is a whole number from 1 on; not
-            benchmarks/bench_pool :: no TRACE is given
-            benchmarks/bench_pool @ --warm 0 :: a count is a whole number from 1 on; not
-            benchmarks/bench_pool @ --passes 0 :: a count is a whole number from 1 on; not
-            benchmarks/bench_release --slow :: unknown option --slow
-            benchmarks/bench_resize --repeat -1 :: a count is a whole number from 1 on; not
-            benchmarks/bench_sharing --events 1e6 :: a count is a whole number from 1 on; not
             examples/example_gpu_vector banana :: usage:
             examples/example_gpu_vector 12banana :: usage:
             examples/example_gpu_vector 256 512 :: usage:
@@ -380,6 +373,7 @@ class WrongUse(CommandTest):
         why = "the folder must be this user's, with mode 0700: change it, or remove it"
         self.assertEqual((got.code, got.err), (1, f"vmm-top: {folder}: {why}\n"))
 
+    @unittest.skipUnless("all" in FLAGS, "benchmarks are not built")
     def test_nothing_is_said_of_the_blocks_that_a_good_trace_leaves_live(self):
         frontier = command_of("benchmarks/bench_frontier --knob 'handles at' ")
         got = self.run_command(frontier + self.trace)
@@ -399,10 +393,10 @@ class WrongUse(CommandTest):
         lines = ["tools/vmm-trace", "tests/stream/prove_schedules --help", "run", "run help"]
         lines += [f"run{word} --help" for word in ("", " test", " fuzz", " bench", " gpu")]
         lines += ["gpu_tests/gpu.sh --help"]
-        benchmarks = "va threads stream frontier history growable growth suspend memory pool "
-        benchmarks += "release resize sharing" + (" preload" if "preload" in FLAGS else "")
-        lines += [f"benchmarks/bench_{name} --help" for name in benchmarks.split()]
         if "all" in FLAGS:
+            benchmarks = "va threads stream frontier history growable growth suspend memory pool "
+            benchmarks += "release resize sharing" + (" preload" if "preload" in FLAGS else "")
+            lines += [f"benchmarks/bench_{name} --help" for name in benchmarks.split()]
             lines += [f"gpu_tests/{x} --help" for x in ("fidelity/vmm-fidelity", "vmm-gpu-test")]
         for tool in ("fit", "replay", "trace", "demo", "history/vmm-history", "top/vmm-top"):
             program = tool if "/" in tool else f"vmm-{tool}"

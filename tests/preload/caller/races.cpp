@@ -8,6 +8,8 @@
 #include "driver.h"
 #include "words.h"
 
+#include <condition_variable>
+
 namespace caller {
 namespace {
 
@@ -29,42 +31,56 @@ class capturer {
   // What the driver calls back.
   static void met(void* self) { static_cast<capturer*>(self)->meet(); }
 
-  // After the call. Whether it was met, and whether the capture came to a graph.
+  // After the call. Whether the capture came to a graph.
   bool end() {
-    const bool was_met = phase_.load() != 0;
-    if (!was_met) phase_ = 1;
-    while (phase_.load() == 1) std::this_thread::yield();
-    phase_ = 3;
-    while (phase_.load() == 3) std::this_thread::yield();
-    is_met = was_met;
+    is_met = !enter(phase::called, phase::ready);
+    wait_while(phase::called);
+    (void)enter(phase::to_end, phase::captures);
+    wait_while(phase::to_end);
     return is_whole_.load();
   }
 
   bool is_met = false;
 
  private:
+  enum class phase { ready, called, captures, to_end, ended };
+
   // The capture begins here, or is not let in: then it is not waited for any longer.
   void meet() {
-    int none = 0;
-    if (std::this_thread::get_id() != first_ || !phase_.compare_exchange_strong(none, 1)) return;
-    for (int i = 0; i < 20'000 && phase_.load() == 1; ++i) std::this_thread::yield();
+    if (std::this_thread::get_id() != first_ || !enter(phase::called, phase::ready)) return;
+    std::unique_lock held(guard_);
+    changed_.wait_for(held, std::chrono::milliseconds(5), [&] { return now_ != phase::called; });
+  }
+  // False in another phase than the one before.
+  bool enter(phase next, phase before) {
+    const std::lock_guard held(guard_);
+    if (now_ != before) return false;
+    now_ = next;
+    changed_.notify_all();
+    return true;
+  }
+  void wait_while(phase in) {
+    std::unique_lock held(guard_);
+    changed_.wait(held, [&] { return now_ != in; });
   }
   void run(context_id context, int mode) {
     must(cu_.set_current(context) == code::success, "the context");
-    while (phase_.load() == 0) std::this_thread::yield();
+    wait_while(phase::ready);
     must(cu_.begin_capture(stream_, mode) == code::success, "a capture");
-    phase_ = 2;
-    while (phase_.load() != 3) std::this_thread::yield();
+    (void)enter(phase::captures, phase::called);
+    wait_while(phase::captures);
     graph_id graph = nullptr;
     is_whole_ = cu_.end_capture(stream_, &graph) == code::success && graph != nullptr;
     if (graph != nullptr) must(cu_.destroy_graph(graph) == code::success, "the graph");
-    phase_ = 4;
+    (void)enter(phase::ended, phase::to_end);
   }
 
   const driver& cu_;
   stream_id stream_ = nullptr;
   std::thread::id first_;
-  std::atomic<int> phase_ = 0;
+  std::mutex guard_;
+  std::condition_variable changed_;
+  phase now_ = phase::ready;
   std::atomic<bool> is_whole_ = false;
   std::thread thread_;
 };
