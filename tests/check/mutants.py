@@ -134,7 +134,8 @@ def chosen(words: list[str]) -> list[pathlib.Path]:
 def test_names() -> set[str]:
     """SUITE.NAME of each GoogleTest in tests."""
     text = "".join(path.read_text() for path in sorted((ROOT / "tests").rglob("*.[ch]pp")))
-    return {".".join(pair) for pair in re.findall(r"^(?:TYPED_)?TEST\w*\(\s*(\w+),\s*(\w+)", text, re.M)}
+    pairs = re.findall(r"^(?:TYPED_)?TEST\w*\(\s*(\w+),\s*(\w+)", text, re.MULTILINE)
+    return {".".join(pair) for pair in pairs}
 
 
 def read_all(paths: list[pathlib.Path], sources: Sources) -> list[Mutant]:
