@@ -69,6 +69,7 @@ class table {
     return add({title, false, value, key, '"' + value + '"'});
   }
   table& figure(const std::string& title, double value, int digits, const std::string& key = "") {
+    if (!std::isfinite(value)) return add({title, true, "-", key, "null"});  // as JSON has it
     return add({title, true, number(value, digits), key, number(value, digits + 2)});
   }
   table& count(const std::string& title, std::uint64_t value, const std::string& key = "") {

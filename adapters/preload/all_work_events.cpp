@@ -67,7 +67,7 @@ event_id all_work_events::take(context_id context) noexcept {
   return nullptr;
 }
 
-void all_work_events::give_back(const event_point& passed) noexcept {
+void all_work_events::add_spare(const event_point& passed) noexcept {
   const sync::lock_guard turn(locks::events);
   const auto found = spare_.find(passed.context);
   if (found == spare_.end()) return;  // the context has ended, and the event with it
@@ -76,8 +76,8 @@ void all_work_events::give_back(const event_point& passed) noexcept {
   found->second.spare.push_back(passed.event);
 }
 
-void all_work_events::give_back(std::vector<event_point>& passed) noexcept {
-  for (const event_point& each : passed) give_back(each);
+void all_work_events::add_spare(std::vector<event_point>& passed) noexcept {
+  for (const event_point& each : passed) add_spare(each);
   passed.clear();
 }
 
@@ -96,12 +96,12 @@ bool all_work_events::add(context_id context, std::vector<event_point>& into,
   try {
     into.push_back({context, event});
   } catch (const std::bad_alloc&) {
-    give_back({context, event});
+    add_spare({context, event});
     return false;
   }
   if (record(event) == code::success) return true;
   into.pop_back();
-  give_back({context, event});
+  add_spare({context, event});
   return false;
 }
 
@@ -161,7 +161,7 @@ bool all_work_events::wait_for_context(context_id context) noexcept {
   std::vector<event_point> points;
   if (record(context, points)) {
     wait(points);
-    give_back(points);
+    add_spare(points);
     return true;
   }
   const current_context entered(cu_, context);

@@ -91,8 +91,8 @@ class all_work_events {
   /// destroyed.
   [[nodiscard]] bool wait_for_context(context_id context) noexcept VMM_REQUIRES_SHARED(locks::gate);
 
-  void give_back(const event_point& passed) noexcept VMM_EXCLUDES(locks::events);
-  void give_back(std::vector<event_point>& passed) noexcept VMM_EXCLUDES(locks::events);
+  void add_spare(const event_point& passed) noexcept VMM_EXCLUDES(locks::events);
+  void add_spare(std::vector<event_point>& passed) noexcept VMM_EXCLUDES(locks::events);
   void forget_context(context_id gone) noexcept VMM_EXCLUDES(locks::events);
 
   /// Null, or the invariant that does not hold.

@@ -243,7 +243,7 @@ void never_keep_range(device_pointer at, std::size_t size) noexcept {
   }
 }
 
-std::uint64_t give_back() noexcept {
+std::uint64_t release_kept() noexcept {
   store& s = the();
   std::vector<kept_handle> gone;
   std::uint64_t bytes = 0;

@@ -49,7 +49,7 @@ void never_keep(physical_id handle) noexcept;
 void never_keep_range(device_pointer at, std::size_t size) noexcept;
 
 /// Releases retained handles, and returns their bytes.
-std::uint64_t give_back() noexcept;
+std::uint64_t release_kept() noexcept;
 /// The retained memory on a device.
 [[nodiscard]] std::uint64_t kept_on(int device) noexcept;
 

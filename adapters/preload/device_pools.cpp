@@ -146,7 +146,7 @@ void device_pools::add_user(const memory_users::user& user) {
 
 void device_pools::forget_context(context_id gone) noexcept {
   users_.forget_context(gone);
-  frees_.forget_context(gone);
+  waiting_.forget_context(gone);
 }
 
 // ---- limits -------------------------------------------------------------------------------------
@@ -169,9 +169,9 @@ void device_pools::enforce_retention() noexcept {
   const std::uint64_t limit = retained_bytes_max(peak_live_bytes_.load(std::memory_order_relaxed));
   if (freed_bytes_.load(std::memory_order_relaxed) <= limit / retained_share) return;
   if (captures_.is_any()) return;
-  while (frees_.bytes() > limit) {
+  while (waiting_.bytes() > limit) {
     // While another thread captures nothing is collected: the block stays.
-    if (captures_.is_any() || !frees_.wait_for_oldest()) break;
+    if (captures_.is_any() || !waiting_.wait_for_oldest()) break;
   }
   freed_bytes_.store(0, std::memory_order_relaxed);
   for (stream_pool* each : {&*unordered_, &*ordered_}) {
@@ -183,7 +183,7 @@ void device_pools::enforce_retention() noexcept {
 }
 
 std::uint64_t device_pools::reusable_bytes() const noexcept {
-  std::uint64_t sum = frees_.bytes();
+  std::uint64_t sum = waiting_.bytes();
   for (const stream_pool* each : {&*unordered_, &*ordered_}) {
     const pool_statistics now = each->statistics();
     if (now.mapped_bytes > now.live_bytes) sum += now.mapped_bytes - now.live_bytes;

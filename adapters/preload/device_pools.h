@@ -74,7 +74,7 @@ class device_pools {
         captures_(parts.captures),
         calls_(std::move(calls)),
         driver_(inside),
-        frees_(*this, parts.events, parts.captures, parts.live) {}
+        waiting_(*this, parts.events, parts.captures, parts.live) {}
   device_pools(const device_pools&) = delete;
   device_pools& operator=(const device_pools&) = delete;
 
@@ -84,7 +84,7 @@ class device_pools {
   [[nodiscard]] device_id device() const noexcept { return where_.device; }
   [[nodiscard]] context_id context() const noexcept { return where_.context; }
   [[nodiscard]] pool_id default_pool() const noexcept { return default_pool_; }
-  [[nodiscard]] waiting_frees& frees() noexcept { return frees_; }
+  [[nodiscard]] waiting_frees& waiting() noexcept { return waiting_; }
   [[nodiscard]] const memory_users& users() const noexcept { return users_; }
   [[nodiscard]] device_driver& driver() const noexcept { return driver_; }
   /// The manager; null without VMM_COPY.
@@ -141,7 +141,7 @@ class device_pools {
   std::optional<vmm::manager> manager_;
   std::atomic<bool> has_pool_of_user_ = false;
   memory_users users_;
-  waiting_frees frees_;
+  waiting_frees waiting_;
 
   std::atomic<std::uint64_t> live_bytes_ = 0;       // written under locks::blocks
   std::atomic<std::uint64_t> peak_live_bytes_ = 0;  // the same

@@ -37,24 +37,27 @@ void note_memory(device_pointer at, std::size_t size, std::uint64_t stream) noex
 }
 
 // Releases all idle memory to the driver.
-bool give_back(bool may_wait) noexcept {
-  if (is_managed()) return managed::give_back(may_wait) != 0;
-  return is_caching() && cache::give_back() != 0;
+bool release_idle(bool may_wait) noexcept {
+  if (is_managed()) return managed::release_idle(may_wait) != 0;
+  return is_caching() && cache::release_kept() != 0;
 }
 
-// The driver's result; where it is out of memory, retained memory is released first.
+// For a request that the driver serves. Where it is out of memory: idle memory is released, then
+// that of freed blocks, for which the call waits. Requests that the library serves have their steps
+// in shortage_ladder (serve.cpp).
 template <class... Arguments>
-result_code ask_driver(const call_site& site, Arguments... arguments) {
+result_code call_driver(const call_site& site, Arguments... arguments) {
   result_code answer = site(arguments...);
-  if (answer == code::out_of_memory && give_back(false)) answer = site(arguments...);
-  if (answer == code::out_of_memory && is_managed() && give_back(true)) answer = site(arguments...);
+  if (answer == code::out_of_memory && release_idle(false)) answer = site(arguments...);
+  if (answer == code::out_of_memory && is_managed() && release_idle(true))
+    answer = site(arguments...);
   return answer;
 }
 
 template <class... Arguments>
 result_code allocate_plain(const call_site& site, std::size_t size, std::uint64_t stream,
                            device_pointer* at, Arguments... arguments) {
-  const result_code answer = ask_driver(site, at, arguments...);
+  const result_code answer = call_driver(site, at, arguments...);
   if (answer == code::success && at != nullptr && *at != 0) note_memory(*at, size, stream);
   return answer;
 }
@@ -115,7 +118,7 @@ result_code allocate_pitch(const call_site& site, device_pointer* at, std::size_
     if (done == code::success) *pitch = row;
     if (done) return *done;
   }
-  const result_code answer = ask_driver(site, at, pitch, width, height, element);
+  const result_code answer = call_driver(site, at, pitch, width, height, element);
   if (answer == code::success && is_right) note_memory(*at, *pitch * height, 0);
   return answer;
 }
@@ -200,7 +203,7 @@ result_code create_physical(const call_site& site, physical_id* handle, std::siz
   if (kept != 0) {
     *handle = kept;
   } else {
-    answer = ask_driver(site, handle, size, like, flags);
+    answer = call_driver(site, handle, size, like, flags);
     if (answer != code::success) return answer;
     if (may_keep) cache::note_created(*handle, wanted);
   }
@@ -325,7 +328,7 @@ result_code end_context(const call_site& site, WhichContext&& which, Arguments..
 }  // namespace
 
 result_code reset_device(const call_site& site, device_id device) {
-  if (is_caching()) (void)cache::give_back();
+  if (is_caching()) (void)cache::release_kept();
   const result_code answer = end_context(
       site, [&](const managed::context_end_guard& alone) { return alone.primary_context(device); },
       device);

@@ -28,7 +28,7 @@ bool live_blocks::is_taken(device_pointer at, std::size_t size) const noexcept {
   return last != nullptr && last->at() + last->size > at;
 }
 
-bool live_blocks::add(frees::owner& entry, device_pointer at) noexcept {
+bool live_blocks::add(pending_blocks::owner& entry, device_pointer at) noexcept {
   live_block& block = entry->block;
   const sync::lock_guard turn(locks::blocks);
   if (is_taken(at, block.size)) {
@@ -42,8 +42,8 @@ bool live_blocks::add(frees::owner& entry, device_pointer at) noexcept {
   return true;
 }
 
-frees::owner live_blocks::take(device_pointer at) noexcept {
-  frees::owner taken;
+pending_blocks::owner live_blocks::take(device_pointer at) noexcept {
+  pending_blocks::owner taken;
   {
     const sync::lock_guard turn(locks::blocks);
     live_block* const found = begins_at(at);
@@ -117,7 +117,7 @@ void live_blocks::forget(const device_pools& gone) noexcept {
     if (block.device != &gone) continue;
     ipc::forget(block.number);
     by_address_.erase(block);
-    const frees::owner forgotten(block.entry);
+    const pending_blocks::owner forgotten(block.entry);
   }
 }
 

@@ -30,7 +30,7 @@ namespace vmm::preload::managed {
 
 class device_pools;
 struct live_block;
-using frees = pending_frees<live_block, event_point>;
+using pending_blocks = pending_frees<live_block, event_point>;
 
 /// The allocator of a device that a block is from.
 enum class owner : std::uint8_t {
@@ -45,7 +45,7 @@ struct live_block : index_node {
   std::uint64_t number = 0;  // no other block of the process has it
   device_pools* device = nullptr;
   owner from = owner::unordered;
-  frees::entry* entry = nullptr;  // that this is in
+  pending_blocks::entry* entry = nullptr;  // that this is in
 
   [[nodiscard]] device_pointer at() const noexcept { return key; }
   [[nodiscard]] bool is_ordered() const noexcept { return from == owner::ordered; }
@@ -83,10 +83,10 @@ class live_blocks {
 
   /// Requires: an entry whose block has all but its number. Effects: the block is live. False: it
   /// overlaps a live one, and nothing is changed.
-  [[nodiscard]] bool add(frees::owner& entry, device_pointer at) noexcept
+  [[nodiscard]] bool add(pending_blocks::owner& entry, device_pointer at) noexcept
       VMM_EXCLUDES(locks::blocks);
   /// Takes the block that begins there out; null where none does.
-  [[nodiscard]] frees::owner take(device_pointer at) noexcept VMM_EXCLUDES(locks::blocks);
+  [[nodiscard]] pending_blocks::owner take(device_pointer at) noexcept VMM_EXCLUDES(locks::blocks);
   /// Whether any live block overlaps the range.
   [[nodiscard]] bool overlaps(device_pointer at, std::size_t size) const noexcept
       VMM_EXCLUDES(locks::blocks);

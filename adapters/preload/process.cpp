@@ -91,7 +91,7 @@ const char* find_broken() {
   if (broken == nullptr) broken = p.events.find_broken();
   if (broken == nullptr) broken = p.blocks.find_broken();
   p.devices.visit([&](device_pools& each) {
-    if (broken == nullptr) broken = each.frees().find_broken();
+    if (broken == nullptr) broken = each.waiting().find_broken();
     if (broken == nullptr && p.contexts.primary_of(each.device()) != each.context())
       broken = "device_pools I1: the context of an open device has ended";
     if (broken == nullptr && p.blocks.bytes_on(each) != each.live_bytes())

@@ -203,7 +203,7 @@ std::size_t index_of_name(const char* symbol) noexcept {
 using find_new_function = result_code (*)(const char*, void**, int, flag_set, int*);
 using find_old_function = result_code (*)(const char*, void**, int, flag_set);
 
-void* ask_driver(const route& wanted) noexcept {
+void* find_in_driver(const route& wanted) noexcept {
   const flag_set flags = wanted.per_thread ? find_per_thread_stream : find_legacy_stream;
   void* found = nullptr;
   int why = 0;
@@ -235,7 +235,7 @@ void learn() noexcept {
     (void)real_of(static_cast<entry_id>(i));
   }
   for (std::size_t i = 0; i < entry_count; ++i) {
-    void* found = ask_driver(routes[i]);
+    void* found = find_in_driver(routes[i]);
     if (found == nullptr || is_our_own(found) || !is_own_form(i, found)) continue;
     found_by_version[i].store(found, std::memory_order_release);
   }

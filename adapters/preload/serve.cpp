@@ -40,7 +40,7 @@ unmanaged_reason why_not(errc failure, const device_pools& device, std::size_t s
 // ---- allocate -----------------------------------------------------------------------------------
 
 // If the device is short, its other allocators release idle memory inside of this call.
-result<address> ask(device_pools& device, const request& wanted) {
+result<address> allocate_once(device_pools& device, const request& wanted) {
   if (wanted.from == owner::manager) {
     allocate_request of_manager;
     of_manager.size_bytes = wanted.size;
@@ -61,7 +61,7 @@ bool wait_for_stream(stream_name stream) noexcept VMM_REQUIRES_SHARED(locks::gat
   if (!p.events.record(stream, points)) return false;
   count(counts.host_waits);
   p.events.wait(points);
-  p.events.give_back(points);
+  p.events.add_spare(points);
   return true;
 }
 
@@ -79,7 +79,7 @@ bool wait_for_device(device_pools& device) noexcept VMM_REQUIRES_SHARED(locks::g
 // 1  waiting_frees::wait_for_all(): the work that freed blocks wait for
 // 2  wait_for_device(): all work
 //
-// A new rung is a case of relieve(), each of which is taken once, and a line above. Its function
+// A new rung is a case of take_next(), each of which is taken once, and a line above. Its function
 // requires the gate, and leaves it to wait, as all_work_events::wait() does.
 class shortage_ladder {
  public:
@@ -87,15 +87,15 @@ class shortage_ladder {
       : device_(device), wanted_(wanted) {}
 
   /// Takes the next step that can be taken. False: none is left.
-  [[nodiscard]] bool relieve() noexcept VMM_REQUIRES_SHARED(locks::gate) {
+  [[nodiscard]] bool take_next() noexcept VMM_REQUIRES_SHARED(locks::gate) {
     switch (next_) {
       case step::stream:
-        next_ = step::frees;
+        next_ = step::waiting;
         if (wanted_.from == owner::ordered && wait_for_stream(wanted_.stream)) return true;
         [[fallthrough]];
-      case step::frees:
+      case step::waiting:
         next_ = step::device;
-        if (device_.frees().wait_for_all()) return true;
+        if (device_.waiting().wait_for_all()) return true;
         [[fallthrough]];
       case step::device: next_ = step::none; return wait_for_device(device_);
       case step::none: return false;
@@ -104,15 +104,15 @@ class shortage_ladder {
   }
 
  private:
-  enum class step : std::uint8_t { stream, frees, device, none };
+  enum class step : std::uint8_t { stream, waiting, device, none };
 
   device_pools& device_;
   const request& wanted_;
   step next_ = step::stream;
 };
 
-frees::owner make_entry(device_pools& device, const request& wanted) noexcept {
-  result<frees::owner> made = frees::make(device.users().count() + 1);
+pending_blocks::owner make_entry(device_pools& device, const request& wanted) noexcept {
+  result<pending_blocks::owner> made = pending_blocks::make(device.users().count() + 1);
   if (!made) return nullptr;
   live_block& block = (*made)->block;
   block.size = wanted.size;
@@ -122,7 +122,7 @@ frees::owner make_entry(device_pools& device, const request& wanted) noexcept {
 }
 
 // The block becomes live; its entry was made before it.
-answer hand_out(address at, frees::owner&& entry) noexcept {
+answer hand_out(address at, pending_blocks::owner&& entry) noexcept {
   process_state& p = process();
   if (!p.blocks.add(entry, at.value)) return {0, unmanaged_reason::refused};
   count(counts.blocks_served);
@@ -130,11 +130,12 @@ answer hand_out(address at, frees::owner&& entry) noexcept {
 }
 
 answer serve(device_pools& device, const request& wanted) VMM_REQUIRES_SHARED(locks::gate) {
-  frees::owner entry = make_entry(device, wanted);
+  pending_blocks::owner entry = make_entry(device, wanted);
   if (entry == nullptr) return {0, unmanaged_reason::refused};
   shortage_ladder ladder(device, wanted);
-  result<address> made = ask(device, wanted);
-  while (!made && is_shortage(made.error().code) && ladder.relieve()) made = ask(device, wanted);
+  result<address> made = allocate_once(device, wanted);
+  while (!made && is_shortage(made.error().code) && ladder.take_next())
+    made = allocate_once(device, wanted);
   if (!made) return {0, why_not(made.error().code, device, wanted.size)};
   return hand_out(*made, std::move(entry));
 }
@@ -145,16 +146,16 @@ answer serve_remappable(device_pools& device, std::size_t size) VMM_REQUIRES_SHA
   vmm::manager& of = *device.remapping();
   if (!process().captures.is_any() && of.set_up() && size >= of.granularity_bytes()) {
     const request wanted{owner::manager, size, {}};
-    frees::owner entry = make_entry(device, wanted);
+    pending_blocks::owner entry = make_entry(device, wanted);
     if (entry == nullptr) return {0, unmanaged_reason::refused};
-    const result<address> made = ask(device, wanted);
+    const result<address> made = allocate_once(device, wanted);
     if (made) return hand_out(*made, std::move(entry));
   }
   return serve(device, {owner::unordered, size, {}});
 }
 
 void prepare(device_pools& device) noexcept VMM_REQUIRES_SHARED(locks::gate) {
-  device.frees().collect();
+  device.waiting().collect();
   device.enforce_retention();
 }
 
@@ -219,9 +220,9 @@ free_answer free_now(device_pointer at) noexcept {
   process_state& p = process();
   audit();
   const gate_guard shared(locks::gate);
-  frees::owner freed = p.blocks.take(at);
+  pending_blocks::owner freed = p.blocks.take(at);
   if (freed == nullptr) return p.ranges.contains(at) ? free_answer::wrong : free_answer::foreign;
-  waiting_frees& waiting = freed->block.device->frees();
+  waiting_frees& waiting = freed->block.device->waiting();
   waiting.collect();
   waiting.free(std::move(freed));
   return free_answer::done;
@@ -235,16 +236,16 @@ free_answer free_async(device_pointer at, stream_name stream) noexcept {
   // A stream that the driver does not have is the driver's to refuse.
   if (p.captures.is_captured(stream) || p.contexts.of(stream) == nullptr)
     return free_answer::foreign;
-  frees::owner freed = p.blocks.take(at);
+  pending_blocks::owner freed = p.blocks.take(at);
   if (freed == nullptr) return free_answer::wrong;
   device_pools& device = *freed->block.device;
-  device.frees().collect();
+  device.waiting().collect();
   const bool is_in_order =
       freed->block.is_ordered() && !stream.is_per_thread() && p.devices.of(stream) == &device;
   const stream_id named = stream.is_default() ? nullptr : stream.stream;
   if (is_in_order && device.pool(owner::ordered).free({at}, handle_of(named)))
     return free_answer::done;
-  device.frees().free(std::move(freed), stream);
+  device.waiting().free(std::move(freed), stream);
   return free_answer::done;
 }
 
@@ -265,14 +266,14 @@ std::uint64_t reusable_bytes() noexcept {
 
 // The driver is not in vmm's registry of allocators with idle memory: memory for the driver's own
 // allocations is released here.
-std::uint64_t give_back(bool may_wait) noexcept {
+std::uint64_t release_idle(bool may_wait) noexcept {
   std::uint64_t bytes = 0;
   const gate_guard shared(locks::gate);
   for (device_id device = 0; device < device_table::devices_max; ++device) {
     device_pools* const each = process().devices.of_device(device);
     if (each == nullptr) continue;
-    each->frees().collect();
-    if (may_wait) (void)each->frees().wait_for_all();
+    each->waiting().collect();
+    if (may_wait) (void)each->waiting().wait_for_all();
     bytes += each->trim();
   }
   return bytes;

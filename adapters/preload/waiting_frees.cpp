@@ -24,22 +24,22 @@ constexpr std::size_t misses_max = 8;
 
 }  // namespace
 
-void waiting_frees::push(frees::owner&& one) noexcept {
+void waiting_frees::push(pending_blocks::owner&& one) noexcept {
   bytes_.fetch_add(one->block.size, std::memory_order_relaxed);
   list_.push(std::move(one));
 }
 
-void waiting_frees::leave_to_collect(frees::owner&& one) noexcept {
+void waiting_frees::leave_to_collect(pending_blocks::owner&& one) noexcept {
   bytes_.fetch_add(one->block.size, std::memory_order_relaxed);
   list_.defer(std::move(one));
 }
 
-void waiting_frees::count_taken(const frees::owner& one) noexcept {
+void waiting_frees::count_taken(const pending_blocks::owner& one) noexcept {
   const std::uint64_t before = bytes_.fetch_sub(one->block.size, std::memory_order_relaxed);
   if (before < one->block.size) violated("waiting_frees I2: a block waits that is not counted");
 }
 
-void waiting_frees::hand_back(frees::owner&& one) noexcept {
+void waiting_frees::hand_back(pending_blocks::owner&& one) noexcept {
   const live_block& block = one->block;
   // The one mistake that no program outlives: its memory would be in two hands.
   check(!live_.overlaps(block.at(), block.size),
@@ -52,24 +52,24 @@ void waiting_frees::hand_back(frees::owner&& one) noexcept {
   accounts::note_unmanaged(unmanaged_reason::refused);
 }
 
-void waiting_frees::free(frees::owner&& one) noexcept {
+void waiting_frees::free(pending_blocks::owner&& one) noexcept {
   count(counts.frees_behind_all);
   free_behind_all(std::move(one));
 }
 
-void waiting_frees::free_behind_all(frees::owner&& one) noexcept {
+void waiting_frees::free_behind_all(pending_blocks::owner&& one) noexcept {
   if (captures_.is_any()) return leave_to_collect(std::move(one));
   std::vector<event_point>& points = one->points;
   count(counts.host_waits, events_.record_users(device_.context(), device_.users(), points));
   if (chosen_settings().is_free_waiting && !points.empty()) {
     count(counts.host_waits, points.size());
     events_.wait(points);
-    events_.give_back(points);
+    events_.add_spare(points);
   }
   points.empty() ? hand_back(std::move(one)) : push(std::move(one));
 }
 
-void waiting_frees::free(frees::owner&& one, stream_name stream) noexcept {
+void waiting_frees::free(pending_blocks::owner&& one, stream_name stream) noexcept {
   const bool may_record = !stream.is_default() || !captures_.is_any();
   if (may_record && events_.record(stream, one->points)) return push(std::move(one));
   free(std::move(one));
@@ -77,17 +77,18 @@ void waiting_frees::free(frees::owner&& one, stream_name stream) noexcept {
 
 void waiting_frees::collect() noexcept {
   if (bytes() == 0 || captures_.is_any()) return;
-  frees::list passed = list_.take_finished(misses_max, [&](const event_point& point) {
+  pending_blocks::list passed = list_.take_finished(misses_max, [&](const event_point& point) {
     if (!events_.has_passed(point)) return false;
-    events_.give_back(point);
+    events_.add_spare(point);
     return true;
   });
-  frees::list left = list_.take_deferred();
-  for (frees::owner each = passed.take_first(); each != nullptr; each = passed.take_first()) {
+  pending_blocks::list left = list_.take_deferred();
+  for (pending_blocks::owner each = passed.take_first(); each != nullptr;
+       each = passed.take_first()) {
     count_taken(each);
     hand_back(std::move(each));
   }
-  for (frees::owner each = left.take_first(); each != nullptr; each = left.take_first()) {
+  for (pending_blocks::owner each = left.take_first(); each != nullptr; each = left.take_first()) {
     count_taken(each);
     free_behind_all(std::move(each));
   }

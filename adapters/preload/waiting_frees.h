@@ -44,14 +44,15 @@ class waiting_frees {
 
   /// Frees a block behind all work that may use it. Without an event behind all work, and where
   /// VMM_FREE=wait, the caller waits.
-  void free(frees::owner&& one) noexcept VMM_REQUIRES_SHARED(locks::gate);
+  void free(pending_blocks::owner&& one) noexcept VMM_REQUIRES_SHARED(locks::gate);
   /// Frees a block behind the work of a stream; behind all work where that cannot be recorded.
-  void free(frees::owner&& one, stream_name stream) noexcept VMM_REQUIRES_SHARED(locks::gate);
+  void free(pending_blocks::owner&& one, stream_name stream) noexcept
+      VMM_REQUIRES_SHARED(locks::gate);
   /// Frees the blocks whose points have passed, and records the points of those that wait for
   /// captures to end. Has no effect during a capture.
   void collect() noexcept VMM_REQUIRES_SHARED(locks::gate);
   /// Gives a block back that no work uses.
-  void hand_back(frees::owner&& one) noexcept;
+  void hand_back(pending_blocks::owner&& one) noexcept;
 
   /// Waits for the block that was freed first, as the driver's cuMemFree does. False: it has no
   /// points yet.
@@ -68,19 +69,19 @@ class waiting_frees {
   [[nodiscard]] const char* find_broken() const;
 
  private:
-  void free_behind_all(frees::owner&& one) noexcept VMM_REQUIRES_SHARED(locks::gate);
+  void free_behind_all(pending_blocks::owner&& one) noexcept VMM_REQUIRES_SHARED(locks::gate);
   // The block waits for its points.
-  void push(frees::owner&& one) noexcept;
+  void push(pending_blocks::owner&& one) noexcept;
   // The block has no points: collect() frees it anew, where it does anything.
-  void leave_to_collect(frees::owner&& one) noexcept;
-  void count_taken(const frees::owner& one) noexcept;
+  void leave_to_collect(pending_blocks::owner&& one) noexcept;
+  void count_taken(const pending_blocks::owner& one) noexcept;
 
   device_pools& device_;
   all_work_events& events_;
   const capture_list& captures_;
   const live_blocks& live_;
   std::atomic<bool> has_pending_ = false;
-  frees list_{has_pending_};
+  pending_blocks list_{has_pending_};
   std::atomic<std::uint64_t> bytes_ = 0;
 };
 

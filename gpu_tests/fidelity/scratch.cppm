@@ -3,10 +3,10 @@
 //
 // vmm.fidelity:scratch - what one probe of a driver makes, and its undoing.
 //
-// I1  Whatever a try_ call made is recorded, so that a call that was expected to be refused leaves
-//     nothing either.
-// I2  Set-up calls (room, memory, join, open, ...) throw setup_failure when the driver refuses
-// them.
+// - Whatever a try_ call made is recorded, so that a call that was expected to be refused leaves
+//   nothing either.
+// - Set-up calls (room, memory, join, open, ...) throw setup_failure when the driver refuses
+//   them.
 //
 // Thread safety: one scratch a thread. Cost: the driver's, and a list entry for each object.
 export module vmm.fidelity:scratch;

@@ -6,7 +6,7 @@
 // They are PTX text, which the driver compiles when it is loaded: no CUDA compiler and no CUDA
 // library is needed to build a program that uses them.
 //
-// I1  A kernel_set belongs to one cuda_driver, which outlives it.
+// A kernel_set belongs to one cuda_driver, which outlives it.
 //
 // Thread safety: a kernel_set may be used from any thread. Cost: load compiles, some milliseconds;
 // a launch is a few microseconds on the host.

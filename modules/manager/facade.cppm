@@ -48,6 +48,7 @@ import :resize;
 import :reuse;
 import :rights;
 import :shortage;
+import :statistics;
 import :suspension;
 import :types;
 

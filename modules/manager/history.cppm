@@ -25,7 +25,7 @@ import vmm.std;
 import :base;
 import :locks;
 import :report;
-import :types;
+import :statistics;
 
 namespace vmm {
 

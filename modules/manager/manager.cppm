@@ -11,15 +11,17 @@
 // :suspension  memory away and back          :copy     copies by remapping, or of bytes
 // :reuse       freed memory that serves again   :history  events written, histories taken
 // :exports     blocks whose handles are given to others
-// :report      numbers, and the layout          :cache    freed ranges that stay mapped
+// :statistics  figures and extents, as values   :report   counts read, the layout listed
+// :cache       freed ranges that stay mapped
 // :base        what these share              :locks    the ranks of their locks
-// :types       requests and reports          :policy   what the sources do differently
+// :types       requests                      :policy   what the sources do differently
 export module vmm.manager;
 
 export import vmm.backend;
 export import :facade;
 export import :growable;
 export import :policy;
+export import :statistics;
 export import :types;
 import vmm.base;
 import :base;

@@ -11,7 +11,7 @@ import vmm.base;
 import vmm.observe;
 import vmm.std;
 import :base;
-import :types;
+import :statistics;
 
 namespace vmm {
 

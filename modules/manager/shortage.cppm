@@ -83,8 +83,8 @@ class manager_shortage {
     const rank_guard recovering(manager_lock::recovery, recovery_mutex_);
     base_.counts.recovery_count.fetch_add(1, std::memory_order_relaxed);
     int drains_left = recovery_attempts;
-    relief_ladder ladder([&] { return drain(drains_left); },
-                         [&] { return wait_for_oldest(stops_early() ? &pass : nullptr); });
+    shortage_ladder ladder([&] { return drain(drains_left); },
+                           [&] { return wait_for_oldest(stops_early() ? &pass : nullptr); });
     return retry_while_short(std::move(outcome), attempt, [&]() -> result<bool> {
       for (;;) {  // after the driver has refused memory: creating many pieces in vain takes long
         const result<bool> more = ladder();

@@ -141,34 +141,35 @@ export template <class Empty>
 /// One line on stderr about what stays with the process. `owner` is "manager", "stream pool".
 export void report_unclosed(const char* owner, const error& failure) noexcept;
 
-/// Continues from `outcome`, a result of `operation()`. If memory is short, calls `relieve()`,
-/// which gives back something or waits for it, and then the operation again, until it succeeds,
-/// fails otherwise, or nothing is left to relieve. `relieve()` returns result<bool>: false if
-/// nothing is left; its error ends the loop and is returned.
-export template <class Outcome, class Operation, class Relieve>
-[[nodiscard]] Outcome retry_while_short(Outcome outcome, Operation&& operation, Relieve&& relieve) {
+/// Continues from `outcome`, a result of `operation()`. If memory is short, calls `next_step()`,
+/// which releases memory or waits for it, and then the operation again, until it succeeds, fails
+/// otherwise, or no step is left. `next_step()` returns result<bool>: false if none is left; its
+/// error ends the loop and is returned.
+export template <class Outcome, class Operation, class NextStep>
+[[nodiscard]] Outcome retry_while_short(Outcome outcome, Operation&& operation,
+                                        NextStep&& next_step) {
   while (!outcome && is_shortage(outcome.error().code)) {
-    const result<bool> relieved = relieve();
-    check(relieved || relieved.error().code != errc::none, "a relief fails without a reason");
-    if (!relieved) return relieved.error();
-    if (!*relieved) return outcome;
+    const result<bool> stepped = next_step();
+    check(stepped || stepped.error().code != errc::none, "a step fails without a reason");
+    if (!stepped) return stepped.error();
+    if (!*stepped) return outcome;
     outcome = operation();
   }
   return outcome;
 }
 
 /// Two rungs for retry_while_short(), tried in order; the second may be a ladder. A rung returns
-/// result<bool>: true if it gave something back or waited for it, false if it has nothing left,
-/// which begins the next rung. An error ends the request.
+/// result<bool>: true if it released memory or waited for it, false if it has nothing left, which
+/// begins the next rung. An error ends the request.
 export template <class First, class Next>
-class relief_ladder {
+class shortage_ladder {
  public:
-  relief_ladder(First first, Next next) : first_(std::move(first)), next_(std::move(next)) {}
+  shortage_ladder(First first, Next next) : first_(std::move(first)), next_(std::move(next)) {}
 
   [[nodiscard]] result<bool> operator()() {
     if (!is_past_first_) {
-      const result<bool> relieved = first_();
-      if (!relieved || *relieved) return relieved;
+      const result<bool> stepped = first_();
+      if (!stepped || *stepped) return stepped;
       is_past_first_ = true;
     }
     return next_();

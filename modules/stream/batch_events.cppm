@@ -30,7 +30,7 @@ class batch_events {
  public:
   batch_events(const pool_base& base, point_events& points) noexcept
       : driver_(base.driver),
-        state_(base.state),
+        state_(base.path.state()),
         entry_(base.entry),
         captures_(base.captures),
         time_(base.core.time),

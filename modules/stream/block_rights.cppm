@@ -18,8 +18,8 @@ import vmm.backend;
 import vmm.optimizer;
 import vmm.std;
 import vmm.timeline;
+import :call_path;
 import :capture_watch;
-import :gate;
 import :growth_entry;
 import :locks;
 import :notifier;
@@ -35,8 +35,8 @@ class block_rights {
   block_rights(const pool_base& base, stream_clock& clock) noexcept
       : driver_(base.driver),
         options_(base.options),
-        gate_(base.gate),
-        state_(base.state),
+        gate_(base.path.gate()),
+        state_(base.path.state()),
         entry_(base.entry),
         captures_(base.captures),
         notices_(base.notices),

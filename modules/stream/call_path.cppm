@@ -2,13 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.stream:call_path - allocate and free on warm memory, and which calls need more than that: the
-// data that every call of a pool reads. Not exported.
+// gate and the other data that every call of a pool reads. Not exported.
 //
-// I1  All of it is on one cache line.
+// I1  All that each call reads is on one cache line.
+// I2  The gate is open exactly when no reason for a closer check holds. It is closed in a forked
+//     child: by not_set_up, or by gate_watch, which listens from then on.
+//
+// A reason may hold for one thread only (a remap callback runs on it). The gate is closed for all
+// threads then: the slow entry finds out which reason it is and whether it is the caller's.
 //
 // Only is_uncaptured() and the first free on a stream call the driver.
 //
-// Thread safety: all of it. Cost: O(1), with a search of fixed depth.
+// Thread safety: all of it. Cost: O(1), with a search of fixed depth; the gate is one load, its
+// changes one exchange each.
 module;
 #include "../base/thread_annotations.h"
 
@@ -19,8 +25,6 @@ import vmm.base;
 import vmm.optimizer;
 import vmm.std;
 import :arena;
-import :capture_watch;
-import :gate;
 import :geometry;
 import :locks;
 import :options;
@@ -28,6 +32,64 @@ import :pool_state;
 import :state_lock;
 
 namespace vmm {
+
+/// Why a call goes through the slow entry. A further reason is a further bit here, and a question
+/// in stream_pool::open_to_allocate() or check_ready().
+enum class gate_reason : std::uint32_t {
+  not_set_up = 1u << 0,     // no driver call was made yet, or the last set-up failed
+  callback_runs = 1u << 1,  // a remap callback runs, on one thread
+  goes_away = 1u << 2,      // the destructor runs
+  captured = 1u << 3,       // a capture was announced; without one no query is made
+  forked = 1u << 4,         // this is the copy of a forked child
+};
+
+class pool_gate {
+ public:
+  [[nodiscard]] inline bool is_open() const noexcept {
+    const bool no_reason = reasons_.load(std::memory_order_acquire) == 0;
+    debug_check([&] { return !no_reason || is_here(); },
+                "call_path I2: a gate is open in a forked child");
+    return no_reason;
+  }
+  /// False in a child that was forked after the gate was made.
+  [[nodiscard]] inline bool is_here() const noexcept { return made_in_.is_here(); }
+  [[nodiscard]] inline bool is_closed_by(gate_reason why) const noexcept {
+    return (reasons_.load(std::memory_order_acquire) & static_cast<std::uint32_t>(why)) != 0;
+  }
+  inline void close(gate_reason why) noexcept {
+    const std::uint32_t before =
+        reasons_.fetch_or(static_cast<std::uint32_t>(why), std::memory_order_acq_rel);
+    check((before & static_cast<std::uint32_t>(why)) == 0,
+          "call_path I2: a gate is closed twice for one reason");
+  }
+  inline void open(gate_reason why) noexcept {
+    const std::uint32_t before =
+        reasons_.fetch_and(~static_cast<std::uint32_t>(why), std::memory_order_acq_rel);
+    check((before & static_cast<std::uint32_t>(why)) != 0,
+          "call_path I2: a gate is opened that was not closed");
+  }
+  /// For ever; in a child's child again.
+  void close_for_child() noexcept {
+    check(!is_here(), "a gate is closed for a child in its parent");
+    (void)reasons_.fetch_or(static_cast<std::uint32_t>(gate_reason::forked),
+                            std::memory_order_acq_rel);
+  }
+
+ private:
+  sync::atomic<std::uint32_t> reasons_ = static_cast<std::uint32_t>(gate_reason::not_set_up);
+  const process_mark made_in_;
+};
+
+/// Closes a gate in each forked child, once it listens.
+class gate_watch final : public fork_listener {
+ public:
+  explicit gate_watch(pool_gate& gate) noexcept : gate_(gate) {}
+  ~gate_watch() { stop(); }
+  void forked() noexcept override { gate_.close_for_child(); }
+
+ private:
+  pool_gate& gate_;
+};
 
 /// Streams whose requests a pool has served, by identity: a driver gives the handle of a destroyed
 /// stream to a new one while the old one's work runs. An identity stands here only when no memory
@@ -66,11 +128,13 @@ class stream_identities {
 class alignas(64) call_path {
  public:
   call_path(driver_interface& driver, const pool_options& options) noexcept
-      : looks_for_captures_(capture_watch::looks(driver, options)),
+      : looks_for_captures_(driver.feature_set().capture &&
+                            options.capture != capture_rule::unchecked),
         observes_blocks_(options.observer != nullptr || options.contents != contents_rule::none ||
                          options.policy.tuning.keep_none),
         needs_checks_((looks_for_captures_ && !options.captures_announced) || observes_blocks_),
-        first_capturable_(capture_watch::first_capturable(driver, options)),
+        first_capturable_(looks_for_captures_ ? driver.feature_set().capturable_from
+                                              : ~std::uint64_t{0}),
         first_identified_(stream_identities::first_of(driver.feature_set(), options)),
         driver_(driver) {}
   call_path(const call_path&) = delete;
@@ -85,6 +149,8 @@ class alignas(64) call_path {
   /// Whether each call does more than the state's part: blocks are observed or filled, or none is
   /// kept.
   [[nodiscard]] inline bool observes_blocks() const noexcept { return observes_blocks_; }
+  /// Whether captures are queried.
+  [[nodiscard]] inline bool looks_for_captures() const noexcept { return looks_for_captures_; }
   [[nodiscard]] inline bool may_be_captured(stream_handle stream) const noexcept {
     return static_cast<std::uint64_t>(stream) >= first_capturable_;
   }
@@ -144,7 +210,7 @@ class alignas(64) call_path {
   const bool looks_for_captures_;
   const bool observes_blocks_;
   const bool needs_checks_;                      // one of them, or blocks are observed
-  const std::uint64_t first_capturable_;         // streams from this number on
+  const std::uint64_t first_capturable_;         // streams from this number on; no stream's
   const std::uint64_t first_identified_;         // streams from this number on
   sync::atomic<arena_table*> arenas_ = nullptr;  // the state's, once it has any
   driver_interface& driver_;

@@ -15,7 +15,7 @@ namespace vmm {
 // ---- streams -------------------------------------------------------------------------
 
 result<capture_info> capture_watch::query(stream_handle stream) {
-  check(is_on_, "a backend without captures is queried for one");
+  check(is_on(), "a backend without captures is queried for one");
   if (status named = check_stream(driver_, stream); !named) return named.error();
   return driver_.query_capture(stream);
 }
@@ -23,7 +23,7 @@ result<capture_info> capture_watch::query(stream_handle stream) {
 // Streams that are never captured are queried too: where one synchronises with a stream that is,
 // the driver refuses the query, as it would the event, and spoils nothing.
 result<bool> capture_watch::is_captured(stream_handle stream) {
-  if (!is_on_) return false;
+  if (!is_on()) return false;
   const result<capture_info> seen = query(stream);
   if (!seen && seen.error().code == errc::not_permitted) return true;
   if (!seen) return seen.error();
@@ -33,7 +33,7 @@ result<bool> capture_watch::is_captured(stream_handle stream) {
 // Where captures are announced, the driver is queried when it is needed anyway: a capture that the
 // program has not announced is refused here, and gets no memory that others share.
 status capture_watch::check_announced(stream_handle stream) {
-  if (!options_.captures_announced || !may_be_captured(stream)) return {};
+  if (!options_.captures_announced || !path_.may_be_captured(stream)) return {};
   const result<bool> captured = is_captured(stream);
   if (!captured) return captured.error();
   if (!*captured) return {};
@@ -123,7 +123,7 @@ std::uint32_t capture_watch::announced_count() const {
 // With the lock of events, so that no stream is forgotten, and gone, meanwhile.
 status capture_watch::check_none_captured(stream_handle own) {
   if (announced_count_ != 0) return stream_captured;
-  if (!is_on_) return {};
+  if (!is_on()) return {};
   const bool is_ending = gate_.is_closed_by(gate_reason::goes_away);
   const bool is_pressing = is_ending || is_pressing_.load(std::memory_order_relaxed);
   check(has_seen_.load(std::memory_order_relaxed) == !seen_.empty(),
@@ -150,7 +150,7 @@ status capture_watch::check_known() {
       for (; next < progress.count() && count < looks_max; ++next) {
         if (progress.phase_of(next) != stream_phase::active) continue;
         const stream_handle handle = progress.active_handle(next);
-        if (may_be_captured(handle)) asked[count++] = handle;
+        if (path_.may_be_captured(handle)) asked[count++] = handle;
       }
       check(next <= progress.count(), "more streams are queried than exist");
       if (next == progress.count()) next = pool_state::no_stream;
@@ -166,7 +166,7 @@ status capture_watch::check_known() {
 }
 
 bool capture_watch::may_record_all() {
-  if (!is_on_) return true;
+  if (!is_on()) return true;
   bool needs_all = false;
   for (std::uint32_t stream = 0;; ++stream) {
     stream_handle handle{};
@@ -203,7 +203,7 @@ status capture_watch::check_unused(stream_handle stream) {
 // A graph that is being captured would find its memory gone when it is launched, and its streams
 // cannot be waited for.
 status capture_watch::check_no_use() {
-  if (!is_on_) return {};
+  if (!is_on()) return {};
   if (!entry_.names_streams()) {
     const events_guard held(lock_);
     const status quiet = check_none_captured(entry_.named());

@@ -18,7 +18,7 @@ export module vmm.stream:capture_watch;
 import vmm.backend;
 import vmm.base;
 import vmm.std;
-import :gate;
+import :call_path;
 import :growth_entry;
 import :locks;
 import :options;
@@ -28,38 +28,25 @@ namespace vmm {
 
 class capture_watch {
  public:
-  capture_watch(driver_interface& driver, const pool_options& options, pool_gate& gate,
-                state_cell& state, growth_entry& entry) noexcept
+  capture_watch(driver_interface& driver, const pool_options& options, call_path& path,
+                growth_entry& entry) noexcept
       : driver_(driver),
         options_(options),
-        gate_(gate),
-        state_(state),
-        entry_(entry),
-        is_on_(looks(driver, options)),
-        first_capturable_(first_capturable(driver, options)) {}
+        path_(path),
+        gate_(path.gate()),
+        state_(path.state()),
+        entry_(entry) {}
   capture_watch(const capture_watch&) = delete;
   capture_watch& operator=(const capture_watch&) = delete;
 
   // ---- streams ----
   /// Whether captures are queried.
-  [[nodiscard]] static bool looks(driver_interface& driver, const pool_options& options) noexcept {
-    return driver.feature_set().capture && options.capture != capture_rule::unchecked;
-  }
-  /// The first number of a stream that can be captured; the number of no stream if captures are not
-  /// queried.
-  [[nodiscard]] static std::uint64_t first_capturable(driver_interface& driver,
-                                                      const pool_options& options) noexcept {
-    return looks(driver, options) ? driver.feature_set().capturable_from : ~std::uint64_t{0};
-  }
-  [[nodiscard]] bool is_on() const noexcept { return is_on_; }
-  [[nodiscard]] bool may_be_captured(stream_handle stream) const noexcept {
-    return static_cast<std::uint64_t>(stream) >= first_capturable_;
-  }
+  [[nodiscard]] bool is_on() const noexcept { return path_.looks_for_captures(); }
   /// Errors: invalid_argument (a stream of each thread), driver errors.
   [[nodiscard]] result<capture_info> query(stream_handle stream) VMM_EXCLUDES(rank::state);
   /// As query(); none without a query for a stream that cannot be captured.
   [[nodiscard]] result<capture_info> of(stream_handle stream) VMM_EXCLUDES(rank::state) {
-    return may_be_captured(stream) ? query(stream) : capture_info{};
+    return path_.may_be_captured(stream) ? query(stream) : capture_info{};
   }
   /// Whether an event on the stream would be a capture's. Errors: driver errors.
   [[nodiscard]] result<bool> is_captured(stream_handle stream) VMM_EXCLUDES(rank::state);
@@ -132,11 +119,10 @@ class capture_watch {
 
   driver_interface& driver_;
   const pool_options& options_;
+  const call_path& path_;
   pool_gate& gate_;
   state_cell& state_;
   growth_entry& entry_;
-  const bool is_on_;
-  const std::uint64_t first_capturable_;
   mutable events_lock lock_;
   std::uint32_t announced_count_ VMM_GUARDED_BY(rank::events) = 0;
   std::vector<seen_capture> seen_ VMM_GUARDED_BY(rank::events);  // their ends were not seen

@@ -64,7 +64,7 @@ result<address> captured_calls::take(const stream_request& request, slow_call& c
     assume_locked(rank::growth);
     return parts_.growth.try_grow(request, exactly);
   };
-  events_.note_growth(request, history_kind::grow, {});
+  slow_.note_growth(request, history_kind::grow, {});
   slow_.mark_created(call);
   const result<address> grown = retry_while_short(
       grow_once(), grow_once, single_rung([&]() -> result<bool> {
@@ -77,7 +77,7 @@ result<address> captured_calls::take(const stream_request& request, slow_call& c
       }));
   growth_attempt attempt{.request = request, .may_wait = false, .created_mark = call.created_mark};
   if (!grown && is_shortage(grown.error().code)) shortage_.report(attempt, grown.error());
-  events_.note_growth(request, history_kind::served, grown ? *grown : address{});
+  slow_.note_growth(request, history_kind::served, grown ? *grown : address{});
   return grown;
 }
 

@@ -36,7 +36,7 @@ class captured_calls {
   captured_calls(const pool_base& base, memory_parts& parts, pool_shortage& shortage,
                  slow_path& slow) noexcept
       : driver_(base.driver),
-        state_(base.state),
+        state_(base.path.state()),
         entry_(base.entry),
         captures_(base.captures),
         events_(base.events),

@@ -42,7 +42,7 @@ class checked_calls {
         contents_(base.contents),
         phases_(base.phases),
         path_(base.path),
-        state_(base.state),
+        state_(base.path.state()),
         entry_(base.entry),
         captures_(base.captures),
         notices_(base.notices),

@@ -23,7 +23,7 @@ import vmm.backend;
 import vmm.base;
 import vmm.optimizer;
 import vmm.std;
-import :gate;
+import :call_path;
 import :locks;
 import :notifier;
 

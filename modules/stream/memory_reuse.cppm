@@ -41,7 +41,7 @@ class memory_reuse {
  public:
   memory_reuse(const pool_base& base, stream_clock& clock, block_rights& rights) noexcept
       : options_(base.options),
-        state_(base.state),
+        state_(base.path.state()),
         entry_(base.entry),
         path_(base.path),
         time_(base.core.time),

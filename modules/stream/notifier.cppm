@@ -20,7 +20,7 @@ export module vmm.stream:notifier;
 import vmm.backend;
 import vmm.base;
 import vmm.std;
-import :gate;
+import :call_path;
 import :growth_planner;
 import :locks;
 import :mappings;
@@ -33,9 +33,8 @@ namespace vmm {
 class notifier {
  public:
   /// `observer` is null where a pool has none.
-  notifier(driver_interface& driver, block_observer* observer, pool_gate& gate,
-           state_cell& state) noexcept
-      : driver_(driver), observer_(observer), gate_(gate), state_(state) {}
+  notifier(driver_interface& driver, block_observer* observer, call_path& path) noexcept
+      : driver_(driver), observer_(observer), gate_(path.gate()), state_(path.state()) {}
   notifier(const notifier&) = delete;
   notifier& operator=(const notifier&) = delete;
   ~notifier() {

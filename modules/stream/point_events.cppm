@@ -37,7 +37,10 @@ struct fresh_event {
 class point_events {
  public:
   explicit point_events(const pool_base& base) noexcept
-      : state_(base.state), entry_(base.entry), captures_(base.captures), time_(base.core.time) {}
+      : state_(base.path.state()),
+        entry_(base.entry),
+        captures_(base.captures),
+        time_(base.core.time) {}
   point_events(const point_events&) = delete;
   point_events& operator=(const point_events&) = delete;
 

@@ -10,7 +10,6 @@ import vmm.optimizer;
 import vmm.std;
 import :call_path;
 import :capture_watch;
-import :gate;
 import :growth_entry;
 import :notifier;
 import :options;
@@ -26,8 +25,6 @@ struct pool_lower {
   const content_filler& contents;
   suspension_phases& phases;
   call_path& path;
-  const pool_gate& gate;
-  state_cell& state;
   growth_entry& entry;
   capture_watch& captures;
   notifier& notices;

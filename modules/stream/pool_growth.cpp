@@ -154,7 +154,15 @@ growth_outcome pool_growth::carry_out(growth_plan& plan) {
   outcome.done = carry_out_into(plan, outcome);
   check(outcome.standing_count <= plan.slots.size(), "more is mapped than was planned");
   check(!outcome.done || plan.slots.size() == plan.memories.size(), "a growth lost a slot");
-  events_.note_mapped(plan, outcome);
+  check(!outcome.done || outcome.standing_count == 0, "a successful growth left pieces to undo");
+  if (!events_.is_on()) return outcome;
+  // What a failed growth leaves mapped is stale from the beginning: its memory is where it was, and
+  // a reader of its events would count it twice.
+  if (outcome.done) {
+    const table_lock state(state_);
+    growth_commit(*state).note_mapped(plan);
+  }
+  events_.note_footprint();
   return outcome;
 }
 

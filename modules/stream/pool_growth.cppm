@@ -20,7 +20,7 @@ import vmm.base;
 import vmm.optimizer;
 import vmm.physical;
 import vmm.std;
-import :gate;
+import :call_path;
 import :geometry;
 import :growth_entry;
 import :growth_planner;
@@ -55,8 +55,8 @@ class pool_growth {
       : driver_(base.driver),
         options_(base.options),
         contents_(base.contents),
-        gate_(base.gate),
-        state_(base.state),
+        gate_(base.path.gate()),
+        state_(base.path.state()),
         entry_(base.entry),
         notices_(base.notices),
         events_(base.events),

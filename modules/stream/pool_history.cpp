@@ -25,45 +25,6 @@ void pool_history::note(const history_note& what) noexcept {
   if (port_) port_->note(what);
 }
 
-void pool_history::note_mapped(const growth_plan& plan, const growth_outcome& outcome) noexcept {
-  if (!port_) return;
-  const std::size_t count = outcome.done ? plan.slots.size() : 0;
-  check(!outcome.done || outcome.standing_count == 0, "a successful growth left pieces to undo");
-  for (std::size_t i = 0; i < count; ++i) {
-    const mapping_slot& slot = plan.slots[i];
-    check(slot.where != nullptr && slot.of != nullptr, "a mapping has no handle");
-    const mapping* const before = slot.of->current;
-    const bool moves = before != nullptr && before != slot.where;
-    const address from = moves ? state_.address_of(*before) : address{};
-    note({history_kind::mapped,
-          {state_.address_of(*slot.where), slot.of->memory->size_bytes},
-          stream_handle::default_stream,
-          from.value});
-  }
-  note_footprint();
-}
-
-void pool_history::note_growth(const stream_request& request, history_kind what,
-                               address at) noexcept {
-  if (!port_) return;
-  check(what == history_kind::grow || at.value % granule_bytes == 0, "a growth serves no block");
-  const table_lock state(state_);
-  if (!port_) return;
-  port_->note({what, {at, request.block_bytes()}, state->progress().shown_handle(request.stream)});
-}
-
-result<address> pool_history::served(const stream_request& request, std::uint64_t asked_bytes,
-                                     result<address> at) noexcept {
-  if (!port_ || !at) return at;
-  check(at->value != 0, "a request is served with a null block");
-  check(request.block_bytes() >= asked_bytes, "a block is smaller than requested");
-  const table_lock state(state_);
-  if (!port_) return at;
-  port_->note_block(history_kind::allocated, {*at, request.block_bytes()}, asked_bytes,
-                    state->progress().shown_handle(request.stream));
-  return at;
-}
-
 void pool_history::note_footprint() noexcept {
   if (!port_) return;
   check(core_ != nullptr, "memory is counted before the first allocation");

@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:pool_history - writes a pool's events and takes its histories; the figures that
-// vmm-top shows. Not exported.
+// vmm.stream:pool_history - takes a pool's histories, and writes events that are not of one
+// request; the figures that vmm-top shows. Not exported.
 //
 // I1  Events are written under the state's lock, and a history is taken with the state as it is
 //     after the last event in it.
 // I2  A ring goes after the last event that is written to it.
 //
-// The state writes the events of blocks (pool_state::events).
+// The events of blocks and of requests are written by what changes them (pool_state::events).
 //
 // Thread safety: all of it. Cost: a branch where nothing is recorded.
 module;
@@ -21,9 +21,7 @@ import vmm.base;
 import vmm.observe;
 import vmm.optimizer;
 import vmm.std;
-import :gate;
-import :geometry;
-import :growth_planner;
+import :call_path;
 import :locks;
 import :options;
 import :pool_state;
@@ -33,9 +31,12 @@ namespace vmm {
 
 class pool_history {
  public:
-  pool_history(history_ring* given, driver_interface& driver, const pool_options& options,
-               const pool_gate& gate, state_cell& state) noexcept
-      : port_(given), driver_(driver), options_(options), gate_(gate), state_(state) {}
+  pool_history(driver_interface& driver, const pool_options& options, call_path& path) noexcept
+      : port_(options.recorder),
+        driver_(driver),
+        options_(options),
+        gate_(path.gate()),
+        state_(path.state()) {}
   pool_history(const pool_history&) = delete;
   pool_history& operator=(const pool_history&) = delete;
 
@@ -63,15 +64,6 @@ class pool_history {
 
   // ---- events ----
   void note(const history_note& what) noexcept VMM_EXCLUDES(rank::state);
-  /// What a growth has mapped, before it is committed: what moves is still known to be where it
-  /// was. What a growth that failed leaves mapped is stale from the beginning: its memory is where
-  /// it was, and a reader of it would count it twice.
-  void note_mapped(const growth_plan& plan, const growth_outcome& outcome) noexcept
-      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  void note_growth(const stream_request& request, history_kind what, address at) noexcept
-      VMM_EXCLUDES(rank::state);
-  [[nodiscard]] result<address> served(const stream_request& request, std::uint64_t asked_bytes,
-                                       result<address> at) noexcept VMM_EXCLUDES(rank::state);
   void note_footprint() noexcept VMM_EXCLUDES(rank::state);
   /// The state's report: three events, and the file of the options, if any.
   void note_shortage() noexcept VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);

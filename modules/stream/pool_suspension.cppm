@@ -18,8 +18,8 @@ import vmm.backend;
 import vmm.base;
 import vmm.optimizer;
 import vmm.std;
+import :call_path;
 import :capture_watch;
-import :gate;
 import :growth_entry;
 import :locks;
 import :notifier;
@@ -39,10 +39,10 @@ class pool_suspension final : public suspendable {
                   const std::unique_ptr<pool_parts>& parts) noexcept
       : of_(of),
         driver_(lower.driver),
-        gate_(lower.gate),
+        gate_(lower.path.gate()),
         contents_(lower.contents),
         phases_(lower.phases),
-        state_(lower.state),
+        state_(lower.path.state()),
         entry_(lower.entry),
         captures_(lower.captures),
         notices_(lower.notices),

@@ -40,8 +40,8 @@ class reclaimer {
   reclaimer(const pool_base& base, stream_clock& clock, block_rights& rights) noexcept
       : driver_(base.driver),
         options_(base.options),
-        gate_(base.gate),
-        state_(base.state),
+        gate_(base.path.gate()),
+        state_(base.path.state()),
         entry_(base.entry),
         captures_(base.captures),
         notices_(base.notices),

@@ -20,14 +20,14 @@ namespace vmm {
 
 // What every stream has finished with, once; then one stream after the other.
 auto pool_shortage::ladder_for(growth_attempt& attempt, stream_waits& waits) {
-  return relief_ladder(single_rung([this] {
-                         assume_locked(rank::growth);
-                         return poll_streams();
-                       }),
-                       [this, &attempt, &waits] {
-                         assume_locked(rank::growth);
-                         return wait_for_next_stream(attempt, waits);
-                       });
+  return shortage_ladder(single_rung([this] {
+                           assume_locked(rank::growth);
+                           return poll_streams();
+                         }),
+                         [this, &attempt, &waits] {
+                           assume_locked(rank::growth);
+                           return wait_for_next_stream(attempt, waits);
+                         });
 }
 
 // All free memory is used before the next driver call.

@@ -51,7 +51,7 @@ class pool_shortage {
   pool_shortage(const pool_base& base, memory_parts& parts) noexcept
       : driver_(base.driver),
         options_(base.options),
-        state_(base.state),
+        state_(base.path.state()),
         captures_(base.captures),
         events_(base.events),
         relief_(base.relief),

@@ -64,18 +64,18 @@ result<address> slow_path::allocate_once(slow_call& call, relief_pass& relief) {
   if (at && !*at)
     at = parts_.reuse.own_or_finished(request);  // its own memory first, then that of others
   if (at && !*at) at = parts_.reuse.from_arena(request, call.stream);
-  if (!at || *at) return events_.served(request, call.size_bytes, at);
+  if (!at || *at) return note_served(request, call.size_bytes, at);
   const arena_flush pause(state_);
   if (pause.flushed_any()) at = parts_.reuse.after_flush(request);
   if (at && !*at) at = parts_.reuse.finished_of_all(request);
-  if (!at || *at) return events_.served(request, call.size_bytes, at);
-  events_.note_growth(request, history_kind::grow, {});
+  if (!at || *at) return note_served(request, call.size_bytes, at);
+  note_growth(request, history_kind::grow, {});
   mark_created(call);
   const result<address> grown = grow(call, relief);
-  events_.note_growth(request, history_kind::served, grown ? *grown : address{});
+  note_growth(request, history_kind::served, grown ? *grown : address{});
   if (options_.stream_arenas == arena_rule::always)
     parts_.reuse.provide_arena(request, call.stream);
-  return events_.served(request, call.size_bytes, grown);
+  return note_served(request, call.size_bytes, grown);
 }
 
 // Free memory of the stream, under the short lock; else the slow path.
@@ -99,6 +99,27 @@ result<address> slow_path::allocate_aligned(const block_shape& shape, stream_han
     }
   }
   return allocate(shape, stream);
+}
+
+// ---- their events ------------------------------------------------------------------------
+
+void slow_path::note_growth(const stream_request& request, history_kind what, address at) noexcept {
+  if (!events_.is_on()) return;
+  check(what == history_kind::grow || at.value % granule_bytes == 0, "a growth serves no block");
+  const table_lock state(state_);
+  state->events().note(
+      {what, {at, request.block_bytes()}, state->progress().shown_handle(request.stream)});
+}
+
+result<address> slow_path::note_served(const stream_request& request, std::uint64_t asked_bytes,
+                                       result<address> at) noexcept {
+  if (!events_.is_on() || !at) return at;
+  check(at->value != 0, "a request is served with a null block");
+  check(request.block_bytes() >= asked_bytes, "a block is smaller than requested");
+  const table_lock state(state_);
+  state->events().note_block(history_kind::allocated, {*at, request.block_bytes()}, asked_bytes,
+                             state->progress().shown_handle(request.stream));
+  return at;
 }
 
 // ---- blocks of mappings of their own -----------------------------------------------------
@@ -135,15 +156,15 @@ result<address> slow_path::allocate_dedicated_once(slow_call& call, relief_pass&
   const stream_request request{pages + spare, *number, spare, call.request.fill};
   check(request.block_bytes() >= call.size_bytes, "a request is rounded down");
   const arena_flush pause(state_);  // memory of arenas may have to be flushed for this
-  events_.note_growth(request, history_kind::grow, {});
+  note_growth(request, history_kind::grow, {});
   mark_created(call);
   const result<address> at = shortage_.grow_dedicated(request, relief);
   if (!at && options_.policy.tuning.keep_none && is_shortage(at.error().code)) {
     growth_attempt attempt{request};
     shortage_.report(attempt, at.error());
   }
-  events_.note_growth(request, history_kind::served, at ? *at : address{});
-  return events_.served(request, call.size_bytes, at);
+  note_growth(request, history_kind::served, at ? *at : address{});
+  return note_served(request, call.size_bytes, at);
 }
 
 // ---- growth ------------------------------------------------------------------------------

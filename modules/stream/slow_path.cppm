@@ -20,6 +20,7 @@ export module vmm.stream:slow_path;
 
 import vmm.backend;
 import vmm.base;
+import vmm.observe;
 import vmm.optimizer;
 import vmm.std;
 import :capture_watch;
@@ -51,7 +52,7 @@ class slow_path {
   slow_path(const pool_base& base, memory_parts& parts, pool_shortage& shortage) noexcept
       : driver_(base.driver),
         options_(base.options),
-        state_(base.state),
+        state_(base.path.state()),
         entry_(base.entry),
         captures_(base.captures),
         notices_(base.notices),
@@ -97,6 +98,9 @@ class slow_path {
   /// Refuses what nothing can make room for. Errors: over_budget, out_of_memory.
   [[nodiscard]] status check_can_fit(const slow_call& call)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  /// The events of a growth: `grow` before it, `served` behind it.
+  void note_growth(const stream_request& request, history_kind what, address at) noexcept
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   /// Before the first growth of a request: memory created from here on belongs to it.
   void mark_created(slow_call& call) const noexcept {
     if (!call.created_mark) call.created_mark = parts_.core.memory.creation_mark();
@@ -106,6 +110,10 @@ class slow_path {
   [[nodiscard]] result<std::uint32_t> count_granules(std::uint64_t size_bytes)
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] error refuse_too_large(std::uint64_t size_bytes) VMM_EXCLUDES(rank::state);
+  // The event of a block that is served.
+  [[nodiscard]] result<address> note_served(const stream_request& request,
+                                            std::uint64_t asked_bytes, result<address> at) noexcept
+      VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   [[nodiscard]] result<address> end_failed(const slow_call& call, const error& why)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   [[nodiscard]] result<address> allocate_once(slow_call& call, relief_pass& relief)

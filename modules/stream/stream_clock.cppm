@@ -19,7 +19,6 @@ import vmm.timeline;
 import :batch_events;
 import :call_path;
 import :capture_watch;
-import :gate;
 import :growth_entry;
 import :locks;
 import :point_events;
@@ -34,8 +33,8 @@ class stream_clock {
  public:
   explicit stream_clock(const pool_base& base) noexcept
       : driver_(base.driver),
-        gate_(base.gate),
-        state_(base.state),
+        gate_(base.path.gate()),
+        state_(base.path.state()),
         entry_(base.entry),
         captures_(base.captures),
         events_(base.events),

@@ -47,7 +47,6 @@ import :call_path;
 import :capture_table;
 import :capture_watch;
 import :event_writer;
-import :gate;
 import :geometry;
 import :growth_commit;
 import :growth_entry;
@@ -103,13 +102,13 @@ export class stream_pool {
         driver_use_(driver.use()),
         path_(*driver_, options),
         options_(options),
-        notices_(*driver_, options_.observer, path_.gate(), path_.state()),
-        events_(options.recorder, *driver_, options_, path_.gate(), path_.state()),
+        notices_(*driver_, options_.observer, path_),
+        events_(*driver_, options_, path_),
         entry_(*driver_, notices_,
-               {options.observer != nullptr, capture_watch::looks(*driver, options),
+               {options.observer != nullptr, path_.looks_for_captures(),
                 options.streams_forgotten ||
                     (driver->feature_set().streams && !driver->feature_set().record_all)}),
-        captures_(*driver_, options_, path_.gate(), path_.state(), entry_) {}
+        captures_(*driver_, options_, path_, entry_) {}
   stream_pool(const stream_pool&) = delete;
   stream_pool& operator=(const stream_pool&) = delete;
   /// Requires: no buffer uses the pool, and no thread calls it. No stream is being captured, and
@@ -368,8 +367,8 @@ export class stream_pool {
   [[nodiscard]] status free_closed(address at, stream_handle stream) VMM_EXCLUDES(rank::state);
 
   [[nodiscard]] pool_lower lower() noexcept {
-    return {*driver_,      options_, contents_, phases_,  path_,   path_.gate(),
-            path_.state(), entry_,   captures_, notices_, events_, expected_limit_bytes_,
+    return {*driver_, options_,  contents_, phases_, path_,
+            entry_,   captures_, notices_,  events_, expected_limit_bytes_,
             relief_};
   }
   [[nodiscard]] status make_parts() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);

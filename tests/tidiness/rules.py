@@ -22,6 +22,7 @@ SCRIPTS = ("/run", ".sh", ".cmake", ".cmake.in", "CMakeLists.txt", ".py")
 CORE = ("modules/", "backends/")
 INSTALLED = (*CORE, "adapters/preload/", "adapters/c/")
 LIBRARY = (*CORE, "adapters/preload/", "adapters/c/src/")
+WITH_INVARIANTS = (*LIBRARY, "adapters/python/src/", "gpu_tests/", "tools/")
 # In pieces, so that this file has no reminders and no address itself.
 REMINDERS = ("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK")
 ADDRESSES = ("http:" + "//", "https:" + "//", "ftp:" + "//", "git" + "@")
@@ -276,13 +277,17 @@ def read_invariants(files: Files):
     """The invariants of the heads of files, as `// I3  A cached piece has no holder.`, with whether
     a text of a check names them: one that begins with "I3: ", or with "STEM I3: " in other files of
     the folder. And the texts that name none."""
-    library = {path: text for path, text in files.items() if is_library(path)}
+    code = {
+        path: text
+        for path, text in files.items()
+        if path.startswith(WITH_INVARIANTS) and path.endswith(SOURCES)
+    }
     named = {}
-    for path, text in library.items():
+    for path, text in code.items():
         for number in re.findall(r"^// I([0-9]+)  ", text, re.MULTILINE):
             named[os.path.splitext(path)[0], int(number)] = False
     unknown = []
-    for path, text in library.items():
+    for path, text in code.items():
         for number, line in enumerate(text.split("\n"), 1):
             for stem, which in re.findall(r'"(?:([a-z_]+) )?I([0-9]+): ', line.split("//")[0]):
                 unit = os.path.join(os.path.dirname(path), stem or os.path.basename(path))

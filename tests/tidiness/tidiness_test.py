@@ -216,8 +216,9 @@ class Checks(unittest.TestCase):
             "modules/va/map.cpp": 'const char* g() { return "bins I2: it is long"; }\n'
             'void h() { check(x, "I2: x"); check(y, "bins I4: y"); }\n',
         }
+        files["tools/fit/model.cppm"] = "// I1  A model is exact.\n"
         named, unknown = rules.read_invariants(files)
-        self.assertEqual(list(named.values()), [True, True])
+        self.assertEqual(list(named.values()), [True, True, False])
         self.assertEqual(
             [each.what.split(":")[0] for each in unknown],
             ["no head of modules/va/map has I2", "no head of modules/va/bins has I4"],

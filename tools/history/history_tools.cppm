@@ -6,8 +6,8 @@
 // A history is read backward from the layout at its end, as by PyTorch's viewer. Events that do not
 // fit the layout are left out and counted: an allocator's own file has none.
 //
-// I1  Of the events that are kept, none ends a block or a mapping that is not there, and none
-//     begins one that is, from either end of time.
+// - Of the events that are kept, none ends a block or a mapping that is not there, and none
+//   begins one that is, from either end of time.
 //
 // Thread safety: values only. Cost: O(n log n) of the events.
 export module vmm.history_tools;

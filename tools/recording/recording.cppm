@@ -9,11 +9,11 @@
 // is decided when it is complete: an event is 32 bytes, a stack is the number of its first
 // occurrence, and what no reader of ours needs is dropped.
 //
-// I1  Each number in a record (context, stack, frame, text, stream, pool, block) is a place in its
-//     table. Place 0 of each table is the empty one.
-// I2  The events of a device stand in the order in which they happened, and so do the requests that
-//     requests_of() makes of them.
-// I3  Memory is bounded for every file: see recording_limits.
+// - Each number in a record (context, stack, frame, text, stream, pool, block) is a place in its
+//   table. Place 0 of each table is the empty one.
+// - The events of a device stand in the order in which they happened, and so do the requests that
+//   requests_of() makes of them.
+// - Memory is bounded for every file: see recording_limits.
 //
 // Thread safety: values only. Cost: linear in the bytes; memory is 32 bytes an event, 8 a value
 // that a pickle may refer to, and the tables.

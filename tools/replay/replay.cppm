@@ -9,9 +9,9 @@
 // held after each event, and is not timed. A pass may be repeated: reset() frees, untimed, what the
 // trace leaves live.
 //
-// I1  An allocation that fails is counted, and its free is skipped; every other free must succeed
-//     or is counted too.
-// I2  A pass allocates nothing on the host itself; reset() does.
+// - An allocation that fails is counted, and its free is skipped; every other free must succeed
+//   or is counted too.
+// - A pass allocates nothing on the host itself; reset() does.
 //
 // Thread safety: one replayer a thread. Cost: linear in the events.
 export module vmm.replay;

@@ -41,7 +41,7 @@ template <class T>
   return count == static_cast<::ssize_t>(sizeof(into));
 }
 
-// I4. Of what ends with a 0.
+// A text of a file as plain ASCII. Of what ends with a 0.
 template <std::size_t Size>
 [[nodiscard]] std::string shown(const std::array<char, Size>& text) {
   std::string out;

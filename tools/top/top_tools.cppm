@@ -4,11 +4,11 @@
 // vmm.top_tools - what the allocators of the user's running processes have, read from the files
 // that vmm.observe:top publishes.
 //
-// I1  A file is read only in a folder that is private to the user, and only if it is a regular file
-//     of the user, of the one size, unreadable to others, whose head is of its process.
-// I2  A sample is shown only if its slot was not written while it was read.
-// I3  The file of a dead process is removed; nothing else is changed.
-// I4  A text of a file is shown as plain ASCII: nothing of it reaches the terminal as a command.
+// - A file is read only in a folder that is private to the user, and only if it is a regular file
+//   of the user, of the one size, unreadable to others, whose head is of its process.
+// - A sample is shown only if its slot was not written while it was read.
+// - The file of a dead process is removed; nothing else is changed.
+// - A text of a file is shown as plain ASCII: nothing of it reaches the terminal as a command.
 //
 // Thread safety: values only. Cost: some system calls for each file.
 export module vmm.top_tools;

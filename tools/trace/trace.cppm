@@ -8,10 +8,10 @@
 // a replay measures the allocator and not a hash map. Reading is strict: the first thing that the
 // format does not allow stops it.
 //
-// I1  A slot holds at most one live allocation at a time; slots are below `slot_count`.
-// I2  A free names a slot that is live, and carries the size that was allocated there.
-// I3  Live bytes (requests rounded up to `live_unit_bytes`) never exceed `live_bytes_max`, by more
-//     than 3 % after jitter_sizes().
+// - A slot holds at most one live allocation at a time; slots are below `slot_count`.
+// - A free names a slot that is live, and carries the size that was allocated there.
+// - Live bytes (requests rounded up to `live_unit_bytes`) never exceed `live_bytes_max`, by more
+//   than 3 % after jitter_sizes().
 //
 // Traces are untrusted input: everything that grows with the file has a limit below, also for small
 // compressed files of long texts.

@@ -163,7 +163,7 @@ vmm::result<vmm::address> device_memory::allocate(std::uint64_t size_bytes,
 // no host memory.
 vmm::result<bool> device_memory::free(std::uint64_t at, bool captures) {
   live_block gone;
-  frees::owner entry;
+  pending_blocks::owner entry;
   bool waits = false;
   for (bool is_taken = false; !is_taken;) {
     std::size_t users = 0;
@@ -179,12 +179,12 @@ vmm::result<bool> device_memory::free(std::uint64_t at, bool captures) {
       if (is_taken) counts_.remove(sizes_of(gone), waits);
     }
     if (is_taken) break;
-    vmm::result<frees::owner> made = frees::make(users);
+    vmm::result<pending_blocks::owner> made = pending_blocks::make(users);
     if (!made) return made.error();
     entry = std::move(*made);
   }
   if (!waits) [[likely]]
-    return give_back(std::move(gone), nullptr);
+    return return_to_pool(std::move(gone), nullptr);
   const vmm::relaxed_capture relaxed(driver_);
   entry->block = std::move(gone);
   (void)retire(std::move(entry));
@@ -196,17 +196,17 @@ vmm::result<bool> device_memory::record(std::uint64_t at, vmm::stream_handle str
   return blocks_.add_user(at, static_cast<std::uint64_t>(stream));
 }
 
-bool device_memory::end_wait(frees::owner&& gone) {
+bool device_memory::end_wait(pending_blocks::owner&& gone) {
   live_block block = std::move(gone->block);
   {
     const short_guard lock(lock_);
     counts_.end_wait(sizes_of(block));
   }
-  return give_back(std::move(block), std::move(gone)).has_value();
+  return return_to_pool(std::move(block), std::move(gone)).has_value();
 }
 
 // True: the block needed no wait, and is the pool's again.
-bool device_memory::retire(frees::owner&& gone) {
+bool device_memory::retire(pending_blocks::owner&& gone) {
   if (is_in_capture(gone->block) || !record_users(*gone)) {
     pending_.defer(std::move(gone));
     return false;
@@ -228,7 +228,7 @@ bool device_memory::is_in_capture(const live_block& block) {
 }
 
 // A point for each stream that was recorded. False: one takes no event now.
-bool device_memory::record_users(frees::entry& gone) {
+bool device_memory::record_users(pending_blocks::entry& gone) {
   gone.points.clear();
   if (gone.block.users == nullptr) return true;
   for (const std::uint64_t user : *gone.block.users) {
@@ -245,21 +245,22 @@ bool device_memory::record_users(frees::entry& gone) {
 // The oldest come first; two that have not passed are taken for a sign that the others have not
 // either. True: any block went back.
 bool device_memory::collect_finished(std::size_t misses_max) {
-  frees::list done = pending_.take_finished(misses_max, [&](const vmm::ticket_ref& point) {
+  pending_blocks::list done = pending_.take_finished(misses_max, [&](const vmm::ticket_ref& point) {
     const vmm::result<bool> passed = clock_->passed(point);
     return passed && *passed;
   });
   bool any = false;
-  for (frees::owner each = done.take_first(); each != nullptr; each = done.take_first())
+  for (pending_blocks::owner each = done.take_first(); each != nullptr; each = done.take_first())
     any = end_wait(std::move(each)) || any;
   return any;
 }
 
 // Blocks that were deferred for captures, of which none is announced any more.
 bool device_memory::retire_deferred() {
-  frees::list deferred = pending_.take_deferred();
+  pending_blocks::list deferred = pending_.take_deferred();
   bool any = false;
-  for (frees::owner each = deferred.take_first(); each != nullptr; each = deferred.take_first())
+  for (pending_blocks::owner each = deferred.take_first(); each != nullptr;
+       each = deferred.take_first())
     any = retire(std::move(each)) || any;
   return any;
 }
@@ -286,11 +287,11 @@ bool device_memory::wait_for_frees(bool captures) {
 
 // What the pool does not take now, it takes when captures have ended. Without an entry, and host
 // memory for one, the block stays live.
-vmm::result<bool> device_memory::give_back(live_block&& gone, frees::owner&& entry) {
+vmm::result<bool> device_memory::return_to_pool(live_block&& gone, pending_blocks::owner&& entry) {
   const vmm::status freed = pool_.free({gone.at}, stream_in(gone));
   if (freed) return true;
   if (entry == nullptr) {
-    vmm::result<frees::owner> made = frees::make(0);
+    vmm::result<pending_blocks::owner> made = pending_blocks::make(0);
     if (made) entry = std::move(*made);
   }
   {

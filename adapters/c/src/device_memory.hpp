@@ -103,15 +103,15 @@ class device_memory {
   [[nodiscard]] const char* find_broken();
 
  private:
-  using frees = vmm::pending_frees<live_block, vmm::ticket_ref>;
+  using pending_blocks = vmm::pending_frees<live_block, vmm::ticket_ref>;
 
   [[nodiscard]] bool is_in_capture(const live_block& block);
-  [[nodiscard]] bool record_users(frees::entry& gone);
-  [[nodiscard]] bool end_wait(frees::owner&& gone);
-  [[nodiscard]] bool retire(frees::owner&& gone);
+  [[nodiscard]] bool record_users(pending_blocks::entry& gone);
+  [[nodiscard]] bool end_wait(pending_blocks::owner&& gone);
+  [[nodiscard]] bool retire(pending_blocks::owner&& gone);
   [[nodiscard]] bool retire_deferred();
   [[nodiscard]] bool collect_finished(std::size_t misses_max);
-  [[nodiscard]] vmm::result<bool> give_back(live_block&& gone, frees::owner&& entry);
+  [[nodiscard]] vmm::result<bool> return_to_pool(live_block&& gone, pending_blocks::owner&& entry);
   [[nodiscard]] const char* find_broken_table() const noexcept;  // under lock_
 
   // What a call reads first, on one line.
@@ -131,7 +131,7 @@ class device_memory {
   vmm::stream_pool pool_;
 
   std::unique_ptr<vmm::timeline> clock_;
-  frees pending_{has_pending_};
+  pending_blocks pending_{has_pending_};
 };
 
 }  // namespace vmm_c

@@ -130,7 +130,7 @@ region_id growth_commit::build_target(const growth_plan& plan) noexcept {
   }
   if (plan.start != region_id::none) reenter_start(plan);
   pool_statistics& totals = state_.totals();
-  ++totals.slow_count;
+  ++totals.slow_count;  // a request's; commit_ahead() takes it back for one that is announced
   totals.peak_mapped_bytes =
       std::max(totals.peak_mapped_bytes, records_.handle_granules() * granule_bytes);
   in.set_claim(all, now);
@@ -238,10 +238,23 @@ void growth_commit::abandon(growth_plan& plan, std::size_t standing_count) noexc
   plan = {};
 }
 
+void growth_commit::note_mapped(const growth_plan& plan) noexcept {
+  for (const mapping_slot& slot : plan.slots) {
+    check(slot.where != nullptr && slot.of != nullptr, "a mapping has no handle");
+    const mapping* const before = slot.of->current;
+    const bool moves = before != nullptr && before != slot.where;
+    const address from = moves ? state_.segments().address_of(*before) : address{};
+    state_.events().note({history_kind::mapped,
+                          {state_.segments().address_of(*slot.where), slot.of->memory->size_bytes},
+                          stream_handle::default_stream,
+                          from.value});
+  }
+}
+
 void growth_commit::commit_ahead(const growth_plan& plan) noexcept {
   check(plan.target_granules != 0, "a step ends without an effect");
   commit_free(plan);
-  --state_.totals().slow_count;  // of requests
+  --state_.totals().slow_count;  // build_target() counts requests: this is none
 }
 
 }  // namespace vmm

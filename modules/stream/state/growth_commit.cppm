@@ -37,6 +37,9 @@ class growth_commit {
   [[nodiscard]] result<address> commit(const growth_plan& plan) noexcept;
   /// The target is mapped without a request: all of it is free for the stream.
   void commit_free(const growth_plan& plan) noexcept;
+  /// Before it is committed, while what moves is still known to be where it was: the events of what
+  /// was mapped.
+  void note_mapped(const growth_plan& plan) noexcept;
   /// As commit_free(), of a step ahead of requests: none of them has grown.
   void commit_ahead(const growth_plan& plan) noexcept;
   /// Returns everything claimed. The first `standing_count` pieces are still mapped in the target:

@@ -100,12 +100,12 @@ status locked_blocks::unpin(address at) noexcept {
   }
   check(found->is_locked, "a pinned block is not locked");
   note(history_kind::unpinned, *found, stream_table::no_stream);
-  if (lock.pins == 0 && lock.freed && !lock.kept) {
+  if (lock.pins == 0 && lock.freed && !lock.has_own_rights) {
     give_free(*found, lock, state_.streams().free_point(lock.stream));
     return {};
   }
   in.write_lock(found->region, lock);
-  if (lock.pins != 0 || lock.captured || lock.kept) return {};
+  if (lock.pins != 0 || lock.captured || lock.has_own_rights) return {};
   (void)in.unlock_block(*found);  // else it is locked without a pin: free() finds it there as well
   return {};
 }
@@ -113,7 +113,7 @@ status locked_blocks::unpin(address at) noexcept {
 // The pins or the graph of a freed block have ended.
 void locked_blocks::give_free(const segment::found_block& block, const block_lock& lock,
                               const stream_point& since) noexcept {
-  check(lock.freed && lock.pins == 0 && !lock.kept, "I1: a kept block is freed");
+  check(lock.freed && lock.pins == 0 && !lock.has_own_rights, "I1: a kept block is freed");
   note(freed_for(lock.stream), block, lock.stream);
   state_.streams().remove_locked(lock.stream);
   block.in->forget_block(block);
@@ -145,7 +145,7 @@ status locked_blocks::keep(address at) noexcept {
   if (lock.captured)
     return refuse(errc::not_permitted, "a captured graph's block has no rights of its own");
   if (!found->is_locked && !found->in->lock_block(*found)) return no_record_memory;
-  lock.kept = true;
+  lock.has_own_rights = true;
   found->in->write_lock(found->region, lock);
   check(is_locked(at), "I4: a block that is held is not locked");
   return {};
@@ -155,7 +155,7 @@ std::uint32_t locked_blocks::freed_by(address at) noexcept {
   const result<segment::found_block> found = state_.find_block(at);
   check(found && found->is_locked, "a held block is missing");
   const block_lock lock = lock_of(*found);
-  check(lock.kept, "a query for a block that is not held");
+  check(lock.has_own_rights, "a query for a block that is not held");
   return lock.freed ? lock.stream : stream_table::no_stream;
 }
 
@@ -163,8 +163,8 @@ bool locked_blocks::let_go(address at, const stream_point* last_use) noexcept {
   const result<segment::found_block> found = state_.find_block(at);
   check(found && found->is_locked, "a held block is missing");
   block_lock lock = lock_of(*found);
-  check(lock.kept, "a block is released that is not held");
-  lock.kept = false;
+  check(lock.has_own_rights, "a block is released that is not held");
+  lock.has_own_rights = false;
   if (lock.pins == 0 && lock.freed) {
     check(last_use == nullptr || state_.streams().passed(*last_use),
           "a held block is released while unfinished work may use it");
@@ -193,7 +193,7 @@ void locked_blocks::free_for(const segment::found_block& block, block_lock lock,
   check(!lock.freed, "a block is freed twice");
   check(lock.pins == 0 || block.is_locked, "a pinned block is not locked");
   end_capture(lock);
-  const bool stays = lock.pins != 0 || lock.kept;
+  const bool stays = lock.pins != 0 || lock.has_own_rights;
   note(stays ? history_kind::free_pinned : freed_for(owner), block, owner);
   if (!stays) {
     block.in->forget_block(block);
@@ -217,7 +217,7 @@ status locked_blocks::free(segment& in, std::uint64_t offset_bytes, std::uint32_
   if (!found) return found.error();
   const block_lock lock = lock_of(*found);
   if (lock.freed) return freed_before;
-  if (lock.kept && state_.streams().is_batch(stream)) return has_rights;
+  if (lock.has_own_rights && state_.streams().is_batch(stream)) return has_rights;
   free_for(*found, lock, lock.captured ? state_.streams().owner_of(lock.stream) : stream);
   return {};
 }
@@ -282,7 +282,7 @@ result<std::uint32_t> locked_blocks::owner_after_free(const segment::found_block
   const std::uint32_t owner = streams.owner_of(record);
   const block_lock lock = lock_of(block);
   if (lock.freed) return freed_before;
-  if (lock.kept) return has_rights;
+  if (lock.has_own_rights) return has_rights;
   check(!lock.captured || block.is_locked, "I2: a graph's block is not locked");
   if (!lock.captured) return owner;
   if (streams.owner_of(lock.stream) == owner) return record;

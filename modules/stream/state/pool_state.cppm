@@ -79,7 +79,6 @@ class alignas(64) pool_state {
   [[nodiscard]] inline const stream_table& streams() const noexcept { return streams_; }
   [[nodiscard]] inline stream_progress& progress() noexcept { return streams_.progress(); }
   [[nodiscard]] inline capture_table& captures() noexcept { return captures_; }
-  [[nodiscard]] inline const capture_table& captures() const noexcept { return captures_; }
   /// Counters updated by each call.
   [[nodiscard]] inline pool_statistics& totals() noexcept { return totals_; }
 

@@ -231,7 +231,8 @@ block_lock segment::lock_of(region_id block) const noexcept {
 }
 
 void segment::write_lock(region_id block, const block_lock& lock) noexcept {
-  check(!lock.freed || lock.pins != 0 || lock.kept, "a block that is freed and not pinned stays");
+  check(!lock.freed || lock.pins != 0 || lock.has_own_rights,
+        "a block that is freed and not pinned stays");
   check((lock.freed || lock.captured) == (lock.stream != stream_table::no_stream),
         "a locked block names a record and needs none, or the reverse");
   check(state_of(regions_.tag(block)) == region_state::live,
@@ -239,7 +240,7 @@ void segment::write_lock(region_id block, const block_lock& lock) noexcept {
         "locked");
   const std::uint64_t word = lock.pins | std::uint64_t{lock.stream} << 32;
   const std::uint32_t bits = (lock.freed ? freed_bit : 0) | (lock.captured ? captured_bit : 0) |
-                             (lock.kept ? kept_bit : 0);
+                             (lock.has_own_rights ? kept_bit : 0);
   regions_.set_note(block, {word, tag_of(region_state::live) | bits});
   debug_check(
       [&] { return lock_of(block).pins == lock.pins && lock_of(block).freed == lock.freed; },

@@ -49,7 +49,7 @@ struct block_lock {
   std::uint32_t stream = stream_table::no_stream;  // its record: freed for it, or captured by it
   bool freed = false;                              // waits for its last pin to go
   bool captured = false;
-  bool kept = false;  // has rights of its own: freed, it waits until they were taken away
+  bool has_own_rights = false;  // freed, it waits until they were taken away
 };
 
 /// A contiguous target range, as a request to segment::claim_hole.

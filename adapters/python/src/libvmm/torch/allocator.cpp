@@ -10,9 +10,9 @@
 //
 // VMM_TORCH is the minor version, 207 to 215; differences are noted at each function.
 //
-// I1  A block is vmm's if its address is in vmm's table, else PyTorch's. Both have one deleter:
-//     graphs of torch.compile compare the deleter of a tensor with raw_deleter().
-// I2  No lock is held over a call of either allocator.
+// - A block is vmm's if its address is in vmm's table, else PyTorch's. Both have one deleter:
+//   graphs of torch.compile compare the deleter of a tensor with raw_deleter().
+// - No lock is held over a call of either allocator.
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
