@@ -10,7 +10,7 @@
 // `./run golden --update` takes the files anew. That is right when a change is meant to make other
 // driver calls or to hold other amounts of memory; the commit then says which figures changed and
 // why. It is also right when a program of the seeds changed (tests/stream/program.hpp,
-// manager_program.hpp) and the library did not. It is wrong in a change that only moves code.
+// tests/manager/program.hpp) and the library did not. It is wrong in a change that only moves code.
 //
 // `./run golden --show pool SEED` (or manager) prints what the hashes are over: taken before and
 // after a change, diff shows the first call that differs.

@@ -1,8 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
+//
+// The random programs of tests/manager/program.hpp over a driver that records.
 #include "runs.hpp"
 
-#include "manager_program.hpp"
+#include "../manager/program.hpp"
 #include "recording_driver.hpp"
 
 namespace golden {
@@ -40,9 +42,11 @@ std::string show(const vmm::manager_statistics& of) {
 
 seeded_run run_manager(std::uint64_t seed) {
   const auto recorder = std::make_shared<call_recorder>();
-  manager_program<recording_driver> program{seed, recorder};
+  const std::vector<std::uint8_t> bytes = random_program(seed);
+  basic_manager_program<recording_driver> program{byte_source{bytes}, recorder};
   seeded_run out;
-  if (const char* wrong = program.run(); wrong != nullptr) out.problem = wrong;
+  const char* const wrong = program.run(~std::uint64_t{0});
+  if (wrong != nullptr) out.problem = std::string(wrong) + ": " + program.detail();
   const vmm::manager_statistics& last = program.last_statistics();
   out.statistics = show(last);
   out.calls = recorder->text();
