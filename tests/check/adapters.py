@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-# Goal: CuPy, Numba, RMM, torch_memory_saver and vLLM themselves take libvmm's adapters
+# Goal: CuPy, cuda.core, Numba, RMM, torch_memory_saver and vLLM themselves take libvmm's adapters
 """Method: installs the libraries from the package index below build/check, and runs
 adapters/python/tests/libraries with them over the libvmm.so of build/release (LIBVMM names
 another). No GPU is needed. Arguments go to pytest."""
@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from _packages import KEPT, ROOT, pip, skip
 from _wheels import attempt, find_wheel, python, read_members
 
-PACKAGES = ("numpy", "pytest", "cupy-cuda13x", "numba-cuda", "rmm-cu13")
+PACKAGES = ("numpy", "pytest", "cuda-core", "cupy-cuda13x", "numba-cuda", "rmm-cu13")
 # Files of libraries that need PyTorch: read without it.
 SOURCES = (
     (

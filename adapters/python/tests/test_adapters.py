@@ -222,19 +222,20 @@ def test_without_the_packages():
     [
         ("cupy", "enable", "needs CuPy"),
         ("rmm", "resource", "needs RMM"),
+        ("cuda_core", "MemoryResource", "needs cuda.core"),
         ("numba", "enable", "needs Numba"),
         ("vllm", "register", "needs a vLLM"),
     ],
 )
 def test_what_is_missing_is_named(monkeypatch, module, call, reason):
     """Each adapter is there to be imported without its library, and says what it lacks."""
-    for name in ("cupy", "rmm", "numba", "vllm"):
+    for name in ("cuda", "cuda.core", "cupy", "rmm", "numba", "vllm"):
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, f"libvmm.{module}", raising=False)
     adapter = importlib.import_module(f"libvmm.{module}")
     with libvmm.Driver("host") as driver, libvmm.Pool(driver) as pool:
         with pytest.raises(ImportError, match=reason):
-            getattr(adapter, call)(*([pool] if module in ("cupy", "rmm") else []))
+            getattr(adapter, call)(*([pool] if module in ("cuda_core", "cupy", "rmm") else []))
     sys.modules.pop(f"libvmm.{module}", None)
 
 

@@ -8,8 +8,8 @@
             print(block, pool.statistics().live_bytes)
 
 The package needs neither CUDA nor PyTorch. libvmm.torch.enable() gives PyTorch's tensors memory
-from such pools; libvmm.cupy, libvmm.numba and libvmm.rmm do so for those libraries. These modules,
-and growable, history, share, suspend, are imported on first use.
+from such pools; libvmm.cuda_core, libvmm.cupy, libvmm.numba and libvmm.rmm do so for those
+libraries. These modules, and growable, history, share, suspend, are imported on first use.
 `python -m libvmm doctor` reports drivers and settings, `python -m libvmm run` runs a script.
 """
 
@@ -63,6 +63,7 @@ from .reports import (
 )
 
 _MODULES = (
+    "cuda_core",
     "cupy",
     "growable",
     "history",

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Goal: CuPy, Numba, RMM, torch_memory_saver and vLLM take what libvmm gives them.
+"""Goal: CuPy, cuda.core, Numba, RMM, torch_memory_saver and vLLM take what libvmm gives them.
 Method: the libraries themselves, of the package index, without a GPU: their own classes call the
 adapters' functions, over a pool on the host's memory. `./run check adapters` installs them and runs
 this; each test skips where its library is missing. vLLM and torch_memory_saver, which need PyTorch,
@@ -271,6 +271,51 @@ def test_rmm_replaces_a_pool_over_it(rmm):
     own: it crashed."""
     done = subprocess.run([sys.executable, "-c", REPLACED], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+# ---- cuda.core ------------------------------------------------------------------------------
+
+
+def test_cuda_core_s_buffers(pool):
+    """Over host memory, for which cuda.core needs no driver and passes no stream."""
+    pytest.importorskip("cuda.core")
+    import libvmm.cuda_core
+
+    made = libvmm.cuda_core.MemoryResource(pool)
+    assert made.is_host_accessible and not made.is_device_accessible and not made.is_managed
+    with made.allocate(3 * MIB, stream=None) as buffer:
+        assert buffer.memory_resource is made and buffer.size == 3 * MIB and live(pool) == 1
+        ctypes.memset(int(buffer.handle), 7, buffer.size)
+    assert buffer.is_closed and live(pool) == 0
+    kept = made.allocate(0), made.allocate(5000)
+    assert [int(each.handle) != 0 for each in kept] == [False, True]
+    del kept
+    assert live(pool) == 0
+    with pytest.raises(MemoryError, match="over_budget"):
+        made.allocate(1 << 30, stream=None)
+    last = made.allocate(512)
+    pool.close()
+    last.close()
+
+
+def test_cuda_core_passes_streams(pool, monkeypatch):
+    """The stream of an allocation is the one of the free; without it, the free is behind all."""
+    pytest.importorskip("cuda.core")
+    import libvmm.cuda_core
+
+    streams = types.SimpleNamespace(__cuda_stream__=lambda: (0, 0))
+    made = libvmm.cuda_core.MemoryResource(pool)
+    calls = []
+    core = types.SimpleNamespace(
+        Buffer=types.SimpleNamespace(
+            from_handle=lambda at, size, **named: calls.append(named) or (at, size)
+        )
+    )
+    monkeypatch.setattr(libvmm.cuda_core, "_core", core)
+    made.deallocate(*made.allocate(1000, stream=streams), stream=streams)
+    monkeypatch.setattr(made, "_has_streams", False)
+    made.deallocate(*made.allocate(1000, streams))
+    assert calls == [{"mr": made, "stream": streams}, {"mr": made}] and live(pool) == 0
 
 
 # ---- VMM=1 ----------------------------------------------------------------------------------

@@ -1,0 +1,81 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""A pool as a memory resource of cuda.core.
+
+To use it:
+
+    import cuda.core, libvmm, libvmm.cuda_core
+    pool = libvmm.Pool(libvmm.Driver("cuda"))
+    cuda.core.Device().memory_resource = libvmm.cuda_core.MemoryResource(pool)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import _values
+from .pools import Pool
+from .rmm import functions
+
+if TYPE_CHECKING:
+    _Base: Any = object
+    _core: Any = None
+else:
+    try:
+        import cuda.core as _core
+
+        _Base = _core.MemoryResource
+    except (ImportError, AttributeError):  # the module can be imported without cuda.core
+        _core, _Base = None, object
+
+
+class MemoryResource(_Base):
+    """Buffers of a pool, freed on the stream that cuda.core passes. cuda.core before 1.2 does not
+    pass the stream of the allocation: freed memory serves new requests after all work submitted to
+    the device so far."""
+
+    def __init__(self, pool: Pool) -> None:
+        """Raises ImportError without cuda.core, InvalidArgument for a pool of another driver than
+        "cuda" on a machine with a GPU."""
+        self._pool = _values.one_of("pool", pool, Pool)
+        _values.import_library("cuda_core", "cuda.core", "cuda.core")
+        _values.check_cuda(pool, "cuda.core")
+        self._take, self._free = functions(pool)
+        self._has_streams = tuple(map(int, _core.__version__.split(".")[:2])) >= (1, 2)
+
+    def allocate(self, size: int, stream: Any = None) -> Any:
+        """A cuda.core.Buffer. Raises MemoryError if the pool has no memory."""
+        at = self._take(size, stream)
+        try:
+            named = {"stream": stream} if self._has_streams else {}
+            return _core.Buffer.from_handle(at, size, mr=self, **named)
+        except BaseException:
+            self._free(at, size, stream)
+            raise
+
+    def deallocate(self, ptr: Any, size: int, stream: Any = None) -> None:
+        """Called by the buffer's close() and end."""
+        if self._has_streams:
+            self._free(int(ptr), size, stream)
+        elif ptr and self._pool.is_open:
+            self._pool._free_unordered(int(ptr))
+
+    @property
+    def is_device_accessible(self) -> bool:
+        """Whether kernels can use the memory."""
+        return self._pool.driver.name != "host"
+
+    @property
+    def is_host_accessible(self) -> bool:
+        """Whether the host can."""
+        return self._pool.driver.name == "host"
+
+    @property
+    def is_managed(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def device_id(self) -> int:
+        """The device's number."""
+        return int(self._pool.driver.info.device)
