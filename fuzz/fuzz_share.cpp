@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "../adapters/preload/ipc_wire.h"
+#include "../modules/share/ipc_wire.hpp"
 #include "../tools/program/standard.hpp"
 
 import vmm.backend;
@@ -267,7 +267,7 @@ std::uint64_t number_of(reader& in, std::uint64_t right) {
 }
 
 void play_server(reader in) {
-  namespace ipc = vmm::preload::ipc;
+  namespace ipc = vmm::ipc;
   std::array<int, 2> ends{};
   insist(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) == 0, "no sockets");
   ipc::wire_handle handle{};

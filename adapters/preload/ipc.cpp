@@ -13,15 +13,17 @@
 #include <utility>
 #include <vector>
 
+#include "../../modules/share/ipc_server.hpp"
+#include "../../modules/share/ipc_wire.hpp"
 #include "accounts.h"
-#include "ipc_server.h"
-#include "ipc_wire.h"
 #include "process.h"
 #include "routes.h"
 #include "settings.h"
 
 namespace vmm::preload::ipc {
 namespace {
+
+using namespace vmm::ipc;
 
 struct shared_piece {
   descriptor exported;
@@ -107,18 +109,6 @@ shared_block export_pieces(const managed::block_memory& memory) {
 }
 
 // ---- the process that opens ---------------------------------------------------------------------
-
-bool fetch(const wire_handle& handle, received_block& into) {
-  const os::deadline until = os::deadline_in(exchange_ms);
-  for (std::size_t i = 0; i < folder_count; ++i) {
-    const place_name name = socket_in(folder_at(i, os::own_uid()), handle.token);
-    const os::connected made = os::connect_at(name.text.data(), name.size, until);
-    if (made.failure != 0) continue;
-    const descriptor peer(made.descriptor);
-    return fetch_from(peer.get(), handle, until, into);
-  }
-  return false;
-}
 
 template <class... Arguments>
 result_code ask(entry_id entry, Arguments... arguments) noexcept {
@@ -220,7 +210,13 @@ bool share(device_pointer base, ipc_handle& into) noexcept {
     bool is_known = false;
     {
       const std::lock_guard<std::mutex> turn(x.lock);
-      if (!x.serving.start({describe, send_piece})) return false;
+      if (!x.serving.start({describe, send_piece})) {
+        static bool has_said = false;
+        if (std::exchange(has_said, true)) return false;
+        complain("no block can be shared: make this folder, of mode 0700 and this user's: ",
+                 folder_at(0, os::own_uid()).text.data());
+        return false;
+      }
       is_known = x.shared.contains(memory.number);
     }
     if (!is_known) {

@@ -2,13 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: the C interface lends, updates, takes back and ends blocks as its header says, refuses
-// wrong handles, and leaves a parent alone in a forked child.
+// wrong handles, and leaves a parent alone in a forked child. An allocator's block has the same
+// bytes in another process, and neither process keeps anything of it, however the other one ends.
 // Method: two ends of a connection in one process, each with a driver on the host's memory; one is
-// played by a thread.
+// played by a thread. Allocators: two processes.
 #include <sys/socket.h>
 
 #include "bench.hpp"
 #include "vmm.h"
+#include "vmm_allocator.h"
 
 namespace {
 
@@ -294,6 +296,224 @@ TEST_F(Share, AForkedChildIsRefused) {
   EXPECT_TRUE(WIFEXITED(state) && WEXITSTATUS(state) == 0) << state;
   static_cast<char*>(info_of(block).base)[0] = 'p';
   EXPECT_GOOD(vmm_share_end_export(block));
+}
+
+// ---- blocks of allocators ----------------------------------------------------------------------
+
+std::size_t count_of(const char* folder) {
+  return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(folder), {}));
+}
+std::size_t reserved_count() {  // mappings of the process
+  std::ifstream maps("/proc/self/maps");
+  return static_cast<std::size_t>(
+      std::count(std::istreambuf_iterator<char>(maps), std::istreambuf_iterator<char>(), '\n'));
+}
+
+// Two processes, with a pipe each way. Both have an allocator on the host's memory.
+class TwoProcesses : public testing::Test {
+ protected:
+  template <class Work>
+  void start(Work&& work) {
+    ASSERT_EQ(::pipe(there_), 0);
+    ASSERT_EQ(::pipe(back_), 0);
+    child = ::fork();
+    if (child != 0) return make();
+    std::swap(there_, back_);
+    make();
+    work();
+    ::_exit(HasFailure() ? 1 : 0);
+  }
+  void TearDown() override {
+    int state = 0;
+    EXPECT_EQ(::waitpid(child, &state, 0), child);
+    EXPECT_EQ(state, is_killed ? SIGKILL : 0);
+    for (const int each : {there_[0], there_[1], back_[0], back_[1]}) ::close(each);
+    EXPECT_GOOD(vmm_allocator_destroy(memory));
+  }
+  void end_child() {
+    is_killed = true;
+    EXPECT_EQ(::kill(child, SIGKILL), 0);
+    siginfo_t ended;
+    EXPECT_EQ(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
+  }
+  void send(const vmm_block_export& what) const {
+    EXPECT_EQ(::write(there_[1], &what, sizeof what), static_cast<ssize_t>(sizeof what));
+  }
+  [[nodiscard]] vmm_block_export receive() const {
+    vmm_block_export what{};
+    EXPECT_EQ(::read(back_[0], &what, sizeof what), static_cast<ssize_t>(sizeof what));
+    return what;
+  }
+  [[nodiscard]] std::uint64_t* take(std::uint64_t size_bytes) const {
+    void* at = nullptr;
+    EXPECT_GOOD(vmm_allocator_allocate(memory, size_bytes, 0, nullptr, &at));
+    return static_cast<std::uint64_t*>(at);
+  }
+  [[nodiscard]] vmm_block_export exported(const void* at) const {
+    vmm_block_export made{};
+    EXPECT_GOOD(vmm_allocator_export(memory, at, &made));
+    return made;
+  }
+  [[nodiscard]] std::uint64_t* imported(const vmm_block_export& from) const {
+    void* at = nullptr;
+    EXPECT_GOOD(vmm_allocator_import(memory, &from, 0, &at));
+    return static_cast<std::uint64_t*>(at);
+  }
+
+  pid_t child = 0;
+  bool is_killed = false;
+  vmm_allocator* memory = nullptr;
+
+ private:
+  void make() {
+    vmm_allocator_options options;
+    ASSERT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
+    options.driver = "host";
+    ASSERT_GOOD(vmm_allocator_create(&options, &memory));
+  }
+  int there_[2] = {-1, -1};
+  int back_[2] = {-1, -1};
+};
+
+bool is_same(const vmm_block_export& a, const vmm_block_export& b) {
+  return std::memcmp(a.bytes, b.bytes, sizeof a.bytes) == 0;
+}
+
+TEST_F(TwoProcesses, ABlockHasTheSameBytesInBoth) {
+  // In one physical handle, in a part of several, and in whole ones.
+  constexpr std::uint64_t sizes[] = {1000, 1 * MiB, 3 * MiB + 512, 150 * MiB, 256 * MiB};
+  start([&] {
+    std::size_t files = 0;
+    std::size_t mappings = 0;
+    for (int turn = 0; turn < 3; ++turn) {
+      for (const std::uint64_t size_bytes : sizes) {
+        const vmm_block_export from = receive();
+        std::uint64_t* const at = imported(from);
+        const std::size_t last = size_bytes / 8 - 1;
+        EXPECT_EQ(at[0], size_bytes);
+        EXPECT_EQ(at[last], ~size_bytes);
+        at[last / 2] = size_bytes + 7;
+        EXPECT_GOOD(vmm_allocator_end_import(memory, at));
+        EXPECT_FAILS(vmm_allocator_end_import(memory, at), VMM_ERROR_UNKNOWN_ADDRESS);
+        send(from);
+      }
+      if (turn == 0) files = count_of("/proc/self/fd"), mappings = reserved_count();
+    }
+    EXPECT_EQ(count_of("/proc/self/fd"), files);
+    EXPECT_EQ(reserved_count(), mappings);
+  });
+  std::size_t files = 0;
+  for (int turn = 0; turn < 3; ++turn) {
+    for (const std::uint64_t size_bytes : sizes) {
+      std::uint64_t* const at = take(size_bytes);
+      const std::size_t last = size_bytes / 8 - 1;
+      at[0] = size_bytes;
+      at[last] = ~size_bytes;
+      const vmm_block_export made = exported(at);
+      EXPECT_TRUE(is_same(made, exported(at)));
+      send(made);
+      EXPECT_TRUE(is_same(receive(), made));
+      EXPECT_EQ(at[last / 2], size_bytes + 7);
+      EXPECT_GOOD(vmm_allocator_free(memory, at));
+      std::uint64_t* const again = take(size_bytes);
+      EXPECT_FALSE(is_same(exported(again), made));
+      EXPECT_GOOD(vmm_allocator_free(memory, again));
+      EXPECT_GOOD(vmm_allocator_trim(memory, 0, 0, nullptr));
+    }
+    if (turn == 0) files = count_of("/proc/self/fd");
+  }
+  EXPECT_EQ(count_of("/proc/self/fd"), files);
+}
+
+TEST_F(TwoProcesses, ADeadImporterLeavesNothing) {
+  start([&] {
+    (void)imported(receive());
+    send({});
+    ::pause();
+  });
+  std::uint64_t* const kept = take(MiB);
+  (void)exported(kept);  // starts the thread
+  const std::size_t files = count_of("/proc/self/fd");
+  std::uint64_t* const at = take(100 * MiB);
+  send(exported(at));
+  (void)receive();
+  end_child();
+  EXPECT_GOOD(vmm_allocator_free(memory, at));
+  EXPECT_GOOD(vmm_allocator_trim(memory, 0, 0, nullptr));
+  EXPECT_EQ(count_of("/proc/self/fd"), files);
+  EXPECT_GOOD(vmm_allocator_end_import(memory, imported(exported(kept))));  // goes on
+}
+
+TEST_F(TwoProcesses, ADeadExporterLeavesWhatIsMapped) {
+  start([&] {
+    std::uint64_t* const at = take(70 * MiB);
+    at[5] = 11;
+    send(exported(at));
+    ::pause();
+  });
+  const vmm_block_export from = receive();
+  EXPECT_GOOD(vmm_allocator_end_import(memory, imported(from)));
+  const std::size_t files = count_of("/proc/self/fd");
+  std::uint64_t* const at = imported(from);
+  end_child();
+  EXPECT_EQ(at[5], 11U);
+  void* second = nullptr;
+  EXPECT_FAILS(vmm_allocator_import(memory, &from, 0, &second), VMM_ERROR_UNAVAILABLE);
+  EXPECT_NE(std::strstr(vmm_last_error_text(), "that process has ended"), nullptr);
+  EXPECT_EQ(second, nullptr);
+  EXPECT_GOOD(vmm_allocator_end_import(memory, at));
+  EXPECT_EQ(count_of("/proc/self/fd"), files);
+}
+
+TEST_F(TwoProcesses, WhatIsNotExportedIsRefused) {
+  start([&] {});
+  std::uint64_t* const at = take(MiB);
+  vmm_block_export made = exported(at);
+  void* there = nullptr;
+  EXPECT_FAILS(vmm_allocator_export(memory, at + 1, &made), VMM_ERROR_UNKNOWN_ADDRESS);
+  EXPECT_FAILS(vmm_allocator_end_import(memory, at), VMM_ERROR_UNKNOWN_ADDRESS);
+  const vmm_block_export other{};
+  EXPECT_FAILS(vmm_allocator_import(memory, &other, 0, &there), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_GOOD(vmm_allocator_free(memory, at));
+  EXPECT_FAILS(vmm_allocator_import(memory, &made, 0, &there), VMM_ERROR_UNAVAILABLE);
+  EXPECT_EQ(there, nullptr);
+  vmm_allocator* simulated = nullptr;
+  vmm_allocator_options options;
+  ASSERT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
+  options.driver = "fake";
+  ASSERT_GOOD(vmm_allocator_create(&options, &simulated));
+  void* block = nullptr;
+  ASSERT_GOOD(vmm_allocator_allocate(simulated, MiB, 0, nullptr, &block));
+  EXPECT_FAILS(vmm_allocator_export(simulated, block, &made), VMM_ERROR_NOT_SUPPORTED);
+  EXPECT_GOOD(vmm_allocator_free(simulated, block));
+  EXPECT_GOOD(vmm_allocator_destroy(simulated));
+}
+
+// A child of the exporter: it keeps none of its parent's memory, and exports by a socket of its
+// own.
+TEST_F(TwoProcesses, AForkedChildExportsByItself) {
+  start([&] {});
+  const vmm_block_export made = exported(take(MiB));
+  (void)vmm_allocator_end_import(memory, imported(made));
+  const std::size_t files = count_of("/proc/self/fd");
+  const pid_t forked = ::fork();
+  if (forked == 0) {
+    EXPECT_LE(count_of("/proc/self/fd") + 3, files);  // a socket, its folder and a descriptor
+    vmm_allocator* const parents = std::exchange(memory, nullptr);
+    vmm_allocator_options options;
+    EXPECT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
+    options.driver = "host";
+    EXPECT_GOOD(vmm_allocator_create(&options, &memory));
+    std::uint64_t* const at = take(MiB);
+    at[0] = 3;
+    EXPECT_EQ(imported(exported(at))[0], 3U);
+    (void)parents;
+    ::_exit(HasFailure() ? 1 : 0);
+  }
+  int state = 0;
+  EXPECT_EQ(::waitpid(forked, &state, 0), forked);
+  EXPECT_EQ(state, 0);
+  EXPECT_GOOD(vmm_allocator_end_import(memory, imported(made)));
 }
 
 }  // namespace

@@ -213,7 +213,7 @@ def run_class(version: str, folders: list[str]) -> str:
         if wrong:
             return wrong
         paths = ":".join((made, lib, os.path.dirname(LIBVMM)))
-        for words in ([program], [program, "refused"]):
+        for words in ([program], [program, "refused"], [program, "shared"]):
             done = subprocess.run(
                 words, capture_output=True, text=True, env={**os.environ, "LD_LIBRARY_PATH": paths}
             )

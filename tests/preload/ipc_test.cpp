@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "../../adapters/preload/ipc_wire.h"
+#include "../../modules/share/ipc_wire.hpp"
 #include "../support/test.h"
 #include "child.h"
 
@@ -23,11 +23,11 @@ std::string opened_as(const std::string& lie) {
 
 // A socket as a process leaves it that was killed long ago, and the descriptor of one that is used.
 struct old_socket {
-  vmm::preload::ipc::place_name name;
+  vmm::ipc::place_name name;
   int listening = -1;
 
   explicit old_socket(std::uint64_t token) {
-    using namespace vmm::preload::ipc;
+    using namespace vmm::ipc;
     name = socket_in(folder_at(0, geteuid()), token);
     sockaddr_un place{};
     place.sun_family = AF_UNIX;
@@ -93,7 +93,7 @@ TEST(LegacyIpc, AProcessOfAnotherUserIsNotAnswered) {
 }
 
 TEST(LegacyIpc, TheFoldersAreThisUsersAlone) {
-  using vmm::preload::ipc::folder_at;
+  using vmm::ipc::folder_at;
   EXPECT_EQ(folder_at(0, 1000).view(), "/tmp/vmm-1000");
   EXPECT_EQ(folder_at(1, 4294967295).view(), "/run/user/4294967295/vmm");
   const child::outcome seen = child::preloaded("vmm", {"ipc_within"});
@@ -107,7 +107,7 @@ TEST(LegacyIpc, TheFoldersAreThisUsersAlone) {
 
 TEST(LegacyIpc, NamesOfProcessesThatWereKilledAreRemovedAndOthersStay) {
   if (child::preloaded("vmm", {"ipc_within"}).code != 0) FAIL() << "nothing is shared";
-  if (access(vmm::preload::ipc::folder_at(0, geteuid()).text.data(), W_OK) != 0)
+  if (access(vmm::ipc::folder_at(0, geteuid()).text.data(), W_OK) != 0)
     GTEST_SKIP() << "/tmp takes no folder here";
   const std::uint64_t token = static_cast<std::uint64_t>(getpid()) << 8U;
   old_socket killed(token);

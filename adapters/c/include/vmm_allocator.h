@@ -110,6 +110,36 @@ VMM_API vmm_status vmm_allocator_set_limit(vmm_allocator* allocator, int32_t dev
 VMM_API vmm_status vmm_allocator_add_peer(vmm_allocator* allocator, int32_t device,
                                           int32_t peer) VMM_NOEXCEPT;
 
+/** A block for other processes of the user. The bytes can be sent by any means. */
+typedef struct vmm_block_export {
+  uint8_t bytes[64];
+} vmm_block_export;
+
+/** Exports the live block that begins at `at`, until it is freed. A second call returns the same
+ *  bytes. The first call of a process starts a thread and makes a socket in /tmp/vmm-UID, or else
+ *  in /run/user/UID/vmm, of mode 0700.
+ *  Requires: the block is freed after every import of it has ended, since its memory serves other
+ *  blocks then. Importers may read and write the whole physical handles behind the block.
+ *  Errors: UNKNOWN_ADDRESS, NOT_SUPPORTED (the device exports no descriptors), UNAVAILABLE (no
+ *  folder for the socket), OUT_OF_HOST_MEMORY. Cost: no driver call; an export for each handle when
+ *  another process imports the block. */
+VMM_API vmm_status vmm_allocator_export(vmm_allocator* allocator, const void* at,
+                                        vmm_block_export* out) VMM_NOEXCEPT;
+
+/** Maps a block that another process of the user exported, on a device; *at becomes its address,
+ *  for vmm_allocator_end_import(). The memory stays until then, even if that process ends. Waits
+ *  for that process, at most 10 s. Needs no right to trace it.
+ *  Errors: UNAVAILABLE (the block was freed, or that process has ended, is another user's, or has
+ *  another /tmp), INVALID_ARGUMENT (other bytes), those of the driver and of a device that is used
+ *  for the first time. */
+VMM_API VMM_CHECKED vmm_status vmm_allocator_import(vmm_allocator* allocator,
+                                                    const vmm_block_export* from, int32_t device,
+                                                    void** at) VMM_NOEXCEPT;
+
+/** Unmaps an imported block after all work of its device. During a capture, a later call of
+ *  vmm_allocator_import() or vmm_allocator_end_import() unmaps it. Errors: UNKNOWN_ADDRESS. */
+VMM_API vmm_status vmm_allocator_end_import(vmm_allocator* allocator, void* at) VMM_NOEXCEPT;
+
 /** The element of an array: it never grows. */
 typedef struct vmm_allocation {
   void* base;

@@ -14,6 +14,7 @@
 #include "structs.hpp"
 
 #include "allocator_object.hpp"
+#include "block_exports.hpp"
 #include "device_memory.hpp"
 #include "history.hpp"
 
@@ -109,6 +110,12 @@ vmm_status keep(allocator_object& on, vmm_allocator_calls* calls) {
   const vmm_allocator_calls made{sizeof(made), &on, &allocate_kept, &free_kept};
   write_struct(*calls, made);
   return VMM_SUCCESS;
+}
+
+// The simulated driver's descriptors are numbers of its own.
+vmm_status check_processes(const allocator_object& on) noexcept {
+  if (!on.driver_name.starts_with("fake")) return VMM_SUCCESS;
+  return fail(VMM_ERROR_NOT_SUPPORTED, "the simulated driver has no memory for other processes");
 }
 
 vmm_status list_regions(device_memory& device, vmm_pool_region* regions, std::uint64_t capacity,
@@ -358,6 +365,43 @@ vmm_status vmm_allocator_add_peer(vmm_allocator* allocator, int32_t device,
     if (peer == device) return VMM_SUCCESS;
     const vmm::access_grant grant{vmm::device(peer), vmm::access::read_write};
     return answer(there->pool().set_peers({&grant, 1}));
+  });
+}
+
+vmm_status vmm_allocator_export(vmm_allocator* allocator, const void* at,
+                                vmm_block_export* out) VMM_NOEXCEPT {
+  if (out == nullptr) return fail_null();
+  return on_allocator(allocator, [&](allocator_object& on) -> vmm_status {
+    vmm_allocation block{};
+    device_memory* owner = nullptr;
+    const auto look = [&](device_memory& device, std::int32_t number) -> vmm::result<bool> {
+      owner = &device;
+      return device.find(address_of(at).value, number, block);
+    };
+    if (const vmm_status found = with_block(on, look); found != VMM_SUCCESS) return found;
+    const vmm_status can = check_processes(on);
+    return can == VMM_SUCCESS ? export_block(*owner, block, *out) : can;
+  });
+}
+
+vmm_status vmm_allocator_import(vmm_allocator* allocator, const vmm_block_export* from,
+                                int32_t device, void** at) VMM_NOEXCEPT {
+  if (at == nullptr || from == nullptr) return fail_null();
+  *at = nullptr;
+  return on_allocator(allocator, [&](allocator_object& on) -> vmm_status {
+    if (const vmm_status can = check_processes(on); can != VMM_SUCCESS) return can;
+    device_memory* there = nullptr;
+    if (const vmm_status got = need_device(on, device, there); got != VMM_SUCCESS) return got;
+    vmm::address mapped{};
+    const vmm_status done = import_block(*there, *from, on.captures(), mapped);
+    *at = pointer_to(mapped);
+    return done;
+  });
+}
+
+vmm_status vmm_allocator_end_import(vmm_allocator* allocator, void* at) VMM_NOEXCEPT {
+  return on_allocator(allocator, [&](allocator_object& on) {
+    return end_import(address_of(at).value, on.captures());
   });
 }
 

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "block_exports.hpp"
+
 import vmm.backend;
 import vmm.base;
 import vmm.optimizer;
@@ -64,7 +66,9 @@ vmm::result<vmm::physical_handle> device_driver::create(const vmm::physical_requ
                         "the limit of the allocator on this device would be exceeded"};
     }
   }
-  const vmm::result<vmm::physical_handle> made = forwarding_driver::create(request);
+  vmm::physical_request wider = request;
+  if (feature_set().export_posix_fd) wider.shareable = vmm::share_kind::posix_fd;
+  const vmm::result<vmm::physical_handle> made = forwarding_driver::create(wider);
   if (!made) return made;
   const guard lock(lock_);
   if (!sizes_.put(static_cast<std::uint64_t>(*made), request.size_bytes)) {
@@ -126,6 +130,7 @@ device_memory::~device_memory() {
     vmm::leave_behind(clock_.release());
     return;
   }
+  end_sharing_of(*this);
   const auto points = pending_.points();
   if (points) {
     for (const vmm::ticket_ref& each : *points) (void)clock_->wait(each);
@@ -162,6 +167,8 @@ vmm::result<vmm::address> device_memory::allocate(std::uint64_t size_bytes,
 // A free that has to wait makes its entry before the block leaves the table: what comes then needs
 // no host memory.
 vmm::result<bool> device_memory::free(std::uint64_t at, bool captures) {
+  if (exported_count.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    end_export(*this, at);
   live_block gone;
   pending_blocks::owner entry;
   bool waits = false;

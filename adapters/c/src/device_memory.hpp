@@ -35,7 +35,7 @@ import vmm.timeline;
 
 namespace vmm_c {
 
-// A driver whose physical memory is counted and limited.
+// A driver whose physical memory is counted and limited, and can be exported as a descriptor.
 class device_driver final : public forwarding_driver {
  public:
   using forwarding_driver::forwarding_driver;

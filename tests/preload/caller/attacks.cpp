@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#include "../../../adapters/preload/ipc_wire.h"
+#include "../../../modules/share/ipc_wire.hpp"
 #include "driver.h"
 #include "two_processes.h"
 #include "words.h"
@@ -17,7 +17,7 @@
 namespace caller {
 namespace {
 
-namespace wire = vmm::preload::ipc;
+namespace wire = vmm::ipc;
 
 constexpr uid_t stranger = 65534;
 constexpr std::size_t block_bytes = 3 * mebibyte;

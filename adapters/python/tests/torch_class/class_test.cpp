@@ -3,17 +3,19 @@
 //
 // Goal: the PyTorch class, with PyTorch's own allocator behind it, does what PyTorch's callers
 // expect: one deleter, checkpoints of pools, figures that are those of a snapshot, record_stream
-// after disable(), histories with metadata.
+// after disable(), histories with metadata, blocks for other processes.
 // Method: libc10.so and libc10_cuda.so of a wheel of PyTorch over cudart.c, vmm on its simulated
-// driver. `./run check torch` builds and runs it; 0: all holds.
+// driver; two processes with vmm on the host's memory. `./run check torch` builds and runs it; 0:
+// all holds.
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <vmm_allocator.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <set>
@@ -237,9 +239,8 @@ void taken_out(torch_cuda::CUDAAllocator& torch, vmm_allocator* vmm) {
   EXPECT(is_ours(vmm, again.get()));
 }
 
-// Under VMM=1: a device that vmm cannot open, here by a driver without its library.
+// Under VMM=1: a device that vmm cannot open, here one of Level Zero, which the machine lacks.
 int refused() {
-  (void)setenv("VMM_LEVEL_ZERO_LIBRARY", "/nowhere/libze_loader.so", 1);
   vmm_allocator* const vmm = make_vmm("level_zero");
   EXPECT(std::strlen(vmm_torch_install(vmm, 1)) == 0);
   EXPECT(torch_cuda::get()->name() == "vmm");
@@ -251,12 +252,77 @@ int refused() {
   return failures == 0 ? 0 : 1;
 }
 
+// As torch.multiprocessing passes a storage on: the exporter's bytes of a handle, over a pipe.
+constexpr size_t shared_words[] = {1 << 10, 3 << 17, 9 << 20};
+
+template <class Work>
+bool fails(Work&& work) {
+  try {
+    work();
+    return false;
+  } catch (const c10::Error&) {
+    return true;
+  }
+}
+
+void importer(torch_cuda::CUDAAllocator& torch, int in, int out) {
+  for (const size_t words : shared_words) {
+    char bytes[65];
+    EXPECT(read(in, bytes, sizeof bytes) == static_cast<ssize_t>(sizeof bytes));
+    const std::string handle(bytes, sizeof bytes);
+    const std::shared_ptr<void> block = torch.getIpcDevPtr(handle);
+    auto* const at = static_cast<size_t*>(block.get());
+    EXPECT(at[0] == words && at[words - 1] == ~words);
+    at[words / 2] = words;
+    EXPECT(write(out, bytes, 1) == 1);
+  }
+}
+
+void exporter(torch_cuda::CUDAAllocator& torch, vmm_allocator* vmm, int in, int out) {
+  for (const size_t words : shared_words) {
+    const c10::DataPtr block = torch.allocate(words * sizeof words);
+    auto* const at = static_cast<size_t*>(block.get());
+    EXPECT(is_ours(vmm, at));
+    at[0] = words;
+    at[words - 1] = ~words;
+    const auto shared = torch.shareIpcHandle(at);
+    EXPECT(shared.offset == 0 && shared.handle.size() == 65);
+    EXPECT(torch.shareIpcHandle(at).handle == shared.handle);
+    EXPECT(write(out, shared.handle.data(), 65) == 65);
+    char done = 0;
+    EXPECT(read(in, &done, 1) == 1 && at[words / 2] == words);
+  }
+  vmm_torch_route_native(1);
+  const c10::DataPtr native = torch.allocate(1000);
+  vmm_torch_route_native(-1);
+  EXPECT(fails([&] { (void)torch.shareIpcHandle(native.get()); }));  // the stub has no handles
+  EXPECT(fails([&] { (void)torch.getIpcDevPtr("\002c"); }));
+  EXPECT(fails([&] { (void)torch.getIpcDevPtr("\377"); }));
+  EXPECT(fails([&] { (void)torch.getIpcDevPtr("\377" + std::string(64, 'x')); }));
+}
+
+int shared() {
+  int there[2], back[2];
+  EXPECT(pipe(there) == 0 && pipe(back) == 0);
+  const pid_t child = fork();
+  vmm_allocator* const vmm = make_vmm("host");
+  EXPECT(std::strlen(vmm_torch_install(vmm, 0)) == 0);
+  if (child == 0) {
+    importer(*torch_cuda::get(), there[0], back[1]);
+    _exit(failures == 0 ? 0 : 1);
+  }
+  exporter(*torch_cuda::get(), vmm, back[0], there[1]);
+  int state = 0;
+  EXPECT(waitpid(child, &state, 0) == child && state == 0);
+  return failures == 0 ? 0 : 1;
+}
+
 }  // namespace
 
-int main(int count, char**) {
+int main(int count, char** words) {
   c10::cuda::_internal::setHasPrimaryContext([](c10::DeviceIndex) { return true; });
   torch_cuda::init(1);
-  if (count > 1) return refused();
+  if (count > 1) return std::strcmp(words[1], "shared") == 0 ? shared() : refused();
   vmm_allocator* const vmm = make_vmm("fake");
   EXPECT(std::strlen(vmm_torch_install(vmm, 0)) == 0);
   torch_cuda::CUDAAllocator& torch = *torch_cuda::get();

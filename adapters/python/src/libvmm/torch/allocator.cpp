@@ -4,9 +4,9 @@
 // PyTorch's CUDA allocator over libvmm.so: compiled on the machine where it is used, against the
 // PyTorch that is there, since the class that it derives from changes with each of its versions.
 //
-// Tensors have vmm's memory. PyTorch's own allocator serves requests that are routed to a pool:
-// captured graphs, MemPool, and threads inside libvmm.torch.native(). Each allocator releases its
-// cached memory before the other one reports a shortage.
+// Tensors have vmm's memory. PyTorch's own allocator serves captured graphs, MemPool, and threads
+// inside libvmm.torch.native(). Each allocator releases its cached memory before the other one
+// reports a shortage.
 //
 // VMM_TORCH is the minor version, 207 to 215; differences are noted at each function.
 //
@@ -16,13 +16,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "exports.hpp"
 #include "figures.hpp"
 #include "history.hpp"
 #include "routes.hpp"
@@ -244,14 +244,13 @@ class allocator final : public torch_cuda::CUDAAllocator {
     return native_->memcpyAsync(to, to_device, from, from_device, count, stream, p2p);
   }
   torch_cuda::ShareableHandle shareIpcHandle(void* at) override {
-    vmm_allocation block{};
-    TORCH_CHECK(vmm_allocator_find(vmm_, at, &block) != VMM_SUCCESS,
-                "memory of vmm's pools cannot be shared with other processes: it moves. Allocate "
-                "the tensor inside `with libvmm.torch.native():`");
-    return native_->shareIpcHandle(at);
+    const std::string exported = export_block(vmm_, at);
+    return exported.empty() ? native_->shareIpcHandle(at)
+                            : torch_cuda::ShareableHandle{0, exported};
   }
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override {
-    return native_->getIpcDevPtr(std::move(handle));
+    return is_exported(handle) ? import_block(vmm_, handle)
+                               : native_->getIpcDevPtr(std::move(handle));
   }
 
   // ---- figures and histories -------------------------------------------------------------------
@@ -383,6 +382,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
     vmm_status done = calls_.allocate(calls_.self, size, device, stream, &at);
     if (done != VMM_SUCCESS) [[unlikely]] {
       if (is_shortage(done)) {
+        run_free_callbacks();
         native_->emptyCache();
         done = vmm_allocator_allocate(vmm_, size, device, stream, &at);
       }

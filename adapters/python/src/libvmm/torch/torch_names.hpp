@@ -66,6 +66,13 @@ inline bool is_shortage(vmm_status status) {
   native->enable(is_enabled);
   return found;
 }
+
+// PyTorch's callbacks for a shortage, which end what other processes have returned.
+inline void run_free_callbacks() {
+  for (const auto& each : c10::FreeCudaMemoryCallbacksRegistry()->Keys())
+    (void)c10::FreeCudaMemoryCallbacksRegistry()->Create(each)->Execute();
+}
+
 // The list that a call of vmm_allocator.h writes: `ask` gets the array, its size, and the address
 // of the count.
 template <class Element, class Ask>

@@ -18,10 +18,9 @@
 #include <string_view>
 #include <vector>
 
-#include "../../modules/share/system.hpp"
-#include "abi.h"
+#include "system.hpp"
 
-namespace vmm::preload::ipc {
+namespace vmm::ipc {
 
 namespace os = vmm::unix_os;
 
@@ -33,7 +32,7 @@ struct wire_handle {
   std::uint64_t size_bytes;
   std::uint64_t zero[3];
 };
-static_assert(sizeof(wire_handle) == sizeof(ipc_handle));
+static_assert(sizeof(wire_handle) == 64);
 constexpr char magic[16] = {'v', 'm', 'm', ' ', 'p', 'r', 'e', 'l', 'o', 'a', 'd', '.', '2'};
 
 struct wire_reply {
@@ -111,5 +110,7 @@ struct received_block {
 /// std::bad_alloc.
 [[nodiscard]] bool fetch_from(int socket, const wire_handle& handle, os::deadline until,
                               received_block& into);
+/// The same, from the process whose token the handle has.
+[[nodiscard]] bool fetch(const wire_handle& handle, received_block& into);
 
-}  // namespace vmm::preload::ipc
+}  // namespace vmm::ipc

@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-#include "ipc_wire.h"
+#include "ipc_wire.hpp"
 
 #include <cerrno>
 #include <limits>
 #include <utility>
 
-namespace vmm::preload::ipc {
+namespace vmm::ipc {
 namespace {
 
 void add(place_name& to, std::string_view more) noexcept {
@@ -100,4 +100,16 @@ bool fetch_from(int socket, const wire_handle& handle, os::deadline until, recei
          into.size_bytes <= into.whole_bytes - into.offset_bytes;
 }
 
-}  // namespace vmm::preload::ipc
+bool fetch(const wire_handle& handle, received_block& into) {
+  const os::deadline until = os::deadline_in(exchange_ms);
+  for (std::size_t i = 0; i < folder_count; ++i) {
+    const place_name name = socket_in(folder_at(i, os::own_uid()), handle.token);
+    const os::connected made = os::connect_at(name.text.data(), name.size, until);
+    if (made.failure != 0) continue;
+    const descriptor peer(made.descriptor);
+    return fetch_from(peer.get(), handle, until, into);
+  }
+  return false;
+}
+
+}  // namespace vmm::ipc

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
-#include "ipc_server.h"
+#include "ipc_server.hpp"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -14,7 +14,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -22,9 +21,7 @@
 #include <string_view>
 #include <utility>
 
-#include "settings.h"
-
-namespace vmm::preload::ipc {
+namespace vmm::ipc {
 namespace {
 
 constexpr std::size_t clients_max = 64;
@@ -189,10 +186,6 @@ bool server::listen() noexcept {
     remove_stale_names(at_, folder);
     return true;
   }
-  static std::atomic<bool> has_said = false;
-  if (has_said.exchange(true)) return false;
-  complain("no block can be shared: make this folder, of mode 0700 and this user's: ",
-           folder_at(0, os::own_uid()).text.data());
   return false;
 }
 
@@ -200,6 +193,7 @@ bool server::start(const block_source& blocks) noexcept {
   if (is_started_) return true;
   if (os::random_bytes(reinterpret_cast<std::byte*>(&token_), sizeof token_) != 0) return false;
   if (!listen()) return false;
+  for (const int each : {at_.descriptor, at_.directory}) (void)os::close_in_children(each);
   // Never destroyed: the thread lives as long as the process.
   auto* const work = new (std::nothrow) serving(at_.descriptor, token_, blocks);
   if (work != nullptr) {
@@ -214,6 +208,7 @@ bool server::start(const block_source& blocks) noexcept {
   }
   if (is_started_) return true;
   delete work;
+  for (const int each : {at_.descriptor, at_.directory}) os::forget_in_children(each);
   os::stop_listening(at_, name_.text.data(), name_.size);
   return false;
 }
@@ -227,10 +222,7 @@ void server::take_name_away() const noexcept {
 }
 
 void server::leave_to_parent() noexcept {
-  if (!std::exchange(is_started_, false)) return;
-  os::close(at_.descriptor);
-  os::close(at_.directory);
-  at_ = {};
+  if (std::exchange(is_started_, false)) at_ = {};
 }
 
-}  // namespace vmm::preload::ipc
+}  // namespace vmm::ipc

@@ -12,9 +12,9 @@
 
 #include <cstdint>
 
-#include "ipc_wire.h"
+#include "ipc_wire.hpp"
 
-namespace vmm::preload::ipc {
+namespace vmm::ipc {
 
 /// The blocks that are shared. Both are called on the server's thread.
 struct block_source {
@@ -44,4 +44,4 @@ class server {
   bool is_started_ = false;
 };
 
-}  // namespace vmm::preload::ipc
+}  // namespace vmm::ipc
