@@ -8,14 +8,7 @@
 # system's own compilers, or the build's where the system has none, and its programs run.
 #   VMM_BINARY  the build    CONSUMER  the project    WORK  where this test may write
 #   COMPILER    the build's Clang
-function(run)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE outcome OUTPUT_VARIABLE text ERROR_VARIABLE text)
-  if(NOT outcome EQUAL 0)
-    list(JOIN ARGN " " command)
-    message(FATAL_ERROR "${command}\nended with ${outcome}:\n${text}")
-  endif()
-  set(text "${text}" PARENT_SCOPE)
-endfunction()
+include("${CMAKE_CURRENT_LIST_DIR}/../package/run.cmake")
 
 file(REMOVE_RECURSE "${WORK}")
 run(${CMAKE_COMMAND} --install "${VMM_BINARY}" --component c --prefix "${WORK}/made")

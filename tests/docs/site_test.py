@@ -23,9 +23,11 @@ import urllib.parse
 import pages  # first: it says where the other lies
 import stage
 
+sys.path.insert(0, str(pages.ROOT / "tests/history"))
+from browser import BROWSER, COMMAND, WHY_NONE
+
 OUT = pathlib.Path(sys.argv.pop(1))
 HTML = OUT / "html"
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 def sphinx_python():
@@ -181,15 +183,7 @@ def dump(address, dark=False):
     shutil.rmtree(folder, ignore_errors=True)
     done = subprocess.run(
         [
-            BROWSER,
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--host-resolver-rules=MAP * ~NOTFOUND",
+            *COMMAND,
             "--enable-logging=stderr",
             "--v=0",
             f"--user-data-dir={folder}",
@@ -226,7 +220,7 @@ class Folder(unittest.TestCase):
             self.assertEqual((OUT / name / "own.txt").read_text(), "of the user")
 
 
-@unittest.skipUnless(BROWSER, "there is no chromium here")
+@unittest.skipUnless(BROWSER, WHY_NONE)
 class Browser(unittest.TestCase):
     def test_the_search_finds_without_a_server(self):
         text, said = dump("search.html?q=granularity")

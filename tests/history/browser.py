@@ -5,10 +5,8 @@
 import json
 import os
 import shutil
-import struct
 import subprocess
 import tempfile
-import zlib
 
 
 def found_browser():
@@ -25,6 +23,17 @@ def found_browser():
 
 
 BROWSER, WHY_NONE = found_browser()
+COMMAND = [
+    BROWSER,
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--host-resolver-rules=MAP * ~NOTFOUND",
+]
 
 STATE = "document.getElementById('state').textContent"
 READY = """new Promise(done => {
@@ -52,6 +61,19 @@ RESET = """(() => {
   for (const pane of panes) { pane.choose(pane.h.mostLive, false); pane.showAll(); }
   active = panes[0];
 })()"""
+# How often each colour is in a PNG of this base64 text: [red, green, blue, count] each.
+COLOURS = """(async text => {
+  const png = new Blob([Uint8Array.from(atob(text), c => c.charCodeAt(0))], {type: 'image/png'});
+  const image = await createImageBitmap(png);
+  const canvas = new OffscreenCanvas(image.width, image.height).getContext('2d');
+  canvas.drawImage(image, 0, 0);
+  const data = canvas.getImageData(0, 0, image.width, image.height).data, counts = {};
+  for (let i = 0; i < data.length; i += 4) {
+    const key = [data[i], data[i + 1], data[i + 2]];
+    counts[key] = (counts[key] || 0) + 1;
+  }
+  return Object.entries(counts).map(([key, count]) => [...key.split(',').map(Number), count]);
+})"""
 BOXES = "panes.map(p => (r => [r.x, r.y, r.width, r.height])(p.map.getBoundingClientRect()))"
 
 
@@ -71,15 +93,7 @@ class Browser:
 
         self.process = subprocess.Popen(
             [
-                BROWSER,
-                "--headless=new",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-dev-shm-usage",
-                "--no-first-run",
-                "--disable-background-networking",
-                "--disable-component-update",
-                "--host-resolver-rules=MAP * ~NOTFOUND",
+                *COMMAND,
                 "--window-size=1300,1000",
                 "--remote-debugging-pipe",
                 "--user-data-dir=" + self.folder,
@@ -172,6 +186,11 @@ class Browser:
             "r.right, r.top, r.bottom])(e.getBoundingClientRect()))"
         )
 
+    def colours(self, clip):
+        """The colours of a part of the page with how often each is there."""
+        png = self.call("Page.captureScreenshot", format="png", clip=clip)["data"]
+        return {tuple(of): count for *of, count in self.ask(f"{COLOURS}('{png}')")}
+
     def be_a_phone(self):
         size = {"width": 390, "height": 800, "deviceScaleFactor": 2, "mobile": True}
         self.call("Emulation.setDeviceMetricsOverride", **size)
@@ -199,45 +218,3 @@ class Browser:
         os.close(self.to)
         os.close(self.of)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def pixels(png):
-    """The colours of a screenshot with how often each is there."""
-    at, data, width = 8, b"", 0
-    while at < len(png):
-        size, kind = struct.unpack(">I4s", png[at : at + 8])
-        body = png[at + 8 : at + 8 + size]
-        if kind == b"IHDR":
-            width, height, depth, colour = struct.unpack(">IIBB", body[:10])
-            channels = {2: 3, 6: 4}[colour]
-            assert depth == 8
-        if kind == b"IDAT":
-            data += body
-        at += 12 + size
-    raw, row_bytes = zlib.decompress(data), width * channels
-    counts, before = {}, bytearray(row_bytes)
-    for y in range(height):
-        start = y * (row_bytes + 1)
-        kind, row = raw[start], bytearray(raw[start + 1 : start + 1 + row_bytes])
-        for i in range(row_bytes):
-            left = row[i - channels] if i >= channels else 0
-            up, corner = before[i], before[i - channels] if i >= channels else 0
-            if kind == 1:
-                row[i] = row[i] + left & 255
-            elif kind == 2:
-                row[i] = row[i] + up & 255
-            elif kind == 3:
-                row[i] = row[i] + (left + up >> 1) & 255
-            elif kind == 4:
-                guess = left + up - corner
-                nearest = min(
-                    (abs(guess - left), 0, left),
-                    (abs(guess - up), 1, up),
-                    (abs(guess - corner), 2, corner),
-                )
-                row[i] = row[i] + nearest[2] & 255
-        for i in range(0, row_bytes, channels):
-            key = tuple(row[i : i + 3])
-            counts[key] = counts.get(key, 0) + 1
-        before = row
-    return counts

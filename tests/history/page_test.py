@@ -9,7 +9,6 @@ the history's facts.
 usage: page_test.py VMM_HISTORY WRITE_SAMPLE
 """
 
-import base64
 import json
 import pathlib
 import shutil
@@ -18,7 +17,7 @@ import sys
 import tempfile
 import unittest
 
-from browser import BOXES, BROWSER, WHY_NONE, Browser, pixels
+from browser import BOXES, BROWSER, WHY_NONE, Browser
 from made import hostile, made_history
 
 TOOL, SAMPLE = sys.argv[1:3]
@@ -62,8 +61,7 @@ class Page(unittest.TestCase):
     def shot(self):
         box = self.browser.ask(BOXES)[0]
         clip = dict(zip(("x", "y", "width", "height"), box), scale=1)
-        png = self.browser.call("Page.captureScreenshot", format="png", clip=clip)["data"]
-        return pixels(base64.b64decode(png)), box
+        return self.browser.colours(clip), box
 
     def colour(self, name):
         parts = "(c => [c & 255, c >> 8 & 255, c >> 16 & 255])(colours()." + name + ")"

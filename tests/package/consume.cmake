@@ -7,14 +7,7 @@
 #   WORK         where this test may write      OPTIONS      what the consumer is configured with
 set(prefix "${WORK}/prefix")
 
-function(run)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE outcome OUTPUT_VARIABLE text ERROR_VARIABLE text)
-  if(NOT outcome EQUAL 0)
-    list(JOIN ARGN " " command)
-    message(FATAL_ERROR "${command}\nended with ${outcome}:\n${text}")
-  endif()
-  set(text "${text}" PARENT_SCOPE)
-endfunction()
+include("${CMAKE_CURRENT_LIST_DIR}/run.cmake")
 
 # What is installed must stand alone: no trace of Boost, which only the implementation units use,
 # and none of the flags, folders and warnings that are this build's own.

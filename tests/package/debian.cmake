@@ -17,14 +17,7 @@ if(NOT dpkg_deb OR NOT shlibdeps)
   return()
 endif()
 
-function(run)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE outcome OUTPUT_VARIABLE text ERROR_VARIABLE text)
-  if(NOT outcome EQUAL 0)
-    list(JOIN ARGN " " command)
-    message(FATAL_ERROR "${command}\nended with ${outcome}:\n${text}")
-  endif()
-  set(text "${text}" PARENT_SCOPE)
-endfunction()
+include("${CMAKE_CURRENT_LIST_DIR}/run.cmake")
 
 # expect(TEXT PATTERN...): the text has each of them.
 function(expect where)

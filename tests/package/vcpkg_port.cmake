@@ -9,14 +9,7 @@
 # installed.
 #   VMM_SOURCE, VMM_BINARY   source and build     WORK     where this test may write
 #   COMPILER, MAKE           Clang and ninja      VERSION  that of the project
-function(run)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE outcome OUTPUT_VARIABLE text ERROR_VARIABLE text)
-  if(NOT outcome EQUAL 0)
-    list(JOIN ARGN " " command)
-    message(FATAL_ERROR "${command}\nended with ${outcome}:\n${text}")
-  endif()
-  set(text "${text}" PARENT_SCOPE)
-endfunction()
+include("${CMAKE_CURRENT_LIST_DIR}/run.cmake")
 
 file(REMOVE_RECURSE "${WORK}")
 set(PORT vmm)
