@@ -8,23 +8,17 @@
 
 #include <level_zero/ze_api.h>
 
-#include "../support/test.h"
 #include "driver/detour.h"
-#include "workbench.hpp"
+#include "fixture.h"
 
-import vmm.backend;
-import vmm.fake;
-import vmm.level_zero;
 import vmm.registry;
 
 namespace {
 
-using vmm::access, vmm::errc, vmm::level_zero_driver, ze_test::simulated;
+using vmm::access, vmm::errc, vmm::level_zero_driver, ze_test::fake, ze_test::simulated,
+    ze_test::unit;
 
-constexpr std::uint64_t unit = 2ull << 20;
 constexpr std::uint64_t giant = 1ull << 30;
-
-vmm::fake_driver& fake() { return *static_cast<vmm::fake_driver*>(simulated().fake()); }
 
 // The loader's own calls, and calls with other results.
 struct detours {
@@ -68,20 +62,16 @@ struct slow<ze_result_t(Arguments...)> {
   }
 };
 
-class LevelZeroAdversary : public testing::Test {
+class LevelZeroAdversary : public ze_test::OpenedDriver {
  protected:
   void SetUp() override {
-    simulated().reset(nullptr);
-    simulated().clear_complaints();
+    OpenedDriver::SetUp();
     play.starts.clear();
     play.is_inside = play.may_leave = false;
   }
   void TearDown() override {
     for (const char* each : placed_) through().put(each, nullptr);
-    driver_.reset();
-    EXPECT_STREQ(simulated().complaints(), "");
-    EXPECT_STREQ(simulated().misuse(), "");
-    EXPECT_EQ(simulated().reset(nullptr), 0u) << "the driver object left something";
+    OpenedDriver::TearDown();
   }
   template <class Function>
   void answer(const char* symbol, Function* with) {
@@ -100,37 +90,6 @@ class LevelZeroAdversary : public testing::Test {
   static void wait_until_inside() {
     while (!play.is_inside) std::this_thread::yield();
   }
-  static vmm::result<level_zero_driver> opened() {
-    return level_zero_driver::open({.loader_library = VMM_ZE_WITNESS});
-  }
-  void open() {
-    auto made = opened();
-    ASSERT_TRUE(made) << vmm::describe(made.error());
-    driver_.emplace(std::move(*made));
-  }
-  level_zero_driver& driver() {
-    if (!driver_) open();
-    return *driver_;
-  }
-
-  vmm::physical_handle create(std::uint64_t size_bytes = unit) {
-    const auto made = driver().create({.size_bytes = size_bytes, .where = driver().home()});
-    EXPECT_TRUE(made) << vmm::describe(made.error());
-    return *made;
-  }
-  vmm::status allow(vmm::address_range range, access rights) {
-    const vmm::access_grant all[] = {{driver().home(), rights}};
-    return driver().set_access(range, all);
-  }
-  vmm::address_range mapped(std::uint64_t count) {
-    const auto range = driver().reserve({.size_bytes = count * unit});
-    EXPECT_TRUE(range);
-    for (std::uint64_t i = 0; i < count; ++i) {
-      EXPECT_TRUE(driver().map({range->base + i * unit, unit, create(), 0}));
-    }
-    return *range;
-  }
-  std::optional<level_zero_driver> driver_;
 
  private:
   std::vector<const char*> placed_;

@@ -9,69 +9,19 @@
 
 #include <level_zero/ze_api.h>
 
-#include "../support/test.h"
-#include "workbench.hpp"
+#include "fixture.h"
 
-import vmm.backend;
 import vmm.containers;
-import vmm.fake;
-import vmm.level_zero;
 import vmm.manager;
 
 namespace {
 
-using vmm::access, vmm::errc, vmm::level_zero_driver, ze_test::simulated;
+using vmm::access, vmm::errc, vmm::level_zero_driver, ze_test::fake, ze_test::simulated,
+    ze_test::unit;
 
-constexpr std::uint64_t unit = 2ull << 20;
 constexpr std::uint64_t small_unit = 64ull << 10;
 
-vmm::fake_driver& fake() { return *static_cast<vmm::fake_driver*>(simulated().fake()); }
-
-class LevelZero : public testing::Test {
- protected:
-  void SetUp() override { start(nullptr); }
-  void TearDown() override {
-    driver_.reset();
-    EXPECT_STREQ(simulated().complaints(), "");
-    EXPECT_STREQ(simulated().misuse(), "");
-    EXPECT_EQ(simulated().reset(nullptr), 0u) << "the driver object left something";
-  }
-
-  void start(const vmm_ze_setup* setup) {
-    driver_.reset();
-    simulated().reset(setup);
-    simulated().clear_complaints();
-  }
-  void open() {
-    auto made = level_zero_driver::open({.loader_library = VMM_ZE_WITNESS});
-    ASSERT_TRUE(made) << vmm::describe(made.error());
-    driver_.emplace(std::move(*made));
-  }
-  level_zero_driver& driver() {
-    if (!driver_) open();
-    return *driver_;
-  }
-
-  vmm::physical_handle create(std::uint64_t size_bytes = unit) {
-    const auto made = driver().create({.size_bytes = size_bytes, .where = driver().home()});
-    EXPECT_TRUE(made) << vmm::describe(made.error());
-    return *made;
-  }
-  vmm::status allow(vmm::address_range range, access rights) {
-    const vmm::access_grant all[] = {{driver().home(), rights}};
-    return driver().set_access(range, all);
-  }
-  // A reservation of `count` mapped units, without rights.
-  vmm::address_range mapped(std::uint64_t count) {
-    const auto range = driver().reserve({.size_bytes = count * unit});
-    EXPECT_TRUE(range);
-    for (std::uint64_t i = 0; i < count; ++i) {
-      EXPECT_TRUE(driver().map({range->base + i * unit, unit, create(), 0}));
-    }
-    return *range;
-  }
-  std::optional<level_zero_driver> driver_;
-};
+class LevelZero : public ze_test::OpenedDriver {};
 
 // ---- opening ------------------------------------------------------------------------------------
 
