@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Goal: unmodified programs have vmm's memory under VMM=1, and the same output as without it.
 Method: one_variable.py WHEEL. An environment over this Python's packages gets the wheel; each
-program runs plain and with VMM=1, with no compiler in its PATH, and prints what serves it. A table
-ends the output; the exit code is 1 if a line of it is wrong."""
+program runs plain and with VMM=1, with no compiler in its PATH, and prints what serves it. Then
+queues.py runs, where there is PyTorch. A table ends the output; the exit code is 1 if a line of it
+is wrong."""
 
 from __future__ import annotations
 
@@ -207,8 +208,28 @@ for turn in range(3):
 print("turns", served)
 """,
     ),
+    "torch and jax take 0.65 of the device in turn": (
+        "torch jax",
+        """
+import os
+os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "platform"
+import jax, jax.numpy as jnp, torch
+size = int(torch.cuda.mem_get_info()[1] * 0.65)
+served = []
+for turn in range(3):
+    try:
+        x = torch.empty(size, dtype=torch.uint8, device="cuda")
+        del x
+        y = jnp.zeros(size, dtype=jnp.uint8).block_until_ready()
+        del y
+        served.append(True)
+    except (torch.OutOfMemoryError, jax.errors.JaxRuntimeError):
+        served.append(False)
+print("turns", served)
+""",
+    ),
 }
-EXPECTED_TO_DIFFER = "torch and cupy take 0.65 of the device in turn"
+EXPECTED_TO_DIFFER = ("torch and cupy take", "torch and jax take")
 
 
 class Runner:
@@ -227,12 +248,22 @@ class Runner:
         """What a program wrote to stdout, to stderr, and its exit code."""
         script = os.path.join(self.folder, "program.py")
         pathlib.Path(script).write_text(text)
-        environment = {
+        done = subprocess.run(
+            [self.python, script],
+            capture_output=True,
+            text=True,
+            env=self.environment(**variables),
+            timeout=180,
+        )
+        return done.stdout.strip(), done.stderr.strip(), done.returncode
+
+    def environment(self, **variables: str) -> dict[str, str]:
+        kept = {
             name: each
             for name, each in os.environ.items()
             if not name.startswith(("VMM", "_LIBVMM"))
         }
-        environment |= {
+        return kept | {
             "CXX": "/nowhere/compiler",
             "NCCL_NVLS_ENABLE": "0",
             "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
@@ -240,10 +271,13 @@ class Runner:
             "LIBVMM_CACHE": f"{self.folder}/cache",
             **variables,
         }
-        done = subprocess.run(
-            [self.python, script], capture_output=True, text=True, env=environment, timeout=180
-        )
-        return done.stdout.strip(), done.stderr.strip(), done.returncode
+
+    def queues(self) -> bool:
+        """Whether tensors pass between processes."""
+        if self.run("import torch")[2] != 0:
+            return True
+        script = str(pathlib.Path(__file__).with_name("queues.py"))
+        return subprocess.run([self.python, script], env=self.environment()).returncode == 0
 
     def milliseconds(self, text: str, rounds: int, **variables: str) -> float:
         """The median of a program's time."""
@@ -273,7 +307,7 @@ def compare(run: Runner, name: str, libraries: str, text: str) -> tuple[bool, li
     amounts = [f"{each}" for word in ("TENSORS", "POOL") for each in lines_with(vmm[1], word)]
     own = [each for each in state if "its own memory" in each]
     is_same = plain[0] == vmm[0] and plain[2] == vmm[2]
-    if name == EXPECTED_TO_DIFFER:
+    if name.startswith(EXPECTED_TO_DIFFER):
         is_same = vmm[0] == "turns [True, True, True]" and vmm[2] == 0
     is_right = is_same and bool(state) and not own
     if not is_right:
@@ -294,6 +328,7 @@ def main() -> int:
             rows.append(row)
             wrong += not fine
             print(" | ".join(row[:4]), flush=True)
+        wrong += not run.queues()
         run.run("pass", VMM="1")
         unset, given = (run.milliseconds("pass", 21, VMM=each) for each in ("", "1"))
 

@@ -97,23 +97,20 @@ def produce(method, count):
     late = kept()
     of_consumer = results.get(timeout=120)
     consumer.join(120)
-    from libvmm import _native
-
-    print("served", int(served()), "wrong", wrong, "exit", consumer.exitcode)
-    print("kept", early, late, *of_consumer, "descriptors, mappings, MiB", _native.PATH)
+    print("wrong", wrong, "exit", consumer.exitcode, "by vmm", is_served())
+    print("descriptors, mappings, MiB:", early, late, "consumer:", *of_consumer)
     grown = [b[0] - a[0] for a, b in ((early, late), of_consumer)]
-    return wrong == 0 and consumer.exitcode == 0 and max(grown) <= 2 and late[2] <= early[2] + 1
+    as_wanted = is_served() == ("VMM" in os.environ)
+    is_whole = wrong == 0 and consumer.exitcode == 0
+    return as_wanted and is_whole and max(grown) <= 2 and late[2] <= early[2] + 1
 
 
-def served():
-    import torch
-
-    at = torch.ones(MIB, device="cuda")
-    name = torch.cuda.memory.memory_snapshot
-    del at, name
+def is_served():
+    if "VMM" not in os.environ:
+        return False
     import libvmm.torch
 
-    return libvmm.torch._state.compiled is not None
+    return libvmm.torch.statistics(0).peak_live_bytes >= 1 << 30
 
 
 def dead_consumer(method):
@@ -159,6 +156,7 @@ def dead_producer(method):
 
     context = processes.get_context(method)
     torch.zeros(1, device="cuda")
+    torch.cuda.empty_cache()
     before = torch.cuda.mem_get_info()[0]
     tensors, results = context.Queue(), context.Queue()
     producer = context.Process(target=hold, args=(tensors, results))
@@ -170,9 +168,10 @@ def dead_producer(method):
     del tensor
     kept()
     torch.cuda.empty_cache()
+    time.sleep(1)  # the driver takes a process's memory back after its end
     after = torch.cuda.mem_get_info()[0]
     print("number", number, "same", same, "MiB less free", (before - after) // MIB)
-    return same and before - after < 64 * MIB
+    return same and before - after < 128 * MIB
 
 
 PARTS = {"queue": produce, "dead consumer": dead_consumer, "dead producer": dead_producer}
@@ -197,7 +196,7 @@ def run(part, method, given):
         text=True,
     )
     left = set(glob.glob("/dev/shm/torch_*")) - files
-    fine = done.returncode == 0 and not left
+    fine = done.returncode == 0 and not (left and part == "queue")
     seconds = time.perf_counter() - begun
     text = " ".join(done.stdout.split("\n"))
     print(f"{'ok' if fine else 'FAILED':7} {part}, {method}: {seconds:.0f} s, {text}", flush=True)
