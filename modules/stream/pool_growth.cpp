@@ -217,9 +217,14 @@ status pool_growth::fill_block(const growth_plan& plan) {
   {
     const table_lock state(state_);
     block = growth_commit(*state).block_of(plan);
+    growth_commit(*state).count_as_live(plan, true);
   }
   notices_.observe(
       [&](block_observer& observer) { observer.allocated({block.base, fill->size_bytes}); });
+  {
+    const table_lock state(state_);
+    growth_commit(*state).count_as_live(plan, false);
+  }
   const status filled = contents_.on_acquire(block, fill->stream);
   if (filled) fill->done = block.base;
   if (!filled) notices_.observe([&](block_observer& observer) { observer.freed(block.base); });
@@ -368,7 +373,7 @@ result<bool> pool_growth::map_ahead(growth_plan& plan, preallocate_report& repor
   }
   {
     const table_lock state(state_);
-    growth_commit(*state).commit_ahead(plan);
+    growth_commit(*state).commit_free(plan);
   }
   report.created_bytes += plan.create_granules * granule_bytes;
   report.moved_bytes += plan.moved_granules * granule_bytes;

@@ -6,6 +6,7 @@
 // without a driver: pieces of memory are plain objects, mapped by saying so. After each step the
 // whole state is validated; what is abandoned leaves the list of regions as it was.
 module;
+#include "../support/failing_new.h"
 #include "../support/test.h"
 
 module vmm.stream;
@@ -397,6 +398,28 @@ TEST_F(PlannerTest, WhatIsAbandonedIsAsItWas) {
     EXPECT_TRUE(same(regions(), before));
   }
   ASSERT_TRUE(state.free(last, a));
+}
+
+// The block's fill is queued before its record is made.
+TEST_F(PlannerTest, ABlockWithoutARecordIsMemoryThatAFillUses) {
+  growth_planner planner(state);
+  auto announced = *planner.plan({2 * MiB_granules, a}, {});
+  announced.made_for = 1;
+  ASSERT_TRUE(growth_commit(state).prepare(announced, fresh(announced.create_granules)));
+  growth_commit(state).commit_free(announced);
+  EXPECT_EQ(state_report(state).statistics().slow_count, 0u) << "no request has grown";
+  auto plan = *planner.plan({4 * MiB_granules, a}, {.may_move = false});
+  ASSERT_NE(plan.start, region_id::none) << "behind the announced memory";
+  ASSERT_TRUE(growth_commit(state).prepare(plan, fresh(plan.create_granules)));
+  failing_new::plan = {.armed = true, .fail_at = 1};
+  const auto refused = growth_commit(state).commit(plan);
+  failing_new::plan = {};
+  ASSERT_EQ(refused.error().code, errc::out_of_host_memory);
+  free_handle_walk walk = idle_handles(state).begin_walk(64 * MiB, announced.made_for);
+  std::vector<handle_record*> unused;
+  ASSERT_TRUE(idle_handles(state).claim_idle(walk, 1000, unused));
+  EXPECT_TRUE(unused.empty());
+  EXPECT_TRUE(state_audit(state).validate());
 }
 
 TEST_F(PlannerTest, WhatTheDriverLeftMappedIsStale) {

@@ -123,6 +123,41 @@ TEST_F(PoolContents, AreFilledOrTheBlockIsNotLive) {
   EXPECT_EQ(managed->statistics().live_count, 0u);
 }
 
+// Statistics count a block when its observer is notified, and no longer when it has been freed.
+TEST_F(PoolContents, AnObserverReadsStatisticsWithItsBlocks) {
+  struct : vmm::block_observer {
+    pool* of = nullptr;
+    std::uint64_t live_count = 0;
+    std::uint64_t wrong_count = 0;
+    void look() { wrong_count += of->statistics().live_count != live_count ? 1 : 0; }
+    void reserved(vmm::address_range) noexcept override {}
+    void unreserved(vmm::address_range) noexcept override {}
+    void mapped(vmm::address_range) noexcept override {}
+    void unmapped(vmm::address_range) noexcept override {}
+    void allocated(vmm::address_range) noexcept override { ++live_count, look(); }
+    void freed(address) noexcept override { --live_count, look(); }
+  } observer;
+  for (const contents_rule rule : {contents_rule::none, contents_rule::zero_on_acquire}) {
+    vmm::pool_options options;
+    options.contents = rule;
+    options.observer = &observer;
+    open(options);
+    observer.of = managed.get();
+    const address at = allocate(4 * MiB, a);
+    const auto whole = managed->allocate_dedicated(4 * MiB, a);
+    ASSERT_TRUE(whole);
+    free(at, a);
+    free(*whole, a);
+    driver.fail({call::fill, 1, false, {errc::internal, 78, "FILL"}});
+    EXPECT_EQ(managed->allocate(64 * MiB, a).has_value(), rule == contents_rule::none);
+    driver.clear_faults();
+    free(allocate(4 * MiB, a), a);
+    EXPECT_EQ(observer.wrong_count, 0u) << int(rule);
+    managed.reset();
+    observer.live_count = 0;
+  }
+}
+
 // Nothing has used the memory: neither work of the stream nor a graph that is captured keeps it.
 TEST_F(PoolContents, AreNotFilledInMemoryThatStays) {
   enum class stream_is : std::uint8_t { idle, busy, captured };

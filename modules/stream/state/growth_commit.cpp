@@ -130,7 +130,6 @@ region_id growth_commit::build_target(const growth_plan& plan) noexcept {
   }
   if (plan.start != region_id::none) reenter_start(plan);
   pool_statistics& totals = state_.totals();
-  ++totals.slow_count;  // a request's; commit_ahead() takes it back for one that is announced
   totals.peak_mapped_bytes =
       std::max(totals.peak_mapped_bytes, records_.handle_granules() * granule_bytes);
   in.set_claim(all, now);
@@ -169,16 +168,27 @@ address_range growth_commit::block_of(const growth_plan& plan) const noexcept {
   return {in.address_of(where.offset), where.count * granule_bytes};
 }
 
+// An observer of a growth's block reads statistics before the growth ends.
+void growth_commit::count_as_live(const growth_plan& plan, bool is_counted) noexcept {
+  pool_statistics& totals = state_.totals();
+  check(is_counted == (totals.live_count == 0), "a growth's block counts twice");
+  totals.live_count = is_counted ? 1 : 0;
+  totals.live_bytes = is_counted ? plan.request.block_bytes() : 0;
+  totals.mapped_bytes = is_counted ? plan.create_granules * granule_bytes : 0;
+}
+
 result<address> growth_commit::commit(const growth_plan& plan) noexcept {
   segment& in = state_.segments().at(plan.segment);
   const stream_table& streams = state_.streams();
   const region_id all = build_target(plan);
   const stream_point since = in.claimed_at(all);
+  ++state_.totals().slow_count;
   check(in.range(all).count >= plan.request.count_granules,
         "a target range is smaller than its request");
   check(since.stream == plan.request.stream, "a target is another stream's");
   if (!in.provide(2) || !in.provide_entry()) {
-    in.keep_free(all, since, records_, streams);
+    // Its fill may run: it has been used since it was mapped.
+    in.keep_free(all, state_.progress().advance(since.stream), records_, streams);
     return no_record_memory;
   }
   const granule_range where = in.place_in(in.range(all).offset, plan.request);
@@ -249,12 +259,6 @@ void growth_commit::note_mapped(const growth_plan& plan) noexcept {
                           stream_handle::default_stream,
                           from.value});
   }
-}
-
-void growth_commit::commit_ahead(const growth_plan& plan) noexcept {
-  check(plan.target_granules != 0, "a step ends without an effect");
-  commit_free(plan);
-  --state_.totals().slow_count;  // build_target() counts requests: this is none
 }
 
 }  // namespace vmm

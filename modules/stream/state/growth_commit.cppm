@@ -32,6 +32,8 @@ class growth_commit {
   [[nodiscard]] status prepare(growth_plan& plan, const memory_list& fresh) noexcept;
   /// Where commit() puts the request's block.
   [[nodiscard]] address_range block_of(const growth_plan& plan) const noexcept;
+  /// Whether statistics count the request's block, which is mapped and not live yet, as live.
+  void count_as_live(const growth_plan& plan, bool is_counted) noexcept;
   /// The target is mapped. Gives the request its block. Errors: out_of_host_memory; the memory is
   /// free for the stream then.
   [[nodiscard]] result<address> commit(const growth_plan& plan) noexcept;
@@ -40,8 +42,6 @@ class growth_commit {
   /// Before it is committed, while what moves is still known to be where it was: the events of what
   /// was mapped.
   void note_mapped(const growth_plan& plan) noexcept;
-  /// As commit_free(), of a step ahead of requests: none of them has grown.
-  void commit_ahead(const growth_plan& plan) noexcept;
   /// Returns everything claimed. The first `standing_count` pieces are still mapped in the target:
   /// these slots become stale.
   void abandon(growth_plan& plan, std::size_t standing_count) noexcept;

@@ -78,8 +78,8 @@ pool_statistics state_report::statistics() const noexcept {
   }
   check(free_granules <= state_.mappings_.handle_granules(), "more is free than exists");
   check(captured_granules <= live_granules, "more is kept for graphs than is live");
-  now.mapped_bytes = state_.mappings_.handle_granules() * granule_bytes;
-  now.live_bytes = (live_granules - captured_granules) * granule_bytes;
+  now.mapped_bytes += state_.mappings_.handle_granules() * granule_bytes;
+  now.live_bytes += (live_granules - captured_granules) * granule_bytes;
   now.peak_live_bytes =
       std::max(state_.mappings_.peak_live_granules(), live_granules) * granule_bytes;
   now.reusable_bytes = free_granules * granule_bytes;
