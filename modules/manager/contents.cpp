@@ -56,19 +56,10 @@ status block_contents::fill_acquired(block& of, std::uint64_t from_bytes, stream
   if (!base_.contents.fills_on_acquire()) return {};
   const address_range bytes{of.base + from_bytes, of.sizes.mapped_bytes - from_bytes};
   if (status filled = base_.contents.on_acquire(bytes, stream); !filled) return filled;
-  const result<ticket_ref> last_use = record_fill(stream);
+  const result<ticket_ref> last_use = base_.blocks->time().record_or_wait(stream);
   if (!last_use) return last_use.error();
   of.set_last_use(*last_use);
   return {};
-}
-
-// Behind a fill that cannot be taken back: a fault that strikes once does not lose it.
-result<ticket_ref> block_contents::record_fill(stream_handle stream) {
-  timeline& time = base_.blocks->time();
-  result<ticket_ref> point = time.record_or_wait(stream);
-  check(base_.driver->feature_set().copy, "a fill was queued on a driver without fills");
-  if (!point) point = time.record_or_wait(stream);
-  return point || !base_.driver->synchronize_all() ? point : result<ticket_ref>{ticket_ref{}};
 }
 
 // If the driver refuses, the added memory is released: only a fill with a recorded point has used

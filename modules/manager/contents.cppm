@@ -49,14 +49,13 @@ class block_contents {
   /// The same of a whole block behind `all`, a point behind all work of the device.
   [[nodiscard]] result<ticket_ref> end_use_after(block& used, const ticket_ref& all);
   /// Fills the bytes from `from_bytes` on of a block that is handed out; its last use is the fill
-  /// from then on. Errors: those of fill, record_event and synchronize_stream.
+  /// from then on. Errors: those of fill and record_or_wait().
   [[nodiscard]] status fill_acquired(block& of, std::uint64_t from_bytes, stream_handle stream);
   /// Fills the bytes that a block has grown by. Errors: as record_use(), those of fill; the block
   /// has the size that it had before.
   [[nodiscard]] status fill_grown(block& of, const range_sizes& before, bool is_named);
 
  private:
-  [[nodiscard]] result<ticket_ref> record_fill(stream_handle stream);
   [[nodiscard]] result<stream_handle> choose_filler(stream_handle stream, bool is_named);
   [[nodiscard]] status fill_released(block& of, std::uint64_t from_bytes, stream_handle stream);
 

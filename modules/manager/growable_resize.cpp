@@ -285,6 +285,7 @@ void growable_range::undo(stream_handle stream, change_plan& changes) noexcept {
   for (const block_cut& each : changes.grown) {
     check(each.spare == nullptr, "growable I2: a cut that failed has a record");
     engine_->set_user_bytes(*each.growable, each.user_bytes);
+    if (!point.known_passed()) each.growable->set_last_use(point);
   }
 }
 
@@ -296,7 +297,9 @@ ticket_ref growable_range::record_or_wait(stream_handle stream) noexcept {
     result<ticket_ref> marked = engine_->time().record_or_wait(stream);
     if (marked) return std::move(*marked);
   }
-  if (memory_->driver().feature_set().streams) (void)memory_->driver().synchronize_stream(stream);
+  driver_interface& driver = memory_->driver();
+  if (driver.feature_set().streams && !driver.synchronize_stream(stream))
+    (void)driver.synchronize_all();
   return {};
 }
 

@@ -112,7 +112,8 @@ export class timeline {
   /// changed then.
   [[nodiscard]] result<ticket_ref> record(stream_handle stream);
   /// The same behind queued work that cannot be undone: if no event is available, waits for the
-  /// stream, and returns null. Errors: as record(), if the driver refuses the wait, too.
+  /// stream, else for all work, and returns null. Errors: as record(), if the driver refuses both
+  /// waits.
   [[nodiscard]] result<ticket_ref> record_or_wait(stream_handle stream);
   /// Whether a call that is not passed the stream may name it to the driver all the same.
   [[nodiscard]] bool may_name(stream_handle stream) const noexcept {

@@ -126,7 +126,8 @@ result<ticket_ref> timeline::record_or_wait(stream_handle stream) {
   result<ticket_ref> point = record(stream);
   if (point || is_per_thread(stream)) return point;
   check(driver_->feature_set().streams, "an event is requested of a driver without events");
-  return driver_->synchronize_stream(stream) ? result<ticket_ref>{ticket_ref{}} : point;
+  const bool has_waited = driver_->synchronize_stream(stream) || driver_->synchronize_all();
+  return has_waited ? result<ticket_ref>{ticket_ref{}} : point;
 }
 
 result<ticket_ref> timeline::record_unnamed(stream_handle stream, std::uint64_t identity,

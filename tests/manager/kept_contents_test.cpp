@@ -139,6 +139,18 @@ TEST(KeptContents, OfABlockThatIsFreed) {
   fail_each_kind(free_by("free idle", [](world& in) { return in.managed->free_idle(in.at); }));
 }
 
+// Bytes are lost once the fill is queued: all work is waited for, else a later free on another
+// stream would hand out memory that the fill still writes.
+TEST(KeptContents, OfAFreeThatNoEventCovers) {
+  world in(contents_rule::zero_on_release, true);
+  in.open_block(8 * MiB);
+  in.driver.fail({call::record_event, 1, false, {vmm::errc::internal, 77, "INJECTED"}});
+  in.driver.fail({call::synchronize_stream, 1, false, {vmm::errc::internal, 78, "INJECTED"}});
+  EXPECT_TRUE(in.managed->free(in.at, in.stream));
+  EXPECT_EQ(in.driver.faults_struck(), 2u);
+  EXPECT_EQ(in.driver.resource_counts().pending_work, 0u);
+}
+
 TEST(KeptContents, OfABlockThatShrinks) {
   fail_each_kind({"shrink", contents_rule::zero_on_release,
                   [](world& in) { in.open_block(8 * MiB); },
