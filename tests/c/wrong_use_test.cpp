@@ -187,9 +187,9 @@ inline constexpr std::uint64_t gained_bytes<vmm_pool_options> = 16;
 template <>
 inline constexpr std::uint64_t gained_bytes<vmm_manager_options> = 8;
 template <>
-inline constexpr std::uint64_t gained_bytes<vmm_pool_statistics> = 32;
+inline constexpr std::uint64_t gained_bytes<vmm_pool_statistics> = 40;
 template <>
-inline constexpr std::uint64_t gained_bytes<vmm_manager_statistics> = 8;
+inline constexpr std::uint64_t gained_bytes<vmm_manager_statistics> = 16;
 
 // `call` gets a Struct with a size set.
 template <class Struct, class Call>

@@ -462,6 +462,7 @@ typedef struct vmm_pool_statistics {
   uint64_t arena_count;        /* streams that have an arena */
   uint64_t arena_bytes;        /* of reusable_bytes: those in arenas */
   uint64_t held_bytes;         /* physical memory created and not released */
+  uint64_t pending_bytes;      /* of reusable_bytes: unordered frees behind unfinished work */
 } vmm_pool_statistics;
 
 /** Requires: statistics->struct_size is set. Cost: O(streams). */
@@ -744,6 +745,7 @@ typedef struct vmm_manager_statistics {
   uint64_t real_copy_count;
   uint64_t recovery_count;  /* times that retained memory was released, since memory was short */
   uint64_t suspended_bytes; /* of mapped_bytes, each byte once: released until resumed */
+  uint64_t refused_unmap_count; /* unmaps of unused ranges that the driver refused */
 } vmm_manager_statistics;
 
 /** Requires: statistics->struct_size is set. Cost: O(1). */

@@ -164,6 +164,7 @@ vmm_manager_statistics statistics_of(vmm::manager& manager) {
   out.real_copy_count = now.real_copy_count;
   out.recovery_count = now.recovery_count;
   out.suspended_bytes = now.suspended_bytes;
+  out.refused_unmap_count = now.refused_unmap_count;
   return out;
 }
 

@@ -187,6 +187,7 @@ vmm_pool_statistics statistics_of(vmm::stream_pool& pool) {
   out.arena_count = now.arena_count;
   out.arena_bytes = now.arena_bytes;
   out.held_bytes = now.held_bytes;
+  out.pending_bytes = now.pending_bytes;
   return out;
 }
 

@@ -117,6 +117,7 @@ class PoolStatistics(Sized):
         "arena_count",
         "arena_bytes",
         "held_bytes",
+        "pending_bytes",
     )
 
 
@@ -268,6 +269,7 @@ class ManagerStatistics(Sized):
         "real_copy_count",
         "recovery_count",
         "suspended_bytes",
+        "refused_unmap_count",
     )
 
 

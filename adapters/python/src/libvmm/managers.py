@@ -63,6 +63,7 @@ class ManagerStatistics:
     real_copy_count: int
     recovery_count: int
     suspended_bytes: int
+    refused_unmap_count: int
 
 
 @dataclass(frozen=True)

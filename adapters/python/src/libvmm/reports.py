@@ -60,6 +60,7 @@ class PoolStatistics:
     arena_count: int
     arena_bytes: int
     held_bytes: int
+    pending_bytes: int
 
 
 @dataclass(frozen=True)
