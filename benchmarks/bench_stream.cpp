@@ -55,7 +55,7 @@ using vmm::tools::event, vmm::tools::event_kind, vmm::tools::trace;
 constexpr std::uint64_t block_bytes = vmm::tools::live_unit_bytes;
 constexpr std::uint64_t mib = 1 << 20;
 
-/// Of the steady clock, which is cheaper to ask than that of the thread.
+/// Of the steady clock, which is cheaper to read than that of the thread.
 double clock_ns() {
   return std::chrono::duration<double, std::nano>(clock_type::now().time_since_epoch()).count();
 }

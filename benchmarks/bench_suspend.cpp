@@ -235,7 +235,7 @@ class plain_backup {
   vmm::stream_handle copies_ = stream;
 };
 
-/// Words that tell where they were written; factor 0 and offset 0 are zero everywhere.
+/// Words that have their own offset; factor 0 and offset 0 are zero everywhere.
 struct word_pattern {
   std::uint64_t factor = 0;
   std::uint64_t offset = 0;
@@ -493,7 +493,7 @@ std::string fit(std::uint64_t& bytes, std::uint64_t room_bytes, const char* what
 // By hand stands beside what is discarded; a plain copy and a backup beside what is kept.
 std::string scale_down(vmm::driver_interface& driver, plan& wanted) {
   const std::uint64_t room_bytes = must(driver.query_memory(driver.home())).free_bytes;
-  // A driver of a device does not tell what the host has.
+  // A device's driver has no query of the host's memory.
   const vmm::result<vmm::any_backend> host = vmm::open_backend("host");
   const std::uint64_t host_bytes =
       host ? must(host->get()->query_memory(vmm::host())).free_bytes : room_bytes;

@@ -26,7 +26,7 @@ struct step {
   std::uint64_t slot = 0;
 };
 /// Play all of it; or, where `count` is not 0, make as many events whose instructions can be
-/// counted. The answer to that is 1, or what keeps it from being traced, negative.
+/// counted. The reply to that is 1, or the negative error that keeps it from being traced.
 struct order {
   std::uint64_t count = 0;
 };

@@ -24,7 +24,7 @@ int main() {
   vmm::manager memory(*driver);
   vmm::vector<std::uint64_t> numbers(memory);
   std::uint64_t capacity = 0;
-  for (std::uint64_t i = 0; i < 8'000'000; ++i) {
+  for (std::uint64_t i = 0; i < 1'000'000; ++i) {
     if (const vmm::status pushed = numbers.push_back(i); !pushed) return fail(pushed.error());
     if (numbers.capacity() == capacity) continue;
     capacity = numbers.capacity();

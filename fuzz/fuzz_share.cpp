@@ -7,7 +7,7 @@
 // Method: the first byte chooses. 0: the rest is a message. 1: a peer that has the secret follows
 // the rest as a program of messages, some honest, some with bytes changed, into a session without a
 // socket. 2: the same through a real connection with descriptors, into a channel that imports what
-// it is offered. From 252 on: the rest is the answer of a server of the preload library's legacy
+// it is offered. From 252 on: the rest is the reply of a server of the preload library's legacy
 // IPC.
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: no bytes make the trace reader crash, take what the format forbids, or tell different
+// Goal: no bytes make the trace reader crash, take what the format forbids, or report different
 // things of one text; no value of a size or a number is read in two ways.
 // Method: the first byte says what the rest is. A file: it is read as it is. A text: it is read as
 // it is, and as gzip in one or two members; all must agree. A trace that is taken is checked

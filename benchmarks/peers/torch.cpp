@@ -21,7 +21,7 @@ namespace pytorch = c10::cuda::CUDACachingAllocator;
 
 thread_local std::string last_problem;
 
-// The work's answer, or `refused` where it throws: nothing may pass through a C interface.
+// The work's result, or `refused` where it throws: nothing may pass through a C interface.
 template <class Work, class Answer>
 Answer guarded(Answer refused, Work&& work) {
   try {

@@ -26,7 +26,7 @@ export struct probe {
 
 export [[nodiscard]] std::vector<probe> all_probes();
 
-/// The answer in words; a refused set-up call is an answer too.
+/// The result in words; that of a refused set-up call is its error.
 export [[nodiscard]] std::string answer(driver_ref driver, const probe& asked);
 
 }  // namespace vmm::fidelity

@@ -9,7 +9,7 @@ import vmm.cuda;
 namespace fidelity {
 namespace {
 
-// The driver's own version, which its programming interface does not tell: from the kernel module,
+// The driver's own version, which its programming interface lacks: from the kernel module,
 // else as gpu_tests/gpu.sh found it. Empty when not known.
 std::string installed_driver() {
   const char* told = std::getenv("VMM_DRIVER_VERSION");

@@ -185,7 +185,7 @@ export class scratch {
     return finish(b.copy({target, source, size_bytes, on}), on);
   }
 
-  // ---- the records, for a caller that makes the call itself; each hands the answer through ----
+  // ---- the records, for a caller that makes the call itself; each returns its argument ----
   result<address_range> keep(result<address_range> made) {
     if (made) rooms_.push_back(*made);
     return made;

@@ -59,7 +59,7 @@ std::string signed_text(std::uint64_t before, std::uint64_t after) {
 
 // ---- out of memory ----
 
-// Creates handles of `size_bytes` until the device refuses one; the refusal is the answer.
+// Creates handles of `size_bytes` until the device refuses one; the refusal is returned.
 vmm::error fill(vmm::cuda_driver& device, std::uint64_t size_bytes,
                 std::vector<vmm::physical_handle>& into) {
   while (true) {

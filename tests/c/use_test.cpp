@@ -630,7 +630,7 @@ TEST_F(KeptAllocator, IsLeftAloneByAForkedChild) {
 
 // ---- forks -------------------------------------------------------------------------------------
 
-// In the child a call may answer that it is not permitted, that there is nothing to do, or zeros.
+// In the child a call is refused, has nothing to do, or returns zeros.
 int child_of(vmm_driver* driver, vmm_pool* pool, vmm_manager* manager, void* block) {
   const auto is_refused = [](vmm_status answered) { return answered == VMM_ERROR_NOT_PERMITTED; };
   void* at = nullptr;

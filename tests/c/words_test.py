@@ -54,7 +54,7 @@ NOT_SET = {
     "two grants for host()",
 }
 
-# Assertions end the process with their text: no caller of C gets it as an answer.
+# Assertions end the process with their text: no call of C returns it.
 ASSERTIONS = {"check", "debug_check", "paranoid_check", "static_assert", "audit", "require"}
 
 # Names that are not ours.

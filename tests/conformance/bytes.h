@@ -309,7 +309,7 @@ TEST_P(Conformance, EventsPass) {
   std::vector<std::byte> seen(1);
   ASSERT_TRUE(fine(driver().read(seen, range.base + (range.size_bytes - 1))));
   EXPECT_EQ(seen[0], std::byte{7});
-  // A destroyed stream's work still finishes, and its events still tell.
+  // A destroyed stream's work still finishes, and its events can be queried.
   ASSERT_TRUE(fine(driver().fill({range, 8, *stream})));
   ASSERT_TRUE(fine(driver().record_event(*event, *stream)));
   ASSERT_TRUE(fine(driver().destroy_stream(*stream)));

@@ -10,7 +10,7 @@
 // - A byte has the value that was last put there, in the order of the calls: by the host, by device
 //   work of the program, by a copy, or by resize. A fresh block's bytes are not known; those that a
 //   vector's resize makes are.
-// - The program orders its own work as the documents ask: its kernels run behind the object's
+// - The program orders its own work as the documents require: its kernels run behind the object's
 //   stream, which goes on behind them; where the host touches bytes it has waited for its own
 //   kernels on them, and for nothing else.
 // - Everything else that may still use the memory is the library's affair: earlier users of it,

@@ -14,7 +14,7 @@ namespace fake_test {
 
 inline constexpr std::uint64_t tib = 1024 * GiB;
 
-/// The native number of a call's answer; 0 for success.
+/// The native number of a call's result; 0 for success.
 template <class T>
 std::int64_t code(const vmm::result<T>& answer) {
   return answer ? 0 : answer.error().native;

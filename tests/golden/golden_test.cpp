@@ -5,7 +5,7 @@
 // the golden files were taken is compared with what it does now. replays.txt has the figures that
 // vmm-replay prints for every shipped trace under the policy pool and for ten of them under every
 // policy; pool.txt and manager.txt have, for seeded programs with faults, some counts and two
-// hashes: over the text of every driver call with its answer, and over the statistics at the end.
+// hashes: over the text of every driver call with its result, and over the statistics at the end.
 //
 // `./run golden --update` takes the files anew. That is right when a change is meant to make other
 // driver calls or to hold other amounts of memory; the commit then says which figures changed and

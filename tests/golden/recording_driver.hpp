@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The fake driver with a record of every call that the library makes: kind, sizes, places and
-// answer. The text of a call names nothing that a refactoring may change: addresses are offsets in
+// result. The text of a call names nothing that a refactoring may change: addresses are offsets in
 // numbered reservations; handles, streams and events are numbered as they are first seen; errors
 // are codes without their explanation. It imports what it uses, so it is the last include of a
 // file, except others with imports.
@@ -21,7 +21,7 @@ class call_recorder {
 
   void after(const vmm::call_record& record) {
     const bool is_done = record.failure == nullptr;
-    // The contract lets callers ask as often as they like whether a stream is captured.
+    // The contract bounds no number of queries of whether a stream is captured.
     if (record.kind == vmm::call::query_capture && is_done && record.results.value == 0u) return;
     if (record.kind == vmm::call::reserve && is_done) {
       const auto base = record.results.at.value;

@@ -39,7 +39,7 @@ Function* own(const char* symbol) {
   return reinterpret_cast<Function*>(through().loader(symbol));
 }
 
-// What the detours below answer and see. A detour is a plain function.
+// What the detours below return and record. A detour is a plain function.
 struct driver_play {
   const void* refused_start = nullptr;
   ze_result_t code = ZE_RESULT_SUCCESS;
@@ -283,7 +283,7 @@ ze_result_t ZE_APICALL no_driver(std::uint32_t* count, ze_driver_handle_t* drive
   return ZE_RESULT_SUCCESS;
 }
 
-// docs/backends.md: such an answer is `internal`, and no assertion.
+// docs/backends.md: such a result is `internal`, and no assertion.
 TEST_F(LevelZeroAdversary, AnEventThatIsNoneIsNotBelieved) {
   const vmm::event_handle event = *driver().create_event();
   answer("zeEventCreate", &no_event);

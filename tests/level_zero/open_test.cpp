@@ -56,7 +56,7 @@ TEST(LevelZeroOpen, ALibraryThatIsNoLoaderIsRefused) {
   EXPECT_TRUE(contains(text, "(zeInit)")) << "the name of the call alone, without a code: " << text;
 }
 
-// Whether the machine has a loader is looked at first, and not read from the answer.
+// Whether the machine has a loader is known before the call, not from its result.
 bool has_loader() {
   void* const found = ::dlopen("libze_loader.so.1", RTLD_LAZY | RTLD_LOCAL);
   if (found != nullptr) ::dlclose(found);

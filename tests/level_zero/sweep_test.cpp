@@ -128,7 +128,7 @@ TEST_F(LevelZeroSweep, EveryEntryPointWithEveryCode) {
 }
 
 // The calls of open(), each with each code: the error is reported and nothing is kept. The loader
-// keeps the first answer to zeInit: the drivers start before anything fails.
+// keeps the first result of zeInit: the drivers start before anything fails.
 TEST_F(LevelZeroSweep, EveryCallOfOpen) {
   ASSERT_TRUE(level_zero_driver::open({.loader_library = VMM_ZE_WITNESS}));
   const std::uint64_t starts = simulated().calls("zeInit");

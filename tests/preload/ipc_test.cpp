@@ -3,7 +3,7 @@
 //
 // Goal: no other process reaches what legacy IPC shares, or makes an opener map what it was not
 // given, keep a descriptor, or wait. Method: processes that attack, one with the library and one at
-// the other end of its socket; each lie beside the same answer without it.
+// the other end of its socket; each lie beside the same reply without it.
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>

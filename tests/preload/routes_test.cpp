@@ -3,8 +3,8 @@
 //
 // Goal: by every route, version and flag a program gets our function exactly where the driver gave
 // the function of an entry of the table, and otherwise what it would have got without us. Method:
-// one program prints the owner of every answer, with the library and without; the lines are
-// compared. Each breakage of other interposers that we know of is a test of its own.
+// one program prints the owner of every address, with the library and without; the lines are
+// compared. Each known breakage of other interposers is a test of its own.
 #include <elf.h>
 
 #include <regex>

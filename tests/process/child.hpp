@@ -44,7 +44,7 @@ inline void expect(bool holds, const char* what) {
   std::fprintf(stderr, "wrong in the child: %s\n", what);
 }
 
-/// The answer is the error of a forked child.
+/// The result is the error of a forked child.
 template <class T>
 void expect_refused(const vmm::result<T>& answer, const char* what) {
   if (!answer && answer.error().code == vmm::errc::not_permitted) return;

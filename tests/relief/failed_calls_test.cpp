@@ -40,7 +40,7 @@ class FailedCalls : public relief::OneDevice {
     options.contents = vmm::contents_rule::zero_on_acquire;
     return options;
   }
-  // The same of one that never gets to the driver but to ask for its size.
+  // The same of one whose only driver call is the query of its size.
   template <class Call>
   vmm::error expect_at_once(Call&& call) {
     const std::uint64_t before = driver.calls() - driver.calls(vmm::call::memory_info);

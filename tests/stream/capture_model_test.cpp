@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Goal: a graph and other work never share memory unordered, whatever the order of calls. Method:
-// random work, eager and captured, on four streams of the fake driver; kernels that write tags and
-// read them again, and the driver's list of misuses, tell.
+// random work, eager and captured, on four streams of the fake driver; kernels read again the tags
+// that were written, and the driver lists misuses.
 #include "fake_pool.hpp"
 
 namespace {

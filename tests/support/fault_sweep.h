@@ -16,7 +16,7 @@ namespace sweeps {
 
 using fault_list = std::vector<vmm::fake::fault>;
 
-/// What one run of an operation did: its answer, its driver calls by kind, and how many faults
+/// What one run of an operation did: its result, its driver calls by kind, and how many faults
 /// struck in it.
 struct outcome {
   vmm::status result;

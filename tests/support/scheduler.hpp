@@ -139,7 +139,7 @@ class scheduled_driver : public vmm::fake_driver {
   [[nodiscard]] bool is_uncaptured(vmm::stream_handle stream) noexcept {
     return at_step([&] { return fake_driver::is_uncaptured(stream); });
   }
-  // The calling thread's own: no other thread can tell when it happens.
+  // Of the calling thread alone: no other thread sees when it happens.
   auto exchange_capture_mode(vmm::capture_mode mode) {
     return unseen([&] { return fake_driver::exchange_capture_mode(mode); });
   }

@@ -30,7 +30,7 @@
 #define cuMemcpyHtoDAsync cuMemcpyHtoDAsync_v2
 #define cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2
 
-/// The version that the stub drivers answer to cuDriverGetVersion.
+/// The version that cuDriverGetVersion of the stub drivers returns.
 inline constexpr int standin_version = 13000;
 
 #define VMM_STANDIN_CALL(name, version) \

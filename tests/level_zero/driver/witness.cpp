@@ -36,7 +36,7 @@ void* loader() {
   return library;
 }
 
-// Programs under test cannot ask: they are heard at their end.
+// Programs under test have no call for them: they are printed at their end.
 struct last_word {
   ~last_word() {
     const std::lock_guard<std::mutex> hold(all().lock);

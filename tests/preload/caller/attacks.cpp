@@ -64,7 +64,7 @@ pid_t start_owner(both_ways& pipes, const driver& cu) {
   });
 }
 
-// What an impostor changes of the owner's answer.
+// What an impostor changes of the owner's reply.
 struct lie {
   std::string_view name;
   wire::wire_reply reply{};

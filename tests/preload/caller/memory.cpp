@@ -196,7 +196,7 @@ void questions(const arguments& all) {
   std::printf("done\n");
 }
 
-// Pointers that are not ours are the driver's to answer.
+// Calls with pointers of other allocations go to the driver.
 void foreign(const arguments&) {
   const driver cu = load();
   start(cu);

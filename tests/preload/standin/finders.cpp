@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The grown stub driver for libcuda: cuGetProcAddress, old and new, with versions and the two
-// meanings of stream 0. As the real one it may answer with an address that is not the exported one.
+// meanings of stream 0. As the real one it may return an address that is not the exported one.
 
 #include "more.h"
 #include "state.h"
