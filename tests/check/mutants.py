@@ -94,6 +94,9 @@ class Sources:
         }
         self.dense = {path: dense(text) for path, text in self.text.items()}
 
+    def has_check(self, text: str) -> bool:
+        return any(dense(text) in each.replace('""', "") for each in self.dense.values())
+
     def place_of(self, find: str) -> tuple[pathlib.Path, int, int]:
         """The file, and where the text begins and ends in it."""
         wanted = dense(find)
@@ -149,6 +152,8 @@ def read_all(paths: list[pathlib.Path], sources: Sources) -> list[Mutant]:
             filters = mutants[-1].head["Filter"].split(":")
             if unknown := [each for each in filters if not fnmatch.filter(names, each)]:
                 raise Unfit(f"no test is named '{unknown[0]}'")
+            if not sources.has_check(mutants[-1].head.get("Assertion", "")):
+                raise Unfit("no check of the sources has the text of its assertion")
             sources.mutate(mutants[-1])
         except Unfit as why:
             print(f"{path.name}: {why}", file=sys.stderr)
