@@ -21,7 +21,7 @@ void violated(const char* invariant) noexcept {
   if (has_violation.exchange(true, std::memory_order_relaxed)) return;
   complain(
       "a fault of the library: the CUDA driver serves new allocations from now on, and the "
-      "program goes on. Run it without LD_PRELOAD, and report this line: ",
+      "program goes on. Run it with VMM_DISABLE=1, and report this line: ",
       invariant);
 }
 

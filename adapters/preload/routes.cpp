@@ -66,15 +66,25 @@ std::atomic<const char*> driver_path;
 using dlsym_function = void* (*)(void*, const char*);
 std::atomic<dlsym_function> next_dlsym;
 
+// In a scope, dlsym with the C library's version.
+dlsym_function versioned_dlsym(void* scope) noexcept {
+  void* found = nullptr;
+  for (const char* version : {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"}) {
+    if (found == nullptr) found = dlvsym(scope, "dlsym", version);
+  }
+  return reinterpret_cast<dlsym_function>(found);
+}
+
 // The next dlsym with the C library's version: the C library's, or that of another preloaded
 // library. One without a version may be a driver's own, which would call this one again. No known
-// library overrides dlvsym.
+// library overrides dlvsym. At the driver boundary the C library may come before this one.
 dlsym_function real_dlsym() noexcept {
   dlsym_function found = next_dlsym.load(std::memory_order_acquire);
   if (found != nullptr) return found;
-  for (const char* version : {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"}) {
-    found = reinterpret_cast<dlsym_function>(dlvsym(RTLD_NEXT, "dlsym", version));
-    if (found != nullptr) break;
+  found = versioned_dlsym(RTLD_NEXT);
+  for (const char* name : {"libc.so.6", "libdl.so.2"}) {
+    void* library = found == nullptr ? dlopen(name, RTLD_LAZY | RTLD_NOLOAD) : nullptr;
+    if (library != nullptr) found = versioned_dlsym(library);
   }
   next_dlsym.store(found, std::memory_order_release);
   return found;

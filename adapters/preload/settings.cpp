@@ -18,6 +18,7 @@ namespace vmm::preload {
 namespace {
 
 std::atomic<run_mode> current_mode = run_mode::unread;
+std::atomic<run_mode> mode_unset = run_mode::off;  // the mode without VMM_MODE
 settings chosen;
 once_here reading;
 
@@ -61,6 +62,7 @@ bool read_mode(settings& into) noexcept {
                                         {"vmm", run_mode::managed},
                                         {"cache", run_mode::cache}};
   if (const std::string_view off = text_of("VMM_DISABLE"); !off.empty() && off != "0") return true;
+  into.mode = mode_unset.load(std::memory_order_relaxed);
   return read_choice("VMM_MODE", words, "VMM_MODE takes one of off, monitor, vmm, cache",
                      into.mode);
 }
@@ -171,3 +173,8 @@ void complain_of(const char* text, const char* more, int failure) noexcept {
 }
 
 }  // namespace vmm::preload
+
+// Of VMM=1, which has loaded the library without LD_PRELOAD: without VMM_MODE the mode is vmm.
+extern "C" [[gnu::visibility("default"), gnu::used]] void vmm_preload_serve() {
+  vmm::preload::mode_unset.store(vmm::preload::run_mode::managed, std::memory_order_relaxed);
+}

@@ -34,9 +34,12 @@ std::vector<std::string> environment_of(const command& what) {
       all.push_back(one);
     }
   }
-  all.push_back("LD_LIBRARY_PATH=" + what.driver);
+  // Drivers before CUDA 12 have no boundary.
+  const bool is_behind = is_at_boundary() && what.is_preloaded &&
+                         what.preloaded == VMM_PRELOAD_LIBRARY && what.driver == VMM_PRELOAD_DRIVER;
+  all.push_back("LD_LIBRARY_PATH=" + (is_behind ? VMM_PRELOAD_BOUNDARY : what.driver));
   all.push_back(sanitizer + "detect_leaks=0");
-  if (what.is_preloaded) all.push_back("LD_PRELOAD=" + loadable(what.preloaded));
+  if (what.is_preloaded && !is_behind) all.push_back("LD_PRELOAD=" + loadable(what.preloaded));
   all.insert(all.end(), what.variables.begin(), what.variables.end());
   return all;
 }
@@ -54,6 +57,8 @@ void redirect(int descriptor, const char* file) {
 }
 
 }  // namespace
+
+bool is_at_boundary() { return std::getenv("VMM_TEST_AT_BOUNDARY") != nullptr; }
 
 std::string loadable(const std::string& library) {
   static made_links links;

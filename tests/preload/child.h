@@ -26,6 +26,9 @@ struct command {
 
 [[nodiscard]] outcome run(const command& what);
 
+/// Whether the library is not preloaded: the loader finds the empty library of VMM=1 first.
+[[nodiscard]] bool is_at_boundary();
+
 /// A name for LD_PRELOAD, which is cut at blanks and colons: the path itself, or a link to it.
 [[nodiscard]] std::string loadable(const std::string& library);
 

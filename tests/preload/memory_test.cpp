@@ -210,7 +210,7 @@ TEST(Managed, AViolatedInvariantLeavesTheProgramToTheDriver) {
   const std::vector<std::string> said = child::lines_of(ours.err);
   ASSERT_EQ(said.size(), 2u) << ours.err;
   for (const char* text : {"a fault of the library", "driver serves new allocations",
-                           "without LD_PRELOAD", "live_blocks I1"})
+                           "with VMM_DISABLE=1", "live_blocks I1"})
     EXPECT_TRUE(contains(said[0], text));
   EXPECT_TRUE(contains(said[1], "\"refused\":2"));
   EXPECT_TRUE(contains(said[1], "\"blocks_served\":2,"));

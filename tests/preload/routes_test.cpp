@@ -75,9 +75,13 @@ int compare(const outcome& native, const outcome& ours, int played = 12090) {
     EXPECT_EQ(before[i].what, now[i].what);
     const bool of_the_future =
         before[i].symbol == "cuMemGetInfo_v2" && std::min(before[i].version, played) >= 13010;
-    const bool is_ours =
-        table.contains(before[i].symbol) && before[i].owner == driver_owner && !of_the_future;
     const bool is_served = is_our_owner(now[i].owner);
+    // At the boundary dlsym finds a name of the table in drivers, too, that lack it.
+    const bool is_lacked =
+        child::is_at_boundary() && before[i].owner == "none" && contains(before[i].what, "dlsym ");
+    const bool is_ours = table.contains(before[i].symbol) &&
+                         (before[i].owner == driver_owner || (is_lacked && is_served)) &&
+                         !of_the_future;
     if (is_ours) EXPECT_TRUE(is_served) << now[i].what << ": " << now[i].owner;
     if (!is_ours) EXPECT_EQ(now[i].owner, before[i].owner) << now[i].what;
     if (is_served) ++replaced;

@@ -1,23 +1,36 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 """VMM=1 at the start of an interpreter: a finder that calls libvmm._auto around the import of the
-libraries that it serves.
+libraries that it serves, and puts the driver boundary in before the first native code.
 
 libvmm.pth (libvmm.start from Python 3.15 on) calls go(), and PyTorch calls torch_imported() by its
-entry point torch.backends. Both do nothing where VMM is unset, and raise nothing. The package is
+entry point torch.backends. Both do nothing where VMM is unset, and raise nothing. Modules are
 loaded from the folder of this file, and from no other entry of sys.path."""
 
 from __future__ import annotations
 
 import os
 import sys
+from _frozen_importlib import module_from_spec  # what importlib.util has, without its imports
+from _frozen_importlib_external import ExtensionFileLoader, PathFinder
 from _thread import get_ident
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 #: Inherited by the processes that this one starts: their lines have been printed.
 REPORTED = "_LIBVMM_REPORTED"
-#: Modules after whose first execution an adapter is installed.
-MODULES = frozenset(("cupy", "numba.cuda.cudadrv.driver", "rmm", "torch", "warp"))
+#: Libraries, by the module after whose first execution their adapter is installed.
+LIBRARIES = {
+    "cupy": "cupy",
+    "numba.cuda.cudadrv.driver": "numba",
+    "rmm": "rmm",
+    "torch": "torch",
+    "warp": "warp",
+}
+BOUNDARY = "driver"  # the name of the driver boundary in VMM_EXCLUDE and in the state
 
 
 def _is_wanted() -> bool:
@@ -41,25 +54,46 @@ def _check_folders() -> None:
             raise ImportError(f"everybody can write to {folder}")
 
 
-def _auto() -> object:
-    """libvmm._auto. Raises what its import raises."""
-    if "libvmm" not in sys.modules:
+def _own(name: str) -> Any:
+    """A module of this folder. Raises what its import raises."""
+    if name not in sys.modules:
         _check_folders()
-        from importlib.machinery import PathFinder
-        from importlib.util import module_from_spec
-
-        spec = PathFinder.find_spec("libvmm", [FOLDER])
+        spec = PathFinder.find_spec(name, [FOLDER])
         if spec is None or spec.loader is None:
-            raise ImportError(f"there is no package libvmm in {FOLDER}")
-        module = sys.modules["libvmm"] = module_from_spec(spec)
+            raise ImportError(f"there is no {name} in {FOLDER}")
+        module = sys.modules[name] = module_from_spec(spec)
         try:
             spec.loader.exec_module(module)
         except BaseException:
-            sys.modules.pop("libvmm", None)
+            sys.modules.pop(name, None)
             raise
-    from libvmm import _auto
+    return sys.modules[name]
 
-    return _auto
+
+# ---- the state ----------------------------------------------------------------------------------
+
+
+#: By library: how it is served, or why not.
+served: dict[str, str] = {}
+_file, _process = -1, 0
+
+
+def note(library: str, text: str) -> None:
+    """Adds to the state, an open file without a name, which `doctor --tree` reads."""
+    global _file, _process
+    served[library] = text
+    if _process != os.getpid():
+        try:
+            made = os.memfd_create("libvmm-state", os.MFD_CLOEXEC)
+        except (AttributeError, OSError):
+            return
+        if _file >= 0:
+            os.close(_file)  # the parent's, whose content stays
+        _file, _process = made, os.getpid()
+    lines = "".join(f"{name}: {how}\n" for name, how in sorted(served.items()) if how)
+    content = f"{_process}\n{lines}".encode(errors="replace")
+    os.pwrite(_file, content, 0)
+    os.ftruncate(_file, len(content))
 
 
 def report(library: str, reason: str) -> None:
@@ -82,9 +116,48 @@ def report(library: str, reason: str) -> None:
 
 def _serve(name: str) -> None:
     try:
-        _auto().serve(name, sys.modules[name])  # type: ignore[attr-defined]
+        _own("libvmm")
+        from libvmm import _auto
+
+        _auto.serve(name, sys.modules[name])
     except Exception as trouble:  # the program's import goes on
         report(name, str(trouble))
+
+
+# ---- the driver boundary ------------------------------------------------------------------------
+
+_Loader: Any = ExtensionFileLoader
+_create_module = _Loader.create_module
+
+
+def _create_module_behind(self: Any, spec: Any) -> Any:
+    """create_module(), before the first module of native code that is not Python's own."""
+    if f"{os.sep}lib-dynload{os.sep}" not in str(spec.origin):
+        put_boundary()
+    return _create_module(self, spec)
+
+
+def put_boundary() -> None:
+    """Puts the preload library before the CUDA driver, once in a process and its forks."""
+    if BOUNDARY in served:
+        return
+    served[BOUNDARY] = ""
+    _Loader.create_module = _create_module
+    excluded = os.environ.get("VMM_EXCLUDE", "").replace(",", " ").split()
+    is_wrong = not {BOUNDARY, *LIBRARIES.values()}.issuperset(excluded)
+    if is_wrong or os.environ.get("VMM_MODE") or os.environ["VMM"] != "1":
+        return  # the adapters have the reason
+    try:
+        if BOUNDARY in excluded:
+            note(BOUNDARY, "its own memory: VMM_EXCLUDE names it")
+            return
+        preload = os.path.join(FOLDER, "libvmm", "lib", "libvmm_preload.so")
+        path = _own("_libvmm_boundary").load(preload)
+        note(BOUNDARY, f"the preload library before {path}")
+    except Exception as trouble:
+        note(BOUNDARY, f"its own memory: {trouble}")
+        if type(trouble).__name__ != "NoDriver":
+            report("libraries without an adapter", str(trouble))
 
 
 class Finder:
@@ -95,8 +168,10 @@ class Finder:
         self._searched: set[tuple[str, int]] = set()
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> object:
+        if name == "ctypes":
+            put_boundary()
         search = name, get_ident()
-        if name not in MODULES or search in self._searched:
+        if name not in LIBRARIES or search in self._searched:
             return None
         self._searched.add(search)  # a finder may search by importlib.util.find_spec()
         try:
@@ -131,6 +206,9 @@ def go() -> None:
     """Installs the finder, once."""
     if _is_wanted() and not any(isinstance(each, Finder) for each in sys.meta_path):
         sys.meta_path.insert(0, Finder())  # type: ignore[arg-type]
+        _Loader.create_module = _create_module_behind
+        if "ctypes" in sys.modules:
+            put_boundary()
 
 
 def torch_imported() -> None:

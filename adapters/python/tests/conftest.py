@@ -4,7 +4,31 @@
 ./run test counts the tests in there, and names those that were skipped."""
 
 import os
+import subprocess
+import sys
 from xml.sax.saxutils import quoteattr
+
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCE = os.path.join(os.path.dirname(HERE), "src")
+FILES = ("_libvmm_boundary.py", "_libvmm_start.py", "libvmm.pth", "libvmm.start")
+PRELOAD = os.environ.get("LIBVMM_TEST_PRELOAD", "")
+DRIVER = os.environ.get("LIBVMM_TEST_DRIVER", "")  # a stub of CUDA's
+
+RMM = """
+import types
+devices = []
+mr = types.SimpleNamespace(
+    CallbackMemoryResource=lambda *functions: functions,
+    set_per_device_resource=lambda device, resource: devices.append(device),
+)
+"""
+TORCH = """
+import types
+__version__ = "2.11.0"
+version = types.SimpleNamespace(cuda=None)
+"""
 
 _NOTHING_COLLECTED = 5
 
@@ -59,3 +83,45 @@ def pytest_configure(config):
     path = os.environ.get("LIBVMM_TEST_XML")
     if path:
         config.pluginmanager.register(Outcomes(path))
+
+
+# ---- VMM=1 ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """Its Python, and a folder with the libraries' names."""
+    folder = tmp_path_factory.mktemp("environment")
+    made = [sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(folder)]
+    subprocess.run(made, check=True)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    (packages / "libvmm" / "lib").mkdir(parents=True)
+    for name in (*FILES, *(f"libvmm/{each}" for each in os.listdir(f"{SOURCE}/libvmm"))):
+        os.symlink(os.path.join(SOURCE, name), packages / name)
+    if PRELOAD:
+        os.symlink(PRELOAD, packages / "libvmm/lib/libvmm_preload.so")
+    for name, text in (("rmm", RMM), ("torch", TORCH), ("broken", "import rmm\n1 / 0\n")):
+        (packages / f"{name}.py").write_text(text)
+    return str(folder / "bin" / "python"), packages
+
+
+@pytest.fixture
+def run(environment, tmp_path):
+    """Runs Python as a user does, and returns what it wrote to stdout and to stderr."""
+    ours = ("VMM", "PYTHON", "_LIBVMM", "LD_")
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
+
+    def result(*words, code=0, before=(), **variables):
+        variables = {"VMM": "1", "CUDA_VISIBLE_DEVICES": "0,1", **variables}
+        set_here = {name: text for name, text in variables.items() if text is not None}
+        done = subprocess.run(
+            [*before, environment[0], *words],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**kept, **set_here},
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout.strip(), done.stderr.strip()
+
+    return result

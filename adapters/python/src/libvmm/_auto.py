@@ -33,11 +33,7 @@ class _State:
         self.lock = threading.RLock()
         self.reason: str | None = None
         """Of why_not(), before the first library was served."""
-        self.served: dict[str, str] = {}
-        """By library: how it is served, or why not."""
         self.pools: dict[int, Pool] = {}
-        self.file = -1
-        self.process = 0
 
 
 _state = _native.once("auto", _State())
@@ -54,6 +50,11 @@ driver_name = "cuda"
 # ---- reasons ------------------------------------------------------------------------------------
 
 
+def is_at_boundary() -> bool:
+    """Whether VMM=1 has put the preload library before the driver."""
+    return _libvmm_start.served.get(_libvmm_start.BOUNDARY, "").startswith("the preload library")
+
+
 def why_not(environment: Any = os.environ) -> str:
     """Why no library of this process is served; "": nothing prevents it. Calls no driver."""
     value = environment.get("VMM", "")
@@ -63,30 +64,9 @@ def why_not(environment: Any = os.environ) -> str:
     if environment.get("VMM_MODE"):
         return f"VMM_MODE={environment['VMM_MODE']} is set, which has precedence"
     for name, file in _doctor.hooks().items():
-        if name.startswith("cu"):
+        if name.startswith("cu") and not (is_at_boundary() and "libvmm_preload" in file):
             return f"{file} is loaded and defines {name}: CUDA's calls have another owner"
     return ""
-
-
-def _note(library: str, text: str) -> None:
-    _state.served[library] = text
-    _publish()
-
-
-def _publish() -> None:
-    """Writes the state to an open file without a name, which `doctor --tree` reads."""
-    if _state.process != os.getpid():
-        try:
-            made = os.memfd_create("libvmm-state", os.MFD_CLOEXEC)
-        except (AttributeError, OSError):
-            return
-        if _state.file >= 0:
-            os.close(_state.file)  # the parent's, whose content stays
-        _state.file, _state.process = made, os.getpid()
-    text = "".join(f"{name}: {how}\n" for name, how in sorted(_state.served.items()))
-    content = f"{_state.process}\n{text}".encode(errors="replace")
-    os.pwrite(_state.file, content, 0)
-    os.ftruncate(_state.file, len(content))
 
 
 # ---- one pool for each device -------------------------------------------------------------------
@@ -280,16 +260,16 @@ _SERVE = {
 
 def _stand_back(library: str, reason: Exception) -> None:
     text = str(reason) or type(reason).__name__
-    _note(library, f"its own memory: {text}")
+    _libvmm_start.note(library, f"its own memory: {text}")
     everywhere = getattr(reason, "everywhere", False)
     _libvmm_start.report("any library" if everywhere else library, text)
 
 
 def serve(module: str, imported: Any) -> None:
     """Installs the adapter of a library that has just been imported, once."""
-    library = _settings.LIBRARIES[module]
+    library = _libvmm_start.LIBRARIES[module]
     with _state.lock:
-        if library in _state.served:
+        if library in _libvmm_start.served:
             return
         try:
             if _state.reason is None:
@@ -297,8 +277,8 @@ def serve(module: str, imported: Any) -> None:
             if _state.reason:
                 raise StandsBack(_state.reason, everywhere=True)
             if library in _settings.excluded(os.environ.get("VMM_EXCLUDE", "")):
-                _note(library, "its own memory: VMM_EXCLUDE names it")
+                _libvmm_start.note(library, "its own memory: VMM_EXCLUDE names it")
             else:
-                _note(library, _SERVE[library](imported))
+                _libvmm_start.note(library, _SERVE[library](imported))
         except Exception as reason:  # the program's import goes on
             _stand_back(library, reason)

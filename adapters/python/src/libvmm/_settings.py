@@ -11,6 +11,8 @@ import re
 import stat
 from collections.abc import Iterator
 
+import _libvmm_start
+
 from .drivers import Driver
 from .errors import Error
 from .managers import Manager
@@ -146,16 +148,6 @@ def _refused(said: str, value: str) -> str:
     return f"{said}; not '{value[:60]}{'...' if len(value) > 60 else ''}'"
 
 
-#: Those that VMM=1 serves, by the module whose import it follows.
-LIBRARIES = {
-    "cupy": "cupy",
-    "numba.cuda.cudadrv.driver": "numba",
-    "rmm": "rmm",
-    "torch": "torch",
-    "warp": "warp",
-}
-
-
 def excluded(value: str) -> set[str]:
     """The names in VMM_EXCLUDE."""
     return {each for each in re.split(r"[,\s]+", value) if each}
@@ -163,7 +155,7 @@ def excluded(value: str) -> set[str]:
 
 def why_not_excluded(value: str) -> str:
     """What is wrong with VMM_EXCLUDE; "" where nothing is."""
-    names = sorted(LIBRARIES.values())
+    names = sorted((*_libvmm_start.LIBRARIES.values(), _libvmm_start.BOUNDARY))
     unknown = sorted(excluded(value) - {*names})
     return (
         _refused(f"VMM_EXCLUDE takes a list of {', '.join(names)}", unknown[0]) if unknown else ""

@@ -1,0 +1,343 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: under VMM=1 the preload library stands before the driver that the loader finds, in trees of
+libraries as containers have them, or leaves the process alone with a reason.
+Method: programs call a stub of CUDA's driver through ctypes, as libraries without an adapter do.
+Without VMM=1 they show the driver that the loader finds. Mounts need root and are made in
+namespaces of their own. The library's own tests run at the boundary as well (tests/preload)."""
+
+import ctypes
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import DRIVER, PRELOAD, SOURCE
+
+sys.path.insert(0, SOURCE)
+import _libvmm_boundary as boundary
+
+pytestmark = pytest.mark.skipif(
+    not os.path.exists(PRELOAD) or not os.path.exists(DRIVER),
+    reason="LIBVMM_TEST_PRELOAD and LIBVMM_TEST_DRIVER name no libraries",
+)
+FOLDER = os.path.dirname(DRIVER)
+
+TOOLS = r"""
+import ctypes, os, sys
+class Found(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_char_p) for name in ("file", "base", "name", "address")]
+def owner(library, name="cuMemAlloc_v2"):
+    found, at = Found(), ctypes.cast(getattr(library, name), ctypes.c_void_p)
+    ctypes.CDLL(None).dladdr(at, ctypes.byref(found))
+    return found.file.decode()
+def use(cuda):
+    at, context = ctypes.c_uint64(), ctypes.c_void_p()
+    codes = [cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0)]
+    codes += [cuda.cuCtxSetCurrent(context), cuda.cuMemAlloc_v2(ctypes.byref(at), 5 << 20)]
+    return [*codes, cuda.cuMemFree_v2(at)] == [0] * 5
+def is_ours(cuda):
+    return "libvmm_preload" in owner(cuda)
+def mapped(name):
+    with open("/proc/self/maps") as maps:
+        return len({line.split(maxsplit=5)[-1] for line in maps if name in line})
+cuda = ctypes.CDLL("libcuda.so.1")
+"""
+SHORT = TOOLS + "print(is_ours(cuda), use(cuda), owner(cuda, 'cuInit'))"
+
+
+def reason(text):
+    return f"libvmm: VMM=1 does not serve libraries without an adapter: {text}"
+
+
+def test_every_name_of_the_driver_leads_to_the_boundary(run):
+    """By its path, and in another namespace of the loader, the driver is plain."""
+    code = TOOLS + (
+        "dlmopen = ctypes.CDLL(None).dlmopen; dlmopen.restype = ctypes.c_void_p\n"
+        "other = ctypes.CDLL('', handle=dlmopen(ctypes.c_long(-1), b'libcuda.so.1', 2))\n"
+        "print([is_ours(each) for each in (cuda, ctypes.CDLL('libcuda.so'), other, "
+        "ctypes.CDLL(sys.argv[1]))])\n"
+        "print(use(cuda), mapped('libvmm_preload'), mapped('/libcuda.so'), flush=True)\n"
+        "ctypes.CDLL('libvmm_preload.so').vmm_preload_report(1, 0)"
+    )
+    out, error = run("-c", code, DRIVER, LD_LIBRARY_PATH=FOLDER)
+    ways, used, *report = out.splitlines()
+    assert (ways, used, error) == ("[True, True, False, False]", "True 1 1", "")
+    assert "mode vmm" in report[0] and any("served by the pool 1," in line for line in report)
+
+
+# ---- the driver that the loader finds -----------------------------------------------------------
+
+
+def versioned(folder, *links):
+    """The driver under its version, and links to it."""
+    folder.mkdir(parents=True)
+    shutil.copy(DRIVER, folder / "libcuda.so.580.95.05")
+    for each in links:
+        os.symlink("libcuda.so.580.95.05", folder / each)
+    return folder
+
+
+def copies(folder, *names):
+    folder.mkdir(parents=True)
+    for each in names:
+        shutil.copy(DRIVER, folder / each)
+    return folder
+
+
+#: Trees below a root: what is in the loader's cache, in its order, and what in LD_LIBRARY_PATH.
+def tree(root, name):
+    host = root / "usr/lib/x86_64-linux-gnu"
+    plugin, wsl = root / "usr/local/nvidia/lib64", root / "usr/lib/wsl/lib"
+    compat = root / "usr/local/cuda/compat"
+    if name == "container toolkit":
+        return [versioned(host, "libcuda.so.1", "libcuda.so")], []
+    if name == "device plugin":
+        return [], [versioned(plugin, "libcuda.so.1")]
+    if name == "WSL":  # three files of one soname
+        return [copies(wsl, "libcuda.so", "libcuda.so.1", "libcuda.so.1.1")], []
+    if name == "WSL in a container":
+        return [], [copies(wsl, "libcuda.so", "libcuda.so.1", "libcuda.so.1.1")]
+    if name == "forward compatibility":
+        return [versioned(host, "libcuda.so.1")], [copies(compat, "libcuda.so.1")]
+    if name == "forward compatibility in the cache":
+        return [copies(compat, "libcuda.so.1"), versioned(host, "libcuda.so.1")], []
+    assert name == "of another machine"
+    compat.mkdir(parents=True)
+    image = boundary.empty_library("libcuda.so.1", [])
+    (compat / "libcuda.so.1").write_bytes(image[:18] + b"\x08\0" + image[20:])
+    return [], [compat, versioned(plugin, "libcuda.so.1")]
+
+
+NAMES = (
+    "container toolkit",
+    "device plugin",
+    "WSL",
+    "WSL in a container",
+    "forward compatibility",
+    "forward compatibility in the cache",
+    "of another machine",
+)
+
+
+def can_mount():
+    words = ["unshare", "-m", "mount", "--bind", "/tmp", "/mnt"]
+    try:
+        return subprocess.run(words, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+needs_mounts = pytest.mark.skipif(not can_mount(), reason="this user cannot mount")
+
+
+@needs_mounts
+@pytest.mark.parametrize("name", NAMES)
+def test_the_driver_is_the_one_that_the_loader_finds(run, tmp_path, name):
+    cached, named = tree(tmp_path / "root", name)
+    configuration, cache = tmp_path / "ld.so.conf", tmp_path / "ld.so.cache"
+    configuration.write_text("".join(f"{each}\n" for each in cached))
+    made = ["ldconfig", "-X", "-f", configuration, "-C", cache]
+    subprocess.run(made, check=True, env={"PATH": "/sbin:/usr/sbin"})
+    # Nothing is writable, the home is missing, and capabilities are dropped.
+    setup = (
+        f"mount --bind {cache} /etc/ld.so.cache; mount -o remount,ro,bind /; "
+        'exec setpriv --no-new-privs --bounding-set=-all --inh-caps=-all "$@"'
+    )
+    where = {"LD_LIBRARY_PATH": ":".join(map(str, named)) or None, "HOME": "/nowhere"}
+    inside = ["unshare", "-m", "sh", "-ec", setup, "sh"]
+    plain = run("-c", SHORT, before=inside, VMM=None, **where)
+    ours = run("-c", SHORT, before=inside, **where)
+    path = plain[0].rpartition(" ")[2]
+    assert path.startswith(str(tmp_path)) and plain == (f"False True {path}", "")
+    assert ours == (f"True True {path}", "")
+
+
+def test_paths_are_found_as_the_loader_finds_them():
+    """Of the libraries in this machine's cache."""
+
+    class Map(ctypes.Structure):
+        _fields_ = [("base", ctypes.c_void_p), ("name", ctypes.c_char_p)]
+
+    process, different = ctypes.CDLL(None), []
+    process.dlinfo.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
+    for name in ("libc.so.6", "libm.so.6", "libz.so.1", "libstdc++.so.6", "libgcc_s.so.1"):
+        try:
+            library = ctypes.CDLL(name)
+        except OSError:
+            continue
+        opened = ctypes.POINTER(Map)()
+        assert process.dlinfo(library._handle, 2, ctypes.byref(opened)) == 0
+        if not os.path.samefile(opened.contents.name, boundary.find(name) or "/"):
+            different.append((name, opened.contents.name, boundary.find(name)))
+    assert different == [] and boundary.find("libno_such_library.so.1") == ""
+
+
+def test_an_update_of_the_driver_is_taken_by_the_next_process(run, tmp_path):
+    for version in ("1", "2"):
+        folder = tmp_path / version
+        copies(folder, "libcuda.so.1")
+        link = tmp_path / "libcuda.so.1"
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder / "libcuda.so.1")
+        code = SHORT + f"; print(mapped('{folder}/'))"
+        out, error = run("-c", code, LD_LIBRARY_PATH=str(tmp_path))
+        assert out == f"True True {link}\n1" and error == ""
+
+
+# ---- reasons ------------------------------------------------------------------------------------
+
+
+def test_a_driver_that_is_gone_is_a_reason(run):
+    code = (
+        "import _libvmm_start as start; start.served['driver'] = ''\n"
+        "it = start._own('_libvmm_boundary'); it.find = lambda: '/nowhere/libcuda.so.1'\n"
+        "start.served.clear(); start.put_boundary()\n"
+    )
+    out, error = run("-c", code + SHORT, LD_LIBRARY_PATH=FOLDER)
+    assert out.startswith("False True ") and "No such file" in error
+    assert error.startswith(reason("")) and error.count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    "why", ["stub", "current folder", "writable", "before", "old", "other", "library"]
+)
+def test_it_leaves_the_driver_alone_with_one_line(environment, run, tmp_path, why):
+    variables, path = {"LD_LIBRARY_PATH": FOLDER}, DRIVER
+    if why == "stub":
+        path = f"{copies(tmp_path / 'lib/stubs', 'libcuda.so.1')}/libcuda.so.1"
+        text = f"{path} is the toolkit's stub and not a driver"
+    elif why == "current folder":
+        shutil.copy(DRIVER, tmp_path)
+        path = "./libcuda.so.1"
+        text = "LD_LIBRARY_PATH names the current folder, which has a libcuda.so.1"
+    elif why == "writable":
+        folder = copies(tmp_path / "open", "libcuda.so.1")
+        os.chmod(folder, 0o1777)
+        path, text = f"{folder}/libcuda.so.1", f"everybody can write to {folder}"
+    elif why == "before":
+        variables["LD_PRELOAD"] = DRIVER
+        text = f"{os.path.realpath(DRIVER)} was loaded before"
+    elif why == "old":
+        path = f"{os.path.dirname(FOLDER)}/driver_old/libcuda.so.1"
+        text = f"{path} is of a CUDA before 12"
+    elif why == "other":
+        (tmp_path / "lib").mkdir()
+        other = tmp_path / "lib/libvgpu.so"
+        other.write_bytes(boundary.empty_library("libvgpu.so", []))
+        variables["LD_PRELOAD"], text = str(other), f"{other} was loaded before"
+    else:
+        other = environment[1] / "libvmm/lib/libvmm_preload.so"
+        other.rename(tmp_path / "away")
+        text = "this installation lacks the preload library"
+    if path != DRIVER:
+        variables["LD_LIBRARY_PATH"] = os.path.dirname(path)
+    code = SHORT + "; import subprocess; subprocess.run([sys.executable, '-c', 'import ctypes'])"
+    try:
+        out, error = run("-c", code, **variables)
+    finally:
+        if why == "library":
+            (tmp_path / "away").rename(other)
+    assert out.startswith("False True ") and error == reason(text)
+
+
+@pytest.mark.parametrize(
+    ("variables", "owner"),
+    [
+        ({"VMM_EXCLUDE": "driver"}, "False"),
+        ({"VMM_EXCLUDE": "cupy"}, "True"),
+        ({"VMM_DISABLE": "1"}, "False"),
+        ({"VMM": "0"}, "False"),
+        ({"VMM_MODE": "monitor"}, "False"),
+        ({"LD_PRELOAD": PRELOAD, "VMM_MODE": "vmm"}, "True"),
+        ({"LD_PRELOAD": PRELOAD}, "False"),
+    ],
+)
+def test_the_users_choice_has_precedence(run, variables, owner):
+    code = SHORT + "; print(mapped('libvmm_preload'), mapped('memfd:vmm-libcuda'))"
+    out = run("-c", code, LD_LIBRARY_PATH=FOLDER, **variables)[0].splitlines()
+    is_preloaded = "LD_PRELOAD" in variables
+    is_served = owner == "True" and not is_preloaded
+    assert out[0].startswith(f"{owner} True ")
+    assert out[1] == f"{int(is_served or is_preloaded)} {2 * is_served}"
+
+
+def test_set_uid_processes_and_machines_without_a_driver_are_left_alone(run):
+    if os.geteuid() == 0:
+        code = (
+            "import os, sys, _libvmm_start as start; start.served.clear(); sys.meta_path.pop(0); "
+            "os.setresuid(65534, 0, 0); start.go()\n"
+        )
+        assert run("-c", code + SHORT, LD_LIBRARY_PATH=FOLDER)[0].startswith("False ")
+    if not boundary.find():
+        code = "import ctypes, _libvmm_start; print(_libvmm_start.served['driver'])"
+        assert run("-c", code) == ("its own memory: the loader finds no libcuda.so.1", "")
+
+
+# ---- processes ----------------------------------------------------------------------------------
+
+
+def test_a_process_without_native_code_loads_no_driver(run):
+    code = (
+        "import json, sys, _libvmm_start; print(_libvmm_start.served, 'ctypes' in sys.modules); "
+        "maps = open('/proc/self/maps').read(); print('libcuda' in maps, 'preload' in maps)"
+    )
+    assert run("-c", code, LD_LIBRARY_PATH=FOLDER)[0] == "{} False\nFalse False"
+
+
+def test_the_first_module_of_native_code_is_behind_the_boundary(run, tmp_path):
+    """One that is not Python's own; and the loader's class is as before."""
+    native = next(pathlib.Path(os.__file__).parent.glob("lib-dynload/_lsprof*.so"), None)
+    if native is None:
+        pytest.skip("this Python has no modules of native code of its own")
+    shutil.copy(native, tmp_path)
+    code = (
+        "import sys, _libvmm_start as it; sys.path.insert(0, sys.argv[1]); import _lsprof\n"
+        "from importlib.machinery import ExtensionFileLoader as loader\n"
+        "print(it.served['driver'][:19], loader.create_module is it._create_module)"
+    )
+    assert run("-c", code, str(tmp_path), LD_LIBRARY_PATH=FOLDER)[0] == "the preload library True"
+
+
+FORKS = r"""
+def child():
+    number = os.fork()
+    if number == 0:
+        os._exit(0 if is_ours(cuda) and use(cuda) == (len(sys.argv) < 2) else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(number, 0)[1])
+if len(sys.argv) > 1:
+    use(cuda)
+print([child() for _ in range(3)], use(cuda))
+"""
+
+
+@pytest.mark.parametrize("words", [(), ("used",)])
+def test_forks(run, words):
+    """Where the parent used CUDA, the driver refuses a child's calls, as without the boundary."""
+    assert run("-c", TOOLS + FORKS, *words, LD_LIBRARY_PATH=FOLDER) == ("[0, 0, 0] True", "")
+
+
+def test_it_is_loaded_once(environment, run, tmp_path):
+    """Also where a second copy of the package is on the path, and in an interpreter of the process
+    that starts again."""
+    shutil.copytree(environment[1] / "libvmm", tmp_path / "two/libvmm", symlinks=True)
+    for name in ("_libvmm_boundary.py", "_libvmm_start.py", "libvmm.pth"):
+        shutil.copy(environment[1] / name, tmp_path / "two")
+    code = (
+        f"import site; site.addsitedir({str(tmp_path / 'two')!r}); import _libvmm_start as start; "
+        "start.go(); start.put_boundary()\n" + SHORT + "; print(mapped('memfd:vmm-libcuda'), "
+        "mapped('libvmm_preload'))"
+    )
+    out, error = run("-c", code, LD_LIBRARY_PATH=FOLDER)
+    assert out.startswith("True True ") and out.endswith("\n2 1") and error == ""
+
+
+def test_the_doctor_names_the_boundary(run, tmp_path):
+    (tmp_path / "program.py").write_text(
+        SHORT + "\nimport subprocess\nsubprocess.run([sys.executable, '-m', 'libvmm', 'doctor', "
+        "'--tree', str(os.getpid())], env={**os.environ, 'VMM': '0'})\n"
+    )
+    out = run("program.py", LD_LIBRARY_PATH=FOLDER)[0]
+    assert f": driver: the preload library before {DRIVER}" in out
