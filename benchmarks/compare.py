@@ -163,7 +163,8 @@ def parse(words):
     parser.add_argument("--limit", type=float, default=1.02, help="of B over A (%(default)s)")
     parser.add_argument("--turns", type=int, default=9, help="%(default)s")
     parser.add_argument("--only", default=",".join(MEASURES), help="measures (%(default)s)")
-    parser.add_argument("--own", action="store_true", help="each commit's own benchmarks")
+    own = "each commit's own benchmarks, whose requests may differ"
+    parser.add_argument("--own", action="store_true", help=own)
     asked = parser.parse_args(words)
     asked.measures = asked.only.split(",")
     if len(asked.commits) > 2:
