@@ -94,8 +94,8 @@ class running_player {
     from_ = from[0];
     head mine = how;
     mine.clock_interval = what.clock_interval;
-    tell(&mine, sizeof(mine));
-    tell(steps.data(), steps.size() * sizeof(step));
+    send(&mine, sizeof(mine));
+    send(steps.data(), steps.size() * sizeof(step));
     (void)answer();
   }
   running_player(const running_player&) = delete;
@@ -109,13 +109,13 @@ class running_player {
   /// Nanoseconds an event.
   double time() {
     const order all{};
-    tell(&all, sizeof(all));
+    send(&all, sizeof(all));
     return answer();
   }
   /// Instructions per event; nullopt if the system does not permit counting them.
   std::optional<double> count() {
     const order some{counted_events};
-    tell(&some, sizeof(some));
+    send(&some, sizeof(some));
     if (answer() < 0) return std::nullopt;
     if (!waits_at_stop()) stop("a player has ended");
     const std::uint64_t of_nothing = step_to_stop();
@@ -125,7 +125,7 @@ class running_player {
   }
 
  private:
-  void tell(const void* what, std::size_t size_bytes) {
+  void send(const void* what, std::size_t size_bytes) {
     if (!write_all(to_, what, size_bytes)) stop("a player has ended");
   }
   double answer() {

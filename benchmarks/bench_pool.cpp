@@ -40,19 +40,19 @@ struct settings : report_words {
 /// What replayer drives.
 class subject {
  public:
-  subject(contender& who, const std::vector<vmm::stream_handle>& streams)
-      : who_(who), streams_(streams) {}
+  subject(contender& rival, const std::vector<vmm::stream_handle>& streams)
+      : rival_(rival), streams_(streams) {}
   [[nodiscard]] vmm::result<vmm::address> allocate(const vmm::tools::replay_request& request) {
-    return who_.allocate(request.size_bytes, streams_[request.stream]);
+    return rival_.allocate(request.size_bytes, streams_[request.stream]);
   }
   [[nodiscard]] vmm::status free(vmm::address at, std::uint16_t stream) {
-    return who_.free(at, streams_[stream]);
+    return rival_.free(at, streams_[stream]);
   }
   [[nodiscard]] vmm::status free(vmm::address at) { return free(at, 0); }
   [[nodiscard]] std::uint64_t held_bytes() const { return 0; }
 
  private:
-  contender& who_;
+  contender& rival_;
   const std::vector<vmm::stream_handle>& streams_;
 };
 
@@ -66,7 +66,7 @@ struct figures {
 };
 
 struct entrant {
-  std::unique_ptr<contender> who;
+  std::unique_ptr<contender> rival;
   bool on_created_stream = false;  // and the trace's stream 0 is not the default one
 };
 
@@ -75,8 +75,8 @@ class bench {
   bench(vmm::cuda_driver& driver, const settings& how) : driver_(driver), how_(how) {}
 
   /// The first one added is the reference for the others' times.
-  void add(std::unique_ptr<contender> who, bool on_created_stream = false) {
-    all_.push_back({std::move(who), on_created_stream});
+  void add(std::unique_ptr<contender> rival, bool on_created_stream = false) {
+    all_.push_back({std::move(rival), on_created_stream});
   }
 
   [[nodiscard]] std::vector<figures> run(const vmm::tools::trace& input) {
@@ -104,32 +104,32 @@ class bench {
 
   void take(const entrant& each, const vmm::tools::trace& input, unsigned pass_count,
             figures& into) {
-    contender& who = *each.who;
-    who.open();
+    contender& rival = *each.rival;
+    rival.open();
     const std::uint64_t free_before = free_bytes();
     std::vector<vmm::stream_handle> streams = streams_;
     if (each.on_created_stream) streams[0] = created_;
-    subject under_test{who, streams};
+    subject under_test{rival, streams};
     vmm::tools::replayer player{under_test, input};
     const auto play = [&] {
       const vmm::tools::timed_pass pass = player.play();
       if (pass.failures.count != 0)
-        stop(who.name() + ": " + vmm::describe(pass.failures.first.why));
+        stop(rival.name() + ": " + vmm::describe(pass.failures.first.why));
       const std::uint64_t free_now = std::min(free_before, free_bytes());
       into.device_bytes = std::max(into.device_bytes, free_before - free_now);
       (void)player.reset();
       return pass.elapsed_ns;
     };
     into.first_ms.push_back(play() / 1e6);
-    into.first_reserved_bytes = std::max(into.first_reserved_bytes, who.peak_reserved_bytes());
+    into.first_reserved_bytes = std::max(into.first_reserved_bytes, rival.peak_reserved_bytes());
     std::vector<double> warm_ns;
     for (unsigned i = 1; i < pass_count; ++i)
       warm_ns.push_back(play() / static_cast<double>(input.events.size()));
     into.best_warm_ns = std::min(into.best_warm_ns, std::ranges::min(warm_ns));
     into.warm_ns.push_back(median(std::move(warm_ns)));
-    into.reserved_bytes = std::max(into.reserved_bytes, who.peak_reserved_bytes());
+    into.reserved_bytes = std::max(into.reserved_bytes, rival.peak_reserved_bytes());
     must(driver_.synchronize_stream(streams[0]));
-    who.close();
+    rival.close();
     std::this_thread::sleep_for(pause);
   }
 
@@ -149,14 +149,14 @@ const char* part_in_policy(const std::string& name) {
     const char* part;
   };
   constexpr const char* chosen_on = "chosen on";
-  constexpr const char* in_view = "in view of later choices";
+  constexpr const char* while_choosing = "in view of later choices";
   constexpr const char* never_seen = "never seen";
   static constexpr known all[] = {
-      {"gpt_train", chosen_on}, {"llama_generate", chosen_on}, {"maskrcnn_train", chosen_on},
-      {"beam_kv", chosen_on},   {"diffusion", in_view},        {"experts", in_view},
-      {"speech", in_view},      {"serving", in_view},          {"neighbours", in_view},
-      {"feedback", in_view},    {"folding", never_seen},       {"rays", never_seen},
-      {"search", never_seen},   {"recommend", never_seen},     {"points", never_seen},
+      {"gpt_train", chosen_on},     {"llama_generate", chosen_on}, {"maskrcnn_train", chosen_on},
+      {"beam_kv", chosen_on},       {"diffusion", while_choosing}, {"experts", while_choosing},
+      {"speech", while_choosing},   {"serving", while_choosing},   {"neighbours", while_choosing},
+      {"feedback", while_choosing}, {"folding", never_seen},       {"rays", never_seen},
+      {"search", never_seen},       {"recommend", never_seen},     {"points", never_seen},
       {"video", never_seen},
   };
   for (const known& each : all)
@@ -190,7 +190,7 @@ outcomes sum_up(const vmm::tools::trace& input, const bench& from,
   const figures& own = seen.front();
   for (std::size_t i = 0; i < seen.size(); ++i) {
     const figures& f = seen[i];
-    outcome one{from.all()[i].who->name(), median(f.warm_ns), f.best_warm_ns};
+    outcome one{from.all()[i].rival->name(), median(f.warm_ns), f.best_warm_ns};
     one.by_own = median(ratios_of(f.warm_ns, own.warm_ns));
     one.best_by_own = f.best_warm_ns / own.best_warm_ns;
     one.first_ms = median(f.first_ms);

@@ -183,9 +183,9 @@ constexpr const char* usage = "usage: bench_release [--quick] [--markdown FILE] 
 }  // namespace
 
 int main(int count, char** words) {
-  report_words told;
+  report_words page;
   bool is_quick = false;
-  option_list(usage).flag("--quick", is_quick).page(told).read(count, words);
+  option_list(usage).flag("--quick", is_quick).page(page).read(count, words);
   vmm::cuda_driver driver = open_device();
   rig r(driver);
   const std::vector<std::uint64_t> sizes =
@@ -201,9 +201,9 @@ int main(int count, char** words) {
       "trims the pool and a kernel runs. Each pool has " +
       std::string(is_quick ? "0.5" : "8") + " GiB free.\n\n" +
       pool_table(r, handle_sizes, (is_quick ? 512 : 8192) * mib);
-  publish({.path = told.markdown,
+  publish({.path = page.markdown,
            .title = "Releasing memory, and the waits it causes",
-           .head = head_of(told.head, driver),
+           .head = head_of(page.head, driver),
            .about = "",
            .command = "./run bench release"},
           tables);

@@ -25,29 +25,30 @@ struct settings : report_words {
 /// An allocator and the streams of its threads, as churn.hpp needs them.
 class source {
  public:
-  source(vmm::cuda_driver& driver, contender& who, unsigned threads) : driver_(driver), who_(who) {
+  source(vmm::cuda_driver& driver, contender& rival, unsigned threads)
+      : driver_(driver), rival_(rival) {
     for (unsigned i = 0; i < threads; ++i) streams_.push_back(must(driver.create_stream()));
-    who_.open();
+    rival_.open();
   }
   source(const source&) = delete;
   source& operator=(const source&) = delete;
   ~source() {
     for (const vmm::stream_handle each : streams_) must(driver_.synchronize_stream(each));
-    who_.close();
+    rival_.close();
     for (const vmm::stream_handle each : streams_) must(driver_.destroy_stream(each));
   }
   void begin_thread() { enter(driver_); }
   [[nodiscard]] void* take(std::uint64_t size_bytes, unsigned thread) {
-    const vmm::address at = must(who_.allocate(size_bytes, streams_[thread]));
+    const vmm::address at = must(rival_.allocate(size_bytes, streams_[thread]));
     return at.as<void>();
   }
   void give(void* at, unsigned thread) {
-    must(who_.free(vmm::address::from_native(at), streams_[thread]));
+    must(rival_.free(vmm::address::from_native(at), streams_[thread]));
   }
 
  private:
   vmm::cuda_driver& driver_;
-  contender& who_;
+  contender& rival_;
   std::vector<vmm::stream_handle> streams_;
 };
 

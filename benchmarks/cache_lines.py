@@ -31,7 +31,7 @@ PARTS = [
     (r"process_mark|forks_passed", "fork counter"),
     (r"live_block_table", "table of blocks: a bucket"),
     (r"first_region_by_page|forget_start|note_start", "first regions of pages: records, bits"),
-    (r"size_bins|first_fit|best_fit|lowest_fit", "free lists: counts, bitmap, heads, next in list"),
+    (r"size_bins|first_fit|best_fit|lowest_region", "free lists: counts, bitmap, heads, next"),
     (r"stream_progress|stream_table|advance", "state: streams and clock"),
     (r"free_handle_bins|leave_free|enter_free", "free handles: lists"),
     (

@@ -35,13 +35,13 @@ constexpr std::uint64_t count = 1'000'000;
 // The first message of rank 0 to rank 1: the way in which the block is sent.
 enum class way : int { none, fabric, descriptors };
 
-int fail(const char* who, const vmm::error& what) {
-  std::fprintf(stderr, "%s: %s\n", who, vmm::describe(what).c_str());
+int fail(const char* where, const vmm::error& what) {
+  std::fprintf(stderr, "%s: %s\n", where, vmm::describe(what).c_str());
   return 1;
 }
 
 template <class T, std::size_t n>
-void tell(int rank, std::span<T, n> what) {
+void send(int rank, std::span<T, n> what) {
   MPI_Send(what.data(), static_cast<int>(what.size_bytes()), MPI_BYTE, rank, 0, MPI_COMM_WORLD);
 }
 template <class T, std::size_t n>
@@ -49,7 +49,7 @@ void hear(int rank, std::span<T, n> what) {
   MPI_Recv(what.data(), static_cast<int>(what.size_bytes()), MPI_BYTE, rank, 0, MPI_COMM_WORLD,
            MPI_STATUS_IGNORE);
 }
-void tell_way(int rank, way chosen) { tell(rank, std::span(&chosen, 1)); }
+void send_way(int rank, way chosen) { send(rank, std::span(&chosen, 1)); }
 way hear_way(int rank) {
   way chosen = way::none;
   hear(rank, std::span(&chosen, 1));
@@ -77,15 +77,15 @@ int lend_by_fabric(vmm::any_backend& driver, const vmm::exported_block& block) {
   vmm::share_message offer;
   const auto described = block.describe();
   if (!described) {
-    tell_way(1, way::none);
+    send_way(1, way::none);
     return fail("rank 0", described.error());
   }
   offer.kind = vmm::share_message_kind::offer;
   offer.block = *described;
   offer.block.id = 1;
-  tell_way(1, way::fabric);
+  send_way(1, way::fabric);
   auto bytes = vmm::encode_message(offer);
-  tell(1, std::span(bytes));
+  send(1, std::span(bytes));
   return hear_way(1) == way::fabric ? print_sum(driver, block.data_address()) : 1;
 }
 
@@ -97,7 +97,7 @@ int lend_by_descriptors(vmm::any_backend& driver, const vmm::exported_block& blo
   options.timeout_ms = 20'000;
   const auto secret = vmm::share_secret::make();
   if (!secret || ::mkdtemp(folder.data()) == nullptr) {
-    tell_way(1, way::none);
+    send_way(1, way::none);
     return secret ? (std::perror(folder.data()), 1) : fail("rank 0", secret.error());
   }
   options.secret = *secret;
@@ -105,12 +105,12 @@ int lend_by_descriptors(vmm::any_backend& driver, const vmm::exported_block& blo
   auto listener = vmm::share_listener::open(path);
   if (!listener) {
     ::rmdir(folder.data());
-    tell_way(1, way::none);
+    send_way(1, way::none);
     return fail("rank 0", listener.error());
   }
-  tell_way(1, way::descriptors);
-  tell(1, std::span(folder));
-  tell(1, std::span(&options.secret, 1));
+  send_way(1, way::descriptors);
+  send(1, std::span(folder));
+  send(1, std::span(&options.secret, 1));
   int failed = 0;
   if (auto channel = listener->accept(options); !channel) {
     failed = fail("rank 0", channel.error());
@@ -142,7 +142,7 @@ int own(vmm::any_backend& driver) {
   }
   vmm::status written = block ? write_numbers(driver, block->data_address()) : block.error();
   if (!written) {
-    tell_way(1, way::none);
+    send_way(1, way::none);
     return fail("rank 0", written.error());
   }
   return fabric ? lend_by_fabric(driver, *block) : lend_by_descriptors(driver, *block);
@@ -194,7 +194,7 @@ int borrow(vmm::any_backend& driver) {
   if (chosen == way::none) return 1;  // rank 0 has printed the reason
   const vmm::status done =
       chosen == way::fabric ? borrow_by_fabric(driver) : borrow_by_descriptors(driver);
-  if (chosen == way::fabric) tell_way(0, done ? way::fabric : way::none);
+  if (chosen == way::fabric) send_way(0, done ? way::fabric : way::none);
   return done ? 0 : fail("rank 1", done.error());
 }
 

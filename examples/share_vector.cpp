@@ -18,8 +18,8 @@ import vmm.share;
 
 namespace {
 
-int fail(const char* who, const vmm::error& what) {
-  std::fprintf(stderr, "%s: %s\n", who, vmm::describe(what).c_str());
+int fail(const char* where, const vmm::error& what) {
+  std::fprintf(stderr, "%s: %s\n", where, vmm::describe(what).c_str());
   return 1;
 }
 
@@ -53,7 +53,8 @@ int read_numbers(int socket, const vmm::share_options& options) {
       break;  // withdrawn
     }
     print_sum(block);  // before the owner is notified and may write again
-    if (const auto told = channel->accept(event->id); !told) return fail("reader", told.error());
+    if (const auto accepted = channel->accept(event->id); !accepted)
+      return fail("reader", accepted.error());
   }
   const vmm::status given = channel->give_back(block);
   return given ? 0 : fail("reader", given.error());

@@ -320,7 +320,7 @@ play_predictions() {
 # The four traces, five plays in turn; and, three times, programs that nothing was chosen on.
 predict() {
   local name round code=0 page=$results/predicted-$slug.md
-  local others=(pictures vision serving graphs answers)
+  local others=(pictures vision serving graphs scoring)
   for name in "${others[@]}"; do "$programs/vmm-trace" "$name" 1 >"$scratch/$name.trace"; done
   for round in 1 2 3 4 5; do
     play_predictions "${trace_names[@]}" || return 1

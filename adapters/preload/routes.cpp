@@ -239,7 +239,7 @@ bool is_own_form(std::size_t index, const void* found) noexcept {
 }
 
 // The addresses that the driver's own finder gives out, which need not be the exported ones.
-void learn() noexcept {
+void fill_routes() noexcept {
   if (has_learned.load(std::memory_order_acquire)) return;
   for (std::size_t i = 0; i < entry_count; ++i) {
     (void)real_of(static_cast<entry_id>(i));
@@ -279,7 +279,7 @@ void* driver_symbol(const char* symbol) noexcept {
 }
 
 void* replacement_of(void* found) noexcept {
-  learn();
+  fill_routes();
   for (std::size_t i = 0; i < entry_count; ++i) {
     if (named[i].load(std::memory_order_acquire) == found ||
         found_by_version[i].load(std::memory_order_acquire) == found) {

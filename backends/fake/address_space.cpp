@@ -20,7 +20,7 @@ address_space::address_space(std::uint64_t begin, std::uint64_t end,
   by_size_.emplace(end - begin, begin);
 }
 
-void address_space::carve(gap_map::iterator gap, std::uint64_t base, std::uint64_t size_bytes) {
+void address_space::split(gap_map::iterator gap, std::uint64_t base, std::uint64_t size_bytes) {
   const std::uint64_t gap_base = gap->first;
   const std::uint64_t gap_size = gap->second;
   const std::uint64_t before = base - gap_base;
@@ -67,7 +67,7 @@ std::uint64_t address_space::take(std::uint64_t size_bytes, std::uint64_t alignm
     if (found == by_size_.end()) continue;
     const std::uint64_t base = round_up(found->second, alignment_bytes);
     if (base + size_bytes > found->second + found->first) continue;
-    carve(gaps_.find(found->second), base, size_bytes);
+    split(gaps_.find(found->second), base, size_bytes);
     check(base != 0 && base % alignment_bytes == 0, "addresses are taken at another alignment");
     return base;
   }
@@ -81,7 +81,7 @@ bool address_space::take_at(std::uint64_t base, std::uint64_t size_bytes) {
   --gap;
   const std::uint64_t end = gap->first + gap->second;
   if (base >= end || size_bytes > end - base) return false;
-  carve(gap, base, size_bytes);
+  split(gap, base, size_bytes);
   return true;
 }
 

@@ -58,7 +58,7 @@ class address_space {
  private:
   using gap_map = std::pmr::map<std::uint64_t, std::uint64_t>;
   using size_set = std::pmr::set<std::pair<std::uint64_t, std::uint64_t>>;
-  void carve(gap_map::iterator gap, std::uint64_t base, std::uint64_t size_bytes);
+  void split(gap_map::iterator gap, std::uint64_t base, std::uint64_t size_bytes);
 
   gap_map gaps_;      // base to size
   size_set by_size_;  // size and base

@@ -12,8 +12,8 @@ namespace {
 // The driver's own version, which its programming interface lacks: from the kernel module,
 // else as gpu_tests/gpu.sh found it. Empty when not known.
 std::string installed_driver() {
-  const char* told = std::getenv("VMM_DRIVER_VERSION");
-  if (told != nullptr && *told != '\0') return std::string(told) + ", ";
+  const char* given = std::getenv("VMM_DRIVER_VERSION");
+  if (given != nullptr && *given != '\0') return std::string(given) + ", ";
   std::ifstream file("/proc/driver/nvidia/version");
   std::string line;
   std::getline(file, line);
@@ -33,19 +33,20 @@ vmm::cuda_driver open_device(const settings& how) {
 }
 
 report_head head_of(const vmm::cuda_driver& device) {
-  const vmm::cuda_description& who = device.description();
-  return {who.device_name, installed_driver() + "CUDA " +
-                               std::to_string(who.driver_version / 1000) + "." +
-                               std::to_string(who.driver_version % 1000 / 10)};
+  const vmm::cuda_description& device_facts = device.description();
+  return {device_facts.device_name, installed_driver() + "CUDA " +
+                                        std::to_string(device_facts.driver_version / 1000) + "." +
+                                        std::to_string(device_facts.driver_version % 1000 / 10)};
 }
 
 int run_about(const settings& how) {
   vmm::cuda_driver device = open_device(how);
   const report_head head = head_of(device);
   const vmm::features& can = device.feature_set();
-  const vmm::cuda_description& who = device.description();
+  const vmm::cuda_description& device_facts = device.description();
   std::printf("%-20s %s\n%-20s %s\n%-20s %d.%d\n", "device", head.device.c_str(), "driver",
-              head.driver.c_str(), "compute capability", who.compute_major, who.compute_minor);
+              head.driver.c_str(), "compute capability", device_facts.compute_major,
+              device_facts.compute_minor);
   const std::pair<const char*, bool> lines[] = {
       {"descriptors", can.export_posix_fd},
       {"fabric, as reported", can.export_fabric},
@@ -54,7 +55,7 @@ int run_about(const settings& how) {
       {"RDMA", can.rdma},
       {"host memory", can.host_location},
       {"host NUMA memory", can.host_node_location},
-      {"DMA-BUF", who.dma_buf},
+      {"DMA-BUF", device_facts.dma_buf},
       {"multicast", can.multicast_capable},
       {"multicast, allowed", can.multicast},
   };

@@ -21,23 +21,23 @@ constexpr std::uint64_t handle_bytes = 16 * vmm::fidelity::mib;
 constexpr std::uint32_t handle_count = 128;
 
 // What the fake charges for it.
-double yardstick_price_us() {
+double yardstick_cost_us() {
   vmm::fake_driver fake;
-  growth told{fake, handle_bytes, handle_count};
+  growth predicted{fake, handle_bytes, handle_count};
   const double before_us = fake.busy_us();
-  told.grow(handle_count);
+  predicted.grow(handle_count);
   return fake.busy_us() - before_us;
 }
 
-void print(double host_factor, const replay_report& taken, const replay_report& told) {
+void print(double host_factor, const replay_report& taken, const replay_report& predicted) {
   const auto asking = static_cast<std::size_t>(vmm::call::query_capture);
   const double asking_us = taken.driver_us_by_call[asking];
   const double taken_us = *taken.driver_us - asking_us;
   std::printf(
       "{\"trace\": \"%s\", \"predicted_us\": %.0f, \"host_factor\": %.3f, \"taken_us\": %.0f, "
       "\"asking_us\": %.0f, \"ratio\": %.3f}\n",
-      taken.trace.c_str(), *told.driver_us, host_factor, taken_us, asking_us,
-      *told.driver_us * host_factor / taken_us);
+      taken.trace.c_str(), *predicted.driver_us, host_factor, taken_us, asking_us,
+      *predicted.driver_us * host_factor / taken_us);
 }
 
 }  // namespace
@@ -57,10 +57,10 @@ int run_predict(const settings& how) {
   const run_outcome taken = vmm::tools::run_replay(
       *input.value, {.backend = "cuda", .policy = "pool", .asks_device = false});
   if (!taken.report) stop(taken.problem);
-  const run_outcome told = vmm::tools::run_replay(*input.value, {.policy = "pool"});
-  if (!told.report) stop(told.problem);
+  const run_outcome predicted = vmm::tools::run_replay(*input.value, {.policy = "pool"});
+  if (!predicted.report) stop(predicted.problem);
   const double yardstick_us = static_cast<double>(yardstick.taken().wall_ns()) / 1e3;
-  print(yardstick_us / yardstick_price_us(), *taken.report, *told.report);
+  print(yardstick_us / yardstick_cost_us(), *taken.report, *predicted.report);
   return taken.report->failures.count == 0 ? 0 : 1;
 }
 

@@ -149,8 +149,8 @@ export class scratch {
   status try_release(physical_handle handle) { return forget(handle, b.release(handle)); }
   status try_map(const map_request& request) { return keep_mapping(request, b.map(request)); }
   status try_unmap(address_range range) { return forget_mappings(range, b.unmap(range)); }
-  status try_access(address_range range, location who, access rights) {
-    const access_grant one[] = {{who, rights}};
+  status try_access(address_range range, location grantee, access rights) {
+    const access_grant one[] = {{grantee, rights}};
     return b.set_access(range, one);
   }
 
@@ -166,8 +166,8 @@ export class scratch {
   std::string allow(address_range range, access rights = access::read_write) {
     return allow(range, rights, b.home());
   }
-  std::string allow(address_range range, access rights, location who) {
-    return text(try_access(range, who, rights));
+  std::string allow(address_range range, access rights, location grantee) {
+    return text(try_access(range, grantee, rights));
   }
   std::string access_at(address at) { return text(b.get_access(at, b.home())); }
 

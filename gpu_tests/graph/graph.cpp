@@ -114,9 +114,9 @@ bool show_streams(const vmm::cuda_driver& driver, graphs& driven, vmm::stream_ha
   std::printf("\n| stream | cuStreamBeginCapture returns | can_capture |\n| --- | --- | --- |\n");
   for (const auto& [name, stream] : streams) {
     const CUresult code = driven.try_begin(stream);
-    const bool told = vmm::can_capture(driver.feature_set(), stream);
-    alike = alike && told == (code == CUDA_SUCCESS);
-    std::printf("| %s | %d | %s |\n", name, static_cast<int>(code), told ? "true" : "false");
+    const bool expected = vmm::can_capture(driver.feature_set(), stream);
+    alike = alike && expected == (code == CUDA_SUCCESS);
+    std::printf("| %s | %d | %s |\n", name, static_cast<int>(code), expected ? "true" : "false");
   }
   return alike;
 }

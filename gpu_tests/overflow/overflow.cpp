@@ -107,7 +107,7 @@ class workload {
       }
       if (random_() % 256 == 0) (void)memory_.trim(0);
     }
-    return tell();
+    return report();
   }
 
  private:
@@ -149,7 +149,7 @@ class workload {
     if (!must(driver_.query_event(event_))) ++unfinished_count_;
     must(memory_.free(gone.at, gone.stream));
   }
-  [[nodiscard]] int tell() {
+  [[nodiscard]] int report() {
     for (const vmm::stream_handle each : streams_) must(driver_.synchronize_stream(each));
     std::uint64_t wrong = 0;
     must(driver_.read(std::as_writable_bytes(std::span(&wrong, 1)), wrong_));

@@ -13,15 +13,15 @@ namespace vmm::gpu {
 namespace {
 
 // One memory with two views; a stream that writes and one that reads.
-struct views : rig {
-  views(cuda_driver& on, std::uint64_t size_bytes)
+struct aliases : rig {
+  aliases(cuda_driver& on, std::uint64_t size_bytes)
       : rig(on, {.stream_count = 2, .with_aliases = true}),
         memory(must(aliased_memory::make(on, {.size_bytes = size_bytes}))),
         first(memory.mappings().front()),
         second(must(memory.add_mapping())) {}
-  views(const views&) = delete;
-  views& operator=(const views&) = delete;
-  ~views() { (void)memory.release(); }
+  aliases(const aliases&) = delete;
+  aliases& operator=(const aliases&) = delete;
+  ~aliases() { (void)memory.release(); }
 
   aliased_memory memory;
   address_range first;
@@ -39,7 +39,7 @@ std::string words_of(std::uint64_t wrong, std::uint64_t looked_at) {
   return text_of("%llu of %llu words wrong", wide(wrong), wide(looked_at));
 }
 
-outcome counted(views& in, std::uint64_t looked_at) {
+outcome counted(aliases& in, std::uint64_t looked_at) {
   const std::uint64_t wrong = in.wrong_words();
   return {wrong, words_of(wrong, looked_at)};
 }
@@ -48,7 +48,7 @@ outcome counted(views& in, std::uint64_t looked_at) {
 
 std::uint64_t rounds_of(const settings& how) { return how.is_quick ? 4 : 200; }
 
-outcome one_stream(views& in, const settings& how) {
+outcome one_stream(aliases& in, const settings& how) {
   const std::uint64_t rounds = rounds_of(how);
   in.clear();
   for (std::uint64_t seed = 1; seed <= rounds; ++seed) {
@@ -59,7 +59,7 @@ outcome one_stream(views& in, const settings& how) {
   return counted(in, rounds * in.first.size_bytes / 8);
 }
 
-outcome ordered_streams(views& in, const settings& how) {
+outcome ordered_streams(aliases& in, const settings& how) {
   const std::uint64_t rounds = rounds_of(how);
   in.clear();
   for (std::uint64_t seed = 1; seed <= rounds; ++seed) {
@@ -73,7 +73,7 @@ outcome ordered_streams(views& in, const settings& how) {
 }
 
 // Old bytes are seen: the reader does not wait for the writer's 50 ms.
-outcome unordered_streams(views& in, const settings& how) {
+outcome unordered_streams(aliases& in, const settings& how) {
   in.fill(in.first, 1, in.writer);
   in.finish();
   in.clear();
@@ -86,7 +86,7 @@ outcome unordered_streams(views& in, const settings& how) {
 }
 
 // Neighbouring chunks are written at the same time, each through one view only.
-outcome disjoint_bytes(views& in, const settings& how) {
+outcome disjoint_bytes(aliases& in, const settings& how) {
   const std::uint64_t span_bytes = how.is_quick ? 64 << 10 : mib;
   const std::uint64_t round_count = how.is_quick ? 1 : 20;
   std::uint64_t looked_at = 0;
@@ -111,7 +111,7 @@ outcome disjoint_bytes(views& in, const settings& how) {
   return counted(in, looked_at);
 }
 
-outcome host_reads(views& in, const settings&) {
+outcome host_reads(aliases& in, const settings&) {
   std::vector<std::uint64_t> words(in.first.size_bytes / 8);
   outcome seen;
   constexpr std::uint64_t seed = 11;
@@ -124,7 +124,7 @@ outcome host_reads(views& in, const settings&) {
   return seen;
 }
 
-outcome one_kernel(views& in, const settings& how) {
+outcome one_kernel(aliases& in, const settings& how) {
   const std::uint64_t rounds = rounds_of(how);
   in.clear();
   for (std::uint64_t seed = 1; seed <= rounds; ++seed)
@@ -133,7 +133,7 @@ outcome one_kernel(views& in, const settings& how) {
 }
 
 // The last of the trials: the views go one by one.
-outcome views_go(views& in, const settings&) {
+outcome mappings_end(aliases& in, const settings&) {
   const auto free_bytes = [&] { return must(in.driver.query_memory(in.driver.home())).free_bytes; };
   in.clear();
   in.fill(in.first, 21, in.writer);
@@ -160,7 +160,7 @@ struct trial {
   const char* rule;
   const char* what;
   const char* expected;
-  outcome (*run)(views&, const settings&);
+  outcome (*run)(aliases&, const settings&);
 };
 
 constexpr std::array<trial, 7> trials{
@@ -170,14 +170,14 @@ constexpr std::array<trial, 7> trials{
      {"3", "neighbouring chunks at the same time, each by one view", "0 wrong", &disjoint_bytes},
      {"4", "the host, when the work has finished", "0 wrong", &host_reads},
      {"fence", "one kernel, with fence.proxy.alias", "0 wrong", &one_kernel},
-     {"5", "a view goes, and then the last", "0 wrong; the memory goes last", &views_go}}};
+     {"5", "a view goes, and then the last", "0 wrong; the memory goes last", &mappings_end}}};
 
 }  // namespace
 
 verdict try_aliases(const settings& how) {
   cuda_driver driver = open_one(0);
   const std::uint64_t size_bytes = how.size_bytes(64 * mib);
-  views in(driver, size_bytes);
+  aliases in(driver, size_bytes);
   std::size_t right_count = 0;
   std::printf("| rule | trial | seen | expected |\n| --- | --- | --- | --- |\n");
   for (const trial& one : trials) {

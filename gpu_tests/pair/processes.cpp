@@ -42,8 +42,8 @@ struct importer {
 
 // In a process of its own. 0 when its kernel found every word.
 int import_and_check(const importer& as, const share_options& options, std::uint64_t size_bytes) {
-  char told = 0;
-  if (recv(as.socket, &told, 1, 0) != 1) return 1;  // the exporter has ended
+  char go_ahead = 0;
+  if (recv(as.socket, &go_ahead, 1, 0) != 1) return 1;  // the exporter has ended
   cuda_driver driver = open_one(1);
   rig reader(driver);
   share_channel channel = must(share_channel::adopt(as.socket, share_role::connecting, options));
@@ -141,7 +141,7 @@ killed kill_once(rig& owner, const child_process& child, const share_options& op
 // Rounds of one process with a driver. What it has forked before waits; some of that starts its
 // driver while others are killed.
 constexpr std::uint64_t wave_rounds = 125;
-constexpr std::uint64_t lane_count = 6;     // rounds at a time
+constexpr std::uint64_t thread_count = 6;   // rounds at a time
 constexpr std::uint64_t begun_ahead = 12;   // importers that start while others are killed
 constexpr std::uint64_t group_rounds = 25;  // after so many, memory is looked at
 
@@ -184,7 +184,7 @@ struct wave {
   }
 };
 
-void run_lane(wave& of, rig& owner, std::size_t end) {
+void run_rounds(wave& of, rig& owner, std::size_t end) {
   while (const std::optional<std::size_t> round = of.take(end)) {
     const child_process child = of.children[*round];
     const killed what = kill_once(owner, child, of.options, of.size_bytes, *round % 2 == 0);
@@ -193,15 +193,15 @@ void run_lane(wave& of, rig& owner, std::size_t end) {
   }
 }
 
-// Lanes in groups; between two of them nothing is lent, and memory is as it was.
+// Rounds in groups; between two of them nothing is lent, and memory is as it was.
 void run_groups(wave& of, cuda_driver& driver, std::vector<std::unique_ptr<rig>>& owners) {
   const std::uint64_t before = free_bytes(driver);
   const std::size_t count = of.children.size();
   for (std::size_t end = 0; end < count && of.next == end;) {
     end = std::min<std::size_t>(count, end + group_rounds);
-    std::vector<std::thread> lanes;
-    for (const auto& owner : owners) lanes.emplace_back([&] { run_lane(of, *owner, end); });
-    for (std::thread& lane : lanes) lane.join();
+    std::vector<std::thread> threads;
+    for (const auto& owner : owners) threads.emplace_back([&] { run_rounds(of, *owner, end); });
+    for (std::thread& each : threads) each.join();
     const std::uint64_t missing = missing_bytes(driver, before, of.size_bytes / 4);
     of.report.missing_bytes = std::max(of.report.missing_bytes, missing);
   }
@@ -218,7 +218,7 @@ void run_groups(wave& of, cuda_driver& driver, std::vector<std::unique_ptr<rig>>
   cuda_driver driver = open_one(0);
   need_processes(driver);
   std::vector<std::unique_ptr<rig>> owners;
-  for (std::uint64_t i = 0; i < std::min(lane_count, count); ++i) {
+  for (std::uint64_t i = 0; i < std::min(thread_count, count); ++i) {
     owners.push_back(std::make_unique<rig>(driver));
     // A first use keeps some memory.
     must(make_filled(*owners.back(), of.size_bytes).release());
@@ -245,10 +245,10 @@ std::optional<wave_report> play_wave(const settings& how, std::uint64_t count, d
   }
   close(ends[1]);
   wave_report report;
-  const bool has_told = read(ends[0], &report, sizeof report) == sizeof report;
+  const bool has_report = read(ends[0], &report, sizeof report) == sizeof report;
   close(ends[0]);
   const int state = wait_for_end(child);
-  if (has_told) return report;
+  if (has_report) return report;
   const auto code = static_cast<verdict>(WIFEXITED(state) ? WEXITSTATUS(state) : 1);
   if (code != verdict::skipped && code != verdict::no_pair) return std::nullopt;
   report.skips = static_cast<int>(code);

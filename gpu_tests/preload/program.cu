@@ -235,7 +235,7 @@ void in_flight(int rounds) {
 }
 
 // Whether an event of the whole context waits for a kernel on each kind of stream.
-void mark_all() {
+void record_all() {
   must(cudaFree(nullptr), "the context");
   void* found = nullptr;
   cudaDriverEntryPointQueryResult why;
@@ -465,7 +465,7 @@ int main(int count, char** words) {
   if (word == "pools") pools(rounds);
   if (word == "graphs") graphs(rounds);
   if (word == "inflight") in_flight(rounds);
-  if (word == "mark") mark_all();
+  if (word == "mark") record_all();
   if (word == "fork") fork_workers();
   if (word == "ipc") share();
   if (word == "dmabuf") dma_buf();

@@ -138,7 +138,7 @@ found check_contents(bench& on, std::uint64_t rounds) {
 
 // ---- price --------------------------------------------------------------------------------------
 
-struct price {
+struct costs {
   std::vector<double> free_us{};
   std::vector<double> allocate_us{};
 
@@ -159,9 +159,9 @@ double time_us(Call&& call) {
 // A block is allocated, a kernel of each of four streams is put in where the device is to be busy,
 // and the block is freed. `busy_ns` 0: idle.
 template <class Allocate, class Free>
-price take_price(bench& on, std::uint64_t count, std::uint64_t busy_ns, Allocate&& allocate,
-                 Free&& free) {
-  price out;
+costs measure_costs(bench& on, std::uint64_t count, std::uint64_t busy_ns, Allocate&& allocate,
+                    Free&& free) {
+  costs out;
   for (std::uint64_t i = 0; i < count; ++i) {
     std::uint64_t at = 0;
     out.allocate_us.push_back(time_us([&] { at = allocate(); }));
@@ -172,13 +172,13 @@ price take_price(bench& on, std::uint64_t count, std::uint64_t busy_ns, Allocate
   return out;
 }
 
-void show(const char* name, const char* device, price&& taken) {
+void show(const char* name, const char* device, costs&& taken) {
   std::printf("| %s | %s | %zu | %.2f | %.2f | %.2f | %.2f |\n", name, device, taken.free_us.size(),
-              price::at(taken.free_us, 0.5), price::at(taken.free_us, 0.99),
-              price::at(taken.allocate_us, 0.5), price::at(taken.allocate_us, 0.99));
+              costs::at(taken.free_us, 0.5), costs::at(taken.free_us, 0.99),
+              costs::at(taken.allocate_us, 0.5), costs::at(taken.allocate_us, 0.99));
 }
 
-void show_prices(bench& on) {
+void show_costs(bench& on) {
   constexpr std::uint64_t size_bytes = 4 * mib;
   constexpr std::uint64_t busy_ns = 1'000'000;
   std::printf(
@@ -196,11 +196,11 @@ void show_prices(bench& on) {
     const std::uint64_t count = spin_ns == 0 ? 2'000 : 200;
     CUdeviceptr made = 0;
     show("pool, after everything", device,
-         take_price(
+         measure_costs(
              on, count, spin_ns, [&] { return must(pool.allocate(size_bytes, stream)).value; },
              [&](std::uint64_t at) { must(pool.free(vmm::address{at})); }));
     show("cuMemFree", device,
-         take_price(
+         measure_costs(
              on, count, spin_ns,
              [&] {
                must(allocate(&made, size_bytes), "cuMemAlloc");
@@ -208,7 +208,7 @@ void show_prices(bench& on) {
              },
              [&](std::uint64_t at) { must(free(at), "cuMemFree"); }));
     show("cuMemFreeAsync (after its stream only)", device,
-         take_price(
+         measure_costs(
              on, count, spin_ns,
              [&] {
                must(allocate_async(&made, size_bytes, native(stream)), "cuMemAllocAsync");
@@ -235,7 +235,7 @@ int run_everything(const settings& how) {
       wide(seen.end.event_count), wide(seen.end.device_wait_count), wide(seen.end.created_count),
       wide(seen.end.moved_count),
       static_cast<double>(seen.end.peak_mapped_bytes) / static_cast<double>(mib));
-  show_prices(on);
+  show_costs(on);
   return seen.wrong_words == 0 && seen.spoiled_count == 0 ? 0 : 1;
 }
 

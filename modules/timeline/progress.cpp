@@ -24,7 +24,7 @@ std::uint32_t stream_progress::look_up(stream_handle stream) noexcept {
         "the length of the table of streams is not a "
         "power of two");
   const std::size_t mask = table_.size() - 1;
-  for (std::size_t at = home_of(stream, mask); table_[at].stream != no_stream;
+  for (std::size_t at = slot_of(stream, mask); table_[at].stream != no_stream;
        at = (at + 1) & mask) {
     if (table_[at].handle != stream) continue;
     check(is_active_as(table_[at].stream, stream), "the table of streams names another one");
@@ -49,7 +49,7 @@ void stream_progress::find_last(stream_handle handle, std::uint32_t stream) noex
 void stream_progress::enter(std::vector<stream_slot>& table, const stream_slot& what) noexcept {
   check(!table.empty() && what.stream != no_stream, "an invalid stream or table is entered");
   const std::size_t mask = table.size() - 1;
-  std::size_t at = home_of(what.handle, mask);
+  std::size_t at = slot_of(what.handle, mask);
   while (table[at].stream != no_stream) at = (at + 1) & mask;
   table[at] = what;
 }
@@ -145,10 +145,10 @@ stream_handle stream_progress::active_handle(std::uint32_t stream) const noexcep
 void stream_progress::leave_table(stream_handle stream) noexcept {
   check(!table_.empty() && active_count_ > 0, "a stream leaves a table that has none");
   const std::size_t mask = table_.size() - 1;
-  std::size_t gap = home_of(stream, mask);
+  std::size_t gap = slot_of(stream, mask);
   while (table_[gap].handle != stream || table_[gap].stream == no_stream) gap = (gap + 1) & mask;
   for (std::size_t at = (gap + 1) & mask; table_[at].stream != no_stream; at = (at + 1) & mask) {
-    const std::size_t walked = (at - home_of(table_[at].handle, mask)) & mask;
+    const std::size_t walked = (at - slot_of(table_[at].handle, mask)) & mask;
     if (walked < ((at - gap) & mask)) continue;
     table_[gap] = table_[at];
     gap = at;

@@ -230,7 +230,7 @@ export class stream_progress {
     std::uint32_t stream = no_stream;
   };
 
-  [[nodiscard]] static std::size_t home_of(stream_handle stream, std::size_t mask) noexcept {
+  [[nodiscard]] static std::size_t slot_of(stream_handle stream, std::size_t mask) noexcept {
     debug_check([&] { return (mask & (mask + 1)) == 0; },
                 "the length of the table of streams is not a power of two");
     const std::uint64_t mixed = static_cast<std::uint64_t>(stream) * 0x9E3779B97F4A7C15u;

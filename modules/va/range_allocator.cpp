@@ -149,7 +149,7 @@ inline void range_allocator::offer(std::uint32_t block) noexcept {
 }
 
 /// Makes a live block of any part of a free one; the rest on either side stays free.
-result<block_id> range_allocator::carve(std::uint32_t block, granule_range where) noexcept {
+result<block_id> range_allocator::split_out(std::uint32_t block, granule_range where) noexcept {
   const std::uint32_t lead = where.offset - table_.offset(block);
   check(where.offset >= table_.offset(block) && table_[block].size - lead >= where.count,
         "a block is cut outside of itself");
@@ -196,7 +196,7 @@ result<block_id> range_allocator::take_aligned(granule_request request) noexcept
   }
   const hole_record& found = table_.hole(hole);
   debug_check([&] { return wanted.fits(found); }, "a hole is found that the request does not fit");
-  return carve(found.block, {found.offset + wanted.lead(found.offset), wanted.count});
+  return split_out(found.block, {found.offset + wanted.lead(found.offset), wanted.count});
 }
 
 /// free() beside a free neighbour, at the end of the range, and for an id that is not a live block.

@@ -276,7 +276,7 @@ export class range_allocator {
   [[nodiscard]] result<block_id> take(granule_request request) noexcept;
   [[nodiscard]] result<block_id> take_aligned(granule_request request) noexcept;
   [[nodiscard]] result<block_id> split_head(std::uint32_t block, std::uint32_t count) noexcept;
-  [[nodiscard]] result<block_id> carve(std::uint32_t block, granule_range where) noexcept;
+  [[nodiscard]] result<block_id> split_out(std::uint32_t block, granule_range where) noexcept;
   [[nodiscard]] std::uint32_t cut(std::uint32_t index, std::uint32_t count_left) noexcept;
   void free_and_merge(std::uint32_t index) noexcept;
   void absorb_after(std::uint32_t index) noexcept;

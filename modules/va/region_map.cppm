@@ -37,7 +37,7 @@ namespace vmm {
 export struct region_map_options {
   std::uint32_t count_granules = 0;
   std::uint32_t page_granules = 0;       ///< a power of two; find_page() searches by these
-  std::uint32_t slot_granules = 0;       ///< smallest size of lowest_fit; 0: it is not used
+  std::uint32_t slot_granules = 0;       ///< smallest size of lowest_region(); 0: it is not used
   std::uint32_t max_regions = 1u << 24;  ///< most regions at a time
 };
 
@@ -135,12 +135,13 @@ export class region_map {
                 "a region is found that is too small");
     return found;
   }
-  /// Whether lowest_fit() accepts a size: at least that of a slot.
+  /// Whether lowest_region() accepts a size: at least that of a slot.
   [[nodiscard]] inline bool is_large(std::uint32_t count) const noexcept {
     return count >= large_from_;
   }
   /// The lowest region of this kind with `count` granules or more. `count` is a slot or more.
-  [[nodiscard]] inline region_id lowest_fit(region_kind kind, std::uint32_t count) const noexcept {
+  [[nodiscard]] inline region_id lowest_region(region_kind kind,
+                                               std::uint32_t count) const noexcept {
     debug_check([&] { return is_large(count); }, "too small for the lowest fit");
     const kind_state& state = kind_of(kind);
     const std::uint32_t slot = state.large.find(count);

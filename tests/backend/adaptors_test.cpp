@@ -26,10 +26,10 @@ struct notes {
 // Records the call and its arguments; returns `value`, or the same error every time.
 class bare_driver {
  public:
-  explicit bare_driver(notes& book) : book_(&book) {}
-  bare_driver(bare_driver&& other) noexcept : book_(std::exchange(other.book_, nullptr)) {}
+  explicit bare_driver(notes& record) : record_(&record) {}
+  bare_driver(bare_driver&& other) noexcept : record_(std::exchange(other.record_, nullptr)) {}
   ~bare_driver() {
-    if (book_ != nullptr) book_->destroyed = true;
+    if (record_ != nullptr) record_->destroyed = true;
   }
 
   std::string_view name() const { return "bare"; }
@@ -39,8 +39,8 @@ class bare_driver {
     return note<vmm::granularity>(call::query_granularity,
                                   {.minimum_bytes = 4, .recommended_bytes = 8}, r.size_bytes);
   }
-  vmm::result<vmm::memory_info> query_memory(vmm::location who) {
-    return note<vmm::memory_info>(call::memory_info, {5, 6}, number(who));
+  vmm::result<vmm::memory_info> query_memory(vmm::location grantee) {
+    return note<vmm::memory_info>(call::memory_info, {5, 6}, number(grantee));
   }
   vmm::result<address_range> reserve(const vmm::reserve_request& r) {
     return note<address_range>(call::reserve, {{0x1000}, r.size_bytes}, r.size_bytes,
@@ -63,14 +63,15 @@ class bare_driver {
     return note(call::set_access, range.base.value, range.size_bytes, grants.size(),
                 number(grants.front().rights));
   }
-  vmm::result<access> get_access(address at, vmm::location who) {
-    return note(call::get_access, access::read, at.value, number(who));
+  vmm::result<access> get_access(address at, vmm::location grantee) {
+    return note(call::get_access, access::read, at.value, number(grantee));
   }
 
  protected:
   static std::uint64_t number(std::uint64_t value) { return value; }
-  static std::uint64_t number(vmm::location who) {
-    return static_cast<std::uint64_t>(who.kind) * 100 + static_cast<std::uint64_t>(who.ordinal);
+  static std::uint64_t number(vmm::location grantee) {
+    return static_cast<std::uint64_t>(grantee.kind) * 100 +
+           static_cast<std::uint64_t>(grantee.ordinal);
   }
   template <class Enum>
     requires std::is_enum_v<Enum>
@@ -87,15 +88,15 @@ class bare_driver {
   }
   template <class... Values>
   status note(call kind, Values... values) {
-    book_->asked.push_back(kind);
-    (book_->values.push_back(values), ...);
-    if (book_->failing)
+    record_->asked.push_back(kind);
+    (record_->values.push_back(values), ...);
+    if (record_->failing)
       return vmm::error{errc::foreign_error, kind, 719, "LAUNCH_FAILED",
                         "an earlier kernel failed"};
     return {};
   }
 
-  notes* book_;
+  notes* record_;
 
  private:
   vmm::features can_{.host_accessible = true, .max_mapping_count = 12};
@@ -134,10 +135,10 @@ class full_driver : public bare_driver {
   }
   vmm::capture_mode exchange_capture_mode(vmm::capture_mode mode) { return mode; }
   bool push_context() {
-    ++book_->contexts;
+    ++record_->contexts;
     return true;
   }
-  void pop_context() { --book_->contexts; }
+  void pop_context() { --record_->contexts; }
   status copy(const vmm::copy_request& r) {
     return note(call::copy, r.target.value, r.source.value, r.size_bytes, number(r.stream));
   }
@@ -171,8 +172,8 @@ class full_driver : public bare_driver {
   vmm::result<vmm::multicast_handle> create_multicast(const vmm::multicast_request& r) {
     return note(call::create_multicast, vmm::multicast_handle{41}, r.size_bytes);
   }
-  status add_multicast_device(vmm::multicast_handle team, vmm::location who) {
-    return note(call::add_multicast_device, number(team), number(who));
+  status add_multicast_device(vmm::multicast_handle team, vmm::location grantee) {
+    return note(call::add_multicast_device, number(team), number(grantee));
   }
   status bind_multicast(const vmm::multicast_binding& b) {
     return note(call::bind_multicast, number(b.team));
@@ -291,16 +292,16 @@ answers call_everything(B& b) {
 
 // The adaptor makes the same driver calls as a direct caller, and returns the same.
 template <class B>
-void expect_transparent(B& adapted, notes& book) {
+void expect_transparent(B& adapted, notes& record) {
   for (const bool failing : {false, true}) {
-    notes plain_book;
-    full_driver plain(plain_book);
-    plain_book.failing = book.failing = failing;
-    book.asked.clear();
-    book.values.clear();
+    notes plain_record;
+    full_driver plain(plain_record);
+    plain_record.failing = record.failing = failing;
+    record.asked.clear();
+    record.values.clear();
     EXPECT_EQ(call_everything(adapted), call_everything(plain));
-    EXPECT_EQ(book.asked, plain_book.asked);
-    EXPECT_EQ(book.values, plain_book.values);
+    EXPECT_EQ(record.asked, plain_record.asked);
+    EXPECT_EQ(record.values, plain_record.values);
   }
   EXPECT_EQ(adapted.name(), "bare");
   EXPECT_EQ(adapted.home(), vmm::device(3));
@@ -309,20 +310,20 @@ void expect_transparent(B& adapted, notes& book) {
 }
 
 TEST(AnyBackend, IsTransparent) {
-  notes book;
-  auto any = *vmm::any_backend::own(full_driver(book));
-  expect_transparent(any, book);
+  notes record;
+  auto any = *vmm::any_backend::own(full_driver(record));
+  expect_transparent(any, record);
 }
 
 TEST(AnyBackend, RefusesWhatItsDriverLacks) {
-  notes book;
-  auto any = *vmm::any_backend::own(bare_driver(book));
+  notes record;
+  auto any = *vmm::any_backend::own(bare_driver(record));
   answer_list list;
   call_base(any, list);
-  EXPECT_EQ(book.asked.size(), 10u);
-  book.asked.clear();
+  EXPECT_EQ(record.asked.size(), 10u);
+  record.asked.clear();
   call_refinements(any, list);
-  EXPECT_TRUE(book.asked.empty());
+  EXPECT_TRUE(record.asked.empty());
   const auto refused = any.wait_event(vmm::stream_handle{1}, vmm::event_handle{2});
   EXPECT_EQ(refused.error().code, errc::not_supported);
   EXPECT_EQ(refused.error().where, call::wait_event);
@@ -331,16 +332,16 @@ TEST(AnyBackend, RefusesWhatItsDriverLacks) {
 }
 
 TEST(AnyBackend, OwnsItsDriver) {
-  notes book;
+  notes record;
   {
-    auto any = *vmm::any_backend::own(full_driver(book));
+    auto any = *vmm::any_backend::own(full_driver(record));
     EXPECT_NE(any.get_if<full_driver>(), nullptr);
     EXPECT_EQ(any.get_if<bare_driver>(), nullptr);
     vmm::any_backend moved = std::move(any);
     EXPECT_TRUE(moved.unmap({}));
-    EXPECT_FALSE(book.destroyed);
+    EXPECT_FALSE(record.destroyed);
   }
-  EXPECT_TRUE(book.destroyed);
+  EXPECT_TRUE(record.destroyed);
 }
 
 struct fixed_driver : full_driver {
@@ -350,22 +351,22 @@ struct fixed_driver : full_driver {
 static_assert(!std::is_move_constructible_v<fixed_driver>);
 
 TEST(AnyBackend, OwnsADriverThatCannotMove) {
-  notes book;
+  notes record;
   {
-    auto any = *vmm::any_backend::own(std::make_unique<fixed_driver>(book));
+    auto any = *vmm::any_backend::own(std::make_unique<fixed_driver>(record));
     EXPECT_NE(any.get_if<fixed_driver>(), nullptr);
-    expect_transparent(any, book);
+    expect_transparent(any, record);
   }
-  EXPECT_TRUE(book.destroyed);
+  EXPECT_TRUE(record.destroyed);
   EXPECT_EQ(vmm::any_backend::own(std::unique_ptr<fixed_driver>{}).error().code,
             errc::out_of_host_memory);
 }
 
 TEST(CallCounter, IsTransparentAndCountsByKind) {
-  notes book;
+  notes record;
   auto counter = std::make_shared<vmm::call_counter>();
-  vmm::observed_backend observed(full_driver(book), counter);
-  expect_transparent(observed, book);
+  vmm::observed_backend observed(full_driver(record), counter);
+  expect_transparent(observed, record);
   for (std::size_t i = 1; i < vmm::call_count; ++i) {
     const call kind = static_cast<call>(i);
     // Of memory and of multicast objects; by a handle and by an address.
@@ -381,30 +382,30 @@ TEST(CallCounter, IsTransparentAndCountsByKind) {
 }
 
 TEST(Observed, CanStandInsideAnAnyBackend) {
-  notes book;
+  notes record;
   auto counter = std::make_shared<vmm::call_counter>();
-  auto any = *vmm::any_backend::own(vmm::observed_backend(full_driver(book), counter));
-  expect_transparent(any, book);
+  auto any = *vmm::any_backend::own(vmm::observed_backend(full_driver(record), counter));
+  expect_transparent(any, record);
   auto again = *vmm::any_backend::own(vmm::observed_backend(std::move(any), counter));
   counter->reset();
-  EXPECT_TRUE(again.unmap({}).has_value() || book.failing);
+  EXPECT_TRUE(again.unmap({}).has_value() || record.failing);
   EXPECT_EQ(counter->calls(call::unmap), 2u) << "seen by both";
 }
 
 // A tool's calls go between the two, whatever stands before the driver.
 TEST(Adaptors, PassAContextOn) {
-  notes book;
+  notes record;
   auto counter = std::make_shared<vmm::call_counter>();
-  auto any = *vmm::any_backend::own(vmm::observed_backend(full_driver(book), counter));
+  auto any = *vmm::any_backend::own(vmm::observed_backend(full_driver(record), counter));
   EXPECT_TRUE(any.push_context());
-  EXPECT_EQ(book.contexts, 1);
+  EXPECT_EQ(record.contexts, 1);
   any.pop_context();
-  EXPECT_EQ(book.contexts, 0);
+  EXPECT_EQ(record.contexts, 0);
   EXPECT_EQ(counter->calls(), 0u) << "no call on a device";
-  auto bare = *vmm::any_backend::own(bare_driver(book));
+  auto bare = *vmm::any_backend::own(bare_driver(record));
   EXPECT_FALSE(bare.push_context()) << "it has none";
   bare.pop_context();
-  EXPECT_EQ(book.contexts, 0);
+  EXPECT_EQ(record.contexts, 0);
 }
 
 std::vector<std::string> lines_of(std::FILE* file) {
@@ -422,17 +423,17 @@ std::vector<std::string> lines_of(std::FILE* file) {
 }
 
 TEST(CallLog, IsTransparent) {
-  notes book;
+  notes record;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> sink{std::tmpfile(), &std::fclose};
-  vmm::observed_backend observed(full_driver(book), std::make_shared<vmm::call_log>(*sink));
-  expect_transparent(observed, book);
+  vmm::observed_backend observed(full_driver(record), std::make_shared<vmm::call_log>(*sink));
+  expect_transparent(observed, record);
   EXPECT_EQ(lines_of(sink.get()).size(), 2 * (vmm::call_count + 1)) << "a line a call";
 }
 
 TEST(CallLog, ShowsArgumentsAndResults) {
-  notes book;
+  notes record;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> sink{std::tmpfile(), &std::fclose};
-  vmm::observed_backend observed(full_driver(book), std::make_shared<vmm::call_log>(*sink));
+  vmm::observed_backend observed(full_driver(record), std::make_shared<vmm::call_log>(*sink));
   (void)observed.reserve({.size_bytes = 4096, .alignment_bytes = 64});
   (void)observed.create({.size_bytes = 8192, .where = vmm::device(2)});
   (void)observed.map({{0xABC000}, 4096, vmm::physical_handle{77}, 2048});
@@ -440,7 +441,7 @@ TEST(CallLog, ShowsArgumentsAndResults) {
   (void)observed.set_access({{0xABC000}, 4096}, {&grant, 1});
   (void)observed.copy({{0x10}, {0x20}, 30, vmm::stream_handle{4}});
   (void)observed.wait_event(vmm::stream_handle{4}, vmm::event_handle{5});
-  book.failing = true;
+  record.failing = true;
   (void)observed.get_access({0xABC000}, vmm::host());
   const std::vector<std::string> expected{
       "1 reserve size=4096 limit=64 -> ok at=0x1000 size=4096",
@@ -477,12 +478,12 @@ TEST(CallLog, OpensItsDestination) {
 vmm::error failure_of(errc code) { return {code, call::none, 2, "PLANNED", "planned"}; }
 
 TEST(FailPlan, FailsTheChosenCallsBeforeTheyReachTheDriver) {
-  notes book;
+  notes record;
   auto plan = std::make_shared<vmm::fail_plan>();
-  vmm::observed_backend observed(full_driver(book), plan);
-  expect_transparent(observed, book);
-  book.failing = false;
-  book.asked.clear();
+  vmm::observed_backend observed(full_driver(record), plan);
+  expect_transparent(observed, record);
+  record.failing = false;
+  record.asked.clear();
   plan->add(
       {.kind = call::map, .nth = 2, .times = 2, .failure = failure_of(errc::out_of_mappings)});
   std::string outcome;
@@ -498,14 +499,14 @@ TEST(FailPlan, FailsTheChosenCallsBeforeTheyReachTheDriver) {
   }
   EXPECT_EQ(outcome, ".xx..");
   EXPECT_EQ(plan->struck(), 2u);
-  EXPECT_EQ(book.asked.size(), 8u);
+  EXPECT_EQ(record.asked.size(), 8u);
 }
 
 TEST(FailPlan, ForeverAnyKindAndClear) {
-  notes book;
+  notes record;
   auto plan = std::make_shared<vmm::fail_plan>();
   auto counter = std::make_shared<vmm::call_counter>();
-  vmm::observed_backend observed(vmm::observed_backend(full_driver(book), plan), counter);
+  vmm::observed_backend observed(vmm::observed_backend(full_driver(record), plan), counter);
   plan->add({.nth = 3, .times = 0, .failure = failure_of(errc::device_lost)});
   plan->add({.kind = call::unmap, .failure = failure_of(errc::internal)});
   EXPECT_EQ(observed.unmap({}).error().code, errc::internal);

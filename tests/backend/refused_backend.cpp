@@ -22,7 +22,7 @@ struct incomplete_driver {
   vmm::status map(const vmm::map_request& request);
   bool unmap(vmm::address_range range);
   vmm::status set_access(vmm::address_range range, std::span<const vmm::access_grant> grants);
-  vmm::result<vmm::access> get_access(vmm::address at, vmm::location who);
+  vmm::result<vmm::access> get_access(vmm::address at, vmm::location grantee);
 };
 
 #ifdef VMM_TEST_CHECK

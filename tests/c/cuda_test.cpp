@@ -166,32 +166,32 @@ TEST_F(Captures, AnnouncedOnesAreAskedAboutAlone) {
   vmm_pool_options options = c_test::pool_defaults();
   EXPECT_EQ(options.captures_announced, 0u);
   options.captures_announced = 1;
-  vmm_pool* told = nullptr;
-  ASSERT_GOOD(vmm_pool_create(driver, &options, &told));
+  vmm_pool* announced = nullptr;
+  ASSERT_GOOD(vmm_pool_create(driver, &options, &announced));
   void* at = nullptr;
-  for (vmm_pool* const each : {pool, told}) {
+  for (vmm_pool* const each : {pool, announced}) {
     EXPECT_GOOD(vmm_pool_allocate(each, 4096, stream, &at));
     EXPECT_GOOD(vmm_pool_free(each, at, stream));
   }
 
   begin();
   EXPECT_FAILS(vmm_pool_allocate(pool, 4096, stream, &at), VMM_ERROR_NOT_PERMITTED);
-  EXPECT_GOOD(vmm_pool_allocate(told, 4096, stream, &at));  // the program said nothing
-  EXPECT_GOOD(vmm_pool_free(told, at, stream));
-  EXPECT_FAILS(vmm_pool_allocate(told, 1024 * MiB, stream, &at), VMM_ERROR_NOT_PERMITTED);
+  EXPECT_GOOD(vmm_pool_allocate(announced, 4096, stream, &at));  // the program said nothing
+  EXPECT_GOOD(vmm_pool_free(announced, at, stream));
+  EXPECT_FAILS(vmm_pool_allocate(announced, 1024 * MiB, stream, &at), VMM_ERROR_NOT_PERMITTED);
   const std::string said = vmm_last_error_text();
   EXPECT_TRUE(contains(said, "vmm_pool_capture_begin()"));
   end();
 
-  EXPECT_GOOD(vmm_pool_capture_begin(told));
+  EXPECT_GOOD(vmm_pool_capture_begin(announced));
   begin();
-  EXPECT_FAILS(vmm_pool_allocate(told, 4096, stream, &at), VMM_ERROR_NOT_PERMITTED);
+  EXPECT_FAILS(vmm_pool_allocate(announced, 4096, stream, &at), VMM_ERROR_NOT_PERMITTED);
   end();
-  EXPECT_GOOD(vmm_pool_capture_end(told));
-  EXPECT_FAILS(vmm_pool_capture_end(told), VMM_ERROR_INVALID_ARGUMENT);
-  EXPECT_GOOD(vmm_pool_allocate(told, 4096, stream, &at));
-  EXPECT_GOOD(vmm_pool_free(told, at, stream));
-  EXPECT_GOOD(vmm_pool_destroy(told));
+  EXPECT_GOOD(vmm_pool_capture_end(announced));
+  EXPECT_FAILS(vmm_pool_capture_end(announced), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_GOOD(vmm_pool_allocate(announced, 4096, stream, &at));
+  EXPECT_GOOD(vmm_pool_free(announced, at, stream));
+  EXPECT_GOOD(vmm_pool_destroy(announced));
 }
 
 TEST(CudaAbsent, SaysWhatIsMissing) {

@@ -124,19 +124,19 @@ TEST_F(Threads, DestroyAtOnce) {
 
 struct heard {
   std::atomic<bool> is_over = false;
-  std::atomic<int>* told = nullptr;
+  std::atomic<int>* notice_count = nullptr;
   std::atomic<int>* late = nullptr;
 };
 
 void hear(void* context, const vmm_remap_notice*) {
   const auto& mine = *static_cast<heard*>(context);
-  ++*mine.told;
+  ++*mine.notice_count;
   if (mine.is_over) ++*mine.late;
 }
 
 // What a subscription is given goes as soon as it has ended, while others change the pool.
 TEST_F(Threads, SubscriptionsEndBesideChanges) {
-  std::atomic<int> told = 0;
+  std::atomic<int> notice_count = 0;
   std::atomic<int> late = 0;
   std::atomic<int> wrong = 0;
   std::atomic<bool> is_over = false;
@@ -149,9 +149,9 @@ TEST_F(Threads, SubscriptionsEndBesideChanges) {
     }
   });
   on_threads([&](int) {
-    for (int round = 0; round < 40 || told == 0; ++round) {
+    for (int round = 0; round < 40 || notice_count == 0; ++round) {
       heard mine;
-      mine.told = &told;
+      mine.notice_count = &notice_count;
       mine.late = &late;
       std::uint64_t number = 0;
       if (vmm_pool_subscribe(pool, &hear, &mine, &number) != VMM_SUCCESS) ++wrong;
@@ -163,7 +163,7 @@ TEST_F(Threads, SubscriptionsEndBesideChanges) {
   });
   is_over = true;
   changing.join();
-  EXPECT_GT(told, 0);
+  EXPECT_GT(notice_count, 0);
   EXPECT_EQ(late, 0);
   EXPECT_EQ(wrong, 0);
 }

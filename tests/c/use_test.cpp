@@ -395,7 +395,7 @@ TEST_F(Use, LiveBlocksAreSaidWhereItIsWanted) {
 
 // ---- callbacks ---------------------------------------------------------------------------------
 
-struct told {
+struct notice_list {
   vmm_pool* pool = nullptr;
   void* freed = nullptr;
   std::vector<vmm_remap_notice> notices;
@@ -403,11 +403,11 @@ struct told {
 };
 
 void note(void* context, const vmm_remap_notice* notice) {
-  static_cast<told*>(context)->notices.push_back(*notice);
+  static_cast<notice_list*>(context)->notices.push_back(*notice);
 }
 
 TEST_F(Use, SubscribersAreToldOfChanges) {
-  told seen;
+  notice_list seen;
   std::uint64_t number = 0;
   std::uint64_t before = 0;
   std::uint64_t after = 0;
@@ -432,7 +432,7 @@ TEST_F(Use, SubscribersAreToldOfChanges) {
 
 // Every call on the pool, from inside its callback.
 void misbehave(void* context, const vmm_remap_notice*) {
-  auto& seen = *static_cast<told*>(context);
+  auto& seen = *static_cast<notice_list*>(context);
   if (!seen.answers.empty()) return;
   for (const call_with_handle& each : c_test::pool_calls) {
     seen.answers.push_back(each.make(seen.pool));
@@ -450,7 +450,7 @@ void misbehave(void* context, const vmm_remap_notice*) {
 }
 
 TEST_F(Use, ACallbackIsKeptInItsBounds) {
-  told seen;
+  notice_list seen;
   seen.pool = pool;
   seen.freed = take(4096);
   std::uint64_t number = 0;
@@ -463,12 +463,12 @@ TEST_F(Use, ACallbackIsKeptInItsBounds) {
 }
 
 void use_while_it_goes(void* context, const vmm_remap_notice*) {
-  auto& seen = *static_cast<told*>(context);
+  auto& seen = *static_cast<notice_list*>(context);
   seen.answers.push_back(vmm_pool_free(seen.pool, seen.freed, nullptr));
 }
 
 TEST_F(Use, ACallbackOfAPoolThatGoesFindsNoPool) {
-  told seen;
+  notice_list seen;
   ASSERT_GOOD(vmm_pool_create(driver, nullptr, &seen.pool));
   ASSERT_GOOD(vmm_pool_allocate(seen.pool, 4096, nullptr, &seen.freed));
   EXPECT_GOOD(vmm_pool_free(seen.pool, seen.freed, nullptr));

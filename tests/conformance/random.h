@@ -39,7 +39,7 @@ class walk {
     for (const memory& each : memories_) {
       for (const std::uint64_t slot : each.places) {
         for (std::uint64_t i = 0; i < each.units(); ++i) {
-          window seen{};
+          part seen{};
           ASSERT_TRUE(fine(test_.driver().read(seen, at(slot + i))));
           ASSERT_EQ(seen, each.contents[i]) << "slot " << slot << ", granule " << i;
         }
@@ -50,13 +50,13 @@ class walk {
  private:
   static constexpr std::uint64_t slot_count = 16;
   static constexpr std::size_t memory_max = 8;
-  static constexpr std::size_t window_bytes = 256;
-  using window = std::array<std::byte, window_bytes>;
+  static constexpr std::size_t part_bytes = 256;
+  using part = std::array<std::byte, part_bytes>;
 
   struct memory {
     physical_handle handle = physical_handle::none;
     bool held = true;  // the handle is live
-    std::vector<window> contents{};
+    std::vector<part> contents{};
     std::vector<std::uint64_t> places{};  // first slots
 
     std::uint64_t units() const { return contents.size(); }
@@ -90,7 +90,7 @@ class walk {
     }
     return slot_count;
   }
-  void forget_dead() {
+  void forget_freed() {
     std::erase_if(memories_, [](const memory& each) { return !each.held && each.places.empty(); });
   }
 
@@ -120,7 +120,7 @@ class walk {
   void drop(memory& which) {
     test_.released(which.handle);
     which.held = false;
-    forget_dead();
+    forget_freed();
   }
   void map() {
     memory* which = any(false);
@@ -137,7 +137,7 @@ class walk {
     const std::size_t index = pick(which->places.size());
     test_.unmapped(range_of(*which, which->places[index]));
     which->places.erase(which->places.begin() + static_cast<std::ptrdiff_t>(index));
-    forget_dead();
+    forget_freed();
   }
   void unmap_run() {
     if (!test_.can().spanning_unmap) return;
@@ -156,7 +156,7 @@ class walk {
         return gone;
       });
     }
-    forget_dead();
+    forget_freed();
   }
   void move() {
     memory* which = any(true);
@@ -178,8 +178,8 @@ class walk {
     memory* which = any(true);
     if (which == nullptr) return;
     const std::uint64_t unit = pick(which->units());
-    const std::size_t offset = pick(window_bytes);
-    const std::size_t count = 1 + pick(window_bytes - offset);
+    const std::size_t offset = pick(part_bytes);
+    const std::size_t count = 1 + pick(part_bytes - offset);
     std::vector<std::byte> bytes(count);
     for (std::byte& each : bytes) each = static_cast<std::byte>(random_());
     test_.finish();
@@ -195,7 +195,7 @@ class walk {
     const auto value = static_cast<std::uint8_t>(random_());
     const std::uint64_t slot = which->places[pick(which->places.size())];
     const bool whole = pick(2) == 0;
-    const std::uint64_t size = whole ? test_.unit() : window_bytes;
+    const std::uint64_t size = whole ? test_.unit() : part_bytes;
     ASSERT_TRUE(fine(test_.driver().fill({{at(slot + unit), size}, value})));
     which->contents[unit].fill(std::byte{value});
   }
@@ -208,7 +208,7 @@ class walk {
     const bool whole = pick(2) == 0;
     ASSERT_TRUE(fine(test_.driver().copy({at(to->places[pick(to->places.size())] + target),
                                           at(from->places[pick(from->places.size())] + source),
-                                          whole ? test_.unit() : window_bytes})));
+                                          whole ? test_.unit() : part_bytes})));
     to->contents[target] = from->contents[source];
   }
 

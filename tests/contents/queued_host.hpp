@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The host driver with streams: fills and copies wait in lanes and are carried out when the test
-// says so, in any order that lanes and events allow. The memory is real, so that elements of any
+// The host driver with streams: fills and copies wait in queues and are carried out when the test
+// says so, in any order that queues and events allow. The memory is real, so that elements of any
 // type can live in it while unfinished device work is on its way to it.
 //
 // Work on memory that is not mapped when it runs is a misuse, counted.
@@ -23,7 +23,7 @@ class queued_host {
       : host_(vmm::host_driver::open(options).value()), can_(host_.feature_set()) {
     can_.streams = true;
     can_.alias = alias;
-    lanes_.emplace_back();
+    queues_.emplace_back();
   }
 
   // backend
@@ -52,18 +52,18 @@ class queued_host {
                                        std::span<const vmm::access_grant> grants) {
     return host_.set_access(range, grants);
   }
-  [[nodiscard]] vmm::result<vmm::access> get_access(vmm::address at, vmm::location who) {
-    return host_.get_access(at, who);
+  [[nodiscard]] vmm::result<vmm::access> get_access(vmm::address at, vmm::location grantee) {
+    return host_.get_access(at, grantee);
   }
 
   // stream_backend
   [[nodiscard]] vmm::result<vmm::stream_handle> create_stream() {
-    lanes_.emplace_back();
-    return static_cast<vmm::stream_handle>(lanes_.size() - 1);
+    queues_.emplace_back();
+    return static_cast<vmm::stream_handle>(queues_.size() - 1);
   }
   [[nodiscard]] vmm::status destroy_stream(vmm::stream_handle) { return {}; }
   [[nodiscard]] vmm::status synchronize_stream(vmm::stream_handle stream) {
-    finish_until({index_of(stream), lanes_[index_of(stream)].queued});
+    finish_until({index_of(stream), queues_[index_of(stream)].queued});
     return {};
   }
   [[nodiscard]] vmm::result<vmm::event_handle> create_event() {
@@ -72,7 +72,7 @@ class queued_host {
   }
   [[nodiscard]] vmm::status destroy_event(vmm::event_handle) { return {}; }
   [[nodiscard]] vmm::status record_event(vmm::event_handle event, vmm::stream_handle stream) {
-    point_of(event) = {index_of(stream), lanes_[index_of(stream)].queued};
+    point_of(event) = {index_of(stream), queues_[index_of(stream)].queued};
     return {};
   }
   [[nodiscard]] vmm::result<bool> query_event(vmm::event_handle event) {
@@ -109,16 +109,16 @@ class queued_host {
   // the test's
   [[nodiscard]] std::size_t ready_count() const {
     std::size_t count = 0;
-    for (const lane& each : lanes_) count += is_ready(each) ? 1 : 0;
+    for (const work_queue& each : queues_) count += is_ready(each) ? 1 : 0;
     return count;
   }
   [[nodiscard]] vmm::status finish_ready(std::size_t index) {
-    for (std::size_t i = 0; i < lanes_.size(); ++i) {
-      if (!is_ready(lanes_[i]) || index-- > 0) continue;
+    for (std::size_t i = 0; i < queues_.size(); ++i) {
+      if (!is_ready(queues_[i]) || index-- > 0) continue;
       finish_head(i);
       return {};
     }
-    return vmm::refuse(vmm::errc::invalid_argument, "not so many lanes are ready");
+    return vmm::refuse(vmm::errc::invalid_argument, "not so many queues are ready");
   }
   [[nodiscard]] vmm::status finish_all() {
     while (ready_count() > 0)
@@ -130,7 +130,7 @@ class queued_host {
 
  private:
   struct point {
-    std::size_t lane = 0;
+    std::size_t queue = 0;
     std::uint64_t seq = 0;
   };
   struct work {
@@ -138,7 +138,7 @@ class queued_host {
     std::optional<vmm::fill_request> fills{};
     point after{};
   };
-  struct lane {
+  struct work_queue {
     std::deque<work> waiting;
     std::uint64_t queued = 0;
     std::uint64_t finished = 0;
@@ -150,17 +150,17 @@ class queued_host {
   [[nodiscard]] point& point_of(vmm::event_handle event) {
     return events_[static_cast<std::size_t>(event) - 1];
   }
-  [[nodiscard]] bool reached(point at) const { return lanes_[at.lane].finished >= at.seq; }
-  [[nodiscard]] bool is_ready(const lane& each) const {
+  [[nodiscard]] bool reached(point at) const { return queues_[at.queue].finished >= at.seq; }
+  [[nodiscard]] bool is_ready(const work_queue& each) const {
     return !each.waiting.empty() && reached(each.waiting.front().after);
   }
   [[nodiscard]] vmm::status queue(vmm::stream_handle stream, const work& what) {
-    lanes_[index_of(stream)].waiting.push_back(what);
-    ++lanes_[index_of(stream)].queued;
+    queues_[index_of(stream)].waiting.push_back(what);
+    ++queues_[index_of(stream)].queued;
     return {};
   }
   void finish_head(std::size_t index) {
-    lane& in = lanes_[index];
+    work_queue& in = queues_[index];
     const work done = in.waiting.front();
     in.waiting.pop_front();
     ++in.finished;
@@ -177,7 +177,7 @@ class queued_host {
     }
     if (!carried_out) ++misuse_count_;
   }
-  // Only what the point needs: its lane up to it, and what waits in there name.
+  // Only what the point needs: its queue up to it, and what waits in there name.
   void finish_until(point until) {
     std::vector<point> needed{until};
     while (!needed.empty()) {
@@ -186,9 +186,9 @@ class queued_host {
         needed.pop_back();
         continue;
       }
-      const point after = lanes_[next.lane].waiting.front().after;
+      const point after = queues_[next.queue].waiting.front().after;
       if (reached(after)) {
-        finish_head(next.lane);
+        finish_head(next.queue);
       } else {
         needed.push_back(after);
       }
@@ -197,7 +197,7 @@ class queued_host {
 
   vmm::host_driver host_;
   vmm::features can_;
-  std::vector<lane> lanes_;
+  std::vector<work_queue> queues_;
   std::vector<point> events_;
   std::uint64_t misuse_count_ = 0;
 };

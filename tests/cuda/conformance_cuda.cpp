@@ -15,7 +15,7 @@ struct cuda_device {
   static constexpr bool memory_is_ours_alone = true;
 
   static opened<driver> make() {
-    static const auto keeper = driver::open();  // the device's context outlives each test
+    static const auto context_owner = driver::open();  // the device's context outlives each test
     auto made = driver::open();
     if (!made) return {std::nullopt, vmm::describe(made.error())};
     descriptors_before = open_descriptors();

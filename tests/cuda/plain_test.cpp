@@ -342,12 +342,12 @@ struct context_witness final : vmm::block_observer {
   void freed(address) noexcept override { look(5); }
 
   void look(std::size_t what) {
-    ++told[what];
+    ++reported[what];
     EXPECT_EQ(static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(current_context())), mine)
         << what;
   }
   std::uint64_t mine = 0;
-  std::array<int, 6> told{};
+  std::array<int, 6> reported{};
 };
 
 template <class Driver>
@@ -363,7 +363,7 @@ void play_on_a_thread(Driver& driver, context_witness& seen) {
     }
     EXPECT_EQ(current_context(), nullptr) << "and is left as it was";
   }).join();
-  for (const int count : seen.told) EXPECT_EQ(count, 1);
+  for (const int count : seen.reported) EXPECT_EQ(count, 1);
 }
 
 TEST_F(Plain, AnObserverIsToldWithTheContextCurrent) {

@@ -20,7 +20,7 @@ struct row {
 // The rows "16 GiB,367,1.0,...", behind the line of the columns.
 std::vector<row> measured() {
   std::vector<row> rows;
-  std::ifstream file{VMM_PRICES_FILE};
+  std::ifstream file{VMM_COSTS_FILE};
   for (std::string line; std::getline(file, line);) {
     std::ranges::replace(line, ',', ' ');
     std::istringstream words{line};
@@ -32,7 +32,7 @@ std::vector<row> measured() {
       rows.push_back(each);
     }
   }
-  EXPECT_EQ(rows.size(), 6u) << VMM_PRICES_FILE;
+  EXPECT_EQ(rows.size(), 6u) << VMM_COSTS_FILE;
   return rows;
 }
 

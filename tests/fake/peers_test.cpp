@@ -42,9 +42,9 @@ class Peers : public testing::Test {
     EXPECT_TRUE(driver.check_empty()) << driver.report();
   }
   // How many misuses of rights a kernel of this device makes.
-  std::uint64_t refused(vmm::location who, const vmm::fake::kernel& work) {
+  std::uint64_t refused(vmm::location grantee, const vmm::fake::kernel& work) {
     vmm::fake::kernel run = work;
-    run.where = who;
+    run.where = grantee;
     const std::uint64_t before = driver.misuse_count(misuse_kind::no_access);
     EXPECT_TRUE(driver.launch({}, run));
     EXPECT_TRUE(driver.finish_all());

@@ -293,11 +293,12 @@ TEST(Caching, InvariantsHoldUnderRandomRequests) {
     caching_model model(options, {.limit_bytes = 120 * MiB,
                                   .device_bytes = 130 * MiB,
                                   .has_descending_addresses = seed % 5 == 0});
-    std::uint64_t told_bytes = 0;
+    std::uint64_t notified_bytes = 0;
     model.set_listener([&](const vmm::tools::segment_change& change) {
       const bool is_more =
           change.action == segment_action::alloc || change.action == segment_action::map;
-      told_bytes = is_more ? told_bytes + change.size_bytes : told_bytes - change.size_bytes;
+      notified_bytes =
+          is_more ? notified_bytes + change.size_bytes : notified_bytes - change.size_bytes;
     });
     std::vector<block_number> live;
     std::vector<std::uint64_t> pending;
@@ -322,7 +323,7 @@ TEST(Caching, InvariantsHoldUnderRandomRequests) {
       }
       if (step % 16 == 0) ASSERT_EQ(model.validate(), "") << seed << " " << step;
     }
-    EXPECT_EQ(told_bytes, model.held_bytes()) << seed;
+    EXPECT_EQ(notified_bytes, model.held_bytes()) << seed;
     EXPECT_LE(model.peak_held_bytes(), 120 * MiB);
     EXPECT_GT(model.retry_count(), 0U) << seed;
     for (const std::uint64_t each : pending) model.complete(each);

@@ -370,10 +370,10 @@ TEST_P(PoolModel, AListenerMayLookInTheMiddleOfAChange) {
   open();
   ASSERT_TRUE(pool->set_up());
   looks_at_each_change listener(*pool, heard);
-  const auto told = *pool->remaps().subscribe(listener);
+  const auto subscription = *pool->remaps().subscribe(listener);
   for (int i = 0; i < 400; ++i) step();
   EXPECT_GT(listener.look_count, 30);
-  EXPECT_TRUE(pool->remaps().unsubscribe(told));
+  EXPECT_TRUE(pool->remaps().unsubscribe(subscription));
   driver.clear_faults();
   look();
 }

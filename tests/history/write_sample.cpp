@@ -65,7 +65,7 @@ class program {
       }
       if (random_() % 400 == 0) (void)pool_->trim(random_() % (16 * mib));
       if (random_() % 50 == 0) (void)driver_.finish_all();
-      tell_suspension(step);
+      note_suspension(step);
     }
     insist(!blocks_.empty(), "something is live");
     insist(pool_->pin(blocks_.front().first).has_value(), "a block is pinned");
@@ -77,7 +77,7 @@ class program {
 
  private:
   // As code that suspends memory records it: one that is over, and one that is not.
-  void tell_suspension(int step) {
+  void note_suspension(int step) {
     if (step != 1'500 && step != 1'600 && step != 2'500) return;
     if (step != 1'600) suspended_ = {blocks_.front().first.value & ~(4 * mib - 1)};
     const bool ends = step == 1'600;

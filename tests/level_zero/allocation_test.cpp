@@ -25,10 +25,10 @@ class LevelZeroAllocations : public testing::Test {
   void SetUp() override {
     simulated().reset(nullptr);
     simulated().clear_complaints();
-    simulated().tell([](bool inside) { plan.paused_count += inside ? 1 : -1; });
+    simulated().notify([](bool inside) { plan.paused_count += inside ? 1 : -1; });
   }
   void TearDown() override {
-    simulated().tell(nullptr);
+    simulated().notify(nullptr);
     EXPECT_STREQ(simulated().complaints(), "");
     EXPECT_STREQ(simulated().misuse(), "");
     EXPECT_EQ(simulated().reset(nullptr), 0u);

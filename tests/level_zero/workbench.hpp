@@ -36,7 +36,7 @@ class controls {
     bind(witness, complaints, "vmm_witness_complaints");
     bind(witness, witnessed, "vmm_witness_calls");
     bind(witness, clear_complaints, "vmm_witness_clear");
-    bind(witness, tell, "vmm_witness_tell");
+    bind(witness, notify, "vmm_witness_tell");
     find_ = witness;
   }
   /// One of Level Zero's own calls, through the witness.
@@ -54,7 +54,7 @@ class controls {
   decltype(&vmm_witness_complaints) complaints = nullptr;
   decltype(&vmm_witness_calls) witnessed = nullptr;
   decltype(&vmm_witness_clear) clear_complaints = nullptr;
-  decltype(&vmm_witness_tell) tell = nullptr;
+  decltype(&vmm_witness_notify) notify = nullptr;
 
  private:
   template <class Function>

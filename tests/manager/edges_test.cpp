@@ -411,8 +411,8 @@ TEST_F(ManagerEdges, LookingAtABlockThatMovesIsSafe) {
   std::atomic<int> wrong_count = 0;
   std::thread looker([&] {
     while (!done) {
-      const auto views = managed->extents();
-      if (!views) ++wrong_count;
+      const auto extents = managed->extents();
+      if (!extents) ++wrong_count;
       const auto info = managed->find(wall_below + 2 * MiB);
       if (info && info->handles.empty()) ++wrong_count;
       if (info && info->stream != streams[1] && info->stream != stream_handle{}) ++wrong_count;

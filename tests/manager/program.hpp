@@ -316,8 +316,8 @@ class basic_manager_program {
   }
 
   void forget(const block& gone) {
-    dead_.push_back(gone.base);
-    if (dead_.size() > 8) dead_.erase(dead_.begin());
+    freed_.push_back(gone.base);
+    if (freed_.size() > 8) freed_.erase(freed_.begin());
     const std::size_t serial = gone.serial;
     std::erase_if(live_, [serial](const block& each) { return each.serial == serial; });
   }
@@ -349,8 +349,8 @@ class basic_manager_program {
   void free_wrongly() {
     const std::uint32_t how = source_.byte();
     address at{4096};
-    if (how % 3 == 0 && !dead_.empty()) {
-      at = dead_[how / 3 % dead_.size()];
+    if (how % 3 == 0 && !freed_.empty()) {
+      at = freed_[how / 3 % freed_.size()];
       for (const block& each : live_)
         if (each.base == at) return;  // handed out again
     } else if (how % 3 == 1 && !live_.empty()) {
@@ -493,14 +493,14 @@ class basic_manager_program {
 
   void look() {
     const std::uint32_t how = source_.byte();
-    const auto views = managed_->extents();
-    require(views.has_value(), "extents");
+    const auto extents = managed_->extents();
+    require(extents.has_value(), "extents");
     std::uint64_t live_count = 0;
     address end{};
-    for (const vmm::extent_info& view : *views) {
-      require(view.where.base >= end, "extents out of order");
-      end = view.where.end();
-      if (view.kind == vmm::extent_kind::live) ++live_count;
+    for (const vmm::extent_info& extent : *extents) {
+      require(extent.where.base >= end, "extents out of order");
+      end = extent.where.end();
+      if (extent.kind == vmm::extent_kind::live) ++live_count;
     }
     require(live_count == live_.size(), "extents show other blocks than the live ones");
     if (live_.empty()) return;
@@ -601,13 +601,13 @@ class basic_manager_program {
     of.parts.erase(of.parts.lower_bound(kept_bytes / granule_), of.parts.end());
   }
   void check_rights(const block& of) {
-    for (std::int32_t who = 1; who <= 2; ++who) {
+    for (std::int32_t ordinal = 1; ordinal <= 2; ++ordinal) {
       for (std::uint64_t at = 0; at < of.user_bytes; at += granule_) {
         const auto part = of.parts.find(at / granule_);
         const access_table& own = part == of.parts.end() ? of.own : part->second;
-        access wanted = peers_.contains(who) ? peers_.at(who) : access::none;
-        if (own.contains(who)) wanted = own.at(who);
-        const auto there = fake_.get_access(of.base + at, vmm::device(who));
+        access wanted = peers_.contains(ordinal) ? peers_.at(ordinal) : access::none;
+        if (own.contains(ordinal)) wanted = own.at(ordinal);
+        const auto there = fake_.get_access(of.base + at, vmm::device(ordinal));
         require(there.value_or(access::none) == wanted, "a granule has other rights than given");
       }
     }
@@ -696,7 +696,7 @@ class basic_manager_program {
   vmm::event_handle event_{};
   std::optional<vmm::manager> managed_;
   std::vector<block> live_;
-  std::vector<address> dead_;
+  std::vector<address> freed_;
   std::vector<vmm::fake::fault> faults_;
   access_table peers_;
   bool struck_ = false;

@@ -38,7 +38,7 @@ TEST_F(ManagerDeallocateMisuseDeathTest, WrongAddress) {
   EXPECT_DEATH(manager->deallocate(address{}, 4 * MiB, 256, a), text) << "null";
   EXPECT_DEATH(manager->deallocate(at, 4 * MiB, 256, vmm::stream_handle{0x7777}), text)
       << "a stream that never was";
-  is_told_of_streams = true;
+  reports_gone_streams = true;
   manager->deallocate(at, 4 * MiB, 256, a);
   EXPECT_DEATH(manager->deallocate(at, 4 * MiB, 256, a), text) << "twice";
 }

@@ -33,10 +33,10 @@ class Base : public testing::Test {
     EXPECT_TRUE(driver.finish_all());
     for (const vmm::stream_handle stream : {a, b}) EXPECT_TRUE(driver.destroy_stream(stream));
     EXPECT_TRUE(driver.check_empty()) << driver.report();
-    if (is_told_of_streams) driver.clear_misuses();
+    if (reports_gone_streams) driver.clear_misuses();
     for (const auto& each : driver.misuses()) ADD_FAILURE() << each.detail;
   }
-  bool is_told_of_streams = false;  // that are not there: a misuse that the driver reports
+  bool reports_gone_streams = false;  // that are not there: a misuse that the driver reports
   vmm::fake_driver driver;
   vmm::stream_handle a{}, b{};
 };

@@ -111,7 +111,7 @@ TEST_F(GrowableMisuse, ShrunkOnAnUnorderedStream) {
   ASSERT_TRUE(range->shrink(MiB, b)) << "b is not ordered behind a";
   ASSERT_TRUE(driver.finish_all());
   EXPECT_GT(driver.misuse_count(), 0u);
-  is_told_of_streams = true;
+  reports_gone_streams = true;
 }
 
 TEST_F(GrowableMisuse, UsedAfterAFork) {

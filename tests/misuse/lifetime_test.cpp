@@ -142,35 +142,35 @@ struct heard {
 };
 
 TEST_F(PoolMisuse, LiveAtItsEnd) {
-  heard told;
+  heard report;
   vmm::pool_options options;
-  options.leak_hook = {&heard::hear, &told};
+  options.leak_hook = {&heard::hear, &report};
   open(options);
   free(allocate(4 * KiB, a), a);
   pool.reset();
-  EXPECT_EQ(told.count, 0) << "nothing is live";
+  EXPECT_EQ(report.count, 0) << "nothing is live";
   open(options);
   (void)allocate(4 * KiB, a);
   (void)allocate(512, b);
   pool.reset();
-  EXPECT_EQ(told.count, 1);
-  EXPECT_STREQ(told.last.owner, "stream pool");
-  EXPECT_EQ(told.last.count, 2u);
-  EXPECT_EQ(told.last.size_bytes, 4 * KiB + 512);
+  EXPECT_EQ(report.count, 1);
+  EXPECT_STREQ(report.last.owner, "stream pool");
+  EXPECT_EQ(report.last.count, 2u);
+  EXPECT_EQ(report.last.size_bytes, 4 * KiB + 512);
 }
 
 TEST_F(ManagerMisuse, LiveAtItsEnd) {
-  heard told;
+  heard report;
   vmm::manager_options options;
-  options.leak_hook = {&heard::hear, &told};
+  options.leak_hook = {&heard::hear, &report};
   {
     fake_manager other(driver, options);
     ASSERT_TRUE(other.allocate(3 * MiB));
   }
-  EXPECT_EQ(told.count, 1);
-  EXPECT_STREQ(told.last.owner, "manager");
-  EXPECT_EQ(told.last.count, 1u);
-  EXPECT_EQ(told.last.size_bytes, 3 * MiB);
+  EXPECT_EQ(report.count, 1);
+  EXPECT_STREQ(report.last.owner, "manager");
+  EXPECT_EQ(report.last.count, 1u);
+  EXPECT_EQ(report.last.size_bytes, 3 * MiB);
 }
 
 // In a child, since the count of lines is the process's.

@@ -79,7 +79,7 @@ TEST_F(ManagerMisuse, SizesThatCannotBe) {
 }
 
 TEST_F(ManagerMisuse, StreamThatNeverWas) {
-  is_told_of_streams = true;
+  reports_gone_streams = true;
   const address at = allocate(4 * MiB);
   EXPECT_EQ(code_of(manager->free(at, static_cast<stream_handle>(0x7777))), errc::invalid_argument);
   EXPECT_TRUE(manager->free(at)) << "the block is as before";
@@ -93,7 +93,7 @@ TEST_F(ManagerMisuse, StreamThatWasDestroyed) {
 }
 
 TEST_F(ManagerMisuse, StreamOfAnotherDevice) {
-  is_told_of_streams = true;
+  reports_gone_streams = true;
   vmm::fake_driver other;
   stream_handle theirs = a;
   for (int i = 0; i < 4; ++i) theirs = *other.create_stream();

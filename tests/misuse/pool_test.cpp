@@ -122,7 +122,7 @@ TEST_F(PoolMisuse, StreamThatWasDestroyed) {
 
 // forget() names the stream to the driver.
 TEST_F(PoolMisuse, StreamForgottenAfterItWasDestroyed) {
-  is_told_of_streams = true;
+  reports_gone_streams = true;
   open(moving());
   const stream_handle gone = *driver.create_stream();
   free(allocate(4 * MiB, gone), gone);

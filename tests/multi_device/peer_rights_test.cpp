@@ -33,17 +33,17 @@ class Rights : public testing::Test {
     EXPECT_TRUE(driver.check_empty()) << driver.report();
   }
   // What every granule of a range gives to a location; none where two differ.
-  access of(address at, std::uint64_t size_bytes, vmm::location who) {
-    const access first = *driver.get_access(at, who);
+  access of(address at, std::uint64_t size_bytes, vmm::location grantee) {
+    const access first = *driver.get_access(at, grantee);
     for (std::uint64_t i = 0; i < size_bytes; i += granule)
-      EXPECT_EQ(*driver.get_access(at + i, who), first) << "granule " << i / granule;
+      EXPECT_EQ(*driver.get_access(at + i, grantee), first) << "granule " << i / granule;
     return first;
   }
   // Whether a kernel of that device may write there. A refused one is a misuse, which is forgotten.
-  bool may_write(vmm::location who, address at, std::uint64_t size_bytes) {
+  bool may_write(vmm::location grantee, address at, std::uint64_t size_bytes) {
     const vmm::address_range range{at, size_bytes};
     const std::uint64_t before = driver.misuse_count(misuse_kind::no_access);
-    EXPECT_TRUE(driver.launch({}, {.where = who, .writes = {&range, 1}, .tag = 7}));
+    EXPECT_TRUE(driver.launch({}, {.where = grantee, .writes = {&range, 1}, .tag = 7}));
     EXPECT_TRUE(driver.finish_all());
     const bool allowed = driver.misuse_count(misuse_kind::no_access) == before;
     driver.clear_misuses();

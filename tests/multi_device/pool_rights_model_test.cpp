@@ -77,12 +77,12 @@ class program {
     const vmm::status valid = pool_->validate();
     ASSERT_TRUE(valid) << where << ": " << valid.error().detail;
     for (const shadow& each : blocks_) {
-      for (std::int32_t who = 1; who <= 2; ++who) {
-        access wanted = peers_.contains(who) ? peers_.at(who) : access::none;
-        if (each.own.contains(who)) wanted = each.own.at(who);
+      for (std::int32_t grantee = 1; grantee <= 2; ++grantee) {
+        access wanted = peers_.contains(grantee) ? peers_.at(grantee) : access::none;
+        if (each.own.contains(grantee)) wanted = each.own.at(grantee);
         for (std::uint64_t at = 0; at < each.size_bytes; at += granule)
-          ASSERT_EQ(*driver_.get_access(each.at + at, device(who)), wanted)
-              << where << ": device " << who << (each.is_whole ? ", whole" : "");
+          ASSERT_EQ(*driver_.get_access(each.at + at, device(grantee)), wanted)
+              << where << ": device " << grantee << (each.is_whole ? ", whole" : "");
       }
     }
   }
@@ -135,9 +135,9 @@ class program {
     const shadow* const of = one();
     if (of == nullptr) return;
     const vmm::address_range range{of->at, of->size_bytes};
-    const std::int32_t who = static_cast<std::int32_t>(any(3));
-    if (who != 0 && *driver_.get_access(of->at, device(who)) == access::none) return;
-    (void)driver_.launch(of->stream, {.where = device(who), .reads = {&range, 1}});
+    const std::int32_t grantee = static_cast<std::int32_t>(any(3));
+    if (grantee != 0 && *driver_.get_access(of->at, device(grantee)) == access::none) return;
+    (void)driver_.launch(of->stream, {.where = device(grantee), .reads = {&range, 1}});
   }
   void sleep() {
     EXPECT_TRUE(driver_.finish_all());

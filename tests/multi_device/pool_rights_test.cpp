@@ -31,7 +31,9 @@ class PoolRights : public testing::Test {
     EXPECT_EQ(driver.misuse_count(), 0u);
     EXPECT_TRUE(driver.check_empty()) << driver.report();
   }
-  access of(address at, vmm::location who = device(1)) { return *driver.get_access(at, who); }
+  access of(address at, vmm::location grantee = device(1)) {
+    return *driver.get_access(at, grantee);
+  }
 
   vmm::fake_driver driver{three_devices()};
   vmm::stream_handle stream = *driver.create_stream();
@@ -248,14 +250,14 @@ TEST(PoolRightsThreads, EachBlockHasItsOwn) {
     vmm::stream_pool pool(driver);
     ASSERT_TRUE(pool.set_up());
     constexpr int rounds = 60;
-    const auto lend = [&](std::int32_t who, access right) {
+    const auto lend = [&](std::int32_t grantee, access right) {
       const vmm::stream_handle stream = *driver.create_stream();
-      const vmm::access_grant given{device(who), right};
+      const vmm::access_grant given{device(grantee), right};
       for (int i = 0; i < rounds; ++i) {
         const auto at = pool.allocate_dedicated(4 * MiB, stream);
         ASSERT_TRUE(at) << vmm::describe(at.error());
         ASSERT_TRUE(pool.set_access(*at, {&given, 1}));
-        EXPECT_EQ(*driver.get_access(*at + granule, device(who)), right);
+        EXPECT_EQ(*driver.get_access(*at + granule, device(grantee)), right);
         ASSERT_TRUE(pool.free(*at, stream));
       }
       ASSERT_TRUE(pool.forget(stream));

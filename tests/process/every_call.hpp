@@ -41,11 +41,12 @@ template <class Driver>
 void use_addresses(Driver& driver, const objects& of) {
   expect_refused(driver.reserve({.size_bytes = object_bytes}), "reserve");
   expect_refused(driver.map({of.range.base, object_bytes, of.memory, 0}), "map");
-  for (const vmm::location who : {driver.home(), vmm::device(7), vmm::host()}) {
-    const vmm::access_grant grants[] = {{who, vmm::access::read_write}, {who, vmm::access::read}};
+  for (const vmm::location grantee : {driver.home(), vmm::device(7), vmm::host()}) {
+    const vmm::access_grant grants[] = {{grantee, vmm::access::read_write},
+                                        {grantee, vmm::access::read}};
     expect_refused(driver.set_access(of.range, {grants, 1}), "set_access");
     expect_refused(driver.set_access(of.range, grants), "set_access of differing rights");
-    expect_refused(driver.get_access(of.range.base, who), "get_access");
+    expect_refused(driver.get_access(of.range.base, grantee), "get_access");
   }
   expect_refused(driver.set_access(of.range, {}), "set_access of nothing");
   expect_refused(driver.unmap(of.range), "unmap");

@@ -157,11 +157,11 @@ TEST_F(Relief, ACallbacksRequestsAreServedByTheirOwnPoolAlone) {
   const auto third = pool_on(driver);
   keep(*one, 800 * MiB);
   allocating_listener hears(*third);
-  const auto told = *one->remaps().subscribe(hears);
+  const auto subscription = *one->remaps().subscribe(hears);
   EXPECT_GT(one->trim(700 * MiB).released_bytes, 0u);
   EXPECT_GT(hears.call_count, 0);
   EXPECT_FALSE(hears.served);
-  ASSERT_TRUE(one->remaps().unsubscribe(told));
+  ASSERT_TRUE(one->remaps().unsubscribe(subscription));
 }
 
 struct silent_observer final : vmm::block_observer {

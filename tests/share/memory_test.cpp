@@ -274,7 +274,7 @@ TEST(FaultSweep, OfMaking) {
     return made ? made->release() : vmm::status{made.error()};
   };
   // A fault that stays would keep the memory for ever, as it must: those are left to once.
-  sweeps::tally sums;
+  sweeps::totals sums;
   const sweeps::outcome clean = sweeps::run_under(both.exporter, {}, operation);
   ASSERT_TRUE(clean.result);
   const auto inject = [&](const sweeps::fault_list& faults) {
@@ -303,7 +303,7 @@ TEST(FaultSweep, OfImporting) {
     if (const auto at = made->update(*received); !at) return at.error();
     return made->release();
   };
-  sweeps::tally sums;
+  sweeps::totals sums;
   const sweeps::outcome clean = sweeps::run_under(both.importer, {}, operation);
   ASSERT_TRUE(clean.result) << vmm::describe(clean.result.error());
   const auto inject = [&](const sweeps::fault_list& faults) {

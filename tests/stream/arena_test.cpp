@@ -487,7 +487,7 @@ TEST_F(Arena, ThreadsAndOneThatLooks) {
   constexpr std::size_t thread_count = 4;
   std::vector<stream_handle> streams;
   for (std::size_t i = 0; i < thread_count; ++i) streams.push_back(*driver.create_stream());
-  std::array<std::atomic<std::uint64_t>, thread_count> parked{};
+  std::array<std::atomic<std::uint64_t>, thread_count> handed_over{};
   std::atomic<bool> wrong = false;
   std::atomic<std::size_t> running = thread_count;
   const auto work = [&](std::size_t number) {
@@ -504,7 +504,7 @@ TEST_F(Arena, ThreadsAndOneThatLooks) {
         address gone = live.back();
         live.pop_back();
         if (random() % 16 == 0)
-          gone = address{parked[(number + 1) % thread_count].exchange(gone.value)};
+          gone = address{handed_over[(number + 1) % thread_count].exchange(gone.value)};
         if (gone && !managed->free(gone, streams[number])) wrong = true;
       }
     }
@@ -523,7 +523,7 @@ TEST_F(Arena, ThreadsAndOneThatLooks) {
   for (std::thread& each : threads) each.join();
   EXPECT_FALSE(wrong);
   for (std::size_t i = 0; i < thread_count; ++i) {
-    if (parked[i] != 0) free(address{parked[i]}, streams[i]);
+    if (handed_over[i] != 0) free(address{handed_over[i]}, streams[i]);
   }
   EXPECT_EQ(managed->statistics().live_bytes, 0u);
   EXPECT_GT(managed->statistics().arena_count, 0u);

@@ -409,12 +409,12 @@ TEST_F(FreeUnordered, ARemapListenerMayDoIt) {
     }
     pool* in;
     address at;
-  } parked{*managed, allocate(2 * MiB, a)};
-  const auto subscription = *managed->remaps().subscribe(parked);
+  } listener{*managed, allocate(2 * MiB, a)};
+  const auto subscription = *managed->remaps().subscribe(listener);
   const address at = allocate(8 * MiB, a);
   free(at, a);
   (void)managed->trim(0);
-  EXPECT_EQ(parked.at.value, 0u);
+  EXPECT_EQ(listener.at.value, 0u);
   EXPECT_EQ(managed->statistics().live_count, 0u);
   fine(managed->remaps().unsubscribe(subscription));
 }

@@ -31,7 +31,7 @@ vmm::fake::profile machine_of(std::uint64_t choice) {
 }
 
 // The mapped ranges, by the listeners' notifications. A range notified as moved stays mapped.
-class told_mappings final : public vmm::remap_listener {
+class notified_mappings final : public vmm::remap_listener {
  public:
   void before_change(const vmm::remap_notice& notice) noexcept override {
     EXPECT_GE(notice.epoch, last_);
@@ -96,7 +96,7 @@ class model_program {
     ring_ = *vmm::history_ring::make({.event_count = 1 << 14});
     pool_ = std::make_unique<vmm::stream_pool>(driver_, chosen_options());
     EXPECT_TRUE(pool_->set_up());
-    subscription_ = *pool_->remaps().subscribe(told_);
+    subscription_ = *pool_->remaps().subscribe(notified_);
   }
 
   void run(rare_events& reached) {
@@ -200,8 +200,8 @@ class model_program {
       const auto& [at, before] = *std::prev(place);
       EXPECT_LE(at + rounded(before.size_bytes), got->value);
     }
-    EXPECT_TRUE(told_.covers({*got, size_bytes})) << "a block lies outside of the notified "
-                                                     "mappings";
+    EXPECT_TRUE(notified_.covers({*got, size_bytes})) << "a block lies outside of the notified "
+                                                         "mappings";
     peak_bytes_ = std::max(peak_bytes_, live_bytes());
     ++allocated_count_;
   }
@@ -374,7 +374,7 @@ class model_program {
     EXPECT_EQ(now.captured_bytes, 0u);
     EXPECT_EQ(now.mapped_bytes, now.live_bytes + now.reusable_bytes);
     EXPECT_EQ(now.reserved_bytes, now.mapped_bytes + now.stale_bytes + now.hole_bytes);
-    EXPECT_EQ(told_.size_bytes(), now.mapped_bytes + now.stale_bytes);
+    EXPECT_EQ(notified_.size_bytes(), now.mapped_bytes + now.stale_bytes);
     EXPECT_LE(now.pending_bytes, now.reusable_bytes);
     if (now.pending_bytes != 0) ++seen_.unordered_count;
     EXPECT_LE(now.stream_count, streams_.size() + 1);
@@ -416,7 +416,7 @@ class model_program {
     EXPECT_GE(parts->back().range.end(), at + of.size_bytes);
     for (std::size_t i = 1; i < parts->size(); ++i)
       EXPECT_EQ((*parts)[i].range.base, (*parts)[i - 1].range.end());
-    EXPECT_TRUE(told_.covers({at, of.size_bytes}));
+    EXPECT_TRUE(notified_.covers({at, of.size_bytes}));
     EXPECT_EQ(*driver_.get_access(at, vmm::device(1)), peer_rights_);
     EXPECT_EQ(*driver_.get_access(at, vmm::device(0)), access::read_write);
   }
@@ -479,7 +479,7 @@ class model_program {
   std::unique_ptr<vmm::history_ring> ring_;
   vmm::pool_options options_{};
   bool whole_pages_ = false;
-  told_mappings told_;
+  notified_mappings notified_;
   std::unique_ptr<vmm::stream_pool> pool_;
   vmm::remap_subscription subscription_{};
   std::map<std::uint64_t, block> blocks_;

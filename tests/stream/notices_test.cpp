@@ -40,9 +40,9 @@ class Notices : public FakePool {
     free(first, a);
     free(second, a);
   }
-  [[nodiscard]] vmm::remap_subscription listen(hearer& who) {
-    who.driver = &driver;
-    const auto made = managed->remaps().subscribe(who);
+  [[nodiscard]] vmm::remap_subscription listen(hearer& listener) {
+    listener.driver = &driver;
+    const auto made = managed->remaps().subscribe(listener);
     EXPECT_TRUE(made);
     return made.value_or(vmm::remap_subscription::none);
   }

@@ -39,8 +39,8 @@ void use(vmm::fake_driver& driver, const place& on, address first, address secon
   const vmm::status copied = driver.copy({second, first, 4 * MiB, stream_handle::default_stream});
   EXPECT_TRUE(copied) << on.name << ": " << (copied ? "" : vmm::describe(copied.error()));
   ASSERT_TRUE(driver.finish_all());
-  for (const vmm::location who : {driver.home(), on.where}) {
-    const auto rights = driver.get_access(first, who);
+  for (const vmm::location grantee : {driver.home(), on.where}) {
+    const auto rights = driver.get_access(first, grantee);
     EXPECT_TRUE(rights && *rights == vmm::access::read_write) << on.name;
   }
   for (const auto& misuse : driver.misuses()) ADD_FAILURE() << on.name << ": " << misuse.detail;

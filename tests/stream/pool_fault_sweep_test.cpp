@@ -224,7 +224,7 @@ class PoolCloseFaults : public testing::Test {
   void sweep_all(const variant& on) {
     const outcome clean = inject(on, {});
     B any(on.plays);
-    sweeps::tally sums;
+    sweeps::totals sums;
     sweeps::sweep_calls(
         any, clean, [&](const fault_list& faults) { return inject(on, faults); }, sums);
     sweeps::expect_complete(on.name, sums);

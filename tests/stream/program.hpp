@@ -75,7 +75,7 @@ class basic_stream_program {
   [[nodiscard]] std::uint64_t failures() const { return failures_; }
   [[nodiscard]] std::uint64_t faults() const { return driver_.faults_struck(); }
   /// What was done of what not every operation does.
-  struct tally {
+  struct totals {
     std::uint64_t arenas = 0;  ///< that streams have at the end
     std::uint64_t prepared = 0;
     std::uint64_t suspended = 0;
@@ -84,7 +84,7 @@ class basic_stream_program {
     std::uint64_t unordered = 0;
     std::uint64_t freed_in_callbacks = 0;
 
-    void add(const tally& other) {
+    void add(const totals& other) {
       arenas += other.arenas;
       prepared += other.prepared;
       suspended += other.suspended;
@@ -94,7 +94,7 @@ class basic_stream_program {
       freed_in_callbacks += other.freed_in_callbacks;
     }
   };
-  [[nodiscard]] const tally& done() const { return done_; }
+  [[nodiscard]] const totals& done() const { return done_; }
   /// Of the pool before it goes away.
   [[nodiscard]] const vmm::pool_statistics& last_statistics() const { return last_; }
 
@@ -642,8 +642,8 @@ class basic_stream_program {
     const std::size_t which = source_.byte() % stream_count;
     for (auto& [at, each] : blocks_)
       if (each.stream == which && each.is_freed) bring_back(each);
-    const bool is_told = !streams_end_ || source_.byte() % 2 == 0;
-    if (is_told && !pool_->forget(streams_[which])) return;
+    const bool is_announced = !streams_end_ || source_.byte() % 2 == 0;
+    if (is_announced && !pool_->forget(streams_[which])) return;
     driver_.clear_faults();
     vmm::fake_driver& fake = driver_;
     const auto fresh = fake.create_stream();
@@ -871,7 +871,7 @@ class basic_stream_program {
   const char* wrong_ = nullptr;
   std::string detail_;
   vmm::pool_statistics last_{};
-  tally done_;
+  totals done_;
 };
 
 using stream_program = basic_stream_program<vmm::fake_driver>;

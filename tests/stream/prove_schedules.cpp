@@ -34,7 +34,7 @@ struct progress {
   std::mutex guard;
   std::condition_variable changed;
   std::uint64_t running_count = 0;
-  stream_program::tally done;  // under guard
+  stream_program::totals done;  // under guard
   std::uint64_t wrong_seed = 0;
   std::string wrong;
 
@@ -47,7 +47,7 @@ struct progress {
 };
 
 void run_some(const wishes& wish, progress& done) {
-  stream_program::tally own;
+  stream_program::totals own;
   for (;;) {
     const std::uint64_t nth = done.next.fetch_add(1);
     if (nth >= wish.count || done.is_wrong) break;
@@ -147,7 +147,7 @@ int main(int argc, char** argv) {
       static_cast<unsigned long long>(done.faults.load()), seconds,
       static_cast<double>(done.schedules.load()) / seconds,
       static_cast<unsigned long long>(wish->threads));
-  const stream_program::tally& all = done.done;
+  const stream_program::totals& all = done.done;
   const auto wide = [](std::uint64_t value) { return static_cast<unsigned long long>(value); };
   std::printf(
       "among them %llu frees after everything, %llu requests prepared, %llu suspensions and "

@@ -14,7 +14,7 @@ namespace {
 std::uint64_t play(std::uint64_t from, std::uint64_t count, const stream_program::limits& within) {
   std::uint64_t operations = 0;
   std::uint64_t failures = 0;
-  stream_program::tally done;
+  stream_program::totals done;
   for (std::uint64_t seed = from; seed < from + count; ++seed) {
     const std::vector<std::uint8_t> bytes = random_program(seed);
     stream_program program{byte_source{bytes}};

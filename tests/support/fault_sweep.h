@@ -26,7 +26,7 @@ struct outcome {
 
 /// How many faults were planned, and how many of them struck: the same number, or the sweep has
 /// holes.
-struct tally {
+struct totals {
   std::uint64_t possible_count = 0;
   std::uint64_t injected_count = 0;
 
@@ -95,7 +95,7 @@ outcome run_under(vmm::fake_driver& fake, const fault_list& faults, Operation&& 
 /// and gives an outcome.
 template <class Inject>
 void sweep_undoing(vmm::fake_driver& any, const vmm::fake::fault& first, const outcome& alone,
-                   Inject& inject, tally& sums) {
+                   Inject& inject, totals& sums) {
   using enum vmm::call;
   for (const vmm::call kind : {map, unmap, set_access, release, free_reservation}) {
     const vmm::fake::native_error failure = any.possible_errors(kind).front();
@@ -110,7 +110,7 @@ void sweep_undoing(vmm::fake_driver& any, const vmm::fake::fault& first, const o
 /// All faults for an operation that makes the calls of `clean` when nothing fails. `any` is a
 /// driver of the same profile, queried for the codes.
 template <class Inject>
-void sweep_calls(vmm::fake_driver& any, const outcome& clean, Inject&& inject, tally& sums) {
+void sweep_calls(vmm::fake_driver& any, const outcome& clean, Inject&& inject, totals& sums) {
   for (std::size_t index = 1; index < vmm::call_count; ++index) {
     const auto kind = static_cast<vmm::call>(index);
     for (std::uint64_t nth = 1; nth <= clean.calls[index]; ++nth) {
@@ -127,7 +127,7 @@ void sweep_calls(vmm::fake_driver& any, const outcome& clean, Inject&& inject, t
 }
 
 /// Every planned fault was met, and there were more than `least_count`.
-inline void expect_complete(const char* name, const tally& sums, std::uint64_t least_count = 100) {
+inline void expect_complete(const char* name, const totals& sums, std::uint64_t least_count = 100) {
   std::printf("%s: injected %llu of %llu possible faults\n", name,
               static_cast<unsigned long long>(sums.injected_count),
               static_cast<unsigned long long>(sums.possible_count));
@@ -142,7 +142,7 @@ template <class Scenarios, class Inject>
 void sweep_scenarios(const char* name, const vmm::fake::profile& plays, const Scenarios& all,
                      Inject&& inject) {
   vmm::fake_driver any(plays);
-  tally sums;
+  totals sums;
   for (const auto& one : all) {
     const outcome clean = inject(one, fault_list{});
     bool is_refused = false;

@@ -122,24 +122,25 @@ held_lock* find_lock(const void* object) noexcept {
 }
 
 bool is_free_for(std::uint32_t thread) noexcept {
-  const worker& who = state.workers[thread];
-  const bool locks = who.wants == event::lock || who.wants == event::lock_again;
-  if (!locks && who.wants != event::lock_shared) return true;
-  const held_lock* const held = find_lock(who.object);
+  const worker& entry = state.workers[thread];
+  const bool locks = entry.wants == event::lock || entry.wants == event::lock_again;
+  if (!locks && entry.wants != event::lock_shared) return true;
+  const held_lock* const held = find_lock(entry.object);
   if (held == nullptr) return true;
-  if (who.wants == event::lock_shared) return held->owner == no_thread;
-  return who.wants == event::lock_again && held->owner == thread;
+  if (entry.wants == event::lock_shared) return held->owner == no_thread;
+  return entry.wants == event::lock_again && held->owner == thread;
 }
 
 void take(std::uint32_t thread) noexcept {
-  worker& who = state.workers[thread];
-  if (who.wants != event::lock && who.wants != event::lock_again && who.wants != event::lock_shared)
+  worker& entry = state.workers[thread];
+  if (entry.wants != event::lock && entry.wants != event::lock_again &&
+      entry.wants != event::lock_shared)
     return;
-  held_lock* held = find_lock(who.object);
+  held_lock* held = find_lock(entry.object);
   if (held == nullptr) held = find_lock(nullptr);
   if (held == nullptr) std::abort();
-  held->object = who.object;
-  if (who.wants == event::lock_shared) {
+  held->object = entry.object;
+  if (entry.wants == event::lock_shared) {
     held->readers |= 1U << thread;
   } else {
     held->owner = thread;
@@ -184,13 +185,13 @@ void print_choices(std::FILE* out) noexcept {
 }
 
 void print_thread(std::uint32_t thread) noexcept {
-  const worker& who = state.workers[thread];
-  if (who.is_done) {
+  const worker& entry = state.workers[thread];
+  if (entry.is_done) {
     std::fprintf(stderr, "  thread %u has ended\n", thread);
     return;
   }
-  std::fprintf(stderr, "  thread %u is before %s %p", thread, name_of(who.wants), who.object);
-  const held_lock* const held = who.object == nullptr ? nullptr : find_lock(who.object);
+  std::fprintf(stderr, "  thread %u is before %s %p", thread, name_of(entry.wants), entry.object);
+  const held_lock* const held = entry.object == nullptr ? nullptr : find_lock(entry.object);
   if (held != nullptr && held->owner != no_thread)
     std::fprintf(stderr, ", held by thread %u", held->owner);
   if (held != nullptr && held->readers != 0)
@@ -209,15 +210,15 @@ void show_stack() noexcept {
   std::fprintf(stderr, "  seed %llu, choices: ", static_cast<unsigned long long>(state.how.seed));
   print_choices(stderr);
   for (std::uint32_t thread = 0; thread < state.count; ++thread) {
-    worker& who = state.workers[thread];
-    if (who.is_done) continue;
+    worker& entry = state.workers[thread];
+    if (entry.is_done) continue;
     std::fprintf(stderr, "  thread %u:\n", thread);
     if (thread == self) {
       show_stack();
       continue;
     }
-    who.shows_stack = true;
-    let_go(who.turn);
+    entry.shows_stack = true;
+    let_go(entry.turn);
     (void)wait_at(state.shown, 10);
   }
   std::fflush(stderr);
@@ -287,21 +288,21 @@ std::uint32_t choose() noexcept {
 }
 
 void wait_for_turn(std::uint32_t thread) noexcept {
-  worker& who = state.workers[thread];
+  worker& entry = state.workers[thread];
   for (;;) {
-    (void)wait_at(who.turn, 0);
-    if (!who.shows_stack) return;
+    (void)wait_at(entry.turn, 0);
+    if (!entry.shows_stack) return;
     show_stack();
-    who.shows_stack = false;
+    entry.shows_stack = false;
     let_go(state.shown);
   }
 }
 
 void finish(std::uint32_t thread) noexcept {
-  worker& who = state.workers[thread];
-  who.is_done = true;
-  who.wants = event::end;
-  who.object = nullptr;
+  worker& entry = state.workers[thread];
+  entry.is_done = true;
+  entry.wants = event::end;
+  entry.object = nullptr;
   for (std::uint32_t other = 0; other < state.count; ++other) {
     if (state.workers[other].is_done) continue;
     const std::uint32_t next = choose();
@@ -314,13 +315,13 @@ void finish(std::uint32_t thread) noexcept {
 
 void* work(void* number) noexcept {
   const auto thread = static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(number));
-  worker& who = state.workers[thread];
+  worker& entry = state.workers[thread];
   for (;;) {
     wait_for_turn(thread);
     if (state.stops) return nullptr;
     if (__tsan_acquire != nullptr) __tsan_acquire(&state.start_mark);
     self = thread;
-    who.job.run(who.job.context);
+    entry.job.run(entry.job.context);
     self = no_thread;
     if (__tsan_release != nullptr) __tsan_release(&state.end_marks[thread]);
     finish(thread);
@@ -356,12 +357,12 @@ void begin(const body* bodies, std::uint32_t count, const plan& how) noexcept {
   for (std::uint32_t& change : state.changes)
     change = static_cast<std::uint32_t>(next_random() % length);
   for (std::uint32_t thread = 0; thread < count; ++thread) {
-    worker& who = state.workers[thread];
-    who.job = bodies[thread];
-    who.wants = event::begin;
-    who.object = nullptr;
-    who.is_done = false;
-    who.priority = changes_max + static_cast<std::uint32_t>(next_random() % 1024);
+    worker& entry = state.workers[thread];
+    entry.job = bodies[thread];
+    entry.wants = event::begin;
+    entry.object = nullptr;
+    entry.is_done = false;
+    entry.priority = changes_max + static_cast<std::uint32_t>(next_random() % 1024);
   }
 }
 
@@ -482,12 +483,12 @@ bool enumeration::advance(const crew& played) noexcept {
 void reach(event what, const void* object) noexcept {
   if (self == no_thread) return;
   const std::uint32_t thread = self;
-  worker& who = state.workers[thread];
+  worker& entry = state.workers[thread];
   const bool unlocks = what == event::unlock || what == event::unlock_shared;
   if (unlocks) give_back(thread, what, object);
   if (unlocks && !state.how.at_unlocks) return;
-  who.wants = what;
-  who.object = object;
+  entry.wants = what;
+  entry.object = object;
   const std::uint32_t next = choose();
   if (next != thread) {
     state.current = next;
@@ -496,8 +497,8 @@ void reach(event what, const void* object) noexcept {
   }
   state.current = thread;
   take(thread);
-  who.wants = event::begin;
-  who.object = nullptr;
+  entry.wants = event::begin;
+  entry.object = nullptr;
 }
 
 void begin_unseen() noexcept {

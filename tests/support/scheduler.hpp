@@ -95,8 +95,8 @@ class scheduled_driver : public vmm::fake_driver {
                                 std::span<const vmm::access_grant> grants) {
     return at_step([&] { return fake_driver::set_access(range, grants); });
   }
-  [[nodiscard]] auto get_access(vmm::address at, vmm::location who) {
-    return at_step([&] { return fake_driver::get_access(at, who); });
+  [[nodiscard]] auto get_access(vmm::address at, vmm::location grantee) {
+    return at_step([&] { return fake_driver::get_access(at, grantee); });
   }
 
   [[nodiscard]] auto create_stream() {

@@ -132,7 +132,7 @@ class SuspendFaults : public testing::TestWithParam<vmm::backup_tier> {
     vmm::fake_driver any;
     const outcome clean = inject({});
     ASSERT_TRUE(clean.result) << vmm::describe(clean.result.error());
-    sweeps::tally sums;
+    sweeps::totals sums;
     sweeps::sweep_calls(any, clean, inject, sums);
     sweeps::expect_complete("suspender", sums);
   }

@@ -45,9 +45,9 @@ class manager_program {
   [[nodiscard]] std::size_t thread_count() const { return actors_.size(); }
 
   void run_thread(std::size_t index) {
-    actor& who = actors_[index];
-    for (std::uint64_t left = who.operations; left > 0 && who.wrong == nullptr; --left)
-      operation(who);
+    actor& self = actors_[index];
+    for (std::uint64_t left = self.operations; left > 0 && self.wrong == nullptr; --left)
+      operation(self);
   }
 
   /// nullptr when nothing is wrong.
@@ -125,116 +125,116 @@ class manager_program {
     }
   }
 
-  void operation(actor& who) {
-    const std::uint64_t choice = who.numbers.below(100);
-    if (choice < 34) return allocate(who);
-    if (choice < 54) return free(who);
-    if (choice < 66) return resize(who);
-    if (choice < 74) return copy(who);
+  void operation(actor& self) {
+    const std::uint64_t choice = self.numbers.below(100);
+    if (choice < 34) return allocate(self);
+    if (choice < 54) return free(self);
+    if (choice < 66) return resize(self);
+    if (choice < 74) return copy(self);
     if (choice < 80) return (void)manager_->trim(0);
-    if (choice < 86) return look(who);
-    if (choice < 89) return record(who);
-    if (sleeps_ && choice < 95) return suspend_or_resume(who);
-    driver_.finish_some(who.numbers.next());
+    if (choice < 86) return look(self);
+    if (choice < 89) return record(self);
+    if (sleeps_ && choice < 95) return suspend_or_resume(self);
+    driver_.finish_some(self.numbers.next());
   }
 
-  void allocate(actor& who) {
-    const std::uint64_t size_bytes = (1 + who.numbers.below(4)) * 2 * mib;
+  void allocate(actor& self) {
+    const std::uint64_t size_bytes = (1 + self.numbers.below(4)) * 2 * mib;
     vmm::allocate_request request;
     request.size_bytes = size_bytes;
-    request.growth_bytes = who.numbers.one_in(4) ? 4 * mib : 0;
-    request.stream = who.own;
+    request.growth_bytes = self.numbers.one_in(4) ? 4 * mib : 0;
+    request.stream = self.own;
     const auto at = manager_->allocate(request);
-    if (!at) return expect_refusal(who, at.error().code);
+    if (!at) return expect_refusal(self, at.error().code);
     block fresh{*at, size_bytes};
-    use(who, fresh);
-    who.blocks.push_back(fresh);
+    use(self, fresh);
+    self.blocks.push_back(fresh);
   }
 
   // For want of memory, or since another thread has suspended the blocks.
-  void expect_refusal(actor& who, vmm::errc code) const {
+  void expect_refusal(actor& self, vmm::errc code) const {
     const bool is_away = sleeps_ && code == vmm::errc::in_use;
-    if (code != vmm::errc::out_of_memory && !is_away) who.wrong = "a call failed without a reason";
+    if (code != vmm::errc::out_of_memory && !is_away) self.wrong = "a call failed without a reason";
   }
 
   // The work of all threads is waited for.
-  void suspend_or_resume(actor& who) {
+  void suspend_or_resume(actor& self) {
     const vmm::sync::lock_guard held(asleep_mutex_);
     if (is_asleep_) {
       const vmm::status awake = sleeper_->resume();
       is_asleep_ = !awake;
-      if (is_asleep_) expect_refusal(who, awake.error().code);
+      if (is_asleep_) expect_refusal(self, awake.error().code);
       return;
     }
     std::vector<vmm::stream_handle> streams;
     for (const actor& each : actors_) streams.push_back(each.own);
     const auto done = sleeper_->suspend({.streams = streams});
     is_asleep_ = done.has_value();
-    if (!is_asleep_) expect_refusal(who, done.error().code);
+    if (!is_asleep_) expect_refusal(self, done.error().code);
   }
 
   // From here to here another thread's blocks are in a history; one thread's at a time is recorded.
-  void record(actor& who) {
+  void record(actor& self) {
     const vmm::status begun = manager_->history().start({.event_count = 1024});
     if (!begun && begun.error().code == vmm::errc::in_use) return;
-    note(who, begun, "a history could not begin");
-    allocate(who);
-    free(who);
-    if (!manager_->history().stop()) who.wrong = "a history could not end";
+    note(self, begun, "a history could not begin");
+    allocate(self);
+    free(self);
+    if (!manager_->history().stop()) self.wrong = "a history could not end";
   }
 
   // Nothing is launched while the memory is away.
-  void use(actor& who, block& what) {
-    if (!sleeps_) return launch(who, what);
+  void use(actor& self, block& what) {
+    if (!sleeps_) return launch(self, what);
     const vmm::sync::shared_guard held(asleep_mutex_);
-    if (!is_asleep_) launch(who, what);
+    if (!is_asleep_) launch(self, what);
   }
   // Reads what was written there last and writes anew, all of the block.
-  void launch(actor& who, block& what) {
+  void launch(actor& self, block& what) {
     const vmm::address_range written{what.at, what.written_bytes};
     const vmm::address_range whole{what.at, what.size_bytes};
     vmm::fake::kernel work{.name = "work", .duration_us = 5};
     work.writes = {&whole, 1};
     if (what.tag) work.reads = {&written, 1};
     work.expected = what.tag;
-    work.tag = ++who.last_tag;
-    note(who, driver_.launch(who.own, work), "a kernel could not be launched");
-    what.tag = who.last_tag;
+    work.tag = ++self.last_tag;
+    note(self, driver_.launch(self.own, work), "a kernel could not be launched");
+    what.tag = self.last_tag;
     what.written_bytes = what.size_bytes;
   }
 
-  [[nodiscard]] static block* some_block(actor& who) {
-    if (who.blocks.empty()) return nullptr;
-    return &who.blocks[who.numbers.below(who.blocks.size())];
+  [[nodiscard]] static block* some_block(actor& self) {
+    if (self.blocks.empty()) return nullptr;
+    return &self.blocks[self.numbers.below(self.blocks.size())];
   }
 
-  void free(actor& who) {
-    block* const gone = some_block(who);
+  void free(actor& self) {
+    block* const gone = some_block(self);
     if (gone == nullptr) return;
-    if (!gone->is_moved) use(who, *gone);
-    give_back(who, *gone);
+    if (!gone->is_moved) use(self, *gone);
+    give_back(self, *gone);
   }
   // It stays where another thread is just suspending it.
-  void give_back(actor& who, block& gone) {
+  void give_back(actor& self, block& gone) {
     const vmm::status freed = manager_->free(gone.at);
-    if (!freed) return expect_refusal(who, freed.error().code);
-    gone = who.blocks.back();
-    who.blocks.pop_back();
+    if (!freed) return expect_refusal(self, freed.error().code);
+    gone = self.blocks.back();
+    self.blocks.pop_back();
   }
 
-  void resize(actor& who) {
-    block* const changed = some_block(who);
+  void resize(actor& self) {
+    block* const changed = some_block(self);
     if (changed == nullptr || changed->is_moved) return;
     vmm::resize_request request;
     request.at = changed->at;
-    request.size_bytes = (1 + who.numbers.below(6)) * 2 * mib;
-    request.names_stream = who.numbers.one_in(2);
+    request.size_bytes = (1 + self.numbers.below(6)) * 2 * mib;
+    request.names_stream = self.numbers.one_in(2);
     const auto at = manager_->resize(request);
-    if (!at) return expect_refusal(who, at.error().code);
+    if (!at) return expect_refusal(self, at.error().code);
     changed->at = *at;
     changed->size_bytes = request.size_bytes;
     changed->written_bytes = std::min(changed->written_bytes, request.size_bytes);
-    use(who, *changed);
+    use(self, *changed);
   }
 
   // A copy of bytes is work of a stream, which the program does not submit while the memory goes
@@ -244,35 +244,35 @@ class manager_program {
     const vmm::sync::shared_guard held(asleep_mutex_);
     return manager_->copy(request, mode);
   }
-  void copy(actor& who) {
-    block* const from = some_block(who);
-    block* const to = some_block(who);
+  void copy(actor& self) {
+    block* const from = some_block(self);
+    block* const to = some_block(self);
     if (from == nullptr || from == to || from->size_bytes != to->size_bytes) return;
     if (from->is_moved || to->is_moved) return;
     vmm::copy_request request;
     request.target = to->at;
     request.source = from->at;
     request.size_bytes = from->size_bytes;
-    request.stream = who.own;
-    const bool moves = who.numbers.one_in(2);
+    request.stream = self.own;
+    const bool moves = self.numbers.one_in(2);
     const auto mode = moves ? vmm::copy_mode::move : vmm::copy_mode::copy;
     const vmm::status copied = give_copy(request, mode);
-    if (!copied) return expect_refusal(who, copied.error().code);
+    if (!copied) return expect_refusal(self, copied.error().code);
     to->tag = from->tag;
     to->written_bytes = from->written_bytes;
     from->is_moved = moves;
-    moves ? give_back(who, *from) : use(who, *to);
+    moves ? give_back(self, *from) : use(self, *to);
   }
 
-  void look(actor& who) {
+  void look(actor& self) {
     const vmm::manager_statistics now = manager_->statistics();
-    if (now.live_count > 64) who.wrong = "the statistics are torn";
-    if (!manager_->extents()) who.wrong = "no extents";
-    const block* const known = some_block(who);
+    if (now.live_count > 64) self.wrong = "the statistics are torn";
+    if (!manager_->extents()) self.wrong = "no extents";
+    const block* const known = some_block(self);
     if (known == nullptr) return;
     const auto found = manager_->find(known->at);
     if (!found || found->sizes.user_bytes != known->size_bytes)
-      who.wrong = "a live block is not found";
+      self.wrong = "a live block is not found";
   }
 
   void give_all_back() {
@@ -283,8 +283,8 @@ class manager_program {
     if (manager_->statistics().live_count != 0) complain("a block is left");
   }
 
-  static void note(actor& who, const vmm::status& answer, const char* what) {
-    if (!answer && who.wrong == nullptr) who.wrong = what;
+  static void note(actor& self, const vmm::status& answer, const char* what) {
+    if (!answer && self.wrong == nullptr) self.wrong = what;
   }
   void complain(const char* what) {
     if (wrong_ == nullptr) wrong_ = what;

@@ -45,7 +45,7 @@ class pool_program {
     pool_ = std::make_unique<pool>(driver_, options());
     if (sleeps_) add_to_sleeper();
     const bool listens =
-        !sleeps_ && numbers_.one_in(2) && pool_->remaps().subscribe(frees_parked_).has_value();
+        !sleeps_ && numbers_.one_in(2) && pool_->remaps().subscribe(frees_handed_over_).has_value();
     if (!numbers_.one_in(3)) (void)pool_->set_up();
     if (numbers_.one_in(2)) warm_up(listens);
   }
@@ -53,9 +53,9 @@ class pool_program {
   [[nodiscard]] std::size_t thread_count() const { return actors_.size(); }
 
   void run_thread(std::size_t index) {
-    actor& who = actors_[index];
-    for (std::uint64_t left = who.operations; left > 0 && who.wrong == nullptr; --left)
-      operation(who);
+    actor& self = actors_[index];
+    for (std::uint64_t left = self.operations; left > 0 && self.wrong == nullptr; --left)
+      operation(self);
   }
 
   /// nullptr when nothing is wrong.
@@ -68,9 +68,9 @@ class pool_program {
     if (driver_.misuse_count() != 0) complain("the driver saw a misuse");
     if (const vmm::status valid = pool_->validate(); !valid) complain(valid.error().detail);
     // The destructor announces what it unmaps: nothing is left for the callback then.
-    const std::uint64_t parked = parked_.exchange(0, std::memory_order_acq_rel);
-    if (parked != 0 && !pool_->free(vmm::address{parked}, shared_))
-      complain("a parked block was lost");
+    const std::uint64_t handed_over = handed_over_.exchange(0, std::memory_order_acq_rel);
+    if (handed_over != 0 && !pool_->free(vmm::address{handed_over}, shared_))
+      complain("a block that was handed over was lost");
     if (wrong_ == nullptr) give_all_back();
     sleeper_.reset();
     pool_.reset();
@@ -127,12 +127,12 @@ class pool_program {
     void before_change(const vmm::remap_notice&) noexcept override {}
   };
 
-  // Frees the block that is parked for it.
-  class parked_listener final : public vmm::remap_listener {
+  // Frees the block that was handed over to it.
+  class handed_over_listener final : public vmm::remap_listener {
    public:
-    explicit parked_listener(pool_program& whole) noexcept : whole_(whole) {}
+    explicit handed_over_listener(pool_program& whole) noexcept : whole_(whole) {}
     void before_change(const vmm::remap_notice&) noexcept override {
-      const std::uint64_t at = whole_.parked_.exchange(0, std::memory_order_acq_rel);
+      const std::uint64_t at = whole_.handed_over_.exchange(0, std::memory_order_acq_rel);
       if (at != 0) (void)whole_.pool_->free(vmm::address{at}, whole_.shared_);
     }
 
@@ -201,7 +201,7 @@ class pool_program {
   void warm_up(bool parks) {
     if (parks) {
       const auto at = pool_->allocate(4096, shared_);
-      if (at) parked_.store(at->value, std::memory_order_release);
+      if (at) handed_over_.store(at->value, std::memory_order_release);
     }
     for (actor& each : actors_) {
       for (std::uint64_t left = 1 + numbers_.below(3); left > 0; --left) allocate(each);
@@ -210,16 +210,16 @@ class pool_program {
   }
 
   // Without what only a pool that is awake can do.
-  void operation_beside_sleep(actor& who) {
-    const std::uint64_t choice = who.numbers.below(100);
-    if (choice < 34) return allocate(who);
-    if (choice < 54) return free(who);
-    if (choice < 68) return suspend_or_resume(who);
-    if (choice < 72) return allocate_dedicated(who);
-    if (choice < 76) return announce(who);
+  void operation_beside_sleep(actor& self) {
+    const std::uint64_t choice = self.numbers.below(100);
+    if (choice < 34) return allocate(self);
+    if (choice < 54) return free(self);
+    if (choice < 68) return suspend_or_resume(self);
+    if (choice < 72) return allocate_dedicated(self);
+    if (choice < 76) return announce(self);
     if (choice < 82) return (void)pool_->trim(0);
-    if (choice < 88) return look(who);
-    driver_.finish_some(who.numbers.next());
+    if (choice < 88) return look(self);
+    driver_.finish_some(self.numbers.next());
   }
 
   void add_to_sleeper() {
@@ -227,13 +227,13 @@ class pool_program {
     if (!sleeper_->add(*pool_, {.tag = "pool"})) complain("the pool is not a region");
   }
   // The work of all streams is waited for: those of the threads that the pool does not know, too.
-  void suspend_or_resume(actor& who) {
+  void suspend_or_resume(actor& self) {
     const vmm::sync::lock_guard held(asleep_mutex_);
     if (is_asleep_) {
       const vmm::status awake = sleeper_->resume();
       is_asleep_ = !awake;
       if (is_asleep_ && !may_refuse(awake.error().code))
-        note(who, awake, "the pool could not be resumed");
+        note(self, awake, "the pool could not be resumed");
       return;
     }
     std::vector<vmm::stream_handle> streams{shared_};
@@ -244,70 +244,70 @@ class pool_program {
     const auto done = sleeper_->suspend({.streams = streams});
     is_asleep_ = done.has_value();
     if (is_asleep_) return;
-    if (!may_refuse(done.error().code)) note(who, done.error(), "the pool could not be suspended");
+    if (!may_refuse(done.error().code)) note(self, done.error(), "the pool could not be suspended");
   }
   // Whether that is because the pool is suspended.
   [[nodiscard]] bool may_refuse(vmm::errc code) const {
     return code == vmm::errc::out_of_memory || (sleeps_ && code == vmm::errc::in_use);
   }
 
-  void operation(actor& who) {
-    if (unordered_ && who.numbers.one_in(3)) return free_unordered(who);
-    if (sleeps_) return operation_beside_sleep(who);
-    const std::uint64_t choice = who.numbers.below(100);
-    if (choice < 34) return allocate(who);
-    if (choice < 52) return free(who);
-    if (choice < 57) return hand_over(who);
-    if (choice < 62) return forget(who);
-    if (choice < 67) return synchronize(who);
+  void operation(actor& self) {
+    if (unordered_ && self.numbers.one_in(3)) return free_unordered(self);
+    if (sleeps_) return operation_beside_sleep(self);
+    const std::uint64_t choice = self.numbers.below(100);
+    if (choice < 34) return allocate(self);
+    if (choice < 52) return free(self);
+    if (choice < 57) return hand_over(self);
+    if (choice < 62) return forget(self);
+    if (choice < 67) return synchronize(self);
     if (choice < 72) return (void)pool_->trim(0);
-    if (choice < 78) return pin_or_unpin(who);
-    if (choice < 81) return park(who);
-    if (choice < 84) return subscribe(who);
-    if (choice < 87) return look(who);
-    if (choice < 91) return capture(who);
-    if (choice < 93) return record(who);
-    if (choice < 95) return allocate_dedicated(who);
-    if (choice < 97) return announce(who);
-    driver_.finish_some(who.numbers.next());
+    if (choice < 78) return pin_or_unpin(self);
+    if (choice < 81) return park(self);
+    if (choice < 84) return subscribe(self);
+    if (choice < 87) return look(self);
+    if (choice < 91) return capture(self);
+    if (choice < 93) return record(self);
+    if (choice < 95) return allocate_dedicated(self);
+    if (choice < 97) return announce(self);
+    driver_.finish_some(self.numbers.next());
   }
 
   // Refused while another thread captures a stream of the pool.
-  void synchronize(actor& who) {
+  void synchronize(actor& self) {
     const vmm::status done = pool_->synchronize();
     const bool refused = !done && captures_ && done.error().code == vmm::errc::not_permitted;
-    if (!refused) note(who, done, "synchronize failed");
+    if (!refused) note(self, done, "synchronize failed");
   }
 
   // From here to here another thread's blocks are in a history; one thread's at a time is recorded.
-  void record(actor& who) {
+  void record(actor& self) {
     const vmm::status begun = pool_->history().start({.event_count = 1024});
     if (!begun && begun.error().code == vmm::errc::in_use) return;
-    note(who, begun, "a history could not begin");
-    allocate(who);
-    free(who);
-    if (!pool_->history().stop()) who.wrong = "a history could not end";
+    note(self, begun, "a history could not begin");
+    allocate(self);
+    free(self);
+    if (!pool_->history().stop()) self.wrong = "a history could not end";
   }
 
   // Memory for a request that may come, while others grow.
-  void announce(actor& who) {
-    const std::uint64_t size_bytes = 2 * some_size(who.numbers);
-    const vmm::preallocate_report done = pool_->preallocate(size_bytes, who.own);
+  void announce(actor& self) {
+    const std::uint64_t size_bytes = 2 * some_size(self.numbers);
+    const vmm::preallocate_report done = pool_->preallocate(size_bytes, self.own);
     if (done.failure.code == vmm::errc::none || may_refuse(done.failure.code)) return;
-    note(who, done.failure, "a request could not be announced");
+    note(self, done.failure, "a request could not be announced");
   }
 
-  void allocate_dedicated(actor& who) {
-    block fresh{.size_bytes = some_size(who.numbers), .stream = who.own};
+  void allocate_dedicated(actor& self) {
+    block fresh{.size_bytes = some_size(self.numbers), .stream = self.own};
     const auto at = pool_->allocate_dedicated(fresh.size_bytes, fresh.stream);
     if (!at) {
       if (!may_refuse(at.error().code))
-        note(who, at.error(), "an allocation of whole mappings failed");
+        note(self, at.error(), "an allocation of whole mappings failed");
       return;
     }
     fresh.at = *at;
-    use(who, fresh);
-    who.blocks.push_back(fresh);
+    use(self, fresh);
+    self.blocks.push_back(fresh);
   }
 
   [[nodiscard]] static std::uint64_t some_size(number_source& numbers) {
@@ -316,176 +316,177 @@ class pool_program {
     return sizes[numbers.below(sizes.size())];
   }
 
-  void allocate(actor& who) {
+  void allocate(actor& self) {
     block fresh;
-    fresh.size_bytes = some_size(who.numbers);
-    fresh.stream = who.numbers.one_in(3) ? shared_ : who.own;
+    fresh.size_bytes = some_size(self.numbers);
+    fresh.stream = self.numbers.one_in(3) ? shared_ : self.own;
     const auto at = pool_->allocate(fresh.size_bytes, fresh.stream);
     if (!at) {
-      if (!may_refuse(at.error().code)) note(who, at.error(), "an allocation failed");
+      if (!may_refuse(at.error().code)) note(self, at.error(), "an allocation failed");
       return;
     }
     fresh.at = *at;
-    use(who, fresh);
-    who.blocks.push_back(fresh);
+    use(self, fresh);
+    self.blocks.push_back(fresh);
   }
 
   // Nothing is launched while the memory is away.
-  void use(actor& who, block& what) {
-    if (!sleeps_) return launch(who, what);
+  void use(actor& self, block& what) {
+    if (!sleeps_) return launch(self, what);
     const vmm::sync::shared_guard held(asleep_mutex_);
-    if (!is_asleep_) launch(who, what);
+    if (!is_asleep_) launch(self, what);
   }
-  void launch(actor& who, block& what) {
+  void launch(actor& self, block& what) {
     const vmm::address_range range{what.at, what.size_bytes};
     vmm::fake::kernel work{.name = "work", .duration_us = 5};
     work.writes = {&range, 1};
     if (what.tag) work.reads = {&range, 1};
     work.expected = what.tag;
-    work.tag = ++who.last_tag;
-    note(who, driver_.launch(what.stream, work), "a kernel could not be launched");
-    what.tag = who.last_tag;
+    work.tag = ++self.last_tag;
+    note(self, driver_.launch(what.stream, work), "a kernel could not be launched");
+    what.tag = self.last_tag;
   }
 
-  [[nodiscard]] block* some_block(actor& who) {
-    if (who.blocks.empty()) return nullptr;
-    return &who.blocks[who.numbers.below(who.blocks.size())];
+  [[nodiscard]] block* some_block(actor& self) {
+    if (self.blocks.empty()) return nullptr;
+    return &self.blocks[self.numbers.below(self.blocks.size())];
   }
 
-  void remove(actor& who, block* gone) {
-    *gone = who.blocks.back();
-    who.blocks.pop_back();
+  void remove(actor& self, block* gone) {
+    *gone = self.blocks.back();
+    self.blocks.pop_back();
   }
 
-  void free(actor& who) {
-    block* const gone = some_block(who);
+  void free(actor& self) {
+    block* const gone = some_block(self);
     if (gone == nullptr || gone->is_freed) return;
-    if (gone->tag) use(who, *gone);
-    note(who, pool_->free(gone->at, gone->stream), "a block could not be freed");
+    if (gone->tag) use(self, *gone);
+    note(self, pool_->free(gone->at, gone->stream), "a block could not be freed");
     gone->is_freed = gone->is_pinned;
-    if (!gone->is_pinned) remove(who, gone);
+    if (!gone->is_pinned) remove(self, gone);
   }
 
   // The last work is on a stream that the pool does not know, and ordered before nothing.
-  void free_unordered(actor& who) {
-    block* const gone = some_block(who);
+  void free_unordered(actor& self) {
+    block* const gone = some_block(self);
     if (gone == nullptr || gone->is_pinned) return;
-    if (!who.numbers.one_in(3)) {
-      order(who, gone->stream, who.outside);
-      const vmm::stream_handle home = std::exchange(gone->stream, who.outside);
-      use(who, *gone);
+    if (!self.numbers.one_in(3)) {
+      order(self, gone->stream, self.outside);
+      const vmm::stream_handle home = std::exchange(gone->stream, self.outside);
+      use(self, *gone);
       gone->stream = home;
     }
-    note(who, pool_->free(gone->at), "a block could not be freed after everything");
-    remove(who, gone);
+    note(self, pool_->free(gone->at), "a block could not be freed after everything");
+    remove(self, gone);
   }
 
   // To a stream that the pool has not seen, freed there, and that stream is forgotten again.
-  void hand_over(actor& who) {
-    block* const gone = some_block(who);
+  void hand_over(actor& self) {
+    block* const gone = some_block(self);
     if (gone == nullptr || gone->is_pinned) return;
     const auto fresh = driver_.create_stream();
     if (!fresh) return;
-    order(who, gone->stream, *fresh);
+    order(self, gone->stream, *fresh);
     gone->stream = *fresh;
-    use(who, *gone);
-    note(who, pool_->free(gone->at, *fresh), "a block could not be freed on a new stream");
-    remove(who, gone);
-    note(who, pool_->forget(*fresh), "a stream could not be forgotten");
-    order(who, *fresh, who.own);
-    note(who, driver_.destroy_stream(*fresh), "a stream could not be destroyed");
+    use(self, *gone);
+    note(self, pool_->free(gone->at, *fresh), "a block could not be freed on a new stream");
+    remove(self, gone);
+    note(self, pool_->forget(*fresh), "a stream could not be forgotten");
+    order(self, *fresh, self.own);
+    note(self, driver_.destroy_stream(*fresh), "a stream could not be destroyed");
   }
 
-  void order(actor& who, vmm::stream_handle before, vmm::stream_handle after) {
-    note(who, driver_.record_event(who.event, before), "no mark");
-    note(who, driver_.wait_event(after, who.event), "no wait");
+  void order(actor& self, vmm::stream_handle before, vmm::stream_handle after) {
+    note(self, driver_.record_event(self.event, before), "no mark");
+    note(self, driver_.wait_event(after, self.event), "no wait");
   }
 
   // The thread's stream goes, and another takes its place behind it. Unless the pool is promised
   // that, every second stream is forgotten first.
-  void forget(actor& who) {
-    for (const block& each : who.blocks)
+  void forget(actor& self) {
+    for (const block& each : self.blocks)
       if (each.is_freed) return;
-    if (forgets_ || who.numbers.one_in(2))
-      note(who, pool_->forget(who.own), "a stream could not be forgotten");
+    if (forgets_ || self.numbers.one_in(2))
+      note(self, pool_->forget(self.own), "a stream could not be forgotten");
     const auto fresh = driver_.create_stream();
     if (!fresh) return;
-    order(who, who.own, *fresh);
-    note(who, driver_.destroy_stream(who.own), "a stream could not be destroyed");
-    for (block& each : who.blocks)
-      if (each.stream == who.own) each.stream = *fresh;
-    who.own = *fresh;
+    order(self, self.own, *fresh);
+    note(self, driver_.destroy_stream(self.own), "a stream could not be destroyed");
+    for (block& each : self.blocks)
+      if (each.stream == self.own) each.stream = *fresh;
+    self.own = *fresh;
   }
 
-  void pin_or_unpin(actor& who) {
-    block* const kept = some_block(who);
+  void pin_or_unpin(actor& self) {
+    block* const kept = some_block(self);
     if (kept == nullptr) return;
     if (!kept->is_pinned) {
-      note(who, pool_->pin(kept->at), "a block could not be pinned");
+      note(self, pool_->pin(kept->at), "a block could not be pinned");
       kept->is_pinned = true;
       return;
     }
-    note(who, pool_->unpin(kept->at), "a block could not be unpinned");
+    note(self, pool_->unpin(kept->at), "a block could not be unpinned");
     kept->is_pinned = false;
-    if (kept->is_freed) remove(who, kept);
+    if (kept->is_freed) remove(self, kept);
   }
 
   // Leaves a block to whichever remap callback comes next.
-  void park(actor& who) {
-    block* const kept = some_block(who);
+  void park(actor& self) {
+    block* const kept = some_block(self);
     if (kept == nullptr || kept->is_pinned || kept->stream != shared_) return;
-    if (parked_.load(std::memory_order_acquire) != 0) return;
-    const std::uint64_t before = parked_.exchange(kept->at.value, std::memory_order_acq_rel);
+    if (handed_over_.load(std::memory_order_acquire) != 0) return;
+    const std::uint64_t before = handed_over_.exchange(kept->at.value, std::memory_order_acq_rel);
     if (before != 0)
-      note(who, pool_->free(vmm::address{before}, shared_), "a parked block could not be freed");
-    remove(who, kept);
+      note(self, pool_->free(vmm::address{before}, shared_),
+           "a block that was handed over could not be freed");
+    remove(self, kept);
   }
 
-  void subscribe(actor& who) {
+  void subscribe(actor& self) {
     const auto number = pool_->remaps().subscribe(silent_listener_);
     if (!number) {
-      who.wrong = "no subscription";
+      self.wrong = "no subscription";
       return;
     }
     (void)pool_->remaps().epoch();
-    note(who, pool_->remaps().unsubscribe(*number), "a subscription could not be ended");
+    note(self, pool_->remaps().unsubscribe(*number), "a subscription could not be ended");
   }
 
-  void look(actor& who) {
-    if (who.numbers.one_in(4)) return note(who, pool_->validate(), "the pool is not valid");
+  void look(actor& self) {
+    if (self.numbers.one_in(4)) return note(self, pool_->validate(), "the pool is not valid");
     const vmm::pool_statistics now = pool_->statistics();
-    if (now.live_bytes > now.peak_live_bytes) who.wrong = "the statistics are torn";
-    if (who.numbers.one_in(2)) (void)pool_->last_shortage();
-    if (who.numbers.one_in(2)) (void)pool_->regions();
+    if (now.live_bytes > now.peak_live_bytes) self.wrong = "the statistics are torn";
+    if (self.numbers.one_in(2)) (void)pool_->last_shortage();
+    if (self.numbers.one_in(2)) (void)pool_->regions();
   }
 
   // A graph of one kernel on memory of its own, played once and released.
-  void capture(actor& who) {
+  void capture(actor& self) {
     if (!captures_) return;
-    if (announces_) note(who, pool_->captures().begin(), "a capture could not be announced");
-    capture_announced(who);
-    if (announces_) note(who, pool_->captures().end(), "the end of a capture is not known");
+    if (announces_) note(self, pool_->captures().begin(), "a capture could not be announced");
+    capture_announced(self);
+    if (announces_) note(self, pool_->captures().end(), "the end of a capture is not known");
   }
-  void capture_announced(actor& who) {
-    if (!driver_.begin_capture(who.own, vmm::capture_mode::relaxed)) return;
-    const std::uint64_t size_bytes = some_size(who.numbers);
-    const auto at = pool_->allocate(size_bytes, who.own);
-    const auto number = pool_->captures().number(who.own);
+  void capture_announced(actor& self) {
+    if (!driver_.begin_capture(self.own, vmm::capture_mode::relaxed)) return;
+    const std::uint64_t size_bytes = some_size(self.numbers);
+    const auto at = pool_->allocate(size_bytes, self.own);
+    const auto number = pool_->captures().number(self.own);
     if (at) {
       const vmm::address_range range{*at, size_bytes};
       vmm::fake::kernel work{.name = "graph", .duration_us = 5};
       work.writes = {&range, 1};
-      note(who, driver_.launch(who.own, work), "a kernel could not be captured");
-      note(who, pool_->free(*at, who.own), "a block of a capture could not be freed");
+      note(self, driver_.launch(self.own, work), "a kernel could not be captured");
+      note(self, pool_->free(*at, self.own), "a block of a capture could not be freed");
     }
-    const auto made = driver_.end_capture(who.own);
+    const auto made = driver_.end_capture(self.own);
     if (!made || !number) {
-      who.wrong = "a capture was spoiled";
+      self.wrong = "a capture was spoiled";
       return;
     }
-    note(who, driver_.launch_graph(*made, who.own), "a graph did not play");
-    note(who, pool_->captures().release(*number, who.own), "a capture could not be released");
-    note(who, driver_.destroy_graph(*made), "a graph could not be destroyed");
+    note(self, driver_.launch_graph(*made, self.own), "a graph did not play");
+    note(self, pool_->captures().release(*number, self.own), "a capture could not be released");
+    note(self, driver_.destroy_graph(*made), "a graph could not be destroyed");
   }
 
   void give_all_back() {
@@ -501,10 +502,10 @@ class pool_program {
     if (pool_->statistics().live_count != 0) complain("a block is left");
   }
 
-  static void note(actor& who, const vmm::status& answer, const char* what) {
-    if (answer || who.wrong != nullptr) return;
-    who.wrong = what;
-    who.why = answer.error();
+  static void note(actor& self, const vmm::status& answer, const char* what) {
+    if (answer || self.wrong != nullptr) return;
+    self.wrong = what;
+    self.why = answer.error();
   }
   void complain(const char* what) {
     if (wrong_ == nullptr) wrong_ = what;
@@ -516,9 +517,9 @@ class pool_program {
   const bool sleeps_;
   silent_observer observer_;
   silent_listener silent_listener_;
-  parked_listener frees_parked_{*this};
+  handed_over_listener frees_handed_over_{*this};
   vmm::stream_handle shared_{};
-  vmm::sync::atomic<std::uint64_t> parked_ = 0;
+  vmm::sync::atomic<std::uint64_t> handed_over_ = 0;
   std::vector<actor> actors_;
   std::unique_ptr<pool> pool_;
   vmm::sync::shared_mutex asleep_mutex_;

@@ -49,9 +49,9 @@ struct pool_case {
   }
   void free(vmm::address at, vmm::stream_handle stream) { EXPECT_TRUE(pool->free(at, stream)); }
   // After the pool forgot it. The other stream is ordered behind it.
-  void destroy(vmm::stream_handle& gone, vmm::stream_handle heir) {
+  void destroy(vmm::stream_handle& gone, vmm::stream_handle successor) {
     const auto event = driver.create_event();
-    EXPECT_TRUE(event && driver.record_event(*event, gone) && driver.wait_event(heir, *event));
+    EXPECT_TRUE(event && driver.record_event(*event, gone) && driver.wait_event(successor, *event));
     EXPECT_TRUE(driver.destroy_event(*event) && driver.destroy_stream(gone));
     gone = vmm::stream_handle::default_stream;
   }
@@ -288,17 +288,17 @@ class silent_observer final : public vmm::block_observer {
 // A remap callback may free. Allocations and frees take turns where there is an observer.
 struct freeing_callback final : vmm::remap_listener {
   void before_change(const vmm::remap_notice&) noexcept override {
-    if (parked.value == 0 || world->pool == nullptr) return;  // null: the pool is being closed
-    world->free(parked, world->b);
-    parked = {};
+    if (handed_over.value == 0 || world->pool == nullptr) return;  // null: the pool is being closed
+    world->free(handed_over, world->b);
+    handed_over = {};
   }
   pool_case* world = nullptr;
-  vmm::address parked{};
+  vmm::address handed_over{};
 };
 
 void let_callback_free(pool_case& world, freeing_callback& callback, std::uint64_t size_bytes) {
   callback.world = &world;
-  callback.parked = world.allocate(4096, world.b);
+  callback.handed_over = world.allocate(4096, world.b);
   EXPECT_TRUE(world.pool->remaps().subscribe(callback));
   world.free(world.allocate(size_bytes, world.a), world.a);
 }

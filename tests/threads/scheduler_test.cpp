@@ -33,15 +33,15 @@ struct careless_counter {
 };
 
 // Plays all schedules; returns their count, and the count of those that lost an update.
-struct tally {
+struct totals {
   std::uint64_t played = 0;
   std::uint64_t lost = 0;
 };
-tally count_lost(std::uint32_t preemptions_max) {
+totals count_lost(std::uint32_t preemptions_max) {
   schedule::crew crew;
   const observed_locks observed;
   schedule::enumeration all(preemptions_max);
-  tally out;
+  totals out;
   do {
     careless_counter counter;
     const auto add = [&] { counter.add(); };
@@ -56,17 +56,17 @@ tally count_lost(std::uint32_t preemptions_max) {
 // is lost unless one thread's load and store both come before the other's load. The first part does
 // nothing, and each order is played in as many ways as these parts can stand.
 TEST(Scheduler, PlaysEveryScheduleOfTwoThreads) {
-  const tally all = count_lost(100);
+  const totals all = count_lost(100);
   EXPECT_EQ(all.played, 20U);
   EXPECT_GT(all.lost, 0U);
   EXPECT_LT(all.lost, all.played);
 }
 
 TEST(Scheduler, KeepsToTheBoundOfPreemptions) {
-  const tally none = count_lost(0);
+  const totals none = count_lost(0);
   EXPECT_EQ(none.played, 2U) << "which thread is first";
   EXPECT_EQ(none.lost, 0U);
-  const tally one = count_lost(1);
+  const totals one = count_lost(1);
   EXPECT_GT(one.played, none.played);
   EXPECT_GT(one.lost, 0U) << "one switch between a load and its store loses an update";
 }

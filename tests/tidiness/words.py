@@ -1,8 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# The words that the tree does not use, because the field has others: words.csv. A word that still
-# stands somewhere has a count there, which may fall and may not rise.
+# The words that the tree does not use, because the field has others: words.csv.
 from __future__ import annotations
 
 import bisect
@@ -14,20 +13,12 @@ from typing import NamedTuple
 from cpp import QUOTED, RAW
 from rules import Files, Finding, is_word, read
 
-# Where words are counted, each by itself: modules and backends; the sources of adapters; the rest.
-AREAS = ("core", "adapters", "rest")
-COLUMNS = ["word", "instead", "scope", "allowed", *AREAS]
+COLUMNS = ["word", "instead", "scope", "allowed"]
 PLACES_SHOWN_MAX = 8
 CPP = (".cpp", ".cppm", ".hpp", ".h", ".c", ".cu")
 SCRIPTS = (".py", ".sh", ".cmake", "CMakeLists.txt")
 COMMENT = r"//[^\n]*|/\*(?s:.*?)(?=\*/|\Z)|"
 PIECE = re.compile(COMMENT + r"(?<!\w)" + RAW + "|" + QUOTED.format(r"(?<!\w)"), re.ASCII)
-
-
-def area_of(path: str) -> int:
-    if path.startswith(("modules/", "backends/")):
-        return 0
-    return 1 if path.startswith(("adapters/c/", "adapters/preload/", "adapters/python/src/")) else 2
 
 
 class BannedWord(NamedTuple):
@@ -39,7 +30,6 @@ class BannedWord(NamedTuple):
     instead: str
     is_prose: bool
     allowed: list[str]  # identifiers of the standard, a driver or a source
-    limits: list[int]  # different identifiers, or places in prose, of each area
 
 
 def read_words(path: str, text: str) -> tuple[list[BannedWord], list[Finding]]:
@@ -50,11 +40,9 @@ def read_words(path: str, text: str) -> tuple[list[BannedWord], list[Finding]]:
             continue
         cells = next(csv.reader([line]))
         is_right = len(cells) == len(COLUMNS) and cells[0] and cells[1]
-        is_right = is_right and cells[0] == cells[0].lower() and cells[2] in ("name", "prose")
-        if is_right and all(each.isdigit() for each in cells[4:]):
-            limits = [int(each) for each in cells[4:]]
+        if is_right and cells[0] == cells[0].lower() and cells[2] in ("name", "prose"):
             is_prose, allowed = cells[2] == "prose", cells[3].split()
-            words.append(BannedWord(number, cells[0], cells[1], is_prose, allowed, limits))
+            words.append(BannedWord(number, cells[0], cells[1], is_prose, allowed))
         else:
             mistakes.append(Finding(path, number, "word", "a line is " + ",".join(COLUMNS)))
     return words, mistakes
@@ -124,7 +112,7 @@ class Prose:
 
 
 class Names:
-    """The identifiers of an area in lower case, each with the first place that has it."""
+    """The identifiers of all files in lower case, each with the first place that has it."""
 
     def __init__(self) -> None:
         self.first: dict[str, str] = {}
@@ -149,26 +137,20 @@ class Names:
         ]
 
 
-def check_words(files: Files, words: list[BannedWord], path: str = "words.csv"):
-    """The words that stand in the files more often than the list says, with their places; and a
-    sentence for each that the list could lower."""
-    names = [Names() for _ in AREAS]
-    texts: list[list[Prose]] = [[] for _ in AREAS]
+def check_words(files: Files, words: list[BannedWord], path: str = "words.csv") -> list[Finding]:
+    """The words that stand in the files, with their places."""
+    names, texts, found = Names(), [], []
     for each, text in files.items():
-        names[area_of(each)].add(each, text)
-        texts[area_of(each)].append(Prose(each, text))
-    found, fewer = [], []
+        names.add(each, text)
+        texts.append(Prose(each, text))
     for rule in words:
-        for area, limit in enumerate(rule.limits):
-            if rule.is_prose:
-                places = [place for prose in texts[area] for place in prose.find(rule.word)]
-            else:
-                places = names[area].find(rule)
-            where = f"{rule.word} ({'prose' if rule.is_prose else 'name'}, {AREAS[area]})"
-            if len(places) < limit:
-                fewer.append(f"{where}: {len(places)} of {limit}")
-            if len(places) > limit:
-                what = f"{where}: {len(places)} where {limit} may be; say {rule.instead}."
-                shown = " ".join(places[:PLACES_SHOWN_MAX])
-                found.append(Finding(path, rule.line, "word", f"{what} It stands in {shown}"))
-    return found, fewer
+        kind = "prose" if rule.is_prose else "name"
+        if rule.is_prose:
+            places = [place for prose in texts for place in prose.find(rule.word)]
+        else:
+            places = names.find(rule)
+        if places:
+            shown = " ".join(places[:PLACES_SHOWN_MAX])
+            what = f"{rule.word} ({kind}): {len(places)}; say {rule.instead}. It stands in {shown}"
+            found.append(Finding(path, rule.line, "word", what))
+    return found

@@ -105,8 +105,8 @@ TEST(RegionMap, KindsDoNotSeeEachOther) {
   EXPECT_EQ(map.best_fit(a, 100), left);
   EXPECT_EQ(map.best_fit(a, 101), region_id::none);
   EXPECT_EQ(map.best_fit(b, 5), right);
-  EXPECT_EQ(map.lowest_fit(b, 64), right);
-  EXPECT_EQ(map.lowest_fit(a, 101), region_id::none);
+  EXPECT_EQ(map.lowest_region(b, 64), right);
+  EXPECT_EQ(map.lowest_region(a, 101), region_id::none);
   EXPECT_EQ(map.listed_granules(b), 900u);
   EXPECT_EQ(map.largest(a), 100u);
   EXPECT_TRUE(map.validate());
@@ -123,7 +123,7 @@ TEST(RegionMap, NothingFitsThatIsLongerThanTheRange) {
          count += count / 7 + 1)
       ASSERT_EQ(map.best_fit(a, count), region_id::none) << count << " of " << granules;
     EXPECT_EQ(map.best_fit(a, vmm::max_range_granules), region_id::none);
-    EXPECT_EQ(map.lowest_fit(a, vmm::max_range_granules), region_id::none);
+    EXPECT_EQ(map.lowest_region(a, vmm::max_range_granules), region_id::none);
   }
 }
 
@@ -362,7 +362,7 @@ class Model {
     ASSERT_EQ(found == region_id::none, best == nullptr);
     if (best != nullptr) ASSERT_EQ(map.where(found).count, best->where.count);
     if (count >= 64) {
-      const region_id low = map.lowest_fit(kind, count);
+      const region_id low = map.lowest_region(kind, count);
       ASSERT_EQ(low, lowest == nullptr ? region_id::none : lowest->id);
     }
     const auto at = static_cast<std::uint32_t>(random() % map.count_granules());

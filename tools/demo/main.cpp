@@ -185,16 +185,16 @@ class progress_line {
     const std::uint64_t percent = total_ == 0 ? 100 : 100 * done / total_;
     if (is_terminal()) {
       std::printf("\r  replaying: %3d %%%s", static_cast<int>(percent), done == total_ ? "\n" : "");
-    } else if (percent / 25 != told_quarter_) {
-      told_quarter_ = percent / 25;
-      std::printf("  replaying: %d %%\n", static_cast<int>(25 * told_quarter_));
+    } else if (percent / 25 != printed_quarter_) {
+      printed_quarter_ = percent / 25;
+      std::printf("  replaying: %d %%\n", static_cast<int>(25 * printed_quarter_));
     }
     std::fflush(stdout);
   }
 
  private:
   std::uint64_t total_;
-  std::uint64_t told_quarter_ = 0;
+  std::uint64_t printed_quarter_ = 0;
 };
 
 using vmm::tools::replay_report;

@@ -172,7 +172,7 @@ std::uint32_t caching_model::add_segment(const search& wanted) {
   made.pool = wanted.pool;
   made.stream = wanted.stream;
   segments_.push_back({made.base, made.size_bytes, 0});
-  tell({segment_action::alloc, made.size_bytes, made.base});
+  notify({segment_action::alloc, made.size_bytes, made.base});
   return add_block(made);
 }
 
@@ -308,7 +308,7 @@ void caching_model::release_segment(std::uint32_t number) {
   pools_[gone.pool].free.erase(key_of(number));
   native_segments_.erase(gone.base);
   held_bytes_ -= gone.size_bytes;
-  tell({segment_action::free, gone.size_bytes, gone.base});
+  notify({segment_action::free, gone.size_bytes, gone.base});
   remove_block(number);
 }
 
@@ -421,7 +421,7 @@ void caching_model::set_listener(std::function<void(const segment_change&)> list
   listener_ = std::move(listener);
 }
 
-void caching_model::tell(const segment_change& change) const {
+void caching_model::notify(const segment_change& change) const {
   if (listener_) listener_(change);
 }
 

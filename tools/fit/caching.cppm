@@ -202,7 +202,7 @@ export class caching_model {
   [[nodiscard]] std::uint64_t reserve(std::uint64_t size_bytes);
   [[nodiscard]] std::uint64_t place(std::uint64_t size_bytes);
   [[nodiscard]] bool charge(std::uint64_t size_bytes);
-  void tell(const segment_change& change) const;
+  void notify(const segment_change& change) const;
 
   const caching_options options_;
   const caching_device device_;

@@ -128,7 +128,7 @@ bool caching_model::map(std::uint32_t number, std::uint64_t size_bytes) {
   }
   blocks_[number].is_mapped = true;
   blocks_[number].size_bytes = bytes;
-  tell({segment_action::map, bytes, blocks_[number].base});
+  notify({segment_action::map, bytes, blocks_[number].base});
   merge(number, blocks_[number].previous);
   merge(number, blocks_[number].next);
   insert_free(number);
@@ -171,7 +171,7 @@ void caching_model::unmap(std::uint32_t number) {
   blocks_[number].size_bytes = end - first;
   blocks_[number].is_mapped = false;
   held_bytes_ -= end - first;
-  tell({segment_action::unmap, end - first, segment.base + first});
+  notify({segment_action::unmap, end - first, segment.base + first});
   merge(number, blocks_[number].previous);
   merge(number, blocks_[number].next);
   if (blocks_[number].previous == 0 && blocks_[number].next == 0) return remove_block(number);

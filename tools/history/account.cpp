@@ -67,12 +67,12 @@ class backward_walk {
     for (const auto& [at, size_bytes] : into_.mapped_before) used_bytes += size_bytes;
     if (into_.is_manager)
       for (const auto& [at, block] : into_.live_before) used_bytes += block.size_bytes;
-    const auto tells = [](const history_event& each) {
+    const auto has_account = [](const history_event& each) {
       return each.kind == history_kind::footprint;
     };
-    const bool is_told = std::any_of(taken_.events.begin(), taken_.events.end(), tells);
+    const bool has_number = std::any_of(taken_.events.begin(), taken_.events.end(), has_account);
     into_.footprint_before_bytes =
-        is_told ? used_bytes : number_of(taken_, "held_bytes", used_bytes);
+        has_number ? used_bytes : number_of(taken_, "held_bytes", used_bytes);
   }
   // False where the event does not fit.
   bool undo(const history_event& each) {

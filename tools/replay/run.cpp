@@ -191,36 +191,36 @@ class manager_subject {
 
   /// The manager's extents, with live blocks cut at the requested size.
   [[nodiscard]] result<std::vector<extent>> extents() {
-    const result<std::vector<extent_info>> views = manager_.extents();
-    if (!views) return views.error();
+    const result<std::vector<extent_info>> found = manager_.extents();
+    if (!found) return found.error();
     std::vector<extent> out;
-    for (const extent_info& view : *views)
-      if (status added = add(view, out); !added) return added.error();
+    for (const extent_info& each : *found)
+      if (status added = add(each, out); !added) return added.error();
     return out;
   }
 
  private:
-  [[nodiscard]] status add(const extent_info& view, std::vector<extent>& out) {
+  [[nodiscard]] status add(const extent_info& each, std::vector<extent>& out) {
     const auto append = [&out](address base, std::uint64_t size_bytes, tools::extent_kind kind) {
       if (size_bytes != 0) out.push_back({{base, size_bytes}, kind});
     };
-    const address base = view.where.base;
-    if (view.kind == vmm::extent_kind::hole || view.kind == vmm::extent_kind::retired) {
-      const bool is_hole = view.kind == vmm::extent_kind::hole;
-      append(base, view.where.size_bytes, is_hole ? extent_kind::hole : extent_kind::stale);
+    const address base = each.where.base;
+    if (each.kind == vmm::extent_kind::hole || each.kind == vmm::extent_kind::retired) {
+      const bool is_hole = each.kind == vmm::extent_kind::hole;
+      append(base, each.where.size_bytes, is_hole ? extent_kind::hole : extent_kind::stale);
       return {};
     }
-    const bool is_live = view.kind == vmm::extent_kind::live;
+    const bool is_live = each.kind == vmm::extent_kind::live;
     std::uint64_t used_bytes = 0;
     if (is_live) {
       const result<range_info> block = manager_.find(base);
       if (!block) return block.error();
-      used_bytes = std::min(live_bytes_of(block->sizes.user_bytes), view.mapped_bytes);
+      used_bytes = std::min(live_bytes_of(block->sizes.user_bytes), each.mapped_bytes);
       append(base, used_bytes, extent_kind::live);
     }
-    append(base + used_bytes, view.mapped_bytes - used_bytes,
+    append(base + used_bytes, each.mapped_bytes - used_bytes,
            is_live ? extent_kind::rounding : extent_kind::kept);
-    append(base + view.mapped_bytes, view.where.size_bytes - view.mapped_bytes, extent_kind::hole);
+    append(base + each.mapped_bytes, each.where.size_bytes - each.mapped_bytes, extent_kind::hole);
     return {};
   }
 

@@ -253,7 +253,7 @@ void serve_texts(script& out, dice& draw) {
 
 // ---- learning on graphs: neighbourhoods of any size, features kept for a while -----------
 
-void learn_on_graphs(script& out, dice& draw) {
+void train_on_graphs(script& out, dice& draw) {
   constexpr number features = 768;
   constexpr number hidden = 512;
   for (int layer = 0; layer < 6; ++layer) (void)out.take(features * hidden * 4 * 3);
@@ -328,7 +328,7 @@ void answer(script& out, dice& draw, number batch) {
   out.give(cache);
 }
 
-void learn_from_answers(script& out, dice& draw) {
+void train_on_scores(script& out, dice& draw) {
   (void)bring_in(out, 2);
   for (number step = 1; step <= 10; ++step) {
     out.iteration(step);
@@ -456,9 +456,9 @@ constexpr std::array<entry, 8> entries = {{
     {{"serving", "serves texts: a cache in pages of 2 MiB, prompts of any length, adapters"},
      serve_texts},
     {{"graphs", "learns on graphs: neighbourhoods of any size, features kept for a while"},
-     learn_on_graphs},
-    {{"answers", "generates, scores and trains in turns; models are moved in and out"},
-     learn_from_answers},
+     train_on_graphs},
+    {{"scoring", "generates, scores and trains in turns; models are moved in and out"},
+     train_on_scores},
     {{"tables", "sorts and joins tables, each query of other lengths: few, large requests"},
      join_large_tables},
     {{"queries", "the same on small tables: less than half a GiB live at a time"},

@@ -67,7 +67,7 @@ class block_index {
   [[nodiscard]] take_outcome take(std::uint64_t at, live_block& taken,
                                   MayTake&& may_take) noexcept {
     if (buckets_.empty() || at == 0) return take_outcome::absent;
-    for (std::size_t home = home_of(at);; home = next(home)) {
+    for (std::size_t home = slot_of(at);; home = next(home)) {
       bucket& in = buckets_[home];
       for (std::size_t slot = 0; slot < slot_count; ++slot) {
         if (address_in(in[slot]) != at) continue;
@@ -222,7 +222,7 @@ class block_index {
     return number;
   }
 
-  [[nodiscard]] std::size_t home_of(std::uint64_t at) const noexcept {
+  [[nodiscard]] std::size_t slot_of(std::uint64_t at) const noexcept {
     constexpr std::uint64_t golden = 0x9E3779B97F4A7C15;
     return static_cast<std::size_t>(((at >> 9) * golden) >> shift_);
   }
@@ -234,7 +234,7 @@ class block_index {
   }
   [[nodiscard]] const entry* find_entry(std::uint64_t at) const noexcept {
     if (buckets_.empty() || at == 0) return nullptr;
-    for (std::size_t home = home_of(at);; home = next(home)) {
+    for (std::size_t home = slot_of(at);; home = next(home)) {
       const bucket& in = buckets_[home];
       for (const entry& each : in) {
         if (address_in(each) == at) return &each;
@@ -247,7 +247,7 @@ class block_index {
   }
   // An empty one, in the first bucket from the home on that is not full.
   [[nodiscard]] entry& free_entry(std::uint64_t at) noexcept {
-    for (std::size_t home = home_of(at);; home = next(home)) {
+    for (std::size_t home = slot_of(at);; home = next(home)) {
       for (entry& each : buckets_[home]) {
         if (each.at == 0) return each;
       }
@@ -261,7 +261,7 @@ class block_index {
       const bool was_full = is_full(in);
       for (entry& each : in) {
         if (each.at == 0) continue;
-        const std::size_t home = home_of(address_in(each));
+        const std::size_t home = slot_of(address_in(each));
         if (distance(home, from) < distance(gap, from)) continue;
         for (entry& room : buckets_[gap]) {
           if (room.at != 0) continue;

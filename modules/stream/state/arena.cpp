@@ -315,7 +315,7 @@ const char* arena::broken_invariant() const noexcept {
 
 // A place that was used before is used again; a new one keeps the others in a row.
 std::uint32_t arena_table::place_for(stream_handle stream) const noexcept {
-  const std::uint32_t home = home_of(stream);
+  const std::uint32_t home = slot_of(stream);
   check(home < bucket_count, "a stream's arena has no place");
   for (std::uint32_t slot = 0; slot < slots; ++slot) {
     const std::uint64_t key = buckets_[home].keys[slot].load(std::memory_order_relaxed);
@@ -325,7 +325,7 @@ std::uint32_t arena_table::place_for(stream_handle stream) const noexcept {
 }
 
 bool arena_table::takes(stream_handle stream) const noexcept {
-  check(home_of(stream) < bucket_count, "a stream's arena has no place");
+  check(slot_of(stream) < bucket_count, "a stream's arena has no place");
   return key_of(stream) != used_before && number_of(stream) == none && place_for(stream) != none;
 }
 

@@ -176,7 +176,7 @@ class arena_table {
 
   // ---- under the lock of the pool's state ----
   [[nodiscard]] inline std::uint32_t number_of(stream_handle stream) const noexcept {
-    const std::uint32_t home = home_of(stream);
+    const std::uint32_t home = slot_of(stream);
     const std::uint64_t key = key_of(stream);
     if (key == never_used || key == used_before) [[unlikely]]
       return none;
@@ -239,7 +239,7 @@ class arena_table {
   [[nodiscard]] static inline std::uint64_t key_of(stream_handle stream) noexcept {
     return static_cast<std::uint64_t>(stream) + 1;
   }
-  [[nodiscard]] static inline std::uint32_t home_of(stream_handle stream) noexcept {
+  [[nodiscard]] static inline std::uint32_t slot_of(stream_handle stream) noexcept {
     static_assert(std::has_single_bit(bucket_count));
     const std::uint64_t mixed = static_cast<std::uint64_t>(stream) * 0x9E3779B97F4A7C15u;
     return static_cast<std::uint32_t>(mixed >> 32) % bucket_count;

@@ -152,7 +152,7 @@ class alignas(64) segment {
     const region_kind own = kind_of(request.stream);
     debug_check([&] { return request.count_granules != 0; }, "no granule is looked for");
     const region_id found = regions_.is_large(request.count_granules)
-                                ? regions_.lowest_fit(own, request.count_granules)
+                                ? regions_.lowest_region(own, request.count_granules)
                                 : regions_.best_fit(own, request.count_granules);
     debug_check([&] { return found == region_id::none || kind(found) == own; },
                 "a found region is another stream's");

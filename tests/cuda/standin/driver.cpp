@@ -55,7 +55,7 @@ void start(state& s) {
 
 }  // namespace
 
-void tell_call(const char* symbol) {
+void report_call(const char* symbol) {
   state& s = the();
   void (*call)(void*) = nullptr;
   void* data = nullptr;
@@ -69,7 +69,7 @@ void tell_call(const char* symbol) {
 }
 
 CUresult enter(const char* symbol, needs need) {
-  tell_call(symbol);
+  report_call(symbol);
   state& s = the();
   const std::lock_guard<std::mutex> hold(s.mutex);
   ++s.calls[symbol];

@@ -97,7 +97,7 @@ class thread_contexts {
 void sweep_descriptors();
 
 /// Calls the test's hook before `symbol`.
-void tell_call(const char* symbol);
+void report_call(const char* symbol);
 
 /// What stands against the call before it is looked at; CUDA_SUCCESS when nothing does.
 [[nodiscard]] CUresult enter(const char* symbol, needs need);

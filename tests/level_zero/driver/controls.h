@@ -41,7 +41,7 @@ void vmm_ze_last(unsigned long long* count, int* code);
 
 /// Called with true before and with false after each call that a thread makes to the loader; none
 /// when null.
-void vmm_witness_tell(void (*hook)(bool inside));
+void vmm_witness_notify(void (*hook)(bool inside));
 /// Of the witness: refusals that came from the loader or its layers and not from the driver. The
 /// text names them; "" for none.
 const char* vmm_witness_complaints();

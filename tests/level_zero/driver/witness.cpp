@@ -123,13 +123,13 @@ template <text Symbol, class... Arguments>
 struct through<Symbol, ze_result_t(Arguments...)> {
   using function = ze_result_t (*)(Arguments...);
   static ze_result_t checked(Arguments... arguments) {
-    const auto tell = hook.load();
-    if (tell != nullptr) tell(true);
+    const auto notify = hook.load();
+    if (notify != nullptr) notify(true);
     static const auto real = reinterpret_cast<function>(dlsym(loader(), Symbol.value));
     const reached before = look();
     const ze_result_t code = real(arguments...);
     note(Symbol.value, code, before);
-    if (tell != nullptr) tell(false);
+    if (notify != nullptr) notify(false);
     return code;
   }
   static ze_result_t call(Arguments... arguments) {
@@ -199,7 +199,7 @@ void* vmm_witness_loader(const char* symbol) {
   return found == all.end() ? nullptr : found->second;
 }
 
-void vmm_witness_tell(void (*tell)(bool)) { hook = tell; }
+void vmm_witness_notify(void (*notify)(bool)) { hook = notify; }
 
 const char* vmm_witness_complaints() {
   static thread_local std::string copy;

@@ -17,7 +17,7 @@ pool_id pool_of(const driver& cu, device_id device) {
   return pool;
 }
 
-context_id home_of(const driver& cu, device_pointer at) {
+context_id context_of(const driver& cu, device_pointer at) {
   context_id home = nullptr;
   must(cu.attribute(&home, pointer_attribute::context, at) == code::success, "a context");
   return home;
@@ -71,10 +71,10 @@ void pool_elsewhere(const arguments& all) {
   must(cu.set_current(first) == code::success, "the first device");
   device_pointer at = 0;
   must(cu.allocate_from_pool(&at, mebibyte, pool_of(cu, 0), on_second) == code::success, "memory");
-  std::printf("on the pool's device %d\n", home_of(cu, at) == first ? 1 : 0);
+  std::printf("on the pool's device %d\n", context_of(cu, at) == first ? 1 : 0);
   must(cu.free_async(at, on_second) == code::success, "a free");
   must(cu.allocate_from_pool(&at, mebibyte, pool_of(cu, 1), on_second) == code::success, "memory");
-  if (is_managed) expect(home_of(cu, at) == second, "memory of the second device");
+  if (is_managed) expect(context_of(cu, at) == second, "memory of the second device");
   must(cu.free_async(at, on_second) == code::success, "a free");
   for (const device_pointer each : blocks) must(cu.free(each) == code::success, "a free");
   expect(cu.misuses() == 0, "no access to memory that is not there");

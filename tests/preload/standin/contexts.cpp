@@ -184,7 +184,7 @@ CUresult cuCtxPushCurrent(CUcontext context) {
 
 // Of a context with a stream that is captured it is refused, and spoils the capture.
 CUresult cuCtxSynchronize() {
-  standin::tell_call("cuCtxSynchronize");
+  standin::report_call("cuCtxSynchronize");
   return standin::spoil_captures() ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
                                    : base_cuCtxSynchronize();
 }
