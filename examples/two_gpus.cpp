@@ -32,7 +32,7 @@ int main() {
   vmm::fake_driver driver(machine);
   vmm::driver_ref with(driver);
 
-  const auto topology = vmm::peer_topology::ask(*with);
+  const auto topology = vmm::peer_topology::query(*with);
   if (!topology) return fail(topology.error());
   std::printf("%s", topology->to_text().c_str());
 

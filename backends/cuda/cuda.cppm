@@ -3,18 +3,18 @@
 //
 // vmm.cuda - a CUDA device as a backend, over the driver API.
 //
-// The driver is loaded when open() is called: neither a GPU nor a driver is needed to build, link
-// or start a program, and no vendor header to build vmm or to import this module.
+// open() loads the driver: building, linking and starting a program need neither a GPU nor a
+// driver, and building vmm or importing this module needs no vendor header.
 //
 // - One object is one device: its primary context is retained from open() to the destructor.
 // - Every call makes that context current for its own duration and restores the caller's, so any
-//   thread may call, also one that never touched CUDA.
-// - No error is kept: each call reports the driver's result of that call, with the driver's name
-//   for it.
+// thread may call, also one that never used CUDA.
+// - No error is sticky: each call reports the driver's result of that call, with the driver's name
+// for it.
 // - No lock is held over a driver call; the object is constant after open().
 // - Multicast calls are looked up only with options.allow_multicast.
-// - A forked child is refused every call before the driver is reached, and destroying its copy
-//   changes nothing.
+// - In a forked child every call is refused before it reaches the driver, and destroying the
+// child's copy changes nothing.
 //
 // Thread safety: all members may be called from any thread at once. Destroy the object when no call
 // is running. Cost: the driver's own, and about 20 ns to query the current context (more if it has
@@ -50,8 +50,8 @@ export class cuda_driver {
   /// exist.
   [[nodiscard]] user_count& users() noexcept { return users_; }
 
-  // The concept `backend`. Each member is one driver call of the same name; contracts stand in
-  // docs/contract.md.
+  // The concept `backend`. Each member is one driver call of the same name; docs/contract.md has
+  // the contracts.
   [[nodiscard]] std::string_view name() const noexcept { return "cuda"; }
   [[nodiscard]] const features& feature_set() const noexcept;
   [[nodiscard]] location home() const noexcept;
@@ -114,7 +114,7 @@ export class cuda_driver {
   [[nodiscard]] result<shared_handle> export_handle(physical_handle handle, share_kind kind);
   [[nodiscard]] result<physical_handle> import_handle(const shared_handle& shared);
   /// Whether fabric handles work for this process: creates, exports, imports and releases one
-  /// granule. The feature export_fabric is only the device's word. Errors: driver errors, usually
+  /// granule. The feature export_fabric is of the device alone. Errors: driver errors, usually
   /// not_permitted.
   [[nodiscard]] status probe_fabric();
 
@@ -140,7 +140,7 @@ export class cuda_driver {
   /// The CUcontext, for programs that launch kernels beside vmm. It lives as long as this object.
   [[nodiscard]] std::uint64_t native_context() const noexcept;
   /// A driver call by its name without a version suffix and the CUDA version to request (11020
-  /// is 11.2); null when the driver does not have it. Multicast calls are not given out.
+  /// is 11.2); null if the driver does not have it. Never returns multicast calls.
   [[nodiscard]] void* entry_point(const char* symbol, std::int32_t version) const noexcept;
 
  private:

@@ -11,17 +11,17 @@ import vmm.std;
 
 namespace vmm {
 
-/// How a reservation gets its memory.
+/// The kind of memory in reservations.
 export enum class cuda_memory : std::uint8_t {
   from_environment,  // VMM_CUDA_MEMORY (mapped or plain), else mapped
   mapped,            // memory mapped by the driver's virtual memory management
   /// cuMemAlloc memory, all of it, from reserve to free_reservation; create, map and set_access
-  /// only keep accounts, and contents stay at their addresses (features::contents_stay). For
-  /// debugging: compute-sanitizer takes no other memory as the heap of a pool. docs/observe.md.
+  /// only update records, and contents stay at their addresses (features::contents_stay). For
+  /// debugging: compute-sanitizer accepts no other memory as the heap of a pool. docs/observe.md.
   plain,
 };
 
-/// Which device and driver library to open, and what kind of memory reservations are.
+/// The device and driver library to open, and the kind of memory.
 export struct cuda_options {
   std::int32_t device = 0;  ///< as the driver counts the visible devices
   const char* driver_library =

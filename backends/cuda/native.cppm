@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.cuda:native (internal) - vmm's words in the driver's, and back.
+// vmm.cuda:native (internal) - vmm's values as the driver's, and back.
 //
 // I1  from_native(native(x)) is x for every location, kind of sharing and right.
 //

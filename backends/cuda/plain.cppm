@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.cuda:plain (internal) - memory for cuda_memory::plain: reservations that are memory from end
-// to end, and handles and mappings that are records.
+// vmm.cuda:plain (internal) - memory for cuda_memory::plain: reservations that are memory
+// throughout, and handles and mappings that are records.
 //
 // It keeps docs/contract.md except that contents_stay is false: a handle that is mapped elsewhere
 // shows the contents of the new addresses. Handles are mapped whole and once. reserve and
@@ -14,8 +14,8 @@
 //     cuMemAlloc and removed before cuMemFree, since the driver may return the addresses to another
 //     thread's reserve at once.
 //
-// A failed call changes nothing; steps that may throw come before the first change. A forked child
-// is refused before the lock is taken.
+// A failed call changes nothing; steps that may throw come before the first change. In a forked
+// child a call is refused before it takes the lock.
 //
 // Thread safety: all of it, one lock, held over no driver call. Cost: logarithmic; for a program
 // that is being debugged.
@@ -59,7 +59,7 @@ class plain_memory final : public address_memory {
  private:
   struct reservation {
     std::uint64_t size_bytes = 0;
-    address origin{};  // where the driver gave the memory
+    address origin{};  // the address that the driver returned
   };
   struct memory {
     std::uint64_t size_bytes = 0;
@@ -73,7 +73,7 @@ class plain_memory final : public address_memory {
   using reservation_table = std::map<std::uint64_t, reservation>;
   using mapping_table = std::map<std::uint64_t, mapping>;
 
-  // The result of a call that only memory that is mapped can serve.
+  // The result of a call that needs mapped memory.
   [[nodiscard]] error needs_mapping(call where) const noexcept;
   // The alignment to keep. Errors: invalid_argument, out_of_addresses (more than the device has).
   [[nodiscard]] result<std::uint64_t> check_reserve(const reserve_request& request) const noexcept;

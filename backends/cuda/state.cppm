@@ -4,10 +4,10 @@
 // vmm.cuda:state (internal) - the state of a cuda_driver: the driver's calls, the device, its
 // context, and the memory that reservations are made of.
 //
-// I1  Every driver call goes through run(), with the context current and the process the one that
-//     opened the object; the question whether a stream is captured needs no context and may not.
+// I1  Every driver call goes through run(), with the context current, in the process of open().
+// Exception: querying whether a stream is captured needs no context.
 //
-// The state is constant after open(); `memory` keeps what it needs behind a lock of its own.
+// The state is constant after open(); `memory` has a lock of its own.
 //
 // Thread safety: all of it. Cost: run() queries the current context once, and pushes the device's
 // if it is another.
@@ -49,8 +49,8 @@ class current_context {
 };
 
 /// The calls of a driver that make, place and share memory: either the driver's own virtual memory
-/// (:mapped) or memory that lies under every reservation from the start (:plain). Which one is
-/// chosen once, in open(). Each member keeps docs/contract.md for the call of its name.
+/// (:mapped) or memory that lies under every reservation from the start (:plain). open() chooses
+/// one. Each member keeps docs/contract.md for the call of its name.
 class address_memory {
  public:
   address_memory() = default;
@@ -116,7 +116,7 @@ struct cuda_state {
     return {};
   }
 
-  /// The same for calls that hand a handle out: `made` holds it after `body` succeeded.
+  /// The same for calls that return a handle: `made` holds it after `body` succeeded.
   template <class Handle, class Body>
   [[nodiscard]] result<Handle> make(call where, CUmemGenericAllocationHandle& made, Body&& body) {
     if (const status outcome = run(where, body); !outcome) return outcome.error();

@@ -1,8 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.fake:contents (internal) - what a piece of physical memory holds, kept as sparsely as it can
-// be.
+// vmm.fake:contents (internal) - the contents of a piece of physical memory, stored sparsely.
 //
 // A pattern is a 64-bit word repeated from the start of the memory on, little end first: byte k
 // holds byte k % 8 of it. Fresh memory has pattern 0. The whole is one pattern until a part of it
@@ -39,7 +38,7 @@ class contents {
   [[nodiscard]] std::uint64_t word(std::uint64_t offset) const noexcept;
   void write(std::uint64_t offset, std::span<const std::byte> source);
   void read(std::uint64_t offset, std::span<std::byte> target) const noexcept;
-  /// Copies from `source`, which may be this object when the two parts do not overlap.
+  /// Copies from `source`, which may be this object if the two parts do not overlap.
   void copy(std::uint64_t offset, const contents& source, std::uint64_t source_offset,
             std::uint64_t size_bytes);
 
@@ -51,7 +50,7 @@ class contents {
   };
   using runs = std::vector<run>;
 
-  // From so many on, a part of a page is written as bytes, so that its page is one run.
+  // From this number of runs on, a part of a page is written as bytes, so that its page is one run.
   static constexpr std::size_t runs_max = 64;
   static constexpr const char* past_end = "contents are used past the end of their memory";
 

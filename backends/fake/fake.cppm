@@ -10,9 +10,9 @@
 // I1  Memory lives while a handle or a mapping refers to it, in any driver of the same machine.
 // I2  now_ns never decreases; busy_ns is the part of it that calls took, without waiting.
 //
-// A failed call changes nothing, except under a trap of the profile. A forked child is refused
-// every driver call, and destroying its copy changes nothing. A test's other queries are for the
-// process that created the machine.
+// A failed call changes nothing, except under a trap of the profile. In a forked child every driver
+// call is refused, and destroying the child's copy changes nothing. A test's other queries are for
+// the process that created the machine.
 //
 // Thread safety: any call from any thread; one lock for all drivers of a machine.
 // Cost: O(log n) in the live mappings or reservations, plus O(1) for each mapping touched. No
@@ -59,11 +59,11 @@ export class machine {
 /// docs/decisions/0004 for how close it is to the real one.
 export class fake_driver {
  public:
-  /// A driver on a machine of its own. May throw std::bad_alloc, as the next one.
+  /// A driver on a machine of its own. May throw std::bad_alloc, as the next constructor.
   explicit fake_driver(const fake::profile& emulated = fake::profile::cuda());
   /// A driver on a machine that it shares with others.
   fake_driver(const fake::profile& emulated, fake::machine& shared);
-  /// Releases everything that is left; check_empty() reports it.
+  /// Releases all remaining objects; check_empty() reports them.
   ~fake_driver();
   fake_driver(fake_driver&&) noexcept;
   fake_driver& operator=(fake_driver&&) noexcept;
@@ -104,8 +104,9 @@ export class fake_driver {
   /// Not counted, charged or refused; 0 for a handle without a live stream.
   [[nodiscard]] std::uint64_t stream_identity(stream_handle stream) noexcept;
 
-  // all_work_backend. Every queue of this driver, those of destroyed streams that still run too.
-  // While any stream is captured the call is refused, and invalidates each capture.
+  // all_work_backend. Covers every queue of this driver, also those of destroyed streams with
+  // unfinished work. While any stream is captured the call is refused, and invalidates each
+  // capture.
   [[nodiscard]] status record_all(event_handle event);
   [[nodiscard]] status synchronize_all();
 
@@ -128,7 +129,8 @@ export class fake_driver {
   [[nodiscard]] result<physical_handle> import_handle(const shared_handle& shared);
   [[nodiscard]] status close_descriptor(const shared_handle& shared);
 
-  // peer_backend. Rights are each device's: a kernel is bound by those of the device that runs it.
+  // peer_backend. Each device has rights of its own: those of the device that runs a kernel bind
+  // it.
   [[nodiscard]] result<peer_info> query_peer(const peer_query& query);
 
   // range_export_backend. The descriptor keeps the memory alive; close_descriptor takes it as one
@@ -147,26 +149,26 @@ export class fake_driver {
 
   /// The profile that the object was made with.
   [[nodiscard]] const fake::profile& emulated() const noexcept;
-  /// Plans a failure. Several may be planned at once; a call returns the first one planned that
-  /// fits it. A fault that is not `forever` strikes once.
+  /// Plans a failure. Several may be planned at once; a call returns the first planned one that
+  /// matches it. A fault that is not `forever` occurs once.
   void fail(const fake::fault& planned);
   void clear_faults();
-  /// Calls that a planned fault made fail since the driver was made.
+  /// The number of calls that planned faults have made fail.
   [[nodiscard]] std::uint64_t faults_struck() const;
-  /// What this driver may return from a call, in the profile's codes: those of a fault sweep.
+  /// The errors that this driver may return from a call, in the profile's codes, for fault sweeps.
   [[nodiscard]] std::span<const fake::native_error> possible_errors(call where) const noexcept;
 
-  /// Calls made, of one kind or of all kinds, failed ones included.
+  /// The number of calls, of one kind or of all, failed ones included.
   [[nodiscard]] std::uint64_t calls(call where) const;
   [[nodiscard]] std::uint64_t calls() const;
   void reset_calls();
 
-  /// The virtual clock, from 0 when the driver is made.
+  /// The virtual clock; 0 when the driver is created.
   [[nodiscard]] std::uint64_t now_ns() const;
   [[nodiscard]] std::uint64_t busy_ns() const;
   [[nodiscard]] double now_us() const;
   [[nodiscard]] double busy_us() const;
-  /// Lets time pass, and work finish that is due. Errors: out_of_host_memory.
+  /// Advances the clock, and finishes work that is due. Errors: out_of_host_memory.
   [[nodiscard]] status advance_us(double us);
 
   /// Queues a kernel. It checks that the memory it touches is mapped and accessible when it starts;
@@ -174,21 +176,21 @@ export class fake_driver {
   /// out_of_host_memory.
   [[nodiscard]] status launch(stream_handle stream, const fake::kernel& what);
 
-  /// Captures the stream's work from now on, as cuStreamBeginCapture. Errors: not_permitted (the
+  /// Begins to capture the stream's work, as cuStreamBeginCapture. Errors: not_permitted (the
   /// default stream, or no graphs), in_use (it is being captured).
   [[nodiscard]] status begin_capture(stream_handle stream, capture_mode mode);
-  /// Ends a capture on the stream where it was begun. Errors: not_permitted (spoiled, not joined,
-  /// another stream or thread), in_use (the stream is not being captured).
+  /// Ends a capture on the stream where it was begun. Errors: not_permitted (invalidated, not
+  /// joined, another stream or thread), in_use (the stream is not being captured).
   [[nodiscard]] result<fake::graph_handle> end_capture(stream_handle stream);
   /// Queues the captured work. Errors: invalid_argument, out_of_host_memory.
   [[nodiscard]] status launch_graph(fake::graph_handle graph, stream_handle stream);
   [[nodiscard]] status destroy_graph(fake::graph_handle graph);
 
-  /// In the manual schedule time finishes nothing: work finishes in the order that the test chooses
-  /// among those that streams and waits allow, and a synchronising call finishes what it needs.
-  /// Changes while no work is pending.
+  /// In the manual schedule work finishes in the order that the test chooses, within the orders
+  /// that streams and waits allow; a synchronising call finishes the work that it needs. Requires:
+  /// no work is pending when the schedule changes.
   void set_manual(bool manual);
-  /// How many streams have work that can finish now.
+  /// The number of streams whose next work can finish.
   [[nodiscard]] std::size_t ready_count() const;
   /// Finishes the next work of the index-th of them. Errors: invalid_argument (not so many),
   /// out_of_host_memory.
@@ -199,20 +201,19 @@ export class fake_driver {
   /// Finishes everything, under either schedule. Errors: out_of_host_memory.
   [[nodiscard]] status finish_all();
 
-  /// The objects alive in this driver. Cost: O(descriptors).
+  /// The live objects of this driver. Cost: O(descriptors).
   [[nodiscard]] fake::resource_counts resource_counts() const;
-  /// One line for each object that is still there, in the order in which they were made; at most
-  /// `lines_max`.
+  /// One line for each live object, in the order of creation; at most `lines_max`.
   [[nodiscard]] std::string report(std::size_t lines_max = 20) const;
-  /// Records a leak for each object that is still there. True when nothing is.
+  /// Records a leak for each live object. Returns true without one.
   [[nodiscard]] bool check_empty();
 
-  /// The misuses so far, oldest first; the first max_misuses of them are kept.
+  /// The misuses so far, oldest first, at most max_misuses.
   [[nodiscard]] std::vector<fake::misuse> misuses() const;
   [[nodiscard]] std::uint64_t misuse_count() const;
   [[nodiscard]] std::uint64_t misuse_count(fake::misuse_kind kind) const;
   void clear_misuses();
-  /// When on, a misuse ends the process with its description.
+  /// If on, a misuse ends the process with its description.
   void set_misuse_fatal(bool fatal);
   static constexpr std::size_t max_misuses = 1024;
   /// If on, querying the capture of a destroyed stream is a misuse, like every other use of it

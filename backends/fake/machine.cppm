@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.fake:machine (internal) - the part of the fake machine that its processes share: its memory,
-// and the amount left. :state has what one process holds.
+// and the free amount. :state has the objects of one process.
 //
 // I1  A memory exists while memory::references() > 0, counted over all drivers of its machine.
 //
@@ -43,7 +43,7 @@ enum class refusal : std::uint8_t {
 
 [[nodiscard]] const native_error& native(error_code_set codes, refusal why) noexcept;
 
-/// What a call refuses, and what the caller is to do.
+/// The text of a refusal: the cause, and a remedy.
 struct objection {
   refusal why;
   const char* detail;
@@ -89,7 +89,7 @@ class slot_map {
     const std::uint32_t index = free_.back();
     free_.pop_back();
     slot& taken = at(index);
-    check(!taken.value, "a slot is given out that is in use");
+    check(!taken.value, "a slot in use is handed out");
     taken.value.emplace(std::move(value));
     ++live_;
     check(free_.size() + live_ == slot_count(), "a slot is neither free nor in use");
@@ -98,7 +98,7 @@ class slot_map {
   /// With `again` the token may name the next value.
   void remove(std::uint64_t token, bool again = false) noexcept {
     const auto index = static_cast<std::uint32_t>(token) - 1U;
-    check(find(token) != nullptr && live_ != 0, "a token is taken back that names nothing");
+    check(find(token) != nullptr && live_ != 0, "a released token names no object");
     slot& given_back = at(index);
     given_back.value.reset();
     if (!again) ++given_back.generation;
@@ -141,9 +141,9 @@ class slot_map {
   [[nodiscard]] slot& at(std::size_t index) const noexcept {
     return chunks_[index / chunk_slots][index % chunk_slots];
   }
-  // May throw, and then has done nothing.
+  // May throw, without an effect.
   void add_chunk() {
-    // Room for every slot, so that remove never allocates.
+    // Space for every slot, so that remove never allocates.
     const std::size_t wanted = slot_count() + chunk_slots;
     if (free_.capacity() < wanted) free_.reserve(2 * wanted);
     chunks_.push_back(std::make_unique<slot[]>(chunk_slots));
@@ -198,7 +198,7 @@ struct memory {
         serial(order),
         data(asked.size_bytes, granule_bytes) {}
 
-  /// What keeps it alive.
+  /// The references that keep it alive.
   [[nodiscard]] inline std::uint32_t references() const noexcept {
     return handles + mappings + descriptors + bindings;
   }
@@ -251,12 +251,11 @@ struct machine_state {
   void give_back(const physical_request& released) noexcept;
   void clear_until_now(clearing& which) const noexcept;
 
-  /// Drops memory without references, and with a multicast object the memory that it alone kept
-  /// alive.
+  /// Drops memory without references; with a multicast object also memory that it alone kept alive.
   void drop_if_unused(std::uint64_t token) noexcept;
 
-  /// The targets of a write to a part of a memory: that part, and memory bound to it. `write` takes
-  /// the contents, an offset in them, how much of the part comes before, and how much it is.
+  /// The targets of a write to a part of a memory: that part, and memory bound to it. The arguments
+  /// of `write`: the contents, the offset in them, the bytes of the part before, and the size.
   template <class Write>
   void each_target(memory& to, std::uint64_t offset, std::uint64_t size_bytes, Write&& write) {
     check(size_bytes <= to.made_as.size_bytes && offset <= to.made_as.size_bytes - size_bytes,

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.fake:node_pool (internal) - where the nodes of the fake driver's maps live.
+// vmm.fake:node_pool (internal) - memory for the nodes of the fake driver's maps.
 //
 // Nodes of up to 256 bytes come from chunks and return to a free list of their size; larger blocks
 // come from operator new. A pool of our own because std::pmr::unsynchronized_pool_resource of

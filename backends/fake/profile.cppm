@@ -3,7 +3,7 @@
 //
 // vmm.fake:profile - the driver that the fake emulates: its features, sizes, traps and costs.
 //
-// A profile is a plain value: take one of the four, change any field, and make a driver from it.
+// A profile is a plain value: copy one of the four, change any field, and create a driver from it.
 // The figures of profile::cuda() were measured on one GPU
 // (docs/decisions/0004-fake-driver-fidelity.md); the traps of the others were read in their
 // documents and sources.
@@ -19,10 +19,10 @@ import vmm.std;
 
 namespace vmm::fake {
 
-/// Whose numbers and names the errors carry: CUresult, ze_result_t or errno.
+/// The numbers and names in errors: those of CUresult, ze_result_t or errno.
 export enum class error_code_set : std::uint8_t { cuda, level_zero, posix };
 
-/// What an operation on one piece of memory costs, by its size: straight lines between measured
+/// The cost of an operation on one piece of memory, by its size: straight lines between measured
 /// points.
 export struct cost_curve {
   struct point {
@@ -32,12 +32,12 @@ export struct cost_curve {
   std::array<point, 8> points{};
   std::size_t count = 0;
 
-  /// In microseconds. The first point's below the first; along the last line above the last; 0
-  /// without points.
+  /// The cost in microseconds: below the first point that of the first; above the last point along
+  /// the last line; 0 without points.
   [[nodiscard]] double at(std::uint64_t size_bytes) const noexcept;
 };
 
-/// Prices of calls, in microseconds of virtual time.
+/// Costs of calls, in microseconds of virtual time.
 export struct cost_table {
   cost_curve create{};      ///< by the size of the handle
   cost_curve release{};     ///< by the size of the handle
@@ -54,7 +54,7 @@ export struct cost_table {
   double destroy_event_us = 0;
   double create_stream_us = 0;
   double destroy_stream_us = 0;
-  double submit_us = 0;  ///< what the caller pays to queue a kernel, a copy or a fill
+  double submit_us = 0;  ///< to queue a kernel, a copy or a fill
   /// For each further device that set_access names on a mapping, and that unmap takes it from.
   double peer_access_us = 0;
   double peer_unmap_us = 0;
@@ -67,9 +67,9 @@ export struct cost_table {
   double host_bytes_per_us = 1;  ///< bytes that write and read move between host and device
 };
 
-/// By how much calls are dearer in a running program than in a tight loop on a quiet machine: one
-/// factor for all that change memory (`vmm-fidelity busy` measures each). Calls that are
-/// not named cost the same.
+/// The factors by which calls cost more in a running program than in a tight loop on a quiet
+/// machine: one for all calls that change memory (`vmm-fidelity busy` measures each). Other calls
+/// cost the same.
 export struct busy_table {
   double create = 2.9;
   double release = 2.9;
@@ -84,7 +84,7 @@ export struct busy_table {
   double query_event = 1;
 };
 
-/// Cases in which a real driver returns success, or does half of its work, where another would
+/// Cases in which a real driver returns success, or does half of its work, and another would
 /// refuse.
 export struct trap_set {
   bool cut_unmap_skips = false;  ///< unmap that cuts a mapping succeeds and leaves it mapped
@@ -100,7 +100,7 @@ export struct trap_set {
   bool release_unchecked = false;  ///< release of mapped memory succeeds although it is not allowed
   /// A copy that the driver makes uses memory to which home has no right, where another has one.
   bool copies_ignore_rights = false;
-  /// A handle that was imported reads back no way of sharing and no RDMA, and is not exported.
+  /// An imported handle reports no kind of sharing and no RDMA, and cannot be exported.
   bool imports_are_plain = false;
   bool stream_numbers_again = false;  ///< a new stream may have the number of a destroyed one
 };
@@ -114,8 +114,7 @@ export struct profile {
   cost_table costs{};
   granularity device_granularity{};
   granularity host_granularity{};
-  /// When not zero: device memory of less than this has `small_granularity` instead. Divides
-  /// nothing else.
+  /// If not zero: device memory smaller than this has `small_granularity` instead.
   std::uint64_t small_below_bytes = 0;
   granularity small_granularity{};
   std::uint64_t address_alignment_bytes =
@@ -132,18 +131,18 @@ export struct profile {
   bool fabric_permitted = false;  ///< this process may export fabric handles
   granularity multicast_granularity{};
 
-  /// The drivers that were measured: CUDA on an H200, Level Zero as its specification has it, and
-  /// memory files of Linux. docs/decisions/0004 has their accuracy.
+  /// CUDA as measured on an H200, Level Zero by its specification, and memory files of Linux.
+  /// docs/decisions/0004 has their accuracy.
   [[nodiscard]] static profile cuda() noexcept;
   [[nodiscard]] static profile level_zero() noexcept;
   [[nodiscard]] static profile host() noexcept;
-  /// cuda(), where calls cost busy_factors times as much: as beside kernels and a host thread at
-  /// work, not as in a replay. docs/decisions/0004 has the measurements.
+  /// cuda() with calls that cost busy_factors times as much, as beside kernels and a busy host
+  /// thread. docs/decisions/0004 has the measurements.
   [[nodiscard]] static profile busy_cuda() noexcept;
   static constexpr busy_table busy_factors{};
 };
 
-/// The most devices and NUMA nodes that a profile may have.
+/// The maximum numbers of devices and NUMA nodes of a profile.
 export inline constexpr std::int32_t max_device_count = 16;
 export inline constexpr std::int32_t max_node_count = 15;
 

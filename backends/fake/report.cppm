@@ -12,22 +12,21 @@ import vmm.std;
 
 namespace vmm::fake {
 
-/// What a caller did that it must not do on any driver, whether or not this profile's driver
-/// refuses it.
+/// A caller's mistake that no driver permits, whether or not this profile's driver refuses it.
 export enum class misuse_kind : std::uint8_t {
-  leak,                   // something was left at check_empty()
+  leak,                   // an object was left at check_empty()
   double_map,             // map over addresses that are mapped
   use_after_unmap,        // memory used through addresses with nothing behind them
   no_access,              // memory used without the right to
   past_the_end,           // memory used beyond the end of the handle that is mapped there
-  stale_handle,           // a token used after its release, or one never given out
+  stale_handle,           // a token used after its release, or never returned
   cut_mapping,            // unmap or set_access with a part of a mapping
   access_over_hole,       // set_access over addresses with nothing behind them
   freed_while_mapped,     // a reservation freed with live mappings
   released_while_mapped,  // memory released while mapped, on a driver that forbids it
   in_flight,              // unmap, revoke or host use of memory that unfinished device work uses
   unordered,              // device work on memory that unfinished work of another stream uses
-  wrong_contents,         // a kernel read something else than it expected
+  wrong_contents,         // a kernel read other contents than it expected
 };
 
 /// One misuse. `range` is where, `object` the token involved, or 0; texts have static storage.
@@ -63,7 +62,7 @@ export struct resource_counts {
   std::uint64_t reserved_bytes_max = 0;
   std::uint64_t mapped_bytes_max = 0;
 
-  /// Nothing is alive.
+  /// Whether no object is alive.
   [[nodiscard]] constexpr bool empty() const noexcept {
     return (reservations | handles | memories | mappings | streams | events | pending_work |
             descriptors | teams) == 0;
@@ -85,7 +84,7 @@ export struct kernel {
   const char* name = "kernel";  ///< static storage
   double duration_us = 0;
   /// The device that runs it, whose rights count; none: the driver's home. Its streams are the
-  /// driver's all the same.
+  /// driver's in either case.
   std::optional<location> where{};
   std::span<const address_range> reads{};
   std::span<const address_range> writes{};

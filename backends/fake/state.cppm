@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.fake:state (internal) - what one process holds of the fake driver: addresses, mappings,
+// vmm.fake:state (internal) - the objects of one process of the fake driver: addresses, mappings,
 // handles, and device work. Shared by the units that implement the driver.
 //
 // I1  Mappings never overlap; each lies inside one reservation.
@@ -45,14 +45,14 @@ struct mapping {
   std::uint64_t serial = 0;
 };
 
-/// Which addresses are not reserved. Best fit, neighbours merged; O(log n).
+/// The addresses that are not reserved. Best fit, neighbours coalesced; O(log n).
 class address_space {
  public:
   address_space(std::uint64_t begin, std::uint64_t end, std::pmr::memory_resource* nodes);
   /// 0 without space.
   [[nodiscard]] std::uint64_t take(std::uint64_t size_bytes, std::uint64_t alignment_bytes);
   [[nodiscard]] bool take_at(std::uint64_t base, std::uint64_t size_bytes);
-  /// May throw std::bad_alloc, and then has done nothing.
+  /// May throw std::bad_alloc, without an effect.
   void give_back(std::uint64_t base, std::uint64_t size_bytes);
 
  private:
@@ -75,7 +75,7 @@ struct work_point {
   std::uint64_t seq = 0;
 };
 
-/// What one kernel, copy or fill does, or a wait for another queue's work.
+/// One kernel, copy or fill, or a wait for another queue's work.
 struct work {
   enum class kind : std::uint8_t { kernel, copy, fill, wait };
 
@@ -98,7 +98,7 @@ struct work {
   std::vector<std::uint64_t> memories{};  // whose `uses` name this work
 };
 
-/// A queue of work in order: what a stream is made of. It outlives its stream until it has run dry.
+/// A queue of work in order, behind a stream. It outlives its stream until it is empty.
 struct work_queue {
   std::deque<work> works{};  // the first is work number finished_seq + 1
   std::uint64_t tail_seq = 0;
@@ -164,7 +164,7 @@ struct fake_state {
   void charge_us(double us) noexcept;
   void raise_marks() noexcept;
 
-  /// Runs a body under the lock and keeps bad_alloc inside.
+  /// Runs a body under the lock and catches std::bad_alloc.
   template <class T, class Body>
   [[nodiscard]] result<T> look(Body&& body) {
     if (!machine->made_in.is_here()) [[unlikely]]
@@ -186,7 +186,7 @@ struct fake_state {
     if (!machine->made_in.is_here()) [[unlikely]]
       return refuse_forked(where);
     return look<T>([&]() -> result<T> {
-      check(where != call::none, "a call of no kind is made");
+      check(where != call::none, "a call without a kind is made");
       ++call_counts[static_cast<std::size_t>(where)];
       if (!faults.empty()) [[unlikely]] {
         if (const auto failure = struck(where)) return *failure;
@@ -232,8 +232,8 @@ struct fake_state {
     bool is_copy = false;      // the driver's: see trap_set::copies_ignore_rights
     bool is_reported = false;  // the trap was reported before
   };
-  /// The longest piece from `at` on that is one mapping and that may be used so. Reports misuse
-  /// where it may not.
+  /// The longest piece from `at` on that is one mapping and may be used so. Reports misuse if it
+  /// may not.
   [[nodiscard]] result<mapped_part> use(call where, address_range range, const user& by);
   /// All of a range, part by part; `visit` takes a piece and its address.
   template <class Visit>
@@ -246,7 +246,7 @@ struct fake_state {
       const auto part = use(where, range, by);
       if (!part) return part.error();
       check(part->size_bytes != 0 && part->size_bytes <= range.size_bytes,
-            "a part of a range is none of it");
+            "a part of a range is empty");
       visit(*part, range.base);
       range = {range.base + part->size_bytes, range.size_bytes - part->size_bytes};
     }
@@ -254,8 +254,7 @@ struct fake_state {
   }
 
   // -- device work (work.cpp) --
-  /// Queues work; it starts when its queue and the clock allow. May throw, and then has done
-  /// nothing.
+  /// Queues work, which starts when its queue and the clock allow. May throw, without an effect.
   void enqueue(std::uint32_t where, work&& what);
   /// Lets the timed schedule run up to now. May throw; a repeated call continues.
   void run_due();
@@ -271,11 +270,11 @@ struct fake_state {
     check(point.queue < queues.size(), "a point names a missing queue");
     return queues[point.queue].finished_seq >= point.seq;
   }
-  /// Whether what the event stands for has finished.
+  /// Whether the event's work has finished.
   [[nodiscard]] bool reached(const event_record& event) const noexcept;
-  /// What work of `queue` has still to wait for before the event's work is behind it.
+  /// The work that `queue` has still to wait for before the event's work is behind it.
   [[nodiscard]] work wait_behind(const event_record& event, std::uint32_t queue) const;
-  /// Whether nothing that the work waits for is left.
+  /// Whether all work that it waits for has finished.
   [[nodiscard]] bool is_free(const work& what) const noexcept;
   [[nodiscard]] bool head_ready(const work_queue& which) const noexcept;
   void pass_waits();
@@ -294,7 +293,8 @@ struct fake_state {
   [[nodiscard]] status capture_event(const stream_record& from, std::uint64_t stream,
                                      event_record& event);
   [[nodiscard]] status capture_wait(stream_handle stream, const event_record& event);
-  /// Refuses what no capture goes together with, and spoils them all. None is under way: nothing.
+  /// Refuses a call that no capture allows, and invalidates all captures. Without a capture: no
+  /// effect.
   [[nodiscard]] std::optional<error> refuse_all_captures(call where) noexcept;
   [[nodiscard]] error refuse_captured_event(call where, const event_record& event) noexcept;
   [[nodiscard]] status refuse_captured_stream(call where, const stream_record& stream) noexcept;
@@ -326,7 +326,7 @@ struct fake_state {
   std::map<std::uint64_t, capture_sequence> captures;  // by number
   std::uint64_t last_capture = 0;
   slot_map<graph_record> graphs;
-  std::atomic<bool> fault_or_capture_pending = false;  // a capture is under way, or a fault planned
+  std::atomic<bool> fault_or_capture_pending = false;  // a capture or a planned fault
   std::atomic<bool> gone_streams_undefined = false;    // see fake_driver
 
   std::array<std::uint64_t, call_count> call_counts{};

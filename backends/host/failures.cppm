@@ -19,13 +19,13 @@ inline constexpr const char* moved_from = "a host_driver is used that was moved 
 /// A refusal of the driver's own table.
 [[nodiscard]] error bad_call(call where, errc code, const char* detail) noexcept;
 [[nodiscard]] error unknown_handle(call where) noexcept;
-/// Of a place where this driver has no memory. Requires: it is not host().
+/// The error for a place where this driver has no memory. Requires: it is not host().
 [[nodiscard]] error unknown_place(call where, location place) noexcept;
 [[nodiscard]] error no_host_memory(call where) noexcept;
 [[nodiscard]] error too_many_mappings(call where) noexcept;
-/// Of a call that changes a mapping.
+/// The error of a call that changes a mapping.
 [[nodiscard]] error mapping_error(call where, int number) noexcept;
-/// Of /proc/meminfo.
+/// The error of /proc/meminfo.
 [[nodiscard]] error figures_error(call where, errc code, int number) noexcept;
 
 /// False when operator new failed.

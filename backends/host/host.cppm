@@ -4,23 +4,24 @@
 // vmm.host - real memory on Linux, without a GPU: memory files mapped in reserved addresses.
 //
 // Linux replaces mappings silently, maps past a file's end and changes rights half-way; the driver
-// has its own table of reservations, memory and mappings and refuses that (docs/contract.md).
+// has its own tables of reservations, memory and mappings, and refuses these (docs/contract.md).
 //
 // I1  Every address of a live reservation is inaccessible, or backed by memory that map put there.
 // I2  Memory lives while a handle or a mapping refers to it, and is released to the system with the
 //     last of them.
-// I3  Unless commit is lazy, memory is there when create returns; more than there is, is refused.
+// I3  Unless commit is lazy, memory is committed when create returns; a request for more than the
+//     system has is refused.
 //
-// Unmapping and freeing work also when the process is at its limit of kernel mappings. A forked
-// child reaches none of the memory: it has holes where the parent has mappings, every call of it is
-// refused with not_permitted, and destroying its copy changes nothing.
+// Unmapping and freeing work also at the process's limit of kernel mappings. A forked child reaches
+// none of the memory: it has holes in place of the parent's mappings, every call returns
+// not_permitted, and destroying its copy changes nothing.
 //
 // Memory that is not shareable is an extent of one file: it costs no descriptor, and neighbouring
 // extents become one kernel mapping. Each shareable memory has a file of its own, sealed so that a
 // peer cannot shrink it. A forked child has copies of the descriptors, which keep shareable memory
 // alive until it ends or calls exec.
 //
-// Thread safety: any call from any thread; copies run side by side, all else one after another.
+// Thread safety: any call from any thread; copies run concurrently, other calls one after another.
 // Cost: O(log n) in live reservations and mappings plus the system call; 0.1 ms a MiB committed.
 export module vmm.host;
 
@@ -34,25 +35,25 @@ struct host_state;  // :tables
 
 /// Whether memory is committed when create returns.
 export enum class commit_mode : std::uint8_t {
-  eager,  // it is; too much is refused with out_of_memory
-  lazy,   // it comes with the first touch; too much ends the process at that touch
+  eager,  // committed; too much is refused with out_of_memory
+  lazy,   // committed at the first access; too much ends the process at that access
 };
 
-/// When memory is committed, and the units in which it is mapped.
+/// The commitment of memory, and the units in which it is mapped.
 export struct host_options {
   commit_mode commit = commit_mode::eager;
   /// The smallest mappable unit: 0 for the system's page, else a power of two and a multiple of it.
   std::uint64_t minimum_bytes = 0;
-  /// What allocators should build from; a multiple of the minimum. 2 MiB: then the usual limit of
-  /// 65,530 mappings covers 128 GiB, and layouts are those of GPUs, whose granule it is.
+  /// The recommended granularity, a multiple of the minimum. With 2 MiB, the granule of GPUs, the
+  /// usual limit of 65,530 mappings covers 128 GiB.
   std::uint64_t recommended_bytes = 2ull << 20;
-  /// Refuse to hold more than this; 0: no limit but the system's.
+  /// The maximum of physical memory; 0: no limit but the system's.
   std::uint64_t capacity_bytes = 0;
   /// 2 MiB pages from the system's pool (vm.nr_hugepages); granularity is then at least that.
   bool huge_pages = false;
 };
 
-/// The objects alive in one driver.
+/// The live objects of one driver.
 export struct host_resource_counts {
   std::uint64_t reservations = 0;
   std::uint64_t reserved_bytes = 0;
@@ -63,14 +64,14 @@ export struct host_resource_counts {
   std::uint64_t mapped_bytes = 0;  ///< aliases count each time
   std::uint64_t descriptors = 0;   ///< of shareable memory; exported ones are their receivers'
 
-  /// Nothing is alive.
+  /// Whether no object is alive.
   [[nodiscard]] constexpr bool empty() const noexcept {
     return (reservations | handles | memories | mappings | descriptors) == 0;
   }
 };
 
 /// Satisfies backend, stream_backend, copy_backend, retain_backend, property_backend and
-/// sharing_backend; docs/contract.md has the contract of each call. Work is done when a call
+/// sharing_backend; docs/contract.md has the contract of each call. Work is finished when a call
 /// returns, so the calls of stream_backend return not_supported.
 export class host_driver {
  public:
@@ -78,7 +79,7 @@ export class host_driver {
   /// system, or no huge pages set aside), out_of_host_memory.
   [[nodiscard]] static result<host_driver> open(const host_options& options = {}) noexcept;
 
-  /// Gives everything back that is still there: mappings, reservations, memory, descriptors.
+  /// Releases all remaining objects: mappings, reservations, memory, descriptors.
   ~host_driver();
   host_driver(host_driver&&) noexcept;
   host_driver& operator=(host_driver&&) noexcept;

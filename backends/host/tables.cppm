@@ -4,11 +4,11 @@
 // vmm.host:tables (internal) - the tables of a host driver: its memory with the handles to it, and
 // its addresses with their mappings.
 //
-// The kernel keeps no such tables: what the driver refuses, it finds here.
+// The kernel has no such tables; the driver detects mistakes by these.
 //
-// I1  Memory is in the table while a handle or a mapping refers to it; the last one to go gives it
-//     back to the system.
-// I2  The capacity, where there is one, is not exceeded by memory that was created here.
+// I1  Memory is in the table while a handle or a mapping refers to it; the last one releases it to
+//     the system.
+// I2  Memory created here does not exceed the capacity, if there is one.
 // I3  Mappings do not overlap, each lies inside one reservation, and memory counts the bytes that
 //     are mapped of it.
 // I4  A failed change leaves the mappings as they were: boundary_cut joins the parts again.
@@ -41,14 +41,14 @@ struct memory {
   [[nodiscard]] bool referred_to() const noexcept { return handles != 0 || mapped_bytes != 0; }
 };
 
-/// How memory is made.
+/// The options of new memory.
 struct memory_rules {
   linux_os::page_kind pages = linux_os::page_kind::normal;
-  bool is_lazy = false;              ///< it comes with the first touch
+  bool is_lazy = false;              ///< it is committed at the first access
   std::uint64_t capacity_bytes = 0;  ///< 0: no limit but the system's
 };
 
-/// What may still be committed, with something left to the rest of the system.
+/// The bytes that may still be committed, with a reserve for the rest of the system.
 [[nodiscard]] std::uint64_t committable_bytes(const linux_os::memory_figures& now) noexcept;
 
 /// The memory of a driver, and the handles to it.
@@ -69,7 +69,7 @@ class memory_table {
   }
   /// New memory and its handle. Errors: out_of_memory, out_of_host_memory.
   [[nodiscard]] result<physical_handle> create(const physical_request& request) noexcept;
-  /// Memory that is there already, and its first handle. Errors: out_of_host_memory.
+  /// The first handle of existing memory. Errors: out_of_host_memory.
   [[nodiscard]] result<physical_handle> enter(call where, const memory& facts) noexcept;
   /// One more handle. Errors: out_of_host_memory.
   [[nodiscard]] result<physical_handle> retain(memory& of) noexcept;
@@ -134,8 +134,7 @@ struct address_table {
   /// Gives every mapping in the range the rights of the table.
   [[nodiscard]] bool restore_rights(address_range range) noexcept;
 
-  /// Runs a call that lowers the count of kernel mappings; at the limit, with the spare ones lent
-  /// to it.
+  /// Runs a call that lowers the count of kernel mappings; at the limit it may use the spare ones.
   template <class Work>
   [[nodiscard]] int with_spare(Work&& work) noexcept {
     int failure = work();
@@ -149,7 +148,7 @@ struct address_table {
   }
 };
 
-/// Cuts the mappings that stick out of a range, and joins them again unless the cut is kept.
+/// Cuts the mappings that cross the ends of a range, and joins them again unless the cut is kept.
 class boundary_cut {
  public:
   boundary_cut(mapping_map& mappings, address_range range) noexcept
@@ -209,7 +208,7 @@ class boundary_cut {
 
 namespace vmm {
 
-/// What a host_driver consists of.
+/// The state of a host_driver.
 struct host_state {
   process_mark made_in;
   granularity granule{};
@@ -223,7 +222,7 @@ struct host_state {
   host_state() = default;
   host_state(const host_state&) = delete;
   host_state& operator=(const host_state&) = delete;
-  ~host_state() { check(made_in.is_here(), "a child destroys what its parent has"); }
+  ~host_state() { check(made_in.is_here(), "a forked child destroys its parent's memory"); }
 
   [[nodiscard]] bool aligned(std::uint64_t value) const noexcept {
     check(granule.minimum_bytes != 0, "a driver has no granularity");

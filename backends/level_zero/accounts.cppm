@@ -33,7 +33,7 @@ namespace vmm::level_zero {
 
 struct reservation {
   std::uint64_t size_bytes = 0;
-  address_range origin{};  // what the driver gave: the range may lie inside
+  address_range origin{};  // the driver's range, which may be larger
 };
 
 struct memory {
@@ -48,7 +48,7 @@ struct mapping {
   std::uint64_t handle = 0;
   std::uint64_t native = 0;  // of its memory
   access rights = access::none;
-  bool is_in_transit = false;  // a set_access or unmap is under way
+  bool is_in_transit = false;  // a set_access or unmap is in progress
   // Of the holder, while it is in transit:
   std::uint64_t at = 0;
   bool is_switched = false;  // the driver's call succeeded
@@ -63,23 +63,23 @@ class accounts {
   /// A run of mappings without holes.
   struct run {
     mapping_table::iterator first;
-    mapping_table::iterator final;  // the last one itself: what stands behind may go
+    mapping_table::iterator final;  // the last one itself, since later entries may go
   };
 
-  /// Errors of this and all below: invalid_argument if nothing else is named; out_of_host_memory
-  /// for what adds. Here: internal, where the driver gave addresses that are reserved already.
+  /// Errors of this and all below: invalid_argument if nothing else is named; out_of_host_memory of
+  /// calls that add. Here: internal, if the driver returned addresses that are already reserved.
   [[nodiscard]] status add_reservation(address_range range, address_range origin) noexcept;
-  /// Takes out the reservation of exactly this range. Errors: in_use (something is mapped).
+  /// Removes the reservation of exactly this range. Errors: in_use (a part is mapped).
   [[nodiscard]] result<reservation_table::node_type> take_reservation(address_range range) noexcept;
-  /// Entries taken out and not put back. Where the driver has given its addresses to another
-  /// reservation meanwhile, they are that one's, and the result is false.
+  /// Puts back a removed entry. False if the driver has returned its addresses for another
+  /// reservation meanwhile.
   bool put_back(reservation_table::node_type which) noexcept;
 
-  /// Room for a memory, in no table yet.
+  /// Space for a memory, outside of the tables.
   [[nodiscard]] static result<memory_table::node_type> room_for_memory() noexcept;
   /// A new memory, or one that was taken out and not put back; it is not mapped.
   void add_memory(memory_table::node_type which) noexcept;
-  /// Takes out a memory that is not mapped. Errors: in_use.
+  /// Removes a memory that is not mapped. Errors: in_use.
   [[nodiscard]] result<memory_table::node_type> take_memory(call where,
                                                             physical_handle handle) noexcept;
   [[nodiscard]] const memory* find(physical_handle handle) const noexcept;
@@ -90,9 +90,9 @@ class accounts {
   /// The whole mappings of which a range is made.
   [[nodiscard]] result<run> whole_mappings(call where, address_range range) noexcept;
   [[nodiscard]] static bool is_in_transit(const run& which) noexcept;
-  /// The caller holds the run from now on, as a chain. Returns its first mapping.
+  /// Gives the run to the caller, as a chain. Returns its first mapping.
   [[nodiscard]] static mapping& depart(const run& which) noexcept;
-  /// What the driver did to the run in transit has given those that were switched these rights.
+  /// Ends the transit of a run: the switched mappings have these rights.
   static void arrive(const run& which, access rights) noexcept;
   void unmap(const run& which) noexcept;
   [[nodiscard]] result<access> rights_at(address at) const noexcept;

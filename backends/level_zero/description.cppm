@@ -10,7 +10,7 @@ import vmm.std;
 
 namespace vmm {
 
-/// Which GPU of which driver to open, and through which loader.
+/// The GPU and the driver to open, and the loader.
 export struct level_zero_options {
   std::int32_t device = 0;  ///< among the GPUs of all drivers, in the loader's order
   /// all_drivers, or a driver's number in the loader's order: `device` counts only that driver's

@@ -4,25 +4,27 @@
 // vmm.level_zero - a Level Zero device as a backend.
 //
 // The loader (libze_loader.so.1) is loaded when open() is called; without Level Zero's headers at
-// build time, open() returns an error. No vendor header is needed to import this module. Calls that
-// never ran on a device, and side effects of the vendor's driver: docs/backends.md.
+// build time, open() returns an error. No vendor header is needed to import this module.
+// docs/contract.md has its state: it has not run on a device.
 //
 // - One object is one device and one context of its own. No other device has rights here.
 // - A driver may keep one access for a whole reservation, skip mappings that a range cuts, and
-//   detect neither overlap nor use. The accounts decide instead: no mistake reaches the driver.
-// - The driver's map call takes the right with it. map() therefore only takes account; set_access()
-//   makes the driver's map and unmap calls, one for each mapping.
+//   detect neither overlap nor use. The records of :accounts decide instead: no mistake reaches the
+//   driver.
+// - The driver's map call includes the access. map() therefore only updates records; set_access()
+// makes the driver's map and unmap calls, one for each mapping.
 // - Each call reports the driver's result, under the name in level_zero/ze_api.h.
 // - A stream is an immediate command list with a barrier before each command.
-// - A forked child is refused every call before the driver is reached, and destroying its copy
-//   changes nothing. The same holds for static objects that exit() destroys after the driver's own:
-//   such an object is refused with unavailable, and the system reclaims the rest.
+// - In a forked child every call is refused before it reaches the driver, and destroying the
+//   child's copy changes nothing. The same holds for static objects that exit() destroys after the
+//   driver's own: calls of such an object return unavailable, and the system reclaims its
+//   resources.
 //
 // Thread safety: all members may be called from any thread at once. Destroy the object when no call
 // is running and the caller's work is finished: it waits for its own markers. Cost: the driver's
-// own, and O(log n) in the live mappings. A call waits for another thread's only where both use
-// the same mappings, put something into the same stream, or are read or write: no lock is held over
-// a driver call that may be slow.
+// own, and O(log n) in the live mappings. A call waits for another thread's only if both use the
+// same mappings, submit to the same stream, or are read or write: no lock is held over a driver
+// call that may be slow.
 export module vmm.level_zero;
 
 export import :description;
@@ -63,8 +65,8 @@ export class level_zero_driver {
   /// free_bytes is the device's memory less what this object created: the core calls report no
   /// more.
   [[nodiscard]] result<memory_info> query_memory(location place);
-  /// The driver takes no alignment: where its result does not fit, more is reserved and the range
-  /// lies inside.
+  /// The driver has no alignment argument: if its result is not aligned, a larger range is reserved
+  /// around it.
   [[nodiscard]] result<address_range> reserve(const reserve_request& request);
   [[nodiscard]] status free_reservation(address_range range);
   [[nodiscard]] result<physical_handle> create(const physical_request& request);

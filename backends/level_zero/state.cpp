@@ -206,7 +206,7 @@ status level_zero_state::find_device() {
 }
 
 // Fills description and the sizes. A feature that no call reports stays off until it has been tried
-// on a device: docs/backends.md.
+// on a device: docs/contract.md.
 status level_zero_state::read_device() {
   check(device != nullptr, "a device is found before it is read");
   ze_device_properties_t about{};

@@ -20,8 +20,8 @@
 //     destroy an object. A stream whose turn a thread has, or for which a thread waits, is pinned
 //     and stays.
 //
-// Once exit() has begun to undo what was done after the drivers started, no driver is called: its
-// own static objects are destroyed then.
+// After exit() has begun to destroy objects that are newer than the drivers' start, no driver is
+// called: its own static objects may be destroyed.
 //
 // Thread safety: by the locks above. Cost: a point costs no driver call but the one that queues it
 // once as many exist as are in use at a time, and a third more; until then four queries at most for
@@ -45,14 +45,14 @@ namespace vmm::level_zero {
 [[nodiscard]] const char* name_of(ze_result_t code) noexcept;
 /// A driver's success without a result.
 [[nodiscard]] error no_value(call where) noexcept;
-/// Of a call whose first part stands, because the driver failed to undo it.
+/// The error of a call whose first part stands because the driver failed to undo it.
 [[nodiscard]] error lost(error failure) noexcept;
 [[nodiscard]] error no_work_memory(call where) noexcept;
 
 /// The size for which open() queries the large page. Larger sizes may have larger pages.
 inline constexpr std::uint64_t large_bytes = 1ull << 30;
 
-/// Of the check in every member of level_zero_driver.
+/// The text of the check in every member of level_zero_driver.
 inline constexpr const char* moved_from = "a level_zero_driver that was moved from is used";
 
 struct point {
@@ -60,7 +60,7 @@ struct point {
   std::uint32_t references = 0;
 };
 
-/// Makes points and takes them back. Its pools live as long as it.
+/// Creates points and recycles them. Its pools live as long as it.
 class point_store {
  public:
   point_store() = default;
@@ -106,12 +106,12 @@ struct queued_waits {
 struct stream_state {
   ze_command_list_handle_t list = nullptr;  // constant
   std::mutex turn;                          // over what is appended to the list
-  // Something was appended, or a caller has the list's own handle.
+  // Whether work was appended, or a caller has the list's own handle.
   std::atomic<bool> is_used = false;
   bool is_ended = false;        // in its last turn
   std::uint32_t pin_count = 0;  // under work_lock, as all below
   std::vector<point*> waits;    // behind the last marker; only more in the stream's turn
-  /// The last one is without a marker while that is being queued.
+  /// The last one has no marker while that is being queued.
   std::deque<queued_waits> marked;
 };
 
@@ -148,7 +148,7 @@ struct level_zero_state {
   level_zero_description description;
 
   std::mutex memory_lock;
-  std::condition_variable arrived;  // something is in transit no more
+  std::condition_variable arrived;  // notified when a transit ends
   accounts records;
 
   std::mutex work_lock;
@@ -165,9 +165,9 @@ struct level_zero_state {
   level_zero_state(const level_zero_state&) = delete;
   level_zero_state& operator=(const level_zero_state&) = delete;
 
-  /// Whether this process may call the driver still: it was not forked, and is not ending.
+  /// Whether this process may call the driver: it was not forked, and is not ending.
   [[nodiscard]] bool is_usable() const noexcept;
-  /// Why not.
+  /// The error if it may not.
   [[nodiscard]] error refuse_unusable(call where) const noexcept;
 
   /// Errors: those of level_zero_driver::open().

@@ -30,7 +30,6 @@ PARTS = (
             "multi_device",
             "suspend",
             "observe",
-            "backends",
             "misuse",
         ),
     ),

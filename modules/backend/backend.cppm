@@ -3,12 +3,16 @@
 //
 // vmm.backend - the concept of a driver and the vocabulary that every layer shares.
 //
-// :result       result<T>, error                 :types        addresses, requests, features
-// :concepts     backend and its refinements      :reports      what allocators say of themselves
-// :driver       a driver of any type behind one  :calls        one call as plain values, and the
-//               interface; chosen at run time                  concept of what observes it
-// :environment  options from variables           :option_row   options with their ranges
-// :intrusive    an ordered index and an object pool without heap traffic
+// :result            result<T>, error
+// :types             addresses, requests, features
+// :concepts          backend and its refinements
+// :driver_interface  every call of a driver as one interface
+// :driver            a driver of any type as a value, or by reference
+// :calls             one call as plain values, and the concept of an observer
+// :reports           reports of allocators
+// :environment       options from variables
+// :option_row        options with their ranges
+// :intrusive         an ordered index and an object pool without heap traffic
 export module vmm.backend;
 
 export import :calls;

@@ -15,7 +15,7 @@ import :types;
 
 namespace vmm {
 
-/// The arguments or the results of any call; what a call does not have stays empty.
+/// The arguments or the results of any call. Fields that a call does not have are empty.
 export struct call_facts {
   address at{};                    ///< base of the range, or the target
   address source{};                ///< of a copy
@@ -31,7 +31,7 @@ export struct call_facts {
   std::optional<std::uint64_t> value{};
 };
 
-/// One call. `results` and `failure` (nullptr: success) are there only after it.
+/// One call. `results` and `failure` (nullptr: success) are set after it.
 export struct call_record {
   call kind = call::none;
   call_facts arguments{};
@@ -71,7 +71,7 @@ inline call_facts facts_of(const peer_info& p) { return {.value = p.is_reachable
 inline call_facts facts_of(const dma_buf& b) {
   return {.size_bytes = b.size_bytes, .value = static_cast<std::uint64_t>(b.descriptor)};
 }
-// What a call is given.
+// The fields of a call's arguments.
 inline call_facts facts_of(const peer_query& q) { return {.where = q.from}; }
 inline call_facts facts_of(const multicast_address_binding& b) {
   return {.at = b.memory.base,

@@ -23,7 +23,7 @@ import :types;
 
 namespace vmm {
 
-// The members of a backend, a concept each: a compiler's message then names the one that is
+// The members of a backend, one concept each: a compiler's message then names the one that is
 // missing or returns another type.
 template <class B>
 concept has_name = requires(const B& b) {
@@ -149,14 +149,14 @@ concept capture_backend =
       { b.exchange_capture_mode(mode) } -> std::same_as<capture_mode>;  // the one before
     };
 
-/// Can report, in a register and unobserved, that a stream is not captured. False means unknown:
+/// Reports in a register, without an observer, that a stream is not captured. False is unknown:
 /// call query_capture().
 export template <class B>
 concept quick_capture_backend = capture_backend<B> && requires(B& b, stream_handle stream) {
   { b.is_uncaptured(stream) } noexcept -> std::same_as<bool>;
 };
 
-/// Streams have numbers that no later stream has, unlike their handles. 0: the stream is being
+/// Streams have numbers that, unlike handles, are never reused. 0: the stream is being
 /// captured, or its number is not known.
 export template <class B>
 concept stream_identity_backend = stream_backend<B> && requires(B& b, stream_handle stream) {

@@ -5,10 +5,10 @@
 //
 // driver_ref        makes a driver of any type a driver_interface, without owning it
 // any_backend       owns a driver of any type
-// observed_backend owns a driver, and an observer is notified of its calls
+// observed_backend  owns a driver, and notifies an observer of its calls
 //
-// Thread safety: that of the driver inside. Cost: one virtual call; an observer's own cost, and
-// copying some 100 bytes where there is one. any_backend allocates once.
+// Thread safety: that of the driver inside. Cost: one virtual call; with an observer its own
+// cost, and a copy of some 100 bytes. any_backend allocates once.
 export module vmm.backend:driver;
 
 import vmm.base;
@@ -41,7 +41,7 @@ export class any_backend final : public driver_model<std::unique_ptr<driver_inte
     return refuse(errc::out_of_host_memory, "operator new failed for a type-erased backend");
   }
 
-  /// The driver inside if it is a B, else nullptr.
+  /// The driver inside if its type is B, else nullptr.
   template <backend B>
   [[nodiscard]] B* get_if() noexcept {
     auto* found = dynamic_cast<driver_model<std::unique_ptr<B>>*>(&inside());

@@ -3,11 +3,11 @@
 //
 // vmm.backend:driver_interface - every call that a driver can have, as one interface.
 //
-// Everything above the backends costs driver calls of microseconds, where a virtual call is free.
-// So it works through driver_interface, is compiled once, and can be named without a backend. A
-// call that a driver lacks returns not_supported.
+// A driver call takes microseconds, so a virtual call is free. Everything above the backends works
+// through driver_interface, is compiled once, and needs no backend to be named. A call that a
+// driver lacks returns not_supported.
 //
-// This file, :driver_model, the concepts and the drivers are all that a new call touches.
+// A new call changes this file, :driver_model, the concepts and the drivers, and nothing else.
 //
 // Thread safety: that of the driver. Cost: one virtual call.
 export module vmm.backend:driver_interface;

@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.backend:driver_model - driver_interface over a driver of any type, with an observer or
-// without. Not exported: :driver has the types for users.
+// vmm.backend:driver_model - driver_interface over a driver of any type, with or without an
+// observer. Not exported: :driver has the types for users.
 //
-// - Name, home and features are those of the driver inside: what features promise can be called.
+// - Name, home and features are those of the driver inside.
 // - after() of an observer is called once for every before(), also for a call that before()
 //   refused. A result passes unchanged; a refusal of before() gets the call's kind as its place.
 // - A call that the driver lacks does not reach an observer; nor does any call in a forked child.

@@ -4,12 +4,12 @@
 // vmm.backend:environment - reading options from environment variables. For vmm's own modules and
 // tools: `import vmm;` does not bring it.
 //
-// A program that runs with rights that its caller lacks (set-uid, set-gid, file capabilities) has
-// no variables: each counts as unset, as with secure_getenv().
+// In a program with more privileges than its caller (set-uid, set-gid, file capabilities) every
+// variable counts as unset, as with secure_getenv().
 //
-// An unset or empty variable leaves the option as it is. A malformed value is refused, never
-// guessed at: the error's detail, which the caller supplies, names the variable and its valid
-// values; "; not 'VALUE'" follows.
+// An unset or empty variable leaves the option as it is. A malformed value is refused: the
+// error's detail, which the caller supplies, names the variable and its valid values, followed by
+// "; not 'VALUE'".
 //
 // Thread safety: as getenv (no thread may change the environment meanwhile). Cost: an allocation
 // for a value that is refused (vmm.base:texts), else none.
@@ -21,26 +21,26 @@ import :types;
 
 namespace vmm {
 
-/// Parses "1536", "64KiB", "1.5 gib", "20MB" to bytes: a decimal number and a unit in any case,
-/// with or without blanks around each. KB, MB, GB, TB, PB are powers of 1000, KiB, MiB, GiB, TiB,
-/// PiB powers of 1024, as are a bare K, M, G, T, P; without a unit, or with B, a whole number of
-/// bytes. A part of a byte is rounded down. nullopt if malformed or 2^63 bytes or more.
+/// Parses "1536", "64KiB", "1.5 gib", "20MB" to bytes: a decimal number and a unit in upper or
+/// lower case, with or without blanks around each. KB, MB, GB, TB, PB are powers of 1000, KiB, MiB,
+/// GiB, TiB, PiB powers of 1024, as are a bare K, M, G, T, P; without a unit, or with B, a whole
+/// number of bytes. A part of a byte is rounded down. nullopt if malformed or 2^63 bytes or more.
 export [[nodiscard]] std::optional<std::uint64_t> parse_bytes(std::string_view text) noexcept;
 /// A decimal number, whole text. nullopt when malformed.
 export [[nodiscard]] std::optional<double> parse_number(std::string_view text) noexcept;
 
-/// Whether the environment is of a caller with the rights of this program. Cost: none.
+/// Whether the program has no more privileges than its caller. Cost: none.
 export [[nodiscard]] bool environment_is_trusted() noexcept;
 
-/// The value, which stays the environment's; null where the variable is unset or empty. Every
-/// variable that vmm reads is read by this call. Requires: a name. Cost: a getenv.
+/// The value, owned by the environment; null if the variable is unset or empty. vmm reads every
+/// variable by this call. Requires: a name. Cost: a getenv.
 export [[nodiscard]] const char* environment_text(const char* name) noexcept;
 
 /// Whether the variable is set, and not empty. Requires: a name. Cost: a getenv.
 export [[nodiscard]] bool option_is_set(const char* name) noexcept;
 
-/// The error of a value that is refused: bad_option, and the detail with the value behind it, of
-/// which 60 bytes are shown. Requires: a detail of static storage. Cost: a copy, kept.
+/// The error of a refused value: bad_option, and the detail followed by the first 60 bytes of the
+/// value. Requires: a detail of static storage. Cost: a copy, kept.
 export [[nodiscard]] error refuse_value(std::string_view value, const char* detail) noexcept;
 /// The same for a number, in digits.
 export [[nodiscard]] error refuse_number(std::uint64_t value, const char* detail) noexcept;
@@ -62,7 +62,7 @@ export [[nodiscard]] status read_number_option(const char* name, double& option,
 /// As the two above. "0" or "off" is false, "1" or "on" is true.
 export [[nodiscard]] status read_switch_option(const char* name, bool& option,
                                                const char* detail) noexcept;
-/// As above, of any text. It stays the environment's: copy it to keep it. Errors: none.
+/// As above, for any text. The environment owns it: copy it to keep it. Errors: none.
 export void read_text_option(const char* name, std::string_view& option) noexcept;
 
 }  // namespace vmm

@@ -9,8 +9,8 @@
 //
 // I1  A node is in at most one index, once.
 // I2  Among equal keys the node inserted last comes first (LIFO: the warmest is reused first).
-// I3  An object of a pool is either handed out or on its free list; it is constructed once and
-// recycled as it is, so that its acquired memory (a vector's capacity) stays.
+// I3  An object of a pool is either handed out or on its free list. It is constructed once and
+//     recycled without being destroyed, so it keeps its acquired memory (a vector's capacity).
 //
 // Thread safety: none; the owner has the lock. Cost: index operations O(log n), pool operations
 // O(1). The trees are Boost.Intrusive's algorithms, which stay in the implementation unit.
@@ -23,8 +23,7 @@ import :types;
 
 namespace vmm {
 
-/// What an object embeds (by inheritance) to be in an ordered_index. Plain data: copying an object
-/// does not link it.
+/// The base class of objects in an ordered_index. Plain data: copying an object does not link it.
 export struct index_node {
   index_node* parent = nullptr;
   index_node* left = nullptr;
@@ -80,7 +79,7 @@ class object_pool {
   object_pool(const object_pool&) = delete;
   object_pool& operator=(const object_pool&) = delete;
   ~object_pool() {
-    check(live_count_ == 0, "an object pool goes away while objects of it are in use");
+    check(live_count_ == 0, "an object pool is destroyed while objects of it are in use");
     paranoid_check([this] { return count_free() == object_count_; },
                    "I3: an object pool lost an object");
     while (chunks_ != nullptr) {
@@ -95,7 +94,7 @@ class object_pool {
     if (free_ == nullptr && !refill()) return nullptr;
     T* const object = free_;
     check(object != nullptr && live_count_ < object_count_,
-          "I3: an object pool has fewer than it made");
+          "I3: an object pool has fewer objects than it made");
     free_ = object->next_free;
     object->next_free = nullptr;
     ++live_count_;
@@ -137,7 +136,7 @@ class object_pool {
   }
   [[nodiscard]] bool refill() noexcept {
     check(free_ == nullptr && live_count_ == object_count_,
-          "an object pool grows while it has some");
+          "an object pool grows while it has free objects");
     auto* const fresh = new (std::nothrow) chunk;
     if (fresh == nullptr) return false;
     fresh->next = chunks_;
@@ -154,7 +153,7 @@ class object_pool {
   chunk* chunks_ = nullptr;
   T* free_ = nullptr;
   std::size_t live_count_ = 0;
-  std::size_t object_count_ = 0;  // made so far
+  std::size_t object_count_ = 0;  // constructed so far
 };
 
 /// Makes room for `count` more elements, at least doubling. Errors: out_of_host_memory; the list is

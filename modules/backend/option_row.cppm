@@ -20,9 +20,9 @@ import :result;
 
 namespace vmm {
 
-/// Values between the ends of a range that an option cannot have.
+/// The values of a range that an option can have.
 export enum class option_rule : std::uint8_t {
-  any,           // it may have each of them
+  any,           // all of them
   power_of_two,  // powers of two only; and 0, below the range, for "none"
 };
 
@@ -40,7 +40,7 @@ class option_member {
     check(at != nullptr, "an option is not a member of its struct");
   }
 
-  /// Calls `look` with the pointer to the member.
+  /// Calls `look` with the typed pointer to the member.
   template <class Look>
   constexpr auto visit(Look&& look) const {
     if (whole_ != nullptr) return look(whole_);
@@ -55,12 +55,12 @@ class option_member {
   double Options::* number_ = nullptr;
 };
 
-/// One option of the struct `Options`, and from where to where it may be. The ends belong to it.
+/// One option of the struct `Options`, and its range, both ends included.
 export template <class Options>
 struct option_row {
   const char* detail;  ///< of the error: the option's name and its range
   option_member<Options> option;
-  double low = 0;  ///< whole, and at most 2^56, where the option is an integer
+  double low = 0;  ///< whole, and at most 2^56, if the option is an integer
   double high = 0;
   option_rule rule = option_rule::any;
 
@@ -93,7 +93,7 @@ struct option_row {
 };
 
 /// Requires: a row, else the process ends. Effects: none; checks whether each option is in its
-/// range. Errors: bad_option, with the detail of the first row whose option does not.
+/// range. Errors: bad_option, with the detail of the first row whose option is not.
 /// Cost: O(rows). Thread safety: values only.
 export template <class Options>
 [[nodiscard]] status check_options(std::span<const option_row<Options>> rows,
@@ -108,7 +108,7 @@ export template <class Options>
 /// No device has more memory or address space than this.
 export inline constexpr std::uint64_t option_bytes_max = std::uint64_t{1} << 56;
 
-// Each reads the variable `name` as the option's type: bytes with a unit, or a number.
+// Each reads the variable `name` as the type of the option: bytes with a unit, or a number.
 [[nodiscard]] status read_value(const char* name, std::uint64_t& option,
                                 const char* detail) noexcept;
 [[nodiscard]] status read_value(const char* name, std::uint32_t& option,
@@ -131,7 +131,7 @@ export template <class Options>
   if (!row.check_value(changed)) return refuse_variable(name, detail);
   options = changed;
   debug_check([&] { return row.check_value(options).has_value(); },
-              "an option has a value that it cannot have");
+              "an option is left with a value out of its range");
   return {};
 }
 

@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.backend:reports - reports of allocators: their blocks, the result of a trim, and leaks. They
-// are below the parts that fill them in, so that a user of an allocator does not import those
-// parts.
+// vmm.backend:reports - reports of allocators: their blocks, the result of a trim, and leaks. A
+// user of an allocator imports these and not the parts that fill them in.
 //
 // Thread safety: values only. Cost: no allocation but the list of handles in range_info.
 export module vmm.backend:reports;
@@ -38,7 +37,7 @@ export struct trim_report {
   error failure{};  ///< code none, or why a release failed: that handle stays retained
 };
 
-/// Blocks that are live at the end of their pool or manager, which frees them.
+/// The live blocks of a pool or manager at its end, which frees them.
 export struct live_blocks {
   const char* owner = "";  ///< "stream pool" or "manager"
   std::uint64_t count = 0;

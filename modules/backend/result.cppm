@@ -8,7 +8,7 @@
 //
 // I1  A result holds a value or an error, never both and never neither.
 // I2  An error owns nothing: its texts have static storage, so it can be made and copied when no
-// memory is left.
+//     memory is left.
 //
 // Thread safety: values only. Cost: no allocation anywhere in this unit but in describe().
 export module vmm.backend:result;
@@ -21,22 +21,22 @@ namespace vmm {
 /// The error codes, as a closed list. `error` also has the backend's own code and name.
 export enum class errc : std::uint8_t {
   none,                // no error; the code of a default-constructed `error` only
-  invalid_argument,    // a value that the call does not take
+  invalid_argument,    // a value that the call does not accept
   bad_option,          // an option or environment variable with a value it cannot have
   out_of_memory,       // the backend has no physical memory left for the request
   out_of_host_memory,  // operator new failed inside vmm
   out_of_addresses,    // no address range of the requested size is left
   out_of_mappings,     // the system's limit on the number of mappings is reached
   over_budget,         // vmm's own byte budget would be exceeded
-  unknown_address,     // not an address that this manager ever handed out
+  unknown_address,     // not an address of this pool or manager
   not_allocated,       // inside a managed range, but free: freed before, or never handed out
   overlap,             // the range overlaps one that is already recorded or mapped
   in_use,         // the object is still mapped, pinned, shared, or being changed by another thread
   not_supported,  // the backend or the device cannot do this
-  not_permitted,  // it could, but this process may not: no right to it, or a forked child
-  unavailable,    // no driver, no device, or a library that is not there
+  not_permitted,  // this process may not: it lacks the right, or is a forked child
+  unavailable,    // no driver, no device, or a missing library
   device_lost,    // the device or its context no longer works
-  foreign_error,  // an earlier failure of other work shows up in this call
+  foreign_error,  // an earlier failure of other work, reported by this call
   internal,       // a code without an equivalent in vmm; see error::native_name
 };
 

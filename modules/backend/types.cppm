@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.backend:types - the words that every layer and every backend share.
+// vmm.backend:types - the types that all layers and backends share.
 //
 // Driver values cross this interface as strong 64-bit types, so that no consumer needs a vendor's
 // header. Sizes are in bytes unless the name has granules. A public call takes no two integers of
@@ -78,9 +78,9 @@ export enum class multicast_handle : std::uint64_t { none = 0 };
 export enum class stream_handle : std::uint64_t { default_stream = 0 };
 /// The stream_handle of a native stream: a cudaStream_t, a CUstream, a hipStream_t or another
 /// pointer. The null pointer and CU_STREAM_LEGACY, 1, are the backend's default stream.
-/// CU_STREAM_PER_THREAD, 2, is another stream in each thread, so memory freed on it cannot serve
-/// the next caller in its order: allocators refuse it with invalid_argument. Pass a stream of your
-/// own.
+/// CU_STREAM_PER_THREAD, 2, is a different stream in each thread, so memory freed on it has no
+/// order with the next thread's requests: allocators refuse it with invalid_argument. Pass a
+/// stream of your own.
 export template <class Native>
   requires std::is_pointer_v<Native>
 [[nodiscard]] stream_handle stream_from_native(Native native) noexcept {
@@ -132,7 +132,7 @@ export class grant_list {
   constexpr grant_list() = default;
   /// The rights of one location.
   constexpr grant_list(const access_grant& only) noexcept : count_(1) { grants_[0] = only; }
-  /// The rights of two; of the second if both are one location.
+  /// The rights of two locations; those of the second if both are the same.
   constexpr grant_list(const access_grant& first, const access_grant& second) noexcept
       : grant_list(first) {
     (void)set(second);
@@ -159,7 +159,7 @@ export class grant_list {
     }
     return access::none;
   }
-  /// The list without grants of no access, for a new mapping.
+  /// The list without the grants of access::none, for a new mapping.
   [[nodiscard]] constexpr grant_list granted() const noexcept {
     grant_list some;
     for (const access_grant& each : all()) {
@@ -189,9 +189,9 @@ export struct peer_query {
 
 /// The link between two locations, as far as the driver reports it.
 export enum class link_kind : std::uint8_t {
-  none,    // the one cannot reach the other's memory
-  itself,  // they are one
-  peer,    // two devices that reach one another directly
+  none,    // neither reaches the other's memory
+  itself,  // the same location
+  peer,    // two devices that reach each other directly
   host,    // a device and memory of the host
 };
 

@@ -5,7 +5,7 @@
 // for vmm's own modules, and for a driver of your own that keeps the same rules.
 //
 // :support     assertions, marks of processes, counts of users
-// :sync        locks and atomics, annotated; a test may decide which thread runs next
+// :sync        locks and atomics, annotated; a test can decide which thread runs next
 // :flat_table  values by a 64-bit key
 // :texts       composed details of errors, kept to the end of the process
 export module vmm.base;

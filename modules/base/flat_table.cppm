@@ -4,8 +4,8 @@
 // vmm.base:flat_table - values by a 64-bit key, such as an address or a handle, in one flat
 // table: a call touches one or two cache lines and allocates host memory only when the table grows.
 //
-// An unused place ends the probe sequence of every key that is not in the table: entries behind one
-// that is taken out move up at once. At most half of the places are used.
+// An unused place ends a probe sequence, so removing an entry moves the entries behind it up. At
+// most half of the places are used.
 //
 // Thread safety: none; the caller has a lock. Cost: O(1); erase_if is O(places).
 export module vmm.base:flat_table;
@@ -31,7 +31,7 @@ class flat_table {
     return true;
   }
 
-  /// Takes the key's entry out. False: the table has none.
+  /// Removes the key's entry. False: the table has none.
   [[nodiscard]] bool take(std::uint64_t key, Entry& into) noexcept {
     place* const there = find(key);
     if (there == nullptr) return false;

@@ -4,23 +4,23 @@
 // vmm.base:support - assertions, forked processes, and the users of an object.
 //
 // Assertions: check, debug_check, paranoid_check. A programmer's mistake ends the process.
-// Processes: a forked child has a copy of every object and of every lock, and none of the threads
-// that may hold them. What the parent made is therefore refused in the child before a lock is taken
-// or a driver is called, and left as it is when the child's copy is destroyed.
+// Processes: a forked child has a copy of every object and lock, but none of the threads that may
+// hold the locks. In the child every call on an object of the parent is therefore refused before it
+// takes a lock or calls a driver, and destroying the child's copy changes nothing.
 // Users: a driver has a user_count and returns it from users(); a pool and a manager hold a use_of
-// their driver, a vector or buffer one of its allocator. An object that goes away or moves while it
-// has users ends the process with a text that names the mistake. exit() destroys static objects and
-// none on a stack: a static driver is destroyed before a pool on the stack of main(). That is not a
-// mistake, and is not reported.
+// their driver, a vector or buffer one of its allocator. Destroying or moving an object that has
+// users ends the process with a text that names the mistake. Exception: exit() destroys a static
+// driver before a pool on the stack of main(), which is not a mistake.
 //
-// Writing: a failed write to a file returns an error and never raises a signal.
+// Writing: a failed write to a file returns an error and raises no signal.
 //
 // I1  is_here() is false in every process that was forked after the mark was made, and stays false.
-//     Children of vfork() and of clone() without fork handlers are not noticed: they may only exec.
+//     Children of vfork() and of clone() without fork handlers are not detected; they may only
+//     exec.
 // I2  A user_count whose object is destroyed, moved from or assigned to has no user. A forked
 //     child's copies are not checked.
 //
-// An object passed to leave_behind() is not destroyed and stays reachable.
+// leave_behind() gives an object up: it is not destroyed, and stays reachable for leak checkers.
 //
 // Thread safety: all of it. Cost: is_here() is one relaxed load and a comparison; a user is one
 // relaxed addition when it is made and one when it goes, and a function for exit() when an object
@@ -91,7 +91,7 @@ export [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value,
   return rounded;
 }
 
-/// Prefetches a cache line. A hint: the address need not be good.
+/// Prefetches a cache line. A hint: the address may be invalid.
 export inline void fetch_ahead(const void* line) noexcept { __builtin_prefetch(line, 1); }
 
 // ---- history -------------------------------------------------------------------------
@@ -122,19 +122,18 @@ export class process_mark {
   std::uint32_t made_after_;
 };
 
-/// An object that is notified of a fork, in the child, before fork() returns there: it records the
-/// fork in its owner's own state, instead of in a counter of the process. It may call only what a
-/// signal handler may.
+/// An object that is notified of a fork, in the child, before fork() returns there. It records the
+/// fork in its owner's own state. It may call only functions that a signal handler may call.
 export class fork_listener {
  public:
   fork_listener() = default;
   fork_listener(const fork_listener&) = delete;
   fork_listener& operator=(const fork_listener&) = delete;
 
-  /// From now on forked() is called in each child; again: nothing. False when the host has no
-  /// memory. No lock: a fork on another thread finds it listening, or not.
+  /// Begins to call forked() in each child; a second call has no effect. False if the host has no
+  /// memory. Takes no lock: a concurrent fork may or may not be notified.
   [[nodiscard]] bool listen() noexcept;
-  /// It is not called any more. Before the object's own destructor ends.
+  /// Ends the calls. Requires: called before the object's own destructor ends.
   void stop() noexcept;
   virtual void forked() noexcept = 0;
 
@@ -148,7 +147,7 @@ export class fork_listener {
 /// Gives up an object without destroying it. Null is allowed.
 export void leave_behind(const void* object) noexcept;
 
-/// The same for an object that lies inside another one: its parts are taken out unseen.
+/// The same for an object inside another one: its parts are moved out.
 export template <class T>
 void leave_parts_behind(T& parts) noexcept {
   leave_behind(new (std::nothrow) T(std::move(parts)));
@@ -156,9 +155,9 @@ void leave_parts_behind(T& parts) noexcept {
 
 // ---- writing -------------------------------------------------------------------------
 
-/// Runs `work`, which writes to files. SIGPIPE (no reader is left) and SIGXFSZ (the limit of file
-/// size), which the kernel sends besides the error, do not reach the program: they are blocked in
-/// this thread meanwhile, and taken away. errno is that of the work. Callable in a signal handler.
+/// Runs `work`, which writes to files. SIGPIPE (no reader) and SIGXFSZ (the limit of file size),
+/// which the kernel sends besides the error, do not reach the program: they are blocked in this
+/// thread and consumed. errno is that of the work. May be called in a signal handler.
 export void without_write_signals(void (*work)(void*), void* context) noexcept;
 /// The same for a callable.
 export template <class Work>
@@ -166,23 +165,23 @@ void without_write_signals(Work work) noexcept {
   without_write_signals([](void* given) { (*static_cast<Work*>(given))(); }, &work);
 }
 
-/// How far a write came; `failure` is the system's code, 0 where all is written.
+/// The bytes written; `failure` is the system's code, 0 if all are written.
 export struct written_bytes {
   std::size_t count = 0;
   int failure = 0;
 };
-/// write(), without its signals, and again where it was interrupted or took a part. Callable in a
-/// signal handler.
+/// write() without its signals, repeated after an interruption or a partial write. May be called
+/// in a signal handler.
 export [[nodiscard]] written_bytes write_whole(int descriptor,
                                                std::span<const std::byte> bytes) noexcept;
 
 // ---- users ---------------------------------------------------------------------------
 
-/// What an owner of users is called in the texts of a failed check.
+/// The name of an owner of users in the texts of failed checks.
 export enum class used_object : std::uint8_t { driver, manager, pool };
 
-/// How many objects refer to the one that has this as its last member. It moves with its object:
-/// the moved-from one takes no user any more until it is assigned to.
+/// The number of objects that refer to the object that has this as its last member. It moves with
+/// its object: a moved-from one accepts no user until it is assigned to.
 export class user_count {
  public:
   explicit user_count(used_object what = used_object::driver) noexcept : what_(what) {}
@@ -194,7 +193,7 @@ export class user_count {
   }
   ~user_count() { check_destroyed(); }
 
-  /// Ends the process when there are users: the object is about to go away.
+  /// Ends the process if the object has users: it is about to be destroyed or moved.
   inline void check_destroyed() const noexcept {
     if (has_users()) [[unlikely]]
       fail_destroyed();
@@ -219,8 +218,8 @@ export class user_count {
   used_object what_;
 };
 
-/// A user of an object, for its life. An object without users() is not checked: the author of such
-/// a driver must keep it alive and in place.
+/// A user of an object, for its life. An object without users() is not checked: its owner must
+/// keep it alive and in place.
 export class use_of {
  public:
   template <class Used>

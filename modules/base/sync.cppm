@@ -3,15 +3,13 @@
 //
 // vmm.base:sync - the locks and atomics that every layer above shares.
 //
-// They are those of the standard library, and a lock for some tens of nanoseconds, with two things
-// added. Clang's thread-safety analysis reads their annotations. And where the library is built
-// with VMM_SCHEDULE_POINTS, each operation is announced to an observer, which may hold the calling
-// thread back: so a test decides which thread runs next. Without VMM_SCHEDULE_POINTS nothing is
-// left of that: each operation is the standard library's, inlined.
+// Those of the standard library, and a spin lock, with annotations for Clang's thread-safety
+// analysis. In builds with VMM_SCHEDULE_POINTS each operation is announced to an observer, which
+// may delay the calling thread, so a test can decide which thread runs next. In other builds each
+// operation is the standard library's, inlined.
 //
-// - A lock is announced before it is taken, and an unlock after the lock is free. So under an
-//   observer that runs one thread at a time, and never one that needs a held lock, no thread waits
-//   for a lock.
+// - A lock is announced before it is taken, an unlock after the lock is free. Under an observer
+//   that runs one thread at a time, and never one that needs a held lock, no thread waits.
 // - An atomic operation is announced before it happens.
 //
 // Thread safety: all of it; set_schedule_observer() while no other thread uses any of it.
@@ -25,13 +23,13 @@ import :support;
 
 namespace vmm::sync {
 
-/// Whether locks and atomics announce their steps, so that a test may decide which thread is next.
+/// Whether locks and atomics announce their operations.
 export inline constexpr bool has_schedule_points = VMM_SCHEDULE_POINTS != 0;
 
-/// What a thread is about to do, or, of unlocks, has just done.
+/// The operation that a thread is about to perform, or, for unlocks, has performed.
 export enum class step : std::uint8_t {
   lock,
-  lock_again,  ///< of a recursive mutex: its holder may take it again
+  lock_again,  ///< of a recursive mutex: its holder may lock it again
   lock_shared,
   unlock,
   unlock_shared,
@@ -87,7 +85,7 @@ export class VMM_CAPABILITY("mutex") mutex {
   std::mutex mutex_;
 };
 
-/// Inside a lambda that is called while its maker has the lock. Effects: none.
+/// For lambdas that are called while the caller holds the lock. Effects: none.
 export template <class Lock>
 inline void assume_locked(const Lock& lock) noexcept VMM_ASSERT_HELD(lock) {
   (void)lock;
@@ -183,8 +181,7 @@ export class VMM_CAPABILITY("spin_lock") spin_lock {
     if (is_locked_.exchange(true, std::memory_order_acquire)) [[unlikely]]
       lock_slowly();
   }
-  /// Whether the lock was free, and is the caller's now. Announced as lock() is, so that under an
-  /// observer that lets one thread run at a time it is free.
+  /// Takes the lock if it is free, and returns whether it did. Announced as lock() is.
   [[nodiscard]] inline bool try_lock() noexcept VMM_TRY_ACQUIRE(true) {
     reach(step::lock, this);
     return !is_locked_.exchange(true, std::memory_order_acquire);
@@ -229,7 +226,7 @@ export class VMM_SCOPED_CAPABILITY shared_guard {
   shared_mutex& lock_;
 };
 
-/// std::atomic, as far as it is used.
+/// The part of std::atomic that vmm uses.
 export template <class T>
 class atomic {
  public:

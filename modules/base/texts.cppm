@@ -1,18 +1,17 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.base:texts - details of errors with a name: of a library, a number. For vmm's own modules.
+// vmm.base:texts - error details that are composed of names and numbers. For vmm's own modules.
 //
-// The texts of an error are never freed (I2 of vmm.backend:result). A text that is composed when a
-// call fails is therefore kept to the end of the process. Such texts are few: only calls that open
-// something make them.
+// Texts of errors are never freed (I2 of vmm.backend:result), so a text that a failed call composes
+// is kept until the process ends. Such texts are few: only calls that open something make them.
 //
 // A text that keep() returns is valid and constant until the process ends. Equal texts are kept
 // once, and kept_count_max texts at most; keep() returns `otherwise` if the limit or memory is
 // exhausted.
 //
 // Thread safety: a detail_text belongs to one thread; keep() may be called by any, also in a forked
-// child: it takes no lock. Cost: keep() compares with each text that is kept, and allocates once.
+// child, since it takes no lock. Cost: keep() compares with each kept text, and allocates once.
 export module vmm.base:texts;
 
 import vmm.std;
@@ -20,11 +19,11 @@ import :support;
 
 namespace vmm {
 
-/// Texts that are kept, and the bytes of each with its end.
+/// The limits: kept texts, and bytes of each with its null.
 export inline constexpr std::size_t kept_count_max = 256;
 export inline constexpr std::size_t detail_bytes_max = 640;
 
-/// One text that is put together. What does not fit is left out, and "..." stands for it.
+/// A text under construction. A part that does not fit is replaced by "...".
 export class detail_text {
  public:
   /// Effects: appends the part. Cost: O(its length).

@@ -1,6 +1,7 @@
-// SPDX-FileCopyrightText: 2026 The vmm authors SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
 //
-// vmm.containers:buffer - owners of blocks, over a pool, a manager or a program's allocator.
+// vmm.containers:buffer - owners of blocks of a pool, a manager or a program's own allocator.
 //
 // stream_allocator  the requirements of an allocator
 // allocator_ref     an allocator of any type, without owning it; two pointers
@@ -23,8 +24,8 @@ import vmm.std;
 
 namespace vmm {
 
-// Checked first: a buffer also has a function allocate, and checking it would check whether a
-// buffer is an allocator.
+// Checked first: a buffer has a function allocate, too, and checking that one would repeat this
+// check.
 template <class A>
 concept has_driver = requires(A& a) {
   { a.driver() } -> std::same_as<driver_interface&>;
@@ -52,7 +53,7 @@ struct allocator_calls {
   user_count* (*users)(void* object) noexcept;
 };
 
-// Spelt so that it names no type of the manager's: this module stands beside the allocators.
+// Names no type of the manager: this module does not import the allocators.
 template <class A>
 concept resizing_allocator = requires(A& a, address at, std::uint64_t bytes) {
   { a.resize({.at = at, .size_bytes = bytes}) } -> std::same_as<result<address>>;
@@ -191,7 +192,7 @@ export class device_buffer {
         block_(std::exchange(other.block_, address_range{})) {
     check(is_whole(), half_block);
   }
-  /// Frees the block that was here.
+  /// Frees the previous block.
   device_buffer& operator=(device_buffer&& other) noexcept {
     device_buffer taken(std::move(other));
     swap(taken);
@@ -205,7 +206,7 @@ export class device_buffer {
     check(is_whole(), half_block);
     return block_.base;
   }
-  /// The same for a kernel or a C interface; null without a block.
+  /// The same as a pointer, for a kernel or a C interface; null without a block.
   [[nodiscard]] void* data() const noexcept { return block_.base.as<void>(); }
   /// The size and alignment of the allocation; 0 bytes without a block.
   [[nodiscard]] std::uint64_t size_bytes() const noexcept { return block_.size_bytes; }
@@ -256,7 +257,7 @@ export class device_buffer {
   address_range block_{};
 };
 
-/// A device_buffer in elements. They are neither constructed nor destroyed: kernels write them.
+/// A device_buffer of elements, which are neither constructed nor destroyed: kernels write them.
 export template <class T>
 class device_array {
   static_assert(std::is_trivially_copyable_v<T>, "elements are written by kernels and copies");
@@ -269,7 +270,7 @@ class device_array {
                         stream_handle stream = stream_handle::default_stream) noexcept
       : bytes_(memory, stream, element_alignment_bytes) {}
   /// `count` elements of unspecified contents. Requires and Errors: as device_buffer::allocate;
-  /// invalid_argument (more elements than any address space has).
+  /// invalid_argument (more elements than an address space has).
   [[nodiscard]] static result<device_array> allocate(allocator_ref memory, std::uint64_t count,
                                                      stream_handle stream) {
     if (count > count_max) return refuse(errc::invalid_argument, too_many);
@@ -320,8 +321,8 @@ class device_array {
       alignof(T) > device_buffer::alignment_bytes_default ? alignof(T)
                                                           : device_buffer::alignment_bytes_default;
   static constexpr const char* too_many = "that many elements fit no address space";
-  static constexpr const char* half_element = "an array ends inside of an element";
-  static constexpr const char* misplaced = "elements lie where none of the type can";
+  static constexpr const char* half_element = "an array ends inside an element";
+  static constexpr const char* misplaced = "elements are at an address that their type cannot have";
 
   explicit device_array(device_buffer&& bytes) noexcept : bytes_(std::move(bytes)) {
     check(bytes_.size_bytes() % sizeof(T) == 0, half_element);

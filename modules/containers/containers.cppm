@@ -4,7 +4,7 @@
 // vmm.containers - owners of an allocator's memory.
 //
 // :vector  a vector whose growth maps memory instead of copying elements
-// :buffer  blocks that own themselves, and a reference to any allocator
+// :buffer  owners of blocks, and a reference to any allocator
 // :pmr     a std::pmr resource on host memory
 export module vmm.containers;
 

@@ -3,8 +3,8 @@
 //
 // vmm.containers:pmr - memory of a pool or manager for the standard library's containers.
 //
-// The containers access their memory on the host, so it must be memory that the host can reach:
-// that of a driver with features::host_accessible, such as vmm.host.
+// Containers access their memory on the host, so the driver must have features::host_accessible, as
+// vmm.host does.
 //
 // The host may use a returned block at once: the work of the memory's earlier users has finished.
 //
@@ -19,8 +19,8 @@ import vmm.std;
 
 namespace vmm {
 
-/// A std::pmr::memory_resource over an allocator, which outlives it. Two are equal when they have
-/// the same allocator and stream.
+/// A std::pmr::memory_resource over an allocator, which outlives it. Two are equal if they have the
+/// same allocator and stream.
 ///
 /// allocate and deallocate are those of std::pmr: allocate throws std::bad_alloc for every error,
 /// and blocks until the host may access the block. Thread safety: that of the allocator.
@@ -40,7 +40,7 @@ export class host_memory_resource final : public std::pmr::memory_resource {
   host_memory_resource(allocator_ref memory, stream_handle stream) noexcept
       : memory_(memory), use_(memory.users()), stream_(stream) {}
 
-  // Throws std::bad_alloc for every error: the interface has no other.
+  // Throws std::bad_alloc for every error, the only one that the interface has.
   void* do_allocate(std::size_t size_bytes, std::size_t alignment_bytes) override;
   void do_deallocate(void* pointer, std::size_t size_bytes, std::size_t alignment_bytes) override;
   [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override;

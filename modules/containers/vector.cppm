@@ -1,4 +1,5 @@
-// SPDX-FileCopyrightText: 2026 The vmm authors SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
 //
 // vmm.containers:vector - a vector whose growth maps memory instead of copying elements.
 //
@@ -117,7 +118,7 @@ class vector {
   [[nodiscard]] bool empty() const noexcept { return size_ == 0; }
   /// The stream on which the memory is allocated, zeroed and freed.
   [[nodiscard]] stream_handle stream() const noexcept { return stream_; }
-  /// The elements' address, for kernels; null without memory.
+  /// The address of the elements, for kernels; null without memory.
   [[nodiscard]] address data_address() const noexcept {
     check(base_ || capacity_ == 0, no_memory);
     return base_;
@@ -174,7 +175,7 @@ class vector {
       const T element(std::forward<Arguments>(arguments)...);
       return append(std::span<const T>(&element, 1));
     } else {
-      // Made first: an argument may be an element of this vector, which may have to move.
+      // Constructed first: an argument may be an element of this vector, and a growth may move it.
       T element(std::forward<Arguments>(arguments)...);
       if (status room = make_host_room(1); !room) return room;
       std::construct_at(pointer(size_), std::move_if_noexcept(element));
@@ -214,9 +215,9 @@ class vector {
   /// Requires: an element, else the process ends. Effects: destroys the last one; the memory stays.
   /// Cost: O(1).
   void pop_back() noexcept {
-    check(size_ > 0, "an element is taken off an empty vector");
+    check(size_ > 0, "an element is removed from an empty vector");
     destroy(size_ - 1);
-    check(size_ < capacity_, "a removed element left no room");
+    check(size_ < capacity_, "a removed element leaves no room");
   }
   /// Effects: destroys every element; the memory stays. Cost: O(size) if elements have destructors.
   void clear() noexcept { destroy(0); }
@@ -276,7 +277,7 @@ class vector {
   static constexpr std::uint64_t no_index = ~std::uint64_t{0};
   static constexpr const char* no_memory = "a vector has room and no memory";
   static constexpr const char* too_many_elements = "a vector has more elements than room";
-  static constexpr const char* misplaced = "elements lie where none of the type can";
+  static constexpr const char* misplaced = "elements are at an address that their type cannot have";
   static constexpr std::uint64_t count_max = (std::uint64_t{1} << 56) / sizeof(T);
 
   void require_host_access() const noexcept {
@@ -299,7 +300,7 @@ class vector {
   }
 
   void destroy(std::uint64_t from) noexcept {
-    check(from <= size_, "elements end that a vector does not have");
+    check(from <= size_, "more elements end than a vector has");
     if constexpr (!std::is_trivially_destructible_v<T>) {
       if (made_in_.is_here()) std::destroy(pointer(from), pointer(size_));
     }
@@ -322,7 +323,7 @@ class vector {
     return is_short && doubled > size_ + count ? set_capacity(size_ + count) : done;
   }
 
-  // Room that the host may write.
+  // Room that the host may write to.
   [[nodiscard]] status make_host_room(std::uint64_t count) {
     if constexpr (!std::is_trivially_copyable_v<T>) require_host_access();
     if (status room = make_room(count); !room) return room;
@@ -330,7 +331,7 @@ class vector {
     return synchronize(size_, size_ + count);
   }
 
-  // Before the host writes elements [first, end) of the block.
+  // Called before the host writes elements [first, end) of the block.
   [[nodiscard]] status synchronize(std::uint64_t first, std::uint64_t end) {
     check(first <= end && end <= capacity_, "the host would write past the vector's memory");
     if (end > finished_count_) {
@@ -341,8 +342,8 @@ class vector {
     return finish_fills(first, end);
   }
 
-  // Before the host touches elements [first, end). Changes nothing, so that threads may read side
-  // by side: the point itself remembers that it has passed.
+  // Called before the host reads elements [first, end). Changes nothing, so threads may read
+  // concurrently: the point records that it has passed.
   [[nodiscard]] status finish_fills(std::uint64_t first, std::uint64_t end) const {
     check(fills_.begin <= fills_.end, "a vector's zeros end before they begin");
     check(first <= end && end <= capacity_, "I3: the host reads past the vector's memory");
@@ -351,8 +352,8 @@ class vector {
     return driver_->feature_set().streams ? driver_->synchronize_stream(stream_) : status{};
   }
 
-  // Zeros are queued for elements [first, end). Where no point can be marked behind them the whole
-  // stream is waited for.
+  // Queues zeros for elements [first, end). If no point can be recorded behind them, waits for the
+  // whole stream.
   void note_fill(std::uint64_t first, std::uint64_t end) noexcept {
     check(first < end && end <= capacity_, "zeros are queued behind the vector's memory");
     const bool is_over = fills_.is_recorded && fills_.point.known_passed();
@@ -361,7 +362,7 @@ class vector {
     result<ticket_ref> point = memory_->record(stream_);
     fills_.is_recorded = point.has_value();
     fills_.point = point ? std::move(*point) : ticket_ref{};
-    check(fills_.begin < fills_.end, "zeros are noted over no element");
+    check(fills_.begin < fills_.end, "zeros are recorded over no element");
   }
 
   [[nodiscard]] status set_capacity(std::uint64_t count) {
@@ -377,7 +378,7 @@ class vector {
     if (!at) return at.error();
     check(at->value % alignof(T) == 0, misplaced);
     base_ = *at;
-    // What granules make of the size is usable too.
+    // The bytes up to a whole granule are usable, too.
     const std::uint64_t unit = memory_->granularity_bytes();
     check(unit > 0, "a manager has allocated and has no granularity");
     capacity_ = round_up(size_bytes, unit) / sizeof(T);
@@ -401,8 +402,7 @@ class vector {
     }
   }
 
-  // The address has to change, so each element is moved to a new block, or
-  // copied where moving might throw half-way.
+  // The address has to change: each element is moved to a new block, or copied if moving may throw.
   [[nodiscard]] result<address> move_elements(std::uint64_t size_bytes, std::uint64_t growth_bytes)
     requires(!std::is_trivially_copyable_v<T>)
   {
@@ -410,12 +410,12 @@ class vector {
     const result<address> at =
         memory_->allocate(allocate_request{size_bytes, growth_bytes, alignof(T), stream_});
     if (!at) return at;
-    check(*at != base_, "elements move to where they are");
+    check(*at != base_, "elements move to their own address");
     if (status finished = memory_->synchronize(*at); !finished) {
       (void)memory_->free(*at);
       return finished.error();
     }
-    check(size_bytes >= size_ * sizeof(T), "elements move to where they do not fit");
+    check(size_bytes >= size_ * sizeof(T), "elements move to a block that is too small");
     T* const target = at->as<T>();
     try {
       if constexpr (std::is_nothrow_move_constructible_v<T> || !std::is_copy_constructible_v<T>) {
@@ -434,7 +434,7 @@ class vector {
   }
 
   [[nodiscard]] status fill_default(std::uint64_t count) {
-    check(count > size_ && count <= capacity_, "elements are made behind the vector's memory");
+    check(count > size_ && count <= capacity_, "elements exceed the vector's memory");
     const address_range tail{place(size_), (count - size_) * sizeof(T)};
     check(!tail.empty() && tail.end() <= place(capacity_), "zeros are queued behind the memory");
     const T element{};

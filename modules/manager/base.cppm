@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.manager:base - what the parts of a manager share: the driver, the options, and from set-up on
-// the engine of blocks. Not exported.
+// vmm.manager:base - the state that the parts of a manager share: driver, options and, from set-up
+// on, the engine of blocks. Not exported.
 //
 // Thread safety: fields that set-up writes are constant once `is_set_up` is true.
 export module vmm.manager:base;
@@ -63,7 +63,7 @@ struct manager_base {
   return static_cast<block&>(range);
 }
 
-/// The sizes of a block of `size_bytes` with room to grow by. Errors: invalid_argument.
+/// The sizes of a block of `size_bytes` with its addresses for growth. Errors: invalid_argument.
 [[nodiscard]] result<range_sizes> plan_sizes(const manager_base& base, std::uint64_t size_bytes,
                                              std::uint64_t growth_bytes);
 /// The block that begins at the address, for this thread alone. Errors: unknown_address,

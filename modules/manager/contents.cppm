@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.manager:contents - the end of a block's use: a point behind its work, and the bytes that are
-// filled by memory_options::contents when a block comes, grows, shrinks and goes. Not exported.
+// vmm.manager:contents - the end of a block's use: a point behind its work, and the fills of
+// memory_options::contents when a block is created, grows, shrinks and ends. Not exported.
 //
-// Bytes of a live block are filled only by a call that then succeeds: once they are filled, a point
-// behind the fill is recorded or waited for.
+// Bytes of a live block are filled only by a call that then succeeds: after a fill, a point behind
+// it is recorded or waited for.
 //
 // Thread safety: all of it, for a block that the caller has claimed. Cost: a point; a fill where
 // the rule fills.
@@ -27,26 +27,26 @@ class block_contents {
   block_contents(const block_contents&) = delete;
   block_contents& operator=(const block_contents&) = delete;
 
-  /// Whether bytes that the block gives up are filled.
+  /// Whether bytes that the block loses are filled.
   [[nodiscard]] bool fills_released(const block& of) const noexcept {
     return base_.contents.fills_on_release() && of.sizes.user_bytes != 0 && of.has_memory &&
            !of.is_suspended;
   }
   /// A point behind the work of the block's stream. Errors: driver errors, out_of_host_memory.
   [[nodiscard]] result<ticket_ref> record_use(const block& of, bool is_named) {
-    check(base_.blocks != nullptr, "work is marked before there is memory");
+    check(base_.blocks != nullptr, "a point is recorded before the manager is set up");
     timeline& time = base_.blocks->time();
     return is_named ? time.record(of.stream) : time.record_unnamed(of.stream, of.stream_identity);
   }
-  /// A point behind the work of the block's stream and behind the fill of its bytes from
-  /// `from_bytes` on, which go. Without `is_named` no caller names the stream. Errors: as
-  /// record_use(), those of fill.
+  /// Fills the bytes from `from_bytes` on, which the block loses, and returns a point behind the
+  /// fill and the work of the block's stream. Without `is_named` no caller names the stream.
+  /// Errors: as record_use(), those of fill.
   [[nodiscard]] result<ticket_ref> end_use(block& used, std::uint64_t from_bytes,
                                            bool is_named = false);
   /// The same behind the work of a stream that the caller names.
   [[nodiscard]] result<ticket_ref> record_released(block& of, std::uint64_t from_bytes,
                                                    stream_handle stream);
-  /// The same of a whole block behind `all`, a point behind all work of the device.
+  /// The same for a whole block behind `all`, a point behind all work of the device.
   [[nodiscard]] result<ticket_ref> end_use_after(block& used, const ticket_ref& all);
   /// Fills the bytes from `from_bytes` on of a block that is handed out; its last use is the fill
   /// from then on. Errors: those of fill and record_or_wait().

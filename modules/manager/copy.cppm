@@ -23,8 +23,8 @@ class remap_copier {
   remap_copier(const remap_copier&) = delete;
   remap_copier& operator=(const remap_copier&) = delete;
 
-  /// Does the copy by remapping. Errors: not_supported where it cannot be done so; an error but
-  /// device_lost means that nothing has changed.
+  /// Copies by remapping. Errors: not_supported (bytes must be copied); after any error but
+  /// device_lost nothing has changed.
   [[nodiscard]] status remap(const copy_request& request, copy_mode mode);
   /// Errors: not_allocated (outside of a block), in_use (suspended), not_supported, driver errors.
   [[nodiscard]] status copy_bytes(const copy_request& request);

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.manager:exports - blocks whose handles are given to others.
+// vmm.manager:exports - blocks whose handles other processes or libraries have.
 //
 // Thread safety: all of it. Cost: O(log n + pieces).
 export module vmm.manager:exports;
@@ -27,13 +27,13 @@ class manager_exports {
   manager_exports& operator=(const manager_exports&) = delete;
 
   /// Requires: manager_options::shareable. For vmm.share, and for code that exports handles.
-  /// Effects: returns the block's handles and sizes. Its memory serves no other block any more:
+  /// Effects: returns the block's handles and sizes. From then on its memory serves no other block:
   /// when it is freed, it is released to the driver, since the importers may still use it. A block
   /// exported as pinned is refused with in_use by free, resize and remapping copies until end() was
-  /// called as often. With a number, only the block whose exported_range has it.
-  /// Errors: as free; not_allocated (another number's), not_supported (memory that was not made
-  /// shareable), invalid_argument (the block's memory was lost), out_of_host_memory, those of
-  /// get_properties and unmap. Cost: O(log n + pieces), one driver call.
+  /// called as often. With a number, only the block whose exported_range has it. Errors: as free;
+  /// not_allocated (another number's), not_supported (memory that was not made shareable),
+  /// invalid_argument (the block's memory was lost), out_of_host_memory, those of get_properties
+  /// and unmap. Cost: O(log n + pieces), one driver call.
   [[nodiscard]] result<exported_range> begin(address at, export_rule rule,
                                              std::uint64_t number = 0);
   /// Ends one export that was pinned. Errors: as free; invalid_argument (the block is not pinned).

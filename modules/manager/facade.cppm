@@ -3,9 +3,9 @@
 //
 // vmm.manager:facade - the public class of a manager: allocate, free, resize, rights.
 //
-// A manager turns requests into operations of the engine by its policy, and when memory is short it
-// releases retained memory and tries again. It is set up on its first allocation; making one costs
-// nothing and calls no driver.
+// A manager turns requests into operations of the engine by its policy; when memory is short it
+// releases retained memory and tries again. The first allocation sets it up; its constructor makes
+// no driver call.
 //
 // - A failed call leaves every allocation and its contents as they were; retained memory may have
 //   been released. Under a contents rule that fills on release, a free or a shrink loses bytes if
@@ -60,7 +60,7 @@ export class growable_range;
 /// Defined below.
 export class manager;
 
-/// The recording of a manager's events. Made for a call.
+/// The recording of a manager's events. A view, created for a call.
 ///
 /// Every call: Thread safety: any thread. In a forked child it returns not_permitted, or an empty
 /// value.
@@ -273,8 +273,8 @@ export class manager {
 
   /// For vmm.suspend. Cost: O(1).
   [[nodiscard]] suspendable& suspension() noexcept { return suspension_; }
-  /// Requires: the listener is valid until ignore(). Effects: it is notified from now on.
-  /// Cost: O(1), of ignore() O(listeners); both wait for a notification in progress.
+  /// Requires: the listener is valid until ignore(). Effects: begins to notify it. Cost: O(1), of
+  /// ignore() O(listeners); both wait for a notification in progress.
   void listen(suspension_listener& to) noexcept { suspension_.listen(to); }
   void ignore(suspension_listener& gone) noexcept { suspension_.ignore(gone); }
 
@@ -295,7 +295,7 @@ export class manager {
   [[nodiscard]] const manager_options& options() const noexcept { return base_.options; }
   /// The driver of the manager.
   [[nodiscard]] driver_interface& driver() const noexcept { return *base_.driver; }
-  /// Sizes are multiples of it. 0 before set_up.
+  /// The unit of sizes. 0 before set_up.
   [[nodiscard]] std::uint64_t granularity_bytes() const noexcept {
     const bool is_ready = base_.is_set_up.load(std::memory_order_acquire);
     check(!is_ready || base_.unit_bytes > 0, "a manager is set up and has no granularity");
@@ -318,7 +318,7 @@ export class manager {
   [[nodiscard]] status empty();
   [[nodiscard]] status end_blocks();
 
-  // For growable ranges, whose segments are blocks of the manager's. Errors: as set_up.
+  // For growable ranges, whose segments are blocks of the manager. Errors: as set_up.
   [[nodiscard]] result<engine*> parts();
 
   manager_base base_;

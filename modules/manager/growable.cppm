@@ -1,4 +1,5 @@
-// SPDX-FileCopyrightText: 2026 The vmm authors SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
 //
 // vmm.manager:growable - a range that reserves addresses for its maximum size and commits memory as
 // it grows.
@@ -61,7 +62,7 @@ export struct growable_options {
 /// The maximum number of segments of a range.
 export inline constexpr std::uint64_t growable_segment_count_max = std::uint64_t{1} << 20;
 
-/// What a resize may do.
+/// The permitted directions of a resize.
 export enum class growable_change : std::uint8_t {
   any,
   grow,    // a segment that is larger is an error
@@ -72,7 +73,7 @@ export enum class growable_change : std::uint8_t {
 export struct growable_request {
   std::uint64_t size_bytes = 0;     ///< of each segment named; 0 releases its memory
   std::uint64_t first_segment = 0;  ///< the segments named: from this one on
-  std::uint64_t segment_count = 0;  ///< so many; 0: all of them
+  std::uint64_t segment_count = 0;  ///< their number; 0: all
   /// Added bytes are for work submitted to it from now on; removed bytes may be in use by work
   /// submitted to it so far.
   stream_handle stream = stream_handle::default_stream;
@@ -84,7 +85,7 @@ export struct growable_request {
   bool may_wait = true;
 };
 
-/// The bytes that a pin keeps.
+/// The bytes that a pin keeps in place.
 export struct pin_request {
   std::uint64_t size_bytes = 0;     ///< of each segment named; 0: their addresses only
   std::uint64_t first_segment = 0;  ///< as growable_request
@@ -105,7 +106,7 @@ export struct growable_statistics {
   bool is_closed = false;
 };
 
-/// The range itself: below.
+/// The range; defined below.
 export class growable_range;
 
 /// Keeps bytes of a range in place. Movable; destroyed before the range. Thread safety: one pin is

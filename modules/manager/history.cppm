@@ -5,8 +5,8 @@
 // adds when the history is taken.
 //
 // A manager has no lock over all of its blocks: each block has its state in the history, under the
-// lock of events, and the layout lists these. So the list agrees with the events before it,
-// whatever other threads do meanwhile.
+// lock of events, and the layout lists these. So the list agrees with the events before it, also
+// beside concurrent calls.
 //
 // I1  A block's event is written while its record is claimed: before its addresses, or its memory,
 //     can be another block's.
@@ -36,7 +36,7 @@ class manager_history final : public block_listener {
   manager_history(const manager_history&) = delete;
   manager_history& operator=(const manager_history&) = delete;
 
-  /// Before the first event. Errors: bad_option (the ring records another allocator).
+  /// Called before the first event. Errors: bad_option (the ring records another allocator).
   [[nodiscard]] status attach() noexcept { return port_.attach(); }
   [[nodiscard]] bool is_recorded() const noexcept { return static_cast<bool>(port_); }
 
@@ -47,7 +47,7 @@ class manager_history final : public block_listener {
   void note_footprint() noexcept VMM_EXCLUDES(manager_lock::events);
   void note_failure(const block_request& wanted, const error& why) noexcept
       VMM_EXCLUDES(manager_lock::history);
-  /// Of the engine, for each block that its user has.
+  /// Of the engine, for each block in use.
   void changed(block& now, address before) noexcept override VMM_EXCLUDES(manager_lock::events);
 
   [[nodiscard]] result<history> take() VMM_EXCLUDES(manager_lock::history);

@@ -34,7 +34,7 @@ inline manager_rank change VMM_ACQUIRED_BEFORE(peers);       // all memory is su
 
 }  // namespace manager_lock
 
-/// Inside a lambda that is called under a lock of its maker, and between the begin and the end of a
+/// For lambdas that are called while the caller holds the lock, and between begin and end of a
 /// suspension. Effects: none.
 inline void assume_locked(const manager_rank& rank) noexcept VMM_ASSERT_HELD(rank) { (void)rank; }
 
@@ -54,7 +54,7 @@ class VMM_SCOPED_CAPABILITY rank_guard {
   Lock& lock_;
 };
 
-/// Holds it together with others that do not change the same.
+/// Holds it together with other readers.
 class VMM_SCOPED_CAPABILITY rank_share {
  public:
   rank_share(manager_rank& rank, sync::shared_mutex& lock) noexcept VMM_ACQUIRE_SHARED(rank)

@@ -51,7 +51,7 @@ export struct manager_policy {
   [[nodiscard]] status validate() const noexcept;
 };
 
-/// How a manager is set up.
+/// The options of a manager.
 export struct manager_options : memory_options {
   manager_policy policy = manager_policy::va_pool();
   share_kind shareable = share_kind::none;  ///< properties of all physical memory
@@ -62,15 +62,16 @@ export struct manager_options : memory_options {
   /// Errors: bad_option; the detail names the option and its range. Cost: constant, no driver call.
   [[nodiscard]] status validate() const noexcept;
 
-  /// `base`, changed by VMM_POLICY, VMM_FRAG_RATIO, VMM_CHUNK_SIZE, VMM_VA_SIZE and VMM_BUDGET
-  /// where they are set. Errors: bad_option; the detail names the variable and its valid values, or
-  /// the option of `base` that validate() refuses.
+  /// `base`, with the values of VMM_POLICY, VMM_FRAG_RATIO, VMM_CHUNK_SIZE, VMM_VA_SIZE and
+  /// VMM_BUDGET that are set. Errors: bad_option; the detail names the variable and its valid
+  /// values, or the option of `base` that validate() refuses.
   [[nodiscard]] static result<manager_options> from_environment(
       const manager_options& base) noexcept;
 };
 
-/// Whether the driver would refuse every request of the manager. Whether a process may share fabric
-/// handles, only a trial shows; the driver may decline compression. Errors: not_supported.
+/// Checks that the driver does not refuse every request of the manager. Only a trial shows whether
+/// a process may share fabric handles, and the driver may decline compression. Errors:
+/// not_supported.
 [[nodiscard]] status check_properties(const manager_options& options, const features& can) noexcept;
 
 }  // namespace vmm

@@ -21,9 +21,9 @@ class manager_report {
 
   [[nodiscard]] manager_statistics statistics() const;
   [[nodiscard]] result<std::vector<extent_info>> extents() const;
-  /// For vmm-top, from a thread of its own.
+  /// For vmm-top, on its thread.
   void sample(top_sample& out) const noexcept;
-  /// An error of a request for `size_bytes` with how much memory, or addresses, there was.
+  /// The error of a request for `size_bytes`, with the figures of memory or addresses.
   [[nodiscard]] error with_figures(const error& why, std::uint64_t size_bytes) const;
 
  private:

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.manager:reuse - freed memory that serves again: cached ranges whole, grown or unmapped; and
-// how it is released to the driver. Not exported.
+// vmm.manager:reuse - reuse of freed memory: cached ranges as they are, grown or unmapped; and its
+// release to the driver. Not exported.
 //
 // I1  A range that is not served, or not unmapped, is back in the cache, or is retired.
 //
@@ -31,16 +31,16 @@ class range_reuse {
 
   /// A tracked and claimed block. Errors: as engine::build.
   [[nodiscard]] result<block*> obtain(const block_request& request);
-  /// Unmaps a range that the cache has given up. Errors: as engine::dissolve; it is cached then.
+  /// Unmaps a range that was taken from the cache. Errors: as engine::dissolve; it is then cached.
   [[nodiscard]] status unbind(block& cached);
   /// Releases retained memory until at most `limit_bytes` of it are left. Releases in progress on
   /// other threads have finished when this returns: a thread that is short of memory can use them.
   [[nodiscard]] trim_report give_back(std::uint64_t limit_bytes)
       VMM_EXCLUDES(manager_lock::release);
-  /// The same of pieces that no range has.
+  /// The same for pieces outside of ranges.
   [[nodiscard]] trim_report release_cached(std::uint64_t limit_bytes)
       VMM_EXCLUDES(manager_lock::release);
-  /// The same of pieces that were created since.
+  /// The same for pieces created since.
   [[nodiscard]] trim_report release_created(std::uint64_t mark) VMM_EXCLUDES(manager_lock::release);
 
  private:

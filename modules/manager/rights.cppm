@@ -29,13 +29,13 @@ class manager_rights {
 
   /// manager::set_access().
   [[nodiscard]] status set_access(address at, std::span<const access_grant> grants);
-  /// The same of a part of the block at `at`.
+  /// The same for a part of the block at `at`.
   [[nodiscard]] status set_part_access(address at, address_range part,
                                        std::span<const access_grant> grants);
   /// manager::set_peers(), behind set-up.
   [[nodiscard]] status set_peers(std::span<const access_grant> grants)
       VMM_EXCLUDES(manager_lock::change, manager_lock::peers, manager_lock::growable);
-  /// While it is locked no call gives rights to all blocks. The rank is manager_lock::peers.
+  /// While it is held no call gives rights to all blocks. Its rank is manager_lock::peers.
   [[nodiscard]] sync::mutex& mutex() noexcept { return mutex_; }
 
  private:

@@ -1,20 +1,20 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.manager:shortage - shortages: the memory that is released before a request is refused, in
-// this order. Not exported.
+// vmm.manager:shortage - shortages: the memory that is released before a request fails, in this
+// order. Not exported.
 //
 // 1  drain(): memory that the manager retains for reuse, twice
 // 2  idle memory of other allocators of the device: 3 stops, the locks are released, and the
 //    attempt is repeated (with_relief(), vmm.optimizer:relief)
-// 3  wait_for_oldest(): freed memory that waits for work, where options().wait_when_short
+// 3  wait_for_oldest(): freed memory that waits for work, with options().wait_when_short
 // 4  memory at options().spill: with_spill()
 //
 // A new rung is a function beside drain() with its place in the ladder of recover(), and a line
-// above. It returns true where the request is to be tried again, false where it has nothing left,
-// which begins the next rung; one that runs once is a single_rung(). It runs under the lock of
-// recovery, so it calls neither users nor other allocators: what does belongs to 2, between two
-// attempts. A rung behind 2 is a part of wait_for_oldest(), below its stop.
+// above. It returns true if the request is to be tried again, false if it has nothing left, which
+// begins the next rung; one that runs once is a single_rung(). It runs under the lock of recovery,
+// so it calls neither users nor other allocators: such calls belong to 2, between two attempts. A
+// rung behind 2 is a part of wait_for_oldest(), below its stop.
 //
 // I1  A recovery releases retained memory twice: the second time finds memory that other threads,
 //     short at the same time, had collected in vain. One thread recovers at a time.
@@ -46,8 +46,8 @@ class manager_shortage {
   manager_shortage(const manager_shortage&) = delete;
   manager_shortage& operator=(const manager_shortage&) = delete;
 
-  /// Effects: other allocators of the device are served with idle memory, until leave(). Requires:
-  /// the engine is there.
+  /// Effects: serves other allocators of the device with idle memory, until leave(). Requires: the
+  /// engine exists.
   void enter() noexcept;
   void leave() noexcept { relief_.leave(); }
   std::uint64_t take_from_others(std::uint64_t size_bytes) { return relief_.relieve(size_bytes); }

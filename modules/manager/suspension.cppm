@@ -3,8 +3,8 @@
 //
 // vmm.manager:suspension - a manager whose blocks' memory is suspended. Not exported.
 //
-// I1  Every live block is claimed while its memory is taken away and while it is brought back, and
-//     can be freed in between. No block is made meanwhile: see is_running().
+// I1  Every live block is claimed while its memory is released and while it is restored, and can be
+//     freed in between. No block is created meanwhile: see is_running().
 //
 // Thread safety: all of it. Cost: waits for work; driver calls by pieces.
 module;

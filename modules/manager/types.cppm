@@ -39,7 +39,7 @@ export enum class copy_mode : std::uint8_t {
 
 /// How a block is exported.
 export enum class export_rule : std::uint8_t {
-  pinned,    // it is neither freed nor resized nor remapped until end_export()
+  pinned,    // it is neither freed nor resized nor remapped until exports().end()
   followed,  // it may change; the exporter then queries its handles again
 };
 
@@ -66,9 +66,9 @@ export class suspension_listener {
   suspension_listener() = default;
   suspension_listener(const suspension_listener&) = delete;
   suspension_listener& operator=(const suspension_listener&) = delete;
-  /// Before the first block loses its memory.
+  /// Called before the first block loses its memory.
   virtual void memory_leaves() noexcept = 0;
-  /// When each live block has memory at its address again.
+  /// Called when each live block has memory at its address again.
   virtual void memory_returned() noexcept = 0;
 
  protected:

@@ -3,11 +3,15 @@
 //
 // vmm.multi_device:alias - one memory at several addresses.
 //
-// A write through one view becomes visible through another by features::alias: none one view exists
-//   after_work when the writing work has finished: work through another view is ordered behind it,
-//   by order() or an event. Views of one kernel need the device's own fence, and no host call
-//   stands in for it. coherent at once Disjoint bytes may be used through different views at the
-//   same time.
+// A write through one view becomes visible through another by features::alias:
+//
+//   none        a second view is refused
+//   after_work  when the writing work has finished. Work through another view is ordered behind it
+//               by order() or an event. Two views in one kernel need the device's own fence, which
+//               no host call replaces
+//   coherent    at once
+//
+// Disjoint bytes may be used through different views at the same time.
 //
 // I1  Each view shows all of the memory from its start, at addresses of its own.
 // I2  The memory is released with its last view.
@@ -28,7 +32,7 @@ export struct alias_request {
   grant_list rights{};                  ///< of each view; empty: the home and the placement
 };
 
-/// Requires of every call: no unfinished work uses a view that goes.
+/// Requires of every call: no unfinished work uses a view that the call ends.
 export class aliased_memory {
  public:
   aliased_memory() = default;
@@ -40,17 +44,17 @@ export class aliased_memory {
   aliased_memory& operator=(const aliased_memory&) = delete;
   ~aliased_memory() = default;
 
-  /// One more view. Errors: not_supported (alias_level::none), invalid_argument (released),
+  /// Adds a view. Errors: not_supported (alias_level::none), invalid_argument (released),
   /// out_of_host_memory, those of reserve, map and set_access; nothing is changed.
   [[nodiscard]] result<address_range> add_mapping();
   /// Requires: another view stays, else release(). Errors: unknown_address (no view begins there),
   /// invalid_argument (the last one), those of unmap and free_reservation; a later call continues.
   [[nodiscard]] status drop_mapping(address at);
   /// Orders work submitted to `reader` from now on behind the work submitted to `writer` so far, on
-  /// the device: a write through one view is then seen through the others. Does nothing where views
+  /// the device: a write through one view is then seen through the others. Does nothing if views
   /// are coherent and nothing is asynchronous. Errors: those of the driver's event calls.
   [[nodiscard]] status order(stream_handle writer, stream_handle reader);
-  /// All mappings, then the memory. Errors: those of unmap, free_reservation and release; a later
+  /// Ends all views, then the memory. Errors: those of unmap, free_reservation and release; a later
   /// call continues.
   [[nodiscard]] status release();
 
@@ -75,7 +79,7 @@ export class aliased_memory {
     std::uint64_t size_bytes = 0;
     grant_list rights;
     std::vector<address_range> mappings;
-    std::vector<address_range> unmapped;  // addresses that the driver would not take back
+    std::vector<address_range> unmapped;  // addresses that the driver refused to free
   };
   explicit aliased_memory(std::unique_ptr<state> made) noexcept : state_(std::move(made)) {}
   std::unique_ptr<state> state_;

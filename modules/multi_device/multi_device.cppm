@@ -3,7 +3,7 @@
 //
 // vmm.multi_device - several devices, and memory that is more than bytes of one of them.
 //
-// :topology      which device reaches which memory, and over which link
+// :topology      the devices that reach a memory, and the links between them
 // :properties    the properties that a driver granted
 // :registration  memory for libraries that register it, and calls around every change of it
 // :multicast     a multicast object as a state machine

@@ -1,10 +1,11 @@
-// SPDX-FileCopyrightText: 2026 The vmm authors SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
 //
 // vmm.multi_device:multicast - a multicast object as a state machine.
 //
-//   gathering  devices are added, each once, until the requested number is reached binding    each
-//   device binds memory of its own, until every byte has memory of every device ready      the
-//   object may be mapped and used: a write reaches the memory of every device
+//   gathering  devices are added, each once, until the requested number is reached
+//   binding    each device binds memory of its own, until every byte has memory of every device
+//   ready      the object may be mapped and used: a write reaches the memory of every device
 //
 // If a step comes too early, some drivers block and others return various errors; here each wrong
 // step is refused before the driver is called.
@@ -15,7 +16,7 @@
 //     its owner.
 //
 // The CUDA backend refuses these calls with not_permitted unless it was opened with
-// cuda_options::allow_multicast: multicast between devices is a matter of the whole machine.
+// cuda_options::allow_multicast: multicast uses resources of the whole machine.
 //
 // Thread safety: one thread at a time. Cost: a driver call a step.
 export module vmm.multi_device:multicast;
@@ -26,7 +27,7 @@ import vmm.std;
 
 namespace vmm {
 
-/// The phase of a team: it takes devices, then memory, then it is mapped.
+/// The phase of a team: it accepts devices, then memory, and then it is mapped.
 export enum class multicast_phase : std::uint8_t { gathering, binding, ready, mapped, gone };
 
 /// Memory of a device, from `memory_offset_bytes` on, for a part of the object.
@@ -38,14 +39,14 @@ export struct multicast_part {
   std::uint64_t size_bytes = 0;
 };
 
-/// Several devices whose memory is written and reduced at one address. A call out of turn is
+/// Several devices whose memory is written and reduced at one address. A call in the wrong phase is
 /// refused.
 export class multicast_team {
  public:
   multicast_team() = default;
-  /// An object without devices; the size is rounded up to the granularity.
-  /// Errors: invalid_argument (no size, no device), out_of_host_memory, not_supported,
-  /// not_permitted, those of query_multicast_granularity and create_multicast.
+  /// Creates an object without devices; the size is rounded up to the granularity. Errors:
+  /// invalid_argument (no size, no device), out_of_host_memory, not_supported, not_permitted, those
+  /// of query_multicast_granularity and create_multicast.
   [[nodiscard]] static result<multicast_team> create(driver_ref driver,
                                                      const multicast_request& request);
   multicast_team(multicast_team&&) noexcept = default;
@@ -70,7 +71,8 @@ export class multicast_team {
   };
   [[nodiscard]] status bind(const mapped_part& part);
   /// Reserves addresses, maps the object and gives access. Errors: in_use (devices or memory are
-  /// missing, or it is mapped), those of reserve, map and set_access; it is not mapped then.
+  /// missing, or it is mapped), those of reserve, map and set_access; after an error it is not
+  /// mapped.
   [[nodiscard]] result<address_range> map(std::span<const access_grant> grants);
   /// Errors: in_use (it is not mapped), those of set_access.
   [[nodiscard]] status set_access(std::span<const access_grant> grants);

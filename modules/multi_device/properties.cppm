@@ -31,7 +31,7 @@ export [[nodiscard]] result<physical_properties> granted_of(
 /// All mappings of the manager's block that `at` lies in. Errors: as manager::segments.
 [[nodiscard]] result<std::vector<memory_segment>> all_segments(manager& owner, address at);
 
-/// What the memory of a manager's block has. Errors: as manager::segments and granted_of.
+/// The granted properties of a manager's block. Errors: as manager::segments and granted_of.
 export [[nodiscard]] result<physical_properties> granted_of(manager& owner, address at);
 
 }  // namespace vmm

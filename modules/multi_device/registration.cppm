@@ -63,12 +63,12 @@ export class pool_registrations final : public remap_listener {
       stream_pool& pool, const registration_hooks& hooks);
   pool_registrations(const pool_registrations&) = delete;
   pool_registrations& operator=(const pool_registrations&) = delete;
-  /// Leaves every registered range.
+  /// Calls `leave` for every registered range.
   ~pool_registrations();
 
-  /// For the pool: leaves ranges about to change.
+  /// For the pool: calls `leave` for ranges that are about to change.
   void before_change(const remap_notice& notice) noexcept override;
-  /// For the pool: enters ranges that got memory.
+  /// For the pool: calls `enter` for ranges that have memory again.
   void after_change(const remap_notice& notice) noexcept override;
   /// The number of registered ranges. Cost: O(1).
   [[nodiscard]] std::size_t size() const;
@@ -95,7 +95,7 @@ export class registered_blocks final : public suspension_listener {
   registered_blocks(manager& owner, const registration_hooks& hooks) noexcept;
   registered_blocks(const registered_blocks&) = delete;
   registered_blocks& operator=(const registered_blocks&) = delete;
-  /// Leaves all registered blocks; they stay live in the manager.
+  /// Calls `leave` for all registered blocks, which stay live in the manager.
   ~registered_blocks();
 
   /// Allocates and registers a block. Errors: as manager::allocate, those of `enter` (the block is
@@ -106,16 +106,17 @@ export class registered_blocks final : public suspension_listener {
   /// fails after the resize, the block is live at the returned address and is_registered() is
   /// false.
   [[nodiscard]] result<address> resize(const resize_request& request);
-  /// Leaves the block and frees it. Errors: as manager::free; the block is as before, and
+  /// Deregisters the block and frees it. Errors: as manager::free; the block is as before, and
   /// registered if `enter` succeeds again.
   [[nodiscard]] status free(address at);
   [[nodiscard]] bool is_registered(address at) const;
   /// Blocks of a suspended manager count.
   [[nodiscard]] std::size_t size() const noexcept { return ranges_.size(); }
 
-  /// For the manager: leaves every block.
+  /// For the manager: calls `leave` for every block.
   void memory_leaves() noexcept override;
-  /// For the manager: enters every block again; a block that the hook refuses is not registered.
+  /// For the manager: calls `enter` for every block; a block that the hook refuses is not
+  /// registered.
   void memory_returned() noexcept override;
 
  private:

@@ -19,7 +19,7 @@ const char* name_of(link_kind link) noexcept {
   return "";
 }
 
-result<peer_topology> peer_topology::ask(driver_interface& driver) {
+result<peer_topology> peer_topology::query(driver_interface& driver) {
   if (!driver.feature_set().peers) {
     return refuse(errc::not_supported,
                   "the driver has no rights for each device: see features::peers");

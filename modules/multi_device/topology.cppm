@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.multi_device:topology - which device reaches which memory, and over which link.
+// vmm.multi_device:topology - the devices that reach a memory, and the links between them.
 //
 // I1  A topology has an entry for each pair of devices and each direction; the two directions may
 //     differ.
 //
-// Thread safety: values only. Cost: ask() makes a driver call for each pair.
+// Thread safety: values only. Cost: query() makes a driver call for each pair.
 export module vmm.multi_device:topology;
 
 import vmm.backend;
@@ -17,11 +17,11 @@ namespace vmm {
 /// The links between every two devices of the driver.
 export class peer_topology {
  public:
-  /// Further devices are not queried.
+  /// The maximum number of devices that are queried.
   static constexpr std::int32_t devices_max = 64;
 
   /// Errors: not_supported (features::peers), out_of_host_memory, those of query_peer.
-  [[nodiscard]] static result<peer_topology> ask(driver_interface& driver);
+  [[nodiscard]] static result<peer_topology> query(driver_interface& driver);
 
   /// Devices 0 to device_count() - 1.
   [[nodiscard]] std::int32_t device_count() const noexcept { return device_count_; }

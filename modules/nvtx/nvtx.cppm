@@ -1,4 +1,5 @@
-// SPDX-FileCopyrightText: 2026 The vmm authors SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
 //
 // vmm.nvtx - the blocks of a pool declared to memory checkers, by NVTX's memory extension.
 //
@@ -24,7 +25,7 @@ namespace vmm {
 export class nvtx_declarer final : public block_observer {
  public:
   /// Errors: unavailable (vmm was built without NVTX's headers), out_of_host_memory. heap_count()
-  /// shows whether a tool listens.
+  /// shows whether a tool accepts the declarations.
   [[nodiscard]] static result<std::unique_ptr<nvtx_declarer>> open();
   ~nvtx_declarer();
   nvtx_declarer(const nvtx_declarer&) = delete;
@@ -39,7 +40,7 @@ export class nvtx_declarer final : public block_observer {
   void allocated(address_range block) noexcept override;
   void freed(address block) noexcept override;
 
-  /// Reservations that a tool accepted; 0 if no tool listens.
+  /// Reservations that a tool accepted; 0 without a tool.
   [[nodiscard]] std::uint64_t heap_count() const;
   /// Declared regions: one per block, in heaps that a tool accepted.
   [[nodiscard]] std::uint64_t region_count() const;

@@ -1,15 +1,15 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.observe:call_log - observers of the calls to a backend. observed_backend (vmm.backend:driver)
-// calls one before and after each call.
+// vmm.observe:call_log - observers of driver calls. An observed_backend (vmm.backend:driver) calls
+// one before and after each driver call.
 //
 // call_counter  counts by kind, failures separately
 // call_log      writes a line for each call, with arguments and result
 // fail_plan     makes chosen calls fail before they reach the driver
 //
-// Thread safety: the observers here take calls from any thread.
-// Cost: a counter: at most two relaxed additions. A log: formatting and one write.
+// Thread safety: observers may be called from any thread. Cost: a counter: at most two relaxed
+// additions. A log: formatting and one write.
 module;
 #include <cstdio>
 
@@ -34,7 +34,7 @@ export class call_counter {
     if (record.failure != nullptr) failures_[index].fetch_add(1, std::memory_order_relaxed);
   }
 
-  /// Calls of one kind, and those of them that failed. Requires: an existing kind.
+  /// The calls of one kind, and those that failed. Requires: an existing kind.
   [[nodiscard]] std::uint64_t calls(call kind) const noexcept {
     return calls_[index_of(kind)].load(std::memory_order_relaxed);
   }
@@ -44,7 +44,7 @@ export class call_counter {
   /// Over all kinds.
   [[nodiscard]] std::uint64_t calls() const noexcept;
   [[nodiscard]] std::uint64_t failures() const noexcept;
-  /// Back to 0. A call that another thread makes meanwhile may count before or after.
+  /// Sets all counts to 0. A concurrent call may count before or after.
   void reset() noexcept;
 
  private:
@@ -62,7 +62,7 @@ export class call_counter {
 /// results or the error.
 export class call_log {
  public:
-  /// Writes to `sink`, which stays the caller's and must outlive the log.
+  /// Writes to `sink`, which the caller owns and which outlives the log.
   explicit call_log(std::FILE& sink) noexcept : sink_(&sink) {}
   /// "stderr", or the path of a file to append to. Errors: bad_option (cannot be opened),
   /// out_of_host_memory.
@@ -102,7 +102,7 @@ export class fail_plan {
   void add(const rule& planned) noexcept;
   /// Effects: no rule is left.
   void clear() noexcept;
-  /// Calls that a rule made fail since the plan was made.
+  /// The calls that rules have made fail since the plan was created.
   [[nodiscard]] std::uint64_t struck() const noexcept;
 
   /// Implements call_observer: returns the failure of the rule that applies. Cost: O(rules).

@@ -1,4 +1,5 @@
-// SPDX-FileCopyrightText: 2026 The vmm authors SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
 //
 // vmm.observe:history - an allocator's events in bounded memory.
 //
@@ -6,7 +7,7 @@
 // allocator with a ring (memory_options::recorder) writes each allocation, free, growth, move,
 // wait, pin, captured block and shortage into it. history().take() of the allocator copies the
 // events together with the memory layout at that moment, so that a reader can go back event by
-// event, even if the oldest events were lost. tools/history/README.md has the format.
+// event, even if the oldest events are lost. tools/history/README.md has the format.
 //
 // I1  The events of a ring are in the order in which they changed the allocator's state: each is
 //     written under the lock of that state, or before the state's owner can observe the change.
@@ -43,8 +44,8 @@ export enum class history_kind : std::uint8_t {
   reserved = 16,  ///< addresses, without memory
   unreserved = 17,
   mapped = 18,  ///< memory is behind these addresses; detail: where it was before, or 0
-  /// These addresses have no memory any more: it has moved, or they were part of a failed growth,
-  /// which has no event of its mapping.
+  /// These addresses lost their memory: it has moved, or they were part of a failed growth, whose
+  /// mapping has no event.
   unmapped = 19,
   released = 20,   ///< the same, and the memory is retained or the driver's
   footprint = 21,  ///< size: physical memory that the allocator holds from now on
@@ -75,10 +76,10 @@ export struct history_note {
   std::uint64_t detail = 0;
 };
 
-/// One event, as a reader has it.
+/// One event, as readers see it.
 export struct history_event {
-  /// Since the ring was made. The latest reading of the clock at or before the event: of fast
-  /// events only each clock_interval-th reads it.
+  /// Since the ring was created: the latest reading of the clock at or before the event. Of fast
+  /// events only every clock_interval-th reads it.
   std::uint64_t time_ns = 0;
   address at{};
   std::uint64_t size_bytes = 0;
@@ -160,8 +161,8 @@ export struct history_options {
   [[nodiscard]] status validate() const noexcept;
 };
 
-// Whether an event needs more than its record: a label was set, or a ring has a listener. Never
-// becomes false again.
+// Whether an event needs more than its record: a label was set, or a ring has a listener. Stays
+// true once it is true.
 extern sync::atomic<bool> history_needs_more;
 
 /// The events of one allocator in a ring buffer. It outlives the allocator that records into it.
@@ -171,7 +172,7 @@ export class history_ring {
   [[nodiscard]] static result<std::unique_ptr<history_ring>> make(const history_options& options);
   history_ring(const history_ring&) = delete;
   history_ring& operator=(const history_ring&) = delete;
-  /// Requires: no allocator records into it.
+  /// Requires: no allocator records into the ring.
   ~history_ring();
   [[nodiscard]] const history_options& options() const noexcept { return options_; }
 
@@ -189,15 +190,15 @@ export class history_ring {
   [[nodiscard]] std::uint64_t written_count() const noexcept { return written_count_; }
   /// The events among them.
   [[nodiscard]] std::uint64_t event_count() const noexcept { return written_count_ - clock_count_; }
-  /// The number of the oldest record that is still there.
+  /// The number of the oldest record in the ring.
   [[nodiscard]] std::uint64_t oldest_number() const noexcept;
   /// Numbers of records: [first, first + count).
   struct numbers {
     std::uint64_t first = 0;
     std::uint64_t count = 0;
   };
-  /// Appends the events of these records. Requires: they are there, they follow those whose events
-  /// are in `out` already, and `out` has capacity for them.
+  /// Appends the events of these records. Requires: they are in the ring and follow those already
+  /// in `out`, and `out` has capacity for them.
   void copy(const numbers& which, std::vector<history_event>& out) const noexcept;
   /// Turns the times that copy() gives into nanoseconds, and adds the names of tags and frames.
   /// Errors: out_of_host_memory.
@@ -210,8 +211,9 @@ export class history_ring {
   }
 
  private:
-  // Kind above the address, tag above the size; the frame above the bytes not requested. Four
-  // words: two records share a cache line, and none lies in two. A clock's ticks are its stream.
+  // The kind is above the address, the tag above the size, the frame above the bytes not requested.
+  // Four words: two records share a cache line, and none crosses one. The ticks of a clock record
+  // are in its stream.
   struct record {
     std::uint64_t at_and_kind = 0;
     std::uint64_t size_and_tag = 0;
@@ -239,20 +241,20 @@ export class history_ring {
   void read_clock() noexcept;
   inline record& write_block(history_kind kind, address_range block, std::uint64_t asked_bytes,
                              stream_handle stream) noexcept;
-  // A block's event that few are: it reads the clock, or needs more than its record. All of it is
-  // behind one call at the end of note_block(), so that the others save no register for it.
+  // The rare events of a block: those that read the clock, or need more than their record. Behind
+  // one call at the end of note_block(), so that the others save no register for it.
   void note_block_with_more(history_kind kind, address_range block, std::uint64_t asked_bytes,
                             stream_handle stream) noexcept;
   void note_more(record& to, const history_note& what) noexcept;
   void write(const record& next) noexcept;
   [[nodiscard]] static history_event event_of(const record& from) noexcept;
 
-  // What each event needs is in one cache line.
+  // The fields that every event uses, in one cache line.
   alignas(64) const std::uint64_t mask_;
   const std::uint64_t clock_mask_;  // a record whose number has none of these bits has its clock
   table<record> records_;
   std::uint64_t written_count_ = 0;
-  // Of two laps of the ring: the oldest records' clocks are there when the newest have theirs.
+  // For two laps of the ring: the newest records do not overwrite the clocks of the oldest.
   table<std::uint64_t> clocks_;
   const std::uint64_t clock_table_mask_;
   const std::uint32_t clock_shift_;
@@ -303,7 +305,7 @@ export inline constexpr error no_recording =
     refuse(errc::invalid_argument,
            "no history is recorded: set memory_options::recorder, or start a history");
 
-/// What take_from() does with the ring, step by step.
+/// The steps of take_from() with the ring.
 export class history_steps {
  public:
   /// Requires: the ring outlives this. Effects: none until reserve(). Errors: none. Cost: O(1).
@@ -350,26 +352,26 @@ export template <class WithLock, class Look>
 }
 
 /// The ring that an allocator writes to: one from its options, for the allocator's life; one of its
-/// own, from begin() to the end of the recording; or none. Changed under the lock under which
-/// events are written. A read without the lock is repeated under it.
+/// own, from begin() to the end of the recording; or none. Changed under the lock of events. A read
+/// without the lock is repeated under it.
 export class history_port {
  public:
-  /// Requires: the ring, where there is one, outlives this. Effects: none on the ring until
-  /// attach(). Errors: none. Cost: O(1).
+  /// Requires: the ring, if any, outlives this. Effects: none on the ring until attach(). Errors:
+  /// none. Cost: O(1).
   explicit history_port(history_ring* ring) noexcept : ring_(ring) {}
   ~history_port();
   history_port(const history_port&) = delete;
   history_port& operator=(const history_port&) = delete;
   /// Before the first note. Errors: bad_option (the ring records another allocator).
   [[nodiscard]] status attach() noexcept;
-  /// While it is locked no recording begins or ends, and the ring stays. It is taken before the
-  /// lock of events.
+  /// While it is held no recording begins or ends, and the ring stays. Taken before the lock of
+  /// events.
   [[nodiscard]] sync::mutex& mutex() const noexcept { return mutex_; }
-  /// Records into a ring of its own from now on. Requires: mutex() and the lock of events; `own` is
+  /// Begins to record into a ring of its own. Requires: mutex() and the lock of events; `own` is
   /// not null. Errors: in_use (a history is recorded).
   [[nodiscard]] status begin(std::unique_ptr<history_ring> own) noexcept;
-  /// As take_from() of the ring. With `ended` the recording ends behind the last event that is
-  /// taken; the ring goes there if it is the allocator's own. Requires: mutex(). Errors:
+  /// As take_from() of the ring. With `ended` the recording ends after the last event taken;
+  /// `ended` receives the ring if it is the allocator's own. Requires: mutex(). Errors:
   /// invalid_argument (no history is recorded), those of take_from().
   template <class WithLock, class Look>
   [[nodiscard]] result<history> take(WithLock&& with_lock, Look&& look,
@@ -381,7 +383,7 @@ export class history_port {
       return looked;
     });
   }
-  /// Whether there is a ring, to write to from attach() on.
+  /// Whether there is a ring; it is written to from attach() on.
   [[nodiscard]] inline explicit operator bool() const noexcept {
     return has_history && get() != nullptr;
   }
@@ -426,7 +428,7 @@ export [[nodiscard]] bool is_history_label(const history_label::names& now) noex
 /// The same without a scope, for callers from other languages. Returns the previous one.
 /// Requires: is_history_label().
 export history_label::names set_history_label(const history_label::names& now) noexcept;
-/// The number of a tag's name, one for each name. 0 beyond 65,535 names, or without host memory.
+/// The number of a tag's name. 0 beyond 65,535 names, or without host memory.
 export [[nodiscard]] std::uint16_t history_tag(std::string_view name) noexcept;
 /// The largest number of a line.
 export inline constexpr std::uint32_t history_line_max = std::uint32_t{1} << 20;

@@ -10,15 +10,15 @@
 //
 // I1  A slot's sequence is odd while it is written: bytes read between two equal, even readings of
 //     it are one sample.
-// I2  The file has its name only while its head is written and its lock is held. The lock ends with
-//     the process.
-// I3  The folder and the file are the user's own, and other users may not read them: else nothing
-//     is published.
+// I2  The file has its name only after its head is written, and while its lock is held. The lock
+//     ends with the process.
+// I3  The user owns the folder and the file, and other users may not read them; else nothing is
+//     published.
 //
 // Everything read from a file is validated.
 //
-// Thread safety: all of it. In a forked child the parent's allocators are not shown, its own are.
-// Cost: a getenv when an allocator is set up; a thread if enabled, else nothing more.
+// Thread safety: all of it. A forked child shows its own allocators, not its parent's. Cost: a
+// getenv when an allocator is set up; a thread if enabled, else nothing more.
 export module vmm.observe:top;
 
 import vmm.backend;
@@ -99,8 +99,8 @@ export [[nodiscard]] status check_head(const top_head& read, std::uint64_t proce
 /// The folders of this user's files, the first of them for new ones: "vmm" in XDG_RUNTIME_DIR, if
 /// that is an absolute path of this user, and /tmp/vmm-UID.
 export [[nodiscard]] std::vector<std::string> top_folders();
-/// Opens the folder. Errors: unavailable (it is not there, with the system's code), not_permitted
-/// (it is another user's, no folder, or others may enter it).
+/// Opens the folder. Errors: unavailable (it does not exist; with the system's code), not_permitted
+/// (another user owns it, others may enter it, or it is not a folder).
 export [[nodiscard]] result<int> open_top_folder(const std::string& path) noexcept;
 
 // ---- publishing ----------------------------------------------------------------------

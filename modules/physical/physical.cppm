@@ -4,22 +4,21 @@
 // vmm.physical - physical memory: created once, retained when freed, collected for the next
 // request.
 //
-// A piece is one driver handle with vmm's account of it. Freed pieces go to a cache ordered by
-// size; a request takes an exact match, else the largest cached pieces that fit and are not too
-// small for it, else new memory for the rest.
+// A piece is one driver handle and vmm's record of it. Freed pieces go to a cache ordered by size;
+// a request takes an exact match, else the largest cached pieces that fit and are not too small for
+// it, else new memory for the rest.
 //
 // I1  held = in use + cached, in bytes and in pieces; every piece is in exactly one of the two.
 // I2  A cached piece has no holder. It may still have mappings that wait to be undone, and work
-// that may still use it:
-//     its next user is ordered behind its ticket.
-// I3  A piece that several ranges have held is cached only when its last mapping is unmapped.
+//     that may still use it: its next user is ordered behind its ticket.
+// I3  A piece that several ranges have held is cached only after its last mapping is unmapped.
 // I4  Held bytes, including those being created, never exceed the budget.
 // I5  Every piece's size is a multiple of the granularity.
 // I6  An exported piece serves no further request: it is cached until it is released, since the
 //     importing process may still use it. The same holds for a spilled piece, so that the next
 //     request gets memory of the device if there is any, and for an unfilled one (I9).
-// I7  A piece that is suspended is held by its range and serves nothing else. Without a handle it
-//     counts in suspended_bytes, and in no other sum.
+// I7  A suspended piece is held by its range and serves nothing else. Without a handle it counts in
+//     suspended_bytes, and in no other sum.
 // I8  A failed call does not hold more than before: it calls creation_mark() first, and releases
 //     the pieces that it created with release_created(). Between its own attempts they are cached.
 // I9  A piece whose range ends while it is suspended is released to the driver: a range without
@@ -28,8 +27,7 @@
 //
 // Thread safety: all of it; no driver call is made under the lock. Cost: O(log n) for each piece
 // taken or given back, no heap allocation in steady state; driver calls only to create and to
-// release. Elsewhere: mapping (vmm.optimizer), which address holds what (vmm.tracker), when to
-// drain (vmm.manager).
+// release. Elsewhere: mapping (vmm.optimizer), the layout (vmm.tracker), trimming (vmm.manager).
 module;
 #include "../base/thread_annotations.h"
 
@@ -42,7 +40,7 @@ import vmm.timeline;
 
 namespace vmm {
 
-/// One physical handle. Fields but the first two belong to the pool.
+/// One physical handle. The pool owns all fields except the first two.
 export struct physical_memory : index_node {
   physical_handle handle = physical_handle::none;
   std::uint64_t size_bytes = 0;
@@ -60,7 +58,7 @@ export struct physical_memory : index_node {
   physical_memory* next_free = nullptr;
 };
 
-/// Why memory is refused before any is created. Their figures are the allocator's to add.
+/// Errors of memory that is refused before any is created. The allocator adds their figures.
 export inline constexpr error budget_spent =
     refuse(errc::over_budget, "Free or trim memory, or raise budget_bytes.");
 export inline constexpr error device_full =
@@ -103,7 +101,7 @@ export struct physical_statistics {
   std::uint64_t suspended_bytes = 0;  ///< not of the footprint: released until it is resumed
 };
 
-/// The accounts and the cache: everything but the driver calls.
+/// The records and the cache: everything except the driver calls.
 class memory_store {
  public:
   explicit memory_store(const physical_options& options) noexcept : options_(options) {}
@@ -145,14 +143,15 @@ class memory_store {
 
   /// See physical_pool.
   [[nodiscard]] bool may_be_suspended(const physical_memory& of) const noexcept;
-  /// Room in the budget for a suspended piece's memory. Errors: over_budget.
+  /// Reserves a suspended piece's bytes in the budget. Errors: over_budget.
   [[nodiscard]] status admit_again(const physical_memory& suspended) noexcept;
   void abandon_again(const physical_memory& suspended) noexcept;
-  /// The driver has created its memory again; has released it; the piece ended without memory.
+  /// Records that the driver created its memory again; released it; that the piece ended without
+  /// it.
   void resumed(physical_memory& suspended, physical_handle handle) noexcept;
   void suspended(physical_memory& given_up) noexcept;
   void forget_suspended(physical_memory& gone) noexcept;
-  /// The driver has not taken its memory back: I9.
+  /// The driver refused to release its memory: I9.
   void mark_unfilled(physical_memory& kept) noexcept;
 
   void add_holder(physical_memory& memory) noexcept;
@@ -164,14 +163,14 @@ class memory_store {
   /// Whether several ranges have held one of the pieces since it was last cached.
   [[nodiscard]] bool any_was_shared(std::span<physical_memory* const> memories) const noexcept;
 
-  /// Whether `size_bytes` more than what is in use could be within a limit; 0: no limit.
+  /// Whether the bytes in use and `size_bytes` more are within a limit; 0: no limit.
   [[nodiscard]] bool fits_within(std::uint64_t limit_bytes,
                                  std::uint64_t size_bytes) const noexcept;
   [[nodiscard]] physical_statistics statistics() const noexcept;
   [[nodiscard]] std::uint64_t still_mapped_bytes() const noexcept;
   [[nodiscard]] std::uint64_t largest_cached_bytes() const noexcept;
   [[nodiscard]] const physical_options& options() const noexcept { return options_; }
-  /// A blank piece is to be made elsewhere than its siblings.
+  /// A blank piece will be created in another place than its siblings.
   void mark_spilled(physical_memory& blank) noexcept;
   /// Checks I1, I2, I4 and I5 over everything held. Errors: internal. O(n).
   [[nodiscard]] status validate() const noexcept;
@@ -191,7 +190,7 @@ class memory_store {
   physical_statistics numbers_ VMM_GUARDED_BY(mutex_);
   std::uint64_t asked_bytes_ VMM_GUARDED_BY(mutex_) = 0;      // of blank pieces
   std::uint64_t unaudited_count_ VMM_GUARDED_BY(mutex_) = 0;  // changes since the last audit
-  // Written under the lock. No step of a test's schedule: nothing depends on when it is seen.
+  // Written under the lock. Not a step of a test's schedule: its visibility decides nothing.
   std::atomic<std::uint64_t> cached_exported_count_ = 0;
 };
 
@@ -226,19 +225,19 @@ export class physical_pool {
   /// `out` is as before. Cost: a create where no cached piece has the size.
   [[nodiscard]] status acquire_whole(std::uint64_t size_bytes, memory_list& out);
 
-  /// Requires: pieces that `memories` holds and nothing has used, and an index that is none behind
-  /// the end. Effects: gives back the pieces from `from` on, and shortens the list.
+  /// Requires: pieces that `memories` holds and nothing has used, and an index of at most its size.
+  /// Effects: gives back the pieces from `from` on, and shortens the list.
   void give_back(memory_list& memories, std::size_t from) noexcept;
 
   /// Requires: a piece that is held. Effects: one more range holds it.
   void add_holder(physical_memory& memory) noexcept { store_.add_holder(memory); }
-  /// Requires: a piece that is held. Effects: one range holds it no more; `last_use` is the work of
-  /// that range that may still use it. The last holder leaves it in the cache.
+  /// Requires: a piece that is held. Effects: one range gives up its hold; `last_use` is the work
+  /// of that range that may still use it. After its last holder the piece is cached.
   void drop_holder(physical_memory& memory, const ticket_ref& last_use) noexcept {
     store_.drop_holder(memory, last_use);
   }
-  /// Requires: a piece that is not cached; of drop_mapping, one that is mapped. Effects: counts
-  /// what the caller has mapped and unmapped.
+  /// Requires: a piece that is not cached; of drop_mapping, one that is mapped. Effects: counts the
+  /// caller's mappings.
   void add_mapping(physical_memory& mapped) noexcept { store_.add_mapping(mapped); }
   void drop_mapping(physical_memory& mapped) noexcept { store_.drop_mapping(mapped); }
   /// Whether several ranges hold one of the pieces; have held one since it was last cached.
@@ -255,18 +254,17 @@ export class physical_pool {
   void mark_exported(std::span<physical_memory* const> memories) noexcept {
     store_.mark_exported(memories);
   }
-  /// Effects: none; returns whether any of the memory was exported. Errors: none. Cost:
+  /// Effects: none. Returns whether any of the memory was exported. Errors: none. Cost:
   /// O(memories).
   [[nodiscard]] bool any_exported(std::span<physical_memory* const> memories) const noexcept {
     return store_.any_exported(memories);
   }
-  /// Effects: releases exported pieces that nothing here uses any more. A later call retries those
-  /// that the driver refuses. Errors: none. Cost: one load without such pieces.
+  /// Effects: releases exported pieces that are out of use here. A later call retries those that
+  /// the driver refuses. Errors: none. Cost: one load without such pieces.
   void release_exported() noexcept;
 
-  /// Effects: releases cached pieces, largest first, until at most `limit_bytes` stay cached; 0
-  /// drains. What is still mapped stays. Errors: in the report. Cost: a release for each
-  /// piece.
+  /// Effects: releases cached pieces, largest first, until at most `limit_bytes` stay cached; 0:
+  /// all. Mapped pieces stay. Errors: in the report. Cost: a release for each piece.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes) noexcept;
 
   /// A point in the order of creations.
@@ -281,26 +279,26 @@ export class physical_pool {
   /// Refuses memory that cannot be created: together with the memory in use it exceeds the budget,
   /// or the device. Errors: over_budget, out_of_memory. Cost: O(1), and that of device_bytes().
   [[nodiscard]] status check_room(std::uint64_t size_bytes) noexcept;
-  /// For a retry after out_of_memory: whether free memory of the device and cached pieces are as
-  /// much. True where the driver has no such query, and for few handles, which are created in vain
-  /// at less cost. Cost: one query_memory for many.
+  /// For a retry after out_of_memory: whether free memory of the device and cached pieces suffice.
+  /// True if the driver has no such query, and for few handles, whose failed creation costs less.
+  /// Cost: one query_memory for many.
   [[nodiscard]] bool may_have(const creation& what) noexcept;
   /// The device's memory; 0: not known. Without memory at options().spill. Cost: one query_memory
   /// in the pool's life, for a request of more than queried_bytes_min.
   [[nodiscard]] std::uint64_t device_bytes(std::uint64_t size_bytes) noexcept;
-  /// The device's memory and its free part; none where the driver has no such query.
+  /// The device's memory and its free part; none if the driver has no such query.
   [[nodiscard]] std::optional<memory_info> query_device() noexcept;
   static constexpr std::uint64_t queried_bytes_min = std::uint64_t{4} << 30;
   static constexpr std::uint64_t queried_count_min = 64;
 
   /// Whether one range holds the piece, at one address unless it is suspended, and no other process
-  /// imported it. Requires: a piece that is held. Cost: O(1).
+  /// has imported it. Requires: a piece that is held. Cost: O(1).
   [[nodiscard]] bool may_be_suspended(const physical_memory& of) const noexcept {
     return store_.may_be_suspended(of);
   }
   /// Requires: a piece that one range holds, that is suspended and mapped nowhere. Effects:
-  /// releases its memory; if the driver refuses, nothing is changed. Errors: those of release.
-  /// Cost: a release.
+  /// releases its memory; if the driver refuses, nothing changes. Errors: those of release. Cost: a
+  /// release.
   [[nodiscard]] status suspend(physical_memory& given_up);
   /// Requires: as suspend, and no handle. Effects: new memory for the piece, with unspecified
   /// contents; at options().spill if a spill_permit lives and the device has no memory left.
@@ -342,8 +340,8 @@ export class physical_pool {
   std::atomic<std::uint64_t> device_bytes_ = 0;   // the same; 0: not queried yet
 };
 
-/// While one lives, memory that the device lacks is created at physical_options::spill, for every
-/// thread: a refusal to another thread has the same cause.
+/// While one exists, memory that the device lacks is created at physical_options::spill, also for
+/// other threads: their refusals have the same cause.
 export class spill_permit {
  public:
   /// Requires: the pool outlives the permit. Effects: as the head of the class says.

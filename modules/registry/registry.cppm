@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.registry - drivers by name, for programs that choose theirs when they run.
+// vmm.registry - drivers by name, for programs that choose one at run time.
 //
-// Code with a fixed driver imports that driver's module and needs nothing from here.
+// Code with a fixed driver imports that driver's module instead.
 //
 // Thread safety: any call from any thread, as long as none changes the environment.
 // Cost: that of opening the driver; with a log, a line for each of its calls from then on.
@@ -19,7 +19,7 @@ namespace vmm {
 export struct backend_entry {
   std::string_view name{};
   bool available = false;
-  const char* reason = "";  ///< why not, when it is not; static storage
+  const char* reason = "";  ///< the reason if it is not available; static storage
 };
 /// The number of names that open_backend accepts.
 export inline constexpr std::size_t backend_entry_count = 7;

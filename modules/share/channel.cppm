@@ -1,4 +1,5 @@
-// SPDX-FileCopyrightText: 2026 The vmm authors SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
 //
 // vmm.share:channel - connections over which blocks are lent: sockets, descriptors, leases.
 //
@@ -8,7 +9,7 @@
 //     are closed, and the connection with them.
 // I3  The connection is the lease: when it ends, by a call or with a process, every block lent on
 //     it counts as returned. A forked child closes its copy at once.
-// I4  Nothing waits longer than share_options::timeout_ms for the peer.
+// I4  No call waits longer than share_options::timeout_ms for the peer.
 // I5  After not_permitted and foreign_error the channel is closed; after a timeout it is unchanged.
 //
 // In a forked child every call returns not_permitted.
@@ -56,7 +57,7 @@ export struct share_event {
     updated,    // a block that is imported here has changed: imported_block::update() and accept()
     withdrawn,  // the exporter withdraws a block imported here: release it and give_back()
     accepted,   // the peer uses a block that was lent, at `epoch`
-    refused,    // the peer does not take a block, for `reason`
+    refused,    // the peer refuses a block, for `reason`
     released,   // the peer has given a block back
   };
   what kind = what::offered;
@@ -147,7 +148,7 @@ export class share_channel {
     std::uint64_t id = 0;
     std::shared_ptr<export_state> block;
   };
-  using shown_block = share_session::block_epoch;  // of the peer's, as next() has shown it last
+  using shown_block = share_session::block_epoch;  // of the peer's, as last returned by next()
   struct incoming {
     share_message message{};
     received_block block;
@@ -176,7 +177,7 @@ export class share_channel {
   [[nodiscard]] error fail(const error& why) noexcept;
   [[nodiscard]] status transmit(const share_message& message,
                                 std::span<const shared_handle> handles) noexcept;
-  // Sends what `make` makes of the session, which is as before where nothing was sent.
+  // Sends the message that `make` creates; on failure the session is as before.
   template <class Make>
   [[nodiscard]] status say(Make&& make) noexcept {
     if (const status ready = usable(); !ready) return ready;

@@ -5,7 +5,7 @@
 //
 // Each failure of a socket has one text and one code, in channels and in listeners.
 //
-// Thread safety: all of it. Cost: none worth a figure.
+// Thread safety: all of it. Cost: constant.
 module;
 #include "system.hpp"
 

@@ -27,7 +27,7 @@ import :wire;
 
 namespace vmm {
 
-/// Handles of one driver side by side in a reservation of exactly their size.
+/// Handles of one driver, adjacent in a reservation of exactly their size.
 class mapped_parts {
  public:
   explicit mapped_parts(driver_ref driver) noexcept : driver_(driver), use_(driver.use()) {}
@@ -35,7 +35,7 @@ class mapped_parts {
   mapped_parts& operator=(const mapped_parts&) = delete;
   ~mapped_parts();
 
-  /// Takes over a handle. Errors: out_of_host_memory; the handle is still the caller's.
+  /// Takes ownership of a handle. Errors: out_of_host_memory; the caller keeps the handle.
   [[nodiscard]] status add(physical_handle handle, std::uint64_t size_bytes) noexcept;
   /// Reserves the addresses, maps every part, and gives `rights` to the driver's home and to
   /// `where`, the place of the memory. All or nothing; the next call of map() or close() undoes
@@ -50,7 +50,7 @@ class mapped_parts {
   [[nodiscard]] const driver_ref& reference() const noexcept { return driver_; }
   [[nodiscard]] bool is_here() const noexcept { return made_in_.is_here(); }
   [[nodiscard]] bool is_mapped() const noexcept {
-    check(!mapped_ || mapped_count_ == parts_.size(), "a block is mapped in part");
+    check(!mapped_ || mapped_count_ == parts_.size(), "a block is mapped only in part");
     return mapped_;
   }
   [[nodiscard]] address_range where() const noexcept {
@@ -66,7 +66,7 @@ class mapped_parts {
   process_mark made_in_;
   std::vector<block_part> parts_;
   address_range where_{};
-  std::size_t mapped_count_ = 0;  // leading parts that stand mapped
+  std::size_t mapped_count_ = 0;  // the leading parts that are mapped
   bool mapped_ = false;           // all of them, with access
 };
 

@@ -3,15 +3,15 @@
 //
 // vmm.share:session - the protocol of one connection, without a socket.
 //
-// A session makes the messages that its side sends, and takes those of the peer. It decides what is
-// allowed when; sockets, descriptors and memory are elsewhere.
+// A session creates the messages of its side and accepts those of the peer. It decides which
+// message is allowed in which state; sockets, descriptors and memory are elsewhere.
 //
 // I1  No block is offered, and no offer accepted, before both sides have proved that they have the
 //     secret. The connecting side proves first.
-// I2  A proof is of this connection, of this side and of both nonces: none serves twice.
-// I3  A message that the peer may not send now ends the session; no later one is taken.
-// I4  The number of a block is never used again for another block of the connection.
-// I5  A session that is open, or closed, has no secret any more.
+// I2  A proof depends on the connection, the side and both nonces: none is valid twice.
+// I3  A message that the peer may not send in this state ends the session.
+// I4  The number of a block is never reused for another block of the connection.
+// I5  A session that is open, or closed, has erased its secret.
 //
 // At most share_loans_max blocks are lent and as many borrowed at a time.
 //
@@ -32,7 +32,7 @@ export inline constexpr std::size_t share_loans_max = 64;
 export struct share_secret {
   std::array<std::byte, 32> bytes{};
 
-  /// A copy that goes leaves no bytes behind it in the process's memory.
+  /// The destructor of a copy erases its bytes.
   ~share_secret() { wipe(); }
   /// Effects: sets all bytes to 0; a compiler cannot remove the stores. Cost: O(1).
   void wipe() noexcept;
@@ -54,7 +54,7 @@ export [[nodiscard]] bool is_same_digest(const share_digest& a, const share_dige
 /// The side of a connection. The connecting side proves first.
 export enum class share_role : std::uint8_t { connecting, accepting };
 
-/// How far a block that is lent, or borrowed, has come.
+/// The state of a block that is lent or borrowed.
 export enum class loan_state : std::uint8_t {
   none,       // not lent on this connection, or given back
   offered,    // the importer has not replied
@@ -80,7 +80,7 @@ export class share_session {
 
   /// Requires: no message was sent. Effects: the first message, with the nonce. Cost: O(1).
   [[nodiscard]] share_message hello() noexcept;
-  /// Requires: the peer's hello was taken. Errors: those of sign_bytes.
+  /// Requires: the peer's hello was accepted. Errors: those of sign_bytes.
   [[nodiscard]] result<share_message> proof() noexcept;
   /// Gives the description its number. Errors: not_permitted (not open), in_use (share_loans_max
   /// are lent), those of check_share_description.
@@ -94,26 +94,26 @@ export class share_session {
     std::uint64_t id = 0;
     std::uint64_t epoch = 0;
   };
-  /// The block is in use as it was then. Errors: invalid_argument (not offered to this side; an
-  /// epoch that has not been, or before one that was accepted).
+  /// The block is in use in that state. Errors: invalid_argument (not offered to this side; an
+  /// epoch that does not exist, or older than one that was accepted).
   [[nodiscard]] result<share_message> accept(const block_epoch& seen) noexcept;
-  /// The same of its newest epoch.
+  /// The same for its newest epoch.
   [[nodiscard]] result<share_message> accept(std::uint64_t id) noexcept {
     return accept(block_epoch{id, borrowed_epoch(id)});
   }
-  /// Errors: invalid_argument (not offered to this side, or accepted before: it is given back).
+  /// Errors: invalid_argument (not offered to this side, or accepted before: return it instead).
   [[nodiscard]] result<share_message> refuse_offer(std::uint64_t id, errc reason) noexcept;
   [[nodiscard]] result<share_message> release(std::uint64_t id) noexcept;
 
   // ---- messages of the peer ------
 
-  /// What a message means to this side. `ignored`: it crossed one of this side's on its way.
+  /// The meaning of a message for this side. `ignored`: it crossed one of this side's.
   enum class meaning : std::uint8_t { greeted, proved, reported, ignored };
-  /// Errors: not_permitted (a wrong proof), foreign_error (a message that may not come now); the
-  /// session is closed then.
+  /// Errors: not_permitted (a wrong proof), foreign_error (a message that is not allowed in this
+  /// state); the session is then closed.
   [[nodiscard]] result<meaning> take(const share_message& message) noexcept;
 
-  /// No message is taken or made any more.
+  /// Closes the session: it neither accepts nor creates messages.
   void close() noexcept { enter(stage::closed); }
 
   /// Effects: none; returns the state of a block of this side. Cost: O(loans).
@@ -122,7 +122,7 @@ export class share_session {
   [[nodiscard]] loan_state borrowed(std::uint64_t id) const noexcept;
   /// Effects: none; the epoch that the peer named last for a block of its own. Cost: O(loans).
   [[nodiscard]] std::uint64_t borrowed_epoch(std::uint64_t id) const noexcept;
-  /// The epoch that the importer uses; of a block that it has accepted.
+  /// The epoch that the importer uses, of a block that it has accepted.
   [[nodiscard]] std::uint64_t accepted_epoch(std::uint64_t id) const noexcept;
   /// Checks I4. Errors: internal.
   [[nodiscard]] status validate() const noexcept;

@@ -40,13 +40,13 @@ class batch_events {
 
   /// For the device-wide frees so far. Errors: see is_deferred(); driver errors.
   [[nodiscard]] status record() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  /// The same where few such events are on their way. Whether any was recorded: what cannot be now
-  /// can be later.
+  /// The same if few such events are unfinished. Returns whether one was recorded; a later call may
+  /// record one.
   bool record_few() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
   /// The same for calls that need no memory, on drivers that have an event behind all work.
   void try_record() VMM_EXCLUDES(rank::events, rank::state);
-  /// Whether the driver itself refused the last event behind all work, since a stream is captured
-  /// that was not announced: then only a call that needs memory tries.
+  /// Whether the driver refused the last event behind all work, because of an unannounced capture:
+  /// then only a call that needs memory tries again.
   [[nodiscard]] bool was_refused() const noexcept {
     return was_refused_.load(std::memory_order_relaxed);
   }

@@ -1,11 +1,11 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:block_rights - which devices may use a pool's memory, and which single blocks have
-// rights of their own until these are taken back. Not exported.
+// vmm.stream:block_rights - the devices that may use a pool's memory, and the single blocks that
+// have rights of their own. Not exported.
 //
-// I1  A block with rights of its own is held (:locked_blocks): freed, it serves no request before
-//     its work has finished and it has the rights of all again.
+// I1  A block with rights of its own is held (:locked_blocks): after its free it serves no request
+//     before its work has finished and it has the rights of all again.
 // I2  Each mapping has the rights of all, or those of the block that it is part of.
 //
 // Thread safety: all of it. Cost: a set-access for each mapping.
@@ -55,22 +55,22 @@ class block_rights {
   [[nodiscard]] bool has_own() const noexcept VMM_REQUIRES(rank::growth) {
     return !blocks_.empty();
   }
-  /// Those of the block around an address; null where it has none of its own.
+  /// Those of the block around an address; null if it has none of its own.
   [[nodiscard]] const grant_list* of(address at) const noexcept VMM_REQUIRES(rank::growth);
-  /// Of freed blocks whose work has finished. What the driver refuses, or is still in use, is tried
-  /// again by a later call.
+  /// Ends the rights of freed blocks whose work has finished. A later call retries those that are
+  /// still in use, or that the driver refuses.
   void end_freed() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  /// Of all freed blocks, when the pool ends: waits for their work.
+  /// Ends those of all freed blocks, when the pool ends: waits for their work.
   void end_all() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
 
  private:
-  // A block with rights of its own, which is held until they have been taken away.
+  // A block with rights of its own, which is held until they have ended.
   struct own_rights {
     address_range range{};
     grant_list rights;
-    stream_point last_use{};  // once it is seen that it was freed
+    stream_point last_use{};  // set when its free is detected
     bool is_freed = false;
-    bool was_pinned = false;  // then: its memory is free later than that
+    bool was_pinned = false;  // its memory is then free later
   };
 
   [[nodiscard]] rights_scope scope() const noexcept {

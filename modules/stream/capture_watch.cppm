@@ -7,9 +7,9 @@
 // I1  A capture is listed as seen from a call on its stream until a call detects its end, its graph
 //     is released, or the last announced capture ends; has_seen_ is true while one is listed.
 //
-// While an events_guard lives no capture is announced, and no stream retires.
+// While an events_guard exists no capture is announced, and no stream retires.
 //
-// Thread safety: all of it. Cost: a query of the driver for calls that say so, else O(1).
+// Thread safety: all of it. Cost: a query of the driver if a call has driver errors, else O(1).
 module;
 #include "../base/thread_annotations.h"
 
@@ -48,7 +48,7 @@ class capture_watch {
   [[nodiscard]] result<capture_info> of(stream_handle stream) VMM_EXCLUDES(rank::state) {
     return path_.may_be_captured(stream) ? query(stream) : capture_info{};
   }
-  /// Whether an event on the stream would be a capture's. Errors: driver errors.
+  /// Whether an event on the stream would be part of a capture. Errors: driver errors.
   [[nodiscard]] result<bool> is_captured(stream_handle stream) VMM_EXCLUDES(rank::state);
   /// Errors: not_permitted (captures are announced, and this one was not), driver errors.
   [[nodiscard]] status check_announced(stream_handle stream)
@@ -73,28 +73,28 @@ class capture_watch {
 
   // ---- events behind all work ----
   [[nodiscard]] events_lock& lock() noexcept { return lock_; }
-  /// Whether such an event spoils no capture: through the default stream, of all streams that
-  /// synchronise with it; where streams may be named, of those that are known. A capture that a
-  /// call has seen puts events off as one that was announced, except where memory is short: its end
-  /// may never be seen. `own`: the stream that the call names. Errors: not_permitted (it would
-  /// spoil one), driver errors.
+  /// Checks that such an event invalidates no capture: through the default stream, of all streams
+  /// that synchronise with it; if streams may be named, of the known ones. A capture that a call
+  /// has detected defers events as an announced one does, except if memory is short, since its end
+  /// may never be detected. `own`: the stream that the call names. Errors: not_permitted (it would
+  /// invalidate one), driver errors.
   [[nodiscard]] status check_none_captured(stream_handle own) VMM_REQUIRES(rank::events)
       VMM_EXCLUDES(rank::state);
-  /// Whether an event can be recorded for everything that was freed: a stream that is being
-  /// captured takes none, and waiting for it would take others into its graph.
+  /// Checks that an event can be recorded for everything that was freed: on a captured stream none
+  /// can be, and waiting for it would take others into its graph.
   [[nodiscard]] bool may_record_all() VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
   /// Errors: in_use (a stream that uses the memory is being captured), driver errors.
   [[nodiscard]] status check_no_use() VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
 
-  /// While it lives the call that has the lock of growth fails without an event of all work.
+  /// While it exists, the call that holds the lock of growth fails without an event of all work.
   class pressing {
    public:
     explicit pressing(capture_watch& of) noexcept VMM_REQUIRES(rank::growth)
         : is_pressing_(of.is_pressing_) {
       check(!is_pressing_.load(std::memory_order_relaxed),
-            "two calls force a recorded event at a time");
+            "two calls force a recorded event at once");
       is_pressing_.store(true, std::memory_order_relaxed);
     }
     ~pressing() { is_pressing_.store(false, std::memory_order_relaxed); }
@@ -125,7 +125,7 @@ class capture_watch {
   growth_entry& entry_;
   mutable events_lock lock_;
   std::uint32_t announced_count_ VMM_GUARDED_BY(rank::events) = 0;
-  std::vector<seen_capture> seen_ VMM_GUARDED_BY(rank::events);  // their ends were not seen
+  std::vector<seen_capture> seen_ VMM_GUARDED_BY(rank::events);  // whose ends were not detected
   sync::atomic<bool> has_seen_ = false;
   sync::atomic<bool> is_pressing_ = false;
 };

@@ -54,7 +54,7 @@ class captured_calls {
   /// Requires: `seen` is the stream's capture. Errors: not_permitted, those of a wrong address.
   [[nodiscard]] status free(address at, stream_handle stream, const capture_info& seen)
       VMM_EXCLUDES(rank::events, rank::state);
-  /// Whether free() will succeed; the stream has its record from then on. Errors: as free().
+  /// Checks that free() will succeed, and makes the stream's record. Errors: as free().
   [[nodiscard]] status enter_to_free(address at, stream_handle stream, const capture_info& seen)
       VMM_EXCLUDES(rank::events, rank::state);
   /// pool_captures::release().

@@ -1,14 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:checked_calls - what allocate and free do beside their memory: the query whether the
-// stream is being captured, bytes that are filled, the observer. Not exported.
+// vmm.stream:checked_calls - the steps of allocate and free beside the memory itself: the query
+// whether the stream is being captured, fills, the observer. Not exported.
 //
-// A block is filled while its memory cannot be suspended, or not at all. The observer is called for
-// a block under the rank of observer.
+// A block is filled only while its memory cannot be suspended. The observer is called for a block
+// under the rank of observer.
 //
-// Thread safety: all of it. Cost: a query of the driver where the stream can be captured, one fill
-// where the options fill.
+// Thread safety: all of it. Cost: a query of the driver if the stream can be captured, one fill if
+// the options fill.
 module;
 #include "../base/thread_annotations.h"
 
@@ -53,7 +53,7 @@ class checked_calls {
   checked_calls(const checked_calls&) = delete;
   checked_calls& operator=(const checked_calls&) = delete;
 
-  /// stream_pool::allocate(), of a call that needs the check, or not.
+  /// stream_pool::allocate(), with or without the check.
   [[nodiscard]] result<address> allocate(const block_shape& shape, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   [[nodiscard]] result<address> allocate_uncaptured(const block_shape& shape, stream_handle stream)
@@ -61,10 +61,10 @@ class checked_calls {
   /// stream_pool::allocate_dedicated().
   [[nodiscard]] result<address> allocate_dedicated(std::uint64_t size_bytes, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  /// stream_pool::free(), of a call that needs the check.
+  /// stream_pool::free(), with the check.
   [[nodiscard]] status free(address at, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  /// After all work of the device.
+  /// The same after all work of the device.
   [[nodiscard]] status free(address at) VMM_EXCLUDES(rank::growth, rank::events, rank::state);
 
  private:
@@ -85,11 +85,11 @@ class checked_calls {
   [[nodiscard]] status fill_released(address at, stream_handle stream) VMM_REQUIRES(rank::change)
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] status free_into_batch(address at) VMM_EXCLUDES(rank::state);
-  // Allocates by `make`, a result<address>, and calls the observer.
+  // Allocates by `make`, which returns result<address>, and calls the observer.
   template <class Make>
   [[nodiscard]] result<address> observe_made(const block_shape& shape, Make&& make)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  // Frees by `free`, a status, and calls the observer of a block that is not locked.
+  // Frees by `free`, which returns a status, and calls the observer for a block that is not locked.
   template <class Free>
   [[nodiscard]] status observe_free(address at, Free&& free) VMM_EXCLUDES(rank::state);
 

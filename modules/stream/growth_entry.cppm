@@ -6,11 +6,11 @@
 // I1  A thread that calls the driver for memory, or a remap callback, has a growth_guard, except
 //     the destructor, which is alone (ending_guard).
 //
-// A growth_guard takes the observer's lock, that of growth and the capture mode, in this order, the
-// only one in which they are taken. The observer's comes first since an observed allocation has it
-// when it turns out to have to grow; and since a remap callback, which runs under the lock of
-// growth, may free and so take the observer's, which its thread has then. While a thread has a
-// growth_guard it relieves no other allocator (vmm.optimizer:relief).
+// A growth_guard takes the observer's lock, that of growth and the capture mode, always in this
+// order. The observer's comes first because an observed allocation already holds it when it has to
+// grow; and because a remap callback, which runs under the lock of growth, may free and so take the
+// observer's, which its thread then holds. While a thread has a growth_guard it relieves no other
+// allocator (vmm.optimizer:relief).
 //
 // Thread safety: all of it. Cost: that of the locks; the capture mode is two driver calls on
 // backends that can capture.
@@ -29,7 +29,7 @@ import :notifier;
 
 namespace vmm {
 
-/// What the calls of a pool have in common.
+/// The data of a call of a pool.
 struct growth_entry_options {
   bool is_observed = false;
   bool watches_capture = false;
@@ -48,7 +48,8 @@ class growth_entry {
   [[nodiscard]] bool names_streams() const noexcept { return options_.names_streams; }
   /// The stream that the call names; else the default stream.
   [[nodiscard]] stream_handle named() const noexcept VMM_REQUIRES(rank::growth) { return named_; }
-  /// Whether the stream may be named to the driver: it may have been destroyed since its last call.
+  /// Whether the stream may be passed to the driver: it may have been destroyed since its last
+  /// call.
   [[nodiscard]] bool may_name(stream_handle stream) const noexcept VMM_REQUIRES(rank::growth) {
     return names_streams() || stream == stream_handle::default_stream || stream == named_;
   }
@@ -58,11 +59,11 @@ class growth_entry {
   friend class named_stream;
   friend class observer_guard;
 
-  // Null where nothing observes.
+  // Null without an observer.
   [[nodiscard]] observer_lock* observer() noexcept {
     return options_.is_observed ? &observer_lock_ : nullptr;
   }
-  // A remap callback must not come here: that ends the process.
+  // A remap callback must not construct one: that ends the process.
   [[nodiscard]] growth_entry& outside_callbacks() noexcept {
     notices_.check_not_in_callback();
     return *this;
@@ -76,7 +77,8 @@ class growth_entry {
   stream_handle named_ VMM_GUARDED_BY(rank::growth) = stream_handle::default_stream;
 };
 
-/// Where a pool is observed, one thread at a time. A thread that has it may take it again.
+/// With an observer one thread at a time; a thread that holds it may take it again. Without one: no
+/// lock.
 class VMM_SCOPED_CAPABILITY observer_guard : lock_scope<observer_lock> {
  public:
   explicit observer_guard(growth_entry& entry) VMM_ACQUIRE(rank::observer)
@@ -102,7 +104,7 @@ class VMM_SCOPED_CAPABILITY growth_guard {
   relaxed_capture capture_;
 };
 
-/// For the destructor, beside which no other thread is: no lock is taken.
+/// For the destructor, which runs without other threads: takes no lock.
 class VMM_SCOPED_CAPABILITY ending_guard {
  public:
   explicit ending_guard(const pool_gate& gate) VMM_ACQUIRE(rank::growth) {
@@ -119,7 +121,7 @@ class named_stream {
  public:
   named_stream(growth_entry& entry, stream_handle stream) noexcept VMM_REQUIRES(rank::growth)
       : named_(entry.named_) {
-    check(named_ == stream_handle::default_stream, "two calls name a stream at a time");
+    check(named_ == stream_handle::default_stream, "two calls name a stream at once");
     named_ = stream;
   }
   ~named_stream() { named_ = stream_handle::default_stream; }

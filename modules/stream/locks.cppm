@@ -13,7 +13,7 @@
 // release, events, history, state, arena. No driver call and no callback is made under the ranks of
 // state and arena.
 //
-// A body of a lambda holds nothing for the analysis: where a function holds a lock and calls the
+// The analysis sees no held lock in the body of a lambda: if a function holds a lock and calls the
 // lambda before it returns, the lambda begins with assume_locked().
 //
 // Thread safety: all of it. Cost: that of the locks.
@@ -39,12 +39,12 @@ inline lock_rank events VMM_ACQUIRED_BEFORE(history);   // an event behind all w
 inline lock_rank release VMM_ACQUIRED_BEFORE(events);   // memory is released to the driver
 inline lock_rank notices VMM_ACQUIRED_BEFORE(release);  // remap callbacks run
 inline lock_rank growth VMM_ACQUIRED_BEFORE(notices);   // the driver is called for memory
-inline lock_rank observer VMM_ACQUIRED_BEFORE(growth);  // an observed call, where one observes
+inline lock_rank observer VMM_ACQUIRED_BEFORE(growth);  // an observed call
 inline lock_rank change VMM_ACQUIRED_BEFORE(observer);  // a suspension; blocks that are filled
 
 }  // namespace rank
 
-/// Inside a lambda that is called under a lock of its maker. Effects: none.
+/// For lambdas that are called while the caller holds the lock. Effects: none.
 inline void assume_locked(const lock_rank& locked) noexcept VMM_ASSERT_HELD(locked) {
   (void)locked;
 }
@@ -97,7 +97,7 @@ class observer_lock {
 
 // ---- guards ------------------------------------------------------------------------------
 
-/// Takes the lock for its life, where it is not null. A guard adds the rank.
+/// Holds the lock for its life, if it is not null. A guard adds the rank.
 template <class Lock>
 class lock_scope {
  public:
@@ -149,8 +149,8 @@ class VMM_SCOPED_CAPABILITY notices_guard : lock_scope<notices_lock> {
   inline ~notices_guard() VMM_RELEASE() {}
 };
 
-/// Takes the lock of the phases. Null in a remap callback: its thread has the lock of growth,
-/// without which none suspends memory.
+/// Holds the lock of the phases. Null in a remap callback, whose thread holds the lock of growth,
+/// which every suspension needs.
 class VMM_SCOPED_CAPABILITY change_guard : lock_scope<sync::recursive_mutex> {
  public:
   inline explicit change_guard(suspension_phases* phases) noexcept VMM_ACQUIRE(rank::change)

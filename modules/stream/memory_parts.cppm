@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:memory_parts - the parts of a pool that keep its device's memory: made at set-up, in
-// the order in which each uses those before it. Not exported.
+// vmm.stream:memory_parts - the parts of a pool that hold its device's memory, created at set-up;
+// each uses those before it. Not exported.
 export module vmm.stream:memory_parts;
 
 import vmm.backend;

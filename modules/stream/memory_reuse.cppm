@@ -1,13 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:memory_reuse - serves a request from memory that is free: the stream's own, what
-// others have finished with, another arena's. Not exported.
+// vmm.stream:memory_reuse - serves a request from free memory: the stream's own, memory that others
+// have finished with, another arena's. Not exported.
 //
 // I1  Memory that unfinished work of another stream may use is handed out only behind a wait for
 //     that work on the device.
 //
-// Each call returns no address where it serves nothing. Errors: out_of_host_memory, driver errors.
+// Each call returns no address if it does not serve the request. Errors: out_of_host_memory, driver
+// errors.
 //
 // Thread safety: all of it, under the lock of growth. Cost: a query of the driver for each stream
 // whose memory is considered.
@@ -55,31 +56,31 @@ class memory_reuse {
   /// with.
   [[nodiscard]] result<address> own_or_finished(const stream_request& request)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  /// Whether the request takes the lowest address that fits in the memory of all streams. The
-  /// lowest of one stream after the other is another address, and breaks up places of later ones.
+  /// Whether the request takes the lowest address that fits in the memory of all streams. Searching
+  /// one stream after the other finds another address, and splits large places of later streams.
   [[nodiscard]] bool is_first_fit(const stream_request& request) VMM_EXCLUDES(rank::state);
-  /// With all that others have finished with as the stream's own. Where that serves nothing, a
-  /// growth continues it.
+  /// From the stream's memory after it has received all memory that others have finished with. If
+  /// that does not serve the request, a growth continues it.
   [[nodiscard]] result<address> finished_of_all(const stream_request& request)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  /// Memory of another stream, for whose work this one waits on the device.
+  /// From memory of another stream, for whose work this one waits on the device.
   [[nodiscard]] result<address> behind_wait(const growth_attempt& attempt,
                                             const other_stream_search& how)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  /// With what has passed made one region of its neighbours.
+  /// After coalescing finished memory with its neighbours.
   [[nodiscard]] result<address> coalesced(const stream_request& request) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
 
   // ---- memory of arenas ----
-  /// For a warm call while there are arenas: of the stream's own, which the pool refills, then of
-  /// another one. Empty: not served.
+  /// For a warm call with arenas: from the stream's own, which the pool refills, then from another
+  /// one. Empty: not served.
   [[nodiscard]] address allocate_in_arena(const arena_table& arenas, std::uint64_t size_bytes,
                                           stream_handle stream) noexcept
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  /// With memory of another arena, once its stream has finished with it.
+  /// From memory of another arena whose stream has finished with it.
   [[nodiscard]] result<address> from_arena(const stream_request& request, stream_handle stream)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  /// Memory of arenas. If much is free and no region serves, neighbours of several arenas are
+  /// From memory of arenas. If much is free and no region serves, neighbours of several arenas are
   /// coalesced: else each stream that splits transferred memory would make the pool grow.
   [[nodiscard]] result<address> after_flush(const stream_request& request)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
@@ -91,11 +92,11 @@ class memory_reuse {
  private:
   struct transfer_under_way {
     arena_transfer what{};
-    point_answer answer{};  // with leave to record an event for when it was freed
+    point_answer answer{};  // with permission to record an event for its free
   };
 
-  // What the slow path would do first where there are arenas, with three holds of the state's lock
-  // instead of a dozen. The slow path reports errors.
+  // The first steps of the slow path with arenas, under three holds of the state's lock instead of
+  // a dozen. The slow path reports errors.
   [[nodiscard]] address take_between_arenas(std::uint64_t size_bytes, stream_handle stream) noexcept
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   [[nodiscard]] result<address> finished_of(const stream_request& request,

@@ -16,12 +16,12 @@ import vmm.std;
 
 namespace vmm {
 
-/// What happens to the memory behind an address.
+/// The kinds of changes of the memory behind an address.
 export enum class remap_kind : std::uint8_t {
   moved,     // the memory goes to another address; this one stays mapped until `unmapped`
-  unmapped,  // an address whose memory has moved is unmapped: it reaches nothing then
+  unmapped,  // an address whose memory has moved is unmapped
   released,  // an address is unmapped and its memory released
-  mapped,    // an address has got memory: only after_change() is called
+  mapped,    // an address has memory again: only after_change() is called
 };
 
 /// A change that is about to be made to an address range. Numbers grow by one with each change; a
@@ -43,15 +43,16 @@ export class remap_listener {
   /// process. If the driver then refuses the change, nothing happens to the range; a repeated unmap
   /// is not notified again.
   virtual void before_change(const remap_notice& notice) noexcept = 0;
-  /// Called when an address has got memory (`mapped`), with the number of the change that this
-  /// ends, on the thread that made it and under the same policy: for code that registers memory.
+  /// Called when an address has memory again (`mapped`), with the number of the change that this
+  /// ends, on the thread that made it and with the same restrictions: for code that registers
+  /// memory.
   virtual void after_change(const remap_notice& notice) noexcept { (void)notice; }
 
  protected:
   ~remap_listener() = default;
 };
 
-/// Names a subscription.
+/// The number of a subscription.
 export enum class remap_subscription : std::uint64_t { none = 0 };
 
 }  // namespace vmm

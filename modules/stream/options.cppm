@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:options - how a stream-ordered pool places, grows and moves, as values.
+// vmm.stream:options - the options of a pool: placement, growth and movement, as values.
 //
 // Thread safety: values only; from_environment as getenv. Cost: none.
 export module vmm.stream:options;
@@ -16,7 +16,7 @@ export using vmm::contents_rule;
 export using vmm::memory_segment;
 export using vmm::poison_byte;
 
-/// The parts of a policy that measurements set. They may change with any release.
+/// The parts of a policy that are set by measurements. They may change with any release.
 /// docs/decisions/0006 has the origin of the default's numbers.
 export struct pool_tuning {
   /// Requests of at least this size take the lowest address that fits in any stream's finished
@@ -32,7 +32,7 @@ export struct pool_tuning {
   std::uint64_t driver_budget_ns = 50;
   /// While less than this is held, a new handle is at most a 12th of it, or a 32nd if free memory
   /// is scattered, but at least 8 MiB: a large handle is a large part of a small program. Only with
-  /// a growth_share or fine handles. 0: no such rule.
+  /// a growth_share or small handles. 0: no such rule.
   std::uint64_t small_pool_bytes = std::uint64_t{512} << 20;
   /// Added to the memory that a policy's headroom allows.
   std::uint64_t slack_bytes = std::uint64_t{4} << 20;
@@ -115,10 +115,10 @@ export enum class arena_rule : std::uint8_t {
 /// ends.
 export class block_observer {
  public:
-  /// Before the first mapping there, and after the last.
+  /// Called before the first mapping there, and after the last.
   virtual void reserved(address_range addresses) noexcept = 0;
   virtual void unreserved(address_range addresses) noexcept = 0;
-  /// Before the first block there, and after the last.
+  /// Called before the first block there, and after the last.
   virtual void mapped(address_range memory) noexcept = 0;
   virtual void unmapped(address_range memory) noexcept = 0;
   /// The requested bytes, not rounded up.
@@ -135,7 +135,7 @@ export struct pool_options : memory_options {
   pool_policy policy = pool_policy::near_live();
   std::uint64_t page_bytes = 0;  ///< handles are multiples of it; 0: the recommended granularity
   std::uint64_t page_count = 0;  ///< pages mapped when the pool is set up
-  stream_handle first_stream = stream_handle::default_stream;  ///< these pages are free for it
+  stream_handle first_stream = stream_handle::default_stream;  ///< their stream
   /// On backends that can capture, refuse and private_memory query the driver in every call on a
   /// stream that can be captured: any but CUDA's default stream.
   capture_rule capture = capture_rule::refuse;
@@ -155,11 +155,11 @@ export struct pool_options : memory_options {
   /// Cost: constant, no driver call.
   [[nodiscard]] status validate() const noexcept;
 
-  /// `base`, changed by VPMM_VA_SIZE, VPMM_PAGE_SIZE, VPMM_PAGES, and then by VMM_VA_SIZE,
-  /// VMM_POOL_PAGE_SIZE, VMM_POOL_PAGES, VMM_POOL_POLICY, VMM_POOL_CAPTURE and VMM_BUDGET, where
-  /// they are set. A VPMM_PAGE_SIZE above 1 GiB stands for the policy "off", as in the original.
-  /// Errors: bad_option; the detail names the variable and its valid values, or the option of
-  /// `base` that validate() refuses.
+  /// `base`, with the values of VPMM_VA_SIZE, VPMM_PAGE_SIZE, VPMM_PAGES, and then by VMM_VA_SIZE,
+  /// VMM_POOL_PAGE_SIZE, VMM_POOL_PAGES, VMM_POOL_POLICY, VMM_POOL_CAPTURE and VMM_BUDGET that are
+  /// set. A VPMM_PAGE_SIZE above 1 GiB stands for the policy "off", as in the original. Errors:
+  /// bad_option; the detail names the variable and its valid values, or the option of `base` that
+  /// validate() refuses.
   [[nodiscard]] static result<pool_options> from_environment(const pool_options& base) noexcept;
 };
 

@@ -6,8 +6,7 @@
 // I1  A stream that was forgotten is not named to the driver, and one that the call does not name
 //     only where streams are forgotten before they are destroyed.
 //
-// An event is recorded on a stream, or behind all work, only where no capture is known that would
-// have it.
+// An event is recorded on a stream, or behind all work, only if no known capture would contain it.
 //
 // Thread safety: all of it. Cost: driver calls by events.
 module;
@@ -44,19 +43,19 @@ class point_events {
   point_events(const point_events&) = delete;
   point_events& operator=(const point_events&) = delete;
 
-  /// The event that covers the point, or a new one; null where the point has passed: all work was
-  /// waited for, where the driver refuses the stream and has no event in its place. Errors:
+  /// The event that covers the point, or a new one; null if the point has passed: if the driver
+  /// refuses the stream and has no event in its place, the call waits for all work. Errors:
   /// not_permitted (the stream is being captured), driver errors.
   [[nodiscard]] result<ticket_ref> event_for(point_answer&& answer) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  /// An event on the stream, where the stream can be named, else behind all work. Errors:
-  /// not_permitted (it is being captured), driver errors.
+  /// An event on the stream if it can be named, else behind all work. Errors: not_permitted (it is
+  /// being captured), driver errors.
   [[nodiscard]] result<fresh_event> record_on(stream_handle stream) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  /// Such an event, in the account of streams' progress.
+  /// Such an event, with its record in the streams' progress.
   static void note(pool_state& state, record_order&& order, const fresh_event& event) noexcept
       VMM_REQUIRES(rank::state);
-  /// The event of a point where none stands for the stream's work. Errors: as record_on().
+  /// The event of a point without one for the stream's work. Errors: as record_on().
   [[nodiscard]] result<ticket_ref> record_point_named(record_order&& order)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   /// Errors: not_permitted (a stream is being captured), driver errors.

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:pool_base - what the parts of one pool share. They own nothing. Not exported.
+// vmm.stream:pool_base - references that the parts of one pool share. Not exported.
 export module vmm.stream:pool_base;
 
 import vmm.backend;

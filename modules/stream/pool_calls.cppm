@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:pool_calls - what a pool offers beside its blocks: captures(), remaps() and history().
-// Each is a reference to its pool, made for a call. Not exported by name.
+// vmm.stream:pool_calls - the calls of a pool beside its blocks: captures(), remaps() and
+// history(). Each is a reference to its pool, created for a call. Not exported by name.
 //
 // Thread safety: any thread. In a forked child a call returns not_permitted, or nothing.
 export module vmm.stream:pool_calls;
@@ -28,7 +28,7 @@ class pool_captures {
   [[nodiscard]] status begin();
   /// Effects: ends one begin(). Errors: invalid_argument (none before). Cost: O(1).
   [[nodiscard]] status end();
-  /// Announcements that have not ended. Cost: waits for a record that is under way.
+  /// The number of announcements that have not ended. Cost: waits for a recording in progress.
   [[nodiscard]] std::uint32_t announced_count() const noexcept;
   /// Requires: called before the capture is ended.
   /// Effects: none; returns the number of the stream's capture, for `release()`.
@@ -73,20 +73,20 @@ class pool_remaps {
   stream_pool& of_;
 };
 
-/// The record of what a pool does.
+/// The recording of a pool's events.
 class pool_recording {
  public:
   explicit pool_recording(stream_pool& of) noexcept : of_(of) {}
 
-  /// The events that options().recorder, or the ring of start(), has of this pool, and the
+  /// Returns the events of this pool in options().recorder, or in the ring of start(), and the
   /// layout after the last of them. Its type is in vmm.observe. Takes the pool's short lock
-  /// repeatedly for some microseconds, and at the end as long as regions() does.
-  /// Errors: invalid_argument (nothing is recorded, or nothing was allocated), out_of_host_memory.
+  /// repeatedly for some microseconds, and at the end as long as regions() does. Errors:
+  /// invalid_argument (nothing is recorded, or nothing was allocated), out_of_host_memory.
   [[nodiscard]] result<history> take() const;
   /// Requires: not called from a listener or an observer.
   /// Effects: sets the pool up, and records its events from now on, into a ring of its own.
   /// Errors: in_use (its history is being recorded), bad_option, as set_up. Cost: waits for a
-  /// growth that is under way.
+  /// growth in progress.
   [[nodiscard]] status start(const history_options& how);
   /// Requires: as start().
   /// Effects: as take(), and ends the recording; a ring of the options is released.

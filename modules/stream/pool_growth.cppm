@@ -1,13 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:pool_growth - makes the memory of a plan real: addresses, handles, mappings; for a
+// vmm.stream:pool_growth - carries out a plan of a growth: addresses, handles, mappings; for a
 // request, and ahead of one. Not exported.
 //
 // I1  A growth that fails leaves every block and every free region as it was.
-// I2  What a growth maps has no last use of its own: it waits for what unfinished work may use.
-// I3  A block that a growth makes is filled before any of its memory is free or live. If the driver
-//     refuses the fill, no work uses what was mapped, and the growth fails.
+// I2  Memory that a growth maps has no last use of its own: the growth's stream is ordered behind
+//     the work that may still use it.
+// I3  A block of a growth is filled before any of its memory is free or live. If the driver refuses
+//     the fill, no work uses the mapped memory, and the growth fails.
 //
 // Thread safety: all of it. Cost: driver calls by handles created and moved.
 module;
@@ -70,7 +71,7 @@ class pool_growth {
   pool_growth(const pool_growth&) = delete;
   pool_growth& operator=(const pool_growth&) = delete;
 
-  /// Whether memory that is mapped can be mapped elsewhere, and so move.
+  /// Whether mapped memory can be mapped elsewhere as well, and so move.
   [[nodiscard]] bool may_alias() const noexcept { return may_alias_; }
   /// New memory for the request. Errors: out_of_memory, over_budget, out_of_mappings,
   /// out_of_addresses, out_of_host_memory, driver errors.
@@ -79,11 +80,10 @@ class pool_growth {
   /// The first pages of the options, at set-up.
   [[nodiscard]] status map_first_pages() VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  /// Makes ready what a request will need that is to come, step by step:
-  /// stream_pool::preallocate().
+  /// Makes memory ready for a later request, step by step: stream_pool::preallocate().
   [[nodiscard]] status make_ready(preparation work, preallocate_report& report)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  /// Gives the addresses back, when the pool ends and nothing is mapped.
+  /// Frees the addresses, when the pool ends and nothing is mapped.
   void remove_segments() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   /// The error, with the figures of the shortage.
   [[nodiscard]] error with_figures(const error& why, std::uint64_t size_bytes)

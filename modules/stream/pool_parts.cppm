@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:pool_parts - the parts of a pool that need its device: made together at set-up, in the
-// order in which each uses those before it. Not exported.
+// vmm.stream:pool_parts - the parts of a pool that need its device, created together at set-up;
+// each uses those before it. Not exported.
 export module vmm.stream:pool_parts;
 
 import vmm.backend;

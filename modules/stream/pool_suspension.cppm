@@ -69,7 +69,7 @@ class pool_suspension final : public suspendable {
   }
 
  private:
-  // Returns the phase before; with rank::change where that was `from`.
+  // Returns the previous phase; holds rank::change if that was `from`.
   [[nodiscard]] suspension_phase begin_change(suspension_phase from) VMM_EXCLUDES(rank::state);
   void end_change(suspension_phase next) noexcept VMM_REQUIRES(rank::change)
       VMM_EXCLUDES(rank::state);

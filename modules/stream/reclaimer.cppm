@@ -1,12 +1,12 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:reclaimer - unmaps what nothing uses, and gives its memory back. Not exported.
+// vmm.stream:reclaimer - unmaps unused memory, and releases it. Not exported.
 //
 // I1  A claimed handle that could not be unmapped is free again.
 // I2  An unmapping is announced before it is made.
 //
-// Nothing is unmapped that unfinished work may use.
+// Memory that unfinished work may use is never unmapped.
 //
 // Thread safety: all of it. Cost: driver calls by mappings and handles.
 module;
@@ -55,15 +55,15 @@ class reclaimer {
   reclaimer& operator=(const reclaimer&) = delete;
 
   // ---- stale mappings ----
-  /// Before a request grows: rights of freed blocks end, and a few stale mappings are unmapped,
-  /// where there are more than the policy keeps.
+  /// Called before a request grows: ends the rights of freed blocks, and unmaps a few stale
+  /// mappings if there are more than the policy keeps.
   void tidy() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
   /// Queries `count_max` times whether the work of the oldest stale mapping has finished, and
   /// unmaps it if it has. A mapping that stays, since its work is unfinished or the driver refuses,
   /// moves to the end of the list, and may be queried again.
   void unmap_stale(std::size_t count_max) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  /// One at a time, so that no growth finds more stale mappings than the policy keeps.
+  /// Unmaps one at a time, so that no growth finds more stale mappings than the policy keeps.
   void unmap_ahead(preallocate_report& report)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
 
@@ -83,25 +83,25 @@ class reclaimer {
   /// that it can be mapped again elsewhere.
   [[nodiscard]] status make_room(const stream_request& request) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  /// Everything, when the pool ends.
+  /// Unmaps everything, when the pool ends.
   [[nodiscard]] status unmap_all() VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
 
   // ---- memory is released to the driver ----
   /// Releases in progress on other threads have finished when this returns.
   trim_report release_cached() VMM_EXCLUDES(rank::release, rank::state);
-  /// The memory created since the mark. Returns the bytes.
+  /// Releases the memory created since the mark. Returns the bytes.
   std::uint64_t release_created(std::uint64_t mark) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::release, rank::state);
-  /// Free memory that the announcement `made_for` created since the mark and nothing has used,
-  /// mapped or not. Returns the bytes.
+  /// Releases free memory, mapped or not, that the announcement `made_for` created since the mark
+  /// and nothing has used. Returns the bytes.
   std::uint64_t release_unused(std::uint64_t mark, std::uint64_t made_for)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::release, rank::events, rank::state);
   /// stream_pool::trim(). In steps; memory that a step unmapped is released outside the lock: a
   /// thread that has to grow waits for one step at most.
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes)
       VMM_EXCLUDES(rank::growth, rank::release, rank::events, rank::state);
-  /// The same until so many bytes less are free.
+  /// The same until that many bytes fewer are free.
   trim_report trim_by(std::uint64_t size_bytes)
       VMM_EXCLUDES(rank::growth, rank::release, rank::events, rank::state);
 

@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:shortage - shortages: the steps before a request is refused, in this order, and the
-// report. Not exported.
+// vmm.stream:shortage - shortages: the steps before a request fails, in this order, and the report.
+// Not exported.
 //
-// 1  poll_streams(): what every stream has finished with
-// 2  idle memory of other allocators of the device, where there are any: 3 stops, the locks are
-//    released, and the attempt is repeated (with_relief(), vmm.optimizer:relief)
-// 3  wait_for_next_stream(): the work of one stream after the other, where
+// 1  poll_streams(): memory that its streams have finished with
+// 2  idle memory of other allocators of the device, if any: 3 stops, the locks are released, and
+//    the attempt is repeated (with_relief(), vmm.optimizer:relief)
+// 3  wait_for_next_stream(): waits for one stream after the other, with
 //    options().wait_when_short
 // 4  memory at options().spill: grow(), grow_dedicated()
 //
@@ -15,15 +15,15 @@
 // retry_after_wait().
 //
 // A new rung is a function beside poll_streams() with its place in ladder_for(), and a line above.
-// It returns true where the request is to be tried again, false where it has nothing left, which
-// begins the next rung; one that runs once is a single_rung(). It runs under the rank of growth, so
-// it calls neither users nor other allocators: what does belongs to 2, between two attempts. A rung
+// It returns true if the request is to be tried again, false if it has nothing left, which begins
+// the next rung; one that runs once is a single_rung(). It runs under the rank of growth, so it
+// calls neither users nor other allocators: such calls belong to 2, between two attempts. A rung
 // behind 2 is a part of wait_for_next_stream(), below its stop. A captured request has one rung of
 // its own: captured_calls::take().
 //
-// I1  What a request that fails has created is released to the driver.
+// I1  Memory that a failed request has created is released to the driver.
 //
-// Thread safety: all of it. Cost: none where memory is not short.
+// Thread safety: all of it. Cost: none unless memory is short.
 module;
 #include "../base/thread_annotations.h"
 
@@ -67,8 +67,8 @@ class pool_shortage {
   /// Serves a request whose growth failed for `cause`, a shortage.
   [[nodiscard]] result<address> grow(growth_attempt& attempt, const error& cause)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  /// A block of mappings of its own, of memory that is created or cached. While memory is short,
-  /// idle free memory moves to the cache first.
+  /// A block with its own mappings, of created or cached memory. While memory is short, idle free
+  /// memory moves to the cache first.
   [[nodiscard]] result<address> grow_dedicated(const stream_request& request, relief_pass& relief)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
   void report(growth_attempt& attempt, const error& cause) VMM_REQUIRES(rank::growth)

@@ -17,7 +17,7 @@ export enum class pool_region_kind : std::uint8_t {
   free,   // mapped, free for its stream
   hole,   // nothing mapped
   stale,  // mapped, but its memory has moved: to be unmapped
-  busy,   // claimed by a growth under way
+  busy,   // claimed by a growth in progress
 };
 
 /// One region as a dump shows it; adjacent stale ones are one.

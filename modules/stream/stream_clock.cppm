@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:stream_clock - what every stream of a pool has finished: events that are queried and
-// waited for, and streams that go. Not exported.
+// vmm.stream:stream_clock - the progress of a pool's streams: queries of events, waits, and streams
+// that end. Not exported.
 //
 // Thread safety: all of it. Cost: driver calls by events; O(1) where a point is known to have
 // passed.
@@ -54,12 +54,12 @@ class stream_clock {
   /// streams), out_of_host_memory.
   [[nodiscard]] result<std::uint32_t> enter(stream_handle stream) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
-  /// Before a request on a stream with an identity: what an earlier stream of the same handle freed
-  /// is free for others when all work given so far has finished, and is not the stream's. Errors:
-  /// out_of_host_memory, driver errors.
+  /// Called before a request on a stream with an identity: memory that an earlier stream of the
+  /// same handle freed becomes free for others once all work submitted so far has finished, and is
+  /// not the stream's. Errors: out_of_host_memory, driver errors.
   [[nodiscard]] status identify(stream_handle stream, std::uint64_t identity)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  /// Whether nothing that an earlier stream freed is listed under the handle.
+  /// Whether no memory that an earlier stream freed is listed under the handle.
   [[nodiscard]] bool is_identified(stream_handle stream, std::uint64_t identity) const noexcept
       VMM_EXCLUDES(rank::state) {
     return state_.with([&](auto& state) {
@@ -72,25 +72,25 @@ class stream_clock {
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
 
   // ---- queries ----
-  /// Finds out whether a point has passed: queries the events that are there, oldest first, and
-  /// records one where none covers the point. Errors: driver errors.
+  /// Determines whether a point has passed: queries the recorded events, oldest first, and records
+  /// one if none covers the point. Errors: driver errors.
   [[nodiscard]] status poll(const stream_point& point) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  /// The same of the last point of every stream.
+  /// The same for the last point of every stream.
   [[nodiscard]] status poll_all() VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
   /// The same for a few forgotten streams; memory of finished ones becomes free for all. Queries
   /// that the driver refuses are repeated later.
   void poll_retired() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  /// Before a request grows: poll_retired(), also of what was freed after all work, whose event is
-  /// recorded where few are under way.
+  /// Called before a request grows: poll_retired(), also for device-wide frees, whose event is
+  /// recorded if few are unfinished.
   void catch_up() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
 
   // ---- waits ----
-  /// Work that the stream is given from now on waits for the point, on the device.
+  /// Makes later work of the stream wait for the point, on the device.
   [[nodiscard]] status order_behind(const stream_point& point, std::uint32_t stream)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
-  /// Whether the calling thread was made to wait.
+  /// Returns whether the calling thread waited.
   [[nodiscard]] result<bool> wait_for(const stream_point& point) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
   /// stream_pool::synchronize().

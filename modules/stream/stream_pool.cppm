@@ -73,8 +73,8 @@ import :stream_memory;
 
 namespace vmm {
 
-// Ends the process if a deallocate failed for its address. Any other failure leaves the block live,
-// and the pool's end reports it.
+// Ends the process if a deallocate failed because of its address. Any other failure leaves the
+// block live, and the pool's end reports it.
 void check_left_live(const error& failure) noexcept;
 
 /// Blocks of 512 bytes and up, for work in streams: memory freed on a stream serves it again at

@@ -1,20 +1,20 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.suspend:backup - where contents are kept while their memory is with the driver.
+// vmm.suspend:backup - storage of contents while their memory is released.
 //
 // One arena for each suspender. It has spaces; a space holds one region at a time, is retained
 // afterwards, and serves the next region that fits. A program that suspends the same regions again
 // creates its spaces once.
 //
 // I1  A space that is taken belongs to one region; no other space has its bytes.
-// I2  What the driver does not take back stays in the arena, and is tried again when spaces are
+// I2  Memory that the driver refuses to release stays in the arena, and is retried when spaces are
 //     released.
 //
 // A forked child's copy leaves its spaces where they are.
 //
-// Thread safety: none of its own; the suspender has a lock. Cost: take() is O(spaces), and makes a
-// space where none fits.
+// Thread safety: none of its own; the suspender has a lock. Cost: take() is O(spaces), and creates
+// a space if none fits.
 export module vmm.suspend:backup;
 
 import vmm.backend;
@@ -23,10 +23,10 @@ import vmm.std;
 
 namespace vmm {
 
-/// Where contents are kept.
+/// The kinds of storage for contents.
 export enum class backup_tier : std::uint8_t {
-  best,      // pinned where the driver has memory of the host and streams, else pageable
-  pinned,    // physical memory of the host that the device copies to and from itself
+  best,      // pinned if the driver has host memory and streams, else pageable
+  pinned,    // physical memory of the host, which the device copies to and from
   pageable,  // memory of the process
   file,      // a file without a name in suspend_options::directory
 };

@@ -1,4 +1,5 @@
-// SPDX-FileCopyrightText: 2026 The vmm authors SPDX-License-Identifier: Apache-2.0
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
 //
 // vmm.suspend - regions whose memory is released to the driver for a while, and restored at the
 // same addresses.

@@ -8,11 +8,11 @@
 // no driver call.
 //
 // I1  user_bytes <= mapped_bytes <= reserved_bytes, and the pieces are mapped_bytes together.
-// user_bytes is 0 only if the contents were moved to another allocation, or lost with the device;
-//     and in the record of an owner, which is as large as the owner has made it.
+//     user_bytes is 0 only if the contents were moved to another allocation, or lost with the
+//     device; and in the record of an owner, whose size the owner sets.
 // I2  No two records overlap in [base, base + reserved_bytes).
 // I3  A claimed record is changed only by the thread that claimed it, through relocate(); claiming
-// it again is refused, so of two threads that free one address exactly one succeeds.
+//     it again is refused, so of two threads that free one address exactly one succeeds.
 //
 // Thread safety: all of it. Fields of a record are read by its claimer, or by others through find()
 // and visit(). Cost: O(log n) a call, no heap allocation but in find(), which copies the list of
@@ -42,10 +42,10 @@ export struct tracked_range : index_node {
   bool is_suspended = false;    ///< the tracker's: its memory is suspended, it can only be freed
 };
 
-/// Whether a record may be claimed that is pinned: by those that neither move nor end it.
+/// Whether pinned records may be claimed: by calls that neither move nor end them.
 export enum class pinned_record : std::uint8_t { refused, allowed };
 
-/// The live allocations of an allocator, by address.
+/// The live allocations of one allocator, by address.
 ///
 /// Every call: Thread safety: any thread. Cost: O(log n), no heap allocation, where none is named.
 export class tracker {
@@ -64,19 +64,19 @@ export class tracker {
   /// base), in_use (another thread has claimed it, or it is pinned).
   [[nodiscard]] result<tracked_range*> claim(
       address base, pinned_record pinned = pinned_record::refused) noexcept;
-  /// Requires: a record that this thread has claimed; for unpin, that was pinned. Effects: a pinned
-  /// one is claimed only by calls that accept pinned ones.
+  /// Requires: a record that this thread has claimed; for unpin, a pinned one. Effects: only calls
+  /// that accept pinned records can claim a pinned one.
   void pin(tracked_range& range) noexcept;
   void unpin(tracked_range& range) noexcept;
   /// Requires: a record that this thread has claimed. Effects: any thread may claim it.
   void unclaim(tracked_range& range) noexcept;
-  /// Requires: as unclaim; before its handles are written, and after. Effects: its memory is
-  /// suspended, or is there again.
+  /// Requires: as unclaim; called before its handles are written, and after. Effects: its memory
+  /// counts as suspended, or as restored.
   void set_suspended(tracked_range& range, bool is_suspended) noexcept;
-  /// Requires: as unclaim. Effects: takes the record out; it is its owner's again.
+  /// Requires: as unclaim. Effects: removes the record, which its owner has again.
   void erase(tracked_range& range) noexcept;
 
-  /// Where a claimed record lies, how large it is and whose it is from now on.
+  /// The new place, sizes and stream of a claimed record.
   struct placement {
     address base{};
     range_sizes sizes{};
@@ -90,7 +90,7 @@ export class tracker {
                                 memory_list& memories) noexcept;
 
   /// Requires: a record that this thread has claimed, and sizes whose mapped size its first
-  /// `keep_count` pieces have. Effects: the record has these sizes and pieces. Errors: none.
+  /// `keep_count` pieces have. Effects: sets the record's sizes and pieces. Errors: none.
   void cut(tracked_range& range, const range_sizes& sizes, std::size_t keep_count) noexcept;
 
   /// Effects: none; returns a copy of the record that contains `at`. The handles of a suspended one
@@ -112,9 +112,9 @@ export class tracker {
     }
   }
 
-  /// The lowest base of all records; none when there are none. O(log n).
+  /// The lowest base of all records; none without records. O(log n).
   [[nodiscard]] address lowest() const noexcept;
-  /// Records that there are. O(1).
+  /// The number of records. O(1).
   [[nodiscard]] std::size_t size() const noexcept;
   /// The three sizes of all records added up. O(1).
   [[nodiscard]] range_sizes totals() const noexcept;

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.va:address_space - bytes and addresses over the ranges that the caller has reserved: one
-// large range as a rule, further ones only when it is used up. It makes no driver call.
+// vmm.va:address_space - bytes and addresses over ranges that the caller has reserved: usually one
+// large range, more when it is full. Makes no driver call.
 //
 // I1  Ranges do not overlap; each begins and ends on a multiple of the granularity.
 // I2  An extent lies inside one range.
@@ -10,8 +10,8 @@
 // Ranges are tried in the order of their ids, so that further ones empty first. A failed call
 // changes nothing.
 //
-// Elsewhere: what backs an extent (vmm.physical), from address to extent (vmm.tracker), and the
-// lock (the caller's).
+// Elsewhere: physical memory (vmm.physical), from address to extent (vmm.tracker), the lock (the
+// caller's).
 //
 // Thread safety: none. Cost: that of range_allocator, times the ranges that are full in allocate;
 // O(log ranges) in contains. Host memory is allocated in add_range only.
@@ -25,10 +25,10 @@ import :size_bins;
 
 namespace vmm {
 
-/// Names a range from add_range to remove_range. Numbers are used again.
+/// A range from add_range to remove_range. Numbers are reused.
 export enum class reservation_id : std::uint32_t { none = 0 };
 
-/// Names an extent from the call that returns it until it is freed.
+/// An extent, from the call that returns it until it is freed.
 export struct extent_id {
   reservation_id reservation = reservation_id::none;
   block_id block = block_id::none;
@@ -47,7 +47,7 @@ export struct extent {
   address_range range{};
 };
 
-/// What the sizes and addresses of extents are multiples of.
+/// The unit of the sizes and addresses of extents.
 export struct address_space_options {
   std::uint64_t granularity_bytes = 0;  ///< a power of two; every size is a multiple of it
 };
@@ -81,15 +81,15 @@ export class address_space {
   /// Errors: invalid_argument (the granularity is not a power of two).
   [[nodiscard]] static result<address_space> create(const address_space_options& options) noexcept;
 
-  /// Takes a range into use that the caller has reserved, and keeps reserved until remove_range.
-  /// Errors: invalid_argument (empty, not on the granularity, above max_range_bytes, or past the
-  /// end of the address space), overlap, out_of_host_memory.
+  /// Adds a range that the caller has reserved, and keeps reserved until remove_range. Errors:
+  /// invalid_argument (empty, not on the granularity, above max_range_bytes, or past the end of the
+  /// address space), overlap, out_of_host_memory.
   [[nodiscard]] result<reservation_id> add_range(address_range range) noexcept;
 
   /// Gives a range back to the caller. Errors: in_use (an extent in it is live).
   [[nodiscard]] result<address_range> remove_range(reservation_id reservation) noexcept;
 
-  /// The largest range that add_range takes.
+  /// The largest range that add_range accepts.
   [[nodiscard]] std::uint64_t max_range_bytes() const noexcept;
 
   /// The best fit in the first range that has one.
@@ -97,7 +97,7 @@ export class address_space {
   /// out_of_addresses (no range has room: add another), out_of_host_memory.
   [[nodiscard]] result<extent> allocate(const address_request& request) noexcept;
 
-  /// Gives the extent back; it merges with free neighbours. Cannot fail.
+  /// Frees the extent; it coalesces with free neighbours. Cannot fail.
   void free(extent_id id) noexcept;
 
   /// Makes the extent `size_bytes` long by taking free addresses to its right. Needs no
@@ -113,13 +113,13 @@ export class address_space {
   /// Errors: invalid_argument (not a multiple, or either part would be empty), out_of_host_memory.
   [[nodiscard]] result<extent> split(extent_id id, std::uint64_t left_bytes) noexcept;
 
-  /// Whether the address lies in one of the ranges, live or free.
+  /// Whether the address is in one of the ranges, live or free.
   [[nodiscard]] bool contains(address at) const noexcept;
 
-  /// Where a live extent lies. Requires: a live extent of this space.
+  /// The place of a live extent. Requires: a live extent of this space.
   [[nodiscard]] address_range where(extent_id id) const noexcept;
 
-  /// Every size is a multiple of it.
+  /// The unit of every size.
   [[nodiscard]] inline std::uint64_t granularity_bytes() const noexcept {
     return granularity_bytes_;
   }

@@ -7,7 +7,7 @@
 // I1  A free block has a hole, and they name each other; any other block's place is its offset.
 // I2  There is memory for as many holes as blocks can leave between them, so that taking one cannot
 //     fail.
-// I3  Record 0 of each kind is never used. Records are used again, the latest first.
+// I3  Record 0 of each kind is never used. Records are reused, the latest first.
 //
 // Thread safety: none of its own. Cost: constant, a system call each time the arrays double.
 export module vmm.va:block_records;
@@ -23,7 +23,7 @@ namespace vmm {
 class block_records {
  public:
   block_records() = default;
-  /// Room for `limit` block records, and no memory yet. Errors: out_of_host_memory.
+  /// Addresses for `limit` block records, without memory. Errors: out_of_host_memory.
   [[nodiscard]] static result<block_records> reserve(std::uint32_t limit) noexcept;
 
   block_records(block_records&& other) noexcept { swap(other); }
@@ -61,7 +61,7 @@ class block_records {
     return has(states_[block], block_state::live);
   }
 
-  /// A record for a block, its state none. provide() came before.
+  /// A record for a block, in the state none. Requires: provide() was called before.
   [[nodiscard]] inline std::uint32_t new_block() noexcept {
     const std::uint32_t block = spare_block_;
     if (block == 0) {
@@ -106,7 +106,7 @@ class block_records {
     of.place = taken;
     return taken;
   }
-  /// Takes it away again, and returns the block.
+  /// Removes the hole, and returns its block.
   inline std::uint32_t drop_hole(std::uint32_t hole) noexcept {
     debug_check([&] { return hole != 0 && hole < used_holes_; }, "a missing hole is removed");
     hole_record& gone = holes_[hole];
@@ -129,14 +129,14 @@ class block_records {
     blocks_[block].place = hole;
   }
 
-  /// Where a block begins, live or free; not of a free one that has no hole yet.
+  /// The offset of a block, live or free; not of a free one without a hole.
   [[nodiscard]] inline std::uint32_t offset(std::uint32_t block) const noexcept {
     const std::uint32_t place = (*this)[block].place;
     debug_check([&] { return blocks_[block].size != 0; }, "a spare record is in no list");
     return is_live(block) ? place : hole(place).offset;
   }
 
-  /// Records that have ever been in use, record 0 with them.
+  /// The records that have ever been in use, record 0 included.
   [[nodiscard]] inline std::uint32_t used_blocks() const noexcept { return used_blocks_; }
   [[nodiscard]] inline std::uint32_t spare_blocks() const noexcept {
     debug_check([this] { return spare_blocks_count_ < used_blocks_; },

@@ -11,8 +11,8 @@
 // I1  A word above the leaves is at least the largest of the sixteen below it; a leaf is 0 when no
 //     place begins in its slot.
 //
-// Slots are counted from the low end, and only as many levels are in use as the highest slot that
-// ever had a place needs.
+// Slots are counted from the low end. The highest slot that ever had a place determines the levels
+// in use.
 //
 // A place that goes or shrinks leaves the words above it as they are: a search that finds one of
 // them too large corrects it and continues, so that each change costs once.
@@ -37,7 +37,7 @@ class first_fit {
   /// Room for places in slots [0, slot_count). Errors: out_of_host_memory.
   [[nodiscard]] static result<first_fit> create(std::uint32_t slot_count) noexcept;
 
-  /// Writes down, or changes, the place that begins in `slot`; a size of 0 takes it out.
+  /// Records or changes the place that begins in `slot`; a size of 0 removes it.
   inline void set(std::uint32_t slot, std::uint32_t size) noexcept {
     debug_check([&] { return slot < count_[0]; }, "a place begins in a missing slot");
     debug_check([&] { return size <= size_max; }, "a place is larger than a range");
@@ -62,7 +62,7 @@ class first_fit {
     return words_[slot];
   }
 
-  /// nullptr when I1 holds and `place_count` places are written down, else the broken part.
+  /// nullptr if I1 holds and `place_count` places are recorded, else the broken part.
   [[nodiscard]] const char* broken_invariant(std::uint32_t place_count) const noexcept;
 
  private:

@@ -32,7 +32,7 @@ class first_region_by_page {
     return firsts_[page];
   }
 
-  /// Writes down the first region that begins in `page`; 0 when none does.
+  /// Records the first region that begins in `page`; 0: none does.
   inline void set(std::uint32_t page, std::uint32_t region) noexcept {
     debug_check([&] { return page < page_count_; }, "a region begins in a missing page");
     const bool changes = (firsts_[page] != 0) != (region != 0);

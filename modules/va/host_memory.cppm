@@ -1,11 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.va:host_memory - host memory that moves only when it is extended, and is paid for only as it
-// grows. Not exported.
+// vmm.va:host_memory - host memory at a fixed address that is committed as it grows. Not exported.
 //
 // I1  The first committed_bytes() bytes are readable and writable, and were zero when committed.
-// I2  data() stays the same until extend() or the destructor; indices into it stay good.
+// I2  data() is constant until extend() or the destructor; indices stay valid.
 //
 // Thread safety: none of its own. Cost: reserve and the destructor make one system call; commit
 // makes one each time the committed part doubles, and where that passes 2 MiB it has the system
@@ -38,16 +37,16 @@ class reserved_memory {
   reserved_memory& operator=(const reserved_memory&) = delete;
   ~reserved_memory();
 
-  /// Takes host address space and no memory. Errors: out_of_host_memory.
+  /// Reserves host addresses, without memory. Errors: out_of_host_memory.
   [[nodiscard]] static result<reserved_memory> reserve(std::uint64_t size_bytes) noexcept;
 
-  /// The same with memory for all of it. Errors: out_of_host_memory, with `detail` where there are
-  /// addresses and no memory.
+  /// The same with memory for all of it. Errors: out_of_host_memory, with `detail` if only memory
+  /// is short.
   [[nodiscard]] static result<reserved_memory> make(std::uint64_t size_bytes,
                                                     const char* detail) noexcept;
 
-  /// Makes at least the first `size_bytes` usable; false, and nothing changed, when the system has
-  /// no memory for it.
+  /// Makes at least the first `size_bytes` usable. False, without a change, if the system has no
+  /// memory for it.
   [[nodiscard]] bool commit(std::uint64_t size_bytes) noexcept;
 
   /// Makes room to commit `size_bytes`, more than now; data() changes, and committed bytes are

@@ -5,15 +5,15 @@
 // the granule. A request is refused only if no hole fits, or a record cannot be allocated.
 //
 // I1  Blocks, live and free, tile the range in the order of their neighbour links; none is empty.
-// I2  No two neighbours are free: free blocks merge at once.
+// I2  No two neighbours are free: free blocks coalesce at once.
 // I3  Every free block is in the bins, except the end block: the last block, when it is free. It is
 //     cut only when nothing else fits, so that use stays low in the range.
 // I4  A record is a block or spare; a block_id is a record's index. Record 0, never live and never
 //     free, is the neighbour of both ends.
 // I5  A block's state has a bit for whether the block before it is free: most frees need not find
 //     that block.
-// I6  Between calls every free block has its hole; within one, a
-//     block that is neither live nor offered is loose, and its place is its offset.
+// I6  Between calls every free block has its hole. Within a call a block that is neither live nor
+//     offered is loose, and its place is its offset.
 //
 // Elsewhere: bytes and addresses (address_space), from address to block (vmm.tracker). Thread
 // safety: none, the caller has the lock.
@@ -37,8 +37,8 @@ namespace vmm {
 /// The largest range, in granules: 2 PiB of 2 MiB granules, 512 GiB of 512-byte ones.
 export inline constexpr std::uint32_t max_range_granules = size_mask;
 
-/// Names a block from the call that returns it until it is freed. Numbers are used again: a stale
-/// id is found out only while its number is not in use.
+/// A block, from the call that returns it until it is freed. Numbers are reused: a stale id is
+/// detected only while its number is not in use.
 export enum class block_id : std::uint32_t { none = 0 };
 
 /// Granules [offset, offset + count).
@@ -53,7 +53,7 @@ export struct granule_range {
   }
 };
 
-/// The size and place of a range, and how many blocks it may have.
+/// The size and place of a range, and its maximum number of blocks.
 export struct range_options {
   std::uint32_t count_granules = 0;
   std::uint32_t origin_granules = 0;  ///< the position of offset 0 for a request with an alignment
@@ -113,7 +113,7 @@ export class range_allocator {
   range_allocator& operator=(const range_allocator&) = delete;
   ~range_allocator() = default;
 
-  /// The smallest hole that fits, at its low end; the end block only without a hole. Errors:
+  /// Takes the smallest hole that fits, at its low end; the end block only if none does. Errors:
   /// invalid_argument (no granules, or an alignment that is not a power of two), out_of_addresses
   /// (nothing is large enough), out_of_host_memory (no memory for one more record, or max_blocks
   /// reached).
@@ -127,7 +127,7 @@ export class range_allocator {
     return take(request);
   }
 
-  /// Gives the block back; it merges with free neighbours. Cannot fail.
+  /// Frees the block; it coalesces with free neighbours. Cannot fail.
   inline void free(block_id block) noexcept {
     // Few instructions: with many blocks the record is not in the cache, and a processor that gets
     // far ahead fetches those of the next frees meanwhile.
@@ -163,10 +163,10 @@ export class range_allocator {
   /// the rest. Errors: invalid_argument (either part would be empty), out_of_host_memory.
   [[nodiscard]] result<block_id> split(block_id block, std::uint32_t count_left) noexcept;
 
-  /// How long grow() could make the block.
+  /// The granules that grow() could give the block.
   [[nodiscard]] std::uint32_t growth_limit(block_id block) const noexcept;
 
-  /// Where a live block lies.
+  /// The place of a live block.
   [[nodiscard]] inline granule_range where(block_id block) const noexcept {
     const block_record& record = table_[require_live(block)];
     debug_check([&] { return record.place + record.size <= state_.count_granules; },

@@ -56,7 +56,7 @@ enum class block_state : std::uint8_t {
                                   ~static_cast<std::uint32_t>(bit));
 }
 
-/// What a free block has besides.
+/// The further fields of a free block.
 struct hole_record {
   std::uint32_t offset;
   std::uint32_t size_word;  // size in granules, ring_bit
@@ -68,9 +68,9 @@ struct hole_record {
 };
 static_assert(sizeof(hole_record) == 32);
 
-/// Names a region until it is joined to the one on its left. Numbers are used again.
+/// A region, until it is joined to the one on its left. Numbers are reused.
 export enum class region_id : std::uint32_t { none = 0 };
-/// What a listed region is listed under.
+/// The kind under which a region is listed.
 export enum class region_kind : std::uint32_t { unlisted = 0 };
 
 /// One region, listed or not.

@@ -11,7 +11,7 @@
 // I1  Regions tile the range in the order of their neighbour links; none is empty.
 // I2  A listed region is in the bins of its kind, and in its index of large places when it is at
 //     least a slot long; an unlisted one is in neither.
-// I3  For each page, the first region that begins in it is written down.
+// I3  For each page, the first region that begins in it is recorded.
 //
 // A failed call changes nothing.
 //
@@ -41,8 +41,7 @@ export struct region_map_options {
   std::uint32_t max_regions = 1u << 24;  ///< most regions at a time
 };
 
-/// What its owner writes beside a region. Kept through everything but a join, which keeps the
-/// left's.
+/// The owner's note beside a region. A join keeps that of the left one.
 export struct region_note {
   std::uint64_t word = 0;
   std::uint32_t tag = 0;
@@ -93,8 +92,7 @@ export class region_map {
     note_of(id).word = note.word;
     note_of(id).tag = note.tag;
   }
-  /// A pointer of the owner, about the address at which the region begins, which it keeps as long
-  /// as it begins there: parts cut off after it or before it have none.
+  /// A pointer of the owner for the region's first address. Parts that are cut off have none.
   inline void set_link(region_id id, void* link) noexcept {
     debug_check([&] { return is_region(id) && id != region_id::none; }, no_region);
     note_of(id).link = link;
@@ -171,12 +169,13 @@ export class region_map {
   void list(region_id id, region_kind kind) noexcept;
   void unlist(region_id id) noexcept;
   /// Cuts an unlisted region: `id` keeps `count_left` granules, the rest is the returned region,
-  /// which is unlisted too and has the same note. provide() came before.
+  /// which is unlisted too and has the same note. Requires: provide() was called before.
   [[nodiscard]] region_id cut(region_id id, std::uint32_t count_left) noexcept;
   /// Makes one region of two unlisted neighbours; `left` keeps its id and its note.
   void join(region_id left, region_id right) noexcept;
   /// Cuts the first `count` granules off a listed region that is longer than that and stays listed
-  /// as it is; they are the returned region, unlisted, with no note. provide(1) came before.
+  /// as it is; they are the returned region, unlisted, without a note. Requires: provide(1) was
+  /// called before.
   [[nodiscard]] region_id take_head(region_id id, std::uint32_t count) noexcept;
   /// Lengthens a listed region by its unlisted neighbour on the right, or on the left; it keeps its
   /// id and its note.
@@ -204,7 +203,7 @@ export class region_map {
   // kind does not fetch its record. An enumeration, since plain bytes may alias everything that a
   // caller holds in registers.
   enum class kind_mark : std::uint8_t { unlisted = 0, other = 255 };
-  // What sizes below a slot need of it is on one cache line.
+  // The fields for sizes below a slot, in one cache line.
   struct alignas(64) kind_state {
     size_bins<region_record> bins{};
     std::uint64_t granules = 0;
@@ -260,8 +259,8 @@ export class region_map {
   [[nodiscard]] bool provide_fresh(std::uint32_t count) noexcept;
   [[nodiscard]] bool commit(std::uint32_t count) noexcept;
   [[nodiscard]] bool extend(std::uint64_t size_bytes) noexcept;
-  // Addresses are taken for as many at first, and for twice as many whenever those are used up: a
-  // limit of address space need not pay for regions that never come.
+  // Addresses are reserved for so many regions at first, and doubled when they are used up, so that
+  // a limit of address space is not spent on regions that never exist.
   static constexpr std::uint32_t first_regions = 1u << 20;
   [[nodiscard]] result<kind_state> make_kind() const noexcept;
   void resize_listed(std::uint32_t index, granule_range to) noexcept;
@@ -291,15 +290,15 @@ export class region_map {
   reserved_memory mark_memory_{};
 };
 
-/// A region has begun to begin where it does; `offset_before` is where its neighbour on the left
-/// begins. The first to begin in its page is the one whose neighbour begins in an earlier one.
+/// A region begins at a new place, the first of its page if its left neighbour, which begins at
+/// `offset_before`, is in an earlier page.
 inline void region_map::note_start(std::uint32_t index, std::uint32_t offset_before) noexcept {
   debug_check([&] { return offset_before <= nodes_[index].offset; }, "neighbours are out of order");
   const std::uint32_t page = nodes_[index].offset >> page_shift_;
   if (page != offset_before >> page_shift_) starts_.set(page, index);
 }
 
-/// It no longer does. Before the region's links are undone.
+/// Undoes that. Called before the region's links are undone.
 inline void region_map::forget_start(std::uint32_t index, std::uint32_t offset_before) noexcept {
   const std::uint32_t page = nodes_[index].offset >> page_shift_;
   if (page == offset_before >> page_shift_) return;
@@ -414,7 +413,8 @@ inline void region_map::join(region_id left_id, region_id right_id) noexcept {
   drop_record(gone);
 }
 
-/// Moves a listed region's borders, and it in its kind's tables. Links and starts are the caller's.
+/// Moves a listed region's borders, and updates its kind's tables. The caller updates links and
+/// starts.
 [[gnu::always_inline]] inline void region_map::resize_listed(std::uint32_t index,
                                                              granule_range to) noexcept {
   region_record& node = nodes_[index];

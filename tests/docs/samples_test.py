@@ -33,7 +33,7 @@ COMPILED = {
     "tests/c/samples": "tests/c/CMakeLists.txt",
 }
 # A sample that is the outline of something: each of its words is one of these sources'.
-OUTLINES = {("docs/backends.md", "struct mine"): "tests/conformance"}
+OUTLINES = {("docs/contract.md", "struct mine"): "tests/conformance"}
 # Programs that others bring, and shell's own words.
 ELSEWHERE = {
     "cc",
@@ -321,7 +321,7 @@ class Planted(unittest.TestCase):
     def test_code(self):
         self.wrong("cpp", "int nobody_compiles_this;\n")
         self.wrong("c", "vmm_pool_options options = 3;\n")
-        self.wrong("cpp", "struct mine { no_such_word x; };\n", "docs/backends.md")
+        self.wrong("cpp", "struct mine { no_such_word x; };\n", "docs/contract.md")
         self.right("c", "#include <stdio.h>\n#include <vmm.h>\n")
 
     def test_python(self):

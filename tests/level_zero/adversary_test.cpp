@@ -283,7 +283,7 @@ ze_result_t ZE_APICALL no_driver(std::uint32_t* count, ze_driver_handle_t* drive
   return ZE_RESULT_SUCCESS;
 }
 
-// docs/backends.md: such a result is `internal`, and no assertion.
+// docs/contract.md: such a result is `internal`, and no assertion.
 TEST_F(LevelZeroAdversary, AnEventThatIsNoneIsNotBelieved) {
   const vmm::event_handle event = *driver().create_event();
   answer("zeEventCreate", &no_event);

@@ -194,7 +194,7 @@ TEST_F(VectorMisuseDeathTest, IndexPastTheEnd) {
 }
 
 TEST_F(VectorMisuseDeathTest, PopOfAnEmptyVector) {
-  EXPECT_DEATH(numbers.pop_back(), check_failed("an element is taken off an empty vector"));
+  EXPECT_DEATH(numbers.pop_back(), check_failed("an element is removed from an empty vector"));
 }
 
 TEST_F(VectorMisuseDeathTest, HostAccessWhereThereIsNone) {

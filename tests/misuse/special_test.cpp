@@ -137,7 +137,7 @@ TEST_F(PeerMisuse, KernelAndCopyWithoutARight) {
 // ---- topology --------------------------------------------------------------------------
 
 TEST_F(PeerMisuseDeathTest, DeviceThatIsNotThere) {
-  const vmm::peer_topology seen = *vmm::peer_topology::ask(*vmm::driver_ref(driver));
+  const vmm::peer_topology seen = *vmm::peer_topology::query(*vmm::driver_ref(driver));
   EXPECT_FALSE(seen.link(device(2), device(0)).is_reachable());
   EXPECT_DEATH((void)seen.link(device(3), device(0)),
                check_failed("the accessing device does not exist"));

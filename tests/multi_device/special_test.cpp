@@ -44,7 +44,7 @@ TEST_F(Special, TheTopologyIsTheDrivers) {
   partial.reaches[2] = 0b110;
   vmm::fake_driver some(partial);
   vmm::any_backend any = *vmm::any_backend::own(std::move(some));
-  const auto seen = vmm::peer_topology::ask(*any.get());
+  const auto seen = vmm::peer_topology::query(*any.get());
   ASSERT_TRUE(seen) << vmm::describe(seen.error());
   EXPECT_EQ(seen->device_count(), 3);
   EXPECT_EQ(seen->link(device(0), device(1)).link, vmm::link_kind::peer);
@@ -62,7 +62,7 @@ TEST_F(Special, TheTopologyIsTheDrivers) {
 TEST(Topology, ADriverWithoutPeersSaysSo) {
   vmm::fake_driver host(vmm::fake::profile::host());
   vmm::driver_ref driver(host);
-  EXPECT_EQ(vmm::peer_topology::ask(*driver).error().code, errc::not_supported);
+  EXPECT_EQ(vmm::peer_topology::query(*driver).error().code, errc::not_supported);
 }
 
 // ---- what was granted ----------------------------------------------------------------

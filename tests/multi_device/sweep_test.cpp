@@ -77,7 +77,7 @@ void add_rights(std::vector<scenario>& all) {
   all.push_back({"ask for the topology", [](stage&) {},
                  [](stage& s) {
                    vmm::driver_ref with(s.driver);
-                   return of(vmm::peer_topology::ask(*with));
+                   return of(vmm::peer_topology::query(*with));
                  }});
   all.push_back({"make an alias and a second view", [](stage&) {},
                  [](stage& s) {
