@@ -68,15 +68,15 @@ enum {
   VMM_ERROR_OUT_OF_ADDRESSES = 5,   /* no address range of the size is left */
   VMM_ERROR_OUT_OF_MAPPINGS = 6,    /* the system's limit on mappings is reached */
   VMM_ERROR_OVER_BUDGET = 7,        /* the budget of the options would be exceeded */
-  VMM_ERROR_UNKNOWN_ADDRESS = 8,    /* not an address that this pool or manager handed out */
+  VMM_ERROR_UNKNOWN_ADDRESS = 8,    /* not an address of this pool or manager */
   VMM_ERROR_NOT_ALLOCATED = 9,      /* inside a managed range, but free */
-  VMM_ERROR_OVERLAP = 10,           /* the range overlaps one that is already there */
+  VMM_ERROR_OVERLAP = 10,           /* the range overlaps one that is recorded or mapped */
   VMM_ERROR_IN_USE = 11,            /* the object is still in use */
   VMM_ERROR_NOT_SUPPORTED = 12,     /* the driver or the device cannot do this */
   VMM_ERROR_NOT_PERMITTED = 13,     /* not in this context: a forked child, a capture, a callback */
-  VMM_ERROR_UNAVAILABLE = 14,       /* no driver, no device, or a library that is not there */
+  VMM_ERROR_UNAVAILABLE = 14,       /* no driver, no device, or a missing library */
   VMM_ERROR_DEVICE_LOST = 15,       /* the device or its context no longer works */
-  VMM_ERROR_FOREIGN = 16,           /* an earlier failure of other work shows up in this call */
+  VMM_ERROR_FOREIGN = 16,           /* an earlier failure of other work */
   VMM_ERROR_INTERNAL = 17,          /* none of these: see the native code */
   VMM_ERROR_INVALID_HANDLE = 18     /* null, not a handle, of another kind, or destroyed */
 };
@@ -84,7 +84,7 @@ enum {
 /** The latest failure of a thread. */
 typedef struct vmm_error_info {
   uint64_t struct_size;
-  vmm_status status;       /* the call's result; VMM_SUCCESS: no call has failed yet */
+  vmm_status status;       /* the call's result; VMM_SUCCESS: no call has failed */
   uint32_t reserved;       /* 0 */
   int64_t native_code;     /* the driver's own number (a CUresult, an errno, a ze_result_t), or 0 */
   const char* name;        /* "out_of_memory" */
@@ -109,8 +109,8 @@ VMM_API const char* vmm_status_name(vmm_status status) VMM_NOEXCEPT;
 VMM_API uint32_t vmm_version(void) VMM_NOEXCEPT;
 
 /** Effects: *bytes is the size in `text`, in the form of the environment variables: a number and a
- *  unit in any case, "512MiB", "1.5 gib", "4096". Errors: VMM_ERROR_BAD_OPTION for another text;
- *  *bytes is as before. Cost: O(length of the text). */
+ *  unit in upper or lower case, "512MiB", "1.5 gib", "4096". Errors: VMM_ERROR_BAD_OPTION for
+ *  another text; *bytes is as before. Cost: O(length of the text). */
 VMM_API vmm_status vmm_parse_bytes(const char* text, uint64_t* bytes) VMM_NOEXCEPT;
 
 /* ---- drivers --------------------------------------------------------------------------------- */
@@ -126,11 +126,11 @@ typedef struct vmm_driver vmm_driver;
  *  their own. */
 typedef void* vmm_stream;
 
-/** A name that vmm_driver_open() takes. The element of an array: it never grows. */
+/** A name that vmm_driver_open() accepts. The element of an array: it never grows. */
 typedef struct vmm_driver_entry {
   const char* name;
-  const char* reason; /* why it is not available; "" when it is */
-  uint32_t available; /* 1: it can be opened now */
+  const char* reason; /* the reason if it is not available; else "" */
+  uint32_t available; /* 1: it can be opened */
   uint32_t reserved;  /* 0 */
 } vmm_driver_entry;
 
@@ -168,27 +168,27 @@ enum { VMM_PLACE_DEVICE = 0, VMM_PLACE_HOST = 1, VMM_PLACE_HOST_NODE = 2 };
 
 /** What a driver can do: bits of vmm_driver_info.features. */
 enum {
-  VMM_FEATURE_HOST_ACCESSIBLE = 1 << 0,   /* the host may use the memory as its own */
+  VMM_FEATURE_HOST_ACCESSIBLE = 1 << 0,   /* the host can access the memory */
   VMM_FEATURE_STREAMS = 1 << 1,           /* work is asynchronous */
   VMM_FEATURE_CAPTURE = 1 << 2,           /* streams can be captured into graphs */
   VMM_FEATURE_COPY = 1 << 3,              /* copy, fill, read and write are available */
   VMM_FEATURE_ALIAS = 1 << 4,             /* memory can be mapped at two addresses */
-  VMM_FEATURE_HOST_PLACE = 1 << 5,        /* memory can be made on the host */
+  VMM_FEATURE_HOST_PLACE = 1 << 5,        /* memory can be created on the host */
   VMM_FEATURE_HOST_NODE_PLACE = 1 << 6,   /* on a chosen NUMA node */
   VMM_FEATURE_EXPORT_POSIX_FD = 1 << 7,   /* memory can be exported as a file descriptor */
   VMM_FEATURE_EXPORT_FABRIC = 1 << 8,     /* as a fabric handle */
   VMM_FEATURE_COMPRESSION = 1 << 9,       /* compressible memory */
   VMM_FEATURE_RDMA = 1 << 10,             /* GPUDirect RDMA */
-  VMM_FEATURE_MULTICAST_CAPABLE = 1 << 11 /* the device has multicast; this library makes none */
+  VMM_FEATURE_MULTICAST_CAPABLE = 1 << 11 /* multicast; not used by this library */
 };
 
-/** What a driver is and can do. */
+/** The identity and the features of a driver. */
 typedef struct vmm_driver_info {
   uint64_t struct_size;
   const char* name;     /* "cuda", "level_zero", "host", "fake..." */
   uint64_t features;    /* VMM_FEATURE_* bits */
   uint64_t granularity; /* the smallest mappable unit, bytes */
-  uint64_t recommended; /* the unit that allocations should be built from, bytes */
+  uint64_t recommended; /* the recommended unit of allocations, bytes */
   uint32_t place;       /* VMM_PLACE_*: where memory is created */
   int32_t device;       /* the device's number; 0 on the host */
 } vmm_driver_info;
@@ -201,7 +201,7 @@ VMM_API vmm_status vmm_driver_query(vmm_driver* driver, vmm_driver_info* info) V
 VMM_API vmm_status vmm_driver_memory(vmm_driver* driver, uint64_t* free_bytes,
                                      uint64_t* total_bytes) VMM_NOEXCEPT;
 
-/** A stream for programs that have no other way to make one. Errors: NOT_SUPPORTED (no streams),
+/** A stream for programs without another way to create one. Errors: NOT_SUPPORTED (no streams),
  *  driver errors. */
 VMM_API VMM_CHECKED vmm_status vmm_driver_create_stream(vmm_driver* driver,
                                                         vmm_stream* stream) VMM_NOEXCEPT;
@@ -244,7 +244,7 @@ VMM_API vmm_status vmm_driver_fill(vmm_driver* driver, void* target, uint8_t val
  *  memory before it creates more. */
 typedef struct vmm_pool vmm_pool;
 
-/** What allocate and free do on a stream that is being captured into a graph. */
+/** The effect of allocate and free on a stream that is being captured into a graph. */
 enum {
   VMM_CAPTURE_REFUSE = 0,   /* they return NOT_PERMITTED and change nothing */
   VMM_CAPTURE_PRIVATE = 1,  /* the graph gets memory of its own, until it is released */
@@ -263,11 +263,11 @@ enum {
 typedef struct vmm_pool_options {
   uint64_t struct_size;
   const char* policy; /* "pool", "vpmm", "off"; NULL: "pool". Read by vmm_pool_create() only */
-  uint64_t reservation_bytes; /* address space taken at a time: 8 TiB */
+  uint64_t reservation_bytes; /* address space reserved at a time: 8 TiB */
   uint64_t page_bytes;        /* handles are multiples of it; a multiple of the driver's
                                  granularity. 0: the device's recommendation */
   uint64_t page_count;        /* pages mapped at the start: 0 */
-  vmm_stream first_stream;    /* these pages are free for it: NULL */
+  vmm_stream first_stream;    /* the stream for which these pages are free: NULL */
   uint64_t budget_bytes;      /* limit of physical memory held; 0: no limit but the device's */
   uint32_t wait_when_short;   /* 1: the last step before out of memory may block the caller */
   uint32_t capture;           /* VMM_CAPTURE_*: REFUSE */
@@ -294,12 +294,12 @@ typedef struct vmm_pool_options {
 VMM_API vmm_status vmm_pool_options_init(vmm_pool_options* options,
                                          uint64_t struct_size) VMM_NOEXCEPT;
 
-/** Makes a pool on a driver, which cannot be closed before it.
+/** Creates a pool on a driver, which cannot be closed before the pool is destroyed.
  *  Requires: `options` is NULL for the defaults, or was initialised.
  *  Effects: the caller destroys *pool.
  *  Errors: BAD_OPTION, NOT_SUPPORTED (an option of a newer version; a device without the feature
  *  that an option requires), OUT_OF_MEMORY and others of allocating the pages, OUT_OF_HOST_MEMORY,
- *  driver errors. Cost: driver calls; takes page_count pages and no other memory. */
+ *  driver errors. Cost: driver calls; creates page_count pages and no other memory. */
 VMM_API VMM_CHECKED vmm_status vmm_pool_create(vmm_driver* driver, const vmm_pool_options* options,
                                                vmm_pool** pool) VMM_NOEXCEPT;
 
@@ -317,7 +317,7 @@ VMM_API vmm_status vmm_pool_destroy(vmm_pool* pool) VMM_NOEXCEPT;
  *  every step, including idle memory of the driver's other pools and managers, see
  *  vmm_pool_last_shortage; at once if the live blocks and the request exceed the device or the
  *  budget; memory held does not grow), OUT_OF_ADDRESSES, OUT_OF_HOST_MEMORY, IN_USE (too many
- *  streams: forget those that are gone), NOT_PERMITTED (the stream is being captured, or this is a
+ *  streams: forget destroyed ones), NOT_PERMITTED (the stream is being captured, or this is a
  *  callback of the pool), driver errors.
  *  Cost: some tens of nanoseconds and no driver call while memory freed on the stream fits. */
 VMM_API VMM_CHECKED vmm_status vmm_pool_allocate(vmm_pool* pool, uint64_t size_bytes,
@@ -347,7 +347,7 @@ VMM_API vmm_status vmm_pool_free_sized(vmm_pool* pool, void* at, uint64_t size_b
  *  without waiting. NULL: nothing. The memory is reused, on any stream, once an event behind all
  *  that work has passed. Without such an event in the driver (CUDA before 12.5, Level Zero), it is
  *  reused after the work of the streams registered with the pool.
- *  Requires: vmm_pool_capture_begin() for captures on streams that the pool has not seen; the
+ *  Requires: vmm_pool_capture_begin() for captures on streams that made no call on the pool; the
  *  event would invalidate them. While a capture is announced, or a stream of the pool is captured,
  *  the memory is not reused. Errors: as vmm_pool_free, except that of a captured stream. Cost: as
  *  vmm_pool_free, and at most one event. */
@@ -386,8 +386,8 @@ VMM_API vmm_status vmm_pool_capture_number(vmm_pool* pool, vmm_stream stream,
 /** Releases the memory of a captured graph, when the graph is destroyed: it becomes free for
  *  `stream`.
  *  Requires: the graph's last launch is ordered before. An unknown number is not an error.
- *  Errors: IN_USE (the capture is under way on this stream), OUT_OF_HOST_MEMORY, NOT_PERMITTED (in
- *  a callback), driver errors. */
+ *  Errors: IN_USE (the capture is in progress on this stream), OUT_OF_HOST_MEMORY, NOT_PERMITTED
+ *  (in a callback), driver errors. */
 VMM_API vmm_status vmm_pool_capture_release(vmm_pool* pool, uint64_t number,
                                             vmm_stream stream) VMM_NOEXCEPT;
 
@@ -474,7 +474,7 @@ enum {
   VMM_REGION_FREE = 1,  /* mapped, free for its stream */
   VMM_REGION_HOLE = 2,  /* nothing mapped */
   VMM_REGION_STALE = 3, /* mapped, but its memory has moved */
-  VMM_REGION_BUSY = 4   /* claimed by a growth under way */
+  VMM_REGION_BUSY = 4   /* claimed by a growth in progress */
 };
 
 /** The element of an array: it never grows. */
@@ -548,8 +548,8 @@ typedef void (*vmm_remap_callback)(void* context, const vmm_remap_notice* notice
 VMM_API VMM_CHECKED vmm_status vmm_pool_subscribe(vmm_pool* pool, vmm_remap_callback callback,
                                                   void* context,
                                                   uint64_t* subscription) VMM_NOEXCEPT;
-/** After it has returned the callback is not running and is not called again. Waits for one that
- *  runs. Errors: INVALID_ARGUMENT (not a live subscription), NOT_PERMITTED (in a callback). */
+/** After it has returned the callback is not running and is not called again. Waits for a running
+ *  one. Errors: INVALID_ARGUMENT (not a live subscription), NOT_PERMITTED (in a callback). */
 VMM_API vmm_status vmm_pool_unsubscribe(vmm_pool* pool, uint64_t subscription) VMM_NOEXCEPT;
 
 /** The number of the latest change. It grows before the change. */
@@ -588,7 +588,7 @@ typedef struct vmm_manager_options {
   uint32_t compressible;      /* 1: memory is compressible if the device has
                                  VMM_FEATURE_COMPRESSION, else plain: 0 */
   uint32_t rdma_capable;      /* 1: requires VMM_FEATURE_RDMA: 0 */
-  uint32_t use_place;         /* 1: memory is made at `place`: 0 */
+  uint32_t use_place;         /* 1: memory is created at `place`: 0 */
   uint32_t place;             /* VMM_PLACE_* */
   int32_t place_ordinal;      /* device number or NUMA node; 0 on the host */
   uint32_t read_environment;  /* 1: VMM_POLICY and others change the options: 0 */
@@ -601,8 +601,8 @@ typedef struct vmm_manager_options {
 VMM_API vmm_status vmm_manager_options_init(vmm_manager_options* options,
                                             uint64_t struct_size) VMM_NOEXCEPT;
 
-/** Makes a manager on a driver, which cannot be closed before it. Requires, errors: as
- *  vmm_pool_create. Cost: driver queries; no memory is taken. */
+/** Creates a manager on a driver, which cannot be closed before the manager is destroyed. Requires,
+ *  errors: as vmm_pool_create. Cost: driver queries; creates no memory. */
 VMM_API VMM_CHECKED vmm_status vmm_manager_create(vmm_driver* driver,
                                                   const vmm_manager_options* options,
                                                   vmm_manager** manager) VMM_NOEXCEPT;
@@ -674,7 +674,7 @@ enum {
   VMM_COPY_MOVE = 2   /* as ALIAS; the source may only be freed afterwards */
 };
 
-/** What vmm_manager_copy() copies, and how. */
+/** A request to copy. */
 typedef struct vmm_copy_request {
   uint64_t struct_size;
   void* target;
@@ -801,7 +801,7 @@ typedef struct vmm_growable_options {
 VMM_API vmm_status vmm_growable_options_init(vmm_growable_options* options,
                                              uint64_t struct_size) VMM_NOEXCEPT;
 
-/** Reserves a range in a manager, which cannot be destroyed before it. No memory is taken.
+/** Reserves a range in a manager, which cannot be destroyed before the range. Creates no memory.
  *  Errors: BAD_OPTION, OUT_OF_ADDRESSES, NOT_SUPPORTED (zeros on a driver that cannot fill),
  *  OUT_OF_HOST_MEMORY, driver errors. Cost: O(segments). */
 VMM_API VMM_CHECKED vmm_status vmm_growable_create(vmm_manager* manager,
@@ -813,7 +813,7 @@ VMM_API VMM_CHECKED vmm_status vmm_growable_create(vmm_manager* manager,
  *  IN_USE (a pin, or another thread's call), driver errors; the range is as before. */
 VMM_API vmm_status vmm_growable_destroy(vmm_growable* growable, vmm_stream last_use) VMM_NOEXCEPT;
 
-/** What a resize may do. */
+/** The permitted directions of a resize. */
 enum {
   VMM_GROWABLE_ANY = 0,   /* either */
   VMM_GROWABLE_GROW = 1,  /* a segment that is larger is an error */
@@ -915,7 +915,7 @@ enum {
 /** The place of kept contents. */
 enum {
   VMM_BACKUP_BEST = 0,     /* pinned if the driver has it, else pageable */
-  VMM_BACKUP_PINNED = 1,   /* host memory that the device copies itself */
+  VMM_BACKUP_PINNED = 1,   /* host memory that the device copies to and from */
   VMM_BACKUP_PAGEABLE = 2, /* memory of the process */
   VMM_BACKUP_FILE = 3      /* a file without a name */
 };
@@ -954,7 +954,7 @@ VMM_API vmm_status vmm_suspender_remove_pool(vmm_suspender* suspender, vmm_pool*
 VMM_API vmm_status vmm_suspender_remove_manager(vmm_suspender* suspender,
                                                 vmm_manager* manager) VMM_NOEXCEPT;
 
-/** What to suspend. Zero: every region that is not suspended. */
+/** A request to suspend. Zero: every region that is not suspended. */
 typedef struct vmm_suspend_request {
   uint64_t struct_size;
   const char* const* tags;   /* may be NULL when tag_count is 0 */
@@ -1118,7 +1118,7 @@ typedef struct vmm_import vmm_import;     /* a block of another process */
 /** The size of a secret. */
 #define VMM_SHARE_SECRET_BYTES 32
 
-/** Makes a secret of 32 random bytes, which both sides need. Errors: UNAVAILABLE. */
+/** Creates a secret of 32 random bytes, which both sides need. Errors: UNAVAILABLE. */
 VMM_API vmm_status vmm_share_make_secret(uint8_t* secret) VMM_NOEXCEPT;
 /** Reads a secret from a file of 32 bytes and mode 0600 of this user, not a symbolic link. Errors:
  *  NOT_PERMITTED, INVALID_ARGUMENT (its size), UNAVAILABLE. */
@@ -1219,11 +1219,11 @@ VMM_API vmm_status vmm_share_update(vmm_channel* channel, uint64_t id,
 VMM_API vmm_status vmm_share_take_back(vmm_channel* channel, uint64_t id) VMM_NOEXCEPT;
 
 enum {
-  VMM_SHARE_OFFERED = 0,   /* vmm_share_borrow takes the block */
-  VMM_SHARE_UPDATED = 1,   /* vmm_share_apply takes the change */
+  VMM_SHARE_OFFERED = 0,   /* vmm_share_borrow imports the block */
+  VMM_SHARE_UPDATED = 1,   /* vmm_share_apply applies the change */
   VMM_SHARE_WITHDRAWN = 2, /* vmm_share_give_back is due */
   VMM_SHARE_ACCEPTED = 3,  /* the peer uses a block at `epoch` */
-  VMM_SHARE_REFUSED = 4,   /* the peer does not take a block, for `reason` */
+  VMM_SHARE_REFUSED = 4,   /* the peer refuses a block, for `reason` */
   VMM_SHARE_RELEASED = 5   /* the peer has given a block back */
 };
 
@@ -1284,7 +1284,7 @@ typedef struct vmm_history_options {
 /** Requires: struct_size is sizeof(vmm_history_options). Effects: *options gets the defaults. */
 VMM_API vmm_status vmm_history_options_init(vmm_history_options* options,
                                             uint64_t struct_size) VMM_NOEXCEPT;
-/** Records the owner's events from now on. `options` may be NULL. Errors: IN_USE (it is recorded
+/** Begins to record the owner's events. `options` may be NULL. Errors: IN_USE (it is recorded
  *  already), BAD_OPTION, INVALID_ARGUMENT (a device but 0 of a pool or manager),
  *  OUT_OF_HOST_MEMORY. */
 VMM_API vmm_status vmm_history_start(const void* owner, int32_t device,
@@ -1310,9 +1310,9 @@ VMM_API vmm_status vmm_history_line(const char* file, uint32_t line, const char*
 VMM_API vmm_status vmm_history_label(uint32_t tag, uint32_t line, uint32_t* tag_before,
                                      uint32_t* line_before) VMM_NOEXCEPT;
 
-/** 1 publishes pools and managers made from now on to vmm-top, as VMM_TOP=1 does; 0 stops that.
- *  Their figures are written four times a second to a file in XDG_RUNTIME_DIR, or in /tmp, that
- *  this user alone may read. Errors: INVALID_ARGUMENT (another number). */
+/** 1 publishes pools and managers that are created later to vmm-top, as VMM_TOP=1 does; 0 stops
+ *  that. Their figures are written four times a second to a file in XDG_RUNTIME_DIR, or in /tmp,
+ *  that this user alone may read. Errors: INVALID_ARGUMENT (another number). */
 VMM_API vmm_status vmm_top_publish(uint32_t on) VMM_NOEXCEPT;
 
 /* ---- tensors of DLPack in a process of Python ------------------------------------------------ */

@@ -25,7 +25,7 @@ typedef struct vmm_allocator_options {
   uint64_t struct_size;
   const char* driver; /* as vmm_driver_open(); NULL: "cuda". Read by vmm_allocator_create() only.
                          "cuda", "level_zero" and "fake" have a device for each number, others 0 */
-  uint64_t reservation_bytes; /* addresses taken at a time, for each device: 8 TiB */
+  uint64_t reservation_bytes; /* addresses reserved at a time, for each device: 8 TiB */
   uint32_t capture;           /* VMM_CAPTURE_*: PRIVATE */
   uint32_t read_environment;  /* 1: VMM_POOL_* and VPMM_* variables change the pools: 0 */
 } vmm_allocator_options;
@@ -69,7 +69,7 @@ typedef struct vmm_allocator_calls {
 } vmm_allocator_calls;
 
 /** Requires: calls->struct_size is set. Effects: *calls gets the functions; the allocator is kept
- *  until the process ends, and vmm_allocator_destroy() returns IN_USE from now on.
+ *  until the process ends, and vmm_allocator_destroy() then returns IN_USE.
  *  Errors: INVALID_ARGUMENT. */
 VMM_API vmm_status vmm_allocator_keep(vmm_allocator* allocator,
                                       vmm_allocator_calls* calls) VMM_NOEXCEPT;
@@ -82,7 +82,7 @@ VMM_API vmm_status vmm_allocator_record_stream(vmm_allocator* allocator, void* a
 
 /** Announce captures, on any thread, also nested: between these calls streams may be captured into
  *  graphs, and a block that is freed on such a stream, or was recorded for one, is not reused until
- *  no capture is under way.
+ *  all captures have ended.
  *  Errors: NOT_PERMITTED (end without begin). */
 VMM_API vmm_status vmm_allocator_begin_capture(vmm_allocator* allocator) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_allocator_end_capture(vmm_allocator* allocator) VMM_NOEXCEPT;
@@ -209,7 +209,8 @@ VMM_API vmm_status vmm_allocator_reset_counts(vmm_allocator* allocator,
  * does. They work on one allocator of the process: that of vmm_plugin_use(), else one on "cuda"
  * that lives as long as the process and gives captured graphs memory of their own. */
 
-/** NULL selects that of the process. Requires: no block of the previous one is freed afterwards. */
+/** Selects the allocator; NULL: that of the process. Requires: no block of the previous one is
+ *  freed afterwards. */
 VMM_API vmm_status vmm_plugin_use(vmm_allocator* allocator) VMM_NOEXCEPT;
 
 /** Called by vmm_plugin_malloc() instead of returning NULL; it may throw. NULL: none. The
