@@ -20,8 +20,8 @@ process_state& process() noexcept {
 void violated(const char* invariant) noexcept {
   if (has_violation.exchange(true, std::memory_order_relaxed)) return;
   complain(
-      "a fault of the library: the CUDA driver serves new allocations from now on, and the "
-      "program goes on. Run it with VMM_DISABLE=1, and report this line: ",
+      "an internal error of the library: the CUDA driver serves later allocations, and the program "
+      "continues. Run it with VMM_DISABLE=1, and report this line: ",
       invariant);
 }
 

@@ -153,11 +153,11 @@ void complain_of(const char* text, const char* more, int failure) noexcept {
   switch (failure) {
     case EACCES: why = "permission denied"; break;
     case EAGAIN: why = "the pipe is full"; break;
-    case EEXIST: why = "it is another user's, or has another name as well"; break;
+    case EEXIST: why = "another user owns it, or it has a second name"; break;
     case EFBIG: why = "the limit of file size is reached"; break;
     case EISDIR: why = "it is a folder"; break;
     case ELOOP: why = "it is a symbolic link to a file; name the file itself"; break;
-    case ENOENT: why = "its folder is not there"; break;
+    case ENOENT: why = "its folder does not exist"; break;
     case ENOSPC: why = "no space is left"; break;
     case EPIPE: why = "its reader is gone"; break;
     default: break;

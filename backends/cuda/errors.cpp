@@ -76,9 +76,8 @@ errc code_of(call where, CUresult code) noexcept {
 const char* advice_for(errc code, CUresult native) noexcept {
   check(code != errc::none, "advice is given for no error");
   if (capture_code(native) != errc::none) {
-    return "a stream is being captured into a graph and this call may not run meanwhile: make it "
-           "before the capture, "
-           "or capture in relaxed mode";
+    return "a stream is being captured into a graph, and this call is not permitted meanwhile: "
+           "make it before the capture, or capture in relaxed mode";
   }
   switch (code) {
     case errc::out_of_memory:
@@ -88,9 +87,9 @@ const char* advice_for(errc code, CUresult native) noexcept {
       return "the driver refused a size, an address or a handle of this call";
     case errc::in_use: return "the range or the object is in use: unmap or unbind it first";
     case errc::not_supported:
-      return "the device or the driver cannot do this: look at feature_set() before";
+      return "the device or the driver cannot do this: check feature_set() first";
     case errc::not_permitted:
-      return "the device could, but this process may not (a fabric handle needs an IMEX channel)";
+      return "this process is not permitted to do this (a fabric handle needs an IMEX channel)";
     case errc::unavailable:
       return "the driver is not running for this process: it is shutting down or never started";
     case errc::foreign_error:

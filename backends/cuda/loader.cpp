@@ -108,7 +108,7 @@ const char* not_loaded(const load_options& options) noexcept {
       .add(options.is_variable ? "VMM_CUDA_LIBRARY is '" : "the CUDA driver's library '")
       .add(options.driver_library)
       .add(options.is_variable ? "', which could not be loaded (" : "' could not be loaded (")
-      .add(reason != nullptr ? reason : "for no reason that is known")
+      .add(reason != nullptr ? reason : "for an unknown reason")
       .add(options.is_variable
                ? "): correct it, or unset it for the system's libcuda.so.1"
                : "): install the NVIDIA driver, set VMM_CUDA_LIBRARY to its library, or choose "

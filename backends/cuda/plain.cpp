@@ -29,7 +29,7 @@ constexpr const char* empty_mapping = "a mapping is empty";
 
 // The error for calls that the environment or an option turned off; it names the reason.
 constexpr const char* only_mapped =
-    "only memory that is mapped can do this, and cuda_memory::plain (VMM_CUDA_MEMORY) is not";
+    "this call needs mapped memory, and that of cuda_memory::plain (VMM_CUDA_MEMORY) is not";
 
 }  // namespace
 

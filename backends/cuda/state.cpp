@@ -147,14 +147,15 @@ status cuda_state::find_device() {
           "had started it: start the child with exec (spawn), or fork before");
     }
     return unusable(cu, code,
-                    code == CUDA_ERROR_NO_DEVICE ? "the CUDA driver is there but sees no device: "
-                                                   "look at CUDA_VISIBLE_DEVICES and nvidia-smi"
-                                                 : "the CUDA driver is there but does not start: "
-                                                   "look at nvidia-smi and the kernel's log");
+                    code == CUDA_ERROR_NO_DEVICE
+                        ? "the CUDA driver is installed but sees no device: check "
+                          "CUDA_VISIBLE_DEVICES and nvidia-smi"
+                        : "the CUDA driver is installed but does not start: check nvidia-smi and "
+                          "the kernel's log");
   }
   int count = 0;
   if (const CUresult code = cu.device_get_count(&count); code != CUDA_SUCCESS) {
-    return unusable(cu, code, "the CUDA driver does not say how many devices there are");
+    return unusable(cu, code, "the CUDA driver does not report the number of devices");
   }
   check(count >= 0, "the driver reports a negative number of devices");
   if (ordinal >= count) {
@@ -169,7 +170,7 @@ status cuda_state::find_device() {
                       .keep("cuda_options::device is not a device that the CUDA driver sees"));
   }
   if (const CUresult code = cu.device_get(&device, ordinal); code != CUDA_SUCCESS) {
-    return unusable(cu, code, "the CUDA driver does not give the device");
+    return unusable(cu, code, "the CUDA driver does not return the device");
   }
   return {};
 }
@@ -180,8 +181,8 @@ status cuda_state::take_context() {
     context = nullptr;
     error failure = error_of(cu, call::none, code);
     failure.detail =
-        "the device's primary context could not be had: the device is out of memory, or another "
-        "process holds it for itself";
+        "the device's primary context cannot be retained: the device is out of memory, or another "
+        "process uses it exclusively";
     return failure;
   }
   check(context != nullptr, "the driver retained a context and returned no handle");

@@ -38,7 +38,7 @@ result<fake_state::mapped_part> fake_state::use(call where, address_range range,
     const bool hint_only =
         rights == access::read && emulated.can.read_only == read_only_level::hint;
     if (!hint_only && !is_trap)
-      return refuse_as(where, refusal::no_access, "set_access gave no such right here");
+      return refuse_as(where, refusal::no_access, "set_access granted no such right here");
   }
   check(machine->memories.find(joined.memory) != nullptr, "a mapping has no memory");
   memory& behind = *machine->memories.find(joined.memory);

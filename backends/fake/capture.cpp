@@ -55,7 +55,7 @@ std::uint64_t this_thread() noexcept {
 error forbidden(call where, const capture_code& code) noexcept {
   check(code.native != 0 && code.name != nullptr, "a refusal has no code");
   return error{errc::not_permitted, where, code.native, code.name,
-               "a stream is being captured, and this call does not go together with that"};
+               "a stream is being captured, and this call is not permitted meanwhile"};
 }
 
 bool is_unsafe(call where) noexcept {

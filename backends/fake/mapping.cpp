@@ -144,8 +144,7 @@ result<address_range> fake_driver::reserve(const reserve_request& request) {
       return refused(refusal::bad_value, "the hint must be the start of a page");
     }
     if (request.size_bytes > s.emulated.can.max_reservation_bytes) {
-      return refused(refusal::no_addresses,
-                     "larger than any range this driver gives: ask for less");
+      return refused(refusal::no_addresses, "larger than any range of this driver: reserve less");
     }
     const std::uint64_t alignment = std::max(unit, request.alignment_bytes);
     const std::uint64_t hint = request.hint.value;

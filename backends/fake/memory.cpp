@@ -161,7 +161,7 @@ result<granularity> fake_driver::query_granularity(const physical_request& reque
   return s.run<granularity>(call::query_granularity, [&]() -> result<granularity> {
     if (!s.known(request.where)) {
       return s.refuse_as(call::query_granularity, refusal::bad_location,
-                         "no such device or NUMA node: ask for one that the machine has");
+                         "no such device or NUMA node: name one that the machine has");
     }
     s.charge_us(s.emulated.costs.query_us);
     return s.granularity_of(request);
@@ -174,7 +174,7 @@ result<memory_info> fake_driver::query_memory(location where) {
   return s.run<memory_info>(call::memory_info, [&]() -> result<memory_info> {
     if (!s.known(where)) {
       return s.refuse_as(call::memory_info, refusal::bad_location,
-                         "no such device or NUMA node: ask for one that the machine has");
+                         "no such device or NUMA node: name one that the machine has");
     }
     s.charge_us(s.emulated.costs.query_us);
     const bool on_device = where.kind == location::place::device;

@@ -51,7 +51,7 @@ result<shared_handle> fake_driver::export_handle(physical_handle handle, share_k
     }
     fake::memory& shared = *s.machine->memories.find(record->memory);
     if (!includes(shared.made_as.shareable, kind)) {
-      return refused(refusal::bad_value, "ask for this way of sharing when the memory is created");
+      return refused(refusal::bad_value, "request this kind of sharing when the memory is created");
     }
     if (record->is_imported && s.emulated.traps.imports_are_plain)
       return refused(refusal::bad_value, "memory that was imported is not exported again");

@@ -70,7 +70,7 @@ error mapping_error(call where, int number) noexcept {
 
 error figures_error(call where, errc code, int number) noexcept {
   return kernel_error(where, code, number,
-                      "what the system has available cannot be read from /proc/meminfo");
+                      "the available memory cannot be read from /proc/meminfo");
 }
 
 }  // namespace vmm::host_tables

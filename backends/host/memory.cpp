@@ -46,7 +46,7 @@ status memory_table::open(const memory_rules& rules) noexcept {
   }
   if (file.failure != 0) {
     return kernel_error(call::none, errc::unavailable, file.failure,
-                        "this system makes no memory files (memfd_create)");
+                        "this system has no memory files (memfd_create)");
   }
   check(file.descriptor >= 0, "an open file has no descriptor");
   shared_file_ = file.descriptor;
@@ -75,8 +75,9 @@ status memory_table::check_room(std::uint64_t size_bytes) const noexcept {
   const linux_os::memory_figures now = linux_os::query_memory(rules_.pages);
   if (now.failure != 0) return figures_error(call::create, errc::out_of_memory, now.failure);
   if (size_bytes > committable_bytes(now)) {
-    return bad_call(call::create, errc::out_of_memory,
-                    "more than the system has available; committing it would end the process");
+    return bad_call(
+        call::create, errc::out_of_memory,
+        "the request exceeds the system's available memory; committing it would end the process");
   }
   return {};
 }

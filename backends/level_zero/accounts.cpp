@@ -16,8 +16,7 @@ error mistake(call where, const char* detail, errc code = errc::invalid_argument
 }
 
 error no_host_memory(call where) noexcept {
-  return mistake(where, "no host memory for the accounts of what is mapped",
-                 errc::out_of_host_memory);
+  return mistake(where, "no host memory for the records of mappings", errc::out_of_host_memory);
 }
 
 constexpr const char* no_live_handle = "no live handle of this driver object";
@@ -41,7 +40,7 @@ std::uint64_t next_token() noexcept {
 status accounts::add_reservation(address_range range, address_range origin) noexcept {
   check(is_sane(range) && origin.contains(range), "a reservation lies in what the driver gave");
   if (overlaps_reservation(range)) {
-    return mistake(call::reserve, "the driver gave addresses that are reserved already",
+    return mistake(call::reserve, "the driver returned addresses that are already reserved",
                    errc::internal);
   }
   try {
@@ -265,7 +264,7 @@ bool accounts::touches_transit(address_range range) const noexcept {
 
 status accounts::check_usable(call where, address_range range) const noexcept {
   if (range.size_bytes == 0) return {};
-  if (!is_sane(range)) return mistake(where, "the range runs over the end of all addresses");
+  if (!is_sane(range)) return mistake(where, "the range runs past the end of the address space");
   auto each = mappings_.upper_bound(range.base.value);
   if (each != mappings_.begin()) --each;
   std::uint64_t at = range.base.value;
@@ -274,7 +273,7 @@ status accounts::check_usable(call where, address_range range) const noexcept {
         each != mappings_.end() && each->first <= at && at - each->first < each->second.size_bytes;
     if (!is_there) return mistake(where, "a part of the range is not mapped");
     if (each->second.rights != access::read_write) {
-      return mistake(where, "set_access gave no right to a part of the range");
+      return mistake(where, "set_access granted no right to a part of the range");
     }
     at = each->first + each->second.size_bytes;
     check(at > range.base.value, "a walk over mappings goes on");

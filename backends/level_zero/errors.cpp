@@ -108,8 +108,8 @@ const char* advice_for(errc code) noexcept {
       return "the driver refused a size, an address or a handle of this call";
     case errc::in_use: return "the object is in use: wait for the work that needs it, or unmap it";
     case errc::not_supported:
-      return "the device or the driver cannot do this: look at feature_set() before";
-    case errc::not_permitted: return "the device could, but this process may not";
+      return "the device or the driver cannot do this: check feature_set() first";
+    case errc::not_permitted: return "this process is not permitted to do this";
     case errc::unavailable:
       return "the driver is not running for this process: it never started, or the device sleeps";
     case errc::device_lost: return "the device no longer works: start a new process";

@@ -241,8 +241,9 @@ status level_zero_driver::set_access(address_range range, std::span<const access
   for (const access_grant& each : grants) {
     if (!(each.grantee == home())) return elsewhere(call::set_access);
     if (each.rights != grants.front().rights || each.rights == access::read) {
-      return error{errc::not_supported, call::set_access, 0, "",
-                   "the device gives all rights or none: no driver says whether it keeps others"};
+      return error{
+          errc::not_supported, call::set_access, 0, "",
+          "this backend grants all rights or none: no driver reports whether it enforces others"};
     }
   }
   const access wanted = grants.front().rights;

@@ -82,13 +82,13 @@ const char* not_loaded(const loader_name& name) noexcept {
   detail_text text;
   return add_name(text, name)
       .add("could not be loaded (")
-      .add(reason != nullptr ? reason : "for no reason that is known")
+      .add(reason != nullptr ? reason : "for an unknown reason")
       .add(name.is_variable ? "): correct it, or unset it for the system's libze_loader.so.1"
                             : "): install the loader (libze1) and the vendor's driver, have "
                               "VMM_LEVEL_ZERO_LIBRARY name one, or choose another backend")
       .keep(
-          "the Level Zero loader (libze_loader.so.1, or what VMM_LEVEL_ZERO_LIBRARY names) could "
-          "not be loaded: install the loader (libze1) and the vendor's driver, or choose another "
+          "the Level Zero loader (libze_loader.so.1, or that of VMM_LEVEL_ZERO_LIBRARY) could not "
+          "be loaded: install the loader (libze1) and the vendor's driver, or choose another "
           "backend");
 }
 

@@ -152,7 +152,7 @@ bool point_store::validate() const noexcept {
 }
 
 void point_store::close() noexcept {
-  paranoid_check([&] { return validate(); }, "the points of a Level Zero object are mixed up");
+  paranoid_check([&] { return validate(); }, "the points of a Level Zero object are inconsistent");
   for (const point& each : points_) static_cast<void>(ze_->event_destroy(each.native));
   for (const auto pool : pools_) static_cast<void>(ze_->event_pool_destroy(pool));
   free_.clear();

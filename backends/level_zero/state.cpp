@@ -36,9 +36,9 @@ error unusable(ze_result_t code, const char* detail) noexcept {
 constexpr const char* no_virtual_memory =
     "the device has no virtual memory management: choose another device or backend";
 constexpr const char* no_driver_detail =
-    "the Level Zero loader is there but finds no driver that starts: install the vendor's "
-    "(libze-intel-gpu1), and look at the rights to /dev/dri; ZE_ENABLE_ALT_DRIVERS names a driver "
-    "that lies elsewhere";
+    "the Level Zero loader is installed but finds no driver that starts: install the vendor's "
+    "(libze-intel-gpu1), and check the permissions of /dev/dri; ZE_ENABLE_ALT_DRIVERS names a "
+    "driver at another place";
 
 // The variable's value, or nothing when it is unset or empty.
 std::string_view variable(const char* name) noexcept {
@@ -54,8 +54,8 @@ const char* no_driver() noexcept {
   if (named.empty()) return no_driver_detail;
   return detail_text()
       .add(
-          "the Level Zero loader is there but finds no driver that starts: ZE_ENABLE_ALT_DRIVERS "
-          "is '")
+          "the Level Zero loader is installed but finds no driver that starts: "
+          "ZE_ENABLE_ALT_DRIVERS is '")
       .add(named)
       .add("', and the loader tries no other driver; correct or unset it")
       .keep(no_driver_detail);
@@ -192,10 +192,10 @@ status level_zero_state::find_device() {
     description.driver_number = static_cast<std::int32_t>(i);
   }
   if (code != ZE_RESULT_SUCCESS) {
-    return unusable(code, "the Level Zero driver does not say which devices there are");
+    return unusable(code, "the Level Zero driver does not list its devices");
   }
   if (devices.empty()) {
-    return refuse(errc::unavailable, "the Level Zero drivers see no GPU: look at ZE_AFFINITY_MASK");
+    return refuse(errc::unavailable, "the Level Zero drivers see no GPU: check ZE_AFFINITY_MASK");
   }
   if (wanted >= devices.size()) return no_such_device(wanted, devices.size());
   driver = devices[wanted].driver;
@@ -345,7 +345,7 @@ void level_zero_state::finish_work() noexcept {
 level_zero_state::~level_zero_state() {
   if (context == nullptr) return;
   paranoid_check([&] { return records.validate(); },
-                 "a Level Zero object ends with wrong accounts");
+                 "a Level Zero object ends with inconsistent records");
   finish_work();
   for (const auto& [token, each] : leaving) static_cast<void>(ze.list_destroy(each.list));
   for (const auto& [token, each] : streams) {

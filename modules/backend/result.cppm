@@ -142,8 +142,8 @@ export [[nodiscard]] constexpr error refuse(errc code, const char* detail) noexc
 /// The error of every call on an object of another process.
 export [[nodiscard]] constexpr error refuse_forked(call where = call::none) noexcept {
   return error{errc::not_permitted, where, 0, "",
-               "this object was made before the process forked: a forked child opens a driver of "
-               "its own, and leaves what its parent made alone"};
+               "this object was created before the process forked: open a driver in the child, and "
+               "leave its parent's objects alone"};
 }
 
 // Storage of an error. Success writes no part of it: a warm call reads and writes only the start of

@@ -10,9 +10,9 @@ namespace vmm {
 
 result<address> allocator_ref::resize(address at, std::uint64_t size_bytes) const {
   if (calls_->resize == nullptr) {
-    return refuse(errc::not_supported,
-                  "this allocator does not resize blocks: allocate another one and copy, or take a "
-                  "manager");
+    return refuse(
+        errc::not_supported,
+        "this allocator does not resize blocks: allocate another one and copy, or use a manager");
   }
   const result<address> moved = calls_->resize(object_, at, size_bytes);
   check(!moved || (at && *moved), "an allocator resized a block to no address");

@@ -147,7 +147,7 @@ export class allocator_ref {
  private:
   template <class A>
   static constexpr allocator_calls calls_of = make_allocator_calls<A>();
-  static constexpr const char* incomplete = "an allocator lacks a call that all have";
+  static constexpr const char* incomplete = "an allocator lacks a required call";
 
   void* object_;
   const allocator_calls* calls_;
@@ -245,7 +245,7 @@ export class device_buffer {
 
  private:
   static constexpr const char* half_block =
-      "a buffer has bytes at no address, or an address of none";
+      "a buffer has bytes without an address, or an address without bytes";
 
   [[nodiscard]] bool owns_block() const noexcept { return block_.base.value != 0; }
   [[nodiscard]] bool is_whole() const noexcept { return owns_block() == !block_.empty(); }

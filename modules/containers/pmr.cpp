@@ -16,9 +16,10 @@ std::size_t at_least_one(std::size_t size_bytes) { return std::max<std::size_t>(
 result<host_memory_resource> host_memory_resource::open(allocator_ref memory,
                                                         stream_handle stream) noexcept {
   if (!memory.driver().feature_set().host_accessible) {
-    return refuse(errc::not_supported,
-                  "the host cannot touch this driver's memory: open the host driver for containers "
-                  "of the standard library, or take vmm::device_array");
+    return refuse(
+        errc::not_supported,
+        "the host cannot access this driver's memory: open the host driver for containers "
+        "of the standard library, or take vmm::device_array");
   }
   return host_memory_resource(memory, stream);
 }

@@ -42,7 +42,7 @@ status remap_copier::remap(const copy_request& request, copy_mode mode) {
 
 status remap_copier::remap_claimed(block& target, block& source, const copy_request& request,
                                    copy_mode mode) {
-  constexpr const char* why = "the copy is not of whole idle blocks";
+  constexpr const char* why = "the copy is not between whole idle blocks";
   check(target.claimed && source.claimed && mode != copy_mode::copy,
         "memory is exchanged without a claim, or where bytes are copied");
   if (!remap_fits(target, source, request)) return refuse(errc::not_supported, why);

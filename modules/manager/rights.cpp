@@ -73,7 +73,7 @@ status manager_rights::list_all(peers_list& out) {
     }
   });
   check(out.blocks.size() + out.rooms.size() <= count_max, "more blocks are listed than fit");
-  return has_all ? status{} : status{refuse(errc::in_use, "blocks are being allocated: again")};
+  return has_all ? status{} : status{refuse(errc::in_use, "blocks are being allocated: try again")};
 }
 
 // Whether each block's own rights fit beside those that all are to have.
@@ -86,7 +86,7 @@ status manager_rights::check_room(const peers_list& listed, const grant_list& af
     const bool has_room = (*claimed)->fits_beside(after);
     base_.blocks->records().unclaim(**claimed);
     if (!has_room)
-      return refuse(errc::invalid_argument, "rights for more locations than a list takes");
+      return refuse(errc::invalid_argument, "rights for more locations than a list can hold");
   }
   return {};
 }

@@ -151,7 +151,8 @@ aliased_memory::state::~state() {
   if (closed) return;
   check(closed.error().detail != nullptr, "a failure has no text");
   without_write_signals([&] {
-    std::fprintf(stderr, "vmm: aliased memory could not be given back: %s; it stays\n",
+    std::fprintf(stderr,
+                 "vmm: aliased memory could not be released: %s; it stays with the process\n",
                  name_of(closed.error().code));
   });
 }

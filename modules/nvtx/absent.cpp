@@ -19,7 +19,7 @@ nvtx_declarer::~nvtx_declarer() = default;
 
 result<std::unique_ptr<nvtx_declarer>> nvtx_declarer::open() {
   return refuse(errc::unavailable,
-                "this build of vmm has no NVTX: it was made without nvtx3/nvToolsExtMem.h, which "
+                "this build of vmm has no NVTX: it was built without nvtx3/nvToolsExtMem.h, which "
                 "the CUDA toolkit and the Python package nvidia-nvtx have");
 }
 
@@ -42,7 +42,7 @@ bool nvtx_ranges::has_counters() noexcept { return false; }
 
 result<std::unique_ptr<nvtx_ranges>> nvtx_ranges::open() {
   return refuse(errc::unavailable,
-                "this build of vmm has no NVTX: it was made without nvtx3/nvToolsExtMem.h, which "
+                "this build of vmm has no NVTX: it was built without nvtx3/nvToolsExtMem.h, which "
                 "the CUDA toolkit and the Python package nvidia-nvtx have");
 }
 

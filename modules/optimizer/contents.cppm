@@ -27,8 +27,8 @@ export class content_filler {
   [[nodiscard]] bool fills_on_release() const noexcept {
     return rule_ == contents_rule::zero_on_release || rule_ == contents_rule::poison;
   }
-  /// Fills bytes that are handed out, or that are freed, in the order of `stream`; does nothing
-  /// where the rule fills none. Errors: those of fill.
+  /// Fills bytes that are handed out, or that are freed, in the order of `stream`; does nothing if
+  /// the rule fills none. Errors: those of fill.
   [[nodiscard]] status on_acquire(address_range bytes, stream_handle stream) const {
     return fills_on_acquire() ? fill(bytes, stream) : status{};
   }
@@ -38,7 +38,7 @@ export class content_filler {
 
  private:
   [[nodiscard]] status fill(address_range bytes, stream_handle stream) const {
-    check(!bytes.empty(), "memory is filled that has no bytes");
+    check(!bytes.empty(), "memory of no bytes is filled");
     const std::uint8_t value = rule_ == contents_rule::poison ? poison_byte : 0;
     return driver_.fill({bytes, value, stream});
   }

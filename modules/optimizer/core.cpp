@@ -25,7 +25,8 @@ status add_peers(driver_interface& driver, const memory_options& options, locati
     }
     if (status reached = check_reach(driver, memory_at, {&each, 1}); !reached) return reached;
     if (each.rights != access::none && !grants.set(each))
-      return refuse(errc::bad_option, "memory_options::peers has more locations than a list takes");
+      return refuse(errc::bad_option,
+                    "memory_options::peers has more locations than a list can hold");
   }
   check(grants.of(driver.home()) == access::read_write, "I1: the home may not use a core's memory");
   return {};
@@ -137,9 +138,9 @@ void report_unclosed(const char* owner, const error& failure) noexcept {
   check(owner != nullptr && failure.detail != nullptr,
         "a core's failure to close is reported "
         "without an owner");
-  std::fprintf(
-      stderr, "vmm: a %s could not give everything back: %s, %s; the rest stays with the process\n",
-      owner, name_of(failure.code), failure.detail);
+  std::fprintf(stderr,
+               "vmm: a %s could not release everything: %s, %s; the rest stays with the process\n",
+               owner, name_of(failure.code), failure.detail);
 }
 
 }  // namespace vmm

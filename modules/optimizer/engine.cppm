@@ -1,18 +1,18 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.optimizer:engine - blocks, and how they come, change size, move, share and go without a byte
-// being copied.
+// vmm.optimizer:engine - blocks, which are created, resized, moved, shared and ended without
+// copying a byte.
 //
 // A block is an extent of addresses with pieces mapped to it. The engine performs each change as
-// one transaction over the core (addresses, pieces, mappings) and the tracker: what can fail comes
-// first, and undoing it allocates nothing.
+// one transaction over the core (addresses, pieces, mappings) and the tracker: steps that can fail
+// come first, and undoing them allocates nothing.
 //
-// I1  A failed operation leaves blocks, contents and accounts as they were.
+// I1  A failed operation leaves blocks, contents and records as they were.
 // I2  Nothing is unmapped before its ticket has passed: until then a range is retired, and reap()
-//     unmaps it later. Its pieces may serve again at once where the backend allows aliases.
-// I3  An unmap that the driver refuses without need of it at once (a retired range, an undone step)
-//     is counted and tried again by later reaps; the addresses stay out of use until then.
+//     unmaps it later. Its pieces may serve again at once if the backend allows aliases.
+// I3  A refused unmap of a retired range, or of an undone step, is counted and retried by later
+//     reaps; the addresses stay out of use until then.
 // I4  A block is tracked and claimed by its caller, or cached by the manager, or retired: in one
 //     place at a time.
 // I5  A growable block keeps its addresses at every size: removed memory is retired as a range
@@ -40,7 +40,7 @@ import :unmap_queue;
 
 namespace vmm {
 
-/// One extent of addresses with the pieces mapped to it.
+/// An extent of addresses, and the pieces mapped to it.
 export struct block : tracked_range, unmap_entry {
   extent where{};
   ticket_ref last_use;  ///< cached or retired: the work that may still use its addresses
@@ -50,8 +50,7 @@ export struct block : tracked_range, unmap_entry {
   std::uint64_t address_bytes = 0;    ///< the reserved size as requested, kept when it shrinks
   std::uint64_t alignment_bytes = 0;  ///< as requested, kept when it moves
   std::uint64_t number = 0;           ///< of its allocation, kept when it moves
-  bool has_memory =
-      true;  ///< false where its mappings stand but its pieces belong to others by now
+  bool has_memory = true;        ///< false if it is still mapped but its pieces belong to others
   std::size_t locked_count = 0;  ///< pieces at its end without access: see unlock()
   bool is_growable = false;      ///< I5
   block* inside = nullptr;       ///< retired: the growable block whose addresses these are
@@ -77,12 +76,12 @@ export struct block : tracked_range, unmap_entry {
   [[nodiscard]] bool has_rights() const noexcept {
     return own_rights != nullptr || part_rights != nullptr;
   }
-  /// Null where only those of all blocks hold.
+  /// Null if only the rights of all blocks hold.
   [[nodiscard]] const grant_list* rights_of(const physical_memory& memory) const noexcept {
     const grant_list* const own = part_rights == nullptr ? nullptr : part_rights->of(memory);
     return own != nullptr ? own : own_rights.get();
   }
-  /// Whether its own rights and those of all are together no longer than a list may be.
+  /// Whether its own rights and those of all fit into one list.
   [[nodiscard]] bool fits_beside(const grant_list& all) const noexcept {
     const auto fits = [&](const grant_list& each) { return remapper::fit(all, &each); };
     return remapper::fit(all, own_rights.get()) &&
@@ -90,19 +89,19 @@ export struct block : tracked_range, unmap_entry {
   }
 };
 
-/// Is called at each change of a tracked block's address or size.
+/// Notified of each change of a tracked block's address or size.
 export class block_listener {
  public:
-  /// Called by the thread that has claimed the block: after the change, and before the addresses
-  /// that it gives up can be another block's. It makes no call of the engine. `before` is where the
-  /// block was.
+  /// Called by the thread that has claimed the block, after the change, and before the addresses
+  /// that it gives up can be another block's. It makes no call of the engine. `before` is the
+  /// block's previous range.
   virtual void changed(block& now, address before) noexcept = 0;
 
  protected:
   ~block_listener() = default;
 };
 
-/// Blocks are made and recycled here.
+/// Creates and recycles blocks.
 class block_store {
  public:
   [[nodiscard]] result<block*> acquire() noexcept;
@@ -113,10 +112,10 @@ class block_store {
   object_pool<block> pool_ VMM_GUARDED_BY(mutex_);
 };
 
-/// How many of the leading pieces are needed for `size_bytes`.
+/// The number of leading pieces that hold `size_bytes`.
 [[nodiscard]] std::size_t leading_count(const memory_list& memories,
                                         std::uint64_t size_bytes) noexcept;
-/// How large the first `count` pieces are together.
+/// The bytes of the first `count` pieces.
 [[nodiscard]] std::uint64_t size_of(const memory_list& memories, std::size_t count) noexcept;
 
 /// Copies `source` to the empty `target`, with room for `more_count` further pieces. Errors:
@@ -124,7 +123,7 @@ class block_store {
 [[nodiscard]] status copy_list(const memory_list& source, memory_list& target,
                                std::size_t more_count) noexcept;
 
-/// Sizes of a block to be, and the stream that uses it first.
+/// The sizes of a new block, and the stream that uses it first.
 export struct block_request {
   range_sizes sizes{};
   std::uint64_t alignment_bytes = 0;
@@ -159,7 +158,7 @@ export struct block_cut {
 /// Blocks, and every change to them as one transaction: a call that fails leaves all as it was.
 export class engine {
  public:
-  /// The listener, where there is one, outlives the engine.
+  /// The listener, if any, outlives the engine.
   engine(driver_ref driver, const core_options& options, block_listener* listener = nullptr)
       : core_(driver, options),
         listener_(listener),
@@ -175,7 +174,7 @@ export class engine {
   /// Errors: those of query_event and unmap; the block is as before, still claimed.
   [[nodiscard]] status dissolve(block& gone, const ticket_ref& last_use);
 
-  /// Ends a tracked and claimed block; it is unmapped after `last_use`, when the driver lets it.
+  /// Ends a tracked and claimed block; it is unmapped after `last_use`, once the driver permits it.
   /// Cannot fail.
   void discard(block& gone, const ticket_ref& last_use) noexcept;
 
@@ -183,10 +182,10 @@ export class engine {
   /// to unmap them. Every change of the block begins with this. Errors: those of unmap; the block
   /// is as before.
   [[nodiscard]] status unlock(block& locked);
-  /// Adds memory behind the block, at its address. Errors: out_of_addresses where the addresses
-  /// behind it are taken.
+  /// Adds memory behind the block, at its address. Errors: out_of_addresses if the addresses behind
+  /// it are taken.
   [[nodiscard]] status grow_in_place(block& grown, const resize_plan& plan);
-  /// Takes whole pieces off the block's end, as many as the new size leaves unused.
+  /// Removes whole pieces from the block's end, as many as the new size leaves unused.
   [[nodiscard]] status shrink(block& shrunk, const resize_plan& plan);
   /// Sets how many of the block's bytes are its user's; its memory stays. Cannot fail.
   void set_user_bytes(block& of, std::uint64_t user_bytes) noexcept {
@@ -196,7 +195,7 @@ export class engine {
     records_.cut(of, sizes, of.memories.size());
   }
   /// Maps the block's pieces, and more behind them, at new addresses, and retires the old ones.
-  /// Blocks the calling thread only where the backend allows no alias and work on the block is
+  /// Blocks the calling thread only if the backend allows no alias and work on the block is
   /// unfinished.
   [[nodiscard]] status move(block& moved, const resize_plan& plan);
 
@@ -204,11 +203,12 @@ export class engine {
   /// memory. They fill `growables`. Errors: out_of_addresses, out_of_host_memory, those of reserve.
   [[nodiscard]] status build_growable_blocks(const growable_blocks_request& request,
                                              std::span<block*> growables);
-  /// Takes whole pieces off the growable blocks' ends, as many as the new sizes leave unused; they
-  /// are unmapped after `last_use`, by reap(). No driver call. Requires: reserve_cuts() of these.
+  /// Removes whole pieces from the ends of the growable blocks, as many as the new sizes leave
+  /// unused; they are unmapped after `last_use`, by reap(). No driver call. Requires:
+  /// reserve_cuts() of these.
   void cut_growable_blocks(std::span<block_cut> cuts, const ticket_ref& last_use) noexcept;
-  /// What cut_growable_blocks() needs of host memory. The growable blocks do not change before it,
-  /// or before drop_cuts(). Errors: out_of_host_memory; nothing is prepared.
+  /// Allocates the host memory that cut_growable_blocks() needs. The growable blocks do not change
+  /// before that call or drop_cuts(). Errors: out_of_host_memory; nothing is prepared.
   [[nodiscard]] status reserve_cuts(std::span<block_cut> cuts) noexcept;
   void drop_cuts(std::span<block_cut> cuts) noexcept;
   /// Whether ranges inside of the growable block wait to be unmapped: it cannot grow.
@@ -225,8 +225,8 @@ export class engine {
 
   /// Maps `source`'s memory in `target`, whose own memory is retained, and new memory behind it.
   /// After take_over the source has no memory; after alias both share it. Both blocks are claimed
-  /// and idle; `user` is the stream that uses the target next. Errors: as build; device_lost where
-  /// the driver would not put the memory of either back.
+  /// and idle; `user` is the stream that uses the target next. Errors: as build; device_lost if the
+  /// driver refused to restore the memory of either.
   [[nodiscard]] status take_over(block& target, block& source, stream_handle user);
   [[nodiscard]] status alias(block& target, block& source, stream_handle user);
 
@@ -252,8 +252,8 @@ export class engine {
     return ordered;
   }
 
-  /// The block is the stream's, which exists, from now on. Requires: a block that is new, or that
-  /// this thread took out of a cache.
+  /// Gives the block to the stream, which exists. Requires: a block that is new, or that this
+  /// thread took out of a cache.
   void set_stream(block& of, stream_handle stream) noexcept {
     check(!of.linked || of.claimed, "a block that is not claimed changes its stream");
     of.stream = stream;
@@ -261,7 +261,7 @@ export class engine {
   }
 
   /// Blocks the calling thread until the work that order() names has finished: then the host may
-  /// touch the block's bytes, except for work of the block's own user. Errors: those of
+  /// access the block's bytes, except for work of the block's own user. Errors: those of
   /// synchronize_event.
   [[nodiscard]] status synchronize(const block& used);
 
@@ -274,8 +274,8 @@ export class engine {
   /// failed, or the driver refused.
   [[nodiscard]] bool reap_waiting();
 
-  /// Unmaps all that is retired, waiting for its work; blocks must be gone. Then the core can be
-  /// closed. Errors: in_use, where a range could not be unmapped.
+  /// Unmaps all retired ranges, and waits for their work. Requires: no blocks. The core can then be
+  /// closed. Errors: in_use (a range could not be unmapped).
   [[nodiscard]] status empty();
 
   [[nodiscard]] device_core& core() noexcept { return core_; }
@@ -293,7 +293,7 @@ export class engine {
   [[nodiscard]] bool was_shared(const block& range) const noexcept {
     return core_.memory.any_was_shared(range.memories);
   }
-  /// Every account, each by itself. Errors: internal. O(everything).
+  /// Checks every record. Errors: internal. O(everything).
   [[nodiscard]] status validate() const noexcept;
 
  private:

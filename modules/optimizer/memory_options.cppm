@@ -19,27 +19,28 @@ export enum class contents_rule : std::uint8_t {
   zero_on_release,  // a block's bytes are filled with zeros when it is freed, on that stream
   poison,           // a block's bytes are poison_byte when it is freed, and when it is allocated
 };
-/// What a use before the first write, or after the free, reads under contents_rule::poison.
+/// The byte that a use before the first write, or after the free, reads under
+/// contents_rule::poison.
 export inline constexpr std::uint8_t poison_byte = 0xDB;
 
-/// What each allocator does with memory of the device and with its addresses.
+/// The options of memory and addresses that every allocator has.
 export struct memory_options {
-  /// Address space reserved at a time. Where the driver has less, half of it is tried, and so on.
+  /// Address space reserved at a time. If the driver refuses, half of it is tried, and so on.
   std::uint64_t reservation_bytes = std::uint64_t{8} << 40;
   /// Never hold more physical memory than this; 0: no limit but the device's.
   std::uint64_t budget_bytes = 0;
   /// The last step before out of memory may block the caller until work on freed memory has
   /// finished.
   bool wait_when_short = true;
-  /// Where memory is made; none: at the backend's home. Both the home and this place may read and
-  /// write it.
+  /// The place of memory; none: the backend's home. Both the home and this place may read and write
+  /// it.
   std::optional<location> placement{};
   /// Other devices with access to all of the memory, from the first mapping on. The home and the
   /// placement may read and write it besides.
   grant_list peers{};
-  /// Where memory is created once the placement has none left and everything else was tried;
-  /// nullopt: nowhere. The home and the peers may use it like other memory. A manager does not
-  /// reuse it for a second block.
+  /// The place of memory that the placement no longer has, after all other steps; nullopt: none.
+  /// The home and the peers may use it like other memory. A manager does not reuse it for a second
+  /// block.
   std::optional<location> spill{};
   /// Needs features::copy. A manager's block grows in place only under the rules that fill, and a
   /// block is freed on a stream under those that fill on release.
@@ -63,8 +64,8 @@ export struct memory_options {
   [[nodiscard]] static std::span<const option_row<memory_options>> ranges() noexcept;
   /// Errors: bad_option; the detail names the option and its range.
   [[nodiscard]] status validate() const noexcept;
-  /// Changes what VMM_VA_SIZE and VMM_BUDGET set. Errors: bad_option; the detail names the variable
-  /// and its valid values, and what another variable set stays.
+  /// Applies VMM_VA_SIZE and VMM_BUDGET. Errors: bad_option; the detail names the variable and its
+  /// valid values, and the effect of the other variable stays.
   [[nodiscard]] status read_environment() noexcept;
 };
 

@@ -4,9 +4,9 @@
 // vmm.optimizer:relief - allocators of one device whose idle memory serves one another. Not
 // exported to users. docs/decisions/0029 has the reasons.
 //
-// One registry per process. An allocator enters it when it is set up and leaves it first thing when
-// it is destroyed. One that is out of memory calls relieve(), which trims the others of its source
-// of memory and placement, in the order in which they entered, until enough is released.
+// One registry per process. An allocator enters it at set-up and leaves it first in its destructor.
+// An allocator that is out of memory calls relieve(), which trims the others of its source of
+// memory and placement, in the order in which they entered, until enough is released.
 //
 // I1  relieve() does nothing on a thread that holds a lock of an allocator: such a thread has a
 //     relief_pause. So no thread waits for one allocator's locks while it holds another's.
@@ -30,8 +30,8 @@ import vmm.std;
 
 namespace vmm {
 
-/// While one lives relieve() does nothing on the calling thread, which holds a lock of an allocator
-/// or runs a callback of one.
+/// While one exists, relieve() does nothing on the calling thread, which holds a lock of an
+/// allocator or runs a callback of one.
 export class relief_pause {
  public:
   relief_pause() noexcept;
@@ -51,7 +51,7 @@ export struct relief_key {
   const void* source = nullptr;
   location where{};
 
-  /// Of an allocator whose memory lies at `where`.
+  /// The key of an allocator whose memory is at `where`.
   [[nodiscard]] static relief_key of(const driver_ref& driver, location where) noexcept {
     const void* const shared = driver->feature_set().memory_source;
     return {shared != nullptr ? shared : driver.identity(), where};
@@ -59,7 +59,7 @@ export struct relief_key {
   friend bool operator==(const relief_key&, const relief_key&) = default;
 };
 
-/// An allocator's part in the registry: a member of it.
+/// An allocator's membership in the registry.
 export class relief_member {
  public:
   /// Releases `wanted_bytes` of idle memory to the driver, or all of it; returns the bytes
@@ -78,7 +78,7 @@ export class relief_member {
   /// Requires: `from` can be called until leave() returns. Effects: adds the allocator to the
   /// registry; without host memory for the registry, nothing.
   void enter(const relief_key& key, const source& from) noexcept;
-  /// Effects: removes it. Waits for a call under way. A second call does nothing.
+  /// Effects: removes it. Waits for a call in progress. A second call does nothing.
   void leave() noexcept;
   /// Whether the registry has another allocator with this key. Cost: a lock, O(members).
   [[nodiscard]] bool has_others() const noexcept;

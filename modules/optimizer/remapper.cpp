@@ -67,7 +67,7 @@ grant_list remapper::effective(const grant_list* own_rights) const {
   if (own_rights == nullptr) return merged;
   for (const access_grant& each : own_rights->all()) {
     const bool fits = merged.set(each);
-    check(fits, "a range has rights for more locations than a list takes");
+    check(fits, "a range has rights for more locations than a list can hold");
   }
   return merged;
 }
@@ -95,7 +95,7 @@ status remapper::set_rights(const grant_list& grants) {
         std::any_of(grants.all().begin(), grants.all().end(),
                     [&](const access_grant& g) { return g.grantee == each.grantee; });
     if (!is_named && !named.set({each.grantee, access::none}))
-      return refuse(errc::invalid_argument, "rights for more locations than a list takes");
+      return refuse(errc::invalid_argument, "rights for more locations than a list can hold");
   }
   grants_ = named;
   version_.fetch_add(1, std::memory_order_release);

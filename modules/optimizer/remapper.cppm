@@ -1,13 +1,13 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.optimizer:remapper - the one place that maps, unmaps and gives access.
+// vmm.optimizer:remapper - the only caller of map, unmap and set_access.
 //
 // I1  map() is all or nothing: a set-access or a map that fails leaves no mapping behind.
 // I2  If the driver refuses the undoing too, the outcome has the number of leading pieces that are
 //     still mapped, and the caller keeps their addresses out of use until a later try succeeds.
-// I3  Every mapping has the rights that its plan names, else those of set_rights(), whatever
-//     happened to it: see give_access().
+// I3  Every mapping has the rights that its plan names, else those of set_rights(): see
+//     give_access().
 //
 // Before a piece is mapped for a stream, that stream is ordered behind the piece's last use, on the
 // device.
@@ -25,8 +25,8 @@ import vmm.timeline;
 
 namespace vmm {
 
-/// Reads and writes for the device that works (`home`) and for the place where memory lies
-/// (`where`): one grant where that is the same. The rights do not differ, so that a driver without
+/// Reads and writes for the device that works (`home`) and for the memory's place (`where`): one
+/// grant if they are the same. The rights do not differ, so that a driver without
 /// access_per_location takes them too.
 export [[nodiscard]] inline grant_list grants_for(location home, location where) noexcept {
   const access_grant works{home, access::read_write};
@@ -47,11 +47,11 @@ export class memory_rights {
   /// out_of_host_memory.
   [[nodiscard]] static result<std::unique_ptr<memory_rights>> copy_of(const memory_rights* before,
                                                                       std::size_t count) noexcept;
-  /// Null where the memory has none of its own.
+  /// Null if the memory has none of its own.
   [[nodiscard]] const grant_list* of(const physical_memory& memory) const noexcept;
   /// Requires: room for new memory.
   void set(const physical_memory& memory, const grant_list& rights) noexcept;
-  /// Forgets those of all other memory.
+  /// Removes those of all other memory.
   void keep_only(std::span<physical_memory* const> memories) noexcept;
   /// Whether each list meets the condition.
   template <class Condition>
@@ -78,7 +78,7 @@ export struct mapping_plan {
   const memory_rights* of_memories = nullptr;  ///< these overrule own_rights
   std::uint64_t stream_identity = 0;           ///< 0: not known
 
-  /// The memory's, else own_rights.
+  /// Those of the memory, else own_rights.
   [[nodiscard]] const grant_list* rights_of(const physical_memory& memory) const noexcept {
     const grant_list* const own = of_memories == nullptr ? nullptr : of_memories->of(memory);
     return own != nullptr ? own : own_rights;
@@ -91,7 +91,8 @@ export struct mapping_plan {
   }
 };
 
-/// What became of a plan: the failure, if any, and how many of its leading pieces are mapped now.
+/// The outcome of a plan: the failure, if any, and the number of its leading pieces that are
+/// mapped.
 export struct remap_outcome {
   status result;
   std::size_t mapped_count = 0;
@@ -99,7 +100,7 @@ export struct remap_outcome {
   bool of_new = false;  ///< lost, and the count is of the new plan's pieces
 };
 
-/// Maps, unmaps and sets access. A plan of several steps is carried out whole or not at all.
+/// Maps, unmaps and sets access. A plan of several steps is all or nothing.
 export class remapper {
  public:
   remapper(driver_ref driver, timeline& time, physical_pool& memory,
@@ -114,18 +115,18 @@ export class remapper {
   /// callers that map without map(): after each move, growth and resumption. Requires: whole
   /// mappings. Errors: those of set_access; nothing is changed.
   [[nodiscard]] status give_access(address_range range, const grant_list* own_rights = nullptr);
-  /// The same of a plan that stands mapped, whose mappings may have rights of their own. Errors:
-  /// what set_access returns; some of the mappings may have their rights.
+  /// The same for a mapped plan, whose mappings may have rights of their own. Errors: what
+  /// set_access returns; some of the mappings may have their rights.
   [[nodiscard]] status give_access(const mapping_plan& plan) { return give_each(plan, false); }
-  /// What everything may be used by, from the next map() or give_access() on. Locations that it had
+  /// Sets the rights of all memory, from the next map() or give_access() on. Locations that it had
   /// named and that are not in `grants` stay named, without rights. Errors: invalid_argument (more
   /// locations than a list takes); nothing is changed.
   [[nodiscard]] status set_rights(const grant_list& grants);
   [[nodiscard]] grant_list rights() const;
-  /// Requires: every mapping that stands has these rights again. Effects: locations that are not in
-  /// the list are named no more.
+  /// Requires: every mapping has these rights again. Effects: stops naming locations that are not
+  /// in the list.
   void forget_others(const grant_list& grants);
-  /// Whether the list of everything and this one are together no longer than one may be.
+  /// Whether the list of all memory and this one fit into one list.
   [[nodiscard]] bool fits(const grant_list* own_rights) const {
     return own_rights == nullptr || fit(rights(), own_rights);
   }
@@ -144,8 +145,8 @@ export class remapper {
   /// mapped: all of them if one call undoes the whole range, else a leading part.
   [[nodiscard]] remap_outcome unmap(const mapping_plan& plan);
 
-  /// unmap() of the first `mapped_count` pieces of a plan that came to nothing, as often as a fault
-  /// that strikes once requires. The outcome has the `cause`.
+  /// unmap() of the first `mapped_count` pieces of a failed plan, repeated for a fault that occurs
+  /// once. The outcome has the `cause`.
   [[nodiscard]] remap_outcome undo(const mapping_plan& plan, std::size_t mapped_count,
                                    const status& cause);
 
@@ -164,15 +165,14 @@ export class remapper {
 
   /// The outcome if neither the new nor the old plan can be mapped.
   [[nodiscard]] static error contents_lost() noexcept {
-    return refuse(
-        errc::device_lost,
-        "the driver refused a mapping and then refused to put the old one back: free this "
-        "allocation, its contents cannot be reached any more");
+    return refuse(errc::device_lost,
+                  "the driver refused a mapping and then refused to put the old one back: free "
+                  "this allocation, since its contents are lost");
   }
 
  private:
-  // A fault that strikes the undoing once must not leave a trace; one that stays cannot be
-  // outwaited.
+  // A fault that occurs once while undoing must have no lasting effect; a permanent one cannot be
+  // retried away.
   static constexpr int undo_attempts = 3;
 
   // Called after each change: the mappings are those of the outcome.

@@ -3,9 +3,9 @@
 //
 // vmm.optimizer:reservation - address space, reserved in few large ranges, handed out in extents.
 //
-// One large range is reserved on first use, and further ones only when none has room: never one
-// reservation an allocation. If the driver refuses the preferred size, half of it is tried, down to
-// the needed size.
+// One large range is reserved at first use, and further ones only when none has room: never one for
+// each allocation. If the driver refuses the preferred size, half of it is tried, down to the
+// needed size.
 //
 // I1  Every allocated extent is inside one reservation, and no two overlap.
 // I2  A reservation is freed only when all of its extents are free.
@@ -25,7 +25,7 @@ import vmm.va;
 
 namespace vmm {
 
-/// How addresses are reserved, and what extents are multiples of.
+/// The size of reservations, and the unit of extents.
 export struct reservation_options {
   std::uint64_t reservation_bytes = std::uint64_t{8}
                                     << 40;  ///< size of each reservation that is tried first
@@ -61,7 +61,7 @@ export class reservation_space {
   /// out_of_addresses, out_of_host_memory, those of reserve. Cost: a reserve if no range has space.
   [[nodiscard]] result<extent> allocate(const address_request& request);
 
-  /// Requires: a live extent of this space, with nothing mapped in it. Effects: takes it back.
+  /// Requires: a live extent of this space, with nothing mapped in it. Effects: frees it.
   void free(const extent& gone) noexcept;
 
   /// Requires: as free, of this call and the two below, but that something may be mapped in what
@@ -108,7 +108,7 @@ export class reservation_space {
   // A range of the preferred size, or less if the driver has no more, down to the needed size.
   [[nodiscard]] result<address_range> reserve_for(const address_request& request);
 
-  // Takes a fresh range into use, and the request out of it before another thread can.
+  // Adds a fresh range, and takes the request from it before another thread can.
   [[nodiscard]] result<extent> allocate_in(address_range range, const address_request& request);
 
   [[nodiscard]] status add(address_range range) noexcept VMM_REQUIRES(mutex_);
@@ -123,7 +123,7 @@ export class reservation_space {
   sync::mutex growth_mutex_;
   mutable sync::mutex mutex_;
   address_space space_ VMM_GUARDED_BY(mutex_);
-  const std::uint64_t largest_bytes_;  // the most that a range of the space can have
+  const std::uint64_t largest_bytes_;  // the largest size of a range
   std::vector<reserved_range> reserved_ VMM_GUARDED_BY(mutex_);
 };
 

@@ -8,7 +8,7 @@
 //     driver accepts the undoing.
 //
 // Thread safety: change_peers() by one thread at a time for an allocator; all else any thread.
-// Cost: a question for each grant, and what the allocator's mappings cost.
+// Cost: a query for each grant, and the set-access calls of the allocator's mappings.
 export module vmm.optimizer:rights;
 
 import vmm.backend;
@@ -19,18 +19,18 @@ import :remapper;
 
 namespace vmm {
 
-/// Of a list of grants that would be longer than one may be.
+/// The error for a list of grants that would be too long.
 export inline constexpr error too_many_grants =
-    refuse(errc::invalid_argument, "rights for more locations than a list takes");
+    refuse(errc::invalid_argument, "rights for more locations than a list can hold");
 
-/// What a change of an allocator's rights works on. `placement` is where its memory lies.
+/// The target of a change of an allocator's rights. `placement` is the place of its memory.
 export struct rights_scope {
   driver_interface& driver;
   remapper& remaps;
   location placement{};
 };
 
-/// Whether a list of grants names locations, and neither the home nor the placement. Errors:
+/// Checks that a list of grants names locations, and neither the home nor the placement. Errors:
 /// invalid_argument. Cost: no driver call.
 export [[nodiscard]] status check_grants(const rights_scope& scope,
                                          std::span<const access_grant> grants);
@@ -43,7 +43,7 @@ export [[nodiscard]] result<grant_list> add_grants(const grant_list& before,
 /// The rights of one block, after a change and after its undoing.
 export struct own_rights_change {
   grant_list after{};
-  grant_list undo{};  ///< what the block had, and the rights of all where it had none of its own
+  grant_list undo{};  ///< the block's previous rights, with those of all if it had none of its own
 
   /// Errors: invalid_argument (more locations than a list takes).
   [[nodiscard]] static result<own_rights_change> make(const grant_list& own, const grant_list& all,

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.optimizer:suspension - memory that leaves its addresses for a while, and new memory there.
+// vmm.optimizer:suspension - memory released for a while, and new memory at the same addresses.
 //
 // A part is one piece at the one address where it is mapped. Its state is the piece's own: mapped
 // or not, with a handle or without. Every function accepts parts in any state, so that a later call
@@ -9,8 +9,8 @@
 //
 // I1  A part that is mapped has a handle. A part without a handle counts as suspended, in no other
 //     sum.
-// I2  Where a function fails, the parts that it changed are as before, unless the driver refuses
-//     the undoing, too, each time; even then no piece is lost and no address is given away.
+// I2  If a function fails, the parts that it changed are as before, unless the driver repeatedly
+//     refuses the undoing, too; even then no piece is lost and no address is freed.
 //
 // I3  Between try_begin() and end() of suspension_phases one thread has the phase, and its lock.
 //
@@ -29,7 +29,7 @@ import :core;
 
 namespace vmm {
 
-/// Where an allocator stands whose memory is suspended as a whole.
+/// The phase of an allocator whose memory is suspended as a whole.
 export enum class suspension_phase : std::uint8_t {
   running,
   changing,   // one thread suspends or resumes it
@@ -45,7 +45,7 @@ export struct suspension_part {
   address at{};
   physical_memory* memory = nullptr;
   const grant_list* own_rights = nullptr;
-  bool is_bare = false;  ///< it was mapped, and neither its rights nor the undoing were to be had
+  bool is_bare = false;  ///< it was mapped, but both its rights and the undoing failed
 
   [[nodiscard]] address_range range() const noexcept {
     check(memory != nullptr && memory->size_bytes != 0, "a part has no memory");
@@ -76,9 +76,9 @@ export class suspension_phases {
   }
   [[nodiscard]] bool is_running() const noexcept { return phase() == suspension_phase::running; }
 
-  /// Effects: where the phase is `from`, it is `changing` from now on, and this thread has the lock
-  /// until end(). `publish(phase)` is called before the lock is waited for. Returns the phase
-  /// before. The analysis does not follow a lock from one call to another.
+  /// Effects: if the phase is `from`, changes it to `changing`, and this thread holds the lock
+  /// until end(). `publish(phase)` is called before the wait for the lock. Returns the previous
+  /// phase. The analysis does not follow a lock from one call to another.
   template <class Publish>
   [[nodiscard]] suspension_phase try_begin(suspension_phase from,
                                            Publish&& publish) VMM_NOT_ANALYSED {
@@ -124,12 +124,12 @@ export class suspension_phases {
     end(next, [](suspension_phase) {});
   }
 
-  /// Requires: as end(). Effects: from here on memory goes, or comes back: callbacks of the change
-  /// fill nothing.
+  /// Requires: as end(). Effects: marks the begin of releasing or restoring memory: callbacks of
+  /// the change fill nothing.
   void memory_leaves() noexcept { set_step(step::away); }
-  /// Requires: as end(). Effects: all memory is back, and stays.
+  /// Requires: as end(). Effects: marks that all memory is restored.
   void memory_is_back() noexcept { set_step(step::back); }
-  /// Requires: as end(). Whether free memory may have bytes that were to be filled.
+  /// Requires: as end(). Whether free memory may have bytes that should have been filled.
   [[nodiscard]] bool has_unfilled() const noexcept {
     check(is_changed_here(), "I3: another thread's change is looked at");
     return has_unfilled_;
@@ -140,16 +140,16 @@ export class suspension_phases {
     return std::exchange(has_filled_, false);
   }
   /// Requires: the lock, or a callback. Whether a block that is freed here is filled at once. Else
-  /// it is filled when all memory is back.
+  /// it is filled when all memory is restored.
   [[nodiscard]] bool fills_freed_here() noexcept {
     if (!is_changed_here()) return may_fill_here();
     has_filled_ = has_filled_ || step_ == step::begun;
     has_unfilled_ = has_unfilled_ || step_ == step::away;
     return step_ != step::away;
   }
-  /// Requires: the lock. Whether blocks have their memory, and keep it until the lock is given up:
-  /// a thread that is to suspend them waits for the lock, and has changed nothing yet. In a
-  /// callback of the change itself part of the memory may be gone.
+  /// Requires: the lock. Whether blocks have their memory, and keep it until the lock is released:
+  /// a suspending thread waits for the lock before it changes anything. In a callback of the change
+  /// itself part of the memory may be released.
   [[nodiscard]] bool may_fill_here() const noexcept {
     const state now = state_.load(std::memory_order_acquire);
     if (is_changed_here()) return false;
@@ -164,7 +164,7 @@ export class suspension_phases {
     return of == state::suspended ? suspension_phase::suspended : suspension_phase::changing;
   }
 
-  // Of a change. While it is begun all memory is mapped, and a fill is waited for.
+  // The steps of a change. In `begun` all memory is mapped, and the change waits for a fill.
   enum class step : std::uint8_t { begun, away, back };
   void set_step(step next) noexcept {
     check(is_changed_here(), "I3: a change continues on another thread than its own");
@@ -209,11 +209,10 @@ export class suspendable {
   [[nodiscard]] virtual device_core& core() noexcept = 0;
   [[nodiscard]] virtual driver_interface& driver() noexcept = 0;
   [[nodiscard]] virtual user_count& users() noexcept = 0;
-  /// Requires: no work is given to any stream that uses the memory, until it is resumed.
-  /// Effects: nothing is allocated from now on. Waits for all work of the device, or where streams
-  /// are forgotten for that of the allocator's streams and of `streams`; free memory is released to
-  /// the driver. Then `out` has the memory of the live blocks, unchanged, and no other thread can
-  /// change those blocks.
+  /// Requires: no work that uses the memory is submitted to any stream until it is resumed.
+  /// Effects: ends allocation. Waits for all work of the device, or with streams_forgotten for that
+  /// of the allocator's streams and of `streams`; releases free memory to the driver. Then `out`
+  /// has the memory of the live blocks, unchanged, and no other thread can change those blocks.
   /// Errors: in_use (suspended already, or a block or a stream that cannot be suspended), driver
   /// errors; all is as before. Cost: blocks until the work has finished; a trim.
   [[nodiscard]] virtual status begin_suspend(std::span<const stream_handle> streams,
@@ -227,19 +226,20 @@ export class suspendable {
   /// Requires: the list of begin_resume. Effects: with `done` the allocator continues; else it
   /// stays suspended.
   virtual void end_resume(const suspension_list& parts, bool done) noexcept = 0;
-  /// Requires: between a begin and its end. Effects: all parts are mapped and cleared, and stay.
+  /// Requires: between a begin and its end. Effects: marks that all parts are mapped and cleared.
   virtual void memory_is_back() noexcept {}
   /// Requires: between a begin and its end. Effects: calls the listeners: with `suspended`, before
   /// the memory of the parts goes; with `running`, after
   /// memory_is_back().
   virtual void announce(const suspension_list& parts, suspension_phase next) = 0;
   /// Requires: between a begin and its end, with all parts mapped. Effects: fills free memory whose
-  /// bytes are to be gone, in the order of `stream`. Errors: out_of_host_memory, those of fill.
+  /// old bytes must not remain, in the order of `stream`. Errors: out_of_host_memory, those of
+  /// fill.
   [[nodiscard]] virtual status clear_freed(stream_handle stream) {
     (void)stream;
     return {};
   }
-  /// Requires: as clear_freed. Whether there may be such memory.
+  /// Requires: as clear_freed. Whether such memory may exist.
   [[nodiscard]] virtual bool clears_freed() const noexcept { return false; }
   /// Effects: trims other allocators of the device by `size_bytes`. Returns the bytes released.
   virtual std::uint64_t take_from_others(std::uint64_t size_bytes) = 0;
@@ -248,13 +248,13 @@ export class suspendable {
   ~suspendable() = default;
 };
 
-/// Tries as often as a fault that strikes once requires: for code that undoes. Returns whether all
-/// is mapped.
+/// Maps all parts, repeated for a fault that occurs once; for code that undoes. Returns whether all
+/// are mapped.
 export bool try_to_attach(device_core& core, std::span<suspension_part> parts) noexcept;
 /// Whether nothing is mapped.
 export bool try_to_detach(device_core& core, std::span<suspension_part> parts) noexcept;
 
-/// Whether every part is mapped: the driver has put all back.
+/// Whether every part is mapped.
 export [[nodiscard]] bool are_attached(std::span<const suspension_part> parts) noexcept;
 /// The bytes of all parts.
 export [[nodiscard]] std::uint64_t sum_of(std::span<const suspension_part> parts) noexcept;

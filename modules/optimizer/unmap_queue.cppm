@@ -30,7 +30,7 @@ import vmm.std;
 
 namespace vmm {
 
-/// What a range embeds (by inheritance) to wait in an unmap_list or an unmap_queue.
+/// The base class of ranges in an unmap_list or an unmap_queue.
 export struct unmap_entry {
   enum class place : std::uint8_t { outside, listed, asked };
 
@@ -47,16 +47,16 @@ export class unmap_list {
   unmap_list(const unmap_list&) = delete;
   unmap_list& operator=(const unmap_list&) = delete;
 
-  /// To the end.
+  /// Adds the range at the end.
   void push(unmap_entry& range, std::uint64_t size_bytes) noexcept;
-  /// The oldest, which the caller may query; null when none is listed. It stays counted.
+  /// Takes the oldest for the caller to poll; null if none is listed. It stays counted.
   [[nodiscard]] unmap_entry* take_oldest() noexcept;
-  /// A polled range stays: to the end.
+  /// Returns a polled range to the end.
   void put_back(unmap_entry& kept) noexcept;
   /// Removes an unmapped range, polled or listed, from the count.
   void remove(unmap_entry& unmapped) noexcept;
 
-  /// The oldest that is listed; null when none is.
+  /// The oldest listed range; null without one.
   [[nodiscard]] unmap_entry* oldest() const noexcept {
     debug_check([this] { return (first_ == nullptr) == (count_ == asked_count_); },
                 "a listed range is not found in its list");
@@ -89,7 +89,7 @@ export class unmap_list {
 
 /// The outcome for a polled range.
 export enum class unmap_answer : std::uint8_t {
-  unmapped,  // it waits no more
+  unmapped,  // it no longer waits
   waits,     // its work is unfinished, or the query failed
   refused,   // the driver did not unmap it
 };
@@ -101,7 +101,7 @@ export class unmap_queue {
   unmap_queue(const unmap_queue&) = delete;
   unmap_queue& operator=(const unmap_queue&) = delete;
 
-  /// To the end.
+  /// Adds the range at the end.
   void push(unmap_entry& range, std::uint64_t size_bytes) noexcept;
 
   /// Polls the oldest range that no thread is polling: `ask(unmap_entry&)` unmaps it if it may, and

@@ -73,7 +73,7 @@ result<std::uint64_t> share_channel::lend(const exported_block& block) noexcept 
   check(answer->id == *id, "the reply names another block");
   if (answer->kind == share_event::what::accepted) return id;
   return refuse(answer->kind == share_event::what::refused ? answer->reason : errc::unavailable,
-                "the peer does not take the block");
+                "the peer refused the block");
 }
 
 result<std::uint64_t> share_channel::update(std::uint64_t id) noexcept {

@@ -25,9 +25,9 @@ bool includes(share_kind kinds, share_kind kind) noexcept {
 void report_left(const char* what, const error& failure) noexcept {
   check(failure.code != errc::none, "a released block is reported as retained");
   without_write_signals([&] {
-    std::fprintf(
-        stderr, "vmm: %s could not give everything back: %s, %s; the rest stays with the process\n",
-        what, name_of(failure.code), failure.detail);
+    std::fprintf(stderr,
+                 "vmm: %s could not release everything: %s, %s; the rest stays with the process\n",
+                 what, name_of(failure.code), failure.detail);
   });
 }
 
@@ -202,8 +202,7 @@ result<share_description> describe_parts(driver_interface& driver,
   const std::size_t most = kind == share_kind::fabric ? share_fabric_parts_max : share_parts_max;
   if (parts.empty() || parts.size() > most) {
     return refuse(errc::invalid_argument,
-                  "a shared block has 1 to 240 handles, 26 of fabric: make it of larger ones, or "
-                  "of one");
+                  "a shared block has 1 to 240 handles, 26 of fabric: use larger handles, or one");
   }
   share_description block;
   block.kind = kind;
@@ -274,7 +273,7 @@ result<exported_block> exported_block::make(driver_ref driver,
   const std::uint64_t handle_bytes = request.handle_bytes == 0 ? size_bytes : request.handle_bytes;
   if ((size_bytes - 1) / handle_bytes >= share_parts_max) {
     return refuse(errc::invalid_argument,
-                  "a shared block has at most 240 handles: make it of larger ones, or of one");
+                  "a shared block has at most 240 handles: use larger handles, or one");
   }
   std::shared_ptr<export_state> state = try_make_shared<export_state>(driver);
   check(handle_bytes % unit->minimum_bytes == 0, "a handle is not whole granules");
@@ -319,7 +318,7 @@ result<exported_block> exported_block::from(manager& owner, address at,
   state->owner_use.emplace(owner);
   if (how.one_handle && made->parts.size() != 1) {
     return refuse(errc::invalid_argument,
-                  "the block has several handles: trim the manager before, or take a policy whose "
+                  "the block has several handles: trim the manager before, or use a policy whose "
                   "chunk is the whole block");
   }
   const result<share_description> block =
@@ -380,7 +379,8 @@ status exported_block::export_handles(std::span<shared_handle> to) const noexcep
   const std::span<const block_part> parts =
       state_->owner == nullptr ? state_->own.parts() : std::span<const block_part>(state_->parts);
   check(parts.size() == state_->block.part_count, "a block's number of handles is wrong");
-  if (to.size() < parts.size()) return refuse(errc::invalid_argument, "too few places for handles");
+  if (to.size() < parts.size())
+    return refuse(errc::invalid_argument, "too little space for handles");
   driver_interface& driver = state_->own.driver();
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const result<shared_handle> made = driver.export_handle(parts[i].handle, state_->block.kind);

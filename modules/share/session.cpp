@@ -50,7 +50,7 @@ result<share_secret> share_secret::from_file(const char* path) noexcept {
                  "the file of the secret is not this user's, or others may use it: chmod 600"};
   }
   if (!read.has_size)
-    return refuse(errc::invalid_argument, "the file of the secret has not exactly 32 bytes");
+    return refuse(errc::invalid_argument, "the file of the secret does not have exactly 32 bytes");
   return secret;
 }
 
@@ -166,7 +166,7 @@ result<share_message> share_session::offer(share_description& block) noexcept {
   if (!is_open()) return refuse(errc::not_permitted, not_open);
   loan* const place = find(lent_, 0);
   if (place == nullptr)
-    return refuse(errc::in_use, "64 blocks are lent on this connection: take some back");
+    return refuse(errc::in_use, "64 blocks are lent on this connection: withdraw some");
   share_description numbered = block;
   numbered.id = last_lent_ + 1;
   numbered.epoch = 0;

@@ -150,8 +150,7 @@ status check_facts(const share_description& block) noexcept {
       block.kind == share_kind::fabric ? share_fabric_parts_max : share_parts_max;
   if (block.part_count == 0 || block.part_count > most) {
     return refuse(errc::invalid_argument,
-                  "a shared block has 1 to 240 parts, 26 of fabric: make it of larger handles, or "
-                  "of one");
+                  "a shared block has 1 to 240 parts, 26 of fabric: use larger handles, or one");
   }
   if (block.size_bytes == 0 || block.size_bytes > block_bytes_max)
     return refuse(errc::invalid_argument, "a shared block has no size, or an impossible one");
@@ -276,7 +275,7 @@ result<share_message> decode_message(std::span<const std::byte> bytes) noexcept 
   const auto kind = get<std::uint16_t>(bytes, at::kind);
   if (kind < static_cast<std::uint16_t>(share_message_kind::hello) ||
       kind > static_cast<std::uint16_t>(share_message_kind::release))
-    return malformed("a message of no kind that this version has");
+    return malformed("a message of a kind that this version does not have");
   share_message message;
   message.kind = static_cast<share_message_kind>(kind);
   message.sequence = get<std::uint64_t>(bytes, at::sequence);

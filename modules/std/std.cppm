@@ -3,10 +3,10 @@
 //
 // vmm.std - the names of the standard library that vmm uses, read once.
 //
-// A unit that includes standard headers carries their declarations, and an importer of several such
-// units makes the compiler merge the copies, which took three quarters of a build. Units import
-// this module instead. A name that is missing here is added here. The `import std` of C++23 takes
-// its place where the toolchains of docs/support.md have it.
+// A unit that includes standard headers carries their declarations, and importing several such
+// units makes the compiler merge the copies, which takes most of a build. Units import this module
+// instead. A name that is missing here is added here. The `import std` of C++23 takes its place
+// where the toolchains of docs/support.md have it.
 //
 // Macros do not pass: a unit that needs errno, stderr, PRIu64 or va_start includes that C header.
 // Not for users: nothing re-exports it.

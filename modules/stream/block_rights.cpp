@@ -127,9 +127,9 @@ status block_rights::set_access(address at, std::span<const access_grant> grants
   if (status valid = check_grants(scope(), grants); !valid) return valid;
   if (options_.contents == contents_rule::zero_on_release ||
       options_.contents == contents_rule::poison) {
-    return refuse(errc::not_supported,
-                  "memory_options::contents fills what is freed: give rights to all of the pool's "
-                  "memory");
+    return refuse(
+        errc::not_supported,
+        "memory_options::contents fills freed memory: give rights to all of the pool's memory");
   }
   const growth_guard growing(entry_);
   if (state_.is_suspended()) return memory_suspended;

@@ -209,7 +209,7 @@ result<stream_request> slow_path::request_for(const block_shape& shape) {
   check(std::has_single_bit(shape.alignment_bytes), "a request has a wrong alignment");
   const std::uint32_t spare = granules_in(shape.alignment_bytes) - 1;
   if (std::uint64_t{*count} + spare > std::numeric_limits<std::uint32_t>::max())
-    return refuse(errc::out_of_addresses, "no stretch of addresses takes the aligned block");
+    return refuse(errc::out_of_addresses, "no range of addresses fits the aligned block");
   request.count_granules += spare;
   request.spare_granules = spare;
   check(request.block_granules() == *count, "an aligned block has another size");

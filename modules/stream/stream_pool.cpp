@@ -19,7 +19,7 @@ namespace vmm {
 namespace {
 
 constexpr error nothing_allocated =
-    refuse(errc::unknown_address, "this pool has not allocated anything");
+    refuse(errc::unknown_address, "the pool has not allocated anything");
 constexpr std::uint64_t page_bytes_min = std::uint64_t{2} << 20;
 constexpr std::uint64_t segment_bytes_max = std::uint64_t{max_range_granules} * granule_bytes;
 
@@ -36,8 +36,8 @@ void report_live(const pool_options& options, state_cell& state) noexcept {
     return refuse(errc::invalid_argument, "an alignment is a power of two");
   if (alignment_bytes <= stream_pool::alignment_bytes_max) return {};
   return refuse(errc::not_supported,
-                "a stream pool aligns blocks to 2 MiB at most: ask for less, or allocate from a "
-                "manager, which takes any power of two");
+                "a stream pool aligns blocks to 2 MiB at most: request less, or allocate from a "
+                "manager, which accepts any power of two");
 }
 
 }  // namespace

@@ -25,16 +25,17 @@ error no_room() noexcept {
 error no_file(const char* directory, int failure) noexcept {
   constexpr const char* without_name = "no file for the contents could be created in the directory";
   const bool is_short = backup_os::is_shortage(failure);
-  error refused = refuse(is_short ? errc::out_of_host_memory : errc::bad_option,
-                         detail_text()
-                             .add(without_name)
-                             .add(" '")
-                             .add(directory)
-                             .add("': ")
-                             .add(backup_os::reason_of(failure))
-                             .add(is_short ? "; free some, or name another directory"
-                                           : "; name a directory that takes files of this user")
-                             .keep(without_name));
+  error refused =
+      refuse(is_short ? errc::out_of_host_memory : errc::bad_option,
+             detail_text()
+                 .add(without_name)
+                 .add(" '")
+                 .add(directory)
+                 .add("': ")
+                 .add(backup_os::reason_of(failure))
+                 .add(is_short ? "; free some, or name another directory"
+                               : "; name a directory in which this user can create files")
+                 .keep(without_name));
   refused.native = failure;
   return refused;
 }

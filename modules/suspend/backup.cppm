@@ -37,7 +37,7 @@ struct backup_space {
   std::uint64_t size_bytes = 0;
   bool is_taken = false;
   bool is_whole = false;               // false: a partly created space, to be released
-  bool is_busy = false;                // a copy uses it that could not be waited for: it stays
+  bool is_busy = false;                // in use by a copy that could not be waited for: it stays
   std::byte* bytes = nullptr;          // pageable, file
   driver_interface* driver = nullptr;  // pinned
   address_range range{};               // pinned
@@ -63,12 +63,12 @@ class backup_arena {
   /// directory takes no file), out_of_host_memory (no room in the directory, too), those of create,
   /// reserve, map and set_access.
   [[nodiscard]] result<backup_space*> take(const wanted& want);
-  /// It serves the next one.
+  /// Frees the space for the next region.
   void give_back(backup_space& done) noexcept;
   /// Destroys the unused spaces of one driver or, with null, of all. Errors: those of unmap,
   /// release and free_reservation; the next call retries the rest.
   [[nodiscard]] status release_unused(const driver_interface* of) noexcept;
-  /// The bytes of all spaces, and of those that are taken.
+  /// The bytes of all spaces, and of those in use.
   [[nodiscard]] std::uint64_t size_bytes() const noexcept;
   [[nodiscard]] std::uint64_t taken_bytes() const noexcept;
 

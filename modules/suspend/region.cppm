@@ -21,7 +21,7 @@ export enum class suspend_contents : std::uint8_t {
   discard,  // anything
 };
 
-// What a suspender has of one allocator.
+// A suspender's record of one allocator.
 struct suspended_region {
   suspended_region(suspendable& of, const void* of_object)
       : driver(of.driver()),
@@ -37,7 +37,7 @@ struct suspended_region {
   use_of driver_use;
   std::string tag;
   suspend_contents contents = suspend_contents::keep;  // as added
-  suspend_contents promised = suspend_contents::keep;  // of the suspension under way
+  suspend_contents promised = suspend_contents::keep;  // of the suspension in progress
   bool is_suspended = false;
   bool is_intact = false;  // suspended by a call that failed: contents are in the memory
   stream_handle stream = stream_handle::default_stream;  // for copies
@@ -50,7 +50,7 @@ struct suspended_region {
   };
   std::vector<kept_part> kept;  // by copy_out(), while there is a backup
 
-  // Of the call under way.
+  // Of the call in progress.
   bool is_begun = false;
   bool is_announced = false;
   suspension_list parts;
@@ -92,21 +92,22 @@ struct suspended_region {
   }
   /// Errors: driver errors.
   [[nodiscard]] status provide_stream();
-  /// Whether the driver's home may read all parts: rights of their own may keep it out.
+  /// Whether the driver's home may read all parts, which may have rights of their own.
   [[nodiscard]] bool is_readable() const noexcept;
   /// Copies the parts' contents into the backup. Throws std::bad_alloc. Errors: driver errors.
   [[nodiscard]] status copy_out();
-  /// Takes the checksums for suspend_options::verify. Throws std::bad_alloc. Errors: driver errors.
+  /// Computes the checksums for suspend_options::verify. Throws std::bad_alloc. Errors: driver
+  /// errors.
   [[nodiscard]] status make_sums();
-  /// Maps the parts so that the home may write, brings their contents back, and gives them their
-  /// own rights. Errors: as attach_parts(); internal (other contents than promised).
+  /// Maps the parts with access for the home, restores their contents, and then sets their own
+  /// rights. Errors: as attach_parts(); internal (other contents than promised).
   [[nodiscard]] status attach(bool is_verified);
   /// Requires: all parts are mapped. Errors: as suspendable::clear_freed, create_stream,
   /// synchronize_stream.
   [[nodiscard]] status clear_freed();
   [[nodiscard]] std::span<std::byte> bytes_at(std::uint64_t offset,
                                               std::uint64_t size_bytes) const noexcept;
-  // The work queued for the region. On failure is_copying is true while copies continue.
+  // Waits for the work queued for the region. On failure is_copying is true while copies continue.
   [[nodiscard]] status finish_copies();
   // Whether no copy uses the memory or the backup.
   [[nodiscard]] bool has_finished_copies() {

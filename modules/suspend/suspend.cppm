@@ -52,7 +52,7 @@ export struct suspend_region {
   suspend_contents contents = suspend_contents::keep;
 };
 
-/// What to suspend.
+/// A request to suspend.
 export struct suspend_request {
   std::span<const std::string_view> tags{};  ///< none: every region that is not suspended
   /// Streams that use the memory and were not passed to the allocators: waited for, too.
@@ -62,7 +62,7 @@ export struct suspend_request {
 
 /// Why physical memory of a suspended region was retained.
 export enum class retain_reason : std::uint8_t {
-  refused,     // the driver did not take it back: the next resume maps it again
+  refused,     // the driver refused to release it: the next resume maps it again
   cached,      // the driver refused to release free memory
   unfinished,  // it waits for work
 };
@@ -103,9 +103,8 @@ export class suspender {
   /// O(regions).
   [[nodiscard]] status add(stream_pool& pool, const suspend_region& how);
   [[nodiscard]] status add(manager& blocks, const suspend_region& how);
-  /// Effects: the allocator is not a region any more. Errors: in_use (it is suspended),
-  /// invalid_argument (it is not a region), driver errors of releasing backups that only it used.
-  /// Cost: O(regions).
+  /// Effects: removes the region. Errors: in_use (it is suspended), invalid_argument (it is not a
+  /// region), driver errors of releasing backups that only it used. Cost: O(regions).
   [[nodiscard]] status remove(const stream_pool& pool);
   [[nodiscard]] status remove(const manager& blocks);
 

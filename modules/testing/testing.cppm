@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.testing - for tests of programs: a driver in plain memory (vmm.fake), and what counts the
-// calls of any driver and makes them fail.
+// vmm.testing - for tests of programs: a driver in plain memory (vmm.fake), and observers that
+// count the calls of any driver and make them fail.
 export module vmm.testing;
 
 export import vmm.fake;

@@ -3,11 +3,11 @@
 //
 // vmm.timeline:pending - frees that wait until work that may use the block has finished.
 //
-// I1  An entry is made before its block is given up; from then on no call needs host memory.
-// I2  An entry is in one place: its maker's hands, among the pending ones, or among the deferred
-//     ones, for which no point can be recorded now.
+// I1  An entry is created before its block is given up; later calls need no host memory.
+// I2  An entry is in one place: with its creator, among the pending ones, or among the deferred
+//     ones, for which no point can be recorded yet.
 //
-// Thread safety: all of it; the lock is held over the questions of take_finished() and visit(), and
+// Thread safety: all of it; the lock is held over the callbacks of take_finished() and visit(), and
 // over no wait. Cost: O(1), except take_finished(), which is O(misses allowed + entries taken), and
 // visit().
 module;
@@ -84,7 +84,7 @@ class pending_frees {
   pending_frees(const pending_frees&) = delete;
   pending_frees& operator=(const pending_frees&) = delete;
 
-  /// An entry with room for so many points. Errors: out_of_host_memory.
+  /// An entry with room for this number of points. Errors: out_of_host_memory.
   [[nodiscard]] static result<owner> make(std::size_t points_max) noexcept {
     owner made(new (std::nothrow) entry);
     const error no_memory = refuse(errc::out_of_host_memory, "no host memory is left for a free");
@@ -103,11 +103,11 @@ class pending_frees {
   /// Effects: the entry waits until take_deferred().
   void defer(owner&& one) noexcept {
     const sync::lock_guard<sync::mutex> lock(mutex_);
-    check(one != nullptr && one->points.empty(), "a free with points is parked");
+    check(one != nullptr && one->points.empty(), "a free with points is deferred");
     deferred_.append(std::move(one));
   }
   /// Effects: removes the entries whose points are all `finished(point)`, oldest first. Stops after
-  /// so many that are not.
+  /// a number of unfinished ones.
   template <class Finished>
   [[nodiscard]] list take_finished(std::size_t misses_max, Finished&& finished) {
     const sync::lock_guard<sync::mutex> lock(mutex_);

@@ -80,13 +80,13 @@ status stream_progress::provide_record(stream_phase phase) noexcept {
     return refuse(
         errc::in_use,
         "as many streams are in use as a pool serves at a time (stream_pool::max_streams, 4000): "
-        "forget() the streams that are gone");
+        "forget() destroyed streams");
   }
   if (!unused_.empty()) return {};
   if (records_.size() >= max_records) {
     return refuse(errc::in_use,
-                  "a pool's streams and captured graphs have no record left: forget() the streams "
-                  "and captures().release() the graphs that are gone");
+                  "a pool's streams and captured graphs have no record left: forget() destroyed "
+                  "streams and captures().release() destroyed graphs");
   }
   if (status room = reserve_more(records_, 1); !room) return no_host_memory;
   for (std::vector<std::uint32_t>* list : {&retired_, &unused_}) {

@@ -31,19 +31,19 @@ import :tickets;
 
 namespace vmm {
 
-/// All that a stream had been given when the owner's clock showed `epoch`.
+/// All work submitted to a stream before the owner's clock showed `epoch`.
 export struct stream_point {
   std::uint32_t stream = 0;
   std::uint64_t epoch = 0;
 };
 
-/// What the record of a stream serves.
+/// The use of a record.
 export enum class stream_phase : std::uint8_t {
-  unused,      // nothing: it goes to the next new stream
+  unused,      // none: the next new stream gets it
   active,      // a stream that callers name
   retired,     // a stream that callers have forgotten and whose work may be unfinished
-  shared,      // what forgotten streams left: free for every stream
-  capture,     // a graph that is captured, or was: free for nothing else until it is released
+  shared,      // memory of forgotten streams: free for every stream
+  capture,     // a captured graph: free for no other use until it is released
   unrecorded,  // all streams: free for no stream until an event of all work was recorded
 };
 
@@ -53,8 +53,8 @@ export struct recorded_event {
   ticket_ref event{};
 };
 
-/// Leave to record one event on an active stream. Carried out or dropped before retire() may be
-/// called; add_event() takes it.
+/// The permission to record one event on an active stream. Used or dropped before retire() may be
+/// called; add_event() consumes it.
 export class record_order {
  public:
   record_order(record_order&& other) noexcept = default;
@@ -89,9 +89,10 @@ export struct point_answer {
 export class stream_progress {
  public:
   static constexpr std::uint32_t no_stream = ~0u;
-  /// Streams at a time that are in use and not forgotten.
+  /// The maximum number of streams in use that are not forgotten.
   static constexpr std::uint32_t max_streams = 4000;
-  /// Records at a time: of these, of forgotten streams with unfinished work, and of graphs.
+  /// The maximum number of records: of these, of forgotten streams with unfinished work, and of
+  /// graphs.
   static constexpr std::uint32_t max_records = 4093;
   static constexpr std::size_t events_max = 4;
 
@@ -106,11 +107,11 @@ export class stream_progress {
     }
     return look_up(stream);
   }
-  /// Records, those not in use with them.
+  /// The number of records, unused ones included.
   [[nodiscard]] inline std::uint32_t count() const noexcept {
     return static_cast<std::uint32_t>(records_.size());
   }
-  /// The number that the next add() takes.
+  /// The number that the next add() returns.
   [[nodiscard]] inline std::uint32_t next_number() const noexcept {
     debug_check([this] { return unused_.empty() || unused_.back() < count(); },
                 "a missing record becomes unused");
@@ -123,7 +124,7 @@ export class stream_progress {
     debug_check([&] { return stream < count(); }, "no stream has this number");
     return records_[stream]->phase;
   }
-  /// To name an active stream to the driver.
+  /// The handle of an active stream, for a driver call.
   [[nodiscard]] stream_handle active_handle(std::uint32_t stream) const noexcept;
   /// To distinguish streams in texts; a retired one may share it with an active one.
   [[nodiscard]] inline stream_handle shown_handle(std::uint32_t stream) const noexcept {
@@ -137,8 +138,8 @@ export class stream_progress {
     return records_[stream]->identity;
   }
   void set_identity(std::uint32_t stream, std::uint64_t identity) noexcept;
-  /// Another stream has the handle now: no find() leads to the record, which stays active until it
-  /// is retired. Not where active streams are named to the driver.
+  /// Another stream has the handle: find() no longer returns the record, which stays active until
+  /// it is retired. Not used if active streams are passed to the driver.
   void set_aside(std::uint32_t stream, timeline& time) noexcept;
   /// A stream that was set aside and is all_recorded(), or no_stream. Cost: O(records)
   /// while any is set aside.
@@ -147,25 +148,25 @@ export class stream_progress {
   [[nodiscard]] bool is_capture_of(std::uint32_t record, stream_handle stream) const noexcept {
     return phase_of(record) == stream_phase::capture && records_[record]->handle == stream;
   }
-  /// The stream is not named any more. Requires: all_recorded() before. Its events are cut off from
-  /// its handle.
+  /// Retires the stream, which is never passed to the driver again. Requires: all_recorded(). Its
+  /// events are cut off from its handle.
   void retire(std::uint32_t stream, timeline& time) noexcept;
-  /// All work was recorded after the last point of an unrecorded record: from now on it is as a
-  /// retired stream whose last work the event stands for.
+  /// An event behind all work was recorded after the last point of an unrecorded record, which
+  /// becomes like a retired stream whose last work the event covers.
   void retire_recorded(std::uint32_t record, ticket_ref event) noexcept;
   /// A retired stream, each in turn; or no_stream.
   [[nodiscard]] std::uint32_t next_retired() noexcept;
   [[nodiscard]] std::size_t retired_count() const noexcept { return retired_.size(); }
-  /// Records of streams that went: retired ones and those that are set aside.
+  /// The number of records of ended streams: retired ones and those that are set aside.
   [[nodiscard]] std::size_t leaving_count() const noexcept {
     return retired_.size() + set_aside_count_;
   }
-  /// Nothing is listed under the record: it goes to the next stream.
+  /// Frees the record for the next stream. Requires: nothing is listed under it.
   void recycle(std::uint32_t stream) noexcept;
 
   // ---- points ----
   [[nodiscard]] inline std::uint64_t clock() const noexcept { return clock_; }
-  /// All that the stream has been given so far.
+  /// The point behind all work submitted to the stream so far.
   inline stream_point advance(std::uint32_t stream) noexcept {
     debug_check([&] { return stream < count(); }, "no stream has this number");
     debug_check([&] { return records_[stream]->phase != stream_phase::unused; },
@@ -184,7 +185,7 @@ export class stream_progress {
     debug_check([&] { return epoch <= clock_; }, "a stream's last epoch is in the future");
     return epoch;
   }
-  /// The last point of a stream that anything waits for; one that has passed where nothing does.
+  /// The last point of a stream that memory waits for; a passed point if none does.
   [[nodiscard]] stream_point last_point(std::uint32_t stream) const noexcept;
   [[nodiscard]] inline bool passed(const stream_point& point) const noexcept {
     debug_check([&] { return point.stream < count() && point.epoch <= clock_; },
@@ -194,25 +195,27 @@ export class stream_progress {
   /// The last field that a free, and a repeated find() of one stream, reads, for a test of its
   /// cache line.
   [[nodiscard]] const void* last_read() const noexcept { return &clock_; }
-  /// Whether the point has passed, or else the event that covers it, or else leave to record one.
+  /// Whether the point has passed; else the event that covers it; else the permission to record
+  /// one.
   [[nodiscard]] point_answer ask(const stream_point& point) const noexcept;
   /// The event that ask() permitted was recorded.
   void add_event(record_order&& done, ticket_ref event) noexcept;
-  /// The same, of an event behind all work: it covers every active stream. Cost: O(records).
+  /// The same for an event behind all work, which covers every active stream. Cost: O(records).
   void add_event_of_all(record_order&& done, const ticket_ref& event) noexcept;
   void note_passed(const stream_point& point) noexcept;
   /// The events of a stream that have not passed, oldest first; returns how many.
   [[nodiscard]] std::size_t events_of(std::uint32_t stream,
                                       std::array<recorded_event, events_max>& out) const noexcept;
-  /// An event of the stream stands for all that was ever freed on it, or all of that has passed.
+  /// Whether an event of the stream covers all that was ever freed on it, or all of that has
+  /// passed.
   [[nodiscard]] bool all_recorded(std::uint32_t stream) const noexcept;
   /// The next active stream from `from` on that is not all_recorded(); or no_stream.
   [[nodiscard]] std::uint32_t next_unrecorded(std::uint32_t from) const noexcept;
-  /// What every stream may take has always passed.
+  /// The point of memory that every stream may take, which has always passed.
   void pass_for_ever(std::uint32_t stream) noexcept;
   /// Checks I1 and I2 of each record, and the table. Errors: internal. O(records).
   [[nodiscard]] status validate() const noexcept;
-  /// All work has finished and the owner is going away: every record is an active stream's.
+  /// For the owner's end, after all work has finished: makes every record an active stream's.
   void release_all() noexcept;
 
  private:
@@ -244,7 +247,7 @@ export class stream_progress {
     return stream < count() && records_[stream]->phase == stream_phase::active &&
            records_[stream]->handle == handle;
   }
-  // No driver gives a stream such a handle.
+  // A handle that no driver uses for a stream.
   static constexpr std::uint64_t set_aside_bit = std::uint64_t{1} << 63;
   [[nodiscard]] static bool is_set_aside(stream_handle handle) noexcept {
     return (static_cast<std::uint64_t>(handle) & set_aside_bit) != 0;
@@ -256,7 +259,7 @@ export class stream_progress {
   void leave_table(stream_handle stream) noexcept;
   void leave(std::uint32_t stream) noexcept;
 
-  // What each allocation and free reads is side by side, on one cache line where this lies on one.
+  // The fields that every allocation and free reads are adjacent, on one cache line.
   stream_handle last_handle_ = stream_handle::default_stream;
   std::uint32_t last_stream_ = no_stream;
   std::uint64_t last_epoch_ = 0;  // of last_stream_
@@ -268,7 +271,7 @@ export class stream_progress {
   std::uint32_t active_count_ = 0;
   stream_handle default_alias_ = stream_handle::default_stream;
   std::uint32_t set_aside_count_ = 0;
-  std::size_t unaudited_count_ = 0;  // streams that went since the last audit
+  std::size_t unaudited_count_ = 0;  // streams that ended since the last audit
 };
 
 }  // namespace vmm

@@ -3,17 +3,16 @@
 //
 // vmm.timeline:tickets - points in a stream's work, for changes that must wait for them.
 //
-// Unmapping does not wait for the device, so nothing may be unmapped, moved or handed to another
-// stream before the work that may touch it has finished. A ticket stands for all work submitted to
-// stream S before the ticket was made. It can be queried (passed), waited for on the device
-// (order), or, as the last resort, by the host (wait).
+// Unmapping does not wait for the device, so memory must not be unmapped, moved or handed to
+// another stream before the work that may use it has finished. A ticket stands for all work
+// submitted to a stream before the ticket was created. It can be queried (passed), waited for on
+// the device (order), or, as the last resort, by the host (wait).
 //
-// I1  The event behind a ticket is reused only when the ticket has no reference any more.
-// I2  A null ticket has passed: backends whose work is done when the call returns never make any
-//     other.
+// I1  The event behind a ticket is reused only after the ticket has lost its last reference.
+// I2  A null ticket has passed: backends whose work is finished when a call returns have no others.
 //
-// A ticket that has passed stays passed. In a forked child a reference goes without a lock, and its
-// ticket is left as it is: a thread of the parent may have held the lock.
+// A ticket that has passed stays passed. In a forked child a reference is dropped without the lock,
+// which a thread of the parent may hold, and its ticket is left as it is.
 //
 // Thread safety: everything here may be called from any thread; no driver call is made under the
 // lock. record_behind() is one thread's at a time. Cost: record() is one event record (and one
@@ -30,11 +29,11 @@ import vmm.std;
 
 namespace vmm {
 
-/// Of every call that a stream is passed to.
+/// The text of every call that refuses the per-thread default stream.
 export inline constexpr error per_thread_stream =
     refuse(errc::invalid_argument,
-           "the per-thread default stream is another stream in each thread: create a stream and "
-           "pass it");
+           "the per-thread default stream is a different stream in each thread: create a stream "
+           "and pass it");
 
 class ticket_home;
 
@@ -97,7 +96,7 @@ export class ticket_ref {
   ticket* point_ = nullptr;
 };
 
-/// Makes and queries tickets on one driver. Outlives every ticket it makes.
+/// Creates and queries tickets on one driver. Outlives every ticket that it creates.
 export class timeline {
  public:
   /// `streams_forgotten`: memory_options::streams_forgotten.
@@ -107,15 +106,15 @@ export class timeline {
   timeline& operator=(const timeline&) = delete;
   ~timeline();
 
-  /// A ticket for all that `stream` has been given so far; null where work is done when a call
-  /// returns. Errors: out_of_host_memory, and those of create_event and record_event; nothing is
-  /// changed then.
+  /// A ticket for all work submitted to `stream` so far; null if work is finished when a call
+  /// returns. Errors: out_of_host_memory, those of create_event and record_event; nothing is
+  /// changed.
   [[nodiscard]] result<ticket_ref> record(stream_handle stream);
   /// The same behind queued work that cannot be undone: if no event is available, waits for the
   /// stream, else for all work, and returns null. Errors: as record(), if the driver refuses both
   /// waits.
   [[nodiscard]] result<ticket_ref> record_or_wait(stream_handle stream);
-  /// Whether a call that is not passed the stream may name it to the driver all the same.
+  /// Whether a call that is not passed the stream may pass it to the driver.
   [[nodiscard]] bool may_name(stream_handle stream) const noexcept {
     return streams_forgotten_ || stream == stream_handle::default_stream || !can_record_all();
   }
@@ -148,26 +147,25 @@ export class timeline {
   /// Whether everything before the ticket has finished. One event query until it is true.
   [[nodiscard]] result<bool> passed(const ticket_ref& point);
 
-  /// Makes later work of `stream` wait, on the device, for the ticket. No call where the order
-  /// holds already.
+  /// Makes later work of `stream` wait, on the device, for the ticket. No call if the order holds
+  /// already.
   [[nodiscard]] status order(stream_handle stream, const ticket_ref& point);
   /// The same for a stream that may have been destroyed, and that the call is not passed. Where
   /// neither may_name() nor the driver lets the stream wait, the calling thread does, unless the
   /// point is that of the stream of this `identity`. Errors: as order() and wait().
   [[nodiscard]] status order_unnamed(stream_handle stream, std::uint64_t identity,
                                      const ticket_ref& point);
-  /// Differs for a later stream of the same handle: the same for all where handles are kept until
-  /// they are forgotten; 0 where the driver has none, as for a captured stream. Requires: the
+  /// A number that differs for a later stream of the same handle; constant if streams are forgotten
+  /// before they are destroyed; 0 if the driver has none, as for a captured stream. Requires: the
   /// stream exists. Cost: one driver call for a created stream.
   [[nodiscard]] std::uint64_t identity_of(stream_handle stream) const noexcept;
 
-  /// The ticket's stream is about to be destroyed, and its handle may be used again for another
-  /// one: from now on order() makes that one wait, too. No other thread uses the ticket meanwhile.
+  /// Call it before the ticket's stream is destroyed, since its handle may be reused: order() then
+  /// makes a later stream wait, too. No other thread uses the ticket meanwhile.
   void orphan(const ticket_ref& point) noexcept;
 
-  /// Call it before a stream is destroyed, since its handle may be used again: from now on order()
-  /// queries and waits for every earlier ticket, of any stream. Any thread may use tickets
-  /// meanwhile.
+  /// Call it before a stream is destroyed, since its handle may be reused: order() then queries and
+  /// waits for every earlier ticket, of any stream. Any thread may use tickets meanwhile.
   void begin_generation() noexcept { generation_.fetch_add(1, std::memory_order_acq_rel); }
 
   /// Blocks the calling thread until the ticket has passed. The last resort.

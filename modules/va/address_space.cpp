@@ -147,7 +147,7 @@ result<reservation_id> address_space::add_range(address_range range) noexcept {
 result<address_range> address_space::remove_range(reservation_id reservation) noexcept {
   slot& in = slot_of(reservation);
   if (in.blocks->live_blocks() != 0) {
-    return refuse(errc::in_use, "a range can be given back once every extent in it is free");
+    return refuse(errc::in_use, "a range can be removed once every extent in it is free");
   }
   check(in.blocks->free_granules() == in.blocks->count_granules(), "a free range is not free");
   in.blocks.reset();

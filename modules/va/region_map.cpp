@@ -178,7 +178,7 @@ const char* region_map::broken_chain(std::uint32_t& region_count) const noexcept
       if (starts_.at(page_next) != 0) return "a page has a region that begins elsewhere";
     }
     if (page_next == page) {
-      if (starts_.at(page) != index) return "I3: a page's first region is not written down";
+      if (starts_.at(page) != index) return "I3: a page's first region is not recorded";
       ++page_next;
     }
     offset += node.size();

@@ -201,7 +201,7 @@ TEST(CoreReport, NamesTheOwnerTheCodeAndTheReason) {
   testing::internal::CaptureStderr();
   vmm::report_unclosed("manager", vmm::refuse(errc::in_use, "a reason"));
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "vmm: a manager could not give everything back: in use, a reason; the rest stays with "
+            "vmm: a manager could not release everything: in use, a reason; the rest stays with "
             "the process\n");
 }
 

@@ -121,7 +121,7 @@ TEST(PmrRefused, WhereTheHostCannotTouchMemory) {
     const auto opened = host_memory_resource::open(memory);
     EXPECT_EQ(opened.error().code, errc::not_supported);
     const std::string text = opened.error().detail;
-    EXPECT_TRUE(contains(text, "the host cannot touch"));
+    EXPECT_TRUE(contains(text, "the host cannot access"));
     EXPECT_TRUE(contains(text, "host driver")) << "says what to do: " << text;
   }
 }

@@ -94,7 +94,7 @@ TEST(Files, NoFileIsEmptiedThroughALink) {
   fs::remove(link);
   fs::create_hard_link(other.path, link);
   expect_reported(traced_to(link), "the trace cannot be written: " + link +
-                                       ": it is another user's, or has another name as well");
+                                       ": another user owns it, or it has a second name");
   EXPECT_EQ(other.contents(), "what the user has");
   fs::remove(link);
 }
@@ -105,7 +105,7 @@ TEST(Files, AFileOfAnotherUserIsNotTaken) {
   ASSERT_EQ(chown(other.path.c_str(), 65534, 65534), 0);
   expect_reported(traced_to(other.path.string()),
                   "the trace cannot be written: " + other.path.string() +
-                      ": it is another user's, or has another name as well");
+                      ": another user owns it, or it has a second name");
   EXPECT_EQ(other.contents(), "what the user has");
   const std::string link = child::temporary_file("link");
   const victim own;

@@ -209,7 +209,7 @@ TEST(Managed, AViolatedInvariantLeavesTheProgramToTheDriver) {
   EXPECT_EQ(ours.code, native.code) << ours.err;
   const std::vector<std::string> said = child::lines_of(ours.err);
   ASSERT_EQ(said.size(), 2u) << ours.err;
-  for (const char* text : {"a fault of the library", "driver serves new allocations",
+  for (const char* text : {"an internal error of the library", "driver serves later allocations",
                            "with VMM_DISABLE=1", "live_blocks I1"})
     EXPECT_TRUE(contains(said[0], text));
   EXPECT_TRUE(contains(said[1], "\"refused\":2"));

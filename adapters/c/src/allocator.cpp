@@ -174,7 +174,8 @@ vmm_status create(const vmm_allocator_options* given, vmm_allocator** out) {
   auto made = std::make_unique<allocator_object>(name, options);
   void* const handle = add_handle(allocator_object::kind, made.get());
   if (handle == nullptr)
-    return fail(VMM_ERROR_OUT_OF_HOST_MEMORY, "no more handles: there are 65,536 at most");
+    return fail(VMM_ERROR_OUT_OF_HOST_MEMORY,
+                "no handle is left: at most 65,536 can exist at a time");
   (void)made.release();
   *out = static_cast<vmm_allocator*>(handle);
   return VMM_SUCCESS;

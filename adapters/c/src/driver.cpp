@@ -28,12 +28,12 @@ const char* wrong_device(std::string_view name, std::int32_t device) noexcept {
   if (device == VMM_ANY_DEVICE) return nullptr;
   if (device < 0) return "device is a number from 0 on, or VMM_ANY_DEVICE (-1)";
   if (name.empty()) {
-    return "without a name the driver is chosen for the caller, and so is its device: pass "
+    return "without a name the library chooses the driver and its device: pass "
            "VMM_ANY_DEVICE, or name \"cuda\" or \"level_zero\"";
   }
   if (name.starts_with("cuda:") || name.starts_with("level_zero:")) {
-    return "the name has a device's number already, as \"cuda:0\" has: pass VMM_ANY_DEVICE beside "
-           "it, or the name without a number";
+    return "the name has a device's number, such as \"cuda:0\": pass VMM_ANY_DEVICE beside it, or "
+           "the name without a number";
   }
   const bool has_one = name == "host" || name == "fake" || name.starts_with("fake:");
   return has_one && device > 0 ? "this driver has one device: pass VMM_ANY_DEVICE, or 0" : nullptr;
@@ -65,7 +65,8 @@ vmm_status open(const char* name, std::int32_t device, vmm_driver** out) {
   auto made = std::make_unique<driver_object>(std::move(*opened));
   void* const handle = add_handle(driver_object::kind, made.get());
   if (handle == nullptr)
-    return fail(VMM_ERROR_OUT_OF_HOST_MEMORY, "no more handles: there are 65,536 at most");
+    return fail(VMM_ERROR_OUT_OF_HOST_MEMORY,
+                "no handle is left: at most 65,536 can exist at a time");
   (void)made.release();
   *out = static_cast<vmm_driver*>(handle);
   return VMM_SUCCESS;

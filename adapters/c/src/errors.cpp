@@ -110,8 +110,8 @@ vmm_status fail_value(vmm_status status, std::int64_t value, const char* advice)
 
 vmm_status fail_handle() noexcept {
   return fail(VMM_ERROR_INVALID_HANDLE,
-              "the handle is null, of another kind, or was destroyed: pass what the call that made "
-              "it wrote");
+              "the handle is null, of another kind, or was destroyed: pass the handle that its "
+              "creating call wrote");
 }
 
 vmm_status fail_null() noexcept {
@@ -120,8 +120,8 @@ vmm_status fail_null() noexcept {
 
 vmm_status fail_forked() noexcept {
   return fail(VMM_ERROR_NOT_PERMITTED,
-              "this object was made before the process forked: a forked child opens a driver of "
-              "its own, and leaves what its parent made alone");
+              "this object was created before the process forked: open a driver in the child, and "
+              "leave its parent's objects alone");
 }
 
 vmm_status fail_host_memory() noexcept {

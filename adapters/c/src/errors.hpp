@@ -40,7 +40,7 @@ vmm_status run(Body&& body) noexcept {
   } catch (const std::bad_alloc&) {
     return fail_host_memory();
   } catch (...) {
-    return fail(VMM_ERROR_INTERNAL, "an exception reached the interface of C");
+    return fail(VMM_ERROR_INTERNAL, "an exception reached the C interface");
   }
 }
 

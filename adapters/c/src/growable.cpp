@@ -65,7 +65,8 @@ vmm_status create(manager_object& memory, const vmm_growable_options& given, vmm
   if (const vmm::status reserved = made->range.reserve(); !reserved) return fail(reserved.error());
   void* const handle = add_handle(growable_object::kind, made.get());
   if (handle == nullptr)
-    return fail(VMM_ERROR_OUT_OF_HOST_MEMORY, "no more handles: there are 65,536 at most");
+    return fail(VMM_ERROR_OUT_OF_HOST_MEMORY,
+                "no handle is left: at most 65,536 can exist at a time");
   (void)made.release();
   *out = static_cast<vmm_growable*>(handle);
   return VMM_SUCCESS;
@@ -118,7 +119,7 @@ vmm_status destroy_growable(growable_object& gone, const handle_slot& slot, vmm_
   if (!gone.made_in.is_here()) return VMM_SUCCESS;
   if (slot.has_callers() || gone.has_users()) {
     return fail(VMM_ERROR_IN_USE,
-                "a view or pin shows the growable range, or a call on it is under way");
+                "a view or pin uses the growable range, or a call on it is in progress");
   }
   const driver_object& driver = gone.owner.driver;
   if (!names_stream(driver, last_use)) return fail_stream();
@@ -236,7 +237,7 @@ vmm_status vmm_growable_unpin(vmm_growable* growable, uint64_t pin) VMM_NOEXCEPT
 vmm_status vmm_growable_validate(vmm_growable* growable) VMM_NOEXCEPT {
   return on_growable(growable, [](growable_object& on) -> vmm_status {
     if (on.range.validate()) return VMM_SUCCESS;
-    return fail(VMM_ERROR_INTERNAL, "an account of the growable range is broken");
+    return fail(VMM_ERROR_INTERNAL, "an invariant of the growable range does not hold");
   });
 }
 

@@ -128,9 +128,10 @@ enum class cuda_default : std::uint64_t { legacy = 1, per_thread = 2 };
   return vmm::stream_handle{legacy ? 0 : number};
 }
 inline vmm_status fail_stream() noexcept {
-  return fail(VMM_ERROR_INVALID_ARGUMENT,
-              "not a stream of the driver: a driver without streams has only NULL, and "
-              "cudaStreamPerThread is another stream in each thread (make a stream and pass it)");
+  return fail(
+      VMM_ERROR_INVALID_ARGUMENT,
+      "not a stream of the driver: a driver without streams has only NULL, and "
+      "cudaStreamPerThread is a different stream in each thread (create a stream and pass it)");
 }
 
 // The place of options, where it can be one.
@@ -194,7 +195,8 @@ template <class Object, class Handle>
 vmm_status hand_out(std::unique_ptr<Object> made, driver_object& driver, Handle** out) noexcept {
   void* const handle = add_handle(Object::kind, made.get());
   if (handle == nullptr)
-    return fail(VMM_ERROR_OUT_OF_HOST_MEMORY, "no more handles: there are 65,536 at most");
+    return fail(VMM_ERROR_OUT_OF_HOST_MEMORY,
+                "no handle is left: at most 65,536 can exist at a time");
   (void)made.release();
   driver.user_count.fetch_add(1, std::memory_order_relaxed);
   *out = static_cast<Handle*>(handle);

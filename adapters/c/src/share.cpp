@@ -31,7 +31,8 @@ vmm_status hand_out_alone(Made made, Handle** out) {
   auto object = std::make_unique<Object>(std::move(made));
   void* const handle = add_handle(Object::kind, object.get());
   if (handle == nullptr)
-    return fail(VMM_ERROR_OUT_OF_HOST_MEMORY, "no more handles: there are 65,536 at most");
+    return fail(VMM_ERROR_OUT_OF_HOST_MEMORY,
+                "no handle is left: at most 65,536 can exist at a time");
   (void)object.release();
   *out = static_cast<Handle*>(handle);
   return VMM_SUCCESS;

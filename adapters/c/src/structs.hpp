@@ -98,8 +98,7 @@ template <class Struct>
   for (std::size_t at = sizeof(Struct); at < size; ++at) {
     if (bytes[at] != 0)
       return fail(VMM_ERROR_NOT_SUPPORTED,
-                  "the struct has a member that is not 0 and newer than "
-                  "this version of vmm");
+                  "a member of the struct that is newer than this version of vmm is not 0");
   }
   std::memcpy(&into, bytes, std::min(size, sizeof(Struct)));
   into.struct_size = sizeof(Struct);

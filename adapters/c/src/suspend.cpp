@@ -87,7 +87,8 @@ vmm_status create(const vmm_suspender_options* given, vmm_suspender** out) {
   auto made = std::make_unique<suspender_object>(options);
   void* const handle = add_handle(suspender_object::kind, made.get());
   if (handle == nullptr)
-    return fail(VMM_ERROR_OUT_OF_HOST_MEMORY, "no more handles: there are 65,536 at most");
+    return fail(VMM_ERROR_OUT_OF_HOST_MEMORY,
+                "no handle is left: at most 65,536 can exist at a time");
   (void)made.release();
   *out = static_cast<vmm_suspender*>(handle);
   return VMM_SUCCESS;

@@ -56,9 +56,8 @@ constexpr replacement replacements[] = {
      "the host driver shares memory as VMM_SHARE_POSIX_FD only"},
     {"the memory is not on the device that the peer named; if the processes number devices "
      "differently, set import_options::any_device",
-     "the memory is another device's than the peer said; where both number devices differently, "
-     "set "
-     "any_device of vmm_import_request"},
+     "the memory is not on the device that the peer named; if the processes number devices "
+     "differently, set any_device of vmm_import_request"},
     {"the block shares a mapping with other memory of the pool: allocate it with "
      "allocate_dedicated(), "
      "or give rights to all of the pool's memory",
@@ -75,35 +74,35 @@ constexpr replacement replacements[] = {
     {"no capture was announced with captures().begin()",
      "no capture was announced with vmm_pool_capture_begin()"},
     {"as many streams are in use as a pool serves at a time (stream_pool::max_streams, 4000): "
-     "forget() the streams that are gone",
+     "forget() destroyed streams",
      "as many streams are in use as a pool serves at a time (4000): call vmm_pool_forget_stream() "
-     "for those that are gone"},
-    {"a pool's streams and captured graphs have no record left: forget() the streams and "
-     "captures().release() the graphs that are gone",
+     "for destroyed ones"},
+    {"a pool's streams and captured graphs have no record left: forget() destroyed streams and "
+     "captures().release() destroyed graphs",
      "a pool's streams and captured graphs have no record left: call vmm_pool_forget_stream() and "
-     "vmm_pool_capture_release() for those that are gone"},
+     "vmm_pool_capture_release() for destroyed ones"},
     {"history_options::event_count is a power of two from 2^10 to 2^26",
      "event_count of vmm_history_options is a power of two from 2^10 to 2^26"},
     {"history_options::clock_interval is a power of two from 1 to 4096",
      "clock_interval of vmm_history_options is a power of two from 1 to 4096"},
     {"no history is recorded: set memory_options::recorder, or start a history",
      "no history is recorded: call vmm_history_start() first"},
-    {"the device or the driver cannot do this: look at feature_set() before",
-     "the device or the driver cannot do this: look at features of vmm_driver_info before"},
+    {"the device or the driver cannot do this: check feature_set() first",
+     "the device or the driver cannot do this: check features of vmm_driver_info first"},
     {"cuda_options::device is not a device that the CUDA driver sees",
      "the CUDA driver sees no device of this number: devices are numbered from 0"},
-    {"only memory that is mapped can do this, and cuda_memory::plain (VMM_CUDA_MEMORY) is not",
-     "only memory that is mapped can do this, and with VMM_CUDA_MEMORY=plain it is not"},
+    {"this call needs mapped memory, and that of cuda_memory::plain (VMM_CUDA_MEMORY) is not",
+     "this call needs mapped memory, and with VMM_CUDA_MEMORY=plain it is not"},
     {"level_zero_options::device is not a GPU that the Level Zero drivers see",
      "the Level Zero drivers see no GPU of this number: GPUs are numbered from 0"},
     {"the host driver has no devices: use host()",
      "the host driver has no devices: use VMM_PLACE_HOST"},
     {"the host driver cannot choose NUMA nodes: use host()",
      "the host driver cannot choose NUMA nodes: use VMM_PLACE_HOST"},
-    {"set_access gave no such right here", "the memory here may not be used in this way"},
+    {"set_access granted no such right here", "the memory here may not be used in this way"},
     {"a part of the range lacks the access right: see set_access",
      "a part of the range may not be used in this way"},
-    {"set_access gave no right to a part of the range",
+    {"set_access granted no right to a part of the range",
      "a part of the range may not be used in this way"},
     {"A pool's block fits into one segment, which has memory_options::reservation_bytes of "
      "addresses and at most 512 GiB; a manager has larger blocks.",
@@ -123,22 +122,23 @@ constexpr replacement replacements[] = {
     {"the segments named reach past growable_options::segment_count",
      "the segments named reach past segment_count of the options"},
     {"the size exceeds growable_options::segment_bytes_max",
-     "the size is beyond the most of a segment, segment_bytes_max of the options"},
+     "the size exceeds segment_bytes_max of the options"},
     {"the range has no segment of that index: see growable_options::segment_count",
      "the range has no segment of that index: see segment_count of vmm_growable_info"},
     {"this driver has no pinned memory of the host: use backup_tier::pageable",
      "this driver has no pinned memory of the host: use VMM_BACKUP_PAGEABLE"},
     {"suspend_options::verify: restored contents differ",
-     "verify of vmm_suspender_options: memory came back with other contents than promised"},
+     "verify of vmm_suspender_options: restored contents differ"},
     {"memory_options::peers names the home or the placement, which always have read and write "
      "access",
-     "the grants name the driver's device or where the memory lies, which read and write"},
-    {"memory_options::peers has more locations than a list takes",
+     "the grants name the driver's device or the memory's place, which always have read and write "
+     "access"},
+    {"memory_options::peers has more locations than a list can hold",
      "the grants name more locations than VMM_GRANTS_MAX"},
     {"the driver has no rights for each device: see features::peers",
-     "the driver has no rights for each device: look at features of vmm_driver_info"},
+     "the driver has no rights for each device: see features of vmm_driver_info"},
     {"the device cannot access this memory: call query_peer first",
-     "the device does not reach this memory: ask vmm_driver_query_peer() first"},
+     "the device cannot access this memory: call vmm_driver_query_peer() first"},
 };
 
 }  // namespace

@@ -297,7 +297,7 @@ def test_files_that_cannot_be_written(tmp_path):
         ("VMM_TRACE", str(tmp_path / "no" / "trace"), "there is no folder"),
         ("VMM_TRACE", str(linked), "a symbolic link leads to it"),
         ("VMM_TRACE", str(nowhere), "leads nowhere"),
-        ("VMM_TRACE", str(own), "has another name"),
+        ("VMM_TRACE", str(own), "has a second name"),
         ("VMM_REPORT", str(tmp_path), "it is a folder"),
         ("VMM_REPORT", str(tmp_path / "no" / "%p"), "there is no folder"),
         ("VMM_REPORT", str(own / "x"), "Not a directory"),

@@ -139,7 +139,7 @@ def _why_not_written(path: str, is_emptied: bool) -> str:
         if is_link:
             return "a symbolic link leads to it"
         if of.st_uid != os.geteuid() or of.st_nlink > 1:
-            return "it is another user's, or has another name"
+            return "another user owns it, or it has a second name"
     return "" if os.access(path, os.W_OK) else "it cannot be written to"
 
 
