@@ -5,16 +5,22 @@
 //
 // :growable    growable_range: segments that reserve their maximum and commit memory as they grow
 // :facade      manager: allocate, free
-// :resize      blocks that grow and shrink          :rights   which locations may use blocks
-// :contents    bytes that are filled, points behind a block's use
-// :shortage    what is given back before a request is refused
-// :suspension  memory away and back          :copy     copies by remapping, or of bytes
-// :reuse       freed memory that serves again   :history  events written, histories taken
-// :exports     blocks whose handles are given to others
-// :statistics  figures and extents, as values   :report   counts read, the layout listed
+// :resize      blocks that grow and shrink
+// :contents    fills of bytes, and points behind the work of blocks
+// :rights      access of locations to blocks
+// :copy        copies by remapping, or of bytes
+// :shortage    the memory that is released before a request fails
+// :suspension  memory released and restored at its addresses
+// :reuse       reuse of freed memory
 // :cache       freed ranges that stay mapped
-// :base        what these share              :locks    the ranks of their locks
-// :types       requests                      :policy   what the sources do differently
+// :exports     blocks whose handles other processes or libraries have
+// :history     events and histories
+// :statistics  figures and extents, as values
+// :report      counts read, the layout listed
+// :base        the state that these share
+// :locks       the ranks of their locks
+// :types       requests
+// :policy      options and policies
 export module vmm.manager;
 
 export import vmm.backend;

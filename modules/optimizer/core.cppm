@@ -4,15 +4,15 @@
 // vmm.optimizer:core - the base of every allocator: time, physical memory, addresses, mappings.
 //
 // An allocator is a way of bookkeeping over one device_core. plan_core() queries the driver and
-// determines the access to the memory; close_core() gives everything back.
+// determines the access to the memory; close_core() releases everything.
 //
 // I1  The backend's home and the memory's own device always have read and write access.
 //
-// close_core() tries as often as a fault that strikes once requires, and no more.
+// close_core() repeats a step often enough for a fault that occurs once, and not longer.
 //
 // Thread safety: all of device_core's parts; plan_core() and close_core() by one thread.
 // Cost: plan_core() makes one query for each size; close_core() one driver call for each object
-// that it gives back. Elsewhere: ranges that wait to be unmapped (:unmap_queue), blocks (:engine,
+// that it releases. Elsewhere: ranges that wait to be unmapped (:unmap_queue), blocks (:engine,
 // vmm.stream).
 export module vmm.optimizer:core;
 
@@ -27,7 +27,7 @@ import :reservation;
 
 namespace vmm {
 
-/// How a core is opened.
+/// The options of a core.
 export struct core_options {
   physical_options physical{};
   reservation_options reservation{};
@@ -59,8 +59,8 @@ export [[nodiscard]] result<core_plan> plan_core(driver_interface& driver,
 export [[nodiscard]] status check_reach(driver_interface& driver, location memory_at,
                                         std::span<const access_grant> grants);
 
-/// The error for an option that is refused because of what else is there: "DETAIL; not 'VALUE': WHY
-/// LIMIT". Code: bad_option.
+/// The error for an option that conflicts with the device or another option: "DETAIL; not 'VALUE':
+/// WHY LIMIT". Code: bad_option.
 export [[nodiscard]] error refuse_beyond(std::uint64_t value, const char* detail,
                                          std::string_view why, std::uint64_t limit) noexcept;
 
@@ -85,7 +85,7 @@ export struct device_core {
   device_core(const device_core&) = delete;
   device_core& operator=(const device_core&) = delete;
 
-  /// Checks the accounts of memory and of addresses. Errors: internal. O(everything).
+  /// Checks the records of memory and of addresses. Errors: internal. O(everything).
   [[nodiscard]] status validate() const noexcept;
 
   timeline time;
@@ -94,8 +94,8 @@ export struct device_core {
   remapper remaps;
 };
 
-/// While it lives, driver calls of the calling thread neither disturb captures that are under way
-/// nor fail because of them. Cost: two driver calls where the driver can capture, else none.
+/// While it exists, driver calls of the calling thread neither disturb captures in progress nor
+/// fail because of them. Cost: two driver calls if the driver can capture, else none.
 export class relaxed_capture {
  public:
   explicit relaxed_capture(driver_interface& driver, bool is_needed = true)
@@ -113,7 +113,7 @@ export class relaxed_capture {
   capture_mode before_ = capture_mode::any_thread;
 };
 
-/// A fault that strikes the end once must not leave a trace; one that stays cannot be outwaited.
+/// A fault that occurs once must have no lasting effect; a permanent one cannot be retried away.
 export inline constexpr int close_attempts = 3;
 
 /// Calls `step()`, a status, until it succeeds, close_attempts times at most. Errors: the last one.
@@ -138,7 +138,8 @@ export template <class Empty>
   return try_to_close([&] { return give_back_core(core, empty()); });
 }
 
-/// One line on stderr about what stays with the process. `owner` is "manager", "stream pool".
+/// Writes one line to stderr about memory that stays with the process. `owner` is "manager" or
+/// "stream pool".
 export void report_unclosed(const char* owner, const error& failure) noexcept;
 
 /// Continues from `outcome`, a result of `operation()`. If memory is short, calls `next_step()`,

@@ -1,15 +1,15 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:call_path - allocate and free on warm memory, and which calls need more than that: the
-// gate and the other data that every call of a pool reads. Not exported.
+// vmm.stream:call_path - allocate and free on warm memory, the test which calls need more, and the
+// data that every call of a pool reads. Not exported.
 //
 // I1  All that each call reads is on one cache line.
 // I2  The gate is open exactly when no reason for a closer check holds. It is closed in a forked
-//     child: by not_set_up, or by gate_watch, which listens from then on.
+//     child: by not_set_up, or by gate_watch, which is notified of forks.
 //
-// A reason may hold for one thread only (a remap callback runs on it). The gate is closed for all
-// threads then: the slow entry finds out which reason it is and whether it is the caller's.
+// A reason may hold for one thread only (a remap callback runs on it), but closes the gate for all
+// threads: the slow entry determines the reason, and whether it holds for the caller.
 //
 // Only is_uncaptured() and the first free on a stream call the driver.
 //
@@ -33,10 +33,10 @@ import :state_lock;
 
 namespace vmm {
 
-/// Why a call goes through the slow entry. A further reason is a further bit here, and a question
-/// in stream_pool::open_to_allocate() or check_ready().
+/// Why a call goes through the slow entry. A further reason is a further bit here, and a test in
+/// stream_pool::open_to_allocate() or check_ready().
 enum class gate_reason : std::uint32_t {
-  not_set_up = 1u << 0,     // no driver call was made yet, or the last set-up failed
+  not_set_up = 1u << 0,     // no driver call was made so far, or the last set-up failed
   callback_runs = 1u << 1,  // a remap callback runs, on one thread
   goes_away = 1u << 2,      // the destructor runs
   captured = 1u << 3,       // a capture was announced; without one no query is made
@@ -66,9 +66,9 @@ class pool_gate {
     const std::uint32_t before =
         reasons_.fetch_and(~static_cast<std::uint32_t>(why), std::memory_order_acq_rel);
     check((before & static_cast<std::uint32_t>(why)) != 0,
-          "call_path I2: a gate is opened that was not closed");
+          "call_path I2: a gate is opened that is not closed");
   }
-  /// For ever; in a child's child again.
+  /// Permanent; repeated in a child's child.
   void close_for_child() noexcept {
     check(!is_here(), "a gate is closed for a child in its parent");
     (void)reasons_.fetch_or(static_cast<std::uint32_t>(gate_reason::forked),
@@ -92,15 +92,15 @@ class gate_watch final : public fork_listener {
 };
 
 /// Streams whose requests a pool has served, by identity: a driver gives the handle of a destroyed
-/// stream to a new one while the old one's work runs. An identity stands here only when no memory
-/// that an earlier stream of the same handle was freed for is listed under the handle. A free lists
-/// under the handle and reads nothing here: what a new stream frees is the old one's until the new
-/// one's first request. Cost: one call of the driver for streams that have an identity, else a
-/// branch.
+/// stream to a new one while the old one's work runs. An identity is recorded only while no memory
+/// freed on an earlier stream of the same handle is listed under the handle. A free lists memory
+/// under the handle without reading this: memory that a new stream frees counts as the old one's
+/// until the new one's first request. Cost: one call of the driver for streams that have an
+/// identity, else a branch.
 class stream_identities {
  public:
-  /// The first number of a stream with an identity; that of none where handles are kept
-  /// until they are forgotten, or the driver has no identities or no event behind all work.
+  /// The first number of a stream with an identity; that of none if handles are kept until they are
+  /// forgotten, or the driver has no identities or no event behind all work.
   [[nodiscard]] static std::uint64_t first_of(const features& can,
                                               const pool_options& options) noexcept {
     if (!can.stream_identity || !can.record_all || options.streams_forgotten)
@@ -146,7 +146,7 @@ class alignas(64) call_path {
   [[nodiscard]] inline const state_cell& state() const noexcept { return state_; }
 
   // ---- which calls need more ----
-  /// Whether each call does more than the state's part: blocks are observed or filled, or none is
+  /// Whether every call needs more than the state: blocks are observed or filled, or no memory is
   /// kept.
   [[nodiscard]] inline bool observes_blocks() const noexcept { return observes_blocks_; }
   /// Whether captures are queried.
@@ -154,11 +154,11 @@ class alignas(64) call_path {
   [[nodiscard]] inline bool may_be_captured(stream_handle stream) const noexcept {
     return static_cast<std::uint64_t>(stream) >= first_capturable_;
   }
-  /// Whether a call on this stream takes more than the state, unless is_uncaptured().
+  /// Whether a call on this stream needs more than the state, unless is_uncaptured().
   [[nodiscard]] inline bool needs_check(stream_handle stream) const noexcept {
     return needs_checks_ && (observes_blocks_ || may_be_captured(stream));
   }
-  /// The same where the gate is closed: a capture may be under way that was announced.
+  /// The same while the gate is closed: an announced capture may be in progress.
   [[nodiscard]] inline bool needs_check_closed(stream_handle stream) const noexcept {
     if (needs_check(stream)) return true;
     return looks_for_captures_ && gate_.is_closed_by(gate_reason::captured) &&
@@ -171,23 +171,24 @@ class alignas(64) call_path {
   /// The same with the identity that the driver has just returned: 0 for a captured stream.
   [[nodiscard]] inline bool is_uncaptured(stream_handle stream,
                                           std::uint64_t identity) const noexcept {
-    debug_check([&] { return needs_check(stream); }, "a stream is queried in vain");
+    debug_check([&] { return needs_check(stream); }, "a stream without an identity is queried");
     return !observes_blocks_ && (identity != 0 || driver_.is_uncaptured(stream));
   }
 
-  /// Of a stream whose handle a later one may have while the pool lists memory under it; 0: the
-  /// stream has none, or is captured, where only what has passed serves.
+  /// The identity of a stream whose handle a later stream may get while the pool lists memory under
+  /// it; 0: the stream has none, or is captured, and then only memory whose work has finished
+  /// serves it.
   [[nodiscard]] inline std::uint64_t identity_of(stream_handle stream) const noexcept {
     const bool has_identity = static_cast<std::uint64_t>(stream) >= first_identified_;
     return has_identity ? driver_.stream_identity(stream) : 0;
   }
 
   // ---- arenas ----
-  /// The state's; null while it has none.
+  /// The arenas of the state; null while it has none.
   [[nodiscard]] inline arena_table* published_arenas() const noexcept {
     return arenas_.load(std::memory_order_acquire);
   }
-  /// From now on calls find the arenas; null: none.
+  /// Makes calls find the arenas; null: none.
   void publish_arenas(arena_table* arenas) noexcept {
     arenas_.store(arenas, std::memory_order_release);
   }
@@ -200,7 +201,7 @@ class alignas(64) call_path {
   [[nodiscard]] inline status free(address at, stream_handle stream) VMM_EXCLUDES(rank::state);
 
  private:
-  // Out of line: their variables are not part of a free's stack.
+  // Out of line: a free's stack is without their variables.
   [[nodiscard]] static bool free_in_arena(const arena_table& arenas, address at,
                                           stream_handle stream) noexcept;
   [[nodiscard]] status free_on_new_stream(address at, stream_handle stream)

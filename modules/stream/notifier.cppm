@@ -5,8 +5,8 @@
 // listeners and the observer of a pool, one at a time. Not exported.
 //
 // I1  After unsubscribe() has returned, the listener is not being called and is not called again.
-// I2  The number of a change grows before the change. An unmapping that is tried again has the
-//     number of the first try, and no listener is called for it again.
+// I2  The number of a change grows before the change. A retried unmapping keeps the number of the
+// first try, and its listeners are not called again.
 // I3  A listener is called under the ranks of growth and notices, with the gate closed, and the
 //     observer under that of observer, or alone.
 //
@@ -32,7 +32,7 @@ namespace vmm {
 
 class notifier {
  public:
-  /// `observer` is null where a pool has none.
+  /// `observer` is null if the pool has none.
   notifier(driver_interface& driver, block_observer* observer, call_path& path) noexcept
       : driver_(driver), observer_(observer), gate_(path.gate()), state_(path.state()) {}
   notifier(const notifier&) = delete;
@@ -45,7 +45,8 @@ class notifier {
   /// Errors: out_of_host_memory.
   [[nodiscard]] result<remap_subscription> subscribe(remap_listener& listener) noexcept
       VMM_EXCLUDES(rank::notices);
-  /// Waits until it is not being called. Errors: invalid_argument (not a live subscription).
+  /// Waits until its listener is not being called. Errors: invalid_argument (not a live
+  /// subscription).
   [[nodiscard]] status unsubscribe(remap_subscription gone) noexcept VMM_EXCLUDES(rank::notices);
   /// The number of the latest change that has been announced.
   [[nodiscard]] std::uint64_t epoch() const noexcept {
@@ -53,7 +54,8 @@ class notifier {
   }
 
   // ---- changes, before they are made ----
-  /// The memory that a plan moves leaves these addresses. It is claimed and stays there meanwhile.
+  /// The memory that a plan moves leaves these addresses. It is claimed, and stays there until
+  /// then.
   void moving(const growth_plan& plan) VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
   void unmapping(mapping& gone, remap_kind kind) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::state);
@@ -67,7 +69,7 @@ class notifier {
 
   // ---- the observer ----
   [[nodiscard]] bool is_observed() const noexcept { return observer_ != nullptr; }
-  /// words(observer), where there is one, with the context that a tool expects.
+  /// words(observer), if there is one, with the context that a tool expects.
   template <class Words>
   void observe(Words&& words) {
     if (observer_ == nullptr) [[likely]]
@@ -81,7 +83,7 @@ class notifier {
   // ---- calls from inside ----
   /// Ends the process when the calling thread is inside a listener or the observer of this pool.
   void check_not_in_callback() const noexcept;
-  /// The same, of the observer alone.
+  /// The same for the observer alone.
   void check_not_in_observer() const noexcept;
   /// Whether the calling thread is inside a listener of this pool: it has the lock of growth.
   [[nodiscard]] bool is_in_callback() const noexcept {
@@ -93,7 +95,7 @@ class notifier {
     remap_listener* listener = nullptr;
     std::uint64_t number = 0;
   };
-  // While it lives the calling thread is inside the observer.
+  // While it exists the calling thread is inside the observer.
   class observer_scope {
    public:
     explicit observer_scope(const notifier& of) noexcept;

@@ -6,11 +6,11 @@
 //
 // I1  Events are written under the state's lock, and a history is taken with the state as it is
 //     after the last event in it.
-// I2  A ring goes after the last event that is written to it.
+// I2  A ring is destroyed after the last event is written to it.
 //
 // The events of blocks and of requests are written by what changes them (pool_state::events).
 //
-// Thread safety: all of it. Cost: a branch where nothing is recorded.
+// Thread safety: all of it. Cost: a branch while nothing is recorded.
 module;
 #include "../base/thread_annotations.h"
 
@@ -58,7 +58,8 @@ class pool_history {
       VMM_EXCLUDES(rank::history, rank::state);
   /// Errors: invalid_argument (nothing is recorded, or nothing was allocated), out_of_host_memory.
   [[nodiscard]] result<history> take() const VMM_EXCLUDES(rank::history, rank::state);
-  /// As take(), and no more is recorded. `ended`: a ring of its own, which goes after the locks.
+  /// As take(), and ends the recording. `ended` receives a ring of its own, to be destroyed after
+  /// the locks.
   [[nodiscard]] result<history> stop(std::unique_ptr<history_ring>& ended)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::history, rank::state);
 

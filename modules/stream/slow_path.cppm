@@ -1,16 +1,16 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.stream:slow_path - the order in which a request is served that free memory of its stream does
-// not serve at once. Not exported.
+// vmm.stream:slow_path - the steps of a request that free memory of its stream does not serve at
+// once. Not exported.
 //
-// 1  memory that other streams have finished with, or that arenas keep
+// 1  memory that other streams have finished with, or that arenas hold
 // 2  new memory, within the policy's headroom
 // 3  memory behind a wait on the device, else new memory beyond the headroom
 // 4  the steps of :shortage
 //
-// A request is refused only after each of these was tried, or where it can never fit. For streams
-// that are being captured see :captured_calls.
+// A request fails only after all of these, or if it can never fit. For streams that are being
+// captured see :captured_calls.
 //
 // Thread safety: all of it. Cost: driver calls by handles moved and created.
 module;
@@ -63,13 +63,13 @@ class slow_path {
   slow_path(const slow_path&) = delete;
   slow_path& operator=(const slow_path&) = delete;
 
-  /// stream_pool::allocate(), of what the warm path did not serve.
+  /// stream_pool::allocate(), for requests that the warm path did not serve.
   [[nodiscard]] result<address> allocate(const block_shape& shape, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  /// The same, aligned to more than a granule: free memory of the stream comes first.
+  /// The same with an alignment above a granule: tries free memory of the stream first.
   [[nodiscard]] result<address> allocate_aligned(const block_shape& shape, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  /// A block of mappings of its own: stream_pool::allocate_dedicated().
+  /// A block with its own mappings: stream_pool::allocate_dedicated().
   [[nodiscard]] result<address> allocate_dedicated(const block_shape& shape, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   /// stream_pool::preallocate().
@@ -95,13 +95,13 @@ class slow_path {
   /// over_budget, out_of_memory, out_of_addresses (no segment takes it).
   [[nodiscard]] result<stream_request> request_for(const block_shape& shape)
       VMM_EXCLUDES(rank::state);
-  /// Refuses what nothing can make room for. Errors: over_budget, out_of_memory.
+  /// Refuses requests that can never fit. Errors: over_budget, out_of_memory.
   [[nodiscard]] status check_can_fit(const slow_call& call)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   /// The events of a growth: `grow` before it, `served` behind it.
   void note_growth(const stream_request& request, history_kind what, address at) noexcept
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::state);
-  /// Before the first growth of a request: memory created from here on belongs to it.
+  /// Called before the first growth of a request: memory created from then on belongs to it.
   void mark_created(slow_call& call) const noexcept {
     if (!call.created_mark) call.created_mark = parts_.core.memory.creation_mark();
   }
