@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm.multi_device - several devices, and memory that is more than bytes of one of them.
+// vmm.multi_device - several devices, and memory that is registered, multicast or mapped more
+// than once.
 //
 // :topology      the devices that reach a memory, and the links between them
 // :properties    the properties that a driver granted
