@@ -419,8 +419,8 @@ class WrongUse(CommandTest):
     def test_exceptions_end_a_program_with_a_message_and_its_code(self):
         """A program that throws, as a program does whose memory ends (ulimit -v), on its main
         thread and on another."""
-        memory = "unforeseen: this process gets no more memory\n"
-        error = "unforeseen: an error that it does not expect"
+        memory = "unforeseen: this process is out of memory\n"
+        error = "unforeseen: an unexpected error"
         for word, code, message in (
             ("memory", 4, memory),
             ("thread", 4, memory),

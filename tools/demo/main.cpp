@@ -278,7 +278,7 @@ struct prepared {
       "   more is created.\n\n",
       input.name.c_str(),
       std::string_view(backend) == "fake"
-          ? "vmm's fake driver, which has a real GPU driver's rules and prices"
+          ? "vmm's fake driver, with a real GPU driver's rules and costs"
           : "this GPU");
   const vmm::tools::run_outcome pooled = replay("pool");
   if (!pooled.report) return fail(pooled.problem);

@@ -345,7 +345,7 @@ class fit_maker {
       out_.notes.emplace_back("the file has no segment events to compare the models with");
     if (wanted_.conf.empty() && from_.settings.empty() &&
         from_.form == recording_form::torch_snapshot)
-      out_.notes.emplace_back("the file has no allocator settings: PyTorch's defaults are taken");
+      out_.notes.emplace_back("the file has no allocator settings: PyTorch's defaults apply");
   }
 
   const recording& from_;
@@ -378,7 +378,8 @@ std::vector<std::string> notes_of(const recording& from, std::uint64_t device,
   if (!asked.has_events) {
     out.emplace_back(
         "the file has no events: only what was live when it was written is known, and not the "
-        "peak; a device that holds it is not said to fit. python -m libvmm record writes events");
+        "peak; a device that holds it is not reported to fit. python -m libvmm record writes "
+        "events");
   } else if (asked.live_before_count != 0) {
     note("blocks live before the first event", asked.live_before_count, lost_beginning);
   } else {

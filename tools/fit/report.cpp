@@ -301,7 +301,7 @@ std::string to_text(const batch_answer& found) {
          show_count(found.constant_count) + " stay, " + show_count(found.inexact_count) +
          " are not exact, " + show_count(found.unmatched_count) + " have no match\n" +
          (found.iteration_length == 0
-              ? "iterations differ, or do not repeat: the recordings are taken whole\n"
+              ? "iterations differ, or do not repeat: the whole recordings are used\n"
               : "an iteration has " + show_count(found.iteration_length) + " requests\n");
   for (const std::string& each : found.notes) out += "note: " + one_line(each) + "\n";
   return out + "batch 1: " + code_text(exit_code_of(found), found.judged);

@@ -32,12 +32,12 @@ constexpr int exit_broken_off = 4;
   try {
     std::rethrow_exception(thrown);
   } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "%s: this process gets no more memory\n", program_invocation_short_name);
+    std::fprintf(stderr, "%s: this process is out of memory\n", program_invocation_short_name);
   } catch (const std::exception& unforeseen) {
-    std::fprintf(stderr, "%s: an error that it does not expect: %s\n",
-                 program_invocation_short_name, unforeseen.what());
+    std::fprintf(stderr, "%s: an unexpected error: %s\n", program_invocation_short_name,
+                 unforeseen.what());
   } catch (...) {
-    std::fprintf(stderr, "%s: an error that it does not expect\n", program_invocation_short_name);
+    std::fprintf(stderr, "%s: an unexpected error\n", program_invocation_short_name);
   }
   std::_Exit(exit_broken_off);
 }

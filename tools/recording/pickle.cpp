@@ -168,7 +168,7 @@ constexpr pickle_fault no_container{
     "a list or a dictionary below the added values"};
 constexpr pickle_fault large_dictionary{"a dictionary is too large for a snapshot",
                                         "at most 32,768 keys"};
-constexpr pickle_fault unknown_reference{"the pickle refers to what it never had",
+constexpr pickle_fault unknown_reference{"the pickle refers to a value that it did not store",
                                          "the number of a value that was stored before"};
 constexpr pickle_fault unused_number{"the pickle counts further than it has values",
                                      "the next number for a stored value"};

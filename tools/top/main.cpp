@@ -17,8 +17,8 @@ namespace {
 constexpr const char* usage =
     "usage: vmm-top [--once] [--json] [--interval SECONDS]\n"
     "\n"
-    "What the allocators of your running processes have that were started with VMM_TOP=1, or that\n"
-    "publish it by themselves. Ends with Ctrl-C.\n"
+    "Statistics of the allocators of your running processes that were started with VMM_TOP=1, or\n"
+    "that publish them by themselves. Ends with Ctrl-C.\n"
     "  --once              once, and end; also if standard output is not a terminal\n"
     "  --json              once, as JSON\n"
     "  --interval SECONDS  from one look to the next, 1 to 3600 (default: 1)\n"
@@ -59,7 +59,8 @@ int show(const wanted& how, const char* before) {
     return 1;
   }
   if (listing.processes.empty() && !how.json)
-    std::fputs("vmm-top: no process shows its allocators; programs do with VMM_TOP=1\n", stderr);
+    std::fputs("vmm-top: no process publishes its allocators; programs do with VMM_TOP=1\n",
+               stderr);
   for (const std::string& each : listing.complaints)
     std::fprintf(stderr, "vmm-top: %s\n", each.c_str());
   return listing.complaints.empty() ? 0 : 1;

@@ -53,7 +53,7 @@ def why_no_preload_library(drivers: list[Any]) -> str:
     for each in drivers:
         if each.name == "cuda" and "cuda.h" in each.reason:
             return f"{each.reason}; the preload library comes with that driver"
-    return "this build left it out, or it is another package's: vmm-tools on Debian"
+    return "the build excluded it, or another package has it (vmm-tools on Debian)"
 
 
 def hooks() -> dict[str, str]:
@@ -347,7 +347,7 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     yield (
         "packages: "
         + ", ".join(
-            f"{name} {'there' if there else 'not installed'}"
+            f"{name} {'installed' if there else 'not installed'}"
             for name, there in found["packages"].items()
         )
     )
