@@ -213,8 +213,9 @@ bool share(device_pointer base, ipc_handle& into) noexcept {
       if (!x.serving.start({describe, send_piece})) {
         static bool has_said = false;
         if (std::exchange(has_said, true)) return false;
-        complain("no block can be shared: make this folder, of mode 0700 and this user's: ",
-                 folder_at(0, os::own_uid()).text.data());
+        complain(
+            "no block can be shared: create this folder, owned by this user and of mode 0700: ",
+            folder_at(0, os::own_uid()).text.data());
         return false;
       }
       is_known = x.shared.contains(memory.number);
