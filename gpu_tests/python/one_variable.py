@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -17,15 +18,31 @@ import tempfile
 import time
 import zipfile
 
-# Prints the state of VMM=1 on stderr, and how much PyTorch's tensors have had of vmm.
+# Prints the state of VMM=1 on stderr, the peaks of its pools, and the calls at the driver boundary.
 STATE = """
 import sys
+def boundary():
+    import ctypes, json, os
+    file = os.memfd_create("report")
+    try:
+        shown = ctypes.CDLL("libvmm_preload.so").vmm_preload_report(file, 1)
+    except OSError:
+        return
+    if shown != 1:
+        return print("BOUNDARY unused", file=sys.stderr)
+    found = json.loads(os.pread(file, 1 << 20, 0))
+    peaks = [each["memory"]["peak_bytes"] >> 20 for each in found["devices"]]
+    print("BOUNDARY", found["blocks_served"], "blocks, peak", max(peaks, default=0), "MiB, left to",
+          "the driver:", found["unmanaged"], file=sys.stderr)
 def state():
+    if "_libvmm_start" not in sys.modules:
+        return
+    for each in sorted(sys.modules["_libvmm_start"].served.items()):
+        print("STATE", *each, file=sys.stderr)
+    boundary()
     if "libvmm" not in sys.modules:
         return
     from libvmm import _auto
-    for each in sorted(_auto._state.served.items()):
-        print("STATE", *each, file=sys.stderr)
     for device, pool in _auto._state.pools.items():
         print("POOL", device, pool.statistics().peak_live_bytes >> 20, "MiB", file=sys.stderr)
     import libvmm.torch
@@ -34,6 +51,51 @@ def state():
         print("TENSORS", peak, "MiB", file=sys.stderr)
 import atexit
 atexit.register(state)
+"""
+
+JAX = """
+import os
+os.environ.update({})
+import jax, jax.numpy as jnp
+x = jnp.arange(1 << 22, dtype=jnp.float32).reshape(2048, 2048)
+for step in range(20):
+    y = (x[: 1024 + 8 * step] * 2 + step).block_until_ready()
+print(float(y[-1, -1]), float(jnp.sort(-x[0])[0]))
+"""
+ALL = """
+import ctypes, os
+os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "cuda_async"
+import cupy as cp, jax.numpy as jnp, numpy as np, torch
+from numba import cuda
+@cuda.jit
+def double(x):
+    i = cuda.grid(1)
+    if i < x.size:
+        x[i] *= 2
+total = 0.0
+driver, at = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
+for step in range(10):
+    size = (1 + step % 4) << 20
+    a = torch.ones(size, device="cuda")
+    b = cp.ones(size, dtype=cp.float32)
+    c = cuda.to_device(np.ones(size, dtype=np.float32))
+    double[size // 256, 256](c)
+    d = jnp.ones(size, dtype=jnp.float32)
+    assert driver.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(size * 4)) == 0
+    total += a.sum().item() + float(b.sum()) + c.copy_to_host().sum() + float(d.sum())
+    assert driver.cuMemFree_v2(at) == 0
+print(total)
+"""
+PLAIN = """
+import ctypes
+driver, context, at = ctypes.CDLL("libcuda.so"), ctypes.c_void_p(), ctypes.c_uint64()
+print(driver.cuInit(0), driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
+print(driver.cuCtxSetCurrent(context))
+for step in range(100):
+    size = ctypes.c_size_t((1 + step % 9) << 20)
+    assert driver.cuMemAlloc_v2(ctypes.byref(at), size) == 0
+    assert driver.cuMemsetD8_v2(at, 7, size) == 0 and driver.cuMemFree_v2(at) == 0
+print(driver.cuCtxSynchronize())
 """
 
 TRAIN = """
@@ -172,6 +234,10 @@ for step in range(50):
 print(total)
 """,
     ),
+    "jax: its default": ("jax", JAX.format({"XLA_PYTHON_CLIENT_MEM_FRACTION": ".2"})),
+    "jax: cuda_async": ("jax", JAX.format({"XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async"})),
+    "driver: calls by ctypes": ("ctypes", PLAIN),
+    "torch, cupy, numba, jax, driver in one process": ("torch cupy numba jax", ALL),
     "rmm: buffers": (
         "rmm",
         """
@@ -304,8 +370,12 @@ def compare(run: Runner, name: str, libraries: str, text: str) -> tuple[bool, li
         return True, [name, "skipped", f"plain fails: {why[:90]}", "", ""]
     vmm = run.run(STATE + text, VMM="1")
     state = lines_with(vmm[1], "STATE")
-    amounts = [f"{each}" for word in ("TENSORS", "POOL") for each in lines_with(vmm[1], word)]
+    amounts = [
+        each for word in ("TENSORS", "POOL", "BOUNDARY") for each in lines_with(vmm[1], word)
+    ]
     own = [each for each in state if "its own memory" in each]
+    if "jax" in name or "driver" in name:
+        own += [] if re.search(r"BOUNDARY [1-9]\d* blocks", vmm[1]) else ["driver: no block"]
     is_same = plain[0] == vmm[0] and plain[2] == vmm[2]
     if name.startswith(EXPECTED_TO_DIFFER):
         is_same = vmm[0] == "turns [True, True, True]" and vmm[2] == 0
@@ -331,6 +401,7 @@ def main() -> int:
         wrong += not run.queues()
         run.run("pass", VMM="1")
         unset, given = (run.milliseconds("pass", 21, VMM=each) for each in ("", "1"))
+        native = [run.milliseconds("import ctypes", 21, VMM=each) for each in ("", "1")]
 
         added = [run.milliseconds("import torch", 5, VMM=each) for each in ("", "1")]
         print(
@@ -339,6 +410,7 @@ def main() -> int:
         for row in rows:
             print(f"| {' | '.join(row)} |")
         print(f"\nstart of Python, median ms: unset {unset:.1f}, VMM=1 {given:.1f}")
+        print(f"with native code: unset {native[0]:.1f}, VMM=1 {native[1]:.1f}")
         print(f"with import torch: unset {added[0]:.0f}, VMM=1 {added[1]:.0f}")
         skipped = sum(row[1] == "skipped" for row in rows)
         print(f"one_variable: {len(rows) - skipped - wrong} fine, {skipped} skipped, {wrong} wrong")
