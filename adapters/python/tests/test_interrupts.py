@@ -3,8 +3,9 @@
 """Goal: an operation that the exception of a signal's handler leaves is done, or has no effect, and
 nothing leaks.
 Method: an exception is raised before each instruction of the package in turn, as by a handler that
-runs there. After each, the Python objects agree with the C library, the operation can be repeated,
-and all memory, pools and drivers are given back."""
+runs there; before each n-th where LIBVMM_TEST_STRIDE is n. After each, the Python objects agree
+with the C library, the operation can be repeated, and all memory, pools and drivers are given
+back."""
 
 import contextlib
 import dis
@@ -24,6 +25,7 @@ from libvmm.suspend import Suspender
 numpy = pytest.importorskip("numpy")
 KIB, MIB = 1 << 10, 1 << 20
 PACKAGE = os.path.dirname(os.path.abspath(libvmm.__file__))
+STRIDE = int(os.environ.get("LIBVMM_TEST_STRIDE", "1"))
 
 
 # Instructions of an except clause behind and before its body: what it names is looked up and
@@ -136,7 +138,7 @@ def _frozen():
 def sweep(prepare, operate, after=lambda world, interrupted: None, step=1):
     driver, number = libvmm.Driver("host"), 0
     while True:
-        number += step
+        number += step * STRIDE
         world = World(driver)
         prepare(world)
         interrupter = Interrupter(number)
