@@ -3,6 +3,7 @@
 #include "serve.h"
 
 #include <atomic>
+#include <limits>
 #include <new>
 #include <utility>
 #include <vector>
@@ -18,6 +19,9 @@ import vmm.stream;
 
 namespace vmm::preload::managed {
 namespace {
+
+/// Releases idle memory of a device's allocators in another library; returns the bytes.
+using others_relief = std::uint64_t (*)(std::int32_t device, std::uint64_t wanted_bytes);
 
 struct request {
   owner from = owner::unordered;
@@ -72,12 +76,34 @@ bool wait_for_device(device_pools& device) noexcept VMM_REQUIRES_SHARED(locks::g
   return p.events.wait_for_context(device.context());
 }
 
-// The steps that wait, which a pool does not take: a thread may wait outside of the gate only.
-// Those of the pool come before (vmm.stream:shortage).
+std::atomic<others_relief> joined = nullptr;
+
+std::uint64_t relieve_others(device_id device, std::uint64_t wanted_bytes) noexcept {
+  const others_relief others = joined.load(std::memory_order_acquire);
+  return others == nullptr || device < 0 ? 0 : others(device, wanted_bytes);
+}
+
+// Outside of the gate: the other library calls the driver. False: it has no idle memory.
+bool relieve_by_others(const device_pools& device, std::size_t size) noexcept
+    VMM_REQUIRES_SHARED(locks::gate) {
+  if (joined.load(std::memory_order_relaxed) == nullptr) return false;
+  locks::gate.unlock_shared();
+  std::uint64_t bytes = 0;
+  {
+    const sync::shared_guard staying(locks::ending);
+    bytes = relieve_others(device.device(), size);
+  }
+  locks::gate.lock_shared();
+  return bytes != 0;
+}
+
+// The steps outside of the gate, which a pool does not take: it calls no other library, and a
+// thread may wait there only. Those of the pool come before (vmm.stream:shortage).
 //
-// 0  wait_for_stream(): the stream's own work
-// 1  waiting_frees::wait_for_all(): the work that freed blocks wait for
-// 2  wait_for_device(): all work
+// 0  relieve_by_others(): idle memory of libvmm.so's allocators
+// 1  wait_for_stream(): the stream's own work
+// 2  waiting_frees::wait_for_all(): the work that freed blocks wait for
+// 3  wait_for_device(): all work
 //
 // A new rung is a case of take_next(), each of which is taken once, and a line above. Its function
 // requires the gate, and leaves it to wait, as all_work_events::wait() does.
@@ -89,6 +115,10 @@ class shortage_ladder {
   /// Takes the next step that can be taken. False: none is left.
   [[nodiscard]] bool take_next() noexcept VMM_REQUIRES_SHARED(locks::gate) {
     switch (next_) {
+      case step::others:
+        next_ = step::stream;
+        if (relieve_by_others(device_, wanted_.size)) return true;
+        [[fallthrough]];
       case step::stream:
         next_ = step::waiting;
         if (wanted_.from == owner::ordered && wait_for_stream(wanted_.stream)) return true;
@@ -104,11 +134,11 @@ class shortage_ladder {
   }
 
  private:
-  enum class step : std::uint8_t { stream, waiting, device, none };
+  enum class step : std::uint8_t { others, stream, waiting, device, none };
 
   device_pools& device_;
   const request& wanted_;
-  step next_ = step::stream;
+  step next_ = step::others;
 };
 
 pending_blocks::owner make_entry(device_pools& device, const request& wanted) noexcept {
@@ -267,7 +297,8 @@ std::uint64_t reusable_bytes() noexcept {
 // The driver is not in vmm's registry of allocators with idle memory: memory for the driver's own
 // allocations is released here.
 std::uint64_t release_idle(bool may_wait) noexcept {
-  std::uint64_t bytes = 0;
+  const device_id current = process().contexts.current_device();
+  std::uint64_t bytes = relieve_others(current, std::numeric_limits<std::uint64_t>::max());
   const gate_guard shared(locks::gate);
   for (device_id device = 0; device < device_table::devices_max; ++device) {
     device_pools* const each = process().devices.of_device(device);
@@ -300,3 +331,10 @@ bool copy_by_remapping(device_pointer target, device_pointer source, std::size_t
 }
 
 }  // namespace vmm::preload::managed
+
+// libvmm.so, whose allocators are in a registry of their own, joins here. A create of theirs that
+// fails releases this library's idle memory first (handlers.cpp).
+extern "C" [[gnu::visibility("default"), gnu::used]] void vmm_preload_join(
+    vmm::preload::managed::others_relief others) {
+  vmm::preload::managed::joined.store(others, std::memory_order_release);
+}

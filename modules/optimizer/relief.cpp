@@ -50,25 +50,41 @@ struct relief_registry {
 
   // The first other member of this key behind the number, which is its number then; with a share of
   // its use.
-  [[nodiscard]] relief_member* take_next(const relief_member& requesting,
+  [[nodiscard]] relief_member* take_next(const relief_member* requesting, const relief_key& key,
                                          std::uint64_t& number) noexcept VMM_NOT_ANALYSED {
     const sync::lock_guard<sync::spin_lock> lock(mutex);
-    relief_member* const found = find(requesting, number);
+    relief_member* const found = find(requesting, key, number);
     if (found == nullptr) return nullptr;
-    check(found != &requesting && found->number_ > number,
+    check(found != requesting && found->number_ > number,
           "a member is trimmed twice, or by itself");
     found->use_.lock_shared();  // at once: linked, it is not held alone
     number = found->number_;
     return found;
   }
-  [[nodiscard]] relief_member* find(const relief_member& requesting,
+  // A key without a source is that of every source.
+  [[nodiscard]] relief_member* find(const relief_member* requesting, const relief_key& key,
                                     std::uint64_t after) const noexcept VMM_REQUIRES(mutex) {
     for (relief_member* each = first; each != nullptr; each = each->next_) {
       check(each->number_ != 0, "a member of the registry has no number");
-      if (each != &requesting && each->number_ > after && each->key_ == requesting.key_)
-        return each;
+      const bool is_near =
+          each->key_ == key || (key.source == nullptr && each->key_.where == key.where);
+      if (each != requesting && each->number_ > after && is_near) return each;
     }
     return nullptr;
+  }
+  // Trims members of the key until `wanted_bytes` are released. On a thread without a lock of one.
+  std::uint64_t trim(const relief_member* requesting, const relief_key& key,
+                     std::uint64_t wanted_bytes) noexcept VMM_NOT_ANALYSED {
+    const relief_pause no_second;  // of what callbacks allocate meanwhile
+    std::uint64_t given_bytes = 0;
+    std::uint64_t number = 0;
+    while (given_bytes < wanted_bytes) {
+      relief_member* const other = take_next(requesting, key, number);
+      if (other == nullptr) break;
+      given_bytes += other->from_.call(other->from_.of, wanted_bytes - given_bytes);
+      other->use_.unlock_shared();
+    }
+    return given_bytes;
   }
 
   const process_mark made_in{};
@@ -117,23 +133,19 @@ bool relief_member::has_others() const noexcept {
   check(all != nullptr, "a member is in a missing registry");
   const sync::lock_guard<sync::spin_lock> lock(all->mutex);
   check(all->first != nullptr, "a member is in an empty registry");
-  return all->find(*this, 0) != nullptr;
+  return all->find(this, key_, 0) != nullptr;
 }
 
-std::uint64_t relief_member::relieve(std::uint64_t wanted_bytes) noexcept VMM_NOT_ANALYSED {
+std::uint64_t relief_member::relieve(std::uint64_t wanted_bytes) noexcept {
   if (number_ == 0 || relief_pause::is_here() || !made_in_.is_here()) return 0;
   relief_registry* const all = relief_registry::here();
   check(all != nullptr, "a member is in a missing registry");
-  const relief_pause no_second;  // of what callbacks allocate meanwhile
-  std::uint64_t given_bytes = 0;
-  std::uint64_t number = 0;
-  while (given_bytes < wanted_bytes) {
-    relief_member* const other = all->take_next(*this, number);
-    if (other == nullptr) break;
-    given_bytes += other->from_.call(other->from_.of, wanted_bytes - given_bytes);
-    other->use_.unlock_shared();
-  }
-  return given_bytes;
+  return all->trim(this, key_, wanted_bytes);
+}
+
+std::uint64_t relieve(location where, std::uint64_t wanted_bytes) noexcept {
+  relief_registry* const all = relief_pause::is_here() ? nullptr : relief_registry::here();
+  return all == nullptr ? 0 : all->trim(nullptr, {nullptr, where}, wanted_bytes);
 }
 
 }  // namespace vmm

@@ -97,6 +97,10 @@ export class relief_member {
   sync::shared_mutex use_;
 };
 
+/// The same for a request outside of the registry, as another library's: trims the allocators of
+/// every source whose memory lies at `where`. Returns the bytes released.
+export std::uint64_t relieve(location where, std::uint64_t wanted_bytes) noexcept;
+
 /// One attempt of a request.
 export struct relief_pass {
   bool stops_early = false;  ///< with others in the registry, fail before waiting for work

@@ -61,6 +61,18 @@ TEST(Managed, OutOfMemoryIsTheDriversOwnAfterAllWasGiven) {
   child::expect_same("vmm", {"short_of_memory"});
 }
 
+#ifdef VMM_C_LIBRARY
+TEST(Managed, IdleMemoryServesAnotherLibraryOfTheProcessAndItsOwnServesThis) {
+  const child::outcome seen =
+      child::preloaded("vmm", {"another_library", VMM_C_LIBRARY},
+                       {"VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json", "VMM_KEEP=1TiB"});
+  EXPECT_EQ(seen.out,
+            "library 0 0\nplain 0 0\nlibrary 0 0\nin order 0 0\nlibrary 0 0\nplain 0 0\ndone\n")
+      << seen.err;
+  EXPECT_EQ(seen.err.find("short_of_memory"), std::string::npos) << seen.err;
+}
+#endif
+
 TEST(Managed, TheBudgetIsThatOfAllPoolsOfADevice) {
   for (const char* copy : {"VMM_COPY=off", "VMM_COPY=alias"}) {
     const child::outcome seen =

@@ -8,6 +8,7 @@
 // retains most of it, in all pairs of kinds; then threads, callbacks, observers and suspensions.
 #include "fixture.hpp"
 
+import vmm.optimizer;
 import vmm.suspend;
 
 namespace {
@@ -33,6 +34,18 @@ TEST_F(Relief, APoolServesAPool) {
   keep(*one, 700 * MiB);
   EXPECT_TRUE(other->allocate(700 * MiB, stream));
   EXPECT_LT(one->statistics().held_bytes, 400 * MiB);
+}
+
+TEST_F(Relief, APoolServesARequestOutsideOfTheRegistry) {
+  const auto one = pool_on(driver);
+  keep(*one, 700 * MiB);
+  EXPECT_EQ(vmm::relieve(vmm::device(1), 700 * MiB), 0U) << "another device";
+  {
+    const vmm::relief_pause inside;
+    EXPECT_EQ(vmm::relieve(vmm::device(0), 700 * MiB), 0U) << "a thread that holds a lock";
+  }
+  EXPECT_EQ(vmm::relieve(vmm::device(0), 100 * MiB), 100 * MiB);
+  EXPECT_EQ(vmm::relieve(vmm::device(0), 700 * MiB), 600 * MiB);
 }
 
 TEST_F(Relief, APoolServesAManagerAndARange) {

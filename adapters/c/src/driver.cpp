@@ -1,5 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
+#include <dlfcn.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -16,12 +18,20 @@
 
 #include "objects.hpp"
 
+import vmm.backend;
+import vmm.optimizer;
 import vmm.registry;
 
 namespace vmm_c {
 namespace {
 
 constexpr std::size_t name_bytes = 64;
+
+// Idle memory of the allocators here for the pools of the preload library, which stands before the
+// driver. Its own idle memory it releases when a create of theirs fails.
+std::uint64_t relieve(std::int32_t device, std::uint64_t wanted_bytes) noexcept {
+  return vmm::relieve(vmm::device(device), wanted_bytes);
+}
 
 // Null, or why a name and a device do not fit. The registry reports errors of the name alone.
 const char* wrong_device(std::string_view name, std::int32_t device) noexcept {
@@ -62,6 +72,7 @@ vmm_status open(const char* name, std::int32_t device, vmm_driver** out) {
     return named;
   vmm::result<vmm::any_backend> opened = vmm::open_backend(full);
   if (!opened) return fail(opened.error());
+  join_preload();
   auto made = std::make_unique<driver_object>(std::move(*opened));
   void* const handle = add_handle(driver_object::kind, made.get());
   if (handle == nullptr)
@@ -139,6 +150,18 @@ vmm_status on_driver(vmm_driver* handle, Work&& work) noexcept {
 }
 
 }  // namespace
+
+void join_preload() noexcept {
+  static const bool is_joined = [] {
+    void* const there = ::dlopen("libvmm_preload.so", RTLD_NOW | RTLD_NOLOAD);
+    if (there == nullptr) return false;
+    using join = void (*)(std::uint64_t (*)(std::int32_t, std::uint64_t));
+    const auto call = reinterpret_cast<join>(::dlsym(there, "vmm_preload_join"));
+    if (call != nullptr) call(&relieve);
+    return call != nullptr;
+  }();
+  (void)is_joined;
+}
 }  // namespace vmm_c
 
 using namespace vmm_c;  // NOLINT: the functions below are this file's only others

@@ -20,6 +20,10 @@ import vmm.backend;
 
 namespace vmm_c {
 
+// Lets the preload library, if the process has it, use idle memory of allocators here. At each
+// driver that is opened: that library comes before the first.
+void join_preload() noexcept;
+
 struct driver_object {
   static constexpr handle_kind kind = handle_kind::driver;
   explicit driver_object(vmm::any_backend opened) noexcept

@@ -44,6 +44,7 @@ constexpr std::array words{
     word{"copy_then_write", copy_then_write},
     word{"copy_then_read", copy_then_read},
     word{"devices", devices},
+    word{"another_library", another_library},
     word{"short_of_memory", short_of_memory},
     word{"budget", budget},
     word{"reset", reset},

@@ -388,6 +388,46 @@ void short_of_memory(const arguments&) {
   std::printf("done\n");
 }
 
+// The program's calls and libvmm.so's allocators in turn, each with three quarters of the device.
+void another_library(const arguments& all) {
+  const driver cu = load();
+  start(cu);
+  const stream_id stream = make_stream(cu);
+  void* const library = dlopen(all.at(0).data(), RTLD_NOW);
+  must(library != nullptr, "libvmm.so");
+  const auto find = [&](auto*& call, const char* name) {
+    call = reinterpret_cast<std::remove_reference_t<decltype(call)>>(dlsym(library, name));
+    must(call != nullptr, name);
+  };
+  int (*create)(const void*, void**) = nullptr;
+  int (*allocate)(void*, std::uint64_t, std::int32_t, void*, void**) = nullptr;
+  int (*free_block)(void*, void*) = nullptr;
+  find(create, "vmm_allocator_create");
+  find(allocate, "vmm_allocator_allocate");
+  find(free_block, "vmm_allocator_free");
+  void* allocator = nullptr;
+  must(create(nullptr, &allocator) == 0, "an allocator");
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  must(cu.info(&free_bytes, &total_bytes) == code::success, "cuMemGetInfo");
+  const std::size_t most = free_bytes / 4 * 3;
+  for (int turn = 0; turn < 3; ++turn) {
+    void* block = nullptr;
+    std::printf("library %d", allocate(allocator, most, 0, nullptr, &block));
+    std::printf(" %d\n", free_block(allocator, block));
+    device_pointer at = 0;
+    if (turn == 1) {
+      std::printf("in order %d", cu.allocate_async(&at, most, stream));
+      std::printf(" %d\n", cu.free_async(at, stream));
+    } else {
+      std::printf("plain %d", cu.allocate(&at, most));
+      std::printf(" %d\n", cu.free(at));
+    }
+  }
+  no_misuse(cu);
+  std::printf("done\n");
+}
+
 // Both pools of a device share one budget of 64 MiB: idle memory of one serves the other.
 void budget(const arguments&) {
   const driver cu = load();

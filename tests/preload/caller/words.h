@@ -51,6 +51,7 @@ void resize_loop(const arguments& all);
 void copy_then_write(const arguments& all);
 void copy_then_read(const arguments& all);
 void devices(const arguments& all);
+void another_library(const arguments& all);
 void short_of_memory(const arguments& all);
 void budget(const arguments& all);
 void reset(const arguments& all);

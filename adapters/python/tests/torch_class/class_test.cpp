@@ -123,6 +123,25 @@ void blocks(torch_cuda::CUDAAllocator& torch, vmm_allocator* vmm) {
   EXPECT(torch.allocate(0).get() == nullptr);
 }
 
+// As PyTorch's callback, which ends tensors that other processes have returned.
+c10::DataPtr returned;
+class callback final : public c10::FreeMemoryCallback {
+ public:
+  bool Execute() override {
+    returned.clear();
+    return true;
+  }
+};
+
+void shortages(torch_cuda::CUDAAllocator& torch, vmm_allocator* vmm) {
+  c10::FreeCudaMemoryCallbacksRegistry()->Register("returned",
+                                                   [] { return std::make_unique<callback>(); });
+  constexpr size_t most = size_t{90} << 30;  // of 140
+  returned = torch.allocate(most);
+  const c10::DataPtr next = torch.allocate(most);
+  EXPECT(is_ours(vmm, next.get()) && returned.get() == nullptr);
+}
+
 // As cudagraph_trees does between recordings: what a checkpoint undoes loses its deleter, what it
 // brings back has one.
 void checkpoints(torch_cuda::CUDAAllocator& torch, vmm_allocator* vmm) {
@@ -328,6 +347,7 @@ int main(int count, char** words) {
   torch_cuda::CUDAAllocator& torch = *torch_cuda::get();
   EXPECT(torch.name() == "vmm");
   blocks(torch, vmm);
+  shortages(torch, vmm);
   checkpoints(torch, vmm);
   natives(torch, vmm);
   histories(torch);
