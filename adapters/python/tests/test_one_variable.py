@@ -23,6 +23,16 @@ LOADED = (
 )
 
 
+def test_a_pth_file_that_was_left_behind(run, environment):
+    start = environment[1] / "_libvmm_start.py"
+    kept = os.readlink(start)
+    start.unlink()
+    try:
+        assert run("-c", "print(7)") == ("7", "")
+    finally:
+        start.symlink_to(kept)
+
+
 @pytest.mark.parametrize("variables", [{"VMM": None}, {"VMM": ""}])
 def test_unset_it_loads_nothing(run, variables):
     assert run("-c", LOADED, **variables) == ("[] []", "")

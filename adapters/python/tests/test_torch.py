@@ -7,6 +7,7 @@ one (skipped elsewhere). What needs a GPU is gpu_tests/python/run.py's."""
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import types
@@ -135,6 +136,25 @@ def test_a_class_that_was_built_ahead_is_chosen_by_its_headers(tmp_path):
     assert "are not those of the class for 2.11" in find()[1]
     header.unlink()
     assert "cannot be compared" in find()[1]
+    for broken in (b"", b"\xff\xfe", b"hash a\0b"):
+        (classes / "2.11.headers").write_bytes(broken)
+        assert "cannot be compared" in find()[1]
+
+
+def test_a_child_enables_beside_a_thread_that_compiles(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", stand_in(available=True))
+    monkeypatch.setattr(_build, "find_compiler", lambda: None)
+    with libvmm.torch._state.lock:
+        child = os.fork()
+        if child == 0:
+            try:
+                signal.alarm(20)
+                libvmm.torch.enable("allocator")
+            except libvmm.torch.Refused:
+                os._exit(7)
+            finally:
+                os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_what_doctor_says_of_versions():

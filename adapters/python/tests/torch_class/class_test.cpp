@@ -27,6 +27,7 @@ extern "C" {
 const char* vmm_torch_install(vmm_allocator* vmm, int stands_back);
 void vmm_torch_remove();
 void vmm_torch_route_native(int by);
+void cuda_set_device_count(int count);  // of cudart.c
 }
 
 // What importing torch sets; no header has it.
@@ -258,15 +259,18 @@ void taken_out(torch_cuda::CUDAAllocator& torch, vmm_allocator* vmm) {
   EXPECT(is_ours(vmm, again.get()));
 }
 
-// Under VMM=1: a device that vmm cannot open, here one of Level Zero, which the machine lacks.
+// Under VMM=1: devices that vmm cannot open, here by one without a driver. Each is refused
+// by itself.
 int refused() {
+  (void)setenv("ZE_ENABLE_ALT_DRIVERS", "/nowhere", 1);
   vmm_allocator* const vmm = make_vmm("level_zero");
   EXPECT(std::strlen(vmm_torch_install(vmm, 1)) == 0);
   EXPECT(torch_cuda::get()->name() == "vmm");
-  for (int turn = 0; turn < 2; ++turn) {
+  for (const int device : {0, 0, 1, 1}) {
+    c10::cuda::set_device(static_cast<c10::DeviceIndex>(device));
     const c10::DataPtr block = torch_cuda::get()->allocate(1000);
     EXPECT(block.get() != nullptr && !is_ours(vmm, block.get()));
-    EXPECT(torch_cuda::get()->name() == "native");
+    EXPECT(torch_cuda::get()->name() == (device == 0 ? "vmm" : "native"));
   }
   return failures == 0 ? 0 : 1;
 }
@@ -340,8 +344,10 @@ int shared() {
 
 int main(int count, char** words) {
   c10::cuda::_internal::setHasPrimaryContext([](c10::DeviceIndex) { return true; });
-  torch_cuda::init(1);
-  if (count > 1) return std::strcmp(words[1], "shared") == 0 ? shared() : refused();
+  const bool is_refused = count > 1 && std::strcmp(words[1], "refused") == 0;
+  cuda_set_device_count(is_refused ? 2 : 1);
+  torch_cuda::init(is_refused ? 2 : 1);
+  if (count > 1) return is_refused ? refused() : shared();
   vmm_allocator* const vmm = make_vmm("fake");
   EXPECT(std::strlen(vmm_torch_install(vmm, 0)) == 0);
   torch_cuda::CUDAAllocator& torch = *torch_cuda::get();

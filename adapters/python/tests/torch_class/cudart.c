@@ -6,9 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-int cudaGetDeviceCount(int* count) { return *count = 1, 0; }
-int cudaGetDevice(int* device) { return *device = 0, 0; }
-int cudaSetDevice(int device) { return device != 0; }
+static int current, devices = 1;
+
+void cuda_set_device_count(int count) { devices = count; }
+int cudaGetDeviceCount(int* count) { return *count = devices, 0; }
+int cudaGetDevice(int* device) { return *device = current, 0; }
+int cudaSetDevice(int device) { return current = device, device >= devices; }
 int cudaGetLastError(void) { return 0; }
 const char* cudaGetErrorString(int code) { return (void)code, "an error of the stub"; }
 const char* cudaGetErrorName(int code) { return (void)code, "error"; }
@@ -20,9 +23,11 @@ int cudaGetDriverEntryPointByVersion(const char* name, void** call, unsigned ver
                                      unsigned long long flags, int* found) {
   return (void)name, (void)version, (void)flags, *call = NULL, *found = 1, 0;
 }
-int cudaGetDeviceProperties(void* properties, int device) { return (void)properties, device != 0; }
+int cudaGetDeviceProperties(void* properties, int device) {
+  return (void)properties, device >= devices;
+}
 int cudaGetDeviceProperties_v2(void* properties, int device) {
-  return (void)properties, device != 0;
+  return (void)properties, device >= devices;
 }
 
 int cudaMalloc(void** at, size_t size) {

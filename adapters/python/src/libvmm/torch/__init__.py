@@ -44,6 +44,13 @@ class _State:
 _state = _native.once("torch", _State())
 
 
+def _after_fork() -> None:
+    _state.lock = threading.Lock()  # a thread that the child lacks may compile
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class Refused(RuntimeError):
     """enable() failed; the text has the reason."""
 

@@ -51,9 +51,9 @@ def find(torch: str, version: str, is_new_abi: bool, folder: str = FOLDER) -> tu
         with open(os.path.join(folder, f"{minor}.headers"), encoding="utf-8") as file:
             expected, *names = file.read().split()
         found = hash_of(include, names)
-        with open(os.path.join(include, GENERATED), encoding="utf-8") as file:
+        with open(os.path.join(include, GENERATED), encoding="utf-8", errors="replace") as file:
             is_shared = _SHARED.search(file.read()) is not None
-    except OSError as trouble:
+    except (OSError, ValueError) as trouble:  # of a list that is empty or not a text, too
         return "", f"the headers of PyTorch {version} cannot be compared: {trouble}"
     if found != expected or not is_shared:
         return "", f"the headers of PyTorch {version} are not those of the class for {minor}"

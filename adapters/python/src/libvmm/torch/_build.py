@@ -55,7 +55,7 @@ def torch_version(origin: str | None) -> str:
 def _version_file(origin: str | None) -> str:
     path = os.path.join(os.path.dirname(origin or ""), "version.py")
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
     except OSError:
         return ""

@@ -35,7 +35,7 @@ def virtual_functions(include: str) -> set[str]:
     found: set[str] = set()
     for header, name in _CLASSES:
         try:
-            with open(os.path.join(include, header), encoding="utf-8") as file:
+            with open(os.path.join(include, header), encoding="utf-8", errors="replace") as file:
                 text = re.sub(r"//[^\n]*|/\*.*?\*/", "", file.read(), flags=re.DOTALL)
         except OSError:
             continue

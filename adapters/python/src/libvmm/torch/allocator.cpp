@@ -36,8 +36,7 @@ using namespace vmm_torch;
 class allocator;
 allocator* installed = nullptr;
 std::atomic<bool> removed{false};
-// A device that cannot map memory: PyTorch has its own again, instead of an error.
-bool may_stand_back = false;
+refusals refused;
 thread_local int native_depth = 0;
 void delete_block(void* at);
 
@@ -116,7 +115,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
   bool initialized() override { return native_->initialized(); }
   void enable(bool value) override { native_->enable(value); }
   bool isEnabled() const override { return native_->isEnabled(); }
-  std::string name() override { return removed ? native_->name() : "vmm"; }
+  std::string name() override { return removed || refused.has_all() ? native_->name() : "vmm"; }
 
   double getMemoryFraction(DeviceIndex device) override {
     const auto found = fractions_.find(device);
@@ -356,7 +355,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
   [[nodiscard]] bool is_native(DeviceIndex device, cudaStream_t stream) {
     if (unusual.load(std::memory_order_acquire) == 0) [[likely]]
       return false;
-    if (native_depth > 0 || removed.load(std::memory_order_relaxed)) return true;
+    if (native_depth > 0 || removed || refused.has(device)) return true;
     return routes_.has_any() && routes_.takes(device, stream);
   }
 
@@ -391,8 +390,8 @@ class allocator final : public torch_cuda::CUDAAllocator {
         leave_the_rest(device);
         return nullptr;
       }
-      if (may_stand_back && is_refusal(done)) {
-        if (!removed.exchange(true)) report_refusal(device);
+      if (refused.are_accepted && is_refusal(done)) {
+        refused.add(device);
         return nullptr;
       }
       check(done);
@@ -474,7 +473,7 @@ __attribute__((visibility("default"))) const char* vmm_torch_install(vmm_allocat
       text = why_not(before, &expected);
       if (!text.empty()) return text.c_str();
       installed = new allocator(before, vmm);  // lives as long as the process
-      may_stand_back = stands_back != 0;
+      refused.are_accepted = stands_back != 0;
       torch_cuda::allocator.store(installed);
       c10::SetAllocator(c10::kCUDA, installed, 10);
     }

@@ -7,6 +7,8 @@
 
 #include <link.h>
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -61,11 +63,28 @@ namespace vmm_torch {
   return status == VMM_ERROR_NOT_SUPPORTED || status == VMM_ERROR_UNAVAILABLE;
 }
 
-// The device cannot be served: from now on new blocks are PyTorch's own.
-inline void report_refusal(int device) {
-  ++unusual;
-  std::fprintf(stderr, "libvmm: VMM=1 does not serve torch: device %d: %s\n", device,
-               vmm_last_error_text());
-}
+// Devices that cannot map memory: their new blocks are PyTorch's own.
+class refusals {
+ public:
+  bool are_accepted = false;  // else the program gets the error
+  void add(DeviceIndex device) {
+    if (refused_.at(static_cast<std::size_t>(device)).exchange(true)) return;
+    ++count_;
+    ++unusual;
+    std::fprintf(stderr, "libvmm: VMM=1 does not serve torch: device %d: %s\n", int{device},
+                 vmm_last_error_text());
+  }
+  [[nodiscard]] bool has(DeviceIndex device) const {
+    return refused_.at(static_cast<std::size_t>(device)).load(std::memory_order_relaxed);
+  }
+  [[nodiscard]] bool has_all() const {
+    const int count = count_.load(std::memory_order_relaxed);
+    return count != 0 && count == c10::cuda::device_count();
+  }
+
+ private:
+  std::array<std::atomic<bool>, 128> refused_{};
+  std::atomic<int> count_{0};
+};
 
 }  // namespace vmm_torch
