@@ -34,7 +34,7 @@ class Case(CommandTest):
             shutil.copy(ROOT / copied, self.folder)
         self.file("tests/old/CMakeLists.txt")
         os.mkdir(self.path("elsewhere"))
-        for linked in ("benchmarks", "examples", "fuzz", "tools"):
+        for linked in ("adapters", "benchmarks", "examples", "fuzz", "modules", "tools"):
             os.symlink(ROOT / linked, self.path(linked))
         for linked in ("golden", "stream", "threads"):
             os.symlink(ROOT / "tests" / linked, self.path(f"tests/{linked}"))
@@ -162,6 +162,9 @@ class Run(Case):
             code = 127 if line.startswith("preload vmm") else 3 if line.startswith("fit ") else 2
             got = self.expect(f"./run {line}", code, out="")
             self.assert_starts(got.err, "run: ", line)
+        for given in ("VMM_KEEP=abc", "VMM_IPC=x", "VMM_BUDGET=-3", "VMM_POLICY=pool"):
+            got = self.expect(f"{given} ./run preload vmm true", 2, out="")
+            self.assert_starts(got.err, f"run: {given.partition('=')[0]} ", given)
         self.expect_nothing_built()
 
     def test_help_is_printed_before_anything_is_built(self):
