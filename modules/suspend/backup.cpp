@@ -25,8 +25,9 @@ error no_room() noexcept {
 error no_file(const char* directory, int failure) noexcept {
   constexpr const char* without_name = "no file for the contents could be created in the directory";
   const bool is_short = backup_os::is_shortage(failure);
+  const errc other = backup_os::is_broken(failure) ? errc::unavailable : errc::bad_option;
   error refused =
-      refuse(is_short ? errc::out_of_host_memory : errc::bad_option,
+      refuse(is_short ? errc::out_of_host_memory : other,
              detail_text()
                  .add(without_name)
                  .add(" '")

@@ -118,6 +118,7 @@ export class suspender {
   /// pinned, exported, a growable range's, being changed, or shares its memory; a stream is
   /// captured), not_permitted (contents that the driver's home must not read, a forked child),
   /// not_supported (no pinned memory), bad_option (the directory of the options takes no file),
+  /// unavailable (its disk fails),
   /// out_of_host_memory, driver errors. All regions are as
   /// before: see I1.
   /// Cost: waits for all work of the device; with memory_options::streams_forgotten only for that

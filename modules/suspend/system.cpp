@@ -6,8 +6,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 import vmm.base;
 
@@ -65,6 +67,12 @@ bool is_shortage(int failure) noexcept {
     case EINTR: return true;
     default: return false;
   }
+}
+
+bool is_broken(int failure) noexcept {
+  check(failure != 0, "a call that succeeded has no reason");
+  constexpr int broken[] = {EIO, ENXIO, ENODEV, ENOTCONN, ESTALE, ETIMEDOUT, EREMOTEIO};
+  return std::find(std::begin(broken), std::end(broken), failure) != std::end(broken);
 }
 
 const char* reason_of(int failure) noexcept { return std::strerror(failure); }

@@ -24,6 +24,8 @@ struct mapped_bytes {
 [[nodiscard]] mapped_bytes map_file(const char* directory, std::uint64_t size_bytes) noexcept;
 /// Whether the errno is one of a full disk, or a limit of the process or the system.
 [[nodiscard]] bool is_shortage(int failure) noexcept;
+/// Whether the errno is one of a device or a server behind the directory that fails.
+[[nodiscard]] bool is_broken(int failure) noexcept;
 /// The errno in words of the system, until the next call.
 [[nodiscard]] const char* reason_of(int failure) noexcept;
 /// Gives either back.

@@ -4,7 +4,23 @@
 // Goal: what cannot be suspended is refused with an error that says why, what is suspended is
 // refused to everybody but free(), and a refusal changes nothing.
 // Method: each misuse once, then the call that it kept from being done.
+#include <fcntl.h>
+
+#include <cerrno>
+
 #include "regions.hpp"
+
+namespace {
+
+int failure_of_the_disk = 0;
+
+}  // namespace
+
+// Before the system's own, which the library calls for the blocks of a backup's file.
+extern "C" int posix_fallocate(int file, off_t offset, off_t size) {
+  if (failure_of_the_disk != 0) return failure_of_the_disk;
+  return ::fallocate(file, 0, offset, size) == 0 ? 0 : errno;
+}
 
 namespace {
 
@@ -156,6 +172,22 @@ TEST_F(SuspendMisuse, ATierThatIsNotThere) {
             std::string::npos)
       << outcome.error().detail;
   expect_tag(block, 8);
+  expect_running("kv");
+}
+
+TEST_F(SuspendMisuse, ATierWhoseDiskFails) {
+  open(contents::keep, contents::keep, {.tier = vmm::backup_tier::file, .directory = "/tmp"});
+  const address block = in_pool(4 * MiB);
+  write(block, 4 * MiB, 8);
+  for (const auto& [failure, code] : {std::pair{EIO, errc::unavailable},
+                                      {ESTALE, errc::unavailable},
+                                      {ENOSPC, errc::out_of_host_memory},
+                                      {EOPNOTSUPP, errc::bad_option}}) {
+    failure_of_the_disk = failure;
+    refused(sleeper->suspend(), code);
+    expect_tag(block, 8);
+  }
+  failure_of_the_disk = 0;
   expect_running("kv");
 }
 
