@@ -30,6 +30,9 @@ export struct cuda_options {
   cuda_memory memory = cuda_memory::from_environment;  ///< plain excludes allow_multicast
 };
 
+/// Effects: none. Errors: bad_option (a malformed VMM_CUDA_MEMORY). Cost: a getenv.
+export [[nodiscard]] status check_cuda_environment() noexcept;
+
 /// The device's identity, for reports. Texts are null-terminated.
 export struct cuda_description {
   char device_name[128] = {};

@@ -291,4 +291,10 @@ cuda_state::~cuda_state() {
 }
 
 }  // namespace cuda
+
+status check_cuda_environment() noexcept {
+  const result<bool> plain = cuda::wants_plain({});
+  return plain ? status{} : plain.error();
+}
+
 }  // namespace vmm

@@ -25,6 +25,17 @@ error closed() noexcept {
 
 }  // namespace
 
+error refuse_beyond(const char* detail, std::uint64_t given, std::uint64_t most) noexcept {
+  check(given >= most, "a value in its range is refused");
+  return refuse(errc::invalid_argument, detail_text()
+                                            .add(detail)
+                                            .add("; not '")
+                                            .add_number(given)
+                                            .add("': the range has ")
+                                            .add_number(most)
+                                            .keep(detail));
+}
+
 // ---- pins -----------------------------------------------------------------------------
 
 void growable_pin::reset() noexcept {
@@ -145,8 +156,8 @@ result<growable_range::named_segments> growable_range::name(std::uint64_t first,
                                                             std::uint64_t count) const noexcept {
   const std::uint64_t all = options_.segment_count;
   if (first >= all || count > all - first) {
-    return refuse(errc::invalid_argument,
-                  "the segments named reach past growable_options::segment_count");
+    return refuse_beyond("the segments named are below growable_options::segment_count",
+                         first >= all ? first : std::max(count, first + count), all);
   }
   const named_segments named{first, count == 0 ? all : first + count};
   check(named.first < named.end && named.end <= all, "no segment is named");
@@ -249,8 +260,8 @@ status growable_range::find(std::uint64_t index) const noexcept {
   if (segments_.empty()) return closed();
   check(segments_.size() == options_.segment_count, "a range has lost segments");
   if (index < segments_.size()) return {};
-  return refuse(errc::invalid_argument,
-                "the range has no segment of that index: see growable_options::segment_count");
+  return refuse_beyond("an index is below growable_options::segment_count", index,
+                       segments_.size());
 }
 
 result<address> growable_range::segment(std::uint64_t index) const {

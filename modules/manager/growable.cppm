@@ -106,6 +106,10 @@ export struct growable_statistics {
   bool is_closed = false;
 };
 
+// The error of a segment, a count or a size beyond those of the range.
+[[nodiscard]] error refuse_beyond(const char* detail, std::uint64_t given,
+                                  std::uint64_t most) noexcept;
+
 /// The range; defined below.
 export class growable_range;
 

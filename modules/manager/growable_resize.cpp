@@ -84,7 +84,8 @@ status growable_range::plan(const growable_request& request, change_plan& change
   const result<named_segments> named = name(request.first_segment, request.segment_count);
   if (!named) return named.error();
   if (request.size_bytes > options_.segment_bytes_max) {
-    return refuse(errc::invalid_argument, "the size exceeds growable_options::segment_bytes_max");
+    return refuse_beyond("a size is at most growable_options::segment_bytes_max",
+                         request.size_bytes, options_.segment_bytes_max);
   }
   const std::size_t count = named->end - named->first;
   if (status room = reserve_more(changes.grown, count); !room) return room;

@@ -99,6 +99,14 @@ result<named_backend> resolve(std::string_view name) noexcept {
                                       .keep(known_names));
 }
 
+// A malformed variable is refused also by a call that does not use it.
+status check_variables() noexcept {
+  std::string_view name;
+  read_text_option("VMM_BACKEND", name);
+  if (!name.empty() && !find(name)) return refuse_value(name, known_values);
+  return check_cuda_environment();
+}
+
 result<any_backend> open_first() {
   result<any_backend> last = refuse(errc::unavailable, "no backend can be opened here");
   for (const known_backend& each : known_backends) {
@@ -147,6 +155,7 @@ status check_backend_name(std::string_view name) noexcept {
 result<any_backend> open_backend(std::string_view name) noexcept {
   const result<named_backend> named = resolve(name);
   if (!named) return named.error();
+  if (status valid = check_variables(); !valid) return valid.error();
   std::string_view destination = "off";
   read_text_option("VMM_LOG", destination);
   try {

@@ -34,7 +34,8 @@ export [[nodiscard]] std::array<backend_entry, backend_entry_count> backend_name
 /// "host", "fake" (which emulates CUDA), "fake:cuda", "fake:level_zero" or "fake:host". An empty
 /// name stands for the variable VMM_BACKEND, or, if that is not set, for the first that is
 /// available. VMM_LOG ("off", "stderr" or a path) logs every call.
-/// Errors: bad_option (no such name, a log that cannot be written, a variable such as
+/// Errors: bad_option (no such name, a log that cannot be written, a malformed VMM_BACKEND or
+/// VMM_CUDA_MEMORY, also if this call does not use it, a variable such as
 /// VMM_CUDA_LIBRARY that names no driver's library), unavailable (no such driver
 /// here; the detail has the reason), out_of_host_memory, driver errors. Cost: that of opening the
 /// driver.

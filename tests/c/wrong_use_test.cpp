@@ -689,9 +689,50 @@ TEST_F(WrongUse, StreamsOfADriverWithoutAny) {
   EXPECT_TRUE(says("a driver without streams has only NULL")) << vmm_last_error_text();
   ASSERT_GOOD(vmm_pool_allocate(of_host, 4096, nullptr, &at));
   EXPECT_FAILS(vmm_pool_free(of_host, at, stream), VMM_ERROR_INVALID_ARGUMENT);
+  vmm_suspender* sleeper = nullptr;
+  ASSERT_GOOD(vmm_suspender_create(nullptr, &sleeper));
+  ASSERT_GOOD(vmm_suspender_add_pool(sleeper, of_host, "kv", VMM_CONTENTS_KEEP));
+  auto request = sized<vmm_suspend_request>();
+  request.streams = &stream;
+  request.stream_count = 1;
+  EXPECT_FAILS(vmm_suspender_suspend(sleeper, &request, nullptr), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(says("a driver without streams has only NULL")) << vmm_last_error_text();
+  EXPECT_GOOD(vmm_suspender_destroy(sleeper));
   EXPECT_GOOD(vmm_pool_free(of_host, at, nullptr));
   EXPECT_GOOD(vmm_pool_destroy(of_host));
   EXPECT_GOOD(vmm_driver_close(host));
+}
+
+TEST_F(WrongUse, TheHostHasNoNumber) {
+  vmm_driver* host = nullptr;
+  ASSERT_GOOD(vmm_driver_open("host", VMM_ANY_DEVICE, &host));
+  std::uint32_t rights = 0;
+  for (vmm_driver* const each : {host, driver}) {
+    EXPECT_FAILS(vmm_driver_get_access(each, &rights, VMM_PLACE_HOST, 2, &rights),
+                 VMM_ERROR_INVALID_ARGUMENT);
+    EXPECT_TRUE(says("0 on the host; not 2")) << vmm_last_error_text();
+  }
+  const vmm_grant grant{VMM_PLACE_HOST, 2, VMM_RIGHTS_READ, 0};
+  EXPECT_FAILS(vmm_pool_set_peers(pool, &grant, 1), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(says("0 on the host")) << vmm_last_error_text();
+  EXPECT_GOOD(vmm_driver_close(host));
+}
+
+// Those of the other kind of allocator, too.
+TEST_F(WrongUse, VariablesThatACallDoesNotUse) {
+  auto pools = pool_defaults();
+  auto managers = manager_defaults();
+  pools.read_environment = managers.read_environment = 1;
+  vmm_pool* made_pool = nullptr;
+  vmm_manager* made_manager = nullptr;
+  ::setenv("VMM_POLICY", "foo", 1);
+  EXPECT_FAILS(vmm_pool_create(driver, &pools, &made_pool), VMM_ERROR_BAD_OPTION);
+  EXPECT_TRUE(says("VMM_POLICY takes one of")) << vmm_last_error_text();
+  ::unsetenv("VMM_POLICY");
+  ::setenv("VMM_POOL_POLICY", "foo", 1);
+  EXPECT_FAILS(vmm_manager_create(driver, &managers, &made_manager), VMM_ERROR_BAD_OPTION);
+  EXPECT_TRUE(says("VMM_POOL_POLICY takes one of")) << vmm_last_error_text();
+  ::unsetenv("VMM_POOL_POLICY");
 }
 
 TEST_F(WrongUse, TheLastNumberIsNoStream) {

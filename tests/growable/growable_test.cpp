@@ -347,7 +347,12 @@ TEST_F(GrowableOnFake, HoldsKeepBytesAndTheRange) {
   growable_range range(*managed, {.segment_bytes_max = 64 * unit, .segment_count = 3});
   ASSERT_TRUE(range.grow(4 * unit));
   EXPECT_EQ(code_of(range.pin({.size_bytes = 4 * unit + 1})), errc::invalid_argument);
-  EXPECT_EQ(code_of(range.pin({.first_segment = 3})), errc::invalid_argument);
+  const auto beyond = range.pin({.first_segment = 3});
+  EXPECT_EQ(code_of(beyond), errc::invalid_argument);
+  EXPECT_TRUE(std::string_view(beyond.error().detail).ends_with("not '3': the range has 3"));
+  const auto larger = range.grow(65 * unit);
+  EXPECT_EQ(code_of(larger), errc::invalid_argument);
+  EXPECT_TRUE(std::string_view(larger.error().detail).ends_with(std::to_string(64 * unit)));
   {
     auto kept = *range.pin({.size_bytes = 3 * unit, .first_segment = 1, .segment_count = 1});
     EXPECT_EQ(code_of(range.shrink(2 * unit)), errc::in_use);

@@ -19,6 +19,7 @@
 #include "history.hpp"
 
 import vmm.base;
+import vmm.manager;
 import vmm.registry;
 import vmm.stream;
 
@@ -167,6 +168,8 @@ vmm_status create(const vmm_allocator_options* given, vmm_allocator** out) {
   if (full.read_environment != 0) {
     const vmm::result<vmm::pool_options> read = vmm::pool_options::from_environment(options);
     if (!read) return fail(read.error());
+    const auto others = vmm::manager_options::from_environment({});
+    if (!others) return fail(others.error());
     options = *read;
   }
   const char* const name = full.driver == nullptr ? "cuda" : full.driver;

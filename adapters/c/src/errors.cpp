@@ -75,13 +75,14 @@ const char* write_text() noexcept {
   line text(last_text);
   if (last_failure.status == VMM_SUCCESS) return last_text.data();
   text.add("%s", names_of(last_failure.status).name);
+  const bool has_call = last_failure.call[0] != '\0' && std::strcmp(last_failure.call, "none") != 0;
   if (last_failure.native_code != 0 || last_failure.native_name[0] != '\0') {
-    const bool has_call =
-        last_failure.call[0] != '\0' && std::strcmp(last_failure.call, "none") != 0;
     const bool has_name = last_failure.native_name[0] != '\0';
     text.add(" (%s%s%s%s%lld)", has_call ? last_failure.call : "", has_call ? " returned " : "",
              last_failure.native_name, has_name ? ", " : "",
              static_cast<long long>(last_failure.native_code));
+  } else if (has_call) {
+    text.add(" (%s)", last_failure.call);
   }
   const bool has_figures = last_failure.figures[0] != '\0';
   if (has_figures || last_failure.advice[0] != '\0')

@@ -21,7 +21,9 @@ namespace vmm_c {
                                                               std::int32_t number) noexcept {
   switch (place) {
     case VMM_PLACE_DEVICE: return vmm::device(number);
-    case VMM_PLACE_HOST: return vmm::host();
+    case VMM_PLACE_HOST:
+      if (number != 0) return std::nullopt;
+      return vmm::host();
     case VMM_PLACE_HOST_NODE: return vmm::host_node(number);
     default: return std::nullopt;
   }
@@ -38,7 +40,8 @@ vmm_status with_grants(const vmm_grant* given, std::uint64_t count, Work&& work)
     const std::optional<vmm::location> where = location_of(given[i].place, given[i].device);
     if (!where || given[i].device < 0 || given[i].reserved != 0)
       return fail(VMM_ERROR_INVALID_ARGUMENT,
-                  "a grant names one of VMM_PLACE_*, and reserved is 0");
+                  "a grant names one of VMM_PLACE_* and the number of a device or node, 0 on the "
+                  "host, and reserved is 0");
     if (given[i].rights > VMM_RIGHTS_READ_WRITE)
       return fail_value(
           VMM_ERROR_INVALID_ARGUMENT, given[i].rights,

@@ -15,6 +15,7 @@
 #include "objects.hpp"
 
 import vmm.manager;
+import vmm.stream;
 
 namespace vmm_c {
 namespace {
@@ -55,6 +56,8 @@ vmm_status apply(const vmm_manager_options& given, vmm::manager_options& options
   if (given.read_environment == 0) return answer(options.validate());
   const vmm::result<vmm::manager_options> read = vmm::manager_options::from_environment(options);
   if (!read) return fail(read.error());
+  const auto others = vmm::pool_options::from_environment({});
+  if (!others) return fail(others.error());
   options = *read;
   return VMM_SUCCESS;
 }

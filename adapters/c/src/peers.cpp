@@ -47,7 +47,9 @@ vmm_status vmm_driver_get_access(vmm_driver* driver, const void* at, uint32_t pl
     if (rights == nullptr) return fail_null();
     const std::optional<vmm::location> where = location_of(place, device);
     if (!where || device < 0)
-      return fail(VMM_ERROR_INVALID_ARGUMENT, "a location is one of VMM_PLACE_*");
+      return fail_value(VMM_ERROR_INVALID_ARGUMENT, device,
+                        "a location is one of VMM_PLACE_* and the number of a device or node, 0 on "
+                        "the host");
     const vmm::result<vmm::access> seen = on->backend.get_access(address_of(at), *where);
     if (!seen) return fail(seen.error());
     *rights = static_cast<std::uint32_t>(*seen);

@@ -22,6 +22,7 @@
 
 import vmm.backend;
 import vmm.base;
+import vmm.manager;
 import vmm.stream;
 
 namespace vmm_c {
@@ -88,6 +89,8 @@ vmm_status apply(const vmm_pool_options& given, vmm::pool_options& options) {
   if (given.read_environment == 0) return VMM_SUCCESS;
   const vmm::result<vmm::pool_options> read = vmm::pool_options::from_environment(options);
   if (!read) return fail(read.error());
+  const auto others = vmm::manager_options::from_environment({});
+  if (!others) return fail(others.error());
   options = *read;
   return VMM_SUCCESS;
 }

@@ -140,19 +140,23 @@ bool read_tags(const char* const* tags, std::uint64_t count, std::vector<std::st
   return true;
 }
 
-// The streams of a call as the drivers of the regions name them.
+// The streams of a call as the drivers of the regions name them: each by all drivers with streams,
+// and by one at least.
 bool read_streams(suspender_object& on, const vmm_suspend_request& request,
                   std::vector<vmm::stream_handle>& out) {
   const vmm::sync::lock_guard<vmm::sync::mutex> lock(on.mutex);
   for (std::uint64_t i = 0; i < request.stream_count; ++i) {
     vmm::stream_handle named{address_of(request.streams[i]).value};
+    bool is_named = request.streams[i] == nullptr || (on.pools.empty() && on.managers.empty());
     const auto name = [&](const driver_object& driver) {
       if (driver.is_cuda) named = stream_of(driver, request.streams[i]);
+      is_named |= driver.has_streams;
       return !driver.has_streams || names_stream(driver, request.streams[i]);
     };
     const auto is_none = [&](const auto* each) { return !name(each->driver); };
     if (std::any_of(on.pools.begin(), on.pools.end(), is_none)) return false;
     if (std::any_of(on.managers.begin(), on.managers.end(), is_none)) return false;
+    if (!is_named) return false;
     out.push_back(named);
   }
   return true;

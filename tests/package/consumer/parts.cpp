@@ -62,7 +62,7 @@ using vmm::check, vmm::check_level, vmm::debug_check, vmm::detail_bytes_max, vmm
     vmm::sync::watched_mutex;
 
 // vmm.cuda
-using vmm::cuda_description;
+using vmm::check_cuda_environment, vmm::cuda_description;
 
 // vmm.fake
 using vmm::fake_driver;
