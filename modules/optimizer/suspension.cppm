@@ -38,7 +38,9 @@ export enum class suspension_phase : std::uint8_t {
 
 /// The error of every call that needs the memory of a suspended allocator or block.
 export inline constexpr error memory_suspended =
-    refuse(errc::in_use, "the memory is suspended, or is being suspended: resume it first");
+    refuse(errc::in_use,
+           "the memory is suspended, or is being suspended: resume it first; if its suspender was "
+           "closed, its contents are lost, and its blocks can only be freed");
 
 /// One piece, where it is mapped, and the rights of its range besides those of all.
 export struct suspension_part {

@@ -164,6 +164,7 @@ def test_memory_that_its_suspender_has_lost(driver):
         with Suspender() as sleeper:
             sleeper.add(pool, "x")
             sleeper.suspend()
+            sleeper.close(lose_contents=True)
         with pytest.raises(BufferError, match="lost"):
             numpy.from_dlpack(block)
 

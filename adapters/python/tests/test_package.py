@@ -341,6 +341,18 @@ def test_remap_callbacks(pool):
         pool.unsubscribe(number)
 
 
+def test_a_callback_that_raises_is_reported_once(pool, monkeypatch):
+    said, calls = [], []
+    monkeypatch.setattr(sys, "unraisablehook", lambda trouble: said.append(trouble.exc_value))
+    pool.subscribe(lambda notice: calls.append(pool.close()))
+    number = pool.subscribe(calls.append)
+    for _ in range(3):
+        pool.allocate(4 << 20).free()
+        pool.trim(0)
+    assert len(calls) >= 3 and [type(each) for each in said] == [libvmm.InUse]
+    pool.unsubscribe(number)
+
+
 def test_streams_of_the_simulated_device():
     with libvmm.Driver("fake") as driver, libvmm.Pool(driver) as pool:
         assert driver.info.features & libvmm.Feature.STREAMS

@@ -5,7 +5,9 @@ tag, all or nothing, and every wrong use raises.
 Method: on the host's memory and on the simulated device; bytes are written and read through the
 driver, and through numpy where it is there."""
 
+import gc
 import threading
+import tracemalloc
 
 import libvmm
 import pytest
@@ -141,6 +143,56 @@ def test_wrong_use(driver, weights, cache):
     assert CONTENTS[0] == "keep"
 
 
+def test_a_close_loses_no_contents(driver, weights, cache):
+    weight, block = weights.allocate(2 * MIB), cache.allocate(512)
+    driver.write(weight.address, b"abc")
+    with pytest.raises(libvmm.InUse, match=r"lose \d+ bytes .*'weights'.*resume\(\) first"):
+        with Suspender() as sleeper:
+            sleeper.add(weights, "weights")
+            sleeper.add(cache, "kv", contents="discard")
+            sleeper.suspend()
+    assert sleeper.read_backup(weight.address, 3) == b"abc"
+    sleeper.resume()
+    assert driver.read(weight.address, 3) == b"abc"
+    sleeper.suspend("kv")
+    sleeper.close()
+    with pytest.raises(libvmm.InUse, match="suspender was closed, its contents are lost"):
+        cache.allocate(512)
+    block.free()
+
+
+@pytest.mark.parametrize("is_dropped", [True, False])
+def test_contents_that_are_lost(weights, recwarn, is_dropped):
+    block, sleeper = weights.allocate(2 * MIB), Suspender()
+    sleeper.add(weights, "weights")
+    sleeper.suspend()
+    life = sleeper._life
+    if not is_dropped:
+        sleeper.close(lose_contents=True)
+    del sleeper
+    gc.collect()
+    said = [str(each.message) for each in recwarn if each.category is ResourceWarning]
+    assert life.has_ended and len(said) == is_dropped
+    assert all("dropped, and with it 2097152 bytes" in each for each in said), said
+    block.free()
+
+
+def test_a_range_is_judged_before_its_copy_is_made(driver, weights):
+    block = weights.allocate(2 * MIB)
+    with Suspender() as sleeper:
+        sleeper.add(weights, "weights")
+        for read in (driver.read, sleeper.read_backup):
+            for size in ("256MiB", 1 << 40, (1 << 64) - 1):
+                tracemalloc.start()
+                with pytest.raises((libvmm.UnknownAddress, libvmm.InvalidArgument), match=r"\w"):
+                    read(block.address, size)
+                assert tracemalloc.get_traced_memory()[1] < 16 * MIB
+                tracemalloc.stop()
+            sleeper.suspend()
+        assert len(sleeper.read_backup(block.address, 2 * MIB)) == 2 * MIB
+        sleeper.resume()
+
+
 def test_a_pinned_block_stays(cache):
     with Suspender() as sleeper:
         sleeper.add(cache, "kv")
@@ -193,5 +245,6 @@ def test_streams_and_options_of_wrong_types(weights):
     for named in ({"verify": "yes"}, {"directory": 3}):
         with pytest.raises(TypeError):
             Suspender(**named)
-    with pytest.raises(libvmm.InvalidArgument, match="directory"):
-        Suspender(directory="a\0b")
+    for wrong in ("a\0b", ""):
+        with pytest.raises(libvmm.InvalidArgument, match="directory"):
+            Suspender(directory=wrong)

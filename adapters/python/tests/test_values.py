@@ -6,13 +6,19 @@ Method: every public name is walked, every method and parameter by its signature
 turn gets values of wrong types beside right ones for the others. The tables must have every call
 and every parameter that there is."""
 
+import concurrent.futures
+import contextlib
 import copy
 import ctypes
 import dataclasses
 import enum
 import gc
 import inspect
+import os
 import pickle
+import re
+import socket
+import tempfile
 import types
 
 import libvmm
@@ -20,6 +26,7 @@ import libvmm.cupy
 import libvmm.growable
 import libvmm.history
 import libvmm.rmm
+import libvmm.share
 import libvmm.suspend
 import libvmm.torch
 import pytest
@@ -42,8 +49,37 @@ class Bench:
         self.manager = libvmm.Manager(driver)
         self.block = self.pool.allocate(MIB)
         self.range = self.manager.allocate(2 * MIB)
+        self.of_growable = libvmm.Manager(driver)
+        self.growable = libvmm.growable.Growable(self.of_growable, 8 * MIB)
+        self.suspender = libvmm.suspend.Suspender()
+        self.lent = libvmm.share.export(driver, 2 * MIB)
+        self.no_socket = socket.socket()
+        self.no_socket.close()
+        self.folder = tempfile.TemporaryDirectory()
+        self.listener = libvmm.share.Listener(f"{self.folder.name}/socket")
+        self.secret = libvmm.share.make_secret()
+        ends = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with concurrent.futures.ThreadPoolExecutor() as others:
+            other = others.submit(libvmm.share.adopt, ends[0], self.secret, accepts=True)
+            self.channel = libvmm.share.adopt(ends[1], self.secret, accepts=False)
+            self.peer = other.result()
+
+    def figures(self):
+        """What is live or held."""
+        gc.collect()
+        self.pool.trim()
+        self.manager.trim()
+        of_pool, of_manager = self.pool.statistics(), self.manager.statistics()
+        figures = of_pool.live_bytes, of_pool.held_bytes, of_manager.user_bytes
+        descriptors = len(os.listdir("/proc/self/fd"))
+        return *figures, of_manager.held_bytes, of_manager.live_count, descriptors
 
     def close(self):
+        for each in (self.channel, self.peer, self.listener, self.lent, self.suspender):
+            each.close()
+        self.folder.cleanup()
+        self.growable.close()
+        self.of_growable.close()
         self.block.free()
         self.range.free()
         self.pool.validate()
@@ -154,6 +190,9 @@ MANAGER_OPTIONS = dict(
     streams_forgotten=FLAG,
 )
 
+RESIZE = dict(size=SIZE, stream=NUMBER, first=NUMBER, count=NUMBER, one_handle=FLAG, wait=FLAG)
+VIEW = dict(dtype=TEXT, shape=NUMBERS, first=NUMBER, count=NUMBER)
+
 # The parameters of each call: their kinds, and right values for those that have no default.
 CALLS = {
     "drivers": ({}, {}),
@@ -256,6 +295,66 @@ CALLS = {
     ),
     "history.stop": (dict(owner=OBJECT, path=PATH, device=NUMBER), lambda b: dict(owner=b.pool)),
     "history.publish": (dict(on=FLAG), {}),
+    "growable.Growable": (
+        dict(manager=OBJECT, most=SIZE, segments=NUMBER, handle_bytes=SIZE, zero_new=FLAG),
+        lambda b: dict(manager=b.manager, most=4 * MIB),
+    ),
+    "growable.Growable.grow": (RESIZE, lambda b: dict(size=MIB)),
+    "growable.Growable.resize": (RESIZE, lambda b: dict(size=MIB)),
+    "growable.Growable.shrink": (
+        {name: RESIZE[name] for name in ("size", "stream", "first", "count")},
+        lambda b: dict(size=0),
+    ),
+    "growable.Growable.release": (dict(stream=NUMBER), {}),
+    "growable.Growable.synchronize": (dict(stream=NUMBER), {}),
+    "growable.Growable.close": (dict(stream=NUMBER), {}),
+    "growable.Growable.segment": (dict(index=NUMBER), {}),
+    "growable.Growable.parts": (dict(index=NUMBER), {}),
+    "growable.Growable.view": (VIEW, {}),
+    "growable.Growable.full_view": (VIEW, {}),
+    "suspend.Suspender": (dict(tier=TEXT, directory=PATH, verify=FLAG), {}),
+    "suspend.Suspender.add": (
+        dict(allocator=OBJECT, tag=TEXT, contents=TEXT),
+        lambda b: dict(allocator=b.pool, tag="kv"),
+    ),
+    "suspend.Suspender.remove": (dict(allocator=OBJECT), {}),
+    "suspend.Suspender.is_suspended": (dict(tag=TEXT), {}),
+    "suspend.Suspender.read_backup": (
+        dict(address=NUMBER, size=SIZE),
+        lambda b: dict(address=b.block.address, size=1),
+    ),
+    "suspend.Suspender.close": (dict(lose_contents=FLAG), {}),
+    "share.read_secret": (dict(path=PATH), {}),
+    "share.export": (
+        dict(driver=OBJECT, size=SIZE, handle_bytes=SIZE, kind=NUMBER, label=BYTES),
+        lambda b: dict(driver=b.driver, size=2 * MIB),
+    ),
+    "share.export_block": (
+        dict(block=OBJECT, followed=FLAG, one_handle=FLAG, kind=NUMBER, label=BYTES),
+        lambda b: dict(block=b.range),
+    ),
+    "share.connect": (
+        dict(path=PATH, secret=BYTES, timeout_ms=NUMBER),
+        lambda b: dict(path="/nowhere", secret=b.secret),
+    ),
+    "share.adopt": (
+        dict(end=OBJECT, secret=BYTES, accepts=FLAG, timeout_ms=NUMBER),
+        lambda b: dict(end=b.no_socket, secret=b.secret, accepts=True),
+    ),
+    "share.Listener": (dict(path=PATH), {}),
+    "share.Listener.accept": (
+        dict(secret=BYTES, timeout_ms=NUMBER),
+        lambda b: dict(secret=b.secret),
+    ),
+    "share.Lent.moved": (dict(block=OBJECT), {}),
+    "share.Channel.lend": (dict(block=OBJECT), {}),
+    "share.Channel.update": (dict(number=NUMBER), {}),
+    "share.Channel.take_back": (dict(number=NUMBER), {}),
+    "share.Channel.next": (dict(timeout_ms=NUMBER), {}),
+    "share.Channel.borrow": (
+        dict(driver=OBJECT, read_only=FLAG, any_device=FLAG),
+        lambda b: dict(driver=b.driver),
+    ),
     "torch.enable": (dict(way=TEXT), {}),
     "torch.statistics": (dict(device=NUMBER), {}),
 }
@@ -268,8 +367,11 @@ ALLOWED = {
 }
 MODULES = {
     "cupy": libvmm.cupy,
+    "growable": libvmm.growable,
     "history": libvmm.history,
     "rmm": libvmm.rmm,
+    "share": libvmm.share,
+    "suspend": libvmm.suspend,
     "torch": libvmm.torch,
 }
 OF_THE_PACKAGE = {
@@ -320,6 +422,11 @@ NOT_CHECKED = {
     "torch.way": "takes nothing",
     "torch.native": "takes nothing",
     "cupy.Functions.__init__": "",
+    "growable.View": "made by Growable",
+    "share.Borrowed.view": "as Block.view()",
+    "suspend.Suspender.suspend": "takes any number of tags: test_suspend.py",
+    "suspend.Suspender.resume": "takes any number of tags: test_suspend.py",
+    **dict.fromkeys(("share.Borrowed", "share.Channel", "share.Lent"), "made by functions"),
 }
 
 
@@ -334,21 +441,20 @@ def test_the_table_has_every_call_and_parameter():
 
 
 def function_of(label, bench):
-    owner, _, method = label.partition(".")
-    if owner in MODULES:
-        return getattr(MODULES[owner], method)
-    if not method:
-        return getattr(libvmm, owner)
-    return getattr(
-        {
-            "Driver": bench.driver,
-            "Pool": bench.pool,
-            "Manager": bench.manager,
-            "Block": bench.block,
-            "Range": bench.range,
-        }[owner],
-        method,
-    )
+    owner, _, method = label.rpartition(".")
+    objects = {
+        "Driver": bench.driver,
+        "Pool": bench.pool,
+        "Manager": bench.manager,
+        "Block": bench.block,
+        "Range": bench.range,
+        "growable.Growable": bench.growable,
+        "suspend.Suspender": bench.suspender,
+        "share.Channel": bench.channel,
+        "share.Lent": bench.lent,
+        "share.Listener": bench.listener,
+    }
+    return getattr(objects.get(owner) or MODULES.get(owner, libvmm), method)
 
 
 def defaults_to_none(function, parameter):
@@ -571,3 +677,35 @@ def test_a_view_that_outlives_its_bytes():
         block.free()
         with pytest.raises(BufferError, match="freed"):
             part.__dlpack__()
+
+
+# Last: the library keeps some hundred texts with values, and then those without.
+EXTREMES = [0, 1, -1, 1 << 31, 1 << 40, (1 << 63) - 1, 1 << 63, (1 << 64) - 2, (1 << 64) - 1]
+# Ends what others are called on, or waits.
+ENDS = ("free", "close", "Channel.next", "accept", "torch.")
+
+
+def test_extreme_numbers(driver):
+    """Each call does what it is for, or raises an error with a text, and holds nothing then."""
+    bench = Bench(driver)
+    before, count = bench.figures(), 0
+    for label, (kinds, right) in CALLS.items():
+        if any(each in label for each in ENDS):
+            continue
+        function, good = function_of(label, bench), right(bench) if callable(right) else right
+        for parameter, kind in kinds.items():
+            for value in EXTREMES if kind in (SIZE, NUMBER) else ():
+                count += 1
+                try:
+                    function(**{**good, parameter: value})
+                except (libvmm.Error, BufferError) as refused:
+                    assert re.search(r"\w{4}", str(refused)), (label, parameter, value)
+        for at in bench.pool.raw_blocks():
+            bench.pool.free_raw(at)
+        with contextlib.suppress(libvmm.Error):
+            libvmm.history.stop(bench.pool)
+        bench.range.resize(2 * MIB)
+        bench.growable.release()
+        assert bench.figures() == before, label
+    assert count > 800
+    bench.close()

@@ -200,16 +200,38 @@ def _fill(tensor: _Tensor, shown: TensorShape) -> tuple[Any, Any]:
     return shape, strides
 
 
+def _pair(name: str, given: Any) -> tuple[int, int]:
+    try:
+        first, second = (_values.whole(name, each) for each in given)
+    except (TypeError, ValueError):
+        raise _values.refuse(name, "a pair of ints", given) from None
+    return first, second
+
+
 def is_versioned(max_version: Any) -> tuple[int, int] | None:
     """The capsule version for a consumer that supports up to this one; None: the unversioned
     capsule."""
     if max_version is None:
         return None
-    try:
-        major, minor = (_values.whole("max_version", each) for each in max_version)
-    except (TypeError, ValueError):
-        raise _values.refuse("max_version", "a pair of ints", max_version) from None
+    major, minor = _pair("max_version", max_version)
     return None if major < 1 else (1, min(1, minor) if major == 1 else 1)
+
+
+def check_request(device: tuple[int, int], dl_device: Any, copy: Any, stream: Any) -> None:
+    """Raises BufferError for a consumer that asks for another device or a copy, TypeError and
+    InvalidArgument for a value that DLPack does not have."""
+    if copy is not None and _values.flag("copy", copy):
+        raise BufferError("the memory is shown as it is, and not copied")
+    if dl_device is not None and _pair("dl_device", dl_device) != device:
+        raise BufferError(f"the memory is on {device}, not on {dl_device}")
+    number = None if stream is None else _values.whole("stream", stream, -1)
+    if device[0] == CPU and number not in (None, -1):
+        raise InvalidArgument(f"stream: the host's memory has None, and {number} was given")
+    if number == 0:
+        raise InvalidArgument(
+            "stream: DLPack has 1 for the legacy default stream and 2 for that "
+            "of the thread; 0 names neither"
+        )
 
 
 def capsule_of(
@@ -246,14 +268,9 @@ def order(driver: Driver, streams: Sequence[int], consumer: Any) -> None:
     the legacy default stream, 2 the per-thread one, -1 no order."""
     if device_of(driver)[0] != CUDA or not streams:
         return
-    number = 1 if consumer is None else _values.whole("stream", consumer, -1)
+    number = 1 if consumer is None else int(consumer)
     if number == -1:
         return
-    if number == 0:
-        raise InvalidArgument(
-            "stream: DLPack has 1 for the legacy default stream and 2 for that "
-            "of the thread; 0 names neither"
-        )
     try:
         for stream in streams:
             if number == _PER_THREAD_STREAM:
@@ -302,10 +319,7 @@ class View:
     ) -> Any:
         """Orders the consumer's `stream` behind the block's own. An array may write to the block if
         the consumer supports DLPack 1."""
-        if copy:
-            raise BufferError("a block is shown as it is, and not copied")
-        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise BufferError(f"the block is on {self.__dlpack_device__()}, not on {dl_device}")
+        check_request(self.__dlpack_device__(), dl_device, copy, stream)
         version = is_versioned(max_version)
         try:
             lives = self.block._lives

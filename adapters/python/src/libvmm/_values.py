@@ -92,6 +92,10 @@ def size(name: str, given: Any, high: int = _U64_MAX) -> int:
     return whole(name, given, 0, high, "an int of bytes, or a text such as '512MiB',")
 
 
+#: The largest address.
+ADDRESS_MAX = _U64_MAX
+
+
 def address(name: str, given: Any) -> int:
     return whole(name, given, wanted="an address as an int")
 
@@ -109,9 +113,11 @@ def device(given: Any, name: str = "device", low: int = -1) -> int:
     return whole(name, given, low, _I32_MAX, "a device's number as an int")
 
 
-def number(name: str, given: Any) -> float:
+def number(name: str, given: Any, low: float, high: float) -> float:
     if isinstance(given, bool) or not isinstance(given, numbers.Real):
         raise refuse(name, "a number", given)
+    if not low <= given <= high:
+        raise _out_of_range(name, f"a number from {low} to {high}", given)
     return float(given)
 
 
@@ -139,9 +145,19 @@ def path(name: str, given: Any) -> bytes:
         found = os.fsencode(given)
     except TypeError:
         raise refuse(name, "a path as a str, bytes or os.PathLike", given) from None
-    if b"\0" in found:
-        raise _out_of_range(name, "a path without a character 0", repr(given))
+    if not found or b"\0" in found:
+        raise _out_of_range(name, "a path, not empty and without a character 0,", repr(given))
     return found
+
+
+def buffer(count: int) -> bytearray:
+    """Bytes of this process, to read into."""
+    try:
+        return bytearray(count)
+    except (OverflowError, MemoryError) as trouble:
+        from .errors import OutOfMemory
+
+        raise OutOfMemory(f"the host has no {count} bytes to read into") from trouble
 
 
 def choice(name: str, given: Any, names: Sequence[str]) -> int:

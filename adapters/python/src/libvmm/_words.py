@@ -16,7 +16,6 @@ _REPLACED = {
     "set any_device of vmm_import_request": "call Channel.borrow() with any_device",
     "features of vmm_driver_info": "Driver.info.features",
     "granularity of vmm_driver_info": "Driver.info.granularity",
-    "segment_count of vmm_growable_info": "Growable.segments",
     "pass VMM_ANY_DEVICE": "pass device=-1",
     "VMM_ANY_DEVICE (-1)": "-1",
     "use VMM_BACKUP_PAGEABLE": "use tier='pageable'",
@@ -26,6 +25,8 @@ _REPLACED = {
     " of the options": "",
     " of vmm_history_options": "",
     " of vmm_suspender_options": "",
+    "at most segment_bytes_max": "at most Growable.most",
+    "below segment_count": "below Growable.segments",
     # Parameters.
     "segment_bytes_max": "most",
     "segment_count": "segments",

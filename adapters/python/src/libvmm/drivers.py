@@ -127,6 +127,10 @@ def drivers() -> list[DriverEntry]:
     ]
 
 
+#: Bytes of a read whose ends are read first.
+_LARGE = 1 << 24
+
+
 class Driver(Owner):
     """A driver on one device: "cuda", "level_zero", "host" (memory of this machine), "fake" (a
     simulated device), or "" for the first available one. Close it after its pools; a dropped driver
@@ -248,12 +252,13 @@ class Driver(Owner):
         """Copies bytes from the device to the host. Does not wait for earlier work: call
         synchronize() first."""
         at, count = _values.address("source", source), _values.size("size", size)
-        try:
-            buffer = ctypes.create_string_buffer(count)
-        except (OverflowError, ValueError, MemoryError) as trouble:
-            raise MemoryError(f"the host has no {count} bytes to read into") from trouble
-        check(_LIBRARY.vmm_driver_read(self._handle, buffer, at, count))
-        return buffer.raw
+        if count > _LARGE:  # judged before the copy takes memory
+            self.read(at, 1)
+            self.read(min(at + count - 1, _values.ADDRESS_MAX), 1)
+        into = _values.buffer(count)
+        place = (ctypes.c_char * count).from_buffer(into)
+        check(_LIBRARY.vmm_driver_read(self._handle, place, at, count))
+        return bytes(into)
 
     def fill(self, target: int, value: int, size: _values.Size, stream: int = 0) -> None:
         """Fills `size` bytes with `value`, in stream order."""

@@ -90,7 +90,7 @@ class Growable(Owner):
             segment_bytes_max=_values.size("most", most, _SIZE_MAX),
             segment_count=_number(segments, "segments"),
             handle_bytes=(
-                handle_bytes if few else _values.size("handle_bytes", handle_bytes, _SIZE_MAX)
+                FEW_HANDLES if few else _values.size("handle_bytes", handle_bytes, _SIZE_MAX)
             ),
             keep_dirty=not _values.flag("zero_new", zero_new),
         )
@@ -344,8 +344,8 @@ class View(_values.OneOwner):
         self._is_lent = False
         self._type = _dlpack.type_of(dtype)
         _, bits, lanes = self._type
-        _dlpack.device_of(growable.manager.driver)
         first, count = _number(first, "first"), _number(count, "count")
+        sizes = None if shape is None else _values.shape(shape)
         count = count or growable.segments - first
         if first >= growable.segments or count < 1 or first + count > growable.segments:
             raise InvalidArgument(f"segments {first} to {first + count} of {growable.segments}")
@@ -360,8 +360,9 @@ class View(_values.OneOwner):
             most = growable.segment(first)[1]
         else:
             most = min(growable.segment(index)[1] for index in range(first, first + count))
-        inner = (most * 8 // (bits * lanes),) if shape is None else _values.shape(shape)
+        inner = (most * 8 // (bits * lanes),) if sizes is None else sizes
         _dlpack.check_shape(inner, dtype, most, f"{most} bytes a segment")
+        _dlpack.device_of(growable.manager.driver)
         strides = [1] * len(inner)
         for axis in range(len(inner) - 2, -1, -1):
             strides[axis] = strides[axis + 1] * inner[axis + 1]
@@ -443,10 +444,7 @@ class View(_values.OneOwner):
         copy: bool | None = None,
     ) -> Any:
         """Orders the consumer's `stream` behind the stream of the range's last growth."""
-        if copy:
-            raise BufferError("a range is shown as it is, and not copied")
-        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
-            raise BufferError(f"the range is on {self.__dlpack_device__()}, not on {dl_device}")
+        _dlpack.check_request(self.__dlpack_device__(), dl_device, copy, stream)
         if self._own is None:
             raise BufferError("the view was released")
         version = _dlpack.is_versioned(max_version)

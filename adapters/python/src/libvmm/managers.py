@@ -206,9 +206,10 @@ class Manager(Allocator):
         if policy is not None:
             options.policy = _values.text("policy", policy)
         if fragment_ratio is not None:
-            options.fragment_ratio = _values.number("fragment_ratio", fragment_ratio)
+            options.fragment_ratio = _values.number("fragment_ratio", fragment_ratio, 0, 1)
         if chunk_bytes is not None:
-            options.chunk_bytes = _values.size("chunk_bytes", chunk_bytes)
+            # Its last number is the library's for None.
+            options.chunk_bytes = _values.size("chunk_bytes", chunk_bytes, (1 << 64) - 2)
         if reservation_bytes is not None:
             options.reservation_bytes = _values.size("reservation_bytes", reservation_bytes)
         options.budget_bytes = _values.size("budget", budget)
@@ -261,10 +262,14 @@ class Manager(Allocator):
         array shows memory that would change: the target by ALIAS and MOVE, the source by MOVE,
         after which no array of it can be made."""
         into, of = _values.one_of("target", target, Block), _values.one_of("source", source, Block)
+        # The library does not know the sizes of others' blocks.
+        most = min(
+            [each.size for each in (into, of) if each._owner is not self], default=(1 << 64) - 1
+        )
         request = _native.CopyRequest(
             target=into.address,
             source=of.address,
-            size_bytes=of.size if size is None else _values.size("size", size),
+            size_bytes=_values.size("size", of.size if size is None else size, most),
             stream=_values.stream(stream),
             mode=int(_values.member("mode", mode, Copy)),
         )

@@ -148,8 +148,11 @@ class _Subscribers(dict[object, Callable[[RemapNotice], None]]):
 def _thunk_of(subscribers: weakref.ref[_Subscribers], key: object) -> Any:
     """Returns the function that the C library calls for one of the callbacks."""
 
+    reported = ""
+
     @_native.REMAP_CALLBACK
     def called(_context: int, notice: Any) -> None:
+        nonlocal reported
         there = subscribers()
         callback = None if there is None else there.get(key)
         if callback is None:
@@ -158,6 +161,10 @@ def _thunk_of(subscribers: weakref.ref[_Subscribers], key: object) -> Any:
         try:
             _lifetime.thread.callbacks = inside + 1
             callback(RemapNotice(seen.epoch, seen.base or 0, seen.size_bytes, RemapKind(seen.kind)))
+        except Exception as trouble:
+            if reported != repr(trouble):
+                reported = repr(trouble)
+                raise
         finally:
             _lifetime.thread.callbacks = inside
 
@@ -415,7 +422,8 @@ class Pool(Allocator):
 
     def subscribe(self, callback: Callable[[RemapNotice], None]) -> int:
         """Calls `callback` before the memory behind an address changes, until unsubscribe(). Of the
-        pool the callback may only pin, unpin, free and query."""
+        pool the callback may only pin, unpin, free and query. An exception of it is printed, once
+        in a row, and changes nothing else."""
         _values.function("callback", callback)
 
         thunks, key, number = self._life.thunks, object(), ctypes.c_uint64()

@@ -19,13 +19,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from . import _dlpack, _lifetime, _native, _values
 from ._owner import HandleLife, Owner
-from .errors import InvalidHandle, NotSupported, check
+from .errors import InUse, InvalidHandle, NotSupported, UnknownAddress, check
 from .managers import Manager
 from .pools import Pool
 
@@ -146,12 +147,46 @@ class _Bar(NamedTuple):
 
 
 class _SuspenderLife(HandleLife):
-    __slots__ = ("barred", "regions")
+    __slots__ = ("barred", "lost", "may_lose", "regions")
 
     def __init__(self) -> None:
         super().__init__("suspend.Suspender", _LIBRARY.vmm_suspender_destroy)
         self.regions: dict[_lifetime.Life, str] = {}
         self.barred: list[_Bar] = []
+        self.may_lose = False
+        self.lost = ""
+        """What the end has lost, until the warning of it."""
+
+    def kept(self) -> str:
+        """The contents that the end would lose, in words; "" without any."""
+        if not self.handle.value or not self.is_here():
+            return ""
+        _LIBRARY.vmm_suspender_return_backups(self.handle)  # those of no suspended region
+        size = _query(self.handle, None).backup_bytes
+        tags = {tag for tag in list(self.regions.values()) if _query(self.handle, tag).is_suspended}
+        names = ", ".join(map(repr, sorted(tags)))
+        return f"{size} bytes of kept contents of suspended memory ({names})" if size else ""
+
+    def end(self) -> None:
+        kept = "" if self.may_lose else self.kept()
+        if kept and self._keepers:
+            raise InUse(
+                f"closing the Suspender would lose {kept}: call resume() first, or "
+                "close(lose_contents=True)"
+            )
+        self.lost = kept
+        super().end()
+
+    def settle(self) -> bool:
+        done, lost = super().settle(), self.lost
+        if lost and self.has_ended:
+            self.lost = ""
+            warnings.warn(
+                f"a libvmm.suspend.Suspender was dropped, and with it {lost}",
+                ResourceWarning,
+                stacklevel=2,
+            )
+        return done
 
     def _gone(self) -> None:
         for bar in list(self.barred):
@@ -177,9 +212,17 @@ class _SuspenderLife(HandleLife):
                     self.barred.remove(bar)
 
 
+def _query(handle: ctypes.c_void_p, tag: str | None) -> _Info:
+    info = _Info()
+    name = None if tag is None else _values.text("tag", tag)
+    check(_LIBRARY.vmm_suspender_query(handle, name, ctypes.byref(info)))
+    return info
+
+
 class Suspender(Owner):
     """Suspends and resumes pools and managers by tag. Any thread may call it; calls wait for each
-    other. Close it before its pools and managers; contents of suspended regions are then lost."""
+    other. Close it before its pools and managers. A Suspender that is dropped loses the contents
+    that it keeps, with a ResourceWarning."""
 
     _life: _SuspenderLife
 
@@ -306,47 +349,45 @@ class Suspender(Owner):
             self._life.allow(self.is_suspended)
             raise
 
-    def _query(self, tag: str | None = None) -> _Info:
-        info = _Info()
-        check(
-            _LIBRARY.vmm_suspender_query(
-                self._handle, None if tag is None else _values.text("tag", tag), ctypes.byref(info)
-            )
-        )
-        return info
-
     def is_suspended(self, tag: str) -> bool:
         """Whether the region with this tag is suspended."""
-        return bool(self._query(tag).is_suspended)
+        _values.text("tag", tag)
+        return bool(_query(self._handle, tag).is_suspended)
 
     @property
     def backup_bytes(self) -> int:
         """Bytes of all backups, including unused ones that are kept."""
-        return int(self._query().backup_bytes)
+        return int(_query(self._handle, None).backup_bytes)
 
     @property
     def obstacle(self) -> str:
         """The tag of the region that made the last call fail, or ""."""
-        return (self._query().obstacle or b"").decode()
+        return (_query(self._handle, None).obstacle or b"").decode()
 
     def read_backup(self, address: int, size: _values.Size) -> bytearray:
         """A copy of the kept contents of suspended memory. Raises UnknownAddress if any of the
         bytes is not kept: not suspended, or discarded."""
-        into = bytearray(_values.size("size", size))
-        place = (ctypes.c_char * len(into)).from_buffer(into)
-        check(
-            _LIBRARY.vmm_suspender_read_backup(
-                self._handle, place, _values.address("address", address), len(into)
-            )
-        )
+        at, count = _values.address("address", address), _values.size("size", size)
+        if count > self.backup_bytes:
+            raise UnknownAddress(f"{count} bytes are more than all backups have")
+        for end in {at, at + count - 1} if count else ():  # before the copy takes memory
+            self._read_backup(end, bytearray(1))
+        into = _values.buffer(count)
+        self._read_backup(at, into)
         return into
+
+    def _read_backup(self, at: int, into: bytearray) -> None:
+        place = (ctypes.c_char * len(into)).from_buffer(into)
+        check(_LIBRARY.vmm_suspender_read_backup(self._handle, place, at, len(into)))
 
     def return_backups(self) -> None:
         """Releases backups that no suspended region uses."""
         check(_LIBRARY.vmm_suspender_return_backups(self._handle))
 
-    def close(self) -> None:
-        """Closes the suspender; a second call has no effect. Contents that are suspended are lost:
-        call resume() before for those that are needed."""
+    def close(self, *, lose_contents: bool = False) -> None:
+        """Closes the suspender; a second call has no effect. Raises InUse while contents of
+        suspended memory are kept, unless they may be lost. Blocks that stay suspended can only be
+        freed."""
+        self._life.may_lose = _values.flag("lose_contents", lose_contents)
         super().close()
         self._regions.clear()
