@@ -84,6 +84,9 @@ def test_cupy_raises_what_the_pool_raises():
         with pytest.raises(CuPyOutOfMemory) as short:
             made._malloc(1 << 30, 0)
         assert short.value.args == (1 << 30, short.value.args[1], 64 << 20)
+        for wrong in (-5, (1 << 64) + 5):
+            with pytest.raises(libvmm.InvalidArgument, match=f"and {wrong} was given"):
+                made._malloc(wrong, 0)
         pool.close()
         with pytest.raises(libvmm.Error):
             made._malloc(1, 0)

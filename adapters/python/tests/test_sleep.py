@@ -9,7 +9,9 @@ class and factory are `./run check adapters`'s."""
 import contextlib
 import ctypes
 import os
+import signal
 import sys
+import threading
 import types
 
 import libvmm
@@ -259,6 +261,7 @@ def test_frees_reach_the_pool(saver, memory):
 
 
 def test_wrong_use(saver, memory):
+    margin = "memory_margin_bytes"
     for wrong in (
         {"cpu_backup_backend": "mmap"},
         {"enable_cpu_backup": True, "cpu_backup_backend": "tape"},
@@ -270,6 +273,9 @@ def test_wrong_use(saver, memory):
     with pytest.raises(ValueError):
         saver.hook_mode = "neither"
     saver.pause("nothing was made under it")
+    for call in (saver.pause, saver.resume, lambda wrong: setattr(saver, margin, wrong)):
+        with pytest.raises((TypeError, libvmm.InvalidArgument), match="was given"):
+            call([-5])
     with pytest.raises(RuntimeError, match="first use"):
         saver.hook_mode = "torch"
     with pytest.raises(AttributeError):
@@ -287,6 +293,40 @@ def test_wrong_use(saver, memory):
     saver.resume("kv")
     with compat.configure_subprocess():
         pass
+
+
+def test_an_exit_while_contents_are_kept(saver, memory):
+    with saver.region(tag="weights", enable_cpu_backup=True):
+        memory.empty(MIB)
+    saver.pause()
+    saver._impl.close()
+
+
+def test_a_child_pauses_beside_a_thread_that_does(saver, memory):
+    with saver.region(tag="weights"):
+        memory.empty(MIB)
+    held, ends = threading.Event(), threading.Event()
+
+    def hold():
+        with saver._impl._lock:
+            held.set()
+            ends.wait()
+
+    other = threading.Thread(target=hold)
+    other.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        try:
+            signal.alarm(20)
+            saver.pause()
+        except libvmm.NotPermitted:
+            os._exit(7)
+        finally:
+            os._exit(1)
+    ends.set()
+    other.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 @pytest.fixture
@@ -312,7 +352,7 @@ def test_level_1_keeps_the_weights(engine):
     assert backend.state() == "RESUMING" and read(weight) == bytes([3]) * 64
     backend.resume(tags=["weights"])
     assert backend.state() == "RESUMING"
-    backend.resume(tags=["kv_cache"])
+    backend.resume(tags="kv_cache")
     assert backend.state() == "RUNNING"
     write(cache, 1)
     with pytest.raises(RuntimeError, match="RUNNING"):

@@ -56,6 +56,7 @@ class Functions:
         """Writes the address of `size` bytes. On an exception _give_up() frees the memory. Raises
         CuPy's OutOfMemoryError; ValueError for a device that is not the pool's; other errors of the
         pool."""
+        size = _values.size("size", size)
         self._check_device(device)
         stream = self._current_stream()
         number = int(stream.ptr)

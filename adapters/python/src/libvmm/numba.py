@@ -69,7 +69,7 @@ class MemoryManager(_Base):
         """A MemoryPointer that holds the memory until it and its views are gone. Numba's arrays
         have no stream: freed memory serves new requests after all work submitted to the device so
         far. Raises MemoryError."""
-        pool, at = self._opened(), ctypes.c_void_p()
+        pool, at, size = self._opened(), ctypes.c_void_p(), _values.size("size", size)
 
         def finalizer() -> None:
             address, at.value = at.value, None

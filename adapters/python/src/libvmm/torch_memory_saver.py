@@ -19,6 +19,7 @@ import atexit
 import ctypes
 import os
 import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -100,6 +101,23 @@ class _Region:
             check(_native.LIBRARY.vmm_pool_capture_release(pool.handle, capture, stream))
 
 
+_impls: weakref.WeakSet[_Impl] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for each in _impls:  # a thread that the child lacks may hold the lock
+        each._lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def _named(tag: str | None) -> list[str]:
+    if tag is not None:
+        _values.text("tag", tag)
+    return [] if tag is None else [tag]
+
+
 class _Impl:
     """State that is created at the first use: pools by tag, kind of backup and device."""
 
@@ -112,6 +130,7 @@ class _Impl:
         self.margin_bytes = 0
         self.disk_directory: str | None = os.environ.get("TMS_DISK_BACKUP_DIR") or None
         self._lock = threading.RLock()
+        _impls.add(self)
         self._regions: dict[tuple[str, str, int], _Region] = {}
         self._suspenders: dict[str, Suspender] = {}
         self._drivers: dict[int, Driver] = {}
@@ -172,8 +191,9 @@ class _Impl:
 
     def pause(self, tag: str | None) -> None:
         """All that the tag has, or nothing of it."""
+        tags = _named(tag)
         with self._lock:
-            tags = self.tags() if tag is None else [tag]
+            tags = tags or self.tags()
             groups: list[tuple[str, list[str], str | None]] = []
             for backup in _BACKUPS:
                 own = [name for (name, kind, _) in self._regions if kind == backup and name in tags]
@@ -217,8 +237,9 @@ class _Impl:
 
     def resume(self, tag: str | None) -> None:
         """All that the tag has, or nothing of it."""
+        tags = _named(tag)
         with self._lock:
-            tags = self.tags() if tag is None else [tag]
+            tags = tags or self.tags()
             done: list[tuple[str, list[str]]] = []
             try:
                 for backup in _BACKUPS:
@@ -234,7 +255,7 @@ class _Impl:
     def close(self) -> None:
         """Releases the regions at the end of the process. Living tensors keep their memory."""
         for suspender in self._suspenders.values():
-            suspender.close()
+            suspender.close(lose_contents=True)
         self._suspenders.clear()
 
 
@@ -331,7 +352,8 @@ class TorchMemorySaver:
 
     @memory_margin_bytes.setter
     def memory_margin_bytes(self, value: int) -> None:
-        self._ensure_initialized().margin_bytes = int(value)
+        margin = _values.size("memory_margin_bytes", value)
+        self._ensure_initialized().margin_bytes = margin
 
     @property
     def retain_cpu_backup(self) -> bool:

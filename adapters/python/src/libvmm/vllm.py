@@ -92,8 +92,9 @@ class VmmBackend(_Base):
         if self._state == "RUNNING":
             raise RuntimeError("resume() of a backend that is RUNNING")
         before, self._state = self._state, "RESUMING"
+        named = [tags] if isinstance(tags, str) else tags
         try:
-            for tag in sorted(self._away if tags is None else self._away.intersection(tags)):
+            for tag in sorted(self._away if named is None else self._away.intersection(named)):
                 self._memory.resume(tag)
                 self._away.discard(tag)
         except Error:
