@@ -13,9 +13,28 @@
 #include "objects.hpp"
 
 import vmm.backend;
+import vmm.base;
 import vmm.manager;
 
 using namespace vmm_c;
+
+namespace {
+
+// With the devices, because drivers do not name the missing one.
+vmm::error of_devices(vmm::error refused, std::int32_t from, std::int32_t to) noexcept {
+  if (refused.code != vmm::errc::invalid_argument) return refused;
+  refused.detail = vmm::detail_text()
+                       .add(refused.detail)
+                       .add("; not '")
+                       .add_number(static_cast<std::uint64_t>(from))
+                       .add(" and ")
+                       .add_number(static_cast<std::uint64_t>(to))
+                       .add("'")
+                       .keep(refused.detail);
+  return refused;
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -28,7 +47,7 @@ vmm_status vmm_driver_query_peer(vmm_driver* driver, int32_t from, int32_t to, u
     if (from < 0 || to < 0) return fail(VMM_ERROR_INVALID_ARGUMENT, "a device has a number");
     const vmm::result<vmm::peer_info> seen =
         on->backend.query_peer({vmm::device(from), vmm::device(to)});
-    if (!seen) return fail(seen.error());
+    if (!seen) return fail(of_devices(seen.error(), from, to));
     switch (seen->link) {
       case vmm::link_kind::itself: *link = VMM_LINK_ITSELF; break;
       case vmm::link_kind::peer: *link = VMM_LINK_PEER; break;

@@ -198,10 +198,6 @@ def test_wrong_uses_of_sharing_raise(ends, tmp_path):
         client.take_back(9)
     with pytest.raises(libvmm.InvalidArgument):
         share.connect(tmp_path / "x", b"short")
-    with pytest.raises(TypeError):
-        share.adopt(3, share.make_secret(), accepts=True)
-    with pytest.raises(TypeError):
-        client.lend("block")
     with pytest.raises(libvmm.Unavailable):
         os.chmod(tmp_path, 0o700)
         share.connect(tmp_path / "nobody", share.make_secret(), timeout_ms=10)
@@ -307,8 +303,9 @@ def test_rights_of_a_block_of_a_pool(two_devices):
 
 
 def test_devices_that_are_not_there():
-    with libvmm.Driver("fake") as driver, pytest.raises(libvmm.InvalidArgument):
-        driver.link(0, 63)
+    with libvmm.Driver("fake") as driver:
+        with pytest.raises(libvmm.InvalidArgument, match="no such device.*; not '0 and 63'"):
+            driver.link(0, 63)
     with libvmm.Driver("host") as driver:
         with pytest.raises(libvmm.NotSupported):
             driver.link(0, 0)

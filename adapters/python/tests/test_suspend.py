@@ -111,12 +111,8 @@ def test_wrong_use(driver, weights, cache):
             driver.close()
         with pytest.raises(libvmm.InvalidArgument):
             sleeper.add(cache, "")
-        with pytest.raises(libvmm.InvalidArgument, match="character 0"):
-            sleeper.add(cache, "a\0b")
         with pytest.raises(libvmm.InvalidArgument, match="keep, zero, discard"):
             sleeper.add(cache, "kv", contents="some")
-        with pytest.raises(TypeError):
-            sleeper.add(driver, "driver")
         with pytest.raises(TypeError):
             sleeper.suspend(7)
         with pytest.raises(libvmm.InvalidArgument, match="tag"):
@@ -242,9 +238,5 @@ def test_streams_and_options_of_wrong_types(weights):
             with pytest.raises(libvmm.InvalidArgument, match="streams"):
                 sleeper.suspend(streams=[wrong])
         assert not sleeper.is_suspended("weights")
-    for named in ({"verify": "yes"}, {"directory": 3}):
-        with pytest.raises(TypeError):
-            Suspender(**named)
-    for wrong in ("a\0b", ""):
-        with pytest.raises(libvmm.InvalidArgument, match="directory"):
-            Suspender(directory=wrong)
+    with pytest.raises(libvmm.InvalidArgument, match="directory"):
+        Suspender(directory="")
