@@ -153,8 +153,8 @@ VMM_API vmm_status vmm_list_drivers(vmm_driver_entry* entries, uint64_t capacity
  *  "stderr" or a path) logs every driver call.
  *  Errors: BAD_OPTION (no such name, a device for a name without devices or with one, a log that
  *  cannot be written, a malformed VMM_BACKEND or VMM_CUDA_MEMORY, used or not, a library of
- *  VMM_CUDA_LIBRARY or VMM_LEVEL_ZERO_LIBRARY that cannot be loaded), UNAVAILABLE (no such driver or device here), OUT_OF_HOST_MEMORY, driver
- *  errors.
+ *  VMM_CUDA_LIBRARY or VMM_LEVEL_ZERO_LIBRARY that cannot be loaded), UNAVAILABLE (no such driver
+ *  or device here), OUT_OF_HOST_MEMORY, driver errors.
  *  Cost: up to a second. Threads: no thread may change the environment meanwhile. */
 VMM_API VMM_CHECKED vmm_status vmm_driver_open(const char* name, int32_t device,
                                                vmm_driver** driver) VMM_NOEXCEPT;
@@ -987,7 +987,8 @@ typedef struct vmm_suspend_report {
  *  already; a block is pinned, exported, a growable range's, being changed, or shares its memory; a
  *  stream is captured), NOT_PERMITTED (contents that the driver's device must not read, or inside a
  *  callback), NOT_SUPPORTED (no pinned memory), BAD_OPTION (the directory of the options takes no
- *  file), UNAVAILABLE (its disk fails), OUT_OF_HOST_MEMORY, driver errors. Cost: docs/suspend.md. */
+ *  file), UNAVAILABLE (its disk fails), OUT_OF_HOST_MEMORY, driver errors.
+ *  Cost: docs/suspend.md. */
 VMM_API VMM_CHECKED vmm_status vmm_suspender_suspend(vmm_suspender* suspender,
                                                      const vmm_suspend_request* request,
                                                      vmm_suspend_report* report) VMM_NOEXCEPT;
