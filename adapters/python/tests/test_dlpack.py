@@ -84,11 +84,18 @@ def test_what_cannot_be_shown_says_so():
 
 def test_a_copy_is_refused(pool):
     with pool.allocate(64) as block:
-        with pytest.raises(BufferError):
-            block.__dlpack__(copy=True)
-        with pytest.raises(BufferError):
-            block.__dlpack__(dl_device=(2, 0))
-        block.__dlpack__(dl_device=(1, 0), max_version=(1, 0))
+        for wrong, error in (
+            ({"copy": True}, BufferError),
+            ({"dl_device": (2, 0)}, BufferError),
+            ({"dl_device": 1}, TypeError),
+            ({"copy": "no"}, TypeError),
+            ({"stream": "x"}, TypeError),
+            ({"stream": -5}, libvmm.InvalidArgument),
+            ({"stream": 99}, libvmm.InvalidArgument),  # the host has no streams
+        ):
+            with pytest.raises(error):
+                block.__dlpack__(**wrong)
+        block.__dlpack__(dl_device=(1, 0), max_version=(1, 0), copy=False, stream=-1)
 
 
 def test_an_exit_with_live_views():

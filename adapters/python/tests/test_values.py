@@ -515,6 +515,20 @@ def test_numbers_that_stand_for_none_of_what_is_wanted(bench, options, said):
     assert str(raised.value) == said
 
 
+@pytest.mark.parametrize("options", [{"fragment_ratio": -1}, {"chunk_bytes": (1 << 64) - 1}])
+def test_the_library_s_numbers_for_defaults(bench, options):
+    """In Python None is the default."""
+    ((name, value),) = options.items()
+    with pytest.raises(libvmm.InvalidArgument, match=f"^{name}: .* and {value} was given"):
+        libvmm.Manager(bench.driver, **options)
+
+
+def test_a_copy_stays_within_another_allocator_s_block(bench):
+    for pair in ((bench.block, bench.range), (bench.range, bench.block)):
+        with pytest.raises(libvmm.InvalidArgument, match="from 0 to 1048576 .* and 2097152 was"):
+            bench.manager.copy(*pair, 2 * MIB)
+
+
 def test_a_given_value_is_named(bench):
     wanted = "size: an int of bytes, or a text such as '512MiB', is wanted, and "
     with pytest.raises(TypeError) as raised:
