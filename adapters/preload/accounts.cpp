@@ -294,7 +294,7 @@ void note_gone(live_kind kind, const live_entry& what) noexcept {
   if (what.is_traced) trace::remove(what.slot, what.number);
 }
 
-// Without host memory the block is not recorded any more: it stays live in the sums.
+// Without host memory the block has no record: it stays live in the sums.
 void put_back(live_kind kind, std::uint64_t at, const live_entry& what) noexcept {
   shard& home = shard_of(kind, at);
   const std::lock_guard<std::mutex> turn(home.lock);

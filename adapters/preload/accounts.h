@@ -83,7 +83,7 @@ struct made {
 };
 void note_made(const made& what) noexcept;
 
-/// Takes memory off the table before the driver gets it back; false where it is not on it.
+/// Removes memory from the table before the driver gets it back; false if it is not in it.
 [[nodiscard]] bool take_live(live_kind kind, std::uint64_t at, live_entry& into) noexcept;
 /// The memory was freed.
 void note_gone(live_kind kind, const live_entry& what) noexcept;

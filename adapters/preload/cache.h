@@ -38,7 +38,7 @@ struct request {
 [[nodiscard]] physical_id take(const request& wanted) noexcept;
 /// The driver made it.
 void note_created(physical_id handle, const request& wanted) noexcept;
-/// Whether the handle is kept instead of being released. If not, it is not recorded here any more.
+/// Whether the handle is kept instead of being released. If not, its record is removed.
 [[nodiscard]] bool keep(physical_id handle) noexcept;
 
 void note_mapped(device_pointer at, std::size_t size, physical_id handle) noexcept;

@@ -50,7 +50,7 @@ class context_table {
   [[nodiscard]] context_id current() const noexcept;
   /// The device of the current context; -1 without one.
   [[nodiscard]] device_id current_device() const noexcept;
-  /// A device's primary context; null where it is not active. Creates none.
+  /// A device's primary context; null if it is not active. Creates none.
   [[nodiscard]] context_id primary_of(device_id device) const noexcept;
   /// Null: the driver does not have the stream.
   [[nodiscard]] context_id of(stream_name name) noexcept VMM_EXCLUDES(locks::streams);

@@ -36,7 +36,7 @@ result<pool_options> wanted_options() noexcept {
   result<pool_options> wanted = pool_options::from_environment(base);
   if (!wanted) return wanted;
   wanted->capture = capture_rule::refuse;
-  wanted->streams_forgotten = true;  // the library sees each cuStreamDestroy
+  wanted->streams_forgotten = true;  // the library intercepts each cuStreamDestroy
   wanted->wait_when_short = false;   // serve.cpp waits, outside of the gate
   wanted->leak_hook.hook = nullptr;
   return wanted;

@@ -52,7 +52,7 @@ class VMM_SCOPED_CAPABILITY context_end_guard {
   context_end_guard(const context_end_guard&) = delete;
   context_end_guard& operator=(const context_end_guard&) = delete;
 
-  /// A device's primary context; null where it is not active.
+  /// A device's primary context; null if it is not active.
   [[nodiscard]] context_id primary_context(device_id device) const noexcept;
 };
 

@@ -63,7 +63,7 @@ class waiting_frees {
   [[nodiscard]] std::uint64_t bytes() const noexcept {
     return bytes_.load(std::memory_order_relaxed);
   }
-  /// The context has ended, and its work: no block waits for it any more.
+  /// The context and its work have ended: ends every wait of a block for it.
   void forget_context(context_id gone) noexcept;
   /// Null, or the invariant that does not hold. Requires: no other call is under way.
   [[nodiscard]] const char* find_broken() const;

@@ -91,7 +91,7 @@ class short_text {
     check(wanted >= 0, "a text has a wrong format");
     size_ = std::min(size_ + static_cast<std::size_t>(wanted), out_.size() - 1);
   }
-  // A size in the largest unit of `unit_of`; two decimals where it is not a whole number.
+  // A size in the largest unit of `unit_of`; two decimals if it is not a whole number.
   void add_size(std::uint64_t size_bytes, std::uint64_t unit_of, bool with_unit) noexcept {
     check(size_bytes <= unit_of || unit_of == 0, "a part is larger than the whole");
     constexpr std::array<const char*, 6> names{"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};

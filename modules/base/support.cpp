@@ -209,7 +209,7 @@ namespace {
 
 std::atomic<bool> exit_has_begun = false;
 
-// Registered when an object gets its first user, so after its destructor where it is static: exit()
+// Registered when an object gets its first user, so after the destructor of a static object: exit()
 // calls the function before that destructor. A bound, since what is registered stays: programs have
 // few drivers, and one that makes them in a loop has no static one after so many.
 void notice_exit() noexcept {

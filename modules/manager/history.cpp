@@ -86,8 +86,8 @@ void manager_history::note_pin(history_kind what, const block& of) noexcept {
     port_->note_block(what, {of.base, of.sizes.mapped_bytes}, of.sizes.user_bytes, of.stream);
 }
 
-// The block belongs to its user from now on, or not any more. With a history, under its lock: a
-// listing between this and the event would contain a block without an event.
+// Records that the block is handed out, or is not. With a history, under its lock: a listing
+// between this and the event would contain a block without an event.
 void manager_history::note_block(history_kind kind, block& of) noexcept {
   const bool is_live = kind == history_kind::allocated;
   check(is_live || kind == history_kind::freed,

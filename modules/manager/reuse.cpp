@@ -81,7 +81,7 @@ result<block*> range_reuse::grow_cached(block& cached, const block_request& requ
   if (!grown && grown.error().code == errc::out_of_addresses)
     grown = base_.blocks->move(cached, plan);
   if (!grown && (cached.sizes.user_bytes == 0 || cached.locked_count > 0)) {
-    base_.blocks->discard(cached, plan.last_use);  // it is not needed any more, and its loss has no
+    base_.blocks->discard(cached, plan.last_use);  // it is not needed, and its loss has no
                                                    // effect
     return base_.blocks->build(request);
   }

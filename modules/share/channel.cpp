@@ -273,7 +273,7 @@ result<share_channel::incoming> share_channel::receive(std::int64_t deadline_ns)
   return taken;
 }
 
-// The event that a message is; id 0 where it means nothing any more.
+// The event of a message; id 0 if it is out of date.
 result<share_event> share_channel::event_of(incoming& came) noexcept {
   const result<share_session::meaning> meaning = session_.take(came.message);
   if (!meaning) return fail(meaning.error());

@@ -249,7 +249,7 @@ void suspender::abandon(const region_list& regions) noexcept {
   }
 }
 
-// From here on nothing fails: what the driver does not take back stays, and is reported.
+// From here on no step fails: memory that the driver refuses to release stays, and is reported.
 suspend_report suspender::finish(const region_list& regions) {
   suspend_report report;
   report.region_count = regions.size();

@@ -39,7 +39,7 @@ result<first_region_by_page> first_region_by_page::create(std::uint32_t page_cou
   return result<first_region_by_page>(std::move(made));
 }
 
-// A group has its first record, or none any more.
+// A group gets its first record, or loses its last.
 void first_region_by_page::flip(std::uint32_t group) noexcept {
   debug_check([&] { return group / 64 < count_[0]; }, "a group of pages has no bit");
   std::uint32_t index = group;

@@ -15,7 +15,7 @@ namespace vmm {
 
 namespace {
 
-// What a word's exact bins hold that are empty: no head, and a load all the same.
+// The state of a word's empty exact bins: no head, but a load.
 constexpr auto empty_exact_bins = [] {
   std::array<std::uint32_t, 128> words{};
   for (std::size_t i = 1; i < words.size(); i += 2) words[i] = std::uint32_t{1} << 31;

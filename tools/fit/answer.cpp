@@ -299,7 +299,8 @@ class fit_maker {
 
   // ---- other data of the file -------
 
-  // At an oom the device had so much for this allocator: what it held and what was free.
+  // At an out-of-memory event the device had this much for the allocator: the memory held, and the
+  // free memory.
   void find_available() {
     const auto events = events_of(from_, out_.device);
     std::uint64_t held_bytes = segments_.held_at_start_bytes;

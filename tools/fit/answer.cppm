@@ -30,7 +30,7 @@ export struct fit_device {
 export [[nodiscard]] std::vector<fit_device> usual_devices();
 /// A size such as 24GiB, in any case; nullopt for other texts.
 export [[nodiscard]] std::optional<fit_device> find_size(std::string_view name);
-/// A name as H100-80 or as nvidia-smi prints it, or a size. Nothing where it is neither.
+/// A name such as H100-80 or as nvidia-smi prints it, or a size; else none.
 export [[nodiscard]] std::optional<fit_device> find_device(std::string_view name);
 /// What find_device() takes in place of a name that it refuses, for people: the devices whose names
 /// begin with it, with their sizes, else all names.
@@ -91,7 +91,7 @@ export struct fit_device_answer {
   fit_device device{};
   std::array<fit_verdict, fit_allocator_count> fits{};
   /// Where the program fits: requests that were served only after the device had refused memory and
-  /// the allocator had released or moved what it held.
+  /// the allocator had released or moved memory.
   std::array<std::uint64_t, fit_allocator_count> retries{};
 };
 

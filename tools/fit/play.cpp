@@ -62,7 +62,7 @@ std::optional<std::uint64_t> play(const request_stream& asked, caching_model& mo
 
 namespace {
 
-/// Counts the requests for which the driver refused memory, and which were served all the same.
+/// Counts the requests that were served although the driver refused memory.
 class refusal_counter {
  public:
   refusal_counter(const fake_driver& driver, const stream_pool& pool)

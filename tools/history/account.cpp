@@ -22,7 +22,7 @@ namespace {
   return failure == std::errc{} && rest == text.data() + text.size() ? value : other;
 }
 
-// A page is of a few megabytes: what a file says beyond all sizes is not taken.
+// A page has a few megabytes: impossible figures of a file are ignored.
 [[nodiscard]] std::uint64_t page_bytes_of(const history& taken) {
   constexpr std::uint64_t usual = std::uint64_t{2} << 20;
   const std::uint64_t said = number_of(taken, "page_bytes", usual);

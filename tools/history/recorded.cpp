@@ -65,7 +65,7 @@ class recorded_history {
     std::sort(cuts_.begin(), cuts_.end());
     cuts_.erase(std::unique(cuts_.begin(), cuts_.end()), cuts_.end());
   }
-  // Beyond a bound of all parts, which no allocator's file reaches, ranges are not cut any more.
+  // Beyond a bound of all parts, which no allocator's file reaches, ranges are not cut.
   template <class Each>
   void for_each_part(std::uint64_t at, std::uint64_t size_bytes, Each&& each) {
     if (!is_whole(at, size_bytes)) return;

@@ -53,7 +53,7 @@ struct log_columns {
   return out;
 }
 
-// Decimal, or hexadecimal behind 0x. False where it is neither.
+// Decimal, or hexadecimal behind 0x. False if it is neither.
 [[nodiscard]] bool read_number(std::string_view text, std::uint64_t& into) {
   if (text == "(nil)") return into = 0, true;
   const bool is_hexadecimal = text.starts_with("0x");

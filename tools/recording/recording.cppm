@@ -262,7 +262,7 @@ class byte_reader {
   /// The bytes that are there, at least one; empty at the end.
   [[nodiscard]] std::string_view peek();
   void skip(std::size_t count) { left_.remove_prefix(count); }
-  /// Of the file; 0 where it is a pipe.
+  /// Of the file; 0 of a pipe.
   [[nodiscard]] std::uint64_t file_bytes() const { return source_.size_bytes(); }
   /// Bytes taken so far, as unpacked.
   [[nodiscard]] std::uint64_t offset() const noexcept { return fetched_bytes_ - left_.size(); }

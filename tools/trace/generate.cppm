@@ -19,7 +19,7 @@ namespace vmm::tools {
 /// One kind of program.
 export struct trace_kind {
   const char* name;
-  const char* what;  ///< what it does with memory, in a line
+  const char* what;  ///< its use of memory, in a line
 };
 
 export [[nodiscard]] std::span<const trace_kind> trace_kinds() noexcept;

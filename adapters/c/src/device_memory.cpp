@@ -262,7 +262,7 @@ bool device_memory::collect_finished(std::size_t misses_max) {
   return any;
 }
 
-// Blocks that were deferred for captures, of which none is announced any more.
+// Blocks that were deferred for captures, all of which have ended.
 bool device_memory::retire_deferred() {
   pending_blocks::list deferred = pending_.take_deferred();
   bool any = false;

@@ -11,7 +11,7 @@ import vmm.va;
 
 namespace vmm {
 
-// Free memory of captured graphs does not count as live any more.
+// Stops counting free memory of captured graphs as live.
 void state_end::release_graphs_memory() noexcept {
   for (const auto& in : state_.segments_) {
     const region_map& regions = in->regions();
