@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The part of the CUDA driver's binary interface that the preload library uses, declared here:
-// building it needs no CUDA header. tests/preload/abi_test.cpp compares every line with cuda.h
-// where there is one.
+// building it needs no CUDA header. tests/preload/abi_test.cpp compares every line with cuda.h, if
+// there is one.
 #pragma once
 
 #include <cstddef>

@@ -28,12 +28,12 @@ class writer;
 constexpr std::size_t device_slots = 9;
 constexpr std::size_t size_slots = 48;  // sizes up to 2^slot
 
-/// Why a call that `vmm` could have served went to the driver as it was, or failed.
+/// The reasons why a call that `vmm` could have served was left to the driver, or failed.
 enum class unmanaged_reason : std::uint8_t {
   no_context,         // no current context, or not a device's primary one
-  per_thread_stream,  // a stream that is another one in each thread
+  per_thread_stream,  // a stream that differs by thread
   capture,            // a stream is being captured
-  pool_of_the_user,   // memory of a pool that the program made or chose
+  pool_of_the_user,   // memory of a pool that the program created or selected
   no_virtual_memory,  // the device or the driver cannot map memory, or could not be opened
   plain_for_ipc,      // VMM_IPC=plain
   short_of_memory,    // the pool had none, and the driver had
@@ -55,7 +55,7 @@ struct live_entry {
   bool is_traced = false;
 };
 
-/// What note_call() takes differences of, and how many nanoseconds such a sum is.
+/// The clock of note_call(), and a sum of its differences in nanoseconds.
 [[nodiscard]] std::uint64_t now() noexcept;
 [[nodiscard]] std::uint64_t nanoseconds(std::uint64_t spent) noexcept;
 
@@ -65,8 +65,8 @@ struct live_entry {
 /// The current context, or null.
 [[nodiscard]] context_id current_context() noexcept;
 
-/// Before a call, and to count it when it has returned: for the current device, but where a device
-/// was named meanwhile.
+/// Called before a call, and to count it after its return: for the device that was named meanwhile,
+/// else for the current one.
 void begin_call() noexcept;
 void count_call_for(std::size_t slot) noexcept;
 void note_call(entry_id entry, result_code code, std::uint64_t spent) noexcept;
@@ -100,7 +100,7 @@ void note_context_ended(context_id gone) noexcept;
 void start(entry_id entry) noexcept;
 
 /// Writes the report to the place in the settings. Safe in a signal handler. 0, or the system's
-/// code where it could not be written.
+/// code if it could not be written.
 int write_report(int descriptor, bool as_json) noexcept;
 
 }  // namespace accounts

@@ -6,9 +6,9 @@
 //
 // I1  An event is spare, or in one entry of pending frees; a context has at most as many spare ones
 //     as were created there. Returning an event takes no host memory.
-// I2  An event behind all work is recorded only while no capture is under way, under the gate.
+// I2  An event behind all work is recorded only while no capture is in progress, under the gate.
 //
-// The events of a context that has ended are not named again.
+// The events of a context that has ended are never passed to the driver again.
 //
 // Lock: events. Thread safety: all of it. Cost: record() a lock and one driver call for each
 // context; the first events of a context are created. wait() releases the gate while it waits.
@@ -51,7 +51,7 @@ class memory_users {
   [[nodiscard]] std::size_t count() const noexcept {
     return count_.load(std::memory_order_acquire);
   }
-  /// The user with this index; an empty one where there are fewer.
+  /// The user with this index; an empty one if there are fewer.
   [[nodiscard]] user at(std::size_t index) const noexcept VMM_EXCLUDES(locks::events);
 
  private:
@@ -73,8 +73,8 @@ class all_work_events {
   /// The same behind the work of one stream.
   [[nodiscard]] bool record(stream_name stream, std::vector<event_point>& into) noexcept
       VMM_REQUIRES_SHARED(locks::gate);
-  /// Records an event of `own` and of each user's context. Returns how many contexts the host
-  /// waited for instead.
+  /// Records an event of `own` and of each user's context. Returns the number of contexts that the
+  /// host waited for instead.
   std::size_t record_users(context_id own, const memory_users& users,
                            std::vector<event_point>& into) noexcept
       VMM_REQUIRES_SHARED(locks::gate);

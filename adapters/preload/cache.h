@@ -36,7 +36,7 @@ struct request {
 
 /// A kept handle for the request, or 0.
 [[nodiscard]] physical_id take(const request& wanted) noexcept;
-/// The driver made it.
+/// Records a handle that the driver created.
 void note_created(physical_id handle, const request& wanted) noexcept;
 /// Whether the handle is kept instead of being released. If not, its record is removed.
 [[nodiscard]] bool keep(physical_id handle) noexcept;
@@ -44,7 +44,7 @@ void note_created(physical_id handle, const request& wanted) noexcept;
 void note_mapped(device_pointer at, std::size_t size, physical_id handle) noexcept;
 void note_unmapped(device_pointer at, std::size_t size) noexcept;
 
-/// It may have other owners from now on.
+/// Records that it may have other owners.
 void never_keep(physical_id handle) noexcept;
 void never_keep_range(device_pointer at, std::size_t size) noexcept;
 

@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a call's time is taken by: the processor's counter where it has one that goes at one pace,
-// which a program reads in a third of the time of the system's clock; else that clock. A count
-// becomes nanoseconds when the report is written, by the advance of both since start().
+// The clock of calls: the processor's counter if its rate is constant, which takes a third of the
+// time of the system's clock to read; else that clock. A count becomes nanoseconds when the report
+// is written, by the advance of both since start().
 //
 // Thread safety: all of it but start(), which is called once and before the others.
 #pragma once

@@ -4,8 +4,8 @@
 // Stream captures of the process: announced before they begin, so that no event behind all work is
 // recorded beside one.
 //
-// I1  A capture is in the list from before it begins to after it ends. Where the host has no memory
-//     for the list, captures count as under way to the end of the process.
+// I1  A capture is in the list from before it begins to after it ends. If the host has no memory
+// for the list, captures count as in progress until the process ends.
 //
 // Lock: captures; begin() takes the gate alone first. Thread safety: all of it. Cost: is_any() two
 // loads.
@@ -36,7 +36,7 @@ class capture_list {
     return count_.load(std::memory_order_acquire) != 0 ||
            has_lost_count_.load(std::memory_order_relaxed);
   }
-  /// Whether the stream is being captured; true where the driver does not have it.
+  /// Whether the stream is being captured; true if the driver does not have it.
   [[nodiscard]] bool is_captured(stream_name name) const noexcept;
 
   /// A capture is about to begin on the stream. Effects: waits for events that are being recorded.
@@ -69,7 +69,7 @@ class capture_list {
   std::atomic<bool> has_lost_count_ = false;
 };
 
-/// While it lives, driver calls of the calling thread neither disturb captures nor fail because of
+/// While it exists, driver calls of the calling thread neither disturb captures nor fail because of
 /// them. vmm's own relaxed_capture works through a driver object, which does not exist yet when a
 /// device is opened, and is not one's own context when a peer's event is recorded.
 class relaxed_thread {

@@ -71,7 +71,7 @@ class current_context {
   current_context(const current_context&) = delete;
   current_context& operator=(const current_context&) = delete;
 
-  /// False: the driver does not make the context current. No work runs there.
+  /// False: the driver cannot make the context current. No work runs there.
   [[nodiscard]] bool is_current() const noexcept { return is_current_; }
 
  private:

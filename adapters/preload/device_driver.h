@@ -117,8 +117,8 @@ class device_driver : public cuda_driver {
     if (outcome || !sizes_.put(number, size_bytes)) footprint_bytes_ -= size_bytes;
     return outcome;
   }
-  /// The most memory that the allocators of this device hold together, and the unit in which they
-  /// create it; 0: no limit. Requires: no memory was created.
+  /// Sets the limit of the memory that the allocators of this device hold together, and the unit in
+  /// which they create it; 0: no limit. Requires: no memory was created.
   void limit(std::uint64_t budget_bytes, std::uint64_t unit_bytes) noexcept {
     budget_bytes_ = budget_bytes;
     unit_bytes_ = unit_bytes;
@@ -129,7 +129,7 @@ class device_driver : public cuda_driver {
     const std::lock_guard<std::mutex> turn(budget_lock_);
     return budget_bytes_ - footprint_bytes_ < std::max(size_bytes, unit_bytes_);
   }
-  /// Memory that is created from now on can be exported as a descriptor, where the device can.
+  /// Makes memory that is created later exportable as a descriptor, if the device can.
   void make_shareable(bool wanted) noexcept {
     is_shareable_ = wanted && feature_set().export_posix_fd;
   }

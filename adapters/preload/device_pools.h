@@ -12,8 +12,8 @@
 // I2  live_bytes() is the sum of the sizes of the device's live blocks (live_blocks I2).
 //
 // Freed memory beyond the limit (VMM_KEEP) is released to the driver: a host that runs ahead of the
-// device waits. While a capture is under way nothing does. Nothing here is destroyed at the end of
-// the process.
+// device waits. During a capture nothing is released. Nothing here is destroyed at the end of the
+// process.
 //
 // Lock: opening. Thread safety: all of it. Cost: the pools of a context are found in a thread-local
 // cache; opening takes driver calls.
@@ -94,16 +94,16 @@ class device_pools {
   }
   [[nodiscard]] stream_handle service_stream() const noexcept { return service_stream_; }
 
-  /// Gives a block back to the allocator that it is from, where no work uses it.
+  /// Frees a block, which no work uses, to its allocator.
   [[nodiscard]] status take_back(const live_block& block) noexcept;
   [[nodiscard]] result<std::vector<memory_segment>> segments(owner of, address_range range);
   /// A new descriptor of the memory, which the caller closes; -1: the driver gives none.
   [[nodiscard]] int export_piece(const memory_piece& piece) noexcept;
 
-  /// Another device or context may use the memory from now on. Throws std::bad_alloc.
+  /// Records that another device or context may use the memory. Throws std::bad_alloc.
   void add_user(const memory_users::user& user) VMM_REQUIRES(locks::opening);
   void forget_context(context_id gone) noexcept;
-  /// The program chose a pool of its own for the device, or this library's.
+  /// Records that the program selected a pool of its own for the device, or this library's.
   void choose_pool(pool_id chosen) noexcept {
     has_pool_of_user_.store(chosen != nullptr && chosen != default_pool_);
   }
@@ -119,7 +119,7 @@ class device_pools {
   }
   /// Memory that the allocators hold and no live block uses.
   [[nodiscard]] std::uint64_t reusable_bytes() const noexcept;
-  /// Gives all memory that no work uses back to the driver. Returns the bytes.
+  /// Releases all memory that no work uses to the driver. Returns the bytes.
   std::uint64_t trim() noexcept VMM_REQUIRES_SHARED(locks::gate);
   void enforce_retention() noexcept VMM_REQUIRES_SHARED(locks::gate);
 
@@ -159,11 +159,11 @@ class device_table {
   device_table(const device_table&) = delete;
   device_table& operator=(const device_table&) = delete;
 
-  /// The allocators of the device whose primary context is current, opened where they are not.
-  /// Null: the device is not managed, or another context is current.
+  /// The allocators of the device whose primary context is current; opens them if needed. Null: the
+  /// device is not managed, or another context is current.
   [[nodiscard]] device_pools* of_current() noexcept VMM_REQUIRES_SHARED(locks::gate);
   [[nodiscard]] device_pools* of(stream_name name) noexcept VMM_REQUIRES_SHARED(locks::gate);
-  /// Null where the device is not open.
+  /// Null if the device is not open.
   [[nodiscard]] device_pools* of_device(device_id device) const noexcept;
   [[nodiscard]] device_pools* of_context(context_id context) const noexcept;
   /// visitor(device_pools&) for each open device.
@@ -182,8 +182,8 @@ class device_table {
   /// The program chose the pool of a device.
   void choose_pool(device_id device, pool_id pool) noexcept VMM_EXCLUDES(locks::opening);
 
-  /// Null where none of the open devices has the context; else it is closed, and its blocks are
-  /// the caller's to forget.
+  /// Null if no open device has the context; else closes the device, whose blocks the caller
+  /// removes.
   [[nodiscard]] std::unique_ptr<device_pools> close(context_id gone) noexcept
       VMM_REQUIRES(locks::gate, locks::opening);
 

@@ -4,7 +4,7 @@
 // The capture gate: no capture begins while a call of the library records, queries or unmaps.
 //
 // Such a call shares the gate for its duration. The begin of a capture and the end of a context
-// take it alone. So a call that finds no capture under way runs to its end without one. No thread
+// take it alone. So a call that finds no capture in progress runs to its end without one. No thread
 // waits for work of a device while it shares the gate: that work may wait for a thread that begins
 // a capture.
 //

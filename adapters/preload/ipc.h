@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// cuIpcGetMemHandle and its kin for blocks of a pool, which the driver does not share that way.
+// cuIpcGetMemHandle and related calls for blocks of a pool, which the driver does not share.
 //
 // The process that shares a block exports the physical handles behind it as descriptors, and a
 // thread of the library sends them to a process of the same user that names the block on a socket.
@@ -16,7 +16,7 @@
 // - No lock is held over a call of the driver, or over a message that waits.
 // - A closed block is unmapped once the work of its context has finished; during a capture of the
 //   process, by a later call.
-// - A forked child keeps no descriptor: what its parent frees is free.
+// - A forked child keeps no descriptor, so memory that its parent frees is free.
 //
 // Thread safety: all of it.
 #pragma once

@@ -85,7 +85,7 @@ class live_blocks {
   /// overlaps a live one, and nothing is changed.
   [[nodiscard]] bool add(pending_blocks::owner& entry, device_pointer at) noexcept
       VMM_EXCLUDES(locks::blocks);
-  /// Takes the block that begins there out; null where none does.
+  /// Removes the block that begins there; null if none does.
   [[nodiscard]] pending_blocks::owner take(device_pointer at) noexcept VMM_EXCLUDES(locks::blocks);
   /// Whether any live block overlaps the range.
   [[nodiscard]] bool overlaps(device_pointer at, std::size_t size) const noexcept
@@ -108,7 +108,7 @@ class live_blocks {
   /// The bytes of a device's live blocks. O(n).
   [[nodiscard]] std::uint64_t bytes_on(const device_pools& device) const noexcept
       VMM_EXCLUDES(locks::blocks);
-  /// Null, or the invariant that does not hold. Requires: no other call is under way. Throws
+  /// Null, or the invariant that does not hold. Requires: no other call is in progress. Throws
   /// std::bad_alloc.
   [[nodiscard]] const char* find_broken() const VMM_EXCLUDES(locks::blocks);
 

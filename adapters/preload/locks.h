@@ -4,7 +4,7 @@
 // The locks of VMM_MODE=vmm in their order, outermost first: gate, ending, opening, blocks,
 // streams, captures, events. Each is one object of the process, so that the compiler's analysis
 // follows it from class to class: a missing guard, a lock taken twice and a wrong order do not
-// compile. Inside of all of them lie the locks of vmm's own allocators and of a device's pending
+// compile. Inside all of them are the locks of vmm's own allocators and of a device's pending
 // frees.
 //
 // It imports what it uses, so it comes after every include of the standard library.

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Opens the files that the user names. Names in /tmp can be guessed, so what stands there already
-// may be another user's trap. No heap, no lock: it is also called in a signal handler.
+// Opens the files that the user names. Names in /tmp can be guessed, so an existing file may be
+// another user's trap. No heap, no lock: it is also called in a signal handler.
 #pragma once
 
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 
 namespace vmm::preload {
 
-/// What becomes of a file that is there.
+/// The treatment of an existing file.
 enum class existing_file : unsigned char {
   appended,  // appends to the file
   emptied,   // by the caller: so it is this user's, has no other name, and no link led to it

@@ -1,13 +1,14 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// VMM_MODE=vmm: the objects of the process, and what concerns all of them: the end of a context, of
-// a stream, and the check of every invariant. Each object uses those above it in process_state.
+// VMM_MODE=vmm: the objects of the process, and the operations on all of them: the end of a
+// context, of a stream, and the check of every invariant. Each object uses those above it in
+// process_state.
 //
 // - Nothing here is destroyed at the end of the process.
 // - Addresses outside of the library's live blocks are passed to the driver, except those inside
 //   its reservations, which the driver does not have.
-// - No call of the library disturbs a capture that is under way.
+// - No call of the library disturbs a capture in progress.
 //
 // Thread safety: all of it.
 //
@@ -41,10 +42,10 @@ struct process_state {
 
 [[nodiscard]] process_state& process() noexcept;
 
-/// Before a stream is destroyed.
+/// Called before a stream is destroyed.
 void forget(stream_id stream) noexcept VMM_EXCLUDES(locks::gate);
 
-/// While it lives the driver may end a context: no other call of the library is under way.
+/// While it exists the driver may end a context: no other call of the library is in progress.
 class VMM_SCOPED_CAPABILITY context_end_guard {
  public:
   context_end_guard() noexcept VMM_ACQUIRE(locks::gate, locks::ending);

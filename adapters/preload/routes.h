@@ -29,8 +29,8 @@ constexpr std::size_t entry_count = static_cast<std::size_t>(entry_id::count);
 /// The exported name of an entry.
 [[nodiscard]] const char* symbol_of(entry_id entry) noexcept;
 
-/// The driver's own function of an entry; null where the process has no driver or the driver does
-/// not have it.
+/// The driver's own function of an entry; null if the process has no driver or the driver does not
+/// have it.
 [[nodiscard]] void* real_of(entry_id entry) noexcept;
 
 /// A function of the driver by its exported name, never one of this library; or null.

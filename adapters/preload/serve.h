@@ -8,8 +8,8 @@
 //   (waiting_frees). cuMemFree does not wait.
 // - A request is passed to the driver only after the pool's steps (vmm.stream:shortage, with the
 //   idle memory of the device's other allocators) and those of shortage_ladder (serve.cpp), which
-//   wait. One that VMM_BUDGET has no room for is not passed on. For a request that the driver
-//   itself serves, handlers.cpp (call_driver) releases idle memory.
+//   wait. A request beyond VMM_BUDGET is not passed on. For a request that the driver itself
+//   serves, handlers.cpp (call_driver) releases idle memory.
 //
 // Thread safety: all of it. Cost: the pool's, and two locks; waits only if memory is short or
 // VMM_KEEP or VMM_FREE require it, outside of the gate.
@@ -54,8 +54,8 @@ enum class free_answer : std::uint8_t {
 
 /// Memory of the current context's device that the allocators hold and no live block uses.
 [[nodiscard]] std::uint64_t reusable_bytes() noexcept VMM_EXCLUDES(locks::gate);
-/// Releases all idle memory of every device to the driver. Waits for freed blocks where
-/// `may_wait`. Returns the bytes.
+/// Releases all idle memory of every device to the driver. Waits for freed blocks if `may_wait`.
+/// Returns the bytes.
 std::uint64_t release_idle(bool may_wait) noexcept VMM_EXCLUDES(locks::gate);
 
 /// Under VMM_COPY: maps the source's memory at the target if both are whole blocks, after waiting

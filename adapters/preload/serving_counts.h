@@ -1,9 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// What VMM_MODE=vmm counts while it serves, for the report, which a signal handler may write. A
-// field has the name of its key in the report's JSON. Calls of the driver are counted in every mode
-// (accounts.h).
+// The counts of VMM_MODE=vmm for the report, which a signal handler may write. A field has the name
+// of its key in the report's JSON. Calls of the driver are counted in every mode (accounts.h).
 #pragma once
 
 #include <atomic>

@@ -19,21 +19,21 @@ namespace vmm::preload {
 
 enum class run_mode : std::uint8_t { unread, off, monitor, managed, cache };
 
-/// What becomes of cuIpcGetMemHandle in the mode managed.
+/// The treatment of cuIpcGetMemHandle in VMM_MODE=vmm.
 enum class ipc_rule : std::uint8_t {
   share,   // blocks are shared by the library itself
   refuse,  // a block returns the driver's error
   plain,   // cuMemAlloc stays the driver's
 };
 
-/// What becomes of a copy of a whole block to another in the mode managed.
+/// The treatment of a copy of a whole block to another in VMM_MODE=vmm.
 enum class copy_rule : std::uint8_t {
   off,    // it is copied
   alias,  // both show the same memory until one of them is freed
   move,   // the target takes the source's memory, and the source has none
 };
 
-/// Of settings::keep_bytes: a share of what the program has had at most.
+/// Of settings::keep_bytes: a share of the program's peak.
 constexpr std::uint64_t keep_share = ~std::uint64_t{0};
 
 struct settings {
@@ -61,7 +61,7 @@ struct settings {
 /// Whether every call goes straight to the driver: the mode is off, or this is the forked child of
 /// a process that used the driver, where the driver refuses everything.
 [[nodiscard]] bool is_passive() noexcept;
-/// From now on it is.
+/// Sets it.
 void become_passive() noexcept;
 
 /// Does something once in a process; other threads wait meanwhile. A forked child repeats what its
@@ -89,7 +89,7 @@ class once_here {
 
 /// One line on stderr, "vmm_preload: " before it.
 void complain(const char* text, const char* more = "") noexcept;
-/// The same with what the system's code means behind it.
+/// The same, followed by the text of the system's code.
 void complain_of(const char* text, const char* more, int failure) noexcept;
 
 }  // namespace vmm::preload

@@ -12,7 +12,7 @@
 
 namespace vmm::preload::trace {
 
-/// Writes 'a' with a new number, which is 0 where nothing was written.
+/// Writes 'a' with a new number, which is 0 if nothing was written.
 [[nodiscard]] std::uint64_t add(std::size_t slot, std::uint64_t size_bytes,
                                 std::uint64_t stream_key) noexcept;
 void remove(std::size_t slot, std::uint64_t number) noexcept;
@@ -20,7 +20,7 @@ void remove(std::size_t slot, std::uint64_t number) noexcept;
 /// Whether events were left out: a limit of the format, or a file that cannot be written.
 [[nodiscard]] bool is_incomplete() noexcept;
 
-/// From now on every line is written at once: the process ends.
+/// For the end of the process: writes every later line at once.
 void finish() noexcept;
 
 void before_fork() noexcept;

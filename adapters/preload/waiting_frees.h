@@ -51,13 +51,13 @@ class waiting_frees {
   /// Frees the blocks whose points have passed, and records the points of those that wait for
   /// captures to end. Has no effect during a capture.
   void collect() noexcept VMM_REQUIRES_SHARED(locks::gate);
-  /// Gives a block back that no work uses.
+  /// Frees a block that no work uses to its allocator.
   void hand_back(pending_blocks::owner&& one) noexcept;
 
   /// Waits for the block that was freed first, as the driver's cuMemFree does. False: it has no
   /// points yet.
   [[nodiscard]] bool wait_for_oldest() noexcept VMM_REQUIRES_SHARED(locks::gate);
-  /// Waits for all blocks that wait now. False: none has points.
+  /// Waits for all pending blocks. False: none has points.
   [[nodiscard]] bool wait_for_all() noexcept VMM_REQUIRES_SHARED(locks::gate);
 
   [[nodiscard]] std::uint64_t bytes() const noexcept {
@@ -65,7 +65,7 @@ class waiting_frees {
   }
   /// The context and its work have ended: ends every wait of a block for it.
   void forget_context(context_id gone) noexcept;
-  /// Null, or the invariant that does not hold. Requires: no other call is under way.
+  /// Null, or the invariant that does not hold. Requires: no other call is in progress.
   [[nodiscard]] const char* find_broken() const;
 
  private:

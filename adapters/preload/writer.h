@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Text to a descriptor from anywhere, a signal handler included: no heap, no lock, no stdio. What
-// cannot be written ends no program.
+// Text to a descriptor from anywhere, a signal handler included: no heap, no lock, no stdio. A
+// failed write ends no program.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ class writer {
   /// `value` / `unit` with three decimals.
   writer& fraction(std::uint64_t value, std::uint64_t unit, std::size_t width) noexcept;
   void flush() noexcept;
-  /// The system's code where something could not be written; else 0.
+  /// The system's code if a write failed; else 0.
   [[nodiscard]] int failure() const noexcept { return failure_; }
 
  private:
