@@ -282,7 +282,7 @@ os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "cuda_async"
 os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
 os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = ".9"
 import jax, jax.numpy as jnp, torch
-jnp.zeros(8).block_until_ready()  # its limit is a share of what is free now
+jnp.zeros(8).block_until_ready()  # its limit is a share of the free memory
 size = int(torch.cuda.mem_get_info()[1] * 0.65)
 served = []
 for turn in range(3):
