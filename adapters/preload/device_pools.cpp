@@ -176,8 +176,10 @@ void device_pools::enforce_retention() noexcept {
   freed_bytes_.store(0, std::memory_order_relaxed);
   for (stream_pool* each : {&*unordered_, &*ordered_}) {
     const pool_statistics now = each->statistics();
-    if (now.mapped_bytes - std::min(now.mapped_bytes, now.live_bytes) > limit)
-      (void)each->trim(limit);
+    const std::uint64_t ready = each->remembered_bytes();
+    const std::uint64_t kept = std::max(limit, ready - std::min(ready, now.live_bytes));
+    if (now.mapped_bytes - std::min(now.mapped_bytes, now.live_bytes) > kept)
+      (void)each->trim(kept);
   }
   if (manager_ && !captures_.is_any()) (void)manager_->trim(limit);
 }

@@ -89,7 +89,7 @@ class top_file {
       complain(path.c_str(), "the folder cannot be made");
       return false;
     }
-    const result<int> folder = open_top_folder(path);
+    const result<int> folder = open_own_folder(path, folder_rule::is_private);
     if (!folder) {
       complain(path.c_str(), folder.error().detail);
       return false;

@@ -117,7 +117,7 @@ std::vector<std::string> top_folders() {
   return out;
 }
 
-result<int> open_top_folder(const std::string& path) noexcept {
+result<int> open_own_folder(const std::string& path, folder_rule rule) noexcept {
   const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (folder < 0 && errno == ENOENT)
     return system_error(errc::unavailable, "the folder does not exist");
@@ -125,10 +125,13 @@ result<int> open_top_folder(const std::string& path) noexcept {
   struct ::stat found{};
   const bool is_own = ::fstat(folder, &found) == 0 && found.st_uid == ::geteuid();
   check(!is_own || S_ISDIR(found.st_mode), "the path of a folder is not a folder");
-  if (is_own && (found.st_mode & 077U) == 0) return folder;
+  const bool is_private = rule == folder_rule::is_private;
+  if (is_own && (found.st_mode & (is_private ? 077U : 022U)) == 0) return folder;
   ::close(folder);
-  return refuse(errc::not_permitted,
-                "the folder must be this user's, with mode 0700: change it, or remove it");
+  return refuse(
+      errc::not_permitted,
+      is_private ? "the folder must be this user's, with mode 0700: change it, or remove it"
+                 : "the folder must be this user's, and others must not write there (mode 0755)");
 }
 
 }  // namespace vmm

@@ -99,9 +99,12 @@ export [[nodiscard]] status check_head(const top_head& read, std::uint64_t proce
 /// The folders of this user's files, the first of them for new ones: "vmm" in XDG_RUNTIME_DIR, if
 /// that is an absolute path of this user, and /tmp/vmm-UID.
 export [[nodiscard]] std::vector<std::string> top_folders();
+/// What other users may do in a folder of this user.
+export enum class folder_rule : std::uint8_t { others_may_read, is_private };
 /// Opens the folder. Errors: unavailable (it does not exist; with the system's code), not_permitted
-/// (another user owns it, others may enter it, or it is not a folder).
-export [[nodiscard]] result<int> open_top_folder(const std::string& path) noexcept;
+/// (another user owns it, others may do more, or it is not a folder).
+export [[nodiscard]] result<int> open_own_folder(const std::string& path,
+                                                 folder_rule rule) noexcept;
 
 // ---- publishing ----------------------------------------------------------------------
 

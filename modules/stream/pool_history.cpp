@@ -98,6 +98,33 @@ void pool_history::publish() {
   top_.publish({this, sample_of}, options_.publish);
 }
 
+// What else a pool's need depends on: device and policy.
+void pool_history::remember(location where) {
+  if (!peak_record::is_wanted() || options_.policy.tuning.keep_none) return;
+  const auto peak_of = [](const void* of) noexcept {
+    const auto& history = *static_cast<const pool_history*>(of);
+    const table_lock state(history.state_);
+    const pool_statistics now = state_report(*state).statistics();
+    return run_peak{now.peak_live_bytes, now.peak_mapped_bytes};
+  };
+  try {
+    const result<memory_info> device = driver_.query_memory(where);
+    std::string about(driver_.name());
+    about.append(1, '\0').append(options_.policy.name);
+    for (const std::uint64_t each :
+         {static_cast<std::uint64_t>(where.kind), static_cast<std::uint64_t>(where.ordinal),
+          device ? device->total_bytes : 0, options_.budget_bytes, options_.policy.handle_bytes_max,
+          std::bit_cast<std::uint64_t>(options_.policy.headroom)})
+      about.append(1, '\0').append(std::to_string(each));
+    const run_peak before = peaks_.begin({this, peak_of}, about);
+    // With less the pool grows more often, with more it holds more (decision 0032).
+    remembered_bytes_ = before.live_bytes + (before.mapped_bytes - before.live_bytes) / 4 * 3;
+    is_to_be_ready_ = remembered_bytes_ != 0;
+  } catch (const std::bad_alloc&) {
+    // Nothing is remembered.
+  }
+}
+
 // From a thread of its own.
 void pool_history::sample(top_sample& out) const noexcept {
   const pool_statistics now =

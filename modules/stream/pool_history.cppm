@@ -49,7 +49,22 @@ class pool_history {
     core_ = &core;
   }
   void publish();
-  void end_publishing() noexcept { top_.end(); }
+  /// With VMM_REMEMBER: reads the peak of the previous run, and keeps this one's. `where`: the
+  /// pool's memory. Cost: a getenv; with the variable a query of the driver and a file.
+  void remember(location where);
+  /// Of vmm-top and VMM_REMEMBER.
+  void end_publishing() noexcept {
+    top_.end();
+    peaks_.end();
+  }
+  /// The bytes to make ready; 0 where nothing is remembered. After remember().
+  [[nodiscard]] std::uint64_t remembered_bytes() const noexcept { return remembered_bytes_; }
+  /// The same to the first caller, 0 to others. Cost: one relaxed load.
+  [[nodiscard]] std::uint64_t take_remembered() noexcept {
+    if (!is_to_be_ready_.load(std::memory_order_relaxed)) [[likely]]
+      return 0;
+    return is_to_be_ready_.exchange(false, std::memory_order_relaxed) ? remembered_bytes_ : 0;
+  }
 
   // ---- histories ----
   [[nodiscard]] bool is_on() const noexcept { return static_cast<bool>(port_); }
@@ -84,6 +99,9 @@ class pool_history {
   state_cell& state_;
   const device_core* core_ = nullptr;
   top_use top_;
+  peak_record peaks_;
+  std::uint64_t remembered_bytes_ = 0;
+  std::atomic<bool> is_to_be_ready_ = false;
 };
 
 }  // namespace vmm

@@ -38,6 +38,7 @@ result<address> pool_shortage::grow(growth_attempt& attempt, const error& cause)
   const capture_watch::pressing pressing(captures_);
   if (!attempt.was_refused)
     attempt.may_wait = captures_.may_record_all();  // beside captures that were seen
+  if (release_ready() != 0) attempt.refusal.reset();
   stream_waits waits;
   const auto again = [&] {
     assume_locked(rank::growth);
@@ -189,7 +190,21 @@ void pool_shortage::enter(const relief_key& key) noexcept {
 std::uint64_t pool_shortage::give_idle_back(std::uint64_t wanted_bytes) {
   check(wanted_bytes != 0, "no memory is wanted of another allocator");
   const relaxed_capture capture(driver_);
-  return parts_.reclaim.trim_by(wanted_bytes).released_bytes;
+  std::uint64_t given_bytes = 0;
+  {
+    const growth_guard growing(entry_);
+    given_bytes = release_ready();
+  }
+  if (given_bytes >= wanted_bytes) return given_bytes;
+  return given_bytes + parts_.reclaim.trim_by(wanted_bytes - given_bytes).released_bytes;
+}
+
+// No work has used it: it goes at once, also beside running kernels.
+std::uint64_t pool_shortage::release_ready() {
+  if (ready_number_.load(std::memory_order_relaxed) == 0 || state_.is_suspended()) return 0;
+  const std::uint64_t number = ready_number_.exchange(0, std::memory_order_acquire);
+  check(number != 0, "memory that is ready is released by two threads");
+  return parts_.reclaim.release_unused(ready_mark_.load(std::memory_order_relaxed), number);
 }
 
 // ---- the report --------------------------------------------------------------------

@@ -36,6 +36,7 @@ import vmm.physical;
 import vmm.std;
 import :capture_watch;
 import :geometry;
+import :growth_entry;
 import :growth_planner;
 import :locks;
 import :memory_parts;
@@ -52,6 +53,7 @@ class pool_shortage {
       : driver_(base.driver),
         options_(base.options),
         state_(base.path.state()),
+        entry_(base.entry),
         captures_(base.captures),
         events_(base.events),
         relief_(base.relief),
@@ -71,6 +73,12 @@ class pool_shortage {
   /// memory moves to the cache first.
   [[nodiscard]] result<address> grow_dedicated(const stream_request& request, relief_pass& relief)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
+  /// Memory that the announcement `number` creates from the mark on goes first when memory is
+  /// short, while nothing has used it.
+  void note_ready(std::uint64_t mark, std::uint64_t number) noexcept {
+    ready_mark_.store(mark, std::memory_order_relaxed);
+    ready_number_.store(number, std::memory_order_release);
+  }
   void report(growth_attempt& attempt, const error& cause) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
 
@@ -83,6 +91,8 @@ class pool_shortage {
 
   [[nodiscard]] std::uint64_t give_idle_back(std::uint64_t wanted_bytes)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  std::uint64_t release_ready() VMM_REQUIRES(rank::growth)
+      VMM_EXCLUDES(rank::release, rank::events, rank::state);
   [[nodiscard]] bool stops_for_others(const growth_attempt& attempt, const error& cause) const;
   // The rungs, and their order.
   [[nodiscard]] auto ladder_for(growth_attempt& attempt, stream_waits& waits);
@@ -100,10 +110,13 @@ class pool_shortage {
   driver_interface& driver_;
   const pool_options& options_;
   state_cell& state_;
+  growth_entry& entry_;
   capture_watch& captures_;
   pool_history& events_;
   relief_member& relief_;
   memory_parts& parts_;
+  std::atomic<std::uint64_t> ready_mark_ = 0;
+  std::atomic<std::uint64_t> ready_number_ = 0;  // 0: nothing is ready
 };
 
 }  // namespace vmm

@@ -40,6 +40,7 @@ result<address> slow_path::allocate(const block_shape& shape, stream_handle give
   if (!counted) return counted.error();
   if (status announced = captures_.check_announced(stream); !announced) return announced.error();
   captures_.note_uncaptured(stream);
+  make_remembered_ready(stream);
   slow_call call{.size_bytes = shape.size_bytes, .stream = stream, .request = *counted};
   return with_others(
       call, [this](slow_call& each, relief_pass& relief) { return allocate_once(each, relief); });
@@ -299,7 +300,31 @@ result<address> slow_path::end_failed(const slow_call& call, const error& why) {
 
 // ---- ahead of requests --------------------------------------------------------------------
 
+// A part of the device stays free: what else runs there created its memory before the peak.
+void slow_path::make_remembered_ready(stream_handle stream) {
+  constexpr std::uint64_t spare_share = 16;
+  const std::uint64_t peak_bytes = events_.take_remembered();
+  if (peak_bytes == 0) return;
+  const relaxed_capture capture(driver_, captures_.is_on());
+  const std::optional<memory_info> device = parts_.core.memory.query_device();
+  std::uint64_t ready_bytes = peak_bytes;
+  if (device) {
+    const std::uint64_t spare_bytes = device->total_bytes / spare_share;
+    ready_bytes =
+        std::min(peak_bytes, device->free_bytes - std::min(device->free_bytes, spare_bytes));
+  }
+  if (ready_bytes == 0) return;
+  const std::uint64_t number = parts_.growth.next_announcement();
+  shortage_.note_ready(parts_.core.memory.creation_mark(), number);
+  (void)announce(ready_bytes, stream, number);  // what fails is created by requests
+}
+
 preallocate_report slow_path::preallocate(std::uint64_t size_bytes, stream_handle stream) {
+  return announce(size_bytes, stream, parts_.growth.next_announcement());
+}
+
+preallocate_report slow_path::announce(std::uint64_t size_bytes, stream_handle stream,
+                                       std::uint64_t number) {
   preallocate_report report;
   report.left_bytes = size_bytes;
   const result<stream_request> counted = request_for({size_bytes});
@@ -314,9 +339,8 @@ preallocate_report slow_path::preallocate(std::uint64_t size_bytes, stream_handl
     return report;
   }
   const std::uint64_t mark = parts_.core.memory.creation_mark();
-  const std::uint64_t announcement = parts_.growth.next_announcement();
   const status more = parts_.growth.make_ready(
-      {.stream = stream, .count_granules = count, .number = announcement}, report);
+      {.stream = stream, .count_granules = count, .number = number}, report);
   check(report.left_bytes <= std::max(size_bytes, count * granule_bytes),
         "more is missing than requested");
   if (more) parts_.reclaim.unmap_ahead(report);
@@ -326,7 +350,7 @@ preallocate_report slow_path::preallocate(std::uint64_t size_bytes, stream_handl
   const growth_guard growing(entry_);
   if (report.created_bytes != 0 && !state_.is_suspended())
     report.created_bytes -=
-        std::min(report.created_bytes, parts_.reclaim.release_unused(mark, announcement));
+        std::min(report.created_bytes, parts_.reclaim.release_unused(mark, number));
   report.failure = parts_.growth.with_figures(report.failure, size_bytes);
   return report;
 }

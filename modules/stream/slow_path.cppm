@@ -107,6 +107,12 @@ class slow_path {
   }
 
  private:
+  // With VMM_REMEMBER, before the first request that grows: what the previous run needed.
+  void make_remembered_ready(stream_handle stream)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
+  [[nodiscard]] preallocate_report announce(std::uint64_t size_bytes, stream_handle stream,
+                                            std::uint64_t number)
+      VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   [[nodiscard]] result<std::uint32_t> count_granules(std::uint64_t size_bytes)
       VMM_EXCLUDES(rank::state);
   [[nodiscard]] error refuse_too_large(std::uint64_t size_bytes) VMM_EXCLUDES(rank::state);

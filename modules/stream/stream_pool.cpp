@@ -60,7 +60,9 @@ status stream_pool::set_up() {
   path_.gate().open(gate_reason::not_set_up);
   check(is_ready(), "a pool that was set up is not ready");
   events_.publish();
-  parts_->shortage.enter(relief_key::of(driver_, options_.placement.value_or(driver_->home())));
+  const location where = options_.placement.value_or(driver_->home());
+  events_.remember(where);
+  parts_->shortage.enter(relief_key::of(driver_, where));
   return {};
 }
 

@@ -396,6 +396,20 @@ TEST(Flaw, TheAddressSpaceIsFullAndNoMoreIsHad) {
   EXPECT_TRUE(contains(ours.err, "\"blocks_served\":4000,"));
 }
 
+// The pools live until the process exits.
+TEST(Vmm, ThePeakIsThereForTheNextRun) {
+  const std::string folder = child::temporary_file("peaks");
+  const child::outcome native = child::plain({"small_blocks"});
+  for (int i = 0; i < 2; ++i) {
+    const child::outcome ours =
+        child::preloaded("vmm", {"small_blocks"}, {"VMM_REMEMBER=" + folder});
+    EXPECT_EQ(ours.out, native.out);
+    EXPECT_EQ(ours.code, native.code) << ours.err;
+    EXPECT_FALSE(std::filesystem::is_empty(folder));
+  }
+  std::filesystem::remove_all(folder);
+}
+
 TEST(Cache, HandlesAreUsedAgain) { child::expect_same("cache", {"handles"}, {"caching"}); }
 
 TEST(Cache, HandlesThatOthersMayHaveAreNotKept) { child::expect_same("cache", {"shared_handles"}); }

@@ -12,7 +12,7 @@ namespace vmm::tools {
 
 inline constexpr std::string_view variable_prefix = "VMM_";
 
-inline constexpr std::array<std::string_view, 37> known_variables = {
+inline constexpr std::array<std::string_view, 38> known_variables = {
     "VMM_BACKEND",
     "VMM_BUDGET",
     "VMM_CACHE_LIMIT",
@@ -42,6 +42,7 @@ inline constexpr std::array<std::string_view, 37> known_variables = {
     "VMM_PRELOAD_FIRST",
     "VMM_PRELOAD_PROGRAMS",
     "VMM_PROVE_COUNT",
+    "VMM_REMEMBER",
     "VMM_REPORT",
     "VMM_REPORT_FORMAT",
     "VMM_REPORT_SIGNAL",

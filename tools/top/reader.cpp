@@ -182,7 +182,7 @@ result<top_sample> read_slot(int file, std::uint32_t place) {
 }
 
 void read_top_folder(const std::string& path, top_listing& into) {
-  const result<int> opened = open_top_folder(path);
+  const result<int> opened = open_own_folder(path, folder_rule::is_private);
   if (!opened) {
     if (opened.error().code != errc::unavailable)
       into.complaints.push_back(path + ": " + opened.error().detail);

@@ -94,15 +94,16 @@ using vmm::nvtx_declarer, vmm::nvtx_ranges;
 
 // vmm.observe
 using vmm::add_fact, vmm::call_counter, vmm::call_log, vmm::check_head, vmm::decode_history,
-    vmm::decode_sample, vmm::encode_history, vmm::encode_sample, vmm::fail_plan, vmm::history,
-    vmm::history_event, vmm::history_fact, vmm::history_frame, vmm::history_kind,
+    vmm::decode_sample, vmm::encode_history, vmm::encode_sample, vmm::fail_plan, vmm::folder_rule,
+    vmm::history, vmm::history_event, vmm::history_fact, vmm::history_frame, vmm::history_kind,
     vmm::history_label, vmm::history_line, vmm::history_line_max, vmm::history_listener,
     vmm::history_mapping, vmm::history_note, vmm::history_options, vmm::history_port,
     vmm::history_region, vmm::history_region_kind, vmm::history_ring, vmm::history_steps,
     vmm::history_tag, vmm::is_history_label, vmm::no_history_memory, vmm::no_recording,
-    vmm::open_top_folder, vmm::publish_allocators, vmm::set_history_label, vmm::take_from,
-    vmm::top_file_bytes, vmm::top_folders, vmm::top_head, vmm::top_kind, vmm::top_sample,
-    vmm::top_slot, vmm::top_slot_count, vmm::top_source, vmm::top_use, vmm::write_history;
+    vmm::peak_record, vmm::peak_source, vmm::run_peak, vmm::open_own_folder,
+    vmm::publish_allocators, vmm::set_history_label, vmm::take_from, vmm::top_file_bytes,
+    vmm::top_folders, vmm::top_head, vmm::top_kind, vmm::top_sample, vmm::top_slot,
+    vmm::top_slot_count, vmm::top_source, vmm::top_use, vmm::write_history;
 
 // vmm.optimizer
 using vmm::add_grants, vmm::are_attached, vmm::attach_parts, vmm::block, vmm::block_cut,

@@ -1,0 +1,273 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: with VMM_REMEMBER the second run of a program makes few driver calls and holds no more
+// memory; a damaged, foreign or stale file changes nothing, a folder that others control is not
+// used, and memory that was made ready goes first when memory is short.
+// Method: the life of a pool on the fake driver is a run; for two processes and for the exit, this
+// program runs itself.
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "../support/test.h"
+
+import vmm.backend;
+import vmm.fake;
+import vmm.stream;
+
+namespace {
+
+namespace files = std::filesystem;
+using vmm::call, vmm::stream_handle, vmm::stream_pool;
+
+constexpr const char* variable = "VMM_REMEMBER";
+constexpr std::uint64_t half_gib = 512 * MiB;
+
+std::uint64_t memory_calls(const vmm::fake_driver& driver) {
+  return driver.calls(call::create) + driver.calls(call::map) + driver.calls(call::unmap) +
+         driver.calls(call::set_access);
+}
+
+struct run {
+  std::uint64_t ready_bytes = 0;  // mapped by the first request
+  std::uint64_t call_count = 0;   // after it
+  std::uint64_t peak_bytes = 0;
+};
+
+run play(vmm::fake_driver& driver, int steps) {
+  run seen;
+  stream_pool pool(driver);
+  std::vector<vmm::address> live{pool.allocate(MiB, stream_handle::default_stream).value()};
+  seen.ready_bytes = pool.statistics().mapped_bytes;
+  const std::uint64_t before = memory_calls(driver);
+  std::mt19937 random(7);
+  for (int i = 0; i < steps; ++i) {
+    if (live.empty() || random() % 5 < 3) {
+      const std::uint64_t size_bytes = (1 + random() % 48) * (MiB / 2);
+      live.push_back(pool.allocate(size_bytes, stream_handle::default_stream).value());
+      continue;
+    }
+    std::swap(live[random() % live.size()], live.back());
+    EXPECT_TRUE(pool.free(live.back(), stream_handle::default_stream));
+    live.pop_back();
+  }
+  seen.call_count = memory_calls(driver) - before;
+  seen.peak_bytes = pool.statistics().peak_mapped_bytes;
+  for (const vmm::address at : live) EXPECT_TRUE(pool.free(at, stream_handle::default_stream));
+  return seen;
+}
+
+run play(int steps = 400) {
+  vmm::fake_driver driver;
+  return play(driver, steps);
+}
+
+class Remember : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (files::temp_directory_path() / "vmm-remember-XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    outer = name;
+    use(outer / "peaks");
+    ASSERT_EQ(::unsetenv(variable), 0);
+    cold_bytes = play(0).ready_bytes;
+    use(folder);
+  }
+  void TearDown() override {
+    ::unsetenv(variable);
+    files::remove_all(outer);
+  }
+  void use(const files::path& path) {
+    folder = path;
+    ASSERT_EQ(::setenv(variable, path.c_str(), 1), 0);
+  }
+  // The only file of the folder.
+  files::path file() {
+    files::path found;
+    for (const auto& each : files::directory_iterator(folder)) {
+      EXPECT_TRUE(found.empty()) << each.path() << " beside " << found;
+      found = each.path();
+    }
+    return found;
+  }
+  static std::string bytes_of(const files::path& path) {
+    std::ifstream in(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+  static void write(const files::path& path, std::string_view bytes) {
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+  void expect_cold(const std::string& when) { EXPECT_EQ(play(0).ready_bytes, cold_bytes) << when; }
+  // This program again, as one process or as two at once.
+  static void run_children(int count) {
+    const std::string one = files::read_symlink("/proc/self/exe").string() +
+                            " --gtest_filter=RememberChild.* --gtest_also_run_disabled_tests";
+    std::string all = "( ";
+    for (int i = 0; i < count; ++i) all += one + " & p" + std::to_string(i) + "=$!; ";
+    for (int i = 0; i < count; ++i) all += "wait $p" + std::to_string(i) + " || exit 1; ";
+    EXPECT_EQ(std::system((all + ") > /dev/null").c_str()), 0);
+  }
+
+  files::path outer;
+  files::path folder;
+  std::uint64_t cold_bytes = 0;
+};
+
+TEST_F(Remember, ASecondRunIsReady) {
+  const run first = play();
+  EXPECT_EQ(first.ready_bytes, cold_bytes);
+  EXPECT_EQ(bytes_of(file()).size(), 64u);
+  for (int i = 0; i < 3; ++i) {
+    const run next = play();
+    EXPECT_LE(next.call_count * 20, first.call_count);
+    EXPECT_LE(next.peak_bytes, first.peak_bytes + first.peak_bytes / 200);
+    EXPECT_GT(next.ready_bytes, cold_bytes);
+  }
+}
+
+TEST_F(Remember, FilesThatAreNotWholeAreIgnored) {
+  (void)play();
+  const files::path place = file();
+  const std::string good = bytes_of(place);
+  for (std::size_t i = 0; i < good.size(); ++i) {
+    std::string bad = good;
+    bad[i] = static_cast<char>(bad[i] ^ 1);
+    write(place, bad);
+    expect_cold("byte " + std::to_string(i));
+  }
+  for (const std::string& bad : {std::string(), good.substr(1), good + good}) {
+    write(place, bad);
+    expect_cold(std::to_string(bad.size()) + " bytes");
+  }
+  files::remove(place);
+  files::create_directory(place);
+  expect_cold("a folder in its place");
+}
+
+TEST_F(Remember, FilesOfOthersAreIgnored) {
+  (void)play();
+  const files::path place = file();
+  const files::path target = outer / "target";
+  files::rename(place, target);
+  const std::string good = bytes_of(target);
+  files::create_symlink(target, place);
+  expect_cold("a link");
+  EXPECT_FALSE(files::is_symlink(place));
+  EXPECT_EQ(bytes_of(target), good);
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be two users";
+  write(place, good);
+  ASSERT_EQ(::chown(place.c_str(), 65534, 65534), 0);
+  expect_cold("another user's file");
+}
+
+TEST_F(Remember, FoldersOfOthersAreNotUsed) {
+  (void)play();
+  const files::path real = folder;
+  const files::path name = file().filename();
+  const std::string good = bytes_of(real / name);
+  const auto expect_unused = [&](const char* when) {
+    expect_cold(when);
+    EXPECT_EQ(bytes_of(real / name), good) << when;
+  };
+  ASSERT_EQ(::chmod(folder.c_str(), 0777), 0);
+  expect_unused("others may write");
+  ASSERT_EQ(::chmod(folder.c_str(), 0755), 0);
+  files::create_symlink(real, outer / "link");
+  use(outer / "link");
+  expect_unused("a link");
+  use(files::relative(real));
+  expect_unused("a relative path");
+  use(outer / "no" / "such");
+  expect_unused("no folder above");
+  use(real);
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be two users";
+  ASSERT_EQ(::chown(folder.c_str(), 65534, 65534), 0);
+  expect_unused("another user's");
+}
+
+TEST_F(Remember, AFullDiskLeavesTheFile) {
+  (void)play();
+  const std::string good = bytes_of(file());
+  ::rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const ::rlimit none{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &none), 0);
+  const run next = play(0);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_GT(next.ready_bytes, cold_bytes);
+  EXPECT_EQ(bytes_of(file()), good);
+}
+
+TEST_F(Remember, AnotherDeviceIsAnotherKey) {
+  (void)play();
+  vmm::fake::profile other = vmm::fake::profile::cuda();
+  other.device_memory_bytes /= 2;
+  vmm::fake_driver driver(other);
+  EXPECT_EQ(play(driver, 0).ready_bytes, cold_bytes);
+}
+
+// Also by a process that exits with its pool.
+TEST_F(Remember, ProcessesAtOnceLeaveOneFile) {
+  ASSERT_EQ(::setenv("VMM_TEST_READY", "0", 1), 0);
+  run_children(1);
+  ASSERT_EQ(::setenv("VMM_TEST_READY", "1", 1), 0);
+  run_children(2);
+  run_children(1);
+  ASSERT_EQ(::unsetenv("VMM_TEST_READY"), 0);
+  EXPECT_EQ(bytes_of(file()).size(), 64u);
+}
+
+// Its parent is Remember.ProcessesAtOnceLeaveOneFile.
+TEST(RememberChild, DISABLED_Runs) {
+  static auto* const driver = new vmm::fake_driver;
+  static auto* const pool = new stream_pool(*driver);
+  const bool is_ready = std::string_view(std::getenv("VMM_TEST_READY")) == "1";
+  const auto small = pool->allocate(MiB, stream_handle::default_stream);
+  ASSERT_TRUE(small);
+  EXPECT_EQ(pool->statistics().mapped_bytes >= half_gib / 2, is_ready);
+  ASSERT_TRUE(pool->allocate(half_gib / 2, stream_handle::default_stream));
+}
+
+// Work of the stream that the memory is ready for goes on.
+TEST_F(Remember, WhatIsReadyGoesFirstWhenMemoryIsShort) {
+  vmm::fake::profile plays = vmm::fake::profile::cuda();
+  plays.device_memory_bytes = 2 * half_gib;
+  for (const bool is_own : {false, true}) {
+    vmm::fake_driver driver(plays);
+    driver.set_manual(true);
+    const stream_handle a = *driver.create_stream();
+    const stream_handle b = *driver.create_stream();
+    for (const bool is_second : {false, true}) {
+      stream_pool pool(driver);
+      stream_pool other(driver);
+      const vmm::address at = pool.allocate(MiB, a).value();
+      const vmm::address_range bytes{at, MiB};
+      vmm::fake::kernel work{.name = "work", .duration_us = 1e6};
+      work.writes = {&bytes, 1};
+      ASSERT_TRUE(driver.launch(a, work));
+      if (!is_second) {
+        const vmm::address most = pool.allocate(half_gib, a).value();
+        EXPECT_TRUE(pool.free(most, a));
+      } else {
+        EXPECT_GE(pool.statistics().mapped_bytes, half_gib);
+        stream_pool& requests = is_own ? pool : other;
+        const auto large = requests.allocate(half_gib + half_gib / 2, b);
+        ASSERT_TRUE(large) << vmm::describe(large.error());
+        EXPECT_EQ(requests.statistics().host_wait_count, 0u);
+        EXPECT_NE(driver.resource_counts().pending_work, 0u);
+        EXPECT_TRUE(requests.free(*large, b));
+      }
+      EXPECT_TRUE(pool.free(at, a));
+      EXPECT_TRUE(driver.finish_all());
+    }
+    for (const stream_handle each : {a, b}) EXPECT_TRUE(driver.destroy_stream(each));
+    EXPECT_EQ(driver.misuse_count(), 0u);
+  }
+}
+
+}  // namespace
