@@ -34,6 +34,7 @@ struct live_totals {
   std::atomic<std::uint64_t> peak_count = 0;
 };
 
+/// Its layout is known to `doctor --tree` (libvmm/_doctor.py).
 struct totals {
   std::array<std::array<live_totals, device_slots>, 2> live;  // by live_kind
   std::array<std::atomic<std::uint64_t>, static_cast<std::size_t>(unmanaged_reason::count)>
@@ -41,7 +42,11 @@ struct totals {
   std::atomic<std::uint64_t> forgotten = 0;
 };
 
+static_assert(sizeof(totals) == 83 * sizeof(std::uint64_t));
+
 [[nodiscard]] const totals& sums() noexcept;
+/// Counts from now on in memory that other processes read, for `doctor --tree`.
+void show(void* page) noexcept;
 [[nodiscard]] const thread_counters* first_record() noexcept;
 
 }  // namespace vmm::preload::accounts

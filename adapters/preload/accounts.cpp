@@ -43,7 +43,10 @@ struct call_state {
 thread_local call_state call_now [[gnu::tls_model("initial-exec")]];
 call_clock calls_clock;
 pthread_key_t thread_end;
-totals all_totals;
+totals own_totals;
+std::atomic<totals*> all_totals = &own_totals;
+
+totals& now_counted() noexcept { return *all_totals.load(std::memory_order_relaxed); }
 
 thread_counters* take_record() noexcept {
   for (thread_counters* each = all_records.load(std::memory_order_acquire); each != nullptr;
@@ -105,7 +108,7 @@ shard& shard_of(live_kind kind, std::uint64_t at) noexcept {
 }
 
 live_totals& totals_of(live_kind kind, std::size_t slot) noexcept {
-  return all_totals.live[static_cast<std::size_t>(kind)][slot];
+  return now_counted().live[static_cast<std::size_t>(kind)][slot];
 }
 
 // ---- start and end ------------------------------------------------------------------------------
@@ -259,7 +262,7 @@ void note_call(entry_id entry, result_code code, std::uint64_t spent) noexcept {
 }
 
 void note_unmanaged(unmanaged_reason why) noexcept {
-  all_totals.unmanaged[static_cast<std::size_t>(why)].fetch_add(1, std::memory_order_relaxed);
+  now_counted().unmanaged[static_cast<std::size_t>(why)].fetch_add(1, std::memory_order_relaxed);
 }
 
 void note_made(const made& what) noexcept {
@@ -299,7 +302,7 @@ void put_back(live_kind kind, std::uint64_t at, const live_entry& what) noexcept
   shard& home = shard_of(kind, at);
   const std::lock_guard<std::mutex> turn(home.lock);
   if (!home.entries.put(at, what)) {
-    all_totals.forgotten.fetch_add(1, std::memory_order_relaxed);
+    now_counted().forgotten.fetch_add(1, std::memory_order_relaxed);
   }
 }
 
@@ -328,7 +331,9 @@ void note_context_ended(context_id gone) noexcept {
   end_memory([&](const live_entry& each) { return gone != nullptr && each.context == gone; });
 }
 
-const totals& sums() noexcept { return all_totals; }
+const totals& sums() noexcept { return now_counted(); }
+
+void show(void* page) noexcept { all_totals.store(::new (page) totals, std::memory_order_relaxed); }
 const thread_counters* first_record() noexcept {
   return all_records.load(std::memory_order_acquire);
 }

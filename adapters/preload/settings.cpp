@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <string_view>
 
+#include "account_records.h"
 #include "device_pools.h"
 #include "writer.h"
 
@@ -174,7 +175,10 @@ void complain_of(const char* text, const char* more, int failure) noexcept {
 
 }  // namespace vmm::preload
 
-// Of VMM=1, which has loaded the library without LD_PRELOAD: without VMM_MODE the mode is vmm.
-extern "C" [[gnu::visibility("default"), gnu::used]] void vmm_preload_serve() {
-  vmm::preload::mode_unset.store(vmm::preload::run_mode::managed, std::memory_order_relaxed);
+// Of VMM=1, which has loaded the library without LD_PRELOAD: without VMM_MODE the mode is vmm, and
+// the sums are counted in `page`, of 4 KiB, zero and shared with other processes.
+extern "C" [[gnu::visibility("default"), gnu::used]] void vmm_preload_serve(void* page) {
+  using namespace vmm::preload;
+  mode_unset.store(run_mode::managed, std::memory_order_relaxed);
+  accounts::show(page);
 }

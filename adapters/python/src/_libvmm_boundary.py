@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
+import fcntl
+import mmap
 import os
 import struct
 
@@ -27,6 +29,8 @@ _MACHINES = {"x86_64": 62, "aarch64": 183}  # EM_X86_64, EM_AARCH64
 _CACHE = "/etc/ld.so.cache"
 _CACHE_MAGIC = b"glibc-ld.so.cache1.1"
 _RTLD_DI_SERINFO, _RTLD_DI_SERINFOSIZE = 4, 5
+_F_ADD_SEALS, _F_SEAL_SHRINK = 1033, 2
+COUNTS = "libvmm-counts-1"  # with the number of its layout
 
 
 class StandsBack(Exception):
@@ -199,6 +203,24 @@ def _ask_loaded(name: str, question: Callable[[ctypes.CDLL], bool]) -> bool:
         _ctypes.dlclose(found._handle)
 
 
+_counts: tuple[int, mmap.mmap] | None = None
+
+
+def show_counts(library: ctypes.CDLL) -> None:
+    """Has the preload library count in an open file without a name, which `doctor --tree` reads. A
+    forked child has its own."""
+    global _counts
+    if _counts is not None:
+        os.close(_counts[0])
+    file = os.memfd_create(COUNTS, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    os.truncate(file, mmap.PAGESIZE)
+    fcntl.fcntl(file, _F_ADD_SEALS, _F_SEAL_SHRINK)  # a shorter file would end the process
+    page = mmap.mmap(file, mmap.PAGESIZE)
+    at = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    library.vmm_preload_serve(ctypes.c_void_p(at))
+    _counts = file, page  # mapped for the life of the process
+
+
 def _put_before(driver: str, preload: str) -> None:
     door = _open(SONAME, [preload, driver])
     try:
@@ -208,7 +230,9 @@ def _put_before(driver: str, preload: str) -> None:
         if not _ask_loaded(driver, lambda found: hasattr(found, "cuGetProcAddress_v2")):
             raise StandsBack(f"{driver} is of a CUDA before 12")
         _open("libcuda.so", [SONAME])  # some look for it by this name first
-        ctypes.CDLL(preload).vmm_preload_serve()
+        library = ctypes.CDLL(preload)
+        show_counts(library)
+        os.register_at_fork(after_in_child=lambda: show_counts(library))
     except BaseException:
         _ctypes.dlclose(door._handle)  # the preload library stays, and serves nothing
         raise

@@ -148,6 +148,9 @@ def put_boundary() -> None:
     if is_wrong or os.environ.get("VMM_MODE") or os.environ["VMM"] != "1":
         return  # the adapters have the reason
     try:
+        with open("/proc/self/maps", "rb") as maps:
+            if b"/memfd:vmm-libcuda" in maps.read():
+                return  # of another interpreter of this process
         if BOUNDARY in excluded:
             note(BOUNDARY, "its own memory: VMM_EXCLUDE names it")
             return

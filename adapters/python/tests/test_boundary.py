@@ -45,6 +45,7 @@ def mapped(name):
         return len({line.split(maxsplit=5)[-1] for line in maps if name in line})
 cuda = ctypes.CDLL("libcuda.so.1")
 """
+OURS = f"the preload library before {DRIVER}"
 SHORT = TOOLS + "print(is_ours(cuda), use(cuda), owner(cuda, 'cuInit'))"
 
 
@@ -320,24 +321,46 @@ def test_forks(run, words):
 
 
 def test_it_is_loaded_once(environment, run, tmp_path):
-    """Also where a second copy of the package is on the path, and in an interpreter of the process
-    that starts again."""
+    """Also where a second copy of the package is on the path, and in a second interpreter."""
     shutil.copytree(environment[1] / "libvmm", tmp_path / "two/libvmm", symlinks=True)
     for name in ("_libvmm_boundary.py", "_libvmm_start.py", "libvmm.pth"):
         shutil.copy(environment[1] / name, tmp_path / "two")
     code = (
         f"import site; site.addsitedir({str(tmp_path / 'two')!r}); import _libvmm_start as start; "
-        "start.go(); start.put_boundary()\n" + SHORT + "; print(mapped('memfd:vmm-libcuda'), "
-        "mapped('libvmm_preload'))"
+        "start.go(); start.put_boundary()\n" + SHORT + "\n"
+        "try:\n    import _interpreters as it\nexcept ImportError:\n"
+        "    import _xxsubinterpreters as it\n"
+        "it.run_string(it.create(), 'import _libvmm_start; _libvmm_start.put_boundary()')\n"
+        "print(mapped('memfd:vmm-libcuda'), mapped('libvmm_preload'))"
     )
     out, error = run("-c", code, LD_LIBRARY_PATH=FOLDER)
     assert out.startswith("True True ") and out.endswith("\n2 1") and error == ""
 
 
-def test_the_doctor_names_the_boundary(run, tmp_path):
-    (tmp_path / "program.py").write_text(
-        SHORT + "\nimport subprocess\nsubprocess.run([sys.executable, '-m', 'libvmm', 'doctor', "
-        "'--tree', str(os.getpid())], env={**os.environ, 'VMM': '0'})\n"
-    )
-    out = run("program.py", LD_LIBRARY_PATH=FOLDER)[0]
-    assert f": driver: the preload library before {DRIVER}" in out
+DOCTOR = r"""
+import subprocess
+child = os.fork()
+at = ctypes.c_uint64()
+for size in (5, 3) if child else (7, 2):
+    use(cuda)
+    assert cuda.cuMemAlloc_v2(ctypes.byref(at), size << 20) == 0
+if child == 0:
+    os.kill(os.getpid(), 19)
+os.waitpid(child, os.WUNTRACED)
+words = [sys.executable, "-m", "libvmm", "doctor", "--tree", str(os.getpid())]
+subprocess.run(words, env={**os.environ, "VMM": "0"})
+os.kill(child, 9)
+"""
+
+
+def test_the_doctor_shows_what_the_boundary_served(run):
+    """In a process and in a forked child of it."""
+    out = run("-c", TOOLS + DOCTOR, LD_LIBRARY_PATH=FOLDER)[0].splitlines()
+    lines = [line.partition(": driver: ")[2] for line in out]
+    assert lines[0] == f"{OURS}; 8.0 MiB allocated, peak 10.0"
+    assert lines[1] == f"{OURS} (forked); 9.0 MiB allocated, peak 12.0"
+
+
+def test_the_doctor_says_which_way_serves_which_library(run):
+    out = run("-m", "libvmm", "doctor", LD_LIBRARY_PATH=FOLDER)[0]
+    assert f"torch by its class; cupy, numba, rmm and warp by adapters; others: {OURS}" in out

@@ -126,7 +126,7 @@ def test_one_variable_reaches_it(installed, tmp_path):
         "found = found.select(group='torch.backends') if hasattr(found, 'select') else "
         "found['torch.backends']\n"
         "print('libvmm' in sys.modules, [each.load()() for each in found])\n"
-        "print(sys.modules['libvmm']._auto._state.served)\n"
+        "print(sys.modules['_libvmm_start'].served)\n"
     )
     said = run(installed, "-c", code, env={**clean(), "VMM": "1"}, cwd=tmp_path)
     assert said.startswith("True [None]") and "is built without CUDA" in said

@@ -9,9 +9,12 @@ import importlib.util
 import json
 import os
 import re
+import struct
 import sys
 from collections.abc import Iterator
 from typing import Any
+
+import _libvmm_start
 
 import libvmm
 
@@ -230,30 +233,58 @@ def _children() -> dict[int, list[int]]:
     return found
 
 
+def _counts(content: bytes) -> str:
+    """What the preload library counts (adapters/preload/account_records.h): the bytes of
+    allocations and of mapped memory, vmm's pools included, and the calls left to the driver."""
+    numbers = struct.unpack_from("<83Q", content)
+    parts = []
+    for name, kind in (("allocated", 0), ("mapped", 36)):
+        live, peak = sum(numbers[kind : kind + 36 : 4]), sum(numbers[kind + 1 : kind + 36 : 4])
+        if peak:
+            parts.append(f"{live / 2**20:.1f} MiB {name}, peak {peak / 2**20:.1f}")
+    if left := sum(numbers[72:82]):
+        parts.append(f"{left} calls left to the driver")
+    return "; ".join(parts)
+
+
 def _state_of(process: int) -> list[str]:
     """What VMM=1 wrote there of each library, or why there is nothing."""
+    lines, counts = _notes_of(process)
+    if counts:
+        lines = [f"{each}; {counts}" if each.startswith("driver:") else each for each in lines]
+    return lines
+
+
+def _notes_of(process: int) -> tuple[list[str], str]:
     folder = f"/proc/{process}/fd"
     try:
         descriptors = os.listdir(folder)
     except OSError as trouble:
-        return [f"cannot be read: {trouble.strerror}"]
+        return [f"cannot be read: {trouble.strerror}"], ""
+    lines, counts = [], ""
     for each in descriptors:
         try:
             link = os.readlink(f"{folder}/{each}")
-        except OSError:
+            if "memfd:libvmm-counts-1" in link:
+                with open(f"{folder}/{each}", "rb") as file:
+                    counts = _counts(file.read())
+        except (OSError, struct.error):
             continue  # closed meanwhile
         if "memfd:libvmm-state" in link:
             owner, *lines = _text(f"{folder}/{each}").splitlines() or [""]
-            return lines if owner == str(process) else [f"{line} (forked)" for line in lines]
+            if owner != str(process):
+                lines = [f"{line} (forked)" for line in lines]
+    if lines:
+        return lines, counts
     if re.search(r"libvmm_preload", _text(f"/proc/{process}/maps")):
-        return ["the preload library"]
+        return ["the preload library"], ""
     variables = _text(f"/proc/{process}/environ").split("\0")
     named = dict(each.partition("=")[::2] for each in variables)
     if named.get("VMM_DISABLE", "0") not in ("", "0"):
-        return ["VMM_DISABLE is set"]
+        return ["VMM_DISABLE is set"], ""
     if named.get("VMM", "0") in ("", "0"):
-        return ["VMM is not set"]
-    return ["no library was imported, or the package is not installed for its interpreter"]
+        return ["VMM is not set"], ""
+    return ["no library was imported, or the package is not installed for its interpreter"], ""
 
 
 def tree(root: int) -> tuple[str, int]:
@@ -289,6 +320,14 @@ def _torch() -> dict[str, Any]:
     return answer
 
 
+def one_variable(environment: Any = os.environ) -> str:
+    """Which way serves which library under VMM=1; "" where it is not set."""
+    if environment.get("VMM", "0") in ("", "0"):
+        return ""
+    boundary = _libvmm_start.served.get(_libvmm_start.BOUNDARY) or "their own memory"
+    return f"torch by its class; cupy, numba, rmm and warp by adapters; others: {boundary}"
+
+
 def report() -> dict[str, Any]:
     """The whole report, as `doctor --json` prints it."""
     drivers = libvmm.drivers()
@@ -305,6 +344,7 @@ def report() -> dict[str, Any]:
         ],
         "mapped": mapped_libraries(),
         "mapped_vmm": mapped_libraries(_OWN_LIBRARY),
+        "one_variable": one_variable(),
         "hooks": hooks(),
         "wrong": _settings.wrong(dict(os.environ)),
         "conflicts": [
@@ -333,6 +373,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
         yield (f"driver {driver['name']}: {state}")
     yield ("CUDA libraries of this process: " + (", ".join(found["mapped"]) or "none"))
     yield ("vmm's libraries of this process: " + ", ".join(found["mapped_vmm"]))
+    if found["one_variable"]:
+        yield (f"VMM=1: {found['one_variable']}")
     for name, file in found["hooks"].items():
         yield (f"hook: {name} is {file}")
     torch = found["torch"]

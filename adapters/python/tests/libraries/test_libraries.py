@@ -324,11 +324,12 @@ ONE_VARIABLE = """
 import site, sys
 site.addsitedir(sys.argv[1])
 import cupy, numba.cuda, rmm, warp
-import contextlib, ctypes, gc, types
+import contextlib, ctypes, gc, types, _libvmm_start
 from libvmm import _auto, _values
 from numba.cuda.cudadrv import devices, driver
 
-assert {*_auto._state.served} == {"cupy", "numba", "rmm", "warp"}, _auto._state.served
+served = {*_libvmm_start.served} - {_libvmm_start.BOUNDARY}
+assert served == {"cupy", "numba", "rmm", "warp"}, _libvmm_start.served
 _auto.driver_name = "host"
 _values.cuda_drivers = ("host",)
 pool = _auto.shared_pool(0)
