@@ -104,8 +104,9 @@ def test_what_cannot_be_is_refused_and_nothing_is_cut(driver, tmp_path):
     with libvmm.Pool(driver) as pool:
         with pytest.raises(libvmm.InvalidArgument, match="clock_interval"):
             libvmm.history.start(pool, clock_interval=(1 << 32) + 1)
-        with pytest.raises(libvmm.InvalidArgument, match="shortage"):
-            libvmm.history.start(pool, shortage="")
+        for wrong in ("", tmp_path / "no" / "folder"):
+            with pytest.raises(libvmm.InvalidArgument, match="shortage"):
+                libvmm.history.start(pool, shortage=wrong)
         with pytest.raises(TypeError, match="name"), libvmm.history.tag(3):
             pass
         with pytest.raises(libvmm.Unavailable, match=r"unavailable \(ENOENT, 2\): the history"):

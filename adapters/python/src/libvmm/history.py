@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import _native, _values
-from .errors import check
+from .errors import InvalidArgument, check
 
 _LIBRARY = _native.LIBRARY
 _INSIDE = _native.FOLDER + os.sep
@@ -85,6 +85,9 @@ def start(
         )
     if shortage is not None:
         options.shortage_path = _values.path("shortage", shortage)
+        folder = os.path.dirname(os.fsdecode(options.shortage_path)) or "."
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise InvalidArgument(f"shortage: no file can be made in the folder {folder!r}")
     check(
         _LIBRARY.vmm_history_start(_handle_of(owner), _values.device(device), ctypes.byref(options))
     )
