@@ -11,7 +11,7 @@ int main(void) {
   if (status == VMM_SUCCESS) status = vmm_pool_create(driver, NULL, &pool);
   if (status == VMM_SUCCESS) status = vmm_pool_allocate(pool, 3 << 20, NULL, &at);
   if (status == VMM_SUCCESS) status = vmm_pool_free(pool, at, NULL);
-  if (status != VMM_SUCCESS) printf("%s\n", vmm_last_error_text());
+  printf("%s\n", status == VMM_SUCCESS ? "3 MiB allocated and freed" : vmm_last_error_text());
   vmm_pool_destroy(pool);
   vmm_driver_close(driver);
   return status;
