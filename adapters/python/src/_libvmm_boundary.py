@@ -157,7 +157,8 @@ def _check(path: str) -> None:
         raise StandsBack(f"LD_LIBRARY_PATH names the current folder, which has a {SONAME}")
     if "/stubs/" in path:
         raise StandsBack(f"{path} is the toolkit's stub and not a driver")
-    for each in (os.path.dirname(path), path):
+    real = os.path.realpath(path)
+    for each in (os.path.dirname(path), os.path.dirname(real), real):
         if os.stat(each).st_mode & 0o002:
             raise StandsBack(f"everybody can write to {each}")
 

@@ -217,7 +217,8 @@ def test_it_leaves_the_driver_alone_with_one_line(environment, run, tmp_path, wh
     elif why == "writable":
         folder = copies(tmp_path / "open", "libcuda.so.1")
         os.chmod(folder, 0o1777)
-        path, text = f"{folder}/libcuda.so.1", f"everybody can write to {folder}"
+        (tmp_path / "libcuda.so.1").symlink_to(folder / "libcuda.so.1")
+        path, text = f"{tmp_path}/libcuda.so.1", f"everybody can write to {folder}"
     elif why == "before":
         variables["LD_PRELOAD"] = DRIVER
         text = f"{os.path.realpath(DRIVER)} was loaded before"
