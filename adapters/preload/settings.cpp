@@ -176,7 +176,7 @@ void complain_of(const char* text, const char* more, int failure) noexcept {
 }  // namespace vmm::preload
 
 // Of VMM=1, which has loaded the library without LD_PRELOAD: without VMM_MODE the mode is vmm, and
-// the sums are counted in `page`, of 4 KiB, zero and shared with other processes.
+// the sums are counted in `page`, which is zero and shared with other processes.
 extern "C" [[gnu::visibility("default"), gnu::used]] void vmm_preload_serve(void* page) {
   using namespace vmm::preload;
   mode_unset.store(run_mode::managed, std::memory_order_relaxed);

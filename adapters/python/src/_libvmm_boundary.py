@@ -204,22 +204,27 @@ def _ask_loaded(name: str, question: Callable[[ctypes.CDLL], bool]) -> bool:
         _ctypes.dlclose(found._handle)
 
 
-_counts: tuple[int, mmap.mmap] | None = None
+_pages: list[mmap.mmap] = []  # mapped for the life of the process
 
 
 def show_counts(library: ctypes.CDLL) -> None:
     """Has the preload library count in an open file without a name, which `doctor --tree` reads. A
     forked child has its own."""
-    global _counts
-    if _counts is not None:
-        os.close(_counts[0])
     file = os.memfd_create(COUNTS, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.truncate(file, mmap.PAGESIZE)
     fcntl.fcntl(file, _F_ADD_SEALS, _F_SEAL_SHRINK)  # a shorter file would end the process
     page = mmap.mmap(file, mmap.PAGESIZE)
-    at = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    struct.pack_into("<Q", page, 0, os.getpid())  # a child has its parent's file open, too
+    at = ctypes.addressof(ctypes.c_char.from_buffer(page, 64))
     library.vmm_preload_serve(ctypes.c_void_p(at))
-    _counts = file, page  # mapped for the life of the process
+    _pages.append(page)
+
+
+def _show_in_child(library: ctypes.CDLL) -> None:
+    try:
+        show_counts(library)
+    except OSError:
+        return  # it counts in its parent's
 
 
 def _put_before(driver: str, preload: str) -> None:
@@ -233,7 +238,7 @@ def _put_before(driver: str, preload: str) -> None:
         _open("libcuda.so", [SONAME])  # some look for it by this name first
         library = ctypes.CDLL(preload)
         show_counts(library)
-        os.register_at_fork(after_in_child=lambda: show_counts(library))
+        os.register_at_fork(after_in_child=lambda: _show_in_child(library))
     except BaseException:
         _ctypes.dlclose(door._handle)  # the preload library stays, and serves nothing
         raise

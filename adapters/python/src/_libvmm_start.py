@@ -75,25 +75,35 @@ def _own(name: str) -> Any:
 
 #: By library: how it is served, or why not.
 served: dict[str, str] = {}
-_file, _process = -1, 0
+_state, _process = (-1, (0, 0)), 0
+
+
+def mark_of(file: int) -> tuple[int, int]:
+    """Which file an open one is: a program that closes all descriptors gives its number away."""
+    try:
+        found = os.fstat(file)
+    except OSError:
+        return -1, -1
+    return found.st_dev, found.st_ino
 
 
 def note(library: str, text: str) -> None:
     """Adds to the state, an open file without a name, which `doctor --tree` reads."""
-    global _file, _process
+    global _state, _process
     served[library] = text
-    if _process != os.getpid():
+    is_open = mark_of(_state[0]) == _state[1]
+    if _process != os.getpid() or not is_open:
         try:
             made = os.memfd_create("libvmm-state", os.MFD_CLOEXEC)
         except (AttributeError, OSError):
             return
-        if _file >= 0:
-            os.close(_file)  # the parent's, whose content stays
-        _file, _process = made, os.getpid()
+        if is_open:
+            os.close(_state[0])  # the parent's, whose content stays
+        _state, _process = (made, mark_of(made)), os.getpid()
     lines = "".join(f"{name}: {how}\n" for name, how in sorted(served.items()) if how)
     content = f"{_process}\n{lines}".encode(errors="replace")
-    os.pwrite(_file, content, 0)
-    os.ftruncate(_file, len(content))
+    os.pwrite(_state[0], content, 0)
+    os.ftruncate(_state[0], len(content))
 
 
 def report(library: str, reason: str) -> None:

@@ -174,6 +174,18 @@ def test_another_owner_of_cudas_calls_has_precedence(run, tmp_path):
     assert out == "0 True" and "libcuda_other.so is loaded and defines cuMemAlloc_v2" in error
 
 
+def test_descriptors_that_the_program_closed_are_not_written(run):
+    """A program that closes all, as a daemon does, gets their numbers for files of its own."""
+    code = (
+        "import os, torch; os.closerange(3, 99)\n"
+        "files = [open(f'log{each}', 'w+') for each in range(20)]\n"
+        "[(each.write('kept'), each.flush()) for each in files]\n"
+        "import rmm; os.fork() == 0 and os._exit(0); os.wait(); [each.seek(0) for each in files]\n"
+        "print({each.read() for each in files}, len(rmm.devices))"
+    )
+    assert run("-c", code)[0] == "{'kept'} 2"
+
+
 def test_nothing_is_loaded_from_the_current_folder(run, tmp_path):
     for name in ("libvmm", "_auto", "_libvmm_start"):
         (tmp_path / f"{name}.py").write_text("print('wrong')")

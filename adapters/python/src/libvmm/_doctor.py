@@ -236,7 +236,7 @@ def _children() -> dict[int, list[int]]:
 def _counts(content: bytes) -> str:
     """What the preload library counts (adapters/preload/account_records.h): the bytes of
     allocations and of mapped memory, vmm's pools included, and the calls left to the driver."""
-    numbers = struct.unpack_from("<83Q", content)
+    numbers = struct.unpack_from("<83Q", content, 64)
     parts = []
     for name, kind in (("allocated", 0), ("mapped", 36)):
         live, peak = sum(numbers[kind : kind + 36 : 4]), sum(numbers[kind + 1 : kind + 36 : 4])
@@ -267,7 +267,9 @@ def _notes_of(process: int) -> tuple[list[str], str]:
             link = os.readlink(f"{folder}/{each}")
             if "memfd:libvmm-counts-1" in link:
                 with open(f"{folder}/{each}", "rb") as file:
-                    counts = _counts(file.read())
+                    content = file.read()
+                if struct.unpack_from("<Q", content) == (process,):
+                    counts = _counts(content)
         except (OSError, struct.error):
             continue  # closed meanwhile
         if "memfd:libvmm-state" in link:
