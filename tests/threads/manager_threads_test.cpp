@@ -5,8 +5,7 @@
 // not out of memory.
 // Method: every schedule of the two threads with few preemptions, on a fake driver that has memory
 // for one of the blocks only.
-#include "../support/scheduler.hpp"
-#include "../support/test.h"
+#include "pairs.h"
 
 import vmm.manager;
 import vmm.optimizer;
@@ -46,34 +45,16 @@ struct full_machine {
 
 // While one thread frees all memory, another requests half of it.
 void play_all(const vmm::manager_policy& policy) {
-  constexpr std::uint32_t preemptions_max = 2;
-  schedule::crew crew;
-  crew.describe(policy.name);
-  const observed_locks observed;
-  schedule::enumeration all(preemptions_max);
-  bool good = true;
-  do {
-    full_machine world(policy);
-    std::array<schedule::body, 2> bodies{};
-    bodies[0] = {[](void* context) {
-                   auto& own = *static_cast<full_machine*>(context);
-                   EXPECT_EQ(own.managed->trim(0).failure.code, vmm::errc::none);
-                 },
-                 &world};
-    bodies[1] = {[](void* context) {
-                   auto& own = *static_cast<full_machine*>(context);
-                   const auto at = own.managed->allocate(4 * MiB);
-                   EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
-                 },
-                 &world};
-    crew.play(bodies.data(), 2, all.next());
-    good = world.end();
-    if (!good) {
-      ADD_FAILURE() << policy.name << ": schedule " << all.count() + 1 << ", choices "
-                    << crew.choices();
-    }
-  } while (good && all.advance(crew));
-  testing::Test::RecordProperty("schedules", std::to_string(all.count()));
+  pair_of<full_machine> all{.name = policy.name};
+  all.make = [&policy] { return std::make_unique<full_machine>(policy); };
+  all.first = [](full_machine& own) {
+    EXPECT_EQ(own.managed->trim(0).failure.code, vmm::errc::none);
+  };
+  all.second = [](full_machine& own) {
+    const auto at = own.managed->allocate(4 * MiB);
+    EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
+  };
+  (void)play_every_schedule(all);
 }
 
 // One manager on a machine without aliases, which a live block and a freed one fill. Work on the
@@ -119,32 +100,16 @@ struct waiting_machine {
 // While one thread polls the retired range, since it changes another block, a second thread needs
 // the range's memory: it waits for the range's work, whichever thread polls.
 TEST(ManagerThreads, ARangeThatAnotherThreadAsksAboutIsWaitedFor) {
-  constexpr std::uint32_t preemptions_max = 2;
-  schedule::crew crew;
-  crew.describe("polled");
-  const observed_locks observed;
-  schedule::enumeration all(preemptions_max);
-  bool good = true;
-  do {
-    waiting_machine world;
-    std::array<schedule::body, 2> bodies{};
-    bodies[0] = {[](void* context) {
-                   auto& own = *static_cast<waiting_machine*>(context);
-                   EXPECT_TRUE(own.managed->resize({.at = own.live, .size_bytes = 2 * MiB}));
-                 },
-                 &world};
-    bodies[1] = {[](void* context) {
-                   auto& own = *static_cast<waiting_machine*>(context);
-                   const auto at = own.managed->allocate(6 * MiB);
-                   EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
-                   if (at) own.taken = *at;
-                 },
-                 &world};
-    crew.play(bodies.data(), 2, all.next());
-    good = world.end();
-    if (!good) ADD_FAILURE() << "schedule " << all.count() + 1 << ", choices " << crew.choices();
-  } while (good && all.advance(crew));
-  testing::Test::RecordProperty("schedules", std::to_string(all.count()));
+  pair_of<waiting_machine> all{.name = "polled", .make = anew<waiting_machine>};
+  all.first = [](waiting_machine& own) {
+    EXPECT_TRUE(own.managed->resize({.at = own.live, .size_bytes = 2 * MiB}));
+  };
+  all.second = [](waiting_machine& own) {
+    const auto at = own.managed->allocate(6 * MiB);
+    EXPECT_TRUE(at) << (at ? "" : vmm::describe(at.error()));
+    if (at) own.taken = *at;
+  };
+  (void)play_every_schedule(all);
 }
 
 // One manager on a machine of two devices, with a live block.
@@ -173,38 +138,22 @@ struct shown_machine {
   scheduled_driver driver;
   std::unique_ptr<vmm::manager> managed;
   vmm::address live{};
+  vmm::address behind{};
   bool has_begun = false;  // a suspension
 };
 
 // Plays every schedule of `other`, which is at all blocks, beside the owner of one that frees it:
 // that is not a mistake, the process goes on and the block is freed.
-void play_beside_a_deallocate(const char* what, void (*other)(void*)) {
-  constexpr std::uint32_t preemptions_max = 2;
-  schedule::crew crew;
-  crew.describe(what);
-  const observed_locks observed;
-  schedule::enumeration all(preemptions_max);
-  bool good = true;
-  do {
-    shown_machine world;
-    std::array<schedule::body, 2> bodies{};
-    bodies[0] = {other, &world};
-    bodies[1] = {[](void* context) {
-                   auto& own = *static_cast<shown_machine*>(context);
-                   own.managed->deallocate(own.live, 2 * MiB, 256,
-                                           vmm::stream_handle::default_stream);
-                 },
-                 &world};
-    crew.play(bodies.data(), 2, all.next());
-    good = world.end();
-    if (!good) ADD_FAILURE() << "schedule " << all.count() + 1 << ", choices " << crew.choices();
-  } while (good && all.advance(crew));
-  testing::Test::RecordProperty("schedules", std::to_string(all.count()));
+void play_beside_a_deallocate(const char* name, std::function<void(shown_machine&)> other) {
+  pair_of<shown_machine> all{.name = name, .make = anew<shown_machine>, .first = std::move(other)};
+  all.second = [](shown_machine& own) {
+    own.managed->deallocate(own.live, 2 * MiB, 256, vmm::stream_handle::default_stream);
+  };
+  (void)play_every_schedule(all);
 }
 
 TEST(ManagerThreads, ABlockThatIsJustGivenRightsCanBeDeallocated) {
-  play_beside_a_deallocate("given rights", [](void* context) {
-    auto& own = *static_cast<shown_machine*>(context);
+  play_beside_a_deallocate("given rights", [](shown_machine& own) {
     const vmm::access_grant second{vmm::device(1), vmm::access::read_write};
     const vmm::status given = own.managed->set_peers({&second, 1});
     EXPECT_TRUE(given || given.error().code == vmm::errc::in_use);
@@ -213,8 +162,7 @@ TEST(ManagerThreads, ABlockThatIsJustGivenRightsCanBeDeallocated) {
 
 // The memory stays: the suspension is given up after its blocks were claimed and listed.
 TEST(ManagerThreads, ABlockThatIsJustSuspendedCanBeDeallocated) {
-  play_beside_a_deallocate("suspended", [](void* context) {
-    auto& own = *static_cast<shown_machine*>(context);
+  play_beside_a_deallocate("suspended", [](shown_machine& own) {
     vmm::suspension_list parts;
     const vmm::status begun = own.managed->suspension().begin_suspend({}, parts);
     EXPECT_TRUE(begun || begun.error().code == vmm::errc::in_use);
@@ -225,93 +173,70 @@ TEST(ManagerThreads, ABlockThatIsJustSuspendedCanBeDeallocated) {
 // A block moves, since another one is behind it, while all of the manager is suspended: the
 // suspension is refused, or has the block's memory.
 TEST(ManagerThreads, ABlockThatJustMovesIsSuspendedOrRefused) {
-  constexpr std::uint32_t preemptions_max = 2;
-  schedule::crew crew;
-  crew.describe("moves");
-  const observed_locks observed;
-  schedule::enumeration all(preemptions_max);
-  bool good = true;
   std::uint64_t begun_count = 0;
-  do {
-    shown_machine world;
-    const vmm::address behind = world.managed->allocate(2 * MiB).value();
-    std::array<schedule::body, 2> bodies{};
-    bodies[0] = {[](void* context) {
-                   auto& own = *static_cast<shown_machine*>(context);
-                   const auto at = own.managed->resize({.at = own.live, .size_bytes = 4 * MiB});
-                   EXPECT_TRUE(at || at.error().code == vmm::errc::in_use);
-                   if (at) own.live = *at;
-                 },
-                 &world};
-    bodies[1] = {[](void* context) {
-                   auto& own = *static_cast<shown_machine*>(context);
-                   vmm::suspension_list parts;
-                   const vmm::status begun = own.managed->suspension().begin_suspend({}, parts);
-                   EXPECT_TRUE(begun || begun.error().code == vmm::errc::in_use);
-                   if (!begun) return;
-                   own.has_begun = true;
-                   EXPECT_EQ(vmm::sum_of(parts), own.managed->statistics().mapped_bytes);
-                   own.managed->suspension().end_suspend(parts, false);
-                 },
-                 &world};
-    crew.play(bodies.data(), 2, all.next());
-    begun_count += world.has_begun ? 1 : 0;
-    EXPECT_TRUE(world.managed->free(world.live));
-    EXPECT_TRUE(world.managed->free(behind));
-    good = world.end();
-    if (!good) ADD_FAILURE() << "schedule " << all.count() + 1 << ", choices " << crew.choices();
-  } while (good && all.advance(crew));
+  pair_of<shown_machine> all{.name = "moves"};
+  all.make = [] {
+    auto world = std::make_unique<shown_machine>();
+    world->behind = world->managed->allocate(2 * MiB).value();
+    return world;
+  };
+  all.first = [](shown_machine& own) {
+    const auto at = own.managed->resize({.at = own.live, .size_bytes = 4 * MiB});
+    EXPECT_TRUE(at || at.error().code == vmm::errc::in_use);
+    if (at) own.live = *at;
+  };
+  all.second = [](shown_machine& own) {
+    vmm::suspension_list parts;
+    const vmm::status begun = own.managed->suspension().begin_suspend({}, parts);
+    EXPECT_TRUE(begun || begun.error().code == vmm::errc::in_use);
+    if (!begun) return;
+    own.has_begun = true;
+    EXPECT_EQ(vmm::sum_of(parts), own.managed->statistics().mapped_bytes);
+    own.managed->suspension().end_suspend(parts, false);
+  };
+  all.after = [&begun_count](shown_machine& own) {
+    begun_count += own.has_begun ? 1 : 0;
+    EXPECT_TRUE(own.managed->free(own.live));
+    EXPECT_TRUE(own.managed->free(own.behind));
+  };
+  (void)play_every_schedule(all);
   EXPECT_GT(begun_count, 0u);
-  testing::Test::RecordProperty("schedules", std::to_string(all.count()));
 }
 
 // A growable range grows while all of the manager is suspended: one of the two is refused, and a
 // suspended manager holds no memory.
-TEST(ManagerThreads, ARangeThatJustGrowsKeepsNoMemoryOfASuspension) {
-  constexpr std::uint32_t preemptions_max = 2;
-  struct sleeping : shown_machine {
-    vmm::suspender sleeper;
-    std::unique_ptr<vmm::growable_range> range;
-    bool is_asleep = false;
-  };
-  schedule::crew crew;
-  crew.describe("grows");
-  const observed_locks observed;
-  schedule::enumeration all(preemptions_max);
-  bool good = true;
-  std::uint64_t asleep_count = 0;
-  do {
-    sleeping world;
+struct sleeping_machine : shown_machine {
+  sleeping_machine() {
     const vmm::growable_options options{.segment_bytes_max = 4 * MiB, .zero_new = false};
-    world.range = std::make_unique<vmm::growable_range>(*world.managed, options);
-    EXPECT_TRUE(world.range->reserve());
-    EXPECT_TRUE(world.sleeper.add(*world.managed, {.tag = "all"}));
-    std::array<schedule::body, 2> bodies{};
-    bodies[0] = {[](void* context) {
-                   auto& own = *static_cast<sleeping*>(context);
-                   const vmm::status grown = own.range->grow(2 * MiB);
-                   EXPECT_TRUE(grown || grown.error().code == vmm::errc::in_use);
-                 },
-                 &world};
-    bodies[1] = {[](void* context) {
-                   auto& own = *static_cast<sleeping*>(context);
-                   own.is_asleep = own.sleeper.suspend().has_value();
-                 },
-                 &world};
-    crew.play(bodies.data(), 2, all.next());
-    if (world.is_asleep) {
+    range = std::make_unique<vmm::growable_range>(*managed, options);
+    EXPECT_TRUE(range->reserve());
+    EXPECT_TRUE(sleeper.add(*managed, {.tag = "all"}));
+  }
+  vmm::suspender sleeper;
+  std::unique_ptr<vmm::growable_range> range;
+  bool is_asleep = false;
+};
+
+TEST(ManagerThreads, ARangeThatJustGrowsKeepsNoMemoryOfASuspension) {
+  std::uint64_t asleep_count = 0;
+  pair_of<sleeping_machine> all{.name = "grows", .make = anew<sleeping_machine>};
+  all.first = [](sleeping_machine& own) {
+    const vmm::status grown = own.range->grow(2 * MiB);
+    EXPECT_TRUE(grown || grown.error().code == vmm::errc::in_use);
+  };
+  all.second = [](sleeping_machine& own) { own.is_asleep = own.sleeper.suspend().has_value(); };
+  all.after = [&asleep_count](sleeping_machine& own) {
+    if (own.is_asleep) {
       ++asleep_count;
-      EXPECT_EQ(world.range->statistics().physical_bytes, 0u);
-      EXPECT_TRUE(world.sleeper.resume());
+      EXPECT_EQ(own.range->statistics().physical_bytes, 0u);
+      EXPECT_TRUE(own.sleeper.resume());
     }
-    EXPECT_TRUE(world.managed->free(world.live));
-    EXPECT_TRUE(world.sleeper.remove(*world.managed));
-    world.range.reset();
-    good = world.end();
-    if (!good) ADD_FAILURE() << "schedule " << all.count() + 1 << ", choices " << crew.choices();
-  } while (good && all.advance(crew));
+    EXPECT_TRUE(own.managed->free(own.live));
+    EXPECT_TRUE(own.sleeper.remove(*own.managed));
+    own.range.reset();
+  };
+  (void)play_every_schedule(all);
   EXPECT_GT(asleep_count, 0u);
-  testing::Test::RecordProperty("schedules", std::to_string(all.count()));
 }
 
 TEST(ManagerThreads, MemoryThatIsJustGivenBackIsNotMissed) {

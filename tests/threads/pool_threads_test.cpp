@@ -6,8 +6,7 @@
 // Method: every schedule of the two threads with few preemptions, on a fake driver that reports
 // stale handles and hazards. Reads without a lock are ThreadSanitizer's to see (preset tsan): the
 // hand-over between the threads is invisible to it.
-#include "../support/scheduler.hpp"
-#include "../support/test.h"
+#include "pairs.h"
 
 import vmm.observe;
 import vmm.optimizer;
@@ -88,47 +87,16 @@ struct pair_of_threads {
   bool sets_up = true;
 };
 
-// VMM_TEST_PREEMPTIONS_MAX, if set, bounds them: ThreadSanitizer finds two accesses without an
-// order in any schedule that has both.
-[[nodiscard]] std::uint32_t preemptions_of(const pair_of_threads& what) {
-  const char* const text = std::getenv("VMM_TEST_PREEMPTIONS_MAX");
-  if (text == nullptr) return what.preemptions_max;
-  const auto limit = static_cast<std::uint32_t>(std::strtoul(text, nullptr, 10));
-  return std::min(what.preemptions_max, limit);
-}
-
-// Plays all schedules, or up to the first that is bad.
 void play_all(const char* name, const pair_of_threads& what) {
-  schedule::crew crew;
-  crew.describe(name);
-  const observed_locks observed;
-  schedule::enumeration all(preemptions_of(what));
-  bool good = true;
-  do {
-    pool_case world(what.options, what.plays, what.sets_up);
-    what.before(world);
-    struct job {
-      const part* run;
-      pool_case* world;
-    };
-    std::array<job, 2> jobs{{{&what.first, &world}, {&what.second, &world}}};
-    std::array<schedule::body, 2> bodies{};
-    for (std::size_t i = 0; i < jobs.size(); ++i) {
-      bodies[i].context = &jobs[i];
-      bodies[i].run = [](void* context) {
-        const job& own = *static_cast<const job*>(context);
-        (*own.run)(*own.world);
-      };
-    }
-    crew.play(bodies.data(), 2, all.next());
-    if (what.after) what.after(world);
-    good = world.end() && !testing::Test::HasFailure();
-    if (!good)
-      ADD_FAILURE() << name << ": schedule " << all.count() + 1 << ", choices " << crew.choices();
-  } while (good && all.advance(crew));
-  testing::Test::RecordProperty("schedules", std::to_string(all.count()));
-  std::printf("%s: %s%llu schedules\n", name, good ? "all " : "bad after ",
-              static_cast<unsigned long long>(all.count() + (good ? 0 : 1)));
+  pair_of<pool_case> all{.name = name, .first = what.first, .second = what.second};
+  all.make = [&what] {
+    auto world = std::make_unique<pool_case>(what.options, what.plays, what.sets_up);
+    what.before(*world);
+    return world;
+  };
+  if (what.after) all.after = what.after;
+  all.preemptions_max = what.preemptions_max;
+  (void)play_every_schedule(all);
 }
 
 // The work of a forgotten stream is unfinished, and the stream is gone: what waits for it uses the

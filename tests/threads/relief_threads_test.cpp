@@ -5,8 +5,7 @@
 // other trims it, stop no thread in any schedule.
 // Method: every schedule of the two threads with one preemption at most, on a device that neither
 // allocator can fill without what the other one retains.
-#include "../support/scheduler.hpp"
-#include "../support/test.h"
+#include "pairs.h"
 
 import vmm.manager;
 import vmm.stream;
@@ -70,36 +69,14 @@ struct world {
 using part = std::function<void(world&)>;
 
 void play_all(const char* name, const part& first, const part& second) {
-  schedule::crew crew;
-  crew.describe(name);
-  const observed_locks observed;
-  schedule::enumeration all(1);
-  bool good = true;
   std::uint64_t served_count = 0;
-  do {
-    world in;
-    struct job {
-      const part* run;
-      world* in;
-    };
-    std::array<job, 2> jobs{{{&first, &in}, {&second, &in}}};
-    std::array<schedule::body, 2> bodies{};
-    for (std::size_t i = 0; i < jobs.size(); ++i) {
-      bodies[i].context = &jobs[i];
-      bodies[i].run = [](void* context) {
-        const job& own = *static_cast<const job*>(context);
-        (*own.run)(*own.in);
-      };
-    }
-    crew.play(bodies.data(), 2, all.next());
+  pair_of<world> all{
+      .name = name, .make = anew<world>, .first = first, .second = second, .preemptions_max = 1};
+  all.after = [&served_count](world& in) {
     served_count += in.is_served.load(std::memory_order_relaxed) ? 1 : 0;
-    good = in.end() && !testing::Test::HasFailure();
-    if (!good)
-      ADD_FAILURE() << name << ": schedule " << all.count() + 1 << ", choices " << crew.choices();
-  } while (good && all.advance(crew));
-  EXPECT_GT(served_count, all.count() / 2) << "others give what is missing, in most schedules";
-  std::printf("%s: %s%llu schedules\n", name, good ? "all " : "bad after ",
-              static_cast<unsigned long long>(all.count() + (good ? 0 : 1)));
+  };
+  const std::uint64_t count = play_every_schedule(all);
+  EXPECT_GT(served_count, count / 2) << "others give what is missing, in most schedules";
 }
 
 TEST(ReliefThreads, TwoPoolsAreShortAtOnce) {
