@@ -19,7 +19,9 @@ _REPLACED = {
     "pass VMM_ANY_DEVICE": "pass device=-1",
     "VMM_ANY_DEVICE (-1)": "-1",
     "use VMM_BACKUP_PAGEABLE": "use tier='pageable'",
-    "call vmm_pool_forget_stream() and vmm_pool_capture_release() for": "call Pool.forget_stream() for",
+    "call vmm_pool_forget_stream() and vmm_pool_capture_release() for": (
+        "call Pool.forget_stream() for"
+    ),
     "those of vmm_allocator_export()": "those of an export",
     " of the options": "",
     " of vmm_history_options": "",
