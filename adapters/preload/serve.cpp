@@ -83,16 +83,13 @@ std::uint64_t relieve_others(device_id device, std::uint64_t wanted_bytes) noexc
   return others == nullptr || device < 0 ? 0 : others(device, wanted_bytes);
 }
 
-// Outside of the gate: the other library calls the driver. False: it has no idle memory.
+// Outside of the gate, and without a lock: the other library calls the driver, and its allocators
+// may wait for a thread that waits for the gate. The device may have ended meanwhile.
 bool relieve_by_others(const device_pools& device, std::size_t size) noexcept
     VMM_REQUIRES_SHARED(locks::gate) {
   if (joined.load(std::memory_order_relaxed) == nullptr) return false;
   locks::gate.unlock_shared();
-  std::uint64_t bytes = 0;
-  {
-    const sync::shared_guard staying(locks::ending);
-    bytes = relieve_others(device.device(), size);
-  }
+  const std::uint64_t bytes = relieve_others(device.device(), size);
   locks::gate.lock_shared();
   return bytes != 0;
 }
@@ -117,7 +114,8 @@ class shortage_ladder {
     switch (next_) {
       case step::others:
         next_ = step::stream;
-        if (relieve_by_others(device_, wanted_.size)) return true;
+        if (relieve_by_others(device_, wanted_.size)) return is_open();
+        if (!is_open()) return false;
         [[fallthrough]];
       case step::stream:
         next_ = step::waiting;
@@ -134,6 +132,13 @@ class shortage_ladder {
   }
 
  private:
+  // An object of a device that has ended stays, without its pools.
+  [[nodiscard]] bool is_open() noexcept VMM_REQUIRES_SHARED(locks::gate) {
+    if (process().devices.of_device(device_.device()) == &device_) return true;
+    next_ = step::none;
+    return false;
+  }
+
   enum class step : std::uint8_t { others, stream, waiting, device, none };
 
   device_pools& device_;

@@ -189,7 +189,7 @@ def run(part, method, given):
     words = [sys.executable, __file__, "--part", part, "--method", method]
     begun, files = time.perf_counter(), set(glob.glob("/dev/shm/torch_*"))
     done = subprocess.run(
-        [*words, "--count", str(given.count)],
+        ["timeout", "600", *words, "--count", str(given.count)],
         env=environment,
         preexec_fn=drop_trace,
         capture_output=True,
