@@ -328,6 +328,12 @@ int shared() {
   int there[2], back[2];
   EXPECT(pipe(there) == 0 && pipe(back) == 0);
   const pid_t child = fork();
+  try {  // of a process without vmm
+    (void)torch_cuda::get()->getIpcDevPtr("\377" + std::string(64, 'x'));
+    EXPECT(false);
+  } catch (const c10::Error& refused) {
+    EXPECT(std::strstr(refused.what(), "from a future version") != nullptr);
+  }
   vmm_allocator* const vmm = make_vmm("host");
   EXPECT(std::strlen(vmm_torch_install(vmm, 0)) == 0);
   if (child == 0) {
