@@ -69,6 +69,11 @@ def test_every_name_of_the_driver_leads_to_the_boundary(run):
     assert "mode vmm" in report[0] and any("served by the pool 1," in line for line in report)
 
 
+def test_adapters_are_installed_where_the_program_has_the_driver_in_its_scope(run):
+    code = "import ctypes; ctypes.CDLL('libcuda.so.1', ctypes.RTLD_GLOBAL); import rmm; "
+    assert run("-c", code + "print(len(rmm.devices))", LD_LIBRARY_PATH=FOLDER) == ("2", "")
+
+
 # ---- the driver that the loader finds -----------------------------------------------------------
 
 
