@@ -9,6 +9,10 @@
 // budget (VMM_BUDGET). The refusal is out_of_memory: the allocator then requests idle memory of the
 // others.
 //
+// While no capture is in the list of captures the driver is not queried for one: the list names
+// each from before it begins, and none begins while the caller shares the capture gate. A driver
+// that is newer than the calls in entries.inc may begin one by another call: it is queried.
+//
 // Locks: those of the list of addresses and of the budget, over no other call. Thread safety: all
 // of it.
 //
@@ -22,6 +26,8 @@
 #include <cstdint>
 #include <mutex>
 #include <utility>
+
+#include "captures.h"
 
 import vmm.backend;
 import vmm.base;
@@ -71,8 +77,12 @@ class reserved_ranges {
 
 class device_driver : public cuda_driver {
  public:
-  device_driver(cuda_driver&& opened, reserved_ranges& ranges) noexcept
-      : cuda_driver(std::move(opened)), ranges_(ranges) {}
+  device_driver(cuda_driver&& opened, reserved_ranges& ranges,
+                const capture_list& captures) noexcept
+      : cuda_driver(std::move(opened)),
+        ranges_(ranges),
+        captures_(captures),
+        begins_are_listed_(version() <= newest_listed) {}
 
   [[nodiscard]] result<address_range> reserve(const reserve_request& request) {
     auto made = cuda_driver::reserve(request);
@@ -174,8 +184,22 @@ class device_driver : public cuda_driver {
     if (has_ended_) return capture_info{};
     return cuda_driver::query_capture(stream);
   }
+  [[nodiscard]] bool is_uncaptured(stream_handle stream) noexcept {
+    const bool is_none_listed = begins_are_listed_ && !captures_.is_any();
+    return has_ended_ || is_none_listed || cuda_driver::is_uncaptured(stream);
+  }
 
  private:
+  static constexpr int newest_listed = 13'000;  // CUDA's version
+
+  [[nodiscard]] int version() const noexcept {
+    using version_query = result_code(int*);
+    auto* const query =
+        reinterpret_cast<version_query*>(entry_point("cuDriverGetVersion", 2'020));
+    int found = 0;
+    const bool is_known = query != nullptr && query(&found) == code::success;
+    return is_known ? found : newest_listed + 1;
+  }
   [[nodiscard]] bool take_from_budget(std::uint64_t size_bytes) noexcept {
     const std::lock_guard<std::mutex> turn(budget_lock_);
     if (budget_bytes_ - footprint_bytes_ < size_bytes) return false;
@@ -184,6 +208,8 @@ class device_driver : public cuda_driver {
   }
 
   reserved_ranges& ranges_;
+  const capture_list& captures_;
+  const bool begins_are_listed_;
   std::uint64_t budget_bytes_ = 0;
   std::uint64_t unit_bytes_ = 0;
   mutable std::mutex budget_lock_;

@@ -244,7 +244,7 @@ std::unique_ptr<device_pools> device_table::make(device_id device, context_id co
     return nullptr;
   }
   if (opened->native_context() != number_of(context)) return nullptr;
-  auto driver = std::make_unique<device_driver>(std::move(*opened), parts_.ranges);
+  auto driver = std::make_unique<device_driver>(std::move(*opened), parts_.ranges, parts_.captures);
   device_driver& inside = *driver;
   result<any_backend> calls = any_backend::own(std::move(driver));
   if (calls && log != nullptr)

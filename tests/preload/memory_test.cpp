@@ -55,7 +55,12 @@ TEST(Managed, AFreeBesideRunningWorkIsNotHandedOutAndDoesNotWait) {
   child::expect_same("vmm", {"in_flight"}, {"managed"});
 }
 
-TEST(Managed, CapturesAreNotSpoiled) { child::expect_same("vmm", {"captured"}, {"managed"}); }
+TEST(Managed, CapturesAreNotSpoiled) {
+  child::expect_same("vmm", {"captured"}, {"managed"});
+  const child::outcome newer =
+      child::preloaded("vmm", {"captured", "managed", "newer"}, {"VMM_STANDIN_VERSION=13010"});
+  EXPECT_EQ(newer.code, 0) << newer.out;
+}
 
 TEST(Managed, OutOfMemoryIsTheDriversOwnAfterAllWasGiven) {
   child::expect_same("vmm", {"short_of_memory"});

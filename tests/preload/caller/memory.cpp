@@ -74,9 +74,23 @@ void in_flight(const arguments& all) {
   std::printf("done\n");
 }
 
+namespace {
+
+// An allocation and a free.
+unsigned long long queries_of_a_turn(const driver& cu, stream_id stream) {
+  const unsigned long long before = cu.calls("cuStreamIsCapturing");
+  device_pointer at = 0;
+  must(cu.allocate_async(&at, mebibyte, stream) == code::success, "memory");
+  must(cu.free_async(at, stream) == code::success, "a free");
+  return cu.calls("cuStreamIsCapturing") - before;
+}
+
+}  // namespace
+
 // A capture that is under way is not spoiled by frees of others.
 void captured(const arguments& all) {
   const bool is_managed = !all.empty();
+  const bool is_newer = all.size() > 1;  // the driver may begin captures by other calls
   const driver cu = load();
   start(cu);
   const stream_id stream = make_stream(cu);
@@ -85,8 +99,11 @@ void captured(const arguments& all) {
   const device_pointer beside = make(cu, mebibyte);
   device_pointer ordered = 0;
   must(cu.allocate_async(&ordered, mebibyte, other) == code::success, "memory");
+  const auto queries_alike = [&] { return (queries_of_a_turn(cu, other) != 0) == is_newer; };
+  if (is_managed) expect(queries_alike(), "queries without a capture");
   constexpr int relaxed = 2;
   must(cu.begin_capture(stream, relaxed) == code::success, "a capture");
+  if (is_managed) expect(queries_of_a_turn(cu, other) != 0, "queries during a capture");
   must(cu.fill(inside, 0x55, mebibyte, stream) == code::success, "a captured fill");
   if (is_managed) expect(cu.free(beside) == code::success, "cuMemFree while a stream is captured");
   must(cu.free_async(ordered, other) == code::success, "a free on a stream that is not captured");
@@ -106,6 +123,7 @@ void captured(const arguments& all) {
     for (int i = 0; i < 4; ++i) seen.insert(make(cu, mebibyte));
     expect(seen.contains(beside), "what was put off is free after the capture");
   }
+  if (is_managed) expect(queries_alike(), "queries after the capture");
   must(cu.free(next) == code::success, "a free");
   must(cu.destroy_graph(graph) == code::success, "the graph");
   no_misuse(cu);
