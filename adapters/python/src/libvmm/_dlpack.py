@@ -218,7 +218,7 @@ def is_versioned(max_version: Any) -> tuple[int, int] | None:
 
 
 def check_request(device: tuple[int, int], dl_device: Any, copy: Any, stream: Any) -> None:
-    """Raises BufferError for a consumer that asks for another device or a copy, TypeError and
+    """Raises BufferError for a consumer that requests another device or a copy, TypeError and
     InvalidArgument for a value that DLPack does not have."""
     if copy is not None and _values.flag("copy", copy):
         raise BufferError("the memory is shown as it is, and not copied")
