@@ -320,9 +320,9 @@ TEST_F(WrongUse, DriversThatAreNone) {
   refuses("fake", 1, "this driver has one device");
   refuses("host", 1, "this driver has one device");
   for (const std::int32_t device : {0, 1}) {
-    refuses("cuda:0", device, "the name has a device's number already");
-    refuses("level_zero:1", device, "the name has a device's number already");
-    refuses(nullptr, device, "without a name the driver is chosen");
+    refuses("cuda:0", device, "the name has a device's number");
+    refuses("level_zero:1", device, "the name has a device's number");
+    refuses(nullptr, device, "without a name the library chooses");
   }
   refuses("host", -2, "device is a number from 0 on, or VMM_ANY_DEVICE");
   refuses("nvidia", 1, "cuda");  // the names that there are
