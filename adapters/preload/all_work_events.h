@@ -74,7 +74,8 @@ class all_work_events {
   [[nodiscard]] bool record(stream_name stream, std::vector<event_point>& into) noexcept
       VMM_REQUIRES_SHARED(locks::gate);
   /// Records an event of `own` and of each user's context. Returns the number of contexts that the
-  /// host waited for instead.
+  /// host waited for instead. A context with a point in the list is skipped, whatever the point is
+  /// behind: other points are added after this call.
   std::size_t record_users(context_id own, const memory_users& users,
                            std::vector<event_point>& into) noexcept
       VMM_REQUIRES_SHARED(locks::gate);

@@ -194,8 +194,7 @@ class device_driver : public cuda_driver {
 
   [[nodiscard]] int version() const noexcept {
     using version_query = result_code(int*);
-    auto* const query =
-        reinterpret_cast<version_query*>(entry_point("cuDriverGetVersion", 2'020));
+    auto* const query = reinterpret_cast<version_query*>(entry_point("cuDriverGetVersion", 2'020));
     int found = 0;
     const bool is_known = query != nullptr && query(&found) == code::success;
     return is_known ? found : newest_listed + 1;

@@ -173,6 +173,7 @@ void device_pools::enforce_retention() noexcept {
     // While another thread captures nothing is collected: the block stays.
     if (captures_.is_any() || !waiting_.wait_for_oldest()) break;
   }
+  if (!is_open()) return;
   freed_bytes_.store(0, std::memory_order_relaxed);
   for (stream_pool* each : {&*unordered_, &*ordered_}) {
     const pool_statistics now = each->statistics();
@@ -198,6 +199,7 @@ std::uint64_t device_pools::reusable_bytes() const noexcept {
 }
 
 std::uint64_t device_pools::trim() noexcept {
+  if (!is_open()) return 0;
   std::uint64_t bytes = unordered_->trim(0).released_bytes + ordered_->trim(0).released_bytes;
   if (manager_ && !captures_.is_any()) bytes += manager_->trim(0).released_bytes;
   return bytes;

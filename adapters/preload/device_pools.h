@@ -81,6 +81,8 @@ class device_pools {
   /// Creates the allocators. False after an error, which was reported.
   [[nodiscard]] bool set_up();
 
+  /// False after end(). A wait outside of the gate may end before a context that ends meanwhile.
+  [[nodiscard]] bool is_open() const noexcept { return ordered_.has_value(); }
   [[nodiscard]] device_id device() const noexcept { return where_.device; }
   [[nodiscard]] context_id context() const noexcept { return where_.context; }
   [[nodiscard]] pool_id default_pool() const noexcept { return default_pool_; }

@@ -102,8 +102,9 @@ bool relieve_by_others(const device_pools& device, std::size_t size) noexcept
 // 2  waiting_frees::wait_for_all(): the work that freed blocks wait for
 // 3  wait_for_device(): all work
 //
-// A new rung is a case of take_next(), each of which is taken once, and a line above. Its function
-// requires the gate, and leaves it to wait, as all_work_events::wait() does.
+// A new rung is a case of take_next(), each of which is taken once, and a line above; the case
+// before it sets next_ to it. Its function requires the gate, and leaves it to wait, as
+// all_work_events::wait() does.
 class shortage_ladder {
  public:
   shortage_ladder(device_pools& device, const request& wanted) noexcept
@@ -111,11 +112,18 @@ class shortage_ladder {
 
   /// Takes the next step that can be taken. False: none is left.
   [[nodiscard]] bool take_next() noexcept VMM_REQUIRES_SHARED(locks::gate) {
+    return take_step() && device_.is_open();
+  }
+
+ private:
+  enum class step : std::uint8_t { others, stream, waiting, device, none };
+
+  [[nodiscard]] bool take_step() noexcept VMM_REQUIRES_SHARED(locks::gate) {
     switch (next_) {
       case step::others:
         next_ = step::stream;
-        if (relieve_by_others(device_, wanted_.size)) return is_open();
-        if (!is_open()) return false;
+        if (relieve_by_others(device_, wanted_.size)) return true;
+        if (!device_.is_open()) return false;
         [[fallthrough]];
       case step::stream:
         next_ = step::waiting;
@@ -131,21 +139,12 @@ class shortage_ladder {
     return false;
   }
 
- private:
-  // An object of a device that has ended stays, without its pools.
-  [[nodiscard]] bool is_open() noexcept VMM_REQUIRES_SHARED(locks::gate) {
-    if (process().devices.of_device(device_.device()) == &device_) return true;
-    next_ = step::none;
-    return false;
-  }
-
-  enum class step : std::uint8_t { others, stream, waiting, device, none };
-
   device_pools& device_;
   const request& wanted_;
   step next_ = step::others;
 };
 
+// With room for a point of each context that waiting_frees::free() records: a free takes no memory.
 pending_blocks::owner make_entry(device_pools& device, const request& wanted) noexcept {
   result<pending_blocks::owner> made = pending_blocks::make(device.users().count() + 1);
   if (!made) return nullptr;
@@ -322,7 +321,7 @@ bool copy_by_remapping(device_pointer target, device_pointer source, std::size_t
   device_pools* const device = p.blocks.find_copyable(target, source, size);
   if (device == nullptr) return false;
   // The work on both blocks must have finished: the target's addresses change hands now.
-  if (!wait_for_device(*device) || p.captures.is_any()) return false;
+  if (!wait_for_device(*device) || !device->is_open() || p.captures.is_any()) return false;
   vmm::manager& of = *device->remapping();
   const std::uint64_t before = of.statistics().remapped_copy_count;
   const copy_mode how =

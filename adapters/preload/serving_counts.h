@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The counts of VMM_MODE=vmm for the report, which a signal handler may write. A field has the name
-// of its key in the report's JSON. Calls of the driver are counted in every mode (accounts.h).
+// of its key in the report's JSON, and its place in figures(), which lists them in order. Calls of
+// the driver are counted in every mode (accounts.h).
 #pragma once
 
 #include <atomic>

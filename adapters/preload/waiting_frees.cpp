@@ -40,6 +40,7 @@ void waiting_frees::count_taken(const pending_blocks::owner& one) noexcept {
 }
 
 void waiting_frees::hand_back(pending_blocks::owner&& one) noexcept {
+  if (!device_.is_open()) return;  // the memory ended with the context
   const live_block& block = one->block;
   // The one mistake that no program outlives: its memory would be in two hands.
   check(!live_.overlaps(block.at(), block.size),

@@ -43,7 +43,9 @@ namespace vmm {
 /// An extent of addresses, and the pieces mapped to it.
 export struct block : tracked_range, unmap_entry {
   extent where{};
-  ticket_ref last_use;  ///< cached or retired: the work that may still use its addresses
+  /// Cached or retired: the work that may still use its addresses. One point: where several apply,
+  /// the freeing stream is ordered behind the others, and its point recorded (manager::free()).
+  ticket_ref last_use;
   /// The leading pieces that last_use is a point of; those behind them came later, each with a
   /// point of its own.
   std::size_t covered_count = std::numeric_limits<std::size_t>::max();

@@ -4,6 +4,7 @@
 // vmm.stream:shortage - shortages: the steps before a request fails, in this order, and the report.
 // Not exported.
 //
+// 0  release_ready(): announced memory that no work has used; before the ladder, in grow() alone
 // 1  poll_streams(): memory that its streams have finished with
 // 2  idle memory of other allocators of the device, if any: 3 stops, the locks are released, and
 //    the attempt is repeated (with_relief(), vmm.optimizer:relief)

@@ -87,7 +87,8 @@ class stream_clock {
   void catch_up() VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
 
   // ---- waits ----
-  /// Makes later work of the stream wait for the point, on the device.
+  /// Makes later work of the stream wait for the point, on the device. Counts the wait; only
+  /// memory_reuse::behind_wait() and growth_planner::claim_handle() have the bytes.
   [[nodiscard]] status order_behind(const stream_point& point, std::uint32_t stream)
       VMM_REQUIRES(rank::growth) VMM_EXCLUDES(rank::events, rank::state);
   /// Returns whether the calling thread waited.

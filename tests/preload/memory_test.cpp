@@ -93,6 +93,15 @@ TEST(Managed, TheBudgetIsThatOfAllPoolsOfADevice) {
 
 TEST(Managed, ADeviceThatIsReset) { child::expect_same("vmm", {"reset"}); }
 
+TEST(Managed, ADeviceThatIsResetBesideFrees) {
+  const std::string limit = "VMM_BUDGET=64MiB";
+  for (const std::string wait : {"VMM_FREE=wait", "VMM_FREE=later"}) {
+    const child::outcome seen =
+        child::preloaded("vmm", {"reset_beside_frees", "20000"}, {"VMM_REPORT=off", wait, limit});
+    EXPECT_EQ(seen.out, "done\n") << wait << seen.err;
+  }
+}
+
 TEST(Managed, TheStreamOfEachThread) { child::expect_same("vmm", {"per_thread"}); }
 
 TEST(Managed, LegacySharingAnswersAsForPlainMemory) {

@@ -224,10 +224,11 @@ block_lock segment::lock_of(region_id block) const noexcept {
   const std::uint64_t word = regions_.word(block);
   const std::uint32_t tag = regions_.tag(block);
   check(state_of(tag) == region_state::live, "a region that is not a block is locked");
-  check((tag & freed_bit) == 0 || static_cast<std::uint32_t>(word) != 0 || (tag & kept_bit) != 0,
+  check((tag & freed_bit) == 0 || static_cast<std::uint32_t>(word) != 0 ||
+            (tag & own_rights_bit) != 0,
         "a block that is freed and not pinned stays");
   return {static_cast<std::uint32_t>(word), static_cast<std::uint32_t>(word >> 32),
-          (tag & freed_bit) != 0, (tag & captured_bit) != 0, (tag & kept_bit) != 0};
+          (tag & freed_bit) != 0, (tag & captured_bit) != 0, (tag & own_rights_bit) != 0};
 }
 
 void segment::write_lock(region_id block, const block_lock& lock) noexcept {
@@ -240,7 +241,7 @@ void segment::write_lock(region_id block, const block_lock& lock) noexcept {
         "locked");
   const std::uint64_t word = lock.pins | std::uint64_t{lock.stream} << 32;
   const std::uint32_t bits = (lock.freed ? freed_bit : 0) | (lock.captured ? captured_bit : 0) |
-                             (lock.has_own_rights ? kept_bit : 0);
+                             (lock.has_own_rights ? own_rights_bit : 0);
   regions_.set_note(block, {word, tag_of(region_state::live) | bits});
   debug_check(
       [&] { return lock_of(block).pins == lock.pins && lock_of(block).freed == lock.freed; },

@@ -43,7 +43,8 @@ inline constexpr error no_block =
 
 /// The data beside a locked block: why its memory is not reused when it is freed. Another reason
 /// has a bit in write_lock() and lock_of(), its place in locked_blocks' free_for(), unpin() and
-/// let_go(), and a caller that ends it, as block_rights::end_freed().
+/// let_go(), and a caller that ends it, as block_rights::end_freed(). Refused frees are in free()
+/// and owner_after_free(); take_between_arenas() leaves requests to the path that ends the reason.
 struct block_lock {
   std::uint32_t pins = 0;
   std::uint32_t stream = stream_table::no_stream;  // its record: freed for it, or captured by it
@@ -320,7 +321,7 @@ class alignas(64) segment {
   using unit_table = std::unique_ptr<mapping*[], free_memory>;
   static constexpr std::uint32_t freed_bit = 1u << 8;
   static constexpr std::uint32_t captured_bit = 1u << 9;
-  static constexpr std::uint32_t kept_bit = 1u << 10;
+  static constexpr std::uint32_t own_rights_bit = 1u << 10;
 
   segment(const extent& where, const pool_geometry& sizes, region_map&& regions,
           unit_table&& units) noexcept;

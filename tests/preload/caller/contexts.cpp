@@ -2,6 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Contexts that end, resets that the driver refuses, and devices that were given access.
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
 
 #include "driver.h"
 #include "words.h"
@@ -88,6 +92,30 @@ void refused_reset(const arguments&) {
   expect(free_bytes == total_bytes, "a reset leaves nothing behind");
   std::printf("stale %llu\n", cu.stale());
   expect(cu.misuses() == 0, "no access to memory that is not there, and no race");
+}
+
+// A device is reset while another thread allocates and frees on it, and waits for its work.
+void reset_beside_frees(const arguments& all) {
+  alarm(120);
+  const driver cu = load();
+  start(cu);
+  std::atomic<bool> is_over = false;
+  std::thread other([&] {
+    std::vector<device_pointer> held;
+    while (!is_over.load()) {
+      start(cu);
+      device_pointer at = 0;
+      if (cu.allocate(&at, 24 * mebibyte) == code::success) held.push_back(at);
+      (void)cu.fill(at, 1, mebibyte, nullptr);
+      if (at != 0 && held.size() < 4) continue;
+      for (const device_pointer each : held) (void)cu.free(each);
+      held.clear();
+    }
+  });
+  for (int round = 0; round < std::stoi(std::string(all.at(0))); ++round) (void)cu.reset(0);
+  is_over = true;
+  other.join();
+  std::printf("done\n");
 }
 
 // A device with access to a pool uses its memory: cuMemFree covers its work, too.

@@ -79,6 +79,7 @@ constexpr std::array words{
     word{"block_in_two_hands", block_in_two_hands},
     word{"contexts", contexts},
     word{"refused_reset", refused_reset},
+    word{"reset_beside_frees", reset_beside_frees},
     word{"pool_users", pool_users},
     word{"random", random_programs},
     word{"programs_beside", programs_beside},
