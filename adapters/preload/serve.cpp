@@ -301,6 +301,7 @@ std::uint64_t reusable_bytes() noexcept {
 // The driver is not in vmm's registry of allocators with idle memory: memory for the driver's own
 // allocations is released here.
 std::uint64_t release_idle(bool may_wait) noexcept {
+  if (!process().cu.is_usable) return 0;
   const device_id current = process().contexts.current_device();
   std::uint64_t bytes = relieve_others(current, std::numeric_limits<std::uint64_t>::max());
   const gate_guard shared(locks::gate);

@@ -5,6 +5,7 @@ module;
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 
@@ -201,7 +202,8 @@ struct peak_records {
       const peak_key key = key_of(of);
       const run_peak before = read_peak(folder, key);
       if (is_same_load(before, now))
-        now.mapped_bytes = std::min(now.mapped_bytes, before.mapped_bytes);
+        now.mapped_bytes = std::clamp(before.mapped_bytes, now.live_bytes,
+                                      std::max(now.live_bytes, now.mapped_bytes));
       if (!write_peak(folder, key, now))
         complain_of_peaks(of.folder_.c_str(), "the file cannot be written");
       ::close(folder);

@@ -8,6 +8,8 @@
 // played by a thread. Allocators: two processes.
 #include <sys/socket.h>
 
+#include <atomic>
+
 #include "bench.hpp"
 #include "vmm.h"
 #include "vmm_allocator.h"
@@ -487,6 +489,48 @@ TEST_F(TwoProcesses, WhatIsNotExportedIsRefused) {
   EXPECT_FAILS(vmm_allocator_export(simulated, block, &made), VMM_ERROR_NOT_SUPPORTED);
   EXPECT_GOOD(vmm_allocator_free(simulated, block));
   EXPECT_GOOD(vmm_allocator_destroy(simulated));
+}
+
+// A free in another thread ends the export, whichever comes first.
+TEST_F(TwoProcesses, AnExportBesideAFreeEndsWithTheBlock) {
+  start([&] {});
+  (void)exported(take(MiB));  // starts the thread
+  for (int round = 0; round < 300; ++round) {
+    std::uint64_t* const at = take(600 * 1024);
+    std::atomic<bool> begins = false;
+    vmm_block_export made{};
+    vmm_status status = VMM_SUCCESS;
+    std::thread exporting([&] {
+      begins = true;
+      status = vmm_allocator_export(memory, at, &made);
+    });
+    while (!begins) continue;
+    EXPECT_GOOD(vmm_allocator_free(memory, at));
+    exporting.join();
+    void* there = nullptr;
+    if (status == VMM_SUCCESS)
+      EXPECT_FAILS(vmm_allocator_import(memory, &made, 0, &there), VMM_ERROR_UNAVAILABLE);
+  }
+}
+
+// An allocator ends only its own imports, so another one may be destroyed, or capture, beside it.
+TEST_F(TwoProcesses, AnAllocatorEndsItsOwnImportsOnly) {
+  start([&] {});
+  const vmm_block_export made = exported(take(64 * MiB));
+  vmm_allocator_options options;
+  ASSERT_GOOD(vmm_allocator_options_init(&options, sizeof(options)));
+  options.driver = "host";
+  vmm_allocator* other = nullptr;
+  ASSERT_GOOD(vmm_allocator_create(&options, &other));
+  void* at = nullptr;
+  ASSERT_GOOD(vmm_allocator_import(other, &made, 0, &at));
+  EXPECT_FAILS(vmm_allocator_end_import(memory, at), VMM_ERROR_UNKNOWN_ADDRESS);
+  ASSERT_GOOD(vmm_allocator_begin_capture(other));
+  ASSERT_GOOD(vmm_allocator_end_import(other, at));
+  EXPECT_GOOD(vmm_allocator_end_import(memory, imported(made)));  // leaves the other's
+  EXPECT_EQ(static_cast<std::uint64_t*>(at)[0], 0U);              // still mapped
+  ASSERT_GOOD(vmm_allocator_end_capture(other));
+  ASSERT_GOOD(vmm_allocator_destroy(other));
 }
 
 // A child of the exporter: it keeps none of its parent's memory, and exports by a socket of its

@@ -406,7 +406,9 @@ vmm_status vmm_allocator_import(vmm_allocator* allocator, const vmm_block_export
 
 vmm_status vmm_allocator_end_import(vmm_allocator* allocator, void* at) VMM_NOEXCEPT {
   return on_allocator(allocator, [&](allocator_object& on) {
-    return end_import(address_of(at).value, on.captures());
+    return with_block(on, [&](device_memory& device, std::int32_t) -> vmm::result<bool> {
+      return end_import(device, address_of(at).value, on.captures());
+    });
   });
 }
 

@@ -4,9 +4,11 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <new>
@@ -159,17 +161,21 @@ vmm::result<vmm::address_range> map_pieces(device_driver& driver, const ipc::rec
   return done.error();
 }
 
-// Unmaps closed blocks until one cannot be now, as during a capture.
-void unmap_closed(sharing& all, bool captures) {
+// Unmaps closed blocks of a device until one cannot be now, as during a capture. The caller is in a
+// call on the device's allocator, so the device stays.
+void unmap_closed(sharing& all, const device_memory& device, bool captures) {
   while (!captures) {
     imported_blocks::node_type gone;
     {
       const guard lock(all.lock);
-      if (all.closed.empty()) return;
-      gone = all.closed.extract(all.closed.begin());
+      const auto found = std::find_if(all.closed.begin(), all.closed.end(), [&](const auto& each) {
+        return each.second.device == &device;
+      });
+      if (found == all.closed.end()) return;
+      gone = all.closed.extract(found);
     }
-    const auto [device, range] = gone.mapped();
-    device_driver& driver = device->driver();
+    const vmm::address_range range = gone.mapped().range;
+    device_driver& driver = gone.mapped().device->driver();
     const vmm::relaxed_capture relaxed(driver);
     const bool is_idle = !driver.feature_set().streams || driver.synchronize_all();
     if (is_idle && unmap(driver, range, range.size_bytes)) continue;
@@ -216,6 +222,15 @@ vmm_status export_block(device_memory& device, const vmm_allocation& block, vmm_
     all.exported.emplace(++all.last_number, std::move(made));
     exported_count.store(all.exported.size());
   }
+  // A free in another thread either finds the export, or has taken the block before.
+  vmm_allocation still{};
+  const bool is_live = device.find(at, block.device, still);
+  if (known.second && !is_live) {
+    (void)all.exported.erase(known.first->second);
+    (void)all.numbers.erase(known.first);
+    exported_count.store(all.exported.size());
+    return fail(VMM_ERROR_UNKNOWN_ADDRESS, "the block was freed by another thread");
+  }
   ipc::wire_handle handle{};
   std::memcpy(handle.magic, ipc::magic, sizeof handle.magic);
   handle.token = all.server.token();
@@ -242,12 +257,14 @@ vmm_status import_block(device_memory& device, const vmm_block_export& from, boo
                         vmm::address& at) {
   ipc::wire_handle handle;
   std::memcpy(&handle, from.bytes, sizeof handle);
-  if (std::memcmp(handle.magic, ipc::magic, sizeof handle.magic) != 0)
+  const bool is_zero = std::all_of(std::begin(handle.zero), std::end(handle.zero),
+                                   [](std::uint64_t each) { return each == 0; });
+  if (!is_zero || std::memcmp(handle.magic, ipc::magic, sizeof handle.magic) != 0)
     return fail(VMM_ERROR_INVALID_ARGUMENT, "the bytes are not those of vmm_allocator_export()");
   device_driver& driver = device.driver();
   if (const vmm_status can = check_sharing(driver); can != VMM_SUCCESS) return can;
   sharing& all = here();
-  unmap_closed(all, captures);
+  unmap_closed(all, device, captures);
   ipc::received_block received;
   if (!ipc::fetch(handle, received)) return fail_gone();
   const vmm::relaxed_capture relaxed(driver);
@@ -264,17 +281,16 @@ vmm_status import_block(device_memory& device, const vmm_block_export& from, boo
   return VMM_SUCCESS;
 }
 
-vmm_status end_import(std::uint64_t at, bool captures) {
+bool end_import(const device_memory& device, std::uint64_t at, bool captures) {
   sharing& all = here();
   {
     const guard lock(all.lock);
     const auto found = all.imported.find(at);
-    if (found == all.imported.end())
-      return fail(VMM_ERROR_UNKNOWN_ADDRESS, "no imported block begins at the address");
+    if (found == all.imported.end() || found->second.device != &device) return false;
     (void)all.closed.insert(all.imported.extract(found));
   }
-  unmap_closed(all, captures);
-  return VMM_SUCCESS;
+  unmap_closed(all, device, captures);
+  return true;
 }
 
 void end_sharing_of(device_memory& device) noexcept {

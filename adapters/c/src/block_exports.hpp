@@ -36,8 +36,9 @@ void end_export(const device_memory& device, std::uint64_t at) noexcept;
 /// Maps another process's block for the device. `captures`: as end_import().
 [[nodiscard]] vmm_status import_block(device_memory& device, const vmm_block_export& from,
                                       bool captures, vmm::address& at);
-/// Unmaps it after all work of the device. `captures`: captures are announced; a later call does.
-[[nodiscard]] vmm_status end_import(std::uint64_t at, bool captures);
+/// Unmaps it after all work of the device. `captures`: captures are announced; a later call of the
+/// same allocator does. False: no block that is imported for the device begins there.
+[[nodiscard]] bool end_import(const device_memory& device, std::uint64_t at, bool captures);
 
 /// The device's memory ends: so do its exports and imports.
 void end_sharing_of(device_memory& device) noexcept;

@@ -167,8 +167,6 @@ vmm::result<vmm::address> device_memory::allocate(std::uint64_t size_bytes,
 // A free that has to wait makes its entry before the block leaves the table: what comes then needs
 // no host memory.
 vmm::result<bool> device_memory::free(std::uint64_t at, bool captures) {
-  if (exported_count.load(std::memory_order_relaxed) != 0) [[unlikely]]
-    end_export(*this, at);
   live_block gone;
   pending_blocks::owner entry;
   bool waits = false;
@@ -190,6 +188,8 @@ vmm::result<bool> device_memory::free(std::uint64_t at, bool captures) {
     if (!made) return made.error();
     entry = std::move(*made);
   }
+  if (exported_count.load(std::memory_order_relaxed) != 0) [[unlikely]]
+    end_export(*this, at);
   if (!waits) [[likely]]
     return return_to_pool(std::move(gone), nullptr);
   const vmm::relaxed_capture relaxed(driver_);

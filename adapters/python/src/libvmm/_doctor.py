@@ -323,11 +323,16 @@ def _torch() -> dict[str, Any]:
 
 
 def one_variable(environment: Any = os.environ) -> str:
-    """Which way serves which library under VMM=1; "" where it is not set."""
-    if environment.get("VMM", "0") in ("", "0"):
+    """Which way serves which library under VMM=1; "" where it serves none."""
+    is_off = environment.get("VMM_DISABLE", "") not in ("", "0")
+    if environment.get("VMM") != "1" or is_off or environment.get("VMM_MODE"):
         return ""
+    out = _settings.excluded(environment.get("VMM_EXCLUDE", ""))
     boundary = _libvmm_start.served.get(_libvmm_start.BOUNDARY) or "their own memory"
-    return f"torch by its class; cupy, numba, rmm and warp by adapters; others: {boundary}"
+    ways = ["torch by its class"] if "torch" not in out else []
+    if adapters := [each for each in ("cupy", "numba", "rmm", "warp") if each not in out]:
+        ways.append(f"{', '.join(adapters)} by adapters")
+    return "; ".join([*ways, f"others: {boundary}"])
 
 
 def report() -> dict[str, Any]:
