@@ -224,7 +224,7 @@ TEST(ObjectPoolDeathTest, MisuseEndsTheProcess) {
         vmm::object_pool<thing> going;
         (void)going.acquire();
       },
-      "goes away while objects of it are in use");
+      "is destroyed while objects of it are in use");
 }
 
 }  // namespace

@@ -105,8 +105,8 @@ class Remember : public testing::Test {
   void expect_cold(const std::string& when) { EXPECT_EQ(play(0).ready_bytes, cold_bytes) << when; }
   // This program again, as one process or as two at once.
   static void run_children(int count) {
-    const std::string one = files::read_symlink("/proc/self/exe").string() +
-                            " --gtest_filter=RememberChild.* --gtest_also_run_disabled_tests";
+    const std::string one = "'" + files::read_symlink("/proc/self/exe").string() +
+                            "' --gtest_filter=RememberChild.* --gtest_also_run_disabled_tests";
     std::string all = "( ";
     for (int i = 0; i < count; ++i) all += one + " & p" + std::to_string(i) + "=$!; ";
     for (int i = 0; i < count; ++i) all += "wait $p" + std::to_string(i) + " || exit 1; ";
