@@ -311,7 +311,10 @@ std::size_t reserved_count() {  // mappings of the process
       std::count(std::istreambuf_iterator<char>(maps), std::istreambuf_iterator<char>(), '\n'));
 }
 
-// Two processes, with a pipe each way. Both have an allocator on the host's memory.
+// Two processes, with a pipe each way. Both have an allocator on the host's memory. A child of a
+// process with threads starts one, which ThreadSanitizer allows on request.
+extern "C" const char* __tsan_default_options() { return "die_after_fork=0"; }
+
 class TwoProcesses : public testing::Test {
  protected:
   template <class Work>
