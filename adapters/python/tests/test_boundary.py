@@ -207,6 +207,14 @@ def test_a_driver_that_is_gone_is_a_reason(run):
     assert error.startswith(reason("")) and error.count("\n") == 0
 
 
+def linked(folder, path):
+    """A path without a blank, which LD_PRELOAD cannot have."""
+    (folder / "preloaded").mkdir()
+    link = folder / "preloaded" / os.path.basename(path)
+    link.symlink_to(path)
+    return str(link)
+
+
 @pytest.mark.parametrize(
     "why", ["stub", "current folder", "writable", "before", "old", "other", "library"]
 )
@@ -225,7 +233,7 @@ def test_it_leaves_the_driver_alone_with_one_line(environment, run, tmp_path, wh
         (tmp_path / "libcuda.so.1").symlink_to(folder / "libcuda.so.1")
         path, text = f"{tmp_path}/libcuda.so.1", f"everybody can write to {folder}"
     elif why == "before":
-        variables["LD_PRELOAD"] = DRIVER
+        variables["LD_PRELOAD"] = linked(tmp_path, DRIVER)
         text = f"{os.path.realpath(DRIVER)} was loaded before"
     elif why == "old":
         path = f"{os.path.dirname(FOLDER)}/driver_old/libcuda.so.1"
@@ -262,7 +270,9 @@ def test_it_leaves_the_driver_alone_with_one_line(environment, run, tmp_path, wh
         ({"LD_PRELOAD": PRELOAD}, "False"),
     ],
 )
-def test_the_users_choice_has_precedence(run, variables, owner):
+def test_the_users_choice_has_precedence(run, tmp_path, variables, owner):
+    if "LD_PRELOAD" in variables:
+        variables = {**variables, "LD_PRELOAD": linked(tmp_path, variables["LD_PRELOAD"])}
     code = SHORT + "; print(mapped('libvmm_preload'), mapped('memfd:vmm-libcuda'))"
     out = run("-c", code, LD_LIBRARY_PATH=FOLDER, **variables)[0].splitlines()
     is_preloaded = "LD_PRELOAD" in variables

@@ -203,7 +203,7 @@ def test_cmake_finds_the_package(installed, tmp_path):
     prefix = run(installed, "-c", code, env=clean(), cwd=tmp_path).strip()
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.16)\nproject(user C)\nfind_package(vmm_c REQUIRED)\n"
-        f"add_executable(first {ROOT}/tests/c/samples/first.c)\n"
+        f'add_executable(first "{ROOT}/tests/c/samples/first.c")\n'
         "target_link_libraries(first PRIVATE vmm::c)\n"
     )
     run("cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
