@@ -285,7 +285,7 @@ void play_server(reader in) {
     ipc::received_block taken;
     const bool is_taken = ipc::fetch_from(ends[0], handle, ipc::os::deadline_in(1000), taken);
     std::uint64_t whole = 0;
-    for (const ipc::received_piece& each : taken.pieces) {
+    for (const ipc::shared_piece& each : taken.pieces) {
       insist(each.size_bytes <= ~whole, "a sum has wrapped");
       whole += each.size_bytes;
       insist(::fcntl(each.exported.get(), F_GETFD) == FD_CLOEXEC, "a piece has no descriptor");

@@ -25,11 +25,6 @@ namespace {
 
 using namespace vmm::ipc;
 
-struct shared_piece {
-  descriptor exported;
-  std::uint64_t size_bytes = 0;
-};
-
 struct shared_block {
   std::vector<shared_piece> pieces;
   std::uint64_t offset_bytes = 0;
@@ -120,7 +115,7 @@ result_code ask(entry_id entry, Arguments... arguments) noexcept {
 constexpr int posix_descriptor = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 constexpr int read_and_write = 3;
 
-result_code map_piece(const received_piece& piece, device_pointer at) noexcept {
+result_code map_piece(const shared_piece& piece, device_pointer at) noexcept {
   physical_id handle = 0;
   void* from = reinterpret_cast<void*>(static_cast<std::intptr_t>(piece.exported.get()));
   result_code answer =
@@ -141,7 +136,7 @@ result_code map_block(const received_block& block, device_pointer& base) noexcep
                            device_pointer{0}, flag_set{0});
   if (answer != code::success) return answer;
   std::size_t mapped = 0;
-  for (const received_piece& each : block.pieces) {
+  for (const shared_piece& each : block.pieces) {
     answer = map_piece(each, base + mapped);
     if (answer != code::success) break;
     mapped += each.size_bytes;

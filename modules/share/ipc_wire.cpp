@@ -27,7 +27,7 @@ void add_number(place_name& to, std::uint64_t value, std::uint64_t base,
 }
 
 // Takes the piece into the block. False where it makes no block of a possible size.
-bool add_piece(received_block& into, received_piece&& piece) {
+bool add_piece(received_block& into, shared_piece&& piece) {
   constexpr std::uint64_t whole_max = std::numeric_limits<std::uint64_t>::max() / 2;
   if (piece.size_bytes == 0 || piece.size_bytes > whole_max - into.whole_bytes) return false;
   into.pieces.push_back(std::move(piece));
@@ -89,7 +89,7 @@ bool fetch_from(int socket, const wire_handle& handle, os::deadline until, recei
   if (reply.handle_count == 0 || reply.handle_count > pieces_max) return false;
   if (reply.size_bytes == 0 || reply.size_bytes != handle.size_bytes) return false;
   for (std::uint64_t i = 0; i < reply.handle_count; ++i) {
-    received_piece piece;
+    shared_piece piece;
     const taken came =
         receive(socket, &piece.size_bytes, sizeof piece.size_bytes, &piece.exported, until);
     if (came != taken::whole || !add_piece(into, std::move(piece))) return false;

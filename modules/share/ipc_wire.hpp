@@ -94,13 +94,14 @@ enum class taken : std::uint8_t { whole, nothing_yet, broken };
 [[nodiscard]] int send(int socket, const void* what, std::size_t size_bytes, int passed,
                        os::deadline until) noexcept;
 
-struct received_piece {
+/// A physical handle behind a block, as a descriptor.
+struct shared_piece {
   descriptor exported;
   std::uint64_t size_bytes = 0;
 };
 
 struct received_block {
-  std::vector<received_piece> pieces;
+  std::vector<shared_piece> pieces;
   std::uint64_t offset_bytes = 0;
   std::uint64_t size_bytes = 0;
   std::uint64_t whole_bytes = 0;

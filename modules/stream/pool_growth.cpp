@@ -217,11 +217,11 @@ status pool_growth::fill_block(const growth_plan& plan) {
   {
     const table_lock state(state_);
     block = growth_commit(*state).block_of(plan);
-    growth_commit(*state).count_as_live(plan, true);
+    if (notices_.is_observed()) growth_commit(*state).count_as_live(plan, true);
   }
-  notices_.observe(
-      [&](block_observer& observer) { observer.allocated({block.base, fill->size_bytes}); });
-  {
+  if (notices_.is_observed()) {
+    notices_.observe(
+        [&](block_observer& observer) { observer.allocated({block.base, fill->size_bytes}); });
     const table_lock state(state_);
     growth_commit(*state).count_as_live(plan, false);
   }

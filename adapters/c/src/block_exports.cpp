@@ -123,7 +123,7 @@ int send_piece(std::uint64_t number, std::uint64_t index, int socket) noexcept {
 
 // ---- imports -----------------------------------------------------------------------------------
 
-vmm::status map_piece(device_driver& driver, const ipc::received_piece& from, vmm::address at,
+vmm::status map_piece(device_driver& driver, const ipc::shared_piece& from, vmm::address at,
                       bool& is_mapped) {
   vmm::shared_handle shared;
   shared.kind = vmm::share_kind::posix_fd;
@@ -148,7 +148,7 @@ vmm::result<vmm::address_range> map_pieces(device_driver& driver, const ipc::rec
   if (!range) return range;
   std::uint64_t mapped_bytes = 0;
   vmm::status done;
-  for (const ipc::received_piece& each : from.pieces) {
+  for (const ipc::shared_piece& each : from.pieces) {
     bool is_mapped = false;
     done = map_piece(driver, each, range->base + mapped_bytes, is_mapped);
     if (is_mapped) mapped_bytes += each.size_bytes;

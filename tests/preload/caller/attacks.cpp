@@ -106,7 +106,7 @@ bool answer_as(const lie& what, int listening, const wire::received_block& hones
       wire::receive(peer.get(), &wanted, sizeof wanted, nullptr, until) == wire::taken::whole;
   (void)wire::send(peer.get(), &what.reply, sizeof what.reply, -1, until);
   for (std::size_t i = 0; i < honest.pieces.size() || i < what.reply.handle_count; ++i) {
-    const wire::received_piece& piece = honest.pieces[i % honest.pieces.size()];
+    const wire::shared_piece& piece = honest.pieces[i % honest.pieces.size()];
     const std::uint64_t size = what.piece_bytes != 0 ? what.piece_bytes : piece.size_bytes;
     std::array<int, 253> passed{};
     passed.fill(piece.exported.get());
