@@ -54,6 +54,9 @@ usage: gpu_tests/gpu.sh [build] [COMMAND...]
   special      one memory at two addresses: each rule of docs/multi_device.md, tried by kernels
   suites F...  libraries' own tests in folder F, with and without vmm; not part of all. Further
                arguments go to gpu_tests/suites/run.py, whose head describes F
+  one_variable [PART...]
+               unmodified programs under VMM=1, with the wheel in .gpu or build/wheel; not part of
+               all. gpu_tests/python/one_variable.py has the parts, of 250 s each
   pair         two GPUs of one host, not part of all: rights by trial, copies, imports, aliases,
                NCCL, and VMM_KILL_ROUNDS (500) kills
 
@@ -678,13 +681,30 @@ pair() {
 # suites FOLDER OPTION...: the libraries' own tests. The last word of a command.
 suites() { python3 -B "$root/gpu_tests/suites/run.py" "${suite_words[@]}" --out "$results/suites"; }
 
+# one_variable PART...: the last word of a command, too.
+one_variable() {
+  local wheel page=$scratch/one_variable.md code=0
+  wheel=$(find "$programs" "$root/build/wheel" -name 'libvmm-*.whl' 2>/dev/null | head -n 1)
+  [[ -n $wheel ]] || { printf 'there is no wheel: ./run wheel .gpu makes it\n'; return 2; }
+  python3 -B "$root/gpu_tests/python/one_variable.py" "$wheel" "${part_words[@]}" \
+    >"$scratch/shown.txt" || code=$?
+  cat "$scratch/shown.txt"
+  {
+    begin_page 'One variable'
+    sed -n '/^## /,$p' "$scratch/shown.txt"
+    printf '\nCommand: `gpu_tests/gpu.sh one_variable %s`.\n' "${part_words[*]}"
+  } >"$page"
+  add_proof "$page"
+  return $code
+}
+
 # ---- running ------------------------------------------------------------------------------------
 
 all_words=(check fidelity random time conformance resize vector leak oom sanitizer demo replay
            memory release growable special suspend pool sharing host rounds streams watched
            overflow graph everything predict c preload)
 
-declare -a summary=() suite_words=()
+declare -a summary=() suite_words=() part_words=()
 failures=0
 
 run_word() {
@@ -714,10 +734,14 @@ main() {
     suite_words=("${@:2}")
     set -- suites
   fi
+  if [[ ${1:-} == one_variable ]]; then
+    part_words=("${@:2}")
+    set -- one_variable
+  fi
   local words=("$@") word
   case ${1:-} in help | --help | -h) help; exit ;; esac
   for word in "$@"; do
-    [[ " build all pair prove suites ${all_words[*]} " == *" $word "* ]] ||
+    [[ " build all one_variable pair prove suites ${all_words[*]} " == *" $word "* ]] ||
       { say "gpu: unknown command '$word'"; help >&2; exit 2; }
   done
   if [[ ${#words[@]} -eq 0 ]]; then
@@ -731,7 +755,7 @@ main() {
   [[ ${#words[@]} -gt 0 ]] || exit 0
   [[ ${words[0]} == all ]] && words=("${all_words[@]}")
   for word in "${words[@]}"; do
-    [[ " pair prove suites ${all_words[*]} " == *" $word "* ]] || { help >&2; exit 2; }
+    [[ " one_variable pair prove suites ${all_words[*]} " == *" $word "* ]] || { help >&2; exit 2; }
   done
   VMM_DRIVER_VERSION=$(find_driver_version)
   export VMM_DRIVER_VERSION

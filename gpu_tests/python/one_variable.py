@@ -1,423 +1,456 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 """Goal: unmodified programs have vmm's memory under VMM=1, and the same output as without it.
-Method: one_variable.py WHEEL. An environment over this Python's packages gets the wheel; each
-program runs plain and with VMM=1, with no compiler in its PATH, and prints what serves it. Then
-queues.py runs, where there is PyTorch. A table ends the output; the exit code is 1 if a line of it
-is wrong."""
+Method: one_variable.py WHEEL [PART...]. An environment over this Python's packages gets the wheel;
+each program runs plain and with VMM=1, with no compiler in its PATH, and prints what serves it.
+Parts, all without a name:
+
+    start     what VMM=1 adds to the start of Python
+    programs  those of unmodified.py
+    queues    queues.py: CUDA tensors between processes (VMM_QUEUE_COUNT, 200)
+    devices   two_devices.py, where there are two GPUs: DistributedDataParallel, FSDP, peers, and
+              CUDA_VISIBLE_DEVICES in another order
+    tools     a program under compute-sanitizer, cuda-gdb, nsys and ncu
+    steps     steps beside PyTorch's own allocator, crossed, with the interval of the median
+    held      most held over most live of the recorded programs, under PyTorch's two and VMM=1
+    suites    libraries' own tests in the folder VMM_SUITES (gpu_tests/suites/run.py)
+
+Each part ends with its table and takes 250 s at most (VMM_PART_SECONDS). The last line counts; the
+exit code is 1 if a line is wrong."""
 
 from __future__ import annotations
 
+import concurrent.futures
+import glob
 import os
 import pathlib
 import re
+import resource
+import shutil
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import zipfile
+from typing import NamedTuple
 
-# Prints the state of VMM=1 on stderr, the peaks of its pools, and the calls at the driver boundary.
-STATE = """
-import sys
-def boundary():
-    import ctypes, json, os
-    file = os.memfd_create("report")
-    try:
-        shown = ctypes.CDLL("libvmm_preload.so").vmm_preload_report(file, 1)
-    except OSError:
-        return
-    if shown != 1:
-        return print("BOUNDARY unused", file=sys.stderr)
-    found = json.loads(os.pread(file, 1 << 20, 0))
-    peaks = [each["memory"]["peak_bytes"] >> 20 for each in found["devices"]]
-    print("BOUNDARY", found["blocks_served"], "blocks, peak", max(peaks, default=0), "MiB, left to",
-          "the driver:", found["unmanaged"], file=sys.stderr)
-def state():
-    if "_libvmm_start" not in sys.modules:
-        return
-    for each in sorted(sys.modules["_libvmm_start"].served.items()):
-        print("STATE", *each, file=sys.stderr)
-    boundary()
-    if "libvmm" not in sys.modules:
-        return
-    from libvmm import _auto
-    for device, pool in _auto._state.pools.items():
-        print("POOL", device, pool.statistics().peak_live_bytes >> 20, "MiB", file=sys.stderr)
-    import libvmm.torch
-    if libvmm.torch._state.compiled is not None:
-        peak = libvmm.torch.statistics(0).peak_live_bytes >> 20
-        print("TENSORS", peak, "MiB", file=sys.stderr)
-import atexit
-atexit.register(state)
-"""
+import common
+from unmodified import ALONE, EXPECTED_TO_DIFFER, PLAIN, PROGRAMS, STATE, TRAIN
 
-JAX = """
-import os
-os.environ.update({})
-import jax, jax.numpy as jnp
-x = jnp.arange(1 << 22, dtype=jnp.float32).reshape(2048, 2048)
-for step in range(20):
-    y = (x[: 1024 + 8 * step] * 2 + step).block_until_ready()
-print(float(y[-1, -1]), float(jnp.sort(-x[0])[0]))
-"""
-ALL = """
-import ctypes, os
-os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "cuda_async"
-import cupy as cp, jax.numpy as jnp, numpy as np, torch
-from numba import cuda
-@cuda.jit
-def double(x):
-    i = cuda.grid(1)
-    if i < x.size:
-        x[i] *= 2
-total = 0.0
-driver, at = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64()
-for step in range(10):
-    size = (1 + step % 4) << 20
-    a = torch.ones(size, device="cuda")
-    b = cp.ones(size, dtype=cp.float32)
-    c = cuda.to_device(np.ones(size, dtype=np.float32))
-    double[size // 256, 256](c)
-    d = jnp.ones(size, dtype=jnp.float32)
-    assert driver.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(size * 4)) == 0
-    total += a.sum().item() + float(b.sum()) + c.copy_to_host().sum() + float(d.sum())
-    assert driver.cuMemFree_v2(at) == 0
-print(total)
-"""
-PLAIN = """
-import ctypes
-driver, context, at = ctypes.CDLL("libcuda.so"), ctypes.c_void_p(), ctypes.c_uint64()
-print(driver.cuInit(0), driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
-print(driver.cuCtxSetCurrent(context))
-for step in range(100):
-    size = ctypes.c_size_t((1 + step % 9) << 20)
-    assert driver.cuMemAlloc_v2(ctypes.byref(at), size) == 0
-    assert driver.cuMemsetD8_v2(at, 7, size) == 0 and driver.cuMemFree_v2(at) == 0
-print(driver.cuCtxSynchronize())
-"""
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+MULTIPLE = 4  # programs that share the device at a time
+SECONDS = float(os.environ.get("VMM_PART_SECONDS", "250"))
 
-TRAIN = """
-import torch
-torch.manual_seed(0)
-layers = torch.nn.Linear(512, 2048), torch.nn.GELU(), torch.nn.Linear(2048, 512)
-model = torch.nn.Sequential(*layers).cuda()
-opt = torch.optim.AdamW(model.parameters(), 1e-3)
-for step in range(30):
-    x = torch.randn(64 * (1 + step % 5), 512, device="cuda")
-    loss = model(x).pow(2).mean()
-    loss.backward()
-    opt.step()
-    opt.zero_grad()
-print("%.9f" % loss.item())
-print(torch.cuda.max_memory_allocated() > 0, len(torch.cuda.memory_snapshot()) > 0)
-"""
 
-PROGRAMS = {
-    "torch: training": ("torch", TRAIN),
-    "torch: out of memory, caught": (
-        "torch",
-        """
-import torch
-try:
-    torch.empty(1 << 45, dtype=torch.uint8, device="cuda")
-except torch.OutOfMemoryError:
-    print("out of memory")
-print(torch.ones(1000, device="cuda").sum().item())
-""",
-    ),
-    "torch: fork before CUDA": (
-        "torch",
-        """
-import os, sys, torch
-child = os.fork()
-if child == 0:
-    print(torch.arange(1000, device="cuda").sum().item(), flush=True)
-    state()
-    os._exit(0)
-print(os.waitpid(child, 0)[1])
-print(torch.arange(100, device="cuda").sum().item())
-""",
-    ),
-    "torch: DataLoader, spawn, pinned": (
-        "torch",
-        """
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-if __name__ == "__main__":
-    data = TensorDataset(torch.arange(4096.0).reshape(256, 16))
-    loader = DataLoader(data, 32, num_workers=2, pin_memory=True, multiprocessing_context="spawn")
-    print(sum(x.cuda(non_blocking=True).sum().item() for (x,) in loader))
-""",
-    ),
-    "torch: a spawned process": (
-        "torch",
-        """
-import multiprocessing, torch
-def work():
-    print(torch.ones(1 << 22, device="cuda").sum().item(), flush=True)
-    state()
-if __name__ == "__main__":
-    child = multiprocessing.get_context("spawn").Process(target=work)
-    child.start()
-    child.join()
-    print(child.exitcode)
-""",
-    ),
-    "torch: CUDA graph, side stream": (
-        "torch",
-        """
-import torch
-x = torch.ones(1 << 20, device="cuda")
-side = torch.cuda.Stream()
-with torch.cuda.stream(side):
-    y = x * 2
-    y.record_stream(torch.cuda.current_stream())
-torch.cuda.synchronize()
-graph = torch.cuda.CUDAGraph()
-with torch.cuda.graph(graph):
-    z = (x + y) * 3
-graph.replay()
-torch.cuda.synchronize()
-print(z.sum().item())
-""",
-    ),
-    "torch: compile, reduce-overhead": (
-        "torch triton",
-        """
-import torch
-torch.manual_seed(0)
-model = torch.nn.Linear(256, 256).cuda()
-fast = torch.compile(model, mode="reduce-overhead")
-for step in range(8):
-    torch.compiler.cudagraph_mark_step_begin()
-    y = fast(torch.ones(64 if step % 2 else 128, 256, device="cuda")).sum().item()
-print("%.4f" % y)
-""",
-    ),
-    "cupy: streams that end": (
-        "cupy",
-        """
-import cupy as cp
-bad = 0
-for i in range(300):
-    stream = cp.cuda.Stream(non_blocking=True)
-    with stream:
-        a = cp.full(50_000 + 997 * (i % 17), i, dtype=cp.int32)
-        b = a * 2 + 1
-    stream.synchronize()
-    bad += int((b != i * 2 + 1).any())
-    del stream, a, b
-try:
-    cp.zeros(1 << 45, dtype=cp.uint8)
-except cp.cuda.memory.OutOfMemoryError:
-    print("out of memory")
-print(bad)
-""",
-    ),
-    "numba: kernels": (
-        "numba",
-        """
-import numpy as np
-from numba import cuda
-@cuda.jit
-def saxpy(a, x, y):
-    i = cuda.grid(1)
-    if i < x.size:
-        y[i] += a * x[i]
-total = 0.0
-for step in range(50):
-    x, y = cuda.to_device(np.full(100_000, 1.0 + step)), cuda.to_device(np.zeros(100_000))
-    saxpy[400, 256](2.0, x, y)
-    total += y.copy_to_host().sum()
-print(total)
-""",
-    ),
-    "jax: its default": ("jax", JAX.format({"XLA_PYTHON_CLIENT_MEM_FRACTION": ".2"})),
-    "jax: cuda_async": ("jax", JAX.format({"XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async"})),
-    "driver: calls by ctypes": ("ctypes", PLAIN),
-    "torch, cupy, numba, jax, driver in one process": ("torch cupy numba jax", ALL),
-    "rmm: buffers": (
-        "rmm",
-        """
-import rmm
-kept = [rmm.DeviceBuffer(size=1 << (20 + i % 4)) for i in range(20)]
-print(sum(each.size for each in kept))
-""",
-    ),
-    "warp: arrays": (
-        "warp",
-        """
-import warp as wp
-wp.config.quiet = True
-wp.init()
-a = wp.full(1 << 20, 3.0, dtype=wp.float32, device="cuda:0")
-print(a.numpy().sum())
-""",
-    ),
-    "torch and cupy take 0.65 of the device in turn": (
-        "torch cupy",
-        """
-import cupy as cp, torch
-size = int(torch.cuda.mem_get_info()[1] * 0.65)
-served = []
-for turn in range(3):
-    try:
-        x = torch.empty(size, dtype=torch.uint8, device="cuda")
-        del x
-        y = cp.empty(size, dtype=cp.uint8)
-        del y
-        served.append(True)
-    except (torch.OutOfMemoryError, cp.cuda.memory.OutOfMemoryError):
-        served.append(False)
-print("turns", served)
-""",
-    ),
-    "torch and jax take 0.65 of the device in turn": (
-        "torch jax",
-        """
-import os
-os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "cuda_async"
-os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = ".9"
-import jax, jax.numpy as jnp, torch
-jnp.zeros(8).block_until_ready()  # its limit is a share of the free memory
-size = int(torch.cuda.mem_get_info()[1] * 0.65)
-served = []
-for turn in range(3):
-    try:
-        x = torch.empty(size, dtype=torch.uint8, device="cuda")
-        del x
-        y = jnp.zeros(size, dtype=jnp.uint8).block_until_ready()
-        del y
-        served.append(True)
-    except (torch.OutOfMemoryError, jax.errors.JaxRuntimeError):
-        served.append(False)
-print("turns", served)
-""",
-    ),
-}
-EXPECTED_TO_DIFFER = ("torch and cupy take", "torch and jax take")
+class Done(NamedTuple):
+    out: str
+    err: str
+    code: int
 
 
 class Runner:
     def __init__(self, wheel: str, folder: str) -> None:
         self.folder = folder
-        made = ["-m", "venv", "--without-pip", "--system-site-packages", f"{folder}/environment"]
+        self.end = 0.0
+        self._is_imported: dict[str, bool] = {}
+        self.plain = self._make("plain")
+        self.python = self._make("environment", wheel)
+
+    def _make(self, name: str, wheel: str = "") -> str:
+        """The Python of an environment over this one's packages, with the wheel or without it."""
+        at = pathlib.Path(self.folder, name)
+        made = ["-m", "venv", "--without-pip", "--system-site-packages", str(at)]
         subprocess.run([sys.executable, *made], check=True)
-        self.python = f"{folder}/environment/bin/python"
-        (packages,) = pathlib.Path(folder).glob("environment/lib/python3*/site-packages")
-        zipfile.ZipFile(wheel).extractall(packages)
+        (packages,) = at.glob("lib/python3*/site-packages")
+        if wheel:
+            zipfile.ZipFile(wheel).extractall(packages)
         # A machine's Python may itself be an environment, whose packages that option leaves out.
         others = [each for each in sys.path if each.endswith(("site-packages", "dist-packages"))]
         (packages / "others.pth").write_text("\n".join(others) + "\n")
+        return str(at / "bin" / "python")
 
-    def run(self, text: str, **variables: str) -> tuple[str, str, int]:
-        """What a program wrote to stdout, to stderr, and its exit code."""
-        script = os.path.join(self.folder, "program.py")
-        pathlib.Path(script).write_text(text)
-        done = subprocess.run(
-            [self.python, script],
-            capture_output=True,
-            text=True,
-            env=self.environment(**variables),
-            timeout=180,
-        )
-        return done.stdout.strip(), done.stderr.strip(), done.returncode
+    def left(self) -> float:
+        """Seconds of the part."""
+        return max(1.0, self.end - time.monotonic())
+
+    def command(self, *words: str, limit: float = 180, **variables: str) -> Done:
+        """Of a session of its own, which ends with it."""
+        with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+            process = subprocess.Popen(
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=self.environment(**variables),
+                cwd=self.folder,
+                start_new_session=True,
+            )
+            try:
+                code = process.wait(min(limit, self.left()))
+            except subprocess.TimeoutExpired:
+                code = 124
+            finally:
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+            out.seek(0)
+            err.seek(0)
+            return Done(out.read().strip(), err.read().strip(), code)
+
+    def run(self, text: str, **variables: str) -> Done:
+        with tempfile.NamedTemporaryFile("w", suffix=".py", dir=self.folder) as script:
+            script.write(text)
+            script.flush()
+            return self.command(self.python, script.name, **variables)
 
     def environment(self, **variables: str) -> dict[str, str]:
         kept = {
             name: each
             for name, each in os.environ.items()
-            if not name.startswith(("VMM", "_LIBVMM"))
+            if not name.startswith(("VMM", "_LIBVMM", "PYTHONDONT"))
         }
-        return kept | {
+        return {
+            **kept,
+            **common.NO_MULTICAST,
             "CXX": "/nowhere/compiler",
-            "NCCL_NVLS_ENABLE": "0",
-            "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-            "NVSHMEM_DISABLE_NVLS": "1",
+            "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
             "LIBVMM_CACHE": f"{self.folder}/cache",
-            **variables,
+            **{name: each for name, each in variables.items() if each},
         }
 
-    def queues(self) -> bool:
-        """Whether tensors pass between processes."""
-        if self.run("import torch")[2] != 0:
-            return True
-        script = str(pathlib.Path(__file__).with_name("queues.py"))
-        return subprocess.run([self.python, script], env=self.environment()).returncode == 0
+    def can_import(self, library: str) -> bool:
+        if library not in self._is_imported:
+            self._is_imported[library] = self.run(f"import {library}").code == 0
+        return self._is_imported[library]
 
-    def milliseconds(self, text: str, rounds: int, **variables: str) -> float:
-        """The median of a program's time."""
-        found = []
-        for _ in range(rounds):
-            begun = time.perf_counter()
-            self.run(text, **variables)
-            found.append((time.perf_counter() - begun) * 1e3)
-        return statistics.median(found)
+
+class Found:
+    """Rows of a part's table; a cell of a wrong row begins with WRONG."""
+
+    def __init__(self, *columns: str) -> None:
+        self._columns, self.rows = columns, []
+
+    def add(self, *cells: object) -> None:
+        self.rows.append([" ".join(str(each).split()) for each in cells])
+        print(" | ".join(self.rows[-1])[:200], flush=True)
+
+    def count(self, word: str) -> int:
+        return sum(any(cell.startswith(word) for cell in row) for row in self.rows)
+
+    def print(self, part: str) -> None:
+        print(f"\n## {part}\n\n| {' | '.join(self._columns)} |")
+        print("| - " * len(self._columns) + "|")
+        for row in self.rows:
+            print(f"| {' | '.join(row)} |", flush=True)
 
 
 def lines_with(text: str, word: str) -> list[str]:
     return [line.removeprefix(word).strip() for line in text.splitlines() if line.startswith(word)]
 
 
-def compare(run: Runner, name: str, libraries: str, text: str) -> tuple[bool, list[str]]:
-    """Whether the program is right under VMM=1, and the cells of its row."""
+def last_line(text: str) -> str:
+    return (text.splitlines() or [""])[-1][:120]
+
+
+# ---- start --------------------------------------------------------------------------------------
+
+
+def spent(run: Runner, text: str, python: str, **variables: str) -> float:
+    """Milliseconds of processor time, of the process alone."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run.command(python, "-c", text, **variables)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) * 1e3
+
+
+def start(run: Runner) -> Found:
+    """What is added: least of rounds that alternate, in processor time. The program's own import of
+    ctypes is in both; the driver's loading and PyTorch's import are the programs' own."""
+    found = Found("program", "no package, ms", "added unset", "added by VMM=1", "at most")
+    for text, rounds, limit in (
+        ("pass", 25, 30),
+        ("import ctypes", 25, 30),
+        ("import torch", 4, 0),
+    ):
+        if text == "import torch" and not run.can_import("torch"):
+            continue
+        kinds = ((run.plain, ""), (run.python, ""), (run.python, "1"))
+        best = [1e9, 1e9, 1e9]
+        for _ in range(rounds):
+            for i, (python, value) in enumerate(kinds):
+                best[i] = min(best[i], spent(run, text, python, VMM=value))
+        unset, given = best[1] - best[0], best[2] - best[0]
+        limits = f"1 unset, {limit} set" if limit else "(with PyTorch's class; not a limit)"
+        is_wrong = limit and (unset > 1 or given > limit)
+        found.add(text, f"{best[0]:.1f}", f"{unset:.2f}", f"{given:.2f}",
+                  "WRONG: " * bool(is_wrong) + limits)  # fmt: skip
+    return found
+
+
+# ---- programs -----------------------------------------------------------------------------------
+
+
+def compare(run: Runner, name: str, libraries: str, text: str) -> tuple[str, ...]:
+    """The cells of its row."""
     for each in libraries.split():
-        if run.run(f"import {each}")[2] != 0:
-            return True, [name, "skipped", f"{each} cannot be imported", "", ""]
+        if not run.can_import(each):
+            return name, "skipped", f"{each} cannot be imported", "", ""
     plain = run.run(STATE + text)
-    if plain[2] != 0:
-        why = (plain[1].splitlines() or [f"exit code {plain[2]}"])[-1]
-        return True, [name, "skipped", f"plain fails: {why[:90]}", "", ""]
+    if plain.code != 0:
+        return name, "skipped", f"plain fails: {last_line(plain.err) or plain.code}", "", ""
     vmm = run.run(STATE + text, VMM="1")
-    state = lines_with(vmm[1], "STATE")
+    state = lines_with(vmm.err, "STATE")
     amounts = [
-        each for word in ("TENSORS", "POOL", "BOUNDARY") for each in lines_with(vmm[1], word)
+        each for word in ("TENSORS", "POOL", "BOUNDARY") for each in lines_with(vmm.err, word)
     ]
     own = [each for each in state if "its own memory" in each]
     if "jax" in name or "driver" in name:
-        own += [] if re.search(r"BOUNDARY [1-9]\d* blocks", vmm[1]) else ["driver: no block"]
-    is_same = plain[0] == vmm[0] and plain[2] == vmm[2]
+        own += [] if re.search(r"BOUNDARY [1-9]\d* blocks", vmm.err) else ["driver: no block"]
+    is_same = (plain.out, plain.code) == (vmm.out, vmm.code)
     if name.startswith(EXPECTED_TO_DIFFER):
-        is_same = vmm[0] == "turns [True, True, True]" and vmm[2] == 0
+        is_same = vmm.out == "turns [True, True, True]" and vmm.code == 0
     is_right = is_same and bool(state) and not own
     if not is_right:
         print(f"--- {name}\nplain: {plain}\nVMM=1: {vmm}", file=sys.stderr, flush=True)
-    cells = [name, "fine" if is_right else "WRONG", "; ".join(state), ", ".join(amounts)]
-    return is_right, [*cells, plain[0].replace("\n", " ")]
+    verdict = "fine" if is_right else "WRONG"
+    return name, verdict, "; ".join(state), ", ".join(amounts), plain.out
+
+
+def programs(run: Runner) -> Found:
+    found = Found("program", "VMM=1", "served by", "peak", "output without vmm")
+    for each in dict.fromkeys(" ".join(needs for needs, _ in PROGRAMS.values()).split()):
+        run.can_import(each)
+    together = {name: each for name, each in PROGRAMS.items() if not name.startswith(ALONE)}
+    with concurrent.futures.ThreadPoolExecutor(MULTIPLE) as pool:
+        jobs = [pool.submit(compare, run, name, *each) for name, each in together.items()]
+        for job in concurrent.futures.as_completed(jobs):
+            found.add(*job.result())
+    for name, each in PROGRAMS.items():
+        if name not in together:
+            found.add(*compare(run, name, *each))
+    return found
+
+
+# ---- processes and devices ----------------------------------------------------------------------
+
+
+def queues(run: Runner) -> Found:
+    found = Found("tensors between processes", "result")
+    if not run.can_import("torch"):
+        found.add("torch cannot be imported", "skipped")
+        return found
+    count = os.environ.get("VMM_QUEUE_COUNT", "200")
+    done = run.command(run.python, str(HERE / "queues.py"), "--count", count, limit=SECONDS)
+    for line in done.out.splitlines():
+        verdict, _, what = line.partition(" ")
+        if verdict in ("ok", "FAILED"):
+            found.add(what, "fine" if verdict == "ok" else "WRONG")
+    if done.code != 0:
+        print(done, file=sys.stderr)
+        found.add("queues.py", f"WRONG: exit code {done.code}")
+    return found
+
+
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+REGISTERED = {"TORCH_NCCL_USE_TENSOR_REGISTER_ALLOCATOR_HOOK": "1"}
+DEVICES = (
+    ("ddp", {}),
+    ("ddp", REGISTERED),
+    ("ddp", {"CUDA_VISIBLE_DEVICES": "1,0"}),
+    ("fsdp", {}),
+    ("peers", {}),
+    ("peers", {"CUDA_VISIBLE_DEVICES": "1,0"}),
+)
+
+
+def devices(run: Runner) -> Found:
+    found = Found("program of two devices", "VMM=1", "served, MiB", "output without vmm")
+    counted = "import torch; print(torch.cuda.device_count())"
+    if not run.can_import("torch") or int(run.run(counted).out or 0) < 2:
+        found.add("all", "skipped: there are not two devices", "", "")
+        return found
+    for part, variables in DEVICES:
+        words = [*(() if part == "peers" else TORCHRUN), str(HERE / "two_devices.py"), part]
+        plain = run.command(run.python, *words, limit=90, **variables)
+        vmm = run.command(run.python, *words, limit=90, VMM="1", **variables)
+        name = f"{part} {' '.join(f'{key}={each}' for key, each in variables.items())}"
+        if plain.code != 0:
+            found.add(name, "skipped: plain fails", last_line(plain.err), "")
+            continue
+        served = lines_with(vmm.err, "SERVED")
+        is_right = plain.out == vmm.out and vmm.code == 0 and bool(served)
+        if not is_right:
+            print(f"--- {name}\nplain: {plain}\nVMM=1: {vmm}", file=sys.stderr, flush=True)
+        found.add(name, "fine" if is_right else "WRONG", " ".join(served), plain.out)
+    return found
+
+
+TOOLS = {
+    "compute-sanitizer": ("--tool", "memcheck", "--error-exitcode", "9"),
+    "cuda-gdb": ("-q", "-batch", "-ex", "run", "-ex", "backtrace", "--args"),
+    "nsys": ("profile", "--trace", "cuda", "--force-overwrite", "true", "--output", "profile"),
+    "ncu": ("--target-processes", "all", "--launch-count", "3"),
+}
+
+
+def find_tool(name: str) -> str | None:
+    there = [*glob.glob(f"/usr/local/cuda*/bin/{name}"), *glob.glob(f"/opt/nvidia/*/*/bin/{name}")]
+    return shutil.which(name) or next(iter(sorted(there)), None)
+
+
+def tools(run: Runner) -> Found:
+    """A row says what happens, with and without VMM=1; the program's own lines have to be equal."""
+    found = Found("tool", "program", "plain", "VMM=1", "last line under VMM=1")
+    texts = {"driver calls": PLAIN, "torch": TRAIN}
+    for tool, options in TOOLS.items():
+        path = find_tool(tool)
+        for name, text in texts.items():
+            if path is None or (name == "torch" and not run.can_import("torch")):
+                found.add(tool, name, "skipped: it is not on this machine", "", "")
+                continue
+            script = pathlib.Path(run.folder, f"{tool}.py")
+            script.write_text(text)
+            ended = [
+                run.command(path, *options, run.python, str(script), limit=60, VMM=value)
+                for value in ("", "1")
+            ]
+            shown = [
+                (
+                    each.code,
+                    [line for line in each.out.splitlines() if line in own_lines(run, text)],
+                )
+                for each in ended
+            ]
+            verdict = f"exit code {ended[1].code}"
+            if shown[0] != shown[1]:
+                verdict = f"WRONG: {verdict}"
+                print(f"--- {tool}, {name}\n{ended}", file=sys.stderr, flush=True)
+            last = last_line(ended[1].out) or last_line(ended[1].err)
+            found.add(tool, name, f"exit code {ended[0].code}", verdict, last)
+    return found
+
+
+_own: dict[str, list[str]] = {}
+
+
+def own_lines(run: Runner, text: str) -> list[str]:
+    """What a program prints without a tool."""
+    if text not in _own:
+        _own[text] = run.run(text).out.splitlines()
+    return _own[text]
+
+
+# ---- time and memory ----------------------------------------------------------------------------
+
+
+def steps(run: Runner) -> Found:
+    found = Found("program", "beside PyTorch's own: median (lowest to highest, pairs of turns)",
+                  "95 % of the median", "all turns together")  # fmt: skip
+    script = ROOT / "adapters" / "python" / "bench" / "programs.py"
+    words = [str(script), "--crossed", "--no-calls", "--budget", str(int(run.left()) - 20)]
+    done = run.command(run.python, *words, limit=SECONDS)
+    for line in done.out.split("\n\n")[-1].splitlines()[2:]:
+        name, ratio, *others = (cell.strip() for cell in line.strip("|").split("|"))
+        is_wrong = not re.match(r"[\d.]+ ", ratio) or float(ratio.split()[0]) > 1.01
+        found.add(name, "WRONG: " * is_wrong + ratio, *others)
+    if not found.rows:
+        found.add("programs.py", f"WRONG: exit code {done.code}", last_line(done.err), "")
+    return found
+
+
+HELD_MEAN_MAX = 1.035
+HELD_WORSE_MAX = 2  # programs that hold less under another allocator
+
+
+def held(run: Runner) -> Found:
+    import fit
+
+    found = Found("program", *fit.HELD_PER_LIVE)
+    fit.LIVE_BYTES.update(
+        (name, fit.peak_live_of(fit.path_of("traces", name))) for name in fit.NAMES
+    )
+    room = fit.Room(64 * fit.GIB)
+
+    def measure(name: str, allocator: str) -> float:
+        row = {"kind": "traces", "program": name, "allocator": allocator}
+        taken = room.take(fit.weight_of(row))
+        try:
+            chosen = common.environment(allocator)
+            variables = {each: chosen[each] for each in chosen if each not in os.environ}
+            variables["VMM"] = "1" if allocator == "vmm" else ""
+            words = [str(HERE / "fit.py"), "--run", fit.path_of("traces", name)]
+            done = run.command(run.python, *words, limit=120, **variables)
+        finally:
+            room.give_back(taken)
+        measured = lines_with(done.out, "MEASURED")
+        return int(measured[-1]) / fit.LIVE_BYTES[name] if measured else float("nan")
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        jobs = {
+            name: [pool.submit(measure, name, each) for each in fit.HELD_PER_LIVE]
+            for name in sorted(fit.NAMES, key=lambda name: -fit.LIVE_BYTES[name])
+        }
+        ratios = {name: [job.result() for job in of] for name, of in jobs.items()}
+    for name, of in ratios.items():
+        found.add(name, *(f"{each:.3f}" for each in of))
+    means = [statistics.fmean(each) for each in zip(*ratios.values())]
+    worse = sum(of[-1] > min(of) * 1.0005 for of in ratios.values())
+    is_right = means[-1] <= HELD_MEAN_MAX and worse <= HELD_WORSE_MAX
+    verdict = "" if is_right else "WRONG: "
+    found.add(
+        f"{verdict}mean; vmm is not the lowest on {worse}", *(f"{each:.4f}" for each in means)
+    )
+    return found
+
+
+def suites(run: Runner) -> Found:
+    found = Found("suite", "way", "pass plain", "of them passed", "failed", "skipped",
+                  "not reached", "")  # fmt: skip
+    folder = os.environ.get("VMM_SUITES", "")
+    if not os.path.isdir(folder):
+        found.add("all", "skipped: VMM_SUITES names no folder with tests", *[""] * 6)
+        return found
+    script = ROOT / "gpu_tests" / "suites" / "run.py"
+    words = [str(script), folder, "--ways", "variable", "--seconds", str(int(run.left()) - 15)]
+    done = run.command(run.python, *words, limit=SECONDS)
+    for line in done.out.splitlines():
+        if re.match(r"\| \w+ \| (plain|variable) \|", line):
+            found.add(*(cell.strip() for cell in line.strip().strip("|").split("|")))
+        elif line.startswith(("FAILED", "ERROR", "left out")):
+            print(line)
+    if done.code != 0:
+        found.add("run.py", f"WRONG: exit code {done.code}", last_line(done.err), *[""] * 5)
+    return found
+
+
+PARTS = {
+    each.__name__: each for each in (start, programs, queues, devices, tools, steps, held, suites)
+}
 
 
 def main() -> int:
-    if len(sys.argv) != 2:
-        print("usage: one_variable.py WHEEL", file=sys.stderr)
+    wheels, parts = sys.argv[1:2], sys.argv[2:] or list(PARTS)
+    if not wheels or not os.path.isfile(wheels[0]) or not set(parts) <= set(PARTS):
+        print(f"usage: one_variable.py WHEEL [{' '.join(PARTS)}]", file=sys.stderr)
         return 2
+    made, seconds = {}, {}
     with tempfile.TemporaryDirectory() as folder:
-        run = Runner(os.path.abspath(sys.argv[1]), folder)
-        rows, wrong = [], 0
-        for name, (libraries, text) in PROGRAMS.items():
-            fine, row = compare(run, name, libraries, text)
-            rows.append(row)
-            wrong += not fine
-            print(" | ".join(row[:4]), flush=True)
-        wrong += not run.queues()
-        run.run("pass", VMM="1")
-        unset, given = (run.milliseconds("pass", 21, VMM=each) for each in ("", "1"))
-        native = [run.milliseconds("import ctypes", 21, VMM=each) for each in ("", "1")]
-
-        added = [run.milliseconds("import torch", 5, VMM=each) for each in ("", "1")]
-        print(
-            "\n| program | VMM=1 | served by | peak | output without vmm |\n| - | - | - | - | - |"
-        )
-        for row in rows:
-            print(f"| {' | '.join(row)} |")
-        print(f"\nstart of Python, median ms: unset {unset:.1f}, VMM=1 {given:.1f}")
-        print(f"with native code: unset {native[0]:.1f}, VMM=1 {native[1]:.1f}")
-        print(f"with import torch: unset {added[0]:.0f}, VMM=1 {added[1]:.0f}")
-        skipped = sum(row[1] == "skipped" for row in rows)
-        print(f"one_variable: {len(rows) - skipped - wrong} fine, {skipped} skipped, {wrong} wrong")
-    return 0 if wrong == 0 and skipped < len(rows) else 1
+        run = Runner(os.path.abspath(wheels[0]), folder)
+        for part in parts:
+            begun = time.monotonic()
+            run.end = begun + SECONDS
+            made[part] = PARTS[part](run)
+            seconds[part] = time.monotonic() - begun
+    for part, found in made.items():
+        found.print(f"{part}, {seconds[part]:.0f} s")
+    rows = sum(len(found.rows) for found in made.values())
+    skipped = sum(found.count("skipped") for found in made.values())
+    wrong = sum(found.count("WRONG") for found in made.values())
+    print(f"\none_variable: {rows - skipped - wrong} fine, {skipped} skipped, {wrong} wrong")
+    return int(wrong > 0 or skipped == rows)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,9 @@ FOLDER has the tests, which are not part of this project (docs/python.md names t
     tms/             torch_memory_saver's test/
     numba            nothing: numba-cuda's wheel has its tests
 
-A suite whose folder, or library, is missing is left out, and the table says so. --select is
-pytest's -k, beside what is left out here. libvmm is that of wheels/, else of this tree.
+--ways variable is VMM=1, for an interpreter that has the wheel (gpu_tests/gpu.sh one_variable
+suites). A suite whose folder, or library, is missing is left out, and the table says so. --select
+is pytest's -k, beside what is left out here. libvmm is that of wheels/, else of this tree.
 Exit code 1 where a test that passes plain fails with vmm or is lost, or none passes plain."""
 
 import argparse
@@ -82,6 +83,7 @@ SUITES = {
     "tms": (("plain", "adapter"), ["test_examples.py"], "xpu or rss or preload_backend"),
 }
 MODULES = {"torch": "torch", "cupy": "cupy", "numba": "numba_cuda", "rmm": "rmm", "tms": "torch"}
+VARIABLE = "variable"  # a way of every suite, where it is named
 ORDER = ("passed", "skipped", "failed", "error")
 
 
@@ -190,6 +192,8 @@ def job(suite, way, wanted, site, logs):
     }
     if suite == "numba" and way == "adapter":
         environment["NUMBA_CUDA_MEMORY_MANAGER"] = "libvmm.numba"
+    if way == VARIABLE:
+        environment["VMM"] = "1"
     return {
         "name": f"{suite}-{way}",
         "words": words + found,
@@ -305,8 +309,8 @@ def main():
         else:
             jobs += [
                 job(suite, way, wanted, site, logs)
-                for way in SUITES[suite][0]
-                if not wanted.ways or way in ("plain", *wanted.ways.split(","))
+                for way in (*SUITES[suite][0], VARIABLE)
+                if way in ("plain", *(wanted.ways.split(",") if wanted.ways else SUITES[suite][0]))
             ]
     notes = run_all(jobs, wanted, logs)
     rows, differs = [], 0

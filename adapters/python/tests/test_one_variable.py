@@ -6,6 +6,7 @@ Method: an environment that has the package and its .pth file as the wheel insta
 with the names of libraries stand in for the imports alone; the libraries themselves are `./run
 check adapters`'s."""
 
+import json
 import os
 import subprocess
 import zipfile
@@ -55,6 +56,50 @@ def test_set_it_installs_one_finder_and_loads_no_package(run):
     assert modules == "['_libvmm_start'" and finder.count("Finder") == 1
     again = "import _libvmm_start as start, sys; start.go(); start.go(); " + LOADED
     assert run("-c", again)[0].count("Finder") == 1
+
+
+# Python's own start, and what the package adds to it: files, modules, and bytes of their sources.
+COST = """
+import sys
+opened = []
+sys.addaudithook(lambda event, words: event == "open" and opened.append(str(words[0])))
+import site
+before = set(sys.modules)
+site.main()
+{}
+import json, os
+modules = sorted(each for each in set(sys.modules) - before if "libvmm" in each)
+print(json.dumps([
+    sorted({{os.path.basename(each).split(".")[0] for each in opened if "libvmm" in each}}),
+    sum(os.path.getsize(sys.modules[each].__file__) for each in modules),
+    modules,
+    sorted({{"argparse", "dataclasses", "difflib", "inspect"}} & set(sys.modules)),
+]))
+"""
+
+
+def cost(run, code, **variables):
+    return json.loads(run("-S", "-c", COST.format(code), **variables)[0])
+
+
+def test_the_cost_of_a_start_does_not_grow(run):
+    """What a clock would show only on an idle machine."""
+    assert cost(run, "", VMM=None) == [["libvmm"], 0, [], []]
+    opened, size, modules, others = cost(run, "")
+    assert (opened, modules) == (["_libvmm_start", "libvmm"], ["_libvmm_start"])
+    assert others == [] and size < 12 << 10
+    _, size, modules, others = cost(run, "import ctypes")
+    assert modules == ["_libvmm_boundary", "_libvmm_start"]
+    assert others == [] and size < 28 << 10
+
+
+def test_an_adapter_loads_what_it_calls(run):
+    modules = "libvmm _auto _hooks _native _settings _values _words errors torch torch._ahead "
+    modules += "torch._build torch._headers"
+    expected = {f"libvmm.{each}".replace("libvmm.libvmm", "libvmm") for each in modules.split()}
+    _, size, modules, others = cost(run, "import torch")
+    assert {each for each in modules if not each.startswith("_")} == expected
+    assert others == [] and size < 112 << 10
 
 
 SPAWNED = """

@@ -376,7 +376,7 @@ MODULES = {
 }
 OF_THE_PACKAGE = {
     "libvmm",
-    "libvmm.drivers",
+    "libvmm._drivers",
     "libvmm.errors",
     "libvmm.managers",
     "libvmm.pools",

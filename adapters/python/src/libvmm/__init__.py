@@ -15,6 +15,7 @@ libraries. These modules, and growable, history, share, suspend, are imported on
 
 import sys as _sys
 from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
 try:
@@ -25,43 +26,47 @@ except ImportError as trouble:
     if _sys.argv[:1] == ["-m"] and "libvmm" in _words[_words.index("-m") + 1 :][:1]:
         _sys.exit(str(trouble))
     raise
-from .drivers import (
-    Driver,
-    DriverEntry,
-    DriverInfo,
-    Feature,
-    Link,
-    PeerLink,
-    Place,
-    Rights,
-    drivers,
-)
-from .errors import (
-    DeviceLost,
-    Error,
-    InUse,
-    InvalidArgument,
-    InvalidHandle,
-    NotPermitted,
-    NotSupported,
-    OutOfMemory,
-    Status,
-    Unavailable,
-    UnknownAddress,
-)
-from .managers import Copy, Manager, ManagerStatistics, Range
-from .pools import Arenas, Block, Capture, Pool
-from .reports import (
-    PoolStatistics,
-    PreallocateReport,
-    Region,
-    RegionKind,
-    RemapKind,
-    RemapNotice,
-    Shortage,
-    TrimReport,
-)
 
+if _TYPE_CHECKING:
+    from ._drivers import (
+        Driver,
+        DriverEntry,
+        DriverInfo,
+        Feature,
+        Link,
+        PeerLink,
+        Place,
+        Rights,
+        drivers,
+    )
+    from .errors import (
+        DeviceLost,
+        Error,
+        InUse,
+        InvalidArgument,
+        InvalidHandle,
+        NotPermitted,
+        NotSupported,
+        OutOfMemory,
+        Status,
+        Unavailable,
+        UnknownAddress,
+    )
+    from .managers import Copy, Manager, ManagerStatistics, Range
+    from .pools import Arenas, Block, Capture, Pool
+    from .reports import (
+        PoolStatistics,
+        PreallocateReport,
+        Region,
+        RegionKind,
+        RemapKind,
+        RemapNotice,
+        Shortage,
+        TrimReport,
+    )
+
+# Of the names below, in the order in which they import each other.
+_OWN = ("errors", "_drivers", "reports", "pools", "managers")
 _MODULES = (
     "cuda_core",
     "cupy",
@@ -78,9 +83,13 @@ _MODULES = (
 
 
 def __getattr__(name: str) -> _Any:
-    """Imports the package's other modules on first use, as in libvmm.cupy.enable(pool)."""
-    if name in _MODULES:
+    """Imports the package's modules on first use, as in libvmm.cupy.enable(pool)."""
+    if name in _MODULES or name in _OWN:
         return _import_module(f"{__name__}.{name}")
+    for module in _OWN if name in __all__ else ():
+        found = getattr(_import_module(f"{__name__}.{module}"), name, None)
+        if found is not None:
+            return found  # and not kept: a module may be reloaded
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -8,8 +8,8 @@ import ctypes
 from typing import Any
 
 from . import _lifetime, _native
+from ._drivers import Driver
 from ._owner import HandleLife, Owner
-from .drivers import Driver
 from .errors import Error, check
 
 _LIBRARY = _native.LIBRARY

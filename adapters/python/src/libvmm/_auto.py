@@ -14,10 +14,9 @@ from typing import Any
 
 import _libvmm_start
 
-from . import _doctor, _native, _settings
-from .drivers import Driver
-from .errors import NotSupported, Unavailable
-from .pools import Capture, Pool
+import libvmm
+
+from . import _hooks, _native, _settings
 
 
 class StandsBack(Exception):
@@ -33,7 +32,7 @@ class _State:
         self.lock = threading.RLock()
         self.reason: str | None = None
         """Of why_not(), before the first library was served."""
-        self.pools: dict[int, Pool] = {}
+        self.pools: dict[int, libvmm.Pool] = {}
 
 
 _state = _native.once("auto", _State())
@@ -63,7 +62,7 @@ def why_not(environment: Any = os.environ) -> str:
             return wrong
     if environment.get("VMM_MODE"):
         return f"VMM_MODE={environment['VMM_MODE']} is set, which has precedence"
-    for name, file in _doctor.hooks().items():
+    for name, file in _hooks.hooks().items():
         if name.startswith("cu") and not (is_at_boundary() and "libvmm_preload" in file):
             return f"{file} is loaded and defines {name}: CUDA's calls have another owner"
     return ""
@@ -72,17 +71,17 @@ def why_not(environment: Any = os.environ) -> str:
 # ---- one pool for each device -------------------------------------------------------------------
 
 
-def shared_pool(device: int) -> Pool:
+def shared_pool(device: int) -> libvmm.Pool:
     """The pool that all libraries but PyTorch have on a device. Raises StandsBack where the device
     or the driver cannot map memory."""
     with _state.lock:
         if device not in _state.pools:
             try:
-                driver = Driver(driver_name, device if driver_name == "cuda" else -1)
-                _state.pools[device] = Pool(
-                    driver, capture=Capture.PRIVATE, read_environment=True, report_live=False
+                driver = libvmm.Driver(driver_name, device if driver_name == "cuda" else -1)
+                _state.pools[device] = libvmm.Pool(
+                    driver, capture=libvmm.Capture.PRIVATE, read_environment=True, report_live=False
                 )
-            except (NotSupported, Unavailable) as trouble:
+            except (libvmm.NotSupported, libvmm.Unavailable) as trouble:
                 raise StandsBack(f"device {device} is not served: {trouble}") from trouble
         return _state.pools[device]
 

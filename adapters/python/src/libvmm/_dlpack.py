@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from . import _lifetime, _native, _values
-from .drivers import Driver, Feature
+from ._drivers import Driver, Feature
 from .errors import Error, InvalidArgument, NotSupported, UnknownAddress, check
 
 CPU, CUDA = 1, 2

@@ -19,10 +19,10 @@ import _libvmm_start
 import libvmm
 
 from . import _native, _settings
+from ._hooks import hooks
 
 _CUDA_LIBRARY = re.compile(r"/(libcuda|libcudart|libnccl|libc10_cuda)[^/]*\.so[^/]*$")
 _OWN_LIBRARY = re.compile(r"/libvmm(_preload)?\.so[^/]*$")
-_HOOKS = ("dlsym", "cuMemAlloc_v2", "cuGetProcAddress_v2", "cudaMalloc", "cudaFree")
 
 
 def mapped_libraries(wanted: re.Pattern[str] = _CUDA_LIBRARY) -> list[str]:
@@ -57,39 +57,6 @@ def why_no_preload_library(drivers: list[Any]) -> str:
         if each.name == "cuda" and "cuda.h" in each.reason:
             return f"{each.reason}; the preload library comes with that driver"
     return "the build excluded it, or another package has it (vmm-tools on Debian)"
-
-
-def hooks() -> dict[str, str]:
-    """The libraries other than the system's that define names that interposers override."""
-    import ctypes
-
-    class Found(ctypes.Structure):
-        _fields_ = [
-            ("file", ctypes.c_char_p),
-            ("base", ctypes.c_void_p),
-            ("name", ctypes.c_char_p),
-            ("address", ctypes.c_void_p),
-        ]
-
-    process = ctypes.CDLL(None)
-    try:
-        process.dladdr.argtypes = [ctypes.c_void_p, ctypes.POINTER(Found)]
-    except AttributeError:
-        return {}
-    taken = {}
-    for name in _HOOKS:
-        try:
-            at = ctypes.cast(getattr(process, name), ctypes.c_void_p).value
-        except AttributeError:
-            continue
-        found = Found()
-        if process.dladdr(at, ctypes.byref(found)) and found.file:
-            file = found.file.decode(errors="replace")
-            if not re.search(
-                r"/(libc|libdl|ld-linux[^/]*)\.so|/(libcuda|libcudart)(-[0-9a-f]+)?\.so", file
-            ):
-                taken[name] = file
-    return taken
 
 
 def preload_conflicts(environment: dict[str, str], loaded: list[str]) -> list[str]:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import re
 import stat
@@ -13,10 +12,7 @@ from collections.abc import Iterator
 
 import _libvmm_start
 
-from .drivers import Driver
-from .errors import Error
-from .managers import Manager
-from .pools import Pool
+import libvmm
 
 # Read by pools and by managers, through the C library.
 POOL = (
@@ -94,12 +90,12 @@ def _only(**settings: str) -> Iterator[None]:
         os.environ.update(ours)
 
 
-def _ask(made: type[Pool | Manager], name: str, value: str) -> str:
+def _ask(made: type[libvmm.Pool | libvmm.Manager], name: str, value: str) -> str:
     """The library's error for a variable that pools or managers read; "" if it is valid."""
-    with _only(**{name: value}), Driver("fake") as driver:
+    with _only(**{name: value}), libvmm.Driver("fake") as driver:
         try:
             made(driver, read_environment=True, report_live=False).close()
-        except Error as refused:
+        except libvmm.Error as refused:
             if refused.status == _BAD_OPTION:
                 return refused.advice
     return ""
@@ -108,8 +104,8 @@ def _ask(made: type[Pool | Manager], name: str, value: str) -> str:
 def _ask_driver(name: str, **settings: str) -> str:
     with _only(**settings):
         try:
-            Driver(name).close()
-        except Error as refused:
+            libvmm.Driver(name).close()
+        except libvmm.Error as refused:
             if refused.status == _BAD_OPTION:
                 return refused.advice
     return ""
@@ -165,14 +161,14 @@ def why_not_excluded(value: str) -> str:
 
 def _judge(name: str, value: str) -> str:
     if name in POOL:
-        return _ask(Pool, name, value)
+        return _ask(libvmm.Pool, name, value)
     if name in MANAGER:
-        return _ask(Manager, name, value)
+        return _ask(libvmm.Manager, name, value)
     if name in CHOICES:
         choices, said = CHOICES[name]
         return "" if value in choices else _refused(said, value)
     if name in SIZES:
-        return _refused(SIZES[name], value) if _ask(Pool, "VMM_BUDGET", value) else ""
+        return _refused(SIZES[name], value) if _ask(libvmm.Pool, "VMM_BUDGET", value) else ""
     if name in DRIVER_LIBRARIES:
         return _ask_driver(DRIVER_LIBRARIES[name], **{name: value})
     if name == "VMM_BACKEND":
@@ -185,6 +181,8 @@ def _judge(name: str, value: str) -> str:
         return f"{_refused(said, value)}: {why}" if why else ""
     if name in KNOWN:
         return ""
+    import difflib
+
     nearest = difflib.get_close_matches(name, sorted(KNOWN), n=1, cutoff=0.0)
     return f"vmm has no variable {name}; the nearest is {nearest[0]}"
 

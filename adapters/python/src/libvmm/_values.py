@@ -219,7 +219,7 @@ cuda_drivers: tuple[str, ...] = ("cuda",)
 
 def has_gpu() -> bool:
     """Whether CUDA has a device here. Without one no library runs kernels."""
-    from .drivers import drivers
+    from ._drivers import drivers
 
     return any(each.name == "cuda" and each.available for each in drivers())
 

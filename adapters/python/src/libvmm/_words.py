@@ -44,9 +44,10 @@ _REPLACED = {
     "vmm_list_drivers": "libvmm.drivers()",
     "vmm_share_next": "Channel.next()",
 }
-_NAMED = re.compile("|".join(map(re.escape, sorted(_REPLACED, key=len, reverse=True))))
-_CALL = re.compile(r"\bvmm_(pool|manager)_(\w+)\(\)")
-_OBJECT = re.compile(r"\bvmm_(pool|manager)\b")
+# Compiled for the first error.
+_NAMED = "|".join(map(re.escape, sorted(_REPLACED, key=len, reverse=True)))
+_CALL = r"\bvmm_(pool|manager)_(\w+)\(\)"
+_OBJECT = r"\bvmm_(pool|manager)\b"
 _ENUMS = {
     "CAPTURE": "Capture",
     "COPY": "Copy",
@@ -56,14 +57,16 @@ _ENUMS = {
     "SHARE": "share.Kind",
 }
 # VMM_CUDA_MEMORY=plain and its like are variables of the environment.
-_ENUM = re.compile(rf"\bVMM_({'|'.join(_ENUMS)})_(\*|[A-Z][A-Z_0-9]+\b(?!=))")
+_ENUM = rf"\bVMM_({'|'.join(_ENUMS)})_(\*|[A-Z][A-Z_0-9]+\b(?!=))"
 
 
 def of_python(text: str) -> str:
     """A text of the library in the names of this package."""
-    text = _NAMED.sub(lambda found: _REPLACED[found[0]], text)
-    text = _CALL.sub(lambda found: f"{found[1].capitalize()}.{found[2]}()", text)
-    text = _OBJECT.sub(lambda found: found[1].capitalize(), text)
-    return _ENUM.sub(
-        lambda found: _ENUMS[found[1]] + ("" if found[2] == "*" else f".{found[2]}"), text
+    text = re.sub(_NAMED, lambda found: _REPLACED[found[0]], text)
+    text = re.sub(_CALL, lambda found: f"{found[1].capitalize()}.{found[2]}()", text)
+    text = re.sub(_OBJECT, lambda found: found[1].capitalize(), text)
+    return re.sub(
+        _ENUM,
+        lambda found: _ENUMS[found[1]] + ("" if found[2] == "*" else f".{found[2]}"),
+        text,
     )

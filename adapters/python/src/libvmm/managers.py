@@ -12,7 +12,7 @@ from typing import Any
 
 from . import _native, _values
 from ._allocators import Allocator, AllocatorLife
-from .drivers import Driver, Rights, grants_of
+from ._drivers import Driver, Rights, grants_of
 from .errors import InvalidArgument, check
 from .pools import Block
 from .reports import TrimReport, values_of

@@ -13,7 +13,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any
 
 from . import _values
-from .drivers import Driver
+from ._drivers import Driver
 from .errors import NotSupported, OutOfMemory
 from .pools import Pool
 

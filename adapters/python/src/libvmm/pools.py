@@ -13,7 +13,7 @@ from typing import Any
 
 from . import _dlpack, _lifetime, _native, _values
 from ._allocators import Allocator, AllocatorLife, BlockLife
-from .drivers import Driver, Feature, Place, Rights, grants_of
+from ._drivers import Driver, Feature, Place, Rights, grants_of
 from .errors import InUse, InvalidHandle, Status, UnknownAddress, check
 from .reports import (
     PoolStatistics,

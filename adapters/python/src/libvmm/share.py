@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _dlpack, _lifetime, _native, _share, _values
+from ._drivers import Driver
 from ._owner import HandleLife, Owner
-from .drivers import Driver
 from .errors import InvalidArgument, UnknownAddress, check, error_of
 from .managers import Kind as Kind
 from .managers import Range

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from typing import Any, Literal
 
 from . import _native, _values
-from .drivers import Driver
+from ._drivers import Driver
 from .errors import Error, UnknownAddress, check
 from .pools import Capture, Pool
 from .suspend import Suspender

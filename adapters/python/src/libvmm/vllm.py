@@ -106,7 +106,7 @@ class VmmBackend(_Base):
     @classmethod
     def is_supported(cls) -> bool:
         """Whether a CUDA driver can be opened."""
-        from .drivers import drivers
+        from ._drivers import drivers
 
         return any(each.name == "cuda" and each.available for each in drivers())
 

@@ -17,12 +17,14 @@ import os
 import threading
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _native, _values
 from ..errors import check
 from . import _ahead, _build
-from ._figures import Statistics, statistics_of
+
+if TYPE_CHECKING:
+    from ._figures import Statistics
 
 _HANDLE = ctypes.c_void_p
 
@@ -158,6 +160,8 @@ def statistics(device: int | None = None) -> Statistics:
     if device is not None:
         _values.device(device, low=0)
     number = _torch().cuda.current_device() if device is None else device
+    from ._figures import statistics_of
+
     return statistics_of(_state.allocator, number)
 
 
