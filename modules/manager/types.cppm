@@ -75,7 +75,7 @@ export class suspension_listener {
   ~suspension_listener() = default;
 
  private:
-  friend class manager_suspension;
+  friend class manager_suspension;  // NOLINT: final where it is defined
   suspension_listener* next_ = nullptr;
 };
 
