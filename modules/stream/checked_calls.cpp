@@ -23,9 +23,16 @@ result<address> checked_calls::allocate(const block_shape& shape, stream_handle 
   if (!contents_.fills_on_acquire()) [[likely]]
     return allocate_observed(shape, stream);
   block_fill fill{shape.size_bytes, stream};
+  const std::uint64_t mark = parts_.core.memory.creation_mark();
   const result<address> at =
       allocate_observed({shape.size_bytes, shape.alignment_bytes, &fill}, stream);
-  return at && *at != fill.done ? fill_acquired(*at, stream) : at;
+  if (!at || *at == fill.done) return at;
+  const result<address> filled = fill_acquired(*at, stream);
+  if (filled) return filled;
+  // The request may have created memory in vain before other memory served it.
+  const growth_guard growing(entry_);
+  parts_.reclaim.release_created(mark);
+  return filled;
 }
 
 result<address> checked_calls::allocate_observed(const block_shape& shape, stream_handle stream) {

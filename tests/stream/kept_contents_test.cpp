@@ -187,4 +187,35 @@ TEST_F(PoolContents, AreNotFilledInMemoryThatStays) {
   }
 }
 
+// A request that is short creates a piece in vain, and is served behind another stream's work.
+TEST_F(PoolContents, AreNotFilledAndNothingThatWasCreatedForThemStays) {
+  vmm::fake::profile small = vmm::fake::profile::cuda();
+  small.device_memory_bytes = 64 * MiB;
+  vmm::fake_driver full(small);
+  full.set_manual(true);
+  const auto other = *full.create_stream();
+  vmm::pool_options options = moving();
+  options.policy.handle_bytes_max = 16 * MiB;
+  options.policy.headroom = 8;
+  options.contents = contents_rule::zero_on_acquire;
+  {
+    pool short_of(full, options);
+    const auto live = short_of.allocate(16 * MiB, stream_handle::default_stream);
+    const auto freed = short_of.allocate(32 * MiB, other);
+    ASSERT_TRUE(live && freed);
+    ASSERT_TRUE(short_of.free(*freed, other));
+    const std::uint64_t before_bytes = full.resource_counts().memory_bytes;
+    full.fail({call::fill, 1, false, {errc::internal, 78, "FILL"}});
+    EXPECT_FALSE(short_of.allocate(32 * MiB, stream_handle::default_stream));
+    EXPECT_EQ(full.faults_struck(), 1u);
+    EXPECT_GT(full.calls(call::create), 3u) << "nothing was created in vain";
+    EXPECT_EQ(full.resource_counts().memory_bytes, before_bytes);
+    EXPECT_TRUE(full.finish_all());
+    EXPECT_TRUE(short_of.allocate(32 * MiB, stream_handle::default_stream));
+    EXPECT_TRUE(full.finish_all());
+  }
+  EXPECT_TRUE(full.destroy_stream(other));
+  EXPECT_TRUE(full.check_empty()) << full.report();
+}
+
 }  // namespace
