@@ -44,6 +44,7 @@ class manager_suspension final : public suspendable {
   [[nodiscard]] device_core& core() noexcept override;
   [[nodiscard]] driver_interface& driver() noexcept override { return *base_.driver; }
   [[nodiscard]] user_count& users() noexcept override;
+  [[nodiscard]] suspension_phase phase() const noexcept override { return phases_.phase(); }
   [[nodiscard]] status begin_suspend(std::span<const stream_handle> streams,
                                      suspension_list& out) override;
   void end_suspend(const suspension_list& parts, bool done) noexcept override;

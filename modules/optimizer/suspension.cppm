@@ -211,6 +211,7 @@ export class suspendable {
   [[nodiscard]] virtual device_core& core() noexcept = 0;
   [[nodiscard]] virtual driver_interface& driver() noexcept = 0;
   [[nodiscard]] virtual user_count& users() noexcept = 0;
+  [[nodiscard]] virtual suspension_phase phase() const noexcept = 0;
   /// Requires: no work that uses the memory is submitted to any stream until it is resumed.
   /// Effects: ends allocation. Waits for all work of the device, or with streams_forgotten for that
   /// of the allocator's streams and of `streams`; releases free memory to the driver. Then `out`

@@ -49,6 +49,11 @@ backup_tier resolve(backup_tier tier, const features& can) noexcept {
   return has_pinned ? backup_tier::pinned : backup_tier::pageable;
 }
 
+status check_directory(const char* directory) {
+  const int failure = backup_os::try_directory(directory);
+  return failure == 0 ? status{} : no_file(directory, failure);
+}
+
 backup_arena::~backup_arena() {
   if (!made_in_.is_here()) {
     leave_parts_behind(spaces_);

@@ -82,6 +82,9 @@ class backup_arena {
   std::vector<std::unique_ptr<backup_space>> spaces_;
 };
 
+// Whether a file can be made in the directory: suspend_options::validate().
+[[nodiscard]] status check_directory(const char* directory);
+
 // The tier that `best` is on this driver.
 [[nodiscard]] backup_tier resolve(backup_tier tier, const features& can) noexcept;
 

@@ -20,6 +20,12 @@ namespace {
 constexpr error no_list_memory =
     refuse(errc::out_of_host_memory, "no host memory is left for a list of regions");
 
+// A resume() that would find nothing to do.
+constexpr error suspended_elsewhere =
+    refuse(errc::in_use,
+           "another suspender has suspended the memory: resume it there; if that one was closed, "
+           "the contents are lost, and the blocks can only be freed");
+
 using all_regions = std::vector<std::unique_ptr<suspended_region>>;
 
 const suspended_region* find_tag(const all_regions& regions, std::string_view tag) noexcept {
@@ -34,12 +40,30 @@ bool has_suspended(const all_regions& regions, std::string_view tag) noexcept {
                      [&](const auto& each) { return each->tag == tag && each->is_suspended; });
 }
 
+// The first region with the tag (or any, without one) that another suspender has suspended.
+const suspended_region* find_elsewhere(const all_regions& regions, std::string_view tag) noexcept {
+  const auto found = std::find_if(regions.begin(), regions.end(), [&](const auto& each) {
+    const bool is_meant = tag.empty() || each->tag == tag;
+    return is_meant && !each->is_suspended &&
+           each->allocator->phase() == suspension_phase::suspended;
+  });
+  return found == regions.end() ? nullptr : found->get();
+}
+
+const char* default_directory() noexcept {
+  const char* const given = environment_text("TMPDIR");
+  return given != nullptr ? given : "/tmp";
+}
+
 }  // namespace
 
+status suspend_options::validate() const {
+  if (directory.empty() && tier != backup_tier::file) return {};
+  return check_directory(directory.empty() ? default_directory() : directory.c_str());
+}
+
 suspender::suspender(const suspend_options& options) : options_(options) {
-  if (!options_.directory.empty()) return;
-  const char* const given = environment_text("TMPDIR");
-  options_.directory = given != nullptr ? given : "/tmp";
+  if (options_.directory.empty()) options_.directory = default_directory();
   check(!options_.directory.empty(), "suspend_options::directory is not set");
 }
 
@@ -143,6 +167,8 @@ status suspender::choose(std::span<const std::string_view> tags, bool is_suspend
   }
   for (const std::string_view tag : tags) {
     if (!is_suspended || has_suspended(regions_, tag)) continue;
+    obstacle_ = find_elsewhere(regions_, tag);
+    if (obstacle_ != nullptr) return suspended_elsewhere;
     obstacle_ = find_tag(regions_, tag);
     return refuse(errc::invalid_argument, "no region with this tag is suspended");
   }
@@ -158,7 +184,8 @@ status suspender::choose(std::span<const std::string_view> tags, bool is_suspend
     return refuse(errc::in_use, "a region with this tag is suspended already");
   }
   check(out.size() <= regions_.size(), "more regions are named than exist");
-  return {};
+  if (is_suspended && out.empty()) obstacle_ = find_elsewhere(regions_, {});
+  return obstacle_ == nullptr ? status{} : suspended_elsewhere;
 }
 
 // ---- suspend -------------------------------------------------------------------------
@@ -384,6 +411,15 @@ result<std::string> suspender::last_obstacle() const {
   } catch (const std::bad_alloc&) {
     return no_list_memory;
   }
+}
+
+bool suspender::keeps_contents() const noexcept {
+  if (!made_in_.is_here()) return false;
+  const sync::lock_guard<sync::mutex> lock(mutex_);
+  return std::any_of(regions_.begin(), regions_.end(), [](const auto& each) {
+    check(each->backup == nullptr || each->is_suspended, "a running region has a backup");
+    return each->backup != nullptr || (each->is_intact && each->promised == suspend_contents::keep);
+  });
 }
 
 std::uint64_t suspender::backup_bytes() const noexcept {

@@ -44,6 +44,11 @@ export struct suspend_options {
   /// Each resume checks contents (kept ones against a checksum, zeroed ones against zero) and fills
   /// discarded ones with poison_byte, so that code that relies on them fails visibly. Slow.
   bool verify = false;
+
+  /// Effects: creates and removes an unnamed file in the directory, if there is one in the options
+  /// or the tier is `file`. Errors: bad_option (it takes no file), unavailable (its disk fails),
+  /// out_of_host_memory (no room, no descriptor).
+  [[nodiscard]] status validate() const;
 };
 
 /// The options of a region: its tag, and the treatment of its contents.
@@ -88,7 +93,8 @@ export struct suspend_report {
 /// calls of docs/contract.md.
 export class suspender {
  public:
-  /// Effects: none yet. Cost: no driver call.
+  /// Effects: none yet; suspend() reports options that suspend_options::validate() refuses. Cost:
+  /// no driver call.
   explicit suspender(const suspend_options& options = {});
   suspender(const suspender&) = delete;
   suspender& operator=(const suspender&) = delete;
@@ -132,7 +138,8 @@ export class suspender {
   /// memory, other allocators are trimmed; memory that is still missing is created at the regions'
   /// memory_options::spill.
   /// Errors: invalid_argument (a tag that no region has, or no suspended one), in_use (another
-  /// thread frees a block), out_of_memory, over_budget, internal (options().verify: other contents
+  /// thread frees a block; instead of regions of this suspender, another one has suspended the
+  /// memory), out_of_memory, over_budget, internal (options().verify: other contents
   /// than promised), driver errors. All regions stay suspended, and a later call tries again.
   /// Cost: driver calls by handles; contents by bytes.
   [[nodiscard]] status resume(std::span<const std::string_view> tags = {});
@@ -143,6 +150,9 @@ export class suspender {
   /// Effects: none; returns the tag of the region at which the last suspend() or resume() failed;
   /// empty if it did not fail. Errors: out_of_host_memory.
   [[nodiscard]] result<std::string> last_obstacle() const;
+  /// Effects: none; returns whether the end of the suspender would lose contents: those that it
+  /// keeps of a suspended region. Cost: O(regions).
+  [[nodiscard]] bool keeps_contents() const noexcept;
   /// Effects: none; returns the bytes of all backups, including those kept for reuse.
   /// Cost: O(backups).
   [[nodiscard]] std::uint64_t backup_bytes() const noexcept;

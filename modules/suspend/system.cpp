@@ -37,6 +37,11 @@ int allocate(int file, std::uint64_t size_bytes) noexcept {
   return failure;
 }
 
+int open_unnamed(const char* directory) noexcept {
+  check(directory != nullptr, "a file is made in no directory");
+  return ::open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+}
+
 }  // namespace
 
 mapped_bytes map_pageable(std::uint64_t size_bytes) noexcept {
@@ -44,14 +49,20 @@ mapped_bytes map_pageable(std::uint64_t size_bytes) noexcept {
 }
 
 mapped_bytes map_file(const char* directory, std::uint64_t size_bytes) noexcept {
-  check(directory != nullptr, "a file is made in no directory");
-  const int file = ::open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  const int file = open_unnamed(directory);
   if (file < 0) return {nullptr, errno};
   const int failure = allocate(file, size_bytes);
   const mapped_bytes made =
       failure == 0 ? map(size_bytes, MAP_SHARED, file) : mapped_bytes{nullptr, failure};
   (void)::close(file);
   return made;
+}
+
+int try_directory(const char* directory) noexcept {
+  const int file = open_unnamed(directory);
+  if (file < 0) return errno;
+  (void)::close(file);
+  return 0;
 }
 
 bool is_shortage(int failure) noexcept {

@@ -22,6 +22,8 @@ struct mapped_bytes {
 [[nodiscard]] mapped_bytes map_pageable(std::uint64_t size_bytes) noexcept;
 /// A file without a name in the directory, with room for all of it. Requires: a size.
 [[nodiscard]] mapped_bytes map_file(const char* directory, std::uint64_t size_bytes) noexcept;
+/// Makes and removes a file without a name in the directory. Returns 0, or the errno.
+[[nodiscard]] int try_directory(const char* directory) noexcept;
 /// Whether the errno is one of a full disk, or a limit of the process or the system.
 [[nodiscard]] bool is_shortage(int failure) noexcept;
 /// Whether the errno is one of a device or a server behind the directory that fails.

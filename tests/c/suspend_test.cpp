@@ -100,6 +100,69 @@ TEST_F(SuspendC, TagsAndContentsOfOneRequest) {
   ASSERT_GOOD(vmm_driver_destroy_stream(driver, stream));
 }
 
+TEST_F(SuspendC, CloseKeepsContents) {
+  start("host");
+  void* kept = nullptr;
+  ASSERT_GOOD(vmm_pool_allocate(pool, 4 * MiB, nullptr, &kept));
+  std::memset(kept, 7, 4 * MiB);
+  ASSERT_GOOD(vmm_suspender_suspend(suspender, nullptr, nullptr));
+  EXPECT_EQ(vmm_suspender_close(suspender, 2), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_EQ(vmm_suspender_close(suspender, 0), VMM_ERROR_IN_USE);
+  EXPECT_NE(std::strstr(vmm_last_error_text(), "would be lost"), nullptr);
+  ASSERT_GOOD(vmm_suspender_resume(suspender, nullptr, 0));
+  EXPECT_EQ(static_cast<unsigned char*>(kept)[4 * MiB - 1], 7);
+  ASSERT_GOOD(vmm_suspender_suspend(suspender, nullptr, nullptr));
+  EXPECT_GOOD(vmm_suspender_close(suspender, 1));
+  EXPECT_EQ(vmm_suspender_close(suspender, 1), VMM_ERROR_INVALID_HANDLE);
+  EXPECT_GOOD(vmm_suspender_close(nullptr, 0));
+  ASSERT_GOOD(vmm_suspender_create(nullptr, &suspender));
+  ASSERT_GOOD(vmm_suspender_add_pool(suspender, pool, "kv", VMM_CONTENTS_KEEP));
+  EXPECT_EQ(vmm_suspender_resume(suspender, nullptr, 0), VMM_ERROR_IN_USE);
+  EXPECT_NE(std::strstr(vmm_last_error_text(), "the contents are lost"), nullptr);
+}
+
+// Either the suspender ends before the pool is suspended, or it stays and has the contents.
+TEST_F(SuspendC, CloseBesideSuspend) {
+  open("host");
+  void* kept = nullptr;
+  ASSERT_GOOD(vmm_pool_allocate(pool, MiB, nullptr, &kept));
+  constexpr int rounds = 200;
+  std::array<int, 2> outcomes{};
+  for (int round = 0; round < rounds; ++round) {
+    ASSERT_GOOD(vmm_suspender_create(nullptr, &suspender));
+    ASSERT_GOOD(vmm_suspender_add_pool(suspender, pool, "kv", VMM_CONTENTS_KEEP));
+    std::memset(kept, round, MiB);
+    vmm_status suspended = VMM_SUCCESS;
+    std::thread other([&] { suspended = vmm_suspender_suspend(suspender, nullptr, nullptr); });
+    vmm_status closed = VMM_ERROR_IN_USE;
+    for (int tries = round % 8; tries >= 0 && closed == VMM_ERROR_IN_USE; --tries)
+      closed = vmm_suspender_close(suspender, 0);
+    other.join();
+    ASSERT_EQ(closed == VMM_SUCCESS, suspended == VMM_ERROR_INVALID_HANDLE);
+    ++outcomes[closed == VMM_SUCCESS ? 0 : 1];
+    if (closed != VMM_SUCCESS) {
+      ASSERT_EQ(closed, VMM_ERROR_IN_USE);
+      ASSERT_GOOD(suspended);
+      ASSERT_GOOD(vmm_suspender_resume(suspender, nullptr, 0));
+      ASSERT_GOOD(vmm_suspender_close(suspender, 0));
+    }
+    ASSERT_EQ(*static_cast<unsigned char*>(kept), round % 256);
+  }
+  suspender = nullptr;
+  EXPECT_EQ(outcomes[0] + outcomes[1], rounds);
+}
+
+TEST_F(SuspendC, ADirectoryThatTakesNoFile) {
+  start("fake");
+  vmm_suspender_options options;
+  EXPECT_GOOD(vmm_suspender_options_init(&options, sizeof(options)));
+  options.directory = "/nowhere/at/all";
+  vmm_suspender* none = nullptr;
+  EXPECT_EQ(vmm_suspender_create(&options, &none), VMM_ERROR_BAD_OPTION);
+  EXPECT_NE(std::strstr(vmm_last_error_text(), "/nowhere/at/all"), nullptr);
+  EXPECT_EQ(none, nullptr);
+}
+
 TEST_F(SuspendC, WrongUse) {
   start("fake");
   EXPECT_EQ(vmm_suspender_create(nullptr, nullptr), VMM_ERROR_INVALID_ARGUMENT);

@@ -74,6 +74,50 @@ TEST_F(SuspendMisuse, SuspendedTwiceAndResumedTwice) {
   expect_running("kv");
 }
 
+TEST_F(SuspendMisuse, ResumedByAnotherSuspender) {
+  in_pool(4 * MiB);
+  suspend({.tags = kv});
+  vmm::suspender second;
+  fine(second.add(*pool, {"kv"}));
+  fine(second.add(*blocks, {"weights"}));
+  refused(second.resume(), errc::in_use);
+  EXPECT_EQ(*second.last_obstacle(), "kv");
+  refused(second.resume(kv), errc::in_use);
+  EXPECT_TRUE(sleeper->keeps_contents());
+  EXPECT_FALSE(second.keeps_contents());
+  EXPECT_TRUE(second.suspend({.tags = std::array{std::string_view{"weights"}}}));
+  fine(second.resume());  // its own region
+  sleeper.reset();
+  const vmm::status lost = second.resume();
+  refused(lost, errc::in_use);
+  EXPECT_NE(vmm::describe(lost.error()).find("the contents are lost"), std::string::npos)
+      << vmm::describe(lost.error());
+}
+
+TEST_F(SuspendMisuse, ContentsThatTheEndWouldLose) {
+  open(contents::keep, contents::keep, {.tier = vmm::backup_tier::pageable});
+  const address block = in_pool(4 * MiB);
+  EXPECT_FALSE(sleeper->keeps_contents());
+  suspend();
+  EXPECT_TRUE(sleeper->keeps_contents());
+  resume();
+  EXPECT_FALSE(sleeper->keeps_contents()) << "a backup that is kept for reuse";
+  suspend({.contents = vmm::suspend_contents::discard});
+  EXPECT_FALSE(sleeper->keeps_contents());
+  resume();
+  // A suspension that fails, and its undoing, too: contents stay in memory without a mapping.
+  in_blocks(4 * MiB);
+  write(block, 4 * MiB, 8);
+  for (const auto& [kind, nth] : {std::pair{vmm::call::unmap, 2U}, {vmm::call::map, 1U}})
+    driver.fail({kind, nth, true, driver.possible_errors(kind).front()});
+  EXPECT_FALSE(sleeper->suspend());
+  driver.clear_faults();
+  ASSERT_TRUE(*sleeper->is_suspended("kv"));
+  EXPECT_TRUE(sleeper->keeps_contents());
+  resume();
+  expect_tag(block, 8);
+}
+
 TEST_F(SuspendMisuse, UseOfAPoolWhileItIsSuspended) {
   const address block = in_pool(4 * MiB);
   suspend();
@@ -162,8 +206,13 @@ TEST_F(SuspendMisuse, ContentsThatTheHomeMustNotReadAreNotKept) {
 }
 
 TEST_F(SuspendMisuse, ATierThatIsNotThere) {
-  open(contents::keep, contents::keep,
-       {.tier = vmm::backup_tier::file, .directory = "/nowhere/at/all"});
+  const vmm::suspend_options missing{.tier = vmm::backup_tier::file,
+                                     .directory = "/nowhere/at/all"};
+  refused(missing.validate(), errc::bad_option);
+  refused(vmm::suspend_options{.directory = "/nowhere/at/all"}.validate(), errc::bad_option);
+  fine(vmm::suspend_options{.tier = vmm::backup_tier::file}.validate());
+  fine(vmm::suspend_options{}.validate());
+  open(contents::keep, contents::keep, missing);
   const address block = in_pool(4 * MiB);
   write(block, 4 * MiB, 8);
   const auto outcome = sleeper->suspend();

@@ -932,12 +932,18 @@ typedef struct vmm_suspender_options {
 VMM_API vmm_status vmm_suspender_options_init(vmm_suspender_options* options,
                                               uint64_t struct_size) VMM_NOEXCEPT;
 
-/** NULL options: the defaults. Errors: BAD_OPTION, OUT_OF_HOST_MEMORY. */
+/** NULL options: the defaults. Errors: BAD_OPTION (a directory that takes no file, too),
+ *  UNAVAILABLE (its disk fails), OUT_OF_HOST_MEMORY. */
 VMM_API VMM_CHECKED vmm_status vmm_suspender_create(const vmm_suspender_options* options,
                                                     vmm_suspender** suspender) VMM_NOEXCEPT;
 /** NULL is not an error. The contents of suspended regions are lost: their blocks can be freed, and
  *  their pools and managers destroyed. */
 VMM_API vmm_status vmm_suspender_destroy(vmm_suspender* suspender) VMM_NOEXCEPT;
+/** The same, unless contents of suspended memory are kept and lose_contents is 0: one decision,
+ *  without another thread's call in between. Errors: IN_USE (kept contents; a call that has not
+ *  returned), INVALID_ARGUMENT (lose_contents is neither 0 nor 1); the suspender is as before. */
+VMM_API VMM_CHECKED vmm_status vmm_suspender_close(vmm_suspender* suspender,
+                                                   uint32_t lose_contents) VMM_NOEXCEPT;
 
 /** Makes the pool a region. It cannot be destroyed before it is removed or the suspender is
  *  destroyed. The tag is any text; contents is one of VMM_CONTENTS_*. Errors: INVALID_ARGUMENT (an
@@ -994,8 +1000,9 @@ VMM_API VMM_CHECKED vmm_status vmm_suspender_suspend(vmm_suspender* suspender,
                                                      vmm_suspend_report* report) VMM_NOEXCEPT;
 /** Restores the memory at the same addresses, with the promised contents and all access. Without
  *  tags: every region that is suspended. Errors: INVALID_ARGUMENT (a tag that no region has; not
- *  suspended), IN_USE (another thread frees a block), OUT_OF_MEMORY, OVER_BUDGET, INTERNAL (verify:
- *  other contents than promised), driver errors; all stay suspended, and a later call retries. */
+ *  suspended), IN_USE (another thread frees a block; there are none, but another suspender has
+ *  suspended a region), OUT_OF_MEMORY, OVER_BUDGET, INTERNAL (verify: other contents than
+ *  promised), driver errors; all stay suspended, and a later call retries. */
 VMM_API VMM_CHECKED vmm_status vmm_suspender_resume(vmm_suspender* suspender,
                                                     const char* const* tags,
                                                     uint64_t tag_count) VMM_NOEXCEPT;

@@ -224,21 +224,29 @@ const char* text_of_use(Object& used) noexcept {
   }
 }
 
-// Destroys an object that no call uses; `last` runs afterwards.
-template <class Object, class Last>
-vmm_status destroy(const void* handle, Last&& last) noexcept {
+// Destroys an object that no call uses; `last` runs afterwards. `obstacle` returns the text of a
+// reason against it, or null, while no call can begin.
+template <class Object, class Last, class Obstacle>
+vmm_status destroy(const void* handle, Last&& last, Obstacle&& obstacle) noexcept {
   handle_slot* const slot = claim_handle(handle, Object::kind);
   if (slot == nullptr) return fail_handle();
   auto* const object = static_cast<Object*>(slot->object);
   // Calls of the parent's other threads stay counted in a child, and never return there.
   const bool is_used = (object->made_in.is_here() && slot->has_callers()) || object->has_users();
-  if (is_used) {
+  const char* const why = is_used ? text_of_use(*object) : obstacle(*object);
+  if (why != nullptr) {
     keep_handle(*slot);
-    return fail(VMM_ERROR_IN_USE, text_of_use(*object));
+    return fail(VMM_ERROR_IN_USE, why);
   }
   last(*object);
   drop_handle(*slot);
   return VMM_SUCCESS;
+}
+
+template <class Object, class Last>
+vmm_status destroy(const void* handle, Last&& last) noexcept {
+  return destroy<Object>(handle, std::forward<Last>(last),
+                         [](Object&) -> const char* { return nullptr; });
 }
 
 }  // namespace vmm_c

@@ -38,6 +38,8 @@ void count_region(Object& region, bool is_added) noexcept {
 // What the handle of a suspender stands for. Its pools and managers count it as a user.
 struct suspender_object {
   static constexpr handle_kind kind = handle_kind::suspender;
+  static constexpr const char* is_used_text =
+      "another thread's call on the suspender has not returned";
   explicit suspender_object(const vmm::suspend_options& options)
       : made(std::make_unique<vmm::suspender>(options)), suspender(*made) {}
   ~suspender_object() {
@@ -84,6 +86,7 @@ vmm_status create(const vmm_suspender_options* given, vmm_suspender** out) {
   options.tier = static_cast<vmm::backup_tier>(full.tier);
   options.verify = full.verify != 0;
   if (full.directory != nullptr) options.directory = full.directory;
+  if (const vmm::status valid = options.validate(); !valid) return fail(valid.error());
   auto made = std::make_unique<suspender_object>(options);
   void* const handle = add_handle(suspender_object::kind, made.get());
   if (handle == nullptr)
@@ -260,6 +263,22 @@ vmm_status vmm_suspender_destroy(vmm_suspender* suspender) VMM_NOEXCEPT {
   if (suspender == nullptr) return VMM_SUCCESS;
   return run([&] {
     return destroy<suspender_object>(suspender, [](suspender_object& gone) { delete &gone; });
+  });
+}
+
+vmm_status vmm_suspender_close(vmm_suspender* suspender, uint32_t lose_contents) VMM_NOEXCEPT {
+  if (suspender == nullptr) return VMM_SUCCESS;
+  return run([&]() -> vmm_status {
+    const vmm_status flags =
+        check_flags(VMM_ERROR_INVALID_ARGUMENT, {{lose_contents, "lose_contents is 0 or 1"}});
+    if (flags != VMM_SUCCESS) return flags;
+    return destroy<suspender_object>(
+        suspender, [](suspender_object& gone) { delete &gone; },
+        [&](suspender_object& of) -> const char* {
+          if (lose_contents != 0 || !of.suspender.keeps_contents()) return nullptr;
+          return "the contents of suspended memory would be lost: resume it first, or pass "
+                 "lose_contents";
+        });
   });
 }
 

@@ -5,6 +5,7 @@ tag, all or nothing, and every wrong use raises.
 Method: on the host's memory and on the simulated device; bytes are written and read through the
 driver, and through numpy where it is there."""
 
+import contextlib
 import gc
 import threading
 import tracemalloc
@@ -155,6 +156,103 @@ def test_a_close_loses_no_contents(driver, weights, cache):
     with pytest.raises(libvmm.InUse, match="suspender was closed, its contents are lost"):
         cache.allocate(512)
     block.free()
+
+
+def test_a_close_beside_a_suspend_loses_no_contents(driver, weights):
+    """A suspend() of another thread comes between all that close() does and its last step."""
+    block, sleeper = weights.allocate(2 * MIB), Suspender()
+    driver.write(block.address, b"abc")
+    sleeper.add(weights, "weights")
+    life = sleeper._life
+    last = life.destroy
+
+    def suspended_before(*arguments):
+        other = threading.Thread(target=sleeper.suspend)
+        other.start()
+        other.join()
+        return last(*arguments)
+
+    life.destroy = suspended_before
+    with pytest.raises(libvmm.InUse, match=r"lose \d+ bytes .*'weights'"):
+        sleeper.close()
+    life.destroy = last
+    assert sleeper.is_open and sleeper.is_suspended("weights")
+    sleeper.resume()
+    assert driver.read(block.address, 3) == b"abc"
+    sleeper.close()
+
+
+def test_threads_that_close_and_suspend(driver, weights):
+    """Whichever wins, the contents are there."""
+    block, outcomes = weights.allocate(2 * MIB), []
+    for turn in range(60):
+        driver.write(block.address, bytes([turn]))
+        sleeper = Suspender()
+        sleeper.add(weights, "weights")
+
+        def close(of):
+            for _ in range(4):
+                with contextlib.suppress(libvmm.InUse):
+                    of.close()
+
+        def suspend(of):
+            with contextlib.suppress(libvmm.InvalidHandle):
+                of.suspend()
+                outcomes.append(turn)
+
+        threads = [threading.Thread(target=call, args=(sleeper,)) for call in (suspend, close)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        assert sleeper.is_open == (turn in outcomes)
+        if sleeper.is_open:
+            sleeper.resume()
+            sleeper.close()
+        assert driver.read(block.address, 1) == bytes([turn])
+
+
+def test_a_close_that_fails_forgets_its_permission(weights):
+    block, sleeper = weights.allocate(2 * MIB), Suspender()
+    sleeper.add(weights, "weights")
+    sleeper.suspend()
+    life = sleeper._life
+    last, life.destroy = life.destroy, lambda *_: libvmm.Status.INTERNAL
+    with pytest.raises(libvmm.Error):
+        sleeper.close(lose_contents=True)
+    life.destroy = last
+    with pytest.warns(ResourceWarning, match="dropped, and with it 2097152 bytes"):
+        del sleeper
+        gc.collect()
+    block.free()
+
+
+def test_memory_that_another_suspender_has_suspended(weights, cache):
+    block = weights.allocate(2 * MIB)
+    first, second = Suspender(), Suspender()
+    for each in (first, second):
+        each.add(weights, "weights")
+    second.add(cache, "kv")
+    first.suspend()
+    for tags in ((), ("weights",)):
+        with pytest.raises(libvmm.InUse, match="another suspender .*resume it there"):
+            second.resume(*tags)
+    assert second.obstacle == "weights"
+    second.suspend("kv")
+    second.resume()
+    first.close(lose_contents=True)
+    with pytest.raises(libvmm.InUse, match="that one was closed, the contents are lost"):
+        second.resume()
+    block.free()
+    second.close()
+
+
+def test_a_directory_is_judged_at_once(tmp_path):
+    missing = tmp_path / "missing"
+    for tier in TIERS:
+        with pytest.raises(libvmm.InvalidArgument, match=f"{missing}': No such file.*name a dir"):
+            Suspender(tier=tier, directory=missing)
+    Suspender(tier="file", directory=tmp_path).close()
 
 
 @pytest.mark.parametrize("is_dropped", [True, False])

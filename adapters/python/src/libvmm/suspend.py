@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import warnings
 from collections.abc import Callable, Iterable
@@ -26,7 +27,7 @@ from typing import Any, NamedTuple
 
 from . import _dlpack, _lifetime, _native, _values
 from ._owner import HandleLife, Owner
-from .errors import InUse, InvalidHandle, NotSupported, UnknownAddress, check
+from .errors import InUse, InvalidHandle, NotSupported, Status, UnknownAddress, check
 from .managers import Manager
 from .pools import Pool
 
@@ -89,7 +90,7 @@ class _Info(_native.Sized):
 _CALLS: dict[str, list[Any]] = {
     "vmm_suspender_options_init": [ctypes.POINTER(_Options), _U64],
     "vmm_suspender_create": [ctypes.POINTER(_Options), ctypes.POINTER(_HANDLE)],
-    "vmm_suspender_destroy": [_HANDLE],
+    "vmm_suspender_close": [_HANDLE, _U32],
     "vmm_suspender_add_pool": [_HANDLE, _HANDLE, ctypes.c_char_p, _U32],
     "vmm_suspender_add_manager": [_HANDLE, _HANDLE, ctypes.c_char_p, _U32],
     "vmm_suspender_remove_pool": [_HANDLE, _HANDLE],
@@ -147,13 +148,12 @@ class _Bar(NamedTuple):
 
 
 class _SuspenderLife(HandleLife):
-    __slots__ = ("barred", "lost", "may_lose", "regions")
+    __slots__ = ("barred", "lost", "regions")
 
     def __init__(self) -> None:
-        super().__init__("suspend.Suspender", _LIBRARY.vmm_suspender_destroy)
+        super().__init__("suspend.Suspender", _LIBRARY.vmm_suspender_close)
         self.regions: dict[_lifetime.Life, str] = {}
         self.barred: list[_Bar] = []
-        self.may_lose = False
         self.lost = ""
         """What the end has lost, until the warning of it."""
 
@@ -168,14 +168,24 @@ class _SuspenderLife(HandleLife):
         return f"{size} bytes of kept contents of suspended memory ({names})" if size else ""
 
     def end(self) -> None:
-        kept = "" if self.may_lose else self.kept()
-        if kept and self._keepers:
+        # Of a dropped one, which no other thread can call.
+        self.lost = self.kept()
+        self.close(True)
+
+    def close(self, loses_contents: bool) -> None:
+        """Ends the suspender, unless it keeps contents that must not be lost: one decision of the C
+        library."""
+        if not self.handle.value:
+            self.outcome.append(0)
+            return
+        _native.record(self.outcome, self.destroy, self.handle, loses_contents)
+        kept = self.kept() if self.outcome[-1] == Status.IN_USE and not loses_contents else ""
+        if kept:
             raise InUse(
                 f"closing the Suspender would lose {kept}: call resume() first, or "
                 "close(lose_contents=True)"
             )
-        self.lost = kept
-        super().end()
+        check(self.outcome[-1])
 
     def settle(self) -> bool:
         done, lost = super().settle(), self.lost
@@ -222,7 +232,8 @@ def _query(handle: ctypes.c_void_p, tag: str | None) -> _Info:
 class Suspender(Owner):
     """Suspends and resumes pools and managers by tag. Any thread may call it; calls wait for each
     other. Close it before its pools and managers. A Suspender that is dropped loses the contents
-    that it keeps, with a ResourceWarning."""
+    that it keeps, with a ResourceWarning. Raises InvalidArgument for a directory in which no file
+    can be made."""
 
     _life: _SuspenderLife
 
@@ -341,7 +352,8 @@ class Suspender(Owner):
 
     def resume(self, *tags: str) -> None:
         """Maps memory for the regions with these tags (default: all suspended ones) at the same
-        addresses, with the contents of their policy. All or none; can be called again."""
+        addresses, with the contents of their policy. All or none; can be called again. Raises InUse
+        if another Suspender has suspended them, also after its close()."""
         try:
             check(_LIBRARY.vmm_suspender_resume(self._handle, _texts(tags), len(tags)))
             self._life.allow(self.is_suspended)
@@ -386,8 +398,8 @@ class Suspender(Owner):
 
     def close(self, *, lose_contents: bool = False) -> None:
         """Closes the suspender; a second call has no effect. Raises InUse while contents of
-        suspended memory are kept, unless they may be lost. Blocks that stay suspended can only be
-        freed."""
-        self._life.may_lose = _values.flag("lose_contents", lose_contents)
-        super().close()
+        suspended memory are kept, unless they may be lost, and beside another thread's call. Blocks
+        that stay suspended can only be freed."""
+        loses = bool(_values.flag("lose_contents", lose_contents))
+        _lifetime.close(self._life, functools.partial(self._life.close, loses))
         self._regions.clear()

@@ -145,7 +145,8 @@ class _Impl:
     def _suspender(self, backup: str) -> Suspender:
         if backup not in self._suspenders:
             tier = {"mmap": "pageable", "disk": "file"}.get(backup, "best")
-            self._suspenders[backup] = Suspender(tier=tier, directory=self.disk_directory)
+            directory = self.disk_directory if tier == "file" else None
+            self._suspenders[backup] = Suspender(tier=tier, directory=directory)
         return self._suspenders[backup]
 
     def region(self, tag: str, backup: str) -> _Region:
@@ -262,6 +263,7 @@ class _Impl:
 class TorchMemorySaver:
     """The methods of torch_memory_saver's class of the same name."""
 
+    @_values.once("_impl")
     def __init__(self) -> None:
         self._impl: _Impl | None = None
 
