@@ -233,11 +233,18 @@ class Worker:
             fail(f"block {made.number} was freed twice")
 
     def free_raw(self) -> None:
-        """A block whose array lives is not freed by its address either."""
-        shown = self.some(self.world.arrays)
-        if isinstance(shown.made.owner, libvmm.Pool):
-            shown.made.owner.free_raw(shown.made.block.address)
-            fail(f"block {shown.made.number} was freed under an array")
+        """A block is not freed by its address, whether an array of it lives or not."""
+        made = self.some(self.world.arrays).made
+        if isinstance(made.owner, libvmm.Pool):
+            made.owner.free_raw(made.block.address)
+            fail(f"block {made.number} was freed under an array")
+        pool = self.some(self.world.pools)
+        block = pool.allocate(8 * KIB)  # no other thread frees it
+        try:
+            pool.free_raw(block.address)
+            fail("a block was freed by its address")
+        except libvmm.InUse:
+            pass
 
     def free_by_two(self) -> None:
         made = self.some(self.world.blocks)

@@ -18,6 +18,9 @@ import threading
 import warnings
 
 import libvmm
+import libvmm.cupy
+import libvmm.torch_memory_saver
+import libvmm.vllm
 import pytest
 from libvmm import share
 from libvmm.growable import Growable
@@ -111,6 +114,19 @@ def test_a_copy_that_remaps_under_an_array_is_refused(driver, mode):
         target.free()
 
 
+@pytest.mark.parametrize("mode", [libvmm.Copy.MOVE, libvmm.Copy.ALIAS])
+def test_another_allocator_s_block_is_not_remapped(driver, mode):
+    with libvmm.Manager(driver) as manager, libvmm.Pool(driver) as pool:
+        with libvmm.Manager(driver) as third:
+            own = manager.allocate(2 * MIB)
+            for other in (pool.allocate(2 * MIB), third.allocate(2 * MIB)):
+                for target, source in ((own, other), (other, own), (other, other)):
+                    with pytest.raises(libvmm.InvalidArgument, match=f"{mode.name} .*by BYTES"):
+                        manager.copy(target, source, mode=mode)
+                manager.copy(own, other, mode=libvmm.Copy.BYTES)
+                assert (shown_by(other) == 7).all()
+
+
 def test_a_resize_and_free_under_an_array_are_refused(driver):
     with libvmm.Manager(driver) as manager, libvmm.Pool(driver) as pool:
         block, other = manager.allocate(2 * MIB), pool.allocate(4 * KIB)
@@ -128,6 +144,96 @@ def test_a_resize_and_free_under_an_array_are_refused(driver):
         block.resize(4 * KIB)
         block.free()
         other.free()
+
+
+def test_the_address_of_a_block_is_freed_by_the_block_alone(driver):
+    """A block that was freed by its address would free the next block there when it goes."""
+    with libvmm.Pool(driver) as pool, libvmm.Pool(driver) as other:
+        at = pool.allocate_raw(4 * KIB)
+        block, whole = pool.allocate(4 * KIB), pool.allocate_dedicated(4 * KIB)
+        for owned in (block, whole):
+            for free in (pool.free_raw, pool._free_unordered):
+                with pytest.raises(libvmm.InUse, match=f"Block has .*{owned.address:#x}.* free"):
+                    free(owned.address)
+            with pytest.raises(libvmm.InUse):
+                libvmm.Block(pool, owned.address, 4 * KIB, 0)
+            with pytest.raises(libvmm.UnknownAddress):
+                other.free_raw(owned.address)
+        pool.free_raw(at)
+        with pytest.raises(libvmm.UnknownAddress):
+            pool.free_raw(at)
+        freed = block.address
+        block.free()
+        second = pool.allocate(4 * KIB)
+        assert second.address in (freed, at)
+        for stale in (block.free, lambda: pool.free_raw(freed), lambda: pool.free_raw(at)):
+            with pytest.raises((libvmm.UnknownAddress, libvmm.InUse)):
+                stale()
+        del block
+        gc.collect()
+        assert pool.statistics().live_count == 2
+        adopted = libvmm.Block(pool, pool.allocate_raw(8 * KIB), 8 * KIB, 0)
+        with pytest.raises(libvmm.InUse, match="Block"):
+            pool.free_raw(adopted.address)
+        adopted.free()
+
+
+def test_addresses_that_other_users_of_the_handle_have(driver):
+    with libvmm.Pool(driver) as pool:
+        library, at = libvmm._native.LIBRARY, ctypes.c_void_p()
+        assert library.vmm_pool_allocate(pool.handle, 512, None, ctypes.byref(at)) == 0
+        pool.free_raw(at.value)
+        raw = pool.allocate_raw(512)
+        assert library.vmm_pool_free(pool.handle, raw, None) == 0
+        block = pool.allocate(512)
+        assert block.address == raw
+        with pytest.raises(libvmm.InUse):
+            pool.free_raw(raw)
+
+
+def test_an_object_is_initialised_once(driver, tmp_path):
+    """A second __init__() would drop the first object's memory."""
+    pool, manager = libvmm.Pool(driver), libvmm.Manager(driver)
+    block, made = pool.allocate(512), manager.allocate(4 * KIB)
+    cache = Growable(manager, 4 * MIB)
+    cache.grow(MIB)
+    os.chmod(tmp_path, 0o700)
+    for thing, arguments in (
+        (driver, ("host",)),
+        (pool, (driver,)),
+        (manager, (driver,)),
+        (block, (pool, 0, 512, 0)),
+        (made, (manager, 0, 4 * KIB, 0)),
+        (cache, (manager, 4 * MIB)),
+        (cache.view(), (cache, "uint8", None, 0, 0, False)),
+        (Suspender(), ()),
+        (share.Listener(str(tmp_path / "path")), (str(tmp_path / "other"),)),
+        (share.export(driver, 4 * KIB), (driver, None)),
+    ):
+        before = dict(vars(thing))
+        with pytest.raises(TypeError, match=f"{type(thing).__name__} has been initialised"):
+            thing.__init__(*arguments)
+        assert vars(thing) == before
+    assert pool.statistics().live_count == manager.statistics().live_count - 1 == 1
+    with pytest.raises(libvmm.UnknownAddress):
+        pool.free_raw(8)
+
+    class Own(libvmm.Pool):
+        def __init__(self):
+            super().__init__(driver)
+
+    for adapter, arguments in (
+        (libvmm.cupy.Functions(pool, lambda: None), (pool, lambda: None)),
+        (libvmm.torch_memory_saver.TorchMemorySaver(), ()),
+        (libvmm.vllm.VmmBackend(object()), (object(),)),
+    ):
+        with pytest.raises(TypeError, match=f"{type(adapter).__name__} has been initialised"):
+            adapter.__init__(*arguments)
+    with Own() as own:
+        own.allocate(512)
+        for again in (own.__init__, lambda: libvmm.Pool.__init__(own, driver)):
+            with pytest.raises(TypeError, match="initialised"):
+                again()
 
 
 def test_host_memory_is_not_suspended_under_an_array(driver):

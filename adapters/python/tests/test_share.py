@@ -320,6 +320,15 @@ def test_the_module_is_imported_on_its_own():
     assert done.stdout == "False\n"
 
 
+def test_a_handle_larger_than_the_memory():
+    """The one handle is the last one, which is smaller."""
+    with (
+        libvmm.Driver("host") as driver,
+        share.export(driver, 4 * MIB, handle_bytes=1 << 63) as lent,
+    ):
+        assert lent.size == 4 * MIB and lent.info().parts == 1
+
+
 def test_a_secret_leaves_no_copy_behind():
     secret = bytearray(share.make_secret())
     with share._options(secret, 10) as options:

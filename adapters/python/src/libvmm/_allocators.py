@@ -10,7 +10,7 @@ from typing import Any
 from . import _lifetime, _native
 from ._drivers import Driver
 from ._owner import HandleLife, Owner
-from .errors import Error, check
+from .errors import Error, InUse, check
 
 _LIBRARY = _native.LIBRARY
 
@@ -18,7 +18,8 @@ _LIBRARY = _native.LIBRARY
 class BlockLife(_lifetime.Life):
     __slots__ = ("at", "owner", "stream")
     hinders_parent = False
-    # UNKNOWN_ADDRESS, NOT_ALLOCATED: free_raw() freed it. INVALID_HANDLE: its owner was closed.
+    # UNKNOWN_ADDRESS, NOT_ALLOCATED: a user of the C library's handle freed it. INVALID_HANDLE: its
+    # owner was closed.
     ended_by = frozenset({0, 8, 9, 18})
 
     def __init__(self, name: str, owner: AllocatorLife, at: int, stream: int) -> None:
@@ -48,6 +49,8 @@ class AllocatorLife(HandleLife):
 
     def __init__(self, kind: str, driver: Driver) -> None:
         super().__init__(kind.capitalize(), getattr(_LIBRARY, f"vmm_{kind}_destroy"), driver._life)
+        self.raw: dict[int | None, None] = {}
+        """Addresses that were allocated without a Block; others of that kind may be missing."""
         self._query = getattr(_LIBRARY, f"vmm_{kind}_get_statistics")
 
     def free(self, address: int | None, stream: int, outcome: list[int]) -> None:
@@ -57,6 +60,15 @@ class AllocatorLife(HandleLife):
     def free_unnamed(self, address: int, stream: int, outcome: list[int]) -> None:
         """Frees a block whose stream may have been destroyed."""
         raise NotImplementedError
+
+    def take_raw(self, address: int) -> None:
+        """Removes an address from `raw`. Raises InUse for a Block's. Cost: O(1), or O(Blocks) where
+        it is not there."""
+        if self.raw.pop(address, self) is not self:
+            return
+        for each in _lifetime.lives(BlockLife):
+            if each.at.value == address and each.owner is self:
+                raise InUse(f"a libvmm.Block has the address {address:#x}: call its free()")
 
     def statistics(self) -> Any:
         """The library's struct."""

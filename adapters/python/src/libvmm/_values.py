@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import functools
 import importlib
 import numbers
 import operator
@@ -32,9 +33,36 @@ def import_library(adapter: str, module: str, shown: str) -> Any:
         raise ImportError(f"{needs}, which cannot be imported: {why}") from why
 
 
+def once(mark: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """For an __init__ that refuses an object which has the attribute `mark`: a second call would
+    drop the memory of the first."""
+
+    def refusing(init: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(init)
+        def first(self: Any, *arguments: Any, **named: Any) -> None:
+            if mark in vars(self):
+                raise TypeError(
+                    f"this libvmm.{type(self).__name__} has been initialised and is as before: "
+                    "make another object instead of a second call of __init__()"
+                )
+            init(self, *arguments, **named)
+
+        return first
+
+    return refusing
+
+
 class OneOwner:
     """A class that is neither copied nor pickled: the copy would end the same object, and another
-    process does not have it."""
+    process does not have it. Nor is an object initialised twice."""
+
+    _mark = "_life"
+    """The attribute that an initialised object has."""
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        if "__init__" in vars(cls):
+            cls.__init__ = once(cls._mark)(cls.__init__)  # type: ignore[method-assign]
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         name = type(self).__name__

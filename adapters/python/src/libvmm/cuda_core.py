@@ -34,6 +34,7 @@ class MemoryResource(_Base):
     pass the stream of the allocation: freed memory serves new requests after all work submitted to
     the device so far."""
 
+    @_values.once("_pool")
     def __init__(self, pool: Pool) -> None:
         """Raises ImportError without cuda.core, InvalidArgument for a pool of another driver than
         "cuda" on a machine with a GPU."""

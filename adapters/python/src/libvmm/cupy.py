@@ -34,6 +34,7 @@ class Functions:
     #: The class of streams whose handles the object does not own.
     _foreign: type | tuple[()] = ()
 
+    @_values.once("pool")
     def __init__(self, pool: Pool, current_stream: Callable[[], Any]) -> None:
         _values.function("current_stream", current_stream)
         self.pool = _values.one_of("pool", pool, Pool)

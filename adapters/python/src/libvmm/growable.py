@@ -331,6 +331,8 @@ class View(_values.OneOwner):
     """Segments of a range as one tensor. The view pins them until release() or its end, and so does
     each consumer."""
 
+    _mark = "address"
+
     def __init__(
         self,
         growable: Growable,

@@ -258,9 +258,10 @@ class Manager(Allocator):
         mode: Copy = Copy.BYTES,
     ) -> None:
         """Copies the first `size` bytes of one block to another; all of it without a size. Raises
-        UnknownAddress and InvalidArgument for ranges outside of live blocks. Raises InUse if an
-        array shows memory that would change: the target by ALIAS and MOVE, the source by MOVE,
-        after which no array of it can be made."""
+        UnknownAddress and InvalidArgument for ranges outside of live blocks, and InvalidArgument
+        for another allocator's block by ALIAS and MOVE. Raises InUse if an array shows memory that
+        would change: the target by ALIAS and MOVE, the source by MOVE, after which no array of it
+        can be made."""
         into, of = _values.one_of("target", target, Block), _values.one_of("source", source, Block)
         # The library does not know the sizes of others' blocks.
         most = min(
@@ -275,6 +276,11 @@ class Manager(Allocator):
         )
         into._check_live()
         of._check_live()
+        if request.mode != Copy.BYTES and not (into._owner is self and of._owner is self):
+            raise InvalidArgument(
+                f"mode: {Copy(request.mode).name} remaps two blocks of this manager, and one is "
+                "another allocator's: copy it by BYTES"
+            )
         if request.mode == Copy.BYTES:
             self._copy(request)
             return

@@ -42,6 +42,7 @@ class MemoryManager(_Base):
 
     driver_name = "cuda"
 
+    @_values.once("_pool")
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._pool: Pool | None = None

@@ -47,6 +47,14 @@ class Arenas(enum.IntEnum):
     NEVER = 2
 
 
+def _take_raw(life: AllocatorLife, at: int) -> None:
+    """Takes an address that is to be freed, or to be a Block's, out of those without one. Raises
+    InUse for a Block's, and where an array shows it."""
+    if life.is_shown() and _dlpack.is_shown(at):
+        raise InUse(f"an array shows the block at {at:#x}")
+    life.take_raw(at)
+
+
 class Block(_lifetime.Held):
     """Memory of a pool or manager, freed by free(), at the end of a with, or with the object. A
     DLPack producer: `torch.from_dlpack(block)` and `numpy.from_dlpack(block)` show its bytes
@@ -62,6 +70,8 @@ class Block(_lifetime.Held):
         self._owner = owner
         self.stream = _values.stream(stream)
         self._size = count
+        if at:
+            _take_raw(owner._life, at)
         _lifetime.hold(self, BlockLife(type(self).__name__, owner._life, at, self.stream))
 
     @property
@@ -259,7 +269,8 @@ class Pool(Allocator):
         after all steps, InvalidArgument for 0 bytes or an alignment that is not a power of two,
         NotSupported for a larger one."""
         block = Block(self, 0, _values.size("size", size), _values.stream(stream))
-        self._allocate(block._life.at, block.size, alignment, block.stream)
+        self._take(block._life.at, block.size, alignment, block.stream)
+        self._life.raw.pop(block._life.at.value, None)  # a user of `handle` has freed that one
         return block
 
     def allocate_raw(
@@ -272,12 +283,18 @@ class Pool(Allocator):
             return at.value or 0
         except BaseException:
             if at.value:
+                self._life.raw.pop(at.value, None)
                 _LIBRARY.vmm_pool_free(self._handle, at, number)
             raise
 
     def _allocate(
         self, into: ctypes.c_void_p, size: int, alignment: _values.Size, stream: int
     ) -> None:
+        """Writes an address without a Block."""
+        self._take(into, size, alignment, stream)
+        self._life.raw[into.value or 0] = None
+
+    def _take(self, into: ctypes.c_void_p, size: int, alignment: _values.Size, stream: int) -> None:
         multiple = _values.size("alignment", alignment)
         check(
             _LIBRARY.vmm_pool_allocate_aligned(
@@ -294,16 +311,15 @@ class Pool(Allocator):
                 self._handle, block.size, block.stream, ctypes.byref(block._life.at)
             )
         )
+        self._life.raw.pop(block._life.at.value, None)
         return block
 
     def free_raw(self, address: int, stream: int = 0) -> None:
-        """Frees an address of allocate_raw(). Raises UnknownAddress for any other, and InUse while
-        an array shows it."""
+        """Frees an address of allocate_raw(), or of another user of `handle`. Raises InUse for that
+        of a Block, whose free() frees it, and UnknownAddress for any other."""
         at, number = _values.address("address", address), _values.stream(stream)
-        life = self._life
-        if life.is_shown() and _dlpack.is_shown(at):
-            raise InUse(f"an array shows the block at {at:#x}")
-        check(_LIBRARY.vmm_pool_free(life.handle, at, number))
+        _take_raw(self._life, at)
+        check(_LIBRARY.vmm_pool_free(self._handle, at, number))
 
     def raw_blocks(self) -> dict[int, int]:
         """Sizes, by address, of live blocks without a libvmm.Block: those of allocate_raw() and of
@@ -314,6 +330,8 @@ class Pool(Allocator):
         return {each.base: each.size for each in live if each.base not in owned}
 
     def _free_unordered(self, address: int) -> None:
+        """As free_raw(), after all work of the device."""
+        _take_raw(self._life, address)
         check(_LIBRARY.vmm_pool_free_unordered(self._handle, address))
 
     def _set_access(self, address: int, grants: Any) -> None:

@@ -209,7 +209,8 @@ def export(
     kind: Kind = Kind.POSIX_FD,
     label: bytes = b"",
 ) -> Lent:
-    """Creates memory to be lent, of one handle or of handles of `handle_bytes`."""
+    """Creates memory to be lent, of one handle or of handles of `handle_bytes`, whose last one is
+    smaller where the size requires it."""
     request = _request(
         _values.size("size", size),
         kind,

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from . import _native
+from . import _native, _values
 from .errors import Error, InvalidArgument
 from .torch_memory_saver import _Impl
 
@@ -62,6 +62,7 @@ class VmmBackend(_Base):
 
     _state: str
 
+    @_values.once("_memory")
     def __init__(self, memory: Any = None) -> None:
         super().__init__()
         self._memory = memory if memory is not None else _memory()
