@@ -6,12 +6,10 @@
 // input's bytes are a program of at most 64 operations beside the model of
 // tests/manager/program.hpp.
 #include "../tests/manager/program.hpp"
-#include "operations.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   basic_manager_program<vmm::fake_driver> program{byte_source{{data, size}}};
   const char* const wrong = program.run();
-  operations.sum += program.operations();
   if (wrong == nullptr) return 0;
   std::fprintf(stderr, "fuzz_manager: %s, after %llu operations: %s\n", wrong,
                static_cast<unsigned long long>(program.operations()), program.detail().c_str());

@@ -7,9 +7,7 @@
 // operations, faults among them, beside the naive model of program.hpp; everything is validated
 // every 32 operations and at the end, and where something is wrong, once more after each. Where the
 // last byte says so, every call is among the operations.
-
 #include "../tests/stream/program.hpp"
-#include "operations.hpp"
 
 namespace {
 
@@ -19,7 +17,6 @@ const char* play(std::span<const std::uint8_t> bytes, std::uint64_t validate_eve
   const bool every_call = !bytes.empty() && bytes.back() % 4 == 3;
   const char* const wrong = program.run(
       {.validate_every = validate_every, .operations_max = 64, .every_call = every_call});
-  operations.sum += program.operations();
   if (wrong != nullptr)
     std::fprintf(stderr, "fuzz_stream: %s, after %llu operations: %s\n", wrong,
                  static_cast<unsigned long long>(program.operations()), program.detail().c_str());

@@ -33,7 +33,6 @@ usage: gpu_tests/gpu.sh [build] [COMMAND...]
   demo         ./run demo on the device
   replay       the traces on the device: its own peak of memory, and time beside the fake's
   memory       copy, triad and gather kernels on the pool's memory and on handles of one size
-  release      the cost of releasing memory, and the waits it causes
   growable     growing a cache in place, by hand, and by copying
   suspend      suspend and resume beside the driver's calls and plain copies; 1,000 cycles
   pool         all sixteen traces through the pool, cuMemAllocAsync and PyTorch's allocators:
@@ -69,7 +68,7 @@ say() { printf '%s\n' "$*" >&2; }
 # ---- build --------------------------------------------------------------------------------------
 
 targets=(vmm-fidelity bench_resize conformance_cuda cuda_open_test example_gpu_vector vmm-demo
-         vmm-replay vmm-gpu-test bench_growable bench_memory bench_pool bench_release bench_sharing
+         vmm-replay vmm-gpu-test bench_growable bench_memory bench_pool bench_sharing
          bench_suspend bench_threads bench_stream bench_special vmm-trace prove_schedules
          vmm_preload)
 
@@ -189,7 +188,6 @@ time_() { "$programs/vmm-fidelity" time --markdown "$results/driver-time-$slug.m
 
 resize() { measure resize; }
 memory() { measure memory --trace "$root/traces/maskrcnn_train.trace.gz"; }
-release() { measure release; }
 
 # 64 steps, as a cache grows; of VMM_GROWABLE_STEP bytes where it is set.
 growable() {
@@ -701,7 +699,7 @@ one_variable() {
 # ---- running ------------------------------------------------------------------------------------
 
 all_words=(check fidelity random time conformance resize vector leak oom sanitizer demo replay
-           memory release growable special suspend pool sharing host rounds streams watched
+           memory growable special suspend pool sharing host rounds streams watched
            overflow graph everything predict c preload)
 
 declare -a summary=() suite_words=() part_words=()

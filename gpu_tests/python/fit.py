@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the answers of `python -m libvmm fit` with what PyTorch's allocators hold on a GPU.
 
-    python3 fit.py [--only NAME,...] [--kinds traces,new,programs] [--jobs 10] [--memory GIB]
+    python3 fit.py [--only NAME,...] [--kinds traces,new] [--jobs 10] [--memory GIB]
                    [--allocators native,expandable,vmm] [--seconds 420] [--out FOLDER]
 
 Each program runs under each allocator in a process of its own. Kinds: `traces`, the requests of the
 sixteen recorded programs, the same under all; `new`, six programs of the folder programs, on which
-vmm-fit was not tuned; `programs`, the sixteen themselves. Native and expandable runs go through
+vmm-fit was not tuned. Native and expandable runs go through
 `python -m libvmm record`, and vmm-fit answers from the snapshot. The run's own figure is the
 allocator's peak of reserved bytes. The table has, for each run, the figure, the answer from its own
 snapshot, the answer from the snapshot of the other allocator (native's for vmm), and how many
@@ -39,13 +39,6 @@ sys.path.insert(0, HERE)
 
 import common  # noqa: E402
 
-# Programs whose name is not their trace's.
-MODELS = {
-    "gpt_train": "gpt",
-    "llama_generate": "llama",
-    "maskrcnn_train": "maskrcnn",
-    "beam_kv": "beams",
-}
 COLUMNS = (
     "kind",
     "program",
@@ -163,11 +156,7 @@ def peak_live_of(path):
 def path_of(kind, name):
     if kind == "traces":
         return os.path.join(ROOT, "traces", f"{name}.trace.gz")
-    if kind == "new":
-        return os.path.join(HERE, "programs", f"{name}.py")
-    if name in MODELS:
-        return os.path.join(ROOT, "adapters", "python", "bench", "models", f"{MODELS[name]}.py")
-    return os.path.join(ROOT, "tools", "trace", "programs", f"{name}.py")
+    return os.path.join(HERE, "programs", f"{name}.py")
 
 
 def weight_of(row):
