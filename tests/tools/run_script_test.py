@@ -92,10 +92,10 @@ class Run(Case):
 
     def test_lists_names_that_can_be_typed(self):
         names = self.expect("./run bench", 0)
-        self.assert_starts(names.out, "usage: ./run bench NAME; NAME is one of: growable ")
+        self.assert_starts(names.out, "usage: ./run bench NAME; NAME is one of: frontier ")
         self.expect_nothing_built()
         wrong = self.expect("./run bench vb", 2, out="")
-        self.assert_starts(wrong.err, "run: unknown bench 'vb'; NAME is one of: growable ")
+        self.assert_starts(wrong.err, "run: unknown bench 'vb'; NAME is one of: frontier ")
         self.assert_starts(self.expect("./run trace", 0).out, "usage: ./run trace KIND")
         self.expect_nothing_built()
         self.expect("./run bench bench_va", 0, "va: \n")
