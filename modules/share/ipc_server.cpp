@@ -20,11 +20,13 @@
 #include <new>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace vmm::ipc {
 namespace {
 
 constexpr std::size_t clients_max = 64;
+constexpr std::size_t leases_max = 256;
 
 std::int64_t now_ns() noexcept { return os::deadline_in(0).at_ns; }
 
@@ -38,6 +40,22 @@ struct client {
   std::uint64_t count = 0;
 };
 
+// One process that counts down counters of this one.
+struct lease {
+  int socket = -1;
+  int process = -1;         // of process_of()
+  std::uint64_t inode = 0;  // of the socket
+  os::deadline until{};
+  std::vector<std::uint64_t> counters;
+
+  [[nodiscard]] bool is_used() const noexcept { return !counters.empty(); }
+  [[nodiscard]] bool has_ended() const noexcept { return is_used() && socket < 0 && process < 0; }
+};
+
+bool is_lease(const wire_handle& message, std::uint64_t token) noexcept {
+  return message.token == token && std::memcmp(message.magic, lease_magic, sizeof lease_magic) == 0;
+}
+
 class serving {
  public:
   serving(int listening, std::uint64_t token, const block_source& blocks) noexcept
@@ -45,8 +63,12 @@ class serving {
 
   [[noreturn]] void run() noexcept {
     while (true) {
-      std::array<pollfd, clients_max + 1> watched{};
+      std::array<pollfd, clients_max + 1 + leases_max> watched{};
       watched[clients_max] = {listening_, POLLIN, 0};
+      for (std::size_t i = 0; i < leases_max; ++i) {
+        const lease& each = leases_[i];
+        watched[clients_max + 1 + i] = {each.socket < 0 ? each.process : each.socket, POLLIN, 0};
+      }
       for (std::size_t i = 0; i < clients_max; ++i) {
         const short events = clients_[i].is_asking ? POLLIN : POLLOUT;
         watched[i] = {clients_[i].socket, events, 0};
@@ -58,6 +80,10 @@ class serving {
         const bool stays = watched[i].revents == 0 || go_on(each);
         if (!stays || each.until.at_ns <= now_ns()) end(each);
       }
+      for (std::size_t i = 0; i < leases_max; ++i) {
+        if (watched[clients_max + 1 + i].revents != 0) go_on(leases_[i]);
+        if (leases_[i].has_ended() && leases_[i].until.at_ns <= now_ns()) take_back(leases_[i]);
+      }
       if ((watched[clients_max].revents & POLLIN) != 0) accept_one();
     }
   }
@@ -65,10 +91,11 @@ class serving {
  private:
   [[nodiscard]] int wait_ms() const noexcept {
     std::int64_t first_ns = -1;
-    for (const client& each : clients_) {
-      if (each.socket < 0) continue;
-      if (first_ns < 0 || each.until.at_ns < first_ns) first_ns = each.until.at_ns;
-    }
+    const auto consider = [&](bool is_waiting, os::deadline until) {
+      if (is_waiting && (first_ns < 0 || until.at_ns < first_ns)) first_ns = until.at_ns;
+    };
+    for (const client& each : clients_) consider(each.socket >= 0, each.until);
+    for (const lease& each : leases_) consider(each.has_ended(), each.until);
     if (first_ns < 0) return -1;
     const std::int64_t rest_ns = std::max<std::int64_t>(first_ns - now_ns(), 0);
     return static_cast<int>((rest_ns + 999'999) / 1'000'000);
@@ -79,9 +106,12 @@ class serving {
   }
 
   static void end(client& gone) noexcept {
-    os::forget_in_children(gone.socket);
-    os::end_connection(gone.socket);
+    if (gone.socket >= 0) end_socket(gone.socket);
     gone = {};
+  }
+  static void end_socket(int socket) noexcept {
+    os::forget_in_children(socket);
+    os::end_connection(socket);
   }
   // A free place, or that of the oldest client without a request.
   client& make_place() noexcept {
@@ -117,6 +147,7 @@ class serving {
       wire_handle wanted{};
       const taken came = receive(one.socket, &wanted, sizeof wanted, nullptr, {});
       if (came == taken::nothing_yet) return true;
+      if (came == taken::whole && is_lease(wanted, token_)) return begin_lease(one, wanted), false;
       const bool is_right = came == taken::whole && wanted.token == token_ &&
                             std::memcmp(wanted.magic, magic, sizeof magic) == 0;
       if (!is_right) return false;
@@ -133,10 +164,62 @@ class serving {
     return false;
   }
 
+  // The connection becomes a lease, unless its process cannot be seen to end.
+  void begin_lease(client& from, const wire_handle& first) noexcept {
+    lease* const place = std::find_if(leases_.begin(), leases_.end(),
+                                      [](const lease& each) { return !each.is_used(); });
+    if (blocks_.take_back == nullptr || place == leases_.end()) return;
+    place->process = process_of(from.socket);
+    if (place->process < 0 || !add(*place, first.number)) {
+      os::close(std::exchange(place->process, -1));
+      return;
+    }
+    place->inode = inode_of(from.socket);
+    place->socket = std::exchange(from.socket, -1);
+    (void)os::close_in_children(place->process);
+    go_on(*place);
+  }
+  // Counters that were counted down leave the list before it grows.
+  [[nodiscard]] bool add(lease& to, std::uint64_t counter) noexcept try {
+    if (to.counters.size() == to.counters.capacity())
+      std::erase_if(to.counters, [&](std::uint64_t each) { return !blocks_.is_held(each); });
+    to.counters.push_back(counter);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  // Takes what came, up to the end of the socket and then of the process.
+  void go_on(lease& one) noexcept {
+    const bool is_own =
+        one.socket < 0 ? is_process(one.process) : inode_of(one.socket) == one.inode;
+    if (!is_own) {  // the program closed it
+      one = {};
+      return;
+    }
+    if (one.socket < 0) {
+      os::forget_in_children(one.process);
+      os::close(std::exchange(one.process, -1));
+      one.until = os::deadline_in(quiet_ms);
+      return;
+    }
+    while (true) {
+      wire_handle next{};
+      const taken came = receive(one.socket, &next, sizeof next, nullptr, {});
+      if (came == taken::nothing_yet) return;
+      if (came == taken::whole && is_lease(next, token_) && add(one, next.number)) continue;
+      return end_socket(std::exchange(one.socket, -1));
+    }
+  }
+  void take_back(lease& of) noexcept {
+    for (const std::uint64_t each : of.counters) blocks_.take_back(each);
+    of = {};
+  }
+
   const int listening_;
   const std::uint64_t token_;
   const block_source blocks_;
   std::array<client, clients_max> clients_{};
+  std::array<lease, leases_max> leases_{};
 };
 
 void* serve(void* given) { static_cast<serving*>(given)->run(); }

@@ -2,6 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ipc_wire.hpp"
 
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <limits>
 #include <utility>
@@ -58,6 +62,36 @@ bool is_own_peer(int socket) noexcept {
   return peer.failure == 0 && peer.uid == os::own_uid();
 }
 
+int process_of(int socket) noexcept {
+  constexpr int peer_process = 77;  // SO_PEERPIDFD, of Linux 6.5
+  int found = -1;
+  socklen_t size = sizeof found;
+  if (getsockopt(socket, SOL_SOCKET, peer_process, &found, &size) == 0) return found;
+  ucred peer{};
+  size = sizeof peer;
+  // A process outside of this one's namespace has the number 0.
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0 || peer.pid <= 0) return -1;
+  constexpr long pidfd_open = 434;
+  return static_cast<int>(syscall(pidfd_open, peer.pid, 0));
+}
+
+bool is_process(int descriptor) noexcept {
+  place_name path;
+  add(path, "/proc/self/fd/");
+  add_number(path, static_cast<std::uint64_t>(descriptor), 10, 1);
+  std::array<char, 64> target{};
+  const ssize_t size = readlink(path.text.data(), target.data(), target.size());
+  if (size <= 0) return false;
+  const std::string_view found(target.data(), static_cast<std::size_t>(size));
+  return found.starts_with("pidfd:") || found == "anon_inode:[pidfd]";
+}
+
+std::uint64_t inode_of(int socket) noexcept {
+  struct stat about{};
+  const bool is_socket = fstat(socket, &about) == 0 && S_ISSOCK(about.st_mode);
+  return is_socket ? about.st_ino : 0;
+}
+
 taken receive(int socket, void* into, std::size_t size_bytes, descriptor* passed,
               os::deadline until) noexcept {
   std::array<int, os::descriptors_max> descriptors{};
@@ -100,16 +134,19 @@ bool fetch_from(int socket, const wire_handle& handle, os::deadline until, recei
          into.size_bytes <= into.whole_bytes - into.offset_bytes;
 }
 
+descriptor connect_to(std::uint64_t token, os::deadline until) noexcept {
+  for (std::size_t i = 0; i < folder_count; ++i) {
+    const place_name name = socket_in(folder_at(i, os::own_uid()), token);
+    descriptor made(os::connect_at(name.text.data(), name.size, until).descriptor);
+    if (made) return made;
+  }
+  return descriptor();
+}
+
 bool fetch(const wire_handle& handle, received_block& into) {
   const os::deadline until = os::deadline_in(exchange_ms);
-  for (std::size_t i = 0; i < folder_count; ++i) {
-    const place_name name = socket_in(folder_at(i, os::own_uid()), handle.token);
-    const os::connected made = os::connect_at(name.text.data(), name.size, until);
-    if (made.failure != 0) continue;
-    const descriptor peer(made.descriptor);
-    return fetch_from(peer.get(), handle, until, into);
-  }
-  return false;
+  const descriptor peer = connect_to(handle.token, until);
+  return peer && fetch_from(peer.get(), handle, until, into);
 }
 
 }  // namespace vmm::ipc

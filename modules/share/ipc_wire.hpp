@@ -3,7 +3,9 @@
 //
 // What two processes send each other when one opens a block of the other's: a request, a reply, and
 // a message with a descriptor for each piece of the block's memory, over a socket that keeps
-// message boundaries. The socket's name is in a folder that only its user can enter.
+// message boundaries. The socket's name is in a folder that only its user can enter. A connection
+// whose first message has lease_magic is a lease: each message names a counter that the sender is
+// to count down, and nothing is replied.
 //
 // - Both sides check the user at the other end before they read a byte.
 // - A message is taken with exactly its size and its descriptors. Of any other, each descriptor is
@@ -35,6 +37,9 @@ struct wire_handle {
 static_assert(sizeof(wire_handle) == 64);
 constexpr char magic[16] = {'v', 'm', 'm', ' ', 'p', 'r', 'e', 'l', 'o', 'a', 'd', '.', '2'};
 
+/// Of a wire_handle whose number is a counter's, of counter_number().
+constexpr char lease_magic[16] = {'v', 'm', 'm', ' ', 'l', 'e', 'a', 's', 'e', '.', '1'};
+
 struct wire_reply {
   std::uint64_t handle_count;  ///< 0: no such block
   std::uint64_t offset_bytes;
@@ -62,6 +67,11 @@ class descriptor {
     number_ = number;
   }
   [[nodiscard]] int get() const noexcept { return number_; }
+  [[nodiscard]] int release() noexcept {
+    const int given = number_;
+    number_ = -1;
+    return given;
+  }
   explicit operator bool() const noexcept { return number_ >= 0; }
 
  private:
@@ -86,6 +96,14 @@ constexpr std::string_view socket_prefix = "ipc-";
 /// Whether the other end of a connection is a process of this user.
 [[nodiscard]] bool is_own_peer(int socket) noexcept;
 
+/// The process that made the connection, as a descriptor that can be read once it has ended; -1
+/// where the kernel has none, or this process cannot see that one.
+[[nodiscard]] int process_of(int socket) noexcept;
+/// Whether a number is still such a descriptor's: a program may close all that it finds open.
+[[nodiscard]] bool is_process(int descriptor) noexcept;
+/// The file that a socket is, by the same reason; 0: none.
+[[nodiscard]] std::uint64_t inode_of(int socket) noexcept;
+
 /// A message of the size of `into`, with its descriptor where `passed` is not null.
 enum class taken : std::uint8_t { whole, nothing_yet, broken };
 [[nodiscard]] taken receive(int socket, void* into, std::size_t size_bytes, descriptor* passed,
@@ -106,6 +124,9 @@ struct received_block {
   std::uint64_t size_bytes = 0;
   std::uint64_t whole_bytes = 0;
 };
+
+/// A connection to the process that has this token; none where it has ended, or is another user's.
+[[nodiscard]] descriptor connect_to(std::uint64_t token, os::deadline until) noexcept;
 
 /// Requests the block of the handle and receives it. False: the reply is not such a block. Throws
 /// std::bad_alloc.

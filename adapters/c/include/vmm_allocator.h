@@ -140,6 +140,24 @@ VMM_API VMM_CHECKED vmm_status vmm_allocator_import(vmm_allocator* allocator,
  *  vmm_allocator_import() or vmm_allocator_end_import() unmaps it. Errors: UNKNOWN_ADDRESS. */
 VMM_API vmm_status vmm_allocator_end_import(vmm_allocator* allocator, void* at) VMM_NOEXCEPT;
 
+/** Has a counter of this process set to 0 when the process that is to count it down ends before,
+ *  as one that is killed. The counter is the int64_t at a byte of a file of this user's in
+ *  /dev/shm; its value is 1. `block` is an export of this process, with which the counter goes to
+ *  the other one. Call vmm_block_hold() there.
+ *  Errors: INVALID_ARGUMENT (other bytes, another value), UNAVAILABLE (no such file),
+ *  OUT_OF_HOST_MEMORY. */
+VMM_API vmm_status vmm_block_lend(const vmm_block_export* block, const char* file,
+                                  uint64_t offset_bytes) VMM_NOEXCEPT;
+
+/** Reports to the process that exported the block that this one is to count the counter down; call
+ *  it before vmm_allocator_import(). The report holds until this process has ended, and all its
+ *  children that were forked since and did not exec, and 200 ms more. Without it, or on a kernel
+ *  before 5.3, the counter keeps its value.
+ *  Errors: INVALID_ARGUMENT (other bytes), UNAVAILABLE (that process has ended),
+ *  OUT_OF_HOST_MEMORY. */
+VMM_API vmm_status vmm_block_hold(const vmm_block_export* block, const char* file,
+                                  uint64_t offset_bytes) VMM_NOEXCEPT;
+
 /** The element of an array: it never grows. */
 typedef struct vmm_allocation {
   void* base;

@@ -17,8 +17,10 @@
 
 #include "../../../modules/share/ipc_server.hpp"
 #include "../../../modules/share/ipc_wire.hpp"
+#include "block_leases.hpp"
 #include "errors.hpp"
 #include "objects.hpp"
+#include "per_process.hpp"
 
 import vmm.backend;
 import vmm.base;
@@ -68,17 +70,8 @@ struct sharing {
 
 std::atomic<sharing*> current = nullptr;
 
-// Never destroyed: the server's thread lives as long as the process. A child leaves its parent's.
 sharing& here() {
-  sharing* found = current.load(std::memory_order_acquire);
-  while (found == nullptr || !found->made_in.is_here()) {
-    auto made = std::make_unique<sharing>();
-    if (!current.compare_exchange_strong(found, made.get(), std::memory_order_acq_rel)) continue;
-    vmm::leave_behind(found);
-    exported_count.store(0);
-    return *made.release();
-  }
-  return *found;
+  return of_process(current, [] { exported_count.store(0); });
 }
 
 void remove_name() noexcept {
@@ -210,7 +203,7 @@ vmm_status export_block(device_memory& device, const vmm_allocation& block, vmm_
   sharing& all = here();
   const guard lock(all.lock);
   if (!all.server.is_started()) {
-    if (!all.server.start({describe, send_piece}))
+    if (!all.server.start({describe, send_piece, is_held, take_back}))
       return fail(VMM_ERROR_UNAVAILABLE,
                   "no block can be exported: make the folder /tmp/vmm-UID of mode 0700, this "
                   "user's, for the socket of the process");

@@ -95,7 +95,7 @@ def test_the_cost_of_a_start_does_not_grow(run):
 
 def test_an_adapter_loads_what_it_calls(run):
     modules = "libvmm _auto _hooks _native _settings _values _words errors torch torch._ahead "
-    modules += "torch._build torch._headers"
+    modules += "torch._build torch._headers torch._queues"
     expected = {f"libvmm.{each}".replace("libvmm.libvmm", "libvmm") for each in modules.split()}
     _, size, modules, others = cost(run, "import torch")
     assert {each for each in modules if not each.startswith("_")} == expected

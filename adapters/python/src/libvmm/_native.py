@@ -360,6 +360,8 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_allocator_get_statistics": [HANDLE, I32, ctypes.c_void_p],
     "vmm_allocator_reset_peaks": [HANDLE, I32],
     "vmm_allocator_reset_counts": [HANDLE, I32],
+    "vmm_block_lend": [TEXT, TEXT, U64],
+    "vmm_block_hold": [TEXT, TEXT, U64],
     "vmm_plugin_use": [HANDLE],
     "vmm_plugin_set_failure": [ctypes.c_void_p],
     "vmm_parse_bytes": [TEXT, ctypes.POINTER(U64)],

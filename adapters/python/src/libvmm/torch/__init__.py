@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _native, _values
 from ..errors import check
-from . import _ahead, _build
+from . import _ahead, _build, _queues
 
 if TYPE_CHECKING:
     from ._figures import Statistics
@@ -223,6 +223,7 @@ def _install_allocator(torch: Any, stands_back: bool = False) -> None:
     refused = _native.text(_state.compiled.vmm_torch_install(_make_allocator(), stands_back))
     if refused:
         raise Refused(refused)
+    _queues.install(torch)
 
 
 def _install_functions(torch: Any) -> None:
