@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import urllib.parse
 
@@ -24,6 +25,7 @@ import pages  # first: it says where the other lies
 import stage
 
 sys.path.insert(0, str(pages.ROOT / "tests/history"))
+import browser
 from browser import BROWSER, COMMAND, WHY_NONE
 
 OUT = pathlib.Path(sys.argv.pop(1))
@@ -242,6 +244,22 @@ class Browser(unittest.TestCase):
             text, said = dump(page, dark=True)
             self.assertEqual(said, [], page)
             self.assertIn("Theme: auto", text, page)
+
+    def test_nothing_scrolls_sideways(self):
+        """Code wraps where a window is narrow; tables of the other pages may scroll."""
+        tab = browser.Browser()
+        self.addCleanup(tab.close)
+        wide = "[...document.querySelectorAll('html, pre')].filter(e => e.scrollWidth > "
+        wide += "e.clientWidth).map(e => e.textContent.trim().slice(0, 60))"
+        for page in ("index.html", "start.html", "manager.html"):
+            address = (HTML / page).as_uri()
+            tab.call("Page.navigate", url=address)
+            while not tab.ask(f"location.href == '{address}' && document.readyState == 'complete'"):
+                time.sleep(0.02)
+            for width in (1280, 390):
+                size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+                tab.call("Emulation.setDeviceMetricsOverride", **size)
+                self.assertEqual(tab.ask(wide), [], f"{page} in {width} pixels")
 
 
 if __name__ == "__main__":
