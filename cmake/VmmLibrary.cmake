@@ -183,7 +183,7 @@ endfunction()
 # GoogleTest program. EACH is for tests that take seconds, so that they share the cores, and for
 # those that need a process of their own. `APART` is for sources that have names in common and
 # cannot be joined. A test that is left out can still be built by its name. Unless
-# VMM_TEST_EVERY_PROGRAM is set, tests without one of the labels conformance, fault and release are:
+# VMM_TEST_EVERY_PROGRAM is set, tests without one of the labels conformance and release are:
 # those that find the same under a sanitizer without optimisation.
 function(vmm_test)
   cmake_parse_arguments(A "EACH;APART" "NAME;ENVIRONMENT" "SOURCES;LABELS;LIBRARIES" ${ARGN})
@@ -203,7 +203,7 @@ function(vmm_test)
     set(A_LABELS unit)
   endif()
   vmm_is_left_out(is_left_out "${A_LABELS}" ${A_SOURCES})
-  if(NOT VMM_TEST_EVERY_PROGRAM AND NOT A_LABELS MATCHES "(^|;)(conformance|fault|release)(;|$)")
+  if(NOT VMM_TEST_EVERY_PROGRAM AND NOT A_LABELS MATCHES "(^|;)(conformance|release)(;|$)")
     set(is_left_out TRUE)
   endif()
   if(is_left_out)

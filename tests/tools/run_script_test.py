@@ -458,7 +458,8 @@ class RunTests(TestsCase):
             "touch build/$2/build.ninja",
         )
         usual = "--preset release"
-        every = f"{usual} -DVMM_TEST_ALL=ON -DVMM_TEST_EVERY_PROGRAM=ON -DVMM_JOIN_UNITS=OFF\n"
+        every = f"{usual} -DVMM_TEST_ALL=ON -DVMM_TEST_EVERY_PROGRAM=ON "
+        every += "-DVMM_LEVEL_ZERO=AUTO -DVMM_JOIN_UNITS=OFF\n"
         usual += "\n"
         first = self.ask("./run test --preset release")
         left_out = "left out, for ./run test --all:\n  under release, unit tests"
