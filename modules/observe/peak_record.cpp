@@ -46,7 +46,7 @@ void add_to(peak_key& to, std::string_view bytes) noexcept {
 
 void add_part(peak_key& to, std::string_view text) noexcept {
   add_to(to, text);
-  add_to(to, {"", 1});
+  add_to(to, {"\0", 1});
 }
 
 [[nodiscard]] std::uint64_t checksum(const peak_file& of) noexcept {
