@@ -8,12 +8,15 @@ the driver that the loader would find. A later dlopen("libcuda.so.1"), also of a
 runtime, finds the empty library; its names are the preload library's, else the driver's.
 
 The empty library is made in memory for each process, and maps no code: nothing is read from a
-cache, and a folder without execute permission does not matter."""
+cache, and a folder without execute permission does not matter.
+
+It calls the loader by _ctypes alone. An import of ctypes here would end the wait of other threads
+for that module, and they could load the driver before the boundary is there. Nothing below imports
+after the module itself: its caller holds a lock (_libvmm_start.put_boundary)."""
 
 from __future__ import annotations
 
 import _ctypes
-import ctypes
 import fcntl
 import mmap
 import os
@@ -39,6 +42,56 @@ class StandsBack(Exception):
 
 class NoDriver(StandsBack):
     """This machine has no CUDA driver."""
+
+
+# ---- the loader ---------------------------------------------------------------------------------
+
+
+class _Int(_ctypes._SimpleCData):
+    _type_ = "i"
+
+
+class _Number(_ctypes._SimpleCData):
+    _type_ = "I"
+
+
+class _Size(_ctypes._SimpleCData):
+    _type_ = "L"
+
+
+class _Text(_ctypes._SimpleCData):
+    _type_ = "z"
+
+
+class _Byte(_ctypes._SimpleCData):
+    _type_ = "c"
+
+
+class _Pointer(_ctypes._SimpleCData):
+    _type_ = "P"
+
+
+class _Function(_ctypes.CFuncPtr):
+    _flags_ = _ctypes.FUNCFLAG_CDECL
+    _restype_ = _Int
+
+
+class Library:
+    """A library that the loader has opened; None: the process and what it has globally. As
+    ctypes.CDLL it is never closed by itself."""
+
+    def __init__(self, name: str | None, mode: int = 0) -> None:
+        self.handle = _ctypes.dlopen(name, mode | os.RTLD_NOW)
+
+    def has(self, name: str) -> bool:
+        try:
+            return _ctypes.dlsym(self.handle, name) != 0
+        except OSError:
+            return False
+
+    def function(self, name: str) -> Callable[..., int]:
+        """A function that returns an int. A Python int is passed as an int of C."""
+        return _Function(_ctypes.dlsym(self.handle, name))
 
 
 # ---- the empty library --------------------------------------------------------------------------
@@ -79,22 +132,22 @@ def _searched_folders() -> tuple[list[str], list[str]]:
     """Where the loader looks before its cache, for a library without a path of its own (the
     program's DT_RPATH, LD_LIBRARY_PATH as it was at the start), and behind it."""
 
-    class Info(ctypes.Structure):
-        _fields_ = [("size", ctypes.c_size_t), ("count", ctypes.c_uint)]
+    class Info(_ctypes.Structure):
+        _fields_ = [("size", _Size), ("count", _Number)]
 
-    class Folder(ctypes.Structure):
-        _fields_ = [("name", ctypes.c_char_p), ("flags", ctypes.c_uint)]
+    class Folder(_ctypes.Structure):
+        _fields_ = [("name", _Text), ("flags", _Number)]
 
-    libc = ctypes.CDLL("libc.so.6")
-    libc.dlinfo.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
+    libc = Library("libc.so.6")
+    dlinfo, handle = libc.function("dlinfo"), _Pointer(libc.handle)
     info = Info()
-    if libc.dlinfo(libc._handle, _RTLD_DI_SERINFOSIZE, ctypes.byref(info)) != 0:
+    if dlinfo(handle, _RTLD_DI_SERINFOSIZE, _ctypes.byref(info)) != 0:
         raise StandsBack("the loader does not show its folders")
-    room = ctypes.create_string_buffer(info.size)
-    ctypes.memmove(room, ctypes.byref(info), ctypes.sizeof(info))
-    if libc.dlinfo(libc._handle, _RTLD_DI_SERINFO, room) != 0:
+    room = (_Byte * info.size)()
+    Info.from_buffer(room).size, Info.from_buffer(room).count = info.size, info.count
+    if dlinfo(handle, _RTLD_DI_SERINFO, room) != 0:
         raise StandsBack("the loader does not show its folders")
-    folders = (Folder * info.count).from_buffer(room, ctypes.sizeof(Info))
+    folders = (Folder * info.count).from_buffer(room, _ctypes.sizeof(Info))
     found = [os.fsdecode(each.name) for each in folders]
     # The system's own stand at the end, each once.
     last = len(found)
@@ -178,36 +231,36 @@ def _check_process() -> None:
         name = path.rpartition("/")[2]
         if name.startswith(("libcuda.so", "libvmm_preload", "libvgpu")):
             raise StandsBack(f"{path} was loaded before")
-    process = ctypes.CDLL(None)
+    process = Library(None)
     for name in ("cuGetProcAddress", "cuMemAlloc_v2"):
-        if hasattr(process, name):
+        if process.has(name):
             raise StandsBack(f"a preloaded library defines {name}")
 
 
-def _open(name: str, needed: list[str]) -> ctypes.CDLL:
+def _open(name: str, needed: list[str]) -> Library:
     """Loads an empty library. Its descriptor stays open: its path is the loader's name for it."""
     file = os.memfd_create(f"vmm-{name}", os.MFD_CLOEXEC)
     try:
         os.write(file, empty_library(name, needed))
         # Spelled as by no other: the loader would take a later library of that path for this one.
-        return ctypes.CDLL(f"/proc/self/./fd/{file}")
+        return Library(f"/proc/self/./fd/{file}")
     except BaseException:
         os.close(file)
         raise
 
 
-def _ask_loaded(name: str, question: Callable[[ctypes.CDLL], bool]) -> bool:
-    found = ctypes.CDLL(name, os.RTLD_NOLOAD | os.RTLD_NOW)
+def _ask_loaded(name: str, question: Callable[[Library], bool]) -> bool:
+    found = Library(name, os.RTLD_NOLOAD)
     try:
         return question(found)
     finally:
-        _ctypes.dlclose(found._handle)
+        _ctypes.dlclose(found.handle)
 
 
 _pages: list[mmap.mmap] = []  # mapped for the life of the process
 
 
-def show_counts(library: ctypes.CDLL) -> None:
+def show_counts(library: Library) -> None:
     """Has the preload library count in an open file without a name, which `doctor --tree` reads. A
     forked child has its own."""
     file = os.memfd_create(COUNTS, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -215,12 +268,12 @@ def show_counts(library: ctypes.CDLL) -> None:
     fcntl.fcntl(file, _F_ADD_SEALS, _F_SEAL_SHRINK)  # a shorter file would end the process
     page = mmap.mmap(file, mmap.PAGESIZE)
     struct.pack_into("<Q", page, 0, os.getpid())  # a child has its parent's file open, too
-    at = ctypes.addressof(ctypes.c_char.from_buffer(page, 64))
-    library.vmm_preload_serve(ctypes.c_void_p(at))
+    at = _ctypes.addressof(_Byte.from_buffer(page, 64))
+    library.function("vmm_preload_serve")(_Pointer(at))
     _pages.append(page)
 
 
-def _show_in_child(library: ctypes.CDLL) -> None:
+def _show_in_child(library: Library) -> None:
     try:
         show_counts(library)
     except OSError:
@@ -230,17 +283,17 @@ def _show_in_child(library: ctypes.CDLL) -> None:
 def _put_before(driver: str, preload: str) -> None:
     door = _open(SONAME, [preload, driver])
     try:
-        if _ask_loaded(SONAME, lambda found: found._handle != door._handle):
+        if _ask_loaded(SONAME, lambda found: found.handle != door.handle):
             raise StandsBack(f"{driver} was loaded by another thread")
         # In an older one a program would find the preload library's.
-        if not _ask_loaded(driver, lambda found: hasattr(found, "cuGetProcAddress_v2")):
+        if not _ask_loaded(driver, lambda found: found.has("cuGetProcAddress_v2")):
             raise StandsBack(f"{driver} is of a CUDA before 12")
         _open("libcuda.so", [SONAME])  # some look for it by this name first
-        library = ctypes.CDLL(preload)
+        library = Library(preload)
         show_counts(library)
         os.register_at_fork(after_in_child=lambda: _show_in_child(library))
     except BaseException:
-        _ctypes.dlclose(door._handle)  # the preload library stays, and serves nothing
+        _ctypes.dlclose(door.handle)  # the preload library stays, and serves nothing
         raise
 
 

@@ -13,7 +13,7 @@ import os
 import sys
 from _frozen_importlib import module_from_spec  # what importlib.util has, without its imports
 from _frozen_importlib_external import ExtensionFileLoader, PathFinder
-from _thread import get_ident
+from _thread import allocate_lock, get_ident
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -61,7 +61,11 @@ def _own(name: str) -> Any:
         spec = PathFinder.find_spec(name, [FOLDER])
         if spec is None or spec.loader is None:
             raise ImportError(f"there is no {name} in {FOLDER}")
-        module = sys.modules[name] = module_from_spec(spec)
+        module = module_from_spec(spec)
+        if spec.submodule_search_locations is None:
+            spec.loader.exec_module(module)
+            return sys.modules.setdefault(name, module)  # for other threads once it is whole
+        sys.modules[name] = module
         try:
             spec.loader.exec_module(module)
         except BaseException:
@@ -147,44 +151,84 @@ def _create_module_behind(self: Any, spec: Any) -> Any:
     return _create_module(self, spec)
 
 
+_lock = allocate_lock()
+_inside: set[int] = set()  # threads
+_WAIT_SECONDS = 10
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = allocate_lock()  # a thread that the child lacks may hold it
+    _inside.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def put_boundary() -> None:
-    """Puts the preload library before the CUDA driver, once in a process and its forks."""
-    if BOUNDARY in served:
+    """Puts the preload library before the CUDA driver, once in a process and its forks. Other
+    threads wait, since they could load the driver meanwhile."""
+    me = get_ident()
+    if BOUNDARY in served or me in _inside:
         return
-    served[BOUNDARY] = ""
-    _Loader.create_module = _create_module
+    _inside.add(me)
+    try:
+        trouble = _put_once()
+    finally:
+        _inside.discard(me)
+    if trouble is not None and type(trouble).__name__ != "NoDriver":
+        report("libraries without an adapter", str(trouble))
+
+
+def _put_once() -> Exception | None:
+    """Returns why the driver keeps its calls. The caller may hold locks of Python's imports, for
+    which other threads wait with theirs: nothing is imported under the lock, and the wait for it
+    has an end."""
     excluded = os.environ.get("VMM_EXCLUDE", "").replace(",", " ").split()
     is_wrong = not {BOUNDARY, *LIBRARIES.values()}.issuperset(excluded)
-    if is_wrong or os.environ.get("VMM_MODE") or os.environ["VMM"] != "1":
-        return  # the adapters have the reason
+    is_off = is_wrong or bool(os.environ.get("VMM_MODE")) or os.environ["VMM"] != "1"
+    boundary, trouble = None, None
     try:
+        boundary = None if is_off or BOUNDARY in excluded else _own("_libvmm_boundary")
+    except Exception as why:
+        trouble = why
+    lock = _lock
+    if not lock.acquire(True, _WAIT_SECONDS):
+        return None
+    try:
+        if BOUNDARY in served:
+            return None
         with open("/proc/self/maps", "rb") as maps:
-            if b"/memfd:vmm-libcuda" in maps.read():
-                return  # of another interpreter of this process
-        if BOUNDARY in excluded:
+            is_there = b"/memfd:vmm-libcuda" in maps.read()  # of another interpreter
+        if not is_there and boundary is not None:
+            preload = os.path.join(FOLDER, "libvmm", "lib", "libvmm_preload.so")
+            path = boundary.load(preload)
+            note(BOUNDARY, f"the preload library before {path}")
+        elif BOUNDARY in excluded and not (is_off or is_there):
             note(BOUNDARY, "its own memory: VMM_EXCLUDE names it")
-            return
-        preload = os.path.join(FOLDER, "libvmm", "lib", "libvmm_preload.so")
-        path = _own("_libvmm_boundary").load(preload)
-        note(BOUNDARY, f"the preload library before {path}")
-    except Exception as trouble:
-        note(BOUNDARY, f"its own memory: {trouble}")
-        if type(trouble).__name__ != "NoDriver":
-            report("libraries without an adapter", str(trouble))
+    except Exception as why:
+        trouble = why
+    finally:
+        if trouble is not None:
+            note(BOUNDARY, f"its own memory: {trouble}")
+        served.setdefault(BOUNDARY, "")  # the adapters have the reason
+        _Loader.create_module = _create_module
+        lock.release()
+    return trouble
 
 
 class Finder:
-    """Leaves each module to the other finders, and has _serve() called when its loader has executed
-    it."""
+    """Leaves each module to the other finders, and has its loader put the boundary in before it
+    executes ctypes, and call _serve() behind a library. find_spec() itself imports nothing and
+    waits for nothing: its caller holds the lock of all imports."""
 
     def __init__(self) -> None:
         self._searched: set[tuple[str, int]] = set()
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> object:
-        if name == "ctypes":
-            put_boundary()
         search = name, get_ident()
-        if name not in LIBRARIES or search in self._searched:
+        is_first = name == "ctypes" and BOUNDARY not in served
+        if not (is_first or name in LIBRARIES) or search in self._searched:
             return None
         self._searched.add(search)  # a finder may search by importlib.util.find_spec()
         try:
@@ -208,8 +252,11 @@ def _follow(name: str, loader: object) -> None:
 
     def exec_module(module: object) -> None:
         vars(loader).pop("exec_module", None)
+        if name == "ctypes":
+            put_boundary()
         execute(module)
-        if getattr(module, "__name__", name) == name:  # an archive has one loader for its modules
+        is_it = getattr(module, "__name__", name) == name  # an archive has one loader for all
+        if is_it and name in LIBRARIES:
             _serve(name)
 
     loader.exec_module = exec_module  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ Without VMM=1 they show the driver that the loader finds. Mounts need root and a
 namespaces of their own. The library's own tests run at the boundary as well (tests/preload)."""
 
 import ctypes
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -334,6 +335,70 @@ print([child() for _ in range(3)], use(cuda))
 def test_forks(run, words):
     """Where the parent used CUDA, the driver refuses a child's calls, as without the boundary."""
     assert run("-c", TOOLS + FORKS, *words, LD_LIBRARY_PATH=FOLDER) == ("[0, 0, 0] True", "")
+
+
+# Each thread imports something, and then loads the driver.
+AT_ONCE = r"""
+import faulthandler, sys, threading
+faulthandler.dump_traceback_later(60, exit=True)
+sys.setswitchinterval(1e-6)
+modules = sys.argv[1:]
+barrier = threading.Barrier(len(modules))
+def work(name):
+    barrier.wait()
+    __import__(name)
+    import ctypes
+    ctypes.CDLL("libcuda.so.1")
+threads = [threading.Thread(target=work, args=(name,)) for name in modules]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+"""
+NATIVE = [f"own{number}._json" for number in range(4)]
+LEAVES = ["_ctypes", "fcntl", "mmap", "struct"]
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [["ctypes"] * 8, NATIVE, ["ctypes", *NATIVE, "ctypes"], [*LEAVES, "ctypes", *NATIVE, *LEAVES]],
+)
+def test_threads_that_import_at_once(environment, run, modules):
+    """No thread loads the driver before the boundary is there, and none waits for ever."""
+    for name in NATIVE:
+        folder = environment[1] / name.partition(".")[0]
+        folder.mkdir(exist_ok=True)
+        shutil.copy(importlib.util.find_spec("_json").origin, folder)
+    for _ in range(12):
+        out, error = run("-c", AT_ONCE + SHORT, *modules, LD_LIBRARY_PATH=FOLDER)
+        assert out.startswith("True True ") and error == ""
+
+
+HELD = r"""
+import _libvmm_start as start, os, threading
+start._WAIT_SECONDS = 0.2
+begun, ends = threading.Event(), threading.Event()
+def hold():
+    with start._lock:
+        begun.set()
+        ends.wait()
+other = threading.Thread(target=hold)
+other.start()
+begun.wait(9)
+if os.fork() == 0:
+    start._WAIT_SECONDS = 1000
+    import ctypes
+    os._exit(len(start.served["driver"]) == 0)
+import ctypes
+print(os.wait()[1], "driver" in start.served)
+ends.set()
+other.join()
+"""
+
+
+def test_the_wait_for_another_thread_has_an_end(run):
+    """And a forked child, which lacks that thread, does not wait."""
+    assert run("-c", HELD, LD_LIBRARY_PATH=FOLDER) == ("0 False", "")
 
 
 def test_it_is_loaded_once(environment, run, tmp_path):
