@@ -14,6 +14,7 @@ _ORDER = (
     "vmm.registry",
     "vmm.backend",
     "vmm.share",
+    "vmm.market",
     "vmm.suspend",
     "vmm.multi_device",
     "vmm.observe",

@@ -49,6 +49,7 @@ LAYERS = {
     "vmm.stream": 8,
     "vmm.containers": 9,
     "vmm.share": 9,
+    "vmm.market": 9,
     "vmm.multi_device": 9,
     "vmm.suspend": 9,
     "vmm.nvtx": 9,
@@ -72,7 +73,7 @@ DRIVERS = ("vmm.fake", "vmm.host", "vmm.cuda", "vmm.level_zero")
 FIELD_CALLS = ("allocate", "deallocate", "do_allocate", "do_deallocate", "round_up")
 # The machinery, which `import vmm;` does not bring, explains itself in the heads of its files.
 MACHINERY = ("modules/backend/intrusive", "modules/base/", "modules/optimizer/")
-MACHINERY += ("modules/timeline/",)
+MACHINERY += ("modules/timeline/", "modules/market/")
 
 Files = dict[str, str]  # the text of each path
 

@@ -15,6 +15,7 @@ import vmm.fake;
 import vmm.host;
 import vmm.level_zero;
 import vmm.manager;
+import vmm.market;
 import vmm.multi_device;
 import vmm.nvtx;
 import vmm.observe;
@@ -82,6 +83,23 @@ using vmm::level_zero_description, vmm::level_zero_driver, vmm::level_zero_optio
 
 // vmm.manager
 using vmm::block_part, vmm::export_rule, vmm::exported_range, vmm::suspension_listener;
+
+// vmm.market
+using vmm::ask_record, vmm::claimed_bytes, vmm::decode_market_message,
+    vmm::default_market_directory, vmm::encode_market_message, vmm::handle_record,
+    vmm::handle_state, vmm::held_handle, vmm::held_handles, vmm::is_market_size, vmm::join_market,
+    vmm::lent_handle, vmm::lent_list, vmm::make_market_device, vmm::make_market_name,
+    vmm::market_bytes, vmm::market_device_text, vmm::market_granule_bytes, vmm::market_handle,
+    vmm::market_handle_bytes_max, vmm::market_handles_max, vmm::market_header_bytes,
+    vmm::market_key, vmm::market_kind, vmm::market_message, vmm::market_message_bytes,
+    vmm::market_name, vmm::market_owner, vmm::market_priority_max, vmm::market_reason,
+    vmm::market_records, vmm::market_row, vmm::market_rows_max, vmm::market_share,
+    vmm::market_socket_name, vmm::market_sums, vmm::market_tenant, vmm::market_tenants_max,
+    vmm::market_version, vmm::memory_source, vmm::next_market_size, vmm::owner_action,
+    vmm::owner_options, vmm::owner_state, vmm::owner_statistics, vmm::request_record,
+    vmm::source_callbacks, vmm::source_totals, vmm::tenant_action, vmm::tenant_options,
+    vmm::tenant_options_from_environment, vmm::tenant_record, vmm::tenant_stage, vmm::text_of,
+    vmm::timed_bytes;
 
 // vmm.multi_device
 using vmm::alias_request, vmm::aliased_memory, vmm::check_registrable, vmm::granted_of,

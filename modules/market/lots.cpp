@@ -1,0 +1,342 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module vmm.market;
+
+import vmm.backend;
+import vmm.base;
+import vmm.std;
+
+namespace vmm {
+namespace {
+
+constexpr std::uint64_t gib = std::uint64_t{1} << 30;
+
+std::int64_t per_gib(std::int64_t ns, std::uint64_t bytes) noexcept {
+  return static_cast<std::int64_t>(static_cast<double>(ns) * static_cast<double>(bytes) /
+                                   static_cast<double>(gib));
+}
+
+// The driver clears released memory in the background: an immediate create sleeps in its lock.
+std::int64_t clearing_ns(std::uint64_t size_bytes) noexcept {
+  if (size_bytes <= (std::uint64_t{64} << 20)) return 200'000;
+  return size_bytes <= (std::uint64_t{256} << 20) ? 1'000'000 : 3'000'000;
+}
+
+}  // namespace
+
+request_record* market_lots::find(std::uint64_t tenant, std::uint64_t request) noexcept {
+  auto& all = state_.records.requests;
+  const auto found = std::find_if(all.begin(), all.end(), [=](const auto& each) {
+    return each.tenant == tenant && each.request == request;
+  });
+  return found == all.end() ? nullptr : &*found;
+}
+
+// ---- handles -------------------------------------------------------------------------
+
+void market_lots::free(handle_record& handle) {
+  check(handle.state != handle_state::free, "B1: a handle is freed twice");
+  // A tenant that never received it, or has died, may not have cleared it: two jobs' bytes.
+  if (std::exchange(handle.must_clear, false)) handle.job = 0;
+  if (handle.is_doubled) return make_void(handle);
+  state_.records.move_to(handle, handle_state::free);
+}
+
+void market_lots::make_void(handle_record& handle) {
+  if (handle.state == handle_state::releasing) return;
+  state_.records.move_to(handle, handle_state::leaving);
+  if (handle.importers != 0) return;
+  state_.records.move_to(handle, handle_state::releasing);
+  state_.actions.push_back({.kind = owner_action::what::release, .handle = handle.id});
+  state_.create_after_ns =
+      std::max(state_.create_after_ns, state_.now_ns + clearing_ns(handle.size_bytes));
+}
+
+void market_lots::drop_import(handle_record& handle, const tenant_record& of) {
+  handle.importers &= ~state_.records.bit_of(of);
+  if (handle.state == handle_state::leaving) make_void(handle);
+}
+
+void market_lots::send_drops() {
+  for (const tenant_record& each : state_.records.tenants()) {
+    if (!each.is_open()) continue;
+    market_message message;
+    message.kind = market_kind::drop;
+    for (handle_record& handle : state_.records.handles()) {
+      const std::uint64_t bit = state_.records.bit_of(each);
+      if (handle.state != handle_state::leaving || (handle.importers & bit) == 0 ||
+          (handle.drops_sent & bit) != 0)
+        continue;
+      handle.drops_sent |= bit;
+      message.handles[message.handle_count++] = {
+          .id = handle.id,
+          .generation = handle.generation,
+          .granules = static_cast<std::uint32_t>(handle.size_bytes / market_granule_bytes)};
+      if (message.handle_count < market_handles_max) continue;
+      message.request = ++state_.last_drop;
+      state_.send(each, message);
+      message.handle_count = 0;
+    }
+    if (message.handle_count == 0) continue;
+    message.request = ++state_.last_drop;
+    state_.send(each, message);
+  }
+}
+
+// ---- one lot -------------------------------------------------------------------------
+
+handle_record* market_lots::best_free(const request_record& request,
+                                      const tenant_record& tenant) noexcept {
+  handle_record* best = nullptr;
+  for (handle_record& each : state_.records.handles()) {
+    if (each.state != handle_state::free || each.size_bytes > request.missing_bytes) continue;
+    if (each.group != 0 && each.group != tenant.group) continue;
+    // An import that the tenant has kept saves a descriptor; bytes of its job save a clearing.
+    const auto rank = [&](const handle_record& one) {
+      const bool is_known = (one.importers & state_.records.bit_of(tenant)) != 0;
+      const bool is_own = one.group == 0 || (one.job != 0 && one.job == tenant.job);
+      return std::tuple{one.size_bytes, is_known, is_own};
+    };
+    if (best == nullptr || rank(each) > rank(*best)) best = &each;
+  }
+  return best;
+}
+
+bool market_lots::create(std::uint64_t size_bytes) {
+  if (state_.creating != 0 || state_.now_ns < state_.create_after_ns) return false;
+  check(state_.creating == 0, "L3: two creates at a time");
+  const handle_record& made = state_.records.add_handle(size_bytes);
+  state_.creating = made.id;
+  state_.actions.push_back(
+      {.kind = owner_action::what::create, .handle = made.id, .bytes = size_bytes});
+  return true;
+}
+
+void market_lots::make_room(std::uint64_t over_bytes) {
+  std::uint64_t leaving_bytes = state_.records.sums().void_bytes;
+  while (leaving_bytes < over_bytes) {
+    handle_record* best = nullptr;  // the smallest that is enough, else the largest
+    const auto is_enough = [&](const handle_record& each) {
+      return each.size_bytes >= over_bytes - leaving_bytes;
+    };
+    for (handle_record& each : state_.records.handles()) {
+      if (each.state != handle_state::free) continue;
+      const bool better = best == nullptr || is_enough(each) > is_enough(*best) ||
+                          (is_enough(each) == is_enough(*best) &&
+                           (is_enough(each) ? each.size_bytes < best->size_bytes
+                                            : each.size_bytes > best->size_bytes));
+      if (better) best = &each;
+    }
+    if (best == nullptr) return;  // the rest is quarantined
+    leaving_bytes += best->size_bytes;
+    make_void(*best);
+  }
+}
+
+void market_lots::begin(request_record& request, const tenant_record& tenant, std::uint64_t room) {
+  request.target_bytes = request.least_bytes;
+  if (state_.records.requests.size() == 1 && request.wish_bytes > request.least_bytes) {
+    const std::uint64_t limit_bytes =
+        tenant.share.limit_bytes == 0 ? state_.options.capacity_bytes : tenant.share.limit_bytes;
+    const std::uint64_t left_bytes = limit_bytes - state_.records.charge_of(tenant);
+    std::uint64_t more_bytes = std::min({request.wish_bytes, room, left_bytes});
+    more_bytes -= more_bytes % market_granule_bytes;
+    request.target_bytes = std::max(request.target_bytes, more_bytes);
+  }
+  request.missing_bytes = request.target_bytes;
+}
+
+void market_lots::advance(request_record& request) {
+  tenant_record* const tenant = state_.records.tenant(request.tenant);
+  check(tenant != nullptr, "L2: a request outlives its tenant");
+  while (request.missing_bytes > 0) {
+    if (handle_record* const found = best_free(request, *tenant); found != nullptr) {
+      state_.records.grant(*found, *tenant, request.request);
+      request.missing_bytes -= found->size_bytes;
+      continue;
+    }
+    const std::uint64_t size_bytes = next_market_size(request.missing_bytes);
+    const std::uint64_t after_bytes = state_.records.sums().created_bytes() + size_bytes;
+    if (state_.creating != 0) return;
+    if (after_bytes > state_.usable_bytes) return make_room(after_bytes - state_.usable_bytes);
+    if (!create(size_bytes)) return;
+  }
+  finish(request, *tenant);
+}
+
+void market_lots::unbuild(request_record& request) {
+  for (handle_record& each : state_.records.handles()) {
+    if (each.state == handle_state::granted && each.holder == request.tenant &&
+        each.request == request.request)
+      free(each);
+  }
+  request.target_bytes = request.missing_bytes = 0;
+}
+
+void market_lots::send_grant(const tenant_record& to, std::uint64_t request) {
+  market_message message;
+  message.kind = market_kind::grant;
+  message.request = request;
+  const std::uint64_t bit = state_.records.bit_of(to);
+  for (handle_record& each : state_.records.handles()) {
+    if (each.state != handle_state::granted || each.holder != to.number || each.request != request)
+      continue;
+    if (message.handle_count == market_handles_max) {
+      message.more = true;
+      state_.send(to, message);
+      message.more = false;
+      message.handle_count = 0;
+    }
+    message.handles[message.handle_count++] = {
+        .id = each.id,
+        .generation = each.generation,
+        .granules = static_cast<std::uint32_t>(each.size_bytes / market_granule_bytes),
+        .must_clear = each.must_clear,
+        .has_descriptor = (each.importers & bit) == 0};
+    each.importers |= bit;
+  }
+  if (message.handle_count != 0) state_.send(to, message);
+}
+
+void market_lots::finish(request_record& request, tenant_record& tenant) {
+  const std::uint64_t number = request.request;
+  const std::uint64_t bytes = request.target_bytes;
+  check(bytes >= request.least_bytes, "L2: a lot is smaller than the request");
+  for (handle_record& each : state_.records.handles()) {
+    if (each.state != handle_state::granted || each.holder != tenant.number ||
+        each.request != number)
+      continue;
+    each.must_clear = each.group != 0 && (each.job == 0 || each.job != tenant.job);
+    each.group = tenant.group;
+    each.job = tenant.job;
+  }
+  send_grant(tenant, number);
+  const std::int64_t move_ns = per_gib(state_.options.move_ns_per_gib, bytes);
+  tenant.stay_ns = state_.now_ns + std::max(state_.options.stay_ns, 20 * move_ns);
+  ++state_.counts.granted_count;
+  state_.counts.granted_bytes += bytes;
+  state_.forget_request(request);
+}
+
+// ---- all requests --------------------------------------------------------------------
+
+// A lot that is being created is awaited a little longer.
+bool market_lots::expire() {
+  bool any = false;
+  for (std::size_t i = 0; i < state_.records.requests.size();) {
+    request_record& each = state_.records.requests[i];
+    const std::int64_t late_ns = each.is_building() ? state_.options.build_ns : 0;
+    if (state_.now_ns < each.deadline_ns + late_ns) {
+      ++i;
+      continue;
+    }
+    if (each.is_building()) unbuild(each);
+    state_.deny(each, market_reason::deadline);
+    any = true;
+  }
+  return any;
+}
+
+void market_lots::retry_creates() {
+  if (state_.refused_ns < 0 || state_.now_ns < state_.refused_ns + state_.options.retry_ns) return;
+  if (state_.records.requests.empty()) return;
+  state_.usable_bytes = state_.options.capacity_bytes;
+  state_.refused_ns = -1;
+}
+
+void market_lots::serve() {
+  retry_creates();
+  // Each turn ends a request.
+  for (std::size_t left = state_.records.requests.size() + 1; left > 0; --left) {
+    grant_all();
+    if (!expire() && !end_deadlock()) break;
+  }
+  send_drops();
+}
+
+void market_lots::grant_all() {
+  auto& all = state_.records.requests;
+  for (std::size_t left = all.size() + 1; left > 0; --left) {
+    for (std::size_t i = 0; i < all.size();) {
+      const std::size_t before = all.size();
+      if (all[i].is_building()) advance(all[i]);
+      if (all.size() == before) ++i;
+    }
+    if (!decide()) return;
+  }
+}
+
+// Begins the first request that fits. Recalls memory for those before it.
+bool market_lots::decide() {
+  const std::int64_t room = room_bytes(state_);
+  std::uint64_t before_bytes = 0;  // of requests that wait for memory of others
+  for (const waiting_request& each : waiting_order(state_)) {
+    request_record& request = *find(each.tenant, each.request);
+    const tenant_record& tenant = *state_.records.tenant(each.tenant);
+    if (!is_within_limit(state_, tenant, request.least_bytes)) continue;  // waits for its own gives
+    const bool guaranteed = is_guaranteed(state_, tenant, request.least_bytes);
+    const std::int64_t left =
+        room - (guaranteed ? 0 : static_cast<std::int64_t>(reserve_bytes(state_, tenant)));
+    const auto least = static_cast<std::int64_t>(request.least_bytes);
+    if (before_bytes == 0 && left >= least) {
+      begin(request, tenant, static_cast<std::uint64_t>(left));
+      return true;
+    }
+    if (!guaranteed) {
+      const std::size_t place = static_cast<std::size_t>(&tenant - state_.records.tenants().data());
+      const std::uint64_t after = claimed_bytes(state_, tenant) + request.least_bytes;
+      if (after > entitlements(state_)[place]) continue;  // waits for memory that is given freely
+    }
+    before_bytes += request.least_bytes;
+    const std::int64_t missing = static_cast<std::int64_t>(before_bytes) - left;
+    if (missing > 0) recall(tenant, static_cast<std::uint64_t>(missing), guaranteed);
+  }
+  return false;
+}
+
+void market_lots::recall(const tenant_record& borrower, std::uint64_t missing_bytes,
+                         bool guaranteed) {
+  std::uint64_t need_bytes = missing_bytes + missing_bytes / 4;
+  for (const tenant_record& each : state_.records.tenants())
+    need_bytes -= std::min(need_bytes, each.ask.request == 0 ? 0 : each.ask.bytes);
+  for (const giver& each : givers(state_, borrower, guaranteed)) {
+    if (need_bytes == 0) return;
+    tenant_record& from = *state_.records.tenant(each.tenant);
+    check(from.ask.request == 0, "L5: a tenant has two recalls");
+    const std::uint64_t bytes =
+        std::min(each.overage_bytes, round_up(need_bytes, market_granule_bytes));
+    check(bytes <= state_.records.charge_of(from), "L5: an ask is for more than a tenant has");
+    const std::int64_t within_ns =
+        state_.options.ask_ns + per_gib(state_.options.ask_ns_per_gib, bytes);
+    from.ask = {++state_.last_ask, bytes, state_.now_ns + within_ns};
+    market_message message;
+    message.kind = market_kind::ask;
+    message.request = from.ask.request;
+    message.bytes = bytes;
+    message.within_ns = static_cast<std::uint64_t>(within_ns);
+    state_.send(from, message);
+    ++state_.counts.ask_count;
+    state_.counts.ask_bytes += bytes;
+    need_bytes -= std::min(need_bytes, bytes);
+  }
+}
+
+// The lowest class, and of it the youngest request, is refused.
+bool market_lots::end_deadlock() {
+  if (!is_deadlocked(state_)) return false;
+  request_record* last = nullptr;
+  const auto level = [&](const request_record& each) {
+    return state_.records.tenant(each.tenant)->share.priority;
+  };
+  for (request_record& each : state_.records.requests) {
+    if (last == nullptr || level(each) < level(*last) ||
+        (level(each) == level(*last) && each.since_ns >= last->since_ns))
+      last = &each;
+  }
+  ++state_.counts.deadlock_count;
+  const bool holds_none = state_.records.sums().granted_bytes == 0;
+  state_.deny(*last, holds_none ? market_reason::too_large : market_reason::deadlock);
+  return true;
+}
+
+}  // namespace vmm

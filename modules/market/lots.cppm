@@ -1,0 +1,67 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.market:lots - serves an owner's requests: collects lots, releases and creates handles, and
+// recalls memory of tenants. Internal.
+//
+// A request that fits is built: its handles are granted at once and sent together. Free handles of
+// its group go first, the largest that fit; new ones follow. Where the driver has no memory for
+// them, free handles that do not fit become void. Several lots are collected at a time: none waits
+// for the driver behind another that free handles serve.
+//
+// L1  Check and claim are one step: what a request will have is charged when it is decided.
+// L3  One create at a time. After a refused one the next follows a release, or a second.
+// L4  Requests within a guarantee go first, then by class and age; a request that may be served is
+//     not overtaken.
+//
+// Thread safety: one thread at a time. Cost: O(requests * tenants^2 + handles) for serve().
+export module vmm.market:lots;
+
+import vmm.backend;
+import vmm.std;
+import :records;
+import :state;
+import :wire;
+
+namespace vmm {
+
+/// The rules by which an owner serves.
+class market_lots {
+ public:
+  explicit market_lots(owner_state& state) noexcept : state_(state) {}
+
+  /// Everything that the state allows now. Ends requests whose time has passed.
+  void serve();
+  /// Gives up the lot of a request, which waits again.
+  void unbuild(request_record& request);
+  /// A grant ends: others may have the handle, or it is void.
+  void free(handle_record& handle);
+  /// A handle serves nothing further, and is released after its last import.
+  void make_void(handle_record& handle);
+  /// An import has ended.
+  void drop_import(handle_record& handle, const tenant_record& of);
+  /// Requests the end of the imports of void handles.
+  void send_drops();
+  /// The handles of a request that was granted, in messages.
+  void send_grant(const tenant_record& to, std::uint64_t request);
+
+ private:
+  void grant_all();
+  [[nodiscard]] bool expire();
+  void retry_creates();
+  [[nodiscard]] request_record* find(std::uint64_t tenant, std::uint64_t request) noexcept;
+  void begin(request_record& request, const tenant_record& tenant, std::uint64_t room);
+  void advance(request_record& request);
+  [[nodiscard]] handle_record* best_free(const request_record& request,
+                                         const tenant_record& tenant) noexcept;
+  [[nodiscard]] bool create(std::uint64_t size_bytes);
+  void make_room(std::uint64_t over_bytes);
+  void finish(request_record& request, tenant_record& tenant);
+  [[nodiscard]] bool decide();
+  void recall(const tenant_record& borrower, std::uint64_t missing_bytes, bool guaranteed);
+  [[nodiscard]] bool end_deadlock();
+
+  owner_state& state_;
+};
+
+}  // namespace vmm

@@ -1,0 +1,200 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+module vmm.market;
+
+import vmm.backend;
+import vmm.base;
+import vmm.std;
+
+namespace vmm {
+namespace {
+
+// No age lifts a request by more classes than there are.
+constexpr std::int64_t age_max = market_priority_max;
+
+// The bytes that its requests are waiting for.
+std::uint64_t waiting_bytes(const owner_state& state, const tenant_record& tenant) noexcept {
+  std::uint64_t sum_bytes = 0;
+  for (const request_record& each : state.records.requests) {
+    if (each.tenant != tenant.number) continue;
+    if (!each.is_building()) sum_bytes += each.least_bytes;
+  }
+  return sum_bytes;
+}
+
+std::uint64_t limit_of(const owner_state& state, const tenant_record& tenant) noexcept {
+  const std::uint64_t limit_bytes = tenant.share.limit_bytes;
+  return limit_bytes == 0 ? state.options.capacity_bytes : limit_bytes;
+}
+
+bool has_request(const owner_state& state, const tenant_record& tenant) noexcept {
+  const auto& requests = state.records.requests;
+  return std::any_of(requests.begin(), requests.end(),
+                     [&](const auto& each) { return each.tenant == tenant.number; });
+}
+
+}  // namespace
+
+std::int64_t room_bytes(const owner_state& state) noexcept {
+  const market_sums& sums = state.records.sums();
+  auto room = static_cast<std::int64_t>(state.usable_bytes);
+  room -= static_cast<std::int64_t>(sums.granted_bytes + sums.quarantined_bytes);
+  for (const request_record& each : state.records.requests)
+    room -= static_cast<std::int64_t>(each.missing_bytes);
+  return room;
+}
+
+std::uint64_t claimed_bytes(const owner_state& state, const tenant_record& tenant) noexcept {
+  std::uint64_t sum_bytes = state.records.charge_of(tenant);
+  for (const request_record& each : state.records.requests) {
+    if (each.tenant == tenant.number) sum_bytes += each.missing_bytes;
+  }
+  return sum_bytes;
+}
+
+bool is_within_limit(const owner_state& state, const tenant_record& tenant,
+                     std::uint64_t more_bytes) noexcept {
+  const std::uint64_t limit_bytes = limit_of(state, tenant);
+  const std::uint64_t claimed = claimed_bytes(state, tenant);
+  return claimed <= limit_bytes && more_bytes <= limit_bytes - claimed;
+}
+
+std::uint64_t reserve_bytes(const owner_state& state, const tenant_record& borrower) noexcept {
+  std::uint64_t sum_bytes = 0;
+  for (const tenant_record& each : state.records.tenants()) {
+    if (!each.is_there() || &each == &borrower || each.share.elastic) continue;
+    const std::uint64_t charge = claimed_bytes(state, each);
+    if (charge >= each.share.guarantee_bytes) continue;
+    const bool is_recent = state.now_ns - each.largest_ns < 60'000'000'000;
+    const std::uint64_t kept_bytes =
+        std::max(state.options.reserve_bytes, is_recent ? each.largest_bytes : 0);
+    sum_bytes += std::min(each.share.guarantee_bytes - charge, kept_bytes);
+  }
+  return sum_bytes;
+}
+
+bool is_guaranteed(const owner_state& state, const tenant_record& tenant,
+                   std::uint64_t more_bytes) noexcept {
+  return claimed_bytes(state, tenant) + more_bytes <= tenant.share.guarantee_bytes;
+}
+
+std::uint32_t class_of(const owner_state& state, const tenant_record& tenant) noexcept {
+  std::int64_t oldest_ns = state.now_ns;
+  for (const request_record& each : state.records.requests) {
+    if (each.tenant == tenant.number) oldest_ns = std::min(oldest_ns, each.since_ns);
+  }
+  const std::int64_t age = (state.now_ns - oldest_ns) / state.options.age_ns;
+  return tenant.share.priority + static_cast<std::uint32_t>(std::min<std::int64_t>(age, age_max));
+}
+
+std::vector<waiting_request> waiting_order(const owner_state& state) {
+  struct place {
+    waiting_request what;
+    bool guaranteed;
+    std::uint32_t level;
+    std::int64_t since_ns;
+  };
+  std::vector<place> places;
+  for (const request_record& each : state.records.requests) {
+    if (each.is_building()) continue;
+    const auto& tenants = state.records.tenants();
+    const auto tenant = std::find_if(tenants.begin(), tenants.end(),
+                                     [&](const auto& one) { return one.number == each.tenant; });
+    check(tenant != tenants.end(), "L2: a request outlives its tenant");
+    places.push_back({{each.tenant, each.request},
+                      is_guaranteed(state, *tenant, each.least_bytes),
+                      class_of(state, *tenant),
+                      each.since_ns});
+  }
+  std::stable_sort(places.begin(), places.end(), [](const place& a, const place& b) {
+    if (a.guaranteed != b.guaranteed) return a.guaranteed;
+    if (a.level != b.level) return a.level > b.level;
+    return a.since_ns < b.since_ns;
+  });
+  std::vector<waiting_request> order;
+  for (const place& each : places) order.push_back(each.what);
+  return order;
+}
+
+entitled_bytes entitlements(const owner_state& state) noexcept {
+  const std::span<const tenant_record> tenants = state.records.tenants();
+  entitled_bytes entitled{};
+  entitled_bytes most{};  // what demand and limit allow
+  auto rest = static_cast<std::int64_t>(state.usable_bytes);
+  rest -= static_cast<std::int64_t>(state.records.sums().quarantined_bytes);
+  std::uint32_t level = 0;
+  for (std::size_t i = 0; i < tenants.size(); ++i) {
+    if (!tenants[i].is_there()) continue;
+    most[i] = std::min(claimed_bytes(state, tenants[i]) + waiting_bytes(state, tenants[i]),
+                       limit_of(state, tenants[i]));
+    entitled[i] = std::min(most[i], tenants[i].share.guarantee_bytes);
+    rest -= static_cast<std::int64_t>(entitled[i]);
+    level = std::max(level, class_of(state, tenants[i]));
+  }
+  // Class by class; in a class the smallest demand comes first: one pass by size is enough.
+  for (std::uint32_t left = level + 1; left > 0 && rest > 0; --left) {
+    std::array<std::size_t, market_tenants_max> members{};
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < tenants.size(); ++i) {
+      if (tenants[i].is_there() && most[i] > entitled[i] && class_of(state, tenants[i]) == left - 1)
+        members[count++] = i;
+    }
+    std::sort(members.begin(), members.begin() + static_cast<std::ptrdiff_t>(count),
+              [&](std::size_t a, std::size_t b) {
+                return most[a] - entitled[a] < most[b] - entitled[b];
+              });
+    for (std::size_t i = 0; i < count && rest > 0; ++i) {
+      const std::size_t place = members[i];
+      const std::uint64_t part =
+          std::min(most[place] - entitled[place], static_cast<std::uint64_t>(rest) / (count - i));
+      entitled[place] += part;
+      rest -= static_cast<std::int64_t>(part);
+    }
+  }
+  return entitled;
+}
+
+std::vector<giver> givers(const owner_state& state, const tenant_record& borrower,
+                          bool guaranteed) {
+  const entitled_bytes entitled = entitlements(state);
+  const std::span<const tenant_record> tenants = state.records.tenants();
+  std::vector<giver> found;
+  for (std::size_t i = 0; i < tenants.size(); ++i) {
+    const tenant_record& each = tenants[i];
+    if (!each.is_open() || &each == &borrower || each.ask.request != 0 || each.is_overdue) continue;
+    if (state.now_ns < std::max(each.stay_ns, each.cannot_ns)) continue;
+    if (!guaranteed && state.now_ns < each.peace_ns) continue;
+    const std::uint64_t kept_bytes =
+        guaranteed ? each.share.guarantee_bytes : std::max(entitled[i], each.share.guarantee_bytes);
+    const std::uint64_t charge = state.records.charge_of(each);
+    if (charge > kept_bytes) found.push_back({each.number, charge - kept_bytes});
+  }
+  const auto level = [&](const giver& each) {
+    const auto one = std::find_if(tenants.begin(), tenants.end(),
+                                  [&](const auto& tenant) { return tenant.number == each.tenant; });
+    return one->share.priority;
+  };
+  std::stable_sort(found.begin(), found.end(), [&](const giver& a, const giver& b) {
+    if (level(a) != level(b)) return level(a) < level(b);
+    return a.overage_bytes > b.overage_bytes;
+  });
+  return found;
+}
+
+bool is_deadlocked(const owner_state& state) noexcept {
+  const market_sums& sums = state.records.sums();
+  if (state.records.requests.empty() || state.creating != 0) return false;
+  if (sums.void_bytes != 0 || sums.quarantined_bytes != 0 || state.refused_ns >= 0) return false;
+  for (const request_record& each : state.records.requests) {
+    if (each.is_building()) return false;
+  }
+  for (const tenant_record& each : state.records.tenants()) {
+    if (!each.is_there()) continue;
+    if (each.ask.request != 0 || state.now_ns < std::max(each.stay_ns, each.peace_ns)) return false;
+    if (state.records.charge_of(each) == 0) continue;
+    if (!each.is_open() || !has_request(state, each)) return false;
+  }
+  return true;
+}
+
+}  // namespace vmm

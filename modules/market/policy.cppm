@@ -1,0 +1,55 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.market:policy - which request goes first, what a tenant is entitled to, which tenant gives.
+// Functions of an owner's state, without effects. Internal.
+//
+// Entitled is a guarantee, and of what remains, class by class, equal shares up to each limit and
+// demand. Thread safety: values. Cost: O(tenants^2 + requests).
+export module vmm.market:policy;
+
+import vmm.backend;
+import vmm.std;
+import :records;
+import :state;
+
+namespace vmm {
+
+/// The bytes that may be granted: negative where more is granted than the driver has.
+[[nodiscard]] std::int64_t room_bytes(const owner_state& state) noexcept;
+/// A tenant's charge, and what was decided for it and is being collected.
+export [[nodiscard]] std::uint64_t claimed_bytes(const owner_state& state,
+                                                 const tenant_record& tenant) noexcept;
+/// Whether a tenant with `more_bytes` has at most its limit.
+[[nodiscard]] bool is_within_limit(const owner_state& state, const tenant_record& tenant,
+                                   std::uint64_t more_bytes) noexcept;
+/// The unused parts of other tenants' firm guarantees that are not lent.
+[[nodiscard]] std::uint64_t reserve_bytes(const owner_state& state,
+                                          const tenant_record& borrower) noexcept;
+/// Whether a tenant with `more_bytes` has at most its guarantee.
+[[nodiscard]] bool is_guaranteed(const owner_state& state, const tenant_record& tenant,
+                                 std::uint64_t more_bytes) noexcept;
+/// A tenant's class: its priority, and one for each second of its oldest request, at most 7.
+[[nodiscard]] std::uint32_t class_of(const owner_state& state,
+                                     const tenant_record& tenant) noexcept;
+/// The requests that wait, in the order in which they are served, by tenant and number.
+struct waiting_request {
+  std::uint64_t tenant = 0;
+  std::uint64_t request = 0;
+};
+[[nodiscard]] std::vector<waiting_request> waiting_order(const owner_state& state);
+/// By the tenants' places.
+using entitled_bytes = std::array<std::uint64_t, market_tenants_max>;
+[[nodiscard]] entitled_bytes entitlements(const owner_state& state) noexcept;
+/// A tenant that may give, and how much it has beyond its share.
+struct giver {
+  std::uint64_t tenant = 0;
+  std::uint64_t overage_bytes = 0;
+};
+/// For a request of `borrower`: the lowest class first, then the largest overage.
+[[nodiscard]] std::vector<giver> givers(const owner_state& state, const tenant_record& borrower,
+                                        bool guaranteed);
+/// Whether every tenant with memory waits, and no event but a deadline is due.
+[[nodiscard]] bool is_deadlocked(const owner_state& state) noexcept;
+
+}  // namespace vmm

@@ -1,0 +1,159 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+#include "process.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+import vmm.base;
+
+// Of newer systems than the oldest supported.
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+extern char** environ;
+
+namespace vmm::unix_os {
+
+std::int64_t clock_ns() noexcept {
+  timespec now{};
+  (void)::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+std::uint64_t own_process() noexcept { return static_cast<std::uint64_t>(::getpid()); }
+
+descriptor_pair make_pair() noexcept {
+  int ends[2] = {-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return {-1, -1, errno};
+  return {ends[0], ends[1], 0};
+}
+
+opened make_wake() noexcept {
+  const int made = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return made < 0 ? opened{-1, errno} : opened{made, 0};
+}
+
+void wake(int descriptor) noexcept {
+  const std::uint64_t one = 1;
+  (void)!::write(descriptor, &one, sizeof one);
+}
+
+void clear_wake(int descriptor) noexcept {
+  std::uint64_t count = 0;
+  (void)!::read(descriptor, &count, sizeof count);
+}
+
+void wait_for_events(watched* list, std::size_t count, std::int64_t until_ns) noexcept {
+  check(count != 0, "a wait is for nothing");
+  std::vector<pollfd> polled(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    polled[i].fd = list[i].descriptor;
+    polled[i].events = static_cast<short>(POLLIN | (list[i].for_writing ? POLLOUT : 0));
+  }
+  int wait_ms = -1;
+  if (until_ns != std::numeric_limits<std::int64_t>::max()) {
+    const std::int64_t rest_ns = std::max<std::int64_t>(until_ns - clock_ns(), 0);
+    wait_ms = static_cast<int>(std::min<std::int64_t>((rest_ns + 999'999) / 1'000'000, 60'000));
+  }
+  const int found = ::poll(polled.data(), count, wait_ms);
+  for (std::size_t i = 0; i < count; ++i) {
+    const short came = found > 0 ? polled[i].revents : short{0};
+    list[i].is_ready = (came & (POLLIN | POLLHUP | POLLERR | POLLNVAL)) != 0;
+    list[i].is_writable = (came & POLLOUT) != 0;
+  }
+}
+
+int process_of(int connection) noexcept {
+  int found = -1;
+  socklen_t size = sizeof found;
+  if (::getsockopt(connection, SOL_SOCKET, SO_PEERPIDFD, &found, &size) == 0 && found >= 0) {
+    (void)::fcntl(found, F_SETFD, FD_CLOEXEC);
+    return found;
+  }
+#ifdef SYS_pidfd_open
+  ucred facts{};
+  size = sizeof facts;
+  if (::getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &facts, &size) != 0 || facts.pid <= 0)
+    return -1;  // 0: a process of a namespace that this one cannot see
+  return static_cast<int>(::syscall(SYS_pidfd_open, facts.pid, 0));
+#else
+  return -1;
+#endif
+}
+
+void block_signals(signals_before& before) noexcept {
+  static_assert(sizeof(sigset_t) <= sizeof before.bytes);
+  sigset_t all, earlier;
+  ::sigfillset(&all);
+  ::sigemptyset(&earlier);
+  (void)::pthread_sigmask(SIG_SETMASK, &all, &earlier);
+  std::memcpy(before.bytes, &earlier, sizeof earlier);
+}
+
+void restore_signals(const signals_before& before) noexcept {
+  sigset_t earlier;
+  std::memcpy(&earlier, before.bytes, sizeof earlier);
+  (void)::pthread_sigmask(SIG_SETMASK, &earlier, nullptr);
+}
+
+void raise_descriptor_limit() noexcept {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+int make_private_folder(const char* path) noexcept {
+  if (::mkdir(path, 0700) != 0 && errno != EEXIST) return errno;
+  const int folder = ::open(path, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (folder < 0) return errno;
+  struct stat facts{};
+  const bool is_private = ::fstat(folder, &facts) == 0 && facts.st_uid == ::geteuid() &&
+                          (facts.st_mode & 07777) == 0700;
+  (void)::close(folder);
+  return is_private ? 0 : EACCES;
+}
+
+int start_daemon(const char* const* words) noexcept {
+  check(words[0] != nullptr, "a program without a name is started");
+  std::vector<char*> kept;
+  for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
+    if (std::strncmp(*each, "LD_PRELOAD=", 11) != 0 && std::strncmp(*each, "VMM", 3) != 0)
+      kept.push_back(*each);
+  }
+  kept.push_back(nullptr);
+  posix_spawnattr_t rules;
+  if (::posix_spawnattr_init(&rules) != 0) return ENOMEM;
+  (void)::posix_spawnattr_setflags(&rules, POSIX_SPAWN_SETSID);
+  pid_t child = -1;
+  const int failure = ::posix_spawnp(&child, words[0], nullptr, &rules,
+                                     const_cast<char* const*>(words), kept.data());
+  (void)::posix_spawnattr_destroy(&rules);
+  if (failure != 0) return failure;
+  int ended = 0;
+  while (::waitpid(child, &ended, 0) < 0) {
+    if (errno != EINTR) return 0;  // the program collects its children itself
+  }
+  return WIFEXITED(ended) && WEXITSTATUS(ended) == 0 ? 0 : ECHILD;
+}
+
+}  // namespace vmm::unix_os

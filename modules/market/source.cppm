@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.market:source - a source of physical memory, and the one that is an owner's tenant.
+//
+// A source hands out handles of a device's memory as descriptors. A driver over a source imports
+// each once, presents a lot as one handle, and maps its parts side by side (docs/decisions/0033).
+//
+// `ask` runs on a thread of the source, without a lock of it. A call that returns an error holds as
+// much as before. After give() the caller has no mapping of the handle; it may keep the import
+// until `drop`.
+//
+// Thread safety: any thread, except the destructor. A forked child's calls return an error.
+export module vmm.market:source;
+
+import vmm.backend;
+import vmm.std;
+import :tenant;
+import :wire;
+
+namespace vmm {
+
+/// Memory of a lot.
+export struct lent_handle {
+  std::uint64_t id = 0;          ///< equal for one handle whenever it is lent
+  std::uint32_t generation = 0;  ///< larger each time
+  std::uint64_t size_bytes = 0;
+  /// A descriptor that the source owns until the handle was dropped; the same each time.
+  std::int64_t descriptor = -1;
+  bool must_clear = false;  ///< it has bytes of another job: clear it, and set this to false
+};
+
+/// Bytes within a time.
+export struct timed_bytes {
+  std::uint64_t bytes = 0;
+  std::uint64_t within_ns = 0;
+};
+
+/// The handles of one take().
+export using lent_list = std::vector<lent_handle>;
+
+/// What a source requests. Each runs on the source's thread and takes no lock that a caller of
+/// take() may hold: try-locks, or a registry that take() runs outside of.
+export struct source_callbacks {
+  void* of = nullptr;
+  /// Gives back up to `what.bytes` by give() in time; returns the bytes given. Null: nothing.
+  std::uint64_t (*ask)(void* of, const timed_bytes& what) noexcept = nullptr;
+  /// Releases the import of a handle that is not in use. Its descriptor is closed afterwards.
+  void (*drop)(void* of, std::uint64_t id) noexcept = nullptr;
+};
+
+/// The device's memory as a tenant may see it.
+export struct source_totals {
+  std::uint64_t total_bytes = 0;  ///< the guarantee, or the limit without one
+  std::uint64_t charged_bytes = 0;
+};
+
+/// A source of physical memory.
+export class memory_source {
+ public:
+  virtual ~memory_source() = default;
+
+  /// Requires: bytes that are a positive multiple of market_granule_bytes. Effects: appends handles
+  /// of exactly `what.bytes` to `out`, in descending sizes. Waits until they come or are refused,
+  /// at most `what.within_ns`. Errors: out_of_memory (the text names the holders), over_budget (the
+  /// limit), unavailable (no owner), not_permitted (a forked child).
+  [[nodiscard]] virtual status take(const timed_bytes& what, lent_list& out) = 0;
+  /// Requires: handles of take() whose work is done and that are unmapped. Effects: their
+  /// charge ends once the owner has recorded it. Never waits. Errors: none. Without an owner
+  /// they are given to the next one.
+  virtual void give(std::span<const lent_handle> handles) noexcept = 0;
+  /// Effects: none; the device's memory for this tenant. Errors: none. Cost: a lock.
+  [[nodiscard]] virtual source_totals totals() const noexcept = 0;
+  /// Effects: none; a text for the last refusal, with each holder. Errors: none. Cost: a lock and
+  /// a copy.
+  [[nodiscard]] virtual std::string last_refusal() const = 0;
+};
+
+/// How a process becomes a tenant.
+export struct tenant_options {
+  std::string directory{};  ///< of the owner's socket
+  market_key device{};
+  market_name name{};
+  market_name group{};
+  market_key secret{};
+  std::uint64_t job = 0;
+  market_share share{};
+  std::uint32_t timeout_ms = 1000;  ///< for the owner's start and its welcome
+  std::string program{};            ///< starts an owner where none is; empty: none is started
+};
+
+/// The folder of owners' sockets that VMM_OWNER=auto names.
+export [[nodiscard]] std::string default_market_directory();
+
+/// Reads VMM_OWNER (off, auto, or a directory) and VMM_TENANT
+/// (guarantee=20GiB,limit=60GiB,priority=1,elastic,name=N,group=G,job=7). Without VMM_OWNER, or
+/// with off: nothing. Errors: bad_option.
+export [[nodiscard]] result<std::optional<tenant_options>> tenant_options_from_environment();
+
+/// Effects: joins the device's owner, and starts one by `program` where none listens.
+/// Errors: unavailable, not_permitted, bad_option, out_of_memory (the guarantees do not fit; the
+/// text has the holders), foreign_error.
+/// Cost: a connection and a thread.
+export [[nodiscard]] result<std::unique_ptr<memory_source>> join_market(
+    const tenant_options& options, const source_callbacks& callbacks);
+
+}  // namespace vmm
