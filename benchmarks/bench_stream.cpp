@@ -26,6 +26,9 @@
 // thousandth is dropped as the machine's; the pool's own slow calls, where it grows or moves, are
 // rarer than that on the project's traces.
 //
+// Lines (--lines): plays each trace with the pool alone, once to warm it and once between marks,
+// for cache_lines.py, which runs this under valgrind and counts the cache lines of each call.
+//
 // With --created the pool's calls are made on a created stream, not on the default one: the pool
 // then queries the driver for a capture. The fake driver's query costs less than a real one's.
 //
@@ -304,6 +307,14 @@ double clock_cost_ns(other_work& work) {
   return median(ns);
 }
 
+/// Written at the beginning and end of a call: visible to a tracer of memory accesses.
+struct alignas(64) call_marks {
+  volatile std::uint64_t allocates = 0;
+  volatile std::uint64_t frees = 0;
+  volatile std::uint64_t ends = 0;
+};
+call_marks marks;
+
 /// One allocator and a trace that it plays again and again.
 template <class Subject>
 class player {
@@ -352,6 +363,22 @@ class player {
     }
     for (const std::size_t slot : left_) subject_->give(live_[slot], 0);
     return cold_figure_of(ns, clock_cost);
+  }
+
+  /// Each call between two marks.
+  void play_marked() {
+    for (const event& now : input_.events) {
+      auto& at = live_[now.slot];
+      if (now.kind == event_kind::allocate) {
+        marks.allocates = 1;
+        at = subject_->take(now.size_bytes, now.stream);
+      } else {
+        marks.frees = 1;
+        subject_->give(at, now.stream);
+      }
+      marks.ends = 1;
+    }
+    for (const std::size_t slot : left_) subject_->give(live_[slot], 0);
   }
 
   /// In the last pass.
@@ -446,6 +473,17 @@ void measure_cold(const trace& input, table& into) {
   into.figure("caching / ours", median(means[1]) / median(means[0]), 2);
 }
 
+// ---- cache lines ---------------------------------------------------------------------
+
+void play_for_lines(const trace& input) {
+  std::printf("marks %p %p %p of %s\n", static_cast<volatile void*>(&marks.allocates),
+              static_cast<volatile void*>(&marks.frees), static_cast<volatile void*>(&marks.ends),
+              input.name.c_str());
+  std::fflush(stdout);
+  player<pool_subject> pool(input);
+  pool.play_marked();
+}
+
 // ---- live blocks ---------------------------------------------------------------------
 
 /// The allocators take turns. Before each, a part of its round is not counted: the other one has
@@ -495,9 +533,12 @@ void measure_lives(table& into, table& growth) {
 // ---- the report ----------------------------------------------------------------------
 
 constexpr const char* usage =
-    "usage: bench_stream [--json [--alone]] [--created] [--traces | --live | --cold] [TRACE...]\n"
+    "usage: bench_stream [--json [--alone]] [--created] [--traces | --live | --cold | --lines]\n"
+    "                    [TRACE...]\n"
     "  --traces, --live   only one half\n"
     "  --cold             calls with other work between them, whose caches are cold; nothing else\n"
+    "  --lines            the pool's calls between marks, for benchmarks/cache_lines.py; nothing "
+    "else\n"
     "  --alone            the pool without its peers, whose figures are 0\n"
     "  --created          the pool's calls on a stream that was created, which may be captured\n"
     "  TRACE              trace files; without one, those of the project\n";
@@ -515,8 +556,8 @@ int main(int argc, char** argv) {
   std::vector<std::string> files;
   option_list line(usage);
   line.flag("--json", json).flag("--created", on_created_stream).flag("--alone", is_alone);
-  std::array<std::pair<std::string_view, bool>, 3> parts{
-      {{"--traces", false}, {"--live", false}, {"--cold", false}}};
+  std::array<std::pair<std::string_view, bool>, 4> parts{
+      {{"--traces", false}, {"--live", false}, {"--cold", false}, {"--lines", false}}};
   for (auto& [name, is_chosen] : parts) line.flag(name, is_chosen);
   line.files(files).read(argc, argv);
   for (const auto& [name, is_chosen] : parts) {
@@ -532,13 +573,16 @@ int main(int argc, char** argv) {
   table growth;
   for (std::size_t i = 0; part != "--live" && i < files.size(); ++i) {
     const trace input = read_or_stop(files[i]);
-    if (part == "--cold") {
+    if (part == "--lines") {
+      play_for_lines(input);
+    } else if (part == "--cold") {
       measure_cold(input, traces);
     } else {
       measure(input, traces);
     }
   }
   if (part.empty() || part == "--live") measure_lives(lives, growth);
+  if (part == "--lines") return 0;
   if (json) {
     print((part == "--cold" ? "{\"cold\": " : "{\"traces\": ") + traces.json() +
           ", \"live_blocks\": " + lives.json() + ", \"growth\": " + growth.json() + "}\n");

@@ -32,7 +32,6 @@ usage: gpu_tests/gpu.sh [build] [COMMAND...]
   sanitizer    compute-sanitizer memcheck and initcheck over the conformance suite
   demo         ./run demo on the device
   replay       the traces on the device: its own peak of memory, and time beside the fake's
-  memory       copy, triad and gather kernels on the pool's memory and on handles of one size
   growable     growing a cache in place, by hand, and by copying
   suspend      suspend and resume beside the driver's calls and plain copies; 1,000 cycles
   pool         all sixteen traces through the pool, cuMemAllocAsync and PyTorch's allocators:
@@ -68,8 +67,8 @@ say() { printf '%s\n' "$*" >&2; }
 # ---- build --------------------------------------------------------------------------------------
 
 targets=(vmm-fidelity bench_resize conformance_cuda cuda_open_test example_gpu_vector vmm-demo
-         vmm-replay vmm-gpu-test bench_growable bench_memory bench_pool bench_sharing
-         bench_suspend bench_threads bench_stream bench_special vmm-trace prove_schedules
+         vmm-replay vmm-gpu-test bench_growable bench_pool bench_sharing
+         bench_suspend bench_threads bench_stream vmm-trace prove_schedules
          vmm_preload)
 
 build() {
@@ -187,7 +186,6 @@ oom() { compare oom; }
 time_() { "$programs/vmm-fidelity" time --markdown "$results/driver-time-$slug.md"; }
 
 resize() { measure resize; }
-memory() { measure memory --trace "$root/traces/maskrcnn_train.trace.gz"; }
 
 # 64 steps, as a cache grows; of VMM_GROWABLE_STEP bytes where it is set.
 growable() {
@@ -669,9 +667,6 @@ pair() {
     begin_page 'Two GPUs of one host'
     sed 's/^### /## /' "$text"
     printf '\nCommand: `vmm-gpu-test %s`, which ended with %d.\n' "${words[*]:0:3}" "$ended"
-    printf '\n## What rights, places and clearing cost\n\n```\n'
-    timeout 150 "$programs/bench_special" cuda 2>>"$log" || code=1
-    printf '```\n\nCommand: `bench_special cuda`.\n'
   } >"$page"
   return $code
 }
@@ -699,7 +694,7 @@ one_variable() {
 # ---- running ------------------------------------------------------------------------------------
 
 all_words=(check fidelity random time conformance resize vector leak oom sanitizer demo replay
-           memory growable special suspend pool sharing host rounds streams watched
+           growable special suspend pool sharing host rounds streams watched
            overflow graph everything predict c preload)
 
 declare -a summary=() suite_words=() part_words=()

@@ -170,7 +170,7 @@ void device_pools::enforce_retention() noexcept {
   if (freed_bytes_.load(std::memory_order_relaxed) <= limit / retained_share) return;
   if (captures_.is_any()) return;
   while (waiting_.bytes() > limit) {
-    // While another thread captures nothing is collected: the block stays.
+    // While another thread captures, nothing is collected and the block stays.
     if (captures_.is_any() || !waiting_.wait_for_oldest()) break;
   }
   if (!is_open()) return;
@@ -221,7 +221,7 @@ void device_pools::end(std::unique_ptr<device_pools> gone) noexcept {
 
 // ---- all devices --------------------------------------------------------------------------------
 
-// The program's choices from before the device was open.
+// Settings that the program made before the device was open.
 void device_table::apply_choices(device_pools& pools) {
   for (const context_grant& each : context_grants_) {
     if (each.owner == pools.context()) pools.add_user({each.user, each.device});

@@ -279,7 +279,7 @@ result_code destroy_stream(const call_site& site, stream_id stream) {
 
 namespace {
 
-// Known before it begins: a mark of all work by another thread would spoil it from then on.
+// Noted before it begins: from then on, a mark of all work by another thread would spoil it.
 template <class... Arguments>
 result_code begin(const call_site& site, stream_id stream, Arguments... arguments) {
   const managed::stream_name named{stream, site.per_thread};

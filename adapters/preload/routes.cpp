@@ -55,7 +55,7 @@ const route routes[entry_count] = {
 #undef VMM_ENTRY
 };
 
-// By dlsym, and by cuGetProcAddress with the version of the entry.
+// Found by dlsym, and by cuGetProcAddress with the version of the entry.
 std::atomic<void*> named[entry_count];
 std::atomic<void*> found_by_version[entry_count];
 std::atomic<bool> has_learned;
@@ -227,7 +227,7 @@ void* find_in_driver(const route& wanted) noexcept {
   return found;
 }
 
-// A per-thread form that the driver does not have is the legacy one again: not that entry's.
+// Where the driver lacks a per-thread form it returns the legacy function, another entry's.
 bool is_own_form(std::size_t index, const void* found) noexcept {
   for (std::size_t i = 0; i < entry_count; ++i) {
     if (i != index && (named[i].load(std::memory_order_acquire) == found ||

@@ -51,7 +51,7 @@ mapping_map::iterator fake_state::first_in(address_range range) noexcept {
   return containing != mappings.end() ? containing : mappings.lower_bound(range.base.value);
 }
 
-// Whether a range can be one of whole granules, of the smallest kind there is.
+// Whether a range can consist of whole granules of the smallest size.
 bool fake_state::aligned(address_range range) const noexcept {
   const std::uint64_t unit = emulated.small_below_bytes != 0
                                  ? emulated.small_granularity.minimum_bytes
@@ -261,8 +261,7 @@ std::optional<objection> object_to(fake_state& s, const map_request& request) {
   return std::nullopt;
 }
 
-// Why map refuses a range in which something is mapped; nothing when it does not, or when nothing
-// is.
+// The refusal of map for a range that has mappings; nothing if map accepts it or it has none.
 std::optional<objection> object_to_overlap(fake_state& s, address_range range) {
   const auto there = s.first_in(range);
   if (there == s.mappings.end() || there->first >= range.end().value) return std::nullopt;
@@ -346,7 +345,7 @@ status fake_driver::map(const map_request& request) {
 
 namespace {
 
-// What a range of addresses has behind it.
+// The memory behind a range of addresses.
 struct coverage {
   std::uint64_t mappings = 0;
   bool cut = false;

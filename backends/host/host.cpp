@@ -332,7 +332,7 @@ status host_driver::unmap(address_range range) noexcept {
 
 namespace {
 
-// What a list of grants gives to the one place that there is.
+// The access that a list of grants gives to the only location.
 result<access> rights_in(std::span<const access_grant> grants) noexcept {
   if (grants.empty()) {
     return bad_call(call::set_access, errc::invalid_argument, "the list of grants is empty");

@@ -55,9 +55,7 @@ struct load {
         target(with.mapped(1)),
         stream(with.stream()) {}
 
-  void copy_by_kernel() {
-    must(work.copy({target.base, source.base, {}, source.size_bytes, stream}));
-  }
+  void copy_by_kernel() { must(work.copy({target.base, source.base, source.size_bytes, stream})); }
 
   vmm::cuda_driver& driver;
   vmm::tools::kernel_set& work;

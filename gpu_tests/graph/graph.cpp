@@ -149,7 +149,7 @@ shown play(rig& r, graphs& driven) {
   const vmm::address temporary = must(pool.allocate(4 * mib, a));
   r.fill({temporary, 4 * mib}, 1, a);
   const vmm::address kept = must(pool.allocate(4 * mib, a));
-  must(r.kernels.copy({kept, temporary, {}, 4 * mib, a}));
+  must(r.kernels.copy({kept, temporary, 4 * mib, a}));
   must(pool.free(temporary, a));
   const vmm::address beside = must(pool.allocate(24 * mib, b));  // grows while a is captured
   r.fill({beside, 24 * mib}, 5, b);

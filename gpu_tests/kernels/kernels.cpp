@@ -19,13 +19,10 @@ enum : std::size_t {
   spin_kernel,
   poke_kernel,
   copy_kernel,
-  triad_kernel,
-  gather_kernel,
   alias_words_kernel
 };
 constexpr std::array names{"vmm_pattern_fill", "vmm_pattern_check", "vmm_spin",
-                           "vmm_poke",         "vmm_copy",          "vmm_triad",
-                           "vmm_gather",       "vmm_alias_words"};
+                           "vmm_poke",         "vmm_copy",          "vmm_alias_words"};
 
 constexpr std::uint32_t thread_count = 256;
 constexpr std::uint64_t block_count_max = 132 * 8;
@@ -198,18 +195,6 @@ status kernel_set::poke(address target, std::uint8_t value, stream_handle stream
 status kernel_set::copy(const array_request& request) {
   const std::uint64_t word_count = request.size_bytes / 8;
   return launch(copy_kernel, request.stream, word_count / 2, request.target.value,
-                request.source.value, word_count);
-}
-
-status kernel_set::triad(const array_request& request) {
-  const std::uint64_t word_count = request.size_bytes / 8;
-  return launch(triad_kernel, request.stream, word_count / 2, request.target.value,
-                request.source.value, request.second.value, word_count);
-}
-
-status kernel_set::gather(const array_request& request) {
-  const std::uint64_t word_count = request.size_bytes / 8;
-  return launch(gather_kernel, request.stream, word_count, request.target.value,
                 request.source.value, word_count);
 }
 

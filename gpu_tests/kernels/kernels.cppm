@@ -33,19 +33,9 @@ export struct pattern_request {
 export struct array_request {
   address target{};
   address source{};
-  address second{};              ///< of triad
-  std::uint64_t size_bytes = 0;  ///< of each array; a multiple of 16, for gather a power of two
+  std::uint64_t size_bytes = 0;  ///< of each array; a multiple of 16
   stream_handle stream = stream_handle::default_stream;
 };
-
-/// The word of the source that gather puts at `index` of the target, in arrays of `word_count`. A
-/// permutation that places neighbours at large distances.
-export [[nodiscard]] constexpr std::uint64_t gather_place(std::uint64_t index,
-                                                          std::uint64_t word_count) noexcept {
-  std::uint64_t place = index * pattern_step & (word_count - 1);
-  place ^= place >> 15;
-  return place * 0xD1B5'4A32'D192'ED03u & (word_count - 1);
-}
 
 export class kernel_set {
  public:
@@ -66,11 +56,6 @@ export class kernel_set {
   [[nodiscard]] status write_and_read(const pattern_request& request, address read, address wrong);
   /// target = source, by the multiprocessors, in stream order.
   [[nodiscard]] status copy(const array_request& request);
-  /// target = 3 second - 2 source, in 64-bit words, in stream order. Of two patterns with the seeds
-  /// s and t that makes the pattern with the seed 3 t - 2 s.
-  [[nodiscard]] status triad(const array_request& request);
-  /// target[i] = source[gather_place(i)], in 64-bit words, in stream order.
-  [[nodiscard]] status gather(const array_request& request);
   /// Writes one byte, wherever it is, in stream order.
   [[nodiscard]] status poke(address target, std::uint8_t value, stream_handle stream);
   /// Keeps one block of the device busy for `duration_ns`.
@@ -84,7 +69,7 @@ export class kernel_set {
 
   cuda_driver* driver_;
   std::uint64_t module_ = 0;
-  std::array<std::uint64_t, 8> functions_{};
+  std::array<std::uint64_t, 6> functions_{};
 };
 
 }  // namespace vmm::tools

@@ -47,37 +47,6 @@ RIGHT:)"},
   add.u64 %at, %to, %offset;
   st.global.v2.u64 [%at], {%x, %y};)",
      ""},
-    {"vmm_triad", "*to *a *b n", ".reg .b64 %offset, %at, %ax, %ay, %bx, %by;",
-     "shr.u64 %n, %n, 1;", R"(
-  shl.b64 %offset, %index, 4;
-  add.u64 %at, %a, %offset;
-  ld.global.v2.u64 {%ax, %ay}, [%at];
-  add.u64 %at, %b, %offset;
-  ld.global.v2.u64 {%bx, %by}, [%at];
-  mul.lo.u64 %bx, %bx, 3;
-  mul.lo.u64 %by, %by, 3;
-  shl.b64 %ax, %ax, 1;
-  shl.b64 %ay, %ay, 1;
-  sub.u64 %bx, %bx, %ax;
-  sub.u64 %by, %by, %ay;
-  add.u64 %at, %to, %offset;
-  st.global.v2.u64 [%at], {%bx, %by};)",
-     ""},
-    {"vmm_gather", "*to *from n", ".reg .b64 %mask, %offset, %place, %high, %word;",
-     "sub.u64 %mask, %n, 1;", R"(
-  mul.lo.u64 %place, %index, 0x9E3779B97F4A7C15;
-  and.b64 %place, %place, %mask;
-  shr.u64 %high, %place, 15;
-  xor.b64 %place, %place, %high;
-  mul.lo.u64 %place, %place, 0xD1B54A32D192ED03;
-  and.b64 %place, %place, %mask;
-  shl.b64 %offset, %place, 3;
-  add.u64 %offset, %offset, %from;
-  ld.global.u64 %word, [%offset];
-  shl.b64 %offset, %index, 3;
-  add.u64 %offset, %offset, %to;
-  st.global.u64 [%offset], %word;)",
-     ""},
 };
 
 /// Each thread writes a word through one view and reads it through the other. PTX 7.5, sm_75.

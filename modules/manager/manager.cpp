@@ -95,7 +95,7 @@ result<core_options> manager::plan_engine() {
   like.shareable = base_.options.shareable;
   like.compressible = base_.options.compressible;
   like.rdma_capable = base_.options.rdma_capable;
-  // The smallest and a large one: every piece may then stand at any place.
+  // The unit of the smallest and of a large request: any piece then fits any place.
   constexpr std::array<std::uint64_t, 2> sizes_bytes{1, std::uint64_t{1} << 30};
   const result<core_plan> plan = plan_core(*base_.driver, base_.options, like, sizes_bytes);
   if (!plan) return plan.error();
@@ -153,7 +153,7 @@ manager::~manager() {
   (void)base_.blocks.release();
 }
 
-// Ends every block, live or cached, and unmaps all that is retired.
+// Ends every live or cached block, and unmaps all retired ranges.
 status manager::empty() {
   if (!base_.made_in.is_here()) return refuse_forked();
   if (base_.blocks->records().size() != 0) {
@@ -168,8 +168,8 @@ status manager::empty() {
   return base_.blocks->empty();
 }
 
-// Behind all work of the device: the streams of copies, and those that other streams wait for, are
-// recorded nowhere.
+// Waits for all work of the device: the streams of copies, and streams that other streams wait for,
+// are not recorded.
 status manager::end_blocks() {
   timeline& time = base_.blocks->time();
   const result<ticket_ref> all = time.cover_all();
@@ -246,7 +246,7 @@ result<address> manager::allocate(std::uint64_t size_bytes, std::uint64_t alignm
       .size_bytes = size_bytes, .alignment_bytes = alignment_bytes, .stream = stream});
 }
 
-// Completes a block beyond its memory; on failure it is freed. The block is tracked by now: a
+// Completes a block that has its memory; on failure frees it. The block is already tracked: a
 // suspension that begins after the check of the phase finds it.
 status manager::finish_made(block& made) {
   check(made.claimed, "a finished block is not claimed by its creator");
@@ -285,7 +285,7 @@ status manager::free(address at, stream_handle last_use) {
   check((*claimed)->claimed && (*claimed)->base == at,
         "the claimed block is not the requested one");
   const relaxed_capture quiet(*base_.driver);
-  // The block's own stream has been ordered behind the earlier users of its pieces; this one not.
+  // The block's own stream is ordered behind the earlier users of its pieces; this stream is not.
   status ordered = base_.blocks->order(last_use, **claimed);
   if (ordered) {
     const result<ticket_ref> marked = contents_.record_released(**claimed, 0, last_use);
@@ -319,7 +319,7 @@ status manager::free_idle(address at) {
   if (!claimed) return claimed.error();
   check((*claimed)->claimed && (*claimed)->base == at,
         "the claimed block is not the requested one");
-  if (base_.contents.fills_on_release()) {  // which is work of its own
+  if (base_.contents.fills_on_release()) {  // the fill is work of its own
     base_.blocks->records().unclaim(**claimed);
     return free(at);
   }

@@ -13,7 +13,7 @@ namespace vmm {
 
 namespace {
 
-// The processor's counter of constant rate, which costs a third of what the clock does.
+// The processor's constant-rate counter: a read costs a third of one of the clock.
 std::uint64_t read_ticks() noexcept {
 #if defined(__x86_64__)
   return __builtin_ia32_rdtsc();
@@ -54,7 +54,7 @@ name_tables& names() {
 
 constexpr std::size_t tag_count_max = 0xffff;
 
-// The number of names registered. A name's holder got it from a call that has counted it.
+// The number of registered names. A caller that has a name got it from a call that counted it.
 sync::atomic<std::uint32_t> tag_count = 0;
 sync::atomic<std::uint32_t> frame_count = 0;
 
@@ -166,7 +166,7 @@ void history_ring::detach() noexcept {
         "a history is detached that records nothing");
 }
 
-// For the next record and those after it.
+// Stores the time for the next record and those after it.
 void history_ring::read_clock() noexcept {
   const std::uint64_t place = written_count_ >> clock_shift_ & clock_table_mask_;
   debug_check([&] { return (written_count_ & clock_mask_) == 0; }, "a clock is read between two");
@@ -204,7 +204,7 @@ void history_ring::note_block_with_more(history_kind kind, address_range block,
     note_more(to, {kind, block, stream, asked_bytes});
 }
 
-// What few events need: the names that the thread has set, and the ring's listener.
+// The rare parts of an event: the names that the thread has set, and the ring's listener.
 void history_ring::note_more(record& to, const history_note& what) noexcept {
   check(to.at_and_kind >> kind_shift == static_cast<std::uint8_t>(what.kind),
         "a record is extended that is not of this event");

@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// How blocks come, change size where they are, and go, and what every change of a block ends with.
-// engine_moves.cpp has the changes of blocks that stand.
+// Creates blocks, resizes them in place and frees them, and has the last steps of every change.
+// engine_moves.cpp has the other changes of existing blocks.
 module vmm.optimizer;
 
 import vmm.backend;
@@ -35,7 +35,7 @@ result<block*> engine::build(const block_request& request) {
   return &made;
 }
 
-// What holds of a tracked block between its changes.
+// The invariants of a tracked block between changes.
 void engine::check_block(const block& kept) noexcept {
   check(kept.claimed && kept.is == unmap_entry::place::outside,
         "a block is changed without a claim");
@@ -105,7 +105,7 @@ status engine::grow_in_place(block& grown, const resize_plan& plan) {
   return done;
 }
 
-// Behind the pieces that the list has.
+// Appends to the pieces of the list.
 status engine::acquire_memory(const resize_plan& plan, std::uint64_t size_bytes,
                               memory_list& memories) {
   check(size_bytes > 0, "no memory is collected");
@@ -140,7 +140,7 @@ status engine::map_tail(block& grown, memory_list& memories, const resize_plan& 
   if (!mapped.result) {
     core_.memory.give_back(memories, old_count + mapped.mapped_count);
     if (mapped.mapped_count == 0) return mapped.result;
-    // Mappings that the driver would not undo become part of the block, which must not use them.
+    // Mappings that the driver refused to undo become part of the block, which must not use them.
     sizes = grown.sizes;
     for (const physical_memory* part : fresh.first(mapped.mapped_count))
       sizes.mapped_bytes += part->size_bytes;
@@ -274,7 +274,8 @@ status engine::retire_tail(block& shrunk, const resize_plan& plan, std::size_t k
 
 // ---- going ---------------------------------------------------------------------------
 
-// The driver has its memory, except pieces that a resumption left mapped; its addresses go at once.
+// The driver has the block's memory already, except pieces that a resumption left mapped. The
+// addresses are freed at once.
 status engine::dissolve_suspended(block& gone) {
   check(gone.is_suspended && !gone.is_growable, "a block in use ends as a suspended one");
   address at = gone.base;
@@ -323,7 +324,7 @@ void engine::discard(block& gone, const ticket_ref& last_use) noexcept {
   retire(gone, last_use);
 }
 
-// A range whose addresses wait for its last use. Its pieces move on at once where they may be
+// A range whose addresses wait for its last use. Its pieces are reused at once where they may be
 // mapped twice.
 void engine::retire(block& range, const ticket_ref& last_use) noexcept {
   check(!range.linked && !range.claimed, "I4: a range is retired while it is tracked or cached");
@@ -363,7 +364,7 @@ bool engine::reap_waiting() {
   ticket_ref oldest;
   const auto copy = [&](unmap_entry& range) { oldest = static_cast<block&>(range).last_use; };
   if (!retired_.look_at_oldest(copy)) {
-    retired_.wait_for_asked();  // other threads have all of them: what they unmap is there now
+    retired_.wait_for_asked();  // other threads had all of them, and have unmapped them now
     return true;
   }
   if (!core_.time.wait(oldest)) {
@@ -375,7 +376,7 @@ bool engine::reap_waiting() {
   return retired_.reap_one(queries(), finishes()) != unmap_answer::refused;
 }
 
-// On failure the range keeps what stands mapped.
+// On failure the range keeps its remaining mappings.
 status engine::unmap_range(block& range) {
   check(!range.linked && range.base.value != 0, "I4: a range is unmapped while it is tracked");
   const remap_outcome undone = core_.remaps.unmap(plan_of(range));

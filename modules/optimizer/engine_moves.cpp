@@ -1,9 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The engine's changes of blocks that stand: growable blocks that give memory up, moves to other
-// addresses, memory of one block shown at another's addresses, and rights. engine.cpp has how
-// blocks come, change size where they are, and go.
+// The engine's changes of existing blocks: growable blocks that give up memory, moves to other
+// addresses, memory of one block mapped at another's addresses, and rights. engine.cpp creates
+// blocks, resizes them in place, and frees them.
 module vmm.optimizer;
 
 import vmm.backend;
@@ -34,7 +34,7 @@ status engine::build_growable_blocks(const growable_blocks_request& request,
   return {};
 }
 
-// On failure nothing is left of the growable blocks, nor of their addresses.
+// On failure the growable blocks are removed and their addresses freed.
 status engine::split_growable_blocks(extent space, const growable_blocks_request& request,
                                      std::span<block*> growables) {
   status done;
@@ -128,7 +128,7 @@ void engine::apply_cut(block_cut& cut, const ticket_ref& last_use) noexcept {
   sizes.mapped_bytes = size_of(growable.memories, keep_count);
   check(growable.locked_count <= tail.memories.size(),
         "a growable block keeps pieces that it must not use");
-  growable.locked_count = 0;  // they go with the others
+  growable.locked_count = 0;  // the removed part has them
   tail.base = growable.base + sizes.mapped_bytes;
   tail.stream = growable.stream;
   tail.inside = &growable;
@@ -212,8 +212,8 @@ status engine::map_elsewhere(block& moved, block& spare, const resize_plan& plan
   return mapped.result;
 }
 
-// The place that a block has left: unmapped now if nothing uses it, else when its ticket has
-// passed.
+// The addresses that a block has left: unmapped now if nothing uses them, else when the block's
+// ticket has passed.
 void engine::leave_old_place(block& spare, const ticket_ref& last_use) noexcept {
   check(!spare.linked && !spare.has_memory, "the place that a block has left is still its own");
   if (!may_alias_) {
@@ -310,7 +310,7 @@ status engine::release_source(block& source) noexcept {
   return remapper::contents_lost();
 }
 
-// Both blocks as before, or marked as lost where the driver would not have it.
+// Restores both blocks, or marks them as lost where the driver refuses.
 status engine::undo_show(block& target, block& source, memory_list& memories,
                          const remap_outcome& shown) noexcept {
   check(!shown.result, "a shown view is undone");
@@ -329,8 +329,8 @@ status engine::undo_show(block& target, block& source, memory_list& memories,
   return remapper::contents_lost();
 }
 
-// The source's pieces belong to the target now. Where the driver will not undo the source's
-// mappings they stand, and are undone when the source is freed.
+// The source's pieces belong to the target now. If the driver refuses to undo the source's
+// mappings, they stay until the source is freed.
 void engine::empty_source(block& source) noexcept {
   check(source.has_memory, "a source is emptied that has no memory");
   source.has_memory = false;
@@ -343,8 +343,8 @@ void engine::empty_source(block& source) noexcept {
   check(source.sizes.user_bytes == 0, "an emptied source has memory for its user");
 }
 
-// A block whose contents the driver would not put back. What stands mapped at its address, of its
-// own pieces or of those that were to take their place, is undone when it is freed.
+// A block whose contents the driver refused to restore. Mappings that remain at its address, of its
+// own pieces or of their replacements, are undone when it is freed.
 void engine::lose(block& lost, std::size_t standing_count, memory_list* instead) noexcept {
   check(lost.claimed, "a lost block is not claimed");
   memory_list own;
@@ -378,8 +378,8 @@ result<std::unique_ptr<grant_list>> kept(const grant_list& rights) noexcept {
   return made;
 }
 
-// Of grants to all of a block: its own rights, and those of its mappings that have some. Of grants
-// to a part of it: those of the part's mappings, which begin with the block's.
+// Grants to a whole block change its own rights and the rights of those mappings that have some.
+// Grants to a part change the rights of its mappings, which start as the block's.
 result<block_rights_change> change_of(const block& of, const mapping_plan& part, bool is_whole,
                                       const grant_list& all, std::span<const access_grant> grants) {
   block_rights_change made;
@@ -413,7 +413,7 @@ result<block_rights_change> change_of(const block& of, const mapping_plan& part,
   return made;
 }
 
-// All or nothing, as far as the driver lets it.
+// All or nothing, unless the driver refuses to undo.
 status change_rights(remapper& remaps, block& of, const mapping_plan& part, bool is_whole,
                      std::span<const access_grant> grants) {
   check(!part.memories.empty(), "no memory is to have rights");
@@ -428,7 +428,7 @@ status change_rights(remapper& remaps, block& of, const mapping_plan& part, bool
   };
   const status given = give(change->after);
   if (!given) {
-    // One call of the driver changes nothing where it fails.
+    // A single driver call that fails changes nothing.
     if (change->undo.of_memories != nullptr) (void)try_to_close([&] { return give(change->undo); });
     return given;
   }

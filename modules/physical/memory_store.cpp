@@ -14,7 +14,7 @@ namespace vmm {
 
 namespace {
 
-// Whether it serves no second request: I6.
+// Whether the piece serves one request only: I6.
 bool is_for_one_use(const physical_memory& memory) noexcept {
   return memory.exported || memory.spilled || memory.unfilled;
 }
@@ -29,14 +29,14 @@ memory_store::~memory_store() {
   check(numbers_.suspended_bytes == 0, "a physical pool is destroyed while memory is suspended");
 }
 
-// What holds after each change. Constant time.
+// The invariants after each change, in constant time.
 bool memory_store::sums_fit() const noexcept {
   return numbers_.cached_bytes <= numbers_.held_bytes &&
          numbers_.cached_count <= numbers_.memory_count && cache_.size() == numbers_.cached_count &&
          (numbers_.memory_count == 0) == (numbers_.held_bytes == 0);
 }
 
-// A full validation once per as many changes as there are pieces: amortised O(1).
+// One full validation for every N changes, where N is the number of pieces: amortised O(1).
 void memory_store::audit() noexcept {
   check(sums_fit(), "physical I1: the sums of held and cached pieces disagree");
   if constexpr (check_level >= 3) {

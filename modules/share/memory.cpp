@@ -45,7 +45,7 @@ status check_kind(share_kind kind) noexcept {
   return refuse(errc::invalid_argument, "a block is shared as posix_fd or as fabric");
 }
 
-// The driver's home and where memory lies, with the same rights.
+// The same rights for the driver's home and for the location of the memory.
 struct two_grants {
   std::array<access_grant, 2> grants{};
   std::size_t count = 0;
@@ -195,7 +195,7 @@ result<share_description> export_state::refresh() noexcept {
 
 namespace {
 
-// Driver queries of both ways to an exported block.
+// The driver queries that both ways of exporting a block make.
 result<share_description> describe_parts(driver_interface& driver,
                                          const physical_properties& granted, share_kind kind,
                                          std::span<const block_part> parts) noexcept {
@@ -222,7 +222,7 @@ result<share_description> describe_parts(driver_interface& driver,
   return block;
 }
 
-// Handles of `handle_bytes` each, until `size_bytes` are there.
+// Creates handles of `handle_bytes` each, up to `size_bytes`.
 status create_parts(mapped_parts& to, physical_request like, std::uint64_t size_bytes,
                     std::uint64_t handle_bytes) noexcept {
   check(size_bytes != 0 && handle_bytes != 0, "a block is made of handles without a size");
@@ -310,7 +310,7 @@ result<exported_block> exported_block::from(manager& owner, address at,
   result<exported_range> made = owner.exports().begin(at, how.rule);
   if (!made) return made.error();
   check(made->base == at && !made->parts.empty(), "the exported block is not the requested one");
-  // From here on the state ends the export.
+  // From here on the state owns the export and ends it.
   state->rule = how.rule;
   state->at = at;
   state->number = made->number;

@@ -145,7 +145,7 @@ void close(int descriptor) noexcept {
   if (descriptor >= 0) (void)::close(descriptor);
 }
 
-// A child that was forked meanwhile may have a copy, which would keep the lease.
+// A child forked meanwhile may have a copy of the descriptor, which would keep the lease.
 void end_connection(int descriptor) noexcept {
   check(descriptor >= 0, "an invalid connection is closed");
   (void)::shutdown(descriptor, SHUT_RDWR);
@@ -283,7 +283,7 @@ peer peer_of(int descriptor) noexcept {
   socklen_t size = sizeof facts;
   if (::getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &facts, &size) != 0) return {0, errno};
   if (size != sizeof facts) return {0, EPROTO};
-  return {facts.uid, 0};  // the process id is not checked: it may be another's by now
+  return {facts.uid, 0};  // the process id is not checked: the system may have reused it
 }
 
 std::uint32_t own_uid() noexcept { return ::geteuid(); }
@@ -321,7 +321,7 @@ int send_message(int descriptor, bytes_in bytes, descriptors_in passed, deadline
 
 namespace {
 
-// The descriptors that came with a message. False where something else came beside them.
+// Collects the descriptors of a message. False if it has other control data.
 bool take_descriptors(msghdr& message, int* to, std::size_t& count) noexcept {
   bool only_rights = true;
   for (cmsghdr* head = CMSG_FIRSTHDR(&message); head != nullptr;
@@ -353,7 +353,7 @@ received receive_message(int descriptor, std::byte* bytes, std::size_t size, int
                          deadline until) noexcept {
   check(descriptor >= 0 && size != 0, "a message is received without room, or without a socket");
   check(bytes != nullptr && descriptors != nullptr, "a received message has no room");
-  // Room for two full lists: what comes is taken whole, so that all of it can be closed.
+  // Room for two full lists: all descriptors are received, so that all of them can be closed.
   alignas(cmsghdr) std::array<char, 2 * CMSG_SPACE(descriptors_max * sizeof(int))> control{};
   iovec part{bytes, size};
   for (;;) {
@@ -389,7 +389,7 @@ received receive_message(int descriptor, std::byte* bytes, std::size_t size, int
 
 namespace {
 
-// A descriptor and one, so that 0 is a free place.
+// A descriptor plus one; 0 marks a free place.
 std::array<std::atomic<int>, connections_max> closed_in_children{};
 
 void close_registered() noexcept {

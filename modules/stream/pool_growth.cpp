@@ -53,7 +53,7 @@ result<address> pool_growth::try_grow(const stream_request& request, growth_effo
   return at;
 }
 
-// After the driver has refused memory once: creating many handles in vain takes long.
+// Checked after the driver has refused memory once, because creating many handles in vain is slow.
 bool pool_growth::may_succeed(const growth_plan& plan, const growth_effort& effort) {
   if (!effort.refusal || plan.create_granules == 0) return true;
   check(effort.refusal->code == errc::out_of_memory,
@@ -156,8 +156,8 @@ growth_outcome pool_growth::carry_out(growth_plan& plan) {
   check(!outcome.done || plan.slots.size() == plan.memories.size(), "a growth lost a slot");
   check(!outcome.done || outcome.standing_count == 0, "a successful growth left pieces to undo");
   if (!events_.is_on()) return outcome;
-  // What a failed growth leaves mapped is stale from the beginning: its memory is where it was, and
-  // a reader of its events would count it twice.
+  // A mapping left by a failed growth is stale from the start: the memory is also at its former
+  // address, and a reader of the events would count it twice.
   if (outcome.done) {
     const table_lock state(state_);
     growth_commit(*state).note_mapped(plan);
@@ -307,7 +307,7 @@ void pool_growth::remove_segments() {
 
 // ---- steps ---------------------------------------------------------------------------
 
-// Whether the request needs no growth now, nor a wait.
+// Whether the request can be served now without growth or wait.
 result<bool> pool_growth::is_served(const stream_request& request) {
   check(request.count_granules != 0, "a request of 0 granules is announced");
   std::array<stream_point, others_max> others;

@@ -17,7 +17,7 @@ namespace vmm {
 
 namespace {
 
-// Streams that went and have events of their own. One more shares an event with later ones.
+// The destroyed streams that may have an event each. Further ones share an event.
 constexpr std::size_t leaving_max = 64;
 
 }  // namespace
@@ -166,8 +166,8 @@ status stream_clock::synchronize() {
   return waited;
 }
 
-// Events for what streams have not finished. Waiting for them needs no lock: others grow meanwhile,
-// and streams may be forgotten.
+// Events for the unfinished work of the streams. The wait holds no lock: other threads may grow the
+// pool and forget streams meanwhile.
 status stream_clock::record_all(std::vector<recorded_event>& out) {
   const growth_guard growing(entry_);
   const arena_flush pause(state_);  // frees in arenas are then visible to all
@@ -270,7 +270,7 @@ status stream_clock::adopt(std::uint32_t number, std::uint64_t identity) {
   return {};
 }
 
-// Behind all work: the handle is another stream's. A capture puts the event off.
+// Behind all work, because the handle is another stream's now. A capture postpones the event.
 status stream_clock::record_leaving(std::uint32_t stream) {
   check(!entry_.names_streams(), "a stream whose handle is used again is named");
   point_answer answer = state_.with(
@@ -284,7 +284,7 @@ status stream_clock::record_leaving(std::uint32_t stream) {
   return {};
 }
 
-// The stream leaves its handle, and all that were set aside and are recorded are retired.
+// Sets the stream aside from its handle, and retires all such streams that have an event.
 status stream_clock::set_aside(std::uint32_t stream) {
   const events_guard no_mark(captures_.lock());
   const table_lock state(state_);
@@ -386,7 +386,7 @@ result<bool> stream_clock::finish(std::uint32_t stream) {
   return finished;
 }
 
-// Of streams that use the memory, with or without a record.
+// Waits for other streams that use the memory, with or without a record.
 status stream_clock::finish_others(std::span<const stream_handle> streams) {
   for (const stream_handle stream : streams) {
     const result<bool> captured = captures_.is_captured(stream);

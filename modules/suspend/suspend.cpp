@@ -142,7 +142,7 @@ status suspender::remove_region(const void* object) {
   const bool is_used = std::any_of(regions_.begin(), regions_.end(), [&](const auto& each) {
     return each.get() != &gone && &each->driver == &gone.driver;
   });
-  if (!is_used) {  // first: a region that stays can be removed again
+  if (!is_used) {  // first: a region that could not be removed can be removed later
     if (status released = arena_.release_unused(&gone.driver); !released) return released;
   }
   if (gone.has_stream) {
@@ -155,8 +155,8 @@ status suspender::remove_region(const void* object) {
   return {};
 }
 
-// The regions with these tags that are in the state that the call is for. A tag of which a region
-// is suspended is not suspended again; one of which any is can be resumed.
+// The regions with these tags that the call acts on. A tag with a suspended region cannot be
+// suspended again; a tag with any suspended region can be resumed.
 status suspender::choose(std::span<const std::string_view> tags, bool is_suspended,
                          region_list& out) {
   obstacle_ = nullptr;
@@ -257,8 +257,8 @@ status suspender::detach(const region_list& regions) {
   return {};
 }
 
-// The suspension failed: all is mapped again. Where the driver refuses that, or a copy out cannot
-// be waited for, the region is suspended with its memory and its contents.
+// The suspension failed: all regions are mapped again. A region that the driver refuses to map, or
+// whose copy out cannot be waited for, is suspended with its memory and its contents.
 void suspender::abandon(const region_list& regions) noexcept {
   for (suspended_region* each : regions) {
     if (!each->is_begun) continue;
@@ -285,7 +285,7 @@ suspend_report suspender::finish(const region_list& regions) {
     try {
       report.retained.push_back({of.tag, size_bytes, why});
     } catch (const std::bad_alloc&) {
-      // The report has one line less.
+      // The report leaves this region out.
     }
   };
   for (suspended_region* each : regions) {
@@ -340,7 +340,7 @@ status suspender::resume(std::span<const std::string_view> tags) {
   return {};
 }
 
-// Whether others have given memory back, with no allocator being changed.
+// Whether other allocators have given memory back. No allocator is being changed meanwhile.
 bool suspender::relieve(const region_list& regions) {
   std::uint64_t given_bytes = 0;
   for (suspended_region* each : regions) given_bytes += each->take_from_others();
@@ -378,8 +378,8 @@ status suspender::bring_back(const region_list& regions, spilling spills) {
   return {};
 }
 
-// The resumption failed: what came back goes again. Memory whose contents are in it stays, and
-// memory that a copy uses which cannot be waited for.
+// The resumption failed: memory that came back is released again, except memory that already holds
+// its contents and memory of a copy that cannot be waited for.
 void suspender::take_again(const region_list& regions) noexcept {
   for (suspended_region* each : regions) {
     if (!each->is_begun) continue;

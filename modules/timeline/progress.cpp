@@ -34,7 +34,7 @@ std::uint32_t stream_progress::look_up(stream_handle stream) noexcept {
   return no_stream;
 }
 
-// Another stream, or none, is the one found last from now on.
+// Sets the stream that was found last, or none.
 void stream_progress::find_last(stream_handle handle, std::uint32_t stream) noexcept {
   if (last_stream_ != no_stream) {
     std::uint64_t& kept = records_[last_stream_]->last_epoch;
@@ -74,7 +74,7 @@ status stream_progress::provide_slot() noexcept {
   }
 }
 
-// A record that nothing uses is the last of `unused_` then.
+// The unused record is then the last of `unused_`.
 status stream_progress::provide_record(stream_phase phase) noexcept {
   if (phase == stream_phase::active && active_count_ >= max_streams) {
     return refuse(
@@ -268,8 +268,7 @@ point_answer stream_progress::ask(const stream_point& point) const noexcept {
   return answer;
 }
 
-// At most events_max are kept; where there are more, the one before the newest is given up: a later
-// one stands for it.
+// Keeps at most events_max: beyond that the second newest is dropped, and the newest stands for it.
 void stream_progress::add_event(record_order&& done, ticket_ref event) noexcept {
   check(done.at_.stream < count(), "an event is noted for no stream");
   stream_record& record = *records_[done.at_.stream];
@@ -359,7 +358,8 @@ void stream_progress::release_all() noexcept {
 
 // ---- looking -------------------------------------------------------------------------
 
-// A full validation once per as many forgotten streams as there are records: amortised O(1).
+// One full validation for every N forgotten streams, where N is the number of records: amortised
+// O(1).
 void stream_progress::audit() noexcept {
   if constexpr (check_level >= 3) {
     if (++unaudited_count_ <= records_.size()) return;

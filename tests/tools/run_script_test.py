@@ -173,7 +173,7 @@ class Run(Case):
         self.script("tests/check/adds.sh", "# Goal: one and one is two")
         for line in (
             "demo -h,test --help,check -h,check adds -h,replay x --help,fit -h,view -h,"
-            "top --json -h,trace -h,bench -h,bench va -h,bench special -h,preload -h,fuzz -h,"
+            "top --json -h,trace -h,bench -h,bench va -h,bench growth -h,preload -h,fuzz -h,"
             "fuzz va 3 -h,example -h,example first -h,wheel -h,gpu -h,prove 3 --help,"
             "threads -h,golden -h,docs -h"
         ).split(","):

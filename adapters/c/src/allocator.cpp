@@ -160,7 +160,7 @@ vmm_status create(const vmm_allocator_options* given, vmm_allocator** out) {
   options.leak_hook.hook = nullptr;  // frameworks end with live tensors
   // Their streams live as long as the process, and captures of them come unannounced.
   options.streams_forgotten = true;
-  // Frameworks run for long: more driver time while a pool grows, for less memory ever after.
+  // Frameworks run for long: more driver time while a pool grows, for less memory afterwards.
   // docs/decisions/0006 has the figures.
   options.policy.handle_bytes_max = std::uint64_t{64} << 20;
   options.policy.headroom = 1.01;
@@ -206,7 +206,7 @@ vmm_status make_device(allocator_object& on, std::int32_t number, device_memory*
   return VMM_SUCCESS;
 }
 
-// The device counts from the beginning: a child that is forked meanwhile has no part of it.
+// The device is counted before it opens: a child forked meanwhile leaves it to the parent.
 vmm_status open_device(allocator_object& on, std::int32_t number, device_memory*& out) {
   const vmm::sync::lock_guard<vmm::sync::mutex> lock(on.opening);
   out = on.device(number);

@@ -164,7 +164,7 @@ vmm::result<vmm::address> device_memory::allocate(std::uint64_t size_bytes,
   return no_host_memory(vmm::call::none);
 }
 
-// A free that has to wait makes its entry before the block leaves the table: what comes then needs
+// A free that has to wait makes its entry before the block leaves the table: the later steps need
 // no host memory.
 vmm::result<bool> device_memory::free(std::uint64_t at, bool captures) {
   live_block gone;
@@ -212,7 +212,7 @@ bool device_memory::end_wait(pending_blocks::owner&& gone) {
   return return_to_pool(std::move(block), std::move(gone)).has_value();
 }
 
-// True: the block needed no wait, and is the pool's again.
+// True: the block needed no wait and is back in the pool.
 bool device_memory::retire(pending_blocks::owner&& gone) {
   if (is_in_capture(gone->block) || !record_users(*gone)) {
     pending_.defer(std::move(gone));
@@ -234,7 +234,7 @@ bool device_memory::is_in_capture(const live_block& block) {
          std::any_of(block.users->begin(), block.users->end(), is_captured);
 }
 
-// A point for each stream that was recorded. False: one takes no event now.
+// Makes a point on each recorded stream. False: a stream accepts no event now.
 bool device_memory::record_users(pending_blocks::entry& gone) {
   gone.points.clear();
   if (gone.block.users == nullptr) return true;
@@ -249,8 +249,8 @@ bool device_memory::record_users(pending_blocks::entry& gone) {
   return true;
 }
 
-// The oldest come first; two that have not passed are taken for a sign that the others have not
-// either. True: any block went back.
+// Oldest first, up to two that have not passed: the others probably have not either. True: a block
+// went back.
 bool device_memory::collect_finished(std::size_t misses_max) {
   pending_blocks::list done = pending_.take_finished(misses_max, [&](const vmm::ticket_ref& point) {
     const vmm::result<bool> passed = clock_->passed(point);
@@ -279,7 +279,7 @@ void device_memory::collect(bool captures) {
   (void)collect_finished(misses_max);
 }
 
-// The last step before memory is called short: true where anything came of it.
+// The last step before a shortage is reported. True: a block went back.
 bool device_memory::wait_for_frees(bool captures) {
   const vmm::relaxed_capture relaxed(driver_);
   bool any = !captures && retire_deferred();
@@ -292,8 +292,8 @@ bool device_memory::wait_for_frees(bool captures) {
   return any;
 }
 
-// What the pool does not take now, it takes when captures have ended. Without an entry, and host
-// memory for one, the block stays live.
+// A block that the pool refuses now goes back when captures have ended. Without host memory for its
+// entry, the block stays live.
 vmm::result<bool> device_memory::return_to_pool(live_block&& gone, pending_blocks::owner&& entry) {
   const vmm::status freed = pool_.free({gone.at}, stream_in(gone));
   if (freed) return true;
@@ -330,7 +330,7 @@ const char* device_memory::find_broken_table() const noexcept {
 }
 
 const char* device_memory::find_broken() {
-  std::map<std::uint64_t, std::uint64_t> left;  // what the pool has live, of which no block is seen
+  std::map<std::uint64_t, std::uint64_t> left;  // live in the pool, and not yet found here
   const auto regions = pool_.regions();
   if (!regions) return nullptr;  // not set up, or no host memory for a list
   for (const vmm::pool_region& each : *regions) {

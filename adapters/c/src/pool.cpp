@@ -35,7 +35,7 @@ vmm_status fail_in_callback() noexcept {
       "a remap callback may free, pin, unpin and query its pool, and make no other call on it");
 }
 
-// A call on a pool: `work` gets it.
+// Calls `work` with the pool.
 template <class Work>
 vmm_status on_pool(vmm_pool* handle, Work&& work) noexcept {
   return run([&]() -> vmm_status {
@@ -44,7 +44,7 @@ vmm_status on_pool(vmm_pool* handle, Work&& work) noexcept {
   });
 }
 
-// The same for calls that a callback may not make: inside the pool they would end the process.
+// The same for calls that a callback must not make, where the pool would end the process.
 template <class Work>
 vmm_status outside_callbacks(vmm_pool* handle, Work&& work) noexcept {
   return on_pool(handle, [&](pool_object& on) -> vmm_status {

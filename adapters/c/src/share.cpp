@@ -25,7 +25,7 @@ import vmm.share;
 namespace vmm_c {
 namespace {
 
-// A listener or channel, which is on no driver.
+// A listener or channel, which has no driver.
 template <class Object, class Made, class Handle>
 vmm_status hand_out_alone(Made made, Handle** out) {
   auto object = std::make_unique<Object>(std::move(made));
@@ -50,7 +50,7 @@ vmm_status read_options(const vmm_share_options* given, vmm::share_options& into
   return VMM_SUCCESS;
 }
 
-// A channel that `open`, given the options, makes.
+// The channel that `open` makes from the options.
 template <class Open>
 vmm_status make_channel(const vmm_share_options* given, vmm_channel** out, Open&& open) {
   if (out == nullptr) return fail_null();
@@ -121,7 +121,7 @@ vmm_status export_of(manager_object& on, const void* at, const vmm_export_reques
   return handed;
 }
 
-// Releases, and ends the handle only where that succeeded.
+// Releases the object, and ends the handle only if that succeeded.
 template <class Object, class Last>
 vmm_status end_block(const void* handle, Last&& last) noexcept {
   if (handle == nullptr) return VMM_SUCCESS;
@@ -156,7 +156,7 @@ std::uint32_t kind_of(vmm::share_event::what kind) noexcept {
   return VMM_SHARE_RELEASED;
 }
 
-// Of one block: their descriptors go.
+// Drops the updates of one block and closes their descriptors.
 void forget_updates(channel_object& on, std::uint64_t id) {
   std::erase_if(on.updates, [id](const vmm::share_event& each) { return each.id == id; });
 }
@@ -180,7 +180,7 @@ vmm_status next(channel_object& on, std::uint32_t timeout_ms, vmm_share_event& o
   return VMM_SUCCESS;
 }
 
-// An offer that was returned before: imported, mapped, and accepted.
+// Imports, maps and accepts an offer that was returned before.
 vmm::result<vmm::imported_block> borrow_accepted(channel_object& on, driver_object& driver,
                                                  const vmm::import_options& options) {
   const vmm::share_event offer = std::move(on.offers.front());

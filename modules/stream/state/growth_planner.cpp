@@ -59,7 +59,7 @@ bool growth_planner::has_headroom(const stream_request& request,
 
 std::uint64_t growth_planner::headroom(const stream_request& request,
                                        std::uint64_t held_bytes) const noexcept {
-  const std::uint64_t live = state_.live_granules();  // arenas stay open beside a preparation
+  const std::uint64_t live = state_.live_granules();  // a preparation leaves arenas open
   const std::uint64_t peak =
       std::max(records_.peak_live_granules(), live + request.count_granules) * granule_bytes;
   check(peak >= live * granule_bytes, "the peak is below the live bytes");
@@ -67,7 +67,7 @@ std::uint64_t growth_planner::headroom(const stream_request& request,
   const double limit = sizes_.policy.headroom * static_cast<double>(peak) +
                        static_cast<double>(sizes_.policy.tuning.slack_bytes) -
                        static_cast<double>(held_bytes);
-  constexpr double limit_max = 9e18;  // an integer holds that
+  constexpr double limit_max = 9e18;  // fits an integer
   return limit <= 0 ? 0 : static_cast<std::uint64_t>(std::min(limit, limit_max)) / granule_bytes;
 }
 
@@ -103,8 +103,8 @@ std::uint32_t growth_planner::create_size(const growth_plan& plan, std::uint32_t
   return std::max(rest_granules, static_cast<std::uint32_t>(wish));
 }
 
-// The largest new handle; 0: the policy's. What strands in a handle is dear where little is live,
-// and where free memory is too scattered to serve already; calls are what costs elsewhere.
+// The largest new handle; 0: the policy's. Memory stranded in a handle is expensive where little is
+// live or free memory is scattered; elsewhere driver calls are.
 std::uint32_t growth_planner::handle_size(bool scattered, std::uint64_t held_bytes,
                                           std::uint32_t create_granules) const noexcept {
   const pool_policy& policy = sizes_.policy;
@@ -259,8 +259,8 @@ status growth_planner::collect(const growth_effort& effort, growth_plan& plan) n
   return {};
 }
 
-// Whether memory of that record, moved, would make the request's stream wait for all work of the
-// device: only where memory is short, and never before the event of that work is there.
+// Whether moving memory of that record would make the request's stream wait for all work of the
+// device. It may only where memory is short, and after the event of that work was recorded.
 bool growth_planner::waits_for_all(const stream_point& freed,
                                    const growth_effort& effort) const noexcept {
   const stream_table& streams = state_.streams();

@@ -139,7 +139,7 @@ void segment::keep_free(region_id region, const stream_point& since, mappings& r
 
 // ---- free regions and holes ----------------------------------------------------------
 
-// As far as it reaches. Each step ends one region.
+// Merges neighbours as long as one fits. Each step ends one region.
 void segment::coalesce(region_id region, const stream_point& since,
                        const stream_table& streams) noexcept {
   check(kind(region) == region_kind::unlisted, "a free region is freed");

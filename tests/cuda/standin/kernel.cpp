@@ -24,8 +24,7 @@ CUresult answer(const char* symbol, needs need, Body&& body) noexcept {
 }
 
 CUfunc_st known_kernels[] = {{"vmm_pattern_fill"}, {"vmm_pattern_check"}, {"vmm_spin"},
-                             {"vmm_copy"},         {"vmm_triad"},         {"vmm_gather"},
-                             {"vmm_poke"},         {"vmm_alias_words"}};
+                             {"vmm_copy"},         {"vmm_poke"},          {"vmm_alias_words"}};
 int only_module = 0;  // its address is the handle of every module
 
 constexpr std::uint64_t pattern_step = 0x9E37'79B9'7F4A'7C15u;
@@ -79,7 +78,7 @@ CUresult check(vmm::fake_driver& fake, const pattern& asked, vmm::address counte
   return outcome ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
 }
 
-// ---- copy, triad, gather: whole arrays in host memory, so for small ones ----
+// ---- copy: whole arrays in host memory, so for small ones ----
 
 using word_list = std::vector<std::uint64_t>;
 
@@ -97,31 +96,6 @@ CUresult copy(vmm::fake_driver& fake, void** all) {
   if (!read_array(fake, {parameter<std::uint64_t>(all, 1)}, words))
     return CUDA_ERROR_ILLEGAL_ADDRESS;
   return write_array(fake, {parameter<std::uint64_t>(all, 0)}, words);
-}
-
-CUresult gather(vmm::fake_driver& fake, void** all) {
-  const auto word_count = parameter<std::uint64_t>(all, 2);
-  word_list from(word_count);
-  word_list to(word_count);
-  if (!read_array(fake, {parameter<std::uint64_t>(all, 1)}, from))
-    return CUDA_ERROR_ILLEGAL_ADDRESS;
-  for (std::uint64_t i = 0; i < word_count; ++i) {
-    std::uint64_t place = i * pattern_step & (word_count - 1);
-    place ^= place >> 15;
-    place = place * 0xD1B5'4A32'D192'ED03u & (word_count - 1);
-    to[i] = from[place];
-  }
-  return write_array(fake, {parameter<std::uint64_t>(all, 0)}, to);
-}
-
-CUresult triad(vmm::fake_driver& fake, void** all) {
-  word_list first(parameter<std::uint64_t>(all, 3));
-  word_list second(first.size());
-  const bool read = read_array(fake, {parameter<std::uint64_t>(all, 1)}, first) &&
-                    read_array(fake, {parameter<std::uint64_t>(all, 2)}, second);
-  if (!read) return CUDA_ERROR_ILLEGAL_ADDRESS;
-  for (std::size_t i = 0; i < first.size(); ++i) first[i] = 3 * second[i] - 2 * first[i];
-  return write_array(fake, {parameter<std::uint64_t>(all, 0)}, first);
 }
 
 // Whether the current context's device may do that to every granule of the range. The fake driver's
@@ -210,10 +184,8 @@ CUresult cuLaunchKernel(CUfunction function, unsigned, unsigned, unsigned, unsig
       return check(fake, pattern_of(parameters), {parameter<std::uint64_t>(parameters, 3)});
     }
     if (name == "vmm_copy") return copy(fake, parameters);
-    if (name == "vmm_gather") return gather(fake, parameters);
     if (name == "vmm_poke") return poke(fake, parameters);
     if (name == "vmm_alias_words") return alias_words(fake, parameters);
-    if (name == "vmm_triad") return triad(fake, parameters);
     return CUDA_SUCCESS;
   });
 }

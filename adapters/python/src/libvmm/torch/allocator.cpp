@@ -47,7 +47,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
     calls_.struct_size = sizeof(calls_);
     check(vmm_allocator_keep(vmm, &calls_));
   }
-  // To count the virtual functions of: no other call is valid.
+  // Only its virtual functions are counted: no call of it is valid.
   explicit allocator(std::nullptr_t) : native_(nullptr), vmm_(nullptr), native_deleter_(nullptr) {}
 
   // ---- memory ----------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
     if (done == VMM_SUCCESS) [[likely]]
       return;
     if (done == VMM_ERROR_UNKNOWN_ADDRESS) return native_->raw_delete(at);
-    // A forked child: what it inherits is its parent's.
+    // In a forked child, inherited memory is the parent's.
     if (done != VMM_ERROR_NOT_PERMITTED)
       std::fprintf(stderr, "vmm: %p was not freed: %s\n", at, vmm_last_error_text());
   }
@@ -121,7 +121,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
     const auto found = fractions_.find(device);
     return found == fractions_.end() ? native_->getMemoryFraction(device) : found->second;
   }
-  // For both together: what vmm holds is taken from PyTorch's own when memory is short.
+  // One limit for both allocators: leave_the_rest() deducts vmm's memory from PyTorch's share.
   void setMemoryFraction(double fraction, DeviceIndex device) override {
     native_->setMemoryFraction(fraction, device);
     vmm_plugin_memory_fraction(fraction, device);
@@ -237,7 +237,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
                           cudaStream_t stream, bool p2p) override {
     using copy = cudaError_t (*)(void*, int, const void*, int, size_t, cudaStream_t);
     static const auto between = runtime<copy>("cudaMemcpyPeerAsync");
-    // Without peer access memory that was mapped is not copied by the plain call.
+    // Without peer access, the plain call cannot copy mapped memory.
     if (!p2p && to_device != from_device && between != nullptr)
       return between(to, to_device, from, from_device, count, stream);
     return native_->memcpyAsync(to, to_device, from, from_device, count, stream, p2p);
@@ -401,7 +401,7 @@ class allocator final : public torch_cuda::CUDAAllocator {
     return at;
   }
 
-  // Where a fraction is set: PyTorch's own may hold what vmm does not.
+  // Where a fraction is set: PyTorch's own allocator may hold what vmm leaves of it.
   void leave_the_rest(DeviceIndex device) {
     const auto fraction = fractions_.find(device);
     if (fraction == fractions_.end() || fraction->second >= 1.0) return;
