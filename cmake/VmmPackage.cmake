@@ -70,7 +70,7 @@ vmm_ships(libvmm-modules-dev ${vmm_lib}/cmake/vmm "${vmm_made}/vmmConfig.cmake"
 set(vmm_packages libvmm1 libvmm-dev libvmm-modules-dev python3-libvmm)
 if(TARGET vmm-history)
   list(APPEND vmm_packages vmm-tools)
-  install(TARGETS vmm-fit vmm-replay vmm-trace vmm-history vmm-top
+  install(TARGETS vmm-fit vmm-replay vmm-trace vmm-history vmm-top vmm-owner
           RUNTIME DESTINATION bin COMPONENT vmm-tools EXCLUDE_FROM_ALL)
   if(TARGET vmm_preload)
     install(TARGETS vmm_preload

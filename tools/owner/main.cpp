@@ -1,0 +1,198 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm-owner: creates the memory that the processes of a device share, and decides which has it.
+//
+// Exit codes: 0 all well; 1 the owner cannot be, or cannot be reached, or refuses; 2 the command
+// line is wrong; 4 the program's own memory ran out.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "../program/output.hpp"
+#include "../program/usage.hpp"
+#include "service.hpp"
+
+namespace {
+
+using vmm::market_kind, vmm::market_message;
+
+constexpr const char* usage =
+    "usage: vmm-owner serve FOLDER DEVICE [--daemon] [--capacity BYTES] [--quiet-ms N]\n"
+    "       vmm-owner ctl list|drain FOLDER DEVICE\n"
+    "       vmm-owner ctl share FOLDER DEVICE TENANT [--guarantee BYTES] [--limit BYTES]\n"
+    "                 [--priority 0..7] [--elastic]\n"
+    "\n"
+    "Owns the memory of a device, for processes with VMM_OWNER=auto or VMM_OWNER=FOLDER. DEVICE "
+    "is\n"
+    "the 32 digits of a CUDA device's UUID, or host. Ends with its last tenant.\n"
+    "  --daemon            in the background; returns once it listens. It logs beside its socket\n"
+    "  --capacity BYTES    the memory to share (default: the device's)\n"
+    "  --quiet-ms N        from the end of a tenant's processes to the next use (default: 200)\n"
+    "  --guarantee BYTES, --limit BYTES, --priority N, --elastic   the new share of a tenant\n"
+    "  --help, --version\n";
+
+struct command {
+  std::string verb{}, action{};
+  vmm::tools::service_options service{};
+  std::uint64_t tenant = 0;
+  vmm::market_share share{};
+  bool is_daemon = false;
+};
+
+std::string read_option(std::string_view word, std::string_view value, command& into) {
+  const auto bytes = vmm::parse_bytes(value);
+  const auto number = vmm::parse_number(value);
+  if (word == "--capacity" && bytes)
+    into.service.capacity_bytes = *bytes;
+  else if (word == "--guarantee" && bytes)
+    into.share.guarantee_bytes = *bytes;
+  else if (word == "--limit" && bytes)
+    into.share.limit_bytes = *bytes;
+  else if (word == "--quiet-ms" && number && *number >= 0 && *number <= 60'000)
+    into.service.quiet_ms = static_cast<std::uint32_t>(*number);
+  else if (word == "--priority" && number && *number >= 0 && *number <= 7)
+    into.share.priority = static_cast<std::uint8_t>(*number);
+  else
+    return std::string(word) + " does not take '" + std::string(value) + "'";
+  return "";
+}
+
+// Empty, or what is wrong.
+std::string read_words(int count, char** words, command& into) {
+  std::vector<std::string> plain;
+  for (int i = 1; i < count; ++i) {
+    const std::string_view word = words[i];
+    if (word == "--daemon") {
+      into.is_daemon = true;
+    } else if (word == "--elastic") {
+      into.share.elastic = true;
+    } else if (word == "--capacity" || word == "--guarantee" || word == "--limit" ||
+               word == "--quiet-ms" || word == "--priority") {
+      if (i + 1 == count) return std::string(word) + " takes a value";
+      if (std::string why = read_option(word, words[++i], into); !why.empty()) return why;
+    } else if (word.starts_with("-")) {
+      return vmm::tools::unknown_option(word, usage);
+    } else {
+      plain.emplace_back(word);
+    }
+  }
+  if (plain.empty()) return "serve or ctl comes first";
+  into.verb = plain[0];
+  const std::size_t first = into.verb == "ctl" ? 2 : 1;
+  if (into.verb != "ctl" && into.verb != "serve") return "'" + into.verb + "' is not a command";
+  if (first == 2) into.action = plain.size() > 1 ? plain[1] : "";
+  const bool is_share = into.action == "share";
+  if (first == 2 && into.action != "list" && into.action != "drain" && !is_share)
+    return "ctl takes list, drain or share";
+  if (plain.size() != first + 2 + (is_share ? 1 : 0)) return "name the folder and the device";
+  into.service.directory = plain[first];
+  into.service.device = plain[first + 1];
+  if (is_share) {
+    const auto tenant = vmm::tools::read_count(plain[first + 2].c_str(), 1);
+    if (!tenant) return "'" + plain[first + 2] + "' is not a tenant's number";
+    into.tenant = *tenant;
+  }
+  return "";
+}
+
+// ---- serve ---------------------------------------------------------------------------
+
+// The parent ends once the socket is there; the driver is opened by the child.
+bool is_child(const std::string& log) {
+  const ::pid_t child = ::fork();
+  if (child != 0) std::_Exit(child < 0 ? 1 : 0);
+  (void)::setsid();
+  const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  const int file = ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+  (void)!::dup2(nothing, STDIN_FILENO);
+  (void)!::dup2(nothing, STDOUT_FILENO);
+  (void)!::dup2(file >= 0 ? file : nothing, STDERR_FILENO);
+  return true;
+}
+
+int serve(const command& what) {
+  vmm::tools::owner_service service(what.service);
+  bool is_owned = false;
+  std::string why = service.claim(is_owned);
+  if (is_owned && what.is_daemon) return 0;  // two tenants began at once
+  if (why.empty() && what.is_daemon) (void)is_child(vmm::tools::owner_paths(what.service).log);
+  if (why.empty()) why = service.open();
+  if (!why.empty()) {
+    std::fprintf(stderr, "vmm-owner: %s\n", why.c_str());
+    return 1;
+  }
+  service.run();
+  return 0;
+}
+
+// ---- ctl -----------------------------------------------------------------------------
+
+std::string table_of(const std::vector<vmm::market_row>& rows, std::uint64_t capacity_bytes) {
+  std::string text = "tenant  held MiB  guaranteed  limit  waiting  class  name\n";
+  for (const vmm::market_row& each : rows) {
+    char line[160];
+    std::snprintf(line, sizeof line, "%6llu  %8llu  %10llu  %5llu  %7llu  %5u  ",
+                  static_cast<unsigned long long>(each.tenant),
+                  static_cast<unsigned long long>(each.held_bytes >> 20),
+                  static_cast<unsigned long long>(each.share.guarantee_bytes >> 20),
+                  static_cast<unsigned long long>(each.share.limit_bytes >> 20),
+                  static_cast<unsigned long long>(each.waiting_bytes >> 20), each.share.priority);
+    text += line;
+    for (const char letter : vmm::text_of(each.name))
+      text += letter >= ' ' && letter <= '~' ? letter : '?';
+    if (each.overdue) text += " (overdue)";
+    if (each.is_silent) text += " (not connected)";
+    text += "\n";
+  }
+  return text + "device " + std::to_string(capacity_bytes >> 20) + " MiB\n";
+}
+
+int fail(const std::string& why) {
+  std::fprintf(stderr, "vmm-owner: %s\n", why.c_str());
+  return 1;
+}
+
+int control(const command& what) {
+  const vmm::tools::owner_paths paths(what.service);
+  const vmm::unix_os::deadline until = vmm::unix_os::deadline_in(2000);
+  const vmm::unix_os::connected made =
+      vmm::unix_os::connect_at(paths.socket.data(), paths.socket.size(), until);
+  if (made.descriptor < 0) return fail("no owner listens at " + paths.socket);
+  market_message request;
+  request.kind = what.action == "list"    ? market_kind::query
+                 : what.action == "drain" ? market_kind::drain
+                                          : market_kind::set_share;
+  request.tenant = what.tenant;
+  request.share = what.share;
+  const vmm::market_bytes sent = vmm::encode_market_message(request);
+  std::vector<vmm::market_row> rows;
+  int failure = vmm::unix_os::send_message(made.descriptor, {sent.data(), sent.size()}, {}, until);
+  while (failure == 0) {
+    vmm::market_bytes bytes{};
+    std::array<int, vmm::unix_os::descriptors_max> descriptors{};
+    const auto got = vmm::unix_os::receive_message(made.descriptor, bytes.data(), bytes.size(),
+                                                   descriptors.data(), until);
+    const auto message = vmm::decode_market_message(bytes);
+    if (got.fault != vmm::unix_os::receive_fault::none || !message) break;
+    if (message->kind == market_kind::refused) return fail(vmm::text_of(message->reason));
+    for (const vmm::market_row& each : message->row_list()) rows.push_back(each);
+    if (message->more) continue;
+    vmm::unix_os::close(made.descriptor);
+    const std::string why = vmm::tools::print(table_of(rows, message->bytes));
+    return why.empty() ? 0 : fail(why);
+  }
+  vmm::unix_os::close(made.descriptor);
+  return fail("the owner at " + paths.socket + " is silent");
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  vmm::tools::answer_help(count, words, usage);
+  command what;
+  if (const std::string problem = read_words(count, words, what); !problem.empty()) {
+    vmm::tools::refuse_line("vmm-owner", problem);
+    return 2;
+  }
+  return what.verb == "serve" ? serve(what) : control(what);
+}

@@ -1,0 +1,309 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+#include "service.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace vmm::tools {
+namespace {
+
+constexpr std::int64_t first_tenant_ns = 10'000'000'000;
+constexpr std::size_t outbox_max = 4096;
+
+std::uint64_t random_number() {
+  std::uint64_t number = 0;
+  (void)unix_os::random_bytes(reinterpret_cast<std::byte*>(&number), sizeof number);
+  return number | 1;
+}
+
+}  // namespace
+
+owner_paths::owner_paths(const service_options& options) {
+  socket = options.directory + "/" + market_socket_name(make_market_device(options.device));
+  lock = socket + ".lock";
+  metrics = socket + ".metrics";
+  log = socket + ".log";
+}
+
+// ---- life ----------------------------------------------------------------------------
+
+owner_service::~owner_service() {
+  for (auto& [number, each] : connections_) {
+    unix_os::close(each.descriptor);
+    unix_os::close(each.process);
+  }
+  for (auto& [number, each] : tenants_) {
+    unix_os::close(each.process);
+    unix_os::close(each.witness);
+  }
+  for (auto& [id, memory] : memories_) device_->release(memory);
+  if (listening_.descriptor >= 0)
+    unix_os::stop_listening(listening_, paths_.socket.data(), paths_.socket.size());
+  close_metrics(metrics_socket_, paths_.metrics);
+  if (lock_ >= 0) {
+    (void)!::ftruncate(lock_, 0);
+    ::close(lock_);
+  }
+}
+
+std::string owner_service::claim(bool& is_owned) {
+  is_owned = false;
+  if (const int failure = unix_os::make_private_folder(options_.directory.c_str()); failure != 0)
+    return options_.directory + ": not a folder of this user with mode 0700";
+  lock_ = ::open(paths_.lock.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (lock_ < 0) return paths_.lock + ": cannot be opened";
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    is_owned = errno == EWOULDBLOCK;
+    ::close(std::exchange(lock_, -1));
+    return "another owner has the device " + options_.device;
+  }
+  struct stat facts{};
+  was_stopped_ = ::fstat(lock_, &facts) == 0 && facts.st_size != 0;
+  (void)!::pwrite(lock_, "1", 1, 0);
+  // Under the lock a socket of that name is one of a dead owner.
+  (void)::unlink(paths_.socket.c_str());
+  listening_ = unix_os::listen_at(paths_.socket.data(), paths_.socket.size());
+  if (listening_.descriptor < 0)
+    return paths_.socket + ": " + unix_os::errno_name(listening_.failure);
+  metrics_socket_ = open_metrics(paths_.metrics);
+  return "";
+}
+
+std::string owner_service::open() {
+  unix_os::raise_descriptor_limit();
+  std::string why;
+  device_ = open_device(options_.device, why);
+  if (device_ == nullptr) return why;
+  owner_options made;
+  made.epoch = random_number();
+  made.first_handle = random_number() >> 16;
+  made.capacity_bytes =
+      options_.capacity_bytes != 0 ? options_.capacity_bytes : device_->total_bytes();
+  made.device = make_market_device(options_.device);
+  if (options_.device == "host" || options_.device == "fake") made.context_bytes = 0;
+  made.reserve_bytes = std::min(made.reserve_bytes, made.capacity_bytes / 16);
+  (void)unix_os::random_bytes(made.key.data(), made.key.size());
+  made.takes_stock = was_stopped_;
+  made.quiet_delay_ns = std::int64_t{options_.quiet_ms} * 1'000'000;
+  owner_ = std::make_unique<market_owner>(made, unix_os::clock_ns());
+  idle_since_ns_ = unix_os::clock_ns() + first_tenant_ns;
+  return "";
+}
+
+bool owner_service::has_tenants() const {
+  const auto tenants = owner_->state().records.tenants();
+  return std::any_of(tenants.begin(), tenants.end(),
+                     [](const tenant_record& each) { return each.is_there(); });
+}
+
+void owner_service::run() {
+  for (;;) {
+    poll_once();
+    const std::int64_t now_ns = unix_os::clock_ns();
+    if (owner_->next_deadline_ns() <= now_ns) owner_->tick(now_ns);
+    act(nullptr);
+    if (has_tenants()) {
+      idle_since_ns_ = now_ns + std::int64_t{options_.linger_ms} * 1'000'000;
+    } else if (now_ns >= idle_since_ns_ || owner_->state().is_draining) {
+      return;
+    }
+  }
+}
+
+// ---- events --------------------------------------------------------------------------
+
+void owner_service::poll_once() {
+  std::vector<unix_os::watched> list;
+  list.push_back({.descriptor = listening_.descriptor});
+  if (metrics_socket_ >= 0) list.push_back({.descriptor = metrics_socket_});
+  for (const auto& [number, each] : connections_)
+    list.push_back({.descriptor = each.descriptor, .for_writing = !each.outbox.empty()});
+  for (const auto& [number, each] : tenants_) {
+    if (each.process >= 0 && !each.has_ended) list.push_back({.descriptor = each.process});
+    if (each.witness >= 0) list.push_back({.descriptor = each.witness});
+  }
+  std::int64_t until_ns = owner_->next_deadline_ns();
+  if (!has_tenants()) until_ns = std::min(until_ns, idle_since_ns_);
+  unix_os::wait_for_events(list.data(), list.size(), until_ns);
+  for (const unix_os::watched& each : list) {
+    if (each.is_ready || each.is_writable) look_at(each);
+  }
+}
+
+void owner_service::look_at(const unix_os::watched& what) {
+  if (what.descriptor == listening_.descriptor) return accept_all();
+  if (what.descriptor == metrics_socket_) return serve_metrics();
+  for (const auto& [number, each] : connections_) {
+    if (each.descriptor != what.descriptor) continue;
+    const std::uint64_t of = number;
+    if (what.is_writable) flush(of);
+    if (what.is_ready) receive_all(of);
+    return;
+  }
+  for (auto& [number, each] : tenants_) {
+    const std::uint64_t of = number;
+    // The number may be another descriptor's by now.
+    if (each.process == what.descriptor) {
+      unix_os::watched again{.descriptor = each.process};
+      unix_os::wait_for_events(&again, 1, 0);
+      if (!again.is_ready || each.has_ended) return;
+      each.has_ended = true;
+      owner_->ended(of, unix_os::clock_ns());
+      return act(nullptr);
+    }
+    if (each.witness != what.descriptor) continue;
+    char byte = 0;
+    if (::recv(each.witness, &byte, 1, MSG_DONTWAIT) != 0) return;
+    unix_os::close(std::exchange(each.witness, -1));
+    // Where the kernel has no descriptor of a process, its witness stands for it.
+    if (each.process < 0) owner_->ended(of, unix_os::clock_ns());
+    owner_->witness_closed(of, unix_os::clock_ns());
+    return act(nullptr);
+  }
+}
+
+void owner_service::accept_all() {
+  for (int left = 16; left > 0; --left) {
+    const unix_os::opened made = unix_os::accept_now(listening_.descriptor);
+    if (made.descriptor < 0) return;
+    const unix_os::peer peer = unix_os::peer_of(made.descriptor);
+    if (peer.failure != 0 || peer.uid != unix_os::own_uid()) {
+      unix_os::close(made.descriptor);
+      continue;
+    }
+    connections_[++last_connection_] = {.descriptor = made.descriptor,
+                                        .process = unix_os::process_of(made.descriptor)};
+  }
+}
+
+void owner_service::receive_all(std::uint64_t number) {
+  for (int left = 64; left > 0; --left) {
+    const auto found = connections_.find(number);
+    if (found == connections_.end()) return;
+    market_bytes bytes{};
+    std::array<int, unix_os::descriptors_max> came{};
+    const unix_os::received got = unix_os::receive_message(
+        found->second.descriptor, bytes.data(), bytes.size(), came.data(), unix_os::deadline{0});
+    std::vector<int> descriptors(came.begin(),
+                                 came.begin() + static_cast<std::ptrdiff_t>(got.descriptor_count));
+    if (got.fault == unix_os::receive_fault::failed && got.failure == ETIMEDOUT) return;
+    const bool is_over =
+        got.fault == unix_os::receive_fault::ended || got.fault == unix_os::receive_fault::failed;
+    const auto message = decode_market_message(bytes);
+    if (got.fault == unix_os::receive_fault::none && message &&
+        descriptor_count_of(*message) == descriptors.size()) {
+      take(number, *message, descriptors);
+    } else if (!is_over) {
+      owner_->reject(number, unix_os::clock_ns());
+      act(nullptr);
+    }
+    for (const int each : descriptors) unix_os::close(each);
+    if (is_over) close_connection(number, true);
+  }
+}
+
+void owner_service::take(std::uint64_t number, const market_message& message,
+                         std::vector<int>& descriptors) {
+  const bool is_hello = message.kind == market_kind::hello;
+  owner_->receive(number, message, unix_os::clock_ns());
+  if (is_hello && owner_->tenant_of(number) != 0)
+    watch_tenant(number, std::exchange(descriptors[0], -1));
+  act(&descriptors);
+}
+
+void owner_service::watch_tenant(std::uint64_t connection_number, int witness) {
+  watched_tenant& each = tenants_[owner_->tenant_of(connection_number)];
+  connection& from = connections_.at(connection_number);
+  unix_os::close(each.process);
+  unix_os::close(each.witness);
+  each = {.process = std::exchange(from.process, -1), .witness = witness};
+}
+
+void owner_service::close_connection(std::uint64_t number, bool is_lost) {
+  const auto found = connections_.find(number);
+  if (found == connections_.end()) return;
+  flush(number);
+  unix_os::end_connection(found->second.descriptor);
+  unix_os::close(found->second.process);
+  connections_.erase(found);
+  if (!is_lost) return;
+  owner_->lost(number, unix_os::clock_ns());
+  act(nullptr);
+}
+
+// ---- actions -------------------------------------------------------------------------
+
+void owner_service::send(std::uint64_t number, const market_message& message) {
+  const auto found = connections_.find(number);
+  if (found == connections_.end()) return;
+  letter made{encode_market_message(message), {}};
+  for (const market_handle& each : message.handle_list()) {
+    if (message.kind == market_kind::grant && each.has_descriptor)
+      made.descriptors.push_back(memories_.at(each.id).descriptor);
+  }
+  found->second.outbox.push_back(std::move(made));
+  flush(number);
+}
+
+void owner_service::flush(std::uint64_t number) {
+  connection& to = connections_.at(number);
+  while (!to.outbox.empty()) {
+    const letter& first = to.outbox.front();
+    const int failure = unix_os::send_message(
+        to.descriptor, {first.bytes.data(), first.bytes.size()},
+        {first.descriptors.data(), first.descriptors.size()}, unix_os::deadline{0});
+    if (failure == ETIMEDOUT && to.outbox.size() < outbox_max) return;
+    if (failure != 0) {
+      to.outbox.clear();  // its end comes as an event
+      return;
+    }
+    to.outbox.pop_front();
+  }
+}
+
+// `received`: the descriptors of the message whose actions these are; an adopted one is taken out.
+void owner_service::act(std::vector<int>* received) {
+  for (;;) {
+    const std::vector<owner_action> actions = owner_->take_actions();
+    if (actions.empty()) break;
+    for (const owner_action& each : actions) {
+      switch (each.kind) {
+        case owner_action::what::send: send(each.connection, each.message); break;
+        case owner_action::what::create: {
+          const std::optional<device_memory> made = device_->create(each.bytes);
+          if (made) memories_[each.handle] = *made;
+          owner_->created(each.handle, made.has_value(), unix_os::clock_ns());
+          break;
+        }
+        case owner_action::what::release:
+          device_->release(memories_.at(each.handle));
+          memories_.erase(each.handle);
+          owner_->released(each.handle, unix_os::clock_ns());
+          break;
+        case owner_action::what::adopt:
+          memories_[each.handle] = {0, std::exchange(received->at(each.index), -1)};
+          break;
+        case owner_action::what::close: close_connection(each.connection, false); break;
+        case owner_action::what::end: break;  // run() looks
+      }
+    }
+  }
+  // The descriptors of a tenant end with its record.
+  std::erase_if(tenants_, [this](auto& each) {
+    const auto all = owner_->state().records.tenants();
+    if (std::any_of(all.begin(), all.end(),
+                    [&](const tenant_record& one) { return one.number == each.first; }))
+      return false;
+    unix_os::close(each.second.process);
+    unix_os::close(each.second.witness);
+    return true;
+  });
+}
+
+}  // namespace vmm::tools
