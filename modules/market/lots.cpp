@@ -144,6 +144,12 @@ void market_lots::begin(request_record& request, const tenant_record& tenant, st
     request.target_bytes = std::max(request.target_bytes, more_bytes);
   }
   request.missing_bytes = request.target_bytes;
+  // Lots are collected in the order in which they were decided.
+  auto& all = state_.records.requests;
+  const auto place = all.begin() + (&request - all.data());
+  const auto before = std::find_if(all.begin(), place,
+                                   [](const auto& each) { return !each.is_building(); });
+  std::rotate(before, place, place + 1);
 }
 
 void market_lots::advance(request_record& request) {

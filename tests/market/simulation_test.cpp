@@ -17,7 +17,7 @@ std::uint64_t number_of(const char* variable, std::uint64_t usual) {
 
 TEST(Market, EverySchedule) {
   const std::uint64_t first = number_of("VMM_MARKET_SEED", 1);
-  const std::uint64_t count = number_of("VMM_MARKET_SCHEDULES", 30'000);
+  const std::uint64_t count = number_of("VMM_MARKET_SCHEDULES", VMM_MARKET_USUAL);
   std::uint64_t granted = 0, denied = 0, kills = 0, restarts = 0, recalls = 0, forks = 0;
   std::uint64_t moves = 0, refused = 0, hash = 0;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {

@@ -1,0 +1,473 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: each rule of an owner and each byte of a message, one at a time.
+// Method: an owner's machine whose driver returns at once, and tenants that are lists of messages.
+#include "../support/test.h"
+
+import vmm.backend;
+import vmm.market;
+
+namespace {
+
+using vmm::handle_state, vmm::market_handle, vmm::market_kind, vmm::market_message,
+    vmm::market_reason, vmm::market_share, vmm::owner_action;
+
+constexpr std::int64_t ms = 1'000'000;
+
+// An owner whose creates and releases return at once. A tenant's number is its connection's.
+class desk {
+ public:
+  explicit desk(std::uint64_t capacity_bytes, bool takes_stock = false)
+      : owner({.epoch = 5,
+               .first_handle = 100,
+               .capacity_bytes = capacity_bytes,
+               .context_bytes = 0,
+               .reserve_bytes = 128 * MiB,
+               .takes_stock = takes_stock},
+              now) {}
+
+  static market_message of(market_kind kind) {
+    market_message message;
+    message.kind = kind;
+    message.epoch = 5;
+    return message;
+  }
+  market_message hello(const market_share& share, const char* group = "g", std::uint64_t job = 0) {
+    market_message message = of(market_kind::hello);
+    message.name = vmm::make_market_name("t");
+    message.group = vmm::make_market_name(group);
+    message.job = job;
+    message.share = share;
+    return message;
+  }
+  void say(std::uint64_t connection, const market_message& message) {
+    owner.receive(connection, message, now);
+    pump();
+  }
+  void join(std::uint64_t connection, const market_share& share = {}, const char* group = "g",
+            std::uint64_t job = 0) {
+    say(connection, hello(share, group, job));
+    say(connection, of(market_kind::inventory));
+  }
+  std::uint64_t want(std::uint64_t connection, std::uint64_t bytes,
+                     std::int64_t within = 1000 * ms) {
+    market_message message = of(market_kind::want);
+    message.request = ++last;
+    message.bytes = message.wish_bytes = bytes;
+    message.within_ns = static_cast<std::uint64_t>(within);
+    say(connection, message);
+    return last;
+  }
+  void give(std::uint64_t connection, const std::vector<market_handle>& handles) {
+    market_message message = of(market_kind::give);
+    message.request = ++last;
+    for (const market_handle& each : handles) message.handles[message.handle_count++] = each;
+    say(connection, message);
+  }
+  void cannot(std::uint64_t connection) {
+    market_message message = of(market_kind::cannot);
+    message.request = asks[connection].request;
+    say(connection, message);
+  }
+  void pass(std::int64_t time) {
+    now += time;
+    owner.tick(now);
+    pump();
+  }
+  void pump() {
+    for (std::vector<owner_action> actions = owner.take_actions(); !actions.empty();
+         actions = owner.take_actions()) {
+      for (const owner_action& each : actions) {
+        if (each.kind == owner_action::what::create) {
+          ++creates;
+          owner.created(each.handle, !refuses, now);
+        }
+        if (each.kind == owner_action::what::release) owner.released(each.handle, now);
+        if (each.kind == owner_action::what::close) closed.insert(each.connection);
+        if (each.kind == owner_action::what::send) note(each.connection, each.message);
+        if (each.kind != owner_action::what::send || each.message.kind != market_kind::drop ||
+            keeps_imports)
+          continue;
+        market_message gone = each.message;
+        gone.kind = market_kind::dropped;
+        owner.receive(each.connection, gone, now);
+      }
+    }
+    ASSERT_TRUE(owner.validate()) << owner.validate().error().detail;
+  }
+  void note(std::uint64_t connection, const market_message& message) {
+    if (message.kind == market_kind::grant) {
+      for (const market_handle& each : message.handle_list()) lots[message.request].push_back(each);
+      order.push_back(message.request);
+    }
+    if (message.kind == market_kind::denied) denied[message.request] = message.reason;
+    if (message.kind == market_kind::refused) refused[connection] = message.reason;
+    if (message.kind == market_kind::ask) asks[connection] = message;
+    if (message.kind == market_kind::drop) drops[connection] = message;
+  }
+  [[nodiscard]] bool has(std::uint64_t request) const { return lots.contains(request); }
+
+  std::int64_t now = 1;
+  vmm::market_owner owner;
+  std::uint64_t last = 0;
+  int creates = 0;
+  bool refuses = false;
+  bool keeps_imports = false;
+  std::map<std::uint64_t, std::vector<market_handle>> lots;  // by request
+  std::vector<std::uint64_t> order;                          // of grants
+  std::map<std::uint64_t, market_reason> denied;
+  std::map<std::uint64_t, market_reason> refused;  // by connection
+  std::map<std::uint64_t, market_message> asks, drops;
+  std::set<std::uint64_t> closed;
+};
+
+// ---- messages ------------------------------------------------------------------------
+
+std::vector<market_message> every_message() {
+  std::vector<market_message> all;
+  for (int kind = 1; kind <= static_cast<int>(market_kind::report); ++kind) {
+    market_message message = desk::of(static_cast<market_kind>(kind));
+    message.request = 0x0102030405060708;
+    message.bytes = message.wish_bytes = 64 * MiB;
+    message.within_ns = 77;
+    message.tenant = 3;
+    message.share = {.guarantee_bytes = 1, .limit_bytes = 2, .priority = 7, .elastic = true};
+    message.name = vmm::make_market_name("a name");
+    if (message.kind == market_kind::grant || message.kind == market_kind::inventory) {
+      message.more = true;
+      message.handle_count = vmm::market_handles_max;
+      for (std::uint32_t i = 0; i < message.handle_count; ++i)
+        message.handles[i] = {.id = i + 1,
+                              .generation = i,
+                              .granules = 1U << (i % 10),
+                              .must_clear = i % 2 == 0,
+                              .has_descriptor = i % 3 == 0,
+                              .in_use = i % 5 == 0};
+    }
+    if (message.kind == market_kind::denied) {
+      message.reason = market_reason::deadlock;
+      message.row_count = vmm::market_rows_max;
+      for (std::uint32_t i = 0; i < message.row_count; ++i)
+        message.rows[i] = {
+            .tenant = i, .held_bytes = 7, .overdue = i % 2 == 0, .is_silent = i % 3 == 0};
+    }
+    all.push_back(message);
+  }
+  return all;
+}
+
+TEST(MarketWire, AMessageComesBackAndNoOtherBytesAreIt) {
+  std::size_t refused = 0;
+  for (const market_message& sent : every_message()) {
+    const vmm::market_bytes bytes = vmm::encode_market_message(sent);
+    const auto came = vmm::decode_market_message(bytes);
+    ASSERT_TRUE(came) << static_cast<int>(sent.kind);
+    EXPECT_TRUE(*came == sent);
+    EXPECT_EQ(vmm::descriptor_count_of(*came), vmm::descriptor_count_of(sent));
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      vmm::market_bytes changed = bytes;
+      changed[i] ^= std::byte{0x80};
+      const auto other = vmm::decode_market_message(changed);
+      if (!other) {
+        ++refused;
+        continue;
+      }
+      EXPECT_FALSE(*other == sent) << i;
+      EXPECT_TRUE(vmm::encode_market_message(*other) == changed) << i;
+    }
+    for (const std::size_t size : {std::size_t{0}, bytes.size() - 1})
+      EXPECT_FALSE(vmm::decode_market_message(std::span(bytes).first(size)));
+  }
+  EXPECT_GT(refused, 40'000u);
+}
+
+TEST(MarketWire, AnotherVersionIsNamed) {
+  vmm::market_bytes bytes = vmm::encode_market_message(desk::of(market_kind::query));
+  bytes[0] = std::byte{9};
+  EXPECT_EQ(vmm::decode_market_message(bytes).error().code, vmm::errc::not_supported);
+}
+
+// ---- rules ---------------------------------------------------------------------------
+
+TEST(MarketOwner, AGuaranteeGoesBeforeABorrowerWhoWaitsLonger) {
+  desk all(1024 * MiB);
+  all.join(1);
+  all.join(2, {.priority = 7});
+  all.join(3, {.guarantee_bytes = 256 * MiB});
+  const auto first = all.want(1, 896 * MiB);
+  ASSERT_TRUE(all.has(first));
+  const auto borrower = all.want(2, 128 * MiB);
+  const auto guaranteed = all.want(3, 256 * MiB);
+  EXPECT_FALSE(all.has(borrower) || all.has(guaranteed));
+  all.pass(10 * ms);
+  all.give(1, all.lots[first]);
+  ASSERT_EQ(all.order.size(), 3u);
+  EXPECT_EQ(all.order[1], guaranteed);
+  EXPECT_EQ(all.order[2], borrower);
+}
+
+TEST(MarketOwner, AClassGoesFirstAndAgeLiftsIt) {
+  for (const bool is_old : {false, true}) {
+    desk all(1024 * MiB);
+    all.join(1);
+    all.join(2, {.priority = 0});
+    all.join(3, {.priority = 1});
+    const auto first = all.want(1, 1024 * MiB);
+    const auto low = all.want(2, 64 * MiB, 10'000 * ms);
+    if (is_old) all.pass(2500 * ms);
+    const auto high = all.want(3, 64 * MiB, 10'000 * ms);
+    all.give(1, all.lots[first]);
+    for (int i = 0; i < 4; ++i) all.pass(4 * ms);  // a handle is cleared, and others are created
+    ASSERT_EQ(all.order.size(), 3u);
+    EXPECT_EQ(all.order[1], is_old ? low : high);
+  }
+}
+
+TEST(MarketOwner, TheReserveOfAFirmGuaranteeIsNotLentAndAnElasticOneIs) {
+  for (const bool elastic : {false, true}) {
+    desk all(1024 * MiB);
+    all.join(1, {.guarantee_bytes = 512 * MiB, .elastic = elastic});
+    all.join(2);
+    const auto most = all.want(2, 1024 * MiB, 100 * ms);
+    const auto rest = all.want(2, 896 * MiB, 100 * ms);
+    all.pass(200 * ms);
+    EXPECT_EQ(all.has(most), elastic);
+    EXPECT_EQ(all.has(rest), !elastic);
+  }
+}
+
+TEST(MarketOwner, ATenantIsRecalledAfterItsStayByItsOverageAndOnce) {
+  desk all(1024 * MiB);
+  all.join(1);
+  all.join(2);
+  all.join(3, {.guarantee_bytes = 512 * MiB});
+  const auto large = all.want(1, 640 * MiB);
+  const auto small = all.want(2, 192 * MiB);
+  ASSERT_TRUE(all.has(large) && all.has(small));
+  const auto wanted = all.want(3, 512 * MiB, 5000 * ms);
+  EXPECT_TRUE(all.asks.empty()) << "it has had the memory for 0 ms";
+  all.pass(60 * ms);
+  ASSERT_TRUE(all.asks.contains(1)) << "the larger overage";
+  EXPECT_FALSE(all.asks.contains(2)) << "one is enough";
+  EXPECT_EQ(all.asks[1].bytes, 400 * MiB) << "320 and a quarter";
+  const auto first = all.asks[1].request;
+  all.pass(20 * ms);
+  EXPECT_EQ(all.asks[1].request, first) << "recalled again";
+  all.cannot(1);
+  EXPECT_TRUE(all.asks.contains(2)) << "the next one";
+  all.give(2, all.lots[small]);
+  EXPECT_FALSE(all.has(wanted));
+  all.pass(150 * ms);
+  EXPECT_NE(all.asks[1].request, first) << "not recalled again";
+  all.pass(500 * ms);
+  EXPECT_TRUE(all.owner.state().rows()[0].overdue);
+  all.give(1, all.lots[large]);
+  EXPECT_TRUE(all.has(wanted));
+  EXPECT_FALSE(all.owner.state().rows()[0].overdue);
+}
+
+TEST(MarketOwner, RefaultsBuyPeaceFromBorrowers) {
+  desk all(1024 * MiB);
+  all.join(1);
+  all.join(2, {.priority = 1});
+  auto mine = all.want(1, 1024 * MiB);
+  const auto theirs = all.want(2, 512 * MiB, 60'000 * ms);
+  all.pass(60 * ms);
+  ASSERT_TRUE(all.asks.contains(1));
+  all.give(1, all.lots[mine]);
+  all.pass(4 * ms);
+  ASSERT_TRUE(all.has(theirs));
+  mine = all.want(1, 512 * MiB);  // again, at once
+  ASSERT_TRUE(all.has(mine));
+  const auto before = all.asks[1].request;
+  (void)all.want(2, 256 * MiB, 60'000 * ms);
+  all.pass(5000 * ms);
+  EXPECT_EQ(all.asks[1].request, before);
+  all.pass(6000 * ms);
+  EXPECT_NE(all.asks[1].request, before) << "the peace is over";
+}
+
+TEST(MarketOwner, WhereAllWaitTheLowestAndYoungestIsRefused) {
+  desk all(1024 * MiB);
+  for (const std::uint64_t each : {1, 2, 3}) all.join(each, {.priority = std::uint8_t{each == 2}});
+  std::vector<std::uint64_t> held;
+  for (const std::uint64_t each : {1, 2, 3})
+    held.push_back(all.want(each, each == 3 ? 512 * MiB : 256 * MiB));
+  all.pass(100 * ms);
+  (void)all.want(1, 64 * MiB, 60'000 * ms);
+  all.pass(ms);
+  const auto second = all.want(2, 64 * MiB, 60'000 * ms);
+  all.pass(ms);
+  EXPECT_TRUE(all.denied.empty()) << "the third has memory and does not wait";
+  const auto third = all.want(3, 64 * MiB, 60'000 * ms);
+  for (int turn = 0; turn < 3; ++turn) {  // a refused ask does not stand for ever
+    for (const auto& [connection, ask] : std::map(all.asks)) all.cannot(connection);
+    all.pass(ms);
+  }
+  EXPECT_EQ(all.denied.size(), 1u);
+  EXPECT_EQ(all.denied[third], market_reason::deadlock);
+  EXPECT_FALSE(all.denied.contains(second));
+}
+
+TEST(MarketOwner, BetweenGroupsMemoryIsReleasedOnceTheLastImportHasEnded) {
+  desk all(256 * MiB);
+  all.keeps_imports = true;
+  all.join(1, {}, "one");
+  all.join(2, {}, "one");
+  all.join(3, {}, "two");
+  auto lot = all.want(1, 256 * MiB);
+  all.give(1, all.lots[lot]);
+  lot = all.want(2, 256 * MiB);
+  EXPECT_EQ(all.lots[lot][0].id, all.lots[all.order[0]][0].id) << "handed over in the group";
+  EXPECT_TRUE(all.lots[lot][0].must_clear);
+  EXPECT_EQ(all.creates, 1);
+  all.give(2, all.lots[lot]);
+  const auto other = all.want(3, 256 * MiB, 5000 * ms);
+  EXPECT_FALSE(all.has(other));
+  for (const std::uint64_t each : {1, 2}) {
+    ASSERT_EQ(all.drops[each].handle_count, 1u);
+    EXPECT_FALSE(all.has(other)) << "an import is left";
+    market_message gone = all.drops[each];
+    gone.kind = market_kind::dropped;
+    all.say(each, gone);
+  }
+  EXPECT_EQ(all.creates, 1) << "it is being cleared";
+  all.pass(4 * ms);
+  ASSERT_TRUE(all.has(other));
+  EXPECT_EQ(all.creates, 2);
+  EXPECT_FALSE(all.lots[other][0].must_clear) << "the driver cleared it";
+}
+
+TEST(MarketOwner, OneJobClearsNothing) {
+  desk all(256 * MiB);
+  all.join(1, {}, "g", 9);
+  all.join(2, {}, "g", 9);
+  auto lot = all.want(1, 256 * MiB);
+  all.give(1, all.lots[lot]);
+  lot = all.want(2, 256 * MiB);
+  EXPECT_FALSE(all.lots[lot][0].must_clear);
+}
+
+TEST(MarketOwner, ARefusedCreateIsNotRepeatedBeforeARelease) {
+  desk all(1024 * MiB);
+  all.join(1);
+  const auto mine = all.want(1, 512 * MiB);
+  all.join(2);
+  all.refuses = true;
+  const auto wanted = all.want(2, 512 * MiB, 5000 * ms);
+  EXPECT_EQ(all.creates, 2);
+  all.refuses = false;
+  for (int i = 0; i < 90; ++i) all.pass(10 * ms);
+  EXPECT_EQ(all.creates, 2) << "the driver is polled";
+  all.give(1, all.lots[mine]);
+  EXPECT_TRUE(all.has(wanted)) << "it has the other's";
+  EXPECT_EQ(all.creates, 2);
+}
+
+TEST(MarketOwner, ARepeatedRequestHasOneEnd) {
+  desk all(1024 * MiB);
+  all.join(1);
+  const auto lot = all.want(1, 512 * MiB);
+  market_message again = desk::of(market_kind::want);
+  again.request = lot;
+  again.bytes = again.wish_bytes = 512 * MiB;
+  all.say(1, again);
+  EXPECT_EQ(all.lots[lot].size(), 2u) << "the same handle twice";
+  EXPECT_EQ(all.lots[lot][0].id, all.lots[lot][1].id);
+  EXPECT_EQ(all.owner.state().records.sums().granted_bytes, 512 * MiB);
+}
+
+TEST(MarketOwner, TwoThatUseOneHandleKeepItFromOthers) {
+  desk all(1024 * MiB, true);
+  const market_handle claimed{.id = 7, .generation = 4, .granules = 32, .in_use = true};
+  for (const std::uint64_t each : {1, 2}) {
+    market_message hello = all.hello({});
+    hello.tenant = each;
+    hello.epoch = 99;  // of an earlier owner
+    all.say(each, hello);
+    market_message list = desk::of(market_kind::inventory);
+    list.handles[list.handle_count++] = claimed;
+    all.say(each, list);
+  }
+  EXPECT_TRUE(all.closed.empty());
+  all.keeps_imports = true;
+  all.give(1, {claimed});
+  all.join(3);
+  const auto lot = all.want(3, 64 * MiB);
+  ASSERT_TRUE(all.has(lot));
+  EXPECT_NE(all.lots[lot][0].id, 7u);
+  EXPECT_EQ(all.drops[2].handle_count, 1u);
+}
+
+TEST(MarketOwner, AfterAnOwnersEndANewGuaranteeWaitsForTheEarlierTenants) {
+  desk all(1024 * MiB, true);
+  market_message late = all.hello({.guarantee_bytes = 768 * MiB});
+  all.say(1, late);
+  all.say(2, all.hello({.guarantee_bytes = 768 * MiB}));
+  market_message earlier = all.hello({.guarantee_bytes = 512 * MiB});
+  earlier.tenant = 4;
+  earlier.epoch = 99;
+  all.say(3, earlier);
+  all.pass(1100 * ms);
+  EXPECT_EQ(all.refused[1], market_reason::guarantees);
+  EXPECT_EQ(all.refused[2], market_reason::guarantees);
+  EXPECT_FALSE(all.refused.contains(3));
+}
+
+TEST(MarketOwner, LimitsHoldForRequestsTogether) {
+  desk all(1024 * MiB);
+  all.join(1, {.limit_bytes = 128 * MiB});
+  all.join(2);
+  const auto all_memory = all.want(2, 1024 * MiB);
+  const auto one = all.want(1, 128 * MiB, 1000 * ms);
+  const auto two = all.want(1, 128 * MiB, 1000 * ms);
+  all.give(2, all.lots[all_memory]);
+  all.pass(4 * ms);
+  EXPECT_TRUE(all.has(one));
+  EXPECT_FALSE(all.has(two));
+  EXPECT_EQ(all.denied[all.want(1, 2 * MiB)], market_reason::limit);
+}
+
+TEST(MarketOwner, WhatBreaksTheProtocolEndsTheConnection) {
+  const auto broken = [](const std::function<void(desk&)>& what) {
+    desk all(1024 * MiB);
+    all.join(1);
+    what(all);
+    return all.closed.contains(1);
+  };
+  EXPECT_TRUE(broken([](desk& all) { all.say(1, all.hello({})); }));
+  EXPECT_TRUE(broken([](desk& all) { all.say(1, desk::of(market_kind::inventory)); }));
+  EXPECT_TRUE(broken([](desk& all) { all.say(1, desk::of(market_kind::grant)); }));
+  EXPECT_TRUE(broken([](desk& all) { (void)all.want(1, 3 * MiB); }));
+  EXPECT_TRUE(broken([](desk& all) {
+    market_message old = desk::of(market_kind::leave);
+    old.epoch = 4;
+    all.say(1, old);
+  }));
+  EXPECT_TRUE(broken([](desk& all) {
+    (void)all.want(1, 64 * MiB);
+    all.say(1, desk::of(market_kind::leave));
+  })) << "it leaves with memory";
+  EXPECT_TRUE(broken([](desk& all) {
+    const auto lot = all.want(1, 64 * MiB);
+    market_message gone = desk::of(market_kind::dropped);
+    gone.handles[gone.handle_count++] = all.lots[lot][0];
+    all.say(1, gone);
+  })) << "it drops what it has";
+  EXPECT_FALSE(broken([](desk& all) { (void)all.want(1, 64 * MiB); }));
+}
+
+TEST(MarketOwner, ALostDeviceEndsAll) {
+  desk all(1024 * MiB);
+  all.join(1);
+  (void)all.want(1, 1024 * MiB);
+  const auto waits = all.want(1, 64 * MiB, 60'000 * ms);  // refused after its stay, not before
+  all.owner.lose_device(all.now);
+  all.pump();
+  EXPECT_EQ(all.denied[waits], market_reason::device_lost);
+  EXPECT_EQ(all.refused[1], market_reason::device_lost);
+  EXPECT_TRUE(all.closed.contains(1));
+}
+
+}  // namespace
