@@ -64,7 +64,8 @@ std::shared_ptr<call_log> open_log() {
   result<std::shared_ptr<call_log>> log = call_log::open(destination);
   if (log) return std::move(*log);
   constexpr const char* detail = "VMM_LOG is off, stderr, or the path of a writable file";
-  complain(refuse_value(destination, detail).detail, ": nothing is logged");
+  complain_of(refuse_value(destination, detail).detail, "; nothing is logged",
+              static_cast<int>(log.error().native));
   return nullptr;
 }
 

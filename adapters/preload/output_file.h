@@ -5,11 +5,7 @@
 // another user's trap. No heap, no lock: it is also called in a signal handler.
 #pragma once
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include "../../modules/base/named_file.h"
 
 namespace vmm::preload {
 
@@ -20,18 +16,18 @@ enum class existing_file : unsigned char {
 };
 
 /// A descriptor, or the negative of the system's code. A link of another user's is not followed. A
-/// pipe or a device may be reached by a link, as /dev/stdout is.
+/// pipe without a name or a device may be reached by a link, as /dev/stdout is.
 [[nodiscard]] inline int open_output(const char* path, existing_file rule) noexcept {
   const int more_flags = rule == existing_file::appended ? O_APPEND : 0;
-  const int flags = O_WRONLY | O_CLOEXEC | O_NOCTTY | more_flags;
-  int descriptor = open(path, flags | O_CREAT | O_NOFOLLOW, 0644);
+  const int flags = O_WRONLY | more_flags;
+  int descriptor = open_named_file(path, flags | O_CREAT | O_NOFOLLOW, 0644);
   const bool is_link = descriptor < 0 && errno == ELOOP;
   struct stat found{};
   if (is_link) {
     const bool is_trusted =
         lstat(path, &found) == 0 && (found.st_uid == geteuid() || found.st_uid == 0);
-    descriptor = is_trusted ? open(path, flags) : -1;
-    if (descriptor < 0) return -ELOOP;
+    descriptor = is_trusted ? open_named_file(path, flags, 0) : -1;
+    if (descriptor < 0) return is_trusted && errno == ENXIO ? -ENXIO : -ELOOP;
   }
   if (descriptor < 0) return -errno;
   int failure = fstat(descriptor, &found) == 0 ? 0 : errno;

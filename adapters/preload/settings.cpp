@@ -159,6 +159,7 @@ void complain_of(const char* text, const char* more, int failure) noexcept {
     case EISDIR: why = "it is a folder"; break;
     case ELOOP: why = "it is a symbolic link to a file; name the file itself"; break;
     case ENOENT: why = "its folder does not exist"; break;
+    case ENXIO: why = not_a_file_text; break;
     case ENOSPC: why = "no space is left"; break;
     case EPIPE: why = "its reader is gone"; break;
     default: break;

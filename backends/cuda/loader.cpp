@@ -102,13 +102,13 @@ void find_multicast_calls(finder& find, entry_points& to) noexcept {
 }
 
 // The loader's reason names a file of its own where the library's is not the one that is missing.
-const char* not_loaded(const load_options& options) noexcept {
-  const char* const reason = dlerror();
+const char* not_loaded(const load_options& options, const char* reason) noexcept {
+  check(reason != nullptr, "a library is not loaded for no reason");
   return detail_text()
       .add(options.is_variable ? "VMM_CUDA_LIBRARY is '" : "the CUDA driver's library '")
       .add(options.driver_library)
       .add(options.is_variable ? "', which could not be loaded (" : "' could not be loaded (")
-      .add(reason != nullptr ? reason : "for an unknown reason")
+      .add(reason)
       .add(options.is_variable
                ? "): correct it, or unset it for the system's libcuda.so.1"
                : "): install the NVIDIA driver, set VMM_CUDA_LIBRARY to its library, or choose "
@@ -150,8 +150,9 @@ const char* load_driver(const load_options& options, entry_points& points) noexc
   check(options.driver_library != nullptr, "the driver's library has no name");
   check(points.find_v11 == nullptr && points.find_v12 == nullptr,
         "the driver's library is loaded twice");
-  void* library = dlopen(options.driver_library, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return not_loaded(options);
+  const loaded_library loaded = load_named(options.driver_library);
+  if (loaded.handle == nullptr) return not_loaded(options, loaded.reason);
+  void* const library = loaded.handle;
   points.find_v12 =
       reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"));
   points.find_v11 =

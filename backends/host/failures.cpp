@@ -16,7 +16,7 @@ namespace vmm::host_tables {
 
 error kernel_error(call where, errc code, int number, const char* detail) noexcept {
   check(code != errc::none && number != 0, "the kernel refused a call without an error code");
-  return {code, where, number, linux_os::errno_name(number), detail};
+  return {code, where, number, errno_name(number), detail};
 }
 
 error bad_call(call where, errc code, const char* detail) noexcept {
@@ -68,9 +68,14 @@ error mapping_error(call where, int number) noexcept {
                       "the kernel has no memory for its own tables");
 }
 
+error file_error(call where, errc code, int number, const char* otherwise) noexcept {
+  const char* const limit = limit_text(number);
+  if (limit == nullptr) return kernel_error(where, code, number, otherwise);
+  return kernel_error(where, errc::out_of_mappings, number, limit);
+}
+
 error figures_error(call where, errc code, int number) noexcept {
-  return kernel_error(where, code, number,
-                      "the available memory cannot be read from /proc/meminfo");
+  return file_error(where, code, number, "the available memory cannot be read from /proc/meminfo");
 }
 
 }  // namespace vmm::host_tables

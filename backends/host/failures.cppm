@@ -25,6 +25,8 @@ inline constexpr const char* moved_from = "a host_driver is used that was moved 
 [[nodiscard]] error too_many_mappings(call where) noexcept;
 /// The error of a call that changes a mapping.
 [[nodiscard]] error mapping_error(call where, int number) noexcept;
+/// The error of a file: of `code`, or out_of_mappings with its text at a limit.
+[[nodiscard]] error file_error(call where, errc code, int number, const char* otherwise) noexcept;
 /// The error of /proc/meminfo.
 [[nodiscard]] error figures_error(call where, errc code, int number) noexcept;
 

@@ -190,7 +190,8 @@ opened duplicate(int descriptor) noexcept {
   check(descriptor >= 0, no_descriptor);
   const int copy = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
   check(copy != descriptor, "a descriptor is its own copy");
-  return copy < 0 ? opened{-1, errno} : opened{copy, 0};
+  if (copy >= 0) return {copy, 0};
+  return {-1, errno == EINVAL ? EMFILE : errno};  // EINVAL: the limit of open files is 0
 }
 
 void close(int descriptor) noexcept {
@@ -329,33 +330,6 @@ memory_figures query_memory(page_kind pages) noexcept {
   }
   const std::uint64_t available = number_after(text, "MemAvailable:", 0) * 1024;
   return {std::min(available, group_room()), number_after(text, "MemTotal:", 0) * 1024, 0};
-}
-
-const char* errno_name(int number) noexcept {
-  switch (number) {
-    case 0: return "";
-    case EACCES: return "EACCES";
-    case EAGAIN: return "EAGAIN";
-    case EBADF: return "EBADF";
-    case EBUSY: return "EBUSY";
-    case EEXIST: return "EEXIST";
-    case EFAULT: return "EFAULT";
-    case EFBIG: return "EFBIG";
-    case EINTR: return "EINTR";
-    case EINVAL: return "EINVAL";
-    case EIO: return "EIO";
-    case EMFILE: return "EMFILE";
-    case ENODATA: return "ENODATA";
-    case ENFILE: return "ENFILE";
-    case ENODEV: return "ENODEV";
-    case ENOMEM: return "ENOMEM";
-    case ENOSPC: return "ENOSPC";
-    case ENOSYS: return "ENOSYS";
-    case EOPNOTSUPP: return "EOPNOTSUPP";
-    case EOVERFLOW: return "EOVERFLOW";
-    case EPERM: return "EPERM";
-    default: return "errno";
-  }
 }
 
 void spare_mappings::take_back() noexcept {

@@ -92,9 +92,6 @@ void close(int descriptor) noexcept;
 /// control group (version 1 or 2) that the process belongs to sets a lower limit. Some 10 us.
 [[nodiscard]] memory_figures query_memory(page_kind pages) noexcept;
 
-/// The name of an errno, static storage; "errno" for those without a name here.
-[[nodiscard]] const char* errno_name(int number) noexcept;
-
 /// A few kernel mappings held in stock, so that memory can be unmapped while the process is at its
 /// limit: the kernel then refuses even the call that would lower the count. `lend` frees them,
 /// `take_back` tries to have them again.

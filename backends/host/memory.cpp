@@ -40,13 +40,11 @@ memory_table::~memory_table() {
 status memory_table::open(const memory_rules& rules) noexcept {
   check(shared_file_ < 0, "a driver's file is opened twice");
   const linux_os::opened file = linux_os::open_memory_file(shared_file_bytes, rules.pages, false);
-  if (file.failure == EFBIG) {
-    return kernel_error(call::none, errc::unavailable, file.failure,
-                        "the limit on file sizes leaves no memory file: raise it (ulimit -f)");
-  }
   if (file.failure != 0) {
-    return kernel_error(call::none, errc::unavailable, file.failure,
-                        "this system has no memory files (memfd_create)");
+    error why = file_error(call::none, errc::unavailable, file.failure,
+                           "this system has no memory files (memfd_create)");
+    why.code = errc::unavailable;
+    return why;
   }
   check(file.descriptor >= 0, "an open file has no descriptor");
   shared_file_ = file.descriptor;
@@ -107,14 +105,9 @@ status memory_table::obtain(memory& fresh) noexcept {
   if (fresh.shareable != share_kind::none) {
     const linux_os::opened made =
         linux_os::open_memory_file(fresh.pages.size_bytes, rules_.pages, true);
-    if (made.failure != 0) {
-      const char* detail = made.failure == EFBIG
-                               ? "shareable memory is a file, and larger than the limit on file "
-                                 "sizes (ulimit -f): raise it"
-                               : "no file for shareable memory: release some, or raise the limit "
-                                 "on open files";
-      return kernel_error(call::create, errc::out_of_memory, made.failure, detail);
-    }
+    if (made.failure != 0)
+      return file_error(call::create, errc::out_of_memory, made.failure,
+                        "the kernel makes no file for shareable memory");
     file = fresh.own_file = made.descriptor;
   } else {
     if (fresh.pages.size_bytes > shared_file_bytes - shared_file_used_bytes_) {

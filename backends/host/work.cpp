@@ -28,6 +28,7 @@ std::byte* bytes_at(address at) noexcept {
       static_cast<std::uintptr_t>(at.value));  // NOLINT(performance-no-int-to-ptr)
 }
 
+constexpr const char* no_copy = "the kernel makes no copy of the descriptor";
 constexpr const char* streamless = "the host driver has no streams but the default one";
 
 error no_streams(const process_mark& made_in, call where) noexcept {
@@ -169,10 +170,8 @@ result<shared_handle> host_driver::export_handle(physical_handle handle, share_k
   }
   check(behind->own_file >= 0, "shareable memory has no file");
   const linux_os::opened copy = linux_os::duplicate(behind->own_file);
-  if (copy.failure != 0) {
-    return kernel_error(call::export_handle, errc::out_of_memory, copy.failure,
-                        "no descriptor left: raise the limit on open files");
-  }
+  if (copy.failure != 0)
+    return file_error(call::export_handle, errc::out_of_memory, copy.failure, no_copy);
   shared_handle shared;
   shared.kind = kind;
   shared.descriptor = copy.descriptor;
@@ -208,10 +207,8 @@ result<physical_handle> host_driver::import_handle(const shared_handle& shared) 
                     "the size is not the file's, or not in granules");
   }
   const linux_os::opened copy = linux_os::duplicate(descriptor);
-  if (copy.failure != 0) {
-    return kernel_error(call::import_handle, errc::out_of_memory, copy.failure,
-                        "no descriptor left: raise the limit on open files");
-  }
+  if (copy.failure != 0)
+    return file_error(call::import_handle, errc::out_of_memory, copy.failure, no_copy);
   check(copy.descriptor >= 0, "imported memory has no file");
   memory received;
   received.pages.size_bytes = facts.size_bytes;

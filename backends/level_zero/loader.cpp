@@ -77,12 +77,12 @@ detail_text& add_name(detail_text& to, const loader_name& name) noexcept {
 }
 
 // The dynamic loader's error for the library; it names another file if that one is at fault.
-const char* not_loaded(const loader_name& name) noexcept {
-  const char* const reason = dlerror();
+const char* not_loaded(const loader_name& name, const char* reason) noexcept {
+  check(reason != nullptr, "a library is not loaded for no reason");
   detail_text text;
   return add_name(text, name)
       .add("could not be loaded (")
-      .add(reason != nullptr ? reason : "for an unknown reason")
+      .add(reason)
       .add(name.is_variable ? "): correct it, or unset it for the system's libze_loader.so.1"
                             : "): install the loader (libze1) and the vendor's driver, have "
                               "VMM_LEVEL_ZERO_LIBRARY name one, or choose another backend")
@@ -108,9 +108,9 @@ const char* too_old(const loader_name& name) noexcept {
 
 load_problem load_loader(const loader_name& name, entry_points& points) noexcept {
   check(name.file != nullptr && *name.file != '\0', "the loader has a name");
-  void* const loaded = dlopen(name.file, RTLD_NOW | RTLD_LOCAL);
-  if (loaded == nullptr) return {not_loaded(name), ""};
-  finder find(loaded);
+  const loaded_library loaded = load_named(name.file);
+  if (loaded.handle == nullptr) return {not_loaded(name, loaded.reason), ""};
+  finder find(loaded.handle);
   find_device_calls(find, points);
   find_memory_calls(find, points);
   find_work_calls(find, points);

@@ -119,6 +119,7 @@ const char* exceeded(errc code) noexcept {
     case errc::over_budget: return "exceeds the budget";
     case errc::out_of_memory: return "exceeds the device's memory";
     case errc::out_of_addresses: return "finds no free addresses";
+    case errc::out_of_mappings: return "meets a limit of the system";
     default: return "exceeds the available memory";
   }
 }
@@ -129,7 +130,7 @@ std::size_t write_figures(const error& failure, std::span<char> out) noexcept {
   const shortage_figures& known = failure.figures;
   short_text text(out);
   if (known.requested_bytes == 0) return 0;
-  text.add("%s", "request of ");
+  text.add("%s", known.is_growth ? "growth by " : "request of ");
   text.add_size(known.requested_bytes);
   text.add(" %s: ", exceeded(failure.code));
   if (known.limit_bytes != 0) {

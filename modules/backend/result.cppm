@@ -26,7 +26,7 @@ export enum class errc : std::uint8_t {
   out_of_memory,       // the backend has no physical memory left for the request
   out_of_host_memory,  // operator new failed inside vmm
   out_of_addresses,    // no address range of the requested size is left
-  out_of_mappings,     // the system's limit on the number of mappings is reached
+  out_of_mappings,     // a limit of the process or system: mappings, open files, size of a file
   over_budget,         // vmm's own byte budget would be exceeded
   unknown_address,     // not an address of this pool or manager
   not_allocated,       // inside a managed range, but free: freed before, or never handed out
@@ -105,6 +105,7 @@ export struct shortage_figures {
                                          ///< are reserved; 0: not known
   std::uint64_t largest_free_bytes = 0;  ///< the largest free block of the allocator
   std::uint64_t held_bytes = 0;          ///< of the allocator: live and retained memory
+  bool is_growth = false;                ///< the request adds memory to a live block
 };
 
 /// One failure. All texts have static storage duration.

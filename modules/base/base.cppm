@@ -7,9 +7,11 @@
 // :support     assertions, marks of processes, counts of users
 // :sync        locks and atomics, annotated; a test can decide which thread runs next
 // :flat_table  values by a 64-bit key
+// :files       files that users name, and the texts of their failures
 // :texts       composed details of errors, kept to the end of the process
 export module vmm.base;
 
+export import :files;
 export import :flat_table;
 export import :support;
 export import :sync;

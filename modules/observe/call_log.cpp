@@ -1,6 +1,9 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 module;
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cinttypes>
 #include <cstdarg>
@@ -27,6 +30,18 @@ struct file_closer {
   }
 };
 using file_owner = std::unique_ptr<std::FILE, file_closer>;
+
+constexpr const char* no_host_memory = "operator new failed for the call log";
+
+[[nodiscard]] error cannot_open(int failure) noexcept {
+  constexpr const char* otherwise = "name stderr or a writable path";
+  const char* const why = file_text(failure, otherwise);
+  error refused = refuse(errc::bad_option,
+                         detail_text().add("the log file cannot be opened: ").add(why).keep(why));
+  refused.native = failure;
+  refused.native_name = errno_name(failure);
+  return refused;
+}
 
 // A line of bounded length; what does not fit is cut off.
 class line {
@@ -106,10 +121,14 @@ void call_counter::reset() noexcept {
 result<std::shared_ptr<call_log>> call_log::open(std::string_view destination) noexcept {
   try {
     if (destination == "stderr") return std::make_shared<call_log>(*stderr);
-    file_owner file{std::fopen(std::string{destination}.c_str(), "ae")};
-    if (file == nullptr)
-      return refuse(errc::bad_option,
-                    "the log file cannot be opened: name stderr or a writable path");
+    constexpr int flags = O_WRONLY | O_APPEND | O_CREAT;
+    const opened_file opened = open_named(std::string{destination}.c_str(), flags);
+    if (opened.failure != 0) return cannot_open(opened.failure);
+    file_owner file{::fdopen(opened.descriptor, "a")};
+    if (file == nullptr) {
+      (void)::close(opened.descriptor);
+      return refuse(errc::out_of_host_memory, no_host_memory);
+    }
     // A line is written when it is complete: a forked child has no half of it to write again.
     (void)std::setvbuf(file.get(), nullptr, _IOLBF, BUFSIZ);
     auto made = std::make_shared<call_log>(*file);
@@ -118,7 +137,7 @@ result<std::shared_ptr<call_log>> call_log::open(std::string_view destination) n
     made->owned_ = true;
     return made;
   } catch (const std::bad_alloc&) {
-    return refuse(errc::out_of_host_memory, "operator new failed for the call log");
+    return refuse(errc::out_of_host_memory, no_host_memory);
   }
 }
 
@@ -150,7 +169,7 @@ void call_log::after(const call_record& record) noexcept {
   if (failure == 0 || sink_ == stderr || is_incomplete_.exchange(true)) return;
   without_write_signals([&] {
     std::fprintf(stderr, "vmm: the log of the driver's calls is incomplete: %s\n",
-                 std::strerror(failure));
+                 file_text(failure, std::strerror(failure)));
   });
 }
 

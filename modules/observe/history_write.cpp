@@ -21,52 +21,44 @@ import vmm.std;
 namespace vmm {
 namespace {
 
-constexpr const char* cannot_open =
-    "the history's file cannot be opened: name one in an existing folder that is writable";
-
-// Those of files, as errors of the system's are named elsewhere.
-[[nodiscard]] const char* errno_name(int number) noexcept {
+// What failed with errno on the history at this path.
+[[nodiscard]] error system_error(std::string_view path, std::string_view what) noexcept {
+  const int number = errno;
   check(number > 0, "an error of the system's has no number");
-  switch (number) {
-    case EACCES: return "EACCES";
-    case EFBIG: return "EFBIG";
-    case EISDIR: return "EISDIR";
-    case EMFILE: return "EMFILE";
-    case ENAMETOOLONG: return "ENAMETOOLONG";
-    case ENOENT: return "ENOENT";
-    case ENOSPC: return "ENOSPC";
-    case ENOTDIR: return "ENOTDIR";
-    case EPERM: return "EPERM";
-    case EPIPE: return "EPIPE";
-    case EROFS: return "EROFS";
-    default: return "errno";
-  }
-}
-
-[[nodiscard]] error system_error(const char* detail) noexcept {
-  error failure = refuse(errc::unavailable, detail);
-  failure.native = errno;
-  failure.native_name = errno_name(errno);
+  const char* const why = file_text(number, "the system refuses it");
+  constexpr std::size_t shown_max = 200;  // the reason stays visible
+  error failure = refuse(errc::unavailable, detail_text()
+                                                .add("the history '")
+                                                .add(path.substr(0, shown_max))
+                                                .add(path.size() > shown_max ? "..." : "")
+                                                .add("' cannot be ")
+                                                .add(what)
+                                                .add(": ")
+                                                .add(why)
+                                                .keep(why));
+  failure.native = number;
+  failure.native_name = errno_name(number);
   return failure;
 }
 
 // ---- files ---------------------------------------------------------------------------
 
-[[nodiscard]] status write_all(int descriptor, std::span<const std::byte> left) noexcept {
+[[nodiscard]] status write_all(int descriptor, std::span<const std::byte> left,
+                               std::string_view path) noexcept {
   check(descriptor >= 0, "bytes are written to no file");
   const written_bytes written = write_whole(descriptor, left);
   if (written.failure == 0) return {};
   errno = written.failure;
-  return system_error("the history's file cannot be written");
+  return system_error(path, "written");
 }
 
 [[nodiscard]] status write_in_place(std::span<const std::byte> bytes, const char* path) noexcept {
-  const int descriptor = ::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (descriptor < 0) return system_error(cannot_open);
+  const opened_file opened = open_named(path, O_WRONLY | O_CREAT | O_TRUNC);
+  errno = opened.failure;
+  if (opened.failure != 0) return system_error(path, "opened");
   check(!bytes.empty(), "a file is replaced by nothing");
-  status written = write_all(descriptor, bytes);
-  if (::close(descriptor) != 0 && written)
-    written = system_error("the history's file cannot be written");
+  status written = write_all(opened.descriptor, bytes, path);
+  if (::close(opened.descriptor) != 0 && written) written = system_error(path, "written");
   return written;
 }
 
@@ -105,12 +97,11 @@ class file_beside {
   [[nodiscard]] int get() const noexcept { return descriptor_; }
   [[nodiscard]] status take_place(std::span<const std::byte> bytes) noexcept {
     check(descriptor_ >= 0, "a missing file replaces another one");
-    status written = write_all(descriptor_, bytes);
+    status written = write_all(descriptor_, bytes, place_);
     if (::close(std::exchange(descriptor_, -1)) != 0 && written)
-      written = system_error("the history's file cannot be written");
+      written = system_error(place_, "written");
     if (!written) return written;
-    if (::rename(path_.c_str(), place_.c_str()) != 0)
-      return system_error("the history's temporary file cannot be renamed");
+    if (::rename(path_.c_str(), place_.c_str()) != 0) return system_error(place_, "given its name");
     path_.clear();
     return {};
   }
@@ -137,7 +128,7 @@ status write_history(const history& taken, const char* path) noexcept {
   const bool is_own = link.st_uid == ::geteuid() || link.st_uid == 0;
   if (is_named && S_ISLNK(link.st_mode) && !is_own) {
     errno = EPERM;
-    return system_error("the history's path is a symbolic link of another user's");
+    return system_error(path, "reached by a symbolic link of another user's");
   }
   const bool leads_nowhere = !is_there && is_named;
   if (leads_nowhere || (is_there && !S_ISREG(there.st_mode))) return write_in_place(*bytes, path);
@@ -146,7 +137,7 @@ status write_history(const history& taken, const char* path) noexcept {
     file_beside beside(place);
     const bool is_refused = beside.get() < 0 && (errno == EACCES || errno == EPERM);
     if (is_refused && is_there) return write_in_place(*bytes, path);
-    if (beside.get() < 0) return system_error(cannot_open);
+    if (beside.get() < 0) return system_error(path, "opened");
     if (is_there) (void)::fchmod(beside.get(), there.st_mode & 07777U);
     return beside.take_place(*bytes);
   } catch (const std::bad_alloc&) {

@@ -85,8 +85,9 @@ class top_file {
   [[nodiscard]] bool open() {
     check(!is_open_ && file_ < 0 && folder_ < 0, "a file is opened that is open");
     const std::string path = top_folders().front();
+    errno = 0;
     if (!make_folder(path)) {
-      complain(path.c_str(), "the folder cannot be made");
+      complain(path.c_str(), file_text(errno, "the folder cannot be made"));
       return false;
     }
     const result<int> folder = open_own_folder(path, folder_rule::is_private);
@@ -105,7 +106,7 @@ class top_file {
         file_ >= 0 && prepare() && ::renameat(folder_, draft.c_str(), folder_, name_.c_str()) == 0;
     check(!is_open_ || folder_ >= 0, "an open file has no path");
     if (is_open_) return true;
-    complain(path.c_str(), "the file cannot be made");
+    complain(path.c_str(), file_text(errno, "the file cannot be made"));
     if (file_ >= 0) (void)::unlinkat(folder_, draft.c_str(), 0);
     close();
     return false;

@@ -34,9 +34,22 @@ constexpr std::size_t policy_words = top_sample::policy_chars / 8;
 constexpr std::size_t driver_words = top_sample::driver_chars / 8;
 static_assert(number_words + policy_words + driver_words <= top_slot::word_count);
 
-[[nodiscard]] error system_error(errc code, const char* detail) noexcept {
-  error failure = refuse(code, detail);
-  failure.native = errno;
+// Why a folder cannot be opened, with errno's code.
+[[nodiscard]] error no_folder(const std::string& path) noexcept {
+  const int number = errno;
+  check(number > 0, "an error of the system's has no number");
+  struct ::stat found{};
+  const bool is_there = ::lstat(path.c_str(), &found) == 0;
+  const char* why = file_text(number, "the folder cannot be opened");
+  if (number == ENOENT) why = "the folder does not exist";
+  if (is_there && S_ISLNK(found.st_mode)) {
+    why = "the path is a symbolic link: name the folder itself";
+  } else if (is_there && !S_ISDIR(found.st_mode)) {
+    why = "the path is not a folder";
+  }
+  error failure = refuse(number == ENOENT ? errc::unavailable : errc::not_permitted, why);
+  failure.native = number;
+  failure.native_name = errno_name(number);
   return failure;
 }
 
@@ -119,9 +132,7 @@ std::vector<std::string> top_folders() {
 
 result<int> open_own_folder(const std::string& path, folder_rule rule) noexcept {
   const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (folder < 0 && errno == ENOENT)
-    return system_error(errc::unavailable, "the folder does not exist");
-  if (folder < 0) return system_error(errc::not_permitted, "the folder cannot be opened");
+  if (folder < 0) return no_folder(path);
   struct ::stat found{};
   const bool is_own = ::fstat(folder, &found) == 0 && found.st_uid == ::geteuid();
   check(!is_own || S_ISDIR(found.st_mode), "the path of a folder is not a folder");

@@ -117,6 +117,8 @@ result<any_backend> open_first() {
   return last;
 }
 
+constexpr const char* log_values = "VMM_LOG is off, stderr, or the path of a writable file";
+
 result<any_backend> with_log(any_backend driver, std::string_view destination) {
   check(driver.get() != nullptr, "calls are to be logged of no driver");
   check(!destination.empty(), "a log has no name");
@@ -124,7 +126,14 @@ result<any_backend> with_log(any_backend driver, std::string_view destination) {
   result<std::shared_ptr<call_log>> log = call_log::open(destination);
   if (!log) {
     if (log.error().code != errc::bad_option) return log.error();
-    return refuse_value(destination, "VMM_LOG is off, stderr, or the path of a writable file");
+    error refused = refuse_value(destination, log_values);
+    refused.detail =
+        detail_text()
+            .add(refused.detail)
+            .add(": ")
+            .add(file_text(static_cast<int>(log.error().native), "it cannot be opened"))
+            .keep(log_values);
+    return refused;
   }
   return any_backend::own(observed_backend(std::move(driver), std::move(*log)));
 }

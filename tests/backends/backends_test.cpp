@@ -6,6 +6,8 @@
 // Method: every name is opened and the driver's identity compared; environment variables are set
 // and unset here. Whether there is a GPU is left open: then "cuda" must be there, else it must say
 // why not.
+#include <sys/stat.h>
+
 #include "../support/test.h"
 
 import vmm.cuda;
@@ -125,7 +127,16 @@ TEST_F(Backends, CallsAreLoggedWhereTheEnvironmentSaysSo) {
   const auto refused = vmm::open_backend("fake");
   EXPECT_EQ(refused.error().code, errc::bad_option);
   EXPECT_STREQ(refused.error().detail,
-               "VMM_LOG is off, stderr, or the path of a writable file; not '/nowhere/at/all'");
+               "VMM_LOG is off, stderr, or the path of a writable file; not '/nowhere/at/all': the "
+               "path, or a folder of it, does not exist: create it");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  ::setenv("VMM_LOG", path.c_str(), 1);
+  const auto pipe = vmm::open_backend("fake");
+  ASSERT_FALSE(pipe) << "a named pipe is not waited for";
+  EXPECT_NE(std::string_view(pipe.error().detail).find("': it is a named pipe (FIFO)"),
+            std::string_view::npos)
+      << pipe.error().detail;
+  std::filesystem::remove(path);
 }
 
 }  // namespace

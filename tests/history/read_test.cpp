@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "../support/test.h"
 
@@ -37,20 +38,27 @@ TEST(ReadHistory, ADeviceWithoutAnEndIsNoHistory) {
 }
 
 TEST(ReadHistory, APipeIsReadToTheLimit) {
-  const std::string path = place("pipe");
-  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  const std::string path = "/dev/fd/" + std::to_string(ends[0]);
   ASSERT_NE(::signal(SIGPIPE, SIG_IGN), SIG_ERR);
   std::thread writer([&] {
-    const int end = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
     const std::array<char, 65536> zeros{};
-    bool goes_on = ::write(end, "vmmhist\n", 8) == 8;
-    while (goes_on) goes_on = ::write(end, zeros.data(), zeros.size()) > 0;
-    ::close(end);
+    bool goes_on = ::write(ends[1], "vmmhist\n", 8) == 8;
+    while (goes_on) goes_on = ::write(ends[1], zeros.data(), zeros.size()) > 0;
+    ::close(ends[1]);
   });
   EXPECT_EQ(problem_of(path, MiB), path +
                                        ": is larger than 1048576 bytes, which is the most that "
                                        "is read: record fewer events");
+  ::close(ends[0]);
   writer.join();
+}
+
+TEST(ReadHistory, ANamedPipeIsNotWaitedFor) {
+  const std::string path = place("pipe");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_TRUE(contains(problem_of(path), "cannot be read: it is a named pipe (FIFO)"));
   fs::remove(path);
 }
 

@@ -340,14 +340,27 @@ TEST_F(HistoryPlace, WhatCannotBeWrittenLeavesTheOldFileWhole) {
   EXPECT_EQ(file_count(), 1u) << "nothing is left beside it";
 }
 
-TEST_F(HistoryPlace, AReaderThatGoesEndsNoProgram) {
+TEST_F(HistoryPlace, ANamedPipeIsNotWaitedFor) {
   const std::string path = folder / "pipe";
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  const vmm::status refused = vmm::write_history(example(), path.c_str());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().native, ENXIO);
+  EXPECT_TRUE(contains(refused.error().detail, path + "' cannot be opened: it is a named pipe"));
+  const std::string long_name(5000, 'n');
+  EXPECT_TRUE(contains(vmm::write_history(example(), long_name.c_str()).error().detail,
+                       "n...' cannot be opened: the path or a name in it is too long"))
+      << "a long path hides no reason";
+}
+
+TEST_F(HistoryPlace, AReaderThatGoesEndsNoProgram) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  const std::string path = "/dev/fd/" + std::to_string(ends[1]);  // as of a shell's >(...)
   std::thread reader([&] {
-    const int end = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     char first = 0;
-    EXPECT_EQ(::read(end, &first, 1), 1);
-    ::close(end);
+    EXPECT_EQ(::read(ends[0], &first, 1), 1);
+    ::close(ends[0]);
   });
   vmm::history much = larger();
   while (much.events.size() < 100'000)  // more than a pipe takes

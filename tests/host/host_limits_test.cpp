@@ -121,12 +121,12 @@ TEST(HostLimits, DescriptorsRunOut) {
   const auto exported = driver.export_handle(first, vmm::share_kind::posix_fd);
   const auto plain = driver.create(memory_of(page));
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &old), 0);
-  EXPECT_EQ(made.error().code, errc::out_of_memory);
+  EXPECT_EQ(made.error().code, errc::out_of_mappings);
   EXPECT_EQ(made.error().native, EMFILE);
   EXPECT_STREQ(made.error().native_name, "EMFILE");
-  EXPECT_EQ(code_of(exported), errc::out_of_memory);
+  EXPECT_EQ(code_of(exported), errc::out_of_mappings);
   ASSERT_FALSE(plain) << "what is available cannot be read";
-  EXPECT_EQ(plain.error().code, errc::out_of_memory);
+  EXPECT_EQ(plain.error().code, errc::out_of_mappings);
   EXPECT_EQ(plain.error().native, EMFILE);
   EXPECT_TRUE(before == driver.resource_counts());
   ASSERT_TRUE(driver.release(first));

@@ -54,17 +54,28 @@ TEST(Files, AFullDiskIsSeenInTheLastWriteToo) {
 }
 
 TEST(Files, AReaderThatGoesEndsTheTraceAndNotTheProgram) {
-  const std::string pipe = child::temporary_file("pipe");
-  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  int ends[2] = {};
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  ASSERT_EQ(fcntl(ends[1], F_SETFD, 0), 0);  // the program has it, as of a shell's >(...)
   std::thread reader([&] {
-    const int end = open(pipe.c_str(), O_RDONLY | O_CLOEXEC);
     char first = 0;
-    EXPECT_EQ(read(end, &first, 1), 1);
-    close(end);
+    EXPECT_EQ(read(ends[0], &first, 1), 1);
+    close(ends[0]);
   });
+  const std::string pipe = "/dev/fd/" + std::to_string(ends[1]);
   const child::outcome seen = traced_to(pipe);
+  close(ends[1]);
   reader.join();
   expect_reported(seen, "the trace is incomplete: " + pipe + ": its reader is gone");
+}
+
+TEST(Files, ANamedPipeIsNotWaitedFor) {
+  const std::string pipe = child::temporary_file("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const child::outcome seen = traced_to(pipe);
+  EXPECT_EQ(seen.code, 0);
+  EXPECT_EQ(seen.out, "done\n");
+  EXPECT_TRUE(contains(seen.err, "the trace cannot be written: " + pipe + ": it is a named pipe"));
   fs::remove(pipe);
 }
 

@@ -96,7 +96,7 @@ TEST(FileSizeLimit, ShareableMemoryIsOutOfMemory) {
                   const limited size(RLIMIT_FSIZE, MiB);
                   const auto before = driver.resource_counts();
                   const auto made = driver.create(memory_of(2 * MiB, fd));
-                  expect_code(made, errc::out_of_memory, "create");
+                  expect_code(made, errc::out_of_mappings, "create");
                   expect(!made && made.error().native == EFBIG, "the system's reason");
                   const auto now = driver.resource_counts();
                   expect(std::memcmp(&before, &now, sizeof now) == 0,
@@ -123,9 +123,9 @@ TEST(FileSizeLimit, AManagerOfShareableMemoryGoesOn) {
                 const auto kept = managed.allocate(4 * MiB);
                 {
                   const limited size(RLIMIT_FSIZE, MiB);
-                  expect_code(managed.allocate(8 * MiB), errc::out_of_memory, "allocate");
+                  expect_code(managed.allocate(8 * MiB), errc::out_of_mappings, "allocate");
                   expect_code(managed.resize({.at = *kept, .size_bytes = 8 * MiB}),
-                              errc::out_of_memory, "resize");
+                              errc::out_of_mappings, "resize");
                   expect(managed.validate().has_value(), "the manager is valid");
                 }
                 const auto grown = managed.resize({.at = *kept, .size_bytes = 8 * MiB});
@@ -178,7 +178,9 @@ TEST(FileSizeLimit, ALogThatIsCutIsReportedOnce) {
   });
   EXPECT_EQ(seen.signal, 0);
   EXPECT_EQ(seen.code, 0);
-  EXPECT_EQ(seen.said, "vmm: the log of the driver's calls is incomplete: File too large\n");
+  EXPECT_TRUE(contains(seen.said,
+                       "vmm: the log of the driver's calls is incomplete: the file would "
+                       "exceed the process's limit of file size"));
   std::remove(path.c_str());
 }
 
@@ -194,7 +196,7 @@ TEST(FileSizeLimit, AnAllocatorThatCannotBeShownGoesOn) {
   });
   EXPECT_EQ(seen.signal, 0);
   EXPECT_EQ(seen.code, 0);
-  EXPECT_TRUE(contains(seen.said, "the file cannot be made"));
+  EXPECT_TRUE(contains(seen.said, "the file would exceed the process's limit of file size, 100 "));
 }
 
 TEST(FileSizeLimit, SuspendingToAFileIsRefused) {
@@ -254,9 +256,14 @@ TEST(OpenFileLimit, EachStepIsRefusedAndWorksLater) {
                   const limited files(RLIMIT_NOFILE, 0);
                   expect_code(vmm::host_driver::open(), errc::unavailable, "open");
                   const auto fd = vmm::share_kind::posix_fd;
-                  expect_code(driver.create(memory_of(MiB, fd)), errc::out_of_memory, "create");
-                  expect_code(managed.allocate(64 * MiB), errc::out_of_memory, "manager");
-                  expect_code(pool.allocate(512 * MiB, stream), errc::out_of_memory, "pool");
+                  expect_code(driver.create(memory_of(MiB, fd)), errc::out_of_mappings, "create");
+                  expect_code(managed.allocate(64 * MiB), errc::out_of_mappings, "manager");
+                  const auto refused = pool.allocate(512 * MiB, stream);
+                  expect_code(refused, errc::out_of_mappings, "pool");
+                  expect(vmm::describe(refused.error())
+                             .ends_with("the process is at its limit of 0 open files: close some, "
+                                        "or raise it (ulimit -n)"),
+                         "the text names the limit");
                   expect(managed.validate().has_value(), "the manager is valid");
                   expect(managed.free(*kept).has_value(), "a free needs no file");
                 }

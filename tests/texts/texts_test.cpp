@@ -1,9 +1,19 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: a text that is put together for an error is whole, stays, and costs bounded memory.
+// Goal: a text that is put together for an error is whole, stays, and costs bounded memory; opening
+// a file that a user names waits for nothing, and its failure names a limit with its figure.
 // Method: texts of each length around the bound; equal texts, from several threads; more texts than
-// are kept.
+// are kept. Each kind of file, and limits of this process.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+
 #include "../support/test.h"
 
 import vmm.base;
@@ -72,6 +82,79 @@ TEST(Texts, ThreadsKeepTheSame) {
     }
   }
   for (const auto& mine : kept) EXPECT_EQ(mine, kept[0]);
+}
+
+// ---- files -----------------------------------------------------------------------------
+
+class Files : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_NE(::mkdtemp(folder.data()), nullptr); }
+  void TearDown() override { std::filesystem::remove_all(folder); }
+  static int failure_of(const std::string& path, int flags) {
+    const vmm::opened_file opened = vmm::open_named(path.c_str(), flags);
+    EXPECT_EQ(opened.descriptor < 0, opened.failure != 0);
+    if (opened.descriptor >= 0) ::close(opened.descriptor);
+    return opened.failure;
+  }
+  std::string folder = (std::filesystem::temp_directory_path() / "vmm-files-XXXXXX").string();
+};
+
+TEST_F(Files, NoneIsWaitedFor) {
+  const std::string pipe = folder + "/pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const int flags : {O_RDONLY, O_WRONLY, O_WRONLY | O_CREAT | O_APPEND}) {
+    EXPECT_EQ(failure_of(pipe, flags), ENXIO);
+    const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    EXPECT_EQ(failure_of(pipe, flags), ENXIO) << "also with its other end";
+    ::close(reader);
+  }
+  EXPECT_EQ(failure_of(folder, O_RDONLY), EISDIR);
+  EXPECT_EQ(failure_of(folder + "/none", O_RDONLY), ENOENT);
+  EXPECT_EQ(failure_of("/dev/null", O_WRONLY), 0);
+  EXPECT_EQ(failure_of(folder + "/new", O_WRONLY | O_CREAT), 0);
+  EXPECT_NE(std::string_view(vmm::limit_text(ENXIO)).find("named pipe"), std::string_view::npos);
+}
+
+TEST_F(Files, PipesOfAShellAreOpenedAndWait) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  for (const std::size_t end : {0u, 1u}) {
+    const std::string path = "/dev/fd/" + std::to_string(ends[end]);
+    const vmm::opened_file opened = vmm::open_named(path.c_str(), end == 0 ? O_RDONLY : O_WRONLY);
+    ASSERT_EQ(opened.failure, 0) << end;
+    EXPECT_EQ(::fcntl(opened.descriptor, F_GETFL) & O_NONBLOCK, 0);
+    EXPECT_EQ(::fcntl(opened.descriptor, F_GETFD), FD_CLOEXEC);
+    ::close(opened.descriptor);
+  }
+  for (const int each : ends) ::close(each);
+}
+
+TEST_F(Files, LibrariesThatAreNoFilesAreRefused) {
+  const std::string pipe = folder + "/libcuda.so.1";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const vmm::loaded_library loaded = vmm::load_named(pipe.c_str());
+  EXPECT_EQ(loaded.handle, nullptr);
+  EXPECT_STREQ(loaded.reason, "it is not a regular file");
+  EXPECT_NE(vmm::load_named((folder + "/none").c_str()).reason, nullptr);
+  EXPECT_NE(vmm::load_named("libc.so.6").handle, nullptr);
+}
+
+TEST_F(Files, LimitsAreNamedWithTheirFigures) {
+  ::rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const ::rlimit three{3, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &three), 0);
+  const int failure = failure_of("/dev/null", O_RDONLY);
+  const std::string said = vmm::limit_text(EMFILE);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(failure, EMFILE);
+  EXPECT_EQ(said,
+            "the process is at its limit of 3 open files: close some, or raise it (ulimit -n)");
+  EXPECT_EQ(vmm::limit_text(ENOENT), nullptr);
+  EXPECT_STREQ(vmm::file_text(EPIPE, otherwise), otherwise);
+  EXPECT_STREQ(vmm::file_text(ENOSPC, otherwise), vmm::limit_text(ENOSPC));
+  EXPECT_STREQ(vmm::errno_name(EMFILE), "EMFILE");
+  EXPECT_STREQ(vmm::errno_name(-1), "errno");
 }
 
 }  // namespace

@@ -98,7 +98,10 @@ class WrongUse(CommandTest):
         script = '(ulimit -f 0; exec "$0" "$1" --svg x.svg) 2>&1 >/dev/null | cat'
         shell = f"bash -c '{script}; exit ${{PIPESTATUS[0]}}'"
         got = self.run_command(f"{shell} {command_of('tools/vmm-replay')} {self.trace}")
-        said = "vmm-replay: x.svg: cannot be written: File too large\n"
+        said = (
+            "vmm-replay: x.svg: cannot be written: the process's limit of file size is reached: "
+            "raise it (ulimit -f)\n"
+        )
         self.assertEqual((got.code, got.out), (1, said))
 
     def test_exceptions_end_a_program_with_a_message_and_its_code(self):

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include "../../modules/base/named_file.h"
 #include "standard.hpp"
 
 namespace vmm::tools {
@@ -36,7 +37,7 @@ class output_file {
     if (path == "-") return "-: cannot be written: name a file, such as /dev/stdout";
     descriptor_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     is_new_ = descriptor_ >= 0;
-    if (!is_new_ && errno == EEXIST) descriptor_ = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (!is_new_ && errno == EEXIST) descriptor_ = open_named_file(path.c_str(), O_WRONLY, 0);
     return descriptor_ >= 0 ? "" : complaint();
   }
 
@@ -92,7 +93,10 @@ class output_file {
   }
 
   [[nodiscard]] std::string complaint() const {
-    return path_ + ": cannot be written: " + std::strerror(errno);
+    const char* why = std::strerror(errno);
+    if (errno == ENXIO) why = not_a_file_text;
+    if (errno == EFBIG) why = "the process's limit of file size is reached: raise it (ulimit -f)";
+    return path_ + ": cannot be written: " + why;
   }
 
   std::string path_;

@@ -1,6 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 module;
+#include <fcntl.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <cerrno>
@@ -8,6 +10,7 @@ module;
 
 module vmm.trace;
 
+import vmm.base;
 import vmm.std;
 
 namespace vmm::tools {
@@ -52,11 +55,13 @@ void byte_source::closer::operator()(void* file) const noexcept {
   (void)std::fclose(static_cast<std::FILE*>(file));
 }
 
-byte_source::byte_source(const std::string& path)
-    : file_(std::fopen(path.c_str(), "rb")), block_(block_bytes) {
+byte_source::byte_source(const std::string& path) : block_(block_bytes) {
+  const opened_file opened = open_named(path.c_str(), O_RDONLY);
+  if (opened.failure == 0) file_.reset(::fdopen(opened.descriptor, "rb"));
   if (file_ == nullptr) {
-    is_unreadable_ = true;
-    refuse(std::string("cannot be read: ") + std::strerror(errno), "a readable file");
+    const int failure = opened.failure != 0 ? opened.failure : errno;
+    if (opened.failure == 0) (void)::close(opened.descriptor);
+    refuse_unreadable(failure);
     return;
   }
   auto* const file = static_cast<std::FILE*>(file_.get());
@@ -73,6 +78,13 @@ byte_source::~byte_source() {
   if (inflater_ != nullptr) ::inflateEnd(&inflater_->stream);
 }
 
+void byte_source::refuse_unreadable(int failure) {
+  is_unreadable_ = true;
+  const char* const cause = limit_text(failure);
+  refuse(std::string("cannot be read: ") + (cause != nullptr ? cause : std::strerror(failure)),
+         "a readable file");
+}
+
 void byte_source::refuse(std::string what, std::string expected) {
   trouble_ = {std::move(what), std::move(expected)};
 }
@@ -87,8 +99,7 @@ std::string_view byte_source::read_block() {
   auto* const file = static_cast<std::FILE*>(file_.get());
   const std::size_t got = std::fread(block_.data(), 1, block_.size(), file);
   if (std::ferror(file) != 0) {
-    is_unreadable_ = true;
-    refuse(std::string("cannot be read: ") + std::strerror(errno), "a readable file");
+    refuse_unreadable(errno);
     return {};
   }
   read_bytes_ += got;

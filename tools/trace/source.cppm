@@ -48,6 +48,7 @@ export class byte_source {
   [[nodiscard]] std::string_view begin();
   [[nodiscard]] std::string_view next_inflated();
   [[nodiscard]] bool begin_member();
+  void refuse_unreadable(int failure);
   void refuse(std::string what, std::string expected);
 
   struct closer {

@@ -54,7 +54,7 @@ const status_names& names_of(vmm_status status) noexcept {
 
 constinit thread_local failure last_failure;
 
-constexpr std::size_t text_bytes = 512;
+constexpr std::size_t text_bytes = 1024;
 constinit thread_local std::array<char, text_bytes> last_text{};
 
 class line {

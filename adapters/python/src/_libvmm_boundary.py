@@ -20,6 +20,7 @@ import _ctypes
 import fcntl
 import mmap
 import os
+import stat
 import struct
 
 TYPE_CHECKING = False
@@ -183,11 +184,20 @@ def _cached(name: str, cache: str = _CACHE) -> Iterator[str]:
 
 def _is_for_this_machine(path: str) -> bool:
     try:
-        with open(path, "rb") as file:
-            head = file.read(20)
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # waits for no named pipe
     except OSError:
         return False
-    return head[:6] == b"\x7fELF\x02\x01" and head[18] == _MACHINES[os.uname().machine]
+    try:
+        head = os.read(file, 20) if stat.S_ISREG(os.fstat(file).st_mode) else b""
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return (
+        len(head) == 20
+        and head[:6] == b"\x7fELF\x02\x01"
+        and head[18] == _MACHINES[os.uname().machine]
+    )
 
 
 def find(name: str = SONAME) -> str:

@@ -75,6 +75,12 @@ def test_adapters_are_installed_where_the_program_has_the_driver_in_its_scope(ru
     assert run("-c", code + "print(len(rmm.devices))", LD_LIBRARY_PATH=FOLDER) == ("2", "")
 
 
+def test_a_named_pipe_is_no_driver_and_is_not_waited_for(run, tmp_path):
+    """The first import of ctypes looks for the driver."""
+    os.mkfifo(tmp_path / "libcuda.so.1")
+    assert run("-c", "import ctypes; print('done')", LD_LIBRARY_PATH=str(tmp_path))[0] == "done"
+
+
 # ---- the driver that the loader finds -----------------------------------------------------------
 
 

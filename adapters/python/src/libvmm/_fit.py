@@ -12,6 +12,7 @@ import os
 import runpy
 import shutil
 import signal
+import stat
 import sys
 from typing import Any
 
@@ -58,6 +59,8 @@ def _check_writable(path: str) -> str:
     """The reason why the file cannot be written, or "". Leaves the file unchanged."""
     is_new = not os.path.exists(path)
     try:
+        if not is_new and stat.S_ISFIFO(os.stat(path).st_mode):
+            return f"{path} cannot be written: it is a named pipe (FIFO)"
         with open(path, "ab"):
             pass
     except OSError as error:
