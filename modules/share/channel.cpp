@@ -152,12 +152,14 @@ result<share_channel> share_channel::connect(std::string_view path,
 
 result<share_channel> share_channel::adopt(int descriptor, share_role role,
                                            const share_options& options) noexcept {
-  if (const int failure = unix_os::check_connected(descriptor); failure != 0) {
-    unix_os::close(descriptor);
+  if (const int failure = unix_os::check_connected(descriptor); failure != 0)
     return system_error(errc::invalid_argument, failure,
                         "not a connected Unix socket of type SOCK_SEQPACKET");
-  }
-  return open(descriptor, role, options);
+  const unix_os::opened own = unix_os::duplicate(descriptor);
+  if (own.failure != 0) return socket_error(own.failure);
+  result<share_channel> made = open(own.descriptor, role, options);
+  if (made) unix_os::close(descriptor);
+  return made;
 }
 
 status share_channel::check_peer() noexcept {
@@ -248,9 +250,11 @@ result<share_channel::incoming> share_channel::receive(std::int64_t deadline_ns)
     case unix_os::receive_fault::wrong_size:
       return drop(broken("the peer sends a message of another size"));
     case unix_os::receive_fault::cut_descriptors:
-      return drop(
-          broken("descriptors of a message were lost: the peer broke the protocol, or this process "
-                 "is at its limit on open files"));
+      if (const char* const limit = limit_text(came.failure); limit != nullptr)
+        return drop(system_error(
+            errc::unavailable, came.failure,
+            detail_text().add("descriptors of a message were lost: ").add(limit).keep(limit)));
+      return drop(broken("descriptors of a message were lost: the peer broke the protocol"));
   }
   const result<share_message> message = decode_message(bytes);
   if (!message) {

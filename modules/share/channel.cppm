@@ -76,9 +76,9 @@ export class share_channel {
   /// peer ended, or ETIMEDOUT).
   [[nodiscard]] static result<share_channel> connect(std::string_view path,
                                                      const share_options& options) noexcept;
-  /// Takes over a connected Unix socket of type SOCK_SEQPACKET, such as one end of a socketpair,
-  /// and closes it on failure. One end connects, the other accepts.
-  /// Errors: invalid_argument (no such socket), as connect.
+  /// Takes over a connected Unix socket of type SOCK_SEQPACKET, such as one end of a socketpair.
+  /// On failure the descriptor stays the caller's; a connection that sent its greeting has ended.
+  /// One end connects, the other accepts. Errors: invalid_argument (no such socket), as connect.
   [[nodiscard]] static result<share_channel> adopt(int descriptor, share_role role,
                                                    const share_options& options) noexcept;
   share_channel(share_channel&& other) noexcept;

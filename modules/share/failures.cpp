@@ -21,7 +21,7 @@ constexpr std::uint32_t timeout_ms_max = 3'600'000;
 
 error system_error(errc code, int failure, const char* detail) noexcept {
   check(code != errc::none && detail != nullptr, "an error has no text");
-  return {code, call::none, failure, unix_os::errno_name(failure), detail};
+  return {code, call::none, failure, errno_name(failure), detail};
 }
 
 error peer_gone(int failure) noexcept {
@@ -42,12 +42,12 @@ error socket_error(int failure) noexcept {
     case EPIPE:
     case ECONNRESET: return peer_gone(failure);
     case EMFILE:
-    case ENFILE:
+    case ENFILE: return system_error(errc::out_of_host_memory, failure, limit_text(failure));
     case ENOBUFS:
     case ENOMEM:
     case ETOOMANYREFS:
       return system_error(errc::out_of_host_memory, failure,
-                          "the system has no descriptor or no memory left for the message");
+                          "the system has no memory left for the message");
     case EBADF:
       return system_error(errc::invalid_argument, failure,
                           "a handle cannot be exported as a descriptor");
@@ -76,7 +76,14 @@ error place_error(unix_os::place_fault fault, int failure) noexcept {
       return system_error(errc::not_permitted, failure, "the path is not a socket of this user");
     case unix_os::place_fault::none: break;
   }
-  return system_error(errc::unavailable, failure, "no process listens at the socket's path");
+  if (failure == ENOENT)
+    return system_error(errc::unavailable, failure,
+                        "the path does not exist: start the process that listens there first");
+  if (failure == ECONNREFUSED)
+    return system_error(errc::unavailable, failure,
+                        "the socket's process no longer listens: start it again");
+  return system_error(errc::unavailable, failure,
+                      file_text(failure, "the socket's path cannot be used"));
 }
 
 unix_os::deadline deadline_at(std::int64_t at_ns) noexcept { return {at_ns}; }

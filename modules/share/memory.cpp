@@ -264,16 +264,29 @@ result<exported_block> exported_block::make(driver_ref driver,
   like.rdma_capable = request.rdma_capable;
   const result<granularity> unit = driver->query_granularity(like);
   if (!unit) return unit.error();
-  if (request.size_bytes == 0 || request.size_bytes > size_bytes_max ||
-      request.handle_bytes % unit->minimum_bytes != 0) {
-    return refuse(errc::invalid_argument,
-                  "a shared block has a size, and handles of whole granules");
+  const auto refused = [](const detail_text& text, const char* otherwise) {
+    return refuse(errc::invalid_argument, text.keep(otherwise));
+  };
+  if (request.size_bytes == 0 || request.size_bytes > size_bytes_max) {
+    constexpr const char* detail = "a shared block has from 1 to 2^56 bytes";
+    return refused(detail_text().add(detail).add("; not ").add_number(request.size_bytes), detail);
+  }
+  if (request.handle_bytes % unit->minimum_bytes != 0) {
+    constexpr const char* detail = "a shared block's handles are whole granules";
+    return refused(detail_text()
+                       .add(detail)
+                       .add(" of ")
+                       .add_number(unit->minimum_bytes)
+                       .add(" bytes; not ")
+                       .add_number(request.handle_bytes),
+                   detail);
   }
   const std::uint64_t size_bytes = round_up(request.size_bytes, unit->recommended_bytes);
   const std::uint64_t handle_bytes = request.handle_bytes == 0 ? size_bytes : request.handle_bytes;
   if ((size_bytes - 1) / handle_bytes >= share_parts_max) {
-    return refuse(errc::invalid_argument,
-                  "a shared block has at most 240 handles: use larger handles, or one");
+    constexpr const char* detail = "a shared block has at most 240 handles: make them larger";
+    const std::uint64_t count = (size_bytes - 1) / handle_bytes + 1;
+    return refused(detail_text().add(detail).add("; not ").add_number(count), detail);
   }
   std::shared_ptr<export_state> state = try_make_shared<export_state>(driver);
   check(handle_bytes % unit->minimum_bytes == 0, "a handle is not whole granules");

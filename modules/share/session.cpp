@@ -33,7 +33,7 @@ result<share_secret> share_secret::make() noexcept {
   share_secret secret;
   const int failure = unix_os::random_bytes(secret.bytes.data(), secret.bytes.size());
   if (failure == 0) return secret;
-  return error{errc::unavailable, call::none, failure, unix_os::errno_name(failure),
+  return error{errc::unavailable, call::none, failure, errno_name(failure),
                "the system gives no random bytes"};
 }
 
@@ -42,8 +42,8 @@ result<share_secret> share_secret::from_file(const char* path) noexcept {
   const unix_os::secret_file read =
       unix_os::read_secret(path, secret.bytes.data(), secret.bytes.size());
   if (read.failure != 0) {
-    return error{errc::unavailable, call::none, read.failure, unix_os::errno_name(read.failure),
-                 "the file of the secret cannot be read, or is a symbolic link"};
+    return error{errc::unavailable, call::none, read.failure, errno_name(read.failure),
+                 file_text(read.failure, "the file of the secret cannot be read")};
   }
   if (!read.is_private) {
     return error{errc::not_permitted, call::none, EACCES, "EACCES",

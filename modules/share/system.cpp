@@ -262,6 +262,12 @@ opened accept_now(int descriptor) noexcept {
   return {accepted, 0};
 }
 
+opened duplicate(int descriptor) noexcept {
+  const int copy = ::fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+  if (copy >= 0) return {copy, 0};
+  return {-1, errno == EINVAL ? EMFILE : errno};  // EINVAL: the limit of open files is 0
+}
+
 int check_connected(int descriptor) noexcept {
   const auto option = [&](int name) noexcept {
     int value = -1;
@@ -271,10 +277,7 @@ int check_connected(int descriptor) noexcept {
   if (option(SO_DOMAIN) != AF_UNIX || option(SO_TYPE) != SOCK_SEQPACKET) return EPROTOTYPE;
   sockaddr_un name{};
   socklen_t size = sizeof name;
-  if (::getpeername(descriptor, reinterpret_cast<sockaddr*>(&name), &size) != 0) return errno;
-  const int flags = ::fcntl(descriptor, F_GETFD);
-  if (flags < 0 || ::fcntl(descriptor, F_SETFD, flags | FD_CLOEXEC) != 0) return errno;
-  return 0;
+  return ::getpeername(descriptor, reinterpret_cast<sockaddr*>(&name), &size) == 0 ? 0 : errno;
 }
 
 peer peer_of(int descriptor) noexcept {
@@ -376,6 +379,9 @@ received receive_message(int descriptor, std::byte* bytes, std::size_t size, int
     const bool only_rights = take_descriptors(message, descriptors, answer.descriptor_count);
     if ((message.msg_flags & MSG_CTRUNC) != 0 || !only_rights) {
       answer.fault = receive_fault::cut_descriptors;
+      const opened probe = duplicate(descriptor);  // fails at the limit of open files
+      close(probe.descriptor);
+      answer.failure = probe.failure;
     } else if (came == 0 && answer.descriptor_count == 0) {
       answer.fault = receive_fault::ended;
     } else if ((message.msg_flags & MSG_TRUNC) != 0 || static_cast<std::size_t>(came) != size) {
@@ -461,34 +467,6 @@ secret_file read_secret(const char* path, std::byte* to, std::size_t size) noexc
   close(file);
   check(answer.failure == 0 || !answer.has_size, "a secret was read in part");
   return answer;
-}
-
-const char* errno_name(int number) noexcept {
-  switch (number) {
-    case EACCES: return "EACCES";
-    case EADDRINUSE: return "EADDRINUSE";
-    case EBADF: return "EBADF";
-    case ECONNREFUSED: return "ECONNREFUSED";
-    case ECONNRESET: return "ECONNRESET";
-    case EINVAL: return "EINVAL";
-    case ELOOP: return "ELOOP";
-    case EMFILE: return "EMFILE";
-    case EMSGSIZE: return "EMSGSIZE";
-    case ENAMETOOLONG: return "ENAMETOOLONG";
-    case ENFILE: return "ENFILE";
-    case ENOBUFS: return "ENOBUFS";
-    case ENOENT: return "ENOENT";
-    case ENOMEM: return "ENOMEM";
-    case ENOTCONN: return "ENOTCONN";
-    case ENOTDIR: return "ENOTDIR";
-    case ENOTSOCK: return "ENOTSOCK";
-    case EPIPE: return "EPIPE";
-    case EPROTO: return "EPROTO";
-    case EPROTOTYPE: return "EPROTOTYPE";
-    case ETIMEDOUT: return "ETIMEDOUT";
-    case ETOOMANYREFS: return "ETOOMANYREFS";
-    default: return "errno";
-  }
 }
 
 }  // namespace vmm::unix_os

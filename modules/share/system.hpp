@@ -69,9 +69,10 @@ inline constexpr std::size_t waits_max = 64;
 [[nodiscard]] bool wait_for_any(const int* descriptors, std::size_t count, bool* ready,
                                 deadline until) noexcept;
 
-/// 0 if the descriptor is a connected Unix socket that keeps message boundaries (SOCK_SEQPACKET);
-/// it is closed by exec from now on.
+/// 0 if the descriptor is a connected Unix socket that keeps message boundaries (SOCK_SEQPACKET).
 [[nodiscard]] int check_connected(int descriptor) noexcept;
+/// Another descriptor of the same file, closed by exec.
+[[nodiscard]] opened duplicate(int descriptor) noexcept;
 
 /// The user that was at the other end when the connection was made.
 struct peer {
@@ -100,7 +101,7 @@ enum class receive_fault : std::uint8_t {
   failed,           // see failure; ETIMEDOUT where nothing came
   ended,            // the peer has closed the connection
   wrong_size,       // the message is longer or shorter than requested
-  cut_descriptors,  // not all of the descriptors could be taken
+  cut_descriptors,  // not all of the descriptors could be taken; see failure for a limit
 };
 struct received {
   std::size_t descriptor_count = 0;
@@ -133,9 +134,6 @@ struct secret_file {
 
 /// 32 bytes at `digest`. False where neither libcrypto nor the kernel's AF_ALG is there.
 [[nodiscard]] bool hmac_sha256(bytes_in key, bytes_in text, std::byte* digest) noexcept;
-
-/// The name of an errno, static storage; "errno" for those that sockets do not return.
-[[nodiscard]] const char* errno_name(int number) noexcept;
 
 }  // namespace vmm::unix_os
 

@@ -105,7 +105,7 @@ TEST_F(ShareMisuse, SocketOrSecretThatIsWrong) {
                 .error()
                 .code,
             errc::invalid_argument);
-  ::close(pipe_ends[1]);
+  for (const int each : pipe_ends) EXPECT_EQ(::close(each), 0) << "the caller's still";
   const std::array<int, 2> sockets = share_test::socket_pair();
   errc accepting = errc::none;
   std::thread other([&] {
@@ -119,6 +119,7 @@ TEST_F(ShareMisuse, SocketOrSecretThatIsWrong) {
   ASSERT_FALSE(made);
   EXPECT_EQ(accepting, errc::not_permitted) << "it sees the proof first";
   EXPECT_EQ(made.error().code, errc::unavailable) << "and ends the connection";
+  for (const int each : sockets) EXPECT_EQ(::close(each), 0);
 }
 
 TEST_F(ShareMisuse, BorrowedBlockUsedAfterItWasGivenBack) {

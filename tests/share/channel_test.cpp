@@ -6,6 +6,7 @@
 // Method: both ends in one process, or one end played by hand with raw messages; descriptors are
 // counted around every case.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -72,6 +73,7 @@ TEST_F(Channel, AnotherSecretIsRefused) {
   const auto made = share_channel::adopt(ends[1], share_role::accepting, options_of(1));
   EXPECT_EQ(code(made), errc::not_permitted);
   client.join();
+  for (const int each : ends) EXPECT_EQ(::close(each), 0) << "the caller's still";
 }
 
 TEST_F(Channel, AnotherUserIsRefusedBeforeAByteIsRead) {
@@ -82,7 +84,7 @@ TEST_F(Channel, AnotherUserIsRefusedBeforeAByteIsRead) {
   EXPECT_EQ(code(share_channel::adopt(ends[1], share_role::accepting, options)),
             errc::not_permitted)
       << "foreign_error, had the message been looked at";
-  ::close(ends[0]);
+  for (const int each : ends) EXPECT_EQ(::close(each), 0);
 }
 
 TEST_F(Channel, WhoSaysNothingIsNotWaitedForLonger) {
@@ -90,25 +92,49 @@ TEST_F(Channel, WhoSaysNothingIsNotWaitedForLonger) {
   const auto made = share_channel::adopt(ends[1], share_role::accepting, options_of(1, 20));
   EXPECT_EQ(code(made), errc::unavailable);
   EXPECT_EQ(made.error().native, ETIMEDOUT);
-  ::close(ends[0]);
+  for (const int each : ends) EXPECT_EQ(::close(each), 0);
 }
 
+// And stay the caller's.
 TEST_F(Channel, OtherDescriptorsAreRefused) {
   std::array<int, 2> stream{};
   ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, stream.data()), 0);
   EXPECT_EQ(code(share_channel::adopt(stream[0], share_role::accepting, options_of(1))),
             errc::invalid_argument);
-  ::close(stream[1]);
+  for (const int each : stream) EXPECT_EQ(::close(each), 0);
   std::array<int, 2> pipe{};
   ASSERT_EQ(::pipe(pipe.data()), 0);
   EXPECT_EQ(code(share_channel::adopt(pipe[0], share_role::accepting, options_of(1))),
             errc::invalid_argument);
-  ::close(pipe[1]);
+  for (const int each : pipe) EXPECT_EQ(::close(each), 0);
   EXPECT_EQ(code(share_channel::adopt(-1, share_role::accepting, options_of(1))),
             errc::invalid_argument);
   const int lonely = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
   EXPECT_EQ(code(share_channel::adopt(lonely, share_role::accepting, options_of(1))),
             errc::invalid_argument);
+  EXPECT_EQ(::close(lonely), 0);
+}
+
+// At the limit of open files the receiver of a block loses its descriptors, and learns why.
+TEST_F(Channel, ALimitOfOpenFilesIsNamed) {
+  channels both = make_channels();
+  auto driver = vmm::host_driver::open().value();
+  auto block = exported_block::make(driver, {.size_bytes = 4 * MiB, .handle_bytes = 2 * MiB});
+  ASSERT_TRUE(block) << vmm::describe(block.error());
+  ASSERT_TRUE(both.client.send(*block));
+  ::rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const ::rlimit none{0, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto came = both.server.next();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_FALSE(came);
+  EXPECT_EQ(came.error().native, EMFILE);
+  EXPECT_STREQ(came.error().detail,
+               "descriptors of a message were lost: the process is at its limit of 0 open files: "
+               "close some, or raise it (ulimit -n)");
+  EXPECT_EQ(code(both.client.next()), errc::unavailable);
+  EXPECT_TRUE(block->release());
 }
 
 // ---- places ----

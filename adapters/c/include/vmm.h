@@ -1158,9 +1158,9 @@ VMM_API vmm_status vmm_share_stop(vmm_listener* listener) VMM_NOEXCEPT;
 /** Connects to such a path. Errors: as vmm_share_listen and vmm_share_accept. */
 VMM_API VMM_CHECKED vmm_status vmm_share_connect(const char* path, const vmm_share_options* options,
                                                  vmm_channel** channel) VMM_NOEXCEPT;
-/** Makes a channel of a connected Unix socket of type SOCK_SEQPACKET, which the library owns from
- *  then on, and closes if the connection fails. One end has `accepts` 1, the other 0. Errors: as
- *  vmm_share_accept. */
+/** Makes a channel of a connected Unix socket of type SOCK_SEQPACKET, which the library owns after
+ *  success. On failure the descriptor stays the caller's; a connection that sent its greeting has
+ *  ended. One end has `accepts` 1, the other 0. Errors: as vmm_share_accept. */
 VMM_API VMM_CHECKED vmm_status vmm_share_adopt(int32_t descriptor, uint32_t accepts,
                                                const vmm_share_options* options,
                                                vmm_channel** channel) VMM_NOEXCEPT;

@@ -18,9 +18,12 @@ lent on it count as returned.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import enum
+import itertools
+import operator
 import os
 import socket
 from collections.abc import Iterator, Sequence
@@ -397,7 +400,7 @@ def connect(path: str | os.PathLike[str], secret: bytes, *, timeout_ms: int = 10
 
 def adopt(end: socket.socket, secret: bytes, *, accepts: bool, timeout_ms: int = 1000) -> Channel:
     """Makes a channel of one end of a connected AF_UNIX socket of SOCK_SEQPACKET, and takes the
-    descriptor. One side accepts, the other does not."""
+    descriptor; after a failure it is still the caller's. One side accepts, the other does not."""
     with _options(secret, timeout_ms) as options:
         given = _values.one_of("end", end, socket.socket, "a socket.socket")
         accepting = _values.flag("accepts", accepts)
@@ -406,10 +409,12 @@ def adopt(end: socket.socket, secret: bytes, *, accepts: bool, timeout_ms: int =
 
 def _adopt(end: socket.socket, accepts: bool, options: Any, into: Any) -> int:
     """The library takes the descriptor in the operation that takes it from the socket."""
-    outcome: list[int] = []
-    numbers = map(socket.SocketType.detach, (end,))  # no Python code, unlike socket.detach
-    outcome.extend(map(_LIBRARY.vmm_share_adopt, numbers, (accepts,), (options,), (into,)))
-    return outcome[0]
+    call = map(_LIBRARY.vmm_share_adopt, (end.fileno(),), (accepts,), (options,), (into,))
+    outcome, judged = itertools.tee(call)
+    taken = itertools.compress((end,), map(operator.not_, judged))
+    collections.deque(map(socket.SocketType.detach, taken), 0)  # no Python code, also socket.detach
+    status: int = next(outcome)
+    return status
 
 
 class Listener(_Shared):
