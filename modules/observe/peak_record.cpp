@@ -95,22 +95,36 @@ void add_part(peak_key& to, std::string_view text) noexcept {
   return is_right ? found.peak : run_peak{};
 }
 
-[[nodiscard]] bool write_peak(int folder, const peak_key& key, const run_peak& peak) {
+// A file of this user under the name, in place of whatever else has it. Its bytes are written in
+// one call and checked by their sum: no draft is left behind by a process that is killed.
+[[nodiscard]] opened_file open_peak(int folder, const char* name) {
+  constexpr int flags = O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  for (const bool is_last : {false, true}) {
+    const int to = ::openat(folder, name, flags, 0600);
+    int failure = to < 0 ? errno : 0;
+    struct ::stat facts{};
+    if (to >= 0 && ::fstat(to, &facts) != 0) failure = errno;
+    const bool is_own =
+        S_ISREG(facts.st_mode) && facts.st_uid == ::geteuid() && facts.st_nlink == 1;
+    if (failure == 0 && is_own) return {to, 0};
+    if (to >= 0) ::close(to);
+    if (is_last || ::unlinkat(folder, name, 0) != 0) return {-1, failure != 0 ? failure : EEXIST};
+  }
+  return {-1, EEXIST};
+}
+
+// 0, or the system's code.
+[[nodiscard]] int write_peak(int folder, const peak_key& key, const run_peak& peak) {
   peak_file now;
   now.key = key;
   now.peak = peak;
   now.sum = checksum(now);
-  const std::string draft = "new." + std::to_string(::getpid());
-  (void)::unlinkat(folder, draft.c_str(), 0);  // of a dead process
-  constexpr int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
-  const int to = ::openat(folder, draft.c_str(), flags, 0600);
-  if (to < 0) return false;
-  const written_bytes written = write_whole(to, std::as_bytes(std::span(&now, 1)));
-  const bool is_written = ::close(to) == 0 && written.failure == 0;
-  if (is_written && ::renameat(folder, draft.c_str(), folder, file_of(key).c_str()) == 0)
-    return true;
-  (void)::unlinkat(folder, draft.c_str(), 0);
-  return false;
+  const opened_file to = open_peak(folder, file_of(key).c_str());
+  if (to.failure != 0) return to.failure;
+  const written_bytes written = write_whole(to.descriptor, std::as_bytes(std::span(&now, 1)));
+  const bool is_whole = ::ftruncate(to.descriptor, file_bytes) == 0;
+  const int failure = written.failure != 0 || is_whole ? written.failure : errno;
+  return ::close(to.descriptor) == 0 ? failure : errno;
 }
 
 void complain_of_peaks(const char* folder, const char* why) noexcept {
@@ -129,11 +143,19 @@ void complain_of_peaks(const char* folder, const char* why) noexcept {
 }
 
 [[nodiscard]] int open_peaks(const std::string& path) {
-  if (path.front() != '/') {
-    complain_of_peaks(path.c_str(), "name the folder by its whole path");
+  if (path.front() != '/' || path.find_first_not_of('/') == std::string::npos) {
+    complain_of_peaks(path.c_str(), "name a folder by its whole path, such as /home/me/peaks");
     return -1;
   }
-  (void)::mkdir(path.c_str(), 0700);
+  const bool is_made = ::mkdir(path.c_str(), 0700) == 0;
+  const int failure = is_made ? 0 : errno;
+  if (is_made) {
+    without_write_signals(
+        [&] { std::fprintf(stderr, "vmm: VMM_REMEMBER: the folder '%s' is new\n", path.c_str()); });
+  } else if (failure != EEXIST) {
+    complain_of_peaks(path.c_str(), file_text(failure, "the folder cannot be made"));
+    return -1;
+  }
   const result<int> folder = open_own_folder(path, folder_rule::others_may_read);
   if (!folder) complain_of_peaks(path.c_str(), folder.error().detail);
   return folder.value_or(-1);
@@ -203,8 +225,8 @@ struct peak_records {
       if (is_same_load(before, now))
         now.mapped_bytes = std::clamp(before.mapped_bytes, now.live_bytes,
                                       std::max(now.live_bytes, now.mapped_bytes));
-      if (!write_peak(folder, key, now))
-        complain_of_peaks(of.folder_.c_str(), "the file cannot be written");
+      if (const int failure = write_peak(folder, key, now); failure != 0)
+        complain_of_peaks(of.folder_.c_str(), file_text(failure, "the file cannot be written"));
       ::close(folder);
     } catch (const std::bad_alloc&) {
       // Nothing is remembered.

@@ -9,9 +9,9 @@
 // a hash of program, arguments, device and policy. 1,024 names bound the folder; a key may replace
 // another one.
 //
-// Only this user may write to the folder: else no file is read or written. A file gets its name
-// once it is complete: of two processes that write, one file remains. A file of another key,
-// version, owner or length, or with a wrong checksum, is ignored.
+// Only this user may write to the folder: else no file is read or written. A file is written by one
+// call: of two processes that write, one peak remains. A file of another key, version, owner or
+// length, or with a wrong checksum, is ignored.
 //
 // Thread safety: all of it. A forked child remembers nothing if its parent did. Cost: a getenv when
 // an allocator is set up; with the variable, one read then and one write at the end.

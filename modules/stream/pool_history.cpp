@@ -98,14 +98,32 @@ void pool_history::publish() {
   top_.publish({this, sample_of}, options_.publish);
 }
 
+void pool_history::note_ready() noexcept {
+  const table_lock state(state_);
+  ready_mapped_bytes_.store(state_report(*state).statistics().mapped_bytes,
+                            std::memory_order_relaxed);
+}
+
+// Memory that was made ready and that no request outgrew is the previous run's need: this run's has
+// the same share beyond its live bytes.
+run_peak pool_history::peak() const noexcept {
+  const table_lock state(state_);
+  const pool_statistics now = state_report(*state).statistics();
+  run_peak own{now.peak_live_bytes, now.peak_mapped_bytes};
+  const bool is_outgrown = own.mapped_bytes > ready_mapped_bytes_.load(std::memory_order_relaxed);
+  if (is_outgrown || before_.live_bytes == 0) return own;
+  const double share = static_cast<double>(remembered_bytes_ - before_.live_bytes) /
+                       static_cast<double>(before_.live_bytes);
+  const auto beyond_bytes = static_cast<std::uint64_t>(share * static_cast<double>(own.live_bytes));
+  own.mapped_bytes = std::min(own.mapped_bytes, own.live_bytes + beyond_bytes);
+  return own;
+}
+
 // What else a pool's need depends on: device and policy.
 void pool_history::remember(location where) {
   if (!peak_record::is_wanted() || options_.policy.tuning.keep_none) return;
   const auto peak_of = [](const void* of) noexcept {
-    const auto& history = *static_cast<const pool_history*>(of);
-    const table_lock state(history.state_);
-    const pool_statistics now = state_report(*state).statistics();
-    return run_peak{now.peak_live_bytes, now.peak_mapped_bytes};
+    return static_cast<const pool_history*>(of)->peak();
   };
   try {
     const result<memory_info> device = driver_.query_memory(where);
@@ -116,9 +134,9 @@ void pool_history::remember(location where) {
           device ? device->total_bytes : 0, options_.budget_bytes, options_.policy.handle_bytes_max,
           std::bit_cast<std::uint64_t>(options_.policy.headroom)})
       about.append(1, '\0').append(std::to_string(each));
-    const run_peak before = peaks_.begin({this, peak_of}, about);
+    before_ = peaks_.begin({this, peak_of}, about);
     // With less the pool grows more often, with more it holds more (decision 0032).
-    remembered_bytes_ = before.live_bytes + (before.mapped_bytes - before.live_bytes) / 4 * 3;
+    remembered_bytes_ = before_.live_bytes + (before_.mapped_bytes - before_.live_bytes) / 4 * 3;
     is_to_be_ready_ = remembered_bytes_ != 0;
   } catch (const std::bad_alloc&) {
     // Nothing is remembered.

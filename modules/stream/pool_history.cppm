@@ -66,6 +66,9 @@ class pool_history {
     return is_to_be_ready_.exchange(false, std::memory_order_relaxed) ? remembered_bytes_ : 0;
   }
 
+  /// Effects: what is mapped now was made ready, not requested.
+  void note_ready() noexcept VMM_EXCLUDES(rank::state);
+
   // ---- histories ----
   [[nodiscard]] bool is_on() const noexcept { return static_cast<bool>(port_); }
   /// Errors: in_use (one is recorded).
@@ -100,7 +103,12 @@ class pool_history {
   const device_core* core_ = nullptr;
   top_use top_;
   peak_record peaks_;
-  std::uint64_t remembered_bytes_ = 0;
+  // Of a run that is like the previous one.
+  [[nodiscard]] run_peak peak() const noexcept VMM_EXCLUDES(rank::state);
+
+  run_peak before_{};                   // of the previous run
+  std::uint64_t remembered_bytes_ = 0;  // to make ready: more than its live bytes
+  std::atomic<std::uint64_t> ready_mapped_bytes_ = 0;
   std::atomic<bool> is_to_be_ready_ = false;
 };
 

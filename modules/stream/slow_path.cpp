@@ -317,6 +317,7 @@ void slow_path::make_remembered_ready(stream_handle stream) {
   const std::uint64_t number = parts_.growth.next_announcement();
   shortage_.note_ready(parts_.core.memory.creation_mark(), number);
   (void)announce(ready_bytes, stream, number);  // what fails is created by requests
+  events_.note_ready();
 }
 
 preallocate_report slow_path::preallocate(std::uint64_t size_bytes, stream_handle stream) {

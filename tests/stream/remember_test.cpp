@@ -39,7 +39,7 @@ struct run {
   std::uint64_t peak_bytes = 0;
 };
 
-run play(vmm::fake_driver& driver, int steps) {
+run play(vmm::fake_driver& driver, int steps, std::uint64_t scale_bytes = MiB / 2) {
   run seen;
   stream_pool pool(driver);
   std::vector<vmm::address> live{pool.allocate(MiB, stream_handle::default_stream).value()};
@@ -48,7 +48,7 @@ run play(vmm::fake_driver& driver, int steps) {
   std::mt19937 random(7);
   for (int i = 0; i < steps; ++i) {
     if (live.empty() || random() % 5 < 3) {
-      const std::uint64_t size_bytes = (1 + random() % 48) * (MiB / 2);
+      const std::uint64_t size_bytes = (1 + random() % 48) * scale_bytes;
       live.push_back(pool.allocate(size_bytes, stream_handle::default_stream).value());
       continue;
     }
@@ -62,9 +62,9 @@ run play(vmm::fake_driver& driver, int steps) {
   return seen;
 }
 
-run play(int steps = 400) {
+run play(int steps = 400, std::uint64_t scale_bytes = MiB / 2) {
   vmm::fake_driver driver;
-  return play(driver, steps);
+  return play(driver, steps, scale_bytes);
 }
 
 class Remember : public testing::Test {
@@ -130,6 +130,36 @@ TEST_F(Remember, ASecondRunIsReady) {
   }
 }
 
+// Of a program that needs less from run to run: each holds what itself or the run before needs.
+TEST_F(Remember, ASmallerRunForgetsTheLargerOne) {
+  constexpr int runs = 20;
+  const auto scale_of = [](int i) { return (MiB / 32) * static_cast<std::uint64_t>(runs - i); };
+  std::array<std::uint64_t, runs> alone_bytes{};
+  ASSERT_EQ(::unsetenv(variable), 0);
+  for (int i = 0; i < runs; ++i)
+    alone_bytes[static_cast<std::size_t>(i)] = play(400, scale_of(i)).peak_bytes;
+  use(folder);
+  for (std::size_t i = 0; i < runs; ++i) {
+    const std::uint64_t most_bytes = std::max(alone_bytes[i], alone_bytes[i == 0 ? 0 : i - 1]);
+    EXPECT_LE(play(400, scale_of(static_cast<int>(i))).peak_bytes, most_bytes + most_bytes / 50)
+        << "run " << i;
+  }
+  const std::uint64_t last_bytes = alone_bytes.back();
+  EXPECT_LE(play(0).ready_bytes, last_bytes + last_bytes / 50) << "and so does one after them";
+}
+
+// One large run beside many small ones.
+TEST_F(Remember, ALargeRunIsForgottenByTheNext) {
+  ASSERT_EQ(::unsetenv(variable), 0);
+  const std::uint64_t small_bytes = play(400, MiB / 16).peak_bytes;
+  use(folder);
+  (void)play();
+  (void)play(400, MiB / 16);
+  const run third = play(400, MiB / 16);
+  EXPECT_LE(third.ready_bytes, small_bytes + small_bytes / 50);
+  EXPECT_LE(third.peak_bytes, small_bytes + small_bytes / 50);
+}
+
 TEST_F(Remember, FilesThatAreNotWholeAreIgnored) {
   (void)play();
   const files::path place = file();
@@ -163,6 +193,45 @@ TEST_F(Remember, FilesOfOthersAreIgnored) {
   write(place, good);
   ASSERT_EQ(::chown(place.c_str(), 65534, 65534), 0);
   expect_cold("another user's file");
+}
+
+// A draft beside it would stay if the process were killed before it has its name.
+TEST_F(Remember, AFileIsWrittenUnderItsName) {
+  (void)play();
+  const files::path place = file();
+  for (const char* beside : {"a pipe", "a second name"}) {
+    files::remove(place);
+    if (beside[2] == 'p') ASSERT_EQ(::mkfifo(place.c_str(), 0600), 0);
+    if (beside[2] == 's') {
+      std::ofstream(outer / "other") << "what the user has";
+      files::create_hard_link(outer / "other", place);
+    }
+    (void)play();
+    EXPECT_EQ(bytes_of(file()).size(), 64u) << beside;
+  }
+  EXPECT_EQ(bytes_of(outer / "other"), "what the user has");
+}
+
+TEST_F(Remember, WrongFoldersAreNamedWithTheReason) {
+  const auto said_of = [&](const files::path& path) {
+    use(path);
+    testing::internal::CaptureStderr();
+    run_children(1);
+    return testing::internal::GetCapturedStderr();
+  };
+  ASSERT_EQ(::setenv("VMM_TEST_READY", "0", 1), 0);
+  std::ofstream(outer / "file") << "";
+  files::create_symlink(outer, outer / "link");
+  EXPECT_TRUE(contains(said_of("/"), "'/': name a folder by its whole path"));
+  EXPECT_TRUE(contains(said_of(outer / "file"), "the path is not a folder"));
+  EXPECT_TRUE(contains(said_of(outer / "link"), "the path is a symbolic link"));
+  EXPECT_TRUE(contains(said_of(outer / std::string(300, 'n')), "too long"));
+  EXPECT_TRUE(contains(said_of(outer / "no" / "such"), "does not exist"));
+  const std::string fresh = (outer / "new").string();
+  EXPECT_TRUE(contains(said_of(fresh), "the folder '" + fresh + "' is new"));
+  ASSERT_EQ(::setenv("VMM_TEST_READY", "1", 1), 0);
+  EXPECT_EQ(said_of(fresh), "") << "the second time";
+  ASSERT_EQ(::unsetenv("VMM_TEST_READY"), 0);
 }
 
 TEST_F(Remember, FoldersOfOthersAreNotUsed) {
