@@ -39,7 +39,12 @@ result<range_sizes> plan_sizes(const manager_base& base, std::uint64_t size_byte
   if (size_bytes == 0)
     return refuse(errc::invalid_argument, "a size of 0 bytes cannot be allocated");
   if (size_bytes > size_bytes_max || growth_bytes > size_bytes_max) {
-    return refuse(errc::invalid_argument, "the size is larger than any address space");
+    constexpr const char* detail = "a size is at most 2^56 bytes";
+    return refuse(errc::invalid_argument, detail_text()
+                                              .add(detail)
+                                              .add("; not ")
+                                              .add_number(std::max(size_bytes, growth_bytes))
+                                              .keep(detail));
   }
   check(base.unit_bytes > 0, "sizes are computed before the granularity is known");
   const std::uint64_t mapped_bytes = round_up(size_bytes, base.unit_bytes);

@@ -117,8 +117,10 @@ status growable_range::check_options(std::uint64_t unit_bytes) const noexcept {
       handle_bytes == 0 || handle_bytes == few_handles ? unit_bytes : handle_bytes;
   const std::uint64_t stride_bytes = round_up(options_.segment_bytes_max, step_bytes);
   if (stride_bytes > address_bytes_max / options_.segment_count) {
-    return refuse(errc::bad_option,
-                  "growable_options: segment_bytes_max times segment_count is at most 2^56");
+    detail_text given;
+    given.add_number(options_.segment_bytes_max).add(" times ").add_number(options_.segment_count);
+    return refuse_value(given.text(),
+                        "growable_options: segment_bytes_max times segment_count is at most 2^56");
   }
   if (options_.zero_new && !memory_->driver().feature_set().copy) {
     return refuse(errc::not_supported,

@@ -202,8 +202,6 @@ result<address> manager::allocate(const allocate_request& request) {
   const std::uint64_t alignment_bytes = request.alignment_bytes;
   if (alignment_bytes != 0 && !std::has_single_bit(alignment_bytes))
     return refuse(errc::invalid_argument, "an alignment is a power of two");
-  if (alignment_bytes > size_bytes_max)
-    return refuse(errc::invalid_argument, "an alignment is at most 2^56 bytes, as a size is");
   check(sizes->user_bytes <= sizes->mapped_bytes && sizes->mapped_bytes <= sizes->reserved_bytes,
         "the sizes of a new block disagree");
   const block_request wanted{*sizes, alignment_bytes, request.stream};

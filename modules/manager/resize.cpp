@@ -22,6 +22,7 @@ result<address> block_resizer::resize(const resize_request& request) {
   const relaxed_capture quiet(*base_.driver);
   base_.blocks->reap(reap_count);
   const std::uint64_t before_bytes = (*claimed)->sizes.mapped_bytes;
+  const std::uint64_t kept_bytes = std::min((*claimed)->sizes.user_bytes, request.size_bytes);
   const std::uint64_t mark = shortage_.creation_mark();
   result<address> at = resize_claimed(**claimed, request);
   const bool is_same = at && *at == request.at && (*claimed)->sizes.mapped_bytes == before_bytes;
@@ -31,7 +32,7 @@ result<address> block_resizer::resize(const resize_request& request) {
   check(!at || *at == (*claimed)->base, "a block is not at the returned address");
   check(request.may_move || (*claimed)->base == request.at, "a block moved that must not");
   base_.blocks->records().unclaim(**claimed);
-  if (!at) at = shortage_.end_failed(mark, request.size_bytes, at.error());
+  if (!at) at = shortage_.end_failed_growth(mark, request.size_bytes - kept_bytes, at.error());
   return at;
 }
 

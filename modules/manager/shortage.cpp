@@ -77,6 +77,13 @@ error manager_shortage::end_failed(std::uint64_t mark, std::uint64_t size_bytes,
   return manager_report(base_).with_figures(why, size_bytes);
 }
 
+error manager_shortage::end_failed_growth(std::uint64_t mark, std::uint64_t added_bytes,
+                                          const error& why) {
+  error failed = end_failed(mark, added_bytes, why);
+  failed.figures.is_growth = failed.figures.requested_bytes != 0;
+  return failed;
+}
+
 void manager_shortage::enter() noexcept {
   const auto give_back = [](void* of, std::uint64_t wanted_bytes) noexcept {
     return static_cast<manager_shortage*>(of)->give_idle_back(wanted_bytes);

@@ -93,17 +93,20 @@ class manager_shortage {
       }
     });
   }
-  /// with_relief() of `attempt(relief_pass&)`. On failure its new memory is released to the driver,
-  /// and the error gets its figures. Requires: no lock is held. Errors: the attempt's.
+  /// with_relief() of a growth, `attempt(relief_pass&)`. On failure its new memory is released to
+  /// the driver, and the error gets its figures. Requires: no lock is held. Errors: the attempt's.
   template <class Attempt>
   [[nodiscard]] status with_others(const std::uint64_t& size_bytes, Attempt&& attempt) {
     const std::uint64_t mark = creation_mark();
     const status done = with_relief(relief_, size_bytes, std::forward<Attempt>(attempt));
-    return done ? done : status{end_failed(mark, size_bytes, done.error())};
+    return done ? done : status{end_failed_growth(mark, size_bytes, done.error())};
   }
   [[nodiscard]] std::uint64_t creation_mark() const noexcept;
   /// Releases the memory created since, and returns the error with figures.
   [[nodiscard]] error end_failed(std::uint64_t mark, std::uint64_t size_bytes, const error& why);
+  /// The same of a block that should have grown by so much.
+  [[nodiscard]] error end_failed_growth(std::uint64_t mark, std::uint64_t added_bytes,
+                                        const error& why);
 
  private:
   static constexpr int recovery_attempts = 2;

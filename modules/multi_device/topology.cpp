@@ -21,8 +21,9 @@ const char* name_of(link_kind link) noexcept {
 
 result<peer_topology> peer_topology::query(driver_interface& driver) {
   if (!driver.feature_set().peers) {
-    return refuse(errc::not_supported,
-                  "the driver has no rights for each device: see features::peers");
+    return refuse(
+        errc::not_supported,
+        "the driver has no rights for each device: they need a driver with peers, such as cuda");
   }
   peer_topology seen;
   for (; seen.device_count_ < devices_max; ++seen.device_count_) {

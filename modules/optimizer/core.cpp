@@ -41,8 +41,9 @@ status check_reach(driver_interface& driver, location memory_at,
           "the home's access is queried");
     if (each.rights == access::none) continue;
     if (!driver.feature_set().peers) {
-      return refuse(errc::not_supported,
-                    "the driver has no rights for each device: see features::peers");
+      return refuse(
+          errc::not_supported,
+          "the driver has no rights for each device: they need a driver with peers, such as cuda");
     }
     // This fails for a location that does not exist, except nodes on CUDA. For the host and its own
     // memory it reports links, which do not exist.

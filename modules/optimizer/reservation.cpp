@@ -145,7 +145,12 @@ result<address_range> reservation_space::reserve_for(const address_request& requ
   const std::uint64_t slack_bytes = std::max(request.alignment_bytes, unit) - unit;
   const std::uint64_t needed_bytes = round_up(request.size_bytes, unit) + slack_bytes;
   if (needed_bytes > largest_bytes_)
-    return refuse(errc::out_of_addresses, "the request exceeds the largest range");
+    return refuse(errc::out_of_addresses, detail_text()
+                                              .add_number(needed_bytes)
+                                              .add(" bytes of addresses exceed the largest range, ")
+                                              .add_number(largest_bytes_)
+                                              .add(" bytes")
+                                              .keep("the request exceeds the largest range"));
   std::uint64_t wished_bytes = std::min(round_up(options_.reservation_bytes, unit), largest_bytes_);
   wished_bytes = std::max(wished_bytes, needed_bytes);
   check(wished_bytes % unit == 0 && needed_bytes > 0, "a reservation has no whole granules");

@@ -37,7 +37,7 @@ void report_live(const pool_options& options, state_cell& state) noexcept {
   if (alignment_bytes <= stream_pool::alignment_bytes_max) return {};
   return refuse(errc::not_supported,
                 "a stream pool aligns blocks to 2 MiB at most: request less, or allocate from a "
-                "manager, which accepts any power of two");
+                "manager, which aligns to 2^31 granules");
 }
 
 }  // namespace

@@ -71,7 +71,12 @@ result<granule_request> address_space::in_granules(const address_request& reques
   if (!std::has_single_bit(alignment) || alignment / granularity_bytes_ > (1u << 31) ||
       (request.alignment_bytes & (request.alignment_bytes - 1)) != 0) {
     return refuse(errc::invalid_argument,
-                  "an alignment is 0 or a power of two, of 2^31 granules at most");
+                  detail_text()
+                      .add("an alignment is a power of two, of 2^31 granules, ")
+                      .add_number(granularity_bytes_ << 31)
+                      .add(" bytes, at most; not ")
+                      .add_number(request.alignment_bytes)
+                      .keep("an alignment is a power of two, of 2^31 granules at most"));
   }
   check(alignment % granularity_bytes_ == 0, "an alignment is less than a granule");
   return granule_request{count, static_cast<std::uint32_t>(alignment / granularity_bytes_)};

@@ -337,6 +337,26 @@ TEST_F(FailedCalls, ErrorsSayHowMuch) {
             "free block 1 MiB. Free or trim memory, or raise budget_bytes.");
 }
 
+// With what is added, not with the size that the block would have.
+TEST_F(FailedCalls, AGrowthSaysByHowMuch) {
+  vmm::manager_options options;
+  options.budget_bytes = 8 * MiB;
+  vmm::manager managed(driver, options);
+  const auto block = managed.allocate(6 * MiB);
+  ASSERT_TRUE(block);
+  const auto none = managed.resize({.at = *block, .size_bytes = 10 * MiB});
+  ASSERT_FALSE(none);
+  EXPECT_EQ(text(none.error()),
+            "over budget: growth by 4 MiB exceeds the budget: 6 of 8 MiB in use, largest free "
+            "block 0 bytes. Free or trim memory, or raise budget_bytes.");
+  vmm::growable_range range(managed, {.segment_bytes_max = 64 * MiB, .segment_count = 3});
+  const auto grown = range.resize({.size_bytes = 2 * MiB});
+  ASSERT_FALSE(grown);
+  EXPECT_EQ(text(grown.error()),
+            "over budget: growth by 6 MiB exceeds the budget: 6 of 8 MiB in use, largest free "
+            "block 0 bytes. Free or trim memory, or raise budget_bytes.");
+}
+
 TEST(Figures, AreWrittenInTheUnitOfTheLimit) {
   vmm::error why = vmm::refuse(errc::over_budget, "Free memory.");
   EXPECT_EQ(vmm::describe(why), "over budget: Free memory.");

@@ -54,7 +54,7 @@ vmm_status name_with_device(const char* name, std::int32_t device, char (&out)[n
   const std::string_view given = name == nullptr ? "" : name;
   const bool is_numbered = given == "cuda" || given == "level_zero";
   if (const char* wrong = wrong_device(given, device); wrong != nullptr)
-    return fail(VMM_ERROR_BAD_OPTION, wrong);
+    return fail_value(VMM_ERROR_BAD_OPTION, device, wrong);
   if (given.size() > name_bytes / 2)
     return fail(VMM_ERROR_BAD_OPTION, "no driver has so long a name: see vmm_list_drivers");
   const int size = static_cast<int>(given.size());

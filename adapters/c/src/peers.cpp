@@ -45,6 +45,10 @@ vmm_status vmm_driver_query_peer(vmm_driver* driver, int32_t from, int32_t to, u
     if (!on) return fail_handle();
     if (link == nullptr) return fail_null();
     if (from < 0 || to < 0) return fail(VMM_ERROR_INVALID_ARGUMENT, "a device has a number");
+    if (!on->backend.feature_set().peers)
+      return fail(VMM_ERROR_NOT_SUPPORTED,
+                  "the driver has no links between devices: they need a driver with peers, such as "
+                  "cuda");
     const vmm::result<vmm::peer_info> seen =
         on->backend.query_peer({vmm::device(from), vmm::device(to)});
     if (!seen) return fail(of_devices(seen.error(), from, to));

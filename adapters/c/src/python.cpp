@@ -70,7 +70,7 @@ vmm_status vmm_python_on_tensor_end(vmm_python_ended ended) VMM_NOEXCEPT {
 }
 
 void vmm_python_end_tensor(void* tensor) {
-  if (on_tensor_end.load() == nullptr) return;
+  if (tensor == nullptr || on_tensor_end.load() == nullptr) return;
   const std::uint64_t number = static_cast<const std::uint64_t*>(tensor)[-1];
   const int state = python().PyGILState_Ensure();
   std::array<void*, 3> pending{};

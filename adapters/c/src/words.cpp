@@ -137,8 +137,6 @@ constexpr replacement replacements[] = {
      "access"},
     {"memory_options::peers has more locations than a list can hold",
      "the grants name more locations than VMM_GRANTS_MAX"},
-    {"the driver has no rights for each device: see features::peers",
-     "the driver has no rights for each device: see features of vmm_driver_info"},
     {"the device cannot access this memory: call query_peer first",
      "the device cannot access this memory: call vmm_driver_query_peer() first"},
 };

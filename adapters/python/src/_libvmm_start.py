@@ -34,15 +34,17 @@ BOUNDARY = "driver"  # the name of the driver boundary in VMM_EXCLUDE and in the
 
 
 def _is_wanted() -> bool:
-    disable = os.environ.get("VMM_DISABLE", "")
-    if os.environ.get("VMM", "0") in ("", "0") or disable == "1":
+    value, disable = os.environ.get("VMM", ""), os.environ.get("VMM_DISABLE", "")
+    if value in ("", "0") or disable == "1":
         return False
     if os.geteuid() != os.getuid() or os.getegid() != os.getgid():
         return False
     if disable not in ("", "0"):
         report("any library", f"VMM_DISABLE takes 0 or 1; not {disable!r}, which counts as 1")
         return False
-    return True
+    if value != "1":
+        report("any library", f"VMM takes 0 or 1; not {value!r}")
+    return value == "1"
 
 
 def _check_folders() -> None:
@@ -118,7 +120,7 @@ def report(library: str, reason: str) -> None:
     if library in before:
         return
     os.environ[REPORTED] = ",".join([*filter(None, before), library])
-    line = f"libvmm: VMM=1 does not serve {library}: {reason}\n"
+    line = f"libvmm: VMM={os.environ.get('VMM')} does not serve {library}: {reason}\n"
     try:
         if sys.stderr is not None and sys.stderr is sys.__stderr__:
             os.write(sys.stderr.fileno(), line.encode(errors="backslashreplace"))
@@ -186,7 +188,7 @@ def _put_once() -> Exception | None:
     has an end."""
     excluded = os.environ.get("VMM_EXCLUDE", "").replace(",", " ").split()
     is_wrong = not {BOUNDARY, *LIBRARIES.values()}.issuperset(excluded)
-    is_off = is_wrong or bool(os.environ.get("VMM_MODE")) or os.environ["VMM"] != "1"
+    is_off = is_wrong or bool(os.environ.get("VMM_MODE"))
     boundary, trouble = None, None
     try:
         boundary = None if is_off or BOUNDARY in excluded else _own("_libvmm_boundary")

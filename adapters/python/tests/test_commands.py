@@ -342,6 +342,17 @@ WRONG_SETTINGS = [
     ("VMM_CUDA_LIBRARY", "/etc/passwd", "VMM_CUDA_LIBRARY is '/etc/passwd', which could not be"),
     ("VMM_CUDA_LIBRARY", "/no/libcuda.so", "No such file or directory): correct it, or unset it"),
     ("VMM_LOG", "/no/such/folder/log", "VMM_LOG is off, stderr, or the path of a writable file"),
+    *[
+        ("VMM_REMEMBER", value, f"VMM_REMEMBER is a folder of this user; not '{value}': {why}")
+        for value, why in (
+            ("peaks", "name a folder by its whole path"),
+            ("/", "name a folder by its whole path"),
+            ("/etc/passwd", "it is not a folder"),
+            ("/proc/self/cwd", "it is a symbolic link"),
+            ("/tmp", "it must be this user's, and others must not write there"),
+            ("/no/such/folder", "there is no folder /no/such"),
+        )
+    ],
     ("VMM_LOG", "/", "VMM_LOG is off, stderr, or the path of a writable file"),
     *[(name, "nonsense", said) for name, (_, said) in _settings.CHOICES.items()],
     ("VMM_BUGDET", "1GiB", "vmm has no variable VMM_BUGDET; the nearest is VMM_BUDGET"),
@@ -377,6 +388,8 @@ def test_wrong_settings_are_named(name, value, said):
         ("VMM_LOG", "log.txt"),
         ("VMM_REPORT", "y.%p"),
         ("VMM_TRACE", "trace"),
+        ("VMM_LOG", "/dev/stdout"),
+        ("VMM_REMEMBER", os.path.dirname(os.path.abspath(__file__)) + "/peaks"),
         ("VMM_BUDGET", ""),
         *[(name, each) for name, (choices, _) in _settings.CHOICES.items() for each in choices],
     ],
@@ -385,6 +398,30 @@ def test_right_settings_are_not(name, value):
     before = dict(os.environ)
     assert _settings.wrong({name: value}) == []
     assert dict(os.environ) == before
+
+
+def test_no_command_waits_for_a_named_pipe(tmp_path):
+    pipe = str(tmp_path / "pipe")
+    os.mkfifo(pipe)
+    names = ("VMM_LOG", "VMM_REPORT", "VMM_TRACE")
+    found = json.loads(command("doctor", "--json", **dict.fromkeys(names, pipe)).stdout)
+    assert [each.split()[0] for each in found["wrong"]] == list(names)
+    assert all("it is a named pipe (FIFO)" in each for each in found["wrong"])
+    said = _settings.wrong({"VMM_CUDA_LIBRARY": pipe})
+    assert "could not be loaded (it is not a regular file)" in said[0]
+    script = tmp_path / "script.py"
+    script.write_text("")
+    said = command("record", "--out", pipe, str(script))
+    assert said.returncode == 2 and "cannot be written: it is a named pipe" in said.stderr
+
+
+def test_a_tree_as_json():
+    said = command("doctor", "--json", "--tree", str(os.getpid()))
+    first = json.loads(said.stdout)["processes"][0]
+    assert (first["process"], first["depth"], said.returncode) == (os.getpid(), 0, 0)
+    assert first["state"] and said.stdout.count("\n") > 5
+    said = command("doctor", "--json", "--tree", "99999999")
+    assert said.returncode == 2 and "no process 99999999" in json.loads(said.stdout)["error"]
 
 
 def test_the_doctor_names_wrong_settings():

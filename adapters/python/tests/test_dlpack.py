@@ -215,21 +215,21 @@ def test_types_of_dlpack(pool, dtype, code, bits, lanes, count):
 
 
 @pytest.mark.parametrize(
-    "shape",
+    ("shape", "why"),
     [
-        (0, 1 << 63),
-        (1 << 63, 0),
-        (1 << 62, 0, 4),
-        (1 << 63,),
-        (-1,),
-        (0, -1),
-        (1 << 40, 1 << 40, 0),
-        (65,),
+        ((0, 1 << 63), "has strides of more than 2.63 bytes"),
+        ((1 << 63, 0), "has strides"),
+        ((1 << 62, 0, 4), "has strides"),
+        ((1 << 63,), "takes 9223372036854775808 bytes; there are 64"),
+        ((-1,), "sizes from 0 on are wanted"),
+        ((0, -1), "sizes from 0 on are wanted"),
+        ((1 << 40, 1 << 40, 0), "has strides"),
+        ((65,), r"\(65,\) of uint8 takes 65 bytes; there are 64$"),
     ],
 )
-def test_shapes_that_a_consumer_could_not_hold(pool, shape):
+def test_shapes_that_a_consumer_could_not_hold(pool, shape, why):
     with pool.allocate(64) as block:
-        with pytest.raises(libvmm.InvalidArgument, match="no part of 64 bytes"):
+        with pytest.raises(libvmm.InvalidArgument, match=why):
             block.view("uint8", shape)
         assert numpy.from_dlpack(block.view("uint8", (0, 5))).shape == (0, 5)
 
@@ -307,3 +307,8 @@ def test_the_consumers_stream_comes_behind_the_blocks(cuda):
         for stream in (own, consumer):
             pool.forget_stream(stream)
             driver.destroy_stream(stream)
+
+
+def test_the_deleter_of_no_tensor_does_nothing(pool):
+    numpy.from_dlpack(pool.allocate(64).view())  # the library has its function by now
+    libvmm._native.LIBRARY.vmm_python_end_tensor(None)

@@ -198,7 +198,13 @@ def test_pages_and_handles(manager):
 
 
 def test_wrong_uses_raise(manager):
-    for wrong in ({"most": 0}, {"most": 1 << 60}, {"segments": 0}, {"segments": 1 << 40}):
+    for wrong in (
+        {"most": 0},
+        {"most": 1 << 60},
+        {"most": (1 << 64) - 1},
+        {"segments": 0},
+        {"segments": 1 << 40},
+    ):
         with pytest.raises(libvmm.InvalidArgument):
             Growable(manager, **{"most": MIB, **wrong})
     with pytest.raises(libvmm.InvalidArgument, match="handle_bytes"):

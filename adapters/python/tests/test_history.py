@@ -107,6 +107,8 @@ def test_what_cannot_be_is_refused_and_nothing_is_cut(driver, tmp_path):
         for wrong in ("", tmp_path / "no" / "folder"):
             with pytest.raises(libvmm.InvalidArgument, match="shortage"):
                 libvmm.history.start(pool, shortage=wrong)
+        with pytest.raises(TypeError, match=r"a Pool or a Manager is wanted, .*\(Driver\)"):
+            libvmm.history.start(driver)
         with pytest.raises(TypeError, match="name"), libvmm.history.tag(3):
             pass
         with pytest.raises(libvmm.Unavailable, match=r"unavailable \(ENOENT, 2\): the history"):

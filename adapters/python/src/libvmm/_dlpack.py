@@ -154,26 +154,22 @@ def type_of(dtype: str) -> tuple[int, int, int]:
     _values.text("dtype", dtype)
     found = _TYPES.get(dtype)
     if found is None:
-        raise InvalidArgument(
-            f"'{dtype}' is no type: one of uint8, int32, float16, bfloat16, "
-            "float32, complex64, bool and their like, float8_e4m3fn, "
-            "float8_e5m2, float4_e2m1fn (two in a byte) and their like"
-        )
+        raise InvalidArgument(f"'{dtype}' is no type: one of {', '.join(_TYPES)}")
     return found
 
 
-def check_shape(shape: tuple[int, ...], dtype: str, size: int, what: str) -> None:
-    """Raises InvalidArgument if the shape does not fit into `size` bytes, or its sizes and strides
-    into 64 bits."""
+def check_shape(shape: tuple[int, ...], dtype: str, size: int, place: str = "") -> None:
+    """Raises InvalidArgument if the shape does not fit into the `size` bytes of a place, or its
+    sizes and strides into 64 bits."""
     _, bits, lanes = type_of(dtype)
-    count = math.prod(shape)
+    needed = (math.prod(shape) * bits * lanes + 7) // 8
     extent = math.prod(max(1, each) for each in shape) * max(1, bits * lanes // 8)
-    if (
-        any(each < 0 for each in shape)
-        or (count * bits * lanes + 7) // 8 > size
-        or extent > _I64_MAX
-    ):
-        raise InvalidArgument(f"{shape} of {dtype} is no part of {what}")
+    if any(each < 0 for each in shape):
+        raise InvalidArgument(f"shape: sizes from 0 on are wanted, and {shape} was given")
+    if needed > size:
+        raise InvalidArgument(f"{shape} of {dtype} takes {needed} bytes; there are {size}{place}")
+    if extent > _I64_MAX:
+        raise InvalidArgument(f"{shape} of {dtype} has strides of more than 2^63 bytes")
 
 
 class TensorShape(NamedTuple):
@@ -291,7 +287,7 @@ class View:
         _, bits, lanes = self._type
         size = block.size
         self.shape = (size * 8 // (bits * lanes),) if shape is None else _values.shape(shape)
-        check_shape(self.shape, dtype, size, f"{size} bytes")
+        check_shape(self.shape, dtype, size)
         device_of(block._owner.driver)
         self.block = block
         self.dtype = dtype
@@ -304,7 +300,7 @@ class View:
         if not address:
             raise BufferError("the block was freed")
         try:
-            check_shape(self.shape, self.dtype, self.block.size, "the block")
+            check_shape(self.shape, self.dtype, self.block.size)
         except InvalidArgument:
             raise BufferError("the block has become smaller than its view") from None
         return TensorShape(address, self.__dlpack_device__(), self._type, self.shape)

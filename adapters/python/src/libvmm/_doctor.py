@@ -256,17 +256,28 @@ def _notes_of(process: int) -> tuple[list[str], str]:
     return ["no library was imported, or the package is not installed for its interpreter"], ""
 
 
-def tree(root: int) -> tuple[str, int]:
-    """A line for each process below `root` and each library there; the exit code."""
+def tree(root: int, as_json: bool) -> tuple[str, int]:
+    """The processes below `root` with what each library has there; the exit code. As lines, or as
+    one JSON object."""
     if not os.path.exists(f"/proc/{root}"):
-        return f"libvmm doctor: there is no process {root}", 2
-    children, lines, left = _children(), [], [(root, 0)]
+        why = f"there is no process {root}"
+        return json.dumps({"error": why}) if as_json else f"libvmm doctor: {why}", 2
+    children, found, left = _children(), [], [(root, 0)]
     while left:
         process, depth = left.pop()
         name = _text(f"/proc/{process}/comm").strip()
-        lines += [f"{'  ' * depth}{process} {name}: {each}" for each in _state_of(process)]
+        found.append({"process": process, "depth": depth, "name": name})
+        found[-1]["state"] = _state_of(process)
         left += [(each, depth + 1) for each in sorted(children.get(process, ()), reverse=True)]
-    return "\n".join(lines), 0
+    if as_json:
+        return json.dumps({"processes": found}, indent=2), 0
+    return "\n".join(_tree_lines(found)), 0
+
+
+def _tree_lines(found: list[dict[str, Any]]) -> Iterator[str]:
+    for each in found:
+        for state in each["state"]:
+            yield f"{'  ' * each['depth']}{each['process']} {each['name']}: {state}"
 
 
 def _torch() -> dict[str, Any]:
@@ -393,7 +404,7 @@ def main(arguments: list[str]) -> tuple[str, int]:
     )
     options = parser.parse_args(arguments)
     if options.tree is not None:
-        return tree(options.tree)
+        return tree(options.tree, options.json)
     if options.help:  # argparse writes it to stdout itself, and fails where that takes nothing
         return parser.format_help().rstrip(), 0
     found = report()

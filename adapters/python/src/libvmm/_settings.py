@@ -56,6 +56,7 @@ FILES = {
 }
 #: Libraries, each of a driver.
 DRIVER_LIBRARIES = {"VMM_CUDA_LIBRARY": "cuda", "VMM_LEVEL_ZERO_LIBRARY": "level_zero"}
+REMEMBER = "VMM_REMEMBER"
 OTHERS = (
     "VMM_BACKEND",
     "VMM_DRIVER_VERSION",
@@ -68,9 +69,18 @@ OTHERS = (
     "VMM_GROWABLE_STEP",
     "VMM_POOL_ROUNDS",
     "VMM_PROVE_COUNT",
-    "VMM_REMEMBER",
 )
-KNOWN = {"VMM_EXCLUDE", *POOL, *MANAGER, *CHOICES, *SIZES, *FILES, *DRIVER_LIBRARIES, *OTHERS}
+KNOWN = {
+    "VMM_EXCLUDE",
+    *POOL,
+    *MANAGER,
+    *CHOICES,
+    *SIZES,
+    *FILES,
+    *DRIVER_LIBRARIES,
+    REMEMBER,
+    *OTHERS,
+}
 
 _BAD_OPTION = 2
 
@@ -132,12 +142,37 @@ def _why_not_written(path: str, is_emptied: bool) -> str:
     of = os.stat(path)
     if stat.S_ISDIR(of.st_mode):
         return "it is a folder"
+    is_nameless = "pipe:[" in os.path.realpath(path)  # /dev/fd/N of a shell's >(...)
+    if not (stat.S_ISREG(of.st_mode) or stat.S_ISCHR(of.st_mode) or is_nameless):
+        return "it is a named pipe (FIFO), a socket or a block device"
     if is_emptied and stat.S_ISREG(of.st_mode):
         if is_link:
             return "a symbolic link leads to it"
         if of.st_uid != os.geteuid() or of.st_nlink > 1:
             return "another user owns it, or it has a second name"
     return "" if os.access(path, os.W_OK) else "it cannot be written to"
+
+
+def _why_not_remembered(path: str) -> str:
+    """Why pools read and write no peak in the folder; "" if they do."""
+    if not path.startswith("/") or not path.strip("/"):
+        return "name a folder by its whole path, such as /home/me/peaks"
+    try:
+        found = os.lstat(path.rstrip("/"))
+    except FileNotFoundError:
+        above = os.path.dirname(path.rstrip("/"))
+        if not os.path.isdir(above):
+            return f"there is no folder {above}"
+        return "" if os.access(above, os.W_OK | os.X_OK) else f"{above} cannot be written to"
+    except OSError as trouble:
+        return trouble.strerror or str(trouble)
+    if stat.S_ISLNK(found.st_mode):
+        return "it is a symbolic link: name the folder itself"
+    if not stat.S_ISDIR(found.st_mode):
+        return "it is not a folder"
+    if found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        return "it must be this user's, and others must not write there (mode 0755)"
+    return ""
 
 
 def _refused(said: str, value: str) -> str:
@@ -179,6 +214,9 @@ def _judge(name: str, value: str) -> str:
         words, said = FILES[name]
         why = "" if value in words else _why_not_written(value, name == "VMM_TRACE")
         return f"{_refused(said, value)}: {why}" if why else ""
+    if name == REMEMBER:
+        why = _why_not_remembered(value)
+        return f"{_refused('VMM_REMEMBER is a folder of this user', value)}: {why}" if why else ""
     if name in KNOWN:
         return ""
     import difflib

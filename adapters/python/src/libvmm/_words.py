@@ -40,6 +40,7 @@ _REPLACED = {
     "more locations than VMM_GRANTS_MAX": "more than 18 locations",
     # Calls.
     "vmm_driver_query_peer()": "Driver.link()",
+    "vmm_manager_parts()": "Range.parts()",
     "vmm_history_start()": "history.start()",
     "vmm_list_drivers": "libvmm.drivers()",
     "vmm_share_next": "Channel.next()",

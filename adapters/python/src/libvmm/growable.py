@@ -32,12 +32,6 @@ FEW_HANDLES = (1 << 64) - 1
 
 
 _RESIZE, _GROW, _SHRINK = 0, 1, 2
-_SIZE_MAX = (1 << 63) - 1
-
-
-def _number(value: int, what: str) -> int:
-    """The error for a value that is not an unsigned 64-bit count."""
-    return _values.whole(what, value, 0, _SIZE_MAX)
 
 
 @dataclass(frozen=True)
@@ -87,11 +81,9 @@ class Growable(Owner):
             raise InvalidHandle("the manager was closed")
         few = handle_bytes == FEW_HANDLES
         options = _growable.Options(
-            segment_bytes_max=_values.size("most", most, _SIZE_MAX),
-            segment_count=_number(segments, "segments"),
-            handle_bytes=(
-                FEW_HANDLES if few else _values.size("handle_bytes", handle_bytes, _SIZE_MAX)
-            ),
+            segment_bytes_max=_values.size("most", most),
+            segment_count=_values.whole("segments", segments),
+            handle_bytes=(FEW_HANDLES if few else _values.size("handle_bytes", handle_bytes)),
             keep_dirty=not _values.flag("zero_new", zero_new),
         )
         self._create(
@@ -126,12 +118,12 @@ class Growable(Owner):
     ) -> None:
         number = _values.stream(stream)
         request = _growable.Request(
-            size_bytes=_values.size("size", size, _SIZE_MAX),
+            size_bytes=_values.size("size", size),
             stream=number,
             change=change,
-            first_segment=_number(first, "first"),
+            first_segment=_values.whole("first", first),
             one_handle=_values.flag("one_handle", one_handle),
-            segment_count=_number(count, "count"),
+            segment_count=_values.whole("count", count),
             no_wait=not _values.flag("wait", wait),
         )
         if change != _SHRINK:
@@ -188,7 +180,7 @@ class Growable(Owner):
         base, size = ctypes.c_void_p(), ctypes.c_uint64()
         check(
             _LIBRARY.vmm_growable_segment(
-                self._handle, _number(index, "index"), ctypes.byref(base), ctypes.byref(size)
+                self._handle, _values.whole("index", index), ctypes.byref(base), ctypes.byref(size)
             )
         )
         return base.value or 0, size.value
@@ -214,7 +206,7 @@ class Growable(Owner):
 
     def parts(self, index: int = 0) -> list[Part]:
         """The physical handles behind a segment, in address order; the next resize changes them."""
-        return parts_of(_LIBRARY.vmm_growable_parts, self._handle, _number(index, "index"))
+        return parts_of(_LIBRARY.vmm_growable_parts, self._handle, _values.whole("index", index))
 
     def view(
         self,
@@ -346,7 +338,7 @@ class View(_values.OneOwner):
         self._is_lent = False
         self._type = _dlpack.type_of(dtype)
         _, bits, lanes = self._type
-        first, count = _number(first, "first"), _number(count, "count")
+        first, count = _values.whole("first", first), _values.whole("count", count)
         sizes = None if shape is None else _values.shape(shape)
         count = count or growable.segments - first
         if first >= growable.segments or count < 1 or first + count > growable.segments:
@@ -363,7 +355,7 @@ class View(_values.OneOwner):
         else:
             most = min(growable.segment(index)[1] for index in range(first, first + count))
         inner = (most * 8 // (bits * lanes),) if sizes is None else sizes
-        _dlpack.check_shape(inner, dtype, most, f"{most} bytes a segment")
+        _dlpack.check_shape(inner, dtype, most, " in a segment")
         _dlpack.device_of(growable.manager.driver)
         strides = [1] * len(inner)
         for axis in range(len(inner) - 2, -1, -1):

@@ -19,7 +19,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import _native, _values
+from ._owner import Owner
 from .errors import InvalidArgument, check
+from .managers import Manager
+from .pools import Pool
 
 _LIBRARY = _native.LIBRARY
 _INSIDE = _native.FOLDER + os.sep
@@ -53,7 +56,8 @@ for _name, _arguments in {
 
 def _handle_of(owner: Any) -> Any:
     handle = getattr(owner, "handle", None)
-    if handle is None:
+    is_other = isinstance(owner, Owner) and not isinstance(owner, (Pool, Manager))
+    if handle is None or is_other:
         raise _values.refuse("owner", "a Pool or a Manager", owner)
     return handle
 
