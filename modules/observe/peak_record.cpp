@@ -108,7 +108,10 @@ void add_part(peak_key& to, std::string_view text) noexcept {
         S_ISREG(facts.st_mode) && facts.st_uid == ::geteuid() && facts.st_nlink == 1;
     if (failure == 0 && is_own) return {to, 0};
     if (to >= 0) ::close(to);
-    if (is_last || ::unlinkat(folder, name, 0) != 0) return {-1, failure != 0 ? failure : EEXIST};
+    const bool is_other =  // not of a limit, at which the file stays
+        failure == 0 || failure == ELOOP || failure == ENXIO || failure == EACCES;
+    if (is_last || !is_other || ::unlinkat(folder, name, 0) != 0)
+      return {-1, failure != 0 ? failure : EEXIST};
   }
   return {-1, EEXIST};
 }

@@ -272,6 +272,25 @@ TEST_F(Remember, AFullDiskLeavesTheFile) {
   EXPECT_EQ(bytes_of(file()), good);
 }
 
+TEST_F(Remember, ALimitOfOpenFilesLeavesTheFile) {
+  (void)play();
+  const std::string good = bytes_of(file());
+  ::rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  {
+    vmm::fake_driver driver;
+    stream_pool pool(driver);
+    EXPECT_TRUE(pool.free(pool.allocate(MiB, stream_handle::default_stream).value(),
+                          stream_handle::default_stream));
+    const int lowest = ::dup(0);
+    ::close(lowest);
+    const ::rlimit one{static_cast<::rlim_t>(lowest) + 1, before.rlim_max};  // for the folder
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &one), 0);
+  }
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(bytes_of(file()), good);
+}
+
 TEST_F(Remember, AnotherDeviceIsAnotherKey) {
   (void)play();
   vmm::fake::profile other = vmm::fake::profile::cuda();

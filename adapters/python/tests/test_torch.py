@@ -257,6 +257,21 @@ def test_a_cache_of_another_user_is_refused(monkeypatch, tmp_path):
         build()
 
 
+def test_a_user_without_a_home_has_no_cache_in_the_current_folder(monkeypatch):
+    monkeypatch.delenv("LIBVMM_CACHE", raising=False)
+    for base, home, found in (
+        ("/cache", "/home/me", "/cache/libvmm"),
+        ("cache", "/home/me", "/home/me/.cache/libvmm"),
+        ("", "/home/me", "/home/me/.cache/libvmm"),
+    ):
+        monkeypatch.setenv("XDG_CACHE_HOME", base)
+        monkeypatch.setenv("HOME", home)
+        assert _build.cache_folder() == found
+    monkeypatch.setenv("HOME", "~")  # as where no entry of the user has one
+    with pytest.raises(_build.CannotBuild, match="no home folder: set LIBVMM_CACHE"):
+        _build.cache_folder()
+
+
 def test_a_compiler_that_fails(monkeypatch, tmp_path):
     compiler = tmp_path / "compiler"
     compiler.write_text("#!/bin/sh\necho 'what it says' >&2\nexit 1\n")

@@ -139,11 +139,15 @@ def find_vmm_headers() -> str | None:
 
 
 def cache_folder() -> str:
-    """LIBVMM_CACHE, else libvmm in the user's cache folder."""
+    """LIBVMM_CACHE, else libvmm in the user's cache folder. Raises CannotBuild."""
     named = os.environ.get("LIBVMM_CACHE")
     if named:
         return named
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):
+        base = os.path.join(os.path.expanduser("~"), ".cache")
+    if not os.path.isabs(base):  # a container's user without an entry and without HOME
+        raise CannotBuild("this user has no home folder: set LIBVMM_CACHE to a folder of yours")
     return os.path.join(base, "libvmm")
 
 
