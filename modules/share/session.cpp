@@ -46,8 +46,9 @@ result<share_secret> share_secret::from_file(const char* path) noexcept {
                  file_text(read.failure, "the file of the secret cannot be read")};
   }
   if (!read.is_private) {
-    return error{errc::not_permitted, call::none, EACCES, "EACCES",
-                 "the secret is not in a regular file of this user that others may not use: chmod 600"};
+    return error{
+        errc::not_permitted, call::none, EACCES, "EACCES",
+        "the secret is not in a regular file of this user that others may not use: chmod 600"};
   }
   if (!read.has_size)
     return refuse(errc::invalid_argument, "the file of the secret does not have exactly 32 bytes");
