@@ -349,7 +349,7 @@ TEST_F(HistoryPlace, ANamedPipeIsNotWaitedFor) {
   EXPECT_TRUE(contains(refused.error().detail, path + "' cannot be opened: it is a named pipe"));
   const std::string long_name(5000, 'n');
   EXPECT_TRUE(contains(vmm::write_history(example(), long_name.c_str()).error().detail,
-                       "n...' cannot be opened: the path or a name in it is too long"))
+                       "n...' cannot be given its name: the path or a name in it is too long"))
       << "a long path hides no reason";
 }
 
