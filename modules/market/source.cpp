@@ -121,7 +121,7 @@ error connect_failure(const unix_os::connected& made) noexcept {
                             made.fault == unix_os::place_fault::not_a_socket
                         ? errc::not_permitted
                         : errc::unavailable;
-  return {code, call::none, made.failure, unix_os::errno_name(made.failure),
+  return {code, call::none, made.failure, errno_name(made.failure),
           "no owner of the device's memory listens in the directory of VMM_OWNER, which is to be "
           "this user's, with mode 0700"};
 }

@@ -70,7 +70,7 @@ std::string owner_service::claim(bool& is_owned) {
   (void)::unlink(paths_.socket.c_str());
   listening_ = unix_os::listen_at(paths_.socket.data(), paths_.socket.size());
   if (listening_.descriptor < 0)
-    return paths_.socket + ": " + unix_os::errno_name(listening_.failure);
+    return paths_.socket + ": " + errno_name(listening_.failure);
   metrics_socket_ = open_metrics(paths_.metrics);
   return "";
 }

@@ -15,6 +15,7 @@
 #include "device.hpp"
 
 import vmm.backend;
+import vmm.base;
 import vmm.market;
 
 namespace vmm::tools {
