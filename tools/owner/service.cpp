@@ -69,8 +69,7 @@ std::string owner_service::claim(bool& is_owned) {
   // Under the lock a socket of that name is one of a dead owner.
   (void)::unlink(paths_.socket.c_str());
   listening_ = unix_os::listen_at(paths_.socket.data(), paths_.socket.size());
-  if (listening_.descriptor < 0)
-    return paths_.socket + ": " + errno_name(listening_.failure);
+  if (listening_.descriptor < 0) return paths_.socket + ": " + errno_name(listening_.failure);
   metrics_socket_ = open_metrics(paths_.metrics);
   return "";
 }
