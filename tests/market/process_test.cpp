@@ -6,7 +6,6 @@
 // Method: vmm-owner over the host driver, tenants in forked processes that map the descriptors.
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -15,7 +14,7 @@
 
 #include "../support/test.h"
 
-import vmm.backend;
+import vmm;
 import vmm.market;
 
 namespace {
@@ -23,6 +22,13 @@ namespace {
 using vmm::lent_list, vmm::memory_source, vmm::tenant_options;
 
 constexpr std::uint64_t second_ns = 1'000'000'000;
+
+// The device of the tests: "host", or with VMM_TEST_DEVICE=UUID that of VMM_TEST_BACKEND=cuda:N.
+std::string variable(const char* name, const char* usual) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? usual : text;
+}
+std::string device() { return variable("VMM_TEST_DEVICE", "host"); }
 
 const char* owner_program() {
   const char* const other = std::getenv("VMM_TEST_OWNER");
@@ -121,7 +127,7 @@ class MarketProcesses : public testing::Test {
     std::filesystem::remove_all(folder_);
   }
   void start_owner(const std::vector<std::string>& more = {}) {
-    std::vector<std::string> words{owner_program(), "serve",   folder_,      "host",
+    std::vector<std::string> words{owner_program(), "serve",   folder_,      device(),
                                    "--capacity",    "1024MiB", "--quiet-ms", "50"};
     words.insert(words.end(), more.begin(), more.end());
     owner_ = ::fork();
@@ -146,7 +152,7 @@ class MarketProcesses : public testing::Test {
   [[nodiscard]] tenant_options options(const char* name) const {
     tenant_options made;
     made.directory = folder_;
-    made.device = vmm::make_market_device("host");
+    made.device = vmm::make_market_device(device());
     made.name = vmm::make_market_name(name);
     made.timeout_ms = 5000;
     return made;
@@ -167,30 +173,80 @@ std::unique_ptr<memory_source> join(const tenant_options& options,
   return made ? std::move(*made) : nullptr;
 }
 
-// The first word of every 4 KiB of the handles.
-void write_words(const lent_list& lot, std::uint64_t value) {
-  for (const vmm::lent_handle& each : lot) {
-    void* const at = ::mmap(nullptr, each.size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
-                            static_cast<int>(each.descriptor), 0);
-    ASSERT_NE(at, MAP_FAILED);
-    for (std::uint64_t i = 0; i < each.size_bytes; i += 64 * KiB)
-      *reinterpret_cast<std::uint64_t*>(static_cast<char*>(at) + i) = value + each.id + i;
-    ::munmap(at, each.size_bytes);
-  }
-}
-std::uint64_t wrong_words(const lent_list& lot, std::uint64_t value) {
-  std::uint64_t wrong = 0;
-  for (const vmm::lent_handle& each : lot) {
-    void* const at = ::mmap(nullptr, each.size_bytes, PROT_READ, MAP_SHARED,
-                            static_cast<int>(each.descriptor), 0);
-    if (at == MAP_FAILED) return ~std::uint64_t{0};
-    for (std::uint64_t i = 0; i < each.size_bytes; i += 64 * KiB) {
-      if (*reinterpret_cast<std::uint64_t*>(static_cast<char*>(at) + i) != value + each.id + i)
-        ++wrong;
+// Handles as a driver maps them: each import once, for its life.
+class mapped_lot {
+ public:
+  explicit mapped_lot(const lent_list& lot) : lot_(lot) {
+    auto opened = vmm::open_backend(variable("VMM_TEST_BACKEND", "host"));
+    EXPECT_TRUE(opened) << vmm::describe(opened.error());
+    driver_.emplace(std::move(*opened));
+    for (const vmm::lent_handle& each : lot) {
+      vmm::shared_handle shared;
+      shared.kind = vmm::share_kind::posix_fd;
+      shared.descriptor = each.descriptor;
+      shared.size_bytes = each.size_bytes;
+      const auto memory = driver_->import_handle(shared);
+      const auto range = driver_->reserve({.size_bytes = each.size_bytes});
+      EXPECT_TRUE(memory && range);
+      const vmm::access_grant both{driver_->home(), vmm::access::read_write};
+      EXPECT_TRUE(driver_->map({range->base, each.size_bytes, *memory, 0}));
+      EXPECT_TRUE(driver_->set_access(*range, std::span(&both, 1)));
+      parts_.push_back({*memory, *range});
     }
-    ::munmap(at, each.size_bytes);
   }
-  return wrong;
+  mapped_lot(const mapped_lot&) = delete;
+  mapped_lot& operator=(const mapped_lot&) = delete;
+  ~mapped_lot() {
+    for (const part& each : parts_) {
+      EXPECT_TRUE(driver_->unmap(each.range));
+      EXPECT_TRUE(driver_->release(each.memory));
+      EXPECT_TRUE(driver_->free_reservation(each.range));
+    }
+  }
+  // Every word of some lines in each MiB has the value, its handle and its place.
+  void write(std::uint64_t value) {
+    visit(value, [&](vmm::address at, std::span<std::uint64_t> words) {
+      EXPECT_TRUE(driver_->write(at, std::as_bytes(words)));
+      return std::uint64_t{0};
+    });
+  }
+  [[nodiscard]] std::uint64_t wrong(std::uint64_t value) {
+    return visit(value, [&](vmm::address at, std::span<std::uint64_t> words) {
+      std::vector<std::uint64_t> found(words.size());
+      EXPECT_TRUE(driver_->read(std::as_writable_bytes(std::span(found)), at));
+      std::uint64_t differing = 0;
+      for (std::size_t i = 0; i < words.size(); ++i) differing += found[i] != words[i] ? 1 : 0;
+      return differing;
+    });
+  }
+
+ private:
+  struct part {
+    vmm::physical_handle memory{};
+    vmm::address_range range{};
+  };
+  std::uint64_t visit(
+      std::uint64_t value,
+      const std::function<std::uint64_t(vmm::address, std::span<std::uint64_t>)>& call) {
+    std::uint64_t sum = 0;
+    std::array<std::uint64_t, 64> words{};
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      for (std::uint64_t at = 0; at < lot_[i].size_bytes; at += MiB) {
+        for (std::size_t w = 0; w < words.size(); ++w) words[w] = value + lot_[i].id + at + w;
+        sum += call(parts_[i].range.base + at, words);
+      }
+    }
+    return sum;
+  }
+
+  lent_list lot_;
+  std::optional<vmm::any_backend> driver_;
+  std::vector<part> parts_;
+};
+
+void write_words(const lent_list& lot, std::uint64_t value) { mapped_lot(lot).write(value); }
+std::uint64_t wrong_words(const lent_list& lot, std::uint64_t value) {
+  return mapped_lot(lot).wrong(value);
 }
 
 std::uint64_t bytes_of(const lent_list& lot) {
@@ -397,7 +453,7 @@ TEST_F(MarketProcesses, TheFirstTenantStartsTheOwner) {
     }));
   }
   for (const auto& each : tenants) EXPECT_EQ(each->talk().hear(), 'y');
-  EXPECT_TRUE(contains(control({"list", folder_, "host"}), "one"));
+  EXPECT_TRUE(contains(control({"list", folder_, device()}), "one"));
 }
 
 TEST_F(MarketProcesses, Control) {
@@ -405,22 +461,23 @@ TEST_F(MarketProcesses, Control) {
   auto source = join(options("engine"));
   ASSERT_TRUE(source);
   int code = -1;
-  EXPECT_TRUE(contains(control({"list", folder_, "host"}, &code), "engine\ndevice 1024 MiB\n"));
+  EXPECT_TRUE(contains(control({"list", folder_, device()}, &code), "engine\ndevice 1024 MiB\n"));
   EXPECT_EQ(code, 0);
   EXPECT_TRUE(contains(
-      control({"share", folder_, "host", "1", "--guarantee", "256MiB", "--limit", "512MiB"}, &code),
+      control({"share", folder_, device(), "1", "--guarantee", "256MiB", "--limit", "512MiB"},
+              &code),
       "256    512"));
   EXPECT_EQ(code, 0);
   lent_list lot;
   EXPECT_EQ(source->take({640 * MiB, second_ns}, lot).error().code, vmm::errc::over_budget);
   EXPECT_EQ(source->totals().total_bytes, 256 * MiB);
   EXPECT_TRUE(contains(
-      control({"share", folder_, "host", "1", "--guarantee", "2GiB", "--limit", "2GiB"}, &code),
+      control({"share", folder_, device(), "1", "--guarantee", "2GiB", "--limit", "2GiB"}, &code),
       "the guarantees exceed the device's memory"));
   EXPECT_EQ(code, 1);
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
-  const std::string path = folder_ + "/owner-host.metrics";
+  const std::string path = folder_ + "/owner-" + device() + ".metrics";
   std::copy(path.begin(), path.end(), name.sun_path);
   const int monitor = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   ASSERT_EQ(::connect(monitor, reinterpret_cast<const sockaddr*>(&name), sizeof name), 0);
@@ -433,7 +490,7 @@ TEST_F(MarketProcesses, Control) {
   EXPECT_TRUE(contains(text,
                        "vmm_market_tenant_guaranteed_bytes{tenant=\"1\",name=\"engine\"} "
                        "268435456\n"));
-  (void)control({"drain", folder_, "host"}, &code);
+  (void)control({"drain", folder_, device()}, &code);
   EXPECT_EQ(code, 0);
   EXPECT_FALSE(vmm::join_market(options("late"), {}));
   source.reset();
@@ -462,7 +519,7 @@ TEST_F(MarketProcesses, APlaceThatOthersCanReachIsRefused) {
   const auto source = vmm::join_market(given, {});
   ASSERT_FALSE(source);
   EXPECT_EQ(source.error().code, vmm::errc::not_permitted);
-  EXPECT_TRUE(contains(run_program({owner_program(), "serve", folder_, "host"}),
+  EXPECT_TRUE(contains(run_program({owner_program(), "serve", folder_, device()}),
                        "not a folder of this user with mode 0700"));
 }
 

@@ -377,6 +377,7 @@ void simulation::finish_tenant(int index) {
     });
     return;
   }
+  if (!self.machine->handles().in_use().empty()) fail("a tenant keeps memory that no program has");
   if (!is_refused && chance(70)) {
     self.machine->leave();
     pump_tenant(index);

@@ -17,7 +17,8 @@ namespace {
 using vmm::market_kind, vmm::market_message;
 
 constexpr const char* usage =
-    "usage: vmm-owner serve FOLDER DEVICE [--daemon] [--capacity BYTES] [--quiet-ms N]\n"
+    "usage: vmm-owner serve FOLDER DEVICE [--daemon] [--capacity BYTES] [--context BYTES]\n"
+    "                 [--quiet-ms N]\n"
     "       vmm-owner ctl list|drain FOLDER DEVICE\n"
     "       vmm-owner ctl share FOLDER DEVICE TENANT [--guarantee BYTES] [--limit BYTES]\n"
     "                 [--priority 0..7] [--elastic]\n"
@@ -27,6 +28,7 @@ constexpr const char* usage =
     "the 32 digits of a CUDA device's UUID, or host. Ends with its last tenant.\n"
     "  --daemon            in the background; returns once it listens. It logs beside its socket\n"
     "  --capacity BYTES    the memory to share (default: the device's)\n"
+    "  --context BYTES     a tenant's own memory beside it (default: 528MiB, host: 0)\n"
     "  --quiet-ms N        from the end of a tenant's processes to the next use (default: 200)\n"
     "  --guarantee BYTES, --limit BYTES, --priority N, --elastic   the new share of a tenant\n"
     "  --help, --version\n";
@@ -42,7 +44,9 @@ struct command {
 std::string read_option(std::string_view word, std::string_view value, command& into) {
   const auto bytes = vmm::parse_bytes(value);
   const auto number = vmm::parse_number(value);
-  if (word == "--capacity" && bytes)
+  if (word == "--context" && bytes)
+    into.service.context_bytes = *bytes;
+  else if (word == "--capacity" && bytes)
     into.service.capacity_bytes = *bytes;
   else if (word == "--guarantee" && bytes)
     into.share.guarantee_bytes = *bytes;
@@ -66,8 +70,8 @@ std::string read_words(int count, char** words, command& into) {
       into.is_daemon = true;
     } else if (word == "--elastic") {
       into.share.elastic = true;
-    } else if (word == "--capacity" || word == "--guarantee" || word == "--limit" ||
-               word == "--quiet-ms" || word == "--priority") {
+    } else if (word == "--capacity" || word == "--context" || word == "--guarantee" ||
+               word == "--limit" || word == "--quiet-ms" || word == "--priority") {
       if (i + 1 == count) return std::string(word) + " takes a value";
       if (std::string why = read_option(word, words[++i], into); !why.empty()) return why;
     } else if (word.starts_with("-")) {

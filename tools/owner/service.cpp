@@ -86,6 +86,7 @@ std::string owner_service::open() {
       options_.capacity_bytes != 0 ? options_.capacity_bytes : device_->total_bytes();
   made.device = make_market_device(options_.device);
   if (options_.device == "host" || options_.device == "fake") made.context_bytes = 0;
+  made.context_bytes = options_.context_bytes.value_or(made.context_bytes);
   made.reserve_bytes = std::min(made.reserve_bytes, made.capacity_bytes / 16);
   (void)unix_os::random_bytes(made.key.data(), made.key.size());
   made.takes_stock = was_stopped_;

@@ -23,7 +23,8 @@ namespace vmm::tools {
 struct service_options {
   std::string directory{};
   std::string device{};
-  std::uint64_t capacity_bytes = 0;  ///< 0: what the device has, less its contexts' reserve
+  std::uint64_t capacity_bytes = 0;              ///< 0: the device's
+  std::optional<std::uint64_t> context_bytes{};  ///< of a tenant; of CUDA 528 MiB
   std::uint32_t quiet_ms = 200;
   std::uint32_t linger_ms = 200;  ///< after the last tenant
 };
