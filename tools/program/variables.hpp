@@ -12,7 +12,7 @@ namespace vmm::tools {
 
 inline constexpr std::string_view variable_prefix = "VMM_";
 
-inline constexpr std::array<std::string_view, 38> known_variables = {
+inline constexpr std::array<std::string_view, 41> known_variables = {
     "VMM_BACKEND",
     "VMM_BUDGET",
     "VMM_CACHE_LIMIT",
