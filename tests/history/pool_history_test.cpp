@@ -3,7 +3,7 @@
 //
 // Goal: what a pool's history says is what the pool did: blocks, mappings and bytes worked out from
 // the events are those of the pool's own statistics, whatever it was made to do. Method: programs
-// on the fake driver, some of them random, and a replica that reads only the events.
+// on the fake driver, and a replica that reads only the events. Random ones are model_test.cpp's.
 #include "../stream/fake_pool.hpp"
 #include "replica.hpp"
 
@@ -199,63 +199,6 @@ TEST_F(PoolHistory, AShortageOfAGraphIsOneToo) {
   const auto graph = *driver.end_capture(a);
   fine(managed->captures().release(number, a));
   EXPECT_TRUE(driver.destroy_graph(graph));
-}
-
-// Whatever a pool is made to do, and wherever it stops.
-TEST_F(PoolHistory, RandomProgramsAreToldInFull) {
-  vmm::pool_options options = moving();
-  options.budget_bytes = 96 * MiB;
-  options.wait_when_short = false;
-  vmm::history_options how;
-  how.event_count = 1 << 16;
-  record(options, how);
-  std::mt19937 random(15);
-  std::vector<std::pair<address, vmm::stream_handle>> blocks;
-  for (int step = 0; step < 4'000; ++step) {
-    const vmm::stream_handle stream = random() % 3 == 0 ? b : a;
-    const std::uint64_t size_bytes = 1 + random() % (random() % 4 == 0 ? 12 * MiB : 64 * 1024);
-    if (random() % 2 == 0 || blocks.empty()) {
-      const auto at = managed->allocate(size_bytes, stream);
-      if (at) blocks.emplace_back(*at, stream);
-    } else {
-      const std::size_t which = random() % blocks.size();
-      free(blocks[which].first, blocks[which].second);
-      blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(which));
-    }
-    if (random() % 500 == 0) (void)managed->trim(random() % (32 * MiB));
-    if (random() % 100 == 0) fine(managed->synchronize());
-    if (step % 1'000 == 999) (void)compare();
-  }
-  const replica seen(compare());
-  EXPECT_GT(seen.counts.at(history_kind::grow), 10u);
-  EXPECT_GT(seen.counts.at(history_kind::released), 10u);
-  EXPECT_GT(seen.counts.at(history_kind::unmapped), 10u);
-  for (const auto& [at, stream] : blocks) free(at, stream);
-}
-
-TEST_F(PoolHistory, ThreadsLeaveOneOrder) {
-  vmm::history_options how;
-  how.event_count = 1 << 16;
-  record({}, how);
-  std::vector<std::thread> threads;
-  for (unsigned i = 0; i < 2; ++i) {
-    threads.emplace_back([this, i] {
-      std::mt19937 random(i);
-      std::vector<address> mine;
-      for (int step = 0; step < 1'500; ++step) {
-        if (random() % 2 == 0 || mine.empty()) {
-          mine.push_back(*managed->allocate(512 + random() % (3 * MiB), i == 0 ? a : b));
-        } else {
-          EXPECT_TRUE(managed->free(mine.back(), i == 0 ? a : b));
-          mine.pop_back();
-        }
-      }
-      for (const address each : mine) EXPECT_TRUE(managed->free(each, i == 0 ? a : b));
-    });
-  }
-  for (int i = 0; i < 20; ++i) (void)managed->history().take();
-  for (std::thread& each : threads) each.join();
-  EXPECT_EQ(replica(compare()).live.size(), 0u);
 }
 
 // What is recorded from the middle on adds up from there, and nothing is after the end.

@@ -4,8 +4,8 @@
 // Goal: arenas change only the time of a call: live and free memory, errors of wrong calls, memory
 // held, and the order of streams stay the same.
 // Method: pools whose streams have arenas from the first growth on, on the fake driver, which
-// reports memory handed out while unfinished work may use it; random calls against a map of the
-// live blocks; threads for the rule that requires contention, which is played at the lock.
+// reports memory handed out while unfinished work may use it; threads for the rule that requires
+// contention, which is played at the lock. Random calls with arenas are model_test.cpp's.
 #include "fake_pool.hpp"
 
 import vmm.backend;
@@ -102,79 +102,6 @@ TEST_F(Arena, OneForEachStreamUpToItsPlaces) {
   EXPECT_EQ(managed->statistics().arena_count, 0u);
   validate();
   for (const stream_handle each : streams) EXPECT_TRUE(driver.destroy_stream(each));
-}
-
-// ---- calls against a model -----------------------------------------------------------
-
-TEST_F(Arena, RandomCallsAgainstAMap) {
-  open_with_arenas();
-  struct block {
-    std::uint64_t size_bytes = 0;
-    stream_handle stream{};
-  };
-  for (const unsigned seed : {1u, 2u, 3u}) {
-    std::mt19937 random(seed);
-    std::map<std::uint64_t, block> live;
-    const auto some = [&] {
-      return std::next(live.begin(), static_cast<std::ptrdiff_t>(random() % live.size()));
-    };
-    std::uint64_t kept_bytes = 0;
-    std::uint64_t arena_bytes = 0;
-    for (int step = 0; step < 6000; ++step) {
-      const unsigned choice = random() % 100;
-      if (choice < 50 || live.empty()) {
-        const std::uint64_t size_bytes = 1 + random() % (random() % 20 == 0 ? 12 * MiB : 40 * KiB);
-        const stream_handle stream = random() % 3 == 0 ? b : a;
-        const address at = allocate(size_bytes, stream);
-        const std::uint64_t rounded = (size_bytes + 511) / 512 * 512;
-        const auto next = live.lower_bound(at.value);
-        ASSERT_TRUE(next == live.end() || at.value + rounded <= next->first);
-        ASSERT_TRUE(next == live.begin() ||
-                    std::prev(next)->first + std::prev(next)->second.size_bytes <= at.value);
-        live.emplace(at.value, block{rounded, stream});
-        kept_bytes += rounded;
-      } else if (choice < 90) {
-        const auto gone = some();
-        // Some on the other stream: nothing runs, so that all is ordered.
-        const stream_handle stream =
-            random() % 10 == 0 ? (gone->second.stream == a ? b : a) : gone->second.stream;
-        if (random() % 10 == 0) {
-          fine(managed->free(address{gone->first}));
-        } else {
-          free(address{gone->first}, stream);
-        }
-        kept_bytes -= gone->second.size_bytes;
-        EXPECT_EQ(managed->free(address{gone->first}, gone->second.stream).error().code,
-                  errc::not_allocated);
-        live.erase(gone);
-      } else if (choice < 93) {
-        const auto kept = some();
-        fine(managed->pin(address{kept->first}));
-        fine(managed->unpin(address{kept->first}));
-      } else if (choice < 94) {
-        EXPECT_EQ(managed->trim(random() % (8 * MiB)).failure.code, errc::none);
-      } else if (choice < 95) {
-        fine(managed->synchronize());
-      } else if (choice == 95 && random() % 4 == 0) {
-        fine(managed->forget(random() % 2 ? a : b));
-      } else {
-        const auto kept = some();
-        const errc inside = managed->free(address{kept->first + 1}, a).error().code;
-        EXPECT_EQ(inside, errc::invalid_argument);
-      }
-      arena_bytes = std::max(arena_bytes, managed->statistics().arena_bytes);
-      ASSERT_EQ(managed->statistics().live_bytes, kept_bytes);
-      ASSERT_EQ(managed->statistics().live_count, live.size());
-      if (step % 100 == 0) {
-        validate();
-        expect_agreement();
-      }
-      if (HasFailure()) return;
-    }
-    EXPECT_GT(arena_bytes, 0u);
-    for (const auto& [at, each] : live) free(address{at}, each.stream);
-    EXPECT_EQ(managed->statistics().live_bytes, 0u);
-  }
 }
 
 // ---- misuse --------------------------------------------------------------------------
