@@ -214,13 +214,15 @@ void market_admission::remove(tenant_record& tenant) {
     state_.actions.push_back({.kind = owner_action::what::end});
 }
 
-bool market_admission::leave(tenant_record& tenant) {
-  if (state_.records.charge_of(tenant) != 0) return false;
+// A grant may be on its way: what it has is free.
+void market_admission::leave(tenant_record& tenant) {
   const std::uint64_t connection = tenant.connection;
   silence(tenant);
+  for (handle_record& each : state_.records.handles()) {
+    if (each.state == handle_state::granted && each.holder == tenant.number) lots_.free(each);
+  }
   remove(tenant);
   state_.close(connection);
-  return true;
 }
 
 void market_admission::silence(tenant_record& tenant) {

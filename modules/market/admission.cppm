@@ -30,8 +30,8 @@ class market_admission {
   void greet(std::uint64_t connection, const market_message& hello);
   /// False: the tenant broke the protocol.
   [[nodiscard]] bool take_stock(tenant_record& tenant, const market_message& list);
-  /// A tenant says that it holds nothing. False: it does.
-  [[nodiscard]] bool leave(tenant_record& tenant);
+  /// A tenant has no handle any more.
+  void leave(tenant_record& tenant);
   /// The connection has ended.
   void silence(tenant_record& tenant);
   /// A process or a witness has ended.

@@ -112,7 +112,7 @@ bool market_owner::dispatch(tenant_record& from, const market_message& message) 
     case market_kind::give: return requests_.give(from, message);
     case market_kind::cannot: requests_.cannot(from, message); return true;
     case market_kind::dropped: return requests_.dropped(from, message);
-    case market_kind::leave: return admission_.leave(from);
+    case market_kind::leave: admission_.leave(from); return true;
     default: return false;
   }
 }

@@ -84,7 +84,9 @@ market_tenant::pending* market_tenant::pending_list::find(std::uint64_t request)
 }
 
 void market_tenant::send(market_message message) {
-  if (stage_ == tenant_stage::alone || stage_ == tenant_stage::refused) return;
+  // Before the welcome nothing but hello: the inventory will say the rest.
+  const bool is_hello = message.kind == market_kind::hello;
+  if (stage_ != (is_hello ? tenant_stage::greeting : tenant_stage::open)) return;
   message.epoch = epoch_;
   actions_.push_back({.kind = tenant_action::what::send, .message = std::move(message)});
 }

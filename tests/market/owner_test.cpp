@@ -360,9 +360,33 @@ TEST(MarketOwner, ARefusedCreateIsNotRepeatedBeforeARelease) {
   all.refuses = false;
   for (int i = 0; i < 90; ++i) all.pass(10 * ms);
   EXPECT_EQ(all.creates, 2) << "the driver is polled";
+  EXPECT_EQ(all.owner.state().records.sums().free_bytes, 0u);
   all.give(1, all.lots[mine]);
   EXPECT_TRUE(all.has(wanted)) << "it has the other's";
   EXPECT_EQ(all.creates, 2);
+}
+
+TEST(MarketOwner, ALotThatIsNotWholeIsFreeAgain) {
+  desk all(1024 * MiB);
+  all.join(1);
+  all.give(1, all.lots[all.want(1, 128 * MiB)]);
+  all.refuses = true;
+  (void)all.want(1, 512 * MiB, 100 * ms);
+  EXPECT_EQ(all.owner.state().records.sums().free_bytes, 128 * MiB);
+  EXPECT_EQ(all.owner.state().records.sums().granted_bytes, 0u);
+}
+
+TEST(MarketOwner, ATenantLeavesWhileALotIsOnItsWay) {
+  desk all(1024 * MiB);
+  all.join(1);
+  all.join(2);
+  const auto lost = all.want(1, 1024 * MiB);
+  all.say(1, desk::of(market_kind::leave));
+  EXPECT_FALSE(all.refused.contains(1));
+  const auto lot = all.want(2, 1024 * MiB);
+  ASSERT_TRUE(all.has(lot));
+  EXPECT_EQ(all.lots[lot][0].id, all.lots[lost][0].id);
+  EXPECT_TRUE(all.lots[lot][0].must_clear);
 }
 
 TEST(MarketOwner, ARepeatedRequestHasOneEnd) {
@@ -445,10 +469,6 @@ TEST(MarketOwner, WhatBreaksTheProtocolEndsTheConnection) {
     old.epoch = 4;
     all.say(1, old);
   }));
-  EXPECT_TRUE(broken([](desk& all) {
-    (void)all.want(1, 64 * MiB);
-    all.say(1, desk::of(market_kind::leave));
-  })) << "it leaves with memory";
   EXPECT_TRUE(broken([](desk& all) {
     const auto lot = all.want(1, 64 * MiB);
     market_message gone = desk::of(market_kind::dropped);

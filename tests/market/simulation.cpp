@@ -222,6 +222,8 @@ void simulation::pump_owner() {
           trace("from owner", each.connection, each.message);
           if (each.message.kind == market_kind::denied) check_denial(each.message, each.connection);
           if (each.message.kind == market_kind::ask) ++ask_count;
+          if (each.message.reason == market_reason::broken && !spoils_)
+            fail("the owner refuses a message that no fault has changed");
           const auto found = links_.find(each.connection);
           if (found == links_.end() || !found->second.is_open) break;
           std::vector<int> memories;
@@ -331,11 +333,15 @@ void simulation::deliver_to_owner(std::uint64_t link, letter what) {
     trace("to owner", link, what.message);
     const unsigned luck = static_cast<unsigned>(draw(1000));
     receiving_ = what.memories.get();
-    if (luck < trouble_ / 10) {
+    spoils_ = luck < trouble_ / 10;
+    if (spoils_) {
       owner_->reject(link, now_ns_);
     } else {
       market_message message = what.message;
-      if (luck > 999 - trouble_ / 10 && message.kind != market_kind::hello) message.epoch ^= 1;
+      if (luck > 999 - trouble_ / 10 && message.kind != market_kind::hello) {
+        message.epoch ^= 1;
+        spoils_ = true;
+      }
       owner_->receive(link, message, now_ns_);
       const std::uint64_t number = owner_->tenant_of(link);
       if (number != 0) {

@@ -164,6 +164,7 @@ class simulation {
   bool owner_stopped_ = false, owner_had_any_ = false, owner_has_ended_ = false;
   std::vector<std::function<void()>> owner_backlog_;
   const std::vector<int>* receiving_ = nullptr;
+  bool spoils_ = false;  // the message that the owner receives is not the tenant's
   int creates_in_flight_ = 0;
   std::int64_t owner_ran_ns_ = 0;
 
