@@ -180,21 +180,22 @@ void simulation::check_denial(const market_message& message, std::uint64_t link)
     return;
   const int index = links_.at(link).tenant;
   const tenant_side& side = tenants_[static_cast<std::size_t>(index)];
+  const std::uint64_t number = owner_->tenant_of(link);  // an earlier process has the same name
   const auto least = side.least_bytes.find(message.request);
   const auto deadline = side.deadlines.find(message.request);
   if (least == side.least_bytes.end() || deadline == side.deadlines.end()) return;
   std::uint64_t charge = 0, guaranteed = 0;
   for (const vmm::tenant_record& each : owner_->state().records.tenants()) {
     if (each.is_there()) guaranteed += each.share.guarantee_bytes;
-    if (each.is_there() && each.name == side.self.name)
-      charge = std::max(charge, vmm::claimed_bytes(owner_->state(), each));
+    if (each.is_there() && each.number == number)
+      charge = vmm::claimed_bytes(owner_->state(), each);
   }
   if (charge + least->second > side.self.share.guarantee_bytes) return;
   if (owner_->state().counts.refused_count != 0) return;  // the driver is to blame
   if (guaranteed > device_bytes_) return;  // admitted by an earlier owner, and others since
   bool is_blamed = false;
   for (const vmm::market_row& row : message.row_list()) {
-    is_blamed |= row.name != side.self.name &&
+    is_blamed |= row.tenant != number &&
                  (row.overdue || row.is_silent || row.held_bytes > row.share.guarantee_bytes);
   }
   if (is_blamed) return;
