@@ -8,6 +8,7 @@
 #include "../../backends/cuda/abi.h"
 
 import vmm;
+import vmm.backend;
 
 namespace vmm::tools {
 namespace {
