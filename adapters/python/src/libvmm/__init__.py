@@ -86,10 +86,13 @@ def __getattr__(name: str) -> _Any:
     """Imports the package's modules on first use, as in libvmm.cupy.enable(pool)."""
     if name in _MODULES or name in _OWN:
         return _import_module(f"{__name__}.{name}")
-    for module in _OWN if name in __all__ else ():
-        found = getattr(_import_module(f"{__name__}.{module}"), name, None)
-        if found is not None:
-            return found  # and not kept: a module may be reloaded
+    # Not kept: a module may be reloaded. The import system's locks, which an exception of a signal
+    # handler may leave taken before Python 3.11, are for the first use.
+    for find in (_sys.modules.get, _import_module) if name in __all__ else ():
+        for module in _OWN:
+            found = getattr(find(f"{__name__}.{module}"), name, None)
+            if found is not None:
+                return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
