@@ -417,7 +417,9 @@ def test_it_is_loaded_once(environment, run, tmp_path):
         "start.go(); start.put_boundary()\n" + SHORT + "\n"
         "try:\n    import _interpreters as it\nexcept ImportError:\n"
         "    import _xxsubinterpreters as it\n"
-        "it.run_string(it.create(), 'import _libvmm_start; _libvmm_start.put_boundary()')\n"
+        "made = it.create()\n"
+        "it.run_string(made, 'import _libvmm_start; _libvmm_start.put_boundary()')\n"
+        "it.destroy(made)\n"
         "print(mapped('memfd:vmm-libcuda'), mapped('libvmm_preload'))"
     )
     out, error = run("-c", code, LD_LIBRARY_PATH=FOLDER)

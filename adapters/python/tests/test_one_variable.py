@@ -9,6 +9,7 @@ check adapters`'s."""
 import json
 import os
 import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -18,6 +19,8 @@ STATE = "import rmm, sys; print(len(rmm.devices), 'libvmm' in sys.modules)"
 SERVED = "2 True"
 
 
+# From 3.15 on Python imports the module that libvmm.start names, whatever the variable is.
+HAS_START_FILES = sys.version_info >= (3, 15)
 LOADED = (
     "import sys; print([each for each in sys.modules if 'libvmm' in each], "
     "[each for each in sys.meta_path if type(each).__module__ == '_libvmm_start'])"
@@ -29,14 +32,16 @@ def test_a_pth_file_that_was_left_behind(run, environment):
     kept = os.readlink(start)
     start.unlink()
     try:
-        assert run("-c", "print(7)") == ("7", "")
+        out, error = run("-c", "print(7)")
+        assert out == "7" and (error == "" or HAS_START_FILES)  # Python's own words
     finally:
         start.symlink_to(kept)
 
 
 @pytest.mark.parametrize("variables", [{"VMM": None}, {"VMM": ""}])
 def test_unset_it_loads_nothing(run, variables):
-    assert run("-c", LOADED, **variables) == ("[] []", "")
+    found = "['_libvmm_start'] []" if HAS_START_FILES else "[] []"
+    assert run("-c", LOADED, **variables) == (found, "")
 
 
 @pytest.mark.parametrize("variables", [{"VMM": "0"}, {"VMM_DISABLE": "1"}])
@@ -84,7 +89,8 @@ def cost(run, code, **variables):
 
 def test_the_cost_of_a_start_does_not_grow(run):
     """What a clock would show only on an idle machine."""
-    assert cost(run, "", VMM=None) == [["libvmm"], 0, [], []]
+    if not HAS_START_FILES:
+        assert cost(run, "", VMM=None) == [["libvmm"], 0, [], []]
     opened, size, modules, others = cost(run, "")
     assert (opened, modules) == (["_libvmm_start", "libvmm"], ["_libvmm_start"])
     assert others == [] and size < 12 << 10
