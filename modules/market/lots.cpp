@@ -147,8 +147,8 @@ void market_lots::begin(request_record& request, const tenant_record& tenant, st
   // Lots are collected in the order in which they were decided.
   auto& all = state_.records.requests;
   const auto place = all.begin() + (&request - all.data());
-  const auto before = std::find_if(all.begin(), place,
-                                   [](const auto& each) { return !each.is_building(); });
+  const auto before =
+      std::find_if(all.begin(), place, [](const auto& each) { return !each.is_building(); });
   std::rotate(before, place, place + 1);
 }
 
@@ -258,6 +258,7 @@ void market_lots::serve() {
     if (!expire() && !end_deadlock()) break;
   }
   send_drops();
+  state_.records.remove_adopted();
 }
 
 void market_lots::grant_all() {

@@ -143,7 +143,7 @@ void market_owner::created(std::uint64_t handle, bool has_memory, std::int64_t n
 void market_owner::released(std::uint64_t handle, std::int64_t now_ns) {
   at(now_ns);
   const handle_record* const gone = state_.records.find(handle);
-  check(gone != nullptr, "B1: a handle is released that is not recorded");
+  if (gone == nullptr || gone->is_adopted) return;  // removed, and perhaps claimed since
   check(gone->state == handle_state::releasing, "B1: a release returns that was not made");
   state_.records.remove_handle(handle);
   end_event();

@@ -51,7 +51,16 @@ handle_record& market_records::adopt_handle(const market_handle& of_a_tenant) {
   return insert({.id = of_a_tenant.id,
                  .size_bytes = of_a_tenant.size_bytes(),
                  .generation = of_a_tenant.generation,
-                 .state = handle_state::leaving});
+                 .state = handle_state::leaving,
+                 .is_adopted = true});
+}
+
+void market_records::remove_adopted() noexcept {
+  std::erase_if(handles_, [this](const handle_record& each) {
+    if (!each.is_adopted || each.state != handle_state::releasing) return false;
+    sums_.void_bytes -= each.size_bytes;
+    return true;
+  });
 }
 
 void market_records::remove_handle(std::uint64_t id) noexcept {

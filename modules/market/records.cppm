@@ -40,6 +40,7 @@ export struct handle_record {
   std::uint64_t importers = 0;   ///< a bit for the place of each tenant that has imported it
   std::uint64_t group = 0;       ///< of its bytes; 0: new memory
   std::uint64_t job = 0;         ///< of its bytes
+  bool is_adopted = false;       ///< of an earlier owner: this one has a descriptor only
   bool is_doubled = false;       ///< two tenants claim it
   std::uint64_t listed = 0;      ///< the tenants whose inventory, not complete yet, has it
   std::uint64_t listed_use = 0;  ///< the same, in use
@@ -122,6 +123,9 @@ export class market_records {
   [[nodiscard]] handle_record& add_handle(std::uint64_t size_bytes);
   [[nodiscard]] handle_record& adopt_handle(const market_handle& of_a_tenant);
   void remove_handle(std::uint64_t id) noexcept;
+  /// Closing a descriptor returns at once, and its memory may be claimed again: removes adopted
+  /// handles that are being released.
+  void remove_adopted() noexcept;
   [[nodiscard]] handle_record* find(std::uint64_t id) noexcept;
   /// Changes a handle's state and the sums. Granted and quarantined keep or set the holder.
   void move_to(handle_record& handle, handle_state state) noexcept;

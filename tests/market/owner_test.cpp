@@ -83,7 +83,8 @@ class desk {
           ++creates;
           owner.created(each.handle, !refuses, now);
         }
-        if (each.kind == owner_action::what::release) owner.released(each.handle, now);
+        if (each.kind == owner_action::what::release && returns_releases)
+          owner.released(each.handle, now);
         if (each.kind == owner_action::what::close) closed.insert(each.connection);
         if (each.kind == owner_action::what::send) note(each.connection, each.message);
         if (each.kind != owner_action::what::send || each.message.kind != market_kind::drop ||
@@ -114,6 +115,7 @@ class desk {
   int creates = 0;
   bool refuses = false;
   bool keeps_imports = false;
+  bool returns_releases = true;
   std::map<std::uint64_t, std::vector<market_handle>> lots;  // by request
   std::vector<std::uint64_t> order;                          // of grants
   std::map<std::uint64_t, market_reason> denied;
@@ -422,6 +424,25 @@ TEST(MarketOwner, TwoThatUseOneHandleKeepItFromOthers) {
   ASSERT_TRUE(all.has(lot));
   EXPECT_NE(all.lots[lot][0].id, 7u);
   EXPECT_EQ(all.drops[2].handle_count, 1u);
+}
+
+TEST(MarketOwner, AHandleThatAnotherHasDroppedIsClaimedAfterwards) {
+  desk all(1024 * MiB, true);
+  all.returns_releases = false;
+  for (const std::uint64_t each : {1, 2}) {
+    market_message hello = all.hello({});
+    hello.tenant = each;
+    hello.epoch = 99;
+    all.say(each, hello);
+    market_message list = desk::of(market_kind::inventory);
+    list.handles[list.handle_count++] = {
+        .id = 7, .generation = 4, .granules = 32, .in_use = each == 2};
+    all.say(each, list);  // the first one has an idle import, and drops it
+  }
+  EXPECT_TRUE(all.closed.empty());
+  EXPECT_EQ(all.owner.state().records.sums().granted_bytes, 64 * MiB);
+  all.owner.released(7, all.now);
+  EXPECT_EQ(all.owner.state().records.sums().granted_bytes, 64 * MiB);
 }
 
 TEST(MarketOwner, AfterAnOwnersEndANewGuaranteeWaitsForTheEarlierTenants) {

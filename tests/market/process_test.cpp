@@ -386,10 +386,8 @@ TEST_F(MarketProcesses, AForkedChildHoldsItsParentsMemory) {
 }
 
 TEST_F(MarketProcesses, AKilledOwnerIsReplacedAndTakesStock) {
-  tenant_options with_program = options("one");
-  with_program.program = owner_program();
   start_owner();
-  auto one = join(with_program);
+  auto one = join(options("one"));
   ASSERT_TRUE(one);
   lent_list lot;
   ASSERT_TRUE(one->take({600 * MiB, second_ns}, lot));
