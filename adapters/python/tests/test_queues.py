@@ -130,6 +130,17 @@ def test_it_is_installed_once():
     assert (Storage._share_cuda_, Storage._new_shared_cuda) == before
 
 
+def test_pytorchs_functions_are_of_c_code():
+    made = staticmethod(lambda *received: received)
+    native = type("Native", (list,), {"_share_cuda_": list.copy, "_new_shared_cuda": made})
+    untyped = type("Untyped", (native,), {})
+    for _ in range(2):
+        _queues.install(types.SimpleNamespace(UntypedStorage=untyped))
+    sent = (0, b"\x02", 8, 0, b"/torch_1", 3, b"", False)
+    assert untyped(sent)._share_cuda_() == list(sent)
+    assert untyped._new_shared_cuda(*sent) == sent
+
+
 def test_pytorchs_own_handles_pass():
     calls = []
     _queues._call(lambda *given: calls.append(given), b"\x02c" + bytes(64), b"/torch_1", 3)

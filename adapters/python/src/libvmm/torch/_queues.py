@@ -28,7 +28,7 @@ def install(torch: Any) -> None:
     """Between torch.multiprocessing and PyTorch's two functions for it, once."""
     storage = torch.UntypedStorage
     share, make = storage._share_cuda_, storage._new_shared_cuda
-    if share.__module__ == __name__:
+    if getattr(share, "__module__", None) == __name__:  # a method of C code has none
         return
 
     def _share_cuda_(self: Any) -> Any:
