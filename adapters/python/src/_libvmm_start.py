@@ -202,6 +202,8 @@ def _put_once() -> Exception | None:
             return None
         with open("/proc/self/maps", "rb") as maps:
             is_there = b"/memfd:vmm-libcuda" in maps.read()  # of another interpreter
+        if is_there:  # whose ctypes may be the process's only one
+            trouble = None
         if not is_there and boundary is not None:
             preload = os.path.join(FOLDER, "libvmm", "lib", "libvmm_preload.so")
             path = boundary.load(preload)
