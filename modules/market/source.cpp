@@ -108,7 +108,7 @@ error take_error(market_reason reason) noexcept {
     default:
       return refuse(errc::out_of_memory,
                     "the tenants of the device hold its memory, and gave none in time: see "
-                    "last_refusal(), or vmm-owner ctl list");
+                    "vmm-owner ctl list");
   }
 }
 

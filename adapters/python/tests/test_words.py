@@ -212,7 +212,8 @@ def test_every_text_of_the_sources():
     everything = [libvmm, growable, share, suspend, libvmm.history]
     public = set()
     for module in everything:
-        for name, thing in vars(module).items():
+        loaded = {name: getattr(module, name) for name in getattr(module, "__all__", ())}
+        for name, thing in {**vars(module), **loaded}.items():
             public.add(name)
             members = [thing, *vars(thing).values()] if inspect.isclass(thing) else [thing]
             public.update(vars(thing) if inspect.isclass(thing) else ())
