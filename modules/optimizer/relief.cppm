@@ -108,18 +108,20 @@ export struct relief_pass {
 };
 
 /// Runs `attempt(relief_pass&)`, which returns a result. While the device is short of memory, trims
-/// others by `size_bytes`, then completely, and runs it again; the last attempt does not stop
-/// early. The first attempt may set `size_bytes`. Requires: no lock of an allocator is held, or
+/// others by `size_bytes`, then completely, and runs it again: another thread's request may take
+/// what was released, and free it in its own allocator. The last attempt does not stop early. The
+/// first attempt may set `size_bytes`. Requires: no lock of an allocator is held, or
 /// relief_pause::is_here().
 export template <class Attempt>
 [[nodiscard]] auto with_relief(relief_member& from, const std::uint64_t& size_bytes,
                                Attempt&& attempt) {
   constexpr std::uint64_t everything = ~std::uint64_t{0};
+  constexpr int rounds_max = 16;
   relief_pass pass{.stops_early = !relief_pause::is_here()};
   auto outcome = attempt(pass);
-  for (const bool wants_all : {false, true}) {
+  for (int round = 0; round < rounds_max; ++round) {
     if (outcome || !is_device_shortage(outcome.error().code)) break;
-    if (from.relieve(wants_all ? everything : size_bytes) == 0) break;
+    if (from.relieve(round == 0 ? size_bytes : everything) == 0) break;
     pass.has_stopped = false;
     outcome = attempt(pass);
   }

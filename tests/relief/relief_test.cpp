@@ -36,6 +36,31 @@ TEST_F(Relief, APoolServesAPool) {
   EXPECT_LT(one->statistics().held_bytes, 400 * MiB);
 }
 
+// Another thread may take what was released, and retain it.
+TEST_F(Relief, WhatOthersTakeMeanwhileIsReleasedAgain) {
+  vmm::relief_member requesting;
+  vmm::relief_member other;
+  const vmm::relief_key key{&driver, driver.home()};
+  std::uint64_t idle_bytes = 0;
+  const auto give_back = [](void* of, std::uint64_t) noexcept {
+    return std::exchange(*static_cast<std::uint64_t*>(of), 0);
+  };
+  requesting.enter(key, {&idle_bytes, give_back});
+  other.enter(key, {&idle_bytes, give_back});
+  for (const int stolen_count : {0, 1, 2, 5, 1000}) {
+    idle_bytes = MiB;
+    int attempt_count = 0;
+    const vmm::status outcome = vmm::with_relief(requesting, MiB, [&](vmm::relief_pass&) {
+      const bool has_memory = idle_bytes == 0 && attempt_count > stolen_count;
+      if (idle_bytes == 0) idle_bytes = MiB;  // in the other's cache
+      ++attempt_count;
+      return has_memory ? vmm::status{} : vmm::status{vmm::error{errc::out_of_memory}};
+    });
+    EXPECT_EQ(outcome.has_value(), stolen_count < 1000);
+    EXPECT_LE(attempt_count, 32) << "a shortage has an end";
+  }
+}
+
 TEST_F(Relief, APoolServesARequestOutsideOfTheRegistry) {
   const auto one = pool_on(driver);
   keep(*one, 700 * MiB);
@@ -194,6 +219,91 @@ TEST_F(Relief, AWatchedPoolIsServedOutsideItsTurn) {
   vmm::stream_pool other(driver, options);
   keep(*one, 700 * MiB);
   EXPECT_TRUE(other.allocate(700 * MiB, stream));
+}
+
+// ---- random programs
+
+// Four allocators share the device. Each request is served that fits beside all live blocks.
+class RandomProgram {
+ public:
+  RandomProgram(vmm::fake_driver& of, unsigned seed, bool fills) : driver(of), random(seed) {
+    pools.push_back(pool_on(driver));
+    pools.push_back(pool_on(driver));
+    range = std::make_unique<vmm::growable_range>(
+        ranges, vmm::growable_options{.segment_bytes_max = 2 * GiB, .zero_new = fills});
+  }
+  ~RandomProgram() {
+    for (std::size_t of = 0; of < member_count; ++of)
+      while (live[of] != 0) free_some(of);
+    EXPECT_TRUE(range->synchronize(stream));
+  }
+  // Requests that were refused, and were served after a wait for the stream.
+  [[nodiscard]] int play(int rounds) {
+    int refused_count = 0;
+    for (int round = 0; round < rounds; ++round) {
+      const std::size_t of = random() % member_count;
+      const std::uint64_t size_bytes = (1 + random() % 200) * 2 * MiB;
+      while (live_bytes() + size_bytes > GiB) free_some(random() % member_count);
+      if (allocate(of, size_bytes)) continue;
+      ++refused_count;
+      EXPECT_TRUE(driver.synchronize_stream(stream));
+      EXPECT_TRUE(allocate(of, size_bytes)) << "round " << round;
+    }
+    return refused_count;
+  }
+
+ private:
+  static constexpr std::size_t member_count = 4;  // two pools, a manager, a range
+  static constexpr std::size_t of_manager = 2;
+
+  [[nodiscard]] std::uint64_t live_bytes() const { return live[0] + live[1] + live[2] + live[3]; }
+  [[nodiscard]] bool allocate(std::size_t of, std::uint64_t size_bytes) {
+    if (of > of_manager) {
+      if (!range->grow(live[of] + size_bytes)) return false;
+    } else {
+      const auto at =
+          of == of_manager ? blocks.allocate(size_bytes) : pools[of]->allocate(size_bytes, stream);
+      if (!at) return false;
+      made[of].emplace_back(*at, size_bytes);
+    }
+    live[of] += size_bytes;
+    return true;
+  }
+  void free_some(std::size_t of) {
+    if (live[of] == 0) return;
+    if (of > of_manager) {
+      EXPECT_TRUE(range->shrink(0));
+      live[of] = 0;
+      return;
+    }
+    std::swap(made[of][random() % made[of].size()], made[of].back());
+    const auto [at, size_bytes] = made[of].back();
+    made[of].pop_back();
+    live[of] -= size_bytes;
+    EXPECT_TRUE(of == of_manager ? blocks.free(at) : pools[of]->free(at, stream));
+  }
+
+  vmm::fake_driver& driver;
+  std::minstd_rand random;
+  std::vector<std::unique_ptr<vmm::stream_pool>> pools;
+  vmm::manager blocks{driver};
+  vmm::manager ranges{driver};
+  std::unique_ptr<vmm::growable_range> range;
+  std::array<std::vector<std::pair<vmm::address, std::uint64_t>>, member_count> made;
+  std::array<std::uint64_t, member_count> live{};
+};
+
+TEST_F(Relief, RandomRequestsThatFitAreServed) {
+  for (unsigned seed = 1; seed <= 4; ++seed)
+    EXPECT_EQ(RandomProgram(driver, seed, false).play(200), 0) << seed;
+}
+
+// Zeroing a range is work of the stream: what is freed on it meanwhile is idle when that is done.
+TEST_F(Relief, RandomRequestsBesideFillsAreServedAfterAWait) {
+  int refused_count = 0;
+  for (unsigned seed = 1; seed <= 20; ++seed)
+    refused_count += RandomProgram(driver, seed, true).play(200);
+  EXPECT_GT(refused_count, 0);
 }
 
 // ---- threads
