@@ -107,7 +107,7 @@ void market_admission::resume(std::uint64_t connection, const market_message& he
   }
   found->connection = connection;
   found->has_stock = false;
-  for (handle_record& each : state_.records.handles()) {
+  for (owned_handle& each : state_.records.handles()) {
     each.drops_sent &= ~state_.records.bit_of(*found);
   }
   welcome(*found);
@@ -129,7 +129,7 @@ void market_admission::welcome(tenant_record& tenant) {
 bool market_admission::take_one(tenant_record& tenant, const market_handle& listed,
                                 std::uint32_t index) {
   const std::uint64_t bit = state_.records.bit_of(tenant);
-  handle_record* known = state_.records.find(listed.id);
+  owned_handle* known = state_.records.find(listed.id);
   if (known == nullptr) {
     if (!tenant.is_earlier) return false;
     known = &state_.records.adopt_handle(listed);
@@ -181,7 +181,7 @@ bool market_admission::take_stock(tenant_record& tenant, const market_message& l
 void market_admission::finish_stock(tenant_record& tenant) {
   tenant.has_stock = true;
   const std::uint64_t bit = state_.records.bit_of(tenant);
-  for (handle_record& each : state_.records.handles()) {
+  for (owned_handle& each : state_.records.handles()) {
     if (each.state == handle_state::granted && each.holder == tenant.number &&
         (each.listed_use & bit) == 0)
       lots_.free(each);
@@ -191,7 +191,7 @@ void market_admission::finish_stock(tenant_record& tenant) {
 }
 
 void market_admission::forget_stock(const tenant_record& tenant) noexcept {
-  for (handle_record& each : state_.records.handles()) {
+  for (owned_handle& each : state_.records.handles()) {
     each.listed &= ~state_.records.bit_of(tenant);
     each.listed_use &= ~state_.records.bit_of(tenant);
   }
@@ -202,7 +202,7 @@ void market_admission::forget_stock(const tenant_record& tenant) noexcept {
 void market_admission::remove(tenant_record& tenant) {
   const std::uint64_t bit = state_.records.bit_of(tenant);
   check(state_.records.charge_of(tenant) == 0, "L6: a tenant ends that holds memory");
-  for (handle_record& each : state_.records.handles()) {
+  for (owned_handle& each : state_.records.handles()) {
     check(each.holder != tenant.number, "L6: a handle outlives its tenant");
     each.drops_sent &= ~bit;
     if ((each.importers & bit) != 0) lots_.drop_import(each, tenant);
@@ -218,7 +218,7 @@ void market_admission::remove(tenant_record& tenant) {
 void market_admission::leave(tenant_record& tenant) {
   const std::uint64_t connection = tenant.connection;
   silence(tenant);
-  for (handle_record& each : state_.records.handles()) {
+  for (owned_handle& each : state_.records.handles()) {
     if (each.state == handle_state::granted && each.holder == tenant.number) lots_.free(each);
   }
   remove(tenant);
@@ -247,14 +247,14 @@ void market_admission::silence(tenant_record& tenant) {
 
 bool market_admission::has_nothing(const tenant_record& tenant) const noexcept {
   const auto handles = state_.records.handles();
-  return std::none_of(handles.begin(), handles.end(), [&](const handle_record& each) {
+  return std::none_of(handles.begin(), handles.end(), [&](const owned_handle& each) {
     return each.holder == tenant.number || (each.importers & state_.records.bit_of(tenant)) != 0;
   });
 }
 
 void market_admission::note_end(tenant_record& tenant) {
   if (!tenant.has_ended) return;
-  for (handle_record& each : state_.records.handles()) {
+  for (owned_handle& each : state_.records.handles()) {
     if (each.state == handle_state::granted && each.holder == tenant.number) {
       state_.records.move_to(each, handle_state::quarantined);
     }
@@ -266,7 +266,7 @@ void market_admission::note_end(tenant_record& tenant) {
 void market_admission::bury(tenant_record& tenant) {
   check(tenant.has_ended, "L6: memory is lent while its tenant runs");
   check(!tenant.has_witness, "L6: memory is lent while a child of its tenant may use it");
-  for (handle_record& each : state_.records.handles()) {
+  for (owned_handle& each : state_.records.handles()) {
     if (each.holder == tenant.number) lots_.free(each);
   }
   state_.usable_bytes = state_.options.capacity_bytes;  // its context has ended, too

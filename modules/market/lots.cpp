@@ -34,7 +34,7 @@ request_record* market_lots::find(std::uint64_t tenant, std::uint64_t request) n
 
 // ---- handles -------------------------------------------------------------------------
 
-void market_lots::free(handle_record& handle) {
+void market_lots::free(owned_handle& handle) {
   check(handle.state != handle_state::free, "B1: a handle is freed twice");
   // A tenant that never received it, or has died, may not have cleared it: two jobs' bytes.
   if (std::exchange(handle.must_clear, false)) handle.job = 0;
@@ -42,7 +42,7 @@ void market_lots::free(handle_record& handle) {
   state_.records.move_to(handle, handle_state::free);
 }
 
-void market_lots::make_void(handle_record& handle) {
+void market_lots::make_void(owned_handle& handle) {
   if (handle.state == handle_state::releasing) return;
   state_.records.move_to(handle, handle_state::leaving);
   if (handle.importers != 0) return;
@@ -52,7 +52,7 @@ void market_lots::make_void(handle_record& handle) {
       std::max(state_.create_after_ns, state_.now_ns + clearing_ns(handle.size_bytes));
 }
 
-void market_lots::drop_import(handle_record& handle, const tenant_record& of) {
+void market_lots::drop_import(owned_handle& handle, const tenant_record& of) {
   handle.importers &= ~state_.records.bit_of(of);
   if (handle.state == handle_state::leaving) make_void(handle);
 }
@@ -62,7 +62,7 @@ void market_lots::send_drops() {
     if (!each.is_open()) continue;
     market_message message;
     message.kind = market_kind::drop;
-    for (handle_record& handle : state_.records.handles()) {
+    for (owned_handle& handle : state_.records.handles()) {
       const std::uint64_t bit = state_.records.bit_of(each);
       if (handle.state != handle_state::leaving || (handle.importers & bit) == 0 ||
           (handle.drops_sent & bit) != 0)
@@ -85,14 +85,14 @@ void market_lots::send_drops() {
 
 // ---- one lot -------------------------------------------------------------------------
 
-handle_record* market_lots::best_free(const request_record& request,
-                                      const tenant_record& tenant) noexcept {
-  handle_record* best = nullptr;
-  for (handle_record& each : state_.records.handles()) {
+owned_handle* market_lots::best_free(const request_record& request,
+                                     const tenant_record& tenant) noexcept {
+  owned_handle* best = nullptr;
+  for (owned_handle& each : state_.records.handles()) {
     if (each.state != handle_state::free || each.size_bytes > request.missing_bytes) continue;
     if (each.group != 0 && each.group != tenant.group) continue;
     // An import that the tenant has kept saves a descriptor; bytes of its job save a clearing.
-    const auto rank = [&](const handle_record& one) {
+    const auto rank = [&](const owned_handle& one) {
       const bool is_known = (one.importers & state_.records.bit_of(tenant)) != 0;
       const bool is_own = one.group == 0 || (one.job != 0 && one.job == tenant.job);
       return std::tuple{one.size_bytes, is_known, is_own};
@@ -105,7 +105,7 @@ handle_record* market_lots::best_free(const request_record& request,
 bool market_lots::create(std::uint64_t size_bytes) {
   if (state_.creating != 0 || state_.now_ns < state_.create_after_ns) return false;
   check(state_.creating == 0, "L3: two creates at a time");
-  const handle_record& made = state_.records.add_handle(size_bytes);
+  const owned_handle& made = state_.records.add_handle(size_bytes);
   state_.creating = made.id;
   state_.actions.push_back(
       {.kind = owner_action::what::create, .handle = made.id, .bytes = size_bytes});
@@ -115,11 +115,11 @@ bool market_lots::create(std::uint64_t size_bytes) {
 void market_lots::make_room(std::uint64_t over_bytes) {
   std::uint64_t leaving_bytes = state_.records.sums().void_bytes;
   while (leaving_bytes < over_bytes) {
-    handle_record* best = nullptr;  // the smallest that is enough, else the largest
-    const auto is_enough = [&](const handle_record& each) {
+    owned_handle* best = nullptr;  // the smallest that is enough, else the largest
+    const auto is_enough = [&](const owned_handle& each) {
       return each.size_bytes >= over_bytes - leaving_bytes;
     };
-    for (handle_record& each : state_.records.handles()) {
+    for (owned_handle& each : state_.records.handles()) {
       if (each.state != handle_state::free) continue;
       const bool better = best == nullptr || is_enough(each) > is_enough(*best) ||
                           (is_enough(each) == is_enough(*best) &&
@@ -156,7 +156,7 @@ void market_lots::advance(request_record& request) {
   tenant_record* const tenant = state_.records.tenant(request.tenant);
   check(tenant != nullptr, "L2: a request outlives its tenant");
   while (request.missing_bytes > 0) {
-    if (handle_record* const found = best_free(request, *tenant); found != nullptr) {
+    if (owned_handle* const found = best_free(request, *tenant); found != nullptr) {
       state_.records.grant(*found, *tenant, request.request);
       request.missing_bytes -= found->size_bytes;
       continue;
@@ -171,7 +171,7 @@ void market_lots::advance(request_record& request) {
 }
 
 void market_lots::unbuild(request_record& request) {
-  for (handle_record& each : state_.records.handles()) {
+  for (owned_handle& each : state_.records.handles()) {
     if (each.state == handle_state::granted && each.holder == request.tenant &&
         each.request == request.request)
       free(each);
@@ -184,7 +184,7 @@ void market_lots::send_grant(const tenant_record& to, std::uint64_t request) {
   message.kind = market_kind::grant;
   message.request = request;
   const std::uint64_t bit = state_.records.bit_of(to);
-  for (handle_record& each : state_.records.handles()) {
+  for (owned_handle& each : state_.records.handles()) {
     if (each.state != handle_state::granted || each.holder != to.number || each.request != request)
       continue;
     if (message.handle_count == market_handles_max) {
@@ -208,7 +208,7 @@ void market_lots::finish(request_record& request, tenant_record& tenant) {
   const std::uint64_t number = request.request;
   const std::uint64_t bytes = request.target_bytes;
   check(bytes >= request.least_bytes, "L2: a lot is smaller than the request");
-  for (handle_record& each : state_.records.handles()) {
+  for (owned_handle& each : state_.records.handles()) {
     if (each.state != handle_state::granted || each.holder != tenant.number ||
         each.request != number)
       continue;
@@ -275,7 +275,7 @@ void market_lots::grant_all() {
 
 // Begins the first request that fits. Recalls memory for those before it.
 bool market_lots::decide() {
-  const std::int64_t room = room_bytes(state_);
+  const std::int64_t room = free_room(state_);
   std::uint64_t before_bytes = 0;  // of requests that wait for memory of others
   for (const waiting_request& each : waiting_order(state_)) {
     request_record& request = *find(each.tenant, each.request);

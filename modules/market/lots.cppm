@@ -35,11 +35,11 @@ class market_lots {
   /// Gives up the lot of a request, which waits again.
   void unbuild(request_record& request);
   /// A grant ends: others may have the handle, or it is void.
-  void free(handle_record& handle);
+  void free(owned_handle& handle);
   /// A handle serves nothing further, and is released after its last import.
-  void make_void(handle_record& handle);
+  void make_void(owned_handle& handle);
   /// An import has ended.
-  void drop_import(handle_record& handle, const tenant_record& of);
+  void drop_import(owned_handle& handle, const tenant_record& of);
   /// Requests the end of the imports of void handles.
   void send_drops();
   /// The handles of a request that was granted, in messages.
@@ -52,8 +52,8 @@ class market_lots {
   [[nodiscard]] request_record* find(std::uint64_t tenant, std::uint64_t request) noexcept;
   void begin(request_record& request, const tenant_record& tenant, std::uint64_t room);
   void advance(request_record& request);
-  [[nodiscard]] handle_record* best_free(const request_record& request,
-                                         const tenant_record& tenant) noexcept;
+  [[nodiscard]] owned_handle* best_free(const request_record& request,
+                                        const tenant_record& tenant) noexcept;
   [[nodiscard]] bool create(std::uint64_t size_bytes);
   void make_room(std::uint64_t over_bytes);
   void finish(request_record& request, tenant_record& tenant);

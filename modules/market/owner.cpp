@@ -121,7 +121,7 @@ bool market_owner::dispatch(tenant_record& from, const market_message& message) 
 
 void market_owner::created(std::uint64_t handle, bool has_memory, std::int64_t now_ns) {
   at(now_ns);
-  handle_record* const made = state_.records.find(handle);
+  owned_handle* const made = state_.records.find(handle);
   check(state_.creating == handle, "L3: a create returns that was not made");
   check(made != nullptr, "B1: a handle that is being created is not recorded");
   state_.creating = 0;
@@ -142,7 +142,7 @@ void market_owner::created(std::uint64_t handle, bool has_memory, std::int64_t n
 
 void market_owner::released(std::uint64_t handle, std::int64_t now_ns) {
   at(now_ns);
-  const handle_record* const gone = state_.records.find(handle);
+  const owned_handle* const gone = state_.records.find(handle);
   if (gone == nullptr || gone->is_adopted) return;  // removed, and perhaps claimed since
   check(gone->state == handle_state::releasing, "B1: a release returns that was not made");
   state_.records.remove_handle(handle);

@@ -35,7 +35,7 @@ bool has_request(const owner_state& state, const tenant_record& tenant) noexcept
 
 }  // namespace
 
-std::int64_t room_bytes(const owner_state& state) noexcept {
+std::int64_t free_room(const owner_state& state) noexcept {
   const market_sums& sums = state.records.sums();
   auto room = static_cast<std::int64_t>(state.usable_bytes);
   room -= static_cast<std::int64_t>(sums.granted_bytes + sums.quarantined_bytes);

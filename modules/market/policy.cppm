@@ -16,7 +16,7 @@ import :state;
 namespace vmm {
 
 /// The bytes that may be granted: negative where more is granted than the driver has.
-[[nodiscard]] std::int64_t room_bytes(const owner_state& state) noexcept;
+[[nodiscard]] std::int64_t free_room(const owner_state& state) noexcept;
 /// A tenant's charge, and what was decided for it and is being collected.
 export [[nodiscard]] std::uint64_t claimed_bytes(const owner_state& state,
                                                  const tenant_record& tenant) noexcept;

@@ -9,11 +9,11 @@ import vmm.std;
 namespace vmm {
 namespace {
 
-bool has_holder(const handle_record& handle) noexcept {
+bool has_holder(const owned_handle& handle) noexcept {
   return handle.state == handle_state::granted || handle.state == handle_state::quarantined;
 }
 
-bool is_before(const handle_record& handle, std::uint64_t id) noexcept { return handle.id < id; }
+bool is_before(const owned_handle& handle, std::uint64_t id) noexcept { return handle.id < id; }
 
 }  // namespace
 
@@ -29,12 +29,12 @@ std::uint64_t& market_records::sum_of(handle_state state) noexcept {
   }
 }
 
-handle_record* market_records::find(std::uint64_t id) noexcept {
+owned_handle* market_records::find(std::uint64_t id) noexcept {
   const auto found = std::lower_bound(handles_.begin(), handles_.end(), id, is_before);
   return found == handles_.end() || found->id != id ? nullptr : &*found;
 }
 
-handle_record& market_records::insert(const handle_record& made) {
+owned_handle& market_records::insert(const owned_handle& made) {
   check(is_market_size(made.size_bytes), "a handle has no size of a market");
   const auto place = std::lower_bound(handles_.begin(), handles_.end(), made.id, is_before);
   check(place == handles_.end() || place->id != made.id, "B1: a handle is recorded twice");
@@ -42,12 +42,12 @@ handle_record& market_records::insert(const handle_record& made) {
   return *handles_.insert(place, made);
 }
 
-handle_record& market_records::add_handle(std::uint64_t size_bytes) {
+owned_handle& market_records::add_handle(std::uint64_t size_bytes) {
   while (find(next_id_) != nullptr) ++next_id_;  // adopted ones have numbers of other owners
   return insert({.id = next_id_++, .size_bytes = size_bytes});
 }
 
-handle_record& market_records::adopt_handle(const market_handle& of_a_tenant) {
+owned_handle& market_records::adopt_handle(const market_handle& of_a_tenant) {
   return insert({.id = of_a_tenant.id,
                  .size_bytes = of_a_tenant.size_bytes(),
                  .generation = of_a_tenant.generation,
@@ -56,7 +56,7 @@ handle_record& market_records::adopt_handle(const market_handle& of_a_tenant) {
 }
 
 void market_records::remove_adopted() noexcept {
-  std::erase_if(handles_, [this](const handle_record& each) {
+  std::erase_if(handles_, [this](const owned_handle& each) {
     if (!each.is_adopted || each.state != handle_state::releasing) return false;
     sums_.void_bytes -= each.size_bytes;
     return true;
@@ -64,14 +64,14 @@ void market_records::remove_adopted() noexcept {
 }
 
 void market_records::remove_handle(std::uint64_t id) noexcept {
-  handle_record* const gone = find(id);
+  owned_handle* const gone = find(id);
   check(gone != nullptr, "B1: a handle is removed twice");
   check(!has_holder(*gone), "B1: a handle is removed that a tenant has");
   sum_of(gone->state) -= gone->size_bytes;
   handles_.erase(handles_.begin() + (gone - handles_.data()));
 }
 
-void market_records::move_to(handle_record& handle, handle_state state) noexcept {
+void market_records::move_to(owned_handle& handle, handle_state state) noexcept {
   if (handle.state == handle_state::granted) {
     const tenant_record* const holder = tenant(handle.holder);
     check(holder != nullptr, "B1: a granted handle has no holder");
@@ -87,7 +87,7 @@ void market_records::move_to(handle_record& handle, handle_state state) noexcept
   charges_[place_of(*holder)] += handle.size_bytes;
 }
 
-void market_records::grant(handle_record& handle, const tenant_record& to,
+void market_records::grant(owned_handle& handle, const tenant_record& to,
                            std::uint64_t request) noexcept {
   check(handle.state == handle_state::free, "B1: a handle is granted that is not free");
   check(handle.group == 0 || handle.group == to.group, "B4: bytes leave their group");
@@ -131,7 +131,7 @@ status market_records::validate() const noexcept {
   market_records fresh(1);
   std::array<std::uint64_t, market_tenants_max> charges{};
   std::uint64_t last = 0;
-  for (const handle_record& each : handles_) {
+  for (const owned_handle& each : handles_) {
     if (each.id <= last) return refuse(errc::internal, "B1: the handles are not in order");
     last = each.id;
     fresh.sum_of(each.state) += each.size_bytes;

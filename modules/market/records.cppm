@@ -30,7 +30,7 @@ export enum class handle_state : std::uint8_t {
 };
 
 /// A handle.
-export struct handle_record {
+export struct owned_handle {
   std::uint64_t id = 0;
   std::uint64_t size_bytes = 0;
   std::uint32_t generation = 0;
@@ -120,18 +120,18 @@ export class market_records {
   explicit market_records(std::uint64_t first_id) noexcept : next_id_(first_id) {}
 
   /// Adds a handle that is being created; one, unknown here and so far void, that a tenant has.
-  [[nodiscard]] handle_record& add_handle(std::uint64_t size_bytes);
-  [[nodiscard]] handle_record& adopt_handle(const market_handle& of_a_tenant);
+  [[nodiscard]] owned_handle& add_handle(std::uint64_t size_bytes);
+  [[nodiscard]] owned_handle& adopt_handle(const market_handle& of_a_tenant);
   void remove_handle(std::uint64_t id) noexcept;
   /// Closing a descriptor returns at once, and its memory may be claimed again: removes adopted
   /// handles that are being released.
   void remove_adopted() noexcept;
-  [[nodiscard]] handle_record* find(std::uint64_t id) noexcept;
+  [[nodiscard]] owned_handle* find(std::uint64_t id) noexcept;
   /// Changes a handle's state and the sums. Granted and quarantined keep or set the holder.
-  void move_to(handle_record& handle, handle_state state) noexcept;
-  void grant(handle_record& handle, const tenant_record& to, std::uint64_t request) noexcept;
-  [[nodiscard]] std::span<handle_record> handles() noexcept { return handles_; }
-  [[nodiscard]] std::span<const handle_record> handles() const noexcept { return handles_; }
+  void move_to(owned_handle& handle, handle_state state) noexcept;
+  void grant(owned_handle& handle, const tenant_record& to, std::uint64_t request) noexcept;
+  [[nodiscard]] std::span<owned_handle> handles() noexcept { return handles_; }
+  [[nodiscard]] std::span<const owned_handle> handles() const noexcept { return handles_; }
 
   /// A free place with the next number, or null.
   [[nodiscard]] tenant_record* add_tenant() noexcept;
@@ -158,12 +158,12 @@ export class market_records {
   [[nodiscard]] std::size_t place_of(const tenant_record& tenant) const noexcept {
     return static_cast<std::size_t>(&tenant - tenants_.data());
   }
-  handle_record& insert(const handle_record& made);
+  owned_handle& insert(const owned_handle& made);
   [[nodiscard]] std::uint64_t& sum_of(handle_state state) noexcept;
 
   std::uint64_t next_id_;
   std::uint64_t last_tenant_ = 0;
-  std::vector<handle_record> handles_;  // by id
+  std::vector<owned_handle> handles_;  // by id
   std::array<tenant_record, market_tenants_max> tenants_{};
   std::array<std::uint64_t, market_tenants_max> charges_{};
   market_sums sums_;

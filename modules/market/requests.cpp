@@ -84,7 +84,7 @@ void market_requests::count_refault(tenant_record& of, std::uint64_t bytes) noex
 bool market_requests::give(tenant_record& from, const market_message& message) {
   std::uint64_t given_bytes = 0;
   for (const market_handle& each : message.handle_list()) {
-    handle_record* const found = state_.records.find(each.id);
+    owned_handle* const found = state_.records.find(each.id);
     if (found == nullptr || found->state != handle_state::granted || found->holder != from.number ||
         found->generation != each.generation)
       continue;  // a repetition
@@ -116,7 +116,7 @@ void market_requests::cannot(tenant_record& from, const market_message& message)
 
 bool market_requests::dropped(tenant_record& from, const market_message& message) {
   for (const market_handle& each : message.handle_list()) {
-    handle_record* const found = state_.records.find(each.id);
+    owned_handle* const found = state_.records.find(each.id);
     if (found == nullptr || (found->importers & state_.records.bit_of(from)) == 0) continue;
     if (found->state == handle_state::granted && found->holder == from.number) return false;
     lots_.drop_import(*found, from);

@@ -18,7 +18,7 @@ std::vector<market_row> owner_state::rows() const {
                    .share = each.share,
                    .overdue = each.is_overdue,
                    .is_silent = each.connection == 0};
-    for (const handle_record& handle : records.handles()) {
+    for (const owned_handle& handle : records.handles()) {
       if (handle.state == handle_state::quarantined && handle.holder == each.number)
         row.held_bytes += handle.size_bytes;
     }

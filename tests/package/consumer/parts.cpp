@@ -87,10 +87,10 @@ using vmm::block_part, vmm::export_rule, vmm::exported_range, vmm::suspension_li
 
 // vmm.market
 using vmm::ask_record, vmm::claimed_bytes, vmm::decode_market_message,
-    vmm::default_market_directory, vmm::encode_market_message, vmm::handle_record,
-    vmm::handle_state, vmm::held_handle, vmm::held_handles, vmm::is_market_size, vmm::join_market,
-    vmm::lent_handle, vmm::lent_list, vmm::make_market_device, vmm::make_market_name,
-    vmm::market_bytes, vmm::market_device_text, vmm::market_granule_bytes, vmm::market_handle,
+    vmm::default_market_directory, vmm::encode_market_message, vmm::owned_handle, vmm::handle_state,
+    vmm::held_handle, vmm::held_handles, vmm::is_market_size, vmm::join_market, vmm::lent_handle,
+    vmm::lent_list, vmm::make_market_device, vmm::make_market_name, vmm::market_bytes,
+    vmm::market_device_text, vmm::market_granule_bytes, vmm::market_handle,
     vmm::market_handle_bytes_max, vmm::market_handles_max, vmm::market_header_bytes,
     vmm::market_key, vmm::market_kind, vmm::market_message, vmm::market_message_bytes,
     vmm::market_name, vmm::market_owner, vmm::market_priority_max, vmm::market_reason,
