@@ -15,6 +15,7 @@
 #include "../support/test.h"
 
 import vmm;
+import vmm.backend;
 import vmm.market;
 
 namespace {
