@@ -52,7 +52,10 @@ outcome play_exporter(int end, killer& fate, bool by_manager) {
     vmm::share_options how = options_of(1, second_ms);
     how.watch = {&killer::hook, &fate};
     auto channel = share_channel::adopt(end, share_role::connecting, how);
-    if (!channel) return channel.error();
+    if (!channel) {
+      ::close(end);
+      return channel.error();
+    }
     fate.step();
     vmm::address at = owner.allocate(2 * MiB).value();
     auto block = by_manager
@@ -96,7 +99,10 @@ outcome play_importer(int end, killer& fate, bool) {
     vmm::share_options how = options_of(1, second_ms);
     how.watch = {&killer::hook, &fate};
     auto channel = share_channel::adopt(end, share_role::accepting, how);
-    if (!channel) return channel.error();
+    if (!channel) {
+      ::close(end);
+      return channel.error();
+    }
     fate.step();
     auto block = channel->borrow(*driver);
     if (!block) {
