@@ -35,10 +35,11 @@ class live_block_table {
 
   [[nodiscard]] inline region_id find(std::uint32_t offset) const noexcept;
 
-  /// Prefetches the cache line that take() reads. Not while the table is empty.
+  /// Prefetches the cache line that take() reads; of an empty table nothing.
   inline void fetch_ahead(std::uint32_t offset) const noexcept {
-    debug_check([this] { return count_ != 0; }, "an empty table has no buckets");
-    vmm::fetch_ahead(&buckets_[home(offset)]);
+    debug_check([&] { return offset != nowhere; }, "a block without an address is looked up");
+    const auto first = reinterpret_cast<std::uintptr_t>(buckets_.get());
+    vmm::fetch_ahead(reinterpret_cast<const void*>(first + sizeof(bucket) * place_of(offset)));
   }
 
   [[nodiscard]] inline std::uint32_t count() const noexcept {
@@ -84,6 +85,9 @@ class live_block_table {
   [[nodiscard]] inline std::uint32_t home(std::uint32_t offset) const noexcept {
     debug_check([&] { return buckets_ != nullptr && offset != nowhere; },
                 "a block is looked up without a table, or without an address");
+    return place_of(offset);
+  }
+  [[nodiscard]] inline std::uint32_t place_of(std::uint32_t offset) const noexcept {
     return static_cast<std::uint32_t>((offset * std::uint64_t{0x9E3779B97F4A7C15}) >> 32) & mask_;
   }
   // Where `offset` stands in a bucket, a bit for each slot.

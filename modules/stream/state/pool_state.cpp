@@ -112,4 +112,39 @@ status pool_state::free(address at, std::uint32_t stream) noexcept {
   return {};
 }
 
+// ---- frees among many blocks ---------------------------------------------------------
+
+status frees_among_many::free(address at, std::uint32_t stream) noexcept {
+  constexpr std::uint32_t most = pool_state::frees_deferred_max;
+  check(state_.first_range_.contains(at), "a free is deferred in another segment");
+  segment& in = *state_.first_segment_;
+  if (state_.deferred_ != pool_state::several_deferred) state_.finish_deferred_free();
+  if (state_.free_count_ == most) finish_oldest();
+  if (state_.free_count_ >= most / 2) {
+    const std::uint32_t half = state_.oldest_free_ + state_.free_count_ - most / 2;
+    const region_id block = state_.frees_[half % most].block;
+    in.fetch_ahead(in.regions().before(block));
+    in.fetch_ahead(in.regions().after(block));
+  }
+  const region_id block = in.take_block(granules_in(at - state_.first_range_.base));
+  if (block == region_id::none) {
+    state_.finish_deferred_free();
+    return state_.free(at, stream);
+  }
+  in.fetch_ahead(block);
+  state_.frees_[(state_.oldest_free_ + state_.free_count_++) % most] = {
+      block, state_.streams_.progress().advance(stream)};
+  state_.deferred_ = pool_state::several_deferred;
+  return {};
+}
+
+void frees_among_many::finish_oldest() noexcept {
+  check(state_.free_count_ != 0, "pool_state I7: no free is deferred");
+  const pool_state::deferred_free& oldest = state_.frees_[state_.oldest_free_];
+  state_.oldest_free_ = (state_.oldest_free_ + 1) % pool_state::frees_deferred_max;
+  --state_.free_count_;
+  state_.first_segment_->release_live(oldest.block, oldest.at, state_.mappings_);
+  state_.first_segment_->make_free(oldest.block, oldest.at, state_.streams_);
+}
+
 }  // namespace vmm

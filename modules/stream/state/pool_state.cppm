@@ -17,8 +17,8 @@
 // I5  Memory claimed by a growth or a trim is in no list until it is committed or returned.
 // I6  Memory of arenas is live in I1; :lending has the live part of it.
 // I7  Between two holds of the lock one free at most is deferred: its block is in no table, its
-//     region still a block's, and its point the last that the clock has shown. Only calls under
-//     warm_lock find that state.
+//     region still a block's, and its point the last that the clock has shown. With many blocks a
+//     few are, in order, with their points. Only calls under warm_lock find that state.
 //
 // The rest is in classes that own nothing and are created for a call over the state: growth_planner
 // (growth), locked_blocks (pins, captured graphs), own_memory (memory of a request's own record),
@@ -58,6 +58,7 @@ class own_memory;
 class state_end;
 class state_report;
 class state_audit;
+class frees_among_many;
 
 class alignas(64) pool_state {
  public:
@@ -166,6 +167,7 @@ class alignas(64) pool_state {
   friend class idle_handles;
   friend class own_memory;
   friend class state_end;
+  friend class frees_among_many;
   friend class state_report;
   friend class state_audit;
 
@@ -174,6 +176,14 @@ class alignas(64) pool_state {
                         arenas_.is_wanted();
   }
   void finish_free() noexcept;
+
+  struct deferred_free {
+    region_id block = region_id::none;
+    stream_point at{};
+  };
+  static constexpr std::uint32_t frees_deferred_max = 8;
+  static constexpr auto several_deferred =
+      static_cast<region_id>(~0u);  // no region has this number
 
   // A free pays for visiting so many regions.
   static constexpr std::uint64_t regions_reclaimed_max = 256;
@@ -196,7 +206,7 @@ class alignas(64) pool_state {
   bool needs_slow_check_ = false;  // whether a request may have to take the slow path
   suspension_phase suspension_ = suspension_phase::running;
   std::uint16_t deferred_for_ = 0;        // the stream of the block whose free is deferred
-  region_id deferred_ = region_id::none;  // it, in the first segment [I7]
+  region_id deferred_ = region_id::none;  // it, in the first segment, or several_deferred [I7]
   std::uint32_t plain_granules_max_;      // as sizes_ has it in bytes, where a part is as a whole
   address_range first_range_{};           // of the first segment, which most pools need alone
   segment* first_segment_ = nullptr;
@@ -209,9 +219,28 @@ class alignas(64) pool_state {
   capture_table captures_;
   pool_statistics totals_;
   shortage_report shortage_;
-  std::uint64_t reclaimed_at_ = 0;     // by the clock of frees
-  std::uint64_t reclaimed_count_ = 0;  // regions visited then
+  std::uint64_t reclaimed_at_ = 0;                // by the clock of frees
+  std::uint64_t reclaimed_count_ = 0;             // regions visited then
+  deferred_free frees_[frees_deferred_max] = {};  // several, from oldest_free_ on [I7]
+  std::uint32_t oldest_free_ = 0;
+  std::uint32_t free_count_ = 0;
   pool_arenas arenas_;
+};
+
+/// Frees where no near cache has the records of all blocks: a free's records come during the next
+/// few frees, then those of its neighbours, before it is finished. A view, made for a call.
+class frees_among_many {
+ public:
+  /// With more live blocks than this. Few under checks, so that tests pass both ways.
+  static constexpr std::uint32_t blocks_min = check_level >= 2 ? 16 : 32768;
+
+  explicit frees_among_many(pool_state& state) noexcept : state_(state) {}
+  /// As pool_state::free_deferring(), in the first segment.
+  [[nodiscard]] status free(address at, std::uint32_t stream) noexcept;
+  void finish_oldest() noexcept;
+
+ private:
+  pool_state& state_;
 };
 
 inline status pool_state::free_deferring(address at, std::uint32_t stream) noexcept {
@@ -227,6 +256,8 @@ inline status pool_state::free_deferring(address at, std::uint32_t stream) noexc
   segment& in = *first_segment_;
   const std::uint32_t offset = granules_in(offset_bytes);
   in.fetch_ahead(offset);
+  if (in.blocks().count() > frees_among_many::blocks_min) [[unlikely]]
+    return frees_among_many(*this).free(at, stream);
   finish_deferred_free();
   const region_id block = in.take_block(offset);
   if (block == region_id::none) [[unlikely]]
@@ -244,6 +275,10 @@ inline status pool_state::free_deferring(address at, std::uint32_t stream) noexc
 void pool_state::finish_free() noexcept {
   debug_check([this] { return deferred_ != region_id::none; }, "no free is deferred");
   const region_id block = std::exchange(deferred_, region_id::none);
+  if (block == several_deferred) [[unlikely]] {
+    while (free_count_ != 0) frees_among_many(*this).finish_oldest();
+    return;
+  }
   const stream_point freed{deferred_for_, streams_.progress().clock()};
   debug_check([&] { return streams_.progress().last_epoch(freed.stream) == freed.epoch; },
               "something was freed since a free was deferred");

@@ -208,10 +208,10 @@ class alignas(64) segment {
         "I7: a block is in both tables");
     return blocks_.take(offset);
   }
-  /// Prefetches the data of take_block() and make_live(), if any block is live.
+  /// Prefetches the data of take_block() and make_live().
   inline void fetch_ahead(std::uint32_t offset) const noexcept {
     debug_check([&] { return offset < regions_.count_granules(); }, "an offset leaves its segment");
-    if (blocks_.count() != 0) blocks_.fetch_ahead(offset);
+    blocks_.fetch_ahead(offset);
   }
   /// Prefetches the records of a region.
   inline void fetch_ahead(region_id region) const noexcept { regions_.fetch_ahead(region); }
