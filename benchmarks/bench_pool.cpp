@@ -271,8 +271,9 @@ page page_of(const settings& how, const vmm::cuda_driver& driver) {
                "rounds' ratios, since a shared host changes its speed from round to round. A "
                "trace's first stream is the default stream, for all of them, as it was where the "
                "trace was recorded; on a created stream the pool queries the driver at each call "
-               "whether it is being captured. Growth is the first pass less a warm one: the "
-               "driver's calls, and what an allocator does around them. Reserved is the "
+               "whether it is being captured, and at each allocation for its identity, unless the "
+               "program promises announcements and forget(). Growth is the first pass less a warm "
+               "one: the driver's calls, and what an allocator does around them. Reserved is the "
                "allocator's own account; the device's own is by how much its free memory had "
                "fallen at the end of a pass. Live bytes are requests rounded up to 512.",
       .command = "gpu_tests/gpu.sh pool"};
@@ -302,6 +303,8 @@ int main(int count, char** words) {
   bench all(driver, how);
   all.add(std::make_unique<vmm_pool>("vmm, pool", driver));
   all.add(std::make_unique<vmm_pool>("vmm, pool, on a created stream", driver), true);
+  all.add(std::make_unique<vmm_pool>("the same, announced and forgotten", driver, promising()),
+          true);
   all.add(std::make_unique<driver_pool>(driver));
   if (!how.peers.empty())
     for (std::unique_ptr<contender>& each : open_peers(how.peers)) all.add(std::move(each));

@@ -61,6 +61,14 @@ class vmm_pool : public contender {
   std::optional<vmm::stream_pool> pool_;
 };
 
+/// Of a program that announces its captures and forgets its streams: a warm call calls no driver.
+inline vmm::pool_options promising() {
+  vmm::pool_options options;
+  options.captures_announced = true;
+  options.streams_forgotten = true;
+  return options;
+}
+
 inline vmm::error refused(const char* detail) {
   return vmm::refuse(vmm::errc::out_of_memory, detail);
 }

@@ -12,6 +12,7 @@ import vmm.cuda;
 import vmm.fake;
 import vmm.manager;
 import vmm.multi_device;
+import vmm.stream;
 
 namespace {
 
@@ -467,6 +468,41 @@ TEST_F(Cuda, StreamsOfAProgramHaveIdentities) {
   ASSERT_TRUE(graph) << "the capture was spoiled";
   ASSERT_TRUE(fake().destroy_graph(*graph));
   ASSERT_TRUE(driver.destroy_stream(stream));
+}
+
+// Driver calls of a warm allocate and a warm free, by options: the least that decision 0034 allows.
+TEST_F(Cuda, AWarmCallOfAPoolQueriesWhatItsOptionsLeaveOpen) {
+  struct row {
+    bool created, announced, forgotten;
+    std::uint64_t capturing_allocate, identity_allocate, capturing_free;
+  };
+  for (const row& each : {row{false, false, false, 0, 0, 0}, row{true, false, false, 1, 1, 1},
+                          row{true, false, true, 1, 0, 1}, row{true, true, false, 1, 1, 0},
+                          row{true, true, true, 0, 0, 0}}) {
+    SCOPED_TRACE(testing::Message() << each.created << each.announced << each.forgotten);
+    standin().reset(nullptr);
+    cuda_driver driver = open();
+    const auto stream = each.created ? *driver.create_stream() : vmm::stream_handle{};
+    {
+      vmm::pool_options how;
+      how.captures_announced = each.announced;
+      how.streams_forgotten = each.forgotten;
+      vmm::stream_pool pool(driver, how);
+      ASSERT_TRUE(pool.free(*pool.allocate(granule, stream), stream));
+      const auto capturing = [] { return standin().calls("cuStreamIsCapturing"); };
+      const auto identities = [] { return standin().calls("cuStreamGetId"); };
+      const std::uint64_t captures_before = capturing();
+      const std::uint64_t identities_before = identities();
+      const vmm::address at = *pool.allocate(granule, stream);
+      EXPECT_EQ(capturing() - captures_before, each.capturing_allocate);
+      EXPECT_EQ(identities() - identities_before, each.identity_allocate);
+      const std::uint64_t captures_between = capturing();
+      ASSERT_TRUE(pool.free(at, stream));
+      EXPECT_EQ(capturing() - captures_between, each.capturing_free);
+      EXPECT_EQ(identities() - identities_before, each.identity_allocate);
+    }
+    if (each.created) ASSERT_TRUE(driver.destroy_stream(stream));
+  }
 }
 
 TEST_F(Cuda, ADriverWithoutIdentitiesSaysSo) {

@@ -78,6 +78,35 @@ TEST_F(Captures, UncheckedTheyShareMemoryWithOthers) {
   free(inside, a);
 }
 
+// A capture that begins and ends between two calls is seen by neither. The one call inside it, an
+// allocate or a free, is made without a query: the graph overwrites another block. Hence a query in
+// each call of a stream that may be captured is the least (docs/decisions/0034).
+TEST_F(Captures, OneCallWithoutAQueryGivesAGraphsMemoryAway) {
+  for (const bool allocates : {true, false}) {
+    open_for(capture_rule::unchecked);
+    const auto is_unseen = [&] {
+      return driver.query_capture(a)->state == vmm::capture_state::none;
+    };
+    const address warm = allocate(4 * MiB, a);
+    if (allocates) free(warm, a);
+    EXPECT_TRUE(is_unseen());
+    begin();
+    const address inside = allocates ? allocate(4 * MiB, a) : warm;
+    write(a, {inside, 4 * MiB}, 7);
+    if (!allocates) free(inside, a);
+    const graph made = end();
+    EXPECT_TRUE(is_unseen());
+    if (allocates) free(inside, a);
+    EXPECT_EQ(allocate(4 * MiB, a), inside);
+    write(a, {inside, 4 * MiB}, 8);
+    ASSERT_TRUE(driver.launch_graph(made, a));
+    ASSERT_TRUE(driver.finish_all());
+    EXPECT_EQ(driver.read_tag(inside).value_or(0), 7u) << "the graph's, and not the block's";
+    free(inside, a);
+    ASSERT_TRUE(driver.destroy_graph(made));
+  }
+}
+
 TEST_F(Captures, PrivateMemoryIsNobodyElsesWhileTheGraphLives) {
   open_for(capture_rule::private_memory);
   begin();
