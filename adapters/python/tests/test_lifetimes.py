@@ -236,6 +236,37 @@ def test_an_object_is_initialised_once(driver, tmp_path):
                 again()
 
 
+def test_threads_that_initialise_one_object(driver):
+    """One succeeds. A failed call leaves the object to a later one."""
+
+    class Slow(libvmm.Pool):
+        def __init__(self, meet):
+            meet()
+            super().__init__(driver)
+
+    pool, seen = Slow.__new__(Slow), []
+
+    def other():
+        with pytest.raises(TypeError, match="initialised") as refused:
+            libvmm.Pool.__init__(pool, driver)
+        seen.append(refused)
+
+    def meet():
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+
+    def fail():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pool.__init__(fail)
+    pool.__init__(meet)
+    assert len(seen) == 1
+    pool.close()
+    assert "Pool" not in driver._life.users()
+
+
 def test_host_memory_is_not_suspended_under_an_array(driver):
     with libvmm.Manager(driver) as manager, libvmm.Pool(driver) as pool, Suspender() as sleeper:
         sleeper.add(pool, "pool")

@@ -12,6 +12,7 @@ import tracemalloc
 
 import libvmm
 import pytest
+from libvmm import _lifetime
 from libvmm.suspend import CONTENTS, TIERS, Suspender
 
 MIB = 1 << 20
@@ -210,6 +211,40 @@ def test_threads_that_close_and_suspend(driver, weights):
             sleeper.resume()
             sleeper.close()
         assert driver.read(block.address, 1) == bytes([turn])
+
+
+@pytest.mark.parametrize("driver", ["host"], indirect=True)
+def test_a_close_beside_a_suspend_bars_no_arrays(weights, monkeypatch):
+    """What was never suspended is shown again."""
+    block, sleeper = weights.allocate(2 * MIB), Suspender()
+    sleeper.add(weights, "weights")
+    monkeypatch.setattr(weights._life, "check_hidden", sleeper.close)  # the bars are there by now
+    with pytest.raises(libvmm.InvalidHandle):
+        sleeper.suspend()
+    monkeypatch.undo()
+    assert block.__dlpack__() is not None
+    block.free()
+
+
+@pytest.mark.parametrize("driver", ["host"], indirect=True)
+def test_a_suspend_behind_an_interrupted_close_bars_no_arrays(weights, monkeypatch):
+    block, sleeper = weights.allocate(2 * MIB), Suspender()
+    sleeper.add(weights, "weights")
+    close = _lifetime.close
+
+    def interrupted(*arguments):
+        close(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_lifetime, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sleeper.close()
+    monkeypatch.undo()
+    assert not sleeper.is_open and not sleeper._regions
+    with pytest.raises(libvmm.InvalidHandle):
+        sleeper.suspend()
+    assert block.__dlpack__() is not None
+    block.free()
 
 
 def test_a_close_that_fails_forgets_its_permission(weights):

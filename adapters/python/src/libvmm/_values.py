@@ -12,6 +12,7 @@ import importlib
 import numbers
 import operator
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TypeVar, Union
 
@@ -33,6 +34,9 @@ def import_library(adapter: str, module: str, shown: str) -> Any:
         raise ImportError(f"{needs}, which cannot be imported: {why}") from why
 
 
+_BEGUN = "_begun"  # the thread inside __init__
+
+
 def once(mark: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """For an __init__ that refuses an object which has the attribute `mark`: a second call would
     drop the memory of the first."""
@@ -40,12 +44,18 @@ def once(mark: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     def refusing(init: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(init)
         def first(self: Any, *arguments: Any, **named: Any) -> None:
-            if mark in vars(self):
-                raise TypeError(
-                    f"this libvmm.{type(self).__name__} has been initialised and is as before: "
-                    "make another object instead of a second call of __init__()"
-                )
-            init(self, *arguments, **named)
+            own, mine = vars(self), (threading.get_ident(),)
+            try:
+                # An __init__ calls its base's, on the same thread.
+                if own.setdefault(_BEGUN, mine) != mine or mark in own:
+                    raise TypeError(
+                        f"this libvmm.{type(self).__name__} has been initialised and is as before: "
+                        "make another object instead of a second call of __init__()"
+                    )
+                init(self, *arguments, **named)
+            finally:
+                if own.get(_BEGUN) is mine:
+                    del own[_BEGUN]
 
         return first
 

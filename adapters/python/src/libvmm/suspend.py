@@ -21,7 +21,7 @@ import ctypes
 import functools
 import os
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -178,6 +178,7 @@ class _SuspenderLife(HandleLife):
         if not self.handle.value:
             self.outcome.append(0)
             return
+        self.allow_shown()
         _native.record(self.outcome, self.destroy, self.handle, loses_contents)
         kept = self.kept() if self.outcome[-1] == Status.IN_USE and not loses_contents else ""
         if kept:
@@ -199,11 +200,7 @@ class _SuspenderLife(HandleLife):
         return done
 
     def _gone(self) -> None:
-        for bar in list(self.barred):
-            bar.life.forbid(
-                bar.key,
-                f"the memory was lost: the Suspender was closed while '{bar.tag}' was suspended",
-            )
+        self.allow_shown()
         for each in list(self.regions):
             self.remove(each)
         super()._gone()
@@ -213,10 +210,18 @@ class _SuspenderLife(HandleLife):
         region.let_go(self.key)
         self.regions.pop(region, None)
 
-    def allow(self, is_suspended: Callable[[str], bool]) -> None:
-        """Allows arrays of regions that are not suspended again."""
+    def allow_shown(self) -> None:
+        """Allows arrays of regions that are not suspended again. Those that were at the end stay
+        so. A suspend() that has not finished calls it afterwards."""
         for bar in list(self.barred):
-            if bar.outcome and not is_suspended(bar.tag):
+            if not bar.outcome:
+                continue
+            info, tag = _Info(), _values.text("tag", bar.tag)
+            status = _LIBRARY.vmm_suspender_query(self.handle, tag, ctypes.byref(info))
+            if status == Status.INVALID_HANDLE and bar.outcome[-1] == 0:
+                why = f"the Suspender was closed while '{bar.tag}' was suspended"
+                bar.life.forbid(bar.key, f"the memory was lost: {why}")
+            elif status != 0 or not info.is_suspended:
                 bar.life.allow(bar.key)
                 with contextlib.suppress(ValueError):
                     self.barred.remove(bar)
@@ -324,11 +329,11 @@ class Suspender(Owner):
             call = _LIBRARY.vmm_suspender_suspend
             _native.record(outcome, call, self._handle, ctypes.byref(request), ctypes.byref(report))
             check(outcome[-1])
-            self._life.allow(self.is_suspended)  # what another thread has resumed meanwhile
+            self._life.allow_shown()  # what another thread has resumed meanwhile
         except BaseException:
             if not outcome:
                 outcome.append(_NOT_CALLED)
-            self._life.allow(self.is_suspended)
+            self._life.allow_shown()
             raise
         return SuspendReport(
             report.suspended_bytes,
@@ -356,9 +361,9 @@ class Suspender(Owner):
         if another Suspender has suspended them, also after its close()."""
         try:
             check(_LIBRARY.vmm_suspender_resume(self._handle, _texts(tags), len(tags)))
-            self._life.allow(self.is_suspended)
+            self._life.allow_shown()
         except BaseException:
-            self._life.allow(self.is_suspended)
+            self._life.allow_shown()
             raise
 
     def is_suspended(self, tag: str) -> bool:
@@ -401,5 +406,10 @@ class Suspender(Owner):
         suspended memory are kept, unless they may be lost, and beside another thread's call. Blocks
         that stay suspended can only be freed."""
         loses = bool(_values.flag("lose_contents", lose_contents))
-        _lifetime.close(self._life, functools.partial(self._life.close, loses))
-        self._regions.clear()
+        try:
+            _lifetime.close(self._life, functools.partial(self._life.close, loses))
+            self._regions.clear()
+        except BaseException:
+            if not self.is_open:
+                self._regions.clear()
+            raise
