@@ -108,7 +108,7 @@ const char* limit_text(int failure) noexcept {
           .add_number(limit_of(RLIMIT_FSIZE))
           .add(" bytes: raise it (ulimit -f)")
           .keep("the file would exceed the process's limit of file size: raise it (ulimit -f)");
-    case ENOSPC: return "no space is left on the disk: free some, or name a file on another";
+    case ENOSPC: return "no space is left on the disk: free some, or name a path on another";
     case EDQUOT: return "the user's quota of the disk is used up: free some, or raise it";
     case ENXIO: return not_a_file_text;
     default: return nullptr;
@@ -122,7 +122,7 @@ const char* file_text(int failure, const char* otherwise) noexcept {
     case EISDIR: return "the path is a folder: name a file";
     case ELOOP: return "the path is a symbolic link that is not followed here: name the file";
     case ENAMETOOLONG: return "the path or a name in it is too long";
-    case ENOENT: return "the path, or a folder of it, does not exist: create it";
+    case ENOENT: return "the path, or a folder of it, does not exist: create it, or name another";
     case ENOTDIR: return "a part of the path is not a folder";
     case EACCES:
     case EPERM: return "this user has no right to the file or to its folder";

@@ -147,7 +147,10 @@ void complain_of_peaks(const char* folder, const char* why) noexcept {
 
 [[nodiscard]] int open_peaks(const std::string& path) {
   if (path.front() != '/' || path.find_first_not_of('/') == std::string::npos) {
-    complain_of_peaks(path.c_str(), "name a folder by its whole path, such as /home/me/peaks");
+    complain_of_peaks(path.c_str(),
+                      path.front() == '/'
+                          ? "name a folder of this user in it, such as /home/me/peaks"
+                          : "name a folder by its whole path, such as /home/me/peaks");
     return -1;
   }
   const bool is_made = ::mkdir(path.c_str(), 0700) == 0;
@@ -229,7 +232,9 @@ struct peak_records {
         now.mapped_bytes = std::clamp(before.mapped_bytes, now.live_bytes,
                                       std::max(now.live_bytes, now.mapped_bytes));
       if (const int failure = write_peak(folder, key, now); failure != 0)
-        complain_of_peaks(of.folder_.c_str(), file_text(failure, "the file cannot be written"));
+        complain_of_peaks((of.folder_ + "/" + file_of(key)).c_str(),
+                          failure == EISDIR ? "a folder has the name of the file: remove it"
+                                            : file_text(failure, "the file cannot be written"));
       ::close(folder);
     } catch (const std::bad_alloc&) {
       // Nothing is remembered.

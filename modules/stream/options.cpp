@@ -131,11 +131,14 @@ status read_source_page_bytes(pool_options& options) noexcept {
 
 status read_page_count(const char* name, pool_options& options, const char* detail) noexcept {
   if (!option_is_set(name)) return {};
-  double value = 0;
-  if (status read = read_number_option(name, value, detail); !read) return read;
-  if (!(value >= 0 && value <= pool_rows[1].high) || value != std::floor(value))
+  std::string_view text;
+  read_text_option(name, text);
+  std::uint64_t value = 0;
+  const auto [stop, failure] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_whole = failure == std::errc{} && stop == text.data() + text.size();
+  if (!is_whole || static_cast<double>(value) > pool_rows[1].high)
     return refuse_variable(name, detail);
-  options.page_count = static_cast<std::uint64_t>(value);
+  options.page_count = value;
   debug_check([&] { return pool_rows[1].check_value(options).has_value(); },
               "a count of pages leaves its range");
   return {};

@@ -128,7 +128,7 @@ TEST_F(Backends, CallsAreLoggedWhereTheEnvironmentSaysSo) {
   EXPECT_EQ(refused.error().code, errc::bad_option);
   EXPECT_STREQ(refused.error().detail,
                "VMM_LOG is off, stderr, or the path of a writable file; not '/nowhere/at/all': the "
-               "path, or a folder of it, does not exist: create it");
+               "path, or a folder of it, does not exist: create it, or name another");
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   ::setenv("VMM_LOG", path.c_str(), 1);
   const auto pipe = vmm::open_backend("fake");

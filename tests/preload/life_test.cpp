@@ -118,7 +118,7 @@ TEST(Life, MoreWrongValues) {
       {"VMM_VA_SIZE", {"0", "-1", "128PiB"}},
       {"VPMM_VA_SIZE", {"0", "much"}},
       {"VMM_POOL_PAGE_SIZE", {"0", "128PiB"}},
-      {"VMM_POOL_PAGES", {"-1", "1.5", "1e30", "many"}},
+      {"VMM_POOL_PAGES", {"-1", "1.5", "1e3", "1e30", "many"}},
       {"VPMM_PAGES", {"-1", "0.5"}},
       {"VMM_POOL_CAPTURE", {"all"}},
       {"VMM_POLICY", {"pool"}},

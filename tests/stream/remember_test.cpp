@@ -222,7 +222,7 @@ TEST_F(Remember, WrongFoldersAreNamedWithTheReason) {
   ASSERT_EQ(::setenv("VMM_TEST_READY", "0", 1), 0);
   std::ofstream(outer / "file") << "";
   files::create_symlink(outer, outer / "link");
-  EXPECT_TRUE(contains(said_of("/"), "'/': name a folder by its whole path"));
+  EXPECT_TRUE(contains(said_of("/"), "'/': name a folder of this user in it"));
   EXPECT_TRUE(contains(said_of(outer / "file"), "the path is not a folder"));
   EXPECT_TRUE(contains(said_of(outer / "link"), "the path is a symbolic link"));
   EXPECT_TRUE(contains(said_of(outer / std::string(300, 'n')), "too long"));
@@ -257,6 +257,20 @@ TEST_F(Remember, FoldersOfOthersAreNotUsed) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs root, to be two users";
   ASSERT_EQ(::chown(folder.c_str(), 65534, 65534), 0);
   expect_unused("another user's");
+}
+
+TEST_F(Remember, AFolderInTheFilesPlaceIsNamed) {
+  ASSERT_EQ(::setenv("VMM_TEST_READY", "0", 1), 0);
+  run_children(1);
+  const files::path place = file();
+  files::remove(place);
+  files::create_directory(place);
+  testing::internal::CaptureStderr();
+  run_children(1);
+  const std::string said = testing::internal::GetCapturedStderr();
+  ASSERT_EQ(::unsetenv("VMM_TEST_READY"), 0);
+  EXPECT_TRUE(contains(said, "'" + place.string() + "': a folder has the name of the file"))
+      << said;
 }
 
 TEST_F(Remember, AFullDiskLeavesTheFile) {

@@ -116,7 +116,8 @@ class Program(CommandTest):
         self.assertEqual((few.code, few.err), (1, "vmm-replay: calls that failed: 2\n"))
 
     def test_reads_a_trace_from_a_pipe(self):
-        self.assertEqual(self.replay(f"/dev/stdin <{self.trace}").code, 0)
+        for name in ("/dev/stdin", "-"):
+            self.assertEqual(self.replay(f"{name} <{self.trace}").code, 0, name)
 
     def test_names_the_line_of_a_malformed_trace(self):
         bad = self.file("bad.trace", "a 1 5 0\na 2 5 0\nf 3\n")

@@ -66,6 +66,19 @@ class WrongUse(CommandTest):
         why = "the folder must be this user's, with mode 0700: change it, or remove it"
         self.assertEqual((got.code, got.err), (1, f"vmm-top: {folder}: {why}\n"))
 
+    def test_a_market_larger_than_its_device_is_refused(self):
+        folder = self.folder / "market"
+        folder.mkdir()
+        folder.chmod(0o700)
+        serve = command_of(f"tools/owner/vmm-owner serve '{folder}' host ")
+        for options, why in (
+            ("--capacity 60PiB", "--capacity is 64424509440 MiB, and the device has "),
+            ("--capacity 64MiB --context 1GiB", "--context is 1024 MiB, and the memory to share"),
+        ):
+            got = self.run_command(serve + options)
+            self.assertEqual((got.code, got.out), (1, ""), options)
+            self.assertIn(f"vmm-owner: {why}", got.err)
+
     def test_of_variables_is_named(self):
         replay = command_of("tools/vmm-replay ") + self.trace
         got = self.run_command(replay, "VMM_POLICI=pool VMM_ZZZZZZZZZZ=1")
@@ -75,7 +88,7 @@ class WrongUse(CommandTest):
         self.assertIn(f"{said}VMM_ZZZZZZZZZZ; docs/options.md", got.err)
 
     def test_help_is_printed_on_standard_output(self):
-        lines = ["tools/vmm-trace", "tests/stream/prove_schedules --help", "run", "run help"]
+        lines = ["tests/stream/prove_schedules --help", "run", "run help"]
         lines += [f"run{word} --help" for word in ("", " test", " fuzz", " bench", " gpu")]
         lines += ["gpu_tests/gpu.sh --help"]
         if "all" in FLAGS:

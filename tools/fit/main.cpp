@@ -26,7 +26,8 @@ constexpr const char* usage =
     "What the program behind a recording holds under PyTorch's native allocator, expandable\n"
     "segments, cudaMallocAsync and vmm, and which devices it fits. FILE is a memory snapshot of\n"
     "PyTorch, the list of memory_snapshot(), a log of RMM, or a trace or a history of vmm, plain\n"
-    "or gzip. Several files are one for each rank: each has a device of its own.\n"
+    "or gzip; - is standard input. Several files are one for each rank: each has a device of its\n"
+    "own.\n"
     "  --device D     answer for one device: 24GiB, or a name as H100-80 or as nvidia-smi prints\n"
     "                 it. May be repeated\n"
     "  --allocator A  whose result is the exit code: native, expandable, async or vmm (default:\n"
@@ -81,7 +82,8 @@ class reader {
   void take(std::string_view word) {
     if (!word.starts_with("--") || word == "--") {
       if (word.starts_with('-') && word != "-") problem_ = tools::unknown_option(word, usage);
-      return out_.paths.emplace_back(word == "-" ? "/dev/stdin" : word), void();
+      if (word.empty()) problem_ = tools::empty_name_text;
+      return out_.paths.push_back(tools::input_path(word)), void();
     }
     const std::size_t equals = word.find('=');
     const std::string name(word.substr(0, equals));
@@ -110,7 +112,7 @@ class reader {
     };
     if (name == "--device") {
       const auto found = tools::find_device(value);
-      if (!found) return refuse("a size as 24GiB, or " + tools::device_names(value));
+      if (!found) return refuse("a size as 24GiB, from 1MiB on, or " + tools::device_names(value));
       const auto is_same = [&](const tools::fit_device& each) { return each.name == found->name; };
       if (std::ranges::none_of(out_.options.devices, is_same))
         out_.options.devices.push_back(*found);
@@ -133,7 +135,8 @@ class reader {
       const std::size_t comma = std::min(value.find(','), value.size() - 1);
       const auto first = tools::read_count(value.substr(0, comma), 1);
       const auto second = tools::read_count(value.substr(comma + 1), 1);
-      if (!first || !second || *first == *second) return refuse("two batch sizes as 8,16");
+      if (!first || !second || *first == *second)
+        return refuse("two different batch sizes, from 1 on, as 8,16");
       out_.batches = {*first, *second};
     } else {
       out_.options.conf = value;

@@ -23,8 +23,8 @@ constexpr const char* usage =
     "\n"
     "The events of an allocator, from a file that write_history() or a shortage wrote, from the\n"
     "snapshot of torch.cuda.memory._dump_snapshot() or the list of memory_snapshot(), or from\n"
-    "RMM's log; each plain or gzip. --device chooses a device of a snapshot (default: the\n"
-    "busiest).\n"
+    "RMM's log; each plain or gzip; - is standard input. --device chooses a device of a snapshot\n"
+    "(default: the busiest).\n"
     "  page        one HTML file for any browser, of one history or two side by side\n"
     "              (default: HISTORY.html)\n"
     "  memory_viz  a snapshot for pytorch.org/memory_viz (default: HISTORY.pickle)\n"
@@ -77,16 +77,21 @@ std::string read_words(int count, char** words, command_line& into) {
       if (failure != std::errc{} || stop != value.data() + value.size())
         return "--device takes a number from 0 on; not '" + std::string(value) + "'";
       into.device = number;
-    } else if (word.starts_with("-")) {
+    } else if (word.empty()) {
+      return vmm::tools::empty_name_text;
+    } else if (word.starts_with("-") && word != "-") {
       return vmm::tools::unknown_option(word, usage);
     } else {
-      into.paths.push_back(word);
+      into.paths.push_back(vmm::tools::input_path(word));
     }
   }
   if (into.paths.empty()) return into.word + " takes a history";
   if (into.paths.size() > known->paths_max)
     return "'" + into.paths.back() + "' is one history too many";
   if (into.word == "summary" && !into.out.empty()) return "summary takes no --out";
+  const bool is_stdin = into.paths.front() == vmm::tools::input_path("-");
+  if (into.word != "summary" && into.out.empty() && is_stdin)
+    return into.word + " of standard input takes --out";
   if (into.out.empty()) into.out = into.paths.front() + std::string(known->suffix);
   return "";
 }

@@ -23,9 +23,9 @@ constexpr const char* usage =
     "       vmm-owner ctl share FOLDER DEVICE TENANT [--guarantee BYTES] [--limit BYTES]\n"
     "                 [--priority 0..7] [--elastic]\n"
     "\n"
-    "Owns the memory of a device, for processes with VMM_OWNER=auto or VMM_OWNER=FOLDER. DEVICE "
-    "is\n"
-    "the 32 digits of a CUDA device's UUID, or host. Ends with its last tenant.\n"
+    "Owns the memory of a device, for programs that join the market (docs/market.md) with\n"
+    "VMM_OWNER=auto or VMM_OWNER=FOLDER, an absolute path. DEVICE is the 32 digits of a CUDA\n"
+    "device's UUID, or host. Ends with its last tenant.\n"
     "  --daemon            in the background; returns once it listens. It logs beside its socket\n"
     "  --capacity BYTES    the memory to share (default: the device's)\n"
     "  --context BYTES     a tenant's own memory beside it (default: 528MiB, host: 0)\n"
@@ -43,22 +43,32 @@ struct command {
 
 std::string read_option(std::string_view word, std::string_view value, command& into) {
   const auto bytes = vmm::parse_bytes(value);
-  const auto number = vmm::parse_number(value);
+  const auto number = vmm::tools::read_count(value, 0);
+  std::string_view taken = "bytes, such as 40GiB";
+  if (word == "--quiet-ms") taken = "a number from 0 to 60000";
+  if (word == "--priority") taken = "a number from 0 to 7";
+  if (word == "--capacity") taken = "bytes, such as 40GiB, not 0";
   if (word == "--context" && bytes)
     into.service.context_bytes = *bytes;
-  else if (word == "--capacity" && bytes)
+  else if (word == "--capacity" && bytes && *bytes != 0)
     into.service.capacity_bytes = *bytes;
   else if (word == "--guarantee" && bytes)
     into.share.guarantee_bytes = *bytes;
   else if (word == "--limit" && bytes)
     into.share.limit_bytes = *bytes;
-  else if (word == "--quiet-ms" && number && *number >= 0 && *number <= 60'000)
+  else if (word == "--quiet-ms" && number && *number <= 60'000)
     into.service.quiet_ms = static_cast<std::uint32_t>(*number);
-  else if (word == "--priority" && number && *number >= 0 && *number <= 7)
+  else if (word == "--priority" && number && *number <= 7)
     into.share.priority = static_cast<std::uint8_t>(*number);
   else
-    return std::string(word) + " does not take '" + std::string(value) + "'";
+    return std::string(word) + " takes " + std::string(taken) + "; not '" + std::string(value) +
+           "'";
   return "";
+}
+
+bool is_device(std::string_view name) {
+  if (name == "host" || name == "fake") return true;
+  return name.size() == 32 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 // Empty, or what is wrong.
@@ -88,9 +98,18 @@ std::string read_words(int count, char** words, command& into) {
   const bool is_share = into.action == "share";
   if (first == 2 && into.action != "list" && into.action != "drain" && !is_share)
     return "ctl takes list, drain or share";
-  if (plain.size() != first + 2 + (is_share ? 1 : 0)) return "name the folder and the device";
+  const std::size_t count_taken = first + 2 + (is_share ? 1 : 0);
+  if (plain.size() > count_taken) return "'" + plain[count_taken] + "' is one argument too many";
+  if (plain.size() != count_taken)
+    return is_share ? "name the folder, the device and the tenant's number"
+                    : "name the folder and the device";
   into.service.directory = plain[first];
+  if (!plain[first].starts_with('/'))
+    return "FOLDER is an absolute path, as in VMM_OWNER; not '" + plain[first] + "'";
   into.service.device = plain[first + 1];
+  if (!is_device(plain[first + 1]))
+    return "DEVICE is the 32 digits of a CUDA device's UUID, in small letters, or host; not '" +
+           plain[first + 1] + "'";
   if (is_share) {
     const auto tenant = vmm::tools::read_count(plain[first + 2].c_str(), 1);
     if (!tenant) return "'" + plain[first + 2] + "' is not a tenant's number";

@@ -22,6 +22,8 @@ std::uint64_t random_number() {
   return number | 1;
 }
 
+std::string mebibytes(std::uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
 }  // namespace
 
 owner_paths::owner_paths(const service_options& options) {
@@ -87,6 +89,12 @@ std::string owner_service::open() {
   made.device = make_market_device(options_.device);
   if (options_.device == "host" || options_.device == "fake") made.context_bytes = 0;
   made.context_bytes = options_.context_bytes.value_or(made.context_bytes);
+  if (made.capacity_bytes > device_->total_bytes())
+    return "--capacity is " + mebibytes(made.capacity_bytes) + ", and the device has " +
+           mebibytes(device_->total_bytes()) + ": make it smaller";
+  if (made.context_bytes >= made.capacity_bytes)
+    return "--context is " + mebibytes(made.context_bytes) + ", and the memory to share is " +
+           mebibytes(made.capacity_bytes) + ": make it smaller";
   made.reserve_bytes = std::min(made.reserve_bytes, made.capacity_bytes / 16);
   (void)unix_os::random_bytes(made.key.data(), made.key.size());
   made.takes_stock = was_stopped_;

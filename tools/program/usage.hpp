@@ -66,6 +66,12 @@ inline void refuse_line(const char* program, std::string problem) {
   return is_whole && value >= least ? std::optional(value) : std::nullopt;
 }
 
+/// The path of a file that a command line names; - is standard input.
+[[nodiscard]] inline std::string input_path(std::string_view word) {
+  return std::string(word == "-" ? "/dev/stdin" : word);
+}
+constexpr const char* empty_name_text = "a file's name is empty";
+
 }  // namespace vmm::tools
 
 #endif

@@ -26,7 +26,7 @@ constexpr const char* help =
     "\n"
     "Plays FILE through vmm's manager and reports time, memory and driver calls. FILE is a trace\n"
     "(traces/README.md), a memory snapshot of PyTorch, a log of RMM or a history of vmm, plain or\n"
-    "gzip.\n"
+    "gzip; - is standard input.\n"
     "\n"
     "  --backend NAME  fake: a GPU's driver in plain memory, with its rules and costs (default;\n"
     "                  without the option VMM_BACKEND decides)\n"
@@ -203,9 +203,9 @@ class reader {
     } else if (!out_.trace_path.empty()) {
       problem_ = "one trace at a time; '" + std::string(word) + "' is one too many";
     } else if (word.empty()) {
-      problem_ = "the trace's name is empty";
+      problem_ = vmm::tools::empty_name_text;
     } else {
-      out_.trace_path = word;
+      out_.trace_path = vmm::tools::input_path(word);
     }
   }
 

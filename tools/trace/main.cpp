@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
     const std::string_view word = argv[i];
     if (word.starts_with("-")) return complain(vmm::tools::unknown_option(word, "--help"));
   }
-  if (argc < 2) return print(usage());
+  if (argc < 2) return complain("which kind of trace? The first argument is one");
   if (argc > 3) return complain("one seed at most; '" + std::string(argv[3]) + "' is one too many");
   std::uint64_t seed = 1;
   if (argc == 3) {

@@ -171,7 +171,10 @@ def test_wrong_words():
     assert command("run", "--mode", "nonsense", "x.py").returncode == 2
     said = command("run", "no_such_script.py")
     assert said.returncode == 2 and "no_such_script.py" in said.stderr
-    assert command().returncode == 0
+    said = command()
+    assert (said.returncode, said.stdout) == (2, "") and "which command?" in said.stderr
+    said = command("version", "x")
+    assert (said.returncode, said.stdout) == (2, "") and "takes no 'x'" in said.stderr
     assert command("version").stdout.count(".") == 2
     assert command("--version").stdout == command("version").stdout
 
@@ -329,6 +332,7 @@ WRONG_SETTINGS = [
     ("VMM_POOL_PAGE_SIZE", "2MB2", "VMM_POOL_PAGE_SIZE takes bytes"),
     ("VPMM_PAGE_SIZE", "0", "VPMM_PAGE_SIZE takes bytes"),
     ("VMM_POOL_PAGES", "1.5", "VMM_POOL_PAGES takes a whole number of pages"),
+    ("VMM_POOL_PAGES", "1e3", "VMM_POOL_PAGES takes a whole number of pages"),
     ("VPMM_PAGES", "many", "VPMM_PAGES takes a whole number of pages"),
     ("VMM_POOL_POLICY", "best", "VMM_POOL_POLICY takes one of pool, vpmm"),
     ("VMM_POOL_CAPTURE", "PRIVATE", "VMM_POOL_CAPTURE takes one of refuse, private, unchecked"),
@@ -478,6 +482,19 @@ def test_a_bad_library_is_said_in_a_line(named):
     assert said.returncode == 1 and "ImportError: libvmm: " in said.stderr
 
 
+def test_a_library_that_is_a_named_pipe_is_not_waited_for(tmp_path):
+    pipe = tmp_path / "libvmm.so"
+    os.mkfifo(pipe)
+    said = subprocess.run(
+        [sys.executable, "-m", "libvmm", "version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "LIBVMM": str(pipe)},
+    )
+    assert said.returncode == 1 and "not a regular file" in said.stderr, said.stderr
+
+
 def test_fit_answers_of_a_recording(tmp_path):
     if _fit.find_program() is None:
         pytest.skip("vmm-fit is not built here")
@@ -500,6 +517,8 @@ def test_record_says_what_it_lacks(tmp_path):
         said = command("record", str(tmp_path / wrong))
         assert (said.returncode, said.stderr.count("\n")) == (2, 1)
         assert why in said.stderr
+        said = command("run", str(tmp_path / wrong))
+        assert (said.returncode, said.stderr.count("\n")) == (2, 1) and why in said.stderr
     said = command("record", "--max-entries", "0", str(script))
     assert "takes a number from 1 on" in said.stderr
     said = command("record", str(script))

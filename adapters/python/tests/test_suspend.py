@@ -373,3 +373,17 @@ def test_streams_and_options_of_wrong_types(weights):
         assert not sleeper.is_suspended("weights")
     with pytest.raises(libvmm.InvalidArgument, match="directory"):
         Suspender(directory="")
+
+
+def test_a_reason_is_said_once_for_several_suspends():
+    with libvmm.Driver("host") as driver, libvmm.Manager(driver) as weights:
+        weight = weights.allocate(4 * MIB)
+        with Suspender() as sleeper:
+            sleeper.add(weights, "weights")
+            for _ in range(3):
+                sleeper.suspend()
+            with pytest.raises(BufferError) as raised:
+                weight.__dlpack__()
+            assert str(raised.value).count("resume('weights') first") == 1
+            sleeper.resume()
+        weight.free()

@@ -24,6 +24,9 @@ def _answer(word: str, arguments: list[str]) -> tuple[str, int]:
     """What goes to stdout, and the exit code."""
     if word == "doctor":
         return _doctor.main(arguments)
+    if word in ("version", "--version") and arguments:
+        print(f"libvmm: {word} takes no '{arguments[0]}'", file=sys.stderr)
+        return "", 2
     if word in ("version", "--version"):
         return libvmm.__version__, 0
     if word in ("help", "-h", "--help"):
@@ -50,7 +53,10 @@ def _written(text: str, code: int) -> int:
 
 
 def main() -> int:
-    word, arguments = (sys.argv[1:2] or ["help"])[0], sys.argv[2:]
+    if len(sys.argv) < 2:
+        print("libvmm: which command? (python -m libvmm --help lists them)", file=sys.stderr)
+        return 2
+    word, arguments = sys.argv[1], sys.argv[2:]
     if word == "run":
         return _run.main(arguments)
     if word == "fit":

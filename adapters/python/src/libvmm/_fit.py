@@ -17,6 +17,7 @@ import sys
 from typing import Any
 
 from . import _native
+from ._run import refused
 
 
 def find_program() -> str | None:
@@ -79,16 +80,6 @@ def _unused(path: str) -> str:
     return path
 
 
-def _refused(script: str) -> str:
-    """The reason why `script` cannot run, or ""."""
-    if not os.path.exists(script):
-        return f"there is no {script}"
-    code = os.path.join(script, "__main__.py") if os.path.isdir(script) else script
-    if not os.path.exists(code):
-        return f"{script} is a folder without __main__.py: name a script"
-    return "" if os.access(code, os.R_OK) else f"{code} cannot be read"
-
-
 def _write(path: str) -> int:
     """1 if the snapshot cannot be written."""
     import torch
@@ -127,11 +118,11 @@ def record(arguments: list[str]) -> int:
 
     if options.max_entries < 1:
         return fail("--max-entries takes a number from 1 on")
-    if refused := _refused(options.script):
-        return fail(refused)
+    if why := refused(options.script):
+        return fail(why)
     path = _path_of_rank(options.out) if options.out else _unused(_path_of_rank("memory.pickle"))
-    if refused := _check_writable(path):
-        return fail(refused)
+    if why := _check_writable(path):
+        return fail(why)
     try:
         import torch
     except ImportError:

@@ -139,7 +139,7 @@ class Life:
             return
         self.hide(array)
         raise BufferError(
-            " ".join(self._bars.copy().values())
+            " ".join(dict.fromkeys(self._bars.copy().values()))
             or f"the {self.name} was freed or closed, or another call frees or moves it"
         )
 

@@ -413,6 +413,8 @@ def _advice() -> str:
 def _load(path: str) -> ctypes.CDLL:
     known: ctypes.CDLL | None = globals().get("LIBRARY")  # when the module is reloaded
     try:
+        if "/" in path and os.path.exists(path) and not os.path.isfile(path):
+            raise OSError(f"{path}: it is not a regular file")  # a named pipe would be waited for
         library = known or ctypes.CDLL(path)
     except OSError as trouble:
         raise ImportError(

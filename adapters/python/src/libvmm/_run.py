@@ -30,6 +30,16 @@ def _fail(text: str) -> int:
     return 2
 
 
+def refused(script: str) -> str:
+    """The reason why `script` cannot run, or ""."""
+    if not os.path.exists(script):
+        return f"there is no {script}"
+    code = os.path.join(script, "__main__.py") if os.path.isdir(script) else script
+    if not os.path.exists(code):
+        return f"{script} is a folder without __main__.py: name a script"
+    return "" if os.access(code, os.R_OK) else f"{code} cannot be read"
+
+
 def _loadable(library: str) -> str:
     """A name of the library for LD_PRELOAD, which is cut at blanks and colons and has variables
     after a $: where its own path has one of them, a link in a folder of this user, as `./run
@@ -112,6 +122,6 @@ def main(arguments: list[str]) -> int:
     script = arguments[at + 1 :] if arguments[at : at + 1] == ["--"] else arguments[at:]
     if not script:
         parser.error("a script is required")
-    if not os.path.exists(script[0]):
-        return _fail(f"there is no {script[0]}")
+    if why := refused(script[0]):
+        return _fail(why)
     return _run_torch(script) if options.mode == "torch" else _run_preloaded(options.mode, script)
