@@ -11,6 +11,7 @@
 
 #include "account_records.h"
 #include "device_pools.h"
+#include "output_file.h"
 #include "writer.h"
 
 import vmm.backend;
