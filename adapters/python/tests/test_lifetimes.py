@@ -178,11 +178,45 @@ def test_the_address_of_a_block_is_freed_by_the_block_alone(driver):
         adopted.free()
 
 
+def test_one_block_adopts_an_address(driver, monkeypatch):
+    with libvmm.Pool(driver) as pool, libvmm.Manager(driver) as manager:
+        freed = pool.allocate_raw(4 * KIB)
+        pool.free_raw(freed)
+        with pytest.raises(libvmm.UnknownAddress):
+            libvmm.Block(pool, freed, 4 * KIB, 0)
+        whole = manager.allocate(4 * KIB)
+        gone = whole.address
+        whole.free()
+        with pytest.raises(libvmm.UnknownAddress):
+            libvmm.Range(manager, gone, 4 * KIB, 0)
+        at, take, refused = pool.allocate_raw(4 * KIB), pool._life.take_raw, []
+
+        def beside(*arguments):
+            """A second thread's call between the first one's last check and its return."""
+            take(*arguments)
+            monkeypatch.undo()
+            with pytest.raises(libvmm.InUse, match="Block has"):
+                libvmm.Block(pool, at, 4 * KIB, 0)
+            refused.append(at)
+
+        monkeypatch.setattr(pool._life, "take_raw", beside)
+        first = libvmm.Block(pool, at, 4 * KIB, 0)
+        assert refused == [at] and pool.statistics().live_count == 1
+        first.free()
+        assert pool.statistics().live_count == 0
+
+
 def test_addresses_that_other_users_of_the_handle_have(driver):
     with libvmm.Pool(driver) as pool:
         library, at = libvmm._native.LIBRARY, ctypes.c_void_p()
         assert library.vmm_pool_allocate(pool.handle, 512, None, ctypes.byref(at)) == 0
-        pool.free_raw(at.value)
+        with Suspender() as sleeper:
+            sleeper.add(pool, "pool", "discard")
+            sleeper.suspend()
+            with pytest.raises(libvmm.InUse, match="suspended"):
+                libvmm.Block(pool, at.value, 512, 0)
+            pool.free_raw(at.value)
+            sleeper.resume()
         raw = pool.allocate_raw(512)
         assert library.vmm_pool_free(pool.handle, raw, None) == 0
         block = pool.allocate(512)

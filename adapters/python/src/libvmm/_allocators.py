@@ -7,7 +7,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from . import _lifetime, _native
+from . import _dlpack, _lifetime, _native
 from ._drivers import Driver
 from ._owner import HandleLife, Owner
 from .errors import Error, InUse, check
@@ -25,6 +25,17 @@ class BlockLife(_lifetime.Life):
     def __init__(self, name: str, owner: AllocatorLife, at: int, stream: int) -> None:
         super().__init__(name, owner)
         self.owner, self.at, self.stream = owner, ctypes.c_void_p(at), stream
+
+    def adopt(self, address: int) -> None:
+        """Takes an address. It is listed before the others are read: of two Blocks that take one
+        address, one finds the other."""
+        try:
+            self.at.value = address
+            self.owner.take_raw(address, self)
+        except BaseException:
+            self.at.value = None
+            self.let_go()
+            raise
 
     def end(self) -> None:
         if not self.at.value or self.owner.has_ended:
@@ -61,13 +72,25 @@ class AllocatorLife(HandleLife):
         """Frees a block whose stream may have been destroyed."""
         raise NotImplementedError
 
-    def take_raw(self, address: int) -> None:
-        """Removes an address from `raw`. Raises InUse for a Block's. Cost: O(1), or O(Blocks) where
-        it is not there."""
+    def check_live(self, address: int) -> None:
+        """Raises UnknownAddress if the library has no block there."""
+        raise NotImplementedError
+
+    def take_raw(self, address: int, taker: BlockLife | None = None) -> None:
+        """Removes from `raw` an address that is to be freed, or to be the taker's. Raises InUse for
+        that of another Block, and where an array shows it, UnknownAddress for one that is free.
+        Cost: O(1), or O(Blocks) where it is not there."""
+        if self.is_shown() and _dlpack.is_shown(address):
+            raise InUse(f"an array shows the block at {address:#x}")
         if self.raw.pop(address, self) is not self:
             return
+        try:
+            self.check_live(address)
+        except InUse:  # suspended, where nothing is allocated and blocks are only freed
+            if taker is not None:
+                raise
         for each in _lifetime.lives(BlockLife):
-            if each.at.value == address and each.owner is self:
+            if each.at.value == address and each.owner is self and each is not taker:
                 raise InUse(f"a libvmm.Block has the address {address:#x}: call its free()")
 
     def statistics(self) -> Any:

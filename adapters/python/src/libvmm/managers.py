@@ -172,6 +172,9 @@ class _ManagerLife(AllocatorLife):
     def free(self, address: int | None, stream: int, outcome: list[int]) -> None:
         _native.record(outcome, _LIBRARY.vmm_manager_free_on, self.handle, address, stream)
 
+    def check_live(self, address: int) -> None:
+        parts_of(_LIBRARY.vmm_manager_parts, self.handle, address)
+
     def free_unnamed(self, address: int, _stream: int, outcome: list[int]) -> None:
         _native.record(outcome, _LIBRARY.vmm_manager_free, self.handle, address)
 

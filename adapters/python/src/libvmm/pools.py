@@ -14,7 +14,7 @@ from typing import Any
 from . import _dlpack, _lifetime, _native, _values
 from ._allocators import Allocator, AllocatorLife, BlockLife
 from ._drivers import Driver, Feature, Place, Rights, grants_of
-from .errors import InUse, InvalidHandle, Status, UnknownAddress, check
+from .errors import InvalidHandle, Status, UnknownAddress, check
 from .reports import (
     PoolStatistics,
     PreallocateReport,
@@ -47,14 +47,6 @@ class Arenas(enum.IntEnum):
     NEVER = 2
 
 
-def _take_raw(life: AllocatorLife, at: int) -> None:
-    """Takes an address that is to be freed, or to be a Block's, out of those without one. Raises
-    InUse for a Block's, and where an array shows it."""
-    if life.is_shown() and _dlpack.is_shown(at):
-        raise InUse(f"an array shows the block at {at:#x}")
-    life.take_raw(at)
-
-
 class Block(_lifetime.Held):
     """Memory of a pool or manager, freed by free(), at the end of a with, or with the object. A
     DLPack producer: `torch.from_dlpack(block)` and `numpy.from_dlpack(block)` show its bytes
@@ -70,9 +62,10 @@ class Block(_lifetime.Held):
         self._owner = owner
         self.stream = _values.stream(stream)
         self._size = count
+        life = BlockLife(type(self).__name__, owner._life, 0, self.stream)
+        _lifetime.hold(self, life)
         if at:
-            _take_raw(owner._life, at)
-        _lifetime.hold(self, BlockLife(type(self).__name__, owner._life, at, self.stream))
+            life.adopt(at)
 
     @property
     def size(self) -> int:
@@ -193,6 +186,10 @@ class _PoolLife(AllocatorLife):
 
     def free(self, address: int | None, stream: int, outcome: list[int]) -> None:
         _native.record(outcome, _LIBRARY.vmm_pool_free, self.handle, address, stream)
+
+    def check_live(self, address: int) -> None:
+        check(_LIBRARY.vmm_pool_pin(self.handle, address))
+        _LIBRARY.vmm_pool_unpin(self.handle, address)
 
     def free_unnamed(self, address: int, stream: int, outcome: list[int]) -> None:
         # Behind all work of the device. A block with rights of its own is freed on a stream.
@@ -318,7 +315,7 @@ class Pool(Allocator):
         """Frees an address of allocate_raw(), or of another user of `handle`. Raises InUse for that
         of a Block, whose free() frees it, and UnknownAddress for any other."""
         at, number = _values.address("address", address), _values.stream(stream)
-        _take_raw(self._life, at)
+        self._life.take_raw(at)
         check(_LIBRARY.vmm_pool_free(self._handle, at, number))
 
     def raw_blocks(self) -> dict[int, int]:
@@ -331,7 +328,7 @@ class Pool(Allocator):
 
     def _free_unordered(self, address: int) -> None:
         """As free_raw(), after all work of the device."""
-        _take_raw(self._life, address)
+        self._life.take_raw(address)
         check(_LIBRARY.vmm_pool_free_unordered(self._handle, address))
 
     def _set_access(self, address: int, grants: Any) -> None:
