@@ -292,9 +292,9 @@ TEST(MarketOwner, RefaultsBuyPeaceFromBorrowers) {
 
 TEST(MarketOwner, WhereAllWaitTheLowestAndYoungestIsRefused) {
   desk all(1024 * MiB);
-  for (const std::uint64_t each : {1, 2, 3}) all.join(each, {.priority = std::uint8_t{each == 2}});
+  for (const std::uint64_t each : {1u, 2u, 3u}) all.join(each, {.priority = std::uint8_t{each == 2}});
   std::vector<std::uint64_t> held;
-  for (const std::uint64_t each : {1, 2, 3})
+  for (const std::uint64_t each : {1u, 2u, 3u})
     held.push_back(all.want(each, each == 3 ? 512 * MiB : 256 * MiB));
   all.pass(100 * ms);
   (void)all.want(1, 64 * MiB, 60'000 * ms);
@@ -327,7 +327,7 @@ TEST(MarketOwner, BetweenGroupsMemoryIsReleasedOnceTheLastImportHasEnded) {
   all.give(2, all.lots[lot]);
   const auto other = all.want(3, 256 * MiB, 5000 * ms);
   EXPECT_FALSE(all.has(other));
-  for (const std::uint64_t each : {1, 2}) {
+  for (const std::uint64_t each : {1u, 2u}) {
     ASSERT_EQ(all.drops[each].handle_count, 1u);
     EXPECT_FALSE(all.has(other)) << "an import is left";
     market_message gone = all.drops[each];
@@ -407,7 +407,7 @@ TEST(MarketOwner, ARepeatedRequestHasOneEnd) {
 TEST(MarketOwner, TwoThatUseOneHandleKeepItFromOthers) {
   desk all(1024 * MiB, true);
   const market_handle claimed{.id = 7, .generation = 4, .granules = 32, .in_use = true};
-  for (const std::uint64_t each : {1, 2}) {
+  for (const std::uint64_t each : {1u, 2u}) {
     market_message hello = all.hello({});
     hello.tenant = each;
     hello.epoch = 99;  // of an earlier owner
@@ -429,7 +429,7 @@ TEST(MarketOwner, TwoThatUseOneHandleKeepItFromOthers) {
 TEST(MarketOwner, AHandleThatAnotherHasDroppedIsClaimedAfterwards) {
   desk all(1024 * MiB, true);
   all.returns_releases = false;
-  for (const std::uint64_t each : {1, 2}) {
+  for (const std::uint64_t each : {1u, 2u}) {
     market_message hello = all.hello({});
     hello.tenant = each;
     hello.epoch = 99;
