@@ -264,8 +264,23 @@ status manager::finish_made(block& made) {
 
 // ---- free ----------------------------------------------------------------------------
 
+namespace {
+
+// A suspension, a resumption and set_peers claim every block for a while, which is not a mistake of
+// the block's owner: a free waits for them.
+result<block*> claim_to_free(manager_base& base, manager_suspension& suspension,
+                             manager_rights& rights, address at) {
+  const result<block*> claimed = claim_block(base, at);
+  if (claimed || claimed.error().code != errc::in_use) return claimed;
+  const rank_guard changing(manager_lock::change, suspension.change_mutex());
+  const rank_guard giving(manager_lock::peers, rights.mutex());
+  return claim_block(base, at);
+}
+
+}  // namespace
+
 status manager::free(address at) {
-  const result<block*> claimed = claim_block(base_, at);
+  const result<block*> claimed = claim_to_free(base_, suspension_, rights_, at);
   if (!claimed) return claimed.error();
   check((*claimed)->claimed && (*claimed)->base == at,
         "the claimed block is not the requested one");
@@ -278,7 +293,7 @@ status manager::free(address at) {
 
 status manager::free(address at, stream_handle last_use) {
   if (base_.driver->feature_set().is_per_thread(last_use)) return per_thread_stream;
-  const result<block*> claimed = claim_block(base_, at);
+  const result<block*> claimed = claim_to_free(base_, suspension_, rights_, at);
   if (!claimed) return claimed.error();
   check((*claimed)->claimed && (*claimed)->base == at,
         "the claimed block is not the requested one");
@@ -295,14 +310,7 @@ status manager::free(address at, stream_handle last_use) {
 }
 
 void manager::deallocate(address at, std::uint64_t, std::uint64_t, stream_handle stream) noexcept {
-  status freed = free(at, stream);
-  if (!freed && freed.error().code == errc::in_use) {
-    // A suspension and set_peers claim every block for a while, which is not a mistake of the
-    // block's owner.
-    const rank_guard changing(manager_lock::change, suspension_.change_mutex());
-    const rank_guard giving(manager_lock::peers, rights_.mutex());
-    freed = free(at, stream);
-  }
+  const status freed = free(at, stream);
   if (freed) return;
   check(!is_wrong_address(freed.error().code),
         "deallocate of an address that is not a live block of this manager, or on a stream that "
@@ -313,7 +321,7 @@ void manager::deallocate(address at, std::uint64_t, std::uint64_t, stream_handle
 }
 
 status manager::free_idle(address at) {
-  const result<block*> claimed = claim_block(base_, at);
+  const result<block*> claimed = claim_to_free(base_, suspension_, rights_, at);
   if (!claimed) return claimed.error();
   check((*claimed)->claimed && (*claimed)->base == at,
         "the claimed block is not the requested one");

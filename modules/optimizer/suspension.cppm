@@ -40,7 +40,16 @@ export enum class suspension_phase : std::uint8_t {
 export inline constexpr error memory_suspended =
     refuse(errc::in_use,
            "the memory is suspended, or is being suspended: resume it first; if its suspender was "
-           "closed, its contents are lost, and its blocks can only be freed");
+           "closed, add the allocator to another suspender, and resume it there");
+
+/// Contents of memory that the end of its suspender left suspended.
+export enum class left_contents : std::uint8_t {
+  none,     // it was not left
+  lost,     // of live blocks, if there are any: promised, and gone with the suspender
+  zero,     // to be zero after the resumption
+  discard,  // unspecified
+  intact,   // in the memory, which the driver refused to release or to map
+};
 
 /// One piece, where it is mapped, and the rights of its range besides those of all.
 export struct suspension_part {
@@ -247,8 +256,21 @@ export class suspendable {
   /// Effects: trims other allocators of the device by `size_bytes`. Returns the bytes released.
   virtual std::uint64_t take_from_others(std::uint64_t size_bytes) = 0;
 
+  /// Requires: the memory is suspended, by the calling suspender. Effects: another one can take it.
+  void leave(left_contents contents) noexcept {
+    check(phase() == suspension_phase::suspended, "memory is left that is not suspended");
+    left_.store(contents, std::memory_order_release);
+  }
+  /// Effects: of several callers one takes the memory that was left.
+  [[nodiscard]] left_contents take_left() noexcept {
+    return left_.exchange(left_contents::none, std::memory_order_acq_rel);
+  }
+
  protected:
   ~suspendable() = default;
+
+ private:
+  std::atomic<left_contents> left_ = left_contents::none;
 };
 
 /// Maps all parts, repeated for a fault that occurs once; for code that undoes. Returns whether all

@@ -85,6 +85,7 @@ status copy_in(suspended_region& of) {
 }
 
 status fill(suspended_region& of, std::uint8_t value) {
+  if (status provided = of.provide_stream(); !provided) return provided;  // none if it was left
   for (const suspension_part& part : of.parts) {
     const status filled = of.driver.fill({part.range(), value, of.stream});
     if (filled) continue;
@@ -111,6 +112,27 @@ status restore(suspended_region& of, bool is_verified) {
 }
 
 }  // namespace
+
+void suspended_region::take_left() noexcept {
+  check(!is_suspended, "memory is taken twice");
+  const left_contents left = allocator->take_left();
+  is_suspended = left != left_contents::none;
+  is_intact = left == left_contents::intact;
+  if (left == left_contents::zero) promised = suspend_contents::zero;
+  if (left == left_contents::discard) promised = suspend_contents::discard;
+}
+
+void suspended_region::leave() noexcept {
+  check(backup == nullptr, "memory is left with a backup");
+  if (!is_suspended) return;
+  switch (promised) {
+    case suspend_contents::keep:
+      allocator->leave(is_intact ? left_contents::intact : left_contents::lost);
+      break;
+    case suspend_contents::zero: allocator->leave(left_contents::zero); break;
+    case suspend_contents::discard: allocator->leave(left_contents::discard); break;
+  }
+}
 
 // A wait that fails once is made again: nothing is unmapped, or goes, that a copy uses.
 status suspended_region::finish_copies() {

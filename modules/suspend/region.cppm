@@ -56,6 +56,16 @@ struct suspended_region {
   suspension_list parts;
 
   [[nodiscard]] device_core& core() noexcept { return allocator->core(); }
+  /// Effects: takes memory that a suspender left suspended when it ended.
+  void take_left() noexcept;
+  /// Effects: leaves suspended memory for another suspender.
+  void leave() noexcept;
+  // Whether the resumption in progress would have to restore contents that are lost.
+  [[nodiscard]] bool has_lost() const noexcept {
+    check(is_begun, "contents of an unchanged region are looked for");
+    const bool is_kept = promised == suspend_contents::keep && !parts.empty();
+    return is_kept && !is_intact && backup == nullptr;
+  }
   [[nodiscard]] status begin_suspend(std::span<const stream_handle> streams) {
     check(!is_begun && parts.empty(), "a change of a region begins twice");
     const status begun = allocator->begin_suspend(streams, parts);

@@ -24,7 +24,7 @@ constexpr error no_list_memory =
 constexpr error suspended_elsewhere =
     refuse(errc::in_use,
            "another suspender has suspended the memory: resume it there; if that one was closed, "
-           "the contents are lost, and the blocks can only be freed");
+           "remove the allocator here, add it again, and resume it");
 
 using all_regions = std::vector<std::unique_ptr<suspended_region>>;
 
@@ -77,6 +77,7 @@ suspender::~suspender() {
     check(!each->is_begun, "a suspender is destroyed while a region is being changed");
     forget_backup(*each);
     if (each->has_stream) (void)each->driver.destroy_stream(each->stream);
+    each->leave();
   }
   (void)arena_.release_unused(nullptr);
 }
@@ -102,6 +103,7 @@ status suspender::add_region(std::unique_ptr<suspended_region>&& fresh, const su
   fresh->tag = how.tag;
   fresh->contents = how.contents;
   regions_.push_back(std::move(fresh));
+  regions_.back()->take_left();
   check(!regions_.empty(), "an added region is missing");
   return {};
 }
@@ -360,6 +362,11 @@ status suspender::bring_back(const region_list& regions, spilling spills) {
     obstacle_ = each;
     check(each->is_suspended, "a running region is resumed");
     if (status begun = each->begin_resume(); !begun) return begun;
+    if (each->has_lost()) {
+      return refuse(errc::in_use,
+                    "the contents were lost with the suspender that kept them: free the blocks of "
+                    "the region, then resume it");
+    }
   }
   for (suspended_region* each : regions) {
     obstacle_ = each;

@@ -99,14 +99,15 @@ export class suspender {
   suspender(const suspender&) = delete;
   suspender& operator=(const suspender&) = delete;
   /// Requires: no thread calls it.
-  /// Effects: releases the backups. Suspended regions stay suspended: their contents are lost,
-  /// their blocks can be freed, their allocators destroyed.
+  /// Effects: releases the backups. Suspended regions stay suspended: kept contents are lost.
+  /// Blocks can be freed, and allocators destroyed, or added to another suspender.
   ~suspender();
 
   /// Requires: the allocator outlives the suspender, or is removed first. Effects: makes the
-  /// allocator a region. Errors: in_use (it is one already), invalid_argument (an empty tag),
-  /// not_supported (`contents` requires copies, which the driver lacks), out_of_host_memory. Cost:
-  /// O(regions).
+  /// allocator a region; a suspended one, with the contents promised then, if the end of another
+  /// suspender left it suspended. Errors: in_use (it is one already), invalid_argument (an empty
+  /// tag), not_supported (`contents` requires copies, which the driver lacks), out_of_host_memory.
+  /// Cost: O(regions).
   [[nodiscard]] status add(stream_pool& pool, const suspend_region& how);
   [[nodiscard]] status add(manager& blocks, const suspend_region& how);
   /// Effects: removes the region. Errors: in_use (it is suspended), invalid_argument (it is not a

@@ -90,7 +90,7 @@ TEST_F(SuspendMisuse, ResumedByAnotherSuspender) {
   sleeper.reset();
   const vmm::status lost = second.resume();
   refused(lost, errc::in_use);
-  EXPECT_NE(vmm::describe(lost.error()).find("the contents are lost"), std::string::npos)
+  EXPECT_NE(vmm::describe(lost.error()).find("add it again"), std::string::npos)
       << vmm::describe(lost.error());
 }
 

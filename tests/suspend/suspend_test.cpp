@@ -493,4 +493,95 @@ TEST(SuspendManager, WaitsForItsCopies) {
   }
 }
 
+// What one suspender leaves, another resumes, with the contents that were promised.
+TEST_F(Suspend, AnotherSuspenderResumesWhatAClosedOneLeft) {
+  open(contents::zero, contents::discard);
+  const address zero = in_pool(2 * MiB);
+  const address any = in_blocks(2 * MiB);
+  write(zero, 2 * MiB, 3);
+  (void)suspend();
+  vmm::suspender second({.verify = true});
+  fine(second.add(*blocks, {"all"}));
+  sleeper.reset();
+  refused(pool->allocate(MiB, a), errc::in_use);
+  refused(second.resume(), errc::in_use);  // it had the manager before
+  fine(second.remove(*blocks));
+  fine(second.add(*blocks, {"all"}));
+  fine(second.add(*pool, {"all"}));
+  EXPECT_TRUE(*second.is_suspended("all"));
+  EXPECT_FALSE(second.keeps_contents());
+  vmm::suspender third;
+  fine(third.add(*pool, {"all"}));
+  EXPECT_FALSE(*third.is_suspended("all"));  // one takes it
+  fine(second.resume());
+  expect_tag(zero, 0);
+  fine(blocks->free(any));
+  EXPECT_NE(in_pool(MiB), address{});
+  EXPECT_TRUE(third.suspend());
+  fine(third.resume());
+}
+
+TEST_F(Suspend, NothingIsLostOfAnEmptyAllocator) {
+  (void)suspend();  // keep, of no bytes
+  EXPECT_FALSE(sleeper->keeps_contents());
+  sleeper = std::make_unique<vmm::suspender>();
+  fine(sleeper->add(*pool, {"kv"}));
+  fine(sleeper->add(*blocks, {"weights"}));
+  resume();
+  EXPECT_NE(in_pool(MiB), address{});
+  EXPECT_NE(in_blocks(MiB), address{});
+}
+
+TEST_F(Suspend, AfterALossTheBlocksAreFreedFirst) {
+  const address kept = in_blocks(2 * MiB);
+  (void)suspend();
+  EXPECT_TRUE(sleeper->keeps_contents());
+  for (int round = 0; round < 2; ++round) {  // also after a second one
+    sleeper = std::make_unique<vmm::suspender>();
+    fine(sleeper->add(*pool, {"kv"}));
+    fine(sleeper->add(*blocks, {"weights"}));
+    refused(sleeper->resume(weights), errc::in_use);
+    EXPECT_EQ(*sleeper->last_obstacle(), "weights");
+    validate();
+  }
+  fine(blocks->free(kept));
+  resume();
+  EXPECT_NE(in_blocks(MiB), address{});
+}
+
+// A free that meets a suspension waits for it.
+TEST(SuspendThreads, FreesBesideSuspensionsAreNotRefused) {
+  vmm::fake_driver driver(vmm::fake::profile::cuda());
+  vmm::manager blocks(driver);
+  vmm::suspender sleeper;
+  ASSERT_TRUE(sleeper.add(blocks, {"all", vmm::suspend_contents::discard}));
+  std::atomic<bool> is_over = false;
+  std::atomic<int> suspended_count = 0;
+  std::thread other([&] {
+    while (!is_over) {
+      if (sleeper.suspend()) suspended_count.fetch_add(1);
+      (void)sleeper.resume();
+    }
+  });
+  int created_count = 0;
+  std::vector<address> live;
+  while (suspended_count < 200 || created_count < 200) {
+    for (int i = 0; i < 8; ++i) {
+      const auto made = blocks.allocate({.size_bytes = MiB});
+      if (made) live.push_back(*made);
+      if (!made) EXPECT_EQ(made.error().code, errc::in_use);
+    }
+    for (const address each : live) {
+      const bool is_ordered = ++created_count % 2 == 0;
+      const vmm::status freed =
+          is_ordered ? blocks.free(each, vmm::stream_handle::default_stream) : blocks.free(each);
+      EXPECT_TRUE(freed) << vmm::describe(freed.error());
+    }
+    live.clear();
+  }
+  is_over = true;
+  other.join();
+  EXPECT_EQ(blocks.statistics().live_count, 0u);
+}
+
 }  // namespace

@@ -936,8 +936,8 @@ VMM_API vmm_status vmm_suspender_options_init(vmm_suspender_options* options,
  *  UNAVAILABLE (its disk fails), OUT_OF_HOST_MEMORY. */
 VMM_API VMM_CHECKED vmm_status vmm_suspender_create(const vmm_suspender_options* options,
                                                     vmm_suspender** suspender) VMM_NOEXCEPT;
-/** NULL is not an error. The contents of suspended regions are lost: their blocks can be freed, and
- *  their pools and managers destroyed. */
+/** NULL is not an error. Kept contents of suspended regions are lost. Their blocks can be freed,
+ *  and their pools and managers destroyed, or added to another suspender. */
 VMM_API vmm_status vmm_suspender_destroy(vmm_suspender* suspender) VMM_NOEXCEPT;
 /** The same, unless contents of suspended memory are kept and lose_contents is 0: one decision,
  *  without another thread's call in between. Errors: IN_USE (kept contents; a call that has not
@@ -946,9 +946,10 @@ VMM_API VMM_CHECKED vmm_status vmm_suspender_close(vmm_suspender* suspender,
                                                    uint32_t lose_contents) VMM_NOEXCEPT;
 
 /** Makes the pool a region. It cannot be destroyed before it is removed or the suspender is
- *  destroyed. The tag is any text; contents is one of VMM_CONTENTS_*. Errors: INVALID_ARGUMENT (an
- *  empty tag), IN_USE (it is one already), NOT_SUPPORTED (the driver cannot copy),
- *  OUT_OF_HOST_MEMORY. */
+ *  destroyed. One that another suspender's end has left suspended is suspended here; resume it with
+ *  the contents that were promised then. Lost ones are IN_USE until their blocks are freed. The tag
+ *  is any text; contents is one of VMM_CONTENTS_*. Errors: INVALID_ARGUMENT (an empty tag), IN_USE
+ *  (it is one already), NOT_SUPPORTED (the driver cannot copy), OUT_OF_HOST_MEMORY. */
 VMM_API vmm_status vmm_suspender_add_pool(vmm_suspender* suspender, vmm_pool* pool, const char* tag,
                                           uint32_t contents) VMM_NOEXCEPT;
 /** The same for a manager. */

@@ -154,9 +154,86 @@ def test_a_close_loses_no_contents(driver, weights, cache):
     assert driver.read(weight.address, 3) == b"abc"
     sleeper.suspend("kv")
     sleeper.close()
-    with pytest.raises(libvmm.InUse, match="suspender was closed, its contents are lost"):
+    with pytest.raises(libvmm.InUse, match="suspender was closed, add the allocator to another"):
         cache.allocate(512)
     block.free()
+
+
+@pytest.mark.parametrize("contents", ["zero", "discard", "keep"])
+def test_another_suspender_resumes_what_a_closed_one_left(driver, weights, contents):
+    block = None if contents == "keep" else weights.allocate(2 * MIB)
+    with Suspender() as sleeper:
+        sleeper.add(weights, "weights", contents=contents)
+        sleeper.suspend()
+    with pytest.raises(libvmm.InUse, match="add the allocator to another suspender"):
+        weights.allocate(512)
+    if block is not None and driver.name == "host":
+        with pytest.raises(BufferError, match="add\\(\\) the allocator to another"):
+            block.__dlpack__()
+    with Suspender() as second:
+        second.add(weights, "again")
+        assert second.is_suspended("again")
+        if block is not None and driver.name == "host":
+            with pytest.raises(BufferError, match=r"resume\('again'\) first"):
+                block.__dlpack__()
+        second.resume()
+    weights.allocate(512).free()
+    if block is None:
+        return
+    if contents == "zero":
+        assert driver.read(block.address, 8) == bytes(8)
+    if driver.name == "host":
+        assert block.__dlpack__() is not None
+        gc.collect()
+    block.free()
+
+
+def test_lost_contents_are_freed_before_a_resume(weights):
+    block, sleeper = weights.allocate(2 * MIB), Suspender()
+    sleeper.add(weights, "weights")
+    sleeper.suspend()
+    sleeper.close(lose_contents=True)
+    with Suspender() as second:
+        second.add(weights, "weights")
+        with pytest.raises(libvmm.InUse, match="contents were lost.*free the blocks"):
+            second.resume()
+        block.free()
+        second.resume()
+    weights.allocate(512).free()
+
+
+def test_frees_beside_suspensions(driver, weights):
+    """A free waits for a suspension, and a dropped block goes."""
+    sleeper, is_over, failures = Suspender(), threading.Event(), []
+    sleeper.add(weights, "weights")
+
+    def cycle():
+        while not is_over.is_set():
+            for call in (sleeper.suspend, sleeper.resume):
+                with contextlib.suppress(libvmm.InUse):
+                    call()
+
+    def work():
+        for turn in range(300):
+            with contextlib.suppress(libvmm.InUse):
+                block = weights.allocate(4096)
+                try:
+                    if turn % 2:
+                        block.free()
+                except libvmm.InUse as refused:
+                    failures.append(refused)
+                del block
+
+    others, workers = ([threading.Thread(target=each) for _ in range(2)] for each in (cycle, work))
+    for each in others + workers:
+        each.start()
+    for each in workers:
+        each.join()
+    is_over.set()
+    for each in others:
+        each.join()
+    sleeper.close(lose_contents=True)
+    assert not failures and weights.statistics().live_count == 0
 
 
 def test_a_close_beside_a_suspend_loses_no_contents(driver, weights):
@@ -276,9 +353,12 @@ def test_memory_that_another_suspender_has_suspended(weights, cache):
     second.suspend("kv")
     second.resume()
     first.close(lose_contents=True)
-    with pytest.raises(libvmm.InUse, match="that one was closed, the contents are lost"):
+    with pytest.raises(libvmm.InUse, match="that one was closed, remove the allocator here"):
         second.resume()
+    second.remove(weights)
+    second.add(weights, "weights")
     block.free()
+    second.resume()
     second.close()
 
 

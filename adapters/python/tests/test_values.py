@@ -658,6 +658,43 @@ def test_what_is_closed_says_so():
         libvmm.Pool(driver)
 
 
+def test_an_object_that_was_not_initialised_says_so(bench):
+    def no_init(self):
+        pass
+
+    for base in (
+        libvmm.Driver,
+        libvmm.Pool,
+        libvmm.Manager,
+        libvmm.growable.Growable,
+        libvmm.suspend.Suspender,
+    ):
+        made = type("Mine", (base,), {"__init__": no_init})()
+        calls = [made.__enter__, made.close]
+        calls += [getattr(made, name) for name in ("statistics", "trim") if hasattr(base, name)]
+        if issubclass(base, (libvmm.Pool, libvmm.Manager)):
+            suspender = libvmm.suspend.Suspender()
+            calls += [lambda one=made: one.allocate(512), lambda one=made: suspender.add(one, "a")]
+        for call in calls:
+            with pytest.raises(libvmm.InvalidHandle, match=r"Mine .*call super\(\).__init__\(\)"):
+                call()
+        assert not made.is_open
+        del made, calls
+    block = type("Mine", (libvmm.Block,), {"__init__": no_init})()
+    assert "freed" in repr(block)
+    with pytest.raises(libvmm.InvalidHandle, match=r"call super\(\).__init__\(\)"):
+        block.free(0)
+
+
+def test_a_with_of_a_closed_object_is_refused():
+    driver = libvmm.Driver("fake")
+    pool, suspender = libvmm.Pool(driver), libvmm.suspend.Suspender()
+    for each in (pool, suspender, driver):
+        each.close()
+        with pytest.raises(libvmm.InvalidHandle, match="was closed"), each:
+            pytest.fail("entered")
+
+
 def test_nothing_that_owns_is_copied(bench):
     """A copy of a block would free it a second time when it goes."""
     growable = libvmm.growable.Growable(bench.manager, 4 << 20)

@@ -65,7 +65,7 @@ class Owner(_lifetime.Held):
         return hasattr(self, "_life") and not self._life.has_ended
 
     def _check_open(self) -> None:
-        if not self.is_open:
+        if self._life.has_ended:
             raise InvalidHandle(f"the {type(self).__name__} was closed")
 
     def close(self) -> None:
@@ -73,6 +73,7 @@ class Owner(_lifetime.Held):
         _lifetime.close(self._life)
 
     def __enter__(self: Made) -> Made:
+        self._check_open()
         return self
 
     def __exit__(

@@ -56,7 +56,7 @@ class Block(_lifetime.Held):
     _life: BlockLife
 
     def __init__(self, owner: Any, address: int, size: int, stream: int) -> None:
-        if not hasattr(owner, "_life") or isinstance(owner, type):
+        if not isinstance(owner, Allocator):
             raise _values.refuse("owner", "a libvmm.Pool or libvmm.Manager", owner)
         at, count = _values.address("address", address), _values.size("size", size)
         self._owner = owner

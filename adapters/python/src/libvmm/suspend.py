@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from . import _dlpack, _lifetime, _native, _values
 from ._owner import HandleLife, Owner
-from .errors import InUse, InvalidHandle, NotSupported, Status, UnknownAddress, check
+from .errors import InUse, NotSupported, Status, UnknownAddress, check
 from .managers import Manager
 from .pools import Pool
 
@@ -135,6 +135,8 @@ class SuspendReport:
 
 
 _NOT_CALLED = -1
+_LEFT = object()
+"""The key by which arrays are forbidden of memory that a closed Suspender left suspended."""
 
 
 class _Bar(NamedTuple):
@@ -210,6 +212,16 @@ class _SuspenderLife(HandleLife):
         region.let_go(self.key)
         self.regions.pop(region, None)
 
+    def take_over(self, region: _lifetime.Life, tag: str) -> None:
+        """Forbids arrays of a region that a closed suspender left suspended until it is resumed
+        here."""
+        bar = _Bar(region, tag, object(), [0])
+        region.forbid(bar.key, f"the memory is suspended: resume('{tag}') first")
+        self.barred.append(bar)
+        if not region.allow(_LEFT):
+            self.barred.remove(bar)
+            region.allow(bar.key)
+
     def allow_shown(self) -> None:
         """Allows arrays of regions that are not suspended again. Those that were at the end stay
         so. A suspend() that has not finished calls it afterwards."""
@@ -219,12 +231,16 @@ class _SuspenderLife(HandleLife):
             info, tag = _Info(), _values.text("tag", bar.tag)
             status = _LIBRARY.vmm_suspender_query(self.handle, tag, ctypes.byref(info))
             if status == Status.INVALID_HANDLE and bar.outcome[-1] == 0:
-                why = f"the Suspender was closed while '{bar.tag}' was suspended"
-                bar.life.forbid(bar.key, f"the memory was lost: {why}")
-            elif status != 0 or not info.is_suspended:
-                bar.life.allow(bar.key)
-                with contextlib.suppress(ValueError):
-                    self.barred.remove(bar)
+                bar.life.forbid(
+                    _LEFT,
+                    f"the Suspender was closed while '{bar.tag}' was suspended, and kept contents "
+                    "are lost: add() the allocator to another, and resume() it there",
+                )
+            elif status == 0 and info.is_suspended:
+                continue
+            bar.life.allow(bar.key)
+            with contextlib.suppress(ValueError):
+                self.barred.remove(bar)
 
 
 def _query(handle: ctypes.c_void_p, tag: str | None) -> _Info:
@@ -262,13 +278,14 @@ class Suspender(Owner):
     def _call(allocator: Pool | Manager, verb: str) -> Any:
         if not isinstance(allocator, (Pool, Manager)):
             raise _values.refuse("allocator", "a libvmm.Pool or libvmm.Manager", allocator)
-        if not allocator.is_open:
-            raise InvalidHandle("the pool or manager was closed")
+        allocator._check_open()
         kind = "pool" if isinstance(allocator, Pool) else "manager"
         return getattr(_LIBRARY, f"vmm_suspender_{verb}_{kind}")
 
     def add(self, allocator: Pool | Manager, tag: str, contents: str = "keep") -> None:
-        """Adds a pool or manager as a region; several may have one tag."""
+        """Adds a pool or manager as a region; several may have one tag. One that a closed Suspender
+        left suspended can be resumed here, with the contents that were promised then; lost ones
+        raise InUse until their blocks are freed."""
         call, life = self._call(allocator, "add"), allocator._life
         name, how = _values.text("tag", tag), _values.choice("contents", contents, CONTENTS)
         region, is_new = (allocator, tag), life not in self._life.regions
@@ -279,6 +296,7 @@ class Suspender(Owner):
             self._regions.append(region)
             _native.record(outcome, call, self._handle, allocator.handle, name, how)
             check(outcome[-1])
+            self._life.take_over(life, tag)
         except BaseException:
             if outcome != [0]:
                 self._regions = [each for each in self._regions if each is not region]
@@ -358,7 +376,7 @@ class Suspender(Owner):
     def resume(self, *tags: str) -> None:
         """Maps memory for the regions with these tags (default: all suspended ones) at the same
         addresses, with the contents of their policy. All or none; can be called again. Raises InUse
-        if another Suspender has suspended them, also after its close()."""
+        if another Suspender has suspended them: after its close() add() them again."""
         try:
             check(_LIBRARY.vmm_suspender_resume(self._handle, _texts(tags), len(tags)))
             self._life.allow_shown()
@@ -403,8 +421,8 @@ class Suspender(Owner):
 
     def close(self, *, lose_contents: bool = False) -> None:
         """Closes the suspender; a second call has no effect. Raises InUse while contents of
-        suspended memory are kept, unless they may be lost, and beside another thread's call. Blocks
-        that stay suspended can only be freed."""
+        suspended memory are kept, unless they may be lost, and beside another thread's call. Memory
+        that stays suspended can be resumed after add() to another Suspender."""
         loses = bool(_values.flag("lose_contents", lose_contents))
         try:
             _lifetime.close(self._life, functools.partial(self._life.close, loses))
