@@ -15,8 +15,21 @@ import vmm.tracker;
 
 namespace vmm {
 
+namespace {
+
+// For the fill of another stream than the block's: the driver refuses the event, then all work is
+// waited for.
+status wait_for_fill(timeline& time, const ticket_ref& fill, driver_interface& driver) {
+  const status waited = try_to_close([&] { return time.wait(fill); });
+  return waited ? waited : try_to_close([&] { return driver.synchronize_all(); });
+}
+
+}  // namespace
+
 // A point behind the work of the block's stream and behind the fill of its bytes from `from_bytes`
-// on, which go. Without `is_named` no caller names the stream.
+// on, which go. Without `is_named` no caller names the stream. Where bytes stay, and another stream
+// fills, the thread waits: the fill reaches into memory that stays. Filled bytes are lost: where
+// the driver refuses the wait too, the block shrinks.
 result<ticket_ref> block_contents::end_use(block& used, std::uint64_t from_bytes, bool is_named) {
   check(used.claimed, "a block's use ends without a claim");
   const bool may_fill = base_.contents.fills_on_release() && used.sizes.user_bytes != 0 &&
@@ -24,7 +37,10 @@ result<ticket_ref> block_contents::end_use(block& used, std::uint64_t from_bytes
   if (!may_fill) return record_use(used, is_named);
   const result<stream_handle> filler = choose_filler(used.stream, is_named);
   if (!filler) return filler.error();
-  return record_released(used, from_bytes, *filler);
+  result<ticket_ref> filled = record_released(used, from_bytes, *filler);
+  if (filled && from_bytes != 0 && *filler != used.stream)
+    (void)wait_for_fill(base_.blocks->time(), *filled, *base_.driver);
+  return filled;
 }
 
 result<ticket_ref> block_contents::end_use_after(block& used, const ticket_ref& all) {
@@ -67,12 +83,12 @@ status block_contents::fill_acquired(block& of, std::uint64_t from_bytes, stream
 // another stream than the block's.
 status block_contents::fill_grown(block& of, const range_sizes& before, bool is_named) {
   if (of.sizes.user_bytes <= before.user_bytes || !base_.contents.fills_on_acquire()) return {};
-  timeline& time = base_.blocks->time();
   ticket_ref earlier = of.last_use;
   const result<stream_handle> filler = choose_filler(of.stream, is_named);
   status filled = filler ? fill_acquired(of, before.user_bytes, *filler) : status{filler.error()};
   const bool is_queued = filled.has_value();
-  if (filled && *filler != of.stream) filled = time.wait(of.last_use);
+  if (filled && *filler != of.stream)
+    filled = wait_for_fill(base_.blocks->time(), of.last_use, *base_.driver);
   if (filled) return filled;
   range_sizes kept = before;
   kept.mapped_bytes = std::min(before.mapped_bytes, of.sizes.mapped_bytes);

@@ -68,18 +68,12 @@ result<address> block_resizer::resize_claimed(block& resized, const resize_reque
 // Filled bytes are lost: if their memory cannot be released, the block keeps it.
 status block_resizer::shrink(block& shrunk, resize_plan plan) {
   const std::uint64_t user_bytes = plan.sizes.user_bytes;
-  timeline& time = base_.blocks->time();
   const bool is_cut = plan.sizes.mapped_bytes < shrunk.sizes.mapped_bytes;
   const bool is_filled = is_cut && contents_.fills_released(shrunk);
   const result<ticket_ref> last_use =
       contents_.end_use(shrunk, is_cut ? user_bytes : shrunk.sizes.mapped_bytes, plan.is_named);
   if (!last_use) return last_use.error();
   check(shrunk.claimed && shrunk.locked_count == 0, "a block shrinks that has pieces locked");
-  // What another stream fills reaches into memory that stays.
-  if (is_filled && !plan.is_named && !time.may_name(shrunk.stream)) {
-    const status waited = try_to_close([&] { return time.wait(*last_use); });
-    if (!waited) return waited;
-  }
   plan.last_use = *last_use;
   if (is_filled) shrunk.set_last_use(*last_use);  // bytes of its last piece may be filled
   const status done = base_.blocks->shrink(shrunk, plan);

@@ -166,6 +166,51 @@ TEST(KeptContents, OfABlockThatShrinks) {
                   }});
 }
 
+// A fill of another stream than the block's, for whose event the driver refuses the wait: once,
+// or always, and then the wait for all work too.
+struct refused_waits {
+  call kind;
+  bool is_forever;
+};
+
+vmm::status resize_with(world& in, std::uint64_t size_bytes, std::span<const refused_waits> waits) {
+  for (const refused_waits& each : waits)
+    in.driver.fail({each.kind, 1, each.is_forever, {vmm::errc::internal, 77, "INJECTED"}});
+  const auto at = in.managed->resize({.at = in.at, .size_bytes = size_bytes});
+  EXPECT_GE(in.driver.faults_struck(), waits.size());
+  in.driver.clear_faults();
+  return at ? vmm::status{} : vmm::status{at.error()};
+}
+
+constexpr refused_waits once[] = {{call::synchronize_event, false}};
+constexpr refused_waits of_event[] = {{call::synchronize_event, true}};
+constexpr refused_waits of_all[] = {{call::synchronize_event, true}, {call::synchronize_all, true}};
+
+TEST(KeptContents, OfABlockThatShrinksWhereTheWaitIsRefused) {
+  for (const contents_rule rule : {contents_rule::zero_on_release, contents_rule::poison}) {
+    for (const std::span<const refused_waits> waits :
+         {std::span<const refused_waits>(once), {of_event}, {of_all}}) {
+      world in(rule, true);
+      in.open_block(8 * MiB);
+      EXPECT_TRUE(resize_with(in, 2 * MiB, waits)) << "the bytes are lost: the block is smaller";
+      if (waits.data() != of_all) EXPECT_EQ(in.driver.resource_counts().pending_work, 0u);
+      EXPECT_TRUE(in.driver.finish_all());
+      in.expect_block(2 * MiB, 2 * MiB, "the wait is refused");
+    }
+  }
+}
+
+TEST(KeptContents, OfABlockThatGrowsWhereTheWaitIsRefused) {
+  for (const std::span<const refused_waits> waits :
+       {std::span<const refused_waits>(once), {of_event}}) {
+    world in(contents_rule::zero_on_acquire, true);
+    in.open_block(4 * MiB);
+    EXPECT_TRUE(resize_with(in, 8 * MiB, waits));
+    EXPECT_EQ(in.driver.resource_counts().pending_work, 0u);
+    in.expect_block(8 * MiB, 4 * MiB, "the wait is refused");
+  }
+}
+
 // The fill of what was added is refused, and then what undoes the growth.
 TEST(KeptContents, OfABlockThatCannotBeFilled) {
   fail_each_kind({"grow", contents_rule::zero_on_acquire, [](world& in) { in.open_block(4 * MiB); },
