@@ -20,14 +20,15 @@ namespace vmm {
 
 result<address> checked_calls::allocate(const block_shape& shape, stream_handle stream) {
   check(path_.observes_blocks() || captures_.is_on(), "a call is checked that needs no check");
+  capture_info seen;
   if (!contents_.fills_on_acquire()) [[likely]]
-    return allocate_observed(shape, stream);
+    return allocate_observed(shape, stream, seen);
   block_fill fill{shape.size_bytes, stream};
   const std::uint64_t mark = parts_.core.memory.creation_mark();
   const result<address> at =
-      allocate_observed({shape.size_bytes, shape.alignment_bytes, &fill}, stream);
+      allocate_observed({shape.size_bytes, shape.alignment_bytes, &fill}, stream, seen);
   if (!at || *at == fill.done) return at;
-  const result<address> filled = fill_acquired(*at, stream);
+  const result<address> filled = fill_acquired(*at, stream, seen);
   if (filled) return filled;
   // The request may have created memory in vain before other memory served it.
   const growth_guard growing(entry_);
@@ -35,12 +36,13 @@ result<address> checked_calls::allocate(const block_shape& shape, stream_handle 
   return filled;
 }
 
-result<address> checked_calls::allocate_observed(const block_shape& shape, stream_handle stream) {
+result<address> checked_calls::allocate_observed(const block_shape& shape, stream_handle stream,
+                                                 capture_info& seen) {
   if (!notices_.is_observed()) [[likely]]
-    return allocate_on(shape, stream);
+    return allocate_on(shape, stream, seen);
   notices_.check_not_in_observer();
   return with_relief(relief_, shape.size_bytes, [&](relief_pass&) {
-    return observe_made(shape, [&] { return allocate_on(shape, stream); });
+    return observe_made(shape, [&] { return allocate_on(shape, stream, seen); });
   });
 }
 
@@ -60,12 +62,14 @@ result<address> checked_calls::observe_made(const block_shape& shape, Make&& mak
 }
 
 // The first query is whether the stream is being captured.
-result<address> checked_calls::allocate_on(const block_shape& shape, stream_handle stream) {
-  const result<capture_info> seen = captures_.of(stream);
-  if (!seen) [[unlikely]]
-    return seen.error();
-  if (seen->state != capture_state::none) [[unlikely]]
-    return captured_.allocate(shape, stream, *seen);
+result<address> checked_calls::allocate_on(const block_shape& shape, stream_handle stream,
+                                           capture_info& seen) {
+  const result<capture_info> found = captures_.of(stream);
+  if (!found) [[unlikely]]
+    return found.error();
+  seen = *found;
+  if (seen.state != capture_state::none) [[unlikely]]
+    return captured_.allocate(shape, stream, seen);
   return options_.policy.tuning.keep_none ? slow_.allocate_dedicated(shape, stream)
                                           : allocate_uncaptured(shape, stream);
 }
@@ -99,8 +103,9 @@ result<address> checked_calls::allocate_dedicated(std::uint64_t size_bytes, stre
 }
 
 // Memory that was free. A suspension that began after the block was made waits, or has the block's
-// memory already: then the block goes back.
-result<address> checked_calls::fill_acquired(address at, stream_handle stream) {
+// memory already: then the block goes back. No driver call can keep it from that.
+result<address> checked_calls::fill_acquired(address at, stream_handle stream,
+                                             const capture_info& seen) {
   const change_guard changing(&phases_);
   status filled = memory_suspended;
   if (phases_.may_fill_here()) {
@@ -110,7 +115,7 @@ result<address> checked_calls::fill_acquired(address at, stream_handle stream) {
     filled = contents_.on_acquire(*whole, stream);
   }
   if (filled) return at;
-  (void)try_to_close([&] { return free_observed(at, stream); });  // else nothing would free it
+  (void)try_to_close([&] { return free_as_seen(at, stream, seen); });  // else nothing would free it
   return filled.error();
 }
 

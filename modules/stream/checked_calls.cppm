@@ -68,9 +68,12 @@ class checked_calls {
   [[nodiscard]] status free(address at) VMM_EXCLUDES(rank::growth, rank::events, rank::state);
 
  private:
-  [[nodiscard]] result<address> allocate_observed(const block_shape& shape, stream_handle stream)
+  // `seen` becomes the stream's capture, as the allocation found it.
+  [[nodiscard]] result<address> allocate_observed(const block_shape& shape, stream_handle stream,
+                                                  capture_info& seen)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  [[nodiscard]] result<address> allocate_on(const block_shape& shape, stream_handle stream)
+  [[nodiscard]] result<address> allocate_on(const block_shape& shape, stream_handle stream,
+                                            capture_info& seen)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   [[nodiscard]] status free_observed(address at, stream_handle stream)
       VMM_EXCLUDES(rank::events, rank::state);
@@ -80,7 +83,8 @@ class checked_calls {
       VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] status free_filled(address at, stream_handle stream)
       VMM_EXCLUDES(rank::events, rank::state);
-  [[nodiscard]] result<address> fill_acquired(address at, stream_handle stream)
+  [[nodiscard]] result<address> fill_acquired(address at, stream_handle stream,
+                                              const capture_info& seen)
       VMM_EXCLUDES(rank::events, rank::state);
   [[nodiscard]] status fill_released(address at, stream_handle stream) VMM_REQUIRES(rank::change)
       VMM_EXCLUDES(rank::state);
