@@ -103,7 +103,8 @@ result<ticket_ref> point_events::record_all_work() {
   if (status quiet = captures_.check_none_captured(entry_.named()); !quiet) return quiet.error();
   result<ticket_ref> all = time_.cover_all();
   if (!all && is_deferred(all.error())) return stream_captured;
-  return all || all.error().code != errc::not_supported ? all : result<ticket_ref>{stream_lost};
+  const bool has_none = !all && !time_.can_record_all() && all.error().code == errc::not_supported;
+  return has_none ? result<ticket_ref>{stream_lost} : all;
 }
 
 status point_events::finish_all_work() {

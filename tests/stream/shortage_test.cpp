@@ -7,7 +7,7 @@
 
 namespace {
 
-using vmm::address, vmm::errc;
+using vmm::address, vmm::call, vmm::errc;
 
 vmm::pool_options impatient(std::uint64_t budget_bytes) {
   vmm::pool_options options;
@@ -38,6 +38,25 @@ TEST_F(Shortage, WhatAnyOfManyStreamsFinishedServes) {
   for (const vmm::stream_handle each : streams) {
     fine(managed->forget(each));
     fine(driver.destroy_stream(each));
+  }
+}
+
+// Other streams' memory is left alone: the request is served by new memory, or refused.
+TEST_F(Shortage, ADriverThatRefusesEventsAsNotSupportedLosesNoStream) {
+  for (const call kind : {call::create_event, call::record_event, call::record_all}) {
+    open(moving());
+    const address used = allocate(16 * MiB, a);
+    const address other = allocate(2 * MiB, b);
+    run(a, {used, 16 * MiB});
+    free(used, a);
+    driver.fail({kind, 1, true, {errc::not_supported, 801, "INJECTED"}});
+    const auto more = managed->allocate(16 * MiB, b);
+    if (!more) EXPECT_EQ(more.error().code, errc::not_supported) << vmm::name_of(kind);
+    validate();
+    driver.clear_faults();
+    if (more) free(*more, b);
+    free(allocate(16 * MiB, b), b);
+    free(other, b);
   }
 }
 
