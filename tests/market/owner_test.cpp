@@ -292,7 +292,8 @@ TEST(MarketOwner, RefaultsBuyPeaceFromBorrowers) {
 
 TEST(MarketOwner, WhereAllWaitTheLowestAndYoungestIsRefused) {
   desk all(1024 * MiB);
-  for (const std::uint64_t each : {1u, 2u, 3u}) all.join(each, {.priority = std::uint8_t{each == 2}});
+  for (const std::uint64_t each : {1u, 2u, 3u})
+    all.join(each, {.priority = std::uint8_t{each == 2}});
   std::vector<std::uint64_t> held;
   for (const std::uint64_t each : {1u, 2u, 3u})
     held.push_back(all.want(each, each == 3 ? 512 * MiB : 256 * MiB));

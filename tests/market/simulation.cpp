@@ -180,7 +180,7 @@ void simulation::check_denial(const market_message& message, std::uint64_t link)
     return;
   const int index = links_.at(link).tenant;
   const tenant_side& side = tenants_[static_cast<std::size_t>(index)];
-  if (links_.at(link).process != side.process) return;  // a killed process's request
+  if (links_.at(link).process != side.process) return;   // a killed process's request
   const std::uint64_t number = owner_->tenant_of(link);  // an earlier process has the same name
   const auto least = side.least_bytes.find(message.request);
   const auto deadline = side.deadlines.find(message.request);

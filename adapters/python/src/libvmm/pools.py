@@ -59,7 +59,7 @@ class Block(_lifetime.Held):
         if not isinstance(owner, Allocator):
             raise _values.refuse("owner", "a libvmm.Pool or libvmm.Manager", owner)
         at, count = _values.address("address", address), _values.size("size", size)
-        self._owner = owner
+        self._owner: Any = owner
         self.stream = _values.stream(stream)
         self._size = count
         life = BlockLife(type(self).__name__, owner._life, 0, self.stream)
