@@ -66,7 +66,7 @@ TEST_F(History, ItEndsWithThePoolAndWithAFileThatCannotBeWritten) {
   EXPECT_FAILS(vmm_history_dump(pool, 0, nowhere.c_str()), VMM_ERROR_UNAVAILABLE);
   EXPECT_EQ(vmm_last_error_text(), "unavailable (ENOENT, 2): the history '" + nowhere +
                                        "' cannot be opened: the path, or a folder of it, does not "
-                                       "exist: create it");
+                                       "exist: create it, or name another");
   EXPECT_FAILS(vmm_history_stop(pool, 0, path("no/folder").c_str()), VMM_ERROR_UNAVAILABLE);
   ASSERT_GOOD(vmm_history_start(pool, 0, nullptr));  // the end was one all the same
   // Both are recorded when the fixture destroys them.

@@ -132,6 +132,15 @@ TEST_F(Progress, AForgottenStreamIsNotFoundAndItsNumberMayComeBack) {
   EXPECT_TRUE(progress.passed(last)) << "points of its former use have passed";
 }
 
+TEST_F(Progress, AHandleThatIsNoPointerIsRefused) {
+  for (const std::uint64_t bits : {std::uint64_t{1} << 63, ~std::uint64_t{0}}) {
+    const auto refused = progress.add(vmm::stream_handle{bits}, vmm::stream_phase::active);
+    EXPECT_EQ(refused.error().code, vmm::errc::invalid_argument);
+  }
+  EXPECT_EQ(progress.count(), 0u);
+  EXPECT_TRUE(progress.validate());
+}
+
 TEST_F(Progress, ManyStreamsAreFoundAsTheTableGrowsAndShrinks) {
   constexpr std::uint32_t count = 300;
   std::vector<std::uint32_t> numbers;
