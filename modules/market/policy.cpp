@@ -113,6 +113,7 @@ std::vector<waiting_request> waiting_order(const owner_state& state) {
     return a.since_ns < b.since_ns;
   });
   std::vector<waiting_request> order;
+  order.reserve(places.size());
   for (const place& each : places) order.push_back(each.what);
   return order;
 }

@@ -39,11 +39,11 @@ void owner_state::send_to(std::uint64_t connection, market_message message) {
   if (connection == 0) return;
   message.epoch = options.epoch;
   actions.push_back(
-      {.kind = owner_action::what::send, .connection = connection, .message = std::move(message)});
+      {.kind = owner_action::what::send, .connection = connection, .message = message});
 }
 
 void owner_state::send(const tenant_record& to, market_message message) {
-  send_to(to.connection, std::move(message));
+  send_to(to.connection, message);
 }
 
 market_message owner_state::refusal(market_kind kind, market_reason reason) const {
@@ -77,7 +77,7 @@ void owner_state::deny(const request_record& request, market_reason reason) {
   market_message message = refusal(market_kind::denied, reason);
   message.request = request.request;
   if (const tenant_record* const to = records.tenant(request.tenant); to != nullptr)
-    send(*to, std::move(message));
+    send(*to, message);
   forget_request(request);
 }
 

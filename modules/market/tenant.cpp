@@ -88,7 +88,7 @@ void market_tenant::send(market_message message) {
   const bool is_hello = message.kind == market_kind::hello;
   if (stage_ != (is_hello ? tenant_stage::greeting : tenant_stage::open)) return;
   message.epoch = epoch_;
-  actions_.push_back({.kind = tenant_action::what::send, .message = std::move(message)});
+  actions_.push_back({.kind = tenant_action::what::send, .message = message});
 }
 
 // ---- connections ---------------------------------------------------------------------
