@@ -216,11 +216,11 @@ class _SuspenderLife(HandleLife):
         """Forbids arrays of a region that a closed suspender left suspended until it is resumed
         here."""
         bar = _Bar(region, tag, object(), [0])
-        region.forbid(bar.key, f"the memory is suspended: resume('{tag}') first")
         self.barred.append(bar)
+        region.forbid(bar.key, f"the memory is suspended: resume('{tag}') first")
         if not region.allow(_LEFT):
-            self.barred.remove(bar)
             region.allow(bar.key)
+            self.barred.remove(bar)
 
     def allow_shown(self) -> None:
         """Allows arrays of regions that are not suspended again. Those that were at the end stay
@@ -298,6 +298,7 @@ class Suspender(Owner):
             check(outcome[-1])
             self._life.take_over(life, tag)
         except BaseException:
+            self._life.allow_shown()
             if outcome != [0]:
                 self._regions = [each for each in self._regions if each is not region]
                 if is_new:
@@ -423,9 +424,9 @@ class Suspender(Owner):
         """Closes the suspender; a second call has no effect. Raises InUse while contents of
         suspended memory are kept, unless they may be lost, and beside another thread's call. Memory
         that stays suspended can be resumed after add() to another Suspender."""
-        loses = bool(_values.flag("lose_contents", lose_contents))
+        loses, life = bool(_values.flag("lose_contents", lose_contents)), self._life
         try:
-            _lifetime.close(self._life, functools.partial(self._life.close, loses))
+            _lifetime.close(life, functools.partial(life.close, loses))
             self._regions.clear()
         except BaseException:
             if not self.is_open:
