@@ -118,7 +118,7 @@ export class stream_progress {
     return unused_.empty() ? count() : unused_.back();
   }
   /// A record of `phase`; find() finds active streams. Errors: out_of_host_memory, in_use (too
-  /// many).
+  /// many), invalid_argument (an active stream's handle of 2^63 or more).
   [[nodiscard]] result<std::uint32_t> add(stream_handle stream, stream_phase phase) noexcept;
   [[nodiscard]] inline stream_phase phase_of(std::uint32_t stream) const noexcept {
     debug_check([&] { return stream < count(); }, "no stream has this number");
