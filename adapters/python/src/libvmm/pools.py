@@ -56,7 +56,7 @@ class Block(_lifetime.Held):
     _life: BlockLife
 
     def __init__(self, owner: Any, address: int, size: int, stream: int) -> None:
-        # A pool of a module that was reloaded since is no instance of Allocator.
+        # Not isinstance(): a reloaded module has another class Allocator.
         if isinstance(owner, type) or not hasattr(owner, "_set_access"):
             raise _values.refuse("owner", "a libvmm.Pool or libvmm.Manager", owner)
         at, count = _values.address("address", address), _values.size("size", size)
