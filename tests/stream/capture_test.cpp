@@ -483,16 +483,18 @@ TEST_F(Captures, AnnouncedOnesAreAskedAboutAlone) {
   destroy(made, number);
 }
 
-// The last number that a stream can have does not mean a driver without captures.
+// The largest handle of a stream does not mean a driver without captures; a larger one is refused.
 TEST(AnnouncedCaptures, AnyNumberOfAStreamIsTakenWhereTheDriverCapturesNothing) {
   vmm::fake_driver driver;
   vmm::pool_options options;
   options.capture = capture_rule::unchecked;
   options.captures_announced = true;
   vmm::stream_pool pool(driver, options);
-  const stream_handle last{~std::uint64_t{0}};
+  const stream_handle last{~std::uint64_t{0} >> 1U};
   const auto first = pool.allocate(4096, last);
   ASSERT_TRUE(pool.captures().begin());
+  const stream_handle beyond{~std::uint64_t{0}};
+  EXPECT_EQ(pool.allocate(4096, beyond).error().code, errc::invalid_argument);
   const auto second = pool.allocate(4096, last);
   EXPECT_TRUE(pool.captures().end());
   ASSERT_TRUE(first);
