@@ -5,14 +5,41 @@
 from __future__ import annotations
 
 import ctypes
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
 from . import _dlpack, _lifetime, _native
 from ._drivers import Driver
 from ._owner import HandleLife, Owner
-from .errors import Error, InUse, check
+from .errors import Error, InUse, UnknownAddress, check
 
 _LIBRARY = _native.LIBRARY
+_TRIES, _PAUSE_S = 10_000, 0.0001
+"""Of a wait for another thread's call."""
+
+
+def _shown(address: int) -> InUse:
+    return InUse(f"an array shows the block at {address:#x}")
+
+
+def _waits_for(is_over: Callable[[], bool]) -> bool:
+    """False where it takes too long."""
+    for _ in range(_TRIES):
+        if is_over():
+            return True
+        time.sleep(_PAUSE_S)
+    return False
+
+
+def _drop(table: dict[object, Any], key: object) -> None:
+    """For an except clause that an exception of a signal's handler may leave, too."""
+    try:
+        table.pop(key, None)
+    except BaseException:
+        table.pop(key, None)
+        raise
 
 
 class BlockLife(_lifetime.Life):
@@ -27,8 +54,7 @@ class BlockLife(_lifetime.Life):
         self.owner, self.at, self.stream = owner, ctypes.c_void_p(at), stream
 
     def adopt(self, address: int) -> None:
-        """Takes an address. It is listed before the others are read: of two Blocks that take one
-        address, one finds the other."""
+        """Takes an address."""
         try:
             self.at.value = address
             self.owner.take_raw(address, self)
@@ -62,6 +88,13 @@ class AllocatorLife(HandleLife):
         super().__init__(kind.capitalize(), getattr(_LIBRARY, f"vmm_{kind}_destroy"), driver._life)
         self.raw: dict[int | None, None] = {}
         """Addresses that were allocated without a Block; others of that kind may be missing."""
+        self._coming: dict[object, ctypes.c_void_p] = {}
+        """Where the library writes the addresses of allocations that are being made."""
+        self._freeing: dict[object, int] = {}
+        """Addresses that were in `raw`, until the library has freed them."""
+        self._claims: dict[int | None, list[int]] = {}
+        """By an address that was not there the claim of the call that frees or adopts it: its
+        thread, and a 0 for each allocation that got the address meanwhile."""
         self._query = getattr(_LIBRARY, f"vmm_{kind}_get_statistics")
 
     def free(self, address: int | None, stream: int, outcome: list[int]) -> None:
@@ -76,22 +109,106 @@ class AllocatorLife(HandleLife):
         """Raises UnknownAddress if the library has no block there."""
         raise NotImplementedError
 
-    def take_raw(self, address: int, taker: BlockLife | None = None) -> None:
-        """Removes from `raw` an address that is to be freed, or to be the taker's. Raises InUse for
-        that of another Block, and where an array shows it, UnknownAddress for one that is free.
-        Cost: O(1), or O(Blocks) where it is not there."""
-        if self.is_shown() and _dlpack.is_shown(address):
-            raise InUse(f"an array shows the block at {address:#x}")
-        if self.raw.pop(address, self) is not self:
-            return
+    def allocate(self, into: ctypes.c_void_p, is_raw: bool, call: Any, *arguments: Any) -> None:
+        """Allocates by a function of the library, which writes the address to `into`."""
+        key = object()
+        try:
+            self._coming[key] = into
+            check(call(self.handle, *arguments, ctypes.byref(into)))
+            claim = self._claims.get(into.value)
+            if claim is not None:
+                claim.append(0)
+            if is_raw:
+                self.raw[into.value or 0] = None
+            else:
+                self.raw.pop(into.value, None)  # a user of the handle has freed that one
+            del self._coming[key]
+        except BaseException:
+            _drop(self._coming, key)
+            raise
+
+    # ---- addresses without a Block ----
+    # What was in `raw` is freed or adopted once. Any other address may be that of a user of the
+    # handle, or one that was freed before and is another's by now. Before such a call frees or
+    # adopts it, it waits for the frees that were begun, and looks at the Blocks; an allocation that
+    # gets the address later lists itself in `_coming` or in the claim.
+
+    def free_raw(self, address: int, free: Any, *arguments: Any) -> None:
+        """Frees an address without a Block, by a function of the library. Raises InUse for that of
+        a Block, and where an array shows it, UnknownAddress for one that is free. Cost: O(1), or
+        O(Blocks) and the end of other threads' allocations for one that is not in `raw`."""
+        if self._arrays and _dlpack.is_shown(address):
+            raise _shown(address)
+        key = object()
+        try:
+            self._freeing[key] = address
+            is_listed = self.raw.pop(address, self) is not self
+            if is_listed:
+                check(free(self.handle, address, *arguments))
+            del self._freeing[key]
+        except BaseException:
+            _drop(self._freeing, key)
+            raise
+        if not is_listed:
+            self._alone_at(address, None, free, *arguments)
+
+    def take_raw(self, address: int, taker: BlockLife) -> None:
+        """Makes an address a Block's, which has it already. Raises as free_raw()."""
+        if self._arrays and _dlpack.is_shown(address):
+            raise _shown(address)
+        if self.raw.pop(address, self) is self:
+            self._alone_at(address, taker)
+
+    def _alone_at(
+        self, address: int, taker: BlockLife | None, free: Any = None, *arguments: Any
+    ) -> None:
+        """One thread after the other for one address. A signal's handler inside of one goes on
+        under the claim of its thread."""
+        mine = [threading.get_ident()]
+        try:
+            self._look(address, self._claim(address, mine), taker)
+            if free is not None:
+                check(free(self.handle, address, *arguments))
+            self._end_claim(address, mine)
+        except BaseException:
+            try:
+                self._end_claim(address, mine)
+            except BaseException:  # of a handler, behind an error of the call
+                self._end_claim(address, mine)
+                raise
+            raise
+
+    def _claim(self, address: int, mine: list[int]) -> list[int]:
+        def has_claim() -> bool:
+            return self._claims.setdefault(address, mine)[0] == mine[0] or not self.is_here()
+
+        if not _waits_for(has_claim):
+            raise InUse(
+                f"another thread's call has been freeing or adopting the block at {address:#x} for "
+                f"{_TRIES * _PAUSE_S:g} s: call again after it"
+            )
+        return self._claims.get(address, mine)
+
+    def _end_claim(self, address: int, mine: list[int]) -> None:
+        if self._claims.get(address) is mine:
+            del self._claims[address]
+
+    def _look(self, address: int, claim: list[int], taker: BlockLife | None) -> None:
+        is_anothers = address in self.raw
+        freeing = [key for key, each in self._freeing.copy().items() if each == address]
+        _waits_for(lambda: not any(key in self._freeing for key in freeing))
+        for each in _lifetime.lives(BlockLife):
+            if each.at.value == address and each.owner is self and each is not taker:
+                raise InUse(f"a libvmm.Block has the address {address:#x}: call its free()")
         try:
             self.check_live(address)
         except InUse:  # suspended, where nothing is allocated and blocks are only freed
             if taker is not None:
                 raise
-        for each in _lifetime.lives(BlockLife):
-            if each.at.value == address and each.owner is self and each is not taker:
-                raise InUse(f"a libvmm.Block has the address {address:#x}: call its free()")
+        coming = self._coming.copy()
+        _waits_for(lambda: all(at.value or key not in self._coming for key, at in coming.items()))
+        if is_anothers or len(claim) > 1 or address in [at.value for at in coming.values()]:
+            raise UnknownAddress(f"the block at {address:#x} was freed before")
 
     def statistics(self) -> Any:
         """The library's struct."""

@@ -234,18 +234,15 @@ class Manager(Allocator):
         alignment: _values.Size = 0,
     ) -> Range:
         """Allocates `size` bytes, and keeps `growth` bytes of addresses behind the block free."""
-        block = Range(self, 0, _values.size("size", size), _values.stream(stream))
+        block = Range._made(self, size, stream)
         request = _native.BlockRequest(
             size_bytes=block.size,
             growth_bytes=_values.size("growth", growth),
             alignment_bytes=_values.size("alignment", alignment),
             stream=block.stream,
         )
-        check(
-            _LIBRARY.vmm_manager_allocate(
-                self._handle, ctypes.byref(request), ctypes.byref(block._life.at)
-            )
-        )
+        call = _LIBRARY.vmm_manager_allocate
+        self._life.allocate(block._life.at, False, call, ctypes.byref(request))
         return block
 
     def _set_access(self, address: int, grants: Any) -> None:

@@ -9,7 +9,7 @@ import enum
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from . import _dlpack, _lifetime, _native, _values
 from ._allocators import Allocator, AllocatorLife, BlockLife
@@ -28,6 +28,7 @@ from .reports import (
 )
 
 _LIBRARY = _native.LIBRARY
+Made = TypeVar("Made", bound="Block")
 
 
 class Capture(enum.IntEnum):
@@ -54,19 +55,30 @@ class Block(_lifetime.Held):
     pool's close() raise InUse, and a dropped block is freed after its last array."""
 
     _life: BlockLife
+    _owner: Any
+    _size: int
+    stream: int
 
     def __init__(self, owner: Any, address: int, size: int, stream: int) -> None:
         # Not isinstance(): a reloaded module has another class Allocator.
         if isinstance(owner, type) or not hasattr(owner, "_set_access"):
             raise _values.refuse("owner", "a libvmm.Pool or libvmm.Manager", owner)
         at, count = _values.address("address", address), _values.size("size", size)
-        self._owner: Any = owner
-        self.stream = _values.stream(stream)
-        self._size = count
-        life = BlockLife(type(self).__name__, owner._life, 0, self.stream)
-        _lifetime.hold(self, life)
+        self._begin(owner, count, _values.stream(stream))
         if at:
-            life.adopt(at)
+            self._life.adopt(at)
+
+    def _begin(self, owner: Any, size: int, stream: int) -> None:
+        self._owner, self.stream, self._size = owner, stream, size
+        _lifetime.hold(self, BlockLife(type(self).__name__, owner._life, 0, stream))
+
+    @classmethod
+    def _made(cls: type[Made], owner: Any, size: _values.Size, stream: int) -> Made:
+        """A block without an address, for the owner's allocation. Users' calls of __init__() are
+        checked."""
+        block = cls.__new__(cls)
+        block._begin(owner, _values.size("size", size), _values.stream(stream))
+        return block
 
     @property
     def size(self) -> int:
@@ -266,9 +278,8 @@ class Pool(Allocator):
         """A block at a multiple of `alignment`, a power of two up to 2 MiB. Raises OutOfMemory
         after all steps, InvalidArgument for 0 bytes or an alignment that is not a power of two,
         NotSupported for a larger one."""
-        block = Block(self, 0, _values.size("size", size), _values.stream(stream))
-        self._take(block._life.at, block.size, alignment, block.stream)
-        self._life.raw.pop(block._life.at.value, None)  # a user of `handle` has freed that one
+        block = Block._made(self, size, stream)
+        self._allocate(block._life.at, block.size, alignment, block.stream, is_raw=False)
         return block
 
     def allocate_raw(
@@ -286,38 +297,31 @@ class Pool(Allocator):
             raise
 
     def _allocate(
-        self, into: ctypes.c_void_p, size: int, alignment: _values.Size, stream: int
+        self,
+        into: ctypes.c_void_p,
+        size: int,
+        alignment: _values.Size,
+        stream: int,
+        is_raw: bool = True,
     ) -> None:
-        """Writes an address without a Block."""
-        self._take(into, size, alignment, stream)
-        self._life.raw[into.value or 0] = None
-
-    def _take(self, into: ctypes.c_void_p, size: int, alignment: _values.Size, stream: int) -> None:
+        """Writes an address, without a Block if it is raw."""
         multiple = _values.size("alignment", alignment)
-        check(
-            _LIBRARY.vmm_pool_allocate_aligned(
-                self._handle, size, multiple, stream, ctypes.byref(into)
-            )
-        )
+        call = _LIBRARY.vmm_pool_allocate_aligned
+        self._life.allocate(into, is_raw, call, size, multiple, stream)
 
     def allocate_dedicated(self, size: _values.Size, stream: int = 0) -> Block:
         """A block of whole pages that can have access of its own: Block.set_access(). Free it on a
         stream that is not being captured, and seldom. Raises as allocate()."""
-        block = Block(self, 0, _values.size("size", size), _values.stream(stream))
-        check(
-            _LIBRARY.vmm_pool_allocate_dedicated(
-                self._handle, block.size, block.stream, ctypes.byref(block._life.at)
-            )
-        )
-        self._life.raw.pop(block._life.at.value, None)
+        block = Block._made(self, size, stream)
+        call = _LIBRARY.vmm_pool_allocate_dedicated
+        self._life.allocate(block._life.at, False, call, block.size, block.stream)
         return block
 
     def free_raw(self, address: int, stream: int = 0) -> None:
         """Frees an address of allocate_raw(), or of another user of `handle`. Raises InUse for that
         of a Block, whose free() frees it, and UnknownAddress for any other."""
         at, number = _values.address("address", address), _values.stream(stream)
-        self._life.take_raw(at)
-        check(_LIBRARY.vmm_pool_free(self._handle, at, number))
+        self._life.free_raw(at, _LIBRARY.vmm_pool_free, number)
 
     def raw_blocks(self) -> dict[int, int]:
         """Sizes, by address, of live blocks without a libvmm.Block: those of allocate_raw() and of
@@ -329,8 +333,7 @@ class Pool(Allocator):
 
     def _free_unordered(self, address: int) -> None:
         """As free_raw(), after all work of the device."""
-        self._life.take_raw(address)
-        check(_LIBRARY.vmm_pool_free_unordered(self._handle, address))
+        self._life.free_raw(address, _LIBRARY.vmm_pool_free_unordered)
 
     def _set_access(self, address: int, grants: Any) -> None:
         check(_LIBRARY.vmm_pool_set_access(self._handle, address, grants, len(grants)))
