@@ -23,7 +23,6 @@ usage: gpu_tests/gpu.sh [build] [COMMAND...]
   check        the device and the driver; the unit tests of opening
   fidelity     more than 100 invalid and boundary calls, the device beside the fake
   random       1,000 random call sequences, equal codes and contents
-  time         driver time of 20 call sequences, predicted by the fake and taken
   conformance  the conformance suite
   resize       doubling a buffer with its data: by copying, by hand, by vmm
   vector       a vector that grows while kernels run on another stream
@@ -182,8 +181,6 @@ fidelity() {
 random() { compare random --count 1000; }
 leak() { compare leak; }
 oom() { compare oom; }
-
-time_() { "$programs/vmm-fidelity" time --markdown "$results/driver-time-$slug.md"; }
 
 resize() { measure resize; }
 
@@ -693,18 +690,17 @@ one_variable() {
 
 # ---- running ------------------------------------------------------------------------------------
 
-all_words=(check fidelity random time conformance resize vector leak oom sanitizer demo replay
-           growable special suspend pool sharing host rounds streams watched
+all_words=(check fidelity random conformance resize vector leak oom sanitizer demo replay growable
+           special suspend pool sharing host rounds streams watched
            overflow graph everything predict c preload)
 
 declare -a summary=() suite_words=() part_words=()
 failures=0
 
 run_word() {
-  local word=$1 function=$1 begin=$SECONDS code=0
-  [[ $word == time ]] && function=time_
+  local word=$1 begin=$SECONDS code=0
   printf '\n== %s\n' "$word"
-  "$function" 2>&1 | tee -a "$log"
+  "$word" 2>&1 | tee -a "$log"
   code=${PIPESTATUS[0]}
   [[ $code -eq 0 ]] || failures=$((failures + 1))
   summary+=("$(printf '%-12s %-4s %4d s' "$word" "$([[ $code -eq 0 ]] && echo ok || echo "$code")" \

@@ -5,11 +5,11 @@
 //
 // :scratch    what one probe makes, and its undoing
 // :cases      single invalid and boundary calls, with the result in words
+// :growth     calls of a growing program, whose driver time is measured and predicted
 // :sequences  random sequences in lockstep
-// :scripts    valid call sequences whose driver time is measured or predicted
 export module vmm.fidelity;
 
 export import :cases;
+export import :growth;
 export import :scratch;
-export import :scripts;
 export import :sequences;

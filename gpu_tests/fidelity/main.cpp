@@ -16,15 +16,13 @@ constexpr const char* help = R"(usage: vmm-fidelity WORD [OPTIONS]
   about                 the device and the driver
   probes                single invalid and boundary calls, on the device and on the fake
   random                random call sequences, on both in lockstep
-  time                  driver time of twenty call sequences, predicted and taken
-  busy                  single calls beside kernels and a thread that launches, over alone
   yardstick             how much slower this host is than that of the fake's prices
   predict               one trace through the pool: driver time, predicted and taken, as JSON
   leak                  create, map, access, unmap, release, over and over
   oom                   fill the device until it refuses, give back, again
 
   --library PATH        the CUDA driver's library (else $VMM_CUDA_LIBRARY, else the machine's)
-  --count N             random: sequences; leak: cycles; oom, busy: rounds
+  --count N             random: sequences; leak: cycles; oom: rounds
   --seed N              random: the first seed
   --record FILE         probes: write the device's results
   --expect FILE         probes: compare the fake with recorded results, without a device
@@ -43,9 +41,8 @@ struct word {
 constexpr word commands[] = {
     {"about", fidelity::run_about},     {"probes", fidelity::run_probes},
     {"one", fidelity::run_one_probe},   {"random", fidelity::run_random},
-    {"time", fidelity::run_time},       {"leak", fidelity::run_leak},
-    {"oom", fidelity::run_oom},         {"yardstick", fidelity::run_yardstick},
-    {"predict", fidelity::run_predict}, {"busy", fidelity::run_busy},
+    {"leak", fidelity::run_leak},       {"oom", fidelity::run_oom},
+    {"predict", fidelity::run_predict}, {"yardstick", fidelity::run_yardstick},
 };
 
 }  // namespace

@@ -29,6 +29,10 @@ double yardstick_cost_us() {
   return fake.busy_us() - before_us;
 }
 
+double host_factor(const growth& taken) {
+  return std::chrono::duration<double, std::micro>(taken.taken()).count() / yardstick_cost_us();
+}
+
 void print(double host_factor, const replay_report& taken, const replay_report& predicted) {
   const auto asking = static_cast<std::size_t>(vmm::call::query_capture);
   const double asking_us = taken.driver_us_by_call[asking];
@@ -41,6 +45,14 @@ void print(double host_factor, const replay_report& taken, const replay_report& 
 }
 
 }  // namespace
+
+int run_yardstick(const settings& how) {
+  vmm::cuda_driver device = open_device(how);
+  growth yardstick{device, handle_bytes, handle_count};
+  yardstick.grow(handle_count);
+  std::printf("%.3f\n", host_factor(yardstick));
+  return 0;
+}
 
 // One play in one process: a second one would find what the first gave back.
 int run_predict(const settings& how) {
@@ -59,8 +71,7 @@ int run_predict(const settings& how) {
   if (!taken.report) stop(taken.problem);
   const run_outcome predicted = vmm::tools::run_replay(*input.value, {.policy = "pool"});
   if (!predicted.report) stop(predicted.problem);
-  const double yardstick_us = static_cast<double>(yardstick.taken().wall_ns()) / 1e3;
-  print(yardstick_us / yardstick_cost_us(), *taken.report, *predicted.report);
+  print(host_factor(yardstick), *taken.report, *predicted.report);
   return taken.report->failures.count == 0 ? 0 : 1;
 }
 

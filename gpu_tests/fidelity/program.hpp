@@ -32,8 +32,6 @@ int run_about(const settings& how);
 int run_probes(const settings& how);
 int run_one_probe(const settings& how);
 int run_random(const settings& how);
-int run_time(const settings& how);
-int run_busy(const settings& how);
 int run_yardstick(const settings& how);
 int run_predict(const settings& how);
 int run_leak(const settings& how);

@@ -51,6 +51,8 @@ class basic_stream_program {
     bool every_call = true;
     /// Blocks are filled, fills fail, and a remap listener frees blocks.
     vmm::contents_rule contents = vmm::contents_rule::none;
+    /// Another device gets and loses rights, to all blocks and to single ones, and works.
+    bool rights = false;
   };
 
   /// Runs to the end of the bytes. nullptr when all went well, else what did not.
@@ -58,6 +60,7 @@ class basic_stream_program {
   [[nodiscard]] const char* run(const limits& within) {
     const std::uint32_t choice = within.every_call ? source_.byte() : 15;
     const bool fills = begin_contents(within.contents);
+    rights_ = within.rights && driver_.feature_set().access_per_location;
     if (choice % 2 == 0 && !fills) begin_unordered();
     if (choice % 8 < 6) begin_all_calls();
     aligned_ = choice / 8 % 2 == 0;
@@ -83,6 +86,7 @@ class basic_stream_program {
     std::uint64_t graphs = 0;
     std::uint64_t unordered = 0;
     std::uint64_t freed_in_callbacks = 0;
+    std::uint64_t rights = 0;  ///< of single blocks
 
     void add(const totals& other) {
       arenas += other.arenas;
@@ -92,6 +96,7 @@ class basic_stream_program {
       graphs += other.graphs;
       unordered += other.unordered;
       freed_in_callbacks += other.freed_in_callbacks;
+      rights += other.rights;
     }
   };
   [[nodiscard]] const totals& done() const { return done_; }
@@ -110,6 +115,7 @@ class basic_stream_program {
     bool is_known = true;      // the pool has given out the block for its stream
     bool is_whole = false;     // has its mappings for itself
     bool is_outside = false;   // its last work is on the stream that the pool does not know
+    std::optional<vmm::access> rights{};  // of device 1, where they are this block's own
   };
 
   // Mostly one that maps a handle twice; some that do not, or that unmap one mapping at a time.
@@ -208,7 +214,7 @@ class basic_stream_program {
     const bool faulty = choice % 7 == 0;  // of every kind of operation
     if (faulty) {
       const std::uint32_t where = source_.byte();
-      plan_fault(where, source_.byte(), true);
+      plan_fault(where, source_.byte(), !rights_);
     }
     if (choice < 110) {
       beside_listener([this] { allocate(); });
@@ -269,7 +275,7 @@ class basic_stream_program {
     if (choice >= 76) return;
     if (faulty) {
       const std::uint32_t where = source_.byte();
-      plan_fault(where, source_.byte(), true);
+      plan_fault(where, source_.byte(), !rights_);
     }
     if (choice < 20) {
       announce();
@@ -363,9 +369,34 @@ class basic_stream_program {
   }
   void set_rights() {
     if (pool_->statistics().mapped_bytes == 0) return;  // nothing says whether the driver can
+    if (rights_) return set_own_rights();
     const auto rights = source_.byte() % 2 == 0 ? vmm::access::read_write : vmm::access::read;
     const std::array<vmm::access_grant, 1> other{{{vmm::device(1), rights}}};
     (void)pool_->set_peers(other);
+  }
+  void set_own_rights() {
+    if (!driver_.finish_all()) complain("work could not finish");  // rights may become less
+    constexpr std::array all{vmm::access::none, vmm::access::read, vmm::access::read_write};
+    const vmm::access_grant given{vmm::device(1), all[source_.byte() % all.size()]};
+    if (blocks_.empty() || source_.byte() % 2 == 0) {
+      if (pool_->set_peers({&given, 1})) peer_rights_ = given.rights;
+      return;
+    }
+    auto& [at, of] = *some_block();
+    const vmm::status done = pool_->set_access(vmm::address{at}, {&given, 1});
+    if (!done) return;
+    of.rights = given.rights;
+    ++done_.rights;
+  }
+  [[nodiscard]] vmm::access rights_of(const block& of) const {
+    return of.is_freed ? vmm::access::none : of.rights.value_or(peer_rights_);
+  }
+  // A freed one has those of all when its work has finished.
+  void check_rights() {
+    for (const auto& [at, each] : blocks_)
+      for (std::uint64_t done = 0; !each.is_freed && done < each.size_bytes; done += 2 * mib)
+        if (*driver_.get_access(vmm::address{at} + done, vmm::device(1)) != rights_of(each))
+          return complain("the rights of another device are not those that were set");
   }
   // Nothing is in the way of it but work that the program finishes.
   void suspend() {
@@ -442,7 +473,8 @@ class basic_stream_program {
     const std::uint64_t struck_before = driver_.faults_struck();
     const bool is_exact =
         !pool_->options().policy.tuning.whole_pages && !victim->second.is_whole && !is_off();
-    const std::uint64_t live_before = size_bytes > 512 ? pool_->statistics().live_bytes : 0;
+    const bool counts = size_bytes > 512 && !victim->second.rights;
+    const std::uint64_t live_before = counts ? pool_->statistics().live_bytes : 0;
     if (!pool_->free(at, stream)) {
       if (driver_.faults_struck() == struck_before) complain("a free has a wrong result");
       return;
@@ -562,9 +594,11 @@ class basic_stream_program {
     if (how % 4 == 2) use_outside(*victim);
     free_unordered(victim);
   }
-  // A driver without the event for all work marks the pool's streams.
+  // A driver without the event for all work marks the pool's streams. A block with rights of its
+  // own is refused.
   [[nodiscard]] bool may_free_unordered(const block& gone) {
-    return driver_.feature_set().record_all || (gone.is_known && !gone.is_outside);
+    return !gone.rights &&
+           (driver_.feature_set().record_all || (gone.is_known && !gone.is_outside));
   }
   void free_unordered(typename std::map<std::uint64_t, block>::iterator victim) {
     block& gone = victim->second;
@@ -671,6 +705,8 @@ class basic_stream_program {
     if (used.tag) work.reads = {&range, 1};
     work.expected = used.tag;
     work.tag = ++last_tag_;
+    if (rights_ && rights_of(used) == vmm::access::read_write && source_.byte() % 2 == 0)
+      work.where = vmm::device(1);
     if (!driver_.launch(stream, work)) complain("a kernel could not be launched");
     used.tag = last_tag_;
   }
@@ -787,12 +823,14 @@ class basic_stream_program {
     if (driver_.misuse_count() != 0) complain(saw_misuse);
     if (const vmm::status valid = pool_->validate(); !valid) complain(valid.error().detail);
     const vmm::pool_statistics now = pool_->statistics();
-    const bool is_right =
-        graphs_.empty() ? now.live_count == blocks_.size() : now.live_count >= blocks_.size();
+    // A freed block with rights counts until they have ended.
+    const bool is_right = graphs_.empty() && !rights_ ? now.live_count == blocks_.size()
+                                                      : now.live_count >= blocks_.size();
     if (!is_right) complain("the number of live blocks is wrong");
     if (now.live_bytes < live_bytes_) complain("the live bytes are wrong");
     if (budget_bytes_ != 0 && driver_.resource_counts().memory_bytes > budget_bytes_)
       complain("the budget was exceeded");
+    if (rights_) check_rights();
   }
 
   // The pool's destructor waits for its streams, and frees the live blocks.
@@ -853,6 +891,8 @@ class basic_stream_program {
   bool unordered_ = false;
   bool all_calls_ = false;
   bool aligned_ = false;
+  bool rights_ = false;
+  vmm::access peer_rights_ = vmm::access::none;
   bool announces_ = false;                    // captures
   bool is_recorded_ = false;                  // a history
   bool streams_end_ = false;                  // every second one that goes, without forget()

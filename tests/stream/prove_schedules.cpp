@@ -58,6 +58,7 @@ void run_some(const wishes& wish, progress& done) {
                                vmm::contents_rule::zero_on_release, vmm::contents_rule::poison};
     stream_program::limits within{.validate_every = validate_every};
     if (seed % 8 < rules.size()) within.contents = rules[seed % 8];
+    within.rights = seed % 8 == rules.size();
     const char* const wrong = program.run(within);
     if (wrong != nullptr) done.fail(seed, std::string(wrong) + ": " + program.detail());
     done.operations += program.operations();

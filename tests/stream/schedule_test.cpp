@@ -11,7 +11,8 @@
 namespace {
 
 // `count` of them, from `from` on.
-std::uint64_t play(std::uint64_t from, std::uint64_t count, const stream_program::limits& within) {
+stream_program::totals play(std::uint64_t from, std::uint64_t count,
+                            const stream_program::limits& within) {
   std::uint64_t operations = 0;
   std::uint64_t failures = 0;
   stream_program::totals done;
@@ -20,7 +21,7 @@ std::uint64_t play(std::uint64_t from, std::uint64_t count, const stream_program
     stream_program program{byte_source{bytes}};
     const char* const wrong = program.run(within);
     EXPECT_EQ(wrong, nullptr) << wrong << " in schedule " << seed << ": " << program.detail();
-    if (wrong != nullptr) return 0;
+    if (wrong != nullptr) return {};
     done.add(program.done());
     operations += program.operations();
     failures += program.failures();
@@ -28,7 +29,7 @@ std::uint64_t play(std::uint64_t from, std::uint64_t count, const stream_program
   std::printf("%llu schedules, %llu operations, %llu of them refused, 0 hazards\n",
               static_cast<unsigned long long>(count), static_cast<unsigned long long>(operations),
               static_cast<unsigned long long>(failures));
-  return done.freed_in_callbacks;
+  return done;
 }
 
 [[nodiscard]] std::uint64_t wish(const char* variable, std::uint64_t otherwise) {
@@ -45,8 +46,16 @@ TEST(Schedules, NewBlocksAreFilledAndARefusedFillHoldsNothing) {
   for (const auto rule : {vmm::contents_rule::zero_on_acquire, vmm::contents_rule::zero_on_release,
                           vmm::contents_rule::poison}) {
     const std::uint64_t count = wish("VMM_SCHEDULES", 150);
-    EXPECT_GT(play(wish("VMM_FIRST_SCHEDULE", 1), count, {.contents = rule}), count / 4);
+    const auto done = play(wish("VMM_FIRST_SCHEDULE", 1), count, {.contents = rule});
+    EXPECT_GT(done.freed_in_callbacks, count / 4);
   }
+}
+
+// And no neighbour has any of them, nor the next block in the same memory.
+TEST(Schedules, ABlockHasTheRightsThatItWasGiven) {
+  const std::uint64_t count = wish("VMM_SCHEDULES", 200);
+  const auto done = play(wish("VMM_FIRST_SCHEDULE", 1), count, {.rights = true});
+  EXPECT_GT(done.rights, count / 8);
 }
 
 // A handle was moved that the place of the announced request did not take, though others fit.
