@@ -9,8 +9,6 @@
 namespace caller {
 namespace {
 
-constexpr std::size_t mebibyte = std::size_t{1} << 20;
-
 pool_id pool_of(const driver& cu, device_id device) {
   pool_id pool = nullptr;
   must(cu.default_pool(&pool, device) == code::success, "the default pool");

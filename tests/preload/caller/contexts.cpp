@@ -11,17 +11,6 @@
 #include "words.h"
 
 namespace caller {
-namespace {
-
-constexpr std::size_t mebibyte = std::size_t{1} << 20;
-
-bool holds(const driver& cu, device_pointer at, std::size_t size, unsigned char value) {
-  std::vector<unsigned char> seen(size);
-  must(cu.copy_out(seen.data(), at, size, nullptr) == code::success, "a read");
-  return are_all(seen, value);
-}
-
-}  // namespace
 
 // Contexts beside the primary one come and go, each where the last one was. Each uses what the
 // primary one owns; with it goes what it allocated, and nothing else.

@@ -8,11 +8,13 @@
 #include <dlfcn.h>
 
 #include "../../../adapters/preload/abi.h"
-#include "../../../tools/program/standard.hpp"
+#include "words.h"
 
 namespace caller {
 
 using namespace vmm::preload;
+
+constexpr std::size_t mebibyte = std::size_t{1} << 20;
 
 /// Ends the process where what a test needs is not there.
 inline void must(bool holds, const char* what) {
@@ -117,6 +119,15 @@ context_id start(const driver& cu, device_id device = 0);
   device_pointer at = 0;
   must(cu.allocate(&at, size) == code::success, "memory");
   return at;
+}
+[[nodiscard]] inline bool do_overlap(device_pointer one, device_pointer other, std::size_t size) {
+  return one < other + size && other < one + size;
+}
+/// Whether `size` bytes can be read, and all are `value`.
+[[nodiscard]] inline bool holds(const driver& cu, device_pointer at, std::size_t size,
+                                unsigned char value) {
+  std::vector<unsigned char> seen(size);
+  return cu.copy_out(seen.data(), at, size, nullptr) == code::success && are_all(seen, value);
 }
 [[nodiscard]] inline stream_id make_stream(const driver& cu) {
   stream_id made = nullptr;

@@ -256,21 +256,21 @@ void close_library(const arguments&) {
 }
 
 namespace {
-volatile std::sig_atomic_t seen = 0;
+volatile std::sig_atomic_t signals_seen = 0;
 }  // namespace
 
 // The program's own handler, set before the driver is used and after it.
 void own_signal(const arguments&) {
   struct sigaction own{};
-  own.sa_handler = [](int) { seen = seen + 1; };
+  own.sa_handler = [](int) { signals_seen = signals_seen + 1; };
   must(sigaction(SIGUSR1, &own, nullptr) == 0, "sigaction");
   const driver cu = load();
   start(cu);
   std::printf("works %d\n", allocate_and_free(cu, 4096));
-  must(raise(SIGUSR1) == 0 && seen == 1, "the program's handler");
+  must(raise(SIGUSR1) == 0 && signals_seen == 1, "the program's handler");
   must(sigaction(SIGUSR1, &own, nullptr) == 0, "sigaction");
-  must(raise(SIGUSR1) == 0 && seen == 2, "the program's handler");
-  std::printf("seen %d\n", static_cast<int>(seen));
+  must(raise(SIGUSR1) == 0 && signals_seen == 2, "the program's handler");
+  std::printf("seen %d\n", static_cast<int>(signals_seen));
 }
 
 void default_signal(const arguments&) {

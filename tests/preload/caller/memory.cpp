@@ -10,19 +10,6 @@
 namespace caller {
 namespace {
 
-constexpr std::size_t mebibyte = std::size_t{1} << 20;
-
-bool do_overlap(device_pointer one, device_pointer other, std::size_t size) {
-  return one < other + size && other < one + size;
-}
-
-// Whether `size` bytes are all of `value`.
-bool holds(const driver& cu, device_pointer at, std::size_t size, unsigned char value) {
-  std::vector<unsigned char> seen(size);
-  if (cu.copy_out(seen.data(), at, size, nullptr) != code::success) return false;
-  return are_all(seen, value);
-}
-
 void no_misuse(const driver& cu) {
   (void)cu.synchronize();
   expect(cu.misuses() == 0, "no access to memory that is not there, and no race");

@@ -13,7 +13,6 @@
 namespace caller {
 namespace {
 
-constexpr std::size_t mebibyte = std::size_t{1} << 20;
 constexpr int any_thread = 0;  // the mode of capture that forbids most
 constexpr int relaxed = 2;
 

@@ -161,7 +161,7 @@ bool is_mapped(const driver& cu, device_pointer at) {
 }
 
 // How many descriptors of exported memory and how many sockets the process has.
-int count_descriptors() {
+int count_shared() {
   int count = 0;
   for (int number = 0; number < 256; ++number) {
     char link[64];
@@ -233,15 +233,15 @@ void ipc_contexts(const arguments&) {
 void ipc_fork(const arguments&) {
   const driver cu = load();
   start(cu);
-  const int before = count_descriptors();
+  const int before = count_shared();
   const device_pointer at = make(cu, 3 * mebibyte, 1);
   ipc_handle handle{};
   must(cu.ipc(&handle, at) == code::success, "a handle");
-  expect(count_descriptors() > before, "descriptors of what is shared");
+  expect(count_shared() > before, "descriptors of what is shared");
   std::fflush(stdout);
   const pid_t child = fork();
   if (child == 0) {
-    std::printf("kept by the child %d\n", count_descriptors() - before);
+    std::printf("kept by the child %d\n", count_shared() - before);
     std::fflush(stdout);
     std::_Exit(0);
   }

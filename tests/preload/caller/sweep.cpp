@@ -11,10 +11,9 @@
 namespace caller {
 namespace {
 
-constexpr std::size_t mebibyte = std::size_t{1} << 20;
-constexpr std::size_t size = 3 * mebibyte;
+constexpr std::size_t swept_bytes = 3 * mebibyte;
 
-device_pointer make(const driver& cu) { return caller::make(cu, size); }
+device_pointer make(const driver& cu) { return caller::make(cu, swept_bytes); }
 
 struct setting {
   const driver& cu;
@@ -48,13 +47,13 @@ void free_while_captured(setting& s) {
 
 void allocate(setting& s) {
   device_pointer at = 0;
-  must(s.cu.allocate(&at, size) == code::success, "other memory");
+  must(s.cu.allocate(&at, swept_bytes) == code::success, "other memory");
   must(s.cu.free(at) == code::success, "a free");
 }
 
 void allocate_async(setting& s) {
   device_pointer at = 0;
-  must(s.cu.allocate_async(&at, size, s.streams[1]) == code::success, "other memory");
+  must(s.cu.allocate_async(&at, swept_bytes, s.streams[1]) == code::success, "other memory");
   must(s.cu.free_async(at, s.streams[1]) == code::success, "a free");
 }
 
@@ -83,9 +82,9 @@ setting prepare(const driver& cu) {
   for (stream_id& each : s.streams)
     must(cu.create_stream(&each, non_blocking_stream) == code::success, "a stream");
   s.plain = make(cu);
-  must(cu.allocate_async(&s.ordered, size, s.streams[0]) == code::success, "memory");
+  must(cu.allocate_async(&s.ordered, swept_bytes, s.streams[0]) == code::success, "memory");
   cu.manual(1);
-  must(cu.fill(s.ordered, 1, size, s.streams[0]) == code::success, "a fill");
+  must(cu.fill(s.ordered, 1, swept_bytes, s.streams[0]) == code::success, "a fill");
   return s;
 }
 

@@ -11,8 +11,6 @@
 
 namespace caller {
 
-constexpr std::size_t mebibyte = std::size_t{1} << 20;
-
 inline device_pointer make(const driver& cu, std::size_t size, unsigned char value) {
   const device_pointer at = make(cu, size);
   must(cu.fill(at, value, size, nullptr) == code::success, "a fill");

@@ -11,16 +11,12 @@
 namespace caller {
 namespace {
 
-constexpr std::size_t size = std::size_t{8} << 20;
+constexpr std::size_t lost_bytes = 8 * mebibyte;
 
 void lose(device_pointer at) {
   const auto lose_block =
       reinterpret_cast<bool (*)(device_pointer)>(dlsym(RTLD_DEFAULT, "vmm_preload_lose"));
   must(lose_block != nullptr && lose_block(at), "a library that can lose a block");
-}
-
-bool do_overlap(device_pointer one, device_pointer other) {
-  return one < other + size && other < one + size;
 }
 
 }  // namespace
@@ -29,12 +25,12 @@ bool do_overlap(device_pointer one, device_pointer other) {
 void lost_block(const arguments& all) {
   const driver cu = load();
   start(cu);
-  const device_pointer first = make(cu, size);
-  const device_pointer other = make(cu, size);
+  const device_pointer first = make(cu, lost_bytes);
+  const device_pointer other = make(cu, lost_bytes);
   if (!all.empty()) lose(first);
-  const device_pointer second = make(cu, size);
-  expect(!do_overlap(first, second), "no memory of a live block is handed out");
-  const device_pointer third = make(cu, size);
+  const device_pointer second = make(cu, lost_bytes);
+  expect(!do_overlap(first, second, lost_bytes), "no memory of a live block is handed out");
+  const device_pointer third = make(cu, lost_bytes);
   for (const device_pointer each : {second, other, first, third})
     expect(cu.free(each) == code::success, "a free");
   expect(cu.synchronize() == code::success, "all work");
@@ -47,17 +43,17 @@ void block_in_two_hands(const arguments&) {
   const driver cu = load();
   start(cu);
   const stream_id stream = make_stream(cu);
-  const device_pointer first = make(cu, size);
+  const device_pointer first = make(cu, lost_bytes);
   cu.manual(1);
-  must(cu.fill(first, 1, size, stream) == code::success, "a fill");
+  must(cu.fill(first, 1, lost_bytes, stream) == code::success, "a fill");
   must(cu.free(first) == code::success, "a free");
   lose(first);
-  const device_pointer second = make(cu, size);
+  const device_pointer second = make(cu, lost_bytes);
   must(second == first, "memory of a freed block");
   cu.finish();
   std::printf("waits\n");
   std::fflush(stdout);
-  (void)make(cu, size);
+  (void)make(cu, lost_bytes);
   std::printf("goes on\n");
 }
 
