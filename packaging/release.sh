@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # release.sh check [TAG]     that the version is the same wherever it stands, and the tag's
-# release.sh build FOLDER    wheel, Debian packages, pages and their checksums, into FOLDER
+# release.sh build FOLDER    wheels, Debian packages, pages and their checksums, into FOLDER
 # release.sh try FOLDER ROOT installs FOLDER's packages into a bare Debian in ROOT, and uses them
 #
 # CONTRIBUTING.md describes a release. Nothing is published here.
@@ -53,8 +53,7 @@ build() {
   work=$(mktemp -d)
   # shellcheck disable=SC2064
   trap "rm -rf '$work'" EXIT
-  "$root/run" check torch --classes "$root/build/release/torch_classes" >&2
-  "$root/run" wheel "$work/made"
+  wheels "$work/made"
   ninja -C "$root/build/release" vmm vmm_c vmm_preload vmm-fit vmm-replay vmm-trace \
     vmm-history vmm-top >&2
   cpack --config "$root/build/release/CPackConfig.cmake" -G DEB -B "$work/cpack" >&2
@@ -63,6 +62,20 @@ build() {
   tar -C "$work/docs" -czf "$work/made/vmm-docs.tar.gz" html
   (cd "$work/made" && sha256sum ./*.deb ./*.whl ./*.tar.gz >SHA256SUMS)
   put "$work/made" "$out"
+}
+
+# wheels FOLDER: of this machine, and on Debian of AArch64. PyTorch's classes are tried with the
+# libraries that an unfinished wheel brought.
+wheels() {
+  local arch preset
+  for arch in $(printf '%s\n' "$(uname -m)" aarch64 | sort -u); do
+    preset=$arch
+    [[ $arch != "$(uname -m)" ]] || preset=release
+    [[ $preset == release || $(. /etc/os-release && printf '%s' "${ID:-}") == debian ]] || continue
+    "$root/run" wheel --arch "$arch" "$work/unfinished" >&2
+    "$root/run" check torch --classes "$root/build/$preset/torch_classes" --arch "$arch" >&2
+    "$root/run" wheel --arch "$arch" "$1"
+  done
 }
 
 # put MADE OUT: replaces a release's files in OUT by those of MADE. The files of an earlier release

@@ -2,14 +2,18 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# stage.sh BUILD OUT: the wheel of the libraries built in BUILD, in the folder OUT. A wheel has no
-# links, so libvmm.so.1 is the file itself and libvmm.so a linker's script that names it.
+# stage.sh BUILD OUT: the wheel of the libraries built in BUILD, in the folder OUT, for whatever
+# processor they are. A wheel has no links, so libvmm.so.1 is the file itself and libvmm.so a
+# linker's script that names it.
 set -euo pipefail
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 build=$(readlink -f "$1")
 mkdir -p "$2"
 out=$(readlink -f "$2")
 python=${VMM_WHEEL_PYTHON:-python3}
+strip='strip'  # the toolchain's for another processor
+! grep -q '^CMAKE_TOOLCHAIN_FILE:.*=.' "$build/CMakeCache.txt" ||
+  strip=$(sed -n 's/^CMAKE_STRIP:FILEPATH=//p' "$build/CMakeCache.txt")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 stage=$work/stage
@@ -25,14 +29,14 @@ echo 'INPUT(libvmm.so.1)' >"$lib/libvmm.so"
 sed -i "s/${real//./\\.}/libvmm.so.1/g" "$lib"/cmake/vmm_c/*.cmake
 if [[ -e $build/preload/libvmm_preload.so ]]; then
   cp "$build/preload/libvmm_preload.so" "$lib/"
-  strip --strip-unneeded "$lib/libvmm_preload.so"
+  "$strip" --strip-unneeded "$lib/libvmm_preload.so"
 fi
 if [[ -d $build/torch_classes ]]; then  # of `./run check torch --classes`
   mkdir "$lib/torch"
   cp "$build"/torch_classes/2.*.{so,headers} "$lib/torch/"
 fi
 if [[ -e $build/tools/vmm-fit ]]; then
-  install -D -s "$build/tools/vmm-fit" "$stage/bin/vmm-fit"
+  install -D -s --strip-program="$strip" "$build/tools/vmm-fit" "$stage/bin/vmm-fit"
 fi
 
 mkdir "$work/source"

@@ -6,7 +6,9 @@ package index, with checksums (torch_headers.txt). For each version each virtual
 headers is one that adapters/python/src/libvmm/torch/allocator.cpp overrides; the compiler checks
 that file; and adapters/python/tests/torch_class runs it with the version's own libc10_cuda.so,
 without a GPU, where libvmm.so is built. --update writes the checksums of what is there now.
---classes FOLDER builds the class of each version into FOLDER, for the wheel."""
+--classes FOLDER builds the class of each version into FOLDER, for the wheel. --arch aarch64: by
+Clang for that machine, with the libraries of build/sysroot-aarch64 (packaging/sysroot.sh); what is
+run is run by qemu-aarch64, with the versions whose wheels for that machine have CUDA."""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ import importlib.util
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -33,7 +36,22 @@ GENERATED = ("c10/cuda/impl/cuda_cmake_macros.h", "#define C10_CUDA_BUILD_SHARED
 HEADERS = ("torch/include/c10/", "torch/include/torch/headeronly/")
 LIBRARIES = ("torch/lib/libc10.so", "torch/lib/libc10_cuda.so")
 TESTS = os.path.join(ROOT, "adapters", "python", "tests", "torch_class")
-LIBVMM = os.environ.get("LIBVMM") or os.path.join(ROOT, "build", "release", "c", "libvmm.so.1")
+MACHINE = sys.argv[sys.argv.index("--arch") + 1] if "--arch" in sys.argv else platform.machine()
+IS_OTHER = platform.machine() != MACHINE
+BUILD = os.path.join(ROOT, "build", MACHINE if IS_OTHER else "release")
+LIBVMM = os.environ.get("LIBVMM") or os.path.join(BUILD, "c", "libvmm.so.1")
+SYSROOT = os.path.join(ROOT, "build", f"sysroot-{MACHINE}")
+CLANG = (
+    f"--target={MACHINE}-linux-gnu",
+    f"--sysroot={SYSROOT}",
+    "--ld-path=ld.lld-19",
+    "-Wno-unused-command-line-argument",
+    "-Wno-deprecated-declarations",  # in libstdc++ 12's own std::stable_sort
+)
+CXX = ["clang++-19", *CLANG] if IS_OTHER else shlex.split(os.environ.get("CXX", "g++"))
+CC = ["clang-19", *CLANG] if IS_OTHER else shlex.split(os.environ.get("CC", "gcc"))
+EMULATOR = next(filter(shutil.which, (f"qemu-{MACHINE}-static", f"qemu-{MACHINE}")), "")
+CUDA_SINCE = {"aarch64": 11}  # the first 2.N whose wheel for the machine has libc10_cuda.so
 
 
 def module(name: str) -> ModuleType:
@@ -123,7 +141,7 @@ def compile_against(version: str, folders: list[str], *words: str) -> str:
             file.write(text)
         done = subprocess.run(
             [
-                os.environ.get("CXX", "g++"),
+                *CXX,
                 "-Wall",
                 "-Werror",
                 "-fPIC",
@@ -144,11 +162,11 @@ def compile_against(version: str, folders: list[str], *words: str) -> str:
 def runtime_of(version: str, into: str) -> tuple[str, str, str]:
     """The folder of this version's libraries, and in `into` a runtime of CUDA for them that needs
     no device; what the compiler says where it refuses."""
-    libraries = os.path.join(KEPT, "torch", version + "-libraries")
+    suffix = f"-libraries-{MACHINE}" if IS_OTHER else "-libraries"
+    libraries = os.path.join(KEPT, "torch", version + suffix)
     if not os.path.isdir(libraries):
-        machine = platform.machine()
         _, url = find_wheel(
-            f"torch=={version}", f"manylinux_2_28_{machine}", f"manylinux2014_{machine}"
+            f"torch=={version}", f"manylinux_2_28_{MACHINE}", f"manylinux2014_{MACHINE}"
         )
         read_members(url, LIBRARIES, libraries)
     lib = os.path.join(libraries, "torch", "lib")
@@ -159,7 +177,7 @@ def runtime_of(version: str, into: str) -> tuple[str, str, str]:
     with open(os.path.join(TESTS, "cudart.c"), encoding="utf-8") as file:
         there = set(re.findall(r"\b(cuda\w+)\(", file.read()))
     listed = subprocess.run(
-        ["nm", "-D", "--undefined-only", os.path.join(lib, "libc10_cuda.so")],
+        ["readelf", "--dyn-syms", "--wide", os.path.join(lib, "libc10_cuda.so")],
         capture_output=True,
         text=True,
         check=True,
@@ -168,12 +186,12 @@ def runtime_of(version: str, into: str) -> tuple[str, str, str]:
     with open(rest, "w", encoding="utf-8") as file:
         file.writelines(
             f"int {each}(void) {{ return 999; }}\n"
-            for each in sorted({*re.findall(r"\bU (cuda\w+)@", listed)} - there)
+            for each in sorted({*re.findall(r"\bUND (cuda\w+)@", listed)} - there)
         )
     runtime = os.path.join(into, name)
     done = subprocess.run(
         [
-            os.environ.get("CC", "gcc"),
+            *CC,
             "-shared",
             "-fPIC",
             "-o",
@@ -214,25 +232,26 @@ def run_class(version: str, folders: list[str]) -> str:
             return wrong
         paths = ":".join((made, lib, os.path.dirname(LIBVMM)))
         for words in ([program], [program, "refused"], [program, "shared"]):
-            done = subprocess.run(
-                words, capture_output=True, text=True, env={**os.environ, "LD_LIBRARY_PATH": paths}
-            )
+            done = run_program(words, paths)
             if done.returncode != 0:
                 return f"class_test: {done.returncode}: {done.stderr[-3000:]}"
     return ""
 
 
-LOAD = """
-import ctypes, os, sys
-runtime, c10, c10_cuda, libvmm, library = (
-    ctypes.CDLL(each, os.RTLD_NOW | (os.RTLD_GLOBAL if at == 0 else 0))
-    for at, each in enumerate(sys.argv[1:]))
-made = ctypes.c_void_p()
-assert libvmm.vmm_allocator_create(None, ctypes.byref(made)) == 0
-library.vmm_torch_install.restype = ctypes.c_char_p
-print(library.vmm_torch_install(made, 1).decode(), flush=True)
-os._exit(0)
-"""
+def runs(version: str) -> bool:
+    """Whether programs with this version's libraries can be run here."""
+    if not os.path.exists(LIBVMM) or (IS_OTHER and not EMULATOR):
+        return False
+    return int(version.split(".")[1]) >= (CUDA_SINCE.get(MACHINE, 0) if IS_OTHER else 0)
+
+
+def run_program(words: list[str], paths: str) -> subprocess.CompletedProcess[str]:
+    """Of the machine; `paths`: where the loader looks first."""
+    variables = {**os.environ, "LD_LIBRARY_PATH": paths}
+    if IS_OTHER:
+        words = [EMULATOR, "-L", SYSROOT, "-E", f"LD_LIBRARY_PATH={paths}", *words]
+        variables = dict(os.environ)
+    return subprocess.run(words, capture_output=True, text=True, env=variables, check=False)
 
 
 def load_class(version: str, library: str) -> str:
@@ -240,13 +259,14 @@ def load_class(version: str, library: str) -> str:
     with tempfile.TemporaryDirectory() as made:
         lib, runtime, wrong = runtime_of(version, made)
         names = [os.path.join(lib, name) for name in ("libc10.so", "libc10_cuda.so")]
-        done = subprocess.run(
-            [sys.executable, "-c", LOAD, runtime, *names, LIBVMM, library],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "LD_LIBRARY_PATH": lib},
-        )
-    return wrong or (done.stdout.strip() if done.returncode == 0 else done.stderr[-2000:])
+        load = os.path.join(made, "load")
+        words = [*CC, "-Wall", "-Werror", os.path.join(TESTS, "load.c"), "-o", load, "-ldl"]
+        compiled = subprocess.run(words, capture_output=True, text=True, check=False)
+        wrong = wrong or compiled.stderr
+        if wrong:
+            return wrong
+        done = run_program([load, runtime, *names, LIBVMM, library], lib)
+    return done.stdout.strip() if done.returncode == 0 else done.stderr[-2000:]
 
 
 def too_new(library: str) -> list[str]:
@@ -287,7 +307,7 @@ def build_class(requirement: str, cuda: list[str], known: dict[str, str], into: 
         stubs = ("libc10.so", "libc10_cuda.so", "libvmm.so.1")
         for name in stubs:  # what the class needs by name, and the process has
             words = ("-shared", "-x", "c", os.devnull, f"-Wl,-soname,{name}")
-            subprocess.run(["cc", *words, "-o", os.path.join(made, name)], check=True)
+            subprocess.run([*CC, *words, "-o", os.path.join(made, name)], check=True)
         for name, text in (("own.hpp", OWN_STREAMS), ("older.cpp", OLDER_CXX), ("map", EXPORTS)):
             with open(os.path.join(made, name), "w", encoding="utf-8") as file:
                 file.write(text)
@@ -325,7 +345,7 @@ def build_class(requirement: str, cuda: list[str], known: dict[str, str], into: 
 
 def check_loading(into: str, known: dict[str, str]) -> list[str]:
     """Each class is installed in its own version, and refuses one that has another table."""
-    versions = {".".join(version.split(".")[:2]): version for version in known}
+    versions = {".".join(each.split(".")[:2]): each for each in known if runs(each)}
     wrong = []
     for minor, version in versions.items():
         said = load_class(version, os.path.join(into, f"{minor}.so"))
@@ -341,7 +361,7 @@ def build_classes(into: str) -> int:
     os.makedirs(into, exist_ok=True)
     known, cuda = pins(), cuda_headers()
     wrong = [build_class(f"torch=={version}", cuda, known, into) for version in known]
-    if os.path.exists(LIBVMM) and not any(wrong):
+    if runs("2.11") and not any(wrong):
         wrong = check_loading(into, known)
     print("\n".join(filter(None, wrong)), file=sys.stderr)
     return 1 if any(wrong) else 0
@@ -361,11 +381,10 @@ def check(requirement: str, cuda: list[str], known: dict[str, str]) -> tuple[str
         wrong += f"only {count} virtual functions were found in the headers"
     if not wrong and version not in known:
         wrong = "no checksum is in torch_headers.txt: --update"
-    runs = os.path.exists(LIBVMM)
-    if not wrong and runs:
+    if not wrong and runs(version):
         wrong = run_class(version, [include, *cuda])
     print(
-        f"torch {version}: {count} virtual functions, compiled{', run' if runs else ''}: "
+        f"torch {version}: {count} virtual functions, compiled{', run' if runs(version) else ''}: "
         f"{'WRONG' if wrong else 'fine'}",
         flush=True,
     )
@@ -373,8 +392,10 @@ def check(requirement: str, cuda: list[str], known: dict[str, str]) -> tuple[str
 
 
 def main() -> int:
-    if shutil.which(os.environ.get("CXX", "g++")) is None:
+    if shutil.which(CXX[0]) is None:
         skip("there is no C++ compiler (CXX, else g++)")
+    if IS_OTHER and not os.path.isdir(SYSROOT):
+        skip(f"there is no {SYSROOT}: ./run wheel --arch {MACHINE} makes it")
     if "--classes" in sys.argv:
         return build_classes(sys.argv[sys.argv.index("--classes") + 1])
     known = {} if "--update" in sys.argv else pins()

@@ -121,6 +121,9 @@ class Run(Case):
             threads pool 3 --nonsense
             prove 3 --nonsense
             wheel a b
+            wheel --arch
+            wheel --arch sparc
+            wheel --arch aarch64 a b
             bench compare HEAD --nonsense
             preload vmm no-such-program
             demo --svg x --nonsense
@@ -308,6 +311,24 @@ class Run(Case):
             said = f"run: ./run builds in {self.path('build')}, {why}"
             self.expect(f"./run {line}", 1, "", said)
         self.expect("./run help", 0)
+
+    @unittest.skipIf(os.uname().machine == "aarch64", "this machine is no other one")
+    def test_a_wheel_for_another_processor(self):
+        """Packages are unpacked once, the compiler's C++ library among them; the build has a folder
+        of its own."""
+        selected = "Selected GCC installation: /usr/lib/gcc/x86_64-linux-gnu/13"
+        self.script("bin/clang++-19", f"echo '{selected}' >&2")
+        self.script("packaging/sysroot.sh", f'echo "sysroot $*" >>\'{self.log}\'; mkdir -p "$2"')
+        for name in ("ld.lld-19", "llvm-strip-19", "dpkg-deb"):
+            self.script(f"bin/{name}")
+        if self.ask("./run wheel --no-install").code != 0:
+            self.skipTest("there is no hatchling")
+        for _ in range(2):
+            self.ask("./run wheel --arch aarch64")
+        sysroot = self.path("build/sysroot-aarch64")
+        needs = f"sysroot arm64 {sysroot} libc6-dev libstdc++-13-dev zlib1g-dev libgtest-dev "
+        self.assertEqual(self.read("log").count(needs), 1, self.read("log"))
+        self.assertTrue(os.path.exists(self.path("build/aarch64/build.ninja")))
 
     def test_preloads_from_a_path_with_blanks(self):
         """ld.so cuts LD_PRELOAD at blanks and colons and goes on without the library."""

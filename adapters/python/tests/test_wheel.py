@@ -6,6 +6,7 @@ environment; what the libraries need is read from their own tables; a CMake proj
 use what was installed."""
 
 import glob
+import importlib.util
 import os
 import re
 import shutil
@@ -82,6 +83,20 @@ def test_the_tag_is_what_the_libraries_need(wheel, tmp_path):
         assert newest <= 28, (
             "adapters/c/src/older_libc.cpp has what the C library's newer names go to"
         )
+
+
+def test_the_tag_names_the_processor_of_the_libraries():
+    """Not that of the machine that builds them."""
+    pytest.importorskip("hatchling")
+    spec = importlib.util.spec_from_file_location(
+        "hatch_build", os.path.join(os.path.dirname(HERE), "hatch_build.py")
+    )
+    hook = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    head = b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + b"\x03\x00"
+    named = [hook.machine_of(head + bytes([each, 0])) for each in (62, 183, 8)]
+    assert named == ["x86_64", "aarch64", "machine 8"]
+    assert hook.machine_of(b"INPUT(libvmm.so.1)") is None
 
 
 def test_auditwheel_agrees(wheel):
