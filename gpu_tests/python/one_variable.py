@@ -1,22 +1,25 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
 """Goal: unmodified programs have vmm's memory under VMM=1, and the same output as without it.
-Method: one_variable.py WHEEL [PART...]. An environment over this Python's packages gets the wheel;
-each program runs plain and with VMM=1, with no compiler in its PATH, and prints what serves it.
-Parts, all without a name:
+Method: one_variable.py WHEEL [--dry FOLDER] [PART...]. An environment over this Python's packages
+gets the wheel; each program runs plain and with VMM=1, with no compiler in its PATH, and prints
+what serves it. Parts, all without a name:
 
     start     what VMM=1 adds to the start of Python
     programs  those of unmodified.py
+    turns     those of them that take a share of the device, one after the other
     queues    queues.py: CUDA tensors between processes (VMM_QUEUE_COUNT, 200)
     devices   two_devices.py, where there are two GPUs: DistributedDataParallel, FSDP, peers, and
               CUDA_VISIBLE_DEVICES in another order
     tools     a program under compute-sanitizer, cuda-gdb, nsys and ncu
     steps     steps beside PyTorch's own allocator, crossed, with the interval of the median
     held      most held over most live of the recorded programs, under PyTorch's two and VMM=1
-    suites    libraries' own tests in the folder VMM_SUITES (gpu_tests/suites/run.py)
+    suites    libraries' own tests in the folder VMM_SUITES (gpu_tests/suites/run.py); suites:cupy
+              those of one library, suites:cupy,numba of two
 
 Each part ends with its table and takes 250 s at most (VMM_PART_SECONDS). The last line counts; the
-exit code is 1 if a line is wrong."""
+exit code is 1 if a line is wrong. --dry FOLDER: without a GPU (dry.py), with the stand-in of the
+driver in FOLDER for programs that call the driver themselves; each part in a short form."""
 
 from __future__ import annotations
 
@@ -52,8 +55,9 @@ class Done(NamedTuple):
 
 
 class Runner:
-    def __init__(self, wheel: str, folder: str) -> None:
-        self.folder = folder
+    def __init__(self, wheel: str, folder: str, standin: str = "") -> None:
+        """`standin`: the folder of a driver, without a GPU."""
+        self.folder, self.standin = folder, standin
         self.end = 0.0
         self._is_imported: dict[str, bool] = {}
         self.plain = self._make("plain")
@@ -69,6 +73,8 @@ class Runner:
             zipfile.ZipFile(wheel).extractall(packages)
         # A machine's Python may itself be an environment, whose packages that option leaves out.
         others = [each for each in sys.path if each.endswith(("site-packages", "dist-packages"))]
+        if self.standin:
+            others += [str(HERE), "import os; os.environ.get('VMM_DRY') and __import__('dry')"]
         (packages / "others.pth").write_text("\n".join(others) + "\n")
         return str(at / "bin" / "python")
 
@@ -118,6 +124,7 @@ class Runner:
             "CXX": "/nowhere/compiler",
             "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
             "LIBVMM_CACHE": f"{self.folder}/cache",
+            "VMM_DRY": "1" if self.standin else "",
             **{name: each for name, each in variables.items() if each},
         }
 
@@ -179,12 +186,12 @@ def start(run: Runner) -> Found:
             continue
         kinds = ((run.plain, ""), (run.python, ""), (run.python, "1"))
         best = [1e9, 1e9, 1e9]
-        for _ in range(rounds):
+        for _ in range(2 if run.standin else rounds):
             for i, (python, value) in enumerate(kinds):
                 best[i] = min(best[i], spent(run, text, python, VMM=value))
         unset, given = best[1] - best[0], best[2] - best[0]
         limits = f"1 unset, {limit} set" if limit else "(with PyTorch's class; not a limit)"
-        is_wrong = limit and (unset > 1 or given > limit)
+        is_wrong = limit and not run.standin and (unset > 1 or given > limit)
         found.add(text, f"{best[0]:.1f}", f"{unset:.2f}", f"{given:.2f}",
                   "WRONG: " * bool(is_wrong) + limits)  # fmt: skip
     return found
@@ -193,15 +200,20 @@ def start(run: Runner) -> Found:
 # ---- programs -----------------------------------------------------------------------------------
 
 
+PROGRAM_COLUMNS = ("program", "VMM=1", "served by", "peak", "output without vmm")
+
+
 def compare(run: Runner, name: str, libraries: str, text: str) -> tuple[str, ...]:
     """The cells of its row."""
     for each in libraries.split():
         if not run.can_import(each):
             return name, "skipped", f"{each} cannot be imported", "", ""
-    plain = run.run(STATE + text)
+    is_driver = name.startswith("driver")
+    where = {"LD_LIBRARY_PATH": run.standin} if is_driver and run.standin else {}
+    plain = run.run(STATE + text, **where)
     if plain.code != 0:
         return name, "skipped", f"plain fails: {last_line(plain.err) or plain.code}", "", ""
-    vmm = run.run(STATE + text, VMM="1")
+    vmm = run.run(STATE + text, VMM="1", **where)
     state = lines_with(vmm.err, "STATE")
     amounts = [
         each for word in ("TENSORS", "POOL", "BOUNDARY") for each in lines_with(vmm.err, word)
@@ -209,6 +221,8 @@ def compare(run: Runner, name: str, libraries: str, text: str) -> tuple[str, ...
     own = [each for each in state if "its own memory" in each]
     if "jax" in name or "driver" in name:
         own += [] if re.search(r"BOUNDARY [1-9]\d* blocks", vmm.err) else ["driver: no block"]
+    if run.standin and not is_driver:  # which serves no more
+        own, state = [], state or ["nothing"]
     is_same = (plain.out, plain.code) == (vmm.out, vmm.code)
     if name.startswith(EXPECTED_TO_DIFFER):
         is_same = vmm.out == "turns [True, True, True]" and vmm.code == 0
@@ -216,20 +230,29 @@ def compare(run: Runner, name: str, libraries: str, text: str) -> tuple[str, ...
     if not is_right:
         print(f"--- {name}\nplain: {plain}\nVMM=1: {vmm}", file=sys.stderr, flush=True)
     verdict = "fine" if is_right else "WRONG"
-    return name, verdict, "; ".join(state), ", ".join(amounts), plain.out
+    ways = dict.fromkeys(re.sub(r" \(/.*?\)", "", each) for each in state)
+    return name, verdict, "; ".join(ways), ", ".join(amounts), plain.out
 
 
 def programs(run: Runner) -> Found:
-    found = Found("program", "VMM=1", "served by", "peak", "output without vmm")
+    found = Found(*PROGRAM_COLUMNS)
     for each in dict.fromkeys(" ".join(needs for needs, _ in PROGRAMS.values()).split()):
         run.can_import(each)
-    together = {name: each for name, each in PROGRAMS.items() if not name.startswith(ALONE)}
     with concurrent.futures.ThreadPoolExecutor(MULTIPLE) as pool:
-        jobs = [pool.submit(compare, run, name, *each) for name, each in together.items()]
+        jobs = [
+            pool.submit(compare, run, name, *each)
+            for name, each in PROGRAMS.items()
+            if not name.startswith(ALONE)
+        ]
         for job in concurrent.futures.as_completed(jobs):
             found.add(*job.result())
+    return found
+
+
+def turns(run: Runner) -> Found:
+    found = Found(*PROGRAM_COLUMNS)
     for name, each in PROGRAMS.items():
-        if name not in together:
+        if name.startswith(ALONE):
             found.add(*compare(run, name, *each))
     return found
 
@@ -242,7 +265,7 @@ def queues(run: Runner) -> Found:
     if not run.can_import("torch"):
         found.add("torch cannot be imported", "skipped")
         return found
-    count = os.environ.get("VMM_QUEUE_COUNT", "200")
+    count = "5" if run.standin else os.environ.get("VMM_QUEUE_COUNT", "200")
     done = run.command(run.python, str(HERE / "queues.py"), "--count", count, limit=SECONDS)
     for line in done.out.splitlines():
         verdict, _, what = line.partition(" ")
@@ -272,20 +295,25 @@ def devices(run: Runner) -> Found:
     if not run.can_import("torch") or int(run.run(counted).out or 0) < 2:
         found.add("all", "skipped: there are not two devices", "", "")
         return found
-    for part, variables in DEVICES:
-        words = [*(() if part == "peers" else TORCHRUN), str(HERE / "two_devices.py"), part]
-        plain = run.command(run.python, *words, limit=90, **variables)
-        vmm = run.command(run.python, *words, limit=90, VMM="1", **variables)
-        name = f"{part} {' '.join(f'{key}={each}' for key, each in variables.items())}"
-        if plain.code != 0:
-            found.add(name, "skipped: plain fails", last_line(plain.err), "")
-            continue
-        served = lines_with(vmm.err, "SERVED")
-        is_right = plain.out == vmm.out and vmm.code == 0 and bool(served)
-        if not is_right:
-            print(f"--- {name}\nplain: {plain}\nVMM=1: {vmm}", file=sys.stderr, flush=True)
-        found.add(name, "fine" if is_right else "WRONG", " ".join(served), plain.out)
+    with concurrent.futures.ThreadPoolExecutor(MULTIPLE // 2) as pool:
+        for row in pool.map(lambda each: compare_devices(run, *each), DEVICES):
+            found.add(*row)
     return found
+
+
+def compare_devices(run: Runner, part: str, variables: dict[str, str]) -> tuple[str, ...]:
+    """The cells of its row."""
+    words = [*(() if part == "peers" else TORCHRUN), str(HERE / "two_devices.py"), part]
+    plain = run.command(run.python, *words, limit=90, **variables)
+    vmm = run.command(run.python, *words, limit=90, VMM="1", **variables)
+    name = f"{part} {' '.join(f'{key}={each}' for key, each in variables.items())}"
+    if plain.code != 0:
+        return name, "skipped: plain fails", last_line(plain.err), ""
+    served = lines_with(vmm.err, "SERVED")
+    is_right = plain.out == vmm.out and vmm.code == 0 and bool(served)
+    if not is_right:
+        print(f"--- {name}\nplain: {plain}\nVMM=1: {vmm}", file=sys.stderr, flush=True)
+    return name, "fine" if is_right else "WRONG", " ".join(served), plain.out
 
 
 TOOLS = {
@@ -296,7 +324,12 @@ TOOLS = {
 }
 
 
-def find_tool(name: str) -> str | None:
+def find_tool(run: Runner, name: str) -> str | None:
+    if run.standin:  # runs the program, which follows the options
+        made = pathlib.Path(run.folder, name)
+        made.write_text(f'#!/bin/sh\nshift {len(TOOLS[name])}\nexec "$@"\n')
+        made.chmod(0o755)
+        return str(made)
     there = [*glob.glob(f"/usr/local/cuda*/bin/{name}"), *glob.glob(f"/opt/nvidia/*/*/bin/{name}")]
     return shutil.which(name) or next(iter(sorted(there)), None)
 
@@ -306,22 +339,24 @@ def tools(run: Runner) -> Found:
     found = Found("tool", "program", "plain", "VMM=1", "last line under VMM=1")
     texts = {"driver calls": PLAIN, "torch": TRAIN}
     for tool, options in TOOLS.items():
-        path = find_tool(tool)
+        path = find_tool(run, tool)
         for name, text in texts.items():
             if path is None or (name == "torch" and not run.can_import("torch")):
                 found.add(tool, name, "skipped: it is not on this machine", "", "")
                 continue
+            if run.left() < 10:
+                found.add(tool, name, "skipped: no time is left", "", "")
+                continue
             script = pathlib.Path(run.folder, f"{tool}.py")
             script.write_text(text)
+            where = {"LD_LIBRARY_PATH": run.standin} if run.standin and name != "torch" else {}
             ended = [
-                run.command(path, *options, run.python, str(script), limit=60, VMM=value)
+                run.command(path, *options, run.python, str(script), limit=60, VMM=value, **where)
                 for value in ("", "1")
             ]
+            own = own_lines(run, text, where)
             shown = [
-                (
-                    each.code,
-                    [line for line in each.out.splitlines() if line in own_lines(run, text)],
-                )
+                (each.code, [line for line in each.out.splitlines() if line in own])
                 for each in ended
             ]
             verdict = f"exit code {ended[1].code}"
@@ -336,10 +371,10 @@ def tools(run: Runner) -> Found:
 _own: dict[str, list[str]] = {}
 
 
-def own_lines(run: Runner, text: str) -> list[str]:
+def own_lines(run: Runner, text: str, where: dict[str, str]) -> list[str]:
     """What a program prints without a tool."""
     if text not in _own:
-        _own[text] = run.run(text).out.splitlines()
+        _own[text] = run.run(text, **where).out.splitlines()
     return _own[text]
 
 
@@ -351,12 +386,13 @@ def steps(run: Runner) -> Found:
                   "95 % of the median", "all turns together")  # fmt: skip
     script = ROOT / "adapters" / "python" / "bench" / "programs.py"
     words = [str(script), "--crossed", "--no-calls", "--budget", str(int(run.left()) - 20)]
+    words += ["--only", "feedback", "--turns", "4"] if run.standin else []
     done = run.command(run.python, *words, limit=SECONDS)
     for line in done.out.split("\n\n")[-1].splitlines()[2:]:
         name, ratio, *others = (cell.strip() for cell in line.strip("|").split("|"))
         is_wrong = not re.match(r"[\d.]+ ", ratio) or float(ratio.split()[0]) > 1.01
         found.add(name, "WRONG: " * is_wrong + ratio, *others)
-    if not found.rows:
+    if done.code != 0 or not found.rows:
         found.add("programs.py", f"WRONG: exit code {done.code}", last_line(done.err), "")
     return found
 
@@ -369,9 +405,8 @@ def held(run: Runner) -> Found:
     import fit
 
     found = Found("program", *fit.HELD_PER_LIVE)
-    fit.LIVE_BYTES.update(
-        (name, fit.peak_live_of(fit.path_of("traces", name))) for name in fit.NAMES
-    )
+    names = fit.NAMES[:2] if run.standin else fit.NAMES
+    fit.LIVE_BYTES.update((name, fit.peak_live_of(fit.path_of("traces", name))) for name in names)
     room = fit.Room(64 * fit.GIB)
 
     def measure(name: str, allocator: str) -> float:
@@ -391,7 +426,7 @@ def held(run: Runner) -> Found:
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         jobs = {
             name: [pool.submit(measure, name, each) for each in fit.HELD_PER_LIVE]
-            for name in sorted(fit.NAMES, key=lambda name: -fit.LIVE_BYTES[name])
+            for name in sorted(names, key=lambda name: -fit.LIVE_BYTES[name])
         }
         ratios = {name: [job.result() for job in of] for name, of in jobs.items()}
     for name, of in ratios.items():
@@ -406,15 +441,22 @@ def held(run: Runner) -> Found:
     return found
 
 
-def suites(run: Runner) -> Found:
+def suites(run: Runner, chosen: str = "") -> Found:
     found = Found("suite", "way", "pass plain", "of them passed", "failed", "skipped",
                   "not reached", "")  # fmt: skip
     folder = os.environ.get("VMM_SUITES", "")
+    if run.standin:
+        folder, chosen = os.path.join(run.folder, "suites"), "torch"
+        os.makedirs(os.path.join(folder, "torch"), exist_ok=True)
+        test = pathlib.Path(folder, "torch", "test_cuda.py")
+        test.write_text("def test_one():\n    assert 1 + 1 == 2\n")
     if not os.path.isdir(folder):
         found.add("all", "skipped: VMM_SUITES names no folder with tests", *[""] * 6)
         return found
     script = ROOT / "gpu_tests" / "suites" / "run.py"
     words = [str(script), folder, "--ways", "variable", "--seconds", str(int(run.left()) - 15)]
+    words += ["--cores", str(max(1, (os.cpu_count() or 2) - 2))]
+    words += ["--suites", chosen] if chosen else []
     done = run.command(run.python, *words, limit=SECONDS)
     for line in done.out.splitlines():
         if re.match(r"\| \w+ \| (plain|variable) \|", line):
@@ -427,25 +469,35 @@ def suites(run: Runner) -> Found:
 
 
 PARTS = {
-    each.__name__: each for each in (start, programs, queues, devices, tools, steps, held, suites)
+    each.__name__: each
+    for each in (start, programs, turns, queues, devices, tools, steps, held, suites)
 }
 
 
 def main() -> int:
-    wheels, parts = sys.argv[1:2], sys.argv[2:] or list(PARTS)
-    if not wheels or not os.path.isfile(wheels[0]) or not set(parts) <= set(PARTS):
-        print(f"usage: one_variable.py WHEEL [{' '.join(PARTS)}]", file=sys.stderr)
+    usage = f"usage: one_variable.py WHEEL [--dry FOLDER] [{' '.join(PARTS)}]"
+    words, standin = sys.argv[1:], ""
+    if words[1:2] == ["--dry"]:
+        standin = os.path.abspath(words[2]) if len(words) > 2 else "/"
+        del words[1:3]
+        if not os.path.exists(os.path.join(standin, "libcuda.so.1")):
+            sys.exit(f"{usage}\nFOLDER has no libcuda.so.1, the stand-in of a driver")
+    wheels, parts = words[:1], words[1:] or list(PARTS)
+    known = all(each in PARTS or each.startswith("suites:") for each in parts)
+    if not wheels or not os.path.isfile(wheels[0]) or not known:
+        print(usage, file=sys.stderr)
         return 2
     made, seconds = {}, {}
     with tempfile.TemporaryDirectory() as folder:
-        run = Runner(os.path.abspath(wheels[0]), folder)
+        run = Runner(os.path.abspath(wheels[0]), folder, standin)
         for part in parts:
+            name, _, chosen = part.partition(":")
             begun = time.monotonic()
             run.end = begun + SECONDS
-            made[part] = PARTS[part](run)
+            made[part] = PARTS[name](run, *filter(None, [chosen]))
             seconds[part] = time.monotonic() - begun
     for part, found in made.items():
-        found.print(f"{part}, {seconds[part]:.0f} s")
+        found.print(f"{part}{', dry' if standin else ''}, {seconds[part]:.0f} s")
     rows = sum(len(found.rows) for found in made.values())
     skipped = sum(found.count("skipped") for found in made.values())
     wrong = sum(found.count("WRONG") for found in made.values())

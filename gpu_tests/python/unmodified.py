@@ -78,7 +78,7 @@ print(driver.cuCtxSetCurrent(context))
 for step in range(100):
     size = ctypes.c_size_t((1 + step % 9) << 20)
     assert driver.cuMemAlloc_v2(ctypes.byref(at), size) == 0
-    assert driver.cuMemsetD8_v2(at, 7, size) == 0 and driver.cuMemFree_v2(at) == 0
+    assert driver.cuMemsetD8Async(at, 7, size, None) == 0 and driver.cuMemFree_v2(at) == 0
 print(driver.cuCtxSynchronize())
 """
 
@@ -98,8 +98,83 @@ print("%.9f" % loss.item())
 print(torch.cuda.max_memory_allocated() > 0, len(torch.cuda.memory_snapshot()) > 0)
 """
 
+LLAMA = """
+import os
+os.environ["HF_HUB_OFFLINE"] = "1"
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+torch.manual_seed(0)
+config = LlamaConfig(hidden_size=256, intermediate_size=512, num_hidden_layers=2,
+                     num_attention_heads=4, num_key_value_heads=4, vocab_size=1000)
+model = LlamaForCausalLM(config)
+"""
+TRAINER = """
+import tempfile
+from transformers import Trainer, TrainingArguments
+texts = [torch.arange(first, first + 128) % 1000 for first in range(64)]
+with tempfile.TemporaryDirectory() as folder:
+    chosen = TrainingArguments(folder, per_device_train_batch_size=8, max_steps=10, seed=0,
+                               report_to=[], save_strategy="no", disable_tqdm=True)
+    data = [{"input_ids": each, "labels": each} for each in texts]
+    done = Trainer(model, chosen, train_dataset=data).train()
+print("%.6f" % done.training_loss, next(model.parameters()).device.type)
+"""
+GENERATE = """
+model = model.cuda().eval()
+prompt = torch.arange(64, device="cuda").reshape(2, 32)
+made = model.generate(prompt, max_new_tokens=48, min_new_tokens=48, do_sample=False, pad_token_id=0)
+print(tuple(made.shape), made.sum().item())
+"""
+TORCHRUN = """
+import os, subprocess, sys
+if "RANK" not in os.environ:
+    words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__]
+    sys.exit(subprocess.run([sys.executable, *words]).returncode)
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+x = torch.full((1 << 22,), dist.get_rank() + 1.0, device="cuda")
+dist.all_reduce(x)
+if dist.get_rank() == 0:
+    print(x.sum().item(), flush=True)
+dist.destroy_process_group()
+"""
+PICKLE = """
+import pickle, subprocess, sys, torch
+if len(sys.argv) > 1:
+    x = torch.arange(1 << 20, dtype=torch.float64, device="cuda")
+    pickle.dump({"x": x * 2}, sys.stdout.buffer)
+    sys.exit()
+words = [sys.executable, __file__, "child"]
+came = pickle.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True).stdout)
+print(came["x"].device.type, came["x"].sum().item())
+"""
+QUEUE = """
+import torch, torch.multiprocessing as processes
+def work(tensors, sums):
+    for _ in range(3):
+        x = tensors.get()
+        sums.put(x.sum().item())
+        del x
+if __name__ == "__main__":
+    context = processes.get_context("spawn")
+    tensors, sums = context.Queue(), context.Queue()
+    child = context.Process(target=work, args=(tensors, sums))
+    child.start()
+    for step in range(3):
+        x = torch.full((1 << 22,), step + 1.0, device="cuda")
+        tensors.put(x)
+        print(sums.get())
+    child.join()
+    print(child.exitcode)
+"""
+
 PROGRAMS = {
     "torch: training": ("torch", TRAIN),
+    "transformers: Trainer": ("torch transformers accelerate", LLAMA + TRAINER),
+    "transformers: generate": ("torch transformers", LLAMA + GENERATE),
+    "torchrun: two ranks": ("torch", TORCHRUN),
+    "torch: a pickle of a subprocess": ("torch", PICKLE),
+    "torch: tensors through a queue": ("torch", QUEUE),
     "torch: out of memory, caught": (
         "torch",
         """
@@ -281,7 +356,32 @@ for turn in range(3):
 print("turns", served)
 """,
     ),
+    "torch, cupy and jax take 0.45 of the device each, in turn": (
+        "torch cupy jax",
+        """
+import os
+os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = "cuda_async"
+os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+os.environ["XLA_PYTHON_CLIENT_MEM_FRACTION"] = ".9"
+import cupy as cp, jax, jax.numpy as jnp, torch
+jnp.zeros(8).block_until_ready()  # its limit is a share of the free memory
+size = int(torch.cuda.mem_get_info()[1] * 0.45)
+served = []
+for turn in range(3):
+    try:
+        x = torch.empty(size, dtype=torch.uint8, device="cuda")
+        del x
+        y = cp.empty(size, dtype=cp.uint8)
+        del y
+        z = jnp.zeros(size, dtype=jnp.uint8).block_until_ready()
+        del z
+        served.append(True)
+    except (torch.OutOfMemoryError, cp.cuda.memory.OutOfMemoryError, jax.errors.JaxRuntimeError):
+        served.append(False)
+print("turns", served)
+""",
+    ),
 }
-EXPECTED_TO_DIFFER = ("torch and cupy take", "torch and jax take")
+EXPECTED_TO_DIFFER = ("torch and cupy take", "torch and jax take", "torch, cupy and jax take")
 # They take a share of the device.
 ALONE = (*EXPECTED_TO_DIFFER, "jax", "torch, cupy, numba, jax")
