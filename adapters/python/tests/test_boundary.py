@@ -107,7 +107,7 @@ def tree(root, name):
     compat = root / "usr/local/cuda/compat"
     if name == "container toolkit":
         return [versioned(host, "libcuda.so.1", "libcuda.so")], []
-    if name == "device plugin":
+    if name in ("device plugin", "without a cache"):
         return [], [versioned(plugin, "libcuda.so.1")]
     if name == "WSL":  # three files of one soname
         return [copies(wsl, "libcuda.so", "libcuda.so.1", "libcuda.so.1.1")], []
@@ -132,6 +132,7 @@ NAMES = (
     "forward compatibility",
     "forward compatibility in the cache",
     "of another machine",
+    "without a cache",  # images without a shell have none
 )
 
 
@@ -154,6 +155,8 @@ def test_the_driver_is_the_one_that_the_loader_finds(run, tmp_path, name):
     configuration.write_text("".join(f"{each}\n" for each in cached))
     made = ["ldconfig", "-X", "-f", configuration, "-C", cache]
     subprocess.run(made, check=True, env={"PATH": "/sbin:/usr/sbin"})
+    if name == "without a cache":
+        cache.write_bytes(b"")
     # Nothing is writable, the home is missing, and capabilities are dropped.
     setup = (
         f"mount --bind {cache} /etc/ld.so.cache; mount -o remount,ro,bind /; "
@@ -166,6 +169,37 @@ def test_the_driver_is_the_one_that_the_loader_finds(run, tmp_path, name):
     path = plain[0].rpartition(" ")[2]
     assert path.startswith(str(tmp_path)) and plain == (f"False True {path}", "")
     assert ours == (f"True True {path}", "")
+
+
+# Runs a program whose calls of memfd_create fail with EPERM, as under a filter of a container.
+DENIED = r"""
+import ctypes, os, struct, sys
+number = {"x86_64": 319, "aarch64": 279}[os.uname().machine]
+steps = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (6, 0, 0, 0x50001), (6, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("<HBBI", *each) for each in steps))
+class Filter(ctypes.Structure):
+    _fields_ = [("count", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+found = Filter(len(steps), ctypes.addressof(code))
+prctl = ctypes.CDLL(None, use_errno=True).prctl
+prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong]
+assert prctl(38, 1, None, 0, 0) == 0  # PR_SET_NO_NEW_PRIVS
+assert prctl(22, 2, ctypes.addressof(found), 0, 0) == 0, ctypes.get_errno()  # PR_SET_SECCOMP
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_a_container_without_memory_files_leaves_the_driver_alone(run):
+    inside = [sys.executable, "-c", DENIED]
+    out, error = run("-c", SHORT, before=inside, LD_LIBRARY_PATH=FOLDER)
+    assert out == f"False True {DRIVER}" and error == reason("[Errno 1] Operation not permitted")
+
+
+@needs_mounts
+def test_a_container_without_proc_leaves_the_driver_alone(run):
+    inside = ["unshare", "-m", "sh", "-ec", 'mount -t tmpfs none /proc; exec "$@"', "sh"]
+    out, error = run("-c", SHORT, before=inside, LD_LIBRARY_PATH=FOLDER)
+    assert out == f"False True {DRIVER}"
+    assert error.startswith(reason("")) and "/proc/self/maps" in error and "\n" not in error
 
 
 def test_paths_are_found_as_the_loader_finds_them():
