@@ -674,11 +674,12 @@ suites() { python3 -B "$root/gpu_tests/suites/run.py" "${suite_words[@]}" --out 
 # one_variable PART...: the last word of a command, too.
 one_variable() {
   local wheel page=$scratch/one_variable.md code=0
-  wheel=$(find "$programs" "$root/build/wheel" -name 'libvmm-*.whl' 2>/dev/null | head -n 1)
+  wheel=$(find "$programs" "$root/build/wheel" -name "libvmm-*_$(uname -m).whl" 2>/dev/null |
+    head -n 1)
   [[ -n $wheel ]] || { printf 'there is no wheel: ./run wheel .gpu makes it\n'; return 2; }
-  python3 -B "$root/gpu_tests/python/one_variable.py" "$wheel" "${part_words[@]}" \
-    >"$scratch/shown.txt" || code=$?
-  cat "$scratch/shown.txt"
+  python3 -B "$root/gpu_tests/python/one_variable.py" "$wheel" "${part_words[@]}" |
+    tee "$scratch/shown.txt"
+  code=${PIPESTATUS[0]}
   {
     begin_page 'One variable'
     sed -n '/^## /,$p' "$scratch/shown.txt"
