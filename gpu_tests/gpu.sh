@@ -679,7 +679,7 @@ one_variable() {
   [[ -n $wheel ]] || { printf 'there is no wheel: ./run wheel .gpu makes it\n'; return 2; }
   python3 -B "$root/gpu_tests/python/one_variable.py" "$wheel" "${part_words[@]}" |
     tee "$scratch/shown.txt"
-  code=${PIPESTATUS[0]}
+  [[ ${PIPESTATUS[0]} -eq 0 ]] || code=1
   {
     begin_page 'One variable'
     sed -n '/^## /,$p' "$scratch/shown.txt"
