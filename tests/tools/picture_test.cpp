@@ -1,18 +1,17 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Goal: the picture is a well-formed SVG of bounded size, and an area of a colour stands for that
-// many bytes.
+// Goal: the picture is an SVG of bounded size, and an area of a colour stands for that many bytes.
+// program_test.py sees that it is well-formed.
 // Method: hand-made address spaces; the rectangles of each colour are read back from the document
 // and added up; texts with every awkward character; a million small extents.
 #include "../support/test.h"
-#include "strict_xml.hpp"
 
 import vmm.replay;
 
 namespace {
 
-using vmm::tests::xml_checker, vmm::tools::extent, vmm::tools::extent_kind;
+using vmm::tools::extent, vmm::tools::extent_kind;
 
 constexpr std::uint64_t base = 0x7000'0000'0000;
 constexpr const char* live_colour = "#2166ac";
@@ -60,7 +59,6 @@ TEST(Picture, AreasStandForBytes) {
                   at(6 * MiB, 4 * MiB + 512 * 1024, extent_kind::kept),
                   at(12 * MiB, 4 * MiB, extent_kind::live)};
   const std::string svg = vmm::tools::draw_svg(what);
-  EXPECT_EQ(xml_checker::complaint(svg), "");
   EXPECT_EQ(area_of(svg, live_colour), 10 * 1024 * row_height);
   EXPECT_EQ(area_of(svg, kept_colour), 9 * 512 * row_height);
   EXPECT_TRUE(contains(svg, ">10.00 MiB</text>"));
@@ -76,14 +74,11 @@ TEST(Picture, TwoOnOneScale) {
   both[1].title = "the second";
   both[1].extents = {at(0, 64 * MiB, extent_kind::kept)};
   const std::string svg = vmm::tools::draw_svg(both);
-  EXPECT_EQ(xml_checker::complaint(svg), "");
   EXPECT_EQ(area_of(svg, live_colour), 4 * 1024 * row_height);
   EXPECT_EQ(area_of(svg, kept_colour), 16 * 1024 * row_height);
   EXPECT_LT(svg.find(">the first<"), svg.find(">the second<"));
   const std::string alone = vmm::tools::draw_svg(both[0]);
   EXPECT_EQ(area_of(alone, live_colour), 16 * 1024 * row_height);
-  EXPECT_EQ(xml_checker::complaint(vmm::tools::draw_svg(std::span<const vmm::tools::picture>{})),
-            "");
 }
 
 TEST(Picture, ExtentsBelowAPixelStackInProportion) {
@@ -109,7 +104,6 @@ TEST(Picture, StaysSmallWhateverTheExtents) {
     offset += size_bytes;
   }
   const std::string svg = vmm::tools::draw_svg(what);
-  EXPECT_EQ(xml_checker::complaint(svg), "");
   EXPECT_LT(svg.size(), 500'000u);
   EXPECT_GT(area_of(svg, live_colour), 0u);
 }
@@ -135,10 +129,8 @@ TEST(Picture, SharesAreOfMemoryAndNotOfAddresses) {
 }
 
 TEST(Picture, NothingToDrawIsStillADocument) {
-  EXPECT_EQ(xml_checker::complaint(vmm::tools::draw_svg(vmm::tools::picture{})), "");
-  vmm::tools::picture holes;
-  holes.extents = {at(0, MiB, extent_kind::hole)};
-  EXPECT_EQ(xml_checker::complaint(vmm::tools::draw_svg(holes)), "");
+  EXPECT_TRUE(contains(vmm::tools::draw_svg(vmm::tools::picture{}), "</svg>"));
+  EXPECT_TRUE(contains(vmm::tools::draw_svg(std::span<const vmm::tools::picture>{}), "</svg>"));
 }
 
 TEST(Picture, TextsMayHoldAnything) {
@@ -147,16 +139,8 @@ TEST(Picture, TextsMayHoldAnything) {
   what.captions = {"</svg>"};
   what.notes = {"&amp;"};
   const std::string svg = vmm::tools::draw_svg(what);
-  EXPECT_EQ(xml_checker::complaint(svg), "");
   EXPECT_NE(svg.find("&lt;a &amp; &quot;b&quot;&gt; \xef\xbf\xbd</text>"), std::string::npos);
   EXPECT_NE(svg.find(">&amp;amp;</text>"), std::string::npos);
-}
-
-TEST(Picture, TheCheckerRefusesWhatIsNotWellFormed) {
-  for (const char* bad : {"", "<a>", "<a></b>", "<a/><b/>", "<a b=1/>", "<a b=\"1\" b=\"2\"/>",
-                          "<a>&x;</a>", "x<a/>", "<a b=\"<\"/>", "<a><b></a></b>"}) {
-    EXPECT_NE(xml_checker::complaint(bad), "") << bad;
-  }
 }
 
 }  // namespace

@@ -85,6 +85,13 @@ class Program(CommandTest):
         for text in (title, ">live<", ">free but mapped<", ">hole<", " GiB<"):
             self.assertIn(text, svg)
 
+    def test_a_name_may_hold_anything(self):
+        """In the picture's title and in JSON."""
+        name, path = self.file('<a & "b"> \\ \x01.trace', TINY), self.path("peak.svg")
+        said, _ = self.json(f"'{name}' --svg {path}")
+        self.assertEqual(said["trace"], '<a & "b"> \\ \x01')
+        self.assertIn("Trace &lt;a &amp; &quot;b&quot;&gt;", self.expect_picture(path))
+
     def test_repeats_on_the_host_driver(self):
         said, _ = self.json(f"{self.trace} --backend=host --repeat 3 --policy=keep_mapped")
         self.assertEqual((said["backend"], said["policy"]), ("host", "keep_mapped"))
