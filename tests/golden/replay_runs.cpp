@@ -34,8 +34,7 @@ std::string output_of(const std::string& command) {
 
 // Those of the one line that a replay prints, as written; of an inner object by "outer.inner".
 std::map<std::string, std::string> members_of(const std::string& text) {
-  static const std::regex member(
-      R"re("(\w+)": (\{|"(?:[^"\\]|\\.)*"|\[[^\]]*\]|[^,{}\]]+)|\})re");
+  static const std::regex member(R"re("(\w+)": (\{|"(?:[^"\\]|\\.)*"|\[[^\]]*\]|[^,{}\]]+)|\})re");
   std::map<std::string, std::string> out;
   std::string outer;
   for (std::sregex_iterator each(text.begin(), text.end(), member), end; each != end; ++each) {
@@ -74,8 +73,9 @@ std::vector<std::string> trace_names() {
 row replay(const std::string& trace, std::string_view policy) {
   row out;
   out.name = std::string(policy) + " " + trace;
-  const std::string text = output_of("env -i '" VMM_REPLAY_PROGRAM "' '" VMM_TRACES_FOLDER "/" + trace +
-                               ".trace.gz' --backend fake --json --policy " + std::string(policy));
+  const std::string text =
+      output_of("env -i '" VMM_REPLAY_PROGRAM "' '" VMM_TRACES_FOLDER "/" + trace +
+                ".trace.gz' --backend fake --json --policy " + std::string(policy));
   const std::map<std::string, std::string> said = members_of(text);
   for (const std::string_view name : figures) {
     const auto found = said.find(std::string(name));

@@ -157,8 +157,8 @@ TEST(Report, IsOneJsonObject) {
         R"("peak_live_bytes": 2147483648,)", R"("peak_reserved_bytes": 3221225472,)",
         R"("ratio": 1.500000,)", R"("driver_us": 12.500,)", R"("driver_clock": "virtual",)",
         R"("backend": "fake",)", R"("policy": "va_pool",)", R"("failures": 0)",
-        R"("notes": ["one", "two"])", R"("create": 4)", R"("record_event": 1234)",
-        R"("unmap": 0)", R"("warm_ns_per_event_best": null)"})
+        R"("notes": ["one", "two"])", R"("create": 4)", R"("record_event": 1234)", R"("unmap": 0)",
+        R"("warm_ns_per_event_best": null)"})
     EXPECT_NE(text.find(member), std::string::npos) << member << " in " << text;
   EXPECT_EQ(text.find("query_event"), std::string::npos) << "0, and not a base call";
 }
