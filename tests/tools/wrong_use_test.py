@@ -92,7 +92,7 @@ class WrongUse(CommandTest):
         lines += [f"run{word} --help" for word in ("", " test", " fuzz", " bench", " gpu")]
         lines += ["gpu_tests/gpu.sh --help"]
         if "all" in FLAGS:
-            benchmarks = "va threads stream frontier history growable growth suspend pool "
+            benchmarks = "va threads stream frontier growable growth suspend pool "
             benchmarks += "resize sharing" + (" preload" if "preload" in FLAGS else "")
             lines += [f"benchmarks/bench_{name} --help" for name in benchmarks.split()]
             lines += [f"gpu_tests/{x} --help" for x in ("fidelity/vmm-fidelity", "vmm-gpu-test")]
