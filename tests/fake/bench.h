@@ -74,4 +74,26 @@ class Fake : public ::testing::Test, public workbench {
   void TearDown() override { clear(); }
 };
 
+/// With two streams and an event, and a range whose first bytes are mapped.
+class FakeWork : public Fake {
+ protected:
+  explicit FakeWork(std::uint64_t range_bytes, std::uint64_t mapped_bytes)
+      : range(reserved(range_bytes)), memory(created(mapped_bytes)) {
+    mapped(range.base, memory, mapped_bytes);
+  }
+  void TearDown() override {
+    ASSERT_TRUE(driver.finish_all());
+    EXPECT_TRUE(driver.destroy_event(event));
+    EXPECT_TRUE(driver.destroy_stream(first));
+    EXPECT_TRUE(driver.destroy_stream(second));
+    Fake::TearDown();
+  }
+
+  vmm::stream_handle first = *driver.create_stream();
+  vmm::stream_handle second = *driver.create_stream();
+  vmm::event_handle event = *driver.create_event();
+  vmm::address_range range;
+  vmm::physical_handle memory;
+};
+
 }  // namespace fake_test

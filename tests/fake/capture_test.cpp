@@ -23,22 +23,9 @@ constexpr std::int64_t implicit = 906;
 constexpr std::int64_t captured_event = 907;
 constexpr std::int64_t wrong_thread = 908;
 
-class Capture : public Fake {
+class Capture : public FakeWork {
  protected:
-  void SetUp() override {
-    first = *driver.create_stream();
-    second = *driver.create_stream();
-    event = *driver.create_event();
-    range = reserved(2 * MiB);
-    mapped(range.base, created(2 * MiB), 2 * MiB);
-  }
-  void TearDown() override {
-    ASSERT_TRUE(driver.finish_all());
-    EXPECT_TRUE(driver.destroy_event(event));
-    EXPECT_TRUE(driver.destroy_stream(first));
-    EXPECT_TRUE(driver.destroy_stream(second));
-    Fake::TearDown();
-  }
+  Capture() : FakeWork(2 * MiB, 2 * MiB) {}
   void begin(capture_mode mode = capture_mode::relaxed) {
     ASSERT_EQ(code(driver.begin_capture(first, mode)), success);
   }
@@ -62,10 +49,6 @@ class Capture : public Fake {
     what.tag = tag;
     return driver.launch(stream, what);
   }
-
-  vmm::stream_handle first{}, second{};
-  vmm::event_handle event{};
-  vmm::address_range range{};
 };
 
 TEST_F(Capture, WhatIsCapturedRunsWhenTheGraphIsPlayed) {

@@ -11,25 +11,9 @@ namespace {
 
 using vmm::fake::kernel, vmm::fake::misuse_kind;
 
-class Hazards : public Fake {
+class Hazards : public FakeWork {
  protected:
-  void SetUp() override {
-    first = *driver.create_stream();
-    second = *driver.create_stream();
-    event = *driver.create_event();
-    range = reserved(16 * MiB);
-    memory = created(4 * MiB);
-    low = {range.base, 4 * MiB};
-    high = {range.base + 8 * MiB, 4 * MiB};
-    mapped(low.base, memory, 4 * MiB);
-  }
-  void TearDown() override {
-    ASSERT_TRUE(driver.finish_all());
-    EXPECT_TRUE(driver.destroy_event(event));
-    EXPECT_TRUE(driver.destroy_stream(first));
-    EXPECT_TRUE(driver.destroy_stream(second));
-    Fake::TearDown();
-  }
+  Hazards() : FakeWork(16 * MiB, 4 * MiB) {}
   void reads(vmm::stream_handle stream, vmm::address_range what) {
     kernel work{"reader", 100};
     work.reads = {&what, 1};
@@ -43,10 +27,8 @@ class Hazards : public Fake {
   std::uint64_t in_flight() { return driver.misuse_count(misuse_kind::in_flight); }
   std::uint64_t unordered() { return driver.misuse_count(misuse_kind::unordered); }
 
-  vmm::stream_handle first{}, second{};
-  vmm::event_handle event{};
-  vmm::address_range range{}, low{}, high{};
-  vmm::physical_handle memory{};
+  vmm::address_range low{range.base, 4 * MiB};
+  vmm::address_range high{range.base + 8 * MiB, 4 * MiB};
 };
 
 TEST_F(Hazards, UnmapUnderAKernelIsReportedAndDoesNotWait) {

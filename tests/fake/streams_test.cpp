@@ -12,22 +12,9 @@ namespace {
 
 using vmm::fake::kernel, vmm::fake::misuse_kind;
 
-class Streams : public Fake {
+class Streams : public FakeWork {
  protected:
-  void SetUp() override {
-    first = *driver.create_stream();
-    second = *driver.create_stream();
-    event = *driver.create_event();
-    range = reserved(8 * MiB);
-    mapped(range.base, created(8 * MiB), 8 * MiB);
-  }
-  void TearDown() override {
-    ASSERT_TRUE(driver.finish_all());
-    EXPECT_TRUE(driver.destroy_event(event));
-    EXPECT_TRUE(driver.destroy_stream(first));
-    EXPECT_TRUE(driver.destroy_stream(second));
-    Fake::TearDown();
-  }
+  Streams() : FakeWork(8 * MiB, 8 * MiB) {}
   /// A kernel that fills the n-th granule with a tag.
   vmm::status writes(vmm::stream_handle stream, std::uint64_t granule, std::uint64_t tag,
                      double us = 50) {
@@ -43,10 +30,6 @@ class Streams : public Fake {
     return driver.read_tag(range.base + granule * 2 * MiB).value_or(~std::uint64_t{0});
   }
   bool passed() { return driver.query_event(event).value_or(false); }
-
-  vmm::stream_handle first{}, second{};
-  vmm::event_handle event{};
-  vmm::address_range range{};
 };
 
 TEST_F(Streams, AKernelTakesItsTimeAndThenItsTagIsThere) {

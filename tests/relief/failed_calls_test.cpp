@@ -227,42 +227,23 @@ TEST_F(FailedCalls, WhatARangeCreatedForAFillThatFailsGoes) {
 
 // ---- contents
 
-TEST_F(FailedCalls, WhatAPoolCreatedForAFillThatFailsGoes) {
+TEST_F(FailedCalls, WhatWasCreatedForAFillThatFailsGoes) {
   vmm::stream_pool pool(driver, filling_pool());
-  ASSERT_TRUE(pool.set_up());
-  const std::uint64_t before = held_bytes();
-  fail_fill();
-  EXPECT_FALSE(pool.allocate(64 * MiB, stream));
-  EXPECT_EQ(held_bytes(), before);
-}
-
-TEST_F(FailedCalls, WhatAPoolCreatedForAWholeBlockThatIsNotFilledGoes) {
-  vmm::stream_pool pool(driver, filling_pool());
-  ASSERT_TRUE(pool.set_up());
-  const std::uint64_t before = held_bytes();
-  fail_fill();
-  EXPECT_FALSE(pool.allocate_dedicated(64 * MiB, stream));
-  EXPECT_EQ(held_bytes(), before);
-}
-
-TEST_F(FailedCalls, WhatAManagerCreatedForAFillThatFailsGoes) {
   vmm::manager blocks(driver, filling_manager());
-  ASSERT_TRUE(blocks.set_up());
-  const std::uint64_t before = held_bytes();
-  fail_fill();
-  EXPECT_FALSE(blocks.allocate(64 * MiB));
-  EXPECT_EQ(held_bytes(), before);
-}
-
-TEST_F(FailedCalls, WhatAResizeCreatedForAFillThatFailsGoes) {
-  vmm::manager blocks(driver, filling_manager());
+  ASSERT_TRUE(pool.set_up());
   const auto at = blocks.allocate({.size_bytes = 2 * MiB, .growth_bytes = 128 * MiB});
   ASSERT_TRUE(at);
   ASSERT_TRUE(driver.finish_all());
-  const std::uint64_t before = held_bytes();
-  fail_fill();
-  EXPECT_FALSE(blocks.resize({.at = *at, .size_bytes = 64 * MiB}));
-  EXPECT_EQ(held_bytes(), before);
+  const auto expect_refused = [&](auto&& call, const char* what) {
+    const std::uint64_t before = held_bytes();
+    fail_fill();
+    EXPECT_FALSE(call()) << what;
+    EXPECT_EQ(held_bytes(), before) << what;
+  };
+  expect_refused([&] { return pool.allocate(64 * MiB, stream); }, "a pool's block");
+  expect_refused([&] { return pool.allocate_dedicated(64 * MiB, stream); }, "a whole block");
+  expect_refused([&] { return blocks.allocate(64 * MiB); }, "a manager's block");
+  expect_refused([&] { return blocks.resize({.at = *at, .size_bytes = 64 * MiB}); }, "a resize");
 }
 
 TEST_F(FailedCalls, WhatARangeCreatedForASecondFillThatFailsGoes) {

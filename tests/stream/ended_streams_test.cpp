@@ -28,6 +28,15 @@ class Ended : public FakePool {
     EXPECT_TRUE(driver.destroy_stream(gone));
     return at;
   }
+  // A block of b's. While a is captured, the call that would spoil that is not made.
+  [[nodiscard]] address waits_for_capture(call not_made) {
+    const address other = allocate(8 * MiB, b);
+    EXPECT_EQ(managed->synchronize().error().code, errc::not_permitted);
+    EXPECT_EQ(driver.calls(not_made), 0u);
+    const auto graph = driver.end_capture(a);
+    EXPECT_TRUE(graph && driver.destroy_graph(*graph)) << "the capture was spoiled";
+    return other;
+  }
 };
 
 TEST_F(Ended, ItsMemoryWaitsForItsWorkAndServesOthersThen) {
@@ -269,13 +278,8 @@ TEST_F(EndedWithoutTheEvent, ItIsNotWaitedForBesideAnAnnouncedCapture) {
   const address at = freed_on_ended(8 * MiB);
   fine(managed->captures().begin());
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
-  const address other = allocate(8 * MiB, b);
+  const address other = waits_for_capture(call::synchronize_all);
   EXPECT_NE(other, at);
-  EXPECT_EQ(managed->synchronize().error().code, errc::not_permitted);
-  EXPECT_EQ(driver.calls(call::synchronize_all), 0u);
-  const auto graph = driver.end_capture(a);
-  ASSERT_TRUE(graph) << "the capture was spoiled";
-  ASSERT_TRUE(driver.destroy_graph(*graph));
   fine(managed->captures().end());
   free(other, b);
   fine(managed->synchronize());
@@ -548,13 +552,8 @@ TEST_F(Ended, AnAnnouncedCaptureIsNotSpoiled) {
   const address at = freed_on_ended(8 * MiB);
   fine(managed->captures().begin());
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
-  const address other = allocate(8 * MiB, b);
+  const address other = waits_for_capture(call::record_all);
   EXPECT_NE(other, at);
-  EXPECT_EQ(managed->synchronize().error().code, errc::not_permitted);
-  EXPECT_EQ(driver.calls(call::record_all), 0u);
-  const auto graph = driver.end_capture(a);
-  ASSERT_TRUE(graph) << "the capture was spoiled";
-  ASSERT_TRUE(driver.destroy_graph(*graph));
   fine(managed->captures().end());
   fine(managed->synchronize());
   free(other, b);
@@ -565,12 +564,7 @@ TEST_F(Ended, ACaptureThatACallHasSeenIsNotSpoiled) {
   (void)freed_on_ended(8 * MiB);
   ASSERT_TRUE(driver.begin_capture(a, vmm::capture_mode::any_thread));
   EXPECT_EQ(managed->allocate(MiB, a).error().code, errc::not_permitted);
-  const address other = allocate(8 * MiB, b);
-  EXPECT_EQ(managed->synchronize().error().code, errc::not_permitted);
-  EXPECT_EQ(driver.calls(call::record_all), 0u);
-  const auto graph = driver.end_capture(a);
-  ASSERT_TRUE(graph) << "the capture was spoiled";
-  ASSERT_TRUE(driver.destroy_graph(*graph));
+  const address other = waits_for_capture(call::record_all);
   free(allocate(MiB, a), a);  // its end is seen
   fine(managed->synchronize());
   free(other, b);
