@@ -110,58 +110,9 @@ class Run(Case):
                 lines += [f"{word} nonsense"] if word not in ("wheel", "docs") else []
                 lines += [f"{word} {given}" for given in ("--nonsense", "-nonsense", "-x")]
         self.assertGreaterEqual(len(lines), 60, "no words were found in the help")
-        lines += """replay benchmarks/CMakeLists.txt --nonsense
-            view benchmarks/CMakeLists.txt --nonsense=3
-            view
-            replay
-            bench va --nonsense
-            example first --nonsense
-            trace tables 1 --seed
-            threads pool many
-            threads pool 3 --nonsense
-            prove 3 --nonsense
-            wheel a b
-            wheel --arch
-            wheel --arch sparc
-            wheel --arch aarch64 a b
-            bench compare HEAD --nonsense
-            preload vmm no-such-program
-            demo --svg x --nonsense
-            prove -1
-            prove 0
-            prove 3 4
-            prove --first x
-            prove --threads
-            trace tables -1
-            threads pool -1
-            threads pool 3 --first=-1
-            demo --up-to banana
-            demo --up-to
-            replay benchmarks/CMakeLists.txt --repeat -1
-            bench threads --rounds 1.5
-            top --interval x
-            golden --show
-            fuzz va -1
-            prove --threads 0 5
-            threads pool 0
-            top --interval 3601
-            demo --backend fake
-            demo --backend cuda:x
-            demo --trace nothing
-            demo --up-to 17GiB
-            demo --page nowhere/x.html
-            replay tests
-            replay --policy pool
-            replay benchmarks/CMakeLists.txt --policy foo
-            replay benchmarks/CMakeLists.txt --costs=loud
-            replay benchmarks/CMakeLists.txt --repeat 1001
-            replay benchmarks/CMakeLists.txt --jitter-seeds 0
-            view benchmarks/CMakeLists.txt nothing
-            fit benchmarks/CMakeLists.txt nothing
-            fit benchmarks/CMakeLists.txt --device foo
-            fit benchmarks/CMakeLists.txt --allocator cached
-            fit benchmarks/CMakeLists.txt --batch 2,4 --device 24GiB""".split("\n")
-        for line in map(str.strip, lines):
+        table = pathlib.Path(__file__).with_name("run_wrong_use.txt").read_text()
+        lines += [line for line in table.splitlines() if not line.startswith("#")]
+        for line in lines:
             code = 127 if line.startswith("preload vmm") else 3 if line.startswith("fit ") else 2
             got = self.expect(f"./run {line}", code, out="")
             self.assert_starts(got.err, "run: ", line)
