@@ -9,6 +9,8 @@ import vmm.std;
 namespace vmm {
 namespace {
 
+constexpr std::uint64_t join_ns_max = 3'600'000'000'000;
+
 bool is_a_share(const market_share& share) noexcept {
   return share.priority <= market_priority_max &&
          (share.limit_bytes == 0 || share.guarantee_bytes <= share.limit_bytes);
@@ -31,19 +33,35 @@ void market_admission::refuse(std::uint64_t connection, market_reason reason) {
   state_.close(connection);
 }
 
-bool market_admission::fits(const tenant_record* but, const market_share& share) const noexcept {
-  std::uint64_t sum_bytes = share.guarantee_bytes;
-  std::uint64_t context_bytes = but == nullptr ? state_.options.context_bytes : 0;
+// Beside the tenants that are there; and beside those that wait and came before, with the tenants
+// that passed them: a guarantee that waits is not starved by smaller ones.
+bool market_admission::fits(const tenant_record* self, const market_share& share) const noexcept {
+  if (share.guarantee_bytes == 0) return true;
+  const bool is_there = self != nullptr && !self->is_waiting_to_join;
+  const std::uint64_t number = self == nullptr ? ~std::uint64_t{0} : self->number;
+  std::uint64_t first = number;  // of those that wait
   for (const tenant_record& each : state_.records.tenants()) {
-    if (!each.is_there() || each.is_waiting_to_join) continue;
-    context_bytes += state_.options.context_bytes;
-    if (&each == but) continue;
-    if (sum_bytes + each.share.guarantee_bytes < sum_bytes) return false;
-    sum_bytes += each.share.guarantee_bytes;
+    if (each.is_waiting_to_join && !is_there) first = std::min(first, each.number);
   }
-  const std::uint64_t spare_bytes = context_bytes + state_.options.reserve_bytes;
-  return share.guarantee_bytes == 0 || (sum_bytes <= state_.options.capacity_bytes &&
-                                        spare_bytes <= state_.options.capacity_bytes - sum_bytes);
+  std::uint64_t sum_bytes = share.guarantee_bytes, later_bytes = share.guarantee_bytes;
+  std::uint64_t spare_bytes = state_.options.reserve_bytes + state_.options.context_bytes;
+  std::uint64_t later_spare_bytes = spare_bytes;
+  const auto add = [&](const tenant_record& of, std::uint64_t& sum, std::uint64_t& spare) {
+    sum += std::min(of.share.guarantee_bytes, ~sum);
+    spare += state_.options.context_bytes;
+  };
+  for (const tenant_record& each : state_.records.tenants()) {
+    if (!each.is_there() || &each == self) continue;
+    if (!each.is_waiting_to_join) add(each, sum_bytes, spare_bytes);
+    if (each.is_waiting_to_join ? each.number < number : each.number > first)
+      add(each, later_bytes, later_spare_bytes);
+  }
+  const auto is_enough = [&](std::uint64_t sum, std::uint64_t spare) {
+    const std::uint64_t capacity_bytes = state_.options.capacity_bytes;
+    return sum <= capacity_bytes && spare <= capacity_bytes - sum;
+  };
+  return is_enough(sum_bytes, spare_bytes) &&
+         (first == number || is_enough(later_bytes, later_spare_bytes));
 }
 
 market_reason market_admission::examine(const market_message& hello) {
@@ -53,8 +71,12 @@ market_reason market_admission::examine(const market_message& hello) {
   for (const owner_state::group& each : state_.groups) {
     if (each.name == hello.group && each.secret != hello.key) return market_reason::secret;
   }
-  const bool is_earlier = hello.tenant != 0 && hello.epoch != state_.options.epoch;
-  return is_earlier || fits(nullptr, hello.share) ? market_reason::none : market_reason::guarantees;
+  const std::uint64_t spare_bytes = state_.options.context_bytes + state_.options.reserve_bytes;
+  if (hello.tenant == 0 && hello.share.guarantee_bytes != 0 &&
+      (spare_bytes > state_.options.capacity_bytes ||
+       hello.share.guarantee_bytes > state_.options.capacity_bytes - spare_bytes))
+    return market_reason::guarantees;  // of no use to wait
+  return market_reason::none;
 }
 
 // Groups that no tenant and no handle has any more are forgotten.
@@ -75,8 +97,12 @@ std::uint64_t market_admission::group_of(const market_message& hello) {
 
 void market_admission::greet(std::uint64_t connection, const market_message& hello) {
   if (hello.tenant != 0 && hello.epoch == state_.options.epoch) return resume(connection, hello);
-  if (const market_reason reason = examine(hello); reason != market_reason::none)
-    return refuse(connection, reason);
+  const bool is_earlier = hello.tenant != 0;
+  market_reason reason = examine(hello);
+  const bool is_fitting = is_earlier || fits(nullptr, hello.share);
+  if (reason == market_reason::none && !is_fitting && hello.within_ns == 0)
+    reason = market_reason::guarantees;
+  if (reason != market_reason::none) return refuse(connection, reason);
   const std::uint64_t group = group_of(hello);
   tenant_record* const made = state_.records.add_tenant();
   if (made == nullptr) return refuse(connection, market_reason::tenants);
@@ -85,10 +111,13 @@ void market_admission::greet(std::uint64_t connection, const market_message& hel
   made->group = group;
   made->job = hello.job;
   made->share = hello.share;
-  made->is_earlier = hello.tenant != 0;
+  made->is_earlier = is_earlier;
   made->resume = key_of(state_.options.key, made->number);
-  made->is_waiting_to_join =
-      state_.now_ns < state_.grace_end_ns && !made->is_earlier && hello.share.guarantee_bytes != 0;
+  const bool is_grace = state_.now_ns < state_.grace_end_ns && hello.share.guarantee_bytes != 0;
+  made->is_waiting_to_join = !is_earlier && (is_grace || !is_fitting);
+  made->join_ns =
+      std::max(state_.grace_end_ns,
+               state_.now_ns + static_cast<std::int64_t>(std::min(hello.within_ns, join_ns_max)));
   if (!made->is_waiting_to_join) welcome(*made);
 }
 
@@ -133,6 +162,7 @@ bool market_admission::take_one(tenant_record& tenant, const market_handle& list
   if (known == nullptr) {
     if (!tenant.is_earlier) return false;
     known = &state_.records.adopt_handle(listed);
+    known->drop_ns = state_.now_ns + state_.options.ask_ns;
     known->group = tenant.group;
     state_.actions.push_back({.kind = owner_action::what::adopt,
                               .connection = tenant.connection,
@@ -279,15 +309,32 @@ void market_admission::tick() {
     if (!each.is_there()) continue;
     if (each.quiet_ns != 0 && each.connection == 0 && state_.now_ns >= each.quiet_ns) {
       bury(each);
-    } else if (each.is_waiting_to_join && state_.now_ns >= state_.grace_end_ns) {
-      if (fits(&each, each.share)) {
-        welcome(each);
-        continue;
-      }
-      const std::uint64_t connection = each.connection;
-      each.is_waiting_to_join = false;
-      remove(each);
-      refuse(connection, market_reason::guarantees);
+    }
+  }
+}
+
+void market_admission::turn_away(tenant_record& tenant, market_reason reason) {
+  const std::uint64_t connection = tenant.connection;
+  tenant.is_waiting_to_join = false;
+  remove(tenant);
+  refuse(connection, reason);
+}
+
+// In the order in which they came.
+void market_admission::admit() {
+  std::vector<tenant_record*> waiting;
+  for (tenant_record& each : state_.records.tenants()) {
+    if (each.is_waiting_to_join) waiting.push_back(&each);
+  }
+  std::sort(waiting.begin(), waiting.end(),
+            [](const tenant_record* a, const tenant_record* b) { return a->number < b->number; });
+  for (tenant_record* const each : waiting) {
+    if (state_.is_draining) {
+      turn_away(*each, market_reason::draining);
+    } else if (state_.now_ns >= state_.grace_end_ns && fits(each, each->share)) {
+      welcome(*each);
+    } else if (state_.now_ns >= each->join_ns) {
+      turn_away(*each, market_reason::guarantees);
     }
   }
 }

@@ -3,10 +3,11 @@
 //
 // vmm.market:admission - tenants that come, come back, and go. Internal.
 //
-// A guarantee is admitted if all fit the device beside contexts and one reserve. A tenant of an
-// earlier owner is admitted without this test, and lists its handles; for a while after such an
-// owner's end new guarantees wait. A tenant whose connection ended comes back with its number and
-// key; handles that it does not list were never received, or given.
+// A guarantee is admitted if all fit the device beside contexts and one reserve, and those that
+// wait to join and came before. A tenant of an earlier owner is admitted without this test, and
+// lists its handles; for a while after such an owner's end new guarantees wait. A tenant whose
+// connection ended comes back with its number and key; handles that it does not list were never
+// received, or given.
 //
 // L6  A tenant's memory is lent again once its process and witness have ended and the delay passed.
 //
@@ -36,15 +37,18 @@ class market_admission {
   void silence(tenant_record& tenant);
   /// A process or a witness has ended.
   void note_end(tenant_record& tenant);
-  /// Admits those that waited for the grace, and lends what is quiet.
+  /// Lends what is quiet.
   void tick();
+  /// Admits those that waited for the grace or for room, and refuses those whose time has passed.
+  void admit();
   /// False: it is not a share, or the guarantees do not fit.
   [[nodiscard]] market_reason change_share(tenant_record& tenant, const market_share& share);
 
  private:
   void resume(std::uint64_t connection, const market_message& hello);
   [[nodiscard]] market_reason examine(const market_message& hello);
-  [[nodiscard]] bool fits(const tenant_record* but, const market_share& share) const noexcept;
+  /// `self`: null for a tenant that has no record.
+  [[nodiscard]] bool fits(const tenant_record* self, const market_share& share) const noexcept;
   [[nodiscard]] std::uint64_t group_of(const market_message& hello);
   void welcome(tenant_record& tenant);
   void refuse(std::uint64_t connection, market_reason reason);
@@ -53,6 +57,7 @@ class market_admission {
   void finish_stock(tenant_record& tenant);
   void forget_stock(const tenant_record& tenant) noexcept;
   [[nodiscard]] bool has_nothing(const tenant_record& tenant) const noexcept;
+  void turn_away(tenant_record& tenant, market_reason reason);
   void bury(tenant_record& tenant);
   void remove(tenant_record& tenant);
 

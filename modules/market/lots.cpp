@@ -44,6 +44,7 @@ void market_lots::free(owned_handle& handle) {
 
 void market_lots::make_void(owned_handle& handle) {
   if (handle.state == handle_state::releasing) return;
+  if (handle.state != handle_state::leaving) handle.drop_ns = state_.now_ns + state_.options.ask_ns;
   state_.records.move_to(handle, handle_state::leaving);
   if (handle.importers != 0) return;
   state_.records.move_to(handle, handle_state::releasing);
@@ -113,19 +114,22 @@ bool market_lots::create(std::uint64_t size_bytes) {
 }
 
 void market_lots::make_room(std::uint64_t over_bytes) {
-  std::uint64_t leaving_bytes = state_.records.sums().void_bytes;
+  std::uint64_t slow = state_.records.late_importers();  // tenants whose imports may not end
+  for (const tenant_record& each : state_.records.tenants()) {
+    if (each.is_there() && (!each.is_open() || each.is_overdue))
+      slow |= state_.records.bit_of(each);
+  }
+  std::uint64_t leaving_bytes = state_.records.sums().void_bytes - late_bytes(state_);
   while (leaving_bytes < over_bytes) {
     owned_handle* best = nullptr;  // the smallest that is enough, else the largest
-    const auto is_enough = [&](const owned_handle& each) {
-      return each.size_bytes >= over_bytes - leaving_bytes;
+    const auto rank = [&](const owned_handle& each) {
+      const bool is_enough = each.size_bytes >= over_bytes - leaving_bytes;
+      return std::tuple{(each.importers & slow) == 0, is_enough,
+                        is_enough ? ~each.size_bytes : each.size_bytes};
     };
     for (owned_handle& each : state_.records.handles()) {
       if (each.state != handle_state::free) continue;
-      const bool better = best == nullptr || is_enough(each) > is_enough(*best) ||
-                          (is_enough(each) == is_enough(*best) &&
-                           (is_enough(each) ? each.size_bytes < best->size_bytes
-                                            : each.size_bytes > best->size_bytes));
-      if (better) best = &each;
+      if (best == nullptr || rank(each) > rank(*best)) best = &each;
     }
     if (best == nullptr) return;  // the rest is quarantined
     leaving_bytes += best->size_bytes;
@@ -208,6 +212,8 @@ void market_lots::finish(request_record& request, tenant_record& tenant) {
   const std::uint64_t number = request.request;
   const std::uint64_t bytes = request.target_bytes;
   check(bytes >= request.least_bytes, "L2: a lot is smaller than the request");
+  const std::int64_t move_ns = per_gib(state_.options.move_ns_per_gib, bytes);
+  const std::int64_t stay_ns = state_.now_ns + std::max(state_.options.stay_ns, 20 * move_ns);
   for (owned_handle& each : state_.records.handles()) {
     if (each.state != handle_state::granted || each.holder != tenant.number ||
         each.request != number)
@@ -215,10 +221,9 @@ void market_lots::finish(request_record& request, tenant_record& tenant) {
     each.must_clear = each.group != 0 && (each.job == 0 || each.job != tenant.job);
     each.group = tenant.group;
     each.job = tenant.job;
+    each.stay_ns = stay_ns;
   }
   send_grant(tenant, number);
-  const std::int64_t move_ns = per_gib(state_.options.move_ns_per_gib, bytes);
-  tenant.stay_ns = state_.now_ns + std::max(state_.options.stay_ns, 20 * move_ns);
   ++state_.counts.granted_count;
   state_.counts.granted_bytes += bytes;
   state_.forget_request(request);
@@ -250,13 +255,32 @@ void market_lots::retry_creates() {
   state_.refused_ns = -1;
 }
 
+void market_lots::note_late() {
+  const std::uint64_t before = state_.records.late_importers();
+  bool any = false;
+  for (owned_handle& each : state_.records.handles()) {
+    if (each.state != handle_state::leaving || each.is_late || state_.now_ns < each.drop_ns)
+      continue;
+    each.is_late = any = true;
+  }
+  if (!any) return;
+  state_.counts.overdue_count +=
+      static_cast<std::uint64_t>(std::popcount(state_.records.late_importers() & ~before));
+  auto& all = state_.records.requests;  // the lots that were decided last are the last ones
+  for (std::size_t i = all.size(); i > 0 && free_room(state_) < 0; --i) {
+    if (all[i - 1].is_building()) unbuild(all[i - 1]);
+  }
+}
+
 void market_lots::serve() {
+  note_late();
   retry_creates();
   // Each turn ends a request.
   for (std::size_t left = state_.records.requests.size() + 1; left > 0; --left) {
     grant_all();
     if (!expire() && !end_deadlock()) break;
   }
+  recall_above_limits();
   send_drops();
   state_.records.remove_adopted();
 }
@@ -309,31 +333,45 @@ void market_lots::recall(const tenant_record& borrower, std::uint64_t missing_by
   for (const giver& each : givers(state_, borrower, guaranteed)) {
     if (need_bytes == 0) return;
     tenant_record& from = *state_.records.tenant(each.tenant);
-    check(from.ask.request == 0, "L5: a tenant has two recalls");
     const std::uint64_t bytes =
         std::min(each.overage_bytes, round_up(need_bytes, market_granule_bytes));
-    check(bytes <= state_.records.charge_of(from), "L5: an ask is for more than a tenant has");
-    const std::int64_t within_ns =
-        state_.options.ask_ns + per_gib(state_.options.ask_ns_per_gib, bytes);
-    from.ask = {++state_.last_ask, bytes, state_.now_ns + within_ns};
-    market_message message;
-    message.kind = market_kind::ask;
-    message.request = from.ask.request;
-    message.bytes = bytes;
-    message.within_ns = static_cast<std::uint64_t>(within_ns);
-    state_.send(from, message);
-    ++state_.counts.ask_count;
-    state_.counts.ask_bytes += bytes;
+    ask(from, bytes);
     need_bytes -= std::min(need_bytes, bytes);
   }
 }
 
-// The lowest class, and of it the youngest request, is refused.
+// A limit that was lowered is reached by recalls.
+void market_lots::recall_above_limits() {
+  for (tenant_record& each : state_.records.tenants()) {
+    if (!is_above_limit(state_, each) || each.ask.request != 0 || each.is_overdue) continue;
+    if (state_.now_ns < each.cannot_ns) continue;
+    ask(each, state_.records.charge_of(each) - each.share.limit_bytes);
+  }
+}
+
+void market_lots::ask(tenant_record& from, std::uint64_t bytes) {
+  check(from.ask.request == 0, "L5: a tenant has two recalls");
+  check(bytes <= state_.records.charge_of(from), "L5: an ask is for more than a tenant has");
+  const std::int64_t within_ns =
+      state_.options.ask_ns + per_gib(state_.options.ask_ns_per_gib, bytes);
+  from.ask = {++state_.last_ask, bytes, state_.now_ns + within_ns};
+  market_message message;
+  message.kind = market_kind::ask;
+  message.request = from.ask.request;
+  message.bytes = bytes;
+  message.within_ns = static_cast<std::uint64_t>(within_ns);
+  state_.send(from, message);
+  ++state_.counts.ask_count;
+  state_.counts.ask_bytes += bytes;
+}
+
+// A request beyond its guarantee, of the lowest class, and of it the youngest, is refused.
 bool market_lots::end_deadlock() {
   if (!is_deadlocked(state_)) return false;
   request_record* last = nullptr;
   const auto level = [&](const request_record& each) {
-    return state_.records.tenant(each.tenant)->share.priority;
+    const tenant_record& of = *state_.records.tenant(each.tenant);
+    return std::tuple{is_guaranteed(state_, of, each.least_bytes), of.share.priority};
   };
   for (request_record& each : state_.records.requests) {
     if (last == nullptr || level(each) < level(*last) ||

@@ -7,7 +7,8 @@
 // A request that fits is built: its handles are granted at once and sent together. Free handles of
 // its group go first, the largest that fit; new ones follow. Where the driver has no memory for
 // them, free handles that do not fit become void. Several lots are collected at a time: none waits
-// for the driver behind another that free handles serve.
+// for the driver behind another that free handles serve. A void handle whose imports have not ended
+// in time counts as used: its importers are overdue, and lots that counted on it wait again.
 //
 // L1  Check and claim are one step: what a request will have is charged when it is decided.
 // L3  One create at a time. After a refused one the next follows a release, or a second.
@@ -58,7 +59,10 @@ class market_lots {
   void make_room(std::uint64_t over_bytes);
   void finish(request_record& request, tenant_record& tenant);
   [[nodiscard]] bool decide();
+  void note_late();
   void recall(const tenant_record& borrower, std::uint64_t missing_bytes, bool guaranteed);
+  void recall_above_limits();
+  void ask(tenant_record& from, std::uint64_t bytes);
   [[nodiscard]] bool end_deadlock();
 
   owner_state& state_;

@@ -18,7 +18,7 @@ constexpr const char* owner_detail =
     "VMM_OWNER is off, auto, or the absolute path of the folder of an owner's socket";
 constexpr const char* tenant_detail =
     "VMM_TENANT is a list, separated by commas, of guarantee=BYTES, limit=BYTES, priority=0 to 7, "
-    "elastic, name=TEXT, group=TEXT, job=NUMBER";
+    "elastic, wait=SECONDS, name=TEXT, group=TEXT, job=NUMBER";
 
 bool set_number(std::string_view text, std::uint64_t most, std::uint64_t& to) {
   const std::optional<double> number = parse_number(text);
@@ -45,6 +45,11 @@ bool set_word(std::string_view word, tenant_options& options) {
   if (key == "priority") {
     if (!set_number(value, market_priority_max, number)) return false;
     options.share.priority = static_cast<std::uint8_t>(number);
+    return true;
+  }
+  if (key == "wait") {
+    if (!set_number(value, 3600, number)) return false;
+    options.wait_ms = static_cast<std::uint32_t>(number * 1000);
     return true;
   }
   if (key == "elastic" && value.empty()) {

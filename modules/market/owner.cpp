@@ -23,11 +23,10 @@ market_owner::market_owner(const owner_options& options, std::int64_t now_ns) : 
 }
 
 // A clock that jumps back does not move deadlines.
-void market_owner::at(std::int64_t now_ns) noexcept {
-  state_.now_ns = std::max(state_.now_ns, now_ns);
-}
+void market_owner::at(std::int64_t now_ns) noexcept { pass_time(state_, now_ns); }
 
 void market_owner::end_event() {
+  admission_.admit();
   lots_.serve();
   paranoid_check([this] { return validate().has_value(); }, "an event breaks the owner's state");
 }
@@ -187,6 +186,7 @@ std::int64_t market_owner::next_deadline_ns() const noexcept {
     if (at > state_.now_ns) next = std::min(next, at);
   };
   bool any_waits = false;
+  const bool any_leaves = state_.records.sums().void_bytes != 0;
   for (const request_record& each : state_.records.requests) {
     next = std::min(next, each.deadline_ns + (each.is_building() ? state_.options.build_ns : 0));
     if (each.is_building()) at_least(state_.create_after_ns);
@@ -195,15 +195,21 @@ std::int64_t market_owner::next_deadline_ns() const noexcept {
   }
   if (any_waits && state_.refused_ns >= 0)
     next = std::min(next, state_.refused_ns + state_.options.retry_ns);
+  for (const owned_handle& each : state_.records.handles()) {
+    if (!any_leaves && !any_waits) break;
+    if (each.state == handle_state::leaving && !each.is_late) next = std::min(next, each.drop_ns);
+    if (any_waits && each.state == handle_state::granted) at_least(each.stay_ns);
+  }
   for (const tenant_record& each : state_.records.tenants()) {
     if (!each.is_there()) continue;
     if (each.ask.request != 0) next = std::min(next, each.ask.deadline_ns);
     if (each.quiet_ns != 0 && each.connection == 0) next = std::min(next, each.quiet_ns);
-    if (each.is_waiting_to_join) next = std::min(next, state_.grace_end_ns);
-    if (!any_waits) continue;
-    at_least(each.stay_ns);
-    at_least(each.cannot_ns);
-    at_least(each.peace_ns);
+    if (each.is_waiting_to_join) {
+      at_least(state_.grace_end_ns);
+      next = std::min(next, each.join_ns);
+    }
+    if (any_waits || is_above_limit(state_, each)) at_least(each.cannot_ns);
+    if (any_waits) at_least(each.peace_ns);
   }
   return next;
 }

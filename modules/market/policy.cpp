@@ -33,12 +33,78 @@ bool has_request(const owner_state& state, const tenant_record& tenant) noexcept
                      [&](const auto& each) { return each.tenant == tenant.number; });
 }
 
+// Its guarantee, and an equal part of what is not guaranteed.
+placed_bytes parts_of_device(const owner_state& state) noexcept {
+  const std::span<const tenant_record> tenants = state.records.tenants();
+  std::uint64_t rest_bytes = state.options.capacity_bytes;
+  std::uint64_t count = 0;
+  for (const tenant_record& each : tenants) {
+    if (!each.is_open()) continue;
+    rest_bytes -= std::min(rest_bytes, each.share.guarantee_bytes);
+    ++count;
+  }
+  placed_bytes parts{};
+  for (std::size_t i = 0; i < tenants.size(); ++i) {
+    if (tenants[i].is_open())
+      parts[i] = std::min(tenants[i].share.guarantee_bytes + rest_bytes / count,
+                          limit_of(state, tenants[i]));
+  }
+  return parts;
+}
+
+// Credits that differ by less are equal.
+std::int64_t credit_steps(const owner_state& state, const tenant_record& tenant) noexcept {
+  const double step_byte_s = static_cast<double>(state.options.capacity_bytes) / 64;
+  return static_cast<std::int64_t>(std::floor(tenant.credit_byte_s / step_byte_s));
+}
+
 }  // namespace
+
+void pass_time(owner_state& state, std::int64_t now_ns) noexcept {
+  const std::int64_t passed_ns = now_ns - state.now_ns;
+  if (passed_ns <= 0) return;
+  state.now_ns = now_ns;
+  const double passed_s = static_cast<double>(passed_ns) * 1e-9;
+  constexpr double log_of_2 = 0.6931471805599453;
+  const double kept = 1 / (1 + log_of_2 * static_cast<double>(passed_ns) /
+                                   static_cast<double>(state.options.credit_half_ns));
+  const placed_bytes parts = parts_of_device(state);
+  bool all_wait = !state.records.requests.empty();
+  for (tenant_record& each : state.records.tenants()) {
+    if (!each.is_open()) continue;
+    const double unused_bytes = static_cast<double>(parts[state.records.place_of(each)]) -
+                                static_cast<double>(state.records.charge_of(each));
+    each.credit_byte_s = (each.credit_byte_s + unused_bytes * passed_s) * kept;
+    all_wait = all_wait && has_request(state, each);
+  }
+  if (!state.records.requests.empty()) state.counts.some_waited_ns += passed_ns;
+  if (all_wait) state.counts.all_waited_ns += passed_ns;
+}
+
+std::uint64_t late_bytes(const owner_state& state) noexcept {
+  std::uint64_t sum_bytes = 0;
+  if (state.records.sums().void_bytes == 0) return 0;
+  for (const owned_handle& each : state.records.handles())
+    sum_bytes += each.is_late ? each.size_bytes : 0;
+  return sum_bytes;
+}
+
+placed_bytes staying_bytes(const owner_state& state) noexcept {
+  placed_bytes staying{};
+  for (const owned_handle& each : state.records.handles()) {
+    if (each.state != handle_state::granted || state.now_ns >= each.stay_ns) continue;
+    const tenant_record* const holder = state.records.tenant(each.holder);
+    check(holder != nullptr, "B1: a granted handle has no holder");
+    staying[state.records.place_of(*holder)] += each.size_bytes;
+  }
+  return staying;
+}
 
 std::int64_t free_room(const owner_state& state) noexcept {
   const market_sums& sums = state.records.sums();
   auto room = static_cast<std::int64_t>(state.usable_bytes);
   room -= static_cast<std::int64_t>(sums.granted_bytes + sums.quarantined_bytes);
+  room -= static_cast<std::int64_t>(late_bytes(state));
   for (const request_record& each : state.records.requests)
     room -= static_cast<std::int64_t>(each.missing_bytes);
   return room;
@@ -58,6 +124,11 @@ bool is_within_limit(const owner_state& state, const tenant_record& tenant,
   if (limit_bytes == 0) return true;
   const std::uint64_t claimed = claimed_bytes(state, tenant);
   return claimed <= limit_bytes && more_bytes <= limit_bytes - claimed;
+}
+
+bool is_above_limit(const owner_state& state, const tenant_record& tenant) noexcept {
+  return tenant.is_open() && tenant.share.limit_bytes != 0 &&
+         state.records.charge_of(tenant) > tenant.share.limit_bytes;
 }
 
 std::uint64_t reserve_bytes(const owner_state& state, const tenant_record& borrower) noexcept {
@@ -93,23 +164,24 @@ std::vector<waiting_request> waiting_order(const owner_state& state) {
     waiting_request what;
     bool guaranteed;
     std::uint32_t level;
+    std::int64_t credit;
     std::int64_t since_ns;
   };
   std::vector<place> places;
   for (const request_record& each : state.records.requests) {
     if (each.is_building()) continue;
-    const auto& tenants = state.records.tenants();
-    const auto tenant = std::find_if(tenants.begin(), tenants.end(),
-                                     [&](const auto& one) { return one.number == each.tenant; });
-    check(tenant != tenants.end(), "L2: a request outlives its tenant");
+    const tenant_record* const tenant = state.records.tenant(each.tenant);
+    check(tenant != nullptr, "L2: a request outlives its tenant");
     places.push_back({{each.tenant, each.request},
                       is_guaranteed(state, *tenant, each.least_bytes),
                       class_of(state, *tenant),
+                      credit_steps(state, *tenant),
                       each.since_ns});
   }
   std::stable_sort(places.begin(), places.end(), [](const place& a, const place& b) {
     if (a.guaranteed != b.guaranteed) return a.guaranteed;
     if (a.level != b.level) return a.level > b.level;
+    if (a.credit != b.credit) return a.credit > b.credit;
     return a.since_ns < b.since_ns;
   });
   std::vector<waiting_request> order;
@@ -118,12 +190,12 @@ std::vector<waiting_request> waiting_order(const owner_state& state) {
   return order;
 }
 
-entitled_bytes entitlements(const owner_state& state) noexcept {
+placed_bytes entitlements(const owner_state& state) noexcept {
   const std::span<const tenant_record> tenants = state.records.tenants();
-  entitled_bytes entitled{};
-  entitled_bytes most{};  // what demand and limit allow
+  placed_bytes entitled{};
+  placed_bytes most{};  // what demand and limit allow
   auto rest = static_cast<std::int64_t>(state.usable_bytes);
-  rest -= static_cast<std::int64_t>(state.records.sums().quarantined_bytes);
+  rest -= static_cast<std::int64_t>(state.records.sums().quarantined_bytes + late_bytes(state));
   std::uint32_t level = 0;
   for (std::size_t i = 0; i < tenants.size(); ++i) {
     if (!tenants[i].is_there()) continue;
@@ -158,23 +230,24 @@ entitled_bytes entitlements(const owner_state& state) noexcept {
 
 std::vector<giver> givers(const owner_state& state, const tenant_record& borrower,
                           bool guaranteed) {
-  const entitled_bytes entitled = entitlements(state);
+  const placed_bytes entitled = entitlements(state);
+  const placed_bytes staying = staying_bytes(state);
   const std::span<const tenant_record> tenants = state.records.tenants();
+  const std::uint64_t late = state.records.late_importers();
   std::vector<giver> found;
   for (std::size_t i = 0; i < tenants.size(); ++i) {
     const tenant_record& each = tenants[i];
     if (!each.is_open() || &each == &borrower || each.ask.request != 0 || each.is_overdue) continue;
-    if (state.now_ns < std::max(each.stay_ns, each.cannot_ns)) continue;
+    if (state.now_ns < each.cannot_ns || (late & state.records.bit_of(each)) != 0) continue;
     if (!guaranteed && state.now_ns < each.peace_ns) continue;
     const std::uint64_t kept_bytes =
         guaranteed ? each.share.guarantee_bytes : std::max(entitled[i], each.share.guarantee_bytes);
     const std::uint64_t charge = state.records.charge_of(each);
-    if (charge > kept_bytes) found.push_back({each.number, charge - kept_bytes});
+    if (charge > kept_bytes && charge > staying[i])
+      found.push_back({each.number, std::min(charge - kept_bytes, charge - staying[i])});
   }
   const auto level = [&](const giver& each) {
-    const auto one = std::find_if(tenants.begin(), tenants.end(),
-                                  [&](const auto& tenant) { return tenant.number == each.tenant; });
-    return one->share.priority;
+    return state.records.tenant(each.tenant)->share.priority;
   };
   std::stable_sort(found.begin(), found.end(), [&](const giver& a, const giver& b) {
     if (level(a) != level(b)) return level(a) < level(b);
@@ -187,12 +260,15 @@ bool is_deadlocked(const owner_state& state) noexcept {
   const market_sums& sums = state.records.sums();
   if (state.records.requests.empty() || state.creating != 0) return false;
   if (sums.void_bytes != 0 || sums.quarantined_bytes != 0 || state.refused_ns >= 0) return false;
+  const placed_bytes staying = staying_bytes(state);
+  if (std::any_of(staying.begin(), staying.end(), [](std::uint64_t bytes) { return bytes != 0; }))
+    return false;
   for (const request_record& each : state.records.requests) {
     if (each.is_building()) return false;
   }
   for (const tenant_record& each : state.records.tenants()) {
     if (!each.is_there()) continue;
-    if (each.ask.request != 0 || state.now_ns < std::max(each.stay_ns, each.peace_ns)) return false;
+    if (each.ask.request != 0 || state.now_ns < each.peace_ns) return false;
     if (state.records.charge_of(each) == 0) continue;
     if (!each.is_open() || !has_request(state, each)) return false;
   }

@@ -2,10 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // vmm.market:policy - which request goes first, what a tenant is entitled to, which tenant gives.
-// Functions of an owner's state, without effects. Internal.
+// Functions of an owner's state, without effects except those of pass_time(). Internal.
 //
 // Entitled is a guarantee, and of what remains, class by class, equal shares up to each limit and
-// demand. Thread safety: values. Cost: O(tenants^2 + requests).
+// demand. A tenant earns credit for the part of the device that it does not use, and pays for what
+// it uses beyond it: in a class the request of the larger credit goes first.
+//
+// Thread safety: values. Cost: O(tenants^2 + requests + handles).
 export module vmm.market:policy;
 
 import vmm.backend;
@@ -15,6 +18,10 @@ import :state;
 
 namespace vmm {
 
+/// Until `now_ns` credits and waiting times change as the charges say.
+void pass_time(owner_state& state, std::int64_t now_ns) noexcept;
+/// Void bytes whose imports have not ended in time.
+[[nodiscard]] std::uint64_t late_bytes(const owner_state& state) noexcept;
 /// The bytes that may be granted: negative where more is granted than the driver has.
 [[nodiscard]] std::int64_t free_room(const owner_state& state) noexcept;
 /// A tenant's charge, and what was decided for it and is being collected.
@@ -23,6 +30,8 @@ export [[nodiscard]] std::uint64_t claimed_bytes(const owner_state& state,
 /// Whether a tenant with `more_bytes` has at most its limit.
 [[nodiscard]] bool is_within_limit(const owner_state& state, const tenant_record& tenant,
                                    std::uint64_t more_bytes) noexcept;
+/// Whether a connected tenant has more than its limit, which was lowered.
+[[nodiscard]] bool is_above_limit(const owner_state& state, const tenant_record& tenant) noexcept;
 /// The unused parts of other tenants' firm guarantees that are not lent.
 [[nodiscard]] std::uint64_t reserve_bytes(const owner_state& state,
                                           const tenant_record& borrower) noexcept;
@@ -39,8 +48,10 @@ struct waiting_request {
 };
 [[nodiscard]] std::vector<waiting_request> waiting_order(const owner_state& state);
 /// By the tenants' places.
-using entitled_bytes = std::array<std::uint64_t, market_tenants_max>;
-[[nodiscard]] entitled_bytes entitlements(const owner_state& state) noexcept;
+using placed_bytes = std::array<std::uint64_t, market_tenants_max>;
+[[nodiscard]] placed_bytes entitlements(const owner_state& state) noexcept;
+/// What was granted so recently that it is not recalled.
+[[nodiscard]] placed_bytes staying_bytes(const owner_state& state) noexcept;
 /// A tenant that may give, and how much it has beyond its share.
 struct giver {
   std::uint64_t tenant = 0;

@@ -79,6 +79,7 @@ void market_records::move_to(owned_handle& handle, handle_state state) noexcept 
   }
   sum_of(handle.state) -= handle.size_bytes;
   handle.state = state;
+  handle.is_late = handle.is_late && state == handle_state::leaving;
   sum_of(state) += handle.size_bytes;
   if (!has_holder(handle)) handle.holder = handle.request = 0;
   if (state != handle_state::granted) return;
@@ -98,6 +99,13 @@ void market_records::grant(owned_handle& handle, const tenant_record& to,
   handle.request = request;
 }
 
+std::uint64_t market_records::late_importers() const noexcept {
+  std::uint64_t late = 0;
+  if (sums_.void_bytes == 0) return late;
+  for (const owned_handle& each : handles_) late |= each.is_late ? each.importers : 0;
+  return late;
+}
+
 // ---- tenants -------------------------------------------------------------------------
 
 tenant_record* market_records::add_tenant() noexcept {
@@ -110,11 +118,15 @@ tenant_record* market_records::add_tenant() noexcept {
   return nullptr;
 }
 
-tenant_record* market_records::tenant(std::uint64_t number) noexcept {
+const tenant_record* market_records::tenant(std::uint64_t number) const noexcept {
   if (number == 0) return nullptr;
   const auto found = std::find_if(tenants_.begin(), tenants_.end(),
                                   [=](const auto& each) { return each.number == number; });
   return found == tenants_.end() ? nullptr : &*found;
+}
+
+tenant_record* market_records::tenant(std::uint64_t number) noexcept {
+  return const_cast<tenant_record*>(std::as_const(*this).tenant(number));
 }
 
 tenant_record* market_records::tenant_of(std::uint64_t connection) noexcept {

@@ -46,6 +46,9 @@ export struct owned_handle {
   std::uint64_t listed_use = 0;  ///< the same, in use
   bool must_clear = false;       ///< its holder receives bytes of another job
   std::uint64_t drops_sent = 0;  ///< leaving: the importers that have received a drop
+  std::int64_t stay_ns = 0;      ///< granted: not recalled before
+  std::int64_t drop_ns = 0;      ///< leaving: when its imports are to have ended
+  bool is_late = false;          ///< leaving: they have not
 };
 
 /// A request of a tenant for memory.
@@ -78,14 +81,14 @@ export struct tenant_record {
   std::uint64_t group = 0;
   std::uint64_t job = 0;
   market_share share{};
-  bool is_waiting_to_join = false;  ///< until the grace has ended
+  bool is_waiting_to_join = false;  ///< for the grace's end, or for room for its guarantee
   bool is_earlier = false;          ///< a tenant of an earlier owner
   bool has_stock = false;           ///< its inventory is complete
   bool has_ended = false;           ///< its process
   bool has_witness = true;          ///< a process of it may use the device
   bool is_overdue = false;
   std::int64_t quiet_ns = 0;   ///< ended: when its memory is lent again
-  std::int64_t stay_ns = 0;    ///< not recalled before
+  std::int64_t join_ns = 0;    ///< waits to join: refused then
   std::int64_t peace_ns = 0;   ///< not recalled for borrowers before
   std::int64_t cannot_ns = 0;  ///< has refused an ask: not recalled before
   std::int64_t largest_ns = 0;
@@ -93,6 +96,7 @@ export struct tenant_record {
   std::uint64_t moved_bytes = 0;    ///< given on request; halved with the refaults
   std::uint64_t refault_bytes = 0;  ///< requested again soon after
   std::int64_t moved_ns = 0;
+  double credit_byte_s = 0;  ///< of its part of the device, not used; decays
   std::uint64_t last_request = 0;
   ask_record ask{};
 
@@ -136,6 +140,7 @@ export class market_records {
   /// A free place with the next number, or null.
   [[nodiscard]] tenant_record* add_tenant() noexcept;
   [[nodiscard]] tenant_record* tenant(std::uint64_t number) noexcept;
+  [[nodiscard]] const tenant_record* tenant(std::uint64_t number) const noexcept;
   [[nodiscard]] tenant_record* tenant_of(std::uint64_t connection) noexcept;
   [[nodiscard]] std::span<tenant_record> tenants() noexcept { return tenants_; }
   [[nodiscard]] std::span<const tenant_record> tenants() const noexcept { return tenants_; }
@@ -143,6 +148,12 @@ export class market_records {
     return std::uint64_t{1} << place_of(tenant);
   }
 
+  [[nodiscard]] std::size_t place_of(const tenant_record& tenant) const noexcept {
+    return static_cast<std::size_t>(&tenant - tenants_.data());
+  }
+
+  /// A bit for the place of each tenant whose import of a void handle has not ended in time.
+  [[nodiscard]] std::uint64_t late_importers() const noexcept;
   /// The bytes granted to a tenant.
   [[nodiscard]] std::uint64_t charge_of(const tenant_record& tenant) const noexcept {
     return charges_[place_of(tenant)];
@@ -155,9 +166,6 @@ export class market_records {
   [[nodiscard]] status validate() const noexcept;
 
  private:
-  [[nodiscard]] std::size_t place_of(const tenant_record& tenant) const noexcept {
-    return static_cast<std::size_t>(&tenant - tenants_.data());
-  }
   owned_handle& insert(const owned_handle& made);
   [[nodiscard]] std::uint64_t& sum_of(handle_state state) noexcept;
 

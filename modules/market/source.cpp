@@ -41,6 +41,7 @@ class tenant_source final : public memory_source {
   struct outcome {
     bool is_granted = false;
     market_reason reason = market_reason::none;
+    std::string refusal{};
   };
   struct recall {
     std::uint64_t request = 0;
@@ -81,23 +82,48 @@ class tenant_source final : public memory_source {
   std::thread socket_thread_, callback_thread_;
 };
 
+const char* remedy_of(market_reason reason) noexcept {
+  switch (reason) {
+    case market_reason::guarantees:
+      return "lower the guarantee in VMM_TENANT, or wait for the holders with wait=SECONDS there";
+    case market_reason::deadline:
+    case market_reason::deadlock:
+      return "free memory in a holder, or reserve it with guarantee=BYTES in VMM_TENANT";
+    case market_reason::limit: return "raise the limit in VMM_TENANT, or with vmm-owner ctl share";
+    case market_reason::too_large: return "request less: no tenant can give more";
+    default: return nullptr;
+  }
+}
+
+// What was requested, which tenant holds what, and what helps.
 std::string refusal_text(const market_message& refused) {
-  std::string text = text_of(refused.reason);
-  text += " (device " + std::to_string(refused.bytes >> 20) + " MiB";
+  const auto mebibytes = [](std::uint64_t bytes) { return std::to_string(bytes >> 20); };
+  std::string text;
+  if (refused.wish_bytes != 0) text = "request of " + mebibytes(refused.wish_bytes) + " MiB: ";
+  text += text_of(refused.reason);
+  if (const char* const remedy = remedy_of(refused.reason); remedy != nullptr)
+    text += std::string("; ") + remedy;
+  text += " (device " + mebibytes(refused.bytes) + " MiB";
+  if (refused.row_count == 0) text += "; the owner is silent";
   for (const market_row& each : refused.row_list()) {
-    text += "; " + std::string(text_of(each.name)) + ": " + std::to_string(each.held_bytes >> 20) +
-            " MiB held, " + std::to_string(each.share.guarantee_bytes >> 20) + " guaranteed";
-    if (each.waiting_bytes != 0) text += ", waits for " + std::to_string(each.waiting_bytes >> 20);
+    text += "; ";
+    for (const char letter : text_of(each.name))
+      text += letter >= ' ' && letter <= '~' ? letter : '?';
+    text += ": " + mebibytes(each.held_bytes) + " MiB held, " +
+            mebibytes(each.share.guarantee_bytes) + " guaranteed";
+    if (each.waiting_bytes != 0) text += ", waits for " + mebibytes(each.waiting_bytes);
     if (each.overdue) text += ", overdue";
     if (each.is_silent) text += ", not connected";
   }
   return text + ")";
 }
 
-error take_error(market_reason reason) noexcept {
+error take_error(market_reason reason, std::string_view refusal) noexcept {
+  detail_text text;
+  text.add(refusal);
   switch (reason) {
     case market_reason::limit:
-      return refuse(errc::over_budget, "the request exceeds the limit in VMM_TENANT");
+      return refuse(errc::over_budget, text.keep("the request exceeds the limit in VMM_TENANT"));
     case market_reason::device_lost:
       return refuse(errc::unavailable, "the device was reset: its shared memory is void");
     case market_reason::silent:
@@ -107,8 +133,8 @@ error take_error(market_reason reason) noexcept {
       return refuse(errc::in_use, "64 requests of this process wait, the limit");
     default:
       return refuse(errc::out_of_memory,
-                    "the tenants of the device hold its memory, and gave none in time: see "
-                    "vmm-owner ctl list");
+                    text.keep("the tenants of the device hold its memory, and gave none in time: "
+                              "see vmm-owner ctl list"));
   }
 }
 
@@ -136,7 +162,8 @@ tenant_source::tenant_source(tenant_options options, const source_callbacks& cal
                 .group = options_.group,
                 .secret = options_.secret,
                 .job = options_.job,
-                .share = options_.share}) {}
+                .share = options_.share,
+                .wait_ns = std::uint64_t{options_.wait_ms} * 1'000'000}) {}
 
 // A forked child has neither the threads nor the connection.
 tenant_source::~tenant_source() {
@@ -170,7 +197,8 @@ status tenant_source::start() {
   wake_ = made.descriptor;
   if (witness_.failure != 0 || made.failure != 0)
     return refuse(errc::out_of_host_memory, "no descriptor is left for the market");
-  const std::int64_t until_ns = unix_os::clock_ns() + std::int64_t{options_.timeout_ms} * 1'000'000;
+  const std::int64_t within_ms = std::int64_t{options_.timeout_ms} + options_.wait_ms;
+  const std::int64_t until_ns = unix_os::clock_ns() + within_ms * 1'000'000;
   unix_os::signals_before signals;
   unix_os::block_signals(signals);
   socket_thread_ = std::thread([this] { run_socket(); });
@@ -205,16 +233,16 @@ status tenant_source::take(const timed_bytes& what, lent_list& out) {
   if (!made_in_.is_here())
     return refuse(errc::not_permitted, "a forked child is not a tenant of its parent's owner");
   guard held(mutex_);
-  if (machine_.stage() == tenant_stage::refused) return take_error(market_reason::broken);
+  if (machine_.stage() == tenant_stage::refused) return take_error(market_reason::broken, refusal_);
   const std::uint64_t request =
       machine_.want({what.bytes, what.bytes, what.within_ns}, unix_os::clock_ns());
   act();
   flush();
   unix_os::wake(wake_);  // for its deadline
   changed_.wait(held, [&] { return outcomes_.contains(request); });
-  const outcome end = outcomes_.at(request);
+  const outcome end = std::move(outcomes_.at(request));
   outcomes_.erase(request);
-  if (!end.is_granted) return take_error(end.reason);
+  if (!end.is_granted) return take_error(end.reason, end.refusal);
   std::vector<market_handle> lot = machine_.take_lot(request);
   std::stable_sort(lot.begin(), lot.end(),
                    [](const auto& a, const auto& b) { return a.granules > b.granules; });
@@ -308,6 +336,7 @@ void tenant_source::connect(guard& held) {
       unix_os::close(made.descriptor);
       made.descriptor = -1;
       made.failure = EACCES;
+      made.fault = unix_os::place_fault::not_a_socket;  // of this user
     }
   }
   held.lock();
@@ -378,6 +407,13 @@ void tenant_source::receive_one(const market_message& message,
     if (!descriptors_.emplace(each.id, descriptor).second) unix_os::close(descriptor);
   }
   machine_.receive(message, unix_os::clock_ns());
+  for (const market_handle& each : message.handle_list()) {
+    if (!each.has_descriptor || machine_.handles().is_held(each.id)) continue;
+    if (const auto unused = descriptors_.find(each.id); unused != descriptors_.end()) {
+      unix_os::close(unused->second);
+      descriptors_.erase(unused);
+    }
+  }
   if (message.kind == market_kind::refused || message.kind == market_kind::denied)
     refusal_ = refusal_text(message);
   act();
@@ -392,11 +428,11 @@ void tenant_source::act() {
         check(descriptors_.contains(each.handle.id), "a handle comes without its descriptor");
         break;
       case tenant_action::what::granted:
-        outcomes_[each.request] = {true, market_reason::none};
+        outcomes_[each.request] = {true};
         changed_.notify_all();
         break;
       case tenant_action::what::denied:
-        outcomes_[each.request] = {false, each.message.reason};
+        outcomes_[each.request] = {false, each.message.reason, refusal_text(each.message)};
         changed_.notify_all();
         break;
       case tenant_action::what::ask:

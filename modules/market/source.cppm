@@ -86,6 +86,7 @@ export struct tenant_options {
   std::uint64_t job = 0;
   market_share share{};
   std::uint32_t timeout_ms = 1000;  ///< for the owner's start and its welcome
+  std::uint32_t wait_ms = 0;        ///< beside it, for a guarantee that does not fit yet
   std::string program{};            ///< starts an owner where none is; empty: none is started
 };
 
@@ -93,8 +94,8 @@ export struct tenant_options {
 export [[nodiscard]] std::string default_market_directory();
 
 /// Reads VMM_OWNER (off, auto, or a directory) and VMM_TENANT
-/// (guarantee=20GiB,limit=60GiB,priority=1,elastic,name=N,group=G,job=7). Without VMM_OWNER, or
-/// with off: nothing. Errors: bad_option.
+/// (guarantee=20GiB,limit=60GiB,priority=1,elastic,wait=30,name=N,group=G,job=7). Without
+/// VMM_OWNER, or with off: nothing. Errors: bad_option.
 export [[nodiscard]] result<std::optional<tenant_options>> tenant_options_from_environment();
 
 /// Effects: joins the device's owner, and starts one by `program` where none listens.

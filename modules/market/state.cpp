@@ -10,13 +10,15 @@ namespace vmm {
 
 std::vector<market_row> owner_state::rows() const {
   std::vector<market_row> rows;
+  const std::uint64_t late = records.late_importers();
   for (const tenant_record& each : records.tenants()) {
-    if (!each.is_there() || each.is_waiting_to_join) continue;
+    if (!each.is_there()) continue;
     market_row row{.tenant = each.number,
                    .name = each.name,
                    .held_bytes = records.charge_of(each),
+                   .waiting_bytes = each.is_waiting_to_join ? each.share.guarantee_bytes : 0,
                    .share = each.share,
-                   .overdue = each.is_overdue,
+                   .overdue = each.is_overdue || (late & records.bit_of(each)) != 0,
                    .is_silent = each.connection == 0};
     for (const owned_handle& handle : records.handles()) {
       if (handle.state == handle_state::quarantined && handle.holder == each.number)
@@ -76,6 +78,7 @@ void owner_state::deny(const request_record& request, market_reason reason) {
   ++counts.denied_count;
   market_message message = refusal(market_kind::denied, reason);
   message.request = request.request;
+  message.wish_bytes = request.least_bytes;
   if (const tenant_record* const to = records.tenant(request.tenant); to != nullptr)
     send(*to, message);
   forget_request(request);

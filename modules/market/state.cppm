@@ -32,8 +32,9 @@ export struct owner_options {
   std::int64_t ask_ns_per_gib = 24'000'000;
   std::int64_t cannot_ns = 100'000'000;  ///< the least time after a refused ask
   std::int64_t peace_ns = 10'000'000'000;
-  std::int64_t age_ns = 1'000'000'000;    ///< a class up
-  std::int64_t retry_ns = 1'000'000'000;  ///< after a refused create without a release
+  std::int64_t age_ns = 1'000'000'000;           ///< a class up
+  std::int64_t credit_half_ns = 60'000'000'000;  ///< half of a credit is lost
+  std::int64_t retry_ns = 1'000'000'000;         ///< after a refused create without a release
   std::int64_t build_ns = 1'000'000'000;  ///< a lot that is being created may be late by this
 };
 
@@ -68,7 +69,9 @@ export struct owner_statistics {
   std::uint64_t created_count = 0;
   std::uint64_t refused_count = 0;  ///< creates
   std::uint64_t deadlock_count = 0;
-  std::int64_t waited_ns = 0;  ///< by all requests together
+  std::int64_t waited_ns = 0;       ///< by all requests together
+  std::int64_t some_waited_ns = 0;  ///< time in which a tenant waited
+  std::int64_t all_waited_ns = 0;   ///< time in which every tenant waited
 };
 
 /// The state.

@@ -52,6 +52,11 @@ std::vector<market_handle> held_handles::in_use() const {
   return used;
 }
 
+bool held_handles::is_held(std::uint64_t id) const noexcept {
+  return std::any_of(list_.begin(), list_.end(),
+                     [=](const held_handle& each) { return each.handle.id == id; });
+}
+
 bool held_handles::is_used(std::uint64_t id) const noexcept {
   return std::any_of(list_.begin(), list_.end(), [=](const held_handle& each) {
     return each.handle.id == id && each.state == held_handle::use::used;
@@ -107,6 +112,7 @@ void market_tenant::connected(std::int64_t now_ns) {
   hello.key = self_.secret;
   hello.job = self_.job;
   hello.share = self_.share;
+  hello.within_ns = self_.wait_ns;
   send(hello);
 }
 
@@ -209,7 +215,15 @@ bool market_tenant::dispatch(const market_message& message, std::int64_t now_ns)
   }
 }
 
+// At least what was requested once it is whole, and never more than was wished for.
+bool market_tenant::pending::has_good_size(bool is_whole) const noexcept {
+  std::uint64_t sum_bytes = 0;
+  for (const market_handle& each : lot) sum_bytes += each.size_bytes();
+  return sum_bytes <= what.wish_bytes && (!is_whole || sum_bytes >= what.least_bytes);
+}
+
 bool market_tenant::take_grant(const market_message& message) {
+  if (message.request > last_request_) return false;
   std::vector<market_handle> late;
   pending* const request = pending_.find(message.request);
   const bool is_wanted = request != nullptr && !request->is_granted;
@@ -231,6 +245,7 @@ bool market_tenant::take_grant(const market_message& message) {
     }
   }
   if (!late.empty()) give(late);
+  if (is_wanted && !request->has_good_size(!message.more)) return false;
   if (is_wanted && !message.more) {
     request->is_granted = true;
     actions_.push_back({.kind = tenant_action::what::granted, .request = message.request});
@@ -327,6 +342,8 @@ void market_tenant::tick(std::int64_t now_ns) {
     market_message why;
     why.kind = market_kind::denied;
     why.reason = market_reason::deadline;
+    why.bytes = capacity_bytes_;
+    why.wish_bytes = each.what.least_bytes;
     end(request, why);
   }
 }

@@ -64,6 +64,7 @@ export class held_handles {
   /// Bytes of handles in use and of gives that were not recorded.
   [[nodiscard]] std::uint64_t held_bytes() const noexcept;
   [[nodiscard]] std::vector<market_handle> in_use() const;
+  [[nodiscard]] bool is_held(std::uint64_t id) const noexcept;
   [[nodiscard]] bool is_used(std::uint64_t id) const noexcept;
   void clear() noexcept { list_.clear(); }
   [[nodiscard]] bool is_in_order() const noexcept;
@@ -84,6 +85,7 @@ export class market_tenant {
     market_key secret{};
     std::uint64_t job = 0;
     market_share share{};
+    std::uint64_t wait_ns = 0;  ///< for its guarantee, where it does not fit yet
   };
   explicit market_tenant(const identity& self) noexcept : self_(self) {}
 
@@ -143,6 +145,7 @@ export class market_tenant {
     std::int64_t deadline_ns = 0;
     std::vector<market_handle> lot{};  // parts that have come
     bool is_granted = false;           // waits for take_lot()
+    [[nodiscard]] bool has_good_size(bool is_whole) const noexcept;
   };
   struct pending_list : std::vector<pending> {
     [[nodiscard]] pending* find(std::uint64_t request) noexcept;

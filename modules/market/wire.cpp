@@ -129,9 +129,15 @@ bool has_good_counts(const market_message& message) noexcept {
          message.row_count <= (has_rows(message.kind) ? market_rows_max : 0);
 }
 
-std::uint32_t word_of(const market_handle& handle) noexcept {
-  return handle.granules | (handle.must_clear ? clear_flag : 0U) |
-         (handle.has_descriptor ? descriptor_flag : 0U) | (handle.in_use ? use_flag : 0U);
+// The flags that a kind has no use for are not sent, and so refused.
+std::uint32_t word_of(const market_handle& handle, market_kind kind) noexcept {
+  const bool is_grant = kind == market_kind::grant;
+  const bool clears = is_grant || kind == market_kind::give;
+  std::uint32_t word = handle.granules;
+  if (handle.must_clear && clears) word |= clear_flag;
+  if (handle.has_descriptor && is_grant) word |= descriptor_flag;
+  if (handle.in_use && kind == market_kind::inventory) word |= use_flag;
+  return word;
 }
 
 error not_a_message(const char* detail) noexcept {
@@ -226,9 +232,10 @@ market_bytes encode_market_message(const market_message& message) noexcept {
   writer.move_to(market_header_bytes);
   for (const market_handle& each : message.handle_list()) {
     check(is_market_size(each.size_bytes()), "a handle has no size of a market");
+    check(each.id != 0, "a handle has no number");
     writer.number(each.id);
     writer.number(each.generation);
-    writer.number(word_of(each));
+    writer.number(word_of(each, message.kind));
   }
   for (std::size_t i = 0; i < message.row_count; ++i) {
     const market_row& row = message.rows[i];
@@ -274,6 +281,7 @@ result<market_message> decode_market_message(std::span<const std::byte> bytes) n
     handle.in_use = (word & use_flag) != 0;
     if (!is_market_size(handle.size_bytes()))
       return not_a_message("a handle has no size of a market");
+    if (handle.id == 0) return not_a_message("a handle has no number");
   }
   for (std::size_t i = 0; i < message.row_count; ++i) {
     market_row& row = message.rows[i];

@@ -120,7 +120,7 @@ export [[nodiscard]] const char* text_of(market_reason reason) noexcept;
 
 /// A handle in a message.
 export struct market_handle {
-  std::uint64_t id = 0;
+  std::uint64_t id = 0;  ///< not 0
   std::uint32_t generation = 0;
   std::uint32_t granules = 0;   ///< its size in market_granule_bytes
   bool must_clear = false;      ///< grant, give: it has the bytes of another job
@@ -154,8 +154,8 @@ export struct market_message {
   std::uint64_t epoch = 0;       ///< of the owner; all but hello
   std::uint64_t request = 0;     ///< counted by the sender of want, give, ask, drop
   std::uint64_t bytes = 0;       ///< want: the least; ask, cannot; welcome and report: capacity
-  std::uint64_t wish_bytes = 0;  ///< want: at most; view: the tenant's charge
-  std::uint64_t within_ns = 0;   ///< want, ask: the time left
+  std::uint64_t wish_bytes = 0;  ///< want: at most; view: the charge; denied: what was requested
+  std::uint64_t within_ns = 0;   ///< want, ask: the time left; hello: for its guarantee
   std::uint64_t tenant = 0;      ///< welcome; hello: to resume, else 0; set_share
   std::uint64_t job = 0;         ///< hello: handles of one job are not cleared; 0: none
   market_key device{};           ///< hello: the device's identity

@@ -4,175 +4,11 @@
 // Goal: an owner and tenants as processes: memory moves between them, and a tenant or an owner that
 // is killed or stopped at any point costs no byte, no second user, and at most a deadline.
 // Method: vmm-owner over the host driver, tenants in forked processes that map the descriptors.
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-
-#include <chrono>
-
-#include "../support/test.h"
-
-import vmm;
-import vmm.backend;
-import vmm.market;
+#include "processes.hpp"
 
 namespace {
 
-using vmm::lent_list, vmm::memory_source, vmm::tenant_options;
-
-constexpr std::uint64_t second_ns = 1'000'000'000;
-
-// The device of the tests: "host", or with VMM_TEST_DEVICE=UUID that of VMM_TEST_BACKEND=cuda:N.
-std::string variable(const char* name, const char* usual) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? usual : text;
-}
-std::string device() { return variable("VMM_TEST_DEVICE", "host"); }
-
-const char* owner_program() {
-  const char* const other = std::getenv("VMM_TEST_OWNER");
-  return other != nullptr ? other : VMM_TEST_OWNER_PROGRAM;
-}
-
-std::string run_program(const std::vector<std::string>& words, int* code = nullptr) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return "";
-  const ::pid_t child = ::fork();
-  if (child == 0) {
-    ::dup2(ends[1], STDOUT_FILENO);
-    ::dup2(ends[1], STDERR_FILENO);
-    std::vector<char*> line;
-    for (const std::string& each : words) line.push_back(const_cast<char*>(each.c_str()));
-    line.push_back(nullptr);
-    ::execv(line[0], line.data());
-    ::_exit(127);
-  }
-  ::close(ends[1]);
-  std::string text;
-  char part[4096];
-  for (ssize_t came = 0; (came = ::read(ends[0], part, sizeof part)) > 0;)
-    text.append(part, static_cast<std::size_t>(came));
-  ::close(ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  if (code != nullptr) *code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return text;
-}
-
-// A program of a tenant: forked, with a line to the test in each direction.
-class program {
- public:
-  // Both ends are single letters.
-  struct line {
-    int read_end = -1;
-    int write_end = -1;
-    void say(char letter) const { (void)!::write(write_end, &letter, 1); }
-    char hear() const {
-      char letter = 0;
-      return ::read(read_end, &letter, 1) == 1 ? letter : '\0';
-    }
-  };
-
-  explicit program(const std::function<void(line)>& body) {
-    int down[2], up[2];
-    EXPECT_EQ(::pipe2(down, O_CLOEXEC), 0);
-    EXPECT_EQ(::pipe2(up, O_CLOEXEC), 0);
-    number_ = ::fork();
-    if (number_ == 0) {
-      ::close(down[1]);
-      ::close(up[0]);
-      body({down[0], up[1]});
-      ::_exit(0);
-    }
-    ::close(down[0]);
-    ::close(up[1]);
-    line_ = {up[0], down[1]};
-  }
-  program(const program&) = delete;
-  program& operator=(const program&) = delete;
-  ~program() {
-    ::close(line_.write_end);
-    if (number_ > 0) {
-      ::kill(number_, SIGKILL);
-      reap();
-    }
-    ::close(line_.read_end);
-  }
-  void signal(int what) const { ::kill(number_, what); }
-  void kill() {
-    ::kill(number_, SIGKILL);
-    reap();
-  }
-  void reap() {
-    int status = 0;
-    if (number_ > 0) ::waitpid(number_, &status, 0);
-    number_ = -1;
-  }
-  [[nodiscard]] const line& talk() const { return line_; }
-
- private:
-  ::pid_t number_ = -1;
-  line line_{};
-};
-
-class MarketProcesses : public testing::Test {
- protected:
-  MarketProcesses() {
-    char name[] = "/tmp/vmm-market-test-XXXXXX";
-    folder_ = ::mkdtemp(name);
-  }
-  ~MarketProcesses() override {
-    stop_owner();
-    std::filesystem::remove_all(folder_);
-  }
-  void start_owner(const std::vector<std::string>& more = {}) {
-    std::vector<std::string> words{owner_program(), "serve",   folder_,      device(),
-                                   "--capacity",    "1024MiB", "--quiet-ms", "50"};
-    words.insert(words.end(), more.begin(), more.end());
-    owner_ = ::fork();
-    if (owner_ == 0) {
-      std::vector<char*> line;
-      for (std::string& each : words) line.push_back(each.data());
-      line.push_back(nullptr);
-      ::execv(line[0], line.data());
-      ::_exit(127);
-    }
-  }
-  void stop_owner(int how = SIGKILL) {
-    if (owner_ <= 0) return;
-    ::kill(owner_, how);
-    wait_owner();
-  }
-  void wait_owner() {
-    int status = 0;
-    ::waitpid(owner_, &status, 0);
-    owner_ = -1;
-  }
-  [[nodiscard]] tenant_options options(const char* name) const {
-    tenant_options made;
-    made.directory = folder_;
-    made.device = vmm::make_market_device(device());
-    made.name = vmm::make_market_name(name);
-    made.timeout_ms = 5000;
-    return made;
-  }
-  std::string control(std::vector<std::string> words, int* code = nullptr) const {
-    words.insert(words.begin(), {owner_program(), "ctl"});
-    return run_program(words, code);
-  }
-
-  std::string folder_;
-  ::pid_t owner_ = -1;
-};
-
-std::unique_ptr<memory_source> join(const tenant_options& options,
-                                    const vmm::source_callbacks& callbacks = {}) {
-  auto made = vmm::join_market(options, callbacks);
-  EXPECT_TRUE(made) << vmm::describe(made.error());
-  return made ? std::move(*made) : nullptr;
-}
+using namespace market_test;
 
 // Handles as a driver maps them: each import once, for its life.
 class mapped_lot {
@@ -282,7 +118,7 @@ TEST_F(MarketProcesses, MemoryMovesAndTheOwnerEndsWithTheLast) {
   auto two = join(options("two"));
   ASSERT_TRUE(one && two);
   lent_list lot;
-  ASSERT_TRUE(one->take({800 * MiB, second_ns}, lot));
+  ASSERT_TRUE(one->take({800 * MiB, patience_ns}, lot));
   EXPECT_EQ(bytes_of(lot), 800 * MiB);
   EXPECT_EQ(one->totals().charged_bytes, 800 * MiB);
   write_words(lot, 7);
@@ -291,10 +127,14 @@ TEST_F(MarketProcesses, MemoryMovesAndTheOwnerEndsWithTheLast) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, vmm::errc::out_of_memory);
   EXPECT_TRUE(contains(two->last_refusal(), "one: 800 MiB held"));
+  EXPECT_TRUE(contains(vmm::describe(refused.error()),
+                       "request of 800 MiB: the memory was not given back in time; free memory in "
+                       "a holder, or reserve it with guarantee=BYTES in VMM_TENANT (device 1024 "
+                       "MiB; one: 800 MiB held, 0 guaranteed; two: 0 MiB held"));
   EXPECT_TRUE(other.empty());
   EXPECT_EQ(wrong_words(lot, 7), 0u);
   one->give(lot);
-  ASSERT_TRUE(two->take({800 * MiB, second_ns}, other));
+  ASSERT_TRUE(two->take({800 * MiB, patience_ns}, other));
   EXPECT_EQ(bytes_of(other), 800 * MiB);
   EXPECT_TRUE(other.front().must_clear) << "it has the bytes of another job";
   two->give(other);
@@ -308,13 +148,13 @@ TEST_F(MarketProcesses, ABorrowerGivesOnRequest) {
   giving one;
   one.source = join(options("borrower"), one.callbacks());
   ASSERT_TRUE(one.source);
-  for (int i = 0; i < 14; ++i) ASSERT_TRUE(one.source->take({64 * MiB, second_ns}, one.kept));
+  for (int i = 0; i < 14; ++i) ASSERT_TRUE(one.source->take({64 * MiB, patience_ns}, one.kept));
   auto owned = options("engine");
   owned.share.guarantee_bytes = 512 * MiB;
   auto two = join(owned);
   ASSERT_TRUE(two);
   lent_list lot;
-  ASSERT_TRUE(two->take({512 * MiB, 2 * second_ns}, lot)) << two->last_refusal();
+  ASSERT_TRUE(two->take({512 * MiB, patience_ns}, lot)) << two->last_refusal();
   EXPECT_EQ(bytes_of(lot), 512 * MiB);
   EXPECT_GE(one.source->totals().charged_bytes, 384 * MiB) << "more was recalled than needed";
   two->give(lot);
@@ -343,7 +183,7 @@ TEST_F(MarketProcesses, AKilledTenantsMemoryIsLentAgain) {
     program tenant([&](const program::line& talk) {
       auto source = join(options("killed"));
       lent_list lot;
-      talk.say(source && source->take({1000 * MiB, second_ns}, lot) ? 'y' : 'n');
+      talk.say(source && source->take({1000 * MiB, patience_ns}, lot) ? 'y' : 'n');
       (void)talk.hear();
     });
     ASSERT_EQ(tenant.talk().hear(), 'y') << round;
@@ -351,7 +191,7 @@ TEST_F(MarketProcesses, AKilledTenantsMemoryIsLentAgain) {
     ASSERT_TRUE(source);
     tenant.kill();
     lent_list lot;
-    ASSERT_TRUE(source->take({1000 * MiB, 2 * second_ns}, lot)) << source->last_refusal();
+    ASSERT_TRUE(source->take({1000 * MiB, patience_ns}, lot)) << source->last_refusal();
     source->give(lot);
   }
 }
@@ -363,7 +203,7 @@ TEST_F(MarketProcesses, AForkedChildHoldsItsParentsMemory) {
   program tenant([&](const program::line& talk) {
     auto source = join(options("parent"));
     lent_list lot;
-    if (!source || !source->take({1000 * MiB, second_ns}, lot)) return;
+    if (!source || !source->take({1000 * MiB, patience_ns}, lot)) return;
     if (::fork() == 0) {
       char letter = 0;
       ::close(ends[1]);
@@ -383,7 +223,7 @@ TEST_F(MarketProcesses, AForkedChildHoldsItsParentsMemory) {
       contains(source->last_refusal(), "parent: 1000 MiB held, 0 guaranteed, not connected"));
   ::close(ends[0]);
   ::close(ends[1]);  // the child ends
-  EXPECT_TRUE(source->take({1000 * MiB, 2 * second_ns}, lot)) << source->last_refusal();
+  EXPECT_TRUE(source->take({1000 * MiB, patience_ns}, lot)) << source->last_refusal();
 }
 
 TEST_F(MarketProcesses, AKilledOwnerIsReplacedAndTakesStock) {
@@ -391,18 +231,18 @@ TEST_F(MarketProcesses, AKilledOwnerIsReplacedAndTakesStock) {
   auto one = join(options("one"));
   ASSERT_TRUE(one);
   lent_list lot;
-  ASSERT_TRUE(one->take({600 * MiB, second_ns}, lot));
+  ASSERT_TRUE(one->take({600 * MiB, patience_ns}, lot));
   write_words(lot, 11);
   for (int round = 0; round < 3; ++round) {
     stop_owner();
     start_owner();
     lent_list more;
-    ASSERT_TRUE(one->take({64 * MiB, 5 * second_ns}, more)) << round << one->last_refusal();
+    ASSERT_TRUE(one->take({64 * MiB, patience_ns}, more)) << round << one->last_refusal();
     auto two = join(options("two"));
     ASSERT_TRUE(two);
     lent_list other;
     EXPECT_FALSE(two->take({400 * MiB, second_ns / 10}, other)) << "the device is full";
-    ASSERT_TRUE(two->take({320 * MiB, 2 * second_ns}, other)) << two->last_refusal();
+    ASSERT_TRUE(two->take({320 * MiB, patience_ns}, other)) << two->last_refusal();
     write_words(other, 13);
     EXPECT_EQ(wrong_words(lot, 11), 0u) << "memory was lent twice";
     EXPECT_EQ(wrong_words(other, 13), 0u);
@@ -419,7 +259,7 @@ TEST_F(MarketProcesses, AStoppedTenantCostsAtMostTheDeadlineAndIsNamed) {
     self.source = join(options("sleeper"), self.callbacks());
     {
       const std::lock_guard<std::mutex> lock(self.mutex);
-      talk.say(self.source && self.source->take({900 * MiB, second_ns}, self.kept) ? 'y' : 'n');
+      talk.say(self.source && self.source->take({900 * MiB, patience_ns}, self.kept) ? 'y' : 'n');
     }
     (void)talk.hear();
   });
@@ -436,7 +276,7 @@ TEST_F(MarketProcesses, AStoppedTenantCostsAtMostTheDeadlineAndIsNamed) {
   EXPECT_TRUE(contains(source->last_refusal(), "sleeper: 900 MiB held"));
   EXPECT_TRUE(contains(source->last_refusal(), "overdue"));
   tenant.signal(SIGCONT);
-  EXPECT_TRUE(source->take({512 * MiB, 3 * second_ns}, lot)) << source->last_refusal();
+  EXPECT_TRUE(source->take({512 * MiB, patience_ns}, lot)) << source->last_refusal();
 }
 
 TEST_F(MarketProcesses, TheFirstTenantStartsTheOwner) {
@@ -447,7 +287,7 @@ TEST_F(MarketProcesses, TheFirstTenantStartsTheOwner) {
     tenants.push_back(std::make_unique<program>([&](const program::line& talk) {
       auto source = vmm::join_market(with_program, {});
       lent_list lot;
-      talk.say(source && (*source)->take({8 * MiB, second_ns}, lot) ? 'y' : 'n');
+      talk.say(source && (*source)->take({8 * MiB, patience_ns}, lot) ? 'y' : 'n');
       (void)talk.hear();
     }));
   }
@@ -460,12 +300,13 @@ TEST_F(MarketProcesses, Control) {
   auto source = join(options("engine"));
   ASSERT_TRUE(source);
   int code = -1;
-  EXPECT_TRUE(contains(control({"list", folder_, device()}, &code), "engine\ndevice 1024 MiB\n"));
+  EXPECT_TRUE(contains(control({"list", folder_, device()}, &code),
+                       "engine\ndevice host: 1024 MiB, 0 lent\n"));
   EXPECT_EQ(code, 0);
   EXPECT_TRUE(contains(
       control({"share", folder_, device(), "1", "--guarantee", "256MiB", "--limit", "512MiB"},
               &code),
-      "256    512"));
+      "256         0    512"));
   EXPECT_EQ(code, 0);
   lent_list lot;
   EXPECT_EQ(source->take({640 * MiB, second_ns}, lot).error().code, vmm::errc::over_budget);
@@ -496,6 +337,54 @@ TEST_F(MarketProcesses, Control) {
   wait_owner();
 }
 
+TEST_F(MarketProcesses, TopShowsTheTenants) {
+  start_owner();
+  auto owned = options("engine");
+  owned.share.guarantee_bytes = 256 * MiB;
+  auto source = join(owned);
+  ASSERT_TRUE(source);
+  lent_list lot;
+  ASSERT_TRUE(source->take({320 * MiB, patience_ns}, lot));
+  ::setenv("VMM_OWNER", folder_.c_str(), 1);
+  int code = -1;
+  EXPECT_TRUE(contains(run_program({VMM_TEST_TOP_PROGRAM, "--once"}, &code),
+                       "     1       320         256        64      0        0      0  engine\n"
+                       "device host: 1024 MiB, 320 lent\n"));
+  EXPECT_EQ(code, 0);
+  EXPECT_TRUE(contains(run_program({VMM_TEST_TOP_PROGRAM, "--json"}, &code),
+                       R"({"kind": "tenant", "device": "host", "name": "engine", "tenant": 1, )"
+                       R"("held_bytes": 335544320, "guaranteed_bytes": 268435456, )"
+                       R"("borrowed_bytes": 67108864, "limit_bytes": 0, "waiting_bytes": 0, )"
+                       R"("priority": 0, "overdue": false, "connected": true})"));
+  EXPECT_EQ(code, 0);
+  stop_owner();
+  EXPECT_TRUE(contains(run_program({VMM_TEST_TOP_PROGRAM, "--once"}, &code),
+                       "no owner listens at " + folder_));
+  EXPECT_EQ(code, 1);
+  ::unsetenv("VMM_OWNER");
+}
+
+TEST_F(MarketProcesses, AnEngineWaitsForTheGuaranteeOfAnother) {
+  start_owner();
+  auto first = options("first");
+  first.share.guarantee_bytes = 800 * MiB;
+  auto second = options("second");
+  second.share.guarantee_bytes = 800 * MiB;
+  second.wait_ms = 10'000;
+  auto one = join(first);
+  ASSERT_TRUE(one);
+  program late([&](const program::line& talk) {
+    const auto source = vmm::join_market(second, {});
+    lent_list lot;
+    talk.say(source && (*source)->take({800 * MiB, patience_ns}, lot) ? 'y' : 'n');
+    (void)talk.hear();
+  });
+  while (!contains(control({"list", folder_, device()}), "800      0  second")) {
+  }
+  one.reset();
+  EXPECT_EQ(late.talk().hear(), 'y');
+}
+
 TEST_F(MarketProcesses, AForkedChildIsNotATenant) {
   start_owner();
   auto source = join(options("parent"));
@@ -508,7 +397,7 @@ TEST_F(MarketProcesses, AForkedChildIsNotATenant) {
   });
   EXPECT_EQ(child.talk().hear(), 'y');
   lent_list lot;
-  EXPECT_TRUE(source->take({8 * MiB, second_ns}, lot));
+  EXPECT_TRUE(source->take({8 * MiB, patience_ns}, lot));
 }
 
 TEST_F(MarketProcesses, APlaceThatOthersCanReachIsRefused) {

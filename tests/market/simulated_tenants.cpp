@@ -23,6 +23,7 @@ void simulation::start_tenant(int index) {
   self.backlog.clear();
   self.deadlines.clear();
   self.least_bytes.clear();
+  self.since_ns.clear();
   connect(index);
   at(static_cast<std::int64_t>(1 + draw(20)) * ms, [this, index, number = self.process] {
     if (tenants_[static_cast<std::size_t>(index)].process == number) app_step(index);
@@ -196,6 +197,7 @@ void simulation::app_want(int index) {
                          now_ns_);
   self.deadlines[request] = now_ns_ + within_ns;
   self.least_bytes[request] = least;
+  self.since_ns[request] = now_ns_;
   pump_tenant(index);
 }
 
@@ -245,7 +247,7 @@ void simulation::app_step(int index) {
   const std::uint64_t dice = draw(100);
   note(dice);
   if (dice < trouble_) {
-    switch (draw(7)) {
+    switch (draw(8)) {
       case 0: return kill_tenant(index);
       case 1: stop_tenant(index); break;
       case 2: kill_owner(); break;
@@ -265,6 +267,7 @@ void simulation::app_step(int index) {
         }
         break;
       case 5: outside_bytes_ = draw(4) * 64 * MiB; break;
+      case 6: change_share(); break;
       default:
         if (const std::uint64_t link = self.link; link != 0) {
           close_link(link);

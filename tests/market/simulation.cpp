@@ -26,6 +26,7 @@ simulation::simulation(std::uint64_t seed) : random_(seed * 0x9E3779B97F4A7C15u 
     if (chance(50)) each.self.share.guarantee_bytes = draw(8) * 64 * MiB;
     if (chance(20))
       each.self.share.limit_bytes = each.self.share.guarantee_bytes + (1 + draw(8)) * 64 * MiB;
+    if (chance(30)) each.self.wait_ns = draw(3000) * ms;
     at(static_cast<std::int64_t>(draw(20)) * ms, [this, i] { start_tenant(i); });
   }
 }
@@ -111,6 +112,7 @@ void simulation::start_owner() {
   owner_has_ended_ = false;
   owner_had_any_ = false;
   owner_ran_ns_ = now_ns_;
+  claims_.clear();
 }
 
 void simulation::kill_owner() {
@@ -147,10 +149,18 @@ void simulation::check_owner() {
   if (const vmm::status valid = owner_->validate(); !valid) fail(valid.error().detail);
   if (creates_in_flight_ > 1) fail("a create is beside another");
   for (const vmm::tenant_record& each : owner_->state().records.tenants()) {
+    if (!each.is_there()) continue;
     const std::uint64_t limit_bytes = each.share.limit_bytes;
-    if (!each.is_there() || limit_bytes == 0 || each.is_earlier) continue;
-    if (vmm::claimed_bytes(owner_->state(), each) > limit_bytes) fail("a limit is exceeded");
+    const std::uint64_t claimed = vmm::claimed_bytes(owner_->state(), each);
+    const std::uint64_t before = std::exchange(claims_[each.number], claimed);
+    if (limit_bytes != 0 && !each.is_earlier && claimed > std::max(limit_bytes, before))
+      fail("a limit is exceeded");
+    if (each.is_waiting_to_join && now_ns_ > each.join_ns + 5 * ms &&
+        now_ns_ > owner_ran_ns_ + 5 * ms)
+      fail("a tenant waits to join past its time");
+    joining_count += each.is_waiting_to_join ? 1 : 0;
   }
+  late_count += owner_->state().records.late_importers() != 0 ? 1 : 0;
   for (const vmm::request_record& each : owner_->state().records.requests) {
     const std::int64_t late_ns = each.is_building() ? 1 * s : 0;
     if (now_ns_ > each.deadline_ns + late_ns + 5 * ms && now_ns_ > owner_ran_ns_ + 5 * ms)
@@ -173,6 +183,32 @@ void simulation::driver_create(std::uint64_t handle, std::uint64_t size_bytes) {
   });
 }
 
+// A borrower that was recalled, or could not be in that time.
+bool simulation::is_to_blame(const vmm::tenant_record& holder, std::int64_t since_ns) const {
+  const vmm::owner_state& state = owner_->state();
+  if (vmm::claimed_bytes(state, holder) <= holder.share.guarantee_bytes) return false;
+  const bool was_time = now_ns_ - since_ns > 150 * ms && owner_ran_ns_ <= since_ns;
+  if (!was_time || holder.ask.request != 0) return true;
+  return holder.cannot_ns - state.options.cannot_ns >= since_ns;
+}
+
+void simulation::change_share() {
+  if (!owner_ || owner_stopped_) return;
+  market_message message;
+  message.kind = chance(10) ? market_kind::drain : market_kind::set_share;
+  std::vector<std::uint64_t> numbers;
+  for (const vmm::tenant_record& each : owner_->state().records.tenants()) {
+    if (each.is_there()) numbers.push_back(each.number);
+  }
+  message.tenant = numbers.empty() || chance(5) ? 77 : numbers[draw(numbers.size())];
+  message.share.guarantee_bytes = draw(6) * 64 * MiB;
+  if (chance(60)) message.share.limit_bytes = (1 + draw(10)) * 64 * MiB;
+  message.share.priority = static_cast<std::uint8_t>(draw(9));
+  ++share_count;
+  constexpr std::uint64_t controlling = ~std::uint64_t{0};  // a connection beside the tenants'
+  to_owner([this, message] { owner_->receive(controlling, message, now_ns_); });
+}
+
 void simulation::check_denial(const market_message& message, std::uint64_t link) {
   ++denied_count;
   if (message.reason != market_reason::deadline && message.reason != market_reason::deadlock &&
@@ -185,28 +221,32 @@ void simulation::check_denial(const market_message& message, std::uint64_t link)
   const auto least = side.least_bytes.find(message.request);
   const auto deadline = side.deadlines.find(message.request);
   if (least == side.least_bytes.end() || deadline == side.deadlines.end()) return;
-  std::uint64_t charge = 0, guaranteed = 0;
+  std::uint64_t charge = 0, guaranteed = 0, guarantee = 0;
   for (const vmm::tenant_record& each : owner_->state().records.tenants()) {
-    if (each.is_there()) guaranteed += each.share.guarantee_bytes;
-    if (each.is_there() && each.number == number)
-      charge = vmm::claimed_bytes(owner_->state(), each);
+    if (!each.is_there()) continue;
+    guaranteed += each.is_waiting_to_join ? 0 : each.share.guarantee_bytes;
+    if (each.number != number) continue;
+    charge = vmm::claimed_bytes(owner_->state(), each);
+    guarantee = each.share.guarantee_bytes;
   }
-  if (charge + least->second > side.self.share.guarantee_bytes) return;
-  if (owner_->state().counts.refused_count != 0) return;  // the driver is to blame
+  if (charge + least->second > guarantee) return;
+  if (owner_->state().usable_bytes < device_bytes_) return;  // the driver is to blame
   if (guaranteed > device_bytes_) return;  // admitted by an earlier owner, and others since
+  const std::int64_t since_ns = side.since_ns.at(message.request);
   bool is_blamed = false;
   for (const vmm::market_row& row : message.row_list()) {
-    is_blamed |= row.tenant != number &&
-                 (row.overdue || row.is_silent || row.held_bytes > row.share.guarantee_bytes);
+    if (row.tenant == number) continue;
+    const vmm::tenant_record* const holder = owner_->state().records.tenant(row.tenant);
+    is_blamed |=
+        row.overdue || row.is_silent || (holder != nullptr && is_to_blame(*holder, since_ns));
   }
   if (is_blamed) return;
   const vmm::market_sums& sums = owner_->state().records.sums();
   fail("a guarantee is not met, and no tenant is named: tenant " + std::to_string(index) + " has " +
        std::to_string(charge / MiB) + " and needs " + std::to_string(least->second / MiB) + " of " +
-       std::to_string(side.self.share.guarantee_bytes / MiB) + " MiB, " +
-       vmm::text_of(message.reason) + "; free " + std::to_string(sums.free_bytes / MiB) +
-       ", void " + std::to_string(sums.void_bytes / MiB) + ", granted " +
-       std::to_string(sums.granted_bytes / MiB) + ", quarantined " +
+       std::to_string(guarantee / MiB) + " MiB, " + vmm::text_of(message.reason) + "; free " +
+       std::to_string(sums.free_bytes / MiB) + ", void " + std::to_string(sums.void_bytes / MiB) +
+       ", granted " + std::to_string(sums.granted_bytes / MiB) + ", quarantined " +
        std::to_string(sums.quarantined_bytes / MiB) + ", usable " +
        std::to_string(owner_->state().usable_bytes / MiB) + ", late by " +
        std::to_string((now_ns_ - deadline->second) / us) + " us");

@@ -69,6 +69,7 @@ struct tenant_side {
   std::int64_t stopped_ns = 0;  // when it ran again last
   std::map<std::uint64_t, std::int64_t> deadlines{};
   std::map<std::uint64_t, std::uint64_t> least_bytes{};
+  std::map<std::uint64_t, std::int64_t> since_ns{};
   std::vector<std::function<void()>> backlog{};
 };
 
@@ -95,6 +96,7 @@ class simulation {
   std::uint64_t hash = 1469598103934665603u;  // of what happened
   std::uint64_t granted_count = 0, denied_count = 0, kill_count = 0, move_count = 0;
   std::uint64_t restart_count = 0, ask_count = 0, fork_count = 0, refused_count = 0;
+  std::uint64_t share_count = 0, joining_count = 0, late_count = 0;
 
  private:
   std::uint64_t draw(std::uint64_t below) { return below == 0 ? 0 : random_() % below; }
@@ -118,6 +120,8 @@ class simulation {
   void driver_create(std::uint64_t handle, std::uint64_t size_bytes);
   void check_owner();
   void check_denial(const market_message& message, std::uint64_t link);
+  [[nodiscard]] bool is_to_blame(const vmm::tenant_record& holder, std::int64_t since_ns) const;
+  void change_share();
   void deliver_to_owner(std::uint64_t link, letter what);
   void schedule_owner_tick();
 
@@ -167,6 +171,7 @@ class simulation {
   bool spoils_ = false;  // the message that the owner receives is not the tenant's
   int creates_in_flight_ = 0;
   std::int64_t owner_ran_ns_ = 0;
+  std::map<std::uint64_t, std::uint64_t> claims_;  // of the owner's tenants, after the last event
 
   std::map<std::uint64_t, connection> links_;
   std::uint64_t last_link_ = 0;

@@ -10,6 +10,7 @@
 
 #include "../program/output.hpp"
 #include "../program/usage.hpp"
+#include "control.hpp"
 #include "service.hpp"
 
 namespace {
@@ -150,62 +151,22 @@ int serve(const command& what) {
 
 // ---- ctl -----------------------------------------------------------------------------
 
-std::string table_of(const std::vector<vmm::market_row>& rows, std::uint64_t capacity_bytes) {
-  std::string text = "tenant  held MiB  guaranteed  limit  waiting  class  name\n";
-  for (const vmm::market_row& each : rows) {
-    char line[160];
-    std::snprintf(line, sizeof line, "%6llu  %8llu  %10llu  %5llu  %7llu  %5u  ",
-                  static_cast<unsigned long long>(each.tenant),
-                  static_cast<unsigned long long>(each.held_bytes >> 20),
-                  static_cast<unsigned long long>(each.share.guarantee_bytes >> 20),
-                  static_cast<unsigned long long>(each.share.limit_bytes >> 20),
-                  static_cast<unsigned long long>(each.waiting_bytes >> 20), each.share.priority);
-    text += line;
-    for (const char letter : vmm::text_of(each.name))
-      text += letter >= ' ' && letter <= '~' ? letter : '?';
-    if (each.overdue) text += " (overdue)";
-    if (each.is_silent) text += " (not connected)";
-    text += "\n";
-  }
-  return text + "device " + std::to_string(capacity_bytes >> 20) + " MiB\n";
-}
-
 int fail(const std::string& why) {
   std::fprintf(stderr, "vmm-owner: %s\n", why.c_str());
   return 1;
 }
 
 int control(const command& what) {
-  const vmm::tools::owner_paths paths(what.service);
-  const vmm::unix_os::deadline until = vmm::unix_os::deadline_in(2000);
-  const vmm::unix_os::connected made =
-      vmm::unix_os::connect_at(paths.socket.data(), paths.socket.size(), until);
-  if (made.descriptor < 0) return fail("no owner listens at " + paths.socket);
   market_message request;
   request.kind = what.action == "list"    ? market_kind::query
                  : what.action == "drain" ? market_kind::drain
                                           : market_kind::set_share;
   request.tenant = what.tenant;
   request.share = what.share;
-  const vmm::market_bytes sent = vmm::encode_market_message(request);
-  std::vector<vmm::market_row> rows;
-  int failure = vmm::unix_os::send_message(made.descriptor, {sent.data(), sent.size()}, {}, until);
-  while (failure == 0) {
-    vmm::market_bytes bytes{};
-    std::array<int, vmm::unix_os::descriptors_max> descriptors{};
-    const auto got = vmm::unix_os::receive_message(made.descriptor, bytes.data(), bytes.size(),
-                                                   descriptors.data(), until);
-    const auto message = vmm::decode_market_message(bytes);
-    if (got.fault != vmm::unix_os::receive_fault::none || !message) break;
-    if (message->kind == market_kind::refused) return fail(vmm::text_of(message->reason));
-    for (const vmm::market_row& each : message->row_list()) rows.push_back(each);
-    if (message->more) continue;
-    vmm::unix_os::close(made.descriptor);
-    const std::string why = vmm::tools::print(table_of(rows, message->bytes));
-    return why.empty() ? 0 : fail(why);
-  }
-  vmm::unix_os::close(made.descriptor);
-  return fail("the owner at " + paths.socket + " is silent");
+  vmm::tools::owner_report report{.device = what.service.device};
+  std::string why = control_owner(vmm::tools::owner_paths(what.service).socket, request, report);
+  if (why.empty()) why = vmm::tools::print(to_table(report));
+  return why.empty() ? 0 : fail(why);
 }
 
 }  // namespace

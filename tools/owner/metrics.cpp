@@ -86,6 +86,8 @@ std::string owner_service::metrics() const {
   add("refused_creates_total", "counter", counts.refused_count);
   add("deadlocks_total", "counter", counts.deadlock_count);
   add("waited_seconds_total", "counter", static_cast<double>(counts.waited_ns) * 1e-9);
+  add("some_waited_seconds_total", "counter", static_cast<double>(counts.some_waited_ns) * 1e-9);
+  add("all_waited_seconds_total", "counter", static_cast<double>(counts.all_waited_ns) * 1e-9);
   for (const char* kind : {"held", "guaranteed", "waiting", "borrowed"}) {
     text += std::string("# TYPE vmm_market_tenant_") + kind + "_bytes gauge\n";
     for (const market_row& each : state.rows()) {

@@ -166,8 +166,10 @@ void owner_service::look_at(const unix_os::watched& what) {
       return act(nullptr);
     }
     if (each.witness != what.descriptor) continue;
-    char byte = 0;
-    if (::recv(each.witness, &byte, 1, MSG_DONTWAIT) != 0) return;
+    char bytes[256];
+    const ssize_t came = ::recv(each.witness, bytes, sizeof bytes, MSG_DONTWAIT);
+    // What is not a connected socket would be ready for ever.
+    if (came > 0 || (came < 0 && (errno == EAGAIN || errno == EINTR))) return;
     unix_os::close(std::exchange(each.witness, -1));
     // Where the kernel has no descriptor of a process, its witness stands for it.
     if (each.process < 0) owner_->ended(of, unix_os::clock_ns());
@@ -268,7 +270,8 @@ void owner_service::flush(std::uint64_t number) {
         {first.descriptors.data(), first.descriptors.size()}, unix_os::deadline{0});
     if (failure == ETIMEDOUT && to.outbox.size() < outbox_max) return;
     if (failure != 0) {
-      to.outbox.clear();  // its end comes as an event
+      to.outbox.clear();
+      (void)::shutdown(to.descriptor, SHUT_RDWR);  // its end comes as an event
       return;
     }
     to.outbox.pop_front();

@@ -1,7 +1,8 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// vmm-top: what the pools and managers of the user's running processes have.
+// vmm-top: what the pools and managers of the user's running processes have, and the tenants of
+// the user's owners (docs/market.md).
 //
 // Exit codes: 0 all well; 1 a folder or file was refused, or standard output cannot be written; 2
 // the command line is wrong; 4 the program's own memory ran out.
@@ -9,6 +10,9 @@
 
 #include "../program/output.hpp"
 #include "../program/usage.hpp"
+#ifdef VMM_TOP_OWNERS
+#include "../owner/control.hpp"
+#endif
 
 import vmm.top_tools;
 
@@ -18,7 +22,8 @@ constexpr const char* usage =
     "usage: vmm-top [--once] [--json] [--interval SECONDS]\n"
     "\n"
     "Statistics of the allocators of your running processes that were started with VMM_TOP=1, or\n"
-    "that publish them by themselves. Ends with Ctrl-C.\n"
+    "that publish them by themselves; and the tenants of the owners of shared devices, in the\n"
+    "user's runtime folder or in the folder that VMM_OWNER names. Ends with Ctrl-C.\n"
     "  --once              once, and end; also if standard output is not a terminal\n"
     "  --json              once, as JSON\n"
     "  --interval SECONDS  from one look to the next, 1 to 3600 (default: 1)\n"
@@ -51,14 +56,34 @@ std::string read_words(int count, char** words, wanted& into) {
   return "";
 }
 
+#ifdef VMM_TOP_OWNERS
+// The tenants of the owners as a table, or as objects of a JSON array. Adds complaints.
+std::string show_owners(const wanted& how, vmm::tools::top_listing& listing) {
+  std::string folder = vmm::default_market_directory();
+  const char* const named = std::getenv("VMM_OWNER");
+  if (named != nullptr && named[0] == '/') folder = named;
+  bool is_first = std::all_of(listing.processes.begin(), listing.processes.end(),
+                              [](const auto& each) { return each.allocators.empty(); });
+  std::string text;
+  for (const auto& report : vmm::tools::read_owners(folder, listing.complaints)) {
+    text += how.json ? to_json_rows(report, is_first) : "\n" + to_table(report);
+    is_first = is_first && report.rows.empty();
+  }
+  return text;
+}
+#else
+std::string show_owners(const wanted&, vmm::tools::top_listing&) { return ""; }
+#endif
+
 int show(const wanted& how, const char* before) {
-  const vmm::tools::top_listing listing = vmm::tools::read_top();
-  const std::string text = how.json ? to_json(listing) : to_table(listing);
+  vmm::tools::top_listing listing = vmm::tools::read_top();
+  const std::string owners = show_owners(how, listing);
+  const std::string text = how.json ? to_json(listing, owners) : to_table(listing) + owners;
   if (const std::string why = vmm::tools::print(before + text); !why.empty()) {
     std::fprintf(stderr, "vmm-top: %s\n", why.c_str());
     return 1;
   }
-  if (listing.processes.empty() && !how.json)
+  if (listing.processes.empty() && owners.empty() && !how.json)
     std::fputs("vmm-top: no process publishes its allocators; programs do with VMM_TOP=1\n",
                stderr);
   for (const std::string& each : listing.complaints)

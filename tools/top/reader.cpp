@@ -230,7 +230,7 @@ std::string to_table(const top_listing& listing) {
   return out;
 }
 
-std::string to_json(const top_listing& listing) {
+std::string to_json(const top_listing& listing, std::string_view more) {
   std::string out = "[";
   bool is_first = true;
   for (const top_process& process : listing.processes) {
@@ -255,7 +255,7 @@ std::string to_json(const top_listing& listing) {
       out += "}";
     }
   }
-  return out + "\n]\n";
+  return out.append(more) + "\n]\n";
 }
 
 }  // namespace vmm::tools

@@ -37,7 +37,8 @@ export void read_top_folder(const std::string& path, top_listing& into);
 /// Of all folders of the user.
 export [[nodiscard]] top_listing read_top();
 export [[nodiscard]] std::string to_table(const top_listing& listing);
-export [[nodiscard]] std::string to_json(const top_listing& listing);
+/// `more`: objects that follow, each with the comma before it if it is not the first one.
+export [[nodiscard]] std::string to_json(const top_listing& listing, std::string_view more = {});
 
 /// A slot of an open file. Errors: invalid_argument (not a sample, or the file ends before it),
 /// unavailable (it was being written at each try).

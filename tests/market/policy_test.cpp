@@ -1,0 +1,213 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: shares hold over time: which tenant waits, gives, joins, and in which order.
+// Method: an owner's machine whose driver returns at once, and a clock of the test.
+#include "desk.hpp"
+
+namespace {
+
+using namespace market_test;
+
+bool is_overdue(desk& all, std::uint64_t tenant) {
+  for (const vmm::market_row& each : all.owner.state().rows()) {
+    if (each.tenant == tenant) return each.overdue;
+  }
+  return false;
+}
+
+TEST(MarketPolicy, OnlyWhatWasGrantedLastStays) {
+  desk all(1024 * MiB);
+  all.join(1);
+  all.join(2, {.guarantee_bytes = 512 * MiB});
+  (void)all.want(1, 640 * MiB);
+  all.pass(40 * ms);
+  const auto recent = all.want(1, 64 * MiB);
+  ASSERT_TRUE(all.has(recent));
+  (void)all.want(2, 512 * MiB, 5000 * ms);
+  all.pass(20 * ms);
+  ASSERT_TRUE(all.asks.contains(1)) << "a recent lot protects an older one";
+  EXPECT_LE(all.asks[1].bytes, 640 * MiB);
+}
+
+TEST(MarketPolicy, AStoppedTenantsImportDelaysOthersByOneAsk) {
+  desk all(1024 * MiB);
+  all.join(1, {}, "one");
+  all.join(2, {}, "two");
+  all.join(3, {.guarantee_bytes = 384 * MiB}, "two");
+  all.give(1, all.lots[all.want(1, 256 * MiB)]);
+  all.stopped.insert(1);
+  const auto theirs = all.want(2, 640 * MiB);
+  ASSERT_TRUE(all.has(theirs));
+  all.pass(60 * ms);
+  const auto wanted = all.want(3, 384 * MiB, 60'000 * ms);
+  EXPECT_FALSE(all.has(wanted)) << "the import of the first tenant";
+  EXPECT_FALSE(all.asks.contains(2));
+  all.pass(110 * ms);
+  EXPECT_TRUE(is_overdue(all, 1));
+  ASSERT_TRUE(all.asks.contains(2)) << "the lot waits for the stopped tenant";
+  all.give(2, all.lots[theirs]);
+  all.pass(4 * ms);
+  EXPECT_TRUE(all.has(wanted));
+  EXPECT_TRUE(all.owner.state().counts.overdue_count == 1);
+  market_message gone = all.drops[1];
+  gone.kind = market_kind::dropped;
+  all.say(1, gone);
+  EXPECT_FALSE(is_overdue(all, 1));
+  EXPECT_EQ(all.owner.state().records.sums().void_bytes, 0u);
+}
+
+TEST(MarketPolicy, MemoryOfASlowTenantIsReleasedLast) {
+  desk all(1024 * MiB);
+  all.join(1, {}, "one");
+  all.join(2, {}, "one");
+  all.join(3, {}, "two");
+  const auto lot = all.want(1, 256 * MiB), other = all.want(2, 512 * MiB);
+  all.give(1, all.lots[lot]);
+  all.give(2, all.lots[other]);
+  all.stopped.insert(1);
+  all.owner.lost(1, all.now);
+  const auto wanted = all.want(3, 512 * MiB);
+  all.pass(4 * ms);
+  EXPECT_TRUE(all.has(wanted)) << "the smaller handle has an import that does not end";
+}
+
+TEST(MarketPolicy, PeaceDoesNotHoldAgainstAGuarantee) {
+  desk all(1024 * MiB);
+  all.join(1);
+  all.join(2, {.priority = 1});
+  all.join(3, {.guarantee_bytes = 512 * MiB});
+  const auto mine = all.want(1, 896 * MiB);
+  (void)all.want(2, 384 * MiB, 1000 * ms);
+  all.pass(60 * ms);
+  ASSERT_TRUE(all.asks.contains(1));
+  all.give(1, all.lots[mine]);
+  all.pass(4 * ms);
+  ASSERT_TRUE(all.has(all.want(1, 512 * MiB))) << "again, at once: it has peace";
+  all.pass(100 * ms);
+  const auto before = all.asks[1].request;
+  (void)all.want(3, 512 * MiB, 60'000 * ms);
+  EXPECT_NE(all.asks[1].request, before);
+}
+
+TEST(MarketPolicy, ALoweredLimitIsReachedByRecalls) {
+  desk all(1024 * MiB);
+  all.join(1);
+  const auto lot = all.want(1, 512 * MiB);
+  market_message share = desk::of(market_kind::set_share);
+  share.tenant = 1;
+  share.share.limit_bytes = 256 * MiB;
+  all.say(99, share);
+  ASSERT_TRUE(all.asks.contains(1));
+  EXPECT_EQ(all.asks[1].bytes, 256 * MiB);
+  const auto first = all.asks[1].request;
+  all.cannot(1);
+  EXPECT_EQ(all.asks[1].request, first) << "recalled again at once";
+  all.pass(110 * ms);
+  EXPECT_NE(all.asks[1].request, first) << "it has more than its limit";
+  all.give(1, all.lots[lot]);
+  EXPECT_EQ(all.owner.state().records.sums().granted_bytes, 0u);
+}
+
+TEST(MarketPolicy, InAClassTheOneThatHeldLessGoesFirst) {
+  desk all(1024 * MiB);
+  for (const std::uint64_t each : {1u, 2u, 3u}) all.join(each);
+  (void)all.want(1, 512 * MiB);
+  (void)all.want(2, 64 * MiB);
+  std::vector<std::uint64_t> lots;
+  for (int i = 0; i < 7; ++i) lots.push_back(all.want(3, 64 * MiB));
+  ASSERT_TRUE(all.has(lots.back()));
+  all.pass(20'000 * ms);
+  const auto greedy = all.want(1, 64 * MiB, 60'000 * ms);
+  const auto modest = all.want(2, 64 * MiB, 60'000 * ms);
+  all.give(3, all.lots[lots[0]]);
+  EXPECT_TRUE(all.has(modest)) << "a borrower of half the device goes first by its age";
+  EXPECT_FALSE(all.has(greedy));
+  all.pass(1100 * ms);
+  const auto again = all.want(2, 64 * MiB, 60'000 * ms);
+  all.give(3, all.lots[lots[1]]);
+  EXPECT_TRUE(all.has(greedy)) << "age lifts a request over all credit";
+  EXPECT_FALSE(all.has(again));
+}
+
+TEST(MarketPolicy, CreditIsForgotten) {
+  desk all(1024 * MiB);
+  all.join(1);
+  all.join(2);
+  const auto lot = all.want(1, 1024 * MiB);
+  all.pass(60'000 * ms);
+  all.give(1, all.lots[lot]);
+  const auto credit = [&](std::size_t place) {
+    return all.owner.state().records.tenants()[place].credit_byte_s;
+  };
+  const double before = credit(1) - credit(0);
+  EXPECT_GT(before, 0.0);
+  for (int i = 0; i < 60; ++i) all.pass(10'000 * ms);
+  EXPECT_LT(credit(1) - credit(0), before / 100);
+}
+
+TEST(MarketPolicy, AGuaranteeWaitsForRoomAndSmallerOnesDoNotStarveIt) {
+  desk all(1024 * MiB);
+  all.join(1, {.guarantee_bytes = 512 * MiB});
+  const auto hello = [&](std::uint64_t connection, std::uint64_t bytes, std::int64_t within) {
+    market_message message = all.hello({.guarantee_bytes = bytes});
+    message.within_ns = static_cast<std::uint64_t>(within);
+    all.say(connection, message);
+  };
+  hello(2, 768 * MiB, 10'000 * ms);
+  EXPECT_FALSE(all.welcomed.contains(2) || all.refused.contains(2));
+  hello(3, 128 * MiB, 0);
+  EXPECT_TRUE(all.welcomed.contains(3)) << "it fits beside both";
+  hello(4, 64 * MiB, 0);
+  EXPECT_EQ(all.refused[4], market_reason::guarantees) << "it would keep the second one out";
+  hello(5, 64 * MiB, 1000 * ms);
+  hello(6, 1000 * MiB, 60'000 * ms);
+  EXPECT_EQ(all.refused[6], market_reason::guarantees) << "it never fits";
+  all.pass(1100 * ms);
+  EXPECT_EQ(all.refused[5], market_reason::guarantees) << "its time has passed";
+  EXPECT_FALSE(all.refused.contains(2));
+  all.say(1, desk::of(market_kind::leave));
+  EXPECT_TRUE(all.welcomed.contains(2));
+}
+
+TEST(MarketPolicy, ADrainTurnsAwayThoseThatWait) {
+  desk all(1024 * MiB);
+  all.join(1, {.guarantee_bytes = 512 * MiB});
+  market_message message = all.hello({.guarantee_bytes = 768 * MiB});
+  message.within_ns = 10'000'000'000;
+  all.say(2, message);
+  all.say(99, desk::of(market_kind::drain));
+  EXPECT_EQ(all.refused[2], market_reason::draining);
+  EXPECT_TRUE(all.closed.contains(2));
+}
+
+TEST(MarketPolicy, ADeadlockDoesNotEndAGuaranteedRequest) {
+  desk all(1024 * MiB);
+  all.join(1, {.priority = 1});
+  all.join(2, {.guarantee_bytes = 256 * MiB});
+  (void)all.want(1, 896 * MiB);
+  (void)all.want(2, 128 * MiB);
+  all.pass(100 * ms);
+  const auto guaranteed = all.want(2, 128 * MiB, 60'000 * ms);
+  const auto borrowed = all.want(1, 64 * MiB, 60'000 * ms);
+  all.cannot(1);
+  all.pass(ms);
+  EXPECT_EQ(all.denied[borrowed], market_reason::deadlock);
+  EXPECT_FALSE(all.denied.contains(guaranteed));
+}
+
+TEST(MarketPolicy, TimeInWhichSomeAndAllWaitIsCounted) {
+  desk all(1024 * MiB);
+  all.join(1);
+  all.join(2);
+  (void)all.want(1, 1024 * MiB);
+  all.pass(60 * ms);
+  (void)all.want(2, 64 * MiB, 60'000 * ms);
+  all.pass(10 * ms);
+  (void)all.want(1, 64 * MiB, 60'000 * ms);
+  all.pass(5 * ms);
+  EXPECT_EQ(all.owner.state().counts.some_waited_ns, 15 * ms);
+  EXPECT_EQ(all.owner.state().counts.all_waited_ns, 5 * ms);
+}
+
+}  // namespace

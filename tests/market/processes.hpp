@@ -1,0 +1,179 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// An owner as a process, and tenants in forked processes.
+#pragma once
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <chrono>
+
+#include "../support/test.h"
+
+import vmm;
+import vmm.backend;
+import vmm.market;
+
+namespace market_test {
+
+using vmm::lent_list, vmm::memory_source, vmm::tenant_options;
+
+inline constexpr std::uint64_t second_ns = 1'000'000'000;
+// For a request that is granted: the host may be slow.
+inline constexpr std::uint64_t patience_ns = 30 * second_ns;
+
+// The device of the tests: "host", or with VMM_TEST_DEVICE=UUID that of VMM_TEST_BACKEND=cuda:N.
+inline std::string variable(const char* name, const char* usual) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? usual : text;
+}
+inline std::string device() { return variable("VMM_TEST_DEVICE", "host"); }
+
+inline const char* owner_program() {
+  const char* const other = std::getenv("VMM_TEST_OWNER");
+  return other != nullptr ? other : VMM_TEST_OWNER_PROGRAM;
+}
+
+inline std::string run_program(const std::vector<std::string>& words, int* code = nullptr) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return "";
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(ends[1], STDOUT_FILENO);
+    ::dup2(ends[1], STDERR_FILENO);
+    std::vector<char*> line;
+    for (const std::string& each : words) line.push_back(const_cast<char*>(each.c_str()));
+    line.push_back(nullptr);
+    ::execv(line[0], line.data());
+    ::_exit(127);
+  }
+  ::close(ends[1]);
+  std::string text;
+  char part[4096];
+  for (ssize_t came = 0; (came = ::read(ends[0], part, sizeof part)) > 0;)
+    text.append(part, static_cast<std::size_t>(came));
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  if (code != nullptr) *code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return text;
+}
+
+// A program of a tenant: forked, with a line to the test in each direction.
+class program {
+ public:
+  // Both ends are single letters.
+  struct line {
+    int read_end = -1;
+    int write_end = -1;
+    void say(char letter) const { (void)!::write(write_end, &letter, 1); }
+    char hear() const {
+      char letter = 0;
+      return ::read(read_end, &letter, 1) == 1 ? letter : '\0';
+    }
+  };
+
+  explicit program(const std::function<void(line)>& body) {
+    int down[2], up[2];
+    EXPECT_EQ(::pipe2(down, O_CLOEXEC), 0);
+    EXPECT_EQ(::pipe2(up, O_CLOEXEC), 0);
+    number_ = ::fork();
+    if (number_ == 0) {
+      ::close(down[1]);
+      ::close(up[0]);
+      body({down[0], up[1]});
+      ::_exit(0);
+    }
+    ::close(down[0]);
+    ::close(up[1]);
+    line_ = {up[0], down[1]};
+  }
+  program(const program&) = delete;
+  program& operator=(const program&) = delete;
+  ~program() {
+    ::close(line_.write_end);
+    if (number_ > 0) {
+      ::kill(number_, SIGKILL);
+      reap();
+    }
+    ::close(line_.read_end);
+  }
+  void signal(int what) const { ::kill(number_, what); }
+  void kill() {
+    ::kill(number_, SIGKILL);
+    reap();
+  }
+  void reap() {
+    int status = 0;
+    if (number_ > 0) ::waitpid(number_, &status, 0);
+    number_ = -1;
+  }
+  [[nodiscard]] const line& talk() const { return line_; }
+
+ private:
+  ::pid_t number_ = -1;
+  line line_{};
+};
+
+class MarketProcesses : public testing::Test {
+ protected:
+  MarketProcesses() {
+    char name[] = "/tmp/vmm-market-test-XXXXXX";
+    folder_ = ::mkdtemp(name);
+  }
+  ~MarketProcesses() override {
+    stop_owner();
+    std::filesystem::remove_all(folder_);
+  }
+  void start_owner(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words{owner_program(), "serve",   folder_,      device(),
+                                   "--capacity",    "1024MiB", "--quiet-ms", "50"};
+    words.insert(words.end(), more.begin(), more.end());
+    owner_ = ::fork();
+    if (owner_ == 0) {
+      std::vector<char*> line;
+      for (std::string& each : words) line.push_back(each.data());
+      line.push_back(nullptr);
+      ::execv(line[0], line.data());
+      ::_exit(127);
+    }
+  }
+  void stop_owner(int how = SIGKILL) {
+    if (owner_ <= 0) return;
+    ::kill(owner_, how);
+    wait_owner();
+  }
+  void wait_owner() {
+    int status = 0;
+    ::waitpid(owner_, &status, 0);
+    owner_ = -1;
+  }
+  [[nodiscard]] tenant_options options(const char* name) const {
+    tenant_options made;
+    made.directory = folder_;
+    made.device = vmm::make_market_device(device());
+    made.name = vmm::make_market_name(name);
+    made.timeout_ms = 5000;
+    return made;
+  }
+  std::string control(std::vector<std::string> words, int* code = nullptr) const {
+    words.insert(words.begin(), {owner_program(), "ctl"});
+    return run_program(words, code);
+  }
+
+  std::string folder_;
+  ::pid_t owner_ = -1;
+};
+
+inline std::unique_ptr<memory_source> join(const tenant_options& options,
+                                           const vmm::source_callbacks& callbacks = {}) {
+  auto made = vmm::join_market(options, callbacks);
+  EXPECT_TRUE(made) << vmm::describe(made.error());
+  return made ? std::move(*made) : nullptr;
+}
+
+}  // namespace market_test
