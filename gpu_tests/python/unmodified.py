@@ -109,10 +109,11 @@ config = LlamaConfig(hidden_size=256, intermediate_size=512, num_hidden_layers=2
 model = LlamaForCausalLM(config)
 """
 TRAINER = """
-import tempfile
+import contextlib, io, tempfile
 from transformers import Trainer, TrainingArguments
 texts = [torch.arange(first, first + 128) % 1000 for first in range(64)]
-with tempfile.TemporaryDirectory() as folder:
+# It prints how long it took.
+with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
     chosen = TrainingArguments(folder, per_device_train_batch_size=8, max_steps=10, seed=0,
                                report_to=[], save_strategy="no", disable_tqdm=True)
     data = [{"input_ids": each, "labels": each} for each in texts]
