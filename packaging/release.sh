@@ -55,7 +55,7 @@ build() {
   trap "rm -rf '$work'" EXIT
   wheels "$work/made"
   ninja -C "$root/build/release" vmm vmm_c vmm_preload vmm-fit vmm-replay vmm-trace \
-    vmm-history vmm-top >&2
+    vmm-history vmm-top vmm-owner >&2
   cpack --config "$root/build/release/CPackConfig.cmake" -G DEB -B "$work/cpack" >&2
   mv "$work"/cpack/*.deb "$work/made/"
   "$root/run" docs "$work/docs" >&2

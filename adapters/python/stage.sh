@@ -35,9 +35,10 @@ if [[ -d $build/torch_classes ]]; then  # of `./run check torch --classes`
   mkdir "$lib/torch"
   cp "$build"/torch_classes/2.*.{so,headers} "$lib/torch/"
 fi
-if [[ -e $build/tools/vmm-fit ]]; then
-  install -D -s --strip-program="$strip" "$build/tools/vmm-fit" "$stage/bin/vmm-fit"
-fi
+for program in vmm-fit owner/vmm-owner; do
+  [[ -e $build/tools/$program ]] || continue
+  install -D -s --strip-program="$strip" "$build/tools/$program" "$stage/bin/${program##*/}"
+done
 
 mkdir "$work/source"
 cp -R "$here"/{pyproject.toml,hatch_build.py,README.md,src} "$work/source/"

@@ -14,7 +14,7 @@ import subprocess
 
 import libvmm
 import pytest
-from libvmm import _fit, _native
+from libvmm import _native, _programs
 from libvmm.errors import check
 from libvmm.torch import _figures, _Options
 
@@ -359,7 +359,7 @@ def test_a_failure_is_told(allocator):
 
 def test_fit_replays_this_allocator(fake):
     """vmm-fit's figure of a program under PyTorch is the most that this allocator holds."""
-    program = _fit.find_program()
+    program = _programs.find_program("fit")
     here = os.path.dirname(os.path.abspath(__file__))
     trace = os.path.join(here, "..", "..", "..", "traces", "beam_kv.trace.gz")
     if program is None or not os.path.exists(trace):

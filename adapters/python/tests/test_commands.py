@@ -13,7 +13,7 @@ import sys
 
 import libvmm
 import pytest
-from libvmm import _doctor, _fit, _settings
+from libvmm import _doctor, _fit, _programs, _settings
 
 
 def command(*words, **settings):
@@ -496,7 +496,7 @@ def test_a_library_that_is_a_named_pipe_is_not_waited_for(tmp_path):
 
 
 def test_fit_answers_of_a_recording(tmp_path):
-    if _fit.find_program() is None:
+    if _programs.find_program("fit") is None:
         pytest.skip("vmm-fit is not built here")
     path = tmp_path / "tiny.trace"
     path.write_text("a 1 3145728 0\na 2 1 0\nf 1\n")
@@ -507,6 +507,14 @@ def test_fit_answers_of_a_recording(tmp_path):
     assert found["allocators"]["native"]["held_bytes"] == 22 << 20
     assert found["fits"]["24GiB"]["native"] == "yes"
     assert command("fit", str(tmp_path / "none")).returncode == 3
+
+
+def test_owner_is_the_program_of_the_wheel(tmp_path):
+    if _programs.find_program("owner") is None:
+        pytest.skip("vmm-owner is not built here")
+    said = command("owner", "ctl", "list", str(tmp_path), "host")
+    assert said.returncode == 1 and f"no owner listens at {tmp_path}/owner-host" in said.stderr
+    assert command("owner", "--help").stdout.startswith("usage: vmm-owner serve FOLDER DEVICE")
 
 
 def test_record_says_what_it_lacks(tmp_path):

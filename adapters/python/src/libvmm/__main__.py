@@ -10,13 +10,13 @@ import sys
 
 import libvmm
 
-from . import _doctor, _fit, _run
+from . import _doctor, _fit, _programs, _run
 
-_WORDS = ("doctor", "run", "fit", "record", "version", "help")
+_WORDS = ("doctor", "run", "fit", "record", "owner", "version", "help")
 # Not the docstring, which -OO drops.
 _USAGE = (
     "python -m libvmm doctor [--json] [--tree PID] | run [--mode MODE] SCRIPT [ARGUMENTS] | "
-    "fit FILE... | record [-o FILE] SCRIPT [ARGUMENTS] | version"
+    "fit FILE... | record [-o FILE] SCRIPT [ARGUMENTS] | owner serve|ctl ... | version"
 )
 
 
@@ -59,8 +59,8 @@ def main() -> int:
     word, arguments = sys.argv[1], sys.argv[2:]
     if word == "run":
         return _run.main(arguments)
-    if word == "fit":
-        return _fit.fit(arguments)
+    if word in ("fit", "owner"):
+        return _programs.execute(word, arguments)
     if word == "record":
         return _fit.record(arguments)
     return _written(*_answer(word, arguments))

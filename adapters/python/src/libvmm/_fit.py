@@ -1,7 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The vmm authors
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m libvmm fit FILE...`: whether a recorded program fits a device, by the program vmm-fit.
-`python -m libvmm record [-o FILE] SCRIPT [ARGUMENTS]`: runs a script of PyTorch as python would,
+"""`python -m libvmm record [-o FILE] SCRIPT [ARGUMENTS]`: runs a script of PyTorch as python would,
 and writes its memory snapshot at the end, also after an exception or SIGTERM.
 """
 
@@ -10,41 +9,12 @@ from __future__ import annotations
 import argparse
 import os
 import runpy
-import shutil
 import signal
 import stat
 import sys
 from typing import Any
 
-from . import _native
 from ._run import refused
-
-
-def find_program() -> str | None:
-    """vmm-fit: the wheel's own, that of the build that the C library is from, or the system's."""
-    places = [os.path.join(_native.FOLDER, "bin", "vmm-fit")]
-    folder = os.path.abspath(_native.PATH) if os.path.dirname(_native.PATH) else ""
-    for _ in range(3):  # build/PRESET/adapters/c/libvmm.so.1
-        folder = os.path.dirname(folder)
-        if folder:
-            places.append(os.path.join(folder, "tools", "vmm-fit"))
-    for path in places:
-        if os.access(path, os.X_OK):
-            return path
-    return shutil.which("vmm-fit")
-
-
-def fit(arguments: list[str]) -> int:
-    """Runs the program; returns only if it is missing."""
-    program = find_program()
-    if program is None:
-        print(
-            "libvmm fit: vmm-fit is neither in this package nor beside its C library; Debian has "
-            "it in vmm-tools",
-            file=sys.stderr,
-        )
-        return 3
-    os.execv(program, [program, *arguments])
 
 
 def _path_of_rank(path: str) -> str:
