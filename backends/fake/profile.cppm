@@ -68,8 +68,7 @@ export struct cost_table {
 };
 
 /// The factors by which calls cost more in a running program than in a tight loop on a quiet
-/// machine: one for all calls that change memory (`vmm-fidelity busy` measures each). Other calls
-/// cost the same.
+/// machine: one for all calls that change memory. Other calls cost the same.
 export struct busy_table {
   double create = 2.9;
   double release = 2.9;

@@ -39,23 +39,15 @@ export [[noreturn]] void fail_check(const char* what, std::source_location where
 #ifndef VMM_CHECK_LEVEL
 #define VMM_CHECK_LEVEL 1
 #endif
-// A build of the library without assertions is what bench_history compares with.
-#ifdef VMM_WITHOUT_CHECKS
-#define VMM_CHECKS_IN_USE 0
-#else
-#define VMM_CHECKS_IN_USE VMM_CHECK_LEVEL
-#endif
 /// 1: constant-time assertions (always on, also in release); 2: logarithmic ones too; 3:
-/// whole-structure validators. 0: none.
-export inline constexpr int check_level = VMM_CHECKS_IN_USE;
+/// whole-structure validators.
+export inline constexpr int check_level = VMM_CHECK_LEVEL;
 
 /// Assertion that is on in every build. Keep the condition constant-time.
 export constexpr void check(bool condition, const char* what,
                             std::source_location where = std::source_location::current()) noexcept {
-  if constexpr (check_level >= 1) {
-    if (!condition) [[unlikely]]
-      fail_check(what, where);
-  }
+  if (!condition) [[unlikely]]
+    fail_check(what, where);
 }
 
 /// Assertion for debug builds (check_level 2). The condition is a callable, so that it costs
@@ -93,17 +85,6 @@ export [[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value,
 
 /// Prefetches a cache line. A hint: the address may be invalid.
 export inline void fetch_ahead(const void* line) noexcept { __builtin_prefetch(line, 1); }
-
-// ---- history -------------------------------------------------------------------------
-
-// A build of the library without a history in its code is what bench_history compares with.
-#ifdef VMM_WITHOUT_HISTORY
-#define VMM_HAS_HISTORY false
-#else
-#define VMM_HAS_HISTORY true
-#endif
-/// Whether allocators look for a recorder.
-export inline constexpr bool has_history = VMM_HAS_HISTORY;
 
 // ---- processes -----------------------------------------------------------------------
 

@@ -384,9 +384,7 @@ export class history_port {
     });
   }
   /// Whether there is a ring; it is written to from attach() on.
-  [[nodiscard]] inline explicit operator bool() const noexcept {
-    return has_history && get() != nullptr;
-  }
+  [[nodiscard]] inline explicit operator bool() const noexcept { return get() != nullptr; }
   [[nodiscard]] inline history_ring* operator->() const noexcept { return get(); }
   [[nodiscard]] inline history_ring* get() const noexcept {
     return ring_.load(std::memory_order_relaxed);

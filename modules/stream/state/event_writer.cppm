@@ -21,7 +21,7 @@ class event_writer {
  public:
   /// Null: nothing is recorded.
   void set_ring(history_ring* ring) noexcept { ring_ = ring; }
-  [[nodiscard]] inline bool is_on() const noexcept { return has_history && ring_ != nullptr; }
+  [[nodiscard]] inline bool is_on() const noexcept { return ring_ != nullptr; }
 
   inline void note(const history_note& what) noexcept {
     if (is_on()) ring_->note(what);

@@ -41,7 +41,6 @@ struct check {};
 struct check_level {};
 struct debug_check {};
 struct fail_check {};
-struct has_history {};
 struct leave_behind {};
 struct leave_parts_behind {};
 struct paranoid_check {};
@@ -101,7 +100,7 @@ constexpr int hidden_count =
           block_request, engine, engine_options, spill_permit, grants_for, mapping_plan,
           remap_outcome, remapper, resize_plan, physical_options, physical_pool,
           physical_statistics, physical_memory, memory_list, reserve_more, reservation_options,
-          reservation_space, check, check_level, debug_check, fail_check, has_history, leave_behind,
+          reservation_space, check, check_level, debug_check, fail_check, leave_behind,
           leave_parts_behind, paranoid_check, process_mark, round_up, use_of, used_object,
           user_count, ticket, ticket_ref, timeline, tracked_range, tracker, address_request,
           address_space, address_space_options, address_space_statistics, block_id, block_info,

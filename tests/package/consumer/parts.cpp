@@ -54,11 +54,11 @@ using vmm::alias_level, vmm::all_wait_backend, vmm::all_work_backend, vmm::call_
 // vmm.base
 using vmm::check, vmm::check_level, vmm::debug_check, vmm::detail_bytes_max, vmm::detail_text,
     vmm::errno_name, vmm::fail_check, vmm::fetch_ahead, vmm::file_text, vmm::flat_table,
-    vmm::fork_listener, vmm::has_history, vmm::kept_count_max, vmm::leave_behind,
-    vmm::leave_parts_behind, vmm::limit_text, vmm::load_named, vmm::loaded_library, vmm::open_named,
-    vmm::opened_file, vmm::paranoid_check, vmm::process_mark, vmm::round_up, vmm::use_of,
-    vmm::used_object, vmm::user_count, vmm::without_write_signals, vmm::write_whole,
-    vmm::written_bytes, vmm::sync::assume_locked, vmm::sync::atomic, vmm::sync::has_schedule_points,
+    vmm::fork_listener, vmm::kept_count_max, vmm::leave_behind, vmm::leave_parts_behind,
+    vmm::limit_text, vmm::load_named, vmm::loaded_library, vmm::open_named, vmm::opened_file,
+    vmm::paranoid_check, vmm::process_mark, vmm::round_up, vmm::use_of, vmm::used_object,
+    vmm::user_count, vmm::without_write_signals, vmm::write_whole, vmm::written_bytes,
+    vmm::sync::assume_locked, vmm::sync::atomic, vmm::sync::has_schedule_points,
     vmm::sync::lock_guard, vmm::sync::mutex, vmm::sync::recursive_mutex,
     vmm::sync::schedule_observer, vmm::sync::set_schedule_observer, vmm::sync::shared_guard,
     vmm::sync::shared_mutex, vmm::sync::spin_lock, vmm::sync::step, vmm::sync::watched_mutex;
