@@ -274,10 +274,17 @@ status engine::retire_tail(block& shrunk, const resize_plan& plan, std::size_t k
 
 // ---- going ---------------------------------------------------------------------------
 
-// The driver has the block's memory already, except pieces that a resumption left mapped. The
-// addresses are freed at once.
+// The driver has the block's memory already, except pieces that a resumption left mapped, whose
+// copies may continue. The addresses are freed at once.
 status engine::dissolve_suspended(block& gone) {
   check(gone.is_suspended && !gone.is_growable, "a block in use ends as a suspended one");
+  const bool is_mapped = std::any_of(gone.memories.begin(), gone.memories.end(),
+                                     [](const auto* part) { return part->mapping_count != 0; });
+  if (is_mapped) {
+    const result<ticket_ref> all = core_.time.cover_all();
+    if (!all) return all.error();
+    if (status waited = core_.time.wait(*all); !waited) return waited;
+  }
   address at = gone.base;
   for (physical_memory* part : gone.memories) {
     const mapping_plan one{at, {&part, 1}, gone.stream, nullptr};

@@ -39,6 +39,11 @@ std::uint64_t calling_thread() noexcept {
   return reinterpret_cast<std::uintptr_t>(&mark);
 }
 
+std::uint64_t suspendable::next_lock_order() noexcept {
+  static std::atomic<std::uint64_t> last = 0;  // no step of a test's schedule
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
 bool are_attached(std::span<const suspension_part> parts) noexcept {
   return std::all_of(parts.begin(), parts.end(),
                      [](const suspension_part& each) { return each.is_attached(); });

@@ -12,7 +12,8 @@
 // I2  If a function fails, the parts that it changed are as before, unless the driver repeatedly
 //     refuses the undoing, too; even then no piece is lost and no address is freed.
 //
-// I3  Between try_begin() and end() of suspension_phases one thread has the phase, and its lock.
+// I3  Between try_begin() and end() of suspension_phases one thread has the phase, and its lock. A
+//     thread that changes several allocators begins them in the order of suspendable::lock_order().
 //
 // Thread safety: all of it, for parts that one thread works on. Cost: driver calls by parts.
 module;
@@ -256,21 +257,33 @@ export class suspendable {
   /// Effects: trims other allocators of the device by `size_bytes`. Returns the bytes released.
   virtual std::uint64_t take_from_others(std::uint64_t size_bytes) = 0;
 
-  /// Requires: the memory is suspended, by the calling suspender. Effects: another one can take it.
-  void leave(left_contents contents) noexcept {
+  /// Requires: the memory is suspended, by the calling suspender. Effects: another one can take it;
+  /// `has_copies`: copies that could not be waited for may use it.
+  void leave(left_contents contents, bool has_copies) noexcept {
     check(phase() == suspension_phase::suspended, "memory is left that is not suspended");
+    has_copies_.store(has_copies, std::memory_order_relaxed);
     left_.store(contents, std::memory_order_release);
   }
   /// Effects: of several callers one takes the memory that was left.
   [[nodiscard]] left_contents take_left() noexcept {
     return left_.exchange(left_contents::none, std::memory_order_acq_rel);
   }
+  /// Requires: take_left() returned contents. Whether copies of the earlier suspender may go on.
+  [[nodiscard]] bool has_left_copies() const noexcept {
+    return has_copies_.load(std::memory_order_relaxed);
+  }
+  /// The allocator's place among all of the process, by construction: see I3.
+  [[nodiscard]] std::uint64_t lock_order() const noexcept { return lock_order_; }
 
  protected:
   ~suspendable() = default;
 
  private:
+  [[nodiscard]] static std::uint64_t next_lock_order() noexcept;
+
+  const std::uint64_t lock_order_ = next_lock_order();
   std::atomic<left_contents> left_ = left_contents::none;
+  std::atomic<bool> has_copies_ = false;
 };
 
 /// Maps all parts, repeated for a fault that occurs once; for code that undoes. Returns whether all

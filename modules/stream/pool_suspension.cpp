@@ -18,6 +18,8 @@ namespace {
 constexpr int reap_attempts = 3;  // a fault that strikes once leaves nothing behind
 constexpr int quiesce_rounds = 8;
 
+bool is_unused(const mapping* m) noexcept { return m->of->is_free && !m->of->memory->is_suspended; }
+
 }  // namespace
 
 // ---- the phase -------------------------------------------------------------------------
@@ -69,17 +71,22 @@ status pool_suspension::begin_suspend(std::span<const stream_handle> streams,
   return done;
 }
 
-// All work has finished; nothing free and nothing stale is mapped. A remap listener may have freed
-// blocks, whose fill is more work.
+// All work has finished; nothing free and nothing stale is mapped. A remap listener, or another
+// thread, may have freed blocks meanwhile, whose fill is more work.
 status pool_suspension::quiesce(std::span<const stream_handle> streams) {
   check(state_.is_suspended(), "I1: memory of a running pool is removed");
   for (int left = quiesce_rounds; left > 0; --left) {
     if (status finished = finish_work(streams); !finished) return finished;
     if (status released = release_free(); !released) return released;
-    if (!phases_.take_filled()) return {};
+    std::vector<mapping*> mapped;
+    const table_lock state(state_);
+    if (status listed = idle_handles(*state).list_current(mapped); !listed) return listed;
+    const bool has_more = std::any_of(mapped.begin(), mapped.end(), is_unused);
+    if (!phases_.take_filled() && !has_more) return {};
   }
   return refuse(errc::in_use,
-                "a remap listener frees more blocks whenever free memory is unmapped");
+                "a remap listener frees more blocks whenever free memory is unmapped, or freed "
+                "memory depends on work that cannot be waited for now");
 }
 
 status pool_suspension::finish_work(std::span<const stream_handle> streams) {
@@ -123,9 +130,6 @@ status pool_suspension::list_parts(suspension_list& out) {
       !listed)
     return listed;
   if (status room = reserve_more(out, mapped.size()); !room) return room;
-  const auto is_unused = [](const mapping* m) {
-    return m->of->is_free && !m->of->memory->is_suspended;
-  };
   // Other threads free meanwhile.
   const bool waits =
       state_.with([&](auto&) { return std::any_of(mapped.begin(), mapped.end(), is_unused); });

@@ -205,12 +205,15 @@ status reclaimer::drop_freed() {
   for (const mapping* m : mapped) {
     handle_record& h = *m->of;
     check(h.memory->is_suspended, "memory in use is dropped");
-    const bool goes = state_.with([&](auto&) { return h.is_free; }) && h.memory->mapping_count == 0;
-    if (!goes) continue;
+    if (!state_.with([&](auto&) { return h.is_free; })) continue;
     const status claimed =
         state_.with([&](auto& state) { return idle_handles(state).claim_handle(h); });
     if (!claimed) return claimed;
-    if (status dropped = unmap_handle(h); !dropped) return dropped;
+    h.current->is_announced = true;  // by the suspension
+    if (unmap_handle(h)) continue;
+    check(h.memory->mapping_count != 0, "unmapped memory is not dropped");
+    const table_lock state(state_);
+    idle_handles(*state).handle_stays(h);
   }
   return {};
 }

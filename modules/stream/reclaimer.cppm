@@ -75,8 +75,9 @@ class reclaimer {
   [[nodiscard]] status unmap_idle(std::uint64_t size_bytes, std::uint64_t* waiting_bytes = nullptr,
                                   std::uint64_t made_for = 0) VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
-  /// A handle without memory, all of whose blocks were freed while suspended, is not created again:
-  /// its addresses become a hole.
+  /// A handle, all of whose blocks were freed while suspended, is not created again: its addresses
+  /// become a hole. One that a failed resumption left mapped stays if the driver refuses to unmap
+  /// it. Requires: no copy uses the memory.
   [[nodiscard]] status drop_freed() VMM_REQUIRES(rank::growth)
       VMM_EXCLUDES(rank::events, rank::state);
   /// Unmaps stale mappings whose work has finished; if memory cannot move, also free memory, so

@@ -118,6 +118,7 @@ void suspended_region::take_left() noexcept {
   const left_contents left = allocator->take_left();
   is_suspended = left != left_contents::none;
   is_intact = left == left_contents::intact;
+  is_copying = is_suspended && allocator->has_left_copies();
   if (left == left_contents::zero) promised = suspend_contents::zero;
   if (left == left_contents::discard) promised = suspend_contents::discard;
 }
@@ -125,20 +126,20 @@ void suspended_region::take_left() noexcept {
 void suspended_region::leave() noexcept {
   check(backup == nullptr, "memory is left with a backup");
   if (!is_suspended) return;
-  switch (promised) {
-    case suspend_contents::keep:
-      allocator->leave(is_intact ? left_contents::intact : left_contents::lost);
-      break;
-    case suspend_contents::zero: allocator->leave(left_contents::zero); break;
-    case suspend_contents::discard: allocator->leave(left_contents::discard); break;
-  }
+  left_contents left = is_intact ? left_contents::intact : left_contents::lost;
+  if (promised == suspend_contents::zero) left = left_contents::zero;
+  if (promised == suspend_contents::discard) left = left_contents::discard;
+  allocator->leave(left, is_copying);
 }
 
 // A wait that fails once is made again: nothing is unmapped, or goes, that a copy uses.
 status suspended_region::finish_copies() {
-  if (!has_stream) {
-    check(!driver.feature_set().streams, "a wait for copies without a stream");
-    return {};
+  if (!driver.feature_set().streams) return {};
+  if (!has_stream) {  // copies of the suspender that left the memory
+    check(is_copying, "a wait for copies without a stream");
+    const status finished = driver.synchronize_all();
+    is_copying = !finished;
+    return finished;
   }
   const status first = driver.synchronize_stream(stream);
   status finished = first;

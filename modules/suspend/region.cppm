@@ -119,6 +119,13 @@ struct suspended_region {
                                               std::uint64_t size_bytes) const noexcept;
   // Waits for the work queued for the region. On failure is_copying is true while copies continue.
   [[nodiscard]] status finish_copies();
+  /// Waits for copies that an earlier call could not wait for, and that may use the memory. Errors:
+  /// those of synchronize_stream and synchronize_all.
+  [[nodiscard]] status finish_earlier() {
+    if (!is_copying) return {};
+    const status finished = finish_copies();
+    return is_copying ? finished : status{};
+  }
   // Whether no copy uses the memory or the backup.
   [[nodiscard]] bool has_finished_copies() {
     if (is_copying) (void)finish_copies();

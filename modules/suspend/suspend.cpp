@@ -102,9 +102,14 @@ status suspender::add_region(std::unique_ptr<suspended_region>&& fresh, const su
   }
   fresh->tag = how.tag;
   fresh->contents = how.contents;
-  regions_.push_back(std::move(fresh));
-  regions_.back()->take_left();
-  check(!regions_.empty(), "an added region is missing");
+  const std::uint64_t order = fresh->allocator->lock_order();
+  const auto behind = std::find_if(regions_.begin(), regions_.end(), [&](const auto& each) {
+    return each->allocator->lock_order() > order;
+  });
+  const auto added = regions_.insert(behind, std::move(fresh));
+  (*added)->take_left();
+  check(added == regions_.begin() || added[-1]->allocator->lock_order() < order,
+        "suspend I3: a region is locked out of order");
   return {};
 }
 
@@ -361,6 +366,7 @@ status suspender::bring_back(const region_list& regions, spilling spills) {
   for (suspended_region* each : regions) {
     obstacle_ = each;
     check(each->is_suspended, "a running region is resumed");
+    if (status finished = each->finish_earlier(); !finished) return finished;
     if (status begun = each->begin_resume(); !begun) return begun;
     if (each->has_lost()) {
       return refuse(errc::in_use,

@@ -12,6 +12,9 @@
 //     repeatedly its undoing does a failed call leave a region suspended: its contents are kept,
 //     and resume() restores it.
 // I2  Kept contents are copied before anything is unmapped, and are restored when resume() returns.
+// I3  Regions are changed in the order in which their allocators were constructed, not in that of
+//     add(): suspenders of the same allocators cannot wait for each other, and of several calls at
+//     once one has all of its regions.
 //
 // Nothing is unmapped before the work of the streams that use it has finished: suspend() waits for
 // all work of the device, or for streams (see its cost). A suspended block can be freed; every
@@ -192,7 +195,7 @@ export class suspender {
   suspend_options options_;
   mutable sync::mutex mutex_;
   backup_arena arena_ VMM_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<suspended_region>> regions_ VMM_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<suspended_region>> regions_ VMM_GUARDED_BY(mutex_);  // I3
   const suspended_region* obstacle_ VMM_GUARDED_BY(mutex_) = nullptr;
 };
 

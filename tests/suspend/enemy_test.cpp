@@ -211,6 +211,68 @@ TEST_F(SuspendBeside, WhatIsFreedMeanwhileIsGoneWhereItsMemoryStayed) {
   }
 }
 
+// Kept contents are lost with their suspender. Once the blocks are freed the regions resume, also
+// where the driver refused to release the memory, or to unmap it after a resumption that failed.
+TEST_F(SuspendBeside, AfterALossFreedBlocksBarNoResumption) {
+  using rule = vmm::contents_rule;
+  const auto fail = [&](vmm::call where) {
+    driver.fail({where, 1, true, driver.possible_errors(where).front()});
+  };
+  const auto play = [&](std::uint64_t size_bytes, bool has_handles, bool is_mapped) {
+    open();
+    const address first = in_pool(size_bytes);
+    const address second = in_pool(size_bytes);
+    const address weight = in_blocks(2 * MiB);
+    for (const address each : {first, second}) write(each, size_bytes, 5);
+    write(weight, 2 * MiB, 6);
+    if (has_handles) fail(vmm::call::release);
+    suspend();
+    driver.clear_faults();
+    if (is_mapped) {
+      fail(vmm::call::copy);
+      fail(vmm::call::unmap);
+      EXPECT_FALSE(sleeper->resume());
+      driver.clear_faults();
+      EXPECT_NE(pool->statistics().mapped_bytes, pool->statistics().suspended_bytes);
+    }
+    sleeper = std::make_unique<vmm::suspender>();
+    fine(sleeper->add(*pool, {"kv"}));
+    fine(sleeper->add(*blocks, {"weights"}));
+    fine(pool->free(first, a));
+    if (!is_mapped) refused(sleeper->resume(), errc::in_use);  // it would unmap what is mapped
+    fine(pool->free(second, b));
+    fine(blocks->free(weight, a));
+    resume();
+    validate();
+    const bool is_filled = pool_options.contents != rule::none;
+    for (int left = 4; left > 0 && is_filled; --left) {
+      const address next = in_pool(size_bytes);
+      EXPECT_NE(driver.read_tag(next).value_or(5), 5u);
+      EXPECT_NE(driver.read_tag(in_blocks(2 * MiB)).value_or(6), 6u);
+    }
+    EXPECT_TRUE(driver.finish_all());
+    sleeper.reset();
+    pool.reset();
+    blocks.reset();
+    EXPECT_EQ(driver.misuse_count(), 0u);
+  };
+  for (const auto each : {rule::none, rule::zero_on_acquire, rule::zero_on_release, rule::poison}) {
+    for (const auto arenas : {vmm::arena_rule::never, vmm::arena_rule::always}) {
+      for (const std::uint64_t size_bytes : {MiB, 2 * MiB}) {
+        for (const bool has_handles : {false, true}) {
+          for (const bool is_mapped : {false, true}) {
+            SCOPED_TRACE(testing::Message() << int(each) << int(arenas) << " " << size_bytes << " "
+                                            << has_handles << is_mapped);
+            pool_options.contents = manager_options.contents = each;
+            pool_options.stream_arenas = arenas;
+            play(size_bytes, has_handles, is_mapped);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_F(SuspendBeside, AForkedChildMayEndItsCopy) {
   for (const vmm::backup_tier tier : {vmm::backup_tier::pinned, vmm::backup_tier::pageable}) {
     open(contents::keep, contents::keep, {.tier = tier});

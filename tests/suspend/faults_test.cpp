@@ -188,6 +188,45 @@ TEST_F(SuspendWaits, OfAResumptionFailForeverAndTheMemoryStays) {
   expect_tag(weight, 12);
 }
 
+// The block can be freed, or another suspender resume it, once the copies are known to have
+// finished.
+TEST_F(SuspendWaits, OfAResumptionFailForeverAndNothingIsUnmappedByOthers) {
+  const auto refuse_waits = [&](bool with_events) {
+    for (const auto each : {vmm::call::synchronize_stream, vmm::call::synchronize_all})
+      fail(each, 1, true);
+    if (with_events) fail(vmm::call::synchronize_event, 1, true);
+  };
+  const auto leave_copies = [&] {
+    suspend();
+    refuse_waits(false);
+    EXPECT_FALSE(sleeper->resume());
+    driver.clear_faults();
+    EXPECT_NE(driver.resource_counts().pending_work, 0u);
+  };
+  leave_copies();
+  refuse_waits(true);
+  EXPECT_FALSE(blocks->free(weight));
+  driver.clear_faults();
+  fine(blocks->free(weight));
+  resume();
+  EXPECT_EQ(driver.misuse_count(), 0u);
+  weight = in_blocks(8 * MiB);
+  const address in_kv = in_pool(2 * MiB);
+  write(weight, 8 * MiB, 12);
+  write(in_kv, 2 * MiB, 13);
+  leave_copies();
+  sleeper = std::make_unique<vmm::suspender>();
+  fine(sleeper->add(*pool, {"kv"}));
+  fine(sleeper->add(*blocks, {"weights"}));
+  fine(pool->free(in_kv, a));
+  refuse_waits(false);
+  EXPECT_FALSE(sleeper->resume());
+  EXPECT_EQ(driver.misuse_count(), 0u);
+  driver.clear_faults();
+  fine(blocks->free(weight));
+  resume();
+}
+
 TEST_F(SuspendWaits, OfASuspensionFailForeverAndTheBackupStays) {
   for (const auto each : {vmm::call::synchronize_stream, vmm::call::synchronize_all})
     fail(each, 1, true);

@@ -3,9 +3,11 @@
 //
 // Goal: whatever program of allocations, frees, work, rights, trims, pins, suspensions and
 // resumptions runs, with driver faults at random calls, each call does what it promises or is
-// refused as documented, contents and addresses are those promised, and nothing leaks.
+// refused as documented, contents and addresses are those promised, pools that clear freed memory
+// hand out zeros, and nothing leaks.
 // Method: random programs over two pools and two managers with two tags, some with budgets and some
-// that spill, beside a model that has each block's contents and each tag's state, for every tier;
+// that spill, whose remap listeners free blocks, beside a model that has each block's contents and
+// each tag's state, for every tier;
 // the fake driver reports misuse.
 #include "regions.hpp"
 
@@ -32,6 +34,23 @@ vmm::fake::profile two_devices() {
   return made;
 }
 
+// Calls `what` at every notice of a pool.
+class listener final : public vmm::remap_listener {
+ public:
+  listener(vmm::stream_pool& of, std::function<void()> what)
+      : of_(of), what_(std::move(what)), number_(*of.remaps().subscribe(*this)) {}
+  ~listener() { EXPECT_TRUE(of_.remaps().unsubscribe(number_)); }
+  listener(const listener&) = delete;
+  listener& operator=(const listener&) = delete;
+  void before_change(const vmm::remap_notice&) noexcept override { what_(); }
+  void after_change(const vmm::remap_notice&) noexcept override { what_(); }
+
+ private:
+  vmm::stream_pool& of_;
+  const std::function<void()> what_;
+  const vmm::remap_subscription number_;
+};
+
 class program {
  public:
   program(std::uint64_t seed, vmm::backup_tier tier) : random_(seed) {
@@ -39,10 +58,13 @@ class program {
     for (std::size_t i = 0; i < 2; ++i) {
       vmm::pool_options of_pool;
       if (any(2) == 0) of_pool.policy.handle_bytes_max = 4 * MiB;
-      if (any(4) == 0) of_pool.contents = vmm::contents_rule::zero_on_release;
+      clears_[i] = any(2) == 0;
+      if (clears_[i]) of_pool.contents = vmm::contents_rule::zero_on_release;
       limit(of_pool);
       if (any(2) == 0) of_pool.stream_arenas = vmm::arena_rule::always;
       pools_[i] = std::make_unique<vmm::stream_pool>(driver_, of_pool);
+      if (any(2) == 0)
+        listeners_[i] = std::make_unique<listener>(*pools_[i], [this] { free_in_callback(); });
       vmm::manager_options of_blocks;
       of_blocks.policy.chunk_bytes = 2 * MiB << any(3);
       if (any(2) == 0) of_blocks.policy.on_free = vmm::free_rule::keep_mapped;
@@ -63,6 +85,7 @@ class program {
   ~program() {
     EXPECT_TRUE(driver_.finish_all());
     sleeper_.reset();  // also where regions are suspended
+    for (auto& each : listeners_) each.reset();
     for (auto& each : pools_) each.reset();
     for (auto& each : blocks_) each.reset();
     for (const auto each : streams_) EXPECT_TRUE(driver_.destroy_stream(each));
@@ -71,6 +94,7 @@ class program {
   }
 
   void step() {
+    callback_frees_ = any(3);
     switch (any(12)) {
       case 0:
       case 1:
@@ -175,6 +199,11 @@ class program {
     }
     ASSERT_TRUE(at) << vmm::describe(at.error());
     made.at = *at;
+    if (made.owner < 2 && clears_[made.owner]) {
+      ASSERT_TRUE(driver_.finish_all());
+      for (std::uint64_t i = 0; i < made.size_bytes; i += MiB / 2)
+        ASSERT_EQ(driver_.read_tag(made.at + i).value_or(1), 0u) << "old bytes are handed out";
+    }
     for (const shadow& each : shadows_)
       ASSERT_TRUE(each.at.value + each.size_bytes <= at->value ||
                   at->value + made.size_bytes <= each.at.value);
@@ -197,6 +226,18 @@ class program {
                                              : blocks_[gone.owner - 2]->free(gone.at, gone.stream);
     ASSERT_TRUE(freed) << vmm::describe(freed.error());
     shadows_.erase(shadows_.begin() + static_cast<std::ptrdiff_t>(which));
+  }
+  // By a remap listener, of any pool. A planned fault may refuse it.
+  void free_in_callback() {
+    if (shadows_.empty() || callback_frees_ == 0) return;
+    const auto gone = shadows_.begin() + static_cast<std::ptrdiff_t>(any(shadows_.size()));
+    if (gone->owner >= 2 || gone->is_pinned) return;
+    const std::uint64_t struck = driver_.faults_struck();
+    const vmm::status freed = pools_[gone->owner]->free(gone->at, gone->stream);
+    EXPECT_TRUE(freed || driver_.faults_struck() != struck) << vmm::describe(freed.error());
+    if (!freed) return;
+    --callback_frees_;
+    shadows_.erase(gone);
   }
   void work() {
     if (shadows_.empty()) return;
@@ -312,6 +353,9 @@ class program {
   std::array<std::unique_ptr<vmm::stream_pool>, 2> pools_;
   std::array<std::unique_ptr<vmm::manager>, 2> blocks_;
   std::unique_ptr<vmm::suspender> sleeper_;
+  std::array<std::unique_ptr<listener>, 2> listeners_;
+  std::size_t callback_frees_ = 0;  // left in this step
+  std::array<bool, 2> clears_{};
   std::array<suspend_contents, 4> contents_{};
   std::array<vmm::access, 4> peers_{};
   std::array<bool, 2> away_{}, struck_{};

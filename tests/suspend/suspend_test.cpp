@@ -506,8 +506,8 @@ TEST_F(Suspend, AnotherSuspenderResumesWhatAClosedOneLeft) {
   refused(pool->allocate(MiB, a), errc::in_use);
   refused(second.resume(), errc::in_use);  // it had the manager before
   fine(second.remove(*blocks));
-  fine(second.add(*pool, {"all"}));  // in the order of the closed one: a suspension locks all
-  fine(second.add(*blocks, {"all"}));
+  fine(second.add(*blocks, {"all"}));  // in another order than the closed one's
+  fine(second.add(*pool, {"all"}));
   EXPECT_TRUE(*second.is_suspended("all"));
   EXPECT_FALSE(second.keeps_contents());
   vmm::suspender third;

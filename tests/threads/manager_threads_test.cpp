@@ -9,6 +9,7 @@
 
 import vmm.manager;
 import vmm.optimizer;
+import vmm.stream;
 import vmm.suspend;
 
 namespace {
@@ -237,6 +238,44 @@ TEST(ManagerThreads, ARangeThatJustGrowsKeepsNoMemoryOfASuspension) {
   };
   (void)play_every_schedule(all);
   EXPECT_GT(asleep_count, 0u);
+}
+
+// Two suspenders of the same allocators, to which they were added in other orders. Of two calls at
+// once one succeeds.
+struct shared_machine : shown_machine {
+  shared_machine() {
+    vmm::pool_options options;
+    options.reservation_bytes = 64 * MiB;
+    pool = std::make_unique<vmm::stream_pool>(driver, options);
+    EXPECT_TRUE(one.add(*managed, {"all", vmm::suspend_contents::discard}));
+    EXPECT_TRUE(one.add(*pool, {"all", vmm::suspend_contents::discard}));
+    EXPECT_TRUE(other.add(*pool, {"all", vmm::suspend_contents::discard}));
+    EXPECT_TRUE(other.add(*managed, {"all", vmm::suspend_contents::discard}));
+  }
+  std::unique_ptr<vmm::stream_pool> pool;
+  vmm::suspender one, other;
+  std::atomic<int> suspended_count = 0;  // no step of a schedule
+};
+
+TEST(ManagerThreads, OfTwoSuspensionsOneSucceeds) {
+  const auto suspend = [](shared_machine& own, vmm::suspender& by) {
+    const auto done = by.suspend();
+    EXPECT_TRUE(done || done.error().code == vmm::errc::in_use);
+    if (done) own.suspended_count.fetch_add(1, std::memory_order_relaxed);
+    if (done) EXPECT_TRUE(by.resume());
+  };
+  pair_of<shared_machine> all{.name = "suspended twice", .make = anew<shared_machine>};
+  all.first = [&](shared_machine& own) { suspend(own, own.one); };
+  all.second = [&](shared_machine& own) { suspend(own, own.other); };
+  all.preemptions_max = 1;
+  all.after = [](shared_machine& own) {
+    EXPECT_GE(own.suspended_count.load(std::memory_order_relaxed), 1);
+    EXPECT_TRUE(own.managed->free(own.live));
+    for (vmm::suspender* each : {&own.one, &own.other})
+      EXPECT_TRUE(each->remove(*own.managed) && each->remove(*own.pool));
+    own.pool.reset();
+  };
+  (void)play_every_schedule(all);
 }
 
 TEST(ManagerThreads, MemoryThatIsJustGivenBackIsNotMissed) {
