@@ -74,7 +74,8 @@ export struct address_range {
 export enum class physical_handle : std::uint64_t { none = 0 };
 /// A driver's handle of a multicast object. Zero is "none".
 export enum class multicast_handle : std::uint64_t { none = 0 };
-/// A queue of device work that finishes in order. Zero is the backend's default stream.
+/// A queue of device work that finishes in order. Zero is the backend's default stream. A handle is
+/// below 2^63, as a pointer is: allocators refuse others with invalid_argument.
 export enum class stream_handle : std::uint64_t { default_stream = 0 };
 /// The stream_handle of a native stream: a cudaStream_t, a CUstream, a hipStream_t or another
 /// pointer. The null pointer and CU_STREAM_LEGACY, 1, are the backend's default stream.

@@ -29,7 +29,7 @@ status wait_for_fill(timeline& time, const ticket_ref& fill, driver_interface& d
 // A point behind the work of the block's stream and behind the fill of its bytes from `from_bytes`
 // on, which go. Without `is_named` no caller names the stream. Where bytes stay, and another stream
 // fills, the thread waits: the fill reaches into memory that stays. Filled bytes are lost: where
-// the driver refuses the wait too, the block shrinks.
+// the driver refuses the wait too, the block shrinks, and order_behind_fill() waits.
 result<ticket_ref> block_contents::end_use(block& used, std::uint64_t from_bytes, bool is_named) {
   check(used.claimed, "a block's use ends without a claim");
   const bool may_fill = base_.contents.fills_on_release() && used.sizes.user_bytes != 0 &&
@@ -65,15 +65,26 @@ result<stream_handle> block_contents::choose_filler(stream_handle stream, bool i
   return filler;
 }
 
-// Behind the work of the memory's earlier users: the stream is ordered so. If the driver refuses
-// both an event and a wait for the queued work, the block is not returned.
+// The block's stream may be another one than that of its last fill, which reaches to the end of its
+// last piece.
+status block_contents::order_behind_fill(const block& of, bool is_named) {
+  check(of.claimed, "a block is resized without a claim");
+  if (base_.options.contents == contents_rule::none) return {};
+  timeline& time = base_.blocks->time();
+  return is_named ? time.order(of.stream, of.last_use)
+                  : time.order_unnamed(of.stream, of.stream_identity, of.last_use);
+}
+
+// Behind the work of the memory's earlier users: the stream is ordered so.
 status block_contents::fill_acquired(block& of, std::uint64_t from_bytes, stream_handle stream) {
   check(from_bytes < of.sizes.mapped_bytes, "no byte of a block is filled");
   if (!base_.contents.fills_on_acquire()) return {};
   const address_range bytes{of.base + from_bytes, of.sizes.mapped_bytes - from_bytes};
-  if (status filled = base_.contents.on_acquire(bytes, stream); !filled) return filled;
-  const result<ticket_ref> last_use = base_.blocks->time().record_or_wait(stream);
+  timeline& time = base_.blocks->time();
+  const result<ticket_ref> last_use = time.prepare(stream);
   if (!last_use) return last_use.error();
+  if (status filled = base_.contents.on_acquire(bytes, stream); !filled) return filled;
+  time.cover(*last_use);
   of.set_last_use(*last_use);
   return {};
 }
@@ -118,11 +129,14 @@ status block_contents::fill_released(block& of, std::uint64_t from_bytes, stream
 
 result<ticket_ref> block_contents::record_released(block& of, std::uint64_t from_bytes,
                                                    stream_handle stream) {
-  const bool is_filled = fills_released(of);
-  if (status filled = fill_released(of, from_bytes, stream); !filled) return filled.error();
   check(of.claimed, "a block is given up that is not its caller's");
-  return is_filled ? base_.blocks->time().record_or_wait(stream)
-                   : base_.blocks->time().record(stream);
+  timeline& time = base_.blocks->time();
+  if (!fills_released(of)) return time.record(stream);
+  result<ticket_ref> point = time.prepare(stream);
+  if (!point) return point;
+  if (status filled = fill_released(of, from_bytes, stream); !filled) return filled.error();
+  time.cover(*point);
+  return point;
 }
 
 }  // namespace vmm

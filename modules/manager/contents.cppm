@@ -4,8 +4,8 @@
 // vmm.manager:contents - the end of a block's use: a point behind its work, and the fills of
 // memory_options::contents when a block is created, grows, shrinks and ends. Not exported.
 //
-// Bytes of a live block are filled only by a call that then succeeds: after a fill, a point behind
-// it is recorded or waited for.
+// Bytes of a live block are filled only by a call that then succeeds: what comes behind a fill
+// cannot fail. Memory that a fill may still write waits for its point, late or not.
 //
 // Thread safety: all of it, for a block that the caller has claimed. Cost: a point; a fill where
 // the rule fills.
@@ -49,8 +49,11 @@ class block_contents {
   /// The same for a whole block behind `all`, a point behind all work of the device.
   [[nodiscard]] result<ticket_ref> end_use_after(block& used, const ticket_ref& all);
   /// Fills the bytes from `from_bytes` on of a block that is handed out; its last use is the fill
-  /// from then on. Errors: those of fill and record_or_wait().
+  /// from then on. Errors: out_of_host_memory, those of fill.
   [[nodiscard]] status fill_acquired(block& of, std::uint64_t from_bytes, stream_handle stream);
+  /// Orders the next use of the block's bytes, by its stream or the calling thread, behind its last
+  /// fill. Errors: as timeline::order_unnamed().
+  [[nodiscard]] status order_behind_fill(const block& of, bool is_named);
   /// Fills the bytes that a block has grown by. Errors: as record_use(), those of fill; the block
   /// has the size that it had before.
   [[nodiscard]] status fill_grown(block& of, const range_sizes& before, bool is_named);

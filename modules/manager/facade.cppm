@@ -8,8 +8,7 @@
 // no driver call.
 //
 // - A failed call leaves every allocation and its contents as they were; retained memory may have
-//   been released. Under a contents rule that fills on release, a free or a shrink loses bytes if
-//   the driver, after it has filled them, refuses both the event and the wait for the stream.
+//   been released.
 // - Physical bytes held = behind allocations + behind retained ranges + retained handles (+ waiting
 //   for unfinished work).
 // - Addresses are unmapped only when the work that may use them has finished; the host waits for it

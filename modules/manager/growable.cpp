@@ -170,7 +170,7 @@ result<growable_range::named_segments> growable_range::name(std::uint64_t first,
 
 status growable_range::close(stream_handle stream) {
   if (!made_in_.is_here()) return refuse_forked();
-  if (memory_->driver().feature_set().is_per_thread(stream)) return per_thread_stream;
+  if (status named = check_stream(memory_->driver().feature_set(), stream); !named) return named;
   const sync::lock_guard<sync::mutex> lock(mutex_);
   const status done = close_locked(stream);
   check(!done || is_closed_, "a closed range is open");
@@ -189,10 +189,11 @@ status growable_range::close_locked(stream_handle stream) {
   for (const block* const each : segments_) {
     if (status ordered = engine_->order(stream, *each); !ordered) return ordered;
   }
-  bool has_filled = false;
+  queued_fills fills;
+  status filled;
   for (const block* const each : segments_)
-    if (status filled = fill_released(*each, 0, stream, has_filled); !filled) return filled;
-  const result<ticket_ref> point = record_released(stream, has_filled);
+    if (filled) filled = fill_released(*each, 0, stream, fills);
+  const result<ticket_ref> point = end_use(stream, filled, fills);
   if (!point) return point.error();
   end_segments(*point);
   return {};
@@ -245,7 +246,7 @@ status growable_range::close_unnamed() {
 
 status growable_range::synchronize(stream_handle stream) {
   if (!made_in_.is_here()) return refuse_forked();
-  if (memory_->driver().feature_set().is_per_thread(stream)) return per_thread_stream;
+  if (status named = check_stream(memory_->driver().feature_set(), stream); !named) return named;
   const sync::lock_guard<sync::mutex> lock(mutex_);
   if (status ready = open(); !ready) return ready;
   for (const block* const each : segments_) {

@@ -250,13 +250,18 @@ export class growable_range {
     std::uint64_t first = 0;
     std::uint64_t end = 0;
   };
+  // Fills that a call has queued, and their point, which is covered behind the last of them.
+  struct queued_fills {
+    ticket_ref point;
+    bool has_any = false;
+  };
   // The steps of a resize. A growth's list has its undoing.
   struct change_plan {
     std::vector<block_cut> grown;
     std::vector<block_cut> cuts;
     relief_pass* pass = nullptr;
     std::uint64_t new_bytes = 0;  // that all of the growths need
-    bool has_fills = false;
+    queued_fills fills;
   };
 
   [[nodiscard]] status resize_once(const growable_request& request, std::uint64_t& new_bytes,
@@ -286,15 +291,16 @@ export class growable_range {
   [[nodiscard]] status clear_stale(const block& segment, bool may_wait) VMM_REQUIRES(mutex_);
   [[nodiscard]] status fill_segments(const growable_request& request, change_plan& changes)
       VMM_REQUIRES(mutex_);
+  [[nodiscard]] status prepare_fill(stream_handle stream, queued_fills& fills) VMM_REQUIRES(mutex_);
   [[nodiscard]] status fill_released(const block& segment, std::uint64_t kept_bytes,
-                                     stream_handle stream, bool& has_filled) VMM_REQUIRES(mutex_);
-  [[nodiscard]] result<ticket_ref> record_released(stream_handle stream, bool has_filled)
+                                     stream_handle stream, queued_fills& fills)
       VMM_REQUIRES(mutex_);
+  [[nodiscard]] result<ticket_ref> end_use(stream_handle stream, const status& filled,
+                                           const queued_fills& fills) VMM_REQUIRES(mutex_);
   [[nodiscard]] status cut_segments(stream_handle stream, std::span<block_cut> cuts)
       VMM_REQUIRES(mutex_);
   void reap_behind(const ticket_ref& point, std::size_t count) VMM_REQUIRES(mutex_);
-  void undo(stream_handle stream, change_plan& changes) noexcept VMM_REQUIRES(mutex_);
-  [[nodiscard]] ticket_ref record_or_wait(stream_handle stream) noexcept VMM_REQUIRES(mutex_);
+  void undo(change_plan& changes) noexcept VMM_REQUIRES(mutex_);
   [[nodiscard]] status close_locked(stream_handle stream) VMM_REQUIRES(mutex_);
   [[nodiscard]] status close_unnamed() VMM_REQUIRES(mutex_);
   void end_segments(const ticket_ref& point) VMM_REQUIRES(mutex_);

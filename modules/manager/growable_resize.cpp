@@ -25,7 +25,8 @@ constexpr int unmap_attempts = 3;
 
 status growable_range::resize(const growable_request& request) {
   if (!made_in_.is_here()) return refuse_forked();
-  if (memory_->driver().feature_set().is_per_thread(request.stream)) return per_thread_stream;
+  if (status named = check_stream(memory_->driver().feature_set(), request.stream); !named)
+    return named;
   const relaxed_capture quiet(memory_->driver());
   std::uint64_t new_bytes = request.size_bytes;
   return memory_->shortage_.with_others(
@@ -48,7 +49,7 @@ status growable_range::resize_once(const growable_request& request, std::uint64_
   engine_->reap(reap_count);
   status done = carry_out(request, changes);
   if (!done) {
-    undo(request.stream, changes);
+    undo(changes);
   } else {
     stream_ = request.stream;
   }
@@ -147,6 +148,9 @@ status growable_range::map_segment(const growable_request& request, block& segme
   const std::uint64_t mapped_bytes = rounded(request.size_bytes);
   check(mapped_bytes <= stride_bytes_, "a segment grows into the next one");
   if (status unlocked = engine_->unlock(segment); !unlocked) return unlocked;
+  // A fill of what a shrink has removed reaches to the end of the segment's last piece.
+  if (status filled = engine_->time().order(request.stream, segment.last_use); !filled)
+    return filled;
   if (mapped_bytes <= segment.sizes.mapped_bytes) {
     if (status ordered = engine_->order(request.stream, segment); !ordered) return ordered;
     engine_->set_user_bytes(segment, request.size_bytes);
@@ -195,17 +199,29 @@ status growable_range::fill_segments(const growable_request& request, change_pla
     check(each.user_bytes < request.size_bytes, "no byte of a segment that grew is new");
     const address_range added{each.growable->base + each.user_bytes,
                               request.size_bytes - each.user_bytes};
+    if (status ready = prepare_fill(request.stream, changes.fills); !ready) return ready;
     if (status filled = acquired_.on_acquire(added, request.stream); !filled) return filled;
-    changes.has_fills = true;
+    changes.fills.has_any = true;
   }
   return {};
 }
 
+// What comes behind the first fill cannot be short of host memory.
+status growable_range::prepare_fill(stream_handle stream, queued_fills& fills) {
+  if (fills.has_any || fills.point.get() != nullptr) return {};
+  check(engine_ != nullptr, "a range is filled before its first growth");
+  if (status room = reserve_more(given_up_, 1); !room) return room;
+  result<ticket_ref> point = engine_->time().prepare(stream);
+  if (!point) return point.error();
+  fills.point = std::move(*point);
+  return {};
+}
+
 // Fills bytes that go, where memory_options::contents does: from `kept_bytes` to the segment's
-// size, and to the end of its last piece. Once a call has filled any, `has_filled`, it cannot give
-// them back: a fault that strikes once does not make it fail then.
+// size, and to the end of its last piece. Once a call has filled any, it cannot give them back: a
+// fault that strikes once does not make it fail then.
 status growable_range::fill_released(const block& segment, std::uint64_t kept_bytes,
-                                     stream_handle stream, bool& has_filled) {
+                                     stream_handle stream, queued_fills& fills) {
   const std::uint64_t end_bytes = rounded(segment.sizes.user_bytes);
   if (!released_.fills_on_release() || segment.sizes.user_bytes <= kept_bytes) return {};
   check(end_bytes <= segment.sizes.mapped_bytes,
@@ -213,14 +229,23 @@ status growable_range::fill_released(const block& segment, std::uint64_t kept_by
   const auto fill = [&] {
     return released_.on_release({segment.base + kept_bytes, end_bytes - kept_bytes}, stream);
   };
-  const status filled = has_filled ? try_to_close(fill) : fill();
-  has_filled = has_filled || filled.has_value();
+  if (status ready = prepare_fill(stream, fills); !ready) return ready;
+  const status filled = fills.has_any ? try_to_close(fill) : fill();
+  fills.has_any = fills.has_any || filled.has_value();
   return filled;
 }
 
-result<ticket_ref> growable_range::record_released(stream_handle stream, bool has_filled) {
+// A point behind the stream's work and the fills. Where one was refused, what uses the segments is
+// ordered behind those before it.
+result<ticket_ref> growable_range::end_use(stream_handle stream, const status& filled,
+                                           const queued_fills& fills) {
   check(engine_ != nullptr, "memory is released before the first growth");
-  return has_filled ? engine_->time().record_or_wait(stream) : engine_->time().record(stream);
+  if (!fills.has_any)
+    return filled ? engine_->time().record(stream) : result<ticket_ref>{filled.error()};
+  engine_->time().cover(fills.point);
+  if (filled) return fills.point;
+  for (block* const each : segments_) each->set_last_use(fills.point);
+  return filled.error();
 }
 
 status growable_range::order_behind(stream_handle stream, std::span<const block_cut> cuts) {
@@ -238,15 +263,16 @@ status growable_range::cut_segments(stream_handle stream, std::span<block_cut> c
   if (status ordered = order_behind(stream, cuts); !ordered) return ordered;
   if (status ready = engine_->reserve_cuts(cuts); !ready) return ready;
   status filled;
-  bool has_filled = false;
+  queued_fills fills;
   for (const block_cut& each : cuts)
-    if (filled) filled = fill_released(*each.growable, each.user_bytes, stream, has_filled);
-  const result<ticket_ref> point =
-      filled ? record_released(stream, has_filled) : result<ticket_ref>{filled.error()};
+    if (filled) filled = fill_released(*each.growable, each.user_bytes, stream, fills);
+  const result<ticket_ref> point = end_use(stream, filled, fills);
   if (!point) {
     engine_->drop_cuts(cuts);
     return point.error();
   }
+  for (const block_cut& each : cuts)
+    if (fills.has_any) each.growable->set_last_use(*point);
   engine_->cut_growable_blocks(cuts, *point);
   remember(*point);
   check(cuts.front().spare == nullptr, "the cut part of a segment still has an owner");
@@ -271,11 +297,11 @@ void growable_range::remember(const ticket_ref& point) noexcept {
 
 // Restores the sizes, and releases added memory; memory that cannot be released stays behind the
 // size. (I2) The thread waits for fills of memory that goes: a failed call holds at most what it
-// held before.
-void growable_range::undo(stream_handle stream, change_plan& changes) noexcept {
+// held before, and more only while the driver refuses to wait.
+void growable_range::undo(change_plan& changes) noexcept {
   if (changes.grown.empty()) return;
-  ticket_ref point;
-  if (changes.has_fills) point = record_or_wait(stream);
+  const ticket_ref point = changes.fills.has_any ? changes.fills.point : ticket_ref{};
+  engine_->time().cover(point);
   (void)engine_->time().wait(point);
   if (engine_->reserve_cuts(changes.grown)) {
     engine_->cut_growable_blocks(changes.grown, point);
@@ -288,20 +314,6 @@ void growable_range::undo(stream_handle stream, change_plan& changes) noexcept {
     engine_->set_user_bytes(*each.growable, each.user_bytes);
     if (!point.known_passed()) each.growable->set_last_use(point);
   }
-}
-
-// A point behind the queued zeros of memory that is removed. If none can be recorded the stream is
-// waited for, as the last resort: then they have finished, and no point is needed.
-ticket_ref growable_range::record_or_wait(stream_handle stream) noexcept {
-  check(engine_ != nullptr, "zeros are queued without memory");
-  if (reserve_more(given_up_, 1)) {
-    result<ticket_ref> marked = engine_->time().record_or_wait(stream);
-    if (marked) return std::move(*marked);
-  }
-  driver_interface& driver = memory_->driver();
-  if (driver.feature_set().streams && !driver.synchronize_stream(stream))
-    (void)driver.synchronize_all();
-  return {};
 }
 
 }  // namespace vmm

@@ -196,7 +196,8 @@ status manager::end_blocks() {
 result<address> manager::allocate(const allocate_request& request) {
   if (status ready = set_up(); !ready) return ready.error();
   if (!suspension_.is_running()) return memory_suspended;
-  if (base_.driver->feature_set().is_per_thread(request.stream)) return per_thread_stream;
+  if (status named = check_stream(base_.driver->feature_set(), request.stream); !named)
+    return named.error();
   const result<range_sizes> sizes = plan_sizes(base_, request.size_bytes, request.growth_bytes);
   if (!sizes) return sizes.error();
   const std::uint64_t alignment_bytes = request.alignment_bytes;
@@ -292,7 +293,7 @@ status manager::free(address at) {
 }
 
 status manager::free(address at, stream_handle last_use) {
-  if (base_.driver->feature_set().is_per_thread(last_use)) return per_thread_stream;
+  if (status named = check_stream(base_.driver->feature_set(), last_use); !named) return named;
   const result<block*> claimed = claim_to_free(base_, suspension_, rights_, at);
   if (!claimed) return claimed.error();
   check((*claimed)->claimed && (*claimed)->base == at,
@@ -414,7 +415,8 @@ status manager::wait(const ticket_ref& point) {
 
 status manager::copy(const copy_request& request, copy_mode mode) {
   if (status ready = set_up(); !ready) return ready;
-  if (base_.driver->feature_set().is_per_thread(request.stream)) return per_thread_stream;
+  if (status named = check_stream(base_.driver->feature_set(), request.stream); !named)
+    return named;
   if (request.size_bytes == 0) return {};
   if (mode == copy_mode::copy || request.target == request.source)
     return copier_.copy_bytes(request);

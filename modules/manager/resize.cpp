@@ -48,7 +48,8 @@ result<address> block_resizer::resize_claimed(block& resized, const resize_reque
   }
   if (status unlocked = base_.blocks->unlock(resized); !unlocked) return unlocked.error();
   resize_plan plan{*sizes, resized.stream, ticket_ref{}, request.names_stream};
-  status done;
+  status done = contents_.order_behind_fill(resized, plan.is_named);
+  if (!done) return done.error();
   const range_sizes before = resized.sizes;
   if (sizes->mapped_bytes > resized.sizes.mapped_bytes) {
     done = grow(resized, request, plan);

@@ -110,8 +110,7 @@ status stream_progress::provide_record(stream_phase phase) noexcept {
 result<std::uint32_t> stream_progress::add(stream_handle stream, stream_phase phase) noexcept {
   const bool is_active = phase == stream_phase::active;
   check(!is_active || look_up(stream) == no_stream, "a stream is added twice");
-  if (is_active && is_set_aside(stream))
-    return refuse(errc::invalid_argument, "a stream's handle is a pointer, below 2^63");
+  if (is_active && is_set_aside(stream)) return no_stream_handle;
   if (is_active) {
     if (status room = provide_slot(); !room) return room.error();
   }

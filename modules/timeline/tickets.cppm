@@ -11,13 +11,15 @@
 // I1  The event behind a ticket is reused only after the ticket has lost its last reference.
 // I2  A null ticket has passed: backends whose work is finished when a call returns have no others.
 //
-// A ticket that has passed stays passed. In a forked child a reference is dropped without the lock,
-// which a thread of the parent may hold, and its ticket is left as it is.
+// A ticket that has passed stays passed. One that the driver refused to record is late: its event
+// is recorded when the ticket is queried, and covers later work, too. In a forked child a reference
+// is dropped without the lock, which a thread of the parent may hold, and its ticket is left as it
+// is.
 //
 // Thread safety: everything here may be called from any thread; no driver call is made under the
-// lock. record_behind() is one thread's at a time. Cost: record() is one event record (and one
-// creation for each ticket in use at once), passed() one event query until it returns true and none
-// afterwards.
+// lock, except for late tickets. record_behind() is one thread's at a time. Cost: record() is one
+// event record (and one creation for each ticket in use at once), passed() one event query until it
+// returns true and none afterwards.
 module;
 #include "../base/thread_annotations.h"
 
@@ -35,6 +37,18 @@ export inline constexpr error per_thread_stream =
            "the per-thread default stream is a different stream in each thread: create a stream "
            "and pass it");
 
+inline constexpr error no_stream_handle =
+    refuse(errc::invalid_argument, "a stream's handle is a pointer, below 2^63");
+
+/// Errors: invalid_argument (the per-thread default stream, a handle of 2^63 or more).
+export [[nodiscard]] inline status check_stream(const features& can,
+                                                stream_handle stream) noexcept {
+  constexpr std::uint64_t handle_end = std::uint64_t{1} << 63;
+  if (can.is_per_thread(stream)) return per_thread_stream;
+  if (static_cast<std::uint64_t>(stream) >= handle_end) return no_stream_handle;
+  return {};
+}
+
 class ticket_home;
 
 /// One recorded point. Reached through ticket_ref only.
@@ -45,6 +59,7 @@ export struct ticket {
   std::uint64_t identity = 0;    // of the stream; 0: another one may have its handle
   sync::atomic<std::uint32_t> reference_count = 0;
   sync::atomic<bool> has_passed = false;
+  std::atomic<bool> is_late = false;  // not recorded yet; no step of a test's schedule
   ticket_home* home = nullptr;
   ticket* next_free = nullptr;
 };
@@ -110,10 +125,13 @@ export class timeline {
   /// returns. Errors: out_of_host_memory, those of create_event and record_event; nothing is
   /// changed.
   [[nodiscard]] result<ticket_ref> record(stream_handle stream);
-  /// The same behind queued work that cannot be undone: if no event is available, waits for the
-  /// stream, else for all work, and returns null. Errors: as record(), if the driver refuses both
-  /// waits.
-  [[nodiscard]] result<ticket_ref> record_or_wait(stream_handle stream);
+  /// A ticket for cover(), made before work that cannot be undone is queued; null as of record().
+  /// Errors: out_of_host_memory. No driver call that can fail.
+  [[nodiscard]] result<ticket_ref> prepare(stream_handle stream);
+  /// Requires: a ticket of prepare(). Effects: it stands for all work submitted to its stream so
+  /// far. If the driver refuses the event, the thread waits for the stream, else for all work; if
+  /// it refuses both waits, the ticket is late.
+  void cover(const ticket_ref& point) noexcept;
   /// Whether a call that is not passed the stream may pass it to the driver.
   [[nodiscard]] bool may_name(stream_handle stream) const noexcept {
     return streams_forgotten_ || stream == stream_handle::default_stream || !can_record_all();
@@ -144,11 +162,12 @@ export class timeline {
   /// time. Errors: as record(), and those of create_stream and wait_event.
   [[nodiscard]] result<ticket_ref> record_behind(std::span<const ticket_ref> points);
 
-  /// Whether everything before the ticket has finished. One event query until it is true.
+  /// Whether everything before the ticket has finished; false of a late ticket that the driver
+  /// still refuses to record. One event query until it is true.
   [[nodiscard]] result<bool> passed(const ticket_ref& point);
 
   /// Makes later work of `stream` wait, on the device, for the ticket. No call if the order holds
-  /// already.
+  /// already. Errors: those of query_event, wait_event and, for a late ticket, record().
   [[nodiscard]] status order(stream_handle stream, const ticket_ref& point);
   /// The same for a stream that may have been destroyed, and that the call is not passed. Where
   /// neither may_name() nor the driver lets the stream wait, the calling thread does, unless the
@@ -168,7 +187,8 @@ export class timeline {
   /// waits for every earlier ticket, of any stream. Any thread may use tickets meanwhile.
   void begin_generation() noexcept { generation_.fetch_add(1, std::memory_order_acq_rel); }
 
-  /// Blocks the calling thread until the ticket has passed. The last resort.
+  /// Blocks the calling thread until the ticket has passed; for a late ticket that the driver still
+  /// refuses to record, until all work has finished. The last resort.
   [[nodiscard]] status wait(const ticket_ref& point);
 
   /// Waits for all work submitted to `stream` so far; if the driver refuses the stream, for all
@@ -178,17 +198,20 @@ export class timeline {
   [[nodiscard]] result<bool> finish(stream_handle stream);
 
  private:
-  [[nodiscard]] result<ticket_ref> new_ticket(stream_handle stream) noexcept;
+  [[nodiscard]] result<ticket_ref> blank_ticket(stream_handle stream,
+                                                std::uint64_t identity) noexcept;
+  // Behind the work of its stream, or behind all work.
+  [[nodiscard]] status record_into(ticket& point, bool of_all) noexcept;
+  // Records a late ticket; does nothing for others.
+  [[nodiscard]] status record_late(ticket& point);
   [[nodiscard]] result<ticket_ref> record_all_for(stream_handle stream, std::uint64_t identity);
   [[nodiscard]] bool is_of(stream_handle stream, const ticket& point) const noexcept;
-  [[nodiscard]] bool is_per_thread(stream_handle stream) const noexcept {
-    return driver_->feature_set().is_per_thread(stream);
-  }
 
   driver_ref driver_;
   const bool streams_forgotten_;
   ticket_home home_;
   sync::atomic<std::uint64_t> generation_ = 0;
+  sync::mutex late_mutex_;                 // a late ticket is recorded
   std::optional<stream_handle> waiter_{};  // of record_behind()
 };
 

@@ -87,56 +87,81 @@ timeline::~timeline() {
   }
 }
 
-// With an event, and marked as not passed: the caller records the event next.
-result<ticket_ref> timeline::new_ticket(stream_handle stream) noexcept {
+// Perhaps without an event, and marked as passed.
+result<ticket_ref> timeline::blank_ticket(stream_handle stream, std::uint64_t identity) noexcept {
   ticket* const raw = home_.acquire();
   if (raw == nullptr)
     return refuse(errc::out_of_host_memory, "no host memory is left for a ticket");
-  ticket_ref point{raw};
-  if (raw->event == event_handle::none) {
+  raw->stream = stream;
+  raw->identity = identity;
+  raw->generation = generation_.load(std::memory_order_acquire);
+  raw->is_late.store(false, std::memory_order_relaxed);
+  check(raw->reference_count.load(std::memory_order_relaxed) == 1,
+        "a ticket is recorded while others refer to it");
+  return ticket_ref{raw};
+}
+
+status timeline::record_into(ticket& point, bool of_all) noexcept {
+  if (point.event == event_handle::none) {
     const result<event_handle> event = driver_->create_event();
     if (!event) return event.error();
     check(*event != event_handle::none, "a driver that creates an event gives a handle");
-    raw->event = *event;
+    point.event = *event;
   }
-  raw->stream = stream;
-  raw->identity = 0;
-  raw->generation = generation_.load(std::memory_order_acquire);
-  check(raw->reference_count.load(std::memory_order_relaxed) == 1,
-        "a ticket is recorded while others refer to it");
-  raw->has_passed.store(false, std::memory_order_release);
-  return point;
+  return of_all ? driver_->record_all(point.event)
+                : driver_->record_event(point.event, point.stream);
 }
 
 result<ticket_ref> timeline::record(stream_handle stream) {
-  if (!driver_->feature_set().streams) return ticket_ref{};
-  if (is_per_thread(stream)) return per_thread_stream;
-  result<ticket_ref> point = new_ticket(stream);
-  if (!point) return point;
-  check(point->get()->event != event_handle::none, "a ticket has no event to record");
-  point->get()->identity = identity_of(stream);
-  if (status recorded = driver_->record_event(point->get()->event, stream); !recorded) {
-    point->get()->has_passed.store(true, std::memory_order_release);
-    return recorded.error();
-  }
+  result<ticket_ref> point = prepare(stream);
+  if (!point || point->get() == nullptr) return point;
+  if (status recorded = record_into(*point->get(), false); !recorded) return recorded.error();
+  point->get()->has_passed.store(false, std::memory_order_release);
   return point;
 }
 
-result<ticket_ref> timeline::record_or_wait(stream_handle stream) {
-  result<ticket_ref> point = record(stream);
-  if (point || is_per_thread(stream)) return point;
-  check(driver_->feature_set().streams, "an event is requested of a driver without events");
-  const bool has_waited = driver_->synchronize_stream(stream) || driver_->synchronize_all();
-  return has_waited ? result<ticket_ref>{ticket_ref{}} : point;
+result<ticket_ref> timeline::prepare(stream_handle stream) {
+  if (!driver_->feature_set().streams) return ticket_ref{};
+  if (status named = check_stream(driver_->feature_set(), stream); !named) return named.error();
+  return blank_ticket(stream, identity_of(stream));
+}
+
+void timeline::cover(const ticket_ref& point) noexcept {
+  if (point.get() == nullptr) return;
+  ticket& made = *point.get();
+  check(made.has_passed.load(std::memory_order_relaxed), "a ticket is covered twice");
+  const status covered = record_into(made, false);
+  if (!covered && (driver_->synchronize_stream(made.stream) || driver_->synchronize_all())) return;
+  made.is_late.store(!covered, std::memory_order_release);
+  made.has_passed.store(false, std::memory_order_release);
+}
+
+// An event of the stream, or of all work, covers the work that the ticket stands for. A stream that
+// is captured meanwhile is not passed to the driver.
+status timeline::record_late(ticket& point) {
+  if (!point.is_late.load(std::memory_order_acquire)) return {};
+  const sync::lock_guard<sync::mutex> lock(late_mutex_);
+  if (!point.is_late.load(std::memory_order_acquire)) return {};
+  check(point.stream != stream_gone, "a forgotten stream's ticket is late");
+  const bool is_named = may_name(point.stream);
+  if (is_named && can_capture(driver_->feature_set(), point.stream)) {
+    const result<capture_info> seen = driver_->query_capture(point.stream);
+    if (!seen) return seen.error();
+    if (seen->state != capture_state::none)
+      return refuse(errc::in_use, "a stream to wait for is being captured");
+  }
+  const status recorded = record_into(point, !is_named);
+  if (recorded) point.is_late.store(false, std::memory_order_release);
+  return recorded;
 }
 
 result<ticket_ref> timeline::record_unnamed(stream_handle stream, std::uint64_t identity,
                                             bool is_named) {
-  check(stream != stream_gone, "a point of a forgotten stream is recorded");
+  if (status named = check_stream(driver_->feature_set(), stream); !named) return named.error();
   if (is_named || may_name(stream)) {
     result<ticket_ref> own = record(stream);
     const bool is_refused = !own && own.error().code == errc::invalid_argument;
-    if (!is_refused || is_per_thread(stream)) return own;
+    if (!is_refused) return own;
     if (!can_record_all()) {
       const result<ticket_ref> all = cover_all();
       return all || all.error().code != errc::not_supported ? all : own;
@@ -157,14 +182,10 @@ result<ticket_ref> timeline::record_all() { return record_all_for(stream_gone, 0
 result<ticket_ref> timeline::record_all_for(stream_handle stream, std::uint64_t identity) {
   if (!driver_->feature_set().streams) return ticket_ref{};
   check(can_record_all(), "all work is recorded on a driver that has no event for that");
-  result<ticket_ref> point = new_ticket(stream);
+  result<ticket_ref> point = blank_ticket(stream, identity);
   if (!point) return point;
-  check(point->get()->event != event_handle::none, "a ticket has no event to record");
-  point->get()->identity = identity;
-  if (status recorded = driver_->record_all(point->get()->event); !recorded) {
-    point->get()->has_passed.store(true, std::memory_order_release);
-    return recorded.error();
-  }
+  if (status recorded = record_into(*point->get(), true); !recorded) return recorded.error();
+  point->get()->has_passed.store(false, std::memory_order_release);
   return point;
 }
 
@@ -185,6 +206,7 @@ result<ticket_ref> timeline::record_behind(std::span<const ticket_ref> points) {
 
 result<bool> timeline::passed(const ticket_ref& point) {
   if (point.known_passed()) return true;
+  if (!record_late(*point.get())) return false;
   check(point.get()->event != event_handle::none,
         "tickets I2: a ticket without an event has not passed");
   const result<bool> finished = driver_->query_event(point.get()->event);
@@ -207,10 +229,11 @@ result<bool> timeline::finish(stream_handle stream) {
 }
 
 status timeline::order(stream_handle stream, const ticket_ref& point) {
-  if (is_per_thread(stream)) return per_thread_stream;
+  if (status named = check_stream(driver_->feature_set(), stream); !named) return named;
   if (point.known_passed()) return {};
   const bool is_same = point.get()->identity != 0 && is_of(stream, *point.get());
   if (is_same && point.get()->identity == identity_of(stream)) return {};
+  if (status recorded = record_late(*point.get()); !recorded) return recorded;
   const result<bool> finished = passed(point);
   if (!finished) return finished.error();
   return *finished ? status{} : driver_->wait_event(stream, point.get()->event);
@@ -226,7 +249,8 @@ status timeline::order_unnamed(stream_handle stream, std::uint64_t identity,
   if (point.known_passed()) return {};
   const bool is_same = identity != 0 && point.get()->identity == identity;
   if (is_same && is_of(stream, *point.get())) return {};
-  check(!is_per_thread(stream), "an allocator's own stream is another one in each thread");
+  check(check_stream(driver_->feature_set(), stream).has_value(),
+        "an allocator's own stream is another one in each thread");
   return wait(point);
 }
 
@@ -253,8 +277,12 @@ void timeline::orphan(const ticket_ref& point) noexcept {
 
 status timeline::wait(const ticket_ref& point) {
   if (point.known_passed()) return {};
-  check(point.get()->event != event_handle::none, "a ticket without an event is waited for");
-  if (status waited = driver_->synchronize_event(point.get()->event); !waited) return waited;
+  const bool has_event = record_late(*point.get()).has_value();
+  check(!has_event || point.get()->event != event_handle::none,
+        "a ticket without an event is waited for");
+  const status waited =
+      has_event ? driver_->synchronize_event(point.get()->event) : driver_->synchronize_all();
+  if (!waited) return waited;
   point.get()->has_passed.store(true, std::memory_order_release);
   return {};
 }

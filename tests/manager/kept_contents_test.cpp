@@ -81,6 +81,7 @@ struct world {
   std::unique_ptr<vmm::manager> managed;
   std::unique_ptr<vmm::growable_range> range;
   address at{};
+  std::vector<address> live;  // others
 };
 
 struct trial {
@@ -289,6 +290,103 @@ TEST(KeptContents, OfWhatTheHostWritesAfterItsWait) {
                        resize_to(2 * MiB)(in);
                      },
                      MiB});
+}
+
+// ---- a driver that refuses every wait ----------------------------------------------------
+
+// From the nth event of a kind on the driver refuses it, and every wait. Whatever the call returns,
+// no work meets a fill that is in flight, and later all memory goes back.
+void refuse_waits_from(const trial& of, call kind, std::uint64_t nth, bool& has_struck) {
+  world in(of.rule, true);
+  const vmm::stream_handle other = in.driver.create_stream().value();
+  of.open(in);
+  in.driver.reset_calls();
+  in.driver.fail({kind, nth, true, {vmm::errc::internal, 77, "INJECTED"}});
+  for (const call wait : {call::synchronize_event, call::synchronize_stream, call::synchronize_all})
+    in.driver.fail({wait, 1, true, {vmm::errc::internal, 78, "WAIT"}});
+  const vmm::status done = of.run(in);
+  has_struck = in.driver.calls(kind) >= nth;
+  if (!in.managed->find(in.at)) in.at = {};
+  const std::string when = std::string(of.name) + ", " + vmm::name_of(kind) + " from the " +
+                           std::to_string(nth) + "th on" + (done ? ", done" : "");
+  const auto use = [&](address at, std::uint64_t size_bytes, vmm::stream_handle stream) {
+    const vmm::address_range what{at, size_bytes};
+    vmm::fake::kernel work{"user", 10};
+    work.writes = {&what, 1};
+    EXPECT_TRUE(in.driver.launch(stream, work));
+  };
+  for (const bool is_refused : {true, false}) {
+    if (!is_refused) in.driver.clear_faults();
+    for (int left = 2; left > 0; --left) {  // what the call gave back, if it is handed on
+      const auto made = in.managed->allocate({.size_bytes = 4 * MiB, .stream = other});
+      if (!made) continue;
+      use(*made, 4 * MiB, other);
+      if (!is_refused || !in.managed->free(*made, other)) in.live.push_back(*made);
+    }
+    const vmm::resize_request more{.at = in.at, .size_bytes = 3 * MiB, .names_stream = !is_refused};
+    if (in.at && in.managed->resize(more)) use(in.at, 3 * MiB, in.stream);
+    if (in.range && in.range->grow(3 * MiB, other))
+      use(in.range->segment(0).value(), 3 * MiB, other);
+    EXPECT_EQ(in.driver.misuse_count(), 0u) << when << ", refused: " << is_refused;
+    for (const auto& each : in.driver.misuses()) ADD_FAILURE() << each.detail;
+    in.driver.clear_misuses();
+  }
+  EXPECT_TRUE(in.driver.finish_all());
+  in.range.reset();
+  if (in.at) in.live.push_back(in.at);
+  for (const address each : in.live) EXPECT_TRUE(in.managed->free(each)) << when;
+  EXPECT_TRUE(in.driver.finish_all());
+  (void)in.managed->trim(0);
+  EXPECT_EQ(in.managed->statistics().held_bytes, 0u) << when;
+  EXPECT_EQ(in.managed->statistics().live_count, 0u) << when;
+  EXPECT_TRUE(in.driver.destroy_stream(other));
+}
+
+void refuse_waits(const trial& of) {
+  for (const call kind : {call::create_event, call::record_event, call::record_all}) {
+    bool has_struck = true;
+    for (std::uint64_t nth = 1; has_struck && !testing::Test::HasFailure(); ++nth) {
+      ASSERT_LT(nth, nth_max) << of.name;
+      refuse_waits_from(of, kind, nth, has_struck);
+    }
+  }
+}
+
+TEST(KeptContents, OfCallsWhoseEventsAndWaitsAreRefused) {
+  using step = std::function<vmm::status(world&)>;
+  const auto resize_to = [](std::uint64_t size_bytes) -> step {
+    return [size_bytes](world& in) -> vmm::status {
+      const auto at = in.managed->resize({.at = in.at, .size_bytes = size_bytes});
+      return at ? vmm::status{} : vmm::status{at.error()};
+    };
+  };
+  const std::pair<const char*, step> of_blocks[] = {
+      {"free", [](world& in) { return in.managed->free(in.at); }},
+      {"free behind a stream", [](world& in) { return in.managed->free(in.at, in.stream); }},
+      {"free idle", [](world& in) { return in.managed->free_idle(in.at); }},
+      {"shrink", resize_to(MiB)},
+      {"grow", resize_to(12 * MiB)},
+      {"allocate",
+       [](world& in) -> vmm::status {
+         const auto at = in.managed->allocate({.size_bytes = 4 * MiB, .stream = in.stream});
+         if (!at) return at.error();
+         const vmm::status freed = in.managed->free(*at, in.stream);
+         if (!freed) in.live.push_back(*at);
+         return freed;
+       }},
+  };
+  const std::pair<const char*, step> of_ranges[] = {
+      {"shrink of a range", [](world& in) { return in.range->shrink(MiB, in.stream); }},
+      {"grow of a range", [](world& in) { return in.range->grow(12 * MiB, in.stream); }},
+      {"close", [](world& in) { return in.range->close(in.stream); }},
+  };
+  for (const contents_rule rule :
+       {contents_rule::zero_on_release, contents_rule::zero_on_acquire, contents_rule::poison}) {
+    for (const auto& [name, run] : of_blocks)
+      refuse_waits({name, rule, [](world& in) { in.open_block(8 * MiB); }, run, {}});
+    for (const auto& [name, run] : of_ranges)
+      refuse_waits({name, rule, [](world& in) { in.open_range(8 * MiB); }, run, {}});
+  }
 }
 
 }  // namespace

@@ -13,11 +13,15 @@ import vmm.backend;
 import vmm.fake;
 import vmm.manager;
 import vmm.stream;
+import vmm.suspend;
 
 namespace misuse {
 
 using fake_pool = vmm::stream_pool;
 using fake_manager = vmm::manager;
+
+/// That of the per-thread default stream, and numbers that are not a pointer's.
+inline constexpr std::uint64_t no_streams[] = {2, std::uint64_t{1} << 63, ~std::uint64_t{0}};
 
 /// What a failed check writes, as a pattern of a death test.
 inline std::string check_failed(const std::string& text) { return "vmm: check failed: " + text; }

@@ -105,11 +105,17 @@ TEST_F(ManagerMisuse, StreamOfAnotherDevice) {
 TEST_F(ManagerMisuse, StreamOfEachThread) {
   vmm::fake_driver cuda;
   vmm::manager made(cuda);
-  constexpr auto per_thread = static_cast<stream_handle>(2);
-  EXPECT_EQ(code_of(made.allocate({.size_bytes = MiB, .stream = per_thread})),
-            errc::invalid_argument);
+  vmm::growable_range range(made, {.segment_bytes_max = 4 * MiB});
   const auto at = *made.allocate({.size_bytes = MiB});
-  EXPECT_EQ(code_of(made.free(at, per_thread)), errc::invalid_argument);
+  for (const std::uint64_t number : no_streams) {
+    const auto wrong = static_cast<stream_handle>(number);
+    EXPECT_EQ(code_of(made.allocate({.size_bytes = MiB, .stream = wrong})), errc::invalid_argument);
+    EXPECT_EQ(code_of(made.copy({at, at, MiB, wrong})), errc::invalid_argument);
+    EXPECT_EQ(code_of(made.free(at, wrong)), errc::invalid_argument);
+    EXPECT_EQ(code_of(range.grow(MiB, wrong)), errc::invalid_argument);
+    EXPECT_EQ(code_of(range.synchronize(wrong)), errc::invalid_argument);
+    EXPECT_EQ(code_of(range.close(wrong)), errc::invalid_argument);
+  }
   EXPECT_TRUE(made.free(at));
 }
 

@@ -146,9 +146,16 @@ TEST_F(PoolMisuse, StreamOfAnotherDevice) {
 TEST_F(PoolMisuse, StreamOfEachThread) {
   vmm::fake_driver cuda;
   vmm::stream_pool made(cuda);
-  EXPECT_EQ(code_of(made.allocate(4 * MiB, static_cast<stream_handle>(2))), errc::invalid_argument);
   const auto at = *made.allocate(4 * MiB, stream_handle::default_stream);
-  EXPECT_EQ(code_of(made.free(at, static_cast<stream_handle>(2))), errc::invalid_argument);
+  for (const std::uint64_t number : no_streams) {
+    const auto wrong = static_cast<stream_handle>(number);
+    EXPECT_EQ(code_of(made.allocate(4 * MiB, wrong)), errc::invalid_argument);
+    EXPECT_EQ(code_of(made.allocate_dedicated(4 * MiB, wrong)), errc::invalid_argument);
+    EXPECT_EQ(code_of(made.free(at, wrong)), errc::invalid_argument);
+    vmm::suspender sleeper;
+    EXPECT_TRUE(sleeper.add(made, {"all"}));
+    EXPECT_EQ(code_of(sleeper.suspend({.streams = {&wrong, 1}})), errc::invalid_argument);
+  }
   EXPECT_TRUE(made.free(at, stream_handle::default_stream));
 }
 

@@ -103,6 +103,62 @@ TEST_F(Timeline, AStreamNeedNotWaitForItself) {
   EXPECT_EQ(driver.calls(), 0u);
 }
 
+// The driver refuses the event behind work that cannot be undone, and every wait: the ticket has
+// not passed, and is recorded once the driver permits it.
+TEST_F(Timeline, ALateTicketIsRecordedWhenItIsNeeded) {
+  for (const call kind : {call::create_event, call::record_event}) {
+    const auto refuse = [&] {
+      for (const call each : {kind, call::record_all, call::synchronize_stream,
+                              call::synchronize_all, call::synchronize_event})
+        driver.fail({each, 1, true, {errc::internal, 7, "INJECTED"}});
+    };
+    for (const bool is_waited : {false, true}) {
+      SCOPED_TRACE(testing::Message() << vmm::name_of(kind) << " " << is_waited);
+      time.emplace(driver);  // without an event that it could use again
+      const ticket_ref point = time->prepare(first).value();
+      launch(first);
+      refuse();
+      time->cover(point);
+      EXPECT_FALSE(passed(point));
+      EXPECT_FALSE(time->order(second, point));
+      EXPECT_TRUE(time->order(first, point)) << "it is the stream's own";
+      EXPECT_FALSE(time->wait(point));
+      driver.clear_faults();
+      if (is_waited) {
+        driver.fail({kind, 1, true, {errc::internal, 7, "INJECTED"}});
+        driver.fail({call::record_all, 1, true, {errc::internal, 7, "INJECTED"}});
+        EXPECT_TRUE(time->wait(point)) << "for all work";
+        EXPECT_EQ(driver.resource_counts().pending_work, 0u);
+        driver.clear_faults();
+      } else {
+        ASSERT_TRUE(time->order(second, point));
+        launch(second);
+        EXPECT_FALSE(passed(point));
+        EXPECT_FALSE(driver.finish_next(second).value()) << "it waits for the first stream";
+      }
+      ASSERT_TRUE(driver.finish_all());
+      EXPECT_TRUE(passed(point));
+      EXPECT_TRUE(time->order(second, point));
+    }
+  }
+}
+
+TEST_F(Timeline, ACoveredTicketIsOneThatWasRecordedOrWaitedFor) {
+  const ticket_ref recorded = time->prepare(first).value();
+  launch(first);
+  time->cover(recorded);
+  EXPECT_FALSE(passed(recorded));
+  ASSERT_TRUE(driver.finish_all());
+  EXPECT_TRUE(passed(recorded));
+  const ticket_ref waited = time->prepare(first).value();
+  launch(first);
+  driver.fail({call::record_event, 1, false, {errc::internal, 7, "INJECTED"}});
+  time->cover(waited);
+  EXPECT_TRUE(waited.known_passed());
+  EXPECT_EQ(driver.resource_counts().pending_work, 0u);
+  time->cover(ticket_ref{});
+}
+
 TEST_F(Timeline, WorkThatHasFinishedNeedsNoWait) {
   launch(first);
   const ticket_ref point = record(first);

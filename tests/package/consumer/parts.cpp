@@ -169,9 +169,9 @@ using vmm::backup_tier, vmm::retain_reason, vmm::suspend_contents, vmm::suspend_
     vmm::suspender;
 
 // vmm.timeline
-using vmm::pending_frees, vmm::per_thread_stream, vmm::point_answer, vmm::record_order,
-    vmm::recorded_event, vmm::stream_phase, vmm::stream_point, vmm::stream_progress, vmm::ticket,
-    vmm::ticket_ref, vmm::timeline;
+using vmm::check_stream, vmm::pending_frees, vmm::per_thread_stream, vmm::point_answer,
+    vmm::record_order, vmm::recorded_event, vmm::stream_phase, vmm::stream_point,
+    vmm::stream_progress, vmm::ticket, vmm::ticket_ref, vmm::timeline;
 
 // vmm.tracker
 using vmm::pinned_record, vmm::tracked_range, vmm::tracker;
