@@ -20,15 +20,14 @@ namespace vmm {
 
 result<address> checked_calls::allocate(const block_shape& shape, stream_handle stream) {
   check(path_.observes_blocks() || captures_.is_on(), "a call is checked that needs no check");
-  capture_info seen;
   if (!contents_.fills_on_acquire()) [[likely]]
-    return allocate_observed(shape, stream, seen);
+    return allocate_observed(shape, stream);
   block_fill fill{shape.size_bytes, stream};
   const std::uint64_t mark = parts_.core.memory.creation_mark();
   const result<address> at =
-      allocate_observed({shape.size_bytes, shape.alignment_bytes, &fill}, stream, seen);
+      allocate_observed({shape.size_bytes, shape.alignment_bytes, &fill}, stream);
   if (!at || *at == fill.done) return at;
-  const result<address> filled = fill_acquired(*at, stream, seen);
+  const result<address> filled = fill_acquired(*at, stream, fill.seen);
   if (filled) return filled;
   // The request may have created memory in vain before other memory served it.
   const growth_guard growing(entry_);
@@ -36,13 +35,12 @@ result<address> checked_calls::allocate(const block_shape& shape, stream_handle 
   return filled;
 }
 
-result<address> checked_calls::allocate_observed(const block_shape& shape, stream_handle stream,
-                                                 capture_info& seen) {
+result<address> checked_calls::allocate_observed(const block_shape& shape, stream_handle stream) {
   if (!notices_.is_observed()) [[likely]]
-    return allocate_on(shape, stream, seen);
+    return allocate_on(shape, stream);
   notices_.check_not_in_observer();
   return with_relief(relief_, shape.size_bytes, [&](relief_pass&) {
-    return observe_made(shape, [&] { return allocate_on(shape, stream, seen); });
+    return observe_made(shape, [&] { return allocate_on(shape, stream); });
   });
 }
 
@@ -62,14 +60,15 @@ result<address> checked_calls::observe_made(const block_shape& shape, Make&& mak
 }
 
 // The first query is whether the stream is being captured.
-result<address> checked_calls::allocate_on(const block_shape& shape, stream_handle stream,
-                                           capture_info& seen) {
-  const result<capture_info> found = captures_.of(stream);
-  if (!found) [[unlikely]]
-    return found.error();
-  seen = *found;
-  if (seen.state != capture_state::none) [[unlikely]]
-    return captured_.allocate(shape, stream, seen);
+result<address> checked_calls::allocate_on(const block_shape& shape, stream_handle stream) {
+  const result<capture_info> seen = captures_.of(stream);
+  if (!seen) [[unlikely]]
+    return seen.error();
+  if (seen->state != capture_state::none) [[unlikely]] {
+    const result<address> at = captured_.allocate(shape, stream, *seen);
+    if (at && shape.fill != nullptr) shape.fill->seen = *seen;
+    return at;
+  }
   return options_.policy.tuning.keep_none ? slow_.allocate_dedicated(shape, stream)
                                           : allocate_uncaptured(shape, stream);
 }

@@ -68,12 +68,9 @@ class checked_calls {
   [[nodiscard]] status free(address at) VMM_EXCLUDES(rank::growth, rank::events, rank::state);
 
  private:
-  // `seen` becomes the stream's capture, as the allocation found it.
-  [[nodiscard]] result<address> allocate_observed(const block_shape& shape, stream_handle stream,
-                                                  capture_info& seen)
+  [[nodiscard]] result<address> allocate_observed(const block_shape& shape, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
-  [[nodiscard]] result<address> allocate_on(const block_shape& shape, stream_handle stream,
-                                            capture_info& seen)
+  [[nodiscard]] result<address> allocate_on(const block_shape& shape, stream_handle stream)
       VMM_EXCLUDES(rank::growth, rank::events, rank::state);
   [[nodiscard]] status free_observed(address at, stream_handle stream)
       VMM_EXCLUDES(rank::events, rank::state);

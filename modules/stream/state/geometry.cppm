@@ -45,7 +45,8 @@ inline constexpr error no_record_memory =
 struct block_fill {
   std::uint64_t size_bytes = 0;  // requested
   stream_handle stream = stream_handle::default_stream;
-  address done{};  // the block that a growth has filled, and notified the observer of
+  address done{};       // the block that a growth has filled, and notified the observer of
+  capture_info seen{};  // of the stream, as the allocation found it
 };
 
 /// A request: bytes, and a power of two.
