@@ -8,6 +8,7 @@
 // :concepts          backend and its refinements
 // :driver_interface  every call of a driver as one interface
 // :driver            a driver of any type as a value, or by reference
+// :forwarding        a driver that passes every call on to another
 // :calls             one call as plain values, and the concept of an observer
 // :reports           reports of allocators
 // :environment       options from variables
@@ -21,6 +22,7 @@ export import :driver;
 export import :driver_interface;
 export import :driver_model;
 export import :environment;
+export import :forwarding;
 export import :intrusive;
 export import :option_row;
 export import :reports;

@@ -320,7 +320,8 @@ bool market_lots::decide() {
     }
     before_bytes += request.least_bytes;
     const std::int64_t missing = static_cast<std::int64_t>(before_bytes) - left;
-    if (missing > 0) recall(tenant, static_cast<std::uint64_t>(missing), guaranteed);
+    if (missing > 0 && state_.now_ns < request.deadline_ns)
+      recall(tenant, static_cast<std::uint64_t>(missing), guaranteed);
   }
   return false;
 }

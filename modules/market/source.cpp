@@ -48,6 +48,10 @@ class tenant_source final : public memory_source {
     timed_bytes what{};
     std::uint64_t drop = 0;  // a handle, or 0 for an ask
   };
+  struct conditions {
+    std::condition_variable changed;
+    std::condition_variable recalled;
+  };
 
   void run_socket() noexcept;
   void run_callbacks() noexcept;
@@ -65,8 +69,7 @@ class tenant_source final : public memory_source {
   source_callbacks callbacks_;
   process_mark made_in_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::condition_variable recalled_;
+  std::unique_ptr<conditions> conditions_ = std::make_unique<conditions>();
   market_tenant machine_;
   unix_os::descriptor_pair witness_{};
   int wake_ = -1;
@@ -165,11 +168,13 @@ tenant_source::tenant_source(tenant_options options, const source_callbacks& cal
                 .share = options_.share,
                 .wait_ns = std::uint64_t{options_.wait_ms} * 1'000'000}) {}
 
-// A forked child has neither the threads nor the connection.
+// A forked child has neither the threads nor the connection. The destructor of a condition would
+// wait for the threads.
 tenant_source::~tenant_source() {
   if (!made_in_.is_here()) {
     if (socket_thread_.joinable()) socket_thread_.detach();
     if (callback_thread_.joinable()) callback_thread_.detach();
+    leave_behind(conditions_.release());
     return;
   }
   {
@@ -178,7 +183,7 @@ tenant_source::~tenant_source() {
     if (machine_.handles().in_use().empty()) machine_.leave();
     act();
     flush();
-    recalled_.notify_all();
+    conditions_->recalled.notify_all();
     if (wake_ >= 0) unix_os::wake(wake_);
   }
   if (socket_thread_.joinable()) socket_thread_.join();
@@ -205,7 +210,7 @@ status tenant_source::start() {
   callback_thread_ = std::thread([this] { run_callbacks(); });
   unix_os::restore_signals(signals);
   guard held(mutex_);
-  const bool is_over = changed_.wait_for(
+  const bool is_over = conditions_->changed.wait_for(
       held, std::chrono::nanoseconds(std::max<std::int64_t>(until_ns - unix_os::clock_ns(), 0)),
       [this] {
         return machine_.stage() == tenant_stage::open || machine_.stage() == tenant_stage::refused;
@@ -239,7 +244,7 @@ status tenant_source::take(const timed_bytes& what, lent_list& out) {
   act();
   flush();
   unix_os::wake(wake_);  // for its deadline
-  changed_.wait(held, [&] { return outcomes_.contains(request); });
+  conditions_->changed.wait(held, [&] { return outcomes_.contains(request); });
   const outcome end = std::move(outcomes_.at(request));
   outcomes_.erase(request);
   if (!end.is_granted) return take_error(end.reason, end.refusal);
@@ -417,7 +422,7 @@ void tenant_source::receive_one(const market_message& message,
   if (message.kind == market_kind::refused || message.kind == market_kind::denied)
     refusal_ = refusal_text(message);
   act();
-  changed_.notify_all();
+  conditions_->changed.notify_all();
 }
 
 void tenant_source::act() {
@@ -429,19 +434,19 @@ void tenant_source::act() {
         break;
       case tenant_action::what::granted:
         outcomes_[each.request] = {true};
-        changed_.notify_all();
+        conditions_->changed.notify_all();
         break;
       case tenant_action::what::denied:
         outcomes_[each.request] = {false, each.message.reason, refusal_text(each.message)};
-        changed_.notify_all();
+        conditions_->changed.notify_all();
         break;
       case tenant_action::what::ask:
         recalls_.push_back({each.request, {each.message.bytes, each.message.within_ns}, 0});
-        recalled_.notify_all();
+        conditions_->recalled.notify_all();
         break;
       case tenant_action::what::drop:
         recalls_.push_back({0, {}, each.handle.id});
-        recalled_.notify_all();
+        conditions_->recalled.notify_all();
         break;
       case tenant_action::what::close: disconnect(); break;
     }
@@ -475,7 +480,7 @@ void tenant_source::call_back(guard& held, const recall& each) {
 void tenant_source::run_callbacks() noexcept {
   guard held(mutex_);
   for (;;) {
-    recalled_.wait(held, [this] { return is_ending_ || !recalls_.empty(); });
+    conditions_->recalled.wait(held, [this] { return is_ending_ || !recalls_.empty(); });
     if (is_ending_) return;
     const recall first = recalls_.front();
     recalls_.pop_front();

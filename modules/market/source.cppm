@@ -55,9 +55,43 @@ export struct source_totals {
   std::uint64_t charged_bytes = 0;
 };
 
+/// Memory that threads which are short hold for their next requests.
+///
+/// Thread safety: all of it. Cost: a lock.
+class source_loans {
+ public:
+  /// Of a thread.
+  struct loan {
+    std::uint64_t refused_bytes = 0;  ///< the smallest request that was refused
+    lent_list handles{};
+  };
+  /// Effects: takes the calling thread's loan out. Errors: none.
+  [[nodiscard]] loan take();
+  /// Effects: sets it. Throws std::bad_alloc, without an effect.
+  void put(loan&& next);
+  /// Effects: moves handles that fit into `size_bytes` to `out`, the largest first. Throws
+  /// std::bad_alloc, without an effect.
+  void use(std::uint64_t size_bytes, lent_list& out);
+  /// The bytes that were given back, by all drivers over the source.
+  [[nodiscard]] std::uint64_t given_bytes() const noexcept {
+    return given_bytes_.load(std::memory_order_relaxed);
+  }
+  void count_given(std::uint64_t bytes) noexcept {
+    given_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::thread::id, loan> of_;
+  std::atomic<std::uint64_t> given_bytes_ = 0;
+};
+
 /// A source of physical memory.
 export class memory_source {
  public:
+  memory_source() = default;
+  memory_source(const memory_source&) = delete;
+  memory_source& operator=(const memory_source&) = delete;
   virtual ~memory_source() = default;
 
   /// Requires: bytes that are a positive multiple of market_granule_bytes. Effects: appends handles
@@ -74,6 +108,13 @@ export class memory_source {
   /// Effects: none; a text for the last refusal, with each holder. Errors: none. Cost: a lock and
   /// a copy.
   [[nodiscard]] virtual std::string last_refusal() const = 0;
+  /// Equal for sources whose memory is one tenant's. Errors: none.
+  [[nodiscard]] virtual const void* identity() const noexcept { return this; }
+  /// The loans of its threads. Errors: none.
+  [[nodiscard]] virtual source_loans& loans() noexcept { return loans_; }
+
+ private:
+  source_loans loans_;
 };
 
 /// How a process becomes a tenant.
@@ -88,6 +129,8 @@ export struct tenant_options {
   std::uint32_t timeout_ms = 1000;  ///< for the owner's start and its welcome
   std::uint32_t wait_ms = 0;        ///< beside it, for a guarantee that does not fit yet
   std::string program{};            ///< starts an owner where none is; empty: none is started
+
+  friend bool operator==(const tenant_options&, const tenant_options&) = default;
 };
 
 /// The folder of owners' sockets that VMM_OWNER=auto names.
@@ -98,11 +141,37 @@ export [[nodiscard]] std::string default_market_directory();
 /// VMM_OWNER, or with off: nothing. Errors: bad_option.
 export [[nodiscard]] result<std::optional<tenant_options>> tenant_options_from_environment();
 
+/// The identity of a CUDA driver's device, from its UUID; nothing if the driver reports none.
+export template <class CudaDriver>
+[[nodiscard]] std::optional<market_key> market_device_of(const CudaDriver& driver) {
+  auto* const get_device =
+      reinterpret_cast<int (*)(int* device, int ordinal)>(driver.entry_point("cuDeviceGet", 2'000));
+  auto* const get_uuid = reinterpret_cast<int (*)(std::uint8_t* bytes, int device)>(
+      driver.entry_point("cuDeviceGetUuid", 11'040));
+  std::array<std::uint8_t, 16> bytes{};
+  int device = 0;
+  if (get_device == nullptr || get_uuid == nullptr ||
+      get_device(&device, driver.home().ordinal) != 0 || get_uuid(bytes.data(), device) != 0)
+    return std::nullopt;
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string text;
+  for (const std::uint8_t each : bytes) {
+    text += digits[each >> 4];
+    text += digits[each & 15];
+  }
+  return make_market_device(text);
+}
+
 /// Effects: joins the device's owner, and starts one by `program` where none listens.
 /// Errors: unavailable, not_permitted, bad_option, out_of_memory (the guarantees do not fit; the
 /// text has the holders), foreign_error.
 /// Cost: a connection and a thread.
 export [[nodiscard]] result<std::unique_ptr<memory_source>> join_market(
+    const tenant_options& options, const source_callbacks& callbacks);
+
+/// The same once for equal options: the drivers of a process are one tenant, with one share. A
+/// request of the owner goes to one after the other.
+export [[nodiscard]] result<std::unique_ptr<memory_source>> join_market_once(
     const tenant_options& options, const source_callbacks& callbacks);
 
 }  // namespace vmm

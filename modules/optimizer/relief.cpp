@@ -68,7 +68,7 @@ struct relief_registry {
       check(each->number_ != 0, "a member of the registry has no number");
       const bool is_near =
           each->key_ == key || (key.source == nullptr && each->key_.where == key.where);
-      if (each != requesting && each->number_ > after && is_near) return each;
+      if (each != requesting && each->number_ > after && is_near && !each->is_lender_) return each;
     }
     return nullptr;
   }
@@ -87,6 +87,23 @@ struct relief_registry {
     return given_bytes;
   }
 
+  // Calls the lender of the key's source, with the thread's own locks only. Without one: 0.
+  std::uint64_t lend(const relief_key& key, std::uint64_t wanted_bytes) noexcept VMM_NOT_ANALYSED {
+    relief_member* lender = nullptr;
+    {
+      const sync::lock_guard<sync::spin_lock> lock(mutex);
+      lender = first;
+      while (lender != nullptr && !(lender->is_lender_ && lender->key_ == key))
+        lender = lender->next_;
+      if (lender != nullptr) lender->use_.lock_shared();
+    }
+    if (lender == nullptr) return 0;
+    if (wanted_bytes != 0 && !relief_pause::is_here()) (void)trim(nullptr, key, ~std::uint64_t{0});
+    const std::uint64_t bytes = lender->from_.call(lender->from_.of, wanted_bytes);
+    lender->use_.unlock_shared();
+    return bytes;
+  }
+
   const process_mark made_in{};
   // A set-up enters under its allocator's lock, which a thread with a share of `use_` takes: no
   // thread may sleep with this one.
@@ -95,7 +112,7 @@ struct relief_registry {
   std::uint64_t last_number VMM_GUARDED_BY(mutex) = 0;
 };
 
-void relief_member::enter(const relief_key& key, const source& from) noexcept {
+void relief_member::enter(const relief_key& key, const source& from, bool is_lender) noexcept {
   check(number_ == 0 && from.call != nullptr,
         "a member enters the registry twice, or without a device");
   relief_registry* const all = relief_registry::here();
@@ -103,6 +120,7 @@ void relief_member::enter(const relief_key& key, const source& from) noexcept {
   const sync::lock_guard<sync::spin_lock> lock(all->mutex);
   key_ = key;
   from_ = from;
+  is_lender_ = is_lender;
   next_ = nullptr;
   number_ = ++all->last_number;
   check(number_ != 0, "no number for a member is left");
@@ -143,9 +161,21 @@ std::uint64_t relief_member::relieve(std::uint64_t wanted_bytes) noexcept {
   return all->trim(this, key_, wanted_bytes);
 }
 
-std::uint64_t relieve(location where, std::uint64_t wanted_bytes) noexcept {
+std::uint64_t relieve(const relief_key& key, std::uint64_t wanted_bytes) noexcept {
   relief_registry* const all = relief_pause::is_here() ? nullptr : relief_registry::here();
-  return all == nullptr ? 0 : all->trim(nullptr, {nullptr, where}, wanted_bytes);
+  return all == nullptr ? 0 : all->trim(nullptr, key, wanted_bytes);
+}
+
+relief_loan::relief_loan(const relief_member& of, std::uint64_t wanted_bytes) noexcept
+    : key_(of.key_) {
+  if (wanted_bytes == 0 || of.number_ == 0 || !of.made_in_.is_here()) return;
+  relief_registry* const all = relief_registry::here();
+  check(all != nullptr, "a member is in a missing registry");
+  bytes_ = all->lend(key_, wanted_bytes);
+}
+
+relief_loan::~relief_loan() {
+  if (bytes_ != 0) (void)relief_registry::here()->lend(key_, 0);
 }
 
 }  // namespace vmm

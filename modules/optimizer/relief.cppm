@@ -6,12 +6,16 @@
 //
 // One registry per process. An allocator enters it at set-up and leaves it first in its destructor.
 // An allocator that is out of memory calls relieve(), which trims the others of its source of
-// memory and placement, in the order in which they entered, until enough is released.
+// memory and placement, in the order in which they entered, until enough is released. A lender, as
+// the driver of an owner's tenant, gets memory of other processes: with_relief() borrows last.
 //
 // I1  relieve() does nothing on a thread that holds a lock of an allocator: such a thread has a
 //     relief_pause. So no thread waits for one allocator's locks while it holds another's.
 // I2  A member is called only by threads that share its `use_`, which they take while it is linked;
 //     leave() unlinks it and then takes `use_` alone. After leave() it is not called again.
+//
+// A lender waits for other processes on a thread without a lock of an allocator, after the idle
+// memory of this process was released, so that their requests are served meanwhile.
 //
 // The registry's lock is held over no call of an allocator or of a driver. A forked child has a
 // registry of its own, without its parent's members.
@@ -65,6 +69,9 @@ export class relief_member {
   /// Releases `wanted_bytes` of idle memory to the driver, or all of it; returns the bytes
   /// released. Called on threads of other allocators, without their locks. Waits for no work.
   using give_back = std::uint64_t (*)(void* of, std::uint64_t wanted_bytes) noexcept;
+  /// Of a lender: gets memory for the next create() calls of this thread, and may wait for it,
+  /// briefly where relief_pause::is_here(). Returns the bytes. 0 bytes: what is left goes back.
+  using lend = give_back;
   struct source {
     void* of = nullptr;
     give_back call = nullptr;
@@ -77,7 +84,9 @@ export class relief_member {
 
   /// Requires: `from` can be called until leave() returns. Effects: adds the allocator to the
   /// registry; without host memory for the registry, nothing.
-  void enter(const relief_key& key, const source& from) noexcept;
+  void enter(const relief_key& key, const source& from) noexcept { enter(key, from, false); }
+  /// The same for a lender, which is not trimmed. `from.call` is a `lend`.
+  void enter_lender(const relief_key& key, const source& from) noexcept { enter(key, from, true); }
   /// Effects: removes it. Waits for a call in progress. A second call does nothing.
   void leave() noexcept;
   /// Whether the registry has another allocator with this key. Cost: a lock, O(members).
@@ -88,18 +97,37 @@ export class relief_member {
 
  private:
   friend struct relief_registry;
+  friend class relief_loan;
+
+  void enter(const relief_key& key, const source& from, bool is_lender) noexcept;
 
   relief_key key_{};
   source from_{};
+  bool is_lender_ = false;
   std::uint64_t number_ = 0;  // 0: not in the registry
   relief_member* next_ = nullptr;
   process_mark made_in_;
   sync::shared_mutex use_;
 };
 
-/// The same for a request outside of the registry, as another library's: trims the allocators of
-/// every source whose memory lies at `where`. Returns the bytes released.
-export std::uint64_t relieve(location where, std::uint64_t wanted_bytes) noexcept;
+/// The same for a request outside of the registry, as another library's. Without a source in the
+/// key: of every source whose memory lies at `where`. Returns the bytes released.
+export std::uint64_t relieve(const relief_key& key, std::uint64_t wanted_bytes) noexcept;
+
+/// For its life, memory that the lender of an allocator's source has for this thread. First
+/// releases the idle memory of the source's allocators, except under a relief_pause.
+export class relief_loan {
+ public:
+  relief_loan(const relief_member& of, std::uint64_t wanted_bytes) noexcept;
+  ~relief_loan();
+  relief_loan(const relief_loan&) = delete;
+  relief_loan& operator=(const relief_loan&) = delete;
+  [[nodiscard]] bool has_memory() const noexcept { return bytes_ != 0; }
+
+ private:
+  relief_key key_;
+  std::uint64_t bytes_ = 0;
+};
 
 /// One attempt of a request.
 export struct relief_pass {
@@ -109,9 +137,9 @@ export struct relief_pass {
 
 /// Runs `attempt(relief_pass&)`, which returns a result. While the device is short of memory, trims
 /// others by `size_bytes`, then completely, and runs it again: another thread's request may take
-/// what was released, and free it in its own allocator. The last attempt does not stop early. The
-/// first attempt may set `size_bytes`. Requires: no lock of an allocator is held, or
-/// relief_pause::is_here().
+/// what was released, and free it in its own allocator. Then runs it without an early stop, and at
+/// last with memory of a lender. The first attempt may set `size_bytes`. Requires: no lock of an
+/// allocator is held, or relief_pause::is_here().
 export template <class Attempt>
 [[nodiscard]] auto with_relief(relief_member& from, const std::uint64_t& size_bytes,
                                Attempt&& attempt) {
@@ -127,6 +155,14 @@ export template <class Attempt>
   }
   check(!pass.has_stopped || pass.stops_early, "an attempt stops early without permission");
   if (!outcome && pass.has_stopped) {
+    pass = {};
+    outcome = attempt(pass);
+  }
+  constexpr int loans_max = 4;  // other threads' requests may take a part
+  for (int loans = 0; loans < loans_max; ++loans) {
+    if (outcome || !is_device_shortage(outcome.error().code)) break;
+    const relief_loan loan(from, size_bytes);
+    if (!loan.has_memory()) break;
     pass = {};
     outcome = attempt(pass);
   }

@@ -8,6 +8,7 @@ import vmm.cuda;
 import vmm.fake;
 import vmm.host;
 import vmm.level_zero;
+import vmm.market;
 import vmm.observe;
 import vmm.std;
 
@@ -117,6 +118,28 @@ result<any_backend> open_first() {
   return last;
 }
 
+// As VMM_OWNER says. Without it the driver as it is.
+result<any_backend> with_owner(any_backend driver) {
+  result<std::optional<tenant_options>> options = tenant_options_from_environment();
+  if (!options) return options.error();
+  if (!options->has_value()) return driver;
+  std::optional<market_key> device;
+  if (const cuda_driver* const cuda = driver.get_if<cuda_driver>(); cuda != nullptr) {
+    device = market_device_of(*cuda);
+  } else if (driver.get_if<host_driver>() != nullptr) {
+    device = make_market_device("host");
+  }
+  if (!device) {
+    return refuse(errc::not_supported,
+                  "an owner has memory of CUDA devices and of the host driver: unset VMM_OWNER, or "
+                  "choose one of these");
+  }
+  (*options)->device = *device;
+  result<std::unique_ptr<tenant_driver>> tenant = open_tenant(std::move(driver), **options);
+  if (!tenant) return tenant.error();
+  return any_backend::own(std::move(*tenant));
+}
+
 constexpr const char* log_values = "VMM_LOG is off, stderr, or the path of a writable file";
 
 result<any_backend> with_log(any_backend driver, std::string_view destination) {
@@ -172,6 +195,8 @@ result<any_backend> open_backend(std::string_view name) noexcept {
         named->entry != nullptr ? named->entry->open(named->device) : open_first();
     if (!opened) return opened;
     check(opened->get() != nullptr, "a backend was opened without a driver");
+    opened = with_owner(std::move(*opened));
+    if (!opened) return opened;
     return with_log(std::move(*opened), destination);
   } catch (const std::bad_alloc&) {
     return refuse(errc::out_of_host_memory, "operator new failed when a backend was opened");

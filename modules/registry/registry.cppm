@@ -10,6 +10,7 @@
 export module vmm.registry;
 
 export import vmm.backend;
+import vmm.market;
 import vmm.observe;
 import vmm.std;
 
@@ -33,11 +34,13 @@ export [[nodiscard]] std::array<backend_entry, backend_entry_count> backend_name
 /// Effects: opens a driver: "cuda" (device 0), "cuda:N", "level_zero" (device 0), "level_zero:N",
 /// "host", "fake" (which emulates CUDA), "fake:cuda", "fake:level_zero" or "fake:host". An empty
 /// name stands for the variable VMM_BACKEND, or, if that is not set, for the first that is
-/// available. VMM_LOG ("off", "stderr" or a path) logs every call.
+/// available. VMM_LOG ("off", "stderr" or a path) logs every call. With VMM_OWNER (auto, or a
+/// directory) the memory of the driver is that of the device's owner: see vmm.market:driver.
 /// Errors: bad_option (no such name, a log that cannot be written, a malformed VMM_BACKEND or
 /// VMM_CUDA_MEMORY, also if this call does not use it, a variable such as
 /// VMM_CUDA_LIBRARY that names no driver's library), unavailable (no such driver
-/// here; the detail has the reason), out_of_host_memory, driver errors. Cost: that of opening the
+/// here; the detail has the reason), out_of_host_memory, driver errors; with VMM_OWNER those of
+/// open_tenant, and not_supported (a driver other than cuda and host). Cost: that of opening the
 /// driver.
 /// Thread safety: as backend_names.
 export [[nodiscard]] result<any_backend> open_backend(std::string_view name = {}) noexcept;
@@ -46,13 +49,16 @@ export [[nodiscard]] result<any_backend> open_backend(std::string_view name = {}
 /// no driver call. Thread safety: as backend_names.
 export [[nodiscard]] status check_backend_name(std::string_view name = {}) noexcept;
 
-/// The B inside a backend that open_backend made, also behind a log; nullptr if it is another type.
-/// Requires: a backend that was not moved from. Cost: two dynamic_casts.
+/// The B inside a backend that open_backend made, also behind a log or a tenant's driver; nullptr
+/// if it is another type. Requires: a backend that was not moved from. Cost: four dynamic_casts.
 export template <backend B>
 [[nodiscard]] B* driver_in(any_backend& opened) noexcept {
-  if (B* found = opened.get_if<B>()) return found;
-  auto* logged = opened.get_if<observed_backend<any_backend, call_log>>();
-  return logged == nullptr ? nullptr : logged->driver().template get_if<B>();
+  any_backend* inside = &opened;
+  if (B* found = inside->get_if<B>()) return found;
+  if (auto* logged = inside->get_if<observed_backend<any_backend, call_log>>())
+    inside = &logged->driver();
+  if (auto* tenant = inside->get_if<tenant_driver>()) inside = tenant->owned();
+  return inside == nullptr ? nullptr : inside->get_if<B>();
 }
 
 }  // namespace vmm

@@ -170,6 +170,20 @@ TEST(MarketOwner, ATenantIsRecalledAfterItsStayByItsOverageAndOnce) {
   EXPECT_FALSE(all.owner.state().rows()[0].overdue);
 }
 
+// An allocator tries free memory before it gives up its own idle memory and waits.
+TEST(MarketOwner, ARequestThatDoesNotWaitRecallsNothing) {
+  desk all(1024 * MiB);
+  all.join(1);
+  all.join(2);
+  EXPECT_TRUE(all.has(all.want(1, 1024 * MiB)));
+  all.pass(100 * ms);
+  const auto at_once = all.want(2, 64 * MiB, 0);
+  EXPECT_EQ(all.denied.at(at_once), market_reason::deadline);
+  EXPECT_TRUE(all.asks.empty());
+  (void)all.want(2, 64 * MiB);
+  EXPECT_TRUE(all.asks.contains(1));
+}
+
 TEST(MarketOwner, RefaultsBuyPeaceFromBorrowers) {
   desk all(1024 * MiB);
   all.join(1);

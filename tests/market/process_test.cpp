@@ -143,6 +143,25 @@ TEST_F(MarketProcesses, MemoryMovesAndTheOwnerEndsWithTheLast) {
   wait_owner();  // or the test does not end
 }
 
+TEST_F(MarketProcesses, AForkedChildEndsItsCopyOfASource) {
+  start_owner();
+  auto one = join(options("one"));
+  ASSERT_TRUE(one);
+  lent_list lot;
+  ASSERT_TRUE(one->take({2 * MiB, second_ns}, lot));
+  const ::pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(5);
+    one.reset();
+    ::_exit(0);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0) << "the child waits for a thread of its parent";
+  one->give(lot);
+  EXPECT_TRUE(one->take({2 * MiB, second_ns}, lot)) << "the parent's lease has ended";
+}
+
 TEST_F(MarketProcesses, ABorrowerGivesOnRequest) {
   start_owner();
   giving one;

@@ -64,13 +64,14 @@ TEST_F(Relief, WhatOthersTakeMeanwhileIsReleasedAgain) {
 TEST_F(Relief, APoolServesARequestOutsideOfTheRegistry) {
   const auto one = pool_on(driver);
   keep(*one, 700 * MiB);
-  EXPECT_EQ(vmm::relieve(vmm::device(1), 700 * MiB), 0U) << "another device";
+  EXPECT_EQ(vmm::relieve({nullptr, vmm::device(1)}, 700 * MiB), 0U) << "another device";
   {
     const vmm::relief_pause inside;
-    EXPECT_EQ(vmm::relieve(vmm::device(0), 700 * MiB), 0U) << "a thread that holds a lock";
+    EXPECT_EQ(vmm::relieve({nullptr, vmm::device(0)}, 700 * MiB), 0U)
+        << "a thread that holds a lock";
   }
-  EXPECT_EQ(vmm::relieve(vmm::device(0), 100 * MiB), 100 * MiB);
-  EXPECT_EQ(vmm::relieve(vmm::device(0), 700 * MiB), 600 * MiB);
+  EXPECT_EQ(vmm::relieve({nullptr, vmm::device(0)}, 100 * MiB), 100 * MiB);
+  EXPECT_EQ(vmm::relieve({nullptr, vmm::device(0)}, 700 * MiB), 600 * MiB);
 }
 
 TEST_F(Relief, APoolServesAManagerAndARange) {

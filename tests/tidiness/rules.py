@@ -72,8 +72,8 @@ DRIVERS = ("vmm.fake", "vmm.host", "vmm.cuda", "vmm.level_zero")
 # have; round_up(value, unit) is arithmetic.
 FIELD_CALLS = ("allocate", "deallocate", "do_allocate", "do_deallocate", "round_up")
 # The machinery, which `import vmm;` does not bring, explains itself in the heads of its files.
-MACHINERY = ("modules/backend/intrusive", "modules/base/", "modules/optimizer/")
-MACHINERY += ("modules/timeline/", "modules/market/")
+MACHINERY = ("modules/backend/forwarding", "modules/backend/intrusive", "modules/base/")
+MACHINERY += ("modules/optimizer/", "modules/timeline/", "modules/market/")
 
 Files = dict[str, str]  # the text of each path
 

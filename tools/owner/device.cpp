@@ -5,6 +5,8 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include "../../backends/cuda/abi.h"
 
 import vmm;
@@ -131,6 +133,7 @@ class cuda_device final : public owner_device {
 
 std::unique_ptr<owner_device> open_device(const std::string& name, std::string& why) {
   if (name == "host" || name == "fake") {
+    (void)::unsetenv("VMM_OWNER");  // the owner is not a tenant
     auto driver = open_backend(name);
     if (!driver) {
       why = describe(driver.error());

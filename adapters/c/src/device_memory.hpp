@@ -25,7 +25,6 @@
 #include "block_index.hpp"
 #include "vmm_allocator.h"
 
-#include "forwarding_driver.hpp"
 #include "objects.hpp"
 
 import vmm.backend;
@@ -36,7 +35,7 @@ import vmm.timeline;
 namespace vmm_c {
 
 // A driver whose physical memory is counted and limited, and can be exported as a descriptor.
-class device_driver final : public forwarding_driver {
+class device_driver final : public vmm::forwarding_driver {
  public:
   using forwarding_driver::forwarding_driver;
 

@@ -30,7 +30,7 @@ constexpr std::size_t name_bytes = 64;
 // Idle memory of the allocators here for the pools of the preload library, which stands before the
 // driver. Its own idle memory it releases when a create of theirs fails.
 std::uint64_t relieve(std::int32_t device, std::uint64_t wanted_bytes) noexcept {
-  return vmm::relieve(vmm::device(device), wanted_bytes);
+  return vmm::relieve({nullptr, vmm::device(device)}, wanted_bytes);
 }
 
 // Null, or why a name and a device do not fit. The registry reports errors of the name alone.

@@ -1,0 +1,160 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// vmm.market:driver - a driver whose memory of its home is of a source, as an owner's tenant.
+//
+// create() takes a lot, release() and unmap() give it back with its last handle and mapping. A lot
+// is one handle; its parts are imported once each and mapped side by side. Everything else, memory
+// at other places too, is the driver's inside.
+//
+// create() under an allocator's lock gets only memory that the owner has free. Without one it waits
+// for other tenants. Allocators that are short borrow without their locks (relief_loan), and their
+// next create() calls on that thread use the loan.
+//
+// D1  A lot lives while a handle or a mapping refers to it; then it is given back at once.
+// D2  Memory with bytes of another job is cleared before set_access() makes it accessible.
+// D3  No lock of this driver is held over take() and give(). ask() takes none that a thread holds
+//     while it waits for other tenants, except an observer's, for at most 100 ms.
+// D4  The device's memory is the tenant's share: total is its guarantee, or its limit; free is what
+//     its own charge leaves of it.
+//
+// Lent memory is not shared with other processes: a descriptor of it cannot be revoked. Without the
+// features for it, a shareable or RDMA request returns not_supported.
+//
+// Thread safety: that of the driver inside. Cost: create() a message to the owner and its reply, an
+// import for each new part; map and unmap a lock and O(log mappings) beside the driver's.
+export module vmm.market:driver;
+
+import vmm.backend;
+import vmm.base;
+import vmm.optimizer;
+import vmm.std;
+import :source;
+
+namespace vmm {
+
+/// Options of a tenant's driver.
+export struct tenant_driver_options {
+  std::uint64_t wait_ns = 10'000'000'000;  ///< that a request waits for memory of other tenants
+};
+
+/// Gives memory back on request, after idle memory: frees, discards or copies out. Returns the
+/// bytes given. Called on a thread of the source. Requires: it takes no lock that a caller of
+/// create() holds.
+export struct tenant_giver {
+  void* of = nullptr;
+  std::uint64_t (*give)(void* of, const timed_bytes& what) noexcept = nullptr;
+};
+
+/// A driver over a source.
+export class tenant_driver final : public forwarding_driver {
+ public:
+  /// Makes the source with the driver's callbacks.
+  using source_maker =
+      std::function<result<std::unique_ptr<memory_source>>(const source_callbacks&)>;
+  struct lot;
+
+  /// Requires: `inside` outlives the driver. Effects: joins. Errors: not_supported (a driver
+  /// without descriptors, copies, or unmapping of several mappings), those of `make`.
+  [[nodiscard]] static result<std::unique_ptr<tenant_driver>> open(
+      driver_interface& inside, const source_maker& make,
+      const tenant_driver_options& options = {});
+  /// The same for a driver that it owns.
+  [[nodiscard]] static result<std::unique_ptr<tenant_driver>> open(
+      any_backend inside, const source_maker& make, const tenant_driver_options& options = {});
+  /// Unmaps and gives back all that is left. Requires: no unfinished work uses it.
+  ~tenant_driver() override;
+
+  /// Effects: adds a giver; they are called in the order in which they were added. Requires: it can
+  /// be called until the driver's end.
+  void add_giver(const tenant_giver& giver);
+  /// Effects: gets memory for the next create() calls of this thread, and waits for it at most
+  /// `what.within_ns`. 0 bytes: what is left of it goes back. Returns the bytes, 0 if they are
+  /// refused. Requires: no lock is held that ask() takes.
+  std::uint64_t borrow(const timed_bytes& what) noexcept;
+  /// Effects: leaves the market. Requires: no memory of it is left, and no other call is in
+  /// progress or follows, except those that need no memory of the owner.
+  void leave() noexcept;
+  /// The source. Errors: none.
+  [[nodiscard]] memory_source& source() const noexcept { return *source_; }
+  /// The driver inside.
+  [[nodiscard]] driver_interface& below() const noexcept { return inside(); }
+  /// The backend that it owns, or null.
+  [[nodiscard]] any_backend* owned() const noexcept { return owned_.get(); }
+  /// The pools and managers over this object.
+  [[nodiscard]] user_count& users() noexcept { return users_; }
+
+  [[nodiscard]] const features& feature_set() const override { return can_; }
+  [[nodiscard]] result<granularity> query_granularity(const physical_request& request) override;
+  [[nodiscard]] result<memory_info> query_memory(location where) override;
+  [[nodiscard]] result<address_range> reserve(const reserve_request& request) override;
+  [[nodiscard]] result<physical_handle> create(const physical_request& request) override;
+  [[nodiscard]] status release(physical_handle handle) override;
+  [[nodiscard]] status map(const map_request& request) override;
+  [[nodiscard]] status unmap(address_range range) override;
+  [[nodiscard]] status set_access(address_range range,
+                                  std::span<const access_grant> grants) override;
+  [[nodiscard]] result<physical_handle> retain(address at) override;
+  [[nodiscard]] result<physical_properties> get_properties(physical_handle handle) override;
+  [[nodiscard]] std::uint64_t stream_identity(stream_handle stream) noexcept override {
+    return inside().stream_identity(stream);
+  }
+  [[nodiscard]] bool is_uncaptured(stream_handle stream) noexcept override {
+    return inside().is_uncaptured(stream);
+  }
+  [[nodiscard]] result<shared_handle> export_handle(physical_handle handle,
+                                                    share_kind kind) override;
+  [[nodiscard]] result<dma_buf> export_range(address_range range) override;
+  [[nodiscard]] status bind_multicast(const multicast_binding& binding) override;
+
+ private:
+  struct mapping {
+    std::uint64_t size_bytes = 0;
+    std::uint64_t offset_bytes = 0;  // in the lot
+    lot* of = nullptr;
+  };
+  using mapping_table = std::map<std::uint64_t, mapping>;  // by address
+
+  tenant_driver(driver_interface& inside, const tenant_driver_options& options);
+  [[nodiscard]] status join(const source_maker& make);
+  [[nodiscard]] std::uint64_t ask(const timed_bytes& what) noexcept;
+  [[nodiscard]] std::uint64_t lend(std::uint64_t wanted_bytes) noexcept;
+  [[nodiscard]] status take(std::uint64_t size_bytes, lent_list& out);
+  void drop(std::uint64_t id) noexcept;
+  [[nodiscard]] result<physical_handle> import_once(const lent_handle& lent);
+  [[nodiscard]] lot* find(physical_handle handle) noexcept;
+  [[nodiscard]] mapping_table::iterator first_at(std::uint64_t address) noexcept;
+  [[nodiscard]] bool any_in(address_range range) noexcept;
+  [[nodiscard]] bool is_cut(address_range range) noexcept;
+  [[nodiscard]] status check_map(const map_request& request, const lot& of) noexcept;
+  [[nodiscard]] status map_parts(const map_request& request, const lot& of);
+  void forget_range(address_range range, lent_list& given);
+  void end_if_unused(lot& of, lent_list& given);
+  [[nodiscard]] bool has_dirty_in(address_range range) noexcept;
+  [[nodiscard]] status clear_in(address_range range, std::span<const access_grant> grants);
+  [[nodiscard]] status clear_apart(lot& of);
+  [[nodiscard]] status fill_parts(address base, lot& of);
+
+  std::unique_ptr<any_backend> owned_;  // the driver inside, or null
+  const tenant_driver_options options_;
+  features can_;
+  user_count users_;
+  const process_mark made_in_;
+  std::mutex mutex_;  // over no call
+  std::uint64_t last_token_ = 0;
+  std::unordered_map<std::uint64_t, std::unique_ptr<lot>> lots_;  // by token
+  std::unordered_map<std::uint64_t, physical_handle> imports_;    // by handle
+  mapping_table mappings_;
+  std::vector<tenant_giver> givers_;
+  std::mutex clearing_;                                   // over a clearing
+  stream_handle stream_ = stream_handle::default_stream;  // for clearing
+  bool has_stream_ = false;
+  std::unique_ptr<memory_source> source_;
+  relief_member relief_;
+};
+
+/// A driver over the source of an owner. Errors: those of join_market and tenant_driver::open.
+export [[nodiscard]] result<std::unique_ptr<tenant_driver>> open_tenant(
+    any_backend inside, const tenant_options& options, const tenant_driver_options& how = {});
+
+}  // namespace vmm

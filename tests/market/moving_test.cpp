@@ -1,0 +1,291 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: memory moves between the allocators of several tenants whose peaks do not fit the device
+// together, while each requests it from the others, and while tenants and the owner are killed.
+// Method: managers and pools over vmm-owner and the host driver, in threads and in processes. Each
+// block is filled with a word and read before it is freed.
+#include <signal.h>
+
+#include "../process/child.hpp"
+#include "own_source.hpp"
+#include "tenants.hpp"
+
+import vmm.backend;
+import vmm.fake;
+import vmm.host;
+import vmm.manager;
+import vmm.market;
+import vmm.observe;
+import vmm.optimizer;
+import vmm.stream;
+
+namespace {
+
+using market_test::capacity, market_test::capacity_bytes, market_test::second_ns;
+using market_test::open_host_tenant;
+using market_test::options_of;
+using vmm::errc;
+
+constexpr vmm::stream_handle stream = vmm::stream_handle::default_stream;
+
+std::span<std::uint64_t> words_at(vmm::address at, std::uint64_t size_bytes) {
+  return {at.as<std::uint64_t>(), size_bytes / 8};
+}
+
+// The first bytes of each 4 KiB.
+void write(vmm::address at, std::uint64_t size_bytes, std::uint64_t word) {
+  const auto words = words_at(at, size_bytes);
+  for (std::size_t i = 0; i < words.size(); i += 512) words[i] = word + i;
+}
+bool holds(vmm::address at, std::uint64_t size_bytes, std::uint64_t word) {
+  const auto words = words_at(at, size_bytes);
+  for (std::size_t i = 0; i < words.size(); i += 512) {
+    if (words[i] != word + i) return false;
+  }
+  return true;
+}
+
+// Allocates and frees by turns. Returns what went wrong first.
+std::string work(vmm::stream_pool& pool, std::uint64_t seed, int rounds) {
+  std::mt19937_64 random(seed);
+  for (int round = 0; round < rounds; ++round) {
+    const std::uint64_t size_bytes = (random() % 24 + 1) * 2 * MiB;
+    const auto at = pool.allocate(size_bytes, stream);
+    if (!at) return "round " + std::to_string(round) + ": " + vmm::describe(at.error());
+    write(*at, size_bytes, seed + static_cast<std::uint64_t>(round));
+    if (!holds(*at, size_bytes, seed + static_cast<std::uint64_t>(round))) return "wrong words";
+    if (const auto freed = pool.free(*at, stream); !freed) return vmm::describe(freed.error());
+  }
+  return "";
+}
+
+class silent_observer final : public vmm::block_observer {
+ public:
+  void reserved(vmm::address_range) noexcept override {}
+  void unreserved(vmm::address_range) noexcept override {}
+  void mapped(vmm::address_range) noexcept override {}
+  void unmapped(vmm::address_range) noexcept override {}
+  void allocated(vmm::address_range) noexcept override {}
+  void freed(vmm::address) noexcept override {}
+};
+
+// A process with a pool. Its exit code is 0 if every request was served.
+class working_child {
+ public:
+  working_child(const market_test::private_directory& in, std::uint64_t seed, int rounds) {
+    process_ = ::fork();
+    if (process_ != 0) return;
+    ::alarm(100);
+    auto tenant = open_host_tenant(options_of(in, "child-" + std::to_string(seed)), 30 * second_ns);
+    if (!tenant) std::_Exit(2);
+    std::string failure;
+    {
+      vmm::stream_pool pool(**tenant);
+      failure = work(pool, seed, rounds);
+    }
+    if (!failure.empty()) std::fprintf(stderr, "child %d: %s\n", ::getpid(), failure.c_str());
+    tenant->reset();
+    std::_Exit(failure.empty() ? 0 : 1);
+  }
+  working_child(const working_child&) = delete;
+  working_child& operator=(const working_child&) = delete;
+  ~working_child() { kill(); }
+  void kill() {
+    if (process_ <= 0) return;
+    ::kill(process_, SIGKILL);
+    ::waitpid(std::exchange(process_, -1), nullptr, 0);
+  }
+  bool has_ended(int& code) {
+    int status = 0;
+    if (process_ > 0 && ::waitpid(process_, &status, WNOHANG) != process_) return false;
+    if (process_ > 0) code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    process_ = -1;
+    code = code_;
+    return true;
+  }
+  int wait() {
+    int code = -1;
+    while (!has_ended(code)) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return code;
+  }
+
+ private:
+  pid_t process_ = -1;
+  int code_ = -1;
+};
+
+// All of the device's memory can be had by one tenant, and has no bytes of others.
+void expect_whole(const market_test::private_directory& in) {
+  const auto tenant = open_host_tenant(options_of(in, "last"));
+  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
+  vmm::manager blocks(**tenant);
+  const auto block = blocks.allocate(capacity_bytes);
+  ASSERT_TRUE(block) << vmm::describe(block.error());
+  const auto words = words_at(*block, capacity_bytes);
+  EXPECT_EQ(static_cast<std::size_t>(std::ranges::count(words, 0u)), words.size());
+  EXPECT_TRUE(blocks.free(*block));
+}
+
+// ---- threads -------------------------------------------------------------------------
+
+// Each requests what the other has, so each has to give while it waits.
+TEST(MarketMoving, TwoManagersTakeTurnsInThreeQuartersOfTheDevice) {
+  const market_test::private_directory in;
+  const market_test::owner_process owner(in, capacity);
+  std::array<std::string, 2> failures;
+  std::array<std::thread, 2> threads;
+  for (std::size_t i = 0; i < threads.size(); ++i) {
+    threads[i] = std::thread([&, i] {
+      const auto tenant = open_host_tenant(options_of(in, i == 0 ? "first" : "second"));
+      if (!tenant) {
+        failures[i] = vmm::describe(tenant.error());
+        return;
+      }
+      vmm::manager blocks(**tenant);
+      for (std::uint64_t round = 0; round < 20 && failures[i].empty(); ++round) {
+        const auto block = blocks.allocate(48 * MiB);
+        if (!block) {
+          failures[i] = std::to_string(round) + ": " + vmm::describe(block.error());
+          break;
+        }
+        write(*block, 48 * MiB, round * 100 + i);
+        if (!holds(*block, 48 * MiB, round * 100 + i)) failures[i] = "wrong words";
+        if (!blocks.free(*block)) failures[i] = "a free failed";
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  EXPECT_EQ(failures[0], "");
+  EXPECT_EQ(failures[1], "");
+}
+
+// The observer's lock is held over the request, which waits for others for a short time only.
+TEST(MarketMoving, AnObservedPoolGetsIdleMemoryOfOthers) {
+  const market_test::private_directory in;
+  const market_test::owner_process owner(in, capacity);
+  const auto first = open_host_tenant(options_of(in, "first"));
+  const auto second = open_host_tenant(options_of(in, "second"));
+  ASSERT_TRUE(first && second);
+  vmm::manager idle(**first);
+  ASSERT_TRUE(idle.free(idle.allocate(48 * MiB).value()));
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));  // past the least stay
+  silent_observer observer;
+  vmm::pool_options options;
+  options.observer = &observer;
+  vmm::stream_pool pool(**second, options);
+  const auto at = pool.allocate(40 * MiB, stream);
+  ASSERT_TRUE(at) << vmm::describe(at.error());
+  EXPECT_TRUE(pool.free(*at, stream));
+}
+
+// ---- processes -----------------------------------------------------------------------
+
+TEST(MarketMoving, PoolsOfThreeProcessesShareADevice) {
+  VMM_SKIP_UNDER_TSAN();
+  const market_test::private_directory in;
+  const market_test::owner_process owner(in, capacity);
+  {
+    working_child one(in, 1, 60);
+    working_child two(in, 2, 60);
+    working_child three(in, 3, 60);
+    EXPECT_EQ(one.wait(), 0);
+    EXPECT_EQ(two.wait(), 0);
+    EXPECT_EQ(three.wait(), 0);
+  }
+  expect_whole(in);
+}
+
+TEST(MarketMoving, KilledTenantsLoseNothing) {
+  VMM_SKIP_UNDER_TSAN();
+  const market_test::private_directory in;
+  const market_test::owner_process owner(in, capacity);
+  std::mt19937_64 random(7);
+  {
+    working_child steady(in, 1, 150);
+    for (std::uint64_t round = 0; round < 10; ++round) {
+      working_child gone(in, 100 + round, 1'000'000);
+      std::this_thread::sleep_for(std::chrono::milliseconds(10 + random() % 60));
+      gone.kill();
+    }
+    EXPECT_EQ(steady.wait(), 0);
+  }
+  expect_whole(in);
+}
+
+TEST(MarketMoving, AKilledOwnerLosesNothing) {
+  VMM_SKIP_UNDER_TSAN();
+  const market_test::private_directory in;
+  market_test::owner_process owner(in, capacity);
+  std::mt19937_64 random(8);
+  {
+    working_child one(in, 1, 100);
+    working_child two(in, 2, 100);
+    int code = 0;
+    for (int round = 0; round < 6 && !(one.has_ended(code) && two.has_ended(code)); ++round) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20 + random() % 100));
+      owner.kill();
+      owner.start(in, capacity);
+    }
+    EXPECT_EQ(one.wait(), 0);
+    EXPECT_EQ(two.wait(), 0);
+  }
+  expect_whole(in);
+}
+
+// ---- lots ----------------------------------------------------------------------------
+
+TEST(MarketMoving, ALotLivesUntilItsLastHandleAndMapping) {
+  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 64 * MiB);
+  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
+  vmm::tenant_driver& driver = **tenant;
+  const auto memory = driver.create({.size_bytes = 6 * MiB, .where = driver.home()});
+  const auto range = driver.reserve({6 * MiB, 0, {}});
+  ASSERT_TRUE(memory && range);
+  ASSERT_TRUE(driver.map({range->base, 6 * MiB, *memory, 0}));
+  EXPECT_TRUE(driver.release(*memory));
+  EXPECT_EQ(driver.source().totals().charged_bytes, 6 * MiB);
+  EXPECT_TRUE(driver.unmap(*range));
+  EXPECT_EQ(driver.source().totals().charged_bytes, 0u);
+  EXPECT_FALSE(driver.release(*memory));
+  EXPECT_TRUE(driver.free_reservation(*range));
+}
+
+// ---- loans ---------------------------------------------------------------------------
+
+// What a loan has for a request serves it also in other sizes; the rest goes back.
+TEST(MarketMoving, ALoanServesTheThreadsNextCreates) {
+  const auto tenant = market_test::open_fake_tenant(vmm::fake::profile::cuda(), 64 * MiB);
+  ASSERT_TRUE(tenant) << vmm::describe(tenant.error());
+  vmm::tenant_driver& driver = **tenant;
+  const auto charged = [&] { return driver.source().totals().charged_bytes; };
+  EXPECT_EQ(driver.borrow({56 * MiB, 0}), 56 * MiB);  // 32, 16 and 8 MiB
+  EXPECT_EQ(charged(), 56 * MiB);
+  const auto whole =
+      driver.create({.size_bytes = 26 * MiB, .where = driver.home()});  // 16, 8 and a new one
+  ASSERT_TRUE(whole) << vmm::describe(whole.error());
+  EXPECT_EQ(charged(), 26 * MiB) << "the handle that does not fit goes back";
+  EXPECT_EQ(driver.borrow({}), 0u);
+  vmm::result<vmm::physical_handle> small = vmm::physical_handle::none;
+  std::thread([&] {
+    EXPECT_EQ(driver.borrow({32 * MiB, 0}), 32 * MiB);
+    std::thread([&] {
+      small = driver.create({.size_bytes = 4 * MiB, .where = driver.home()});
+    }).join();
+    EXPECT_EQ(charged(), 62 * MiB) << "another thread's loan is its own";
+    EXPECT_EQ(driver.borrow({}), 0u);
+  }).join();
+  ASSERT_TRUE(small) << vmm::describe(small.error());
+  EXPECT_EQ(charged(), 30 * MiB);
+  {
+    const vmm::relief_pause pause;
+    EXPECT_FALSE(driver.create({.size_bytes = 40 * MiB, .where = driver.home()}));
+  }
+  EXPECT_EQ(driver.borrow({2 * MiB, 0}), 0u) << "less than what was refused cannot serve";
+  EXPECT_EQ(driver.borrow({2 * MiB, 0}), 2 * MiB);
+  EXPECT_EQ(driver.borrow({}), 0u);
+  EXPECT_TRUE(driver.release(*small));
+  EXPECT_TRUE(driver.release(*whole));
+}
+
+}  // namespace

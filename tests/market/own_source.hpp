@@ -1,0 +1,113 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// A source of this process: memory of the fake driver, in handles as an owner's. It imports what it
+// uses, so it is the last include except others with imports.
+#pragma once
+
+#include "../support/test.h"
+
+import vmm.backend;
+import vmm.fake;
+import vmm.market;
+
+namespace market_test {
+
+/// Lends up to `capacity_bytes`. Handles stay, and each has another job's bytes when it is lent
+/// again.
+class own_source final : public vmm::memory_source {
+ public:
+  own_source(vmm::fake_driver& of, std::uint64_t capacity_bytes)
+      : of_(of), capacity_bytes_(capacity_bytes) {}
+  own_source(const own_source&) = delete;
+  own_source& operator=(const own_source&) = delete;
+  ~own_source() override {
+    for (const kept& each : all_) {
+      EXPECT_TRUE(of_.close_descriptor(each.shared));
+      EXPECT_TRUE(of_.release(each.handle));
+    }
+  }
+
+  vmm::status take(const vmm::timed_bytes& what, vmm::lent_list& out) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (what.bytes > capacity_bytes_ - charged_bytes_)
+      return vmm::error{vmm::errc::out_of_memory, vmm::call::none, 0, "", "the source is empty"};
+    const std::size_t before = out.size();
+    for (std::uint64_t missing_bytes = what.bytes; missing_bytes != 0;) {
+      const std::size_t found = find(vmm::next_market_size(missing_bytes));
+      if (found == all_.size()) {
+        for (; out.size() > before; out.pop_back()) all_[out.back().id - 1].is_lent = false;
+        return vmm::error{vmm::errc::out_of_memory, vmm::call::none, 0, "", "the driver is full"};
+      }
+      kept& lent = all_[found];
+      lent.is_lent = true;
+      out.push_back({.id = found + 1,
+                     .generation = ++lent.generation,
+                     .size_bytes = lent.size_bytes,
+                     .descriptor = lent.shared.descriptor,
+                     .must_clear = lent.generation > 1});
+      missing_bytes -= lent.size_bytes;
+    }
+    charged_bytes_ += what.bytes;
+    return {};
+  }
+  void give(std::span<const vmm::lent_handle> handles) noexcept override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const vmm::lent_handle& each : handles) {
+      EXPECT_TRUE(std::exchange(all_[each.id - 1].is_lent, false)) << "given twice";
+      charged_bytes_ -= each.size_bytes;
+    }
+  }
+  vmm::source_totals totals() const noexcept override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return {capacity_bytes_, charged_bytes_};
+  }
+  std::string last_refusal() const override { return "the source is empty"; }
+
+ private:
+  struct kept {
+    vmm::physical_handle handle{};
+    vmm::shared_handle shared{};
+    std::uint64_t size_bytes = 0;
+    std::uint32_t generation = 0;
+    bool is_lent = false;
+  };
+  // The place of a handle that is not lent; the number of handles: the driver has none.
+  std::size_t find(std::uint64_t size_bytes) {
+    for (std::size_t i = 0; i < all_.size(); ++i) {
+      if (!all_[i].is_lent && all_[i].size_bytes == size_bytes) return i;
+    }
+    const auto made = of_.create(
+        {.size_bytes = size_bytes, .where = of_.home(), .shareable = vmm::share_kind::posix_fd});
+    if (!made) return all_.size();
+    const auto shared = of_.export_handle(*made, vmm::share_kind::posix_fd);
+    if (!shared) {
+      EXPECT_TRUE(of_.release(*made));
+      return all_.size();
+    }
+    all_.push_back({*made, *shared, size_bytes});
+    return all_.size() - 1;
+  }
+
+  vmm::fake_driver& of_;
+  const std::uint64_t capacity_bytes_;
+  mutable std::mutex mutex_;
+  std::uint64_t charged_bytes_ = 0;
+  std::vector<kept> all_;
+};
+
+/// A tenant over a fake driver that it owns.
+inline vmm::result<std::unique_ptr<vmm::tenant_driver>> open_fake_tenant(
+    const vmm::fake::profile& plays, std::uint64_t capacity_bytes) {
+  auto any = vmm::any_backend::own(vmm::fake_driver(plays));
+  if (!any) return any.error();
+  vmm::fake_driver& fake = *any->get_if<vmm::fake_driver>();
+  return vmm::tenant_driver::open(
+      std::move(*any),
+      [&](const vmm::source_callbacks&) -> vmm::result<std::unique_ptr<vmm::memory_source>> {
+        return std::unique_ptr<vmm::memory_source>(
+            std::make_unique<own_source>(fake, capacity_bytes));
+      });
+}
+
+}  // namespace market_test
