@@ -170,6 +170,26 @@ TEST(MarketPolicy, AGuaranteeWaitsForRoomAndSmallerOnesDoNotStarveIt) {
   EXPECT_TRUE(all.welcomed.contains(2));
 }
 
+TEST(MarketPolicy, AGroupHasTheSecretOfItsFirstTenant) {
+  desk all(1024 * MiB);
+  const auto hello = [&](std::uint64_t connection, int secret) {
+    market_message message = all.hello({});
+    message.key[0] = static_cast<std::byte>(secret);
+    all.say(connection, message);
+    if (all.welcomed.contains(connection)) all.say(connection, desk::of(market_kind::inventory));
+  };
+  hello(1, 7);
+  hello(2, 7);
+  EXPECT_TRUE(all.welcomed.contains(2));
+  hello(3, 8);
+  EXPECT_EQ(all.refused[3], market_reason::secret);
+  EXPECT_FALSE(all.welcomed.contains(3));
+  all.give(1, all.lots[all.want(1, 64 * MiB)]);
+  for (const std::uint64_t each : {1u, 2u}) all.say(each, desk::of(market_kind::leave));
+  hello(4, 8);
+  EXPECT_EQ(all.refused[4], market_reason::secret) << "the owner has bytes of the group";
+}
+
 TEST(MarketPolicy, ADrainTurnsAwayThoseThatWait) {
   desk all(1024 * MiB);
   all.join(1, {.guarantee_bytes = 512 * MiB});
