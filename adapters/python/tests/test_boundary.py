@@ -190,6 +190,8 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 def test_a_container_without_memory_files_leaves_the_driver_alone(run):
     inside = [sys.executable, "-c", DENIED]
+    if subprocess.run([*inside, sys.executable, "-c", ""], capture_output=True).returncode != 0:
+        pytest.skip("filters of system calls are not for this process")
     out, error = run("-c", SHORT, before=inside, LD_LIBRARY_PATH=FOLDER)
     assert out == f"False True {DRIVER}" and error == reason("[Errno 1] Operation not permitted")
 
