@@ -28,11 +28,17 @@ export module vmm.containers:vector;
 export import vmm.backend;
 export import vmm.manager;
 import vmm.base;
+import vmm.optimizer;
 import vmm.physical;
 import vmm.std;
 import vmm.timeline;
 
 namespace vmm {
+
+// Before a driver's call on a manager's memory.
+[[nodiscard]] inline status check_not_suspended(manager& of) {
+  return of.suspension().phase() == suspension_phase::running ? status{} : memory_suspended;
+}
 
 /// Elements of type T in memory of a manager, which outlives the vector.
 ///
@@ -162,6 +168,7 @@ class vector {
     if (target.empty()) return {};
     check(static_cast<bool>(base_), "I1: a vector has elements and no memory");
     if (status made = finish_fills(first, first + target.size()); !made) return made;
+    if (status usable = check_not_suspended(*memory_); !usable) return usable;
     return driver_->read(std::as_writable_bytes(target), place(first));
   }
 
@@ -201,6 +208,7 @@ class vector {
     check(capacity_ - size_ >= elements.size(), "the reserved room is missing");
     if (own_index != no_index) elements = {pointer(own_index), elements.size()};
     if constexpr (std::is_trivially_copyable_v<T>) {
+      if (status usable = check_not_suspended(*memory_); !usable) return usable;
       if (status written = driver_->write(place(size_), std::as_bytes(elements)); !written) {
         return written;
       }
@@ -437,18 +445,21 @@ class vector {
     check(count > size_ && count <= capacity_, "elements exceed the vector's memory");
     const address_range tail{place(size_), (count - size_) * sizeof(T)};
     check(!tail.empty() && tail.end() <= place(capacity_), "zeros are queued behind the memory");
+    if (status usable = check_not_suspended(*memory_); !usable) return usable;
     const T element{};
     const auto bytes = std::as_bytes(std::span<const T>(&element, 1));
     const bool is_zero =
         std::all_of(bytes.begin(), bytes.end(), [](std::byte one) { return one == std::byte{0}; });
     if (is_zero) {
-      if (status filled = driver_->fill({tail, 0, stream_}); !filled) return filled;
+      if (status filled = driver_->fill({tail, 0, stream_}); !filled)
+        return filled;
       note_fill(size_, count);
       return is_host_accessible_ ? finish_fills(size_, count) : status{};
     }
     if (status finished = synchronize(size_, count); !finished) return finished;
     for (std::uint64_t i = size_; i < count; ++i) {
-      if (status written = driver_->write(place(i), bytes); !written) return written;
+      if (status written = driver_->write(place(i), bytes); !written)
+        return written;
     }
     return {};
   }

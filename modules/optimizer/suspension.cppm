@@ -40,8 +40,9 @@ export enum class suspension_phase : std::uint8_t {
 /// The error of every call that needs the memory of a suspended allocator or block.
 export inline constexpr error memory_suspended =
     refuse(errc::in_use,
-           "the memory is suspended, or is being suspended: resume it first; if its suspender was "
-           "closed, add the allocator to another suspender, and resume it there");
+           "the memory is suspended, or is being suspended: resume it first, by "
+           "suspender::resume(); if its suspender was closed, add the allocator to another "
+           "suspender, and resume it there");
 
 /// Contents of memory that the end of its suspender left suspended.
 export enum class left_contents : std::uint8_t {

@@ -33,6 +33,7 @@ class SuspendC : public c_test::Bench {
     EXPECT_GOOD(vmm_suspender_query(suspender, tag, &out));
     return out;
   }
+  void expect_access_is_named(const char* name);
   vmm_suspender* suspender = nullptr;
 };
 
@@ -78,6 +79,63 @@ TEST_F(SuspendC, ContentsComeBackToTheSameAddresses) {
   EXPECT_GOOD(vmm_pool_free(pool, kept, nullptr));
   EXPECT_GOOD(vmm_manager_free(manager, zeroed));
 }
+
+// To the driver the memory is unmapped, and the address an invalid one.
+void SuspendC::expect_access_is_named(const char* name) {
+  start(name);
+  void* in_pool = nullptr;
+  void* in_manager = nullptr;
+  auto request = sized<vmm_block_request>();
+  request.size_bytes = 4 * MiB;
+  ASSERT_GOOD(vmm_pool_allocate(pool, 4 * MiB, nullptr, &in_pool));
+  ASSERT_GOOD(vmm_manager_allocate(manager, &request, &in_manager));
+  vmm_manager* other = nullptr;
+  ASSERT_GOOD(vmm_manager_create(driver, nullptr, &other));
+  auto copy = sized<vmm_copy_request>();
+  copy.size_bytes = 2;
+  ASSERT_GOOD(vmm_manager_allocate(other, &request, &copy.target));
+  const auto expect_named = [](vmm_status given) {
+    EXPECT_EQ(given, VMM_ERROR_IN_USE);
+    EXPECT_NE(std::string(vmm_last_error_text())
+                  .find("suspended: resume it first, by vmm_suspender_resume()"),
+              std::string::npos)
+        << vmm_last_error_text();
+  };
+  unsigned char bytes[2] = {1, 2};
+  std::uint32_t rights = 0;
+  const auto use = [&](const auto& outcome) {
+    for (void* const at : {in_pool, in_manager}) {
+      auto* const inside = static_cast<unsigned char*>(at) + MiB;
+      outcome(vmm_driver_read(driver, bytes, inside, 2));
+      outcome(vmm_driver_read(driver, bytes, static_cast<unsigned char*>(at) + 4 * MiB - 1, 1));
+      outcome(vmm_driver_write(driver, inside, bytes, 2));
+      outcome(vmm_driver_fill(driver, inside, 3, 2, nullptr));
+      copy.source = inside;
+      outcome(vmm_manager_copy(other, &copy));
+    }
+  };
+  ASSERT_GOOD(vmm_suspender_suspend(suspender, nullptr, nullptr));
+  use(expect_named);
+  if (*name == 'f')
+    expect_named(vmm_driver_get_access(driver, in_pool, VMM_PLACE_DEVICE, 0, &rights));
+  EXPECT_EQ(vmm_driver_read(driver, bytes, copy.target, ~std::uint64_t{0} >> 8),
+            VMM_ERROR_INVALID_ARGUMENT)
+      << "memory that is not suspended";
+  ASSERT_GOOD(vmm_suspender_destroy(suspender));
+  suspender = nullptr;
+  use(expect_named);
+  ASSERT_GOOD(vmm_suspender_create(nullptr, &suspender));
+  ASSERT_GOOD(vmm_suspender_add_pool(suspender, pool, "kv", VMM_CONTENTS_DISCARD));
+  ASSERT_GOOD(vmm_suspender_add_manager(suspender, manager, "w", VMM_CONTENTS_DISCARD));
+  EXPECT_GOOD(vmm_pool_free(pool, in_pool, nullptr));
+  EXPECT_GOOD(vmm_manager_free(manager, in_manager));
+  ASSERT_GOOD(vmm_suspender_resume(suspender, nullptr, 0));
+  EXPECT_GOOD(vmm_manager_free(other, copy.target));
+  EXPECT_GOOD(vmm_manager_destroy(other));
+}
+
+TEST_F(SuspendC, AccessToSuspendedMemoryIsNamed) { expect_access_is_named("fake"); }
+TEST_F(SuspendC, AccessToSuspendedMemoryOfTheHostIsNamed) { expect_access_is_named("host"); }
 
 TEST_F(SuspendC, TagsAndContentsOfOneRequest) {
   start("fake");

@@ -194,6 +194,12 @@ inline constexpr std::uint64_t gained_bytes<vmm_pool_statistics> = 40;
 template <>
 inline constexpr std::uint64_t gained_bytes<vmm_manager_statistics> = 16;
 
+// A refused vmm_last_error() records nothing.
+template <class Struct>
+inline constexpr bool is_recorded = true;
+template <>
+inline constexpr bool is_recorded<vmm_error_info> = false;
+
 // `call` gets a Struct with a size set.
 template <class Struct, class Call>
 void refuses_sizes(Struct good, Call&& call) {
@@ -203,6 +209,12 @@ void refuses_sizes(Struct good, Call&& call) {
     Struct wrong = good;
     wrong.struct_size = size;
     EXPECT_EQ(call(&wrong), VMM_ERROR_INVALID_ARGUMENT) << "a struct of " << size << " bytes";
+    if (is_recorded<Struct>) {
+      EXPECT_TRUE(says("struct_size of vmm_"));
+      EXPECT_TRUE(says(" is " + std::to_string(size) + ", and from " + std::to_string(first)));
+      EXPECT_TRUE(says("to 4096 are accepted, of which this version's has " +
+                       std::to_string(sizeof(Struct)) + ": "));
+    }
   }
 }
 
@@ -300,10 +312,36 @@ TEST_F(WrongUse, AnInitialisedStructOfALaterVersion) {
   EXPECT_GOOD(vmm_pool_options_init(&wide.known, sizeof(wide)));
   EXPECT_EQ(wide.added, 0u);
   EXPECT_EQ(wide.known.struct_size, sizeof(wide));
-  EXPECT_FAILS(vmm_pool_options_init(&wide.known, 8), VMM_ERROR_INVALID_ARGUMENT);
-  EXPECT_FAILS(vmm_pool_options_init(&wide.known, 1 << 20), VMM_ERROR_INVALID_ARGUMENT);
-  vmm_manager_options options;
-  EXPECT_FAILS(vmm_manager_options_init(&options, 8), VMM_ERROR_INVALID_ARGUMENT);
+}
+
+// The status may be overlooked: the next call refuses the struct.
+template <class Options>
+void refuses_to_begin(vmm_status (*init)(Options*, std::uint64_t), const char* name) {
+  for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{8}, std::uint64_t{1} << 20}) {
+    Options options;
+    std::memset(&options, 0x5a, sizeof(options));
+    options.struct_size = sizeof(options);
+    EXPECT_EQ(init(&options, size), VMM_ERROR_INVALID_ARGUMENT) << name;
+    EXPECT_TRUE(says(std::string("struct_size of ") + name + " is " + std::to_string(size)));
+    EXPECT_EQ(options.struct_size, 0u);
+    EXPECT_EQ(reinterpret_cast<const unsigned char*>(&options)[sizeof(options) - 1], 0x5a);
+  }
+}
+
+TEST_F(WrongUse, StructsOfImpossibleSizesAreNotInitialised) {
+  refuses_to_begin(&vmm_pool_options_init, "vmm_pool_options");
+  refuses_to_begin(&vmm_manager_options_init, "vmm_manager_options");
+  refuses_to_begin(&vmm_growable_options_init, "vmm_growable_options");
+  refuses_to_begin(&vmm_suspender_options_init, "vmm_suspender_options");
+  refuses_to_begin(&vmm_share_options_init, "vmm_share_options");
+  refuses_to_begin(&vmm_history_options_init, "vmm_history_options");
+  refuses_to_begin(&vmm_allocator_options_init, "vmm_allocator_options");
+  vmm_pool_options options;
+  std::memset(&options, 0x5a, sizeof(options));
+  EXPECT_FAILS(vmm_pool_options_init(&options, 0), VMM_ERROR_INVALID_ARGUMENT);
+  vmm_pool* made = nullptr;
+  EXPECT_FAILS(vmm_pool_create(driver, &options, &made), VMM_ERROR_INVALID_ARGUMENT);
+  EXPECT_TRUE(says("struct_size of vmm_pool_options is 0"));
 }
 
 // ---- values ------------------------------------------------------------------------------------

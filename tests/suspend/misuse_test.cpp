@@ -10,6 +10,9 @@
 
 #include "regions.hpp"
 
+import vmm.containers;
+import vmm.optimizer;
+
 namespace {
 
 int failure_of_the_disk = 0;
@@ -150,6 +153,22 @@ TEST_F(SuspendMisuse, UseOfAManagerWhileItIsSuspended) {
   EXPECT_TRUE(blocks->find(block));
   resume();
   EXPECT_TRUE(blocks->resize({block, 8 * MiB}));
+}
+
+TEST_F(SuspendMisuse, UseOfAVectorWhileItIsSuspended) {
+  vmm::vector<std::uint64_t> values(*blocks, 0, a);
+  const std::uint64_t some[] = {1, 2};
+  ASSERT_TRUE(values.append(some));
+  suspend();
+  std::uint64_t seen[2] = {};
+  refused(values.read(0, seen), errc::in_use);
+  refused(values.append(some), errc::in_use);
+  EXPECT_STREQ(values.read(0, seen).error().detail, vmm::memory_suspended.detail);
+  EXPECT_EQ(values.size(), 2u);
+  resume();
+  ASSERT_TRUE(values.append(some));
+  ASSERT_TRUE(values.read(2, seen));
+  EXPECT_EQ(seen[1], 2u);
 }
 
 TEST_F(SuspendMisuse, PinnedMemoryStays) {

@@ -21,9 +21,10 @@
  *           zeros if it returns no status; destroying the handle succeeds and does not affect the
  *           parent. A child opens a driver of its own.
  * Structs   Begin with struct_size, which the caller sets to sizeof of the struct that it was
- *           compiled with (vmm_*_options_init does it). Later versions add members at the end; 0 in
- *           an added member selects the earlier behaviour. Elements of arrays never grow. Boolean
- *           members are 1 or 0.
+ *           compiled with (vmm_*_options_init does it; where it is given an impossible size, it
+ *           sets struct_size to 0, which no call accepts). Later versions add members at the end;
+ *           0 in an added member selects the earlier behaviour. Elements of arrays never grow.
+ *           Boolean members are 1 or 0.
  * Names     Sizes are in bytes. Texts are UTF-8, end with 0, and live as long as the library unless
  *           a comment limits it.
  * Handles   Are numbers of a pointer's type, and must not be dereferenced.

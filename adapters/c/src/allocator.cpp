@@ -26,11 +26,12 @@ import vmm.stream;
 namespace vmm_c {
 
 template <>
-inline constexpr std::size_t first_bytes<vmm_allocator_options> = 32;
+inline constexpr struct_version first_version<vmm_allocator_options>{32, "vmm_allocator_options"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_allocator_calls> = 32;
+inline constexpr struct_version first_version<vmm_allocator_calls>{32, "vmm_allocator_calls"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_allocator_statistics> = 576;
+inline constexpr struct_version first_version<vmm_allocator_statistics>{576,
+                                                                        "vmm_allocator_statistics"};
 static_assert(sizeof(vmm_allocation) == 40 && sizeof(vmm_level) == 32);
 
 namespace {
@@ -106,7 +107,7 @@ vmm_status free_kept(void* self, void* at) noexcept {
 
 vmm_status keep(allocator_object& on, vmm_allocator_calls* calls) {
   if (calls == nullptr) return fail_null();
-  if (!is_sized(*calls)) return fail_size();
+  if (!is_sized(*calls)) return fail_size(*calls);
   on.is_kept.store(true);
   const vmm_allocator_calls made{sizeof(made), &on, &allocate_kept, &free_kept};
   write_struct(*calls, made);
@@ -230,7 +231,7 @@ vmm_status need_device(allocator_object& on, std::int32_t number, device_memory*
 
 vmm_status trim(allocator_object& on, std::int32_t number, std::uint64_t limit_bytes,
                 vmm_trim_report* report) {
-  if (report != nullptr && !is_sized(*report)) return fail_size();
+  if (report != nullptr && !is_sized(*report)) return fail_size(*report);
   vmm_trim_report sum{};
   const vmm_status done = on_devices(on, number, [&](device_memory& device, std::int32_t) {
     device.collect(on.captures());
@@ -454,7 +455,7 @@ vmm_status vmm_allocator_get_statistics(vmm_allocator* allocator, int32_t device
                                         vmm_allocator_statistics* statistics) VMM_NOEXCEPT {
   return on_allocator(allocator, [&](allocator_object& on) -> vmm_status {
     if (statistics == nullptr) return fail_null();
-    if (!is_sized(*statistics)) return fail_size();
+    if (!is_sized(*statistics)) return fail_size(*statistics);
     if (device == VMM_ALL_DEVICES) return fail_device();
     vmm_allocator_statistics now{};
     const vmm_status done = on_devices(on, device, [&](device_memory& each, std::int32_t) {

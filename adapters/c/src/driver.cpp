@@ -212,7 +212,7 @@ vmm_status vmm_driver_close(vmm_driver* driver) VMM_NOEXCEPT {
 vmm_status vmm_driver_query(vmm_driver* driver, vmm_driver_info* info) VMM_NOEXCEPT {
   return on_driver(driver, [&](driver_object& on) -> vmm_status {
     if (info == nullptr) return fail_null();
-    return is_sized(*info) ? query(on, *info) : fail_size();
+    return is_sized(*info) ? query(on, *info) : fail_size(*info);
   });
 }
 
@@ -270,7 +270,8 @@ vmm_status vmm_driver_write(vmm_driver* driver, void* target, const void* source
     if (target == nullptr || source == nullptr) return fail_null();
     if (!fits(target, size_bytes) || !fits(source, size_bytes)) return fail_range();
     const auto* const bytes = static_cast<const std::byte*>(source);
-    return answer(on.backend.write(address_of(target), std::span(bytes, size_bytes)));
+    return answer_access(on, {address_of(target), size_bytes},
+                         on.backend.write(address_of(target), std::span(bytes, size_bytes)));
   });
 }
 
@@ -280,7 +281,8 @@ vmm_status vmm_driver_read(vmm_driver* driver, void* target, const void* source,
     if (target == nullptr || source == nullptr) return fail_null();
     if (!fits(target, size_bytes) || !fits(source, size_bytes)) return fail_range();
     auto* const bytes = static_cast<std::byte*>(target);
-    return answer(on.backend.read(std::span(bytes, size_bytes), address_of(source)));
+    return answer_access(on, {address_of(source), size_bytes},
+                         on.backend.read(std::span(bytes, size_bytes), address_of(source)));
   });
 }
 
@@ -291,7 +293,7 @@ vmm_status vmm_driver_fill(vmm_driver* driver, void* target, uint8_t value, uint
     if (!fits(target, size_bytes)) return fail_range();
     if (is_per_thread(on, stream)) return fail_stream();
     const vmm::address_range range{address_of(target), size_bytes};
-    return answer(on.backend.fill({range, value, stream_of(on, stream)}));
+    return answer_access(on, range, on.backend.fill({range, value, stream_of(on, stream)}));
   });
 }
 

@@ -109,6 +109,19 @@ vmm_status fail_value(vmm_status status, std::int64_t value, const char* advice)
   return fail(status, text.keep(advice));
 }
 
+vmm_status fail_size(std::uint64_t given_bytes, const known_sizes& known) noexcept {
+  failure what{.status = VMM_ERROR_INVALID_ARGUMENT,
+               .advice = "set it to sizeof of the struct that is passed"};
+  std::snprintf(what.figures.data(), what.figures.size(),
+                "struct_size of %s is %llu, and from %llu (the first version's) to %llu are "
+                "accepted, of which this version's has %llu: ",
+                known.name, static_cast<unsigned long long>(given_bytes),
+                static_cast<unsigned long long>(known.first_bytes),
+                static_cast<unsigned long long>(known.limit_bytes),
+                static_cast<unsigned long long>(known.own_bytes));
+  return fail(what);
+}
+
 vmm_status fail_handle() noexcept {
   return fail(VMM_ERROR_INVALID_HANDLE,
               "the handle is null, of another kind, or was destroyed: pass the handle that its "

@@ -27,6 +27,14 @@ vmm_status fail(const failure& what) noexcept;
 vmm_status fail(vmm_status status, const char* advice) noexcept;
 // With "; not VALUE" behind the text.
 vmm_status fail_value(vmm_status status, std::int64_t value, const char* advice) noexcept;
+// The sizes that a struct has had.
+struct known_sizes {
+  const char* name;
+  std::uint64_t first_bytes;
+  std::uint64_t own_bytes;
+  std::uint64_t limit_bytes;
+};
+vmm_status fail_size(std::uint64_t given_bytes, const known_sizes& known) noexcept;
 vmm_status fail_handle() noexcept;
 vmm_status fail_null() noexcept;
 vmm_status fail_forked() noexcept;

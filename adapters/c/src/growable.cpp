@@ -185,7 +185,7 @@ vmm_status vmm_growable_synchronize(vmm_growable* growable, vmm_stream stream) V
 vmm_status vmm_growable_query(vmm_growable* growable, vmm_growable_info* info) VMM_NOEXCEPT {
   return on_growable(growable, [&](growable_object& on) -> vmm_status {
     if (info == nullptr) return fail_null();
-    if (!is_sized(*info)) return fail_size();
+    if (!is_sized(*info)) return fail_size(*info);
     query(on, *info);
     return VMM_SUCCESS;
   });

@@ -24,7 +24,7 @@ import vmm.stream;
 namespace vmm_c {
 
 template <>
-inline constexpr std::size_t first_bytes<vmm_history_options> = 32;
+inline constexpr struct_version first_version<vmm_history_options>{32, "vmm_history_options"};
 
 namespace {
 

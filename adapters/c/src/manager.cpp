@@ -122,11 +122,15 @@ vmm_status copy(manager_object& on, const vmm_copy_request& given) {
   vmm::copy_mode mode = vmm::copy_mode::copy;
   if (request.mode == VMM_COPY_ALIAS) mode = vmm::copy_mode::alias;
   if (request.mode == VMM_COPY_MOVE) mode = vmm::copy_mode::move;
-  return answer(on.manager.copy({.target = address_of(request.target),
-                                 .source = address_of(request.source),
-                                 .size_bytes = request.size_bytes,
-                                 .stream = stream_of(on.driver, request.stream)},
-                                mode));
+  const vmm::address_range target{address_of(request.target), request.size_bytes};
+  const vmm::address_range source{address_of(request.source), request.size_bytes};
+  const vmm::status copied = on.manager.copy({.target = target.base,
+                                              .source = source.base,
+                                              .size_bytes = request.size_bytes,
+                                              .stream = stream_of(on.driver, request.stream)},
+                                             mode);
+  if (!copied && on.driver.has_suspended(target)) return fail(vmm::memory_suspended);
+  return answer_access(on.driver, source, copied);
 }
 
 vmm_status find(manager_object& on, const void* at, vmm_block_info& out) {
@@ -282,14 +286,14 @@ vmm_status vmm_manager_find(vmm_manager* manager, const void* at,
                             vmm_block_info* info) VMM_NOEXCEPT {
   return on_manager(manager, [&](manager_object& on) -> vmm_status {
     if (info == nullptr) return fail_null();
-    return is_sized(*info) ? find(on, at, *info) : fail_size();
+    return is_sized(*info) ? find(on, at, *info) : fail_size(*info);
   });
 }
 
 vmm_status vmm_manager_trim(vmm_manager* manager, uint64_t limit_bytes,
                             vmm_trim_report* report) VMM_NOEXCEPT {
   return on_manager(manager, [&](manager_object& on) -> vmm_status {
-    if (report != nullptr && !is_sized(*report)) return fail_size();
+    if (report != nullptr && !is_sized(*report)) return fail_size(*report);
     return answer_trim(on.manager.trim(limit_bytes), report);
   });
 }
@@ -298,7 +302,7 @@ vmm_status vmm_manager_get_statistics(vmm_manager* manager,
                                       vmm_manager_statistics* statistics) VMM_NOEXCEPT {
   return on_manager(manager, [&](manager_object& on) -> vmm_status {
     if (statistics == nullptr) return fail_null();
-    if (!is_sized(*statistics)) return fail_size();
+    if (!is_sized(*statistics)) return fail_size(*statistics);
     write_struct(*statistics, statistics_of(on.manager));
     return VMM_SUCCESS;
   });

@@ -34,6 +34,7 @@ struct manager_object {
   std::atomic<std::uint32_t> growable_count = 0;
   std::atomic<std::uint32_t> region_count = 0;
   vmm::manager manager;
+  const listed_allocator listed{driver, manager.suspension()};
 };
 
 }  // namespace vmm_c

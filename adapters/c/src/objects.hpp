@@ -5,10 +5,12 @@
 // is the last include of a file.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "errors.hpp"
 #include "handles.hpp"
@@ -17,6 +19,8 @@
 #include "words.hpp"
 
 import vmm.backend;
+import vmm.base;
+import vmm.optimizer;
 
 namespace vmm_c {
 
@@ -32,6 +36,16 @@ struct driver_object {
         has_streams(backend.feature_set().streams) {}
 
   [[nodiscard]] bool has_users() const noexcept { return user_count.load() != 0; }
+  // Whether the range begins or ends in memory that one of the driver's allocators has suspended.
+  [[nodiscard]] bool has_suspended(vmm::address_range range) noexcept {
+    if (!made_in.is_here() || range.empty()) return false;
+    const vmm::sync::lock_guard<vmm::sync::mutex> lock(allocators_mutex);
+    return std::any_of(allocators.begin(), allocators.end(), [&](vmm::suspendable* each) {
+      const auto is_in = [each](vmm::address at) { return each->core().space.contains(at); };
+      return each->phase() != vmm::suspension_phase::running &&
+             (is_in(range.base) || is_in({range.end().value - 1}));
+    });
+  }
   [[nodiscard]] const char* text_of_use() const noexcept {
     if (region_count.load() == 0) return nullptr;
     return "a suspender has pools or managers of the driver as regions: remove them there and "
@@ -44,6 +58,28 @@ struct driver_object {
   const made_here made_in;
   std::atomic<std::uint32_t> user_count = 0;    // pools, managers and shared blocks on it
   std::atomic<std::uint32_t> region_count = 0;  // of these, what suspenders have as regions
+  vmm::sync::mutex allocators_mutex;
+  std::vector<vmm::suspendable*> allocators;  // of its pools and managers
+};
+
+// A pool or manager among the driver's allocators. The last member of its object: it ends first.
+class listed_allocator {
+ public:
+  listed_allocator(driver_object& on, vmm::suspendable& of) : on_(on), of_(of) {
+    const vmm::sync::lock_guard<vmm::sync::mutex> lock(on_.allocators_mutex);
+    on_.allocators.push_back(&of_);
+  }
+  ~listed_allocator() {
+    if (!on_.made_in.is_here()) return;  // another thread of the parent may hold the lock
+    const vmm::sync::lock_guard<vmm::sync::mutex> lock(on_.allocators_mutex);
+    std::erase(on_.allocators, &of_);
+  }
+  listed_allocator(const listed_allocator&) = delete;
+  listed_allocator& operator=(const listed_allocator&) = delete;
+
+ private:
+  driver_object& on_;
+  vmm::suspendable& of_;
 };
 
 [[nodiscard]] constexpr vmm_status status_of(vmm::errc code) noexcept {
@@ -84,6 +120,13 @@ inline vmm_status fail(const vmm::error& what) noexcept {
 
 inline vmm_status answer(const vmm::status& outcome) noexcept {
   return outcome ? VMM_SUCCESS : fail(outcome.error());
+}
+
+// Of a driver's call on memory. Unmapped memory is an invalid argument to the driver.
+inline vmm_status answer_access(driver_object& on, vmm::address_range range,
+                                const vmm::status& outcome) noexcept {
+  if (!outcome && on.has_suspended(range)) return fail(vmm::memory_suspended);
+  return answer(outcome);
 }
 
 [[nodiscard]] inline vmm::address address_of(const void* at) noexcept {

@@ -74,7 +74,7 @@ vmm_status vmm_driver_get_access(vmm_driver* driver, const void* at, uint32_t pl
                         "a location is one of VMM_PLACE_* and the number of a device or node, 0 on "
                         "the host");
     const vmm::result<vmm::access> seen = on->backend.get_access(address_of(at), *where);
-    if (!seen) return fail(seen.error());
+    if (!seen) return answer_access(*on, {address_of(at), 1}, seen.error());
     *rights = static_cast<std::uint32_t>(*seen);
     return VMM_SUCCESS;
   });

@@ -347,7 +347,7 @@ vmm_status vmm_pool_synchronize(vmm_pool* pool) VMM_NOEXCEPT {
 vmm_status vmm_pool_trim(vmm_pool* pool, uint64_t limit_bytes,
                          vmm_trim_report* report) VMM_NOEXCEPT {
   return outside_callbacks(pool, [&](pool_object& on) -> vmm_status {
-    if (report != nullptr && !is_sized(*report)) return fail_size();
+    if (report != nullptr && !is_sized(*report)) return fail_size(*report);
     return answer_trim(on.pool.trim(limit_bytes), report);
   });
 }
@@ -355,7 +355,7 @@ vmm_status vmm_pool_trim(vmm_pool* pool, uint64_t limit_bytes,
 vmm_status vmm_pool_preallocate(vmm_pool* pool, uint64_t size_bytes, vmm_stream stream,
                                 vmm_preallocate_report* report) VMM_NOEXCEPT {
   return outside_callbacks(pool, [&](pool_object& on) -> vmm_status {
-    if (report != nullptr && !is_sized(*report)) return fail_size();
+    if (report != nullptr && !is_sized(*report)) return fail_size(*report);
     if (!names_stream(on.driver, stream)) return fail_stream();
     const vmm::preallocate_report done =
         on.pool.preallocate(size_bytes, stream_of(on.driver, stream));
@@ -374,7 +374,7 @@ vmm_status vmm_pool_preallocate(vmm_pool* pool, uint64_t size_bytes, vmm_stream 
 vmm_status vmm_pool_get_statistics(vmm_pool* pool, vmm_pool_statistics* statistics) VMM_NOEXCEPT {
   return on_pool(pool, [&](pool_object& on) -> vmm_status {
     if (statistics == nullptr) return fail_null();
-    if (!is_sized(*statistics)) return fail_size();
+    if (!is_sized(*statistics)) return fail_size(*statistics);
     write_struct(*statistics, statistics_of(on.pool));
     return VMM_SUCCESS;
   });
@@ -414,7 +414,7 @@ vmm_status vmm_pool_dump(vmm_pool* pool, char* text, uint64_t capacity,
 vmm_status vmm_pool_last_shortage(vmm_pool* pool, vmm_shortage* shortage) VMM_NOEXCEPT {
   return on_pool(pool, [&](pool_object& on) -> vmm_status {
     if (shortage == nullptr) return fail_null();
-    if (!is_sized(*shortage)) return fail_size();
+    if (!is_sized(*shortage)) return fail_size(*shortage);
     write_struct(*shortage, shortage_of(on.pool));
     return VMM_SUCCESS;
   });

@@ -73,6 +73,7 @@ struct pool_object {
   vmm::sync::mutex listeners_mutex;
   std::vector<std::unique_ptr<listener>> listeners;  // they outlive the pool below
   vmm::stream_pool pool;
+  const listed_allocator listed{driver, pool.suspension()};
 };
 
 }  // namespace vmm_c

@@ -234,7 +234,7 @@ vmm_status apply(channel_object& on, import_object& changed) {
 vmm_status answer_info(const vmm::share_description& block, const vmm_shared_info& known,
                        vmm_shared_info* out) noexcept {
   if (out == nullptr) return fail_null();
-  if (!is_sized(*out)) return fail_size();
+  if (!is_sized(*out)) return fail_size(*out);
   vmm_shared_info info = known;
   info.size_bytes = block.size_bytes;
   info.id = block.id;
@@ -411,7 +411,7 @@ vmm_status vmm_share_next(vmm_channel* channel, uint32_t timeout_ms,
                           vmm_share_event* event) VMM_NOEXCEPT {
   return on_object<channel_object>(channel, [&](channel_object& on) -> vmm_status {
     if (event == nullptr) return fail_null();
-    return is_sized(*event) ? next(on, timeout_ms, *event) : fail_size();
+    return is_sized(*event) ? next(on, timeout_ms, *event) : fail_size(*event);
   });
 }
 

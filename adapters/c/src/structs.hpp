@@ -18,81 +18,96 @@
 
 namespace vmm_c {
 
-// The size of a struct in its first version: the smallest possible.
+// The size of a struct in its first version, the smallest possible, and its name.
+struct struct_version {
+  std::size_t size_bytes = 0;
+  const char* name = "";
+};
 template <class Struct>
-inline constexpr std::size_t first_bytes = 0;
+inline constexpr struct_version first_version{};
 template <>
-inline constexpr std::size_t first_bytes<vmm_error_info> = 64;
+inline constexpr struct_version first_version<vmm_error_info>{64, "vmm_error_info"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_driver_info> = 48;
+inline constexpr struct_version first_version<vmm_driver_info>{48, "vmm_driver_info"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_pool_options> = 88;
+inline constexpr struct_version first_version<vmm_pool_options>{88, "vmm_pool_options"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_trim_report> = 32;
+inline constexpr struct_version first_version<vmm_trim_report>{32, "vmm_trim_report"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_preallocate_report> = 40;
+inline constexpr struct_version first_version<vmm_preallocate_report>{40, "vmm_preallocate_report"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_pool_statistics> = 176;
+inline constexpr struct_version first_version<vmm_pool_statistics>{176, "vmm_pool_statistics"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_shortage> = 80;
+inline constexpr struct_version first_version<vmm_shortage>{80, "vmm_shortage"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_remap_notice> = 40;
+inline constexpr struct_version first_version<vmm_remap_notice>{40, "vmm_remap_notice"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_manager_options> = 88;
+inline constexpr struct_version first_version<vmm_manager_options>{88, "vmm_manager_options"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_block_request> = 40;
+inline constexpr struct_version first_version<vmm_block_request>{40, "vmm_block_request"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_resize_request> = 40;
+inline constexpr struct_version first_version<vmm_resize_request>{40, "vmm_resize_request"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_copy_request> = 48;
+inline constexpr struct_version first_version<vmm_copy_request>{48, "vmm_copy_request"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_block_info> = 56;
+inline constexpr struct_version first_version<vmm_block_info>{56, "vmm_block_info"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_manager_statistics> = 168;
+inline constexpr struct_version first_version<vmm_manager_statistics>{168,
+                                                                      "vmm_manager_statistics"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_share_options> = 48;
+inline constexpr struct_version first_version<vmm_share_options>{48, "vmm_share_options"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_export_request> = 72;
+inline constexpr struct_version first_version<vmm_export_request>{72, "vmm_export_request"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_import_request> = 16;
+inline constexpr struct_version first_version<vmm_import_request>{16, "vmm_import_request"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_shared_info> = 88;
+inline constexpr struct_version first_version<vmm_shared_info>{88, "vmm_shared_info"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_share_event> = 32;
+inline constexpr struct_version first_version<vmm_share_event>{32, "vmm_share_event"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_growable_options> = 40;
+inline constexpr struct_version first_version<vmm_growable_options>{40, "vmm_growable_options"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_growable_request> = 56;
+inline constexpr struct_version first_version<vmm_growable_request>{56, "vmm_growable_request"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_growable_info> = 80;
+inline constexpr struct_version first_version<vmm_growable_info>{80, "vmm_growable_info"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_suspender_options> = 24;
+inline constexpr struct_version first_version<vmm_suspender_options>{24, "vmm_suspender_options"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_suspend_request> = 48;
+inline constexpr struct_version first_version<vmm_suspend_request>{48, "vmm_suspend_request"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_suspend_report> = 64;
+inline constexpr struct_version first_version<vmm_suspend_report>{64, "vmm_suspend_report"};
 template <>
-inline constexpr std::size_t first_bytes<vmm_suspender_info> = 32;
+inline constexpr struct_version first_version<vmm_suspender_info>{32, "vmm_suspender_info"};
 
 // No struct will be larger; a larger number is invalid, and reading that many bytes would read past
 // the struct.
 inline constexpr std::uint64_t struct_bytes_max = 4096;
 
 template <class Struct>
-[[nodiscard]] bool is_sized(const Struct& given) noexcept {
-  static_assert(first_bytes<Struct> != 0 && first_bytes<Struct> <= sizeof(Struct));
+[[nodiscard]] constexpr bool is_size_of(std::uint64_t struct_size) noexcept {
+  constexpr std::size_t first_bytes = first_version<Struct>.size_bytes;
+  static_assert(first_bytes != 0 && first_bytes <= sizeof(Struct));
   static_assert(std::is_trivially_copyable_v<Struct> && offsetof(Struct, struct_size) == 0);
-  return given.struct_size >= first_bytes<Struct> && given.struct_size <= struct_bytes_max;
+  return struct_size >= first_bytes && struct_size <= struct_bytes_max;
 }
-
-inline vmm_status fail_size() noexcept {
-  return fail(VMM_ERROR_INVALID_ARGUMENT, "struct_size is sizeof of the struct that is passed");
+template <class Struct>
+[[nodiscard]] bool is_sized(const Struct& given) noexcept {
+  return is_size_of<Struct>(given.struct_size);
+}
+template <class Struct>
+vmm_status fail_size(std::uint64_t struct_size) noexcept {
+  constexpr struct_version first = first_version<Struct>;
+  return fail_size(struct_size, {first.name, first.size_bytes, sizeof(Struct), struct_bytes_max});
+}
+template <class Struct>
+vmm_status fail_size(const Struct& given) noexcept {
+  return fail_size<Struct>(given.struct_size);
 }
 
 // Over the defaults that `into` has.
 template <class Struct>
 [[nodiscard]] vmm_status read_struct(const Struct& given, Struct& into) noexcept {
-  if (!is_sized(given)) return fail_size();
+  if (!is_sized(given)) return fail_size(given);
   const auto* const bytes = reinterpret_cast<const unsigned char*>(&given);
   const std::size_t size = given.struct_size;
   for (std::size_t at = sizeof(Struct); at < size; ++at) {
@@ -117,11 +132,13 @@ void write_struct(Struct& into, const Struct& from) noexcept {
 }
 
 // Implements vmm_*_options_init(): the library's defaults, and 0 for members that only the caller
-// has.
+// has. A call with an impossible size clears struct_size, which every struct has: no call accepts
+// the struct, also where the caller overlooks the status.
 template <class Struct, class Fill>
 vmm_status init_struct(Struct* out, std::uint64_t struct_size, Fill&& fill) noexcept {
   if (out == nullptr) return fail_null();
-  if (struct_size < first_bytes<Struct> || struct_size > struct_bytes_max) return fail_size();
+  out->struct_size = 0;
+  if (!is_size_of<Struct>(struct_size)) return fail_size<Struct>(struct_size);
   Struct full{};
   fill(full);
   out->struct_size = struct_size;

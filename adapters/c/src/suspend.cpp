@@ -198,7 +198,7 @@ vmm_status suspend(suspender_object& on, const vmm_suspend_request* given,
   if (given != nullptr) {
     if (const vmm_status read = read_struct(*given, request); read != VMM_SUCCESS) return read;
   }
-  if (report != nullptr && !is_sized(*report)) return fail_size();
+  if (report != nullptr && !is_sized(*report)) return fail_size(*report);
   if (is_telling(on)) return fail_telling();
   const vmm_status flags =
       check_flags(VMM_ERROR_INVALID_ARGUMENT, {{request.use_contents, "use_contents is 0 or 1"}});
@@ -333,7 +333,7 @@ vmm_status vmm_suspender_query(vmm_suspender* suspender, const char* tag,
                                vmm_suspender_info* info) VMM_NOEXCEPT {
   return on_suspender(suspender, [&](suspender_object& on) -> vmm_status {
     if (info == nullptr) return fail_null();
-    if (!is_sized(*info)) return fail_size();
+    if (!is_sized(*info)) return fail_size(*info);
     return query(on, tag, *info);
   });
 }

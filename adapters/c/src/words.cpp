@@ -129,6 +129,10 @@ constexpr replacement replacements[] = {
      "this driver does not have the call: see features of vmm_driver_info"},
     {"this driver has no pinned memory of the host: use backup_tier::pageable",
      "this driver has no pinned memory of the host: use VMM_BACKUP_PAGEABLE"},
+    {"the memory is suspended, or is being suspended: resume it first, by suspender::resume(); if "
+     "its suspender was closed, add the allocator to another suspender, and resume it there",
+     "the memory is suspended, or is being suspended: resume it first, by vmm_suspender_resume(); "
+     "if its suspender was closed, add the allocator to another suspender, and resume it there"},
     {"suspend_options::verify: restored contents differ",
      "verify of vmm_suspender_options: restored contents differ"},
     {"memory_options::peers names the home or the placement, which always have read and write "

@@ -467,3 +467,32 @@ def test_a_reason_is_said_once_for_several_suspends():
             assert str(raised.value).count("resume('weights') first") == 1
             sleeper.resume()
         weight.free()
+
+
+def test_access_to_suspended_memory_is_named():
+    with libvmm.Driver("host") as driver, libvmm.Pool(driver) as cache:
+        with libvmm.Manager(driver) as weights, Suspender() as sleeper:
+            block, weight, other = cache.allocate(MIB), weights.allocate(MIB), bytes(16)
+            with libvmm.Manager(driver) as running:
+                copied = running.allocate(MIB)
+                sleeper.add(cache, "cache", "discard")
+                sleeper.add(weights, "weights", "discard")
+                sleeper.suspend()
+                for of in (block, weight):
+                    for call in (
+                        lambda of=of: driver.read(of.address, 16),
+                        lambda of=of: driver.read(of.address, 32 * MIB),
+                        lambda of=of: driver.write(of.address + 512, other),
+                        lambda of=of: driver.fill(of.address, 1, 16),
+                        lambda of=of: running.copy(copied, of, 16),
+                        lambda of=of: running.copy(of, copied, 16),
+                    ):
+                        with pytest.raises(libvmm.InUse, match=r"by Suspender\.resume\(\)"):
+                            call()
+                with pytest.raises(libvmm.InvalidArgument, match="no memory"):
+                    driver.read(8, 1)
+                sleeper.resume()
+                driver.write(block.address, b"b")
+                copied.free()
+            block.free()
+            weight.free()

@@ -42,6 +42,7 @@ _REPLACED = {
     "vmm_driver_query_peer()": "Driver.link()",
     "vmm_manager_parts()": "Range.parts()",
     "vmm_history_start()": "history.start()",
+    "vmm_suspender_resume()": "Suspender.resume()",
     "vmm_list_drivers": "libvmm.drivers()",
     "vmm_share_next": "Channel.next()",
 }
