@@ -146,10 +146,8 @@ std::string socket_path(const tenant_options& options) {
 }
 
 error connect_failure(const unix_os::connected& made) noexcept {
-  const errc code = made.fault == unix_os::place_fault::bad_directory ||
-                            made.fault == unix_os::place_fault::not_a_socket
-                        ? errc::not_permitted
-                        : errc::unavailable;
+  const bool is_others = made.failure == EACCES || made.failure == ENOTDIR || made.failure == ELOOP;
+  const errc code = is_others ? errc::not_permitted : errc::unavailable;
   return {code, call::none, made.failure, errno_name(made.failure),
           "no owner of the device's memory listens in the directory of VMM_OWNER, which is to be "
           "this user's, with mode 0700"};

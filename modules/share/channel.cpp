@@ -145,8 +145,7 @@ result<share_channel> share_channel::connect(std::string_view path,
                                              const share_options& options) noexcept {
   const unix_os::connected made = unix_os::connect_at(
       path.data(), path.size(), deadline_at(deadline_after(options.timeout_ms)));
-  if (made.failure == ETIMEDOUT) return timed_out();
-  if (made.failure != 0) return place_error(made.fault, made.failure);
+  if (made.failure != 0) return place_error({path, made.fault, made.failure, made.mode});
   return open(made.descriptor, share_role::connecting, options);
 }
 

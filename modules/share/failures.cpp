@@ -17,6 +17,44 @@ namespace {
 
 constexpr std::uint32_t timeout_ms_max = 3'600'000;
 
+std::string_view directory_of(std::string_view path) noexcept {
+  const std::size_t slash = path.rfind('/');
+  if (slash == path.npos) return ".";
+  return path.substr(0, std::max<std::size_t>(slash, 1));
+}
+
+// With a path at the end, which may be long.
+error place_error(const refused_place& of, errc code, std::string_view at,
+                  const char* detail) noexcept {
+  const char* const full = detail_text().add(detail).add(": '").add(at).add("'").keep(detail);
+  return system_error(code, of.failure, full);
+}
+
+error mode_error(const refused_place& of) noexcept {
+  char octal[8] = {};
+  for (unsigned i = 0; i < 4; ++i)
+    octal[i] = static_cast<char>('0' + ((of.mode >> (9 - 3 * i)) & 7U));
+  constexpr const char* rule = "the socket's directory must have mode 0700";
+  const char* const full =
+      detail_text().add(rule).add(", not ").add(octal).add(": change that of").keep(rule);
+  return place_error(of, errc::not_permitted, directory_of(of.path), full);
+}
+
+error name_error(const refused_place& of) noexcept {
+  const std::size_t name_bytes = of.path.size() - (of.path.rfind('/') + 1);
+  const bool is_long = of.path.size() > unix_os::path_bytes_max;
+  if (!is_long && name_bytes <= unix_os::name_bytes_max) {
+    return place_error(of, errc::invalid_argument, of.path,
+                       "a socket's path ends in a name, not . or .., and has no byte 0: abstract "
+                       "names are not used");
+  }
+  const char* const rule = is_long ? "a socket's path has at most 4095 bytes"
+                                   : "a socket's path ends in a name of at most 63 bytes";
+  detail_text full;
+  full.add(rule).add(", not ").add_number(is_long ? of.path.size() : name_bytes);
+  return place_error(of, errc::invalid_argument, of.path, full.keep(rule));
+}
+
 }  // namespace
 
 error system_error(errc code, int failure, const char* detail) noexcept {
@@ -55,35 +93,42 @@ error socket_error(int failure) noexcept {
   }
 }
 
-error place_error(unix_os::place_fault fault, int failure) noexcept {
-  check(failure != 0, "a path is refused without an error");
-  switch (fault) {
-    case unix_os::place_fault::bad_name:
-      return system_error(
-          errc::invalid_argument, failure,
-          "a socket's path ends in a name of at most 63 bytes; abstract names are not used");
-    case unix_os::place_fault::bad_directory:
-      return system_error(
-          errc::not_permitted, failure,
-          "the socket's directory must be this user's, with mode 0700, and not a symbolic link");
+error place_error(const refused_place& of) noexcept {
+  check(of.failure != 0, "a path is refused without an error");
+  switch (of.fault) {
+    case unix_os::place_fault::bad_name: return name_error(of);
     case unix_os::place_fault::no_directory:
-      return system_error(errc::unavailable, failure,
-                          "the socket's directory does not exist: create it with mode 0700");
+      return place_error(of, errc::unavailable, directory_of(of.path),
+                         "the socket's directory does not exist: create it with mode 0700");
+    case unix_os::place_fault::not_a_directory:
+      return place_error(of, errc::not_permitted, directory_of(of.path),
+                         "the socket's directory is a symbolic link or another file: name the "
+                         "directory itself");
+    case unix_os::place_fault::other_user:
+      return place_error(of, errc::not_permitted, directory_of(of.path),
+                         "the socket's directory is another user's: name one of this user");
+    case unix_os::place_fault::other_mode: return mode_error(of);
     case unix_os::place_fault::exists:
-      return system_error(errc::in_use, failure,
-                          "a file with the socket's name exists: remove it if it is not in use");
+      return place_error(of, errc::in_use, of.path,
+                         "a file with the socket's name exists: remove it if it is not in use");
     case unix_os::place_fault::not_a_socket:
-      return system_error(errc::not_permitted, failure, "the path is not a socket of this user");
+      return place_error(of, errc::not_permitted, of.path, "the path is not a socket of this user");
     case unix_os::place_fault::none: break;
   }
-  if (failure == ENOENT)
-    return system_error(errc::unavailable, failure,
-                        "the path does not exist: start the process that listens there first");
-  if (failure == ECONNREFUSED)
-    return system_error(errc::unavailable, failure,
-                        "the socket's process no longer listens: start it again");
-  return system_error(errc::unavailable, failure,
-                      file_text(failure, "the socket's path cannot be used"));
+  switch (of.failure) {
+    case ETIMEDOUT:
+      return place_error(of, errc::unavailable, of.path,
+                         "the socket's process accepted no connection within the timeout");
+    case ENOENT:
+      return place_error(of, errc::unavailable, of.path,
+                         "the path does not exist: start the process that listens there first");
+    case ECONNREFUSED:
+      return place_error(of, errc::unavailable, of.path,
+                         "the socket's process no longer listens: start it again");
+    default:
+      return place_error(of, errc::unavailable, of.path,
+                         file_text(of.failure, "the socket's path cannot be used"));
+  }
 }
 
 unix_os::deadline deadline_at(std::int64_t at_ns) noexcept { return {at_ns}; }

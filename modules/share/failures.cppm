@@ -24,8 +24,14 @@ inline constexpr const char* no_block_memory = "no host memory is left for a sha
 [[nodiscard]] error timed_out() noexcept;
 /// The error of a call on a connected socket. Requires: an errno.
 [[nodiscard]] error socket_error(int failure) noexcept;
-/// The error of a socket's path and directory. Requires: an errno.
-[[nodiscard]] error place_error(unix_os::place_fault fault, int failure) noexcept;
+/// A socket's place that was refused.
+struct refused_place {
+  std::string_view path;
+  unix_os::place_fault fault;
+  int failure;        // an errno
+  unsigned mode = 0;  // of its directory
+};
+[[nodiscard]] error place_error(const refused_place& of) noexcept;
 
 [[nodiscard]] unix_os::deadline deadline_at(std::int64_t at_ns) noexcept;
 /// At most an hour from now.

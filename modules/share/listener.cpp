@@ -22,7 +22,7 @@ result<share_listener> share_listener::open(std::string_view path) noexcept {
     return refuse(errc::out_of_host_memory, "no host memory is left for a path");
   }
   const unix_os::listening socket = unix_os::listen_at(path.data(), path.size());
-  if (socket.failure != 0) return place_error(socket.fault, socket.failure);
+  if (socket.failure != 0) return place_error({path, socket.fault, socket.failure, socket.mode});
   if (!unix_os::close_in_children(socket.descriptor)) {
     unix_os::stop_listening(socket, path.data(), path.size());
     return refuse(errc::in_use, "the process has 512 connections, the limit");

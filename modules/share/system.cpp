@@ -63,8 +63,8 @@ int wait_for(int descriptor, short events, deadline until) noexcept {
 
 // A path in two: the directory, and the name in it.
 struct split_path {
-  std::array<char, 4096> directory{};
-  std::array<char, 64> name{};
+  std::array<char, path_bytes_max + 1> directory{};
+  std::array<char, name_bytes_max + 1> name{};
   bool good = false;
 };
 
@@ -93,6 +93,7 @@ struct open_directory {
   int descriptor = -1;
   int failure = 0;
   place_fault fault = place_fault::none;
+  unsigned mode = 0;
 };
 
 open_directory open_private_directory(const split_path& parts) noexcept {
@@ -104,16 +105,16 @@ open_directory open_private_directory(const split_path& parts) noexcept {
     const int failure = errno;
     const bool is_other = failure == ENOTDIR || failure == ELOOP;
     if (failure == ENOENT) return {-1, failure, place_fault::no_directory};
-    return {-1, failure, is_other ? place_fault::bad_directory : place_fault::none};
+    return {-1, failure, is_other ? place_fault::not_a_directory : place_fault::none};
   }
   struct stat facts{};
-  const bool seen = ::fstat(directory, &facts) == 0;
-  if (seen && S_ISDIR(facts.st_mode) && facts.st_uid == ::geteuid() &&
-      (facts.st_mode & 07777) == 0700) {
-    return {directory, 0, place_fault::none};
-  }
+  const int failure = ::fstat(directory, &facts) == 0 ? 0 : errno;
+  const unsigned mode = facts.st_mode & 07777U;
+  if (failure == 0 && facts.st_uid == ::geteuid() && mode == 0700) return {directory};
   close(directory);
-  return {-1, EACCES, place_fault::bad_directory};
+  if (failure != 0) return {-1, failure};
+  const bool is_own = facts.st_uid == ::geteuid();
+  return {-1, EACCES, is_own ? place_fault::other_mode : place_fault::other_user, mode};
 }
 
 // The name relative to the checked directory's descriptor, even if the path has changed since.
@@ -156,7 +157,7 @@ listening listen_at(const char* path, std::size_t length) noexcept {
   constexpr int waiting_max = 16;
   const split_path parts = split(path, length);
   const open_directory at = open_private_directory(parts);
-  if (at.descriptor < 0) return {-1, -1, 0, at.failure, at.fault};
+  if (at.descriptor < 0) return {-1, -1, 0, at.failure, at.fault, at.mode};
   // Not blocking: a connection may have ended before it is accepted.
   listening made{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), at.descriptor,
                  0, 0, place_fault::none};
@@ -203,7 +204,7 @@ void stop_listening(const listening& ended, const char* path, std::size_t length
 connected connect_at(const char* path, std::size_t length, deadline until) noexcept {
   const split_path parts = split(path, length);
   const open_directory at = open_private_directory(parts);
-  if (at.descriptor < 0) return {-1, at.failure, at.fault};
+  if (at.descriptor < 0) return {-1, at.failure, at.fault, at.mode};
   connected made;
   std::uint64_t inode = 0;
   sockaddr_un name{};

@@ -34,18 +34,24 @@ struct opened {
 /// The result of a check of a place in the file system.
 enum class place_fault : std::uint8_t {
   none,
-  bad_name,       // empty, too long, a zero byte in it, or "." or ".."
-  bad_directory,  // not this user's, open to others, a symbolic link, or no directory
-  no_directory,   // it is not there
-  exists,         // something has the name already
-  not_a_socket,   // the file of that name is not a socket of this user
+  bad_name,         // empty, too long, a zero byte in it, or "." or ".."
+  no_directory,     // it is not there
+  not_a_directory,  // a symbolic link, or another file
+  other_user,       // the directory is not this user's
+  other_mode,       // the directory is open to others
+  exists,           // something has the name already
+  not_a_socket,     // the file of that name is not a socket of this user
 };
+/// The limits of a path, and of the name that it ends in.
+inline constexpr std::size_t path_bytes_max = 4095;
+inline constexpr std::size_t name_bytes_max = 63;
 struct listening {
   int descriptor = -1;
   int directory = -1;  // where the socket's name stands
   std::uint64_t inode = 0;
   int failure = 0;
   place_fault fault = place_fault::none;
+  unsigned mode = 0;  // of a directory with another mode
 };
 
 /// A socket for connections at a path in a directory of mode 0700 that is this user's. The
@@ -58,6 +64,7 @@ struct connected {
   int descriptor = -1;
   int failure = 0;  // ETIMEDOUT: the deadline has passed
   place_fault fault = place_fault::none;
+  unsigned mode = 0;
 };
 [[nodiscard]] connected connect_at(const char* path, std::size_t length, deadline until) noexcept;
 /// A connection that waits at the socket; ETIMEDOUT if none waits.

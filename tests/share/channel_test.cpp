@@ -225,8 +225,14 @@ TEST_F(Place, AConnectionThatProvesNothingInItsTimeIsClosed) {
 TEST_F(Place, OpenDirectoriesAreRefused) {
   for (const mode_t mode : {0755U, 0710U, 0701U, 01700U}) {
     ASSERT_EQ(::chmod(folder_.c_str(), mode), 0);
-    EXPECT_EQ(code(share_listener::open(path())), errc::not_permitted) << mode;
-    EXPECT_EQ(code(share_channel::connect(path(), options_of(1))), errc::not_permitted) << mode;
+    for (const vmm::error& why : {share_listener::open(path()).error(),
+                                  share_channel::connect(path(), options_of(1)).error()}) {
+      EXPECT_EQ(why.code, errc::not_permitted) << mode;
+      const std::string octal = std::to_string(mode >> 9 & 7) + std::to_string(mode >> 6 & 7) +
+                                std::to_string(mode >> 3 & 7) + std::to_string(mode & 7);
+      EXPECT_EQ(why.detail, "the socket's directory must have mode 0700, not " + octal +
+                                ": change that of: '" + folder_ + "'");
+    }
   }
   ASSERT_EQ(::chmod(folder_.c_str(), 0700), 0);
 }
@@ -267,7 +273,21 @@ TEST_F(Place, NamesThatAreNoneAreRefused) {
   const auto nowhere = share_listener::open("/nowhere/at/all");
   ASSERT_EQ(code(nowhere), errc::unavailable);
   EXPECT_STREQ(nowhere.error().detail,
-               "the socket's directory does not exist: create it with mode 0700");
+               "the socket's directory does not exist: create it with mode 0700: '/nowhere/at'");
+  const std::string detail = share_listener::open(path(std::string(64, 'x'))).error().detail;
+  EXPECT_EQ(detail, "a socket's path ends in a name of at most 63 bytes, not 64: '" +
+                        path(std::string(64, 'x')) + "'");
+  const auto endless = share_channel::connect("/" + std::string(5000, 'y'), options_of(1));
+  EXPECT_EQ(std::string(endless.error().detail)
+                .find("a socket's path has at most 4095 bytes, not "
+                      "5001: '/yyy"),
+            0u);
+  const auto absent = share_channel::connect(path("absent"), options_of(1));
+  EXPECT_NE(std::string(absent.error().detail).find(": '" + path("absent") + "'"),
+            std::string::npos);
+  const auto inside = share_listener::open(path("absent") + "/socket");
+  EXPECT_NE(std::string(inside.error().detail).find(": '" + path("absent") + "'"),
+            std::string::npos);
 }
 
 TEST_F(Place, ASecretLiesInAPrivateFile) {

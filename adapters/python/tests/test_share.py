@@ -371,3 +371,27 @@ def test_flags_that_there_are_not_are_named(given, shown):
             said = str(raised.value)
             assert said.startswith(f"{name}: flags of libvmm.share.Kind (") and "POSIX_FD" in said
             assert said.endswith(f" is wanted, and {shown} was given")
+
+
+def test_a_wrong_path_is_named_with_the_reason(tmp_path):
+    os.chmod(tmp_path, 0o700)
+    (tmp_path / "open").mkdir(mode=0o755)
+    os.chmod(tmp_path / "open", 0o755)
+    os.symlink(tmp_path, tmp_path / "link")
+    (tmp_path / "taken").touch()
+    secret, long = share.make_secret(), "x" * 64
+    for name, at, why in (
+        ("none/socket", "none", "does not exist: create it with mode 0700"),
+        ("open/socket", "open", "must have mode 0700, not 0755"),
+        ("link/socket", "link", "is a symbolic link or another file"),
+        ("taken/socket", "taken", "is a symbolic link or another file"),
+        (long, long, "a name of at most 63 bytes, not 64"),
+        ("", "", "ends in a name"),
+    ):
+        for call in (share.Listener, lambda path: share.connect(path, secret)):
+            with pytest.raises(libvmm.Error, match=f"{why}.*: '{tmp_path}/{at}'$"):
+                call(f"{tmp_path}/{name}")
+    with pytest.raises(libvmm.InUse, match=f"exists: remove it .*: '{tmp_path}/taken'$"):
+        share.Listener(tmp_path / "taken")
+    with pytest.raises(libvmm.Error, match=f"does not exist: start .*: '{tmp_path}/absent'$"):
+        share.connect(tmp_path / "absent", secret)
