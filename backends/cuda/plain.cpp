@@ -65,9 +65,14 @@ result<std::uint64_t> plain_memory::check_reserve(const reserve_request& request
   const bool is_power =
       request.alignment_bytes == 0 || std::has_single_bit(request.alignment_bytes);
   const std::uint64_t alignment_bytes = std::max(request.alignment_bytes, limits_.granule_bytes);
-  if (!is_whole(request.size_bytes) || !is_power) {
+  if (!is_power) {
+    return refused(
+        errc::invalid_argument, call::reserve,
+        refuse_number(request.alignment_bytes, "an alignment is a power of two, or 0").detail);
+  }
+  if (!is_whole(request.size_bytes)) {
     return refused(errc::invalid_argument, call::reserve,
-                   "a reservation is a multiple of the granularity, its alignment a power of two");
+                   "a reservation is a multiple of the granularity");
   }
   if (request.size_bytes > limits_.device_bytes || alignment_bytes > limits_.device_bytes) {
     return refused(

@@ -137,7 +137,9 @@ result<address_range> fake_driver::reserve(const reserve_request& request) {
                      "the size must be a multiple of the granularity, and not 0");
     }
     if (request.alignment_bytes != 0 && !std::has_single_bit(request.alignment_bytes)) {
-      return refused(refusal::bad_value, "the alignment must be a power of two, or 0");
+      return refused(
+          refusal::bad_value,
+          refuse_number(request.alignment_bytes, "an alignment is a power of two, or 0").detail);
     }
     constexpr std::uint64_t hint_unit = 4096;
     if (s.emulated.codes == fake::error_code_set::cuda && request.hint.value % hint_unit != 0) {

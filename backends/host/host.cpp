@@ -169,7 +169,7 @@ result<address_range> host_driver::reserve(const reserve_request& request) noexc
   }
   if (wanted != 0 && !is_power_of_two(wanted)) {
     return bad_call(call::reserve, errc::invalid_argument,
-                    "the alignment is not a power of two, nor 0");
+                    refuse_number(wanted, "an alignment is a power of two, or 0").detail);
   }
   const granularity& granule = state_->granule;
   const std::uint64_t alignment =

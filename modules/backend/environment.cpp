@@ -167,8 +167,10 @@ error refuse_value(std::string_view value, const char* detail) noexcept {
                                       .keep(detail));
 }
 
-error refuse_number(std::uint64_t value, const char* detail) noexcept {
-  return refuse_digits(value, detail);
+error refuse_number(std::uint64_t value, const char* detail, errc code) noexcept {
+  error refused = refuse_digits(value, detail);
+  refused.code = code;
+  return refused;
 }
 error refuse_number(double value, const char* detail) noexcept {
   return refuse_digits(value, detail);

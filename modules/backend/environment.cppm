@@ -43,7 +43,8 @@ export [[nodiscard]] bool option_is_set(const char* name) noexcept;
 /// value. Requires: a detail of static storage. Cost: a copy, kept.
 export [[nodiscard]] error refuse_value(std::string_view value, const char* detail) noexcept;
 /// The same for a number, in digits.
-export [[nodiscard]] error refuse_number(std::uint64_t value, const char* detail) noexcept;
+export [[nodiscard]] error refuse_number(std::uint64_t value, const char* detail,
+                                         errc code = errc::bad_option) noexcept;
 export [[nodiscard]] error refuse_number(double value, const char* detail) noexcept;
 export [[nodiscard]] inline error refuse_number(std::uint32_t value, const char* detail) noexcept {
   return refuse_number(std::uint64_t{value}, detail);

@@ -22,7 +22,7 @@ result<address> allocator_ref::resize(address at, std::uint64_t size_bytes) cons
 result<device_buffer> device_buffer::allocate(allocator_ref memory, std::uint64_t size_bytes,
                                               stream_handle stream, std::uint64_t alignment_bytes) {
   if (!std::has_single_bit(alignment_bytes))
-    return refuse(errc::invalid_argument, "an alignment is a power of two");
+    return refuse_number(alignment_bytes, "an alignment is a power of two", errc::invalid_argument);
   device_buffer made(memory, stream, alignment_bytes);
   if (size_bytes == 0) return made;
   const result<address> at = memory.allocate(size_bytes, alignment_bytes, stream);

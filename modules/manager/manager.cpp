@@ -19,11 +19,15 @@ namespace vmm {
 
 namespace {
 
+error wrong_alignment(std::uint64_t alignment_bytes) noexcept {
+  return refuse_number(alignment_bytes, "an alignment is a power of two, of 2^31 granules at most",
+                       errc::invalid_argument);
+}
+
 // The block has the requested properties.
 void check_made(const manager_base& base, const block& made, const block_request& wanted) noexcept {
   check(made.sizes.user_bytes == wanted.sizes.user_bytes,
-        "a block does not have the requested "
-        "size");
+        "a block does not have the requested size");
   check(made.sizes.mapped_bytes == wanted.sizes.mapped_bytes,
         "a block has less memory than requested");
   check(made.sizes.reserved_bytes >= wanted.sizes.reserved_bytes,
@@ -202,7 +206,7 @@ result<address> manager::allocate(const allocate_request& request) {
   if (!sizes) return sizes.error();
   const std::uint64_t alignment_bytes = request.alignment_bytes;
   if (alignment_bytes != 0 && !std::has_single_bit(alignment_bytes))
-    return refuse(errc::invalid_argument, "an alignment is a power of two");
+    return wrong_alignment(alignment_bytes);
   check(sizes->user_bytes <= sizes->mapped_bytes && sizes->mapped_bytes <= sizes->reserved_bytes,
         "the sizes of a new block disagree");
   const block_request wanted{*sizes, alignment_bytes, request.stream};
@@ -239,10 +243,8 @@ result<address> manager::allocate_checked(const block_request& wanted) {
 
 result<address> manager::allocate(std::uint64_t size_bytes, std::uint64_t alignment_bytes,
                                   stream_handle stream) {
-  if (!std::has_single_bit(alignment_bytes))
-    return refuse(errc::invalid_argument, "an alignment is a power of two");
-  return allocate(allocate_request{
-      .size_bytes = size_bytes, .alignment_bytes = alignment_bytes, .stream = stream});
+  if (!std::has_single_bit(alignment_bytes)) return wrong_alignment(alignment_bytes);
+  return allocate(allocate_request{size_bytes, 0, alignment_bytes, stream});
 }
 
 // Completes a block that has its memory; on failure frees it. The block is already tracked: a

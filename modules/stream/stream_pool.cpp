@@ -33,11 +33,13 @@ void report_live(const pool_options& options, state_cell& state) noexcept {
 
 [[nodiscard]] status check_alignment(std::uint64_t alignment_bytes) noexcept {
   if (!std::has_single_bit(alignment_bytes))
-    return refuse(errc::invalid_argument, "an alignment is a power of two");
+    return refuse_number(alignment_bytes, "an alignment is a power of two from 1 to 2 MiB",
+                         errc::invalid_argument);
   if (alignment_bytes <= stream_pool::alignment_bytes_max) return {};
-  return refuse(errc::not_supported,
-                "a stream pool aligns blocks to 2 MiB at most: request less, or allocate from a "
-                "manager, which aligns to 2^31 granules");
+  return refuse_number(alignment_bytes,
+                       "a stream pool aligns blocks to 2 MiB at most: request less, or allocate "
+                       "from a manager, which aligns to 2^31 granules",
+                       errc::not_supported);
 }
 
 }  // namespace

@@ -23,7 +23,9 @@ constexpr const char* not_a_multiple =
 
 result<address_space> address_space::create(const address_space_options& options) noexcept {
   if (!std::has_single_bit(options.granularity_bytes)) {
-    return refuse(errc::invalid_argument, "the granularity of an address space is a power of two");
+    return refuse_number(options.granularity_bytes,
+                         "the granularity of an address space is a power of two",
+                         errc::invalid_argument);
   }
   address_space space;
   space.granularity_bytes_ = options.granularity_bytes;

@@ -281,7 +281,9 @@ TEST_F(ManagerEdges, AnAlignmentThatNoSpaceHasIsToldFromOneThatIsNone) {
   for (const std::uint64_t bad : {std::uint64_t{3}, (std::uint64_t{1} << 57) + 1}) {
     const auto none = managed->allocate({4 * MiB, 0, bad});
     ASSERT_FALSE(none);
-    EXPECT_STREQ(none.error().detail, "an alignment is a power of two");
+    EXPECT_EQ(none.error().detail,
+              "an alignment is a power of two, of 2^31 granules at most; not '" +
+                  std::to_string(bad) + "'");
   }
   for (const std::uint64_t large : {std::uint64_t{1} << 57, std::uint64_t{1} << 63}) {
     const auto none = managed->allocate({4 * MiB, 0, large});

@@ -89,8 +89,13 @@ TEST_F(PoolMisuse, SizesThatCannotBe) {
   EXPECT_EQ(code_of(pool->allocate(0, a)), errc::invalid_argument);
   EXPECT_EQ(code_of(pool->allocate(~std::uint64_t{0}, a)), errc::out_of_memory);
   EXPECT_EQ(code_of(pool->allocate(std::uint64_t{1} << 63, a)), errc::out_of_memory);
-  EXPECT_EQ(code_of(pool->allocate(512, 3, a)), errc::invalid_argument);
-  EXPECT_EQ(code_of(pool->allocate(512, 4 * MiB, a)), errc::not_supported);
+  const auto odd = pool->allocate(512, 3, a);
+  EXPECT_EQ(code_of(odd), errc::invalid_argument);
+  EXPECT_STREQ(odd.error().detail, "an alignment is a power of two from 1 to 2 MiB; not '3'");
+  const auto large = pool->allocate(512, 4 * MiB, a);
+  EXPECT_EQ(code_of(large), errc::not_supported);
+  EXPECT_NE(std::string(large.error().detail).find("2 MiB at most"), std::string::npos);
+  EXPECT_NE(std::string(large.error().detail).find("; not '4194304'"), std::string::npos);
 }
 
 // The pool makes no driver call to free: a driver that checks its streams refuses each query of the
