@@ -248,6 +248,18 @@ struct peak_records {
 
 bool peak_record::is_wanted() noexcept { return environment_text("VMM_REMEMBER") != nullptr; }
 
+void peak_record::check_folder() noexcept {
+  static std::atomic<bool> is_checked = false;
+  const char* const folder = environment_text("VMM_REMEMBER");
+  if (folder == nullptr || is_checked.exchange(true)) return;
+  try {
+    const int opened = open_peaks(folder);
+    if (opened >= 0) (void)::close(opened);
+  } catch (const std::bad_alloc&) {
+    // The allocator that needs the folder reports it.
+  }
+}
+
 run_peak peak_record::begin(const peak_source& source, std::string_view about) noexcept {
   check(number_ == 0, "a record begins twice");
   check(source.peak != nullptr, "a record has no source");

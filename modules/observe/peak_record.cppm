@@ -44,6 +44,9 @@ export class peak_record {
 
   /// Whether VMM_REMEMBER names a folder. Cost: a getenv.
   [[nodiscard]] static bool is_wanted() noexcept;
+  /// Effects: reports a folder that cannot be used, as begin() does. Makes it, if it is not there.
+  /// Cost: a getenv; with the variable, once in a process, the folder is opened.
+  static void check_folder() noexcept;
   /// Requires: begin() was not called. Effects: returns the peak of the previous run of this
   /// program with this `about`, or zeros. At exit the source's peak is written, if it is not 0; of
   /// two runs with nearly the same live bytes the smaller mapped bytes remain, so that memory made

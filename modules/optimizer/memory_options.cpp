@@ -4,6 +4,7 @@ module vmm.optimizer;
 
 import vmm.backend;
 import vmm.base;
+import vmm.observe;
 import vmm.std;
 
 namespace vmm {
@@ -32,6 +33,7 @@ status memory_options::validate() const noexcept {
 }
 
 status memory_options::read_environment() noexcept {
+  peak_record::check_folder();
   const auto& [space, budget] = memory_rows;
   check(space.low >= 1 && budget.low == 0, "the range of an option excludes 0 wrongly");
   if (status read =

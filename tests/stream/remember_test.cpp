@@ -18,6 +18,7 @@
 
 import vmm.backend;
 import vmm.fake;
+import vmm.manager;
 import vmm.stream;
 
 namespace {
@@ -104,9 +105,9 @@ class Remember : public testing::Test {
   }
   void expect_cold(const std::string& when) { EXPECT_EQ(play(0).ready_bytes, cold_bytes) << when; }
   // This program again, as one process or as two at once.
-  static void run_children(int count) {
+  static void run_children(int count, const std::string& name = "RememberChild") {
     const std::string one = "'" + files::read_symlink("/proc/self/exe").string() +
-                            "' --gtest_filter=RememberChild.* --gtest_also_run_disabled_tests";
+                            "' --gtest_filter=" + name + ".* --gtest_also_run_disabled_tests";
     std::string all = "( ";
     for (int i = 0; i < count; ++i) all += one + " & p" + std::to_string(i) + "=$!; ";
     for (int i = 0; i < count; ++i) all += "wait $p" + std::to_string(i) + " || exit 1; ";
@@ -227,6 +228,12 @@ TEST_F(Remember, WrongFoldersAreNamedWithTheReason) {
   EXPECT_TRUE(contains(said_of(outer / "link"), "the path is a symbolic link"));
   EXPECT_TRUE(contains(said_of(outer / std::string(300, 'n')), "too long"));
   EXPECT_TRUE(contains(said_of(outer / "no" / "such"), "does not exist"));
+  use(outer / "file");
+  testing::internal::CaptureStderr();
+  run_children(1, "OptionsOfAManager");
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(contains(said, "the path is not a folder")) << said;
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
   const std::string fresh = (outer / "new").string();
   EXPECT_TRUE(contains(said_of(fresh), "the folder '" + fresh + "' is new"));
   ASSERT_EQ(::setenv("VMM_TEST_READY", "1", 1), 0);
@@ -333,6 +340,11 @@ TEST(RememberChild, DISABLED_Runs) {
   ASSERT_TRUE(small);
   EXPECT_EQ(pool->statistics().mapped_bytes >= half_gib / 2, is_ready);
   ASSERT_TRUE(pool->allocate(half_gib / 2, stream_handle::default_stream));
+}
+
+TEST(OptionsOfAManager, DISABLED_AreRead) {
+  EXPECT_TRUE(vmm::manager_options::from_environment({}));
+  EXPECT_TRUE(vmm::manager_options::from_environment({}));
 }
 
 // Work of the stream that the memory is ready for goes on.
