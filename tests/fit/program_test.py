@@ -371,7 +371,14 @@ class Settings(unittest.TestCase):
     def test_a_wrong_one_is_named(self):
         for conf, why in (
             ("max_split_size_mb", "NAME:VALUE"),
-            ("max_split_size_mb:x", "max_split_size_mb does not take 'x'"),
+            ("max_split_size_mb:x", "'x': it is a number of MiB from 20 to 10^9"),
+            ("max_split_size_mb:-1", "'-1': it is a number of MiB from 20 to 10^9"),
+            ("max_non_split_rounding_mb:", "'': it is a number of MiB from 20 to 10^9"),
+            ("large_segment_size_mb:10", "must be > 10 MB; it is a number of MiB above 10"),
+            ("garbage_collection_threshold:no", "'no': it is a number above 0 and below 1"),
+            ("per_process_memory_fraction:all", "'all': it is a number from 0 to 1"),
+            ("roundup_power2_divisions:x", "'x': it is a power of two, or intervals as [256:1"),
+            ("foo:1", "keys are backend, roundup_power2_divisions, expandable_segments"),
             ("backend:cudaMallocAsync", "no model"),
             *((conf, why) for conf, why in REFUSED.items()),
         ):

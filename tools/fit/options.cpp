@@ -96,7 +96,7 @@ constexpr std::array<std::uint64_t, 7> usual_gib = {16, 24, 40, 48, 80, 94, 141}
 
 // "256:1,512:2,>:4" without its brackets, or one number for all. Empty, or PyTorch's refusal.
 [[nodiscard]] std::string read_divisions(std::string_view text, caching_options& into) {
-  constexpr const char* form = "a number, or intervals as [256:1,512:2,>:4]";
+  constexpr const char* form = "it is a power of two, or intervals as [256:1,512:2,>:4]";
   constexpr const char* power = "For roundups, the divisions has to be power of 2";
   if (const auto one = read_real(text)) {
     if (*one == 0 || !is_power_or_off(*one)) return power;
@@ -148,25 +148,31 @@ constexpr std::array<std::string_view, 5> ignored_options = {
     "pinned_num_register_threads", "pinned_reserve_segment_size_mb", "roundup_bypass_threshold_mb",
     "expandable_segments_reserve", "expandable_segments_reserve_by_class"};
 
-// Options that are numbers, with PyTorch's own refusals.
+// Options that are numbers, with PyTorch's own refusals of numbers outside.
 struct number_option {
   std::string_view name;
   double least;
   double most;
   bool is_open;  // least and most are not taken
   const char* refusal;
+  const char* accepted;
 };
 constexpr std::array number_options = {
     number_option{"max_split_size_mb", 20, 1e9, false,
-                  "CachingAllocator option max_split_size_mb too small, must be >= 20"},
+                  "CachingAllocator option max_split_size_mb too small, must be >= 20",
+                  "a number of MiB from 20 to 10^9"},
     number_option{"max_non_split_rounding_mb", 20, 1e9, false,
-                  "CachingAllocator option max_non_split_rounding_mb too small, must be >= 20"},
+                  "CachingAllocator option max_non_split_rounding_mb too small, must be >= 20",
+                  "a number of MiB from 20 to 10^9"},
     number_option{"large_segment_size_mb", 10, 1e6, true,
-                  "CachingAllocator option large_segment_size_mb must be > 10 MB"},
+                  "CachingAllocator option large_segment_size_mb must be > 10 MB",
+                  "a number of MiB above 10 and below 10^6"},
     number_option{"garbage_collection_threshold", 0, 1, true,
-                  "garbage_collect_threshold is invalid, set it in (0.0, 1.0)"},
+                  "garbage_collect_threshold is invalid, set it in (0.0, 1.0)",
+                  "a number above 0 and below 1"},
     number_option{"per_process_memory_fraction", 0, 1, false,
-                  "per_process_memory_fraction is invalid, set it in [0.0, 1.0]"}};
+                  "per_process_memory_fraction is invalid, set it in [0.0, 1.0]",
+                  "a number from 0 to 1"}};
 
 void set_number(std::string_view name, double number, caching_options& into) {
   const auto bytes = static_cast<std::uint64_t>(number) << 20;
@@ -195,9 +201,11 @@ void set_number(std::string_view name, double number, caching_options& into) {
   for (const number_option& each : number_options) {
     if (name != each.name) continue;
     const auto number = read_real(value);
-    const bool is_inside = number && (each.is_open ? *number > each.least && *number < each.most
-                                                   : *number >= each.least && *number <= each.most);
-    if (!is_inside) return each.refusal;
+    const std::string accepted = std::string("it is ") + each.accepted;
+    if (!number) return accepted;
+    const bool is_inside = each.is_open ? *number > each.least && *number < each.most
+                                        : *number >= each.least && *number <= each.most;
+    if (!is_inside) return each.refusal + ("; " + accepted);
     set_number(name, *number, into);
     return "";
   }
@@ -214,6 +222,15 @@ void set_number(std::string_view name, double number, caching_options& into) {
          std::any_of(number_options.begin(), number_options.end(), is_name);
 }
 
+[[nodiscard]] std::string known_names() {
+  std::string all = "backend, roundup_power2_divisions";
+  const auto add = [&](std::string_view name) { all.append(", ").append(name); };
+  for (const truth_option& each : truth_options) add(each.name);
+  for (const number_option& each : number_options) add(each.name);
+  for (const std::string_view each : ignored_options) add(each);
+  return all;
+}
+
 [[nodiscard]] std::string read_entry(std::string_view entry, caching_options& into) {
   const std::size_t colon = entry.find(':');
   const std::string name(entry.substr(0, colon));
@@ -221,7 +238,8 @@ void set_number(std::string_view name, double number, caching_options& into) {
     return "";
   if (colon == std::string_view::npos)
     return "'" + name + "' is not a NAME:VALUE of PYTORCH_CUDA_ALLOC_CONF";
-  if (!is_known(name)) return "Unrecognized key '" + name + "' in CUDA allocator config";
+  if (!is_known(name))
+    return "Unrecognized key '" + name + "' in CUDA allocator config; keys are " + known_names();
   const std::string value(entry.substr(colon + 1));
   const std::string taken = read_value(name, value, into);
   return taken.empty() ? "" : name + " does not take '" + value + "': " + taken;

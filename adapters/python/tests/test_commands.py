@@ -22,7 +22,11 @@ def command(*words, **settings):
     }
     environment.update(settings)
     return subprocess.run(
-        [sys.executable, "-m", "libvmm", *words], capture_output=True, text=True, env=environment
+        [sys.executable, "-m", "libvmm", *words],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=100,
     )
 
 
@@ -417,6 +421,13 @@ def test_no_command_waits_for_a_named_pipe(tmp_path):
     script.write_text("")
     said = command("record", "--out", pipe, str(script))
     assert said.returncode == 2 and "cannot be written: it is a named pipe" in said.stderr
+    folder = tmp_path / "folder"
+    (folder / "__main__.py").mkdir(parents=True)
+    for name in (pipe, "/dev/zero", str(folder)):
+        for words in (("run",), ("run", "--mode", "off"), ("record",)):
+            said = command(*words, name)
+            assert said.returncode == 2 and f"{name}" in said.stderr, said.stderr
+            assert "is a named pipe (FIFO), a socket, a device or a folder" in said.stderr
 
 
 def test_a_tree_as_json():

@@ -37,6 +37,9 @@ def refused(script: str) -> str:
     code = os.path.join(script, "__main__.py") if os.path.isdir(script) else script
     if not os.path.exists(code):
         return f"{script} is a folder without __main__.py: name a script"
+    # A pipe that a shell has opened, as /dev/fd/N, has its other end.
+    if not os.path.isfile(code) and "pipe:[" not in os.path.realpath(code):
+        return f"{code} is a named pipe (FIFO), a socket, a device or a folder: name a script"
     return "" if os.access(code, os.R_OK) else f"{code} cannot be read"
 
 
