@@ -451,15 +451,13 @@ class vector {
     const bool is_zero =
         std::all_of(bytes.begin(), bytes.end(), [](std::byte one) { return one == std::byte{0}; });
     if (is_zero) {
-      if (status filled = driver_->fill({tail, 0, stream_}); !filled)
-        return filled;
+      if (status filled = driver_->fill({tail, 0, stream_}); !filled) return filled;
       note_fill(size_, count);
       return is_host_accessible_ ? finish_fills(size_, count) : status{};
     }
     if (status finished = synchronize(size_, count); !finished) return finished;
     for (std::uint64_t i = size_; i < count; ++i) {
-      if (status written = driver_->write(place(i), bytes); !written)
-        return written;
+      if (status written = driver_->write(place(i), bytes); !written) return written;
     }
     return {};
   }
