@@ -19,10 +19,7 @@ namespace vmm {
 
 namespace {
 
-error wrong_alignment(std::uint64_t alignment_bytes) noexcept {
-  return refuse_number(alignment_bytes, "an alignment is a power of two, of 2^31 granules at most",
-                       errc::invalid_argument);
-}
+constexpr const char* alignment_rule = "an alignment is a power of two, of 2^31 granules at most";
 
 // The block has the requested properties.
 void check_made(const manager_base& base, const block& made, const block_request& wanted) noexcept {
@@ -206,7 +203,7 @@ result<address> manager::allocate(const allocate_request& request) {
   if (!sizes) return sizes.error();
   const std::uint64_t alignment_bytes = request.alignment_bytes;
   if (alignment_bytes != 0 && !std::has_single_bit(alignment_bytes))
-    return wrong_alignment(alignment_bytes);
+    return refuse_number(alignment_bytes, alignment_rule, errc::invalid_argument);
   check(sizes->user_bytes <= sizes->mapped_bytes && sizes->mapped_bytes <= sizes->reserved_bytes,
         "the sizes of a new block disagree");
   const block_request wanted{*sizes, alignment_bytes, request.stream};
@@ -243,7 +240,8 @@ result<address> manager::allocate_checked(const block_request& wanted) {
 
 result<address> manager::allocate(std::uint64_t size_bytes, std::uint64_t alignment_bytes,
                                   stream_handle stream) {
-  if (!std::has_single_bit(alignment_bytes)) return wrong_alignment(alignment_bytes);
+  if (!std::has_single_bit(alignment_bytes))
+    return refuse_number(alignment_bytes, alignment_rule, errc::invalid_argument);
   return allocate(allocate_request{size_bytes, 0, alignment_bytes, stream});
 }
 
