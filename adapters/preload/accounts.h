@@ -37,7 +37,7 @@ enum class unmanaged_reason : std::uint8_t {
   no_virtual_memory,  // the device or the driver cannot map memory, or could not be opened
   plain_for_ipc,      // VMM_IPC=plain
   short_of_memory,    // the pool had none, and the driver had
-  over_budget,        // VMM_BUDGET is spent: the program gets the driver's error
+  over_budget,        // VMM_BUDGET or the share of a tenant is spent: the driver's error
   refused,            // the pool refused for another reason
   other_memory,       // managed memory of the driver's own kind
   count

@@ -21,7 +21,16 @@ namespace vmm::preload::handlers {
 result_code memory_info(const call_site& site, std::size_t* free_bytes, std::size_t* total_bytes) {
   const result_code answer = site(free_bytes, total_bytes);
   if (answer != code::success || free_bytes == nullptr) return answer;
-  if (is_managed()) *free_bytes += managed::reusable_bytes();
+  if (is_managed()) {
+    std::uint64_t free = 0;
+    std::uint64_t total = 0;
+    if (managed::find_share(free, total)) {
+      *free_bytes = free;
+      if (total_bytes != nullptr) *total_bytes = total;
+      return answer;
+    }
+    *free_bytes += managed::reusable_bytes();
+  }
   if (is_caching()) *free_bytes += cache::kept_on(accounts::current_device());
   if (total_bytes != nullptr) *free_bytes = std::min(*free_bytes, *total_bytes);
   return answer;

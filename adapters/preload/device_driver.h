@@ -147,6 +147,8 @@ class device_driver : public cuda_driver {
   /// The context has ended, with its streams and events: later calls pass none of them to the
   /// driver, and all work counts as finished. Memory and mappings are still released.
   void note_context_ended() noexcept { has_ended_ = true; }
+  /// Whether it has ended, for other threads.
+  [[nodiscard]] std::atomic<bool>& ending() noexcept { return has_ended_; }
 
   [[nodiscard]] status destroy_stream(stream_handle stream) {
     return has_ended_ ? status{} : cuda_driver::destroy_stream(stream);

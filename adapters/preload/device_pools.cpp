@@ -2,7 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device_pools.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 #include <new>
 #include <string_view>
 #include <utility>
@@ -17,6 +20,7 @@ import vmm.backend;
 import vmm.base;
 import vmm.cuda;
 import vmm.manager;
+import vmm.market;
 import vmm.observe;
 import vmm.stream;
 
@@ -69,9 +73,72 @@ std::shared_ptr<call_log> open_log() {
   return nullptr;
 }
 
+// The owner's requests share the gate, as this library's own calls do. The end of a context, which
+// has the gate alone, waits for them: then they return at once.
+struct gated_calls {
+  source_callbacks inner;
+  std::atomic<bool>* is_ending = nullptr;
+
+  [[nodiscard]] bool enter() const noexcept
+      VMM_THREAD_ATTRIBUTE(try_acquire_shared_capability(true, locks::gate)) {
+    for (;;) {
+      if (locks::gate.try_lock_shared()) return true;
+      if (is_ending->load(std::memory_order_acquire)) return false;
+      (void)::usleep(50);
+    }
+  }
+  static std::uint64_t ask(void* of, const timed_bytes& what) noexcept {
+    const auto& self = *static_cast<gated_calls*>(of);
+    if (!self.enter()) return 0;
+    const std::uint64_t given_bytes = self.inner.ask(self.inner.of, what);
+    locks::gate.unlock_shared();
+    return given_bytes;
+  }
+  static void drop(void* of, std::uint64_t id) noexcept {
+    const auto& self = *static_cast<gated_calls*>(of);
+    if (!self.enter()) return;
+    self.inner.drop(self.inner.of, id);
+    locks::gate.unlock_shared();
+  }
+};
+
+// Freed blocks whose work has finished are idle, too. Inside of gated_calls::ask().
+std::uint64_t give_idle(void* of, const timed_bytes&) noexcept VMM_NOT_ANALYSED {
+  auto& pools = *static_cast<device_pools*>(of);
+  if (!pools.is_open()) return 0;
+  pools.waiting().collect();
+  return pools.trim();
+}
+
+bool has_owner() {
+  const result<std::optional<tenant_options>> options = tenant_options_from_environment();
+  return options && options->has_value();
+}
+
+// As VMM_OWNER says, which is not off.
+result<std::unique_ptr<tenant_driver>> join_owner(any_backend&& calls, const device_driver& driver,
+                                                  std::atomic<bool>& is_ending) {
+  result<std::optional<tenant_options>> options = tenant_options_from_environment();
+  if (!options) return options.error();
+  const std::optional<market_key> device = market_device_of(driver);
+  if (!device) return refuse(errc::not_supported, "the driver reports no UUID of the device");
+  (*options)->device = *device;
+  const auto make = [&](const source_callbacks& inner) {
+    auto* const gated = new gated_calls{inner, &is_ending};  // for the process's life
+    return join_market(**options, {gated, gated_calls::ask, gated_calls::drop});
+  };
+  return tenant_driver::open(std::move(calls), make, {.wait_ns = 0});
+}
+
 }  // namespace
 
 const char* check_settings() noexcept {
+  try {
+    const result<std::optional<tenant_options>> tenant = tenant_options_from_environment();
+    if (!tenant) return tenant.error().detail;
+  } catch (const std::bad_alloc&) {
+    return "no host memory to read VMM_TENANT";
+  }
   const result<pool_options> wanted = wanted_options();
   if (!wanted) return wanted.error().detail;
   const result<manager_options> of_manager = wanted_manager_options();
@@ -127,7 +194,7 @@ result<std::vector<memory_segment>> device_pools::segments(owner of, address_ran
 
 int device_pools::export_piece(const memory_piece& piece) noexcept {
   const auto shared =
-      driver_.export_handle(static_cast<physical_handle>(piece.handle), share_kind::posix_fd);
+      calls_.export_handle(static_cast<physical_handle>(piece.handle), share_kind::posix_fd);
   return shared ? static_cast<int>(shared->descriptor) : -1;
 }
 
@@ -199,6 +266,15 @@ std::uint64_t device_pools::reusable_bytes() const noexcept {
   return sum;
 }
 
+bool device_pools::find_share(memory_info& found) const noexcept {
+  if (where_.tenant == nullptr) return false;
+  const result<memory_info> share = where_.tenant->query_memory(where_.tenant->home());
+  if (!share) return false;
+  found.total_bytes = share->total_bytes;
+  found.free_bytes = std::min(share->free_bytes + reusable_bytes(), share->total_bytes);
+  return true;
+}
+
 std::uint64_t device_pools::trim() noexcept {
   if (!is_open()) return 0;
   std::uint64_t bytes = unordered_->trim(0).released_bytes + ordered_->trim(0).released_bytes;
@@ -215,6 +291,7 @@ void device_pools::end(std::unique_ptr<device_pools> gone) noexcept {
   gone->manager_.reset();
   gone->ordered_.reset();
   gone->unordered_.reset();
+  if (gone->tenant() != nullptr) gone->tenant()->leave();
   if (is_there) (void)cu.release_primary(gone->device());
   (void)cu.release_primary(gone->device());  // the driver object's
   (void)gone.release();
@@ -250,15 +327,29 @@ std::unique_ptr<device_pools> device_table::make(device_id device, context_id co
   auto driver = std::make_unique<device_driver>(std::move(*opened), parts_.ranges, parts_.captures);
   device_driver& inside = *driver;
   result<any_backend> calls = any_backend::own(std::move(driver));
+  if (!calls) return nullptr;
+  tenant_driver* joined = nullptr;
+  if (has_owner()) {
+    auto tenant = join_owner(std::move(*calls), inside, inside.ending());
+    if (!tenant) {
+      complain("a device's memory is refused (VMM_OWNER): ", tenant.error().detail);
+      is_barred_[static_cast<std::size_t>(device)].store(true);
+      is_refused = true;
+      return nullptr;
+    }
+    joined = tenant->get();
+    calls = any_backend::own(std::move(*tenant));
+  }
   if (calls && log != nullptr)
     calls = any_backend::own(observed_backend(std::move(*calls), std::shared_ptr(log)));
   if (!calls) return nullptr;
-  const device_pools::place_of where{device, context};
+  const device_pools::place_of where{device, context, joined};
   auto made = std::make_unique<device_pools>(where, std::move(*calls), inside, parts_);
   if (!made->set_up()) {
     is_refused = true;
     return nullptr;
   }
+  if (joined != nullptr) joined->add_giver({made.get(), give_idle});
   apply_choices(*made);
   return made;
 }
@@ -296,6 +387,11 @@ device_pools* device_table::find(context_id context, device_id device) noexcept 
   if (last.context == context && last.generation == generation) return last.pools;
   last = {context, open(device, context), generation};
   return last.pools;
+}
+
+bool device_table::is_barred() noexcept {
+  const device_id device = contexts_.current() == nullptr ? -1 : contexts_.current_device();
+  return device >= 0 && device < devices_max && is_barred_[static_cast<std::size_t>(device)].load();
 }
 
 device_pools* device_table::of_current() noexcept {

@@ -11,6 +11,10 @@
 // I1  An open device is that of a primary context that has not ended.
 // I2  live_bytes() is the sum of the sizes of the device's live blocks (live_blocks I2).
 //
+// With VMM_OWNER the memory is an owner's, of whom the process is a tenant. A thread waits for
+// other tenants outside of the gate (serve.cpp); the owner's requests for memory share the gate. If
+// the owner refuses the tenant, the device is barred: its requests are refused.
+//
 // Freed memory beyond the limit (VMM_KEEP) is released to the driver: a host that runs ahead of the
 // device waits. During a capture nothing is released. Nothing here is destroyed at the end of the
 // process.
@@ -41,6 +45,7 @@
 
 import vmm.backend;
 import vmm.manager;
+import vmm.market;
 import vmm.stream;
 
 namespace vmm::preload::managed {
@@ -58,6 +63,7 @@ class device_pools {
   struct place_of {
     device_id device = -1;
     context_id context = nullptr;
+    tenant_driver* tenant = nullptr;  // inside of `calls`; null without an owner
   };
   /// What all devices share.
   struct shared_parts {
@@ -89,6 +95,10 @@ class device_pools {
   [[nodiscard]] waiting_frees& waiting() noexcept { return waiting_; }
   [[nodiscard]] const memory_users& users() const noexcept { return users_; }
   [[nodiscard]] device_driver& driver() const noexcept { return driver_; }
+  /// Null without an owner.
+  [[nodiscard]] tenant_driver* tenant() const noexcept { return where_.tenant; }
+  /// The device's memory for this tenant, with what the allocators can reuse. False: not a tenant.
+  [[nodiscard]] bool find_share(memory_info& found) const noexcept;
   /// The manager; null without VMM_COPY.
   [[nodiscard]] vmm::manager* remapping() noexcept { return manager_ ? &*manager_ : nullptr; }
   [[nodiscard]] stream_pool& pool(owner of) noexcept {
@@ -165,6 +175,8 @@ class device_table {
   /// device is not managed, or another context is current.
   [[nodiscard]] device_pools* of_current() noexcept VMM_REQUIRES_SHARED(locks::gate);
   [[nodiscard]] device_pools* of(stream_name name) noexcept VMM_REQUIRES_SHARED(locks::gate);
+  /// Whether the owner of the current device's memory has refused this process.
+  [[nodiscard]] bool is_barred() noexcept;
   /// Null if the device is not open.
   [[nodiscard]] device_pools* of_device(device_id device) const noexcept;
   [[nodiscard]] device_pools* of_context(context_id context) const noexcept;
@@ -213,6 +225,7 @@ class device_table {
   std::array<std::atomic<device_pools*>, devices_max> open_{};
   std::atomic<std::uint64_t> generation_ = 1;  // of open_
   std::array<bool, devices_max> is_refused_ VMM_GUARDED_BY(locks::opening){};
+  std::array<std::atomic<bool>, devices_max> is_barred_{};
   std::vector<context_grant> context_grants_ VMM_GUARDED_BY(locks::opening);
   std::vector<pool_grant> pool_grants_ VMM_GUARDED_BY(locks::opening);
   // Chosen by cuDeviceSetMemPool, also before the device is open.

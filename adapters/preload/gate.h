@@ -29,6 +29,10 @@ class VMM_CAPABILITY("gate") capture_gate {
   void lock() noexcept VMM_ACQUIRE() { (void)pthread_rwlock_wrlock(&lock_); }
   void unlock() noexcept VMM_RELEASE() { (void)pthread_rwlock_unlock(&lock_); }
   void lock_shared() noexcept VMM_ACQUIRE_SHARED() { (void)pthread_rwlock_rdlock(&lock_); }
+  [[nodiscard]] bool try_lock_shared() noexcept
+      VMM_THREAD_ATTRIBUTE(try_acquire_shared_capability(true)) {
+    return pthread_rwlock_tryrdlock(&lock_) == 0;
+  }
   void unlock_shared() noexcept VMM_RELEASE_SHARED() { (void)pthread_rwlock_unlock(&lock_); }
 
  private:

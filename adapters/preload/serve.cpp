@@ -15,6 +15,7 @@
 import vmm.backend;
 import vmm.base;
 import vmm.manager;
+import vmm.market;
 import vmm.stream;
 
 namespace vmm::preload::managed {
@@ -37,8 +38,14 @@ unmanaged_reason why_not(errc failure, const device_pools& device, std::size_t s
     case errc::unavailable: return unmanaged_reason::no_virtual_memory;
     default:
       if (device.driver().is_over_budget(size)) return unmanaged_reason::over_budget;
+      if (device.tenant() != nullptr && is_shortage(failure)) return unmanaged_reason::over_budget;
       return is_shortage(failure) ? unmanaged_reason::short_of_memory : unmanaged_reason::refused;
   }
+}
+
+unmanaged_reason without_pools() noexcept {
+  return process().devices.is_barred() ? unmanaged_reason::over_budget
+                                       : unmanaged_reason::no_context;
 }
 
 // ---- allocate -----------------------------------------------------------------------------------
@@ -94,6 +101,22 @@ bool relieve_by_others(const device_pools& device, std::size_t size) noexcept
   return bytes != 0;
 }
 
+// The same for memory of other tenants, which the next attempt gets. First the device's own idle
+// memory goes back to the owner.
+bool borrow(device_pools& device, std::size_t size) noexcept VMM_REQUIRES_SHARED(locks::gate) {
+  tenant_driver* const tenant = device.tenant();
+  if (tenant == nullptr) return false;
+  (void)device.trim();
+  locks::gate.unlock_shared();
+  std::uint64_t bytes = 0;
+  {
+    const sync::shared_guard staying(locks::ending);
+    if (device.is_open()) bytes = tenant->borrow({size, tenant_driver_options{}.wait_ns});
+  }
+  locks::gate.lock_shared();
+  return bytes != 0;
+}
+
 // The steps outside of the gate, which a pool does not take: it calls no other library, and a
 // thread may wait there only. Those of the pool come before (vmm.stream:shortage).
 //
@@ -101,6 +124,7 @@ bool relieve_by_others(const device_pools& device, std::size_t size) noexcept
 // 1  wait_for_stream(): the stream's own work
 // 2  waiting_frees::wait_for_all(): the work that freed blocks wait for
 // 3  wait_for_device(): all work
+// 4  borrow(): memory of other tenants, with VMM_OWNER
 //
 // A new rung is a case of take_next(), each of which is taken once, and a line above; the case
 // before it sets next_ to it. Its function requires the gate, and leaves it to wait, as
@@ -109,6 +133,11 @@ class shortage_ladder {
  public:
   shortage_ladder(device_pools& device, const request& wanted) noexcept
       : device_(device), wanted_(wanted) {}
+  ~shortage_ladder() {
+    if (has_borrowed_) (void)device_.tenant()->borrow({});
+  }
+  shortage_ladder(const shortage_ladder&) = delete;
+  shortage_ladder& operator=(const shortage_ladder&) = delete;
 
   /// Takes the next step that can be taken. False: none is left.
   [[nodiscard]] bool take_next() noexcept VMM_REQUIRES_SHARED(locks::gate) {
@@ -116,7 +145,7 @@ class shortage_ladder {
   }
 
  private:
-  enum class step : std::uint8_t { others, stream, waiting, device, none };
+  enum class step : std::uint8_t { others, stream, waiting, device, owner, none };
 
   [[nodiscard]] bool take_step() noexcept VMM_REQUIRES_SHARED(locks::gate) {
     switch (next_) {
@@ -133,7 +162,15 @@ class shortage_ladder {
         next_ = step::device;
         if (device_.waiting().wait_for_all()) return true;
         [[fallthrough]];
-      case step::device: next_ = step::none; return wait_for_device(device_);
+      case step::device:
+        next_ = step::owner;
+        if (wait_for_device(device_)) return true;
+        if (!device_.is_open()) return false;
+        [[fallthrough]];
+      case step::owner:
+        next_ = step::none;
+        has_borrowed_ = borrow(device_, wanted_.size);
+        return has_borrowed_;
       case step::none: return false;
     }
     return false;
@@ -142,6 +179,7 @@ class shortage_ladder {
   device_pools& device_;
   const request& wanted_;
   step next_ = step::others;
+  bool has_borrowed_ = false;
 };
 
 // With room for a point of each context that waiting_frees::free() records: a free takes no memory.
@@ -217,7 +255,7 @@ answer allocate(std::size_t size) noexcept {
   if (p.captures.is_any()) return {0, unmanaged_reason::capture};
   try {
     device_pools* const device = p.devices.of_current();
-    if (device == nullptr) return {0, unmanaged_reason::no_context};
+    if (device == nullptr) return {0, without_pools()};
     prepare(*device);
     return device->remapping() != nullptr ? serve_remappable(*device, size)
                                           : serve(*device, {owner::unordered, size, {}});
@@ -233,7 +271,7 @@ answer allocate(std::size_t size, stream_name stream) noexcept {
   const gate_guard shared(locks::gate);
   try {
     device_pools* const device = process().devices.of(stream);
-    if (device == nullptr) return {0, unmanaged_reason::no_context};
+    if (device == nullptr) return {0, without_pools()};
     if (device->has_pool_of_user()) return {0, unmanaged_reason::pool_of_the_user};
     prepare(*device);
     return serve(*device, {owner::ordered, size, stream});
@@ -291,6 +329,16 @@ place find(device_pointer at, block_facts& into) noexcept {
 }
 
 // ---- all memory ---------------------------------------------------------------------------------
+
+bool find_share(std::uint64_t& free_bytes, std::uint64_t& total_bytes) noexcept {
+  const gate_guard shared(locks::gate);
+  const device_pools* const device = process().devices.of_current();
+  memory_info share;
+  if (device == nullptr || !device->find_share(share)) return false;
+  free_bytes = share.free_bytes;
+  total_bytes = share.total_bytes;
+  return true;
+}
 
 std::uint64_t reusable_bytes() noexcept {
   const gate_guard shared(locks::gate);

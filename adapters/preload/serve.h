@@ -52,6 +52,9 @@ enum class free_answer : std::uint8_t {
 /// The block that an address lies in.
 [[nodiscard]] place find(device_pointer at, block_facts& into) noexcept;
 
+/// With VMM_OWNER, the current context's device as this tenant sees it.
+[[nodiscard]] bool find_share(std::uint64_t& free_bytes, std::uint64_t& total_bytes) noexcept
+    VMM_EXCLUDES(locks::gate);
 /// Memory of the current context's device that the allocators hold and no live block uses.
 [[nodiscard]] std::uint64_t reusable_bytes() noexcept VMM_EXCLUDES(locks::gate);
 /// Releases all idle memory of every device to the driver. Waits for freed blocks if `may_wait`.

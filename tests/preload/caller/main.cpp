@@ -47,6 +47,8 @@ constexpr std::array words{
     word{"another_library", another_library},
     word{"short_of_memory", short_of_memory},
     word{"budget", budget},
+    word{"market", market},
+    word{"market_pair", market_pair},
     word{"reset", reset},
     word{"per_thread", per_thread},
     word{"failed_growth", failed_growth},

@@ -280,4 +280,56 @@ void dma_buf(const arguments&) {
   }
 }
 
+// ---- tenants of an owner ------------------------------------------------------------------------
+
+// The device is what the owner lets this tenant have.
+void market(const arguments&) {
+  const driver cu = load();
+  start(cu);
+  const auto show = [&] {
+    std::size_t free_bytes = 0;
+    std::size_t total_bytes = 0;
+    must(cu.info(&free_bytes, &total_bytes) == code::success, "cuMemGetInfo");
+    std::printf("free %zu of %zu\n", free_bytes / mebibyte, total_bytes / mebibyte);
+  };
+  device_pointer at = 0;
+  device_pointer more = 0;
+  show();
+  std::printf("allocate %d\n", cu.allocate(&at, 40 * mebibyte));
+  if (at != 0) {
+    must(cu.fill(at, 5, 40 * mebibyte, nullptr) == code::success, "a fill");
+    expect(holds(cu, at, 40 * mebibyte, 5), "memory of the owner");
+  }
+  show();
+  std::printf("too much %d\n", cu.allocate(&more, 100 * mebibyte));
+  std::printf("free %d\n", cu.free(at));
+  show();
+  no_misuse(cu);
+  std::printf("done\n");
+}
+
+// What one process has freed serves the other, whose turn comes once: an owner leaves a tenant in
+// peace that requests again what it gave.
+void market_pair(const arguments&) {
+  ::alarm(60);
+  both_ways pipes;
+  const pid_t child = start_child(pipes, [&](int from, int to) {
+    const driver cu = load();
+    start(cu);
+    const device_pointer at = make(cu, 40 * mebibyte, 7);
+    must(cu.free(at) == code::success, "a free");
+    say(to, 1);
+    (void)hear<int>(from);
+  });
+  const driver cu = load();
+  start(cu);
+  (void)hear<int>(pipes.to_parent[0]);
+  device_pointer at = 0;
+  std::printf("allocate %d\n", cu.allocate(&at, 60 * mebibyte));
+  if (at != 0) std::printf("free %d\n", cu.free(at));
+  say(pipes.to_child[1], 1);
+  end_child(child);
+  no_misuse(cu);
+}
+
 }  // namespace caller

@@ -72,6 +72,7 @@ void add_device_calls(std::vector<entry>& all) {
                             at("cuDeviceGetCount", 2000, &cuDeviceGetCount),
                             at("cuDeviceGet", 2000, &cuDeviceGet),
                             at("cuDeviceGetName", 2000, &cuDeviceGetName),
+                            at("cuDeviceGetUuid", 11040, &cuDeviceGetUuid_v2),
                             at("cuDeviceGetAttribute", 2000, &cuDeviceGetAttribute),
                             at("cuDeviceCanAccessPeer", 4000, &cuDeviceCanAccessPeer),
                             at("cuDeviceGetP2PAttribute", 8000, &cuDeviceGetP2PAttribute),

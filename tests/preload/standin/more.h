@@ -46,6 +46,9 @@ bool spoil_captures();
 
 extern "C" {
 
+CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device);
+CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device);
+
 /// Work finishes in the order that the test chooses: nothing by itself while `manual` is not 0.
 void vmm_standin_manual(int manual);
 /// Finishes everything.

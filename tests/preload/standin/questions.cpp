@@ -123,6 +123,18 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* activ
   return CUDA_SUCCESS;
 }
 
+// vmm-owner finds its device by these two.
+CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
+  std::memset(uuid->bytes, 0x20 + device, sizeof uuid->bytes);
+  return CUDA_SUCCESS;
+}
+CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice device) {
+  const auto info = fake()->query_memory(vmm::device(device));
+  if (!info) return CUDA_ERROR_INVALID_DEVICE;
+  *bytes = info->total_bytes;
+  return CUDA_SUCCESS;
+}
+
 CUresult cuDeviceSetMemPool(CUdevice, CUmemoryPool pool) {
   return pool == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }

@@ -25,6 +25,13 @@ exported_memory& all() {
   return *only;
 }
 
+// The driver creates and exports memory without a context, as for vmm-owner. The stub needs one.
+void ensure_context() {
+  if (!standin::context_stack().empty()) return;
+  CUcontext made = nullptr;
+  if (cuDevicePrimaryCtxRetain(&made, 0) == CUDA_SUCCESS) standin::context_stack().push_back(made);
+}
+
 std::uint64_t file_of(int descriptor) {
   struct stat about{};
   return fstat(descriptor, &about) == 0 ? about.st_ino : 0;
@@ -103,6 +110,7 @@ extern "C" {
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, std::size_t size,
                      const CUmemAllocationProp* prop, unsigned long long flags) {
+  ensure_context();
   const CUresult made = base_cuMemCreate(handle, size, prop, flags);
   if (made != CUDA_SUCCESS) return made;
   const std::lock_guard<std::mutex> hold(all().lock);
@@ -136,8 +144,12 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
   if (kind == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
     const std::lock_guard<std::mutex> hold(all().lock);
     const auto found = all().descriptors.find(file_of(file));
-    if (found != all().descriptors.end())
+    struct stat about{};
+    if (found != all().descriptors.end()) {
       from = reinterpret_cast<void*>(static_cast<std::intptr_t>(found->second));
+    } else if (fstat(file, &about) == 0 && S_ISREG(about.st_mode) && about.st_size > 0) {
+      return read_contents(handle, file);  // the fake counts a file that it does not have as misuse
+    }
   }
   const CUresult code = base_cuMemImportFromShareableHandle(handle, from, kind);
   if (code == CUDA_SUCCESS || kind != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return code;

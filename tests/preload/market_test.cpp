@@ -1,0 +1,98 @@
+// SPDX-FileCopyrightText: 2026 The vmm authors
+// SPDX-License-Identifier: Apache-2.0
+//
+// Goal: under VMM_OWNER a program's memory is an owner's, within its share, and its queries of the
+// device's memory return that share.
+// Method: vmm-owner and programs over the stub driver, whose descriptors pass as copies.
+#include <signal.h>
+
+#include "../support/test.h"
+#include "child.h"
+
+namespace {
+
+// Of the stub's first device.
+constexpr const char* device = "20202020202020202020202020202020";
+
+class stub_owner {
+ public:
+  explicit stub_owner(const char* capacity) {
+    char name[] = "/tmp/vmm-preload-market-XXXXXX";
+    folder_ = ::mkdtemp(name);
+    process_ = ::fork();
+    if (process_ != 0) {
+      wait_for_socket();
+      return;
+    }
+    ::setenv("LD_LIBRARY_PATH", VMM_PRELOAD_DRIVER, 1);
+    (void)::execl(VMM_OWNER_PROGRAM, VMM_OWNER_PROGRAM, "serve", folder_.c_str(), device,
+                  "--capacity", capacity, "--context", "0", "--quiet-ms", "1", nullptr);
+    ::_exit(127);
+  }
+  stub_owner(const stub_owner&) = delete;
+  stub_owner& operator=(const stub_owner&) = delete;
+  ~stub_owner() {
+    ::kill(process_, SIGKILL);
+    ::waitpid(process_, nullptr, 0);
+    std::filesystem::remove_all(folder_);
+  }
+  std::string variable() const { return "VMM_OWNER=" + folder_; }
+
+ private:
+  void wait_for_socket() const {
+    const std::string socket = folder_ + "/owner-" + device;
+    for (int turns = 0; turns < 5000; ++turns) {
+      for (const auto& each : std::filesystem::directory_iterator(folder_)) {
+        if (each.is_socket()) return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    ADD_FAILURE() << "no socket " << socket;
+  }
+
+  std::string folder_;
+  pid_t process_ = -1;
+};
+
+TEST(PreloadMarket, TheDeviceIsTheTenantsShare) {
+  const stub_owner owner("96MiB");
+  const child::outcome seen = child::preloaded(
+      "vmm", {"market"}, {owner.variable(), "VMM_TENANT=limit=64MiB", "VMM_REPORT=off"});
+  EXPECT_EQ(seen.out,
+            "free 64 of 64\nallocate 0\nfree 24 of 64\ntoo much 2\nfree 0\nfree 64 of 64\n"
+            "done\n")
+      << seen.err;
+  EXPECT_EQ(seen.code, 0) << seen.err;
+}
+
+// As with VMM_BUDGET: both pools have one share, and the driver serves no request beyond it.
+TEST(PreloadMarket, ThePoolsOfADeviceShareOneTenant) {
+  const stub_owner owner("96MiB");
+  const child::outcome seen = child::preloaded(
+      "vmm", {"budget"},
+      {owner.variable(), "VMM_TENANT=limit=64MiB", "VMM_REPORT=stderr", "VMM_REPORT_FORMAT=json"});
+  EXPECT_EQ(seen.out,
+            "plain 0 ordered 2\nfree 0 ordered 0\nplain 2 small 0\nfree 0 0 plain 0\ndone\n")
+      << seen.err;
+  EXPECT_TRUE(contains(seen.err, "\"over_budget\":2")) << seen.err;
+}
+
+TEST(PreloadMarket, WhatOneProcessFreesServesAnother) {
+  const stub_owner owner("64MiB");
+  const child::outcome seen =
+      child::preloaded("vmm", {"market_pair"}, {owner.variable(), "VMM_REPORT=off"});
+  EXPECT_EQ(seen.out, "allocate 0\nfree 0\nchild 0\n") << seen.err;
+}
+
+TEST(PreloadMarket, ARefusedTenantGetsNothing) {
+  const stub_owner owner("64MiB");
+  const child::outcome seen = child::preloaded(
+      "vmm", {"market"}, {owner.variable(), "VMM_TENANT=guarantee=80MiB", "VMM_REPORT=off"});
+  EXPECT_TRUE(contains(seen.out, "allocate 2\n")) << seen.out;
+  EXPECT_TRUE(contains(seen.err, "VMM_OWNER")) << seen.err;
+  const child::outcome malformed = child::preloaded(
+      "vmm", {"market"}, {owner.variable(), "VMM_TENANT=guarantee", "VMM_REPORT=off"});
+  EXPECT_TRUE(contains(malformed.err, "VMM_TENANT")) << malformed.err;
+}
+
+}  // namespace
