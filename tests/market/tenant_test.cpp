@@ -338,9 +338,12 @@ TEST(MarketTenant, LimitsOnOpenFilesAreErrors) {
   const auto tenant = opened(options_of(in, "tenant"), second_ns / 2);
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  // The sanitizer opens a pipe at the first call of a virtual function: three are left for it, and
+  // 30 MiB are four handles.
+  EXPECT_EQ(mapped_memory(*tenant, 2 * MiB).failure, "");
   const int next = ::dup(0);
   ::close(next);
-  const rlimit few{static_cast<rlim_t>(next), before.rlim_max};
+  const rlimit few{static_cast<rlim_t>(next) + 3, before.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
   std::string failure;
   {
