@@ -125,6 +125,10 @@ int here_pthread_rwlock_init(void* lock, const void* how) noexcept {
 }
 VMM_OLDER(int, pthread_rwlock_rdlock, VMM_FIRST, void* lock);
 int here_pthread_rwlock_rdlock(void* lock) noexcept { return older_pthread_rwlock_rdlock(lock); }
+VMM_OLDER(int, pthread_rwlock_tryrdlock, VMM_FIRST, void* lock);
+int here_pthread_rwlock_tryrdlock(void* lock) noexcept {
+  return older_pthread_rwlock_tryrdlock(lock);
+}
 VMM_OLDER(int, pthread_rwlock_wrlock, VMM_FIRST, void* lock);
 int here_pthread_rwlock_wrlock(void* lock) noexcept { return older_pthread_rwlock_wrlock(lock); }
 VMM_OLDER(int, pthread_rwlock_unlock, VMM_FIRST, void* lock);
