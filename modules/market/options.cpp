@@ -18,7 +18,7 @@ constexpr const char* owner_detail =
     "VMM_OWNER is off, auto, or the absolute path of the folder of an owner's socket";
 constexpr const char* tenant_detail =
     "VMM_TENANT is a list, separated by commas, of guarantee=BYTES, limit=BYTES, priority=0 to 7, "
-    "elastic, wait=SECONDS, name=TEXT, group=TEXT, job=NUMBER";
+    "elastic, wait=SECONDS, name=TEXT, group=TEXT, job=NUMBER; bytes are 0, or 2 MiB and more";
 
 bool set_number(std::string_view text, std::uint64_t most, std::uint64_t& to) {
   const std::optional<double> number = parse_number(text);
@@ -29,7 +29,7 @@ bool set_number(std::string_view text, std::uint64_t most, std::uint64_t& to) {
 
 bool set_bytes(std::string_view text, std::uint64_t& to) {
   const std::optional<std::uint64_t> bytes = parse_bytes(text);
-  if (!bytes) return false;
+  if (!bytes || (*bytes != 0 && *bytes < market_granule_bytes)) return false;
   to = *bytes - *bytes % market_granule_bytes;
   return true;
 }
