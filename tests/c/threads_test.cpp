@@ -122,6 +122,32 @@ TEST_F(Threads, DestroyAtOnce) {
   }
 }
 
+// A manager is refused while its range ends on another thread, and goes afterwards.
+TEST_F(Threads, DestroyAManagerBesideItsRange) {
+  for (int round = 0; round < rounds; ++round) {
+    vmm_manager* memory = nullptr;
+    ASSERT_GOOD(vmm_manager_create(driver, nullptr, &memory));
+    vmm_growable_options small;
+    ASSERT_GOOD(vmm_growable_options_init(&small, sizeof(small)));
+    small.segment_bytes_max = 8 * MiB;
+    vmm_growable* range = nullptr;
+    ASSERT_GOOD(vmm_growable_create(memory, &small, &range));
+    std::atomic<vmm_status> ended = VMM_ERROR_INTERNAL;
+    std::atomic<bool> is_there = false;
+    std::thread other([&] {
+      is_there = true;
+      ended = vmm_growable_destroy(range, nullptr);
+    });
+    while (!is_there) {
+    }
+    vmm_status gone = VMM_ERROR_IN_USE;
+    while (gone == VMM_ERROR_IN_USE) gone = vmm_manager_destroy(memory);
+    other.join();
+    EXPECT_GOOD(gone);
+    EXPECT_GOOD(ended);
+  }
+}
+
 struct heard {
   std::atomic<bool> is_over = false;
   std::atomic<int>* notice_count = nullptr;

@@ -19,22 +19,29 @@ import vmm.manager;
 namespace vmm_c {
 namespace {
 
+class range_use {
+ public:
+  explicit range_use(manager_object& of) noexcept : of_(of) { of_.growable_count.fetch_add(1); }
+  ~range_use() { of_.growable_count.fetch_sub(1); }
+  range_use(const range_use&) = delete;
+  range_use& operator=(const range_use&) = delete;
+
+ private:
+  manager_object& of_;
+};
+
 // What the handle of a growable range stands for. Its manager counts it as a user.
 struct growable_object {
   static constexpr handle_kind kind = handle_kind::growable;
   growable_object(manager_object& on, const vmm::growable_options& options)
-      : owner(on), range(on.manager, options) {
-    owner.growable_count.fetch_add(1);
-  }
-  ~growable_object() { owner.growable_count.fetch_sub(1); }
-  growable_object(const growable_object&) = delete;
-  growable_object& operator=(const growable_object&) = delete;
+      : owner(on), use(on), range(on.manager, options) {}
 
   [[nodiscard]] bool has_users() const noexcept {
     return made_in.is_here() && range.statistics().pin_count != 0;
   }
 
   manager_object& owner;
+  const range_use use;  // it ends after the range has left the manager
   const made_here made_in;
   vmm::growable_range range;
 };
