@@ -18,6 +18,7 @@
 #include <filesystem>
 
 #include "../tools/owner/service.hpp"
+#include "input.hpp"
 
 import vmm.backend;
 import vmm.base;
@@ -25,29 +26,12 @@ import vmm.market;
 
 namespace {
 
+using fuzz::insist, fuzz::reader;
 using vmm::market_bytes, vmm::market_handle, vmm::market_kind, vmm::market_message,
     vmm::owner_action, vmm::tenant_action, vmm::tenant_stage;
 
 constexpr std::uint64_t unit = vmm::market_granule_bytes;
 constexpr std::int64_t ms = 1'000'000;
-
-void insist(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "fuzz_market: %s\n", what);
-  std::abort();
-}
-
-struct reader {
-  const std::uint8_t* data;
-  std::size_t size;
-
-  [[nodiscard]] bool empty() const { return size == 0; }
-  std::uint8_t byte() {
-    if (size == 0) return 0;
-    --size;
-    return *data++;
-  }
-};
 
 void parse(reader in) {
   market_bytes bytes{};

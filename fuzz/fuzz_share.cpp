@@ -16,6 +16,7 @@
 
 #include "../modules/share/ipc_wire.hpp"
 #include "../tools/program/standard.hpp"
+#include "input.hpp"
 
 import vmm.backend;
 import vmm.host;
@@ -23,25 +24,8 @@ import vmm.share;
 
 namespace {
 
+using fuzz::insist, fuzz::reader;
 using vmm::share_message, vmm::share_session;
-
-void insist(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "fuzz_share: %s\n", what);
-  std::abort();
-}
-
-struct reader {
-  const std::uint8_t* data;
-  std::size_t size;
-
-  [[nodiscard]] bool empty() const { return size == 0; }
-  std::uint8_t byte() {
-    if (size == 0) return 0;
-    --size;
-    return *data++;
-  }
-};
 
 void parse(reader in) {
   // Whole messages as they are; others are given the size, so that the parser sees past it.

@@ -49,7 +49,7 @@ class Driver:
     """The CUDA driver with a context on the device. A fork before it is what a tenant's is."""
 
     def __init__(self, device: int) -> None:
-        self.library = ctypes.CDLL("libcuda.so.1")
+        self.cuda = ctypes.CDLL("libcuda.so.1")
         self.device = device
         self.call("cuInit", 0)
         context = ctypes.c_void_p()
@@ -57,7 +57,7 @@ class Driver:
         self.call("cuCtxSetCurrent", context)
 
     def call(self, name: str, *arguments: object) -> None:
-        code = getattr(self.library, name)(*arguments)
+        code = getattr(self.cuda, name)(*arguments)
         if code != 0:
             raise SystemExit(f"{name} returned {code}")
 
