@@ -8,6 +8,7 @@
 #include <signal.h>
 
 #include "../process/child.hpp"
+#include "../support/silent_observer.hpp"
 #include "own_source.hpp"
 #include "tenants.hpp"
 
@@ -59,16 +60,6 @@ std::string work(vmm::stream_pool& pool, std::uint64_t seed, int rounds) {
   }
   return "";
 }
-
-class silent_observer final : public vmm::block_observer {
- public:
-  void reserved(vmm::address_range) noexcept override {}
-  void unreserved(vmm::address_range) noexcept override {}
-  void mapped(vmm::address_range) noexcept override {}
-  void unmapped(vmm::address_range) noexcept override {}
-  void allocated(vmm::address_range) noexcept override {}
-  void freed(vmm::address) noexcept override {}
-};
 
 // A process with a pool. Its exit code is 0 if every request was served.
 class working_child {

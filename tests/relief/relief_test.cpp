@@ -6,6 +6,7 @@
 // never one that is short of its own budget. Neither two that are short at once nor one that is
 // destroyed meanwhile stop a thread. Method: two allocators on a device of 1 GiB, one of which
 // retains most of it, in all pairs of kinds; then threads, callbacks, observers and suspensions.
+#include "../support/silent_observer.hpp"
 #include "fixture.hpp"
 
 import vmm.optimizer;
@@ -202,15 +203,6 @@ TEST_F(Relief, ACallbacksRequestsAreServedByTheirOwnPoolAlone) {
   EXPECT_FALSE(hears.served);
   ASSERT_TRUE(one->remaps().unsubscribe(subscription));
 }
-
-struct silent_observer final : vmm::block_observer {
-  void reserved(vmm::address_range) noexcept override {}
-  void unreserved(vmm::address_range) noexcept override {}
-  void mapped(vmm::address_range) noexcept override {}
-  void unmapped(vmm::address_range) noexcept override {}
-  void allocated(vmm::address_range) noexcept override {}
-  void freed(vmm::address) noexcept override {}
-};
 
 TEST_F(Relief, AWatchedPoolIsServedOutsideItsTurn) {
   silent_observer watches;

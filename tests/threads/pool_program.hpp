@@ -14,6 +14,7 @@
 #include "program.h"
 
 #include "../support/scheduler.hpp"
+#include "../support/silent_observer.hpp"
 
 import vmm.base;
 import vmm.observe;
@@ -109,17 +110,6 @@ class pool_program {
     std::uint64_t operations = 0;
     const char* wrong = nullptr;
     vmm::error why{};
-  };
-
-  // An observer that does nothing: calls take turns where there is one.
-  class silent_observer final : public vmm::block_observer {
-   public:
-    void reserved(vmm::address_range) noexcept override {}
-    void unreserved(vmm::address_range) noexcept override {}
-    void mapped(vmm::address_range) noexcept override {}
-    void unmapped(vmm::address_range) noexcept override {}
-    void allocated(vmm::address_range) noexcept override {}
-    void freed(vmm::address) noexcept override {}
   };
 
   class silent_listener final : public vmm::remap_listener {

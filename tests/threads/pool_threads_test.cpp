@@ -8,6 +8,8 @@
 // hand-over between the threads is invisible to it.
 #include "pairs.h"
 
+#include "../support/silent_observer.hpp"
+
 import vmm.observe;
 import vmm.optimizer;
 import vmm.stream;
@@ -242,16 +244,6 @@ TEST(PoolThreads, OneFreesAfterEverythingWhileAnotherCaptures) {
   };
   play_all("free after everything beside a capture", what);
 }
-
-class silent_observer final : public vmm::block_observer {
- public:
-  void reserved(vmm::address_range) noexcept override {}
-  void unreserved(vmm::address_range) noexcept override {}
-  void mapped(vmm::address_range) noexcept override {}
-  void unmapped(vmm::address_range) noexcept override {}
-  void allocated(vmm::address_range) noexcept override {}
-  void freed(vmm::address) noexcept override {}
-};
 
 // A remap callback may free. Allocations and frees take turns where there is an observer.
 struct freeing_callback final : vmm::remap_listener {
