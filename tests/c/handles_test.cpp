@@ -11,8 +11,8 @@
 
 namespace {
 
-using vmm_c::add_handle, vmm_c::call_on, vmm_c::claim_handle, vmm_c::drop_handle,
-    vmm_c::handle_kind, vmm_c::handle_slot, vmm_c::keep_handle;
+using vmm_c::add_handle, vmm_c::call_on, vmm_c::claim_handle, vmm_c::close_handle,
+    vmm_c::drop_handle, vmm_c::handle_kind, vmm_c::handle_slot, vmm_c::keep_handle;
 
 struct thing {
   static constexpr handle_kind kind = handle_kind::pool;
@@ -89,13 +89,62 @@ TEST(Handles, AreKeptWhileACallIsInside) {
     handle_slot* const slot = claim_handle(handle, handle_kind::pool);
     ASSERT_NE(slot, nullptr);
     EXPECT_TRUE(slot->has_callers());
-    EXPECT_FALSE(call_on<thing>(handle)) << "no call enters while it is decided";
     keep_handle(*slot);
     EXPECT_TRUE(call_on<thing>(handle));
   }
   handle_slot* const slot = claim_handle(handle, handle_kind::pool);
   ASSERT_NE(slot, nullptr);
   EXPECT_FALSE(slot->has_callers());
+  close_handle(*slot);
+  EXPECT_FALSE(call_on<thing>(handle)) << "no call enters what goes";
+  drop_handle(*slot);
+}
+
+// A refused destruction is not seen by other threads: their calls wait for the decision, and so
+// does another thread's claim.
+TEST(Handles, CallsWaitForADecision) {
+  thing object;
+  void* const handle = add_handle(handle_kind::pool, &object);
+  for (const bool goes : {false, true}) {
+    handle_slot* const slot = claim_handle(handle, handle_kind::pool);
+    ASSERT_NE(slot, nullptr);
+    std::atomic<int> done = 0;
+    std::thread caller([&] {
+      EXPECT_EQ(static_cast<bool>(call_on<thing>(handle)), !goes);
+      ++done;
+    });
+    std::thread other([&] {
+      handle_slot* const again = claim_handle(handle, handle_kind::pool);
+      EXPECT_EQ(again != nullptr, !goes);
+      if (again != nullptr) keep_handle(*again);
+      ++done;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_EQ(done, 0);
+    if (goes) {
+      close_handle(*slot);
+      drop_handle(*slot);
+    } else {
+      keep_handle(*slot);
+    }
+    caller.join();
+    other.join();
+  }
+}
+
+// The thread that decides is not in the child.
+TEST(Handles, ADecisionEndsInAForkedChild) {
+  thing object;
+  void* const handle = add_handle(handle_kind::pool, &object);
+  handle_slot* const slot = claim_handle(handle, handle_kind::pool);
+  ASSERT_NE(slot, nullptr);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) _exit(static_cast<bool>(call_on<thing>(handle)) ? 0 : 1);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  close_handle(*slot);
   drop_handle(*slot);
 }
 
@@ -107,6 +156,7 @@ bool destroy_if_unused(void* handle, std::atomic<int>& wrong) {
     keep_handle(*slot);
     return false;
   }
+  close_handle(*slot);
   auto* const gone = static_cast<thing*>(slot->object);
   if (gone->inside != 0) ++wrong;
   delete gone;

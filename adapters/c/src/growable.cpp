@@ -122,7 +122,7 @@ void query(growable_object& on, vmm_growable_info& out) noexcept {
   write_struct(out, info);
 }
 
-vmm_status destroy_growable(growable_object& gone, const handle_slot& slot, vmm_stream last_use) {
+vmm_status destroy_growable(growable_object& gone, handle_slot& slot, vmm_stream last_use) {
   if (!gone.made_in.is_here()) return VMM_SUCCESS;
   if (slot.has_callers() || gone.has_users()) {
     return fail(VMM_ERROR_IN_USE,
@@ -130,6 +130,7 @@ vmm_status destroy_growable(growable_object& gone, const handle_slot& slot, vmm_
   }
   const driver_object& driver = gone.owner.driver;
   if (!names_stream(driver, last_use)) return fail_stream();
+  close_handle(slot);  // a listener may call
   return answer(gone.range.close(stream_of(driver, last_use)));
 }
 

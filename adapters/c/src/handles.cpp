@@ -11,14 +11,15 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <thread>
 
 namespace vmm_c {
 namespace {
 
 // How many forks lie between the first process and this one.
 std::atomic<std::uint32_t> forks_passed = 0;
-[[maybe_unused]] const int fork_handler =
-    pthread_atfork(nullptr, nullptr, [] { forks_passed.fetch_add(1, std::memory_order_relaxed); });
+void begin_in_child() noexcept;
+[[maybe_unused]] const int fork_handler = pthread_atfork(nullptr, nullptr, begin_in_child);
 
 // A handle, from the top: a mark that no address has, the kind, the generation, the slot.
 constexpr unsigned slot_bits = 16;
@@ -30,7 +31,9 @@ constexpr std::uint64_t mark = std::uint64_t{0xC7} << 56;
 constexpr std::uint64_t mark_mask = std::uint64_t{0xFF} << 56;
 static_assert(sizeof(void*) == sizeof(std::uint64_t), "handles are 64 bits wide");
 
-enum class phase : std::uint8_t { unused, busy, live };
+// Deciding: a thread finds out whether the object may go, and others wait. Busy: it is not there
+// yet, or goes.
+enum class phase : std::uint8_t { unused, busy, deciding, live };
 
 constexpr std::uint64_t state_of(std::uint64_t generation, handle_kind kind, phase now) noexcept {
   return generation << 16 | static_cast<std::uint64_t>(kind) << 8 | static_cast<std::uint64_t>(now);
@@ -84,6 +87,32 @@ handle_slot::stripe& stripe_of(handle_slot& slot) noexcept {
   const std::uint64_t stack = number_of(__builtin_frame_address(0)) >> stack_shift;
   static_assert(handle_slot::stripe_count == 8);
   return slot.stripes[(stack * golden) >> 61];
+}
+
+constexpr std::uint64_t in_phase(std::uint64_t state, phase now) noexcept {
+  return state_of(generation_of(state), static_cast<handle_kind>(state >> 8 & 0xFF), now);
+}
+
+// A thread of the parent's that decided is not in the child: what it looked at stays.
+void begin_in_child() noexcept {
+  forks_passed.fetch_add(1, std::memory_order_relaxed);
+  const std::size_t count = slot_count.load(std::memory_order_acquire);
+  for (std::size_t index = 0; index < count; ++index) {
+    handle_slot& slot = *slot_of(index);
+    const std::uint64_t state = slot.state.load(std::memory_order_relaxed);
+    if (phase_of(state) == phase::deciding) slot.state.store(in_phase(state, phase::live));
+  }
+}
+
+// Returns when no thread decides about this generation: whether it is live.
+bool wait_until_decided(const handle_slot& slot, std::uint64_t live) noexcept {
+  const std::uint64_t deciding = in_phase(live, phase::deciding);
+  std::uint64_t now = slot.state.load();
+  while (now == deciding) {
+    std::this_thread::yield();
+    now = slot.state.load();
+  }
+  return now == live;
 }
 
 void* take_slot(std::size_t index, handle_kind kind, void* object) noexcept {
@@ -166,27 +195,38 @@ entered_slot enter_handle(const void* handle, handle_kind kind) noexcept {
   handle_slot* const slot = expected == 0 ? nullptr : slot_of(number);
   if (slot == nullptr) return {};
   handle_slot::stripe& stripe = stripe_of(*slot);
-  stripe.callers.fetch_add(1);
-  if (slot->state.load() == expected) [[likely]]
-    return {slot, &stripe};
-  stripe.callers.fetch_sub(1, std::memory_order_release);
+  do {
+    stripe.callers.fetch_add(1);
+    if (slot->state.load() == expected) [[likely]]
+      return {slot, &stripe};
+    stripe.callers.fetch_sub(1, std::memory_order_release);
+  } while (wait_until_decided(*slot, expected));
   return {};
 }
 
 handle_slot* claim_handle(const void* handle, handle_kind kind) noexcept {
   const std::uint64_t number = number_of(handle);
-  std::uint64_t expected = state_expected(number, kind);
-  handle_slot* const slot = expected == 0 ? nullptr : slot_of(number);
+  const std::uint64_t live = state_expected(number, kind);
+  handle_slot* const slot = live == 0 ? nullptr : slot_of(number);
   if (slot == nullptr) return nullptr;
-  const std::uint64_t busy = state_of(generation_of(expected), kind, phase::busy);
-  return slot->state.compare_exchange_strong(expected, busy) ? slot : nullptr;
+  do {
+    std::uint64_t expected = live;
+    if (slot->state.compare_exchange_strong(expected, in_phase(live, phase::deciding))) return slot;
+  } while (wait_until_decided(*slot, live));
+  return nullptr;
+}
+
+void close_handle(handle_slot& claimed) noexcept {
+  const std::uint64_t state = claimed.state.load(std::memory_order_relaxed);
+  assert(phase_of(state) == phase::deciding && "I2: a handle ends that was not claimed");
+  claimed.state.store(in_phase(state, phase::busy));
 }
 
 void keep_handle(handle_slot& claimed) noexcept {
   const std::uint64_t state = claimed.state.load(std::memory_order_relaxed);
-  assert(phase_of(state) == phase::busy && "I2: a handle is kept that was not claimed");
-  claimed.state.store(state - static_cast<std::uint64_t>(phase::busy) +
-                      static_cast<std::uint64_t>(phase::live));
+  assert((phase_of(state) == phase::deciding || phase_of(state) == phase::busy) &&
+         "I2: a handle is kept that was not claimed");
+  claimed.state.store(in_phase(state, phase::live));
 }
 
 void drop_handle(handle_slot& claimed) noexcept {

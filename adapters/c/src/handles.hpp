@@ -76,8 +76,10 @@ inline void leave_handle(const entered_slot& entered) noexcept {
   entered.stripe->callers.fetch_sub(1, std::memory_order_release);
 }
 
-// Destroying, in steps: from claim on no call enters; then the object is destroyed, or kept.
+// Destroying, in steps. From claim on calls wait; the claiming thread decides without a call on
+// this handle. Then the object is kept, or closed: from close on calls find nothing, and it goes.
 [[nodiscard]] handle_slot* claim_handle(const void* handle, handle_kind kind) noexcept;
+void close_handle(handle_slot& claimed) noexcept;
 void keep_handle(handle_slot& claimed) noexcept;
 void drop_handle(handle_slot& claimed) noexcept;
 

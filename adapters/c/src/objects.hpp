@@ -268,7 +268,7 @@ const char* text_of_use(Object& used) noexcept {
 }
 
 // Destroys an object that no call uses; `last` runs afterwards. `obstacle` returns the text of a
-// reason against it, or null, while no call can begin.
+// reason against it, or null; it makes no call on the handle.
 template <class Object, class Last, class Obstacle>
 vmm_status destroy(const void* handle, Last&& last, Obstacle&& obstacle) noexcept {
   handle_slot* const slot = claim_handle(handle, Object::kind);
@@ -281,6 +281,7 @@ vmm_status destroy(const void* handle, Last&& last, Obstacle&& obstacle) noexcep
     keep_handle(*slot);
     return fail(VMM_ERROR_IN_USE, why);
   }
+  close_handle(*slot);
   last(*object);
   drop_handle(*slot);
   return VMM_SUCCESS;
