@@ -186,17 +186,24 @@ status growable_range::close_locked(stream_handle stream) {
     return {};
   }
   const rank_share changing(manager_lock::growable, memory_->base_.growable_mutex);
-  for (const block* const each : segments_) {
-    if (status ordered = engine_->order(stream, *each); !ordered) return ordered;
-  }
-  queued_fills fills;
-  status filled;
-  for (const block* const each : segments_)
-    if (filled) filled = fill_released(*each, 0, stream, fills);
-  const result<ticket_ref> point = end_use(stream, filled, fills);
+  const result<ticket_ref> point = empty_segments(stream);
   if (!point) return point.error();
   end_segments(*point);
   return {};
+}
+
+// A point behind all use of the segments. Where bytes that go are filled, the segments are cut.
+result<ticket_ref> growable_range::empty_segments(stream_handle stream) {
+  check(!segments_.empty(), "a range without segments is emptied");
+  if (!released_.fills_on_release()) {
+    for (const block* const each : segments_)
+      if (status ordered = engine_->order(stream, *each); !ordered) return ordered.error();
+    return engine_->time().record(stream);
+  }
+  std::vector<block_cut> cuts;
+  if (status room = reserve_more(cuts, segments_.size()); !room) return room.error();
+  for (block* const each : segments_) cuts.push_back({each, 0, 0, nullptr});
+  return cut_segments(stream, cuts);
 }
 
 void growable_range::end_segments(const ticket_ref& point) {

@@ -14,9 +14,8 @@
 // I2  A failed call leaves every size and every byte below it as they were, and releases the memory
 //     that it created: all of its segments grow, or none. If the driver refuses to unmap it, or
 //     host memory is out, it stays mapped behind a size: it counts in physical_bytes, and the next
-//     resize uses or releases it. If the manager's contents rule fills on release, removed bytes
-//     are filled before the last steps of the call: they are lost if the driver then refuses every
-//     further fill, or both the event and the wait for the stream.
+//     resize uses or releases it. If the manager's contents rule fills on release, and the driver
+//     refuses every fill from a segment on, the segments before it have the new size already.
 // I3  Memory that a call releases is unmapped when the work submitted to the call's stream has
 //     finished. Only a growth over the same addresses, or a failed call without an event, waits for
 //     that.
@@ -175,11 +174,11 @@ export class growable_range {
   /// those of manager::set_up and reserve. Cost: O(segments), at most one driver call.
   [[nodiscard]] status reserve();
 
-  /// Effects: sets the size of each segment named; on failure of none. Addresses stay; bytes below
-  /// both sizes keep their contents. The call's stream is ordered, on the device, behind the work
-  /// of the memory's earlier users; zeros are queued in it. If the driver has aliases, removed
-  /// memory serves the manager's other ranges and blocks at once, behind the work submitted to the
-  /// stream; else when that work has finished.
+  /// Effects: sets the size of each segment named; on failure of none, except as I2 says. Addresses
+  /// stay; bytes below both sizes keep their contents. The call's stream is ordered, on the device,
+  /// behind the work of the memory's earlier users; zeros are queued in it. If the driver has
+  /// aliases, removed memory serves the manager's other ranges and blocks at once, behind the work
+  /// submitted to the stream; else when that work has finished.
   /// Errors: invalid_argument (closed, beyond the maximum, segments that do not exist, a direction
   /// other than requested, one_handle for a segment that is not empty), in_use (a pin covers bytes
   /// that would go; may_wait; a growth while the manager's memory is suspended), out_of_memory
@@ -206,7 +205,8 @@ export class growable_range {
 
   /// Effects: releases memory and addresses after the work submitted to `stream` so far. Later
   /// calls return invalid_argument. Errors: invalid_argument (closed), in_use (a pin lives), those
-  /// of wait_event and record_event; the range is as before. Cost: one event. Never waits.
+  /// of wait_event, record_event and fill, out_of_host_memory where the contents rule fills; the
+  /// range is as before, except as I2 says. Cost: one event. Never waits.
   [[nodiscard]] status close(stream_handle stream = stream_handle::default_stream);
 
   /// Effects: blocks until the work of the memory's earlier users, and all work submitted to
@@ -295,10 +295,9 @@ export class growable_range {
   [[nodiscard]] status fill_released(const block& segment, std::uint64_t kept_bytes,
                                      stream_handle stream, queued_fills& fills)
       VMM_REQUIRES(mutex_);
-  [[nodiscard]] result<ticket_ref> end_use(stream_handle stream, const status& filled,
-                                           const queued_fills& fills) VMM_REQUIRES(mutex_);
-  [[nodiscard]] status cut_segments(stream_handle stream, std::span<block_cut> cuts)
+  [[nodiscard]] result<ticket_ref> cut_segments(stream_handle stream, std::span<block_cut> cuts)
       VMM_REQUIRES(mutex_);
+  [[nodiscard]] result<ticket_ref> empty_segments(stream_handle stream) VMM_REQUIRES(mutex_);
   void reap_behind(const ticket_ref& point, std::size_t count) VMM_REQUIRES(mutex_);
   void undo(change_plan& changes) noexcept VMM_REQUIRES(mutex_);
   [[nodiscard]] status close_locked(stream_handle stream) VMM_REQUIRES(mutex_);

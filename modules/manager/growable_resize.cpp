@@ -114,13 +114,16 @@ status growable_range::plan(const growable_request& request, change_plan& change
 
 status growable_range::carry_out(const growable_request& request, change_plan& changes) {
   if (request.one_handle && !changes.grown.empty() && !changes.cuts.empty()) {
-    if (status cut = cut_segments(request.stream, changes.cuts); !cut) return cut;
+    const result<ticket_ref> cut = cut_segments(request.stream, changes.cuts);
+    if (!cut) return cut.error();
     changes.cuts.clear();
   }
   if (status grown = grow_segments(request, changes); !grown) return grown;
   if (status filled = fill_segments(request, changes); !filled) return filled;
   check(changes.grown.size() + changes.cuts.size() <= segments_.size(), "a segment changes twice");
-  return cut_segments(request.stream, changes.cuts);
+  if (changes.cuts.empty()) return {};
+  const result<ticket_ref> cut = cut_segments(request.stream, changes.cuts);
+  return cut ? status{} : status{cut.error()};
 }
 
 status growable_range::grow_segments(const growable_request& request, change_plan& changes) {
@@ -235,19 +238,6 @@ status growable_range::fill_released(const block& segment, std::uint64_t kept_by
   return filled;
 }
 
-// A point behind the stream's work and the fills. Where one was refused, what uses the segments is
-// ordered behind those before it.
-result<ticket_ref> growable_range::end_use(stream_handle stream, const status& filled,
-                                           const queued_fills& fills) {
-  check(engine_ != nullptr, "memory is released before the first growth");
-  if (!fills.has_any)
-    return filled ? engine_->time().record(stream) : result<ticket_ref>{filled.error()};
-  engine_->time().cover(fills.point);
-  if (filled) return fills.point;
-  for (block* const each : segments_) each->set_last_use(fills.point);
-  return filled.error();
-}
-
 status growable_range::order_behind(stream_handle stream, std::span<const block_cut> cuts) {
   for (const block_cut& each : cuts) {
     check(each.growable != nullptr, "a stream is ordered behind no segment");
@@ -256,28 +246,42 @@ status growable_range::order_behind(stream_handle stream, std::span<const block_
   return {};
 }
 
-// The last step of a call: nothing that comes behind it can fail.
-status growable_range::cut_segments(stream_handle stream, std::span<block_cut> cuts) {
-  if (cuts.empty()) return {};
-  if (status room = reserve_more(given_up_, 1); !room) return room;
-  if (status ordered = order_behind(stream, cuts); !ordered) return ordered;
-  if (status ready = engine_->reserve_cuts(cuts); !ready) return ready;
+// The last step of a call: nothing that comes behind it can fail. Where a fill is refused behind
+// others, the segments that have lost their bytes are cut, and the rest is as before. (I2)
+result<ticket_ref> growable_range::cut_segments(stream_handle stream, std::span<block_cut> cuts) {
+  check(!cuts.empty(), "no segment is cut");
+  if (status room = reserve_more(given_up_, 1); !room) return room.error();
+  if (status ordered = order_behind(stream, cuts); !ordered) return ordered.error();
+  if (status ready = engine_->reserve_cuts(cuts); !ready) return ready.error();
   status filled;
   queued_fills fills;
-  for (const block_cut& each : cuts)
-    if (filled) filled = fill_released(*each.growable, each.user_bytes, stream, fills);
-  const result<ticket_ref> point = end_use(stream, filled, fills);
-  if (!point) {
-    engine_->drop_cuts(cuts);
-    return point.error();
+  std::size_t count = 0;
+  while (count < cuts.size()) {
+    filled = fill_released(*cuts[count].growable, cuts[count].user_bytes, stream, fills);
+    if (!filled) break;
+    ++count;
   }
-  for (const block_cut& each : cuts)
+  if (!fills.has_any && !filled) {
+    engine_->drop_cuts(cuts);
+    return filled.error();
+  }
+  engine_->time().cover(fills.point);
+  const result<ticket_ref> point = fills.has_any ? fills.point : engine_->time().record(stream);
+  engine_->drop_cuts(point ? cuts.subspan(count) : cuts);
+  if (!point) return point.error();
+  const std::span<block_cut> gone = cuts.first(count);
+  for (const block_cut& each : gone)
     if (fills.has_any) each.growable->set_last_use(*point);
-  engine_->cut_growable_blocks(cuts, *point);
+  engine_->cut_growable_blocks(gone, *point);
   remember(*point);
-  check(cuts.front().spare == nullptr, "the cut part of a segment still has an owner");
-  reap_behind(*point, cuts.size());
-  return {};
+  check(gone.front().spare == nullptr, "the cut part of a segment still has an owner");
+  reap_behind(*point, count);
+  if (filled) return point;
+  error partly = filled.error();
+  partly.detail =
+      "the driver refused to fill bytes of a segment: segments before it have the new size already,"
+      " and the others are as before";
+  return partly;
 }
 
 // Releases the removed memory at once if nothing uses it.

@@ -247,6 +247,33 @@ TEST(KeptContents, OfARangeThatIsClosed) {
                   }});
 }
 
+// From a segment on the driver refuses every fill: a segment whose bytes are gone has the new size.
+TEST(KeptContents, OfARangeWhoseFillsEnd) {
+  for (const contents_rule rule : {contents_rule::zero_on_release, contents_rule::poison}) {
+    for (const std::uint64_t kept_bytes : {std::uint64_t{0}, 2 * MiB}) {
+      for (const std::uint64_t first : {0u, 1u}) {
+        world in(rule, true);
+        in.open_range(8 * MiB);
+        in.driver.fail({call::fill, 1 + first, true, {vmm::errc::internal, 77, "INJECTED"}});
+        const auto run = [&] {
+          return kept_bytes == 0 ? in.range->close(in.stream)
+                                 : in.range->shrink(kept_bytes, in.stream);
+        };
+        const vmm::status done = run();
+        in.driver.clear_faults();
+        EXPECT_TRUE(in.driver.finish_all());
+        ASSERT_FALSE(done);
+        for (std::uint64_t i = 0; i < 2; ++i) {
+          const std::uint64_t size_bytes = i < first ? kept_bytes : 8 * MiB;
+          ASSERT_EQ(in.range->size_bytes(i).value_or(1), size_bytes) << done.error().detail;
+          in.expect_tag(in.range->segment(i).value(), size_bytes, done.error().detail);
+        }
+        EXPECT_TRUE(run());
+      }
+    }
+  }
+}
+
 // What the host writes behind the wait for a block is not overwritten by a fill that the manager
 // has queued.
 struct host_write {
