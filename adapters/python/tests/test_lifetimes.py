@@ -313,7 +313,7 @@ def test_host_memory_is_not_suspended_under_an_array(driver):
             assert not sleeper.is_suspended("pool") and not sleeper.is_suspended("manager")
             del array
         sleeper.suspend("pool")
-        with pytest.raises(BufferError, match=r"resume\('pool'\)"):
+        with pytest.raises(BufferError, match=r"resume.*'pool'"):
             numpy.from_dlpack(block)
         array = shown_by(other)
         with pytest.raises(libvmm.InUse, match="array shows"):
@@ -336,7 +336,7 @@ def test_memory_that_its_suspender_has_lost(driver):
             sleeper.add(pool, "x")
             sleeper.suspend()
             sleeper.close(lose_contents=True)
-        with pytest.raises(BufferError, match="lost"):
+        with pytest.raises(BufferError, match="closed, add the"):
             numpy.from_dlpack(block)
 
 

@@ -33,7 +33,7 @@ def _waits_for(is_over: Callable[[], bool]) -> bool:
     return False
 
 
-def _drop(table: dict[object, Any], key: object) -> None:
+def drop_key(table: dict[object, Any], key: object) -> None:
     """For an except clause that an exception of a signal's handler may leave, too."""
     try:
         table.pop(key, None)
@@ -96,6 +96,10 @@ class AllocatorLife(HandleLife):
         """By an address that was not there the claim of the call that frees or adopts it: its
         thread, and a 0 for each allocation that got the address meanwhile."""
         self._query = getattr(_LIBRARY, f"vmm_{kind}_get_statistics")
+        self.regions: dict[Any, None] = {}
+        """What it is to Suspenders."""
+        self.was_region = False
+        """Whether memory that the host reads may be suspended, also by a closed Suspender."""
 
     def free(self, address: int | None, stream: int, outcome: list[int]) -> None:
         """Frees a block on a stream."""
@@ -124,8 +128,20 @@ class AllocatorLife(HandleLife):
                 self.raw.pop(into.value, None)  # a user of the handle has freed that one
             del self._coming[key]
         except BaseException:
-            _drop(self._coming, key)
+            drop_key(self._coming, key)
             raise
+
+    def check_mapped(self, address: int) -> None:
+        if not self.was_region:
+            return
+        regions = list(self.regions)
+        if any(each.is_suspending() for each in regions):
+            raise BufferError(f"another call suspends memory of the {self.name}")
+        try:
+            self.check_live(address)
+        except Error as refused:
+            tags = ", ".join(sorted({repr(each.tag) for each in regions}))
+            raise BufferError(f"{refused}{tags and f' (tags: {tags})'}") from refused
 
     # ---- addresses without a Block ----
     # What was in `raw` is freed or adopted once. Any other address may be that of a user of the
@@ -147,7 +163,7 @@ class AllocatorLife(HandleLife):
                 check(free(self.handle, address, *arguments))
             del self._freeing[key]
         except BaseException:
-            _drop(self._freeing, key)
+            drop_key(self._freeing, key)
             raise
         if not is_listed:
             self._alone_at(address, None, free, *arguments)

@@ -247,7 +247,10 @@ def capsule_of(
         struct.number = number
         for life in lives:
             life.show(number)
-        kept.append(_fill(managed.tensor, tensor()))
+        shown = tensor()
+        for life in lives:
+            life.check_mapped(shown.address)
+        kept.append(_fill(managed.tensor, shown))
         name = b"dltensor" if version is None else b"dltensor_versioned"
         return _new_capsule(ctypes.addressof(managed), name, _END_CAPSULE)
     except BaseException:

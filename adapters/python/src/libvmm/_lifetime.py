@@ -143,6 +143,10 @@ class Life:
             or f"the {self.name} was freed or closed, or another call frees or moves it"
         )
 
+    def check_mapped(self, address: int) -> None:
+        """Raises BufferError if no array can be made of memory of a counted one, which is not there
+        at the moment."""
+
     def hide(self, array: Any) -> None:
         """Removes an array."""
         self._arrays.pop(array, None)

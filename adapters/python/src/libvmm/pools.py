@@ -201,8 +201,15 @@ class _PoolLife(AllocatorLife):
         _native.record(outcome, _LIBRARY.vmm_pool_free, self.handle, address, stream)
 
     def check_live(self, address: int) -> None:
-        check(_LIBRARY.vmm_pool_pin(self.handle, address))
-        _LIBRARY.vmm_pool_unpin(self.handle, address)
+        pinned: list[int] = []
+        try:
+            _native.record(pinned, _LIBRARY.vmm_pool_pin, self.handle, address)
+            check(pinned[0])
+            _native.record(pinned, _LIBRARY.vmm_pool_unpin, self.handle, address)
+        except BaseException:
+            if pinned == [0]:
+                _native.record(pinned, _LIBRARY.vmm_pool_unpin, self.handle, address)
+            raise
 
     def free_unnamed(self, address: int, stream: int, outcome: list[int]) -> None:
         # Behind all work of the device. A block with rights of its own is freed on a stream.

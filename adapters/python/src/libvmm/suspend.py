@@ -16,16 +16,16 @@ Submit no work that uses the memory from the call of suspend() until resume() ha
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import os
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import _dlpack, _lifetime, _native, _values
+from ._allocators import drop_key
 from ._owner import HandleLife, Owner
 from .errors import InUse, NotSupported, Status, UnknownAddress, check
 from .managers import Manager
@@ -134,28 +134,35 @@ class SuspendReport:
         return self.refused_bytes + self.cached_bytes + self.unfinished_bytes
 
 
-_NOT_CALLED = -1
-_LEFT = object()
-"""The key by which arrays are forbidden of memory that a closed Suspender left suspended."""
+class _Region:
+    """A pool or manager of a Suspender, from before the library has it as a region."""
 
+    __slots__ = ("is_read_by_host", "life", "outcome", "suspender", "tag")
 
-class _Bar(NamedTuple):
-    """A region of which no array can be made during one suspend(), whose outcome is empty until it
-    has finished."""
+    def __init__(self, allocator: Pool | Manager, tag: str, suspender: _SuspenderLife) -> None:
+        self.life, self.tag, self.suspender = allocator._life, tag, suspender
+        self.is_read_by_host = _is_read_by_host(allocator)
+        self.outcome: list[int] = []
 
-    life: _lifetime.Life
-    tag: str
-    key: object
-    outcome: list[int]
+    def is_suspending(self) -> bool:
+        """Whether a suspend() that has not returned may have it."""
+        calls = self.suspender.suspending.copy().values()
+        return any(not tags or self.tag in tags for tags in calls)
+
+    def end(self) -> None:
+        self.life.regions.pop(self, None)
+        self.suspender.regions.pop(self, None)
+        self.life.let_go(self)
 
 
 class _SuspenderLife(HandleLife):
-    __slots__ = ("barred", "lost", "regions")
+    __slots__ = ("lost", "regions", "suspending")
 
     def __init__(self) -> None:
         super().__init__("suspend.Suspender", _LIBRARY.vmm_suspender_close)
-        self.regions: dict[_lifetime.Life, str] = {}
-        self.barred: list[_Bar] = []
+        self.regions: dict[_Region, None] = {}
+        self.suspending: dict[object, tuple[str, ...]] = {}
+        """The tags of each suspend() that has not returned."""
         self.lost = ""
         """What the end has lost, until the warning of it."""
 
@@ -165,7 +172,8 @@ class _SuspenderLife(HandleLife):
             return ""
         _LIBRARY.vmm_suspender_return_backups(self.handle)  # those of no suspended region
         size = _query(self.handle, None).backup_bytes
-        tags = {tag for tag in list(self.regions.values()) if _query(self.handle, tag).is_suspended}
+        tags = {each.tag for each in list(self.regions)}
+        tags = {tag for tag in tags if _query(self.handle, tag).is_suspended}
         names = ", ".join(map(repr, sorted(tags)))
         return f"{size} bytes of kept contents of suspended memory ({names})" if size else ""
 
@@ -180,7 +188,6 @@ class _SuspenderLife(HandleLife):
         if not self.handle.value:
             self.outcome.append(0)
             return
-        self.allow_shown()
         _native.record(self.outcome, self.destroy, self.handle, loses_contents)
         kept = self.kept() if self.outcome[-1] == Status.IN_USE and not loses_contents else ""
         if kept:
@@ -202,45 +209,9 @@ class _SuspenderLife(HandleLife):
         return done
 
     def _gone(self) -> None:
-        self.allow_shown()
         for each in list(self.regions):
-            self.remove(each)
+            each.end()
         super()._gone()
-
-    def remove(self, region: _lifetime.Life) -> None:
-        """Ends the region."""
-        region.let_go(self.key)
-        self.regions.pop(region, None)
-
-    def take_over(self, region: _lifetime.Life, tag: str) -> None:
-        """Forbids arrays of a region that a closed suspender left suspended until it is resumed
-        here."""
-        bar = _Bar(region, tag, object(), [0])
-        self.barred.append(bar)
-        region.forbid(bar.key, f"the memory is suspended: resume('{tag}') first")
-        if not region.allow(_LEFT):
-            region.allow(bar.key)
-            self.barred.remove(bar)
-
-    def allow_shown(self) -> None:
-        """Allows arrays of regions that are not suspended again. Those that were at the end stay
-        so. A suspend() that has not finished calls it afterwards."""
-        for bar in list(self.barred):
-            if not bar.outcome:
-                continue
-            info, tag = _Info(), _values.text("tag", bar.tag)
-            status = _LIBRARY.vmm_suspender_query(self.handle, tag, ctypes.byref(info))
-            if status == Status.INVALID_HANDLE and bar.outcome[-1] == 0:
-                bar.life.forbid(
-                    _LEFT,
-                    f"the Suspender was closed while '{bar.tag}' was suspended, and kept contents "
-                    "are lost: add() the allocator to another, and resume() it there",
-                )
-            elif status == 0 and info.is_suspended:
-                continue
-            bar.life.allow(bar.key)
-            with contextlib.suppress(ValueError):
-                self.barred.remove(bar)
 
 
 def _query(handle: ctypes.c_void_p, tag: str | None) -> _Info:
@@ -272,7 +243,7 @@ class Suspender(Owner):
             verify=_values.flag("verify", verify),
         )
         self._create(_SuspenderLife(), _LIBRARY.vmm_suspender_create, ctypes.byref(options))
-        self._regions: list[tuple[Pool | Manager, str]] = []
+        self._allocators: dict[_Region, Pool | Manager] = {}
 
     @staticmethod
     def _call(allocator: Pool | Manager, verb: str) -> Any:
@@ -285,42 +256,48 @@ class Suspender(Owner):
     def add(self, allocator: Pool | Manager, tag: str, contents: str = "keep") -> None:
         """Adds a pool or manager as a region; several may have one tag. One that a closed Suspender
         left suspended can be resumed here, with the contents that were promised then; lost ones
-        raise InUse until their blocks are freed."""
-        call, life = self._call(allocator, "add"), allocator._life
+        raise InUse until their blocks are freed. On `host`, beside another thread's suspend(), it
+        raises InUse while an array shows the memory."""
+        call = self._call(allocator, "add")
         name, how = _values.text("tag", tag), _values.choice("contents", contents, CONTENTS)
-        region, is_new = (allocator, tag), life not in self._life.regions
-        outcome: list[int] = []
+        region = _Region(allocator, tag, self._life)
         try:
-            life.keep(self._life.key, "suspend.Suspender")
-            self._life.regions.setdefault(life, tag)
-            self._regions.append(region)
-            _native.record(outcome, call, self._handle, allocator.handle, name, how)
-            check(outcome[-1])
-            self._life.take_over(life, tag)
+            self._allocators[region] = allocator
+            region.life.keep(region, "suspend.Suspender")
+            region.life.regions[region] = None
+            region.life.was_region = region.life.was_region or region.is_read_by_host
+            self._life.regions[region] = None
+            if region.is_read_by_host and region.is_suspending():
+                region.life.check_hidden()
+            _native.record(region.outcome, call, self._handle, allocator.handle, name, how)
+            check(region.outcome[-1])
         except BaseException:
-            self._life.allow_shown()
-            if outcome != [0]:
-                self._regions = [each for each in self._regions if each is not region]
-                if is_new:
-                    self._life.remove(life)
+            if region.outcome != [0]:
+                self._end(region)
             raise
 
     def remove(self, allocator: Pool | Manager) -> None:
         """Removes a region. Raises InUse while it is suspended."""
         call = self._call(allocator, "remove")
+        there = [
+            region
+            for region in list(self._life.regions)
+            if region.life is allocator._life and region.outcome == [0]
+        ]
         outcome: list[int] = []
         try:
             _native.record(outcome, call, self._handle, allocator.handle)
             check(outcome[-1])
-            self._removed(allocator)
+            self._end(*there)
         except BaseException:
             if outcome == [0]:
-                self._removed(allocator)
+                self._end(*there)
             raise
 
-    def _removed(self, allocator: Pool | Manager) -> None:
-        self._regions = [each for each in self._regions if each[0] is not allocator]
-        self._life.remove(allocator._life)
+    def _end(self, *regions: _Region) -> None:
+        for region in regions:
+            region.end()
+            self._allocators.pop(region, None)
 
     def suspend(
         self, *tags: str, streams: Iterable[int] = (), contents: str | None = None
@@ -340,19 +317,16 @@ class Suspender(Owner):
             use_contents=contents is not None,
             contents=_values.choice("contents", "keep" if contents is None else contents, CONTENTS),
         )
-        report = _Report()
-        outcome: list[int] = []
+        report, key, call = _Report(), object(), _LIBRARY.vmm_suspender_suspend
         try:
-            for bar in self._forbid(tags, outcome):
-                bar.life.check_hidden()
-            call = _LIBRARY.vmm_suspender_suspend
-            _native.record(outcome, call, self._handle, ctypes.byref(request), ctypes.byref(report))
-            check(outcome[-1])
-            self._life.allow_shown()  # what another thread has resumed meanwhile
+            self._life.suspending[key] = tags
+            for region in list(self._life.regions):
+                if region.is_read_by_host and (not tags or region.tag in tags):
+                    region.life.check_hidden()
+            check(call(self._handle, ctypes.byref(request), ctypes.byref(report)))
+            del self._life.suspending[key]
         except BaseException:
-            if not outcome:
-                outcome.append(_NOT_CALLED)
-            self._life.allow_shown()
+            drop_key(self._life.suspending, key)
             raise
         return SuspendReport(
             report.suspended_bytes,
@@ -363,27 +337,11 @@ class Suspender(Owner):
             report.unfinished_bytes,
         )
 
-    def _forbid(self, tags: tuple[str, ...], outcome: list[int]) -> list[_Bar]:
-        made = [
-            _Bar(allocator._life, tag, object(), outcome)
-            for allocator, tag in list(self._regions)
-            if (not tags or tag in tags) and _is_read_by_host(allocator)
-        ]
-        self._life.barred.extend(made)
-        for bar in made:
-            bar.life.forbid(bar.key, f"the memory is suspended: resume('{bar.tag}') first")
-        return made
-
     def resume(self, *tags: str) -> None:
         """Maps memory for the regions with these tags (default: all suspended ones) at the same
         addresses, with the contents of their policy. All or none; can be called again. Raises InUse
         if another Suspender has suspended them: after its close() add() them again."""
-        try:
-            check(_LIBRARY.vmm_suspender_resume(self._handle, _texts(tags), len(tags)))
-            self._life.allow_shown()
-        except BaseException:
-            self._life.allow_shown()
-            raise
+        check(_LIBRARY.vmm_suspender_resume(self._handle, _texts(tags), len(tags)))
 
     def is_suspended(self, tag: str) -> bool:
         """Whether the region with this tag is suspended."""
@@ -427,8 +385,8 @@ class Suspender(Owner):
         loses, life = bool(_values.flag("lose_contents", lose_contents)), self._life
         try:
             _lifetime.close(life, functools.partial(life.close, loses))
-            self._regions.clear()
+            self._allocators.clear()
         except BaseException:
             if not self.is_open:
-                self._regions.clear()
+                self._allocators.clear()
             raise
