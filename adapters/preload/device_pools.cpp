@@ -87,7 +87,7 @@ struct gated_calls {
       (void)::usleep(50);
     }
   }
-  static std::uint64_t ask(void* of, const timed_bytes& what) noexcept {
+  static std::uint64_t ask(void* of, const recall_request& what) noexcept {
     const auto& self = *static_cast<gated_calls*>(of);
     if (!self.enter()) return 0;
     const std::uint64_t given_bytes = self.inner.ask(self.inner.of, what);
@@ -349,7 +349,7 @@ std::unique_ptr<device_pools> device_table::make(device_id device, context_id co
     is_refused = true;
     return nullptr;
   }
-  if (joined != nullptr) joined->add_giver({made.get(), give_idle});
+  if (joined != nullptr) joined->add_giver({made.get(), give_idle, true});
   apply_choices(*made);
   return made;
 }

@@ -53,7 +53,7 @@ status tenant_driver::join(const source_maker& make) {
   }
   source_callbacks calls;
   calls.of = this;
-  calls.ask = [](void* of, const timed_bytes& what) noexcept {
+  calls.ask = [](void* of, const recall_request& what) noexcept {
     return static_cast<tenant_driver*>(of)->ask(what);
   };
   calls.drop = [](void* of, std::uint64_t id) noexcept {
@@ -113,7 +113,7 @@ void tenant_driver::add_giver(const tenant_giver& giver) {
 }
 
 // Idle memory of all allocators first, then what the program has named.
-std::uint64_t tenant_driver::ask(const timed_bytes& what) noexcept {
+std::uint64_t tenant_driver::ask(const recall_request& what) noexcept {
   const source_loans& counted = source_->loans();
   const std::uint64_t before = counted.given_bytes();
   const auto given = [&] { return counted.given_bytes() - before; };
@@ -128,6 +128,7 @@ std::uint64_t tenant_driver::ask(const timed_bytes& what) noexcept {
       if (next >= givers_.size()) break;
       giver = givers_[next];
     }
+    if (what.only_idle && !giver.gives_idle) continue;
     const std::int64_t left_ns = until_ns - unix_os::clock_ns();
     if (left_ns <= 0) break;
     (void)giver.give(giver.of, {what.bytes - given(), static_cast<std::uint64_t>(left_ns)});
@@ -149,11 +150,12 @@ std::uint64_t tenant_driver::borrow(const timed_bytes& what) noexcept {
   const source_loans::loan mine = source_->loans().take();
   if (!mine.handles.empty()) source_->give(mine.handles);
   if (what.bytes == 0 || what.bytes > std::uint64_t{1} << 62) return 0;
+  const std::uint64_t unit_bytes = mine.refused_bytes;
   const std::uint64_t bytes =
-      std::max(round_up(what.bytes, market_granule_bytes), mine.refused_bytes);
+      round_up(what.bytes, unit_bytes == 0 ? market_granule_bytes : unit_bytes);
   source_loans::loan next;
   try {
-    if (!source_->take({bytes, what.within_ns}, next.handles)) return 0;
+    if (!source_->take({bytes, what.within_ns, unit_bytes}, next.handles)) return 0;
     source_->loans().put(std::move(next));
   } catch (const std::bad_alloc&) {
     if (!next.handles.empty()) source_->give(next.handles);

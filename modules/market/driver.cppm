@@ -44,6 +44,7 @@ export struct tenant_driver_options {
 export struct tenant_giver {
   void* of = nullptr;
   std::uint64_t (*give)(void* of, const timed_bytes& what) noexcept = nullptr;
+  bool gives_idle = false;  ///< it gives only memory that no work uses: also for only_idle
 };
 
 /// A driver over a source.
@@ -117,7 +118,7 @@ export class tenant_driver final : public forwarding_driver {
 
   tenant_driver(driver_interface& inside, const tenant_driver_options& options);
   [[nodiscard]] status join(const source_maker& make);
-  [[nodiscard]] std::uint64_t ask(const timed_bytes& what) noexcept;
+  [[nodiscard]] std::uint64_t ask(const recall_request& what) noexcept;
   [[nodiscard]] std::uint64_t lend(std::uint64_t wanted_bytes) noexcept;
   [[nodiscard]] status take(std::uint64_t size_bytes, lent_list& out);
   void drop(std::uint64_t id) noexcept;

@@ -90,7 +90,7 @@ owned_handle* market_lots::best_free(const request_record& request,
                                      const tenant_record& tenant) noexcept {
   owned_handle* best = nullptr;
   for (owned_handle& each : state_.records.handles()) {
-    if (each.state != handle_state::free || each.size_bytes > request.missing_bytes) continue;
+    if (each.state != handle_state::free || each.size_bytes > request.next_bytes_max()) continue;
     if (each.group != 0 && each.group != tenant.group) continue;
     // An import that the tenant has kept saves a descriptor; bytes of its job save a clearing.
     const auto rank = [&](const owned_handle& one) {
@@ -165,7 +165,7 @@ void market_lots::advance(request_record& request) {
       request.missing_bytes -= found->size_bytes;
       continue;
     }
-    const std::uint64_t size_bytes = next_market_size(request.missing_bytes);
+    const std::uint64_t size_bytes = next_market_size(request.next_bytes_max());
     const std::uint64_t after_bytes = state_.records.sums().created_bytes() + size_bytes;
     if (state_.creating != 0) return;
     if (after_bytes > state_.usable_bytes) return make_room(after_bytes - state_.usable_bytes);
@@ -313,30 +313,35 @@ bool market_lots::decide() {
       begin(request, tenant, static_cast<std::uint64_t>(left));
       return true;
     }
-    if (!guaranteed) {
-      const std::size_t place = static_cast<std::size_t>(&tenant - state_.records.tenants().data());
-      const std::uint64_t after = claimed_bytes(state_, tenant) + request.least_bytes;
-      if (after > entitlements(state_)[place]) continue;  // waits for memory that is given freely
-    }
-    before_bytes += request.least_bytes;
-    const std::int64_t missing = static_cast<std::int64_t>(before_bytes) - left;
-    if (missing > 0 && state_.now_ns < request.deadline_ns)
-      recall(tenant, static_cast<std::uint64_t>(missing), guaranteed);
+    const std::uint64_t after = claimed_bytes(state_, tenant) + request.least_bytes;
+    const bool is_entitled =
+        guaranteed || after <= entitlements(state_)[state_.records.place_of(tenant)];
+    const std::int64_t missing =
+        static_cast<std::int64_t>(before_bytes + request.least_bytes) - left;
+    if (is_entitled) before_bytes += request.least_bytes;
+    if (missing <= 0 || state_.now_ns >= request.deadline_ns) continue;
+    recall(tenant, static_cast<std::uint64_t>(missing), recall_kind::idle);
+    if (is_entitled)
+      recall(tenant, static_cast<std::uint64_t>(missing),
+             guaranteed ? recall_kind::guaranteed : recall_kind::borrowed);
   }
   return false;
 }
 
 void market_lots::recall(const tenant_record& borrower, std::uint64_t missing_bytes,
-                         bool guaranteed) {
+                         recall_kind kind) {
   std::uint64_t need_bytes = missing_bytes + missing_bytes / 4;
-  for (const tenant_record& each : state_.records.tenants())
-    need_bytes -= std::min(need_bytes, each.ask.request == 0 ? 0 : each.ask.bytes);
-  for (const giver& each : givers(state_, borrower, guaranteed)) {
+  for (const tenant_record& each : state_.records.tenants()) {
+    if (each.ask.request == 0) continue;
+    if (kind != recall_kind::idle && each.ask.only_idle) return;  // it may be enough
+    need_bytes -= std::min(need_bytes, each.ask.bytes);
+  }
+  for (const giver& each : givers(state_, borrower, kind)) {
     if (need_bytes == 0) return;
     tenant_record& from = *state_.records.tenant(each.tenant);
     const std::uint64_t bytes =
         std::min(each.overage_bytes, round_up(need_bytes, market_granule_bytes));
-    ask(from, bytes);
+    ask(from, bytes, kind == recall_kind::idle);
     need_bytes -= std::min(need_bytes, bytes);
   }
 }
@@ -346,20 +351,22 @@ void market_lots::recall_above_limits() {
   for (tenant_record& each : state_.records.tenants()) {
     if (!is_above_limit(state_, each) || each.ask.request != 0 || each.is_overdue) continue;
     if (state_.now_ns < each.cannot_ns) continue;
-    ask(each, state_.records.charge_of(each) - each.share.limit_bytes);
+    ask(each, state_.records.charge_of(each) - each.share.limit_bytes, false);
   }
 }
 
-void market_lots::ask(tenant_record& from, std::uint64_t bytes) {
+void market_lots::ask(tenant_record& from, std::uint64_t bytes, bool only_idle) {
   check(from.ask.request == 0, "L5: a tenant has two recalls");
   check(bytes <= state_.records.charge_of(from), "L5: an ask is for more than a tenant has");
   const std::int64_t within_ns =
-      state_.options.ask_ns + per_gib(state_.options.ask_ns_per_gib, bytes);
-  from.ask = {++state_.last_ask, bytes, state_.now_ns + within_ns};
+      state_.options.ask_ns +
+      per_gib(only_idle ? state_.options.move_ns_per_gib : state_.options.ask_ns_per_gib, bytes);
+  from.ask = {++state_.last_ask, bytes, state_.now_ns + within_ns, only_idle};
   market_message message;
   message.kind = market_kind::ask;
   message.request = from.ask.request;
   message.bytes = bytes;
+  message.only_idle = only_idle;
   message.within_ns = static_cast<std::uint64_t>(within_ns);
   state_.send(from, message);
   ++state_.counts.ask_count;

@@ -20,6 +20,7 @@ export module vmm.market:lots;
 
 import vmm.backend;
 import vmm.std;
+import :policy;
 import :records;
 import :state;
 import :wire;
@@ -60,9 +61,9 @@ class market_lots {
   void finish(request_record& request, tenant_record& tenant);
   [[nodiscard]] bool decide();
   void note_late();
-  void recall(const tenant_record& borrower, std::uint64_t missing_bytes, bool guaranteed);
+  void recall(const tenant_record& borrower, std::uint64_t missing_bytes, recall_kind kind);
   void recall_above_limits();
-  void ask(tenant_record& from, std::uint64_t bytes);
+  void ask(tenant_record& from, std::uint64_t bytes, bool only_idle);
   [[nodiscard]] bool end_deadlock();
 
   owner_state& state_;

@@ -210,6 +210,7 @@ std::int64_t market_owner::next_deadline_ns() const noexcept {
     }
     if (any_waits || is_above_limit(state_, each)) at_least(each.cannot_ns);
     if (any_waits) at_least(each.peace_ns);
+    if (any_waits) at_least(each.busy_ns);
   }
   return next;
 }

@@ -5,8 +5,8 @@
 //
 // L2  Each request has one end, by its deadline: a grant of at least the least bytes, or a refusal
 //     with the holders.
-// L5  A tenant has one ask at a time, for at most what it has beyond its share. Memory is not
-//     recalled for others within its minimum stay.
+// L5  A tenant has one ask at a time, for at most what it has beyond its share. Idle memory is
+//     recalled at any time; memory in use not within its minimum stay.
 //
 // No clock, socket, descriptor or driver. Same events, same actions. Host memory that runs out ends
 // the owner: tenants keep what they have.

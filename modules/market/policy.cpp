@@ -229,19 +229,22 @@ placed_bytes entitlements(const owner_state& state) noexcept {
 }
 
 std::vector<giver> givers(const owner_state& state, const tenant_record& borrower,
-                          bool guaranteed) {
+                          recall_kind kind) {
   const placed_bytes entitled = entitlements(state);
-  const placed_bytes staying = staying_bytes(state);
+  const bool is_idle = kind == recall_kind::idle;
+  const placed_bytes staying = is_idle ? placed_bytes{} : staying_bytes(state);
   const std::span<const tenant_record> tenants = state.records.tenants();
   const std::uint64_t late = state.records.late_importers();
   std::vector<giver> found;
   for (std::size_t i = 0; i < tenants.size(); ++i) {
     const tenant_record& each = tenants[i];
     if (!each.is_open() || &each == &borrower || each.ask.request != 0 || each.is_overdue) continue;
-    if (state.now_ns < each.cannot_ns || (late & state.records.bit_of(each)) != 0) continue;
-    if (!guaranteed && state.now_ns < each.peace_ns) continue;
-    const std::uint64_t kept_bytes =
-        guaranteed ? each.share.guarantee_bytes : std::max(entitled[i], each.share.guarantee_bytes);
+    if ((late & state.records.bit_of(each)) != 0) continue;
+    if (state.now_ns < (is_idle ? each.busy_ns : each.cannot_ns)) continue;
+    if (kind == recall_kind::borrowed && state.now_ns < each.peace_ns) continue;
+    const std::uint64_t kept_bytes = kind == recall_kind::borrowed
+                                         ? std::max(entitled[i], each.share.guarantee_bytes)
+                                         : each.share.guarantee_bytes;
     const std::uint64_t charge = state.records.charge_of(each);
     if (charge > kept_bytes && charge > staying[i])
       found.push_back({each.number, std::min(charge - kept_bytes, charge - staying[i])});

@@ -57,9 +57,12 @@ struct giver {
   std::uint64_t tenant = 0;
   std::uint64_t overage_bytes = 0;
 };
+/// The memory that a recall may take: idle memory at any time; memory in use after its stay, for a
+/// guarantee in any peace.
+enum class recall_kind : std::uint8_t { idle, borrowed, guaranteed };
 /// For a request of `borrower`: the lowest class first, then the largest overage.
 [[nodiscard]] std::vector<giver> givers(const owner_state& state, const tenant_record& borrower,
-                                        bool guaranteed);
+                                        recall_kind kind);
 /// Whether every tenant with memory waits, and no event but a deadline is due.
 [[nodiscard]] bool is_deadlocked(const owner_state& state) noexcept;
 

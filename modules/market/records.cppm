@@ -57,12 +57,18 @@ export struct request_record {
   std::uint64_t request = 0;
   std::uint64_t least_bytes = 0;
   std::uint64_t wish_bytes = 0;
+  std::uint64_t unit_bytes = 0;  ///< of requests that the lot will serve; 0: one
   std::int64_t since_ns = 0;
   std::int64_t deadline_ns = 0;
   std::uint64_t target_bytes = 0;   ///< while it is built: the lot's size
   std::uint64_t missing_bytes = 0;  ///< while it is built: not collected yet
 
   [[nodiscard]] bool is_building() const noexcept { return target_bytes != 0; }
+  /// The largest handle that the lot may have next.
+  [[nodiscard]] std::uint64_t next_bytes_max() const noexcept {
+    if (unit_bytes == 0 || missing_bytes == 0) return missing_bytes;
+    return (missing_bytes - 1) % unit_bytes + 1;
+  }
 };
 
 /// An ask that has not ended.
@@ -70,6 +76,7 @@ export struct ask_record {
   std::uint64_t request = 0;  ///< 0: none
   std::uint64_t bytes = 0;    ///< not given yet
   std::int64_t deadline_ns = 0;
+  bool only_idle = false;
 };
 
 /// A tenant, from its hello until it is quiet.
@@ -91,9 +98,10 @@ export struct tenant_record {
   std::int64_t join_ns = 0;    ///< waits to join: refused then
   std::int64_t peace_ns = 0;   ///< not recalled for borrowers before
   std::int64_t cannot_ns = 0;  ///< has refused an ask: not recalled before
+  std::int64_t busy_ns = 0;    ///< has no idle memory: not recalled before
   std::int64_t largest_ns = 0;
   std::uint64_t largest_bytes = 0;  ///< its largest request of the last minute
-  std::uint64_t moved_bytes = 0;    ///< given on request; halved with the refaults
+  std::uint64_t moved_bytes = 0;    ///< given on request, idle memory aside
   std::uint64_t refault_bytes = 0;  ///< requested again soon after
   std::int64_t moved_ns = 0;
   double credit_byte_s = 0;  ///< of its part of the device, not used; decays

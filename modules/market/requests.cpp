@@ -34,7 +34,8 @@ void market_requests::repeat(const tenant_record& to, std::uint64_t request) {
 
 bool market_requests::want(tenant_record& from, const market_message& message) {
   if (message.request == 0 || message.bytes == 0 || message.bytes % market_granule_bytes != 0 ||
-      message.wish_bytes % market_granule_bytes != 0 || message.wish_bytes < message.bytes)
+      message.wish_bytes % market_granule_bytes != 0 || message.wish_bytes < message.bytes ||
+      message.unit_bytes % market_granule_bytes != 0)
     return false;
   if (message.request <= from.last_request) {
     repeat(from, message.request);
@@ -48,6 +49,7 @@ bool market_requests::want(tenant_record& from, const market_message& message) {
                       .request = message.request,
                       .least_bytes = message.bytes,
                       .wish_bytes = message.wish_bytes,
+                      .unit_bytes = message.unit_bytes,
                       .since_ns = state_.now_ns,
                       .deadline_ns = state_.now_ns + static_cast<std::int64_t>(std::min(
                                                          message.within_ns, within_ns_max))});
@@ -94,8 +96,10 @@ bool market_requests::give(tenant_record& from, const market_message& message) {
   }
   if (from.ask.request != 0) {
     state_.counts.given_bytes += std::min(given_bytes, from.ask.bytes);
-    from.moved_bytes += std::min(given_bytes, from.ask.bytes);
-    from.moved_ns = state_.now_ns;
+    if (!from.ask.only_idle) {
+      from.moved_bytes += std::min(given_bytes, from.ask.bytes);
+      from.moved_ns = state_.now_ns;
+    }
     from.ask.bytes -= std::min(given_bytes, from.ask.bytes);
     if (from.ask.bytes == 0) from.ask = {};
   }
@@ -110,8 +114,9 @@ bool market_requests::give(tenant_record& from, const market_message& message) {
 void market_requests::cannot(tenant_record& from, const market_message& message) {
   from.is_overdue = false;
   if (from.ask.request == 0 || from.ask.request != message.request) return;
+  from.busy_ns = state_.now_ns + state_.options.busy_ns;
+  if (!from.ask.only_idle) from.cannot_ns = state_.now_ns + state_.options.cannot_ns;
   from.ask = {};
-  from.cannot_ns = state_.now_ns + state_.options.cannot_ns;
 }
 
 bool market_requests::dropped(tenant_record& from, const market_message& message) {

@@ -54,14 +54,15 @@ struct joint_source {
   std::vector<source_callbacks> members;
   std::unique_ptr<memory_source> inside;
 
-  static std::uint64_t ask(void* of, const timed_bytes& what) noexcept {
+  static std::uint64_t ask(void* of, const recall_request& what) noexcept {
     auto& self = *static_cast<joint_source*>(of);
     const std::shared_lock<std::shared_mutex> lock(self.calls);
     std::uint64_t given_bytes = 0;
     for (const source_callbacks& each : self.members) {
       if (given_bytes >= what.bytes) break;
       if (each.ask != nullptr)
-        given_bytes += each.ask(each.of, {what.bytes - given_bytes, what.within_ns});
+        given_bytes +=
+            each.ask(each.of, {what.bytes - given_bytes, what.within_ns, what.only_idle});
     }
     return given_bytes;
   }
@@ -118,7 +119,7 @@ class member_source final : public memory_source {
     delete &joint_;
   }
 
-  [[nodiscard]] status take(const timed_bytes& what, lent_list& out) override {
+  [[nodiscard]] status take(const lot_request& what, lent_list& out) override {
     return joint_.inside->take(what, out);
   }
   void give(std::span<const lent_handle> handles) noexcept override {

@@ -27,7 +27,7 @@ class tenant_source final : public memory_source {
   ~tenant_source() override;
 
   [[nodiscard]] status start();
-  [[nodiscard]] status take(const timed_bytes& what, lent_list& out) override;
+  [[nodiscard]] status take(const lot_request& what, lent_list& out) override;
   void give(std::span<const lent_handle> handles) noexcept override;
   [[nodiscard]] source_totals totals() const noexcept override;
   [[nodiscard]] std::string last_refusal() const override;
@@ -45,7 +45,7 @@ class tenant_source final : public memory_source {
   };
   struct recall {
     std::uint64_t request = 0;
-    timed_bytes what{};
+    recall_request what{};
     std::uint64_t drop = 0;  // a handle, or 0 for an ask
   };
   struct conditions {
@@ -231,14 +231,14 @@ lent_handle tenant_source::lent(const market_handle& handle) const {
   return {handle.id, handle.generation, handle.size_bytes(), found->second, handle.must_clear};
 }
 
-status tenant_source::take(const timed_bytes& what, lent_list& out) {
+status tenant_source::take(const lot_request& what, lent_list& out) {
   check(what.bytes % market_granule_bytes == 0, "a request of a tenant is not whole granules");
   if (!made_in_.is_here())
     return refuse(errc::not_permitted, "a forked child is not a tenant of its parent's owner");
   guard held(mutex_);
   if (machine_.stage() == tenant_stage::refused) return take_error(market_reason::broken, refusal_);
   const std::uint64_t request =
-      machine_.want({what.bytes, what.bytes, what.within_ns}, unix_os::clock_ns());
+      machine_.want({what.bytes, what.bytes, what.within_ns, what.unit_bytes}, unix_os::clock_ns());
   act();
   flush();
   unix_os::wake(wake_);  // for its deadline
@@ -439,7 +439,9 @@ void tenant_source::act() {
         conditions_->changed.notify_all();
         break;
       case tenant_action::what::ask:
-        recalls_.push_back({each.request, {each.message.bytes, each.message.within_ns}, 0});
+        recalls_.push_back({each.request,
+                            {each.message.bytes, each.message.within_ns, each.message.only_idle},
+                            0});
         conditions_->recalled.notify_all();
         break;
       case tenant_action::what::drop:

@@ -36,6 +36,21 @@ export struct timed_bytes {
   std::uint64_t within_ns = 0;
 };
 
+/// A request for handles.
+export struct lot_request {
+  std::uint64_t bytes = 0;
+  std::uint64_t within_ns = 0;
+  /// Requests of this size take whole handles of the lot; 0: one request takes all.
+  std::uint64_t unit_bytes = 0;
+};
+
+/// A request of the owner for memory.
+export struct recall_request {
+  std::uint64_t bytes = 0;
+  std::uint64_t within_ns = 0;
+  bool only_idle = false;  ///< only memory that no allocator uses
+};
+
 /// The handles of one take().
 export using lent_list = std::vector<lent_handle>;
 
@@ -44,7 +59,7 @@ export using lent_list = std::vector<lent_handle>;
 export struct source_callbacks {
   void* of = nullptr;
   /// Gives back up to `what.bytes` by give() in time; returns the bytes given. Null: nothing.
-  std::uint64_t (*ask)(void* of, const timed_bytes& what) noexcept = nullptr;
+  std::uint64_t (*ask)(void* of, const recall_request& what) noexcept = nullptr;
   /// Releases the import of a handle that is not in use. Its descriptor is closed afterwards.
   void (*drop)(void* of, std::uint64_t id) noexcept = nullptr;
 };
@@ -98,7 +113,7 @@ export class memory_source {
   /// of exactly `what.bytes` to `out`, in descending sizes. Waits until they come or are refused,
   /// at most `what.within_ns`. Errors: out_of_memory (the text names the holders), over_budget (the
   /// limit), unavailable (no owner), not_permitted (a forked child).
-  [[nodiscard]] virtual status take(const timed_bytes& what, lent_list& out) = 0;
+  [[nodiscard]] virtual status take(const lot_request& what, lent_list& out) = 0;
   /// Requires: handles of take() whose work is done and that are unmapped. Effects: their
   /// charge ends once the owner has recorded it. Never waits. Errors: none. Without an owner
   /// they are given to the next one.

@@ -31,6 +31,7 @@ export struct owner_options {
   std::int64_t ask_ns = 100'000'000;       ///< the time for an ask, and for each GiB of it
   std::int64_t ask_ns_per_gib = 24'000'000;
   std::int64_t cannot_ns = 100'000'000;  ///< the least time after a refused ask
+  std::int64_t busy_ns = 20'000'000;     ///< the same after one for idle memory
   std::int64_t peace_ns = 10'000'000'000;
   std::int64_t age_ns = 1'000'000'000;           ///< a class up
   std::int64_t credit_half_ns = 60'000'000'000;  ///< half of a credit is lost

@@ -289,6 +289,7 @@ void market_tenant::send_want(const pending& each, std::int64_t now_ns) {
   message.request = each.request;
   message.bytes = each.what.least_bytes;
   message.wish_bytes = each.what.wish_bytes;
+  message.unit_bytes = each.what.unit_bytes;
   message.within_ns =
       static_cast<std::uint64_t>(std::max<std::int64_t>(each.deadline_ns - now_ns, 0));
   send(message);

@@ -103,6 +103,7 @@ export class market_tenant {
     std::uint64_t least_bytes = 0;
     std::uint64_t wish_bytes = 0;  ///< at least least_bytes
     std::uint64_t within_ns = 0;
+    std::uint64_t unit_bytes = 0;  ///< of requests that the lot will serve; 0: one
   };
   /// Requires: positive multiples of market_granule_bytes. Returns the request's number.
   [[nodiscard]] std::uint64_t want(const wanted& what, std::int64_t now_ns);

@@ -68,7 +68,7 @@ struct packed {
   std::uint8_t reason = 0;
   std::uint8_t flags = 0;
 };
-enum message_flag : std::uint8_t { more_flag = 1, elastic_flag = 2 };
+enum message_flag : std::uint8_t { more_flag = 1, elastic_flag = 2, idle_flag = 4 };
 enum handle_flag : std::uint32_t {
   clear_flag = 1U << 24,
   descriptor_flag = 1U << 25,
@@ -101,6 +101,7 @@ void pass_header(Archive& archive, Message& message, Packed& pack) noexcept {
   archive.block(message.resume);
   archive.block(message.name);
   archive.block(message.group);
+  archive.number(message.unit_bytes);
 }
 
 template <class Archive, class Row, class Flags>
@@ -227,7 +228,8 @@ market_bytes encode_market_message(const market_message& message) noexcept {
   const packed pack{.kind = static_cast<std::uint16_t>(message.kind),
                     .reason = static_cast<std::uint8_t>(message.reason),
                     .flags = static_cast<std::uint8_t>((message.more ? more_flag : 0) |
-                                                       (message.share.elastic ? elastic_flag : 0))};
+                                                       (message.share.elastic ? elastic_flag : 0) |
+                                                       (message.only_idle ? idle_flag : 0))};
   pass_header(writer, message, pack);
   writer.move_to(market_header_bytes);
   for (const market_handle& each : message.handle_list()) {
@@ -267,6 +269,7 @@ result<market_message> decode_market_message(std::span<const std::byte> bytes) n
   message.reason = static_cast<market_reason>(pack.reason);
   message.more = (pack.flags & more_flag) != 0;
   message.share.elastic = (pack.flags & elastic_flag) != 0;
+  message.only_idle = (pack.flags & idle_flag) != 0;
   if (!has_good_counts(message)) return not_a_message("a message claims more than its table holds");
   reader.move_to(market_header_bytes);
   for (std::size_t i = 0; i < message.handle_count; ++i) {

@@ -87,6 +87,13 @@ class desk {
         if (each.kind == owner_action::what::release && returns_releases)
           owner.released(each.handle, now);
         if (each.kind == owner_action::what::close) closed.insert(each.connection);
+        if (each.kind == owner_action::what::send && each.message.only_idle &&
+            !idle.contains(each.connection)) {
+          market_message busy = of(market_kind::cannot);
+          busy.request = each.message.request;
+          owner.receive(each.connection, busy, now);
+          continue;
+        }
         if (each.kind == owner_action::what::send) note(each.connection, each.message);
         if (each.kind != owner_action::what::send || each.message.kind != market_kind::drop ||
             keeps_imports || stopped.contains(each.connection))
@@ -125,6 +132,7 @@ class desk {
   std::map<std::uint64_t, market_message> asks, drops;
   std::set<std::uint64_t> closed, welcomed;
   std::set<std::uint64_t> stopped;  // connections that keep their imports
+  std::set<std::uint64_t> idle;     // connections whose memory is not in use
 };
 
 }  // namespace market_test

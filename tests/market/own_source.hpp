@@ -28,13 +28,14 @@ class own_source final : public vmm::memory_source {
     }
   }
 
-  vmm::status take(const vmm::timed_bytes& what, vmm::lent_list& out) override {
+  vmm::status take(const vmm::lot_request& what, vmm::lent_list& out) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (what.bytes > capacity_bytes_ - charged_bytes_)
       return vmm::error{vmm::errc::out_of_memory, vmm::call::none, 0, "", "the source is empty"};
     const std::size_t before = out.size();
     for (std::uint64_t missing_bytes = what.bytes; missing_bytes != 0;) {
-      const std::size_t found = find(vmm::next_market_size(missing_bytes));
+      const std::uint64_t unit_bytes = what.unit_bytes == 0 ? what.bytes : what.unit_bytes;
+      const std::size_t found = find(vmm::next_market_size((missing_bytes - 1) % unit_bytes + 1));
       if (found == all_.size()) {
         for (; out.size() > before; out.pop_back()) all_[out.back().id - 1].is_lent = false;
         return vmm::error{vmm::errc::out_of_memory, vmm::call::none, 0, "", "the driver is full"};

@@ -90,6 +90,54 @@ TEST(MarketPolicy, PeaceDoesNotHoldAgainstAGuarantee) {
   EXPECT_NE(all.asks[1].request, before);
 }
 
+// Each peak is more than an equal part of the device, and begins when the other's has ended.
+TEST(MarketPolicy, TurnsOfIdleMemoryNeedNoTime) {
+  desk all(1024 * MiB);
+  all.join(1);
+  all.join(2);
+  all.idle = {1, 2};
+  std::vector<market_handle> idle;
+  for (std::uint64_t turn = 0; turn < 12; ++turn) {
+    const std::uint64_t self = turn % 2 + 1, other = 3 - self;
+    all.asks.clear();
+    const auto wanted = all.want(self, 768 * MiB, 10'000 * ms);
+    if (turn != 0) {
+      ASSERT_TRUE(all.asks.contains(other)) << turn;
+      EXPECT_TRUE(all.asks[other].only_idle);
+      all.give(other, idle);
+    }
+    ASSERT_TRUE(all.has(wanted)) << turn;
+    idle = all.lots[wanted];
+  }
+  EXPECT_EQ(all.owner.state().counts.refault_bytes, 0u);
+  // Memory in use stays with its tenant for its time, and beyond its part of the device.
+  const auto wanted = all.want(1, 768 * MiB, 10'000 * ms);
+  all.cannot(2);
+  all.asks.clear();
+  all.pass(10 * ms);
+  EXPECT_FALSE(all.asks.contains(2)) << "recalled again at once";
+  all.pass(15 * ms);
+  ASSERT_TRUE(all.asks.contains(2));
+  EXPECT_TRUE(all.asks[2].only_idle);
+  EXPECT_FALSE(all.has(wanted));
+}
+
+// A loan of 1 GiB for a manager with handles of 96 MiB.
+TEST(MarketPolicy, ALotIsCutForTheRequestsThatItServes) {
+  desk all(2048 * MiB);
+  all.join(1);
+  all.give(1, all.lots[all.want(1, 1024 * MiB)]);
+  market_message message = desk::of(market_kind::want);
+  message.request = ++all.last;
+  message.bytes = message.wish_bytes = 384 * MiB;
+  message.unit_bytes = 96 * MiB;
+  message.within_ns = 1000 * ms;
+  all.say(1, message);
+  std::map<std::uint64_t, int> counts;
+  for (const market_handle& each : all.lots[all.last]) ++counts[each.size_bytes()];
+  EXPECT_EQ(counts, (std::map<std::uint64_t, int>{{64 * MiB, 4}, {32 * MiB, 4}}));
+}
+
 TEST(MarketPolicy, ALoweredLimitIsReachedByRecalls) {
   desk all(1024 * MiB);
   all.join(1);

@@ -98,7 +98,7 @@ struct giving {
   std::mutex mutex;
   lent_list kept;
 
-  static std::uint64_t ask(void* of, const vmm::timed_bytes& what) noexcept {
+  static std::uint64_t ask(void* of, const vmm::recall_request& what) noexcept {
     giving& self = *static_cast<giving*>(of);
     const std::lock_guard<std::mutex> lock(self.mutex);
     lent_list given;

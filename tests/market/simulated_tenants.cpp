@@ -120,10 +120,8 @@ void simulation::act(int index, const tenant_action& action) {
     case tenant_action::what::ask: {
       const market_message& ask = action.message;
       const std::int64_t late_ns = static_cast<std::int64_t>(draw(chance(10) ? 300 : 5)) * ms;
-      at(late_ns, [this, index, number = self.process, request = ask.request, bytes = ask.bytes,
-                   within = ask.within_ns] {
-        if (tenants_[static_cast<std::size_t>(index)].process == number)
-          app_ask(index, request, bytes, within);
+      at(late_ns, [this, index, number = self.process, ask] {
+        if (tenants_[static_cast<std::size_t>(index)].process == number) app_ask(index, ask);
       });
       break;
     }
@@ -216,23 +214,28 @@ void simulation::app_give(int index, std::uint64_t bytes) {
   pump_tenant(index);
 }
 
-void simulation::app_ask(int index, std::uint64_t request, std::uint64_t bytes,
-                         std::uint64_t within_ns) {
+// Memory of these programs is idle or in use by chance.
+void simulation::app_ask(int index, const market_message& ask) {
   tenant_side& self = tenants_[static_cast<std::size_t>(index)];
   if (self.is_done) return;
-  if (within_ns == 0) fail("an ask has no time");
+  if (ask.within_ns == 0) fail("an ask has no time");
   if (self.is_stopped) {
-    self.backlog.push_back(
-        [this, index, request, bytes, within_ns] { app_ask(index, request, bytes, within_ns); });
+    self.backlog.push_back([this, index, ask] { app_ask(index, ask); });
     return;
   }
-  if (self.gives_never && !is_winding_down_) {
-    if (chance(50)) self.machine->cannot({.request = request, .bytes = bytes});
+  const vmm::market_tenant::refusal kept{.request = ask.request, .bytes = ask.bytes};
+  if (ask.only_idle && chance(90)) {
+    self.machine->cannot(kept);
     pump_tenant(index);
     return;
   }
-  app_give(index, chance(70) ? bytes : bytes / 2);
-  self.machine->cannot({.request = request, .bytes = bytes});
+  if (self.gives_never && !is_winding_down_) {
+    if (chance(50)) self.machine->cannot(kept);
+    pump_tenant(index);
+    return;
+  }
+  app_give(index, chance(70) ? ask.bytes : ask.bytes / 2);
+  self.machine->cannot(kept);
   pump_tenant(index);
 }
 

@@ -264,6 +264,7 @@ void simulation::pump_owner() {
           trace("from owner", each.connection, each.message);
           if (each.message.kind == market_kind::denied) check_denial(each.message, each.connection);
           if (each.message.kind == market_kind::ask) ++ask_count;
+          idle_ask_count += each.message.only_idle ? 1 : 0;
           if (each.message.reason == market_reason::broken && !spoils_)
             fail("the owner refuses a message that no fault has changed");
           const auto found = links_.find(each.connection);

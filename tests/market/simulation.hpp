@@ -96,7 +96,7 @@ class simulation {
   std::uint64_t hash = 1469598103934665603u;  // of what happened
   std::uint64_t granted_count = 0, denied_count = 0, kill_count = 0, move_count = 0;
   std::uint64_t restart_count = 0, ask_count = 0, fork_count = 0, refused_count = 0;
-  std::uint64_t share_count = 0, joining_count = 0, late_count = 0;
+  std::uint64_t share_count = 0, joining_count = 0, late_count = 0, idle_ask_count = 0;
 
  private:
   std::uint64_t draw(std::uint64_t below) { return below == 0 ? 0 : random_() % below; }
@@ -139,7 +139,7 @@ class simulation {
   void app_step(int index);
   void app_want(int index);
   void app_give(int index, std::uint64_t bytes);
-  void app_ask(int index, std::uint64_t request, std::uint64_t bytes, std::uint64_t within_ns);
+  void app_ask(int index, const market_message& ask);
   void kill_tenant(int index);
   void end_process(int number);
   void stop_tenant(int index);
