@@ -10,12 +10,11 @@ import os
 import re
 from typing import NamedTuple
 
-from cpp import PublicCalls, Source, Unit, functions_of, is_word, using_declarations
+from cpp import PublicCalls, Source, Unit, functions_of, using_declarations
 
 COLUMNS_MAX = 100
 FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 500
-LINES_LOOKED_BACK = 10
 
 SOURCES = (".cpp", ".cppm", ".hpp", ".h", ".cu", ".cuh", ".inc")
 SCRIPTS = ("/run", ".sh", ".cmake", ".cmake.in", "CMakeLists.txt", ".py")
@@ -301,141 +300,20 @@ def read_invariants(files: Files):
     return named, unknown
 
 
-# ---- redundancy ----------------------------------------------------------------------------------
+# ---- checks --------------------------------------------------------------------------------------
 
 
-class Checks:
-    """The conditions of check() and debug_check() in a source."""
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.conditions = [
-            (at, condition)
-            for at, word in enumerate(source.words)
-            if word in ("check", "debug_check")
-            and source.text(at + 1) == "("
-            and source.text(at - 1) in (";", "{", "}")
-            and (condition := self.condition_at(at + 1))
-            and condition[0] != "["  # a lambda
-        ]
-
-    def condition_at(self, opening: int) -> list[str]:
-        """Up to the first comma outside of all other parentheses."""
+def count_double_checks(source: Source) -> int:
+    """Of check() and debug_check(), those of two conditions: with && outside of all other
+    parentheses, before the first comma there."""
+    count = 0
+    for at, word in enumerate(source.words):
+        if word not in ("check", "debug_check") or source.text(at - 1) not in (";", "{", "}"):
+            continue
         depth = 0
-        for at in range(opening, len(self.source.words)):
-            now = self.source.words[at]
+        for now in source.words[at + 1 :]:
             depth += (now in ("(", "{", "[")) - (now in (")", "}", "]"))
-            if depth == 0 or (depth == 1 and now == ","):
-                return self.source.words[opening + 1 : at]
-        return self.source.words[opening + 1 :]
-
-    def double_count(self) -> int:
-        return sum(len(parts_of(condition, "&&")) > 1 for _, condition in self.conditions)
-
-    def redundant(self):
-        """Checks whose condition the lines before them guarantee."""
-        for at, condition in self.conditions:
-            if self.is_of_loop(at, condition):
-                yield self.source.lines[at], "the condition of the loop says it"
-            elif self.was_just_assigned(at, condition):
-                yield self.source.lines[at], "the assignment before it says it"
-            elif self.was_returned_for(at, condition):
-                yield self.source.lines[at], "an if that returns says it"
-
-    def was_returned_for(self, at: int, condition: list[str]) -> bool:
-        text, depth = self.source.text, 0
-        for back in range(at - 1, 0, -1):
-            if self.source.lines[at] - self.source.lines[back] > LINES_LOOKED_BACK:
-                return False
-            depth += (text(back) == "}") - (text(back) == "{")
-            if depth < 0:
-                return False
-            if text(back) != "if" or depth != 0 or text(back + 1) != "(":
-                continue
-            tested = self.condition_at(back + 1)
-            behind = back + 2 + len(tested) + 1
-            if text(behind) != "return" and (text(behind), text(behind + 1)) != ("{", "return"):
-                continue
-            end = next((i for i in range(behind, at) if text(i) == ";"), at)
-            for part in parts_of(tested, "||"):
-                if opposite(part) == condition and not self.may_change(condition, end, at):
-                    return True
-        return False
-
-    def may_change(self, condition: list[str], first: int, end: int) -> bool:
-        """What the condition is of may have changed between two places."""
-        text = self.source.text
-        for each in condition:
-            if not is_word(each) or each == "nullptr":
-                continue
-            if each.endswith("_"):
-                return True  # any call may change a member
-            for at in range(first, end):
-                if text(at) != each:
-                    continue
-                compared = text(at + 2) == "=" or text(at - 1) in ("!", "<")
-                if text(at + 1) in (".", "->", "[") or text(at - 1) in ("&", "+", "(", ","):
-                    return True
-                if text(at + 1) == "=" and not compared:
-                    return True
-        return False
-
-    def is_of_loop(self, at: int, condition: list[str]) -> bool:
-        if (self.source.text(at - 2), self.source.text(at - 1)) != (")", "{"):
-            return False
-        depth, opening = 0, at - 2
-        while opening > 1:
-            depth += (self.source.words[opening] == ")") - (self.source.words[opening] == "(")
-            if depth == 0:
+            count += depth == 1 and now == "&&"
+            if depth == 0 or (depth == 1 and now in (",", "&&")):
                 break
-            opening -= 1
-        inside = self.condition_at(opening)
-        if self.source.text(opening - 1) == "while":
-            return inside == condition
-        parts = parts_of(inside, ";")
-        is_for = self.source.text(opening - 1) == "for" and len(parts) == 3
-        return is_for and parts[1] == condition
-
-    def was_just_assigned(self, at: int, condition: list[str]) -> bool:
-        """x = y; check(x == y)"""
-        equals = condition.index("=") if "=" in condition else 0
-        if self.source.text(at - 1) != ";" or equals == 0:
-            return False
-        if condition[equals - 1] in ("!", "<", ">"):
-            return False
-        said = condition[:equals] + condition[equals + 1 :]
-        first = at - 1 - len(said)
-        before = self.source.text(first - 1)
-        is_same = first > 0 and self.source.words[first : at - 1] == said
-        return is_same and (before in (";", "{", "}") or is_word(before))
-
-
-def parts_of(whole: list[str], sign: str) -> list[list[str]]:
-    """Cut where the sign stands outside of parentheses."""
-    parts: list[list[str]] = [[]]
-    depth = 0
-    for each in whole:
-        depth += (each in ("(", "{", "[")) - (each in (")", "}", "]"))
-        if depth == 0 and each == sign:
-            parts.append([])
-        else:
-            parts[-1].append(each)
-    return parts
-
-
-def opposite(of: list[str]) -> list[str] | None:
-    """Of one comparison, or of a value without any."""
-    if not of or len(parts_of(of, "&&")) > 1 or len(parts_of(of, "||")) > 1:
-        return None
-    for at, (sign, after) in enumerate(zip(of[1:], of[2:]), 1):
-        if after == "=" and sign in ("=", "!"):
-            return [*of[:at], "!" if sign == "=" else "=", *of[at + 1 :]]
-    if "<" in of or ">" in of:
-        return None
-    return of[1:] if of[0] == "!" else ["!", *of]
-
-
-def check_redundancy(path: str, text: str) -> list[Finding]:
-    if not is_library(path):
-        return []
-    return [Finding(path, line, "redundant", why) for line, why in Checks(read(text)).redundant()]
+    return count

@@ -8,7 +8,7 @@ import collections
 import itertools
 
 from cpp import Classes, Source, Unit, using_declarations
-from rules import Checks, Files, is_library, read, read_invariants
+from rules import Files, count_double_checks, is_library, read, read_invariants
 
 FUNCTIONS_MAX = 25  # of a class without a row
 FILES_MAX = 2  # with bodies of such a class
@@ -72,7 +72,7 @@ def sizes_of(files: Files) -> dict[str, int]:
             for at in range(len(source.words))
             if source.words[at] == "state_"
         )
-        doubles += Checks(source).double_count()
+        doubles += count_double_checks(source)
         if path.endswith(".cppm"):
             modules.add(Unit(source).module.split(":")[0])
         for name, count in Classes(source).counts.items():

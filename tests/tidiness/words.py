@@ -10,8 +10,8 @@ import os
 import re
 from typing import NamedTuple
 
-from cpp import QUOTED, RAW
-from rules import Files, Finding, is_word, read
+from cpp import QUOTED, RAW, is_word
+from rules import Files, Finding, read
 
 COLUMNS = ["word", "instead", "scope", "allowed"]
 PLACES_SHOWN_MAX = 8
