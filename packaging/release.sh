@@ -64,16 +64,12 @@ build() {
   put "$work/made" "$out"
 }
 
-# wheels FOLDER: of this machine, and on Debian of AArch64. PyTorch's classes are tried with the
-# libraries that an unfinished wheel brought.
+# wheels FOLDER: of this machine, and on Debian of AArch64.
 wheels() {
-  local arch preset
+  local arch
   for arch in $(printf '%s\n' "$(uname -m)" aarch64 | sort -u); do
-    preset=$arch
-    [[ $arch != "$(uname -m)" ]] || preset=release
-    [[ $preset == release || $(. /etc/os-release && printf '%s' "${ID:-}") == debian ]] || continue
-    "$root/run" wheel --arch "$arch" "$work/unfinished" >&2
-    "$root/run" check torch --classes "$root/build/$preset/torch_classes" --arch "$arch" >&2
+    [[ $arch == "$(uname -m)" || $(. /etc/os-release && printf '%s' "${ID:-}") == debian ]] ||
+      continue
     "$root/run" wheel --arch "$arch" "$1"
   done
 }

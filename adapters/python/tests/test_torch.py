@@ -6,6 +6,7 @@ Method: modules that stand in for PyTorch; a compiler that fails; the real PyTor
 one (skipped elsewhere). What needs a GPU is gpu_tests/python/run.py's."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import types
 
 import libvmm.torch
 import pytest
-from libvmm.torch import _ahead, _build
+from libvmm.torch import _ahead, _build, _headers
 
 
 def stand_in(cuda="13.0", available=False):
@@ -94,6 +95,16 @@ def test_what_is_missing_is_named_with_the_places(monkeypatch, tmp_path):
 def test_an_old_torch(version):
     with pytest.raises(_build.CannotBuild, match="2.7 and later"):
         _build.command("/nowhere", version, True)
+
+
+def test_each_function_that_the_class_overrides_is_found():
+    """One that is not found is taken for one that this version does not forward."""
+    with open(_build.SOURCE, encoding="utf-8") as file:
+        code = [line.partition("//")[0] for line in file]
+    of_one_line = re.compile(r"  (?:\w[^()]*[ *])?(?P<name>\w+)\([^()]*\) (const )?override\b")
+    expected = {found["name"] for found in map(of_one_line.match, code) if found}
+    assert len(expected) > 40
+    assert expected <= _headers.overridden_functions(_build.SOURCE)
 
 
 def test_a_torch_with_a_function_that_is_not_forwarded(tmp_path):

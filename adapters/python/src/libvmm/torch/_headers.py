@@ -30,13 +30,17 @@ _SINCE = (
 )
 
 
+def without_comments(text: str) -> str:
+    return re.sub(r"//[^\n]*|/\*.*?\*/", "", text, flags=re.DOTALL)
+
+
 def virtual_functions(include: str) -> set[str]:
     """The names of all virtual functions that PyTorch's allocator has by its headers."""
     found: set[str] = set()
     for header, name in _CLASSES:
         try:
             with open(os.path.join(include, header), encoding="utf-8", errors="replace") as file:
-                text = re.sub(r"//[^\n]*|/\*.*?\*/", "", file.read(), flags=re.DOTALL)
+                text = without_comments(file.read())
         except OSError:
             continue
         body = re.search(
@@ -52,7 +56,8 @@ def virtual_functions(include: str) -> set[str]:
 def overridden_functions(source: str) -> set[str]:
     """The names of those that the source overrides."""
     with open(source, encoding="utf-8") as file:
-        return set(re.findall(r"\b(\w+)\([^;{}]*?\)\s*(?:const\s*)?override\b", file.read()))
+        text = without_comments(file.read())
+    return set(re.findall(r"\b(\w+)\([^;{}]*?\)\s*(?:const\s*)?override\b", text))
 
 
 def unknown_functions(include: str, source: str) -> list[str]:
