@@ -38,7 +38,6 @@ usage: gpu_tests/gpu.sh [build] [COMMAND...]
   sharing      1 to 16 threads on one allocator: the pool and the same others
   rounds       10,000 rounds of free, reuse and defragment while kernels run
   streams      the traces with real work on four streams
-  host         the pool's cost on a host with many cores: bench threads, bench stream
   prove        a million random schedules of the pool and a million of threads (VMM_PROVE_COUNT) on
                all cores, under checks; not part of all
   watched      compute-sanitizer over short forms of rounds and streams
@@ -467,26 +466,6 @@ streams() {
   add_streams 'Traces with real work on four streams' "$gpu_test" trace "${traces[@]}"
 }
 
-# Needs no GPU, but machines with one have cores to spare.
-host() {
-  local code=0 page=$results/host-$slug.md
-  mapfile -t traces < <(trace_paths)
-  "$programs/bench_threads" >"$scratch/threads" || code=1
-  "$programs/bench_stream" "${traces[@]}" >"$scratch/stream" || code=1
-  {
-    begin_page 'What the pool costs the host' | sed 's/, /, the host of /'
-    printf 'Processor: %s. No GPU is used: the driver is the fake one.\n\n' \
-      "$(sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1)"
-    printf '## Threads on streams of their own\n\n'
-    cat "$scratch/threads"
-    printf '\nCommand: `./run bench threads`.\n\n## Warm, and against live blocks\n\n'
-    cat "$scratch/stream"
-    printf '\nCommand: `./run bench stream`.\n'
-  } >"$page"
-  cat "$scratch/threads" "$scratch/stream"
-  return $code
-}
-
 # in_parts COUNT FILE PROGRAM WORD...: COUNT schedules in a process for each core; what they print
 # goes to FILE. Threads of one process would wait for each other to map memory.
 in_parts() {
@@ -506,7 +485,7 @@ in_parts() {
 # sum_of PATTERN FILE...: the sum of the numbers before a word.
 sum_of() { grep -ohE "[0-9]+ $1" "${@:2}" | awk '{ sum += $1 } END { print sum + 0 }'; }
 
-# Needs no GPU, as host.
+# Needs no GPU, but machines with one have cores to spare.
 prove() {
   local code=0 kind page=$results/prove.md what begin=$SECONDS
   local count=${VMM_PROVE_COUNT:-1000000}
@@ -579,7 +558,6 @@ overflow() {
   local machine="$machine, compute-sanitizer $nvtx"
   {
     begin_page 'A byte over the end of a block'
-    printf -- '- %s\n\n' "$("$gpu_test" overflow --ask)"
     printf 'Two blocks of 1,000 bytes, 1,024 apart, in a pool on plain memory.\n\n'
     printf '| vmm-gpu-test overflow | --nvtx | errors | what memcheck says |\n'
     printf '| --- | --- | --- | --- |\n'
@@ -692,7 +670,7 @@ one_variable() {
 # ---- running ------------------------------------------------------------------------------------
 
 all_words=(check fidelity random conformance resize vector leak oom sanitizer demo replay growable
-           special suspend pool sharing host rounds streams watched
+           special suspend pool sharing rounds streams watched
            overflow graph everything predict c preload)
 
 declare -a summary=() suite_words=() part_words=()

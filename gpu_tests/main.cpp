@@ -34,8 +34,8 @@ constexpr const char* usage = R"(usage: vmm-gpu-test COMMAND [OPTIONS]
   --markdown FILE       rounds, trace: add the table to a file
   --planted             rounds: free blocks on a wrong stream, which the checks must find;
                         overflow: the byte behind a block
-  --gap, --freed, --trimmed, --ask, --workload COUNT
-                        overflow: the byte elsewhere; the cost of a capture query; many blocks
+  --gap, --freed, --trimmed, --workload COUNT
+                        overflow: the byte elsewhere; many blocks
   --kills N             kill: importers (100 otherwise)
   --limit SECONDS       of each part of pair (150 otherwise)
   --nccl PATH           NCCL's library
@@ -62,7 +62,7 @@ void trace_options(option_list& list, settings& how) {
 void count_options(option_list& list, settings& how) { list.count("--count", how.count); }
 
 void overflow_options(option_list& list, settings& how) {
-  for (const char* const name : {"--planted", "--gap", "--freed", "--trimmed", "--ask"})
+  for (const char* const name : {"--planted", "--gap", "--freed", "--trimmed"})
     list.flag(name, [&how, name] { how.target = name; });
   list.count("--workload", how.count);
 }

@@ -14,8 +14,7 @@
 //   --freed     a block that was freed
 //   --trimmed   a block that was freed and whose memory was released
 // --workload COUNT allocates and frees COUNT blocks of many sizes on four streams, and kernels
-// write and read each of them to its last byte: no error. --ask prints the cost of querying a
-// stream for a capture, which the pool does at every call unless an option excludes captures.
+// write and read each of them to its last byte: no error.
 //
 // Exits with 0 when the kernels ran or the checker stopped the planted one.
 
@@ -35,20 +34,6 @@ vmm::pool_options watched(vmm::nvtx_declarer& declarer) {
   options.reservation_bytes = 256 * mib;  // plain memory: all of it is taken at once
   options.observer = &declarer;
   return must(vmm::pool_options::from_environment(options));
-}
-
-void ask(vmm::cuda_driver& driver) {
-  constexpr std::uint64_t count = 1'000'000;
-  const vmm::stream_handle stream = must(driver.create_stream());
-  double best_ns = 1e300;
-  for (int round = 0; round < 5; ++round) {
-    const double begin_us = now_us();
-    for (std::uint64_t i = 0; i < count; ++i) (void)must(driver.query_capture(stream));
-    best_ns = std::min(best_ns, (now_us() - begin_us) * 1e3 / static_cast<double>(count));
-  }
-  std::printf("asking whether a stream is being captured: %.1f ns (best of 5 rounds of %llu)\n",
-              best_ns, wide(count));
-  must(driver.destroy_stream(stream));
 }
 
 // Where the byte of a case goes; the blocks are freed first where the case says so.
@@ -180,15 +165,12 @@ class workload {
 int run_overflow(const settings& how) {
   const auto declarer = must(vmm::nvtx_declarer::open());
   auto driver = must(vmm::cuda_driver::open({.memory = vmm::cuda_memory::plain}));
-  if (how.target == "--ask") {
-    ask(driver);
-  } else if (how.count == 0) {
-    play(driver, *declarer, how.target);
-  } else {
+  if (how.count != 0) {
     auto kernels = must(vmm::tools::kernel_set::load(driver));
     pool memory(driver, watched(*declarer));
     return workload(driver, kernels, memory).run(how.count);
   }
+  play(driver, *declarer, how.target);
   return 0;
 }
 

@@ -245,14 +245,12 @@ TEST_F(Cuda, AForkedChildIsRefusedEachCall) {
     vmm::cuda_options how = options();
     how.allow_multicast = allowed;
     cuda_driver driver = open(how);
-    process_test::expect_good(
-        process_test::in_child([&] {
-          process_test::use_every_call(driver, {});
-          const auto refused = driver.reserve({.size_bytes = granule});
-          process_test::expect(vmm::describe(refused.error()).find("forked") != std::string::npos,
-                               "the error says nothing of a fork");
-        }),
-        allowed ? "multicast is allowed" : "multicast is off");
+    process_test::expect_good_child(allowed ? "multicast is allowed" : "multicast is off", [&] {
+      process_test::use_every_call(driver, {});
+      const auto refused = driver.reserve({.size_bytes = granule});
+      process_test::expect(vmm::describe(refused.error()).find("forked") != std::string::npos,
+                           "the error says nothing of a fork");
+    });
     EXPECT_TRUE(driver.query_memory(driver.home())) << "the parent goes on";
   }
 }

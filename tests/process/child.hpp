@@ -91,5 +91,9 @@ inline void expect_good(const child_end& seen, const std::string& where) {
   EXPECT_EQ(seen.code, 0) << where;
   EXPECT_EQ(seen.said, "") << where;
 }
+template <class Body>
+void expect_good_child(const std::string& where, Body&& body, leave_by how = leave_by::exit) {
+  expect_good(in_child(body, how), where);
+}
 
 }  // namespace process_test

@@ -15,8 +15,8 @@ import vmm.observe;
 namespace {
 
 using process_test::child_end, process_test::expect, process_test::expect_good,
-    process_test::expect_refused, process_test::in_child, process_test::leave_by,
-    process_test::objects, process_test::use_every_call;
+    process_test::expect_good_child, process_test::expect_refused, process_test::in_child,
+    process_test::leave_by, process_test::objects, process_test::use_every_call;
 
 constexpr std::uint64_t size = process_test::object_bytes;
 
@@ -33,14 +33,13 @@ class ForkedDriver : public testing::Test {
   // Forks, lets the child try everything, and looks whether the parent is as before.
   void fork_here(const char* where) {
     const auto before = Ground::count(*driver);
-    expect_good(in_child([&] {
-                  use_every_call(*driver, alive);
-                  driver_type moved = std::move(*driver);
-                  use_every_call(moved, alive);
-                  *driver = std::move(moved);
-                  driver.reset();
-                }),
-                where);
+    expect_good_child(where, [&] {
+      use_every_call(*driver, alive);
+      driver_type moved = std::move(*driver);
+      use_every_call(moved, alive);
+      *driver = std::move(moved);
+      driver.reset();
+    });
     EXPECT_TRUE(process_test::is_same(before, Ground::count(*driver))) << where;
     if (pattern.empty()) return;
     std::vector<std::byte> now(pattern.size());
@@ -66,7 +65,6 @@ class ForkedDriver : public testing::Test {
 TYPED_TEST_SUITE(ForkedDriver, process_test::grounds);
 
 TYPED_TEST(ForkedDriver, IsRefusedEverythingAfterEachCall) {
-  VMM_SKIP_UNDER_TSAN();
   auto& on = *this->driver;
   const vmm::access_grant grant{on.home(), vmm::access::read_write};
   this->fork_here("open");
@@ -91,38 +89,35 @@ TYPED_TEST(ForkedDriver, IsRefusedEverythingAfterEachCall) {
 }
 
 TYPED_TEST(ForkedDriver, TheChildsOwnWorks) {
-  VMM_SKIP_UNDER_TSAN();
-  expect_good(in_child([&] {
-                TypeParam::reset();
-                auto own = TypeParam::open();
-                const auto range = own->reserve({.size_bytes = size});
-                const auto memory = own->create({.size_bytes = size, .where = own->home()});
-                expect(range && memory, "a call of the child's own driver");
-                const vmm::access_grant grant{own->home(), vmm::access::read_write};
-                expect(own->map({range->base, size, *memory, 0}).has_value(), "map");
-                expect(own->set_access(*range, {&grant, 1}).has_value(), "set_access");
-                const std::array<std::byte, 3> bytes{std::byte{1}, std::byte{2}, std::byte{3}};
-                std::array<std::byte, 3> seen{};
-                expect(own->write(range->base, bytes).has_value(), "write");
-                expect(own->read(seen, range->base).has_value() && seen == bytes, "read");
-                expect(own->unmap(*range).has_value(), "unmap");
-                expect(own->release(*memory).has_value(), "release");
-                expect(own->free_reservation(*range).has_value(), "free_reservation");
-                // The grandchild is refused both.
-                const child_end grandchild = in_child([&] {
-                  expect_refused(own->reserve({.size_bytes = size}), "the parent's");
-                  expect_refused(this->driver->reserve({.size_bytes = size}), "the grandparent's");
-                  own.reset();
-                  this->driver.reset();
-                });
-                expect(grandchild.code == 0 && grandchild.said.empty(), "the grandchild");
-              }),
-              "the child's own driver");
+  expect_good_child("the child's own driver", [&] {
+    TypeParam::reset();
+    auto own = TypeParam::open();
+    const auto range = own->reserve({.size_bytes = size});
+    const auto memory = own->create({.size_bytes = size, .where = own->home()});
+    expect(range && memory, "a call of the child's own driver");
+    const vmm::access_grant grant{own->home(), vmm::access::read_write};
+    expect(own->map({range->base, size, *memory, 0}).has_value(), "map");
+    expect(own->set_access(*range, {&grant, 1}).has_value(), "set_access");
+    const std::array<std::byte, 3> bytes{std::byte{1}, std::byte{2}, std::byte{3}};
+    std::array<std::byte, 3> seen{};
+    expect(own->write(range->base, bytes).has_value(), "write");
+    expect(own->read(seen, range->base).has_value() && seen == bytes, "read");
+    expect(own->unmap(*range).has_value(), "unmap");
+    expect(own->release(*memory).has_value(), "release");
+    expect(own->free_reservation(*range).has_value(), "free_reservation");
+    // The grandchild is refused both.
+    const child_end grandchild = in_child([&] {
+      expect_refused(own->reserve({.size_bytes = size}), "the parent's");
+      expect_refused(this->driver->reserve({.size_bytes = size}), "the grandparent's");
+      own.reset();
+      this->driver.reset();
+    });
+    expect(grandchild.code == 0 && grandchild.said.empty(), "the grandchild");
+  });
 }
 
 // A thread of the parent is inside the driver, with its lock, at nearly every moment.
 TYPED_TEST(ForkedDriver, ALockThatAnotherThreadHeldIsNotTaken) {
-  VMM_SKIP_UNDER_TSAN();
   auto& on = *this->driver;
   const auto range = on.reserve({.size_bytes = size}).value();
   const auto memory = on.create({.size_bytes = size, .where = on.home()}).value();
@@ -168,7 +163,6 @@ bool is_readable(vmm::address at) {
 }
 
 TEST(ForkedHost, ReachesNoByteByAStalePointer) {
-  VMM_SKIP_UNDER_TSAN();
   auto driver = vmm::host_driver::open().value();
   const auto range = driver.reserve({.size_bytes = size}).value();
   for (const auto kind : {vmm::share_kind::none, vmm::share_kind::posix_fd}) {
@@ -179,20 +173,18 @@ TEST(ForkedHost, ReachesNoByteByAStalePointer) {
     ASSERT_TRUE(driver.set_access(range, {&grant, 1}));
     ASSERT_TRUE(driver.fill({range, 9}));
     EXPECT_TRUE(is_readable(range.base));
-    expect_good(in_child([&] {
-                  for (std::uint64_t at = 0; at < size; at += MiB)
-                    expect(!is_readable(range.base + at), "the parent's bytes can be read");
-                }),
-                "a stale pointer");
+    expect_good_child("a stale pointer", [&] {
+      for (std::uint64_t at = 0; at < size; at += MiB)
+        expect(!is_readable(range.base + at), "the parent's bytes can be read");
+    });
     // A part that was unmapped and mapped again is as the rest.
     ASSERT_TRUE(driver.unmap({range.base + MiB, MiB}));
     ASSERT_TRUE(driver.map({range.base + MiB, MiB, memory, 0}));
     ASSERT_TRUE(driver.set_access(range, {&grant, 1}));
-    expect_good(in_child([&] {
-                  for (std::uint64_t at = 0; at < size; at += MiB)
-                    expect(!is_readable(range.base + at), "the parent's bytes can be read");
-                }),
-                "a stale pointer to a part");
+    expect_good_child("a stale pointer to a part", [&] {
+      for (std::uint64_t at = 0; at < size; at += MiB)
+        expect(!is_readable(range.base + at), "the parent's bytes can be read");
+    });
     ASSERT_TRUE(driver.unmap(range));
     ASSERT_TRUE(driver.release(memory));
   }
@@ -200,32 +192,28 @@ TEST(ForkedHost, ReachesNoByteByAStalePointer) {
 
 // Every wrapper refuses for itself, and an observer's lock or file is left alone.
 TEST(ForkedWrappers, AreRefusedAndSeeNothing) {
-  VMM_SKIP_UNDER_TSAN();
   auto counter = std::make_shared<vmm::call_counter>();
   auto observed = vmm::observed_backend(vmm::fake_driver(), counter);
   auto any = vmm::any_backend::own(vmm::fake_driver()).value();
-  expect_good(in_child([&] {
-                expect_refused(observed.reserve({.size_bytes = size}), "observed");
-                expect(counter->calls() == 0, "the observer saw a call");
-                expect_refused(any.reserve({.size_bytes = size}), "any_backend");
-                const vmm::any_backend gone = std::move(any);
-              }),
-              "wrappers");
+  expect_good_child("wrappers", [&] {
+    expect_refused(observed.reserve({.size_bytes = size}), "observed");
+    expect(counter->calls() == 0, "the observer saw a call");
+    expect_refused(any.reserve({.size_bytes = size}), "any_backend");
+    const vmm::any_backend gone = std::move(any);
+  });
   EXPECT_TRUE(any.query_memory(any.home()));
 }
 
 TEST(ForkedLog, IsNotWrittenTwice) {
-  VMM_SKIP_UNDER_TSAN();
   const std::string path = testing::TempDir() + "vmm_forked_log_" + std::to_string(::getpid());
   {
     auto log = vmm::call_log::open(path).value();
     auto observed = vmm::observed_backend(vmm::fake_driver(), std::move(log));
     ASSERT_TRUE(observed.query_memory(observed.home()));
-    expect_good(in_child([&] {
-                  expect_refused(observed.query_memory(observed.home()), "a logged call");
-                  auto gone = std::move(observed);
-                }),
-                "a log");
+    expect_good_child("a log", [&] {
+      expect_refused(observed.query_memory(observed.home()), "a logged call");
+      auto gone = std::move(observed);
+    });
   }
   std::FILE* const file = std::fopen(path.c_str(), "r");
   ASSERT_NE(file, nullptr);

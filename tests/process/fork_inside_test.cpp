@@ -99,7 +99,6 @@ class ForkedInside : public testing::Test {
 TYPED_TEST_SUITE(ForkedInside, process_test::mapped_grounds);
 
 TYPED_TEST(ForkedInside, AManagersOperationsAtEveryDriverCall) {
-  VMM_SKIP_UNDER_TSAN();
   const auto program = [](auto& driver, forking_observer& observer) {
     bool went_well = true;
     {
@@ -138,7 +137,6 @@ TYPED_TEST(ForkedInside, AManagersOperationsAtEveryDriverCall) {
 }
 
 TYPED_TEST(ForkedInside, APoolsOperationsAtEveryDriverCall) {
-  VMM_SKIP_UNDER_TSAN();
   const auto program = [](auto& driver, forking_observer& observer) {
     bool went_well = true;
     {
@@ -192,7 +190,6 @@ struct forking_hearer final : vmm::remap_listener {
 };
 
 TEST(ForkedCallback, EndsTheChildsOperationOnly) {
-  VMM_SKIP_UNDER_TSAN();
   auto driver = std::make_unique<vmm::host_driver>(vmm::host_driver::open().value());
   auto pool = std::make_unique<vmm::stream_pool>(*driver);
   const vmm::address kept = pool->allocate(3 * MiB, stream).value();
@@ -283,7 +280,6 @@ void fork_beside(stopping_observer& observer, vmm::call kind, Operation&& operat
 }
 
 TEST(ForkedBeside, AThreadThatGrowsAPool) {
-  VMM_SKIP_UNDER_TSAN();
   auto observer = std::make_shared<stopping_observer>();
   auto driver = std::make_unique<stopped_driver>(vmm::host_driver::open().value(), observer);
   for (const vmm::call kind :
@@ -311,7 +307,6 @@ TEST(ForkedBeside, AThreadThatGrowsAPool) {
 }
 
 TEST(ForkedBeside, AThreadInsideAManager) {
-  VMM_SKIP_UNDER_TSAN();
   auto observer = std::make_shared<stopping_observer>();
   auto driver = std::make_unique<stopped_driver>(vmm::host_driver::open().value(), observer);
   for (const vmm::call kind : {vmm::call::query_granularity, vmm::call::reserve, vmm::call::create,

@@ -16,8 +16,7 @@ import vmm.timeline;
 
 namespace {
 
-using process_test::expect, process_test::expect_good, process_test::expect_refused,
-    process_test::in_child;
+using process_test::expect, process_test::expect_good_child, process_test::expect_refused;
 
 // For its life each lock that a thread takes is counted.
 class lock_count final : public vmm::sync::schedule_observer {
@@ -45,7 +44,6 @@ class ForkedLocks : public testing::Test {
   using numbers = vmm::vector<int>;
 
   void SetUp() override {
-    VMM_SKIP_UNDER_TSAN();
     if (!vmm::sync::has_schedule_points) GTEST_SKIP() << "locks do not announce themselves here";
     driver.set_manual(true);
     stream = *driver.create_stream();
@@ -58,12 +56,11 @@ class ForkedLocks : public testing::Test {
   // The locks that a child takes while it does `use`.
   template <class Use>
   static void expect_none(const char* where, Use&& use) {
-    expect_good(in_child([&] {
-                  const lock_count locks;
-                  use();
-                  expect(locks.taken() == 0, "a lock of the parent's was taken");
-                }),
-                where);
+    expect_good_child(where, [&] {
+      const lock_count locks;
+      use();
+      expect(locks.taken() == 0, "a lock of the parent's was taken");
+    });
   }
 
   vmm::fake_driver driver;

@@ -15,8 +15,7 @@ import vmm.stream;
 
 namespace {
 
-using process_test::expect, process_test::expect_good, process_test::expect_refused,
-    process_test::in_child;
+using process_test::expect, process_test::expect_good_child, process_test::expect_refused;
 
 constexpr auto stream = vmm::stream_handle::default_stream;
 
@@ -75,13 +74,12 @@ class Forked : public testing::Test {
   void fork_here(std::unique_ptr<Owner>& owner, const std::string& where, Use&& use) {
     const auto before = Ground::count(*driver);
     for (const bool owner_first : {true, false}) {
-      expect_good(in_child([&] {
-                    use();
-                    if (owner_first) owner.reset();
-                    driver.reset();
-                    owner.reset();
-                  }),
-                  where);
+      expect_good_child(where, [&] {
+        use();
+        if (owner_first) owner.reset();
+        driver.reset();
+        owner.reset();
+      });
       EXPECT_TRUE(process_test::is_same(before, Ground::count(*driver))) << where;
     }
     check_bytes(where);
@@ -119,7 +117,6 @@ class ForkedManager : public Forked<Ground> {
 TYPED_TEST_SUITE(ForkedManager, process_test::mapped_grounds);
 
 TYPED_TEST(ForkedManager, IsRefusedEverythingAfterEachCall) {
-  VMM_SKIP_UNDER_TSAN();
   for (const vmm::manager_policy& policy :
        {vmm::manager_policy::va_pool(), vmm::manager_policy::keep_mapped()}) {
     vmm::manager_options options;
@@ -165,7 +162,6 @@ class ForkedPool : public Forked<Ground> {
 TYPED_TEST_SUITE(ForkedPool, process_test::grounds);
 
 TYPED_TEST(ForkedPool, IsRefusedEverythingAfterEachCall) {
-  VMM_SKIP_UNDER_TSAN();
   vmm::pool_options options;
   options.reservation_bytes = std::uint64_t{64} << 20;  // a plain reservation is memory
   options.policy.handle_bytes_max = 4 * MiB;
@@ -224,7 +220,6 @@ void use_vector(Vector& values) {
 }
 
 TEST(ForkedVector, ReachesNoElementOfTheParents) {
-  VMM_SKIP_UNDER_TSAN();
   auto driver = std::make_optional(vmm::host_driver::open().value());
   auto managed = std::make_unique<vmm::manager>(*driver);
   {
@@ -235,23 +230,22 @@ TEST(ForkedVector, ReachesNoElementOfTheParents) {
       ASSERT_TRUE(numbers->emplace_back(i));
     }
     for (const bool manager_first : {false, true}) {
-      expect_good(in_child([&] {
-                    destroyed_count = 0;
-                    use_vector(*values);
-                    use_vector(*numbers);
-                    std::array<int, 4> some{};
-                    expect_refused(numbers->read(0, some), "read");
-                    if (manager_first) {
-                      managed.reset();
-                      driver.reset();
-                    }
-                    values.reset();
-                    numbers.reset();
-                    managed.reset();
-                    driver.reset();
-                    expect(destroyed_count <= 8, "elements of the parent's were destroyed");
-                  }),
-                  "a vector");
+      expect_good_child("a vector", [&] {
+        destroyed_count = 0;
+        use_vector(*values);
+        use_vector(*numbers);
+        std::array<int, 4> some{};
+        expect_refused(numbers->read(0, some), "read");
+        if (manager_first) {
+          managed.reset();
+          driver.reset();
+        }
+        values.reset();
+        numbers.reset();
+        managed.reset();
+        driver.reset();
+        expect(destroyed_count <= 8, "elements of the parent's were destroyed");
+      });
     }
     for (int i = 0; i < 1000; ++i) {
       EXPECT_EQ((*values)[static_cast<std::uint64_t>(i)].value, i);
@@ -265,7 +259,6 @@ TEST(ForkedVector, ReachesNoElementOfTheParents) {
 
 // More than fit into one block of those that listen for forks, and places that were taken before.
 TEST(ForkedPools, AreAllRefusedHoweverManyThereAre) {
-  VMM_SKIP_UNDER_TSAN();
   constexpr std::size_t pool_count = 80;
   vmm::fake_driver driver;
   vmm::pool_options options;
@@ -277,11 +270,10 @@ TEST(ForkedPools, AreAllRefusedHoweverManyThereAre) {
       ASSERT_TRUE(pools[i]->set_up());
     }
   }
-  expect_good(in_child([&] {
-                for (auto& pool : pools) expect_refused(pool->allocate(MiB, stream), "a pool");
-                pools.clear();
-              }),
-              "many pools");
+  expect_good_child("many pools", [&] {
+    for (auto& pool : pools) expect_refused(pool->allocate(MiB, stream), "a pool");
+    pools.clear();
+  });
   for (auto& pool : pools) {
     const auto at = *pool->allocate(MiB, stream);
     EXPECT_TRUE(pool->free(at, stream));
@@ -290,28 +282,26 @@ TEST(ForkedPools, AreAllRefusedHoweverManyThereAre) {
 
 // What a program does that forks workers: each with a driver, a manager and a pool of its own.
 TYPED_TEST(ForkedPool, TheChildsOwnWorks) {
-  VMM_SKIP_UNDER_TSAN();
   vmm::pool_options options;
   options.reservation_bytes = std::uint64_t{64} << 20;
   this->managed = std::make_unique<typename TestFixture::pool>(*this->driver, options);
   this->at = this->managed->allocate(3 * MiB, stream).value();
   this->fill(this->at, 3 * MiB);
-  expect_good(in_child([&] {
-                TypeParam::reset();
-                auto own_driver = TypeParam::open();
-                typename TestFixture::pool own(*own_driver, options);
-                for (int round = 0; round < 3; ++round) {
-                  const auto block = own.allocate(5 * MiB, stream);
-                  expect(block.has_value(), "allocate from the child's own");
-                  const std::vector<std::byte> bytes(5 * MiB, std::byte{1});
-                  expect(own_driver->write(*block, bytes).has_value(), "write to the child's own");
-                  expect_refused(this->managed->allocate(MiB, stream), "the parent's");
-                  expect(own.free(*block, stream).has_value(), "free to the child's own");
-                }
-                expect(own.validate().has_value(), "the child's own is valid");
-                this->managed.reset();
-              }),
-              "a worker");
+  expect_good_child("a worker", [&] {
+    TypeParam::reset();
+    auto own_driver = TypeParam::open();
+    typename TestFixture::pool own(*own_driver, options);
+    for (int round = 0; round < 3; ++round) {
+      const auto block = own.allocate(5 * MiB, stream);
+      expect(block.has_value(), "allocate from the child's own");
+      const std::vector<std::byte> bytes(5 * MiB, std::byte{1});
+      expect(own_driver->write(*block, bytes).has_value(), "write to the child's own");
+      expect_refused(this->managed->allocate(MiB, stream), "the parent's");
+      expect(own.free(*block, stream).has_value(), "free to the child's own");
+    }
+    expect(own.validate().has_value(), "the child's own is valid");
+    this->managed.reset();
+  });
   this->check_bytes("after a worker");
   EXPECT_TRUE(this->managed->free(this->at, stream));
 }

@@ -36,7 +36,7 @@ import vmm.suspend;
 
 namespace {
 
-using process_test::expect, process_test::expect_good, process_test::in_child, vmm::errc;
+using process_test::expect, process_test::expect_good_child, process_test::in_child, vmm::errc;
 
 constexpr std::uint64_t page = 4096;
 constexpr auto stream = vmm::stream_handle::default_stream;
@@ -74,97 +74,87 @@ vmm::physical_request memory_of(std::uint64_t size_bytes, vmm::share_kind kind) 
 // ---- file size -----------------------------------------------------------------------
 
 TEST(FileSizeLimit, OpeningAnswersAnErrorAndNoSignal) {
-  VMM_SKIP_UNDER_TSAN();
-  expect_good(in_child([] {
-                {
-                  const limited size(RLIMIT_FSIZE, MiB);
-                  const auto opened = vmm::host_driver::open();
-                  expect_code(opened, errc::unavailable, "open");
-                  expect(!opened && opened.error().native == EFBIG, "the system's reason");
-                }
-                expect(vmm::host_driver::open().has_value(), "open without the limit");
-              }),
-              "open");
+  expect_good_child("open", [] {
+    {
+      const limited size(RLIMIT_FSIZE, MiB);
+      const auto opened = vmm::host_driver::open();
+      expect_code(opened, errc::unavailable, "open");
+      expect(!opened && opened.error().native == EFBIG, "the system's reason");
+    }
+    expect(vmm::host_driver::open().has_value(), "open without the limit");
+  });
 }
 
 TEST(FileSizeLimit, ShareableMemoryIsOutOfMemory) {
-  VMM_SKIP_UNDER_TSAN();
-  expect_good(in_child([] {
-                auto driver = vmm::host_driver::open().value();
-                const auto fd = vmm::share_kind::posix_fd;
-                {
-                  const limited size(RLIMIT_FSIZE, MiB);
-                  const auto before = driver.resource_counts();
-                  const auto made = driver.create(memory_of(2 * MiB, fd));
-                  expect_code(made, errc::out_of_mappings, "create");
-                  expect(!made && made.error().native == EFBIG, "the system's reason");
-                  const auto now = driver.resource_counts();
-                  expect(std::memcmp(&before, &now, sizeof now) == 0,
-                         "the resource counts have changed");
-                  const auto small = driver.create(memory_of(MiB, fd));
-                  expect(small && driver.release(*small), "what the limit allows");
-                  const auto plain = driver.create(memory_of(64 * MiB, vmm::share_kind::none));
-                  expect(plain && driver.release(*plain), "memory without a file of its own");
-                }
-                const auto made = driver.create(memory_of(2 * MiB, fd));
-                expect(made && driver.release(*made), "create without the limit");
-                expect(driver.resource_counts().empty(), "something is left");
-              }),
-              "create");
+  expect_good_child("create", [] {
+    auto driver = vmm::host_driver::open().value();
+    const auto fd = vmm::share_kind::posix_fd;
+    {
+      const limited size(RLIMIT_FSIZE, MiB);
+      const auto before = driver.resource_counts();
+      const auto made = driver.create(memory_of(2 * MiB, fd));
+      expect_code(made, errc::out_of_mappings, "create");
+      expect(!made && made.error().native == EFBIG, "the system's reason");
+      const auto now = driver.resource_counts();
+      expect(std::memcmp(&before, &now, sizeof now) == 0, "the resource counts have changed");
+      const auto small = driver.create(memory_of(MiB, fd));
+      expect(small && driver.release(*small), "what the limit allows");
+      const auto plain = driver.create(memory_of(64 * MiB, vmm::share_kind::none));
+      expect(plain && driver.release(*plain), "memory without a file of its own");
+    }
+    const auto made = driver.create(memory_of(2 * MiB, fd));
+    expect(made && driver.release(*made), "create without the limit");
+    expect(driver.resource_counts().empty(), "something is left");
+  });
 }
 
 TEST(FileSizeLimit, AManagerOfShareableMemoryGoesOn) {
-  VMM_SKIP_UNDER_TSAN();
-  expect_good(in_child([] {
-                auto driver = vmm::host_driver::open().value();
-                vmm::manager_options options;
-                options.shareable = vmm::share_kind::posix_fd;
-                vmm::manager managed(driver, options);
-                const auto kept = managed.allocate(4 * MiB);
-                {
-                  const limited size(RLIMIT_FSIZE, MiB);
-                  expect_code(managed.allocate(8 * MiB), errc::out_of_mappings, "allocate");
-                  expect_code(managed.resize({.at = *kept, .size_bytes = 8 * MiB}),
-                              errc::out_of_mappings, "resize");
-                  expect(managed.validate().has_value(), "the manager is valid");
-                }
-                const auto grown = managed.resize({.at = *kept, .size_bytes = 8 * MiB});
-                expect(grown.has_value(), "resize without the limit");
-                if (grown) expect(managed.free(*grown).has_value(), "free");
-              }),
-              "a manager");
+  expect_good_child("a manager", [] {
+    auto driver = vmm::host_driver::open().value();
+    vmm::manager_options options;
+    options.shareable = vmm::share_kind::posix_fd;
+    vmm::manager managed(driver, options);
+    const auto kept = managed.allocate(4 * MiB);
+    {
+      const limited size(RLIMIT_FSIZE, MiB);
+      expect_code(managed.allocate(8 * MiB), errc::out_of_mappings, "allocate");
+      expect_code(managed.resize({.at = *kept, .size_bytes = 8 * MiB}), errc::out_of_mappings,
+                  "resize");
+      expect(managed.validate().has_value(), "the manager is valid");
+    }
+    const auto grown = managed.resize({.at = *kept, .size_bytes = 8 * MiB});
+    expect(grown.has_value(), "resize without the limit");
+    if (grown) expect(managed.free(*grown).has_value(), "free");
+  });
 }
 
 // The program's own handling of the signal is as it was.
 TEST(FileSizeLimit, TheProgramsSignalStaysTheProgramsOwn) {
-  VMM_SKIP_UNDER_TSAN();
-  expect_good(in_child([] {
-                sigset_t blocked;
-                sigset_t before;
-                sigemptyset(&blocked);
-                sigaddset(&blocked, SIGXFSZ);
-                sigprocmask(SIG_BLOCK, &blocked, &before);
-                std::raise(SIGXFSZ);
-                const limited size(RLIMIT_FSIZE, MiB);
-                expect_code(vmm::host_driver::open(), errc::unavailable, "open");
-                sigset_t now;
-                sigpending(&now);
-                expect(sigismember(&now, SIGXFSZ) == 1, "the program's signal is still there");
-                int taken = 0;
-                sigwait(&blocked, &taken);
-                sigprocmask(SIG_BLOCK, nullptr, &now);
-                expect(sigismember(&now, SIGXFSZ) == 1, "it is still blocked");
-                expect_code(vmm::host_driver::open(), errc::unavailable, "open");
-                sigpending(&now);
-                expect(sigismember(&now, SIGXFSZ) == 0, "no signal of the driver's is left");
-              }),
-              "signals");
+  expect_good_child("signals", [] {
+    sigset_t blocked;
+    sigset_t before;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGXFSZ);
+    sigprocmask(SIG_BLOCK, &blocked, &before);
+    std::raise(SIGXFSZ);
+    const limited size(RLIMIT_FSIZE, MiB);
+    expect_code(vmm::host_driver::open(), errc::unavailable, "open");
+    sigset_t now;
+    sigpending(&now);
+    expect(sigismember(&now, SIGXFSZ) == 1, "the program's signal is still there");
+    int taken = 0;
+    sigwait(&blocked, &taken);
+    sigprocmask(SIG_BLOCK, nullptr, &now);
+    expect(sigismember(&now, SIGXFSZ) == 1, "it is still blocked");
+    expect_code(vmm::host_driver::open(), errc::unavailable, "open");
+    sigpending(&now);
+    expect(sigismember(&now, SIGXFSZ) == 0, "no signal of the driver's is left");
+  });
 }
 
 // What vmm writes for its user: the log of calls, the file of vmm-top, contents of suspended
 // memory.
 TEST(FileSizeLimit, ALogThatIsCutIsReportedOnce) {
-  VMM_SKIP_UNDER_TSAN();
   const std::string path = testing::TempDir() + "vmm_log_" + std::to_string(::getpid());
   const auto seen = in_child([&] {
     ::setenv("VMM_LOG", path.c_str(), 1);
@@ -185,7 +175,6 @@ TEST(FileSizeLimit, ALogThatIsCutIsReportedOnce) {
 }
 
 TEST(FileSizeLimit, AnAllocatorThatCannotBeShownGoesOn) {
-  VMM_SKIP_UNDER_TSAN();
   const auto seen = in_child([] {
     const limited size(RLIMIT_FSIZE, 100);
     vmm::fake_driver driver;
@@ -200,28 +189,25 @@ TEST(FileSizeLimit, AnAllocatorThatCannotBeShownGoesOn) {
 }
 
 TEST(FileSizeLimit, SuspendingToAFileIsRefused) {
-  VMM_SKIP_UNDER_TSAN();
-  expect_good(in_child([] {
-                auto driver = vmm::host_driver::open().value();
-                vmm::manager managed(driver);
-                const auto at = managed.allocate(4 * MiB);
-                expect(at.has_value(), "allocate");
-                vmm::suspender all({.tier = vmm::backup_tier::file});
-                expect(all.add(managed, {.tag = "all"}).has_value(), "add");
-                {
-                  const limited size(RLIMIT_FSIZE, MiB);
-                  expect(!all.suspend().has_value(), "suspend is refused");
-                }
-                expect(all.suspend().has_value() && all.resume().has_value(), "without the limit");
-                expect(managed.free(*at).has_value(), "free");
-              }),
-              "a suspender");
+  expect_good_child("a suspender", [] {
+    auto driver = vmm::host_driver::open().value();
+    vmm::manager managed(driver);
+    const auto at = managed.allocate(4 * MiB);
+    expect(at.has_value(), "allocate");
+    vmm::suspender all({.tier = vmm::backup_tier::file});
+    expect(all.add(managed, {.tag = "all"}).has_value(), "add");
+    {
+      const limited size(RLIMIT_FSIZE, MiB);
+      expect(!all.suspend().has_value(), "suspend is refused");
+    }
+    expect(all.suspend().has_value() && all.resume().has_value(), "without the limit");
+    expect(managed.free(*at).has_value(), "free");
+  });
 }
 
 // ---- standard error without a reader -----------------------------------------------------
 
 TEST(ClosedPipe, AReportOnStandardErrorEndsNoProgram) {
-  VMM_SKIP_UNDER_TSAN();
   const auto seen = in_child([] {
     std::array<int, 2> ends{-1, -1};
     if (::pipe(ends.data()) != 0) std::_Exit(3);
@@ -244,36 +230,34 @@ TEST(ClosedPipe, AReportOnStandardErrorEndsNoProgram) {
 // ---- open files ----------------------------------------------------------------------
 
 TEST(OpenFileLimit, EachStepIsRefusedAndWorksLater) {
-  VMM_SKIP_UNDER_TSAN();
-  expect_good(in_child([] {
-                auto driver = vmm::host_driver::open().value();
-                vmm::manager managed(driver);
-                vmm::stream_pool pool(driver);
-                const auto kept = managed.allocate(4 * MiB);
-                const auto held = pool.allocate(MiB, stream);
-                expect(kept && held, "before the limit");
-                {
-                  const limited files(RLIMIT_NOFILE, 0);
-                  expect_code(vmm::host_driver::open(), errc::unavailable, "open");
-                  const auto fd = vmm::share_kind::posix_fd;
-                  expect_code(driver.create(memory_of(MiB, fd)), errc::out_of_mappings, "create");
-                  expect_code(managed.allocate(64 * MiB), errc::out_of_mappings, "manager");
-                  const auto refused = pool.allocate(512 * MiB, stream);
-                  expect_code(refused, errc::out_of_mappings, "pool");
-                  expect(vmm::describe(refused.error())
-                             .ends_with("the process is at its limit of 0 open files: close some, "
-                                        "or raise it (ulimit -n)"),
-                         "the text names the limit");
-                  expect(managed.validate().has_value(), "the manager is valid");
-                  expect(managed.free(*kept).has_value(), "a free needs no file");
-                }
-                const auto again = managed.allocate(64 * MiB);
-                expect(again && managed.free(*again), "the manager without the limit");
-                const auto block = pool.allocate(128 * MiB, stream);
-                expect(block && pool.free(*block, stream), "the pool without the limit");
-                expect(pool.free(*held, stream) && pool.validate(), "the pool is valid");
-              }),
-              "open files");
+  expect_good_child("open files", [] {
+    auto driver = vmm::host_driver::open().value();
+    vmm::manager managed(driver);
+    vmm::stream_pool pool(driver);
+    const auto kept = managed.allocate(4 * MiB);
+    const auto held = pool.allocate(MiB, stream);
+    expect(kept && held, "before the limit");
+    {
+      const limited files(RLIMIT_NOFILE, 0);
+      expect_code(vmm::host_driver::open(), errc::unavailable, "open");
+      const auto fd = vmm::share_kind::posix_fd;
+      expect_code(driver.create(memory_of(MiB, fd)), errc::out_of_mappings, "create");
+      expect_code(managed.allocate(64 * MiB), errc::out_of_mappings, "manager");
+      const auto refused = pool.allocate(512 * MiB, stream);
+      expect_code(refused, errc::out_of_mappings, "pool");
+      expect(vmm::describe(refused.error())
+                 .ends_with("the process is at its limit of 0 open files: close some, "
+                            "or raise it (ulimit -n)"),
+             "the text names the limit");
+      expect(managed.validate().has_value(), "the manager is valid");
+      expect(managed.free(*kept).has_value(), "a free needs no file");
+    }
+    const auto again = managed.allocate(64 * MiB);
+    expect(again && managed.free(*again), "the manager without the limit");
+    const auto block = pool.allocate(128 * MiB, stream);
+    expect(block && pool.free(*block, stream), "the pool without the limit");
+    expect(pool.free(*held, stream) && pool.validate(), "the pool is valid");
+  });
 }
 
 // ---- kernel mappings -----------------------------------------------------------------
@@ -293,49 +277,46 @@ std::uint64_t use_up_mappings(vmm::host_driver& driver, vmm::address_range range
 }
 
 TEST(MappingLimit, EachStepIsRefusedAndWorksLater) {
-  VMM_SKIP_UNDER_TSAN();
   VMM_SKIP_UNDER_ASAN();
-  expect_good(in_child([] {
-                auto driver = vmm::host_driver::open().value();
-                const std::uint64_t limit = driver.feature_set().max_mapping_count;
-                if (limit == 0 || limit > 1'000'000) return;  // out of reach
-                vmm::manager managed(driver);
-                vmm::stream_pool pool(driver);
-                const auto kept = managed.allocate(4 * MiB);
-                const auto held = pool.allocate(MiB, stream);
-                expect(kept && held && driver.fill({{*kept, 4 * MiB}, 7}), "before the limit");
-                const auto range = driver.reserve({.size_bytes = (limit + 10) * 2 * page}).value();
-                const auto one = driver.create(memory_of(page, vmm::share_kind::none)).value();
-                expect(use_up_mappings(driver, range, one) > limit / 4, "mappings are used up");
-                // With room behind it a block joins no neighbour: each takes mappings of its own.
-                const vmm::allocate_request apart{.size_bytes = 2 * MiB, .growth_bytes = 2 * MiB};
-                std::vector<vmm::address> last;
-                vmm::result<vmm::address> more = managed.allocate(apart);
-                for (; more && last.size() < 16; more = managed.allocate(apart))
-                  last.push_back(*more);
-                expect_code(more, errc::out_of_mappings, "manager");
-                for (const vmm::address at : last) expect(managed.free(at).has_value(), "free");
-                expect(use_up_mappings(driver, range, one) < 64, "again at the limit");
-                expect_code(pool.allocate(512 * MiB, stream), errc::out_of_mappings, "pool");
-                // Addresses beside others may join them, which takes no mapping.
-                const auto beside = driver.reserve({.size_bytes = MiB});
-                expect(beside ? driver.free_reservation(*beside).has_value()
-                              : beside.error().code == errc::out_of_mappings,
-                       "reserve");
-                expect(managed.validate() && pool.validate(), "both are valid");
-                std::byte seen{};
-                expect(driver.read({&seen, 1}, *kept) && seen == std::byte{7}, "what was there");
-                for (std::uint64_t at = 0; at < range.size_bytes; at += 2 * page) {
-                  if (!driver.unmap({range.base + at, page})) expect(false, "unmap");
-                }
-                const auto again = managed.allocate(64 * MiB);
-                expect(again && managed.free(*again), "the manager with room");
-                const auto block = pool.allocate(128 * MiB, stream);
-                expect(block && pool.free(*block, stream), "the pool with room");
-                expect(driver.release(one) && driver.free_reservation(range), "what used them up");
-                expect(managed.free(*kept) && pool.free(*held, stream), "what was there goes");
-              }),
-              "kernel mappings");
+  expect_good_child("kernel mappings", [] {
+    auto driver = vmm::host_driver::open().value();
+    const std::uint64_t limit = driver.feature_set().max_mapping_count;
+    if (limit == 0 || limit > 1'000'000) return;  // out of reach
+    vmm::manager managed(driver);
+    vmm::stream_pool pool(driver);
+    const auto kept = managed.allocate(4 * MiB);
+    const auto held = pool.allocate(MiB, stream);
+    expect(kept && held && driver.fill({{*kept, 4 * MiB}, 7}), "before the limit");
+    const auto range = driver.reserve({.size_bytes = (limit + 10) * 2 * page}).value();
+    const auto one = driver.create(memory_of(page, vmm::share_kind::none)).value();
+    expect(use_up_mappings(driver, range, one) > limit / 4, "mappings are used up");
+    // With room behind it a block joins no neighbour: each takes mappings of its own.
+    const vmm::allocate_request apart{.size_bytes = 2 * MiB, .growth_bytes = 2 * MiB};
+    std::vector<vmm::address> last;
+    vmm::result<vmm::address> more = managed.allocate(apart);
+    for (; more && last.size() < 16; more = managed.allocate(apart)) last.push_back(*more);
+    expect_code(more, errc::out_of_mappings, "manager");
+    for (const vmm::address at : last) expect(managed.free(at).has_value(), "free");
+    expect(use_up_mappings(driver, range, one) < 64, "again at the limit");
+    expect_code(pool.allocate(512 * MiB, stream), errc::out_of_mappings, "pool");
+    // Addresses beside others may join them, which takes no mapping.
+    const auto beside = driver.reserve({.size_bytes = MiB});
+    expect(beside ? driver.free_reservation(*beside).has_value()
+                  : beside.error().code == errc::out_of_mappings,
+           "reserve");
+    expect(managed.validate() && pool.validate(), "both are valid");
+    std::byte seen{};
+    expect(driver.read({&seen, 1}, *kept) && seen == std::byte{7}, "what was there");
+    for (std::uint64_t at = 0; at < range.size_bytes; at += 2 * page) {
+      if (!driver.unmap({range.base + at, page})) expect(false, "unmap");
+    }
+    const auto again = managed.allocate(64 * MiB);
+    expect(again && managed.free(*again), "the manager with room");
+    const auto block = pool.allocate(128 * MiB, stream);
+    expect(block && pool.free(*block, stream), "the pool with room");
+    expect(driver.release(one) && driver.free_reservation(range), "what used them up");
+    expect(managed.free(*kept) && pool.free(*held, stream), "what was there goes");
+  });
 }
 
 // ---- address space -------------------------------------------------------------------
@@ -407,60 +388,49 @@ void until_refused(std::uint64_t room_bytes, Make&& make, End&& end) {
   expect(again && end(*again), "it works without the limit");
 }
 
-TEST(AddressSpaceLimit, AManagerAtEachRoom) {
-  VMM_SKIP_UNDER_TSAN();
+// An allocator with and without a first block at each room.
+template <class Allocator, class Options>
+void allocate_at_each_room(auto&& allocate, auto&& free) {
   for (const std::uint64_t room_bytes : rooms) {
     for (const bool was_used : {false, true}) {
-      expect_good(in_child([=] {
-                    auto driver = vmm::host_driver::open().value();
-                    vmm::manager_options options;
-                    options.leak_hook.hook = nullptr;  // the first block is live on purpose
-                    if (was_used) options.reservation_bytes = 64 * MiB;
-                    vmm::manager managed(driver, options);
-                    if (was_used) expect(managed.allocate(MiB).has_value(), "the first block");
-                    until_refused(
-                        room_bytes, [&] { return managed.allocate(16 * MiB); },
-                        [&](vmm::address at) { return managed.free(at).has_value(); });
-                    expect(managed.validate().has_value(), "the manager is valid");
-                  }),
-                  "room " + std::to_string(room_bytes));
+      expect_good_child("room " + std::to_string(room_bytes), [&] {
+        auto driver = vmm::host_driver::open().value();
+        Options options;
+        options.leak_hook.hook = nullptr;  // the first block is live on purpose
+        if (was_used) options.reservation_bytes = 64 * MiB;
+        Allocator from(driver, options);
+        if (was_used) expect(allocate(from, MiB).has_value(), "the first block");
+        until_refused(
+            room_bytes, [&] { return allocate(from, 16 * MiB); },
+            [&](vmm::address at) { return free(from, at).has_value(); });
+        expect(from.validate().has_value(), "the allocator is valid");
+      });
     }
   }
+}
+
+TEST(AddressSpaceLimit, AManagerAtEachRoom) {
+  allocate_at_each_room<vmm::manager, vmm::manager_options>(
+      [](auto& from, std::uint64_t size_bytes) { return from.allocate(size_bytes); },
+      [](auto& from, vmm::address at) { return from.free(at); });
 }
 
 TEST(AddressSpaceLimit, APoolAtEachRoom) {
-  VMM_SKIP_UNDER_TSAN();
-  for (const std::uint64_t room_bytes : rooms) {
-    for (const bool was_used : {false, true}) {
-      expect_good(in_child([=] {
-                    auto driver = vmm::host_driver::open().value();
-                    vmm::pool_options options;
-                    options.leak_hook.hook = nullptr;  // the first block is live on purpose
-                    if (was_used) options.reservation_bytes = 64 * MiB;
-                    vmm::stream_pool pool(driver, options);
-                    if (was_used) expect(pool.allocate(MiB, stream).has_value(), "the first block");
-                    until_refused(
-                        room_bytes, [&] { return pool.allocate(16 * MiB, stream); },
-                        [&](vmm::address at) { return pool.free(at, stream).has_value(); });
-                    expect(pool.validate().has_value(), "the pool is valid");
-                  }),
-                  "room " + std::to_string(room_bytes));
-    }
-  }
+  allocate_at_each_room<vmm::stream_pool, vmm::pool_options>(
+      [](auto& from, std::uint64_t size_bytes) { return from.allocate(size_bytes, stream); },
+      [](auto& from, vmm::address at) { return from.free(at, stream); });
 }
 
 TEST(AddressSpaceLimit, OpeningAtEachRoom) {
-  VMM_SKIP_UNDER_TSAN();
   for (const std::uint64_t room_bytes : rooms) {
-    expect_good(in_child([=] {
-                  {
-                    const limited addresses(RLIMIT_AS, address_space_bytes() + room_bytes);
-                    const auto opened = vmm::host_driver::open();
-                    expect(opened || is_typed(opened.error().code), "open");
-                  }
-                  expect(vmm::host_driver::open().has_value(), "open without the limit");
-                }),
-                "room " + std::to_string(room_bytes));
+    expect_good_child("room " + std::to_string(room_bytes), [=] {
+      {
+        const limited addresses(RLIMIT_AS, address_space_bytes() + room_bytes);
+        const auto opened = vmm::host_driver::open();
+        expect(opened || is_typed(opened.error().code), "open");
+      }
+      expect(vmm::host_driver::open().has_value(), "open without the limit");
+    });
   }
 }
 

@@ -173,7 +173,6 @@ void expect_clean(const round_end& seen, const std::string& where) {
 }
 
 TEST(Kill, EitherSideAtEveryStep) {
-  VMM_SKIP_UNDER_TSAN();
   (void)vmm::sign_bytes({}, {});
   const std::size_t before = share_test::descriptor_count();
   std::uint64_t rounds = 0;
@@ -210,7 +209,6 @@ TEST(Kill, EitherSideAtEveryStep) {
 
 // A child that the parent forks must not keep the parent's lease.
 TEST(Kill, AForkedChildKeepsNoLease) {
-  VMM_SKIP_UNDER_TSAN();
   share_test::channels both = share_test::make_channels(share_test::patient_ms);
   const auto seen = process_test::in_child(
       [&] {
@@ -238,7 +236,6 @@ TEST(Kill, AForkedChildKeepsNoLease) {
 }
 
 TEST(Fork, AChildCannotUseOrFreeSharedBlocks) {
-  VMM_SKIP_UNDER_TSAN();
   auto driver = vmm::host_driver::open().value();
   auto other = vmm::host_driver::open().value();
   auto block = exported_block::make(driver, {.size_bytes = 2 * MiB});
