@@ -51,7 +51,7 @@ class manager_shortage {
   /// engine exists.
   void enter() noexcept;
   void leave() noexcept { relief_.leave(); }
-  std::uint64_t take_from_others(std::uint64_t size_bytes) { return relief_.relieve(size_bytes); }
+  [[nodiscard]] relief_member& relief() noexcept { return relief_; }
   [[nodiscard]] trim_report trim(std::uint64_t limit_bytes);
 
   /// Refuses memory that exceeds, together with the live blocks, the budget or the device. Errors:

@@ -67,9 +67,7 @@ device_core& manager_suspension::core() noexcept {
 
 user_count& manager_suspension::users() noexcept { return of_.users(); }
 
-std::uint64_t manager_suspension::take_from_others(std::uint64_t size_bytes) {
-  return of_.shortage_.take_from_others(size_bytes);
-}
+relief_member& manager_suspension::relief() noexcept { return of_.shortage_.relief(); }
 
 // ---- claims --------------------------------------------------------------------------
 

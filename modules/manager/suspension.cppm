@@ -51,7 +51,7 @@ class manager_suspension final : public suspendable {
   [[nodiscard]] status begin_resume(suspension_list& out) override;
   void end_resume(const suspension_list& parts, bool done) noexcept override;
   void announce(const suspension_list& parts, suspension_phase next) override;
-  std::uint64_t take_from_others(std::uint64_t size_bytes) override;
+  [[nodiscard]] relief_member& relief() noexcept override;
 
  private:
   [[nodiscard]] status list_unclaimed(std::vector<address>& out) VMM_REQUIRES(manager_lock::change);

@@ -89,6 +89,7 @@ export class relief_member {
   void enter_lender(const relief_key& key, const source& from) noexcept { enter(key, from, true); }
   /// Effects: removes it. Waits for a call in progress. A second call does nothing.
   void leave() noexcept;
+  [[nodiscard]] const relief_key& key() const noexcept { return key_; }
   /// Whether the registry has another allocator with this key. Cost: a lock, O(members).
   [[nodiscard]] bool has_others() const noexcept;
   /// Effects: trims other allocators, one after the other, until `wanted_bytes` are released to the

@@ -27,6 +27,7 @@ import vmm.physical;
 import vmm.std;
 import vmm.timeline;
 import :core;
+import :relief;
 
 namespace vmm {
 
@@ -255,8 +256,8 @@ export class suspendable {
   }
   /// Requires: as clear_freed. Whether such memory may exist.
   [[nodiscard]] virtual bool clears_freed() const noexcept { return false; }
-  /// Effects: trims other allocators of the device by `size_bytes`. Returns the bytes released.
-  virtual std::uint64_t take_from_others(std::uint64_t size_bytes) = 0;
+  /// Its place among the allocators of the device. Errors: none.
+  [[nodiscard]] virtual relief_member& relief() noexcept = 0;
 
   /// Requires: the memory is suspended, by the calling suspender. Effects: another one can take it;
   /// `has_copies`: copies that could not be waited for may use it.

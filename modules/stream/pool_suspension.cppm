@@ -65,9 +65,7 @@ class pool_suspension final : public suspendable {
   [[nodiscard]] bool clears_freed() const noexcept override {
     return contents_.fills_on_release() && phases_.has_unfilled();
   }
-  std::uint64_t take_from_others(std::uint64_t size_bytes) override {
-    return relief_.relieve(size_bytes);
-  }
+  [[nodiscard]] relief_member& relief() noexcept override { return relief_; }
 
  private:
   // Returns the previous phase; holds rank::change if that was `from`.

@@ -88,10 +88,13 @@ struct suspended_region {
     allocator->end_resume(parts, done);
     end(!done);
   }
-  // The bytes that other allocators of the device release for a resumption short of memory.
-  [[nodiscard]] std::uint64_t take_from_others() {
+  // Its place among the allocators of the device, for a resumption that is short of memory.
+  [[nodiscard]] relief_member& relief() noexcept {
     check(!is_begun, "relief runs while an allocator is being changed");
-    return allocator->take_from_others(core().memory.statistics().suspended_bytes);
+    return allocator->relief();
+  }
+  [[nodiscard]] std::uint64_t suspended_bytes() noexcept {
+    return core().memory.statistics().suspended_bytes;
   }
   void announce(suspension_phase next) {
     check(is_begun, "a change is announced that is not under way");

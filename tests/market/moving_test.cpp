@@ -20,6 +20,7 @@ import vmm.market;
 import vmm.observe;
 import vmm.optimizer;
 import vmm.stream;
+import vmm.suspend;
 
 namespace {
 
@@ -186,6 +187,47 @@ TEST(MarketMoving, AnObservedPoolGetsIdleMemoryOfOthers) {
   const auto at = pool.allocate(40 * MiB, stream);
   ASSERT_TRUE(at) << vmm::describe(at.error());
   EXPECT_TRUE(pool.free(*at, stream));
+}
+
+// Neither has a part of what it needs while it waits for the other.
+TEST(MarketMoving, TwoTenantsResumeByTurns) {
+  const market_test::private_directory in;
+  const market_test::owner_process owner(in, capacity);
+  struct engine {
+    std::unique_ptr<vmm::tenant_driver> driver;
+    std::optional<vmm::manager> blocks;
+    std::vector<vmm::address> all;
+    std::string failure;
+    vmm::suspender asleep;
+  };
+  std::array<engine, 2> engines;
+  for (engine& each : engines) {
+    each.driver = open_host_tenant(options_of(in, &each == engines.data() ? "one" : "two")).value();
+    each.blocks.emplace(*each.driver);
+    for (int i = 0; i < 3; ++i) each.all.push_back(each.blocks->allocate(16 * MiB).value());
+    for (const vmm::address at : each.all) write(at, 16 * MiB, at.value);
+    ASSERT_TRUE(each.asleep.add(*each.blocks, {.tag = "all"}));
+    ASSERT_TRUE(each.asleep.suspend());
+  }
+  std::vector<std::thread> threads;
+  for (engine& each : engines) {
+    threads.emplace_back([&each] {
+      for (int turn = 0; turn < 20 && each.failure.empty(); ++turn) {
+        if (const vmm::status done = each.asleep.resume(); !done)
+          each.failure = std::to_string(turn) + ": " + vmm::describe(done.error());
+        else if (!std::ranges::all_of(
+                     each.all, [](vmm::address at) { return holds(at, 16 * MiB, at.value); }))
+          each.failure = "wrong words";
+        else if (!each.asleep.suspend())
+          each.failure = "a suspension failed";
+      }
+    });
+  }
+  for (std::thread& each : threads) each.join();
+  for (engine& each : engines) {
+    EXPECT_EQ(each.failure, "");
+    for (const vmm::address at : each.all) EXPECT_TRUE(each.blocks->free(at));
+  }
 }
 
 // ---- processes -----------------------------------------------------------------------
