@@ -88,13 +88,13 @@ TEST(Handles, AreKeptWhileACallIsInside) {
     const call_on<thing> call(handle);
     handle_slot* const slot = claim_handle(handle, handle_kind::pool);
     ASSERT_NE(slot, nullptr);
-    EXPECT_TRUE(slot->has_callers());
+    EXPECT_TRUE(slot->has_long_callers());
     keep_handle(*slot);
     EXPECT_TRUE(call_on<thing>(handle));
   }
   handle_slot* const slot = claim_handle(handle, handle_kind::pool);
   ASSERT_NE(slot, nullptr);
-  EXPECT_FALSE(slot->has_callers());
+  EXPECT_FALSE(slot->has_long_callers());
   close_handle(*slot);
   EXPECT_FALSE(call_on<thing>(handle)) << "no call enters what goes";
   drop_handle(*slot);

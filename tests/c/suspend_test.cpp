@@ -116,6 +116,8 @@ void SuspendC::expect_access_is_named(const char* name) {
   };
   ASSERT_GOOD(vmm_suspender_suspend(suspender, nullptr, nullptr));
   use(expect_named);
+  expect_named(vmm_manager_synchronize(manager, in_manager));
+  EXPECT_GOOD(vmm_pool_synchronize(pool));  // for what was freed
   if (*name == 'f')
     expect_named(vmm_driver_get_access(driver, in_pool, VMM_PLACE_DEVICE, 0, &rights));
   EXPECT_EQ(vmm_driver_read(driver, bytes, copy.target, ~std::uint64_t{0} >> 8),

@@ -122,6 +122,33 @@ TEST_F(Threads, DestroyAtOnce) {
   }
 }
 
+// Threads are inside a call nearly all of the time: a destruction waits for calls that end soon,
+// and others wait for it.
+TEST_F(Threads, DestroyBesideCallsWithoutAPause) {
+  for (int round = 0; round < 20; ++round) {
+    vmm_driver* opened = nullptr;
+    ASSERT_GOOD(vmm_driver_open("host", VMM_ANY_DEVICE, &opened));
+    std::atomic<int> inside = 0;
+    std::atomic<int> wrong = 0;
+    int refused = 0;
+    std::thread closing([&] {
+      while (inside != thread_count - 1) std::this_thread::yield();
+      while (vmm_driver_close(opened) == VMM_ERROR_IN_USE) ++refused;
+    });
+    on_threads([&](int number) {
+      vmm_status seen = number == 0 ? VMM_ERROR_INVALID_HANDLE : VMM_SUCCESS;
+      for (int call = 0; seen == VMM_SUCCESS; ++call) {
+        seen = vmm_driver_memory(opened, nullptr, nullptr);
+        if (call == 0) ++inside;
+      }
+      if (seen != VMM_ERROR_INVALID_HANDLE) ++wrong;
+    });
+    closing.join();
+    EXPECT_LT(refused, 100);
+    EXPECT_EQ(wrong, 0);
+  }
+}
+
 // A manager is refused while its range ends on another thread, and goes afterwards.
 TEST_F(Threads, DestroyAManagerBesideItsRange) {
   for (int round = 0; round < rounds; ++round) {

@@ -204,14 +204,16 @@ inline constexpr bool is_recorded<vmm_error_info> = false;
 template <class Struct, class Call>
 void refuses_sizes(Struct good, Call&& call) {
   constexpr std::uint64_t first = sizeof(Struct) - gained_bytes<Struct>;
-  for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{8}, first - 8, first - 1,
-                                   std::uint64_t{4097}, ~std::uint64_t{0}}) {
+  for (const std::uint64_t size :
+       {std::uint64_t{0}, std::uint64_t{8}, first - 8, first - 1, first + 4, sizeof(Struct) - 1,
+        sizeof(Struct) + 1, std::uint64_t{4097}, ~std::uint64_t{0}}) {
     Struct wrong = good;
     wrong.struct_size = size;
     EXPECT_EQ(call(&wrong), VMM_ERROR_INVALID_ARGUMENT) << "a struct of " << size << " bytes";
     if (is_recorded<Struct>) {
       EXPECT_TRUE(says("struct_size of vmm_"));
-      EXPECT_TRUE(says(" is " + std::to_string(size) + ", and from " + std::to_string(first)));
+      EXPECT_TRUE(says(" is " + std::to_string(size) + ", and multiples of 8 from " +
+                       std::to_string(first)));
       EXPECT_TRUE(says("to 4096 are accepted, of which this version's has " +
                        std::to_string(sizeof(Struct)) + ": "));
     }

@@ -16,15 +16,16 @@
  *           of another kind, or destroyed) and VMM_ERROR_INVALID_ARGUMENT (a null pointer, or an
  *           impossible struct_size); they are not listed again.
  * Threads   Every call may be made from any thread, on any handle, at any time. Destroying a handle
- *           while another thread is inside a call on it fails with VMM_ERROR_IN_USE.
+ *           waits for calls that end within milliseconds, and fails with VMM_ERROR_IN_USE while
+ *           another goes on. Other threads' calls wait meanwhile, and continue if it failed.
  * Forks     In a forked child a call on a handle of the parent returns VMM_ERROR_NOT_PERMITTED, or
  *           zeros if it returns no status; destroying the handle succeeds and does not affect the
  *           parent. A child opens a driver of its own.
  * Structs   Begin with struct_size, which the caller sets to sizeof of the struct that it was
- *           compiled with (vmm_*_options_init does it; where it is given an impossible size, it
- *           sets struct_size to 0, which no call accepts). Later versions add members at the end;
- *           0 in an added member selects the earlier behaviour. Elements of arrays never grow.
- *           Boolean members are 1 or 0.
+ *           compiled with, a multiple of 8 (vmm_*_options_init does it; where it is given an
+ *           impossible size, it sets struct_size to 0, which no call accepts). Later versions add
+ *           members at the end; 0 in an added member selects the earlier behaviour. Elements of
+ *           arrays never grow. Boolean members are 1 or 0.
  * Names     Sizes are in bytes. Texts are UTF-8, end with 0, and live as long as the library unless
  *           a comment limits it.
  * Handles   Are numbers of a pointer's type, and must not be dereferenced.
@@ -392,8 +393,9 @@ VMM_API vmm_status vmm_pool_capture_number(vmm_pool* pool, vmm_stream stream,
 VMM_API vmm_status vmm_pool_capture_release(vmm_pool* pool, uint64_t number,
                                             vmm_stream stream) VMM_NOEXCEPT;
 
-/** Blocks until all work before the frees so far has finished. Errors: NOT_PERMITTED (in a
- *  callback, while a capture is announced or a known stream is captured), driver errors. */
+/** Blocks until all work before the frees so far has finished, also while the pool is suspended.
+ *  Errors: NOT_PERMITTED (in a callback, while a capture is announced or a known stream is
+ *  captured), driver errors. */
 VMM_API vmm_status vmm_pool_synchronize(vmm_pool* pool) VMM_NOEXCEPT;
 
 /** The result of vmm_pool_trim() and vmm_manager_trim(). */
@@ -699,7 +701,7 @@ VMM_API VMM_CHECKED vmm_status vmm_manager_copy(vmm_manager* manager,
 VMM_API vmm_status vmm_manager_forget_stream(vmm_manager* manager, vmm_stream stream) VMM_NOEXCEPT;
 
 /** Blocks until the work of the memory's earlier users has finished, so that the host may access
- *  the block's bytes. Errors: as vmm_manager_free, driver errors. */
+ *  the block's bytes. Errors: as vmm_manager_free, IN_USE (suspended), driver errors. */
 VMM_API vmm_status vmm_manager_synchronize(vmm_manager* manager, void* at) VMM_NOEXCEPT;
 
 /** The record of one block of a manager. */

@@ -113,8 +113,8 @@ vmm_status fail_size(std::uint64_t given_bytes, const known_sizes& known) noexce
   failure what{.status = VMM_ERROR_INVALID_ARGUMENT,
                .advice = "set it to sizeof of the struct that is passed"};
   std::snprintf(what.figures.data(), what.figures.size(),
-                "struct_size of %s is %llu, and from %llu (the first version's) to %llu are "
-                "accepted, of which this version's has %llu: ",
+                "struct_size of %s is %llu, and multiples of 8 from %llu (the first version's) to "
+                "%llu are accepted, of which this version's has %llu: ",
                 known.name, static_cast<unsigned long long>(given_bytes),
                 static_cast<unsigned long long>(known.first_bytes),
                 static_cast<unsigned long long>(known.limit_bytes),

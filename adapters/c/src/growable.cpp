@@ -124,7 +124,7 @@ void query(growable_object& on, vmm_growable_info& out) noexcept {
 
 vmm_status destroy_growable(growable_object& gone, handle_slot& slot, vmm_stream last_use) {
   if (!gone.made_in.is_here()) return VMM_SUCCESS;
-  if (slot.has_callers() || gone.has_users()) {
+  if (slot.has_long_callers() || gone.has_users()) {
     return fail(VMM_ERROR_IN_USE,
                 "a view or pin uses the growable range, or a call on it is in progress");
   }

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cassert>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -147,6 +148,16 @@ void made_here::move_here() noexcept {
 bool handle_slot::has_callers() const noexcept {
   for (const stripe& each : stripes) {
     if (each.callers.load() != 0) return true;
+  }
+  return false;
+}
+
+bool handle_slot::has_long_callers() const noexcept {
+  constexpr std::chrono::milliseconds patience{10};
+  const auto begin = std::chrono::steady_clock::now();
+  while (has_callers()) {
+    if (std::chrono::steady_clock::now() - begin > patience) return true;
+    std::this_thread::yield();
   }
   return false;
 }

@@ -275,7 +275,9 @@ vmm_status destroy(const void* handle, Last&& last, Obstacle&& obstacle) noexcep
   if (slot == nullptr) return fail_handle();
   auto* const object = static_cast<Object*>(slot->object);
   // Calls of the parent's other threads stay counted in a child, and never return there.
-  const bool is_used = (object->made_in.is_here() && slot->has_callers()) || object->has_users();
+  const bool is_here = object->made_in.is_here();
+  const bool is_used = object->has_users() || (is_here && slot->has_long_callers()) ||
+                       object->has_users();  // a call may have made one
   const char* const why = is_used ? text_of_use(*object) : obstacle(*object);
   if (why != nullptr) {
     keep_handle(*slot);

@@ -82,13 +82,17 @@ inline constexpr struct_version first_version<vmm_suspender_info>{32, "vmm_suspe
 // No struct will be larger; a larger number is invalid, and reading that many bytes would read past
 // the struct.
 inline constexpr std::uint64_t struct_bytes_max = 4096;
+// Every struct has a size that is a multiple of this; others would cut a member in two.
+inline constexpr std::uint64_t struct_alignment = alignof(std::uint64_t);
 
 template <class Struct>
 [[nodiscard]] constexpr bool is_size_of(std::uint64_t struct_size) noexcept {
   constexpr std::size_t first_bytes = first_version<Struct>.size_bytes;
   static_assert(first_bytes != 0 && first_bytes <= sizeof(Struct));
   static_assert(std::is_trivially_copyable_v<Struct> && offsetof(Struct, struct_size) == 0);
-  return struct_size >= first_bytes && struct_size <= struct_bytes_max;
+  static_assert(alignof(Struct) == struct_alignment && first_bytes % struct_alignment == 0);
+  return struct_size >= first_bytes && struct_size <= struct_bytes_max &&
+         struct_size % struct_alignment == 0;
 }
 template <class Struct>
 [[nodiscard]] bool is_sized(const Struct& given) noexcept {

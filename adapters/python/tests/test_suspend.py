@@ -56,8 +56,10 @@ def test_contents_come_back(driver, weights, cache):
         assert away == report.suspended_bytes
         with pytest.raises(libvmm.InUse, match="suspended"):
             cache.allocate(1)
-        with pytest.raises(libvmm.InUse, match="suspended"):
-            weight.resize(8 * MIB)
+        for call in (lambda: weight.resize(8 * MIB), weight.synchronize):
+            with pytest.raises(libvmm.InUse, match="suspended"):
+                call()
+        cache.synchronize()  # of what was freed
         sleeper.resume("weights")
         assert driver.read(at, 64) == b"w" * 64 and weight.address == at
         sleeper.resume()
@@ -117,8 +119,10 @@ def test_wrong_use(driver, weights, cache):
             sleeper.add(cache, "")
         with pytest.raises(libvmm.InvalidArgument, match="keep, zero, discard"):
             sleeper.add(cache, "kv", contents="some")
-        with pytest.raises(TypeError):
-            sleeper.suspend(7)
+        for call in (sleeper.suspend, sleeper.resume):
+            for tags in (["weights"], 7):
+                with pytest.raises(TypeError, match=r"tags: a str for each tag, .*was given"):
+                    call(tags)
         with pytest.raises(libvmm.InvalidArgument, match="tag"):
             sleeper.suspend("nothing")
         with pytest.raises(libvmm.InvalidArgument, match="no region with this tag is suspended"):

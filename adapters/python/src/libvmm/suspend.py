@@ -107,6 +107,9 @@ for _name, _arguments in _CALLS.items():
 
 
 def _texts(tags: tuple[str, ...]) -> Any:
+    for tag in tags:
+        if not isinstance(tag, str):
+            raise _values.refuse("tags", "a str for each tag, as in resume('weights', 'kv'),", tag)
     return (ctypes.c_char_p * len(tags))(*(_values.text("tags", tag) for tag in tags))
 
 
