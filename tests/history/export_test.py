@@ -9,16 +9,16 @@ usage: export_test.py VMM_HISTORY WRITE_SAMPLE
 """
 
 import json
-import pathlib
 import pickle
 import pickletools
 import re
 import subprocess
 import sys
-import tempfile
 import unittest
 
+import tool
 from made import ALLOCATED, BLOCKED, FREED, GROW, PASSED, SERVED, hostile, made_history
+from tool import FOLDER, TOOL, facts, summary
 
 # The actions that the reader of PyTorch's page accepts.
 OPCODES = set(
@@ -26,34 +26,15 @@ OPCODES = set(
 SHORT_BINUNICODE BINUNICODE EMPTY_DICT EMPTY_LIST EMPTY_TUPLE TUPLE TUPLE1 TUPLE2 TUPLE3 LIST
 DICT APPEND APPENDS SETITEM SETITEMS BINGET LONG_BINGET BINPUT LONG_BINPUT MEMOIZE""".split()
 )
-TOOL, SAMPLE = sys.argv[1:3]
-FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="vmm_history_"))
-
-
 NAMES = ("pool.history", "lost.history", "manager.history", "manager_lost.history")
 
 
-def setUpModule():
-    subprocess.run([SAMPLE, FOLDER], check=True)
-
-
-def tearDownModule():
-    for path in FOLDER.iterdir():
-        path.unlink()
-    FOLDER.rmdir()
+setUpModule = tool.begin
+tearDownModule = tool.end
 
 
 def export(word, name):
-    out = FOLDER / (name + "." + word)
-    subprocess.run([TOOL, word, FOLDER / name, "--out", out], check=True, stderr=subprocess.DEVNULL)
-    return out.read_bytes()
-
-
-def facts(name):
-    text = subprocess.run(
-        [TOOL, "summary", FOLDER / name], check=True, capture_output=True, text=True
-    ).stdout
-    return dict(line.strip().rsplit(": ", 1) for line in text.splitlines())
+    return tool.export(word, name).read_bytes()
 
 
 class Walk:
@@ -378,18 +359,9 @@ class OddNames(unittest.TestCase):
         self.assertNotIn(b"alert(1)", page)
 
     def test_summary(self):
-        out = subprocess.run(
-            [TOOL, "summary", FOLDER / "made.history"], check=True, capture_output=True
-        ).stdout
-        self.assertEqual(
-            [
-                byte
-                for byte in out.decode("utf-8")
-                if byte != "\n" and (byte < " " or "\x7f" <= byte < "\xa0")
-            ],
-            [],
-        )
-        self.assertIn(b"odd ?]0;title?: ?\xef\xbf\xbd?\n", out)
+        out = summary("made.history")
+        self.assertEqual(re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f]", out), [])
+        self.assertIn("odd ?]0;title?: ?\ufffd?\n", out)
 
 
 class Pairs(unittest.TestCase):
@@ -429,13 +401,7 @@ class Hostile(unittest.TestCase):
                     set(pickle.loads(export("memory_viz", "made.history"))),
                     {"segments", "device_traces", "allocator_settings"},
                 )
-                said = subprocess.run(
-                    [TOOL, "summary", FOLDER / "made.history"],
-                    check=True,
-                    capture_output=True,
-                    text=True,
-                ).stdout
-                self.assertIn("\nevents left out: ", said)
+                self.assertIn("\nevents left out: ", summary("made.history"))
 
 
 class Torch(unittest.TestCase):

@@ -9,22 +9,20 @@ usage: page_script_test.py VMM_HISTORY WRITE_SAMPLE
 """
 
 import json
-import pathlib
 import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 
+import tool
 from browser import BROWSER, WHY_NONE, Browser
 from made import made_history
+from tool import FOLDER, export, facts
 
-TOOL, SAMPLE = sys.argv[1:3]
 NODE = shutil.which("node")
 if not NODE and not BROWSER:
     print("skipped: there is no node (Node.js) here, and " + WHY_NONE)
     sys.exit(0)
-FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="vmm_script_"))
 HARNESS = r"""
 const from = text.indexOf("<script>") + 8, to = text.lastIndexOf("begin().catch");
 class ImageData {
@@ -101,31 +99,17 @@ def run_script(page):
     return TABS[0].ask("(async () => { const text = " + text + ";" + HARNESS + "})()")
 
 
-def setUpModule():
-    subprocess.run([SAMPLE, FOLDER], check=True)
+setUpModule = tool.begin
 
 
 def tearDownModule():
-    shutil.rmtree(FOLDER)
+    tool.end()
     if TABS:
         TABS.pop().close()
 
 
-def facts(name):
-    text = subprocess.run(
-        [TOOL, "summary", FOLDER / name], check=True, capture_output=True, text=True
-    ).stdout
-    return dict(line.strip().rsplit(": ", 1) for line in text.splitlines())
-
-
 def look(*names):
-    out = FOLDER / "page.html"
-    subprocess.run(
-        [TOOL, "page", *(FOLDER / name for name in names), "--out", out],
-        check=True,
-        stderr=subprocess.DEVNULL,
-    )
-    return json.loads(run_script(out))
+    return json.loads(run_script(export("page", *names)))
 
 
 class Script(unittest.TestCase):
@@ -170,15 +154,8 @@ class Script(unittest.TestCase):
             ("manager.history", self.manager),
             ("manager_lost.history", look("manager_lost.history")[0]),
         ):
-            out = FOLDER / "trace.json"
-            subprocess.run(
-                [TOOL, "perfetto", FOLDER / name, "--out", out],
-                check=True,
-                stderr=subprocess.DEVNULL,
-            )
-            counts = [
-                each["args"]["live"] for each in json.loads(out.read_text()) if each["ph"] == "C"
-            ]
+            events = json.loads(export("perfetto", name).read_text())
+            counts = [each["args"]["live"] for each in events if each["ph"] == "C"]
             self.assertEqual(counts[-1], pane["live"][-1])
             self.assertLessEqual(set(counts[1:]), set(pane["live"]))
             self.assertLessEqual(set(pane["live"]), set(counts), "the first is before all events")
@@ -232,13 +209,7 @@ class Script(unittest.TestCase):
             self.assertIn("the budget would be exceeded", each)
 
     def test_pytorchs_snapshot_beside_ours(self):
-        theirs = FOLDER / "torch.pickle"
-        subprocess.run(
-            [TOOL, "memory_viz", FOLDER / "pool.history", "--out", theirs],
-            check=True,
-            stderr=subprocess.DEVNULL,
-        )
-        ours, other = look("pool.history", "torch.pickle")
+        ours, other = look("pool.history", export("memory_viz", "pool.history").name)
         self.assertEqual(ours["end"]["live"], other["end"]["live"])
         self.assertEqual(ours["end"]["mapped"], other["end"]["mapped"])
         self.assertEqual(other["leftOut"], 0)

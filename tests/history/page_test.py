@@ -10,47 +10,31 @@ usage: page_test.py VMM_HISTORY WRITE_SAMPLE
 """
 
 import json
-import pathlib
 import shutil
-import subprocess
 import sys
-import tempfile
 import unittest
 
+import tool
 from browser import BOXES, BROWSER, WHY_NONE, Browser
 from made import hostile, made_history
+from tool import FOLDER, export, facts
 
-TOOL, SAMPLE = sys.argv[1:3]
 if not BROWSER:
     print("skipped: " + WHY_NONE)
     sys.exit(0)
-FOLDER = pathlib.Path(tempfile.mkdtemp(prefix="vmm_page_"))
-
-
-def page_of(*names):
-    out = FOLDER / ("_".join(names) + ".html")
-    subprocess.run(
-        [TOOL, "page", *(FOLDER / name for name in names), "--out", out],
-        check=True,
-        stderr=subprocess.DEVNULL,
-    )
-    return out
 
 
 class Page(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        subprocess.run([SAMPLE, FOLDER], check=True)
-        text = subprocess.run(
-            [TOOL, "summary", FOLDER / "pool.history"], check=True, capture_output=True, text=True
-        ).stdout
-        cls.facts = dict(line.strip().rsplit(": ", 1) for line in text.splitlines())
+        tool.begin()
+        cls.facts = facts("pool.history")
         cls.browser = Browser()
 
     @classmethod
     def tearDownClass(cls):
         cls.browser.close()
-        shutil.rmtree(FOLDER)
+        tool.end()
 
     def tearDown(self):
         self.assertEqual(self.browser.complaints, [])
@@ -74,7 +58,7 @@ class Page(unittest.TestCase):
         self.browser.ask("panes[0].map.focus()")
 
     def test_it_says_what_the_allocator_said(self):
-        self.browser.open(page_of("pool.history"))
+        self.browser.open(export("page", "pool.history"))
         self.focus()
         self.browser.key("End")
         data = self.data()
@@ -83,7 +67,7 @@ class Page(unittest.TestCase):
         self.assertEqual(data["held"], self.facts["held_bytes"])
 
     def test_it_draws_every_kind(self):
-        self.browser.open(page_of("pool.history"))
+        self.browser.open(export("page", "pool.history"))
         counts, box = self.shot()
         for name in ("live", "free", "stranded", "stale", "suspended"):
             self.assertGreater(counts.get(self.colour(name), 0), 50, name)
@@ -93,7 +77,7 @@ class Page(unittest.TestCase):
         self.assertGreater(len(counts), 4)
 
     def test_keys(self):
-        self.browser.open(page_of("pool.history"))
+        self.browser.open(export("page", "pool.history"))
         self.focus()
         self.browser.key("Home")
         self.assertEqual(self.data()["cursor"], "0")
@@ -123,7 +107,7 @@ class Page(unittest.TestCase):
         self.assertIs(self.browser.ask("document.getElementById('keys').open"), True)
 
     def test_mouse(self):
-        self.browser.open(page_of("pool.history"))
+        self.browser.open(export("page", "pool.history"))
         _, (x, y, width, height) = self.shot()
         self.browser.click(x + width / 2, y + height * 0.9)
         middle = int(self.facts["events"]) / 2
@@ -145,15 +129,12 @@ class Page(unittest.TestCase):
 
     def most_live(self, name):
         """The most live memory by the Perfetto file, which is made without the page."""
-        out = FOLDER / "trace.json"
-        subprocess.run(
-            [TOOL, "perfetto", FOLDER / name, "--out", out], check=True, stderr=subprocess.DEVNULL
-        )
-        counters = [each["args"] for each in json.loads(out.read_text()) if each["ph"] == "C"]
+        events = json.loads(export("perfetto", name).read_text())
+        counters = [each["args"] for each in events if each["ph"] == "C"]
         return max(each["live"] for each in counters)
 
     def test_it_opens_at_the_peak(self):
-        self.browser.open(page_of("pool.history"))
+        self.browser.open(export("page", "pool.history"))
         self.assertEqual(int(self.data()["live"]), self.most_live("pool.history"))
         self.assertIn("event " + f"{int(self.data()['cursor']):,} of", self.text(".now"))
         self.assertIn("held", self.text(".now"))
@@ -186,7 +167,7 @@ class Page(unittest.TestCase):
             self.assertLess(end, left)
 
     def test_axes(self):
-        self.browser.open(page_of("pool.history"))
+        self.browser.open(export("page", "pool.history"))
         self.check_axes()
         whole = [each[0] for each in self.browser.boxes(".axis.x span")]
         self.browser.ask("panes[0].zoom(0.1, 0.6, 0.5, false, true)")
@@ -199,7 +180,7 @@ class Page(unittest.TestCase):
             self.assertRegex(text, r"^[\d.]+ (ns|us|ms|s)$")
 
     def test_the_overview_moves_what_is_shown(self):
-        self.browser.open(page_of("pool.history"))
+        self.browser.open(export("page", "pool.history"))
         self.browser.ask("panes[0].zoom(0.1, 0.1, 0.5, false, true)")
         self.browser.settle()
         before = self.data()
@@ -213,7 +194,7 @@ class Page(unittest.TestCase):
 
     def test_one_selection_at_a_time(self):
         """Head and card name the same thing: the block that was clicked, or the event."""
-        self.browser.open(page_of("pool.history"))
+        self.browser.open(export("page", "pool.history"))
         _, (x, y, width, height) = self.shot()
         place = self.browser.ask(
             "(() => { const {h, cursor: i} = panes[0], b = h.blocks; "
@@ -235,7 +216,7 @@ class Page(unittest.TestCase):
         self.assertNotIn("freed by event", self.text(".now"))
 
     def test_nothing_jumps_while_one_steps(self):
-        self.browser.open(page_of("pool.history"))
+        self.browser.open(export("page", "pool.history"))
         self.focus()
         tops = set()
         for _ in range(12):
@@ -246,7 +227,7 @@ class Page(unittest.TestCase):
     def test_a_phones_width(self):
         self.browser.be_a_phone()
         try:
-            self.browser.open(page_of("pool.history", "manager.history"))
+            self.browser.open(export("page", "pool.history", "manager.history"))
             self.browser.settle()
             self.assertEqual(self.browser.ask("document.documentElement.scrollWidth"), 390)
             where = "canvas, button, select, .card, .axis.y span, h2"
@@ -271,7 +252,7 @@ class Page(unittest.TestCase):
         self.browser.be_a_phone()
         self.browser.call("Emulation.setTouchEmulationEnabled", enabled=True)
         try:
-            self.browser.open(page_of("pool.history"))
+            self.browser.open(export("page", "pool.history"))
             ((_, left, right, top, _),) = self.browser.boxes(".map")
             x, y = (left + right) / 2, top + 100
             self.touch("touchStart", (x - 40, y), (x + 40, y))
@@ -302,7 +283,7 @@ class Page(unittest.TestCase):
 
     def test_costs_are_strong_and_the_rest_is_pale(self):
         """Saturation of the colours, in light and dark: held and not live against all other."""
-        self.browser.open(page_of("pool.history"))
+        self.browser.open(export("page", "pool.history"))
         for scheme in ("light", "dark"):
             feature = {"name": "prefers-color-scheme", "value": scheme}
             self.browser.call("Emulation.setEmulatedMedia", features=[feature])
@@ -317,7 +298,7 @@ class Page(unittest.TestCase):
         self.browser.call("Emulation.setEmulatedMedia", features=[])
 
     def test_colours_and_dark(self):
-        self.browser.open(page_of("pool.history"))
+        self.browser.open(export("page", "pool.history"))
         self.browser.ask("turn('colours'); turn('colours')")
         self.browser.settle()
         counts, _ = self.shot()
@@ -333,7 +314,7 @@ class Page(unittest.TestCase):
         self.browser.call("Emulation.setEmulatedMedia", features=[])
 
     def test_two_side_by_side_on_one_scale(self):
-        self.browser.open(page_of("pool.history", "manager.history"))
+        self.browser.open(export("page", "pool.history", "manager.history"))
         self.assertEqual(self.browser.ask("panes.length"), 2)
         boxes = self.browser.ask(BOXES)
         self.assertEqual(boxes[0][1], boxes[1][1])
@@ -343,19 +324,14 @@ class Page(unittest.TestCase):
         self.assertGreater(float(self.data(1)["live"]), 0)
 
     def test_pytorchs_snapshot_beside_ours(self):
-        theirs = FOLDER / "torch.pickle"
-        subprocess.run(
-            [TOOL, "memory_viz", FOLDER / "pool.history", "--out", theirs],
-            check=True,
-            stderr=subprocess.DEVNULL,
-        )
-        self.browser.open(page_of("pool.history", "torch.pickle"))
+        theirs = export("memory_viz", "pool.history").name
+        self.browser.open(export("page", "pool.history", theirs))
         ours, other = self.data(0), self.data(1)
         self.assertIn("PyTorch", self.browser.ask("panes[1].el.querySelector('h2').textContent"))
         self.assertEqual(ours["live"], other["live"])
 
     def test_what_was_lost_is_said(self):
-        self.browser.open(page_of("lost.history"))
+        self.browser.open(export("page", "lost.history"))
         self.assertIn("older ones are lost", self.text(".now"))
         self.assertEqual(self.browser.ask("panes[0].h.leftOut"), 0)
 
@@ -364,7 +340,7 @@ class Page(unittest.TestCase):
         for name, parts in hostile().items():
             with self.subTest(name):
                 made_history(FOLDER / "made.history", **parts)
-                self.browser.open(page_of("made.history"))
+                self.browser.open(export("page", "made.history"))
                 self.focus()
                 for key in ("Home", "g", "s", "ArrowRight", "t", "c", "c", "+", "0", "End"):
                     self.browser.key(key, key if len(key) == 1 else None)
@@ -382,7 +358,7 @@ class Page(unittest.TestCase):
     def test_a_name_is_text(self):
         odd = FOLDER / '<b>"x".history'
         shutil.copy(FOLDER / "manager.history", odd)
-        self.browser.open(page_of(odd.name))
+        self.browser.open(export("page", odd.name))
         self.assertEqual(self.browser.ask("document.querySelectorAll('section b').length"), 0)
 
 
