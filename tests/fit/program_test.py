@@ -240,6 +240,37 @@ class Shapes(unittest.TestCase):
             self.assertEqual(found["allocators"]["native"]["held_bytes"], 40 * MIB)
             self.assertEqual(found["self_check"]["error"], 0)
 
+    def test_every_event_is_counted(self):
+        program, other = shapes.Recording(12, 1), BASE + 32 * MIB
+        program.segment(BASE, 4 * MIB, expandable=True)
+        program.alloc(BASE, 512)
+        program.alloc(BASE + 512, 1024)
+        program.segment(other, 10 * MIB)
+        program.free(BASE + 512)
+        program.alloc(other, 4096)
+        program.event("free_requested", other, 4096)
+        program.event("segment_unmap", BASE + 2 * MIB, 2 * MIB)
+        program.segments[BASE]["total_size"] = 2 * MIB
+        for name, size in (("oom", 1 << 40), ("snapshot", 0), ("new_action", 0)):
+            program.event(name, 0, size)
+        made = shapes.snapshot([program], ratio=0.5, none=None, negative=-1)
+        made["segments"][1]["blocks"][0]["state"] = "active_pending_free"
+        expected = {"live_bytes": str(512 + 4096), "held_bytes": str(12 * MIB)}
+        expected |= {"device": "1 of 2", "events left out": "0", "allocated": "3", "freed": "1"}
+        # An expandable segment is mapped in parts.
+        expected |= {"free_pinned": "1", "mapped": "3", "short_of_memory": "1"}
+        for protocol in (2, 3, 4, 5):
+            read = summary(pickle.dumps(made, protocol))
+            self.assertEqual({**read, **expected}, read)
+
+    def test_what_is_named_again_and_again_is_not_looked_at_again_and_again(self):
+        frames = [{"filename": "a.cpp", "line": 1, "name": "b"}] * 20_000
+        event = {"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "frames": frames}
+        made = {"segments": [], "device_traces": [[event] * 20_000]}
+        self.assertEqual(summary(made)["allocated"], "20000")
+        event.update({str(i): 0 for i in range(900)}, frames=[], time_us=1)
+        self.assertEqual(summary(made)["allocated"], "20000")
+
 
 class Sizes(unittest.TestCase):
     def test_asked_and_rounded(self):
@@ -815,6 +846,11 @@ LOG = (
 )
 
 
+class Calls:
+    def __reduce__(self):
+        return (print, ("a pickle was run",))
+
+
 class Others(unittest.TestCase):
     def test_a_log_of_rmm(self):
         for content in (LOG, LOG.replace("\n", "\r\n"), LOG.rstrip("\n")):
@@ -864,11 +900,6 @@ class Others(unittest.TestCase):
 
     def test_what_is_no_recording(self):
         whole = pickle.dumps(shapes.snapshot([shapes.small_program(12)]), 4)
-
-        class Calls:
-            def __reduce__(self):
-                return (print, ("a pickle was run",))
-
         for content, why in (
             (b"", "is empty"),
             (b"{}", "its first bytes differ"),
@@ -899,6 +930,29 @@ class Others(unittest.TestCase):
         self.assertIn(
             "has no allocation", run(FIT, written({"segments": [], "device_traces": []})).stderr
         )
+
+    def test_what_is_no_history(self):
+        overlap, loop = shapes.snapshot([shapes.small_program(12)]), []
+        whole = pickle.dumps(overlap, 4)
+        overlap["segments"].append(overlap["segments"][0])
+        loop.append(loop)
+        for content, why in (
+            (b"", "is empty"),
+            (b"{}", "not a history"),
+            (Calls(), "more than plain data"),
+            ({}, "no segments"),
+            ([1, 2], "no segments"),
+            (overlap, "overlap"),
+            ({"segments": 3, "device_traces": []}, "no segments"),
+            *((whole[:size], "cut short") for size in range(2, len(whole), 41)),
+        ):
+            done = run(HISTORY, "summary", written(content))
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(why, done.stderr)
+            self.assertIn("made: ", done.stderr)
+        for path, why in ((FOLDER / "none", "No such file"), (FOLDER, "Is a directory")):
+            self.assertIn(why, run(HISTORY, "summary", path).stderr)
+        run(HISTORY, "summary", written({"segments": loop, "device_traces": [loop]}))  # ends
 
 
 if __name__ == "__main__":

@@ -12,13 +12,12 @@ import json
 import pickle
 import pickletools
 import re
-import subprocess
 import sys
 import unittest
 
 import tool
 from made import ALLOCATED, BLOCKED, FREED, GROW, PASSED, SERVED, hostile, made_history
-from tool import FOLDER, TOOL, facts, summary
+from tool import FOLDER, facts, summary
 
 # The actions that the reader of PyTorch's page accepts.
 OPCODES = set(
@@ -221,6 +220,19 @@ class MemoryViz(unittest.TestCase):
                 "",
             )
 
+    def test_what_we_write_is_read_back(self):
+        for name in ("pool.history", "lost.history"):
+            read, said = facts(tool.export("memory_viz", name).name), facts(name)
+            allocated = int(said["allocated"]) + int(said.get("captured", 0))
+            expected = {
+                "allocator": "PyTorch",
+                "live_bytes": said["live_bytes"],
+                "held_bytes": said["mapped_bytes"],
+                "events left out": "0",
+                "allocated": str(allocated),
+            }
+            self.assertEqual({**read, **expected}, read)
+
 
 class Perfetto(unittest.TestCase):
     FIELDS = {
@@ -402,158 +414,6 @@ class Hostile(unittest.TestCase):
                     {"segments", "device_traces", "allocator_settings"},
                 )
                 self.assertIn("\nevents left out: ", summary("made.history"))
-
-
-class Torch(unittest.TestCase):
-    """PyTorch's snapshot as a history: ours written and read back, and one of PyTorch's shape."""
-
-    @staticmethod
-    def summary(path):
-        done = subprocess.run([TOOL, "summary", path], capture_output=True, text=True)
-        facts_of = dict(line.strip().rsplit(": ", 1) for line in done.stdout.splitlines())
-        return done.returncode, facts_of, done.stderr.splitlines()[-1]
-
-    def made(self, value, protocol=4):
-        path = FOLDER / "made.pickle"
-        path.write_bytes(pickle.dumps(value, protocol))
-        return path
-
-    def test_what_we_write_is_read_back(self):
-        for name in ("pool.history", "lost.history"):
-            export("memory_viz", name)
-            code, read, _ = self.summary(FOLDER / (name + ".memory_viz"))
-            said = facts(name)
-            self.assertEqual(code, 0)
-            self.assertEqual(read["allocator"], "PyTorch")
-            self.assertEqual(read["live_bytes"], said["live_bytes"])
-            self.assertEqual(read["held_bytes"], said["mapped_bytes"])
-            self.assertEqual(read["events left out"], "0")
-            self.assertEqual(
-                read["allocated"], str(int(said["allocated"]) + int(said.get("captured", 0)))
-            )
-
-    @staticmethod
-    def snapshot():
-        at, page = 0x7F0000000000, 2 << 20
-        line = [
-            {"filename": "??", "line": 0, "name": "malloc"},
-            {"filename": "train.py", "line": 7, "name": "step"},
-        ]
-        block = {"requested_size": 500, "frames": line}
-        free = {"requested_size": 0, "frames": [], "state": "inactive"}
-        segment = {
-            "device": 1,
-            "stream": 0,
-            "segment_type": "large",
-            "frames": line,
-            "segment_pool_id": (0, 0),
-        }
-        steps = [
-            ("segment_map", at, 2 * page),
-            ("alloc", at, 512),
-            ("alloc", at + 512, 1024),
-            ("segment_alloc", at + 64 * page, 5 * page),
-            ("free_requested", at + 512, 1024),
-            ("free_completed", at + 512, 1024),
-            ("alloc", at + 64 * page, 4096),
-            ("free_requested", at + 64 * page, 4096),
-            ("segment_unmap", at + page, page),
-            ("oom", 0, 1 << 40),
-            ("snapshot", 0, 0),
-            ("new_action", 0, 0),
-        ]
-        return {
-            "segments": [
-                dict(
-                    segment,
-                    address=at,
-                    total_size=page,
-                    is_expandable=True,
-                    blocks=[
-                        dict(block, address=at, size=512, state="active_allocated"),
-                        dict(free, address=at + 512, size=page - 512),
-                    ],
-                ),
-                dict(
-                    segment,
-                    address=at + 64 * page,
-                    total_size=5 * page,
-                    is_expandable=False,
-                    blocks=[
-                        dict(block, address=at + 64 * page, size=4096, state="active_pending_free"),
-                        dict(free, address=at + 64 * page + 4096, size=5 * page - 4096),
-                    ],
-                ),
-            ],
-            "device_traces": [
-                [],
-                [
-                    dict(
-                        action=what, addr=where, size=size, stream=0, time_us=1000 + i, frames=line
-                    )
-                    for i, (what, where, size) in enumerate(steps)
-                ],
-            ],
-            "allocator_settings": {"ratio": 0.5, "none": None, "negative": -1},
-        }
-
-    def test_a_snapshot_of_pytorchs_shape(self):
-        for protocol in (2, 3, 4, 5):
-            code, read, _ = self.summary(self.made(self.snapshot(), protocol))
-            self.assertEqual(code, 0)
-            self.assertEqual(read["live_bytes"], str(512 + 4096))
-            self.assertEqual(read["held_bytes"], str(6 * (2 << 20)))
-            self.assertEqual(read["device"], "1 of 2")
-            self.assertEqual(read["events left out"], "0")
-            self.assertEqual(
-                (read["allocated"], read["freed"], read["free_pinned"]), ("3", "1", "1")
-            )
-            self.assertEqual(read["mapped"], "3", "an expandable segment in parts")
-            self.assertEqual(read["short_of_memory"], "1")
-
-    def test_what_is_named_again_and_again_is_not_looked_at_again_and_again(self):
-        frames = [{"filename": "a.cpp", "line": 1, "name": "b"}] * 20_000
-        event = {"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "frames": frames}
-        snapshot = {"segments": [], "device_traces": [[event] * 20_000]}
-        code, read, _ = self.summary(self.made(snapshot))
-        self.assertEqual((code, read["allocated"]), (0, "20000"))
-        event.update({str(i): 0 for i in range(900)}, frames=[], time_us=1)
-        code, read, _ = self.summary(self.made(snapshot))
-        self.assertEqual((code, read["allocated"]), (0, "20000"))
-
-    def test_what_is_no_snapshot_says_so(self):
-        class Calls:
-            def __reduce__(self):
-                return (print, ("a pickle was run",))
-
-        overlap = self.snapshot()
-        overlap["segments"].append(overlap["segments"][0])
-        loop = []
-        loop.append(loop)
-        for value, why in (
-            (Calls(), "more than plain data"),
-            ({}, "no segments"),
-            ([1, 2], "no segments"),
-            (overlap, "overlap"),
-            ({"segments": 3, "device_traces": []}, "no segments"),
-        ):
-            code, _, said = self.summary(self.made(value))
-            self.assertEqual(code, 2)
-            self.assertIn(why, said)
-            self.assertIn("made.pickle: ", said)
-        whole = pickle.dumps(self.snapshot(), 4)
-        path = FOLDER / "made.pickle"
-        for size in range(2, len(whole), 41):
-            path.write_bytes(whole[:size])
-            code, _, said = self.summary(path)
-            self.assertEqual(code, 2)
-            self.assertIn("cut short", said)
-        for content, why in ((b"", "is empty"), (b"{}", "not a history")):
-            path.write_bytes(content)
-            self.assertIn(why, self.summary(path)[2])
-        self.assertIn("cannot be read: No such file", self.summary(FOLDER / "none")[2])
-        self.assertIn("Is a directory", self.summary(FOLDER)[2])
-        self.summary(self.made({"segments": loop, "device_traces": [loop]}))  # ends
 
 
 if __name__ == "__main__":
