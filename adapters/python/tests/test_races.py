@@ -33,7 +33,7 @@ class Careless:
     def work(self):
         try:
             self.outcome.append(self.call())
-        except libvmm.Error as refused:
+        except (libvmm.Error, BufferError) as refused:
             self.outcome.append(type(refused))
         self.stops.set()
 
@@ -205,3 +205,50 @@ def test_careless_threads(pool):
     for at in pool.raw_blocks():
         pool.free_raw(at)
     assert not pool._life._claims and not pool._life._coming
+
+
+@pytest.mark.parametrize("name", ["close", "free", "__dlpack__"])
+def test_a_call_beside_one_that_is_refused(pool, monkeypatch, name):
+    """Another thread's close or free, which the library refuses, is not seen."""
+    block = pool.allocate(SIZE)
+    of = pool if name == "close" else block
+    called = pool.close if name == "__dlpack__" else getattr(of, name)
+    careless = Careless(monkeypatch, getattr(of, name))
+
+    def work(function, *arguments):
+        careless.beside()
+        return libvmm.Status.IN_USE
+
+    if name == "free":
+        inside(monkeypatch, "vmm_pool_free", work)
+    else:
+        destroy = pool._life.destroy
+
+        def once(*arguments):
+            pool._life.destroy = destroy
+            return work(destroy, *arguments)
+
+        pool._life.destroy = once
+    with pytest.raises(libvmm.InUse):
+        called()
+    careless.thread.join()
+    assert careless.outcome[0] not in (BufferError, libvmm.UnknownAddress)
+    assert pool.is_open == (name != "close")
+    assert bool(block.address) == (name == "__dlpack__")
+    careless.outcome.clear()
+
+
+def test_a_handler_inside_a_close(pool, monkeypatch):
+    """A thread does not wait for itself."""
+    monkeypatch.setattr(time, "sleep", lambda _: pytest.fail("it waits"))
+    block, destroy = pool.allocate(SIZE), pool._life.destroy
+
+    def handled(*arguments):
+        pool.close()
+        with pytest.raises(BufferError, match="another call"):
+            block.__dlpack__()
+        return destroy(*arguments)
+
+    pool._life.destroy = handled
+    pool.close()
+    assert not pool.is_open

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 from . import _dlpack, _lifetime, _native
@@ -16,21 +14,10 @@ from ._owner import HandleLife, Owner
 from .errors import Error, InUse, UnknownAddress, check
 
 _LIBRARY = _native.LIBRARY
-_TRIES, _PAUSE_S = 10_000, 0.0001
-"""Of a wait for another thread's call."""
 
 
 def _shown(address: int) -> InUse:
     return InUse(f"an array shows the block at {address:#x}")
-
-
-def _waits_for(is_over: Callable[[], bool]) -> bool:
-    """False where it takes too long."""
-    for _ in range(_TRIES):
-        if is_over():
-            return True
-        time.sleep(_PAUSE_S)
-    return False
 
 
 def drop_key(table: dict[object, Any], key: object) -> None:
@@ -198,10 +185,10 @@ class AllocatorLife(HandleLife):
         def has_claim() -> bool:
             return self._claims.setdefault(address, mine)[0] == mine[0] or not self.is_here()
 
-        if not _waits_for(has_claim):
+        if not _lifetime.waits_for(has_claim):
             raise InUse(
                 f"another thread's call has been freeing or adopting the block at {address:#x} for "
-                f"{_TRIES * _PAUSE_S:g} s: call again after it"
+                f"{_lifetime.WAIT_TRIES * _lifetime.WAIT_PAUSE_S:g} s: call again after it"
             )
         return self._claims.get(address, mine)
 
@@ -212,7 +199,7 @@ class AllocatorLife(HandleLife):
     def _look(self, address: int, claim: list[int], taker: BlockLife | None) -> None:
         is_anothers = address in self.raw
         freeing = [key for key, each in self._freeing.copy().items() if each == address]
-        _waits_for(lambda: not any(key in self._freeing for key in freeing))
+        _lifetime.waits_for(lambda: not any(key in self._freeing for key in freeing))
         for each in _lifetime.lives(BlockLife):
             if each.at.value == address and each.owner is self and each is not taker:
                 raise InUse(f"a libvmm.Block has the address {address:#x}: call its free()")
@@ -222,7 +209,9 @@ class AllocatorLife(HandleLife):
             if taker is not None:
                 raise
         coming = self._coming.copy()
-        _waits_for(lambda: all(at.value or key not in self._coming for key, at in coming.items()))
+        _lifetime.waits_for(
+            lambda: all(at.value or key not in self._coming for key, at in coming.items())
+        )
         if is_anothers or len(claim) > 1 or address in [at.value for at in coming.values()]:
             raise UnknownAddress(f"the block at {address:#x} was freed before")
 

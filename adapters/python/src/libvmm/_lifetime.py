@@ -20,6 +20,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 import warnings
 import weakref
 from collections import Counter
@@ -35,7 +36,18 @@ Kind = TypeVar("Kind", bound="Life")
 _CALL = "call"
 _OBJECT = "object"  # the Python object itself as a keeper
 _TRIES = 16
+WAIT_TRIES, WAIT_PAUSE_S = 10_000, 0.0001
+"""Of a wait for another thread's call."""
 _left: list[Life] = _native.once("left open", [])  # objects that stay open until the process ends
+
+
+def waits_for(is_over: Callable[[], bool]) -> bool:
+    """False where it takes too long."""
+    for _ in range(WAIT_TRIES):
+        if is_over():
+            return True
+        time.sleep(WAIT_PAUSE_S)
+    return False
 
 
 class _Process:
@@ -97,7 +109,8 @@ class Life:
         """Statuses of the calls that end it, by _native.record()."""
         self._arrays: dict[Any, None] = {}
         self._bars: dict[Any, str] = {}
-        self._calls: dict[str, object] = {}
+        self._calls: dict[str, list[int]] = {}
+        """The call that is alone: a list of its thread."""
         self._keepers: dict[Any, str] = {_OBJECT: ""}
         self._parent, self._forks, self._tries = parent, process.forks, 0
         self._is_left = False
@@ -133,10 +146,17 @@ class Life:
     # before it counts arrays. Both read copies made atomically: one of the two finds the other.
 
     def show(self, array: Any) -> None:
-        """Counts an array. Raises BufferError if none can be made."""
+        """Counts an array. Raises BufferError if none can be made. Waits for another thread's call,
+        which may be refused."""
         self._arrays[array] = None
-        if not (self.has_ended or self._calls.copy() or self._bars.copy()):
-            return
+        while calls := list(self._calls.values()):
+            self.hide(array)
+            if not self._waits_for(calls[0]):
+                break
+            self._arrays[array] = None
+        else:
+            if not (self.has_ended or self._bars.copy()):
+                return
         self.hide(array)
         raise BufferError(
             " ".join(dict.fromkeys(self._bars.copy().values()))
@@ -178,13 +198,22 @@ class Life:
 
     # ---- one call alone ----
 
-    def alone(self, call: Callable[..., Answer], *arguments: Any, ends: bool = False) -> Answer:
+    def alone(
+        self,
+        call: Callable[..., Answer],
+        *arguments: Any,
+        ends: bool = False,
+        waits: bool = False,
+    ) -> Answer:
         """Calls while no array shows the memory and none can be made. Of several concurrent calls
-        one is made, and the others raise."""
+        one is made, and the others raise, or wait for it, which may be refused, before they try."""
         self.check_hidden()
-        mine = object()
+        mine = [threading.get_ident()]
         try:
-            is_first = self._calls.setdefault(_CALL, mine) is mine
+            while (first := self._calls.setdefault(_CALL, mine)) is not mine:
+                if self.has_ended or not waits or not self._waits_for(first):
+                    break
+            is_first = first is mine
             if self.has_ended or (ends and not is_first):
                 raise UnknownAddress(f"the {self.name} was freed before, or another call frees it")
             if not is_first:
@@ -200,6 +229,11 @@ class Life:
                 raise
             raise
         return answer
+
+    def _waits_for(self, call: list[int]) -> bool:
+        """Waits for the end of another thread's call."""
+        is_elsewhere = call[0] != threading.get_ident() and self.is_here()
+        return is_elsewhere and waits_for(lambda: self._calls.get(_CALL) is not call)
 
     def _after(self, mine: object) -> None:
         if self._calls.get(_CALL) is mine:
@@ -333,7 +367,7 @@ def close(life: Life, end: Callable[[], None] | None = None) -> None:
     if life.has_ended:
         return
     try:
-        life.alone(end or life.end, ends=True)
+        life.alone(end or life.end, ends=True, waits=True)
     except UnknownAddress:  # another thread closes it
         return
     except InUse as refused:

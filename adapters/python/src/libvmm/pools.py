@@ -105,7 +105,7 @@ class Block(_lifetime.Held):
         UnknownAddress if it was freed before, by any thread, and InUse while an array shows it."""
         number = self.stream if stream is None else _values.stream(stream)
         self._check_live()
-        self._life.alone(self._life.free, number, ends=True)
+        self._life.alone(self._life.free, number, ends=True, waits=True)
 
     def _check_live(self) -> None:
         if self._life.has_ended or not self._life.at.value:

@@ -304,7 +304,7 @@ class Borrowed(_Shared):
         """Releases the memory and notifies the peer. Raises InUse while an array shows it,
         Unavailable if the connection has ended; the memory is then released all the same."""
         self._check_open()
-        trouble = self._life.alone(self._life.give_back, ends=True)
+        trouble = self._life.alone(self._life.give_back, ends=True, waits=True)
         if trouble is not None:
             raise trouble
 
