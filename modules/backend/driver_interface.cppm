@@ -7,7 +7,8 @@
 // through driver_interface, is compiled once, and needs no backend to be named. A call that a
 // driver lacks returns not_supported.
 //
-// A new call changes this file, :driver_model, the concepts and the drivers, and nothing else.
+// A new call changes this file, :driver_model, :forwarding, the concepts and the drivers, and
+// nothing else. It has no body here: a class that lacks it does not compile.
 //
 // Thread safety: that of the driver. Cost: one virtual call.
 export module vmm.backend:driver_interface;
@@ -51,7 +52,7 @@ export class driver_interface {
   [[nodiscard]] virtual status synchronize_event(event_handle) = 0;
 
   /// stream_identity_backend; 0 without it.
-  [[nodiscard]] virtual std::uint64_t stream_identity(stream_handle) noexcept { return 0; }
+  [[nodiscard]] virtual std::uint64_t stream_identity(stream_handle) noexcept = 0;
 
   // all_work_backend
   [[nodiscard]] virtual status record_all(event_handle) = 0;
@@ -64,7 +65,7 @@ export class driver_interface {
   virtual capture_mode exchange_capture_mode(capture_mode) = 0;
   [[nodiscard]] virtual result<capture_info> query_capture(stream_handle) = 0;
   /// quick_capture_backend; without it, or under an observer, false.
-  [[nodiscard]] virtual bool is_uncaptured(stream_handle) noexcept { return false; }
+  [[nodiscard]] virtual bool is_uncaptured(stream_handle) noexcept = 0;
 
   // context_backend: false if the driver has no context; do not pop then.
   [[nodiscard]] virtual bool push_context() = 0;
@@ -108,7 +109,8 @@ export class driver_interface {
 };
 static_assert(backend<driver_interface> && stream_backend<driver_interface> &&
               all_work_backend<driver_interface> && all_wait_backend<driver_interface> &&
-              capture_backend<driver_interface> && context_backend<driver_interface> &&
+              quick_capture_backend<driver_interface> &&
+              stream_identity_backend<driver_interface> && context_backend<driver_interface> &&
               copy_backend<driver_interface> && retain_backend<driver_interface> &&
               property_backend<driver_interface> && sharing_backend<driver_interface> &&
               peer_backend<driver_interface> && range_export_backend<driver_interface> &&

@@ -68,11 +68,17 @@ export class forwarding_driver : public driver_interface {
   [[nodiscard]] status synchronize_event(event_handle a) override {
     return inside_.synchronize_event(a);
   }
+  [[nodiscard]] std::uint64_t stream_identity(stream_handle a) noexcept override {
+    return inside_.stream_identity(a);
+  }
   capture_mode exchange_capture_mode(capture_mode a) override {
     return inside_.exchange_capture_mode(a);
   }
   [[nodiscard]] result<capture_info> query_capture(stream_handle a) override {
     return inside_.query_capture(a);
+  }
+  [[nodiscard]] bool is_uncaptured(stream_handle a) noexcept override {
+    return inside_.is_uncaptured(a);
   }
   [[nodiscard]] bool push_context() override { return inside_.push_context(); }
   void pop_context() override { inside_.pop_context(); }

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 module;
 #include <dlfcn.h>
+#include <limits.h>
+#include <stdlib.h>
 #include <sys/resource.h>
 
 #include "named_file.h"
@@ -69,6 +71,26 @@ constexpr std::array code_names{
   return is_known ? found.rlim_cur : 0;
 }
 
+// Whether a named pipe is the first of the name in the folders of LD_LIBRARY_PATH. The loader opens
+// it and waits.
+[[nodiscard]] bool loader_would_wait(std::string_view name) noexcept {
+  const char* const folders = ::secure_getenv("LD_LIBRARY_PATH");
+  std::string_view left = folders != nullptr ? folders : "";
+  while (!left.empty()) {
+    const std::string_view folder = left.substr(0, left.find_first_of(":;"));
+    left.remove_prefix(std::min(folder.size() + 1, left.size()));
+    char path[PATH_MAX] = {};
+    if (folder.size() + name.size() + 2 > sizeof path) continue;
+    folder.copy(path, folder.size());
+    path[folder.size()] = '/';
+    name.copy(path + folder.size() + 1, name.size());
+    struct ::stat found{};
+    if (::stat(folder.empty() ? path + 1 : path, &found) != 0) continue;
+    if (S_ISFIFO(found.st_mode) || S_ISREG(found.st_mode)) return S_ISFIFO(found.st_mode);
+  }
+  return false;
+}
+
 }  // namespace
 
 opened_file open_named(const char* path, int flags, unsigned mode) noexcept {
@@ -83,6 +105,8 @@ loaded_library load_named(const char* name) noexcept {
   const bool is_path = std::string_view(name).find('/') != std::string_view::npos;
   if (is_path && ::stat(name, &found) == 0 && !S_ISREG(found.st_mode))
     return {nullptr, "it is not a regular file"};
+  if (!is_path && loader_would_wait(name))
+    return {nullptr, "a folder of LD_LIBRARY_PATH has a named pipe (FIFO) of this name"};
   void* const handle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (handle != nullptr) return {handle, nullptr};
   const char* const reason = ::dlerror();

@@ -28,7 +28,8 @@ export struct loaded_library {
   void* handle = nullptr;
   const char* reason = nullptr;  ///< valid until the thread's next call of the loader
 };
-/// A path that is not one of a regular file is refused: the loader would wait for a named pipe.
+/// A path that is not one of a regular file is refused, and a name that is a named pipe in a folder
+/// of LD_LIBRARY_PATH: the loader would wait.
 export [[nodiscard]] loaded_library load_named(const char* name) noexcept;
 
 /// The name of a code of the system's, such as "EMFILE"; "errno" for a rare one, "" for 0.

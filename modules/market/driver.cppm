@@ -97,12 +97,6 @@ export class tenant_driver final : public forwarding_driver {
                                   std::span<const access_grant> grants) override;
   [[nodiscard]] result<physical_handle> retain(address at) override;
   [[nodiscard]] result<physical_properties> get_properties(physical_handle handle) override;
-  [[nodiscard]] std::uint64_t stream_identity(stream_handle stream) noexcept override {
-    return inside().stream_identity(stream);
-  }
-  [[nodiscard]] bool is_uncaptured(stream_handle stream) noexcept override {
-    return inside().is_uncaptured(stream);
-  }
   [[nodiscard]] result<shared_handle> export_handle(physical_handle handle,
                                                     share_kind kind) override;
   [[nodiscard]] result<dma_buf> export_range(address_range range) override;

@@ -23,11 +23,9 @@ std::string_view directory_of(std::string_view path) noexcept {
   return path.substr(0, std::max<std::size_t>(slash, 1));
 }
 
-// With a path at the end, which may be long.
 error place_error(const refused_place& of, errc code, std::string_view at,
                   const char* detail) noexcept {
-  const char* const full = detail_text().add(detail).add(": '").add(at).add("'").keep(detail);
-  return system_error(code, of.failure, full);
+  return path_error(code, of.failure, at, detail);
 }
 
 error mode_error(const refused_place& of) noexcept {
@@ -56,6 +54,12 @@ error name_error(const refused_place& of) noexcept {
 }
 
 }  // namespace
+
+error path_error(errc code, int failure, std::string_view at, const char* detail) noexcept {
+  check(detail != nullptr, "a path is refused without a reason");
+  const char* const full = detail_text().add(detail).add(": '").add(at).add("'").keep(detail);
+  return system_error(code, failure, full);
+}
 
 error system_error(errc code, int failure, const char* detail) noexcept {
   check(code != errc::none && detail != nullptr, "an error has no text");

@@ -20,6 +20,9 @@ inline constexpr const char* no_list_memory = "no host memory is left for a list
 inline constexpr const char* no_block_memory = "no host memory is left for a shared block";
 
 [[nodiscard]] error system_error(errc code, int failure, const char* detail) noexcept;
+/// With a path at the end, which may be long.
+[[nodiscard]] error path_error(errc code, int failure, std::string_view at,
+                               const char* detail) noexcept;
 [[nodiscard]] error peer_gone(int failure) noexcept;
 [[nodiscard]] error timed_out() noexcept;
 /// The error of a call on a connected socket. Requires: an errno.

@@ -34,7 +34,7 @@ struct crypto_calls {
 
 crypto_calls load_crypto() noexcept {
   for (const char* name : {"libcrypto.so.3", "libcrypto.so.1.1"}) {
-    void* const library = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    void* const library = load_named(name).handle;
     if (library == nullptr) continue;
     const crypto_calls found{reinterpret_cast<sha256_call>(::dlsym(library, "EVP_sha256")),
                              reinterpret_cast<hmac_call>(::dlsym(library, "HMAC"))};

@@ -10,6 +10,7 @@ module vmm.share;
 import vmm.backend;
 import vmm.base;
 import vmm.std;
+import :failures;
 
 namespace vmm {
 namespace {
@@ -41,18 +42,18 @@ result<share_secret> share_secret::from_file(const char* path) noexcept {
   share_secret secret;
   const unix_os::secret_file read =
       unix_os::read_secret(path, secret.bytes.data(), secret.bytes.size());
-  if (read.failure != 0) {
-    return error{errc::unavailable, call::none, read.failure, errno_name(read.failure),
-                 file_text(read.failure, "the file of the secret cannot be read")};
-  }
-  if (!read.is_private) {
-    return error{
-        errc::not_permitted, call::none, EACCES, "EACCES",
-        "the secret is not in a regular file of this user that others may not use: chmod 600"};
-  }
-  if (!read.has_size)
-    return refuse(errc::invalid_argument, "the file of the secret does not have exactly 32 bytes");
-  return secret;
+  if (read.failure != 0)
+    return path_error(errc::unavailable, read.failure, path,
+                      file_text(read.failure, "the file of the secret cannot be read"));
+  if (!read.is_private)
+    return path_error(
+        errc::not_permitted, EACCES, path,
+        "the secret is not in a regular file of this user that others may not use: chmod 600");
+  if (read.has_size) return secret;
+  constexpr const char* rule = "the file of a secret has exactly 32 bytes";
+  const char* const full =
+      detail_text().add(rule).add(", not ").add_number(read.size_bytes).keep(rule);
+  return path_error(errc::invalid_argument, 0, path, full);
 }
 
 result<share_digest> sign_bytes(const share_secret& secret,

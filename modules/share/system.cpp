@@ -449,15 +449,17 @@ secret_file read_secret(const char* path, std::byte* to, std::size_t size) noexc
   check(to != nullptr, "a secret has no room");
   const int file =
       repeat([&] { return ::open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK); });
-  if (file < 0) return {errno, false, false};
   secret_file answer;
+  if (file < 0) answer.failure = errno;
+  if (file < 0) return answer;
   struct stat facts{};
   if (::fstat(file, &facts) != 0) {
     answer.failure = errno;
   } else {
     answer.is_private =
         S_ISREG(facts.st_mode) && facts.st_uid == ::geteuid() && (facts.st_mode & 0177) == 0;
-    answer.has_size = facts.st_size >= 0 && static_cast<std::size_t>(facts.st_size) == size;
+    answer.size_bytes = static_cast<std::uint64_t>(facts.st_size);
+    answer.has_size = answer.size_bytes == size;
   }
   if (answer.failure == 0 && answer.is_private && answer.has_size) {
     const ssize_t came = repeat([&] { return ::read(file, to, size); });

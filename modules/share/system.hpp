@@ -136,6 +136,7 @@ struct secret_file {
   int failure = 0;
   bool is_private = false;  // this user's, mode 0600 or less
   bool has_size = false;
+  std::uint64_t size_bytes = 0;
 };
 [[nodiscard]] secret_file read_secret(const char* path, std::byte* to, std::size_t size) noexcept;
 

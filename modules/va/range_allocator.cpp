@@ -10,9 +10,7 @@ namespace vmm {
 
 error range_allocator::refusal(errc why) noexcept {
   switch (why) {
-    case errc::invalid_argument:
-      return refuse(why,
-                    "a request is for one granule or more, at an alignment that is a power of two");
+    case errc::invalid_argument: return refuse(why, "a request is for one granule or more");
     case errc::out_of_host_memory:
       return refuse(why, "no host memory for one more block record, or max_blocks is reached");
     default: return refuse(why, "no free range is large enough; free some, or add another range");
@@ -182,8 +180,10 @@ result<block_id> range_allocator::take(granule_request request) noexcept {
 
 result<block_id> range_allocator::take_aligned(granule_request request) noexcept {
   const aligned_fit wanted{request.count_granules, request.alignment_granules, state_.origin};
-  if (wanted.count == 0 || !std::has_single_bit(wanted.alignment))
-    return refusal(errc::invalid_argument);
+  if (wanted.count == 0) return refusal(errc::invalid_argument);
+  if (!std::has_single_bit(wanted.alignment))
+    return refuse_number(wanted.alignment, "an alignment in granules is a power of two",
+                         errc::invalid_argument);
   if (wanted.count > state_.count_granules) return refusal(errc::out_of_addresses);
   std::uint32_t hole = state_.holes.find(wanted.count);
   if (hole == 0 || !wanted.fits(table_.hole(hole))) {

@@ -133,7 +133,9 @@ class full_driver : public bare_driver {
   vmm::result<vmm::capture_info> query_capture(vmm::stream_handle s) {
     return note(call::query_capture, vmm::capture_info{vmm::capture_state::active, 45}, number(s));
   }
-  vmm::capture_mode exchange_capture_mode(vmm::capture_mode mode) { return mode; }
+  vmm::capture_mode exchange_capture_mode(vmm::capture_mode) { return vmm::capture_mode::relaxed; }
+  std::uint64_t stream_identity(vmm::stream_handle s) noexcept { return number(s) + 1000; }
+  bool is_uncaptured(vmm::stream_handle s) noexcept { return number(s) == 160; }
   bool push_context() {
     ++record_->contexts;
     return true;
@@ -197,7 +199,8 @@ template <class B>
 concept every_refinement =
     vmm::stream_backend<B> && vmm::copy_backend<B> && vmm::retain_backend<B> &&
     vmm::property_backend<B> && vmm::sharing_backend<B> && vmm::multicast_backend<B> &&
-    vmm::context_backend<B> && vmm::all_work_backend<B> && vmm::peer_backend<B> &&
+    vmm::context_backend<B> && vmm::all_work_backend<B> && vmm::all_wait_backend<B> &&
+    vmm::quick_capture_backend<B> && vmm::stream_identity_backend<B> && vmm::peer_backend<B> &&
     vmm::range_export_backend<B>;
 template <class B>
 concept no_refinement =
@@ -211,6 +214,7 @@ static_assert(every_refinement<full_driver>);
 static_assert(every_refinement<vmm::any_backend>);
 static_assert(every_refinement<vmm::observed_backend<full_driver, vmm::call_counter>>);
 static_assert(!std::is_copy_constructible_v<vmm::any_backend>);
+static_assert(!std::is_abstract_v<vmm::forwarding_driver>, "a call is not passed on");
 
 // The results of the calls: one number for each result, or the error's own number.
 using answers = std::vector<std::uint64_t>;
@@ -280,6 +284,8 @@ void call_refinements(B& b, answer_list& list) {
   list.add(b.unbind_multicast({.team = vmm::multicast_handle{149}}));
   list.add(b.query_peer({vmm::device(156), vmm::device(157)}), [](auto p) { return p.rank; });
   list.add(b.export_range({{158}, 159}), [](auto d) { return d.descriptor; });
+  list.given.push_back(b.stream_identity(vmm::stream_handle{161}));
+  list.given.push_back(static_cast<std::uint64_t>(b.exchange_capture_mode({})));
 }
 
 template <class B>
@@ -360,6 +366,19 @@ TEST(AnyBackend, OwnsADriverThatCannotMove) {
   EXPECT_TRUE(record.destroyed);
   EXPECT_EQ(vmm::any_backend::own(std::unique_ptr<fixed_driver>{}).error().code,
             errc::out_of_host_memory);
+}
+
+TEST(ForwardingDriver, IsTransparent) {
+  notes record;
+  auto any = *vmm::any_backend::own(full_driver(record));
+  vmm::forwarding_driver forwarding(any);
+  expect_transparent(forwarding, record);
+  EXPECT_TRUE(forwarding.is_uncaptured(vmm::stream_handle{160}));
+  EXPECT_FALSE(forwarding.is_uncaptured(vmm::stream_handle{161}));
+  EXPECT_TRUE(forwarding.push_context());
+  EXPECT_EQ(record.contexts, 1);
+  forwarding.pop_context();
+  EXPECT_EQ(record.contexts, 0);
 }
 
 TEST(CallCounter, IsTransparentAndCountsByKind) {

@@ -302,10 +302,18 @@ TEST_F(Place, ASecretLiesInAPrivateFile) {
   EXPECT_EQ(store(32, 0600).value().bytes[31], std::byte{'k'});
   EXPECT_EQ(code(store(32, 0640)), errc::not_permitted);
   EXPECT_EQ(code(store(32, 0602)), errc::not_permitted);
+  const auto says = [&](const auto& read, const char* what) {
+    const std::string detail = read ? "" : read.error().detail;
+    EXPECT_NE(detail.find(what), std::string::npos) << detail;
+    EXPECT_NE(detail.find(path("")), std::string::npos) << detail;
+  };
   EXPECT_EQ(code(store(31, 0600)), errc::invalid_argument);
   EXPECT_EQ(code(store(33, 0600)), errc::invalid_argument);
+  says(store(33, 0600), "exactly 32 bytes, not 33: '");
+  says(store(32, 0640), "chmod 600: '");
   ASSERT_EQ(::symlink(path("key").c_str(), path("alias").c_str()), 0);
   EXPECT_EQ(code(vmm::share_secret::from_file(path("alias").c_str())), errc::unavailable);
+  says(vmm::share_secret::from_file(path("alias").c_str()), "a symbolic link");
 }
 
 TEST(Secret, IsRandom) {

@@ -164,6 +164,9 @@ TEST_F(SuspendMisuse, UseOfAVectorWhileItIsSuspended) {
   refused(values.read(0, seen), errc::in_use);
   refused(values.append(some), errc::in_use);
   EXPECT_STREQ(values.read(0, seen).error().detail, vmm::memory_suspended.detail);
+  std::byte byte[1] = {};
+  refused(driver.read(byte, values.data_address()), errc::invalid_argument);
+  driver.clear_misuses();
   EXPECT_EQ(values.size(), 2u);
   resume();
   ASSERT_TRUE(values.append(some));

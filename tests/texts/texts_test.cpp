@@ -135,6 +135,11 @@ TEST_F(Files, LibrariesThatAreNoFilesAreRefused) {
   const vmm::loaded_library loaded = vmm::load_named(pipe.c_str());
   EXPECT_EQ(loaded.handle, nullptr);
   EXPECT_STREQ(loaded.reason, "it is not a regular file");
+  const std::string before = getenv("LD_LIBRARY_PATH") == nullptr ? "" : getenv("LD_LIBRARY_PATH");
+  ASSERT_EQ(::setenv("LD_LIBRARY_PATH", ("/none:" + folder + ":" + before).c_str(), 1), 0);
+  EXPECT_STREQ(vmm::load_named("libcuda.so.1").reason,
+               "a folder of LD_LIBRARY_PATH has a named pipe (FIFO) of this name");
+  ASSERT_EQ(::setenv("LD_LIBRARY_PATH", before.c_str(), 1), 0);
   EXPECT_NE(vmm::load_named((folder + "/none").c_str()).reason, nullptr);
   EXPECT_NE(vmm::load_named("libc.so.6").handle, nullptr);
 }

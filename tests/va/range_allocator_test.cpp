@@ -59,6 +59,8 @@ TEST(RangeAllocator, RefusesWhatNoRangeCanHold) {
   EXPECT_EQ(code(range.allocate({0})), errc::invalid_argument);
   EXPECT_EQ(code(range.allocate({0, 2})), errc::invalid_argument);
   EXPECT_EQ(code(range.allocate({1, 3})), errc::invalid_argument);
+  EXPECT_STREQ(range.allocate({1, 3}).error().detail,
+               "an alignment in granules is a power of two; not '3'");
   EXPECT_EQ(code(range.allocate({1, 0})), errc::invalid_argument);
   EXPECT_EQ(code(range.allocate({11})), errc::out_of_addresses);
   EXPECT_EQ(code(range.allocate({~0u})), errc::out_of_addresses);

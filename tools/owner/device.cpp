@@ -11,6 +11,7 @@
 
 import vmm;
 import vmm.backend;
+import vmm.base;
 
 namespace vmm::tools {
 namespace {
@@ -54,8 +55,11 @@ class library_device final : public owner_device {
 class cuda_device final : public owner_device {
  public:
   [[nodiscard]] std::string open(const std::string& digits) {
-    void* const library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) return "libcuda.so.1 cannot be loaded: install the CUDA driver";
+    const loaded_library loaded = load_named("libcuda.so.1");
+    void* const library = loaded.handle;
+    if (library == nullptr)
+      return std::string("libcuda.so.1 cannot be loaded (") + loaded.reason +
+             "): install the CUDA driver";
     const auto find = [&](const char* name, auto& call) {
       call = reinterpret_cast<std::remove_reference_t<decltype(call)>>(::dlsym(library, name));
       return call != nullptr;

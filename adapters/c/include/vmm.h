@@ -228,8 +228,8 @@ VMM_API vmm_status vmm_driver_order_streams(vmm_driver* driver, vmm_stream first
 
 /** Copies bytes from host memory to device memory, and back, before it returns. Not ordered with
  *  any stream: synchronise first. Requires: the host memory is `size_bytes` long.
- *  Errors: INVALID_ARGUMENT (a range that is not mapped, if the driver can detect that; one that
- *  ends behind the last address), NOT_SUPPORTED, driver errors. */
+ *  Errors: INVALID_ARGUMENT (a range that is not mapped, as that of suspended memory, if the driver
+ *  can detect that; one that ends behind the last address), NOT_SUPPORTED, driver errors. */
 VMM_API vmm_status vmm_driver_write(vmm_driver* driver, void* target, const void* source,
                                     uint64_t size_bytes) VMM_NOEXCEPT;
 VMM_API vmm_status vmm_driver_read(vmm_driver* driver, void* target, const void* source,
