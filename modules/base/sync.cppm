@@ -129,6 +129,7 @@ export class VMM_CAPABILITY("mutex") recursive_mutex {
     reach(step::lock_again, this);
     mutex_.lock();
   }
+  [[nodiscard]] inline bool try_lock() noexcept VMM_TRY_ACQUIRE(true) { return mutex_.try_lock(); }
   inline void unlock() noexcept VMM_RELEASE() {
     mutex_.unlock();
     reach(step::unlock, this);

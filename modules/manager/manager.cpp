@@ -267,13 +267,13 @@ status manager::finish_made(block& made) {
 
 namespace {
 
-// A suspension, a resumption and set_peers claim every block for a while, which is not a mistake of
-// the block's owner: a free waits for them.
+// A suspension, a resumption and set_peers claim every block for a while: a free waits for them.
 result<block*> claim_to_free(manager_base& base, manager_suspension& suspension,
                              manager_rights& rights, address at) {
   const result<block*> claimed = claim_block(base, at);
   if (claimed || claimed.error().code != errc::in_use) return claimed;
-  const rank_guard changing(manager_lock::change, suspension.change_mutex());
+  const manager_change_guard changing(suspension);
+  if (changing.is_refused()) return claimed;
   const rank_guard giving(manager_lock::peers, rights.mutex());
   return claim_block(base, at);
 }

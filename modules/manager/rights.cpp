@@ -116,7 +116,7 @@ status manager_rights::set_peers(std::span<const access_grant> grants) {
   const rights_scope scope{*base_.driver, base_.blocks->core().remaps, base_.placement()};
   if (status valid = check_grants(scope, grants); !valid) return valid;
   // Waits for a suspension or resumption in progress: its mappings get the rights of all.
-  const rank_guard changing(manager_lock::change, suspension_.change_mutex());
+  const rank_guard changing(manager_lock::change, suspension_.phases().change_mutex());
   const rank_guard giving(manager_lock::peers, mutex_);
   const rank_guard still(manager_lock::growable, base_.growable_mutex);
   peers_list listed;

@@ -36,7 +36,7 @@ class manager_suspension final : public suspendable {
   /// block, or gives it memory, checks this afterwards: a suspension that begins later finds the
   /// block.
   [[nodiscard]] bool is_running() const noexcept { return phases_.is_running(); }
-  [[nodiscard]] sync::recursive_mutex& change_mutex() noexcept { return phases_.change_mutex(); }
+  [[nodiscard]] suspension_phases& phases() noexcept { return phases_; }
   /// Both wait for a listener that is being called.
   void listen(suspension_listener& to) noexcept;
   void ignore(suspension_listener& gone) noexcept;
@@ -73,6 +73,14 @@ class manager_suspension final : public suspendable {
   std::vector<block*> suspending_ VMM_GUARDED_BY(manager_lock::change);  // that were claimed
   sync::mutex listeners_mutex_;
   suspension_listener* listeners_ VMM_GUARDED_BY(listeners_mutex_) = nullptr;
+};
+
+/// For a call beside the changes of a manager.
+class VMM_SCOPED_CAPABILITY manager_change_guard : public beside_change {
+ public:
+  explicit manager_change_guard(manager_suspension& of) noexcept VMM_ACQUIRE(manager_lock::change)
+      : beside_change(&of.phases()) {}
+  ~manager_change_guard() VMM_RELEASE() {}
 };
 
 }  // namespace vmm

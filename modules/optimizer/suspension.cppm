@@ -170,6 +170,24 @@ export class suspension_phases {
     return now == state::running || now == state::suspending;
   }
   [[nodiscard]] sync::recursive_mutex& change_mutex() noexcept { return change_; }
+  /// Takes change_mutex(). In a callback of another allocator, whose locks a changing thread may
+  /// need: false while another thread changes this one. A schedule does not see the attempts.
+  [[nodiscard]] bool lock_beside() noexcept VMM_TRY_ACQUIRE(true, change_) {
+    if (!relief_pause::is_here()) {
+      change_.lock();
+      return true;
+    }
+    while (!change_.try_lock()) {
+      if (phase() == suspension_phase::changing) return false;
+      std::this_thread::yield();  // another thread fills a block
+    }
+    return true;
+  }
+  /// Requires: lock_beside() has returned true.
+  void unlock_beside() noexcept {
+    sync::assume_locked(change_);
+    change_.unlock();
+  }
 
  private:
   enum class state : std::uint8_t { running, suspending, suspended, resuming };
@@ -195,6 +213,23 @@ export class suspension_phases {
   step step_ = step::begun;                 // the changer's, as the next two
   bool has_unfilled_ = false;
   bool has_filled_ = false;
+};
+
+/// For its life, the lock of lock_beside(), unless that is refused or `phases` is null.
+export class beside_change {
+ public:
+  explicit beside_change(suspension_phases* phases) noexcept
+      : phases_(phases), is_held_(phases != nullptr && phases->lock_beside()) {}
+  beside_change(const beside_change&) = delete;
+  beside_change& operator=(const beside_change&) = delete;
+  ~beside_change() {
+    if (is_held_) phases_->unlock_beside();
+  }
+  [[nodiscard]] bool is_refused() const noexcept { return phases_ != nullptr && !is_held_; }
+
+ private:
+  suspension_phases* const phases_;
+  const bool is_held_;
 };
 
 /// Unmaps the mapped pieces. Requires: no unfinished work uses them. Errors: those of unmap; all

@@ -16,6 +16,13 @@ import vmm.va;
 
 namespace vmm {
 
+namespace {
+
+constexpr error circular_free = refuse(
+    errc::in_use, "callbacks of two pools free blocks of one another's pool: free this one later");
+
+}  // namespace
+
 // ---- allocate --------------------------------------------------------------------------
 
 result<address> checked_calls::allocate(const block_shape& shape, stream_handle stream) {
@@ -107,7 +114,7 @@ result<address> checked_calls::fill_acquired(address at, stream_handle stream,
                                              const capture_info& seen) {
   const change_guard changing(&phases_);
   status filled = memory_suspended;
-  if (phases_.may_fill_here()) {
+  if (!changing.is_refused() && phases_.may_fill_here()) {
     const result<address_range> whole =
         state_.with([&](auto& state) { return locked_blocks(state).live_range(at); });
     check(whole.has_value(), "a new block is not live");
@@ -131,7 +138,10 @@ status checked_calls::free(address at, stream_handle stream) {
 
 // Everything that can fail comes before the fill, which destroys the bytes.
 status checked_calls::free_filled(address at, stream_handle stream) {
+  const notifier::foreign_call inside(notices_);
+  if (notices_.is_observed() && inside.is_circular()) return circular_free;
   const change_guard changing(notices_.is_in_callback() ? nullptr : &phases_);
+  if (changing.is_refused()) return memory_suspended;
   if (notices_.is_observed()) [[unlikely]]
     notices_.check_not_in_observer();
   const result<capture_info> seen = captures_.of(stream);
@@ -183,6 +193,8 @@ template <class Free>
 status checked_calls::observe_free(address at, Free&& free) {
   if (!notices_.is_observed()) [[likely]]
     return free();
+  const notifier::foreign_call inside(notices_);
+  if (inside.is_circular()) return circular_free;
   const observer_guard observed(entry_);
   const bool is_locked =
       state_.with([&](auto& state) { return locked_blocks(state).is_locked(at); });

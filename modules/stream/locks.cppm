@@ -151,10 +151,10 @@ class VMM_SCOPED_CAPABILITY notices_guard : lock_scope<notices_lock> {
 
 /// Holds the lock of the phases. Null in a remap callback, whose thread holds the lock of growth,
 /// which every suspension needs.
-class VMM_SCOPED_CAPABILITY change_guard : lock_scope<sync::recursive_mutex> {
+class VMM_SCOPED_CAPABILITY change_guard : public beside_change {
  public:
   inline explicit change_guard(suspension_phases* phases) noexcept VMM_ACQUIRE(rank::change)
-      : lock_scope(phases == nullptr ? nullptr : &phases->change_mutex()) {}
+      : beside_change(phases) {}
   inline ~change_guard() VMM_RELEASE() {}
 };
 

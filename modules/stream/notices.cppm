@@ -40,8 +40,11 @@ export class remap_listener {
   /// other threads need while they reuse memory, except the observer's lock, if the pool has one.
   /// It may free, pin and unpin, and query statistics; it must not allocate, trim, synchronize,
   /// forget, release a capture, validate, subscribe or unsubscribe on the same pool: that ends the
-  /// process. If the driver then refuses the change, nothing happens to the range; a repeated unmap
-  /// is not notified again.
+  /// process. Of other pools and managers it may free, too; free returns in_use while another
+  /// thread suspends or resumes that memory, or waits, in a callback there, for this pool. Other
+  /// calls of another pool wait for its locks: none of its callbacks may then call this pool. If
+  /// the driver then refuses the change, nothing happens to the range; a repeated unmap is not
+  /// notified again.
   virtual void before_change(const remap_notice& notice) noexcept = 0;
   /// Called when an address has memory again (`mapped`), with the number of the change that this
   /// ends, on the thread that made it and with the same restrictions: for code that registers

@@ -16,18 +16,44 @@ namespace vmm {
 namespace {
 
 thread_local const notifier* observed_by_this_thread = nullptr;
+thread_local notifier* calls_this_thread = nullptr;  // whose callback or observer runs
+constinit std::mutex foreign_calls;                  // no step of a test's schedule; over no call
 
 }  // namespace
 
 // ---- calls from inside ---------------------------------------------------------------
 
-notifier::observer_scope::observer_scope(const notifier& of) noexcept
-    : before_(std::exchange(observed_by_this_thread, &of)) {}
+notifier::foreign_call::foreign_call(notifier& of) noexcept : caller_(calls_this_thread) {
+  if (caller_ == &of) caller_ = nullptr;
+  if (caller_ == nullptr) return;
+  const std::lock_guard<std::mutex> lock(foreign_calls);
+  for (const notifier* each = &of; each != nullptr && !is_circular_; each = each->waits_for_)
+    is_circular_ = each == caller_;
+  if (is_circular_) {
+    caller_ = nullptr;
+  } else {
+    before_ = std::exchange(caller_->waits_for_, &of);
+  }
+}
+
+notifier::foreign_call::~foreign_call() {
+  if (caller_ == nullptr) return;
+  const std::lock_guard<std::mutex> lock(foreign_calls);
+  check(caller_->waits_for_ != nullptr, "notifier I4: a call ends for which no pool waits");
+  caller_->waits_for_ = before_;
+}
+
+notifier::observer_scope::observer_scope(notifier& of) noexcept
+    : before_(std::exchange(observed_by_this_thread, &of)),
+      caller_before_(std::exchange(calls_this_thread, &of)) {}
 
 notifier::observer_scope::~observer_scope() {
   check(observed_by_this_thread != nullptr, "an observer's scope ends without a begin");
   observed_by_this_thread = before_;
+  calls_this_thread = caller_before_;
 }
+
+bool notifier::is_in_any_callback() noexcept { return calls_this_thread != nullptr; }
 
 void notifier::check_not_in_observer() const noexcept {
   check(observed_by_this_thread != this, "a block observer calls the pool that calls it");
@@ -78,6 +104,8 @@ void notifier::notify(const remap_notice& notice) {
   gate_.close(gate_reason::callback_runs);
   {
     const relief_pause pause;
+    const foreign_call inside(*this);  // of a callback that allocates here
+    notifier* const caller_before = std::exchange(calls_this_thread, this);
     const notices_guard held(lock_);
     check(calling_.load(std::memory_order_relaxed) == 0,
           "a notification begins during another "
@@ -94,6 +122,7 @@ void notifier::notify(const remap_notice& notice) {
       }
     }
     calling_.store(0, std::memory_order_relaxed);
+    calls_this_thread = caller_before;
   }
   gate_.open(gate_reason::callback_runs);
 }

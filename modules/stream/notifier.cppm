@@ -10,6 +10,8 @@
 // I3  A listener is called under the ranks of growth and notices, with the gate closed, and the
 //     observer under that of observer, or alone.
 //
+// I4  No two threads wait for one another's pool in callbacks: of such calls one is_circular().
+//
 // Thread safety: all of it. Cost: one relaxed load a change without listeners; a notice is one call
 // of each listener.
 module;
@@ -40,6 +42,23 @@ class notifier {
   ~notifier() {
     if (!gate_.is_here()) leave_parts_behind(listeners_);
   }
+
+  /// For its life, if the calling thread is in a callback of another pool, that pool waits for this
+  /// one's locks.
+  class foreign_call {
+   public:
+    explicit foreign_call(notifier& of) noexcept;
+    ~foreign_call();
+    foreign_call(const foreign_call&) = delete;
+    foreign_call& operator=(const foreign_call&) = delete;
+    /// Whether this pool waits for that one. Then the call takes no lock of this pool.
+    [[nodiscard]] bool is_circular() const noexcept { return is_circular_; }
+
+   private:
+    notifier* caller_;  // null: no other pool's callback, or it is circular
+    const notifier* before_ = nullptr;
+    bool is_circular_ = false;
+  };
 
   // ---- listeners ----
   /// Errors: out_of_host_memory.
@@ -85,6 +104,8 @@ class notifier {
   void check_not_in_callback() const noexcept;
   /// The same for the observer alone.
   void check_not_in_observer() const noexcept;
+  /// Whether the calling thread is inside a listener or the observer of any pool.
+  [[nodiscard]] static bool is_in_any_callback() noexcept;
   /// Whether the calling thread is inside a listener of this pool: it has the lock of growth.
   [[nodiscard]] bool is_in_callback() const noexcept {
     return calling_.load(std::memory_order_relaxed) == this_thread();
@@ -98,13 +119,14 @@ class notifier {
   // While it exists the calling thread is inside the observer.
   class observer_scope {
    public:
-    explicit observer_scope(const notifier& of) noexcept;
+    explicit observer_scope(notifier& of) noexcept;
     ~observer_scope();
     observer_scope(const observer_scope&) = delete;
     observer_scope& operator=(const observer_scope&) = delete;
 
    private:
     const notifier* before_;
+    notifier* caller_before_;
   };
 
   [[nodiscard]] bool has_listeners() const noexcept {
@@ -125,6 +147,7 @@ class notifier {
   sync::atomic<std::size_t> count_ = 0;
   sync::atomic<std::uint64_t> calling_ = 0;  // the thread
   sync::atomic<std::uint64_t> epoch_ = 0;
+  const notifier* waits_for_ = nullptr;  // under the lock of all foreign calls
 };
 
 }  // namespace vmm

@@ -127,7 +127,7 @@ result<address> slow_path::note_served(const stream_request& request, std::uint6
 
 void slow_path::keep_none() {
   check(options_.policy.tuning.keep_none, "a pool that keeps its memory releases it");
-  if (!notices_.is_in_callback() && !state_.is_suspended()) (void)parts_.reclaim.trim(0);
+  if (!notifier::is_in_any_callback() && !state_.is_suspended()) (void)parts_.reclaim.trim(0);
 }
 
 result<address> slow_path::allocate_dedicated(const block_shape& shape, stream_handle stream) {

@@ -392,7 +392,8 @@ class basic_manager_program {
       if (!struck_ && to.error().code == errc::out_of_addresses)
         require(!request.may_move, "a block that may move did not");
       else
-        require_shortage(rounded(request.size_bytes) - before.mapped_bytes);
+        require_shortage(rounded(request.size_bytes) -
+                         std::min(before.mapped_bytes, rounded(request.size_bytes)));
       give_up_if_lost(*resized);
       return;
     }

@@ -7,6 +7,11 @@
 // notification that the old memory still exists; threads subscribe and unsubscribe while the pool
 // changes.
 #include "fake_pool.hpp"
+//
+#include "../support/silent_observer.hpp"
+
+import vmm.manager;
+import vmm.suspend;
 
 namespace {
 
@@ -300,6 +305,100 @@ TEST_F(Notices, OthersAllocateWhileACallbackRuns) {
   EXPECT_EQ(managed->trim(0).released_bytes, 8 * MiB);
   fine(managed->remaps().unsubscribe(subscription));
   free(block, a);
+}
+
+// ---- callbacks of two pools ----
+
+// Frees a block of another pool, once `is_time`.
+struct foreign_freer final : vmm::remap_listener {
+  void before_change(const remap_notice&) noexcept override {
+    if (!block) return;
+    while (!is_time()) std::this_thread::yield();
+    freed = free(std::exchange(block, {}));
+  }
+  std::function<vmm::status(address)> free;
+  address block{};
+  std::function<bool()> is_time = [] { return true; };
+  vmm::status freed;
+};
+
+struct two_pools {
+  explicit two_pools(const vmm::pool_options& options) {
+    EXPECT_TRUE(managed.set_up());
+    for (std::size_t i = 0; i < 2; ++i) {
+      pools[i].emplace(driver, options);
+      frees[i].block = pools[i]->allocate(4 * MiB, {}).value();
+      EXPECT_TRUE(pools[i]->free(pools[i]->allocate(64 * MiB, {}).value(), {}));
+    }
+    EXPECT_TRUE(driver.finish_all());
+    std::swap(frees[0].block, frees[1].block);
+    for (std::size_t i = 0; i < 2; ++i) {
+      frees[i].free = [this, i](address at) { return pools[1 - i]->free(at, {}); };
+      EXPECT_TRUE(pools[i]->remaps().subscribe(frees[i]));
+    }
+  }
+  vmm::fake_driver driver{vmm::fake::profile::cuda()};
+  vmm::manager managed{driver};
+  std::array<foreign_freer, 2> frees;
+  std::array<std::optional<vmm::stream_pool>, 2> pools;
+};
+
+// The other memory is saved, so its lock is held; the suspending thread then waits for the pool
+// whose callback runs.
+void free_beside_suspension(bool is_managers) {
+  vmm::pool_options options;
+  options.contents = vmm::contents_rule::zero_on_release;
+  two_pools with(options);
+  vmm::suspender both;
+  if (is_managers) {
+    EXPECT_TRUE(with.pools[0]->free(with.frees[1].block, {}));
+    with.frees[1].block = with.managed.allocate({.size_bytes = 4 * MiB}).value();
+    with.frees[1].free = [&](address at) { return with.managed.free(at); };
+    EXPECT_TRUE(both.add(with.managed, {"first"}));
+  }
+  EXPECT_TRUE(both.add(*with.pools[0], {"0"}));
+  EXPECT_TRUE(both.add(*with.pools[1], {"1"}));
+  with.frees[0].block = {};
+  std::atomic<bool> is_inside = false;
+  with.frees[1].is_time = [&] {
+    is_inside = true;
+    return with.driver.calls(vmm::call::copy) != 0;
+  };
+  with.driver.reset_calls();
+  std::thread trims([&] { (void)with.pools[1]->trim(0); });
+  while (!is_inside) std::this_thread::yield();
+  const auto done = both.suspend();
+  trims.join();
+  EXPECT_TRUE(done.has_value()) << (done ? "" : done.error().detail);
+  const vmm::status& freed = with.frees[1].freed;
+  EXPECT_TRUE(freed || freed.error().code == errc::in_use) << freed.error().detail;
+  EXPECT_TRUE(both.resume());
+}
+
+TEST(ForeignCallback, FreesBesideASuspensionOfBothPools) { free_beside_suspension(false); }
+TEST(ForeignCallback, FreesBesideASuspensionOfAManagerToo) { free_beside_suspension(true); }
+
+TEST(ForeignCallback, FreesWhileTheOtherPoolsCallbackFrees) {
+  silent_observer watches;
+  for (const bool is_observed : {false, true}) {
+    vmm::pool_options options;
+    options.contents = vmm::contents_rule::zero_on_release;
+    if (is_observed) options.observer = &watches;
+    two_pools with(options);
+    std::atomic<int> count = 0;
+    for (auto& each : with.frees)
+      each.is_time = [&, has_come = false]() mutable {
+        count += std::exchange(has_come, true) ? 0 : 1;
+        return count == 2;
+      };
+    std::thread trims([&] { (void)with.pools[0]->trim(0); });
+    (void)with.pools[1]->trim(0);
+    trims.join();
+    for (const auto& each : with.frees)
+      EXPECT_TRUE(each.freed || each.freed.error().code == errc::in_use);
+    EXPECT_TRUE(with.frees[0].freed || with.frees[1].freed) << "neither waits for the other";
+    EXPECT_TRUE(is_observed || (with.frees[0].freed && with.frees[1].freed));
+  }
 }
 
 struct counting_listener final : vmm::remap_listener {

@@ -127,8 +127,8 @@ using vmm::add_fact, vmm::call_counter, vmm::call_log, vmm::check_head, vmm::dec
     vmm::top_slot_count, vmm::top_source, vmm::top_use, vmm::write_history;
 
 // vmm.optimizer
-using vmm::add_grants, vmm::are_attached, vmm::attach_parts, vmm::block, vmm::block_cut,
-    vmm::block_listener, vmm::block_request, vmm::change_peers, vmm::check_grants,
+using vmm::add_grants, vmm::are_attached, vmm::attach_parts, vmm::beside_change, vmm::block,
+    vmm::block_cut, vmm::block_listener, vmm::block_request, vmm::change_peers, vmm::check_grants,
     vmm::check_handle_size, vmm::check_reach, vmm::close_attempts, vmm::close_core,
     vmm::content_filler, vmm::core_options, vmm::core_plan, vmm::detach_parts, vmm::device_core,
     vmm::engine, vmm::grants_for, vmm::growable_blocks_request, vmm::is_device_shortage,
