@@ -39,7 +39,7 @@ bool market_owner::control(std::uint64_t connection, const market_message& messa
   if (message.kind == market_kind::set_share) {
     tenant_record* const of = state_.records.tenant(message.tenant);
     const market_reason reason =
-        of == nullptr ? market_reason::silent : admission_.change_share(*of, message.share);
+        of == nullptr ? market_reason::unknown : admission_.change_share(*of, message.share);
     if (reason != market_reason::none) {
       state_.send_to(connection, state_.refusal(market_kind::refused, reason));
       return true;

@@ -142,11 +142,18 @@ int start_daemon(const char* const* words) noexcept {
   }
   kept.push_back(nullptr);
   posix_spawnattr_t rules;
+  posix_spawn_file_actions_t files;
   if (::posix_spawnattr_init(&rules) != 0) return ENOMEM;
+  if (::posix_spawn_file_actions_init(&files) != 0) {
+    (void)::posix_spawnattr_destroy(&rules);
+    return ENOMEM;
+  }
   (void)::posix_spawnattr_setflags(&rules, POSIX_SPAWN_SETSID);
+  (void)::posix_spawn_file_actions_addopen(&files, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
   pid_t child = -1;
-  const int failure = ::posix_spawnp(&child, words[0], nullptr, &rules,
+  const int failure = ::posix_spawnp(&child, words[0], &files, &rules,
                                      const_cast<char* const*>(words), kept.data());
+  (void)::posix_spawn_file_actions_destroy(&files);
   (void)::posix_spawnattr_destroy(&rules);
   if (failure != 0) return failure;
   int ended = 0;

@@ -13,6 +13,7 @@ module vmm.market;
 import vmm.backend;
 import vmm.base;
 import vmm.std;
+import :failures;
 
 namespace vmm {
 namespace {
@@ -80,77 +81,15 @@ class tenant_source final : public memory_source {
   std::map<std::uint64_t, outcome> outcomes_;
   std::deque<recall> recalls_;
   std::string refusal_;
-  error connect_error_{};
+  market_reason refusal_reason_ = market_reason::none;
+  unix_os::connected connected_{};  // the last attempt
+  int started_ = 0;                 // the program before it: 0, or why it did not start an owner
   bool is_ending_ = false;
   std::thread socket_thread_, callback_thread_;
 };
 
-const char* remedy_of(market_reason reason) noexcept {
-  switch (reason) {
-    case market_reason::guarantees:
-      return "lower the guarantee in VMM_TENANT, or wait for the holders with wait=SECONDS there";
-    case market_reason::deadline:
-    case market_reason::deadlock:
-      return "free memory in a holder, or reserve it with guarantee=BYTES in VMM_TENANT";
-    case market_reason::limit: return "raise the limit in VMM_TENANT, or with vmm-owner ctl share";
-    case market_reason::too_large: return "request less: no tenant can give more";
-    default: return nullptr;
-  }
-}
-
-// What was requested, which tenant holds what, and what helps.
-std::string refusal_text(const market_message& refused) {
-  const auto mebibytes = [](std::uint64_t bytes) { return std::to_string(bytes >> 20); };
-  std::string text;
-  if (refused.wish_bytes != 0) text = "request of " + mebibytes(refused.wish_bytes) + " MiB: ";
-  text += text_of(refused.reason);
-  if (const char* const remedy = remedy_of(refused.reason); remedy != nullptr)
-    text += std::string("; ") + remedy;
-  text += " (device " + mebibytes(refused.bytes) + " MiB";
-  if (refused.row_count == 0) text += "; the owner is silent";
-  for (const market_row& each : refused.row_list()) {
-    text += "; ";
-    for (const char letter : text_of(each.name))
-      text += letter >= ' ' && letter <= '~' ? letter : '?';
-    text += ": " + mebibytes(each.held_bytes) + " MiB held, " +
-            mebibytes(each.share.guarantee_bytes) + " guaranteed";
-    if (each.waiting_bytes != 0) text += ", waits for " + mebibytes(each.waiting_bytes);
-    if (each.overdue) text += ", overdue";
-    if (each.is_silent) text += ", not connected";
-  }
-  return text + ")";
-}
-
-error take_error(market_reason reason, std::string_view refusal) noexcept {
-  detail_text text;
-  text.add(refusal);
-  switch (reason) {
-    case market_reason::limit:
-      return refuse(errc::over_budget, text.keep("the request exceeds the limit in VMM_TENANT"));
-    case market_reason::device_lost:
-      return refuse(errc::unavailable, "the device was reset: its shared memory is void");
-    case market_reason::silent:
-    case market_reason::broken:
-      return refuse(errc::unavailable, "the owner of the device's memory has refused this process");
-    case market_reason::requests:
-      return refuse(errc::in_use, "64 requests of this process wait, the limit");
-    default:
-      return refuse(errc::out_of_memory,
-                    text.keep("the tenants of the device hold its memory, and gave none in time: "
-                              "see vmm-owner ctl list"));
-  }
-}
-
 std::string socket_path(const tenant_options& options) {
   return options.directory + "/" + market_socket_name(options.device);
-}
-
-error connect_failure(const unix_os::connected& made) noexcept {
-  const bool is_others = made.failure == EACCES || made.failure == ENOTDIR || made.failure == ELOOP;
-  const errc code = is_others ? errc::not_permitted : errc::unavailable;
-  return {code, call::none, made.failure, errno_name(made.failure),
-          "no owner of the device's memory listens in the directory of VMM_OWNER, which is to be "
-          "this user's, with mode 0700"};
 }
 
 // ---- life ----------------------------------------------------------------------------
@@ -217,9 +156,9 @@ status tenant_source::start() {
   if (is_over) {
     detail_text why;
     why.add("the owner of the device's memory refuses: ").add(refusal_);
-    return refuse(errc::out_of_memory, why.keep("the owner of the device's memory refuses"));
+    return refuse(join_code(refusal_reason_), why.keep("the owner of the device's memory refuses"));
   }
-  if (connect_error_.code != errc::none) return connect_error_;
+  if (connected_.failure != 0) return connect_failure(options_, connected_, started_);
   return refuse(errc::unavailable, "the owner of the device's memory is silent");
 }
 
@@ -321,6 +260,7 @@ void tenant_source::disconnect() {
 void tenant_source::connect(guard& held) {
   const std::string path = socket_path(options_);
   held.unlock();
+  int started = 0;
   unix_os::connected made =
       unix_os::connect_at(path.data(), path.size(), unix_os::deadline_in(100));
   if (made.descriptor < 0 && !options_.program.empty() &&
@@ -329,7 +269,7 @@ void tenant_source::connect(guard& held) {
     const std::array<const char*, 6> words{
         options_.program.c_str(), "serve",    options_.directory.c_str(),
         device.c_str(),           "--daemon", nullptr};
-    (void)unix_os::start_daemon(words.data());
+    started = unix_os::start_daemon(words.data());
     made = unix_os::connect_at(path.data(), path.size(), unix_os::deadline_in(100));
   }
   if (made.descriptor >= 0) {
@@ -343,12 +283,12 @@ void tenant_source::connect(guard& held) {
     }
   }
   held.lock();
+  connected_ = made;
+  started_ = started;
   if (made.descriptor < 0) {
-    connect_error_ = connect_failure(made);
     connect_after_ns_ = unix_os::clock_ns() + reconnect_ns;
     return;
   }
-  connect_error_ = {};
   socket_ = made.descriptor;
   machine_.connected(unix_os::clock_ns());
   act();
@@ -417,8 +357,13 @@ void tenant_source::receive_one(const market_message& message,
       descriptors_.erase(unused);
     }
   }
-  if (message.kind == market_kind::refused || message.kind == market_kind::denied)
+  if (message.kind == market_kind::refused) {
+    refusal_reason_ = message.reason;
     refusal_ = refusal_text(message);
+    if (message.reason == market_reason::guarantees)
+      refusal_ =
+          "a guarantee of " + mebibytes(options_.share.guarantee_bytes) + " MiB: " + refusal_;
+  }
   act();
   conditions_->changed.notify_all();
 }
@@ -435,7 +380,8 @@ void tenant_source::act() {
         conditions_->changed.notify_all();
         break;
       case tenant_action::what::denied:
-        outcomes_[each.request] = {false, each.message.reason, refusal_text(each.message)};
+        refusal_ = socket_ >= 0 ? refusal_text(each.message) : lost_text(options_);
+        outcomes_[each.request] = {false, each.message.reason, refusal_};
         conditions_->changed.notify_all();
         break;
       case tenant_action::what::ask:

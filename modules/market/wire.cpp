@@ -195,7 +195,7 @@ const char* text_of(market_reason reason) noexcept {
     case market_reason::guarantees: return "the guarantees exceed the device's memory";
     case market_reason::draining: return "the owner takes no new tenants";
     case market_reason::limit: return "the request exceeds the tenant's limit";
-    case market_reason::too_large: return "the request exceeds the device's memory";
+    case market_reason::too_large: return "the request exceeds the memory that the owner lends";
     case market_reason::deadline: return "the memory was not given back in time";
     case market_reason::deadlock: return "every tenant with memory waits for more";
     case market_reason::requests: return "64 requests of the tenant wait, the limit";
@@ -203,6 +203,7 @@ const char* text_of(market_reason reason) noexcept {
     case market_reason::broken: return "the peer broke the protocol";
     case market_reason::busy: return "the memory is in use";
     case market_reason::silent: return "the tenant's process has ended";
+    case market_reason::unknown: return "no tenant has this number: vmm-owner ctl list shows them";
   }
   return "an unknown reason";
 }
@@ -263,7 +264,7 @@ result<market_message> decode_market_message(std::span<const std::byte> bytes) n
   }
   if (pack.kind < static_cast<std::uint16_t>(market_kind::hello) ||
       pack.kind > static_cast<std::uint16_t>(market_kind::report) ||
-      pack.reason > static_cast<std::uint8_t>(market_reason::silent))
+      pack.reason > static_cast<std::uint8_t>(market_reason::unknown))
     return not_a_message("a message of no kind, or with an unknown reason");
   message.kind = static_cast<market_kind>(pack.kind);
   message.reason = static_cast<market_reason>(pack.reason);

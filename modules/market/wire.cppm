@@ -114,6 +114,7 @@ export enum class market_reason : std::uint8_t {
   broken,       // the peer broke the protocol
   busy,         // memory in use (cannot)
   silent,       // the tenant was taken for dead
+  unknown,      // control: no tenant has this number
 };
 /// A text for the reason, static storage.
 export [[nodiscard]] const char* text_of(market_reason reason) noexcept;

@@ -241,4 +241,30 @@ status suspended_region::attach(bool is_verified) {
   return {};
 }
 
+// ---- shortages -----------------------------------------------------------------------
+
+bool relieve_for(region_span regions) noexcept {
+  std::uint64_t given_bytes = 0;
+  for (suspended_region* each : regions)
+    given_bytes += each->relief().relieve(each->suspended_bytes());
+  return given_bytes != 0;
+}
+
+bool borrow_for(region_span regions, std::vector<std::unique_ptr<relief_loan>>& loans) {
+  bool has_memory = false;
+  for (auto each = regions.begin(); each != regions.end(); ++each) {
+    relief_member& first = (*each)->relief();
+    const auto is_near = [&](suspended_region* other) {
+      return other->relief().key() == first.key();
+    };
+    if (std::any_of(regions.begin(), each, is_near)) continue;
+    std::uint64_t wanted_bytes = 0;
+    for (suspended_region* other : regions)
+      wanted_bytes += is_near(other) ? other->suspended_bytes() : 0;
+    loans.push_back(std::make_unique<relief_loan>(first, wanted_bytes));
+    has_memory = loans.back()->has_memory() || has_memory;
+  }
+  return has_memory;
+}
+
 }  // namespace vmm

@@ -144,4 +144,13 @@ struct suspended_region {
   }
 };
 
+// For a resumption that is short of memory, while no allocator is being changed.
+using region_span = std::span<suspended_region* const>;
+// Whether other allocators have released memory.
+[[nodiscard]] bool relieve_for(region_span regions) noexcept;
+// Borrows memory of other processes, of each source for all regions at once. Whether there is any.
+// Throws std::bad_alloc.
+[[nodiscard]] bool borrow_for(region_span regions,
+                              std::vector<std::unique_ptr<relief_loan>>& loans);
+
 }  // namespace vmm

@@ -324,13 +324,13 @@ status suspender::resume(std::span<const std::string_view> tags) {
   try {
     if (status chosen = choose(tags, true, regions); !chosen) return chosen;
     status done = try_to_bring_back(regions, spilling::no);
-    if (!done && is_device_shortage(done.error().code) && relieve(regions))
+    if (!done && is_device_shortage(done.error().code) && relieve_for(regions))
       done = try_to_bring_back(regions, spilling::no);
     constexpr int loans_max = 4;  // other threads' requests may take a part
     for (int loans = 0; loans < loans_max && !done; ++loans) {
       if (!is_device_shortage(done.error().code)) break;
       std::vector<std::unique_ptr<relief_loan>> borrowed;
-      if (!borrow(regions, borrowed)) break;
+      if (!borrow_for(regions, borrowed)) break;
       done = try_to_bring_back(regions, spilling::no);
     }
     const bool can_spill = std::any_of(regions.begin(), regions.end(), [](suspended_region* each) {
@@ -352,34 +352,6 @@ status suspender::resume(std::span<const std::string_view> tags) {
     check(!each->is_suspended, "a resumed region is still suspended");
   }
   return {};
-}
-
-// Whether other allocators have given memory back. No allocator is being changed meanwhile.
-bool suspender::relieve(const region_list& regions) {
-  std::uint64_t given_bytes = 0;
-  for (suspended_region* each : regions)
-    given_bytes += each->relief().relieve(each->suspended_bytes());
-  check(obstacle_ != nullptr, "a shortage of a resume names no region");
-  return given_bytes != 0;
-}
-
-// Memory of other processes, of each source for all regions at once.
-bool suspender::borrow(const region_list& regions,
-                       std::vector<std::unique_ptr<relief_loan>>& loans) {
-  bool has_memory = false;
-  for (auto each = regions.begin(); each != regions.end(); ++each) {
-    relief_member& first = (*each)->relief();
-    const auto is_near = [&](suspended_region* other) {
-      return other->relief().key() == first.key();
-    };
-    if (std::any_of(regions.begin(), each, is_near)) continue;
-    std::uint64_t wanted_bytes = 0;
-    for (suspended_region* other : regions)
-      wanted_bytes += is_near(other) ? other->suspended_bytes() : 0;
-    loans.push_back(std::make_unique<relief_loan>(first, wanted_bytes));
-    has_memory = loans.back()->has_memory() || has_memory;
-  }
-  return has_memory;
 }
 
 status suspender::try_to_bring_back(const region_list& regions, spilling spills) {

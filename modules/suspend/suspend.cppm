@@ -139,9 +139,8 @@ export class suspender {
   /// Effects: restores the regions' memory at the same addresses, with the promised contents and
   /// all access that was granted; when it returns, any stream may use it. Without tags: every
   /// suspended region. Listeners of pools are notified with `mapped`. If the device is short of
-  /// memory, other allocators are trimmed; a tenant of an owner waits for memory of other tenants, all
-  /// or nothing; memory that is still missing is created at the regions'
-  /// memory_options::spill.
+  /// memory, other allocators are trimmed; a tenant of an owner waits for memory of other tenants,
+  /// for all or nothing; what is still missing is created at the regions' memory_options::spill.
   /// Errors: invalid_argument (a tag that no region has, or no suspended one), in_use (another
   /// thread frees a block; instead of regions of this suspender, another one has suspended the
   /// memory), out_of_memory, over_budget, internal (options().verify: other contents
@@ -188,7 +187,6 @@ export class suspender {
   [[nodiscard]] status bring_back(const region_list& regions, spilling spills) VMM_REQUIRES(mutex_);
   [[nodiscard]] status try_to_bring_back(const region_list& regions, spilling spills)
       VMM_REQUIRES(mutex_);
-  [[nodiscard]] bool relieve(const region_list& regions) VMM_REQUIRES(mutex_);
   [[nodiscard]] bool borrow(const region_list& regions,
                             std::vector<std::unique_ptr<relief_loan>>& loans) VMM_REQUIRES(mutex_);
   void take_again(const region_list& regions) noexcept VMM_REQUIRES(mutex_);

@@ -349,9 +349,20 @@ TEST_F(MarketProcesses, Control) {
   EXPECT_TRUE(contains(text,
                        "vmm_market_tenant_guaranteed_bytes{tenant=\"1\",name=\"engine\"} "
                        "268435456\n"));
+  for (const char* none : {"99", "-1"}) {
+    EXPECT_TRUE(contains(control({"share", folder_, device(), none, "--limit", "1GiB"}, &code),
+                         none[0] == '9' ? "no tenant has this number" : "'-1' is not a tenant's"));
+    EXPECT_EQ(code, none[0] == '9' ? 1 : 2);
+  }
+  EXPECT_TRUE(
+      contains(run_program({owner_program(), "serve", folder_, device(), "--daemon"}, &code),
+               "an owner of " + device() + " listens in " + folder_ + " already"));
+  EXPECT_EQ(code, 0);
   (void)control({"drain", folder_, device()}, &code);
   EXPECT_EQ(code, 0);
-  EXPECT_FALSE(vmm::join_market(options("late"), {}));
+  const auto late = vmm::join_market(options("late"), {});
+  ASSERT_FALSE(late);
+  EXPECT_EQ(late.error().code, vmm::errc::unavailable);
   source.reset();
   wait_owner();
 }
@@ -417,6 +428,37 @@ TEST_F(MarketProcesses, AForkedChildIsNotATenant) {
   EXPECT_EQ(child.talk().hear(), 'y');
   lent_list lot;
   EXPECT_TRUE(source->take({8 * MiB, patience_ns}, lot));
+}
+
+// Each error names what is missing, where, and what helps.
+TEST_F(MarketProcesses, AMissingOwnerIsNamed) {
+  tenant_options given = options("one");
+  given.timeout_ms = 300;
+  const auto text = [&] {
+    const auto made = vmm::join_market(given, {});
+    return made ? std::string("joined") : vmm::describe(made.error());
+  };
+  EXPECT_TRUE(contains(text(), "no owner of the device's memory listens in " + folder_ +
+                                   ": start it with vmm-owner serve"));
+  given.program = "vmm-owner-that-is-not-there";
+  EXPECT_TRUE(contains(text(), "vmm-owner-that-is-not-there cannot be run (ENOENT; PATH"));
+  given.program = "/bin/false";
+  EXPECT_TRUE(contains(text(), "/bin/false ends with an error: see owner-" + device() + ".log"));
+  given.program = "";
+  start_owner();
+  given.timeout_ms = 5000;
+  given.share.guarantee_bytes = 2048 * MiB;
+  const std::string refused = text();
+  EXPECT_TRUE(contains(refused, "a guarantee of 2048 MiB: the guarantees exceed the device's"));
+  EXPECT_FALSE(contains(refused, "silent"));
+  auto one = join(options("one"));
+  ASSERT_TRUE(one);
+  stop_owner();
+  lent_list lot;
+  const vmm::status taken = one->take({64 * MiB, second_ns / 20}, lot);
+  ASSERT_FALSE(taken);
+  EXPECT_TRUE(contains(vmm::describe(taken.error()),
+                       "the owner in " + folder_ + " has ended: start it again"));
 }
 
 TEST_F(MarketProcesses, APlaceThatOthersCanReachIsRefused) {

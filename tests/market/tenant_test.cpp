@@ -228,6 +228,9 @@ TEST(MarketTenant, SeesItsShareAsTheDevice) {
   EXPECT_EQ(tenant->query_memory(tenant->home())->free_bytes, 0u);
   const mapped_memory more(*tenant, 16 * MiB);
   EXPECT_TRUE(contains(more.failure, "out of memory")) << "the limit";
+  vmm::manager blocks(*tenant);
+  EXPECT_TRUE(contains(vmm::describe(blocks.allocate(16 * MiB).error()),
+                       "request of 16 MiB exceeds what the owner lends: "));
   vmm::tenant_options second = options_of(in, "second");
   second.share.guarantee_bytes = 60 * MiB;
   const auto refused = open_host_tenant(second);
@@ -419,10 +422,15 @@ TEST(MarketTenant, VariablesAreChecked) {
   EXPECT_EQ(code("tmp", ""), errc::bad_option);
   for (const char* wrong : {"guarantee", "guarantee=x", "priority=8", "limit=1GiB,guarantee=2GiB",
                             "limit=1MiB", "guarantee=1", "size=3", "job=-1", "name=", "elastic=1",
-                            "name=abcdefghijklmnopqrstuvwxyzabcdefghijkl"}) {
+                            "name=abcdefghijklmnopqrstuvwxyzabcdefghijkl", "elastic=", "limit=",
+                            "limit=1GiB,limit=2GiB", "elastic,job=1,elastic"}) {
     EXPECT_EQ(code("/tmp", wrong), errc::bad_option) << wrong;
+    EXPECT_EQ(code("", wrong), errc::bad_option) << wrong;
     EXPECT_EQ(code("off", wrong), errc::none) << wrong;
   }
+  ::setenv("VMM_TENANT", "limit=1GiB,priority=8", 1);
+  EXPECT_STREQ(vmm::tenant_options_from_environment().error().detail,
+               "priority in VMM_TENANT is a number from 0 to 7; not 'priority=8'");
   ::setenv("VMM_OWNER", "/tmp", 1);
   ::setenv("VMM_TENANT", "guarantee=20GiB,limit=60GiB,priority=1,elastic,name=a,job=7", 1);
   const auto read = vmm::tenant_options_from_environment();

@@ -85,7 +85,7 @@ std::string read_words(int count, char** words, command& into) {
                word == "--limit" || word == "--quiet-ms" || word == "--priority") {
       if (i + 1 == count) return std::string(word) + " takes a value";
       if (std::string why = read_option(word, words[++i], into); !why.empty()) return why;
-    } else if (word.starts_with("-")) {
+    } else if (word.starts_with("-") && (word.size() < 2 || word[1] < '0' || word[1] > '9')) {
       return vmm::tools::unknown_option(word, usage);
     } else {
       plain.emplace_back(word);
@@ -138,7 +138,11 @@ int serve(const command& what) {
   vmm::tools::owner_service service(what.service);
   bool is_owned = false;
   std::string why = service.claim(is_owned);
-  if (is_owned && what.is_daemon) return 0;  // two tenants began at once
+  if (is_owned && what.is_daemon) {  // two tenants began at once
+    std::printf("vmm-owner: an owner of %s listens in %s already\n", what.service.device.c_str(),
+                what.service.directory.c_str());
+    return 0;
+  }
   if (why.empty() && what.is_daemon) (void)is_child(vmm::tools::owner_paths(what.service).log);
   if (why.empty()) why = service.open();
   if (!why.empty()) {
