@@ -6,8 +6,7 @@
 //
 // Every figure is exact and the same on every machine: the fake driver's virtual clock has an
 // H200's prices. Reports two times: within the trace, where unmapping of moved memory may be
-// deferred for ever, and with all of it unmapped at the end. --svg FILE draws a panel for each
-// trace.
+// deferred for ever, and with all of it unmapped at the end.
 // --jitter-seeds N: means over N variants of each trace with sizes changed by up to 3 %, and the
 // means of all traces. --knob TEXT: only the default and the knobs whose names begin so.
 
@@ -211,151 +210,13 @@ std::string json_of(const std::vector<setting>& all, const std::vector<column>& 
   return rows.json() + "\n";
 }
 
-// ---- as a picture --------------------------------------------------------------------
-
-/// One panel: driver time (logarithmic) to the right, the ratio upwards.
-class panel {
- public:
-  static constexpr double width = 430;
-  static constexpr double height = 300;
-
-  panel(double left, double top) : left_(left), top_(top) {}
-
-  [[nodiscard]] std::string draw(const std::vector<setting>& all, const column& data) const {
-    std::string svg = frame(data);
-    svg += lines(all, data);
-    const figure& now = data.figures.front();
-    svg += text(
-        "<circle cx='%.1f' cy='%.1f' r='5' fill='#111'><title>default: %.4f @ %.1f ms"
-        "</title></circle>\n",
-        x(now.whole_ms), y(now.ratio), now.ratio, now.whole_ms);
-    return svg;
-  }
-
-  template <class... Values>
-  [[nodiscard]] static std::string text(const char* format, Values... values) {
-    char out[400];
-    (void)std::snprintf(out, sizeof out, format, values...);
-    return out;
-  }
-  [[nodiscard]] static const char* color(const char* knob) {
-    switch (knob[0] == 'f' ? knob[0] : knob[1]) {
-      case 'a': return "#c2410c";  // handles
-      case 'e': return "#1d4ed8";  // headroom
-      case 'm': return "#0e7490";  // smallest that may move
-      case 'f': return "#15803d";  // fine handles
-      default: return "#9333ea";   // spend
-    }
-  }
-
- private:
-  static constexpr double ms_min = 1.5;
-  static constexpr double ms_max = 100;
-  static constexpr double ratio_max = 1.18;
-
-  [[nodiscard]] double x(double ms) const {
-    const double part =
-        std::log(std::clamp(ms, ms_min, ms_max) / ms_min) / std::log(ms_max / ms_min);
-    return left_ + part * width;
-  }
-  [[nodiscard]] double y(double ratio) const {
-    return top_ + height * (1 - (std::clamp(ratio, 1.0, ratio_max) - 1) / (ratio_max - 1));
-  }
-
-  [[nodiscard]] std::string frame(const column& data) const {
-    std::string svg = text("<text x='%.0f' y='%.0f' font-weight='bold'>%s</text>\n", left_,
-                           top_ - 10, data.name.c_str());
-    if (data.goal_ms) {
-      svg += text("<rect x='%.1f' y='%.1f' width='%.1f' height='%.1f' fill='#d9f99d'/>\n", left_,
-                  y(ratio_goal), x(*data.goal_ms) - left_, y(1) - y(ratio_goal));
-    }
-    for (const double ratio : {1.0, 1.02, 1.05, 1.1, 1.15}) {
-      svg += text("<path d='M%.1f %.1fh%.1f' stroke='#ddd'/>\n", left_, y(ratio), width);
-      svg += text("<text x='%.1f' y='%.1f' text-anchor='end'>%.2f</text>\n", left_ - 6,
-                  y(ratio) + 4, ratio);
-    }
-    for (const double ms : {2.0, 4.0, 8.0, 16.0, 32.0, 64.0}) {
-      svg += text("<path d='M%.1f %.1fv%.1f' stroke='#eee'/>\n", x(ms), top_, height);
-      svg += text("<text x='%.1f' y='%.1f' text-anchor='middle'>%.0f</text>\n", x(ms),
-                  top_ + height + 16, ms);
-    }
-    return svg;
-  }
-
-  [[nodiscard]] std::string lines(const std::vector<setting>& all, const column& data) const {
-    std::string svg;
-    for (std::size_t i = 1; i < all.size(); ++i) {
-      const figure& now = data.figures[i];
-      const char* const ink = color(all[i].knob);
-      if (std::strcmp(all[i].knob, all[i - 1].knob) == 0) {
-        const figure& last = data.figures[i - 1];
-        svg += text("<path d='M%.1f %.1fL%.1f %.1f' stroke='%s' opacity='.5'/>\n", x(last.whole_ms),
-                    y(last.ratio), x(now.whole_ms), y(now.ratio), ink);
-      }
-      svg += text(
-          "<circle cx='%.1f' cy='%.1f' r='3' fill='%s'><title>%s %s: %.4f @ %.1f ms"
-          "</title></circle>\n",
-          x(now.whole_ms), y(now.ratio), ink, all[i].knob, all[i].value.c_str(), now.ratio,
-          now.whole_ms);
-    }
-    return svg;
-  }
-
-  double left_;
-  double top_;
-};
-
-std::string legend(const std::vector<setting>& all, double top) {
-  std::string svg = panel::text(
-      "<circle cx='66' cy='%.0f' r='5' fill='#111'/>"
-      "<text x='76' y='%.0f'>default</text>\n",
-      top - 4, top);
-  double left = 140;
-  for (std::size_t i = 1; i < all.size(); ++i) {
-    if (std::strcmp(all[i].knob, all[i - 1].knob) == 0) continue;
-    svg += panel::text(
-        "<circle cx='%.0f' cy='%.0f' r='4' fill='%s'/><text x='%.0f' y='%.0f'>%s"
-        "</text>\n",
-        left, top - 4, panel::color(all[i].knob), left + 8, top, all[i].knob);
-    left += 30 + 7 * static_cast<double>(std::strlen(all[i].knob));
-  }
-  svg += panel::text(
-      "<rect x='%.0f' y='%.0f' width='12' height='12' fill='#d9f99d'/>"
-      "<text x='%.0f' y='%.0f'>goal</text>\n",
-      left, top - 10, left + 16, top);
-  return svg;
-}
-
-std::string draw(const std::vector<setting>& all, const std::vector<column>& columns) {
-  constexpr double gap_x = 70;
-  constexpr double gap_y = 60;
-  constexpr double head = 70;
-  const std::size_t rows = (columns.size() + 1) / 2;
-  const double total = head + static_cast<double>(rows) * (panel::height + gap_y) + 10;
-  std::string svg = panel::text(
-      "<svg xmlns='http://www.w3.org/2000/svg' width='%.0f' height='%.0f' font-family='sans-serif' "
-      "font-size='11' stroke-width='1.5'>\n<rect width='100%%' height='100%%' fill='#fff'/>\n",
-      2 * (panel::width + gap_x), total);
-  svg +=
-      "<text x='60' y='18' font-size='13'>Most memory held over most live bytes, against driver "
-      "ms on the fake driver with everything unmapped in the end</text>\n";
-  svg += legend(all, 38);
-  for (std::size_t i = 0; i < columns.size(); ++i) {
-    const double left = 60 + static_cast<double>(i % 2) * (panel::width + gap_x);
-    const double top = head + static_cast<double>(i / 2) * (panel::height + gap_y);
-    svg += panel(left, top).draw(all, columns[i]);
-  }
-  return svg + "</svg>\n";
-}
-
 constexpr const char* usage =
-    "usage: bench_frontier [--json] [--svg FILE] [--knob TEXT] [--jitter-seeds N] [TRACE...]\n"
+    "usage: bench_frontier [--json] [--knob TEXT] [--jitter-seeds N] [TRACE...]\n"
     "\n"
     "What the stream pool holds and what the driver costs on each TRACE (else the first four of\n"
     "traces/), by default and with one knob of its policy turned at a time, on the fake driver.\n"
     "\n"
     "  --json            one array of objects instead of a table\n"
-    "  --svg FILE        draws a panel for each trace too\n"
     "  --knob TEXT       only the default and the knobs whose names begin with TEXT, such as\n"
     "                    'handles at'\n"
     "  --jitter-seeds N  means over N variants of each trace, 1 to 1000, with sizes changed by up\n"
@@ -365,13 +226,11 @@ constexpr const char* usage =
 
 int main(int argc, char** argv) {
   bool json = false;
-  std::string svg_path;
   std::string knob;
   std::uint32_t seed_count = 0;
   std::vector<std::string> files;
   option_list(usage)
       .flag("--json", json)
-      .text("--svg", svg_path)
       .text("--knob", knob)
       .value("--jitter-seeds",
              [&](const char* value) {
@@ -381,15 +240,10 @@ int main(int argc, char** argv) {
       .files(files)
       .read(argc, argv);
   const std::vector<setting> all = settings(knob);
-  vmm::tools::output_file plot;
-  std::string why = svg_path.empty() ? "" : plot.open(svg_path);
-  if (!why.empty()) stop(why);
   std::vector<column> columns;
   for (const std::string& file : or_those_of_the_project(std::move(files), 4))
     columns.push_back(measure_all(file, all, seed_count));
   if (seed_count != 0) columns.push_back(mean_of(columns, all.size()));
   print(json ? json_of(all, columns) : table_of(all, columns));
-  if (!svg_path.empty()) why = plot.write(draw(all, columns));
-  if (!why.empty()) stop(why);
   return 0;
 }
