@@ -253,7 +253,8 @@ def _open(name: str, needed: list[str]) -> Library:
     try:
         os.write(file, empty_library(name, needed))
         # Spelled as by no other: the loader would take a later library of that path for this one.
-        return Library(f"/proc/self/./fd/{file}")
+        # A debugger opens it by this name, and its own descriptors are others.
+        return Library(f"/proc/{os.getpid()}/./fd/{file}")
     except BaseException:
         os.close(file)
         raise

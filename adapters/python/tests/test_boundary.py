@@ -361,6 +361,23 @@ def test_the_first_module_of_native_code_is_behind_the_boundary(run, tmp_path):
     assert run("-c", code, str(tmp_path), LD_LIBRARY_PATH=FOLDER)[0] == "the preload library True"
 
 
+NAMED = r"""
+import subprocess
+class Map(ctypes.Structure):
+    _fields_ = [("base", ctypes.c_size_t), ("name", ctypes.c_char_p)]
+at = ctypes.POINTER(Map)()
+ctypes.CDLL(None).dlinfo(ctypes.c_void_p(cuda._handle), 2, ctypes.byref(at))
+name = at.contents.name.decode()
+print(is_ours(cuda), subprocess.run(["head", "-c4", name], capture_output=True).stdout)
+"""
+
+
+def test_a_debugger_finds_each_library_by_its_name(run):
+    """In another process, whose descriptors may be pipes."""
+    out, _ = run("-c", TOOLS + NAMED, LD_LIBRARY_PATH=FOLDER)
+    assert out == r"True b'\x7fELF'"
+
+
 FORKS = r"""
 def child():
     number = os.fork()
