@@ -94,7 +94,7 @@ void keep_busy(vmm::any_backend& driver, vmm::tools::kernel_set& kernels) {
 }
 
 // Has `bytes` idle in a manager whenever it has replied.
-void give(int from, int to, std::uint64_t bytes) {
+[[noreturn]] void give(int from, int to, std::uint64_t bytes) {
   auto driver = good(vmm::open_backend("cuda"));
   vmm::tools::kernel_set kernels = kernels_of(driver);
   keep_busy(driver, kernels);
@@ -107,15 +107,10 @@ void give(int from, int to, std::uint64_t bytes) {
     ::usleep(100'000);  // past the least time between a grant and an ask
     say(to);
   }
+  std::_Exit(0);  // the copies use what a return would destroy
 }
 
-struct times {
-  double median_us = 0;
-  double most_us = 0;
-  std::uint64_t wrong_words = 0;
-};
-
-times take(int from, int to, std::uint64_t bytes, int rounds, bool is_one_job) {
+[[noreturn]] void take(int from, int to, std::uint64_t bytes, int rounds, bool is_one_job) {
   auto driver = good(vmm::open_backend("cuda"));
   vmm::tools::kernel_set kernels = kernels_of(driver);
   keep_busy(driver, kernels);
@@ -123,7 +118,7 @@ times take(int from, int to, std::uint64_t bytes, int rounds, bool is_one_job) {
   const vmm::access_grant own{driver.home(), vmm::access::read_write};
   const vmm::address_range range = good(driver.reserve({bytes, 0, {}}));
   std::vector<double> all;
-  times seen;
+  std::uint64_t wrong_words = 0;
   for (int round = 0; round < rounds; ++round) {
     say(to);
     if (!hear(from)) fail("the giver has ended");
@@ -138,16 +133,19 @@ times take(int from, int to, std::uint64_t bytes, int rounds, bool is_one_job) {
     for (std::uint64_t at = 2 << 20; !is_one_job && at < bytes; at += bytes / 16) {
       good(driver.read({reinterpret_cast<std::byte*>(words.data()), words.size() * 8},
                        range.base + at));
-      seen.wrong_words += static_cast<std::uint64_t>(
+      wrong_words += static_cast<std::uint64_t>(
           std::count_if(words.begin(), words.end(), [](std::uint64_t word) { return word != 0; }));
     }
     good(driver.unmap(range));
     good(driver.release(memory));
   }
   std::sort(all.begin(), all.end());
-  seen.median_us = all[all.size() / 2];
-  seen.most_us = all.back();
-  return seen;
+  std::printf("%3llu GiB, %-9s p50 %9.1f us, most %9.1f us, %llu wrong words\n",
+              static_cast<unsigned long long>(bytes / gib),
+              is_one_job ? "one job:" : "cleared:", all[all.size() / 2], all.back(),
+              static_cast<unsigned long long>(wrong_words));
+  std::fflush(stdout);
+  std::_Exit(0);
 }
 
 // Starts an owner of the first device.
@@ -172,22 +170,16 @@ void measure(const char* owner, std::uint64_t bytes, int rounds, bool is_one_job
   if (giver == 0) {
     ::close(down[1]);
     give(down[0], up[1], bytes);
-    std::_Exit(0);
   }
   const pid_t taker = ::fork();
   if (taker == 0) {
     ::close(up[1]);
-    const times seen = take(up[0], down[1], bytes, rounds, is_one_job);
-    std::printf("%3llu GiB, %-9s p50 %9.1f us, most %9.1f us, %llu wrong words\n",
-                static_cast<unsigned long long>(bytes / gib),
-                is_one_job ? "one job:" : "cleared:", seen.median_us, seen.most_us,
-                static_cast<unsigned long long>(seen.wrong_words));
-    std::fflush(stdout);
-    std::_Exit(0);
+    take(up[0], down[1], bytes, rounds, is_one_job);
   }
   for (const int each : {down[0], down[1], up[0], up[1]}) ::close(each);
   int status = 0;
   ::waitpid(taker, &status, 0);
+  if (status != 0) std::printf("failed: the taker ended with status %d\n", status);
   ::kill(giver, SIGTERM);
   ::waitpid(giver, nullptr, 0);
 }
