@@ -4,48 +4,12 @@
 // Goal: when operator new fails inside the host driver, the call reports it and changes nothing.
 // Method: operator new is replaced by one that fails on request; every allocation of every call
 // that makes one fails once, and the resource counts are compared with the one before.
-#include <new>
-
-#include "../support/test.h"
-
-import vmm.host;
+#include "../support/failing_new.h"
+#include "facts.hpp"
 
 namespace {
 
-// The allocation, counted from when this is set, that fails; 0: none does.
-std::uint64_t failing_allocation = 0;
-
-void* allocate(std::size_t size) {
-  if (failing_allocation != 0 && --failing_allocation == 0) throw std::bad_alloc{};
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc{};
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) { return allocate(size); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-
-namespace {
-
-using vmm::access, vmm::errc;
-
-constexpr std::uint64_t page = 4096;
-
-template <class T>
-errc code_of(const vmm::result<T>& answer) {
-  return answer ? errc::none : answer.error().code;
-}
-
-bool operator==(const vmm::host_resource_counts& a, const vmm::host_resource_counts& b) {
-  return std::memcmp(&a, &b, sizeof a) == 0;
-}
-
-vmm::host_driver open(const vmm::host_options& options) {
-  auto opened = vmm::host_driver::open(options);
-  return std::move(opened).value();
-}
+using failing_new::plan, vmm::access, vmm::errc;
 
 // Each step of a small life of a driver, with one allocation failing; true when the step has
 // succeeded.
@@ -88,10 +52,10 @@ TEST(HostAllocations, FailingAllocationsChangeNothing) {
     for (std::uint64_t nth = 1;; ++nth) {
       ASSERT_LT(nth, 100u);
       const auto before = driver.resource_counts();
-      failing_allocation = nth;
+      plan = {.armed = true, .fail_at = nth};
       const bool done = step(driver, number, range, memory);
-      const bool struck = failing_allocation == 0;
-      failing_allocation = 0;
+      const bool struck = plan.struck_count != 0;
+      plan = {};
       if (done) {
         EXPECT_FALSE(struck) << "a failed allocation went unnoticed in step " << number;
         break;
@@ -102,9 +66,9 @@ TEST(HostAllocations, FailingAllocationsChangeNothing) {
     }
   }
   EXPECT_GE(injected, 8) << "every table of the driver was refused its memory once";
-  failing_allocation = 1;
+  plan = {.armed = true, .fail_at = 1};
   EXPECT_EQ(code_of(vmm::host_driver::open()), errc::out_of_host_memory);
-  failing_allocation = 0;
+  plan = {};
 }
 
 }  // namespace

@@ -8,30 +8,13 @@
 
 #include <cerrno>
 
-#include "../support/test.h"
+#include "facts.hpp"
 
 import vmm.base;
-import vmm.host;
 
 namespace {
 
 using vmm::access, vmm::errc;
-
-constexpr std::uint64_t page = 4096;
-
-template <class T>
-errc code_of(const vmm::result<T>& answer) {
-  return answer ? errc::none : answer.error().code;
-}
-
-bool operator==(const vmm::host_resource_counts& a, const vmm::host_resource_counts& b) {
-  return std::memcmp(&a, &b, sizeof a) == 0;
-}
-
-vmm::host_driver open(const vmm::host_options& options) {
-  auto opened = vmm::host_driver::open(options);
-  return std::move(opened).value();
-}
 
 vmm::physical_request memory_of(std::uint64_t size_bytes) {
   return {.size_bytes = size_bytes, .where = vmm::host()};
@@ -66,11 +49,6 @@ TEST(HostLimits, CapacityIsKept) {
   ASSERT_TRUE(driver.release(first));
   EXPECT_EQ(driver.query_memory(vmm::host())->free_bytes, 6 * page);
   ASSERT_TRUE(driver.release(second));
-}
-
-std::ptrdiff_t open_descriptors() {
-  using entries = std::filesystem::directory_iterator;
-  return std::distance(entries("/proc/self/fd"), entries());
 }
 
 TEST(HostLimits, HugePagesThatAreNotThereAreRefused) {

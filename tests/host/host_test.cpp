@@ -10,27 +10,15 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
-#include "../support/test.h"
-
-import vmm.host;
+#include "facts.hpp"
 
 namespace {
 
 using vmm::access, vmm::address, vmm::address_range, vmm::errc, vmm::physical_handle;
 
-constexpr std::uint64_t page = 4096;
 constexpr std::uint64_t unit = 16 * page;
 
 std::uint8_t* pointer(address at) { return at.as<std::uint8_t>(); }
-
-template <class T>
-errc code_of(const vmm::result<T>& answer) {
-  return answer ? errc::none : answer.error().code;
-}
-
-bool operator==(const vmm::host_resource_counts& a, const vmm::host_resource_counts& b) {
-  return std::memcmp(&a, &b, sizeof a) == 0;
-}
 
 class Host : public testing::Test {
  protected:
@@ -289,11 +277,6 @@ TEST_F(Host, RefusesDescriptorsItCannotTrust) {
 
 // ---- what is left behind ----
 
-std::size_t open_descriptors() {
-  using entries = std::filesystem::directory_iterator;
-  return static_cast<std::size_t>(std::distance(entries("/proc/self/fd"), entries()));
-}
-
 std::size_t mapped_memory_files() {
   std::ifstream maps("/proc/self/maps");
   std::size_t count = 0;
@@ -317,7 +300,7 @@ std::uint64_t committed_bytes() {
 }
 
 TEST(HostLeaks, DestructionGivesEverythingBack) {
-  const std::size_t descriptors = open_descriptors();
+  const std::ptrdiff_t descriptors = open_descriptors();
   ASSERT_EQ(mapped_memory_files(), 0u);
   {
     auto driver = *vmm::host_driver::open({.minimum_bytes = page});
