@@ -18,7 +18,7 @@ namespace vmm {
 result<first_fit> first_fit::create(std::uint32_t slot_count) noexcept {
   first_fit made;
   std::uint32_t words = 0;
-  std::uint32_t count = std::max(slot_count, 1u);
+  std::uint32_t count = leaf(std::max(slot_count, 1u) - 1) + 1;
   do {
     check(made.level_count_ < level_count_max, "a tree of maxima is deeper than it can be");
     made.begin_[made.level_count_] = words;
@@ -27,7 +27,7 @@ result<first_fit> first_fit::create(std::uint32_t slot_count) noexcept {
     words += padded;
     count = padded / fanout;
   } while (made.count_[made.level_count_ - 1] > fanout);
-  check(words >= slot_count && made.count_[made.level_count_ - 1] == fanout,
+  check(words / 2 >= slot_count && made.count_[made.level_count_ - 1] == fanout,
         "a tree of maxima has no root, or fewer leaves than slots");
   const std::uint64_t size_bytes = std::uint64_t{words} * sizeof(std::uint32_t);
   result<reserved_memory> memory =
@@ -42,7 +42,7 @@ result<first_fit> first_fit::create(std::uint32_t slot_count) noexcept {
 
 namespace {
 
-// Which of sixteen words are `size` or larger, a bit each. Both are below 2^31.
+// Which of sixteen words are `size` or larger, a bit each. Words are signed: a region is smaller.
 [[nodiscard]] inline std::uint32_t reaching(const std::uint32_t* words,
                                             std::uint32_t size) noexcept {
 #if defined(__SSE2__)
@@ -57,7 +57,7 @@ namespace {
 #else
   std::uint32_t mask = 0;
   for (std::uint32_t child = 0; child < 16; ++child)
-    mask |= (words[child] >= size ? 1U : 0U) << child;
+    mask |= (static_cast<int>(words[child]) >= static_cast<int>(size) ? 1U : 0U) << child;
   return mask;
 #endif
 }
@@ -68,7 +68,7 @@ namespace {
 void first_fit::widen(std::uint32_t leaf_node) noexcept {
   while (leaf_node >= reach_) {
     check(used_count_ < level_count_, "a place is noted beyond the last slot");
-    words_[begin_[used_count_]] = largest_of(words_ + begin_[used_count_ - 1]);
+    words_[begin_[used_count_]] = largest_of(words_ + begin_[used_count_ - 1], used_count_ - 1);
     reach_ *= fanout;
     ++used_count_;
   }
@@ -86,15 +86,16 @@ std::uint32_t first_fit::find(std::uint32_t size) const noexcept {
     const std::uint32_t large_enough = reaching(words, size);
     if (large_enough == 0) [[unlikely]] {
       if (level + 1 == used_count_) return none;
-      words_[begin_[level + 1] + index] = largest_of(words);  // it promised too much
+      words_[begin_[level + 1] + index] = largest_of(words, level);  // it promised too much
       ++level;
       index /= fanout;
       continue;
     }
     index = index * fanout + static_cast<std::uint32_t>(std::countr_zero(large_enough));
     if (level-- == 0) {
-      debug_check([&] { return words_[index] >= size; }, "a place is found that is too small");
-      return index;
+      debug_check([&] { return index % fanout < leaf_slots && words_[index] >= size; },
+                  "a place is found that is too small");
+      return index / fanout * leaf_slots + index % fanout;
     }
   }
 }
@@ -118,9 +119,9 @@ const char* first_fit::broken_invariant(std::uint32_t place_count) const noexcep
       }
       if (level == 0) {
         seen_count += static_cast<std::uint32_t>(
-            std::count_if(words, words + fanout, [](std::uint32_t size) { return size != 0; }));
+            std::count_if(words, words + leaf_slots, [](std::uint32_t size) { return size != 0; }));
       }
-      if (!top && *above < largest_of(words))
+      if (!top && *above < largest_of(words, level))
         return "I1: a word above is smaller than one of those below it";
     }
     nodes /= fanout;

@@ -5,11 +5,12 @@
 // exported.
 //
 // A place of a slot's length or more is the only one that begins in its slot, so an array indexed
-// by slot holds them all, and a tree of maxima over it, sixteen words (a cache line) a node, leads
-// to the first that is large enough. Nothing is balanced and nothing allocated.
+// by slot holds them all, and a tree of maxima over it, a cache line a node, leads to the first
+// that is large enough. A node is sixteen words; a leaf, eight sizes and the regions of these
+// eight. Nothing is balanced and nothing allocated.
 //
-// I1  A word above the leaves is at least the largest of the sixteen below it; a leaf is 0 when no
-//     place begins in its slot.
+// I1  A word above the leaves is at least the largest size below it; a leaf is 0 when no place
+//     begins in its slot.
 //
 // Slots are counted from the low end. The highest slot that ever had a place determines the levels
 // in use.
@@ -37,13 +38,15 @@ class first_fit {
   /// Room for places in slots [0, slot_count). Errors: out_of_host_memory.
   [[nodiscard]] static result<first_fit> create(std::uint32_t slot_count) noexcept;
 
-  /// Records or changes the place that begins in `slot`; a size of 0 removes it.
-  inline void set(std::uint32_t slot, std::uint32_t size) noexcept {
-    debug_check([&] { return slot < count_[0]; }, "a place begins in a missing slot");
+  /// Records or changes the place that begins in `slot`, and its region.
+  inline void set(std::uint32_t slot, std::uint32_t size, std::uint32_t region) noexcept {
+    debug_check([&] { return leaf(slot) < count_[0]; }, "a place begins in a missing slot");
+    debug_check([&] { return size != 0 && region != 0; }, "a place has no region");
     debug_check([&] { return size <= size_max; }, "a place is larger than a range");
     debug_check([&] { return used_count_ <= level_count_; }, "more levels are in use than exist");
-    words_[slot] = size;
-    std::uint32_t index = slot / fanout;
+    words_[leaf(slot)] = size;
+    words_[leaf(slot) + leaf_slots] = region | region_bit;
+    std::uint32_t index = slot / leaf_slots;
     if (index >= reach_) [[unlikely]]
       widen(index);
     debug_check([&] { return index < reach_; }, "a slot is outside of the levels in use");
@@ -54,12 +57,23 @@ class first_fit {
     }
   }
 
+  inline void remove(std::uint32_t slot) noexcept {
+    debug_check([&] { return size_at(slot) != 0; }, "a place is removed that is not recorded");
+    words_[leaf(slot)] = 0;
+    words_[leaf(slot) + leaf_slots] = 0;
+  }
+
   /// The lowest slot whose place is at least `size` long, or none.
   [[nodiscard]] std::uint32_t find(std::uint32_t size) const noexcept;
 
   [[nodiscard]] inline std::uint32_t size_at(std::uint32_t slot) const noexcept {
-    debug_check([&] { return slot < count_[0]; }, "the slot does not exist");
-    return words_[slot];
+    debug_check([&] { return leaf(slot) < count_[0]; }, "the slot does not exist");
+    return words_[leaf(slot)];
+  }
+  /// The region of the place that begins in a slot; 0: none does.
+  [[nodiscard]] inline std::uint32_t region_at(std::uint32_t slot) const noexcept {
+    debug_check([&] { return leaf(slot) < count_[0]; }, "the slot does not exist");
+    return words_[leaf(slot) + leaf_slots] & ~region_bit;
   }
 
   /// nullptr if I1 holds and `place_count` places are recorded, else the broken part.
@@ -67,12 +81,23 @@ class first_fit {
 
  private:
   static constexpr std::uint32_t fanout = 16;
+  static constexpr std::uint32_t leaf_slots = fanout / 2;
+  static constexpr std::uint32_t region_bit = 1u << 31;
   static constexpr std::uint32_t size_max = (1u << 31) - 1;  // find() compares signed words
   static constexpr std::uint32_t level_count_max = 8;
 
-  [[nodiscard]] static inline std::uint32_t largest_of(const std::uint32_t* words) noexcept {
+  [[nodiscard]] static inline std::uint32_t leaf(std::uint32_t slot) noexcept {
+    static_assert(std::has_single_bit(leaf_slots));
+    return slot + (slot & ~(leaf_slots - 1));
+  }
+  [[nodiscard]] static inline std::uint32_t sizes_of(std::uint32_t level) noexcept {
+    return level == 0 ? leaf_slots : fanout;
+  }
+  /// Of a node's sizes.
+  [[nodiscard]] static inline std::uint32_t largest_of(const std::uint32_t* words,
+                                                       std::uint32_t level) noexcept {
     std::uint32_t largest = 0;
-    for (std::uint32_t child = 0; child < fanout; ++child) {
+    for (std::uint32_t child = 0; child < sizes_of(level); ++child) {
       if (words[child] > largest) largest = words[child];
     }
     debug_check([&] { return largest <= size_max; }, "a place is larger than a range");
@@ -83,7 +108,7 @@ class first_fit {
   reserved_memory memory_{};
   std::uint32_t* words_ = nullptr;
   std::array<std::uint32_t, level_count_max> begin_{};  // first word of each level, leaves first
-  std::array<std::uint32_t, level_count_max> count_{};  // words of each level, a multiple of fanout
+  std::array<std::uint32_t, level_count_max> count_{};  // words of each level, whole nodes
   std::uint32_t level_count_ = 0;
   std::uint32_t used_count_ = 1;  // levels in use; those above are all 0
   std::uint32_t reach_ = 1;       // nodes of the lowest level that those in use cover

@@ -22,6 +22,12 @@ namespace {
   return count / unit + (count % unit != 0 ? 1 : 0);
 }
 
+/// Of a bit for each region.
+[[nodiscard]] std::uint64_t mark_bytes(std::uint64_t region_count) noexcept {
+  check(region_count != 0, "a region map has no room for a region");
+  return round_up(region_count, 64) / 8;
+}
+
 }  // namespace
 
 result<region_map> region_map::create(const region_map_options& options) noexcept {
@@ -46,7 +52,7 @@ result<region_map> region_map::create(const region_map_options& options) noexcep
   result<first_region_by_page> starts =
       first_region_by_page::create(parts(options.count_granules, options.page_granules));
   if (!starts) return starts.error();
-  result<reserved_memory> marks = reserved_memory::reserve(made.limit_ / stride);
+  result<reserved_memory> marks = reserved_memory::reserve(mark_bytes(made.limit_ / stride));
   if (!marks) return marks.error();
   made.node_memory_ = std::move(*nodes);
   made.mark_memory_ = std::move(*marks);
@@ -54,7 +60,7 @@ result<region_map> region_map::create(const region_map_options& options) noexcep
   check(std::uint64_t{made.starts_.page_count()} << made.page_shift_ >= options.count_granules,
         "a granule lies in no page");
   made.nodes_ = reinterpret_cast<region_record*>(made.node_memory_.data());
-  made.marks_ = reinterpret_cast<kind_mark*>(made.mark_memory_.data());
+  made.marks_ = reinterpret_cast<std::uint64_t*>(made.mark_memory_.data());
   constexpr error no_memory = refuse(errc::out_of_host_memory, "no host memory for a region map");
   if (!made.commit(2 * stride)) return no_memory;
   try {
@@ -87,7 +93,7 @@ bool region_map::commit(std::uint32_t count) noexcept {
   const std::uint64_t room =
       node_memory_.committed_bytes() / sizeof(region_record) / stride * stride;
   const std::uint64_t granted = std::min<std::uint64_t>(room, limit_);
-  if (!mark_memory_.commit(granted / stride)) return false;
+  if (!mark_memory_.commit(mark_bytes(granted / stride))) return false;
   check(granted >= count && granted % stride == 0, "memory for half a record, or for too few");
   check(granted >= committed_ && granted >= used_, "there is memory for fewer records than before");
   committed_ = static_cast<std::uint32_t>(granted);
@@ -109,14 +115,12 @@ bool region_map::extend(std::uint64_t size_bytes) noexcept {
 result<region_map::kind_state> region_map::make_kind() const noexcept {
   kind_state made;
   const std::uint32_t slots = has_slots() ? parts(count_granules_, large_from_) : 0;
-  const std::uint64_t table = round_up(size_bins<region_record>::table_bytes(count_granules_), 8);
-  const std::uint64_t size_bytes = table + std::uint64_t{slots} * sizeof(std::uint32_t);
+  const std::uint64_t size_bytes = size_bins<region_record>::table_bytes(count_granules_);
   result<reserved_memory> memory =
       reserved_memory::make(size_bytes, "no host memory for one more kind of region");
   if (!memory) return memory.error();
   made.memory = std::move(*memory);
   made.bins.attach(nodes_, made.memory.data(), count_granules_);
-  made.large_regions = reinterpret_cast<std::uint32_t*>(made.memory.data() + table);
   if (slots != 0) {
     result<first_fit> large = first_fit::create(slots);
     if (!large) return large.error();
@@ -171,7 +175,7 @@ const char* region_map::broken_chain(std::uint32_t& region_count) const noexcept
     if (node.offset != offset || node.size() == 0) return "I1: regions do not tile the range";
     const region_kind noted = note_of(index).kind;
     if (node.is_unlisted() != (noted == region_kind::unlisted) ||
-        kind(static_cast<region_id>(index)) != noted)
+        node.is_unlisted() == is_marked(index))
       return "I2: a region's kind disagrees with its mark";
     const std::uint32_t page = offset >> page_shift_;
     for (; page_next < page; ++page_next) {
@@ -195,7 +199,7 @@ const char* region_map::broken_large(const kind_state& state, region_kind kind) 
     const region_record& node = nodes_[index];
     if (note_of(index).kind != kind || !is_large(node.size())) continue;
     const std::uint32_t slot = node.offset >> slot_shift_;
-    if (state.large.size_at(slot) != node.size() || state.large_regions[slot] != index)
+    if (state.large.size_at(slot) != node.size() || state.large.region_at(slot) != index)
       return "I2: a large region is not in the index of large places";
     ++large_count;
   }
@@ -227,7 +231,7 @@ status region_map::validate() const noexcept {
   for (std::uint32_t index = spare_; index != 0 && spare_count < used_;
        index = nodes_[index].after) {
     ++spare_count;
-    if (mark_of(index) != kind_mark::unlisted) broken = "a spare record has a kind";
+    if (is_marked(index)) broken = "a spare record has a kind";
   }
   if (spare_count != spare_count_ || (1 + region_count + spare_count) * stride != used_)
     broken = "a record is neither a region nor spare";

@@ -17,8 +17,8 @@
 //
 // Thread safety: none, the caller has the lock. Cost: a few cache lines a call, and one path of a
 // trie (22 records) for listed sizes above 255 granules; no allocation but in provide and add_kind,
-// and there in doublings, where the records move. Memory: 65 bytes a region; 24 KiB a kind and 8.3
-// bytes a slot, as touched.
+// and there in doublings, where the records move. Memory: 64 bytes and a bit a region; 24 KiB a
+// kind and 8.6 bytes a slot, as touched.
 export module vmm.va:region_map;
 
 import vmm.backend;
@@ -77,10 +77,7 @@ export class region_map {
   }
   [[nodiscard]] inline region_kind kind(region_id id) const noexcept {
     debug_check([&] { return is_region(id); }, no_region);
-    const kind_mark mark = mark_of(index_of(id));
-    if (mark == kind_mark::other) [[unlikely]]
-      return note_of(id).kind;
-    return static_cast<region_kind>(mark);
+    return is_marked(index_of(id)) ? note_of(id).kind : region_kind::unlisted;
   }
   [[nodiscard]] inline bool listed(region_id id) const noexcept {
     return kind(id) != region_kind::unlisted;
@@ -144,10 +141,11 @@ export class region_map {
     const kind_state& state = kind_of(kind);
     const std::uint32_t slot = state.large.find(count);
     if (slot == first_fit::none) return region_id::none;
-    debug_check([&] { return nodes_[state.large_regions[slot]].size() >= count; }, "too small");
-    debug_check([&] { return nodes_[state.large_regions[slot]].offset >> slot_shift_ == slot; },
+    const std::uint32_t found = state.large.region_at(slot);
+    debug_check([&] { return nodes_[found].size() >= count; }, "too small");
+    debug_check([&] { return nodes_[found].offset >> slot_shift_ == slot; },
                 "a large region begins in another slot");
-    return static_cast<region_id>(state.large_regions[slot]);
+    return static_cast<region_id>(found);
   }
   [[nodiscard]] inline std::uint64_t listed_granules(region_kind kind) const noexcept {
     debug_check([&] { return kind_of(kind).granules <= count_granules_; },
@@ -199,17 +197,12 @@ export class region_map {
   static_assert(sizeof(note_record) <= sizeof(region_record));
   static constexpr const char* no_region = "an id names no region of this map";
 
-  // A region's kind if below 255: a byte outside of the records, so that a query for a neighbour's
-  // kind does not fetch its record. An enumeration, since plain bytes may alias everything that a
-  // caller holds in registers.
-  enum class kind_mark : std::uint8_t { unlisted = 0, other = 255 };
   // The fields for sizes below a slot, in one cache line.
   struct alignas(64) kind_state {
     size_bins<region_record> bins{};
     std::uint64_t granules = 0;
     std::uint32_t count = 0;
     first_fit large{};
-    std::uint32_t* large_regions = nullptr;  // by slot
     reserved_memory memory{};
   };
 
@@ -233,15 +226,18 @@ export class region_map {
   [[nodiscard]] inline note_record& note_of(region_id id) const noexcept {
     return note_of(index_of(id));
   }
-  [[nodiscard]] inline kind_mark& mark_of(std::uint32_t index) const noexcept {
+  /// Whether a region is listed, which is a bit outside of the records, so that a query for a live
+  /// neighbour's kind does not fetch its record: 512 regions' bits are a cache line.
+  [[nodiscard]] inline bool is_marked(std::uint32_t index) const noexcept {
     debug_check([&] { return index % stride == 0 && index < used_; }, no_region);
-    return marks_[index / stride];
+    return (marks_[index / (64 * stride)] >> (index / stride % 64) & 1) != 0;
   }
-  inline void set_kind(std::uint32_t index, region_kind kind) noexcept {
-    constexpr auto other = static_cast<std::uint32_t>(kind_mark::other);
+  [[gnu::always_inline]] inline void set_kind(std::uint32_t index, region_kind kind) noexcept {
     debug_check([&] { return static_cast<std::uint32_t>(kind) < kinds_.size(); }, "no such kind");
+    debug_check([&] { return is_marked(index) == (kind == region_kind::unlisted); },
+                "a region is marked as it was");
     note_of(index).kind = kind;
-    mark_of(index) = static_cast<kind_mark>(std::min(static_cast<std::uint32_t>(kind), other));
+    marks_[index / (64 * stride)] ^= std::uint64_t{1} << (index / stride % 64);
   }
   [[nodiscard]] inline const kind_state& kind_of(region_kind kind) const noexcept {
     debug_check([&] { return static_cast<std::uint32_t>(kind) < kinds_.size(); }, "no such kind");
@@ -274,8 +270,8 @@ export class region_map {
 
   // The first 40 bytes, to the vector's first word, are what most calls read of the map itself.
   region_record* nodes_ = nullptr;
-  kind_mark* marks_ = nullptr;  // of spare records: unlisted
-  std::uint32_t spare_ = 0;     // unused records, linked through `after`
+  std::uint64_t* marks_ = nullptr;  // a bit a region; 0 of spare records
+  std::uint32_t spare_ = 0;         // unused records, linked through `after`
   std::uint32_t spare_count_ = 0;
   std::uint32_t large_from_ = no_slots;  // granules of a slot
   std::uint8_t page_shift_ = 0;
@@ -324,9 +320,7 @@ inline void region_map::list(region_id id, region_kind kind) noexcept {
   debug_check([&] { return state.count < used_; }, "a kind has more regions than exist");
   debug_check([&] { return state.granules <= count_granules_; }, "a kind has too many granules");
   if (is_large(node.size())) {
-    const std::uint32_t slot = node.offset >> slot_shift_;
-    state.large.set(slot, node.size());
-    state.large_regions[slot] = index;
+    state.large.set(node.offset >> slot_shift_, node.size(), index);
   }
 }
 
@@ -342,7 +336,7 @@ inline void region_map::unlist(region_id id) noexcept {
   --state.count;
   debug_check([&] { return state.count != 0 || state.granules == 0; },
               "a kind without regions has granules");
-  if (is_large(node.size())) state.large.set(node.offset >> slot_shift_, 0);
+  if (is_large(node.size())) state.large.remove(node.offset >> slot_shift_);
   set_kind(index, region_kind::unlisted);
   node.size_word |= unlisted_bit;
 }
@@ -430,11 +424,8 @@ inline void region_map::join(region_id left_id, region_id right_id) noexcept {
   const std::uint32_t slot = to.offset >> slot_shift_;
   const bool moves = from.offset >> slot_shift_ != slot;
   if (is_large(from.count) && (!is_large(to.count) || moves))
-    state.large.set(from.offset >> slot_shift_, 0);
-  if (is_large(to.count)) {
-    state.large.set(slot, to.count);
-    state.large_regions[slot] = index;
-  }
+    state.large.remove(from.offset >> slot_shift_);
+  if (is_large(to.count)) state.large.set(slot, to.count, index);
 }
 
 inline region_id region_map::take_head(region_id id, std::uint32_t count) noexcept {

@@ -142,14 +142,12 @@ void mappings::drop(mapping& gone) noexcept {
 status mappings::provide_stream(std::uint32_t stream) noexcept {
   check(stream <= free_of_.size(), "the records of streams have a gap");
   if (stream < free_of_.size()) {
-    check(free_of_[stream]->empty(), "a stream's record with memory is used again");
+    check(free_of_[stream].empty(), "a stream's record with memory is used again");
     return {};
   }
   if (status room = reserve_more(free_of_, 1); !room) return no_record_memory;
-  std::unique_ptr<free_handle_bins> made{new (std::nothrow) free_handle_bins};
-  if (made == nullptr) return no_record_memory;
-  check(made->empty(), "a new list of free handles is not empty");
-  free_of_.push_back(std::move(made));
+  free_of_.emplace_back();
+  check(free_of_.back().empty(), "a new list of free handles is not empty");
   return {};
 }
 
@@ -161,16 +159,16 @@ void mappings::enter_free(handle_record& h, const stream_point& at) noexcept {
   h.is_free = true;
   h.stream = at.stream;
   h.free_since = at.epoch;
-  free_of_[at.stream]->add(h);
+  free_of_[at.stream].add(h);
   audit();
 }
 
 void mappings::leave_free(handle_record& h) noexcept {
   check(h.is_free, "a handle leaves a list that it is not in");
   h.is_free = false;
-  debug_check([&] { return h.stream < free_of_.size() && !free_of_[h.stream]->empty(); },
+  debug_check([&] { return h.stream < free_of_.size() && !free_of_[h.stream].empty(); },
               "a handle leaves a list that is empty");
-  free_of_[h.stream]->remove(h);
+  free_of_[h.stream].remove(h);
   debug_check([&] { return h.before == nullptr && h.after == nullptr; },
               "a handle that left its list is linked");
 }
@@ -256,7 +254,7 @@ const char* mappings::broken_invariant() const noexcept {
   if (stale_.size() > mappings_.live_count()) return "a mapping that waits has no record";
   if (!ends_.valid()) return "I4: the list of ends is broken";
   for (std::uint32_t stream = 0; stream < free_of_.size(); ++stream) {
-    if (!free_of_[stream]->valid(stream)) return "a list of free handles is broken";
+    if (!free_of_[stream].valid(stream)) return "a list of free handles is broken";
   }
   return nullptr;
 }

@@ -44,6 +44,7 @@ struct alignas(64) mapping : unmap_entry {
   std::uint32_t offset = 0;  // granules from the segment's start
   std::uint32_t count_granules = 0;
   std::uint32_t live_granules = 0;  // of a current mapping
+  mapping* right = nullptr;         // mapped right behind it
   physical_memory* memory = nullptr;
   mapping* next_of_handle = nullptr;  // stale mappings of one handle, newest first
   mapping* before_of_handle = nullptr;
@@ -69,8 +70,9 @@ struct alignas(64) mapping : unmap_entry {
   }
 };
 
-/// One allocation handle.
-struct handle_record {
+/// One allocation handle. The fields that allocate and free use where it becomes live or free are
+/// on its first cache line.
+struct alignas(64) handle_record {
   physical_memory* memory = nullptr;
   mapping* current = nullptr;
   mapping* stale_mappings = nullptr;  // linked through next_of_handle
@@ -79,10 +81,10 @@ struct handle_record {
   std::uint32_t stream = 0;  // of the list of free handles that it is in
   bool is_free = false;
   std::uint64_t free_since = 0;
-  std::uint64_t made_at = 0;        // an epoch before which nothing has used it
-  std::uint64_t made_for = 0;       // the announcement that created it; 0: a request
   handle_record* before = nullptr;  // neighbours in that list
   handle_record* after = nullptr;
+  std::uint64_t made_at = 0;   // an epoch before which nothing has used it
+  std::uint64_t made_for = 0;  // the announcement that created it; 0: a request
   handle_record* next_free = nullptr;
 };
 
@@ -226,7 +228,7 @@ class mappings {
   [[nodiscard]] status provide_stream(std::uint32_t stream) noexcept;
   [[nodiscard]] inline const free_handle_bins& free_of(std::uint32_t stream) const noexcept {
     check(stream < free_of_.size(), "a record of a stream has no list of free handles");
-    return *free_of_[stream];
+    return free_of_[stream];
   }
   /// The handle has no live granule since `at`: it is in the list of that stream.
   void enter_free(handle_record& h, const stream_point& at) noexcept;
@@ -309,7 +311,7 @@ class mappings {
   std::uint64_t peak_live_granules_ = 0;
   std::uint32_t unit_granules_;
   std::uint32_t page_granules_;
-  std::vector<std::unique_ptr<free_handle_bins>> free_of_;  // by record of a stream
+  std::vector<free_handle_bins> free_of_;  // by record of a stream
   std::uint64_t handle_granules_ = 0;
   std::uint64_t handle_count_ = 0;
   object_pool<handle_record> handles_;

@@ -35,7 +35,7 @@ result<std::unique_ptr<segment>> segment::create(const extent& where, const pool
   check(where.range.size_bytes % sizes.unit_bytes == 0, "a segment ends inside a unit");
   const std::uint32_t count = granules_in(where.range.size_bytes);
   result<region_map> regions =
-      region_map::create({count, sizes.unit_granules, sizes.slot_granules()});
+      region_map::create({count, page_units * sizes.unit_granules, sizes.slot_granules()});
   if (!regions) return regions.error();
   for (std::uint32_t kinds = 0; kinds < stream_count + first_stream_kind - 1; ++kinds) {
     if (const auto kind = regions->add_kind(); !kind) return kind.error();
@@ -93,9 +93,13 @@ void segment::cut_lead(region_id found, std::uint32_t count) noexcept {
 
 // ---- live granules -------------------------------------------------------------------
 
-void segment::count_live_in_each(granule_range what, mappings& records) noexcept {
+// Out of line: count_live() is inline.
+[[gnu::noinline]] void segment::count_live_in_each(granule_range what, mapping& first,
+                                                   mappings& records) noexcept {
+  mapping* next = &first;
   for (std::uint32_t at = what.offset; at < what.end();) {
-    mapping& m = *mapping_at(at);
+    mapping& m = *std::exchange(next, next->right);
+    debug_check([&] { return &m == mapping_at(at); }, "a mapping's neighbour is another");
     const std::uint32_t end = std::min(m.end(), what.end());
     debug_check([&] { return end > at && m.of->current == &m; }, "I2: stale memory is allocated");
     if (m.live_granules == 0 && m.of->is_free) records.leave_free(*m.of);
@@ -109,16 +113,18 @@ void segment::count_live_in_each(granule_range what, mappings& records) noexcept
 
 void segment::release_range(granule_range what, const stream_point& at,
                             mappings& records) noexcept {
-  release_in_each(what, at, records);
+  release_in_each(what, *mapping_at(what.offset), at, records);
   records.subtract_live(what.count);
 }
 
-void segment::release_in_each(granule_range what, const stream_point& at,
+void segment::release_in_each(granule_range what, mapping& first, const stream_point& at,
                               mappings& records) noexcept {
   debug_check([&] { return what.count != 0 && what.end() <= regions_.count_granules(); },
               "a range leaves its segment");
+  mapping* next = &first;
   for (std::uint32_t from = what.offset; from < what.end();) {
-    mapping& m = *mapping_at(from);
+    mapping& m = *std::exchange(next, next->right);
+    debug_check([&] { return &m == mapping_at(from); }, "a mapping's neighbour is another");
     const std::uint32_t end = std::min(m.end(), what.end());
     check(end > from && m.live_granules >= end - from, "more of a mapping is freed than is live");
     debug_check([&] { return !m.is_stale() && m.of->current == &m; }, "stale memory is freed");
@@ -289,7 +295,7 @@ void segment::lend(region_id found, std::uint32_t count, std::uint32_t number,
   const region_id region = take_free(found, count);
   const granule_range lent = range(region);
   check(lent.count == count, "a refill does not have the requested size");
-  count_live_in_each(lent, records);
+  count_live_in_each(lent, *mapping_at(lent.offset), records);
   regions_.set_note(region, {0, tag_of(region_state::lent)});
   pass_lent(region, number);
 }
@@ -323,7 +329,7 @@ region_id segment::cut_lent(granule_range what) noexcept {
 void segment::free_lent(region_id region, const stream_point& since, mappings& records,
                         const stream_table& streams) noexcept {
   check(is_lent(region), "returned memory was in no arena");
-  release_in_each(range(region), since, records);
+  release_in_each(range(region), mapping_under(region), since, records);
   make_free(region, since, streams);
 }
 
@@ -451,9 +457,14 @@ void segment::map(mapping& m, mappings& records) noexcept {
     check(units_[unit + i] == nullptr, "a mapping is put over another one");
     units_[unit + i] = &m;
   }
-  if (unit != 0 && units_[unit - 1] != nullptr) records.set_end(*units_[unit - 1], false);
-  check(unit == 0 || units_[unit - 1] != &m, "a mapping is its own neighbour");
-  records.set_end(m, unit + count < unit_count_ && units_[unit + count] == nullptr);
+  const bool is_last = unit + count == unit_count_;
+  m.right = is_last ? nullptr : units_[unit + count];
+  records.set_end(m, !is_last && m.right == nullptr);
+  if (unit == 0 || units_[unit - 1] == nullptr) return;
+  mapping& left = *units_[unit - 1];
+  check(left.right == nullptr, "a mapping is put between neighbours");
+  left.right = &m;
+  records.set_end(left, false);
 }
 
 void segment::unmap(mapping& m, mappings& records) noexcept {
@@ -464,7 +475,10 @@ void segment::unmap(mapping& m, mappings& records) noexcept {
         "a mapping with live memory is removed");
   std::fill_n(units_.get() + unit, count, nullptr);
   records.set_end(m, false);
-  if (unit != 0 && units_[unit - 1] != nullptr) records.set_end(*units_[unit - 1], true);
+  m.right = nullptr;
+  if (unit == 0 || units_[unit - 1] == nullptr) return;
+  units_[unit - 1]->right = nullptr;
+  records.set_end(*units_[unit - 1], true);
 }
 
 region_id segment::join_regions(const mapping& m) noexcept {

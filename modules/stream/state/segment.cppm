@@ -110,7 +110,7 @@ class alignas(64) segment {
   [[nodiscard]] inline region_id region_at_unit(std::uint32_t offset) const noexcept {
     check(offset >> unit_shift_ < unit_count_, "an offset leaves its segment");
     check((offset & ((1u << unit_shift_) - 1)) == 0, "a region is looked for inside a unit");
-    return regions_.find_page(offset >> unit_shift_);
+    return regions_.find(offset);
   }
   [[nodiscard]] inline std::uint64_t block_count() const noexcept {
     return std::uint64_t{blocks_.count()} + locked_.count();
@@ -178,6 +178,8 @@ class alignas(64) segment {
   [[nodiscard]] inline region_id take_free(region_id found, std::uint32_t count) noexcept {
     debug_check([&] { return is_free_kind(kind(found)) && range(found).count >= count; },
                 "more is taken than is free");
+    if (regions_.link(found) == nullptr) [[unlikely]]
+      regions_.set_link(found, mapping_at(range(found).offset));
     if (regions_.where(found).count > count) {
       const region_id lead = regions_.take_head(found, count);
       pass_link_on(lead, found);
@@ -187,13 +189,17 @@ class alignas(64) segment {
     debug_check([&] { return range(found).count == count; }, "a block is larger than requested");
     return found;
   }
-  /// The rest of a region behind its first part begins in the same mapping, if that one is known to
-  /// reach so far.
+  /// The rest of a mapped region behind its first part begins in the same mapping, or in one behind
+  /// it.
   inline void pass_link_on(region_id lead, region_id rest) noexcept {
-    auto* const known = static_cast<mapping*>(regions_.link(lead));
+    auto* known = static_cast<mapping*>(regions_.link(lead));
     debug_check([&] { return regions_.after(lead) == rest; }, "a rest is not behind its block");
-    if (known != nullptr && regions_.where(rest).offset < known->end())
-      regions_.set_link(rest, known);
+    if (known == nullptr) return;
+    const std::uint32_t offset = regions_.where(rest).offset;
+    while (known->end() < offset) known = known->right;
+    if (known->end() == offset) known = known->right;  // which is not read yet
+    debug_check([&] { return known == mapping_at(offset); }, "a rest begins in another mapping");
+    regions_.set_link(rest, known);
   }
   /// An unlisted region becomes a block; its link is the mapping that it begins in. After
   /// provide_block().
@@ -319,6 +325,8 @@ class alignas(64) segment {
     void operator()(void* memory) const noexcept { std::free(memory); }
   };
   using unit_table = std::unique_ptr<mapping*[], free_memory>;
+  // Few regions are the first of so many units, which a search from there on passes at most.
+  static constexpr std::uint32_t page_units = 8;
   static constexpr std::uint32_t freed_bit = 1u << 8;
   static constexpr std::uint32_t captured_bit = 1u << 9;
   static constexpr std::uint32_t own_rights_bit = 1u << 10;
@@ -351,8 +359,10 @@ class alignas(64) segment {
   [[nodiscard]] inline mapping& mapping_under(region_id region) const noexcept;
   // A region of which only the claiming stream is known.
   void note_claim(region_id region, std::uint64_t epoch, std::uint32_t stream) noexcept;
-  void count_live_in_each(granule_range what, mappings& records) noexcept;
-  void release_in_each(granule_range what, const stream_point& at, mappings& records) noexcept;
+  // `first` is where the range begins.
+  void count_live_in_each(granule_range what, mapping& first, mappings& records) noexcept;
+  void release_in_each(granule_range what, mapping& first, const stream_point& at,
+                       mappings& records) noexcept;
   void coalesce(region_id region, const stream_point& since, const stream_table& streams) noexcept;
   inline void audit() noexcept;
 
@@ -404,13 +414,13 @@ inline void segment::count_live(granule_range what, mapping& first, mappings& re
               "a range does not begin in its mapping");
   const std::uint32_t room = first.end() - what.offset;
   if (what.count > room || first.live_granules == 0) {
-    count_live_in_each(what, records);
+    count_live_in_each(what, first, records);
   } else {
     first.live_granules += what.count;
   }
 }
 
-// A region that was free has its mapping as a rule: a search takes two cache lines more.
+// A region that was free has its mapping as a rule.
 inline mapping& segment::mapping_under(region_id region) const noexcept {
   auto* const known = static_cast<mapping*>(regions_.link(region));
   debug_check([&] { return known == nullptr || known == mapping_at(range(region).offset); },
@@ -442,13 +452,13 @@ inline void segment::release_live(region_id block, const stream_point& at,
   debug_check([&] { return &first == mapping_at(what.offset); },
               "a block lacks the link to its start");
   const std::uint32_t room = first.end() - what.offset;
+  records.subtract_live(what.count);
   if (what.count > room || first.live_granules == what.count)
-    return release_range(what, at, records);
+    return release_in_each(what, first, at, records);
   debug_check([&] { return first.live_granules > what.count; },
               "more of a mapping is freed than is live");
   debug_check([&] { return !first.is_stale(); }, "stale memory is freed");
   first.live_granules -= what.count;
-  records.subtract_live(what.count);
 }
 
 inline void segment::make_free(region_id region, const stream_point& since,
