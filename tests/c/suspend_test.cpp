@@ -139,6 +139,46 @@ void SuspendC::expect_access_is_named(const char* name) {
 TEST_F(SuspendC, AccessToSuspendedMemoryIsNamed) { expect_access_is_named("fake"); }
 TEST_F(SuspendC, AccessToSuspendedMemoryOfTheHostIsNamed) { expect_access_is_named("host"); }
 
+struct seen_inside {
+  vmm_suspender* suspender = nullptr;
+  vmm_pool* pool = nullptr;
+  void* block = nullptr;
+  int notice_count = 0;
+};
+
+// The thread holds the suspender's lock, where it suspends.
+void use_the_suspender(void* context, const vmm_remap_notice*) {
+  auto& seen = *static_cast<seen_inside*>(context);
+  ++seen.notice_count;
+  vmm_suspender* const of = seen.suspender;
+  auto info = sized<vmm_suspender_info>();
+  char byte = 0;
+  for (const vmm_status refused :
+       {vmm_suspender_query(of, "kv", &info), vmm_suspender_query(of, nullptr, &info),
+        vmm_suspender_read_backup(of, &byte, seen.block, 1), vmm_suspender_return_backups(of),
+        vmm_suspender_add_pool(of, seen.pool, "again", VMM_CONTENTS_KEEP),
+        vmm_suspender_remove_pool(of, seen.pool), vmm_suspender_suspend(of, nullptr, nullptr),
+        vmm_suspender_resume(of, nullptr, 0)})
+    EXPECT_EQ(refused, VMM_ERROR_NOT_PERMITTED) << vmm_last_error_text();
+}
+
+TEST_F(SuspendC, CallsInACallback) {
+  start("host");
+  seen_inside seen{suspender, pool, nullptr, 0};
+  ASSERT_GOOD(vmm_pool_allocate(pool, 4 * MiB, nullptr, &seen.block));
+  std::uint64_t number = 0;
+  ASSERT_GOOD(vmm_pool_subscribe(pool, &use_the_suspender, &seen, &number));
+  ASSERT_GOOD(vmm_suspender_suspend(suspender, nullptr, nullptr));
+  EXPECT_EQ(info("kv").is_suspended, 1u);
+  ASSERT_GOOD(vmm_suspender_resume(suspender, nullptr, 0));
+  EXPECT_GT(seen.notice_count, 0);
+  seen.notice_count = 0;
+  ASSERT_GOOD(vmm_pool_free(pool, seen.block, nullptr));
+  ASSERT_GOOD(vmm_pool_trim(pool, 0, nullptr));
+  EXPECT_GT(seen.notice_count, 0) << "by a call on the pool";
+  ASSERT_GOOD(vmm_pool_unsubscribe(pool, number));
+}
+
 TEST_F(SuspendC, TagsAndContentsOfOneRequest) {
   start("fake");
   const char* const weights[] = {"weights"};

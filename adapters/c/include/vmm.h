@@ -936,7 +936,8 @@ VMM_API vmm_status vmm_suspender_options_init(vmm_suspender_options* options,
                                               uint64_t struct_size) VMM_NOEXCEPT;
 
 /** NULL options: the defaults. Errors: BAD_OPTION (a directory that takes no file, too),
- *  UNAVAILABLE (its disk fails), OUT_OF_HOST_MEMORY. */
+ *  UNAVAILABLE (its disk fails), OUT_OF_HOST_MEMORY. In a remap callback every later call on a
+ *  suspender returns NOT_PERMITTED. */
 VMM_API VMM_CHECKED vmm_status vmm_suspender_create(const vmm_suspender_options* options,
                                                     vmm_suspender** suspender) VMM_NOEXCEPT;
 /** NULL is not an error. Kept contents of suspended regions are lost. Their blocks can be freed,

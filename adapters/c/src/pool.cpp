@@ -26,14 +26,7 @@ import vmm.manager;
 import vmm.stream;
 
 namespace vmm_c {
-
 namespace {
-
-vmm_status fail_in_callback() noexcept {
-  return fail(
-      VMM_ERROR_NOT_PERMITTED,
-      "a remap callback may free, pin, unpin and query its pool, and make no other call on it");
-}
 
 // Calls `work` with the pool.
 template <class Work>

@@ -37,6 +37,15 @@ class listener final : public vmm::remap_listener {
   void* context_;
 };
 
+// The number of remap callbacks that this thread is inside of. Their pools' locks are held.
+inline thread_local std::uint32_t callbacks_inside = 0;
+
+inline vmm_status fail_in_callback() noexcept {
+  return fail(VMM_ERROR_NOT_PERMITTED,
+              "a remap callback may free, pin, unpin and query its pool, and make no other call on "
+              "it, and none on a suspender");
+}
+
 inline std::uint64_t this_thread() noexcept { return static_cast<std::uint64_t>(pthread_self()); }
 
 struct pool_object {

@@ -31,7 +31,9 @@ void listener::before_change(const vmm::remap_notice& notice) noexcept {
     case vmm::remap_kind::mapped: return;  // reported to after_change() alone
   }
   const std::uint64_t before = owner_.telling.exchange(this_thread());
+  ++callbacks_inside;
   callback_(context_, &out);
+  --callbacks_inside;
   owner_.telling.store(before);
 }
 

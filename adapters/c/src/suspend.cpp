@@ -60,13 +60,15 @@ struct suspender_object {
   vmm::suspender& suspender;
 };
 
-// A call on a suspender: `work` gets it.
+// A call on a suspender: `work` gets it. Not in a remap callback: the suspender's lock may be held
+// by the same thread, or by one that waits for the callback's pool.
 template <class Work>
 vmm_status on_suspender(vmm_suspender* handle, Work&& work) noexcept {
   return run([&]() -> vmm_status {
     const call_on<suspender_object> on(handle);
     if (!on) return fail_handle();
-    return on->made_in.is_here() ? work(*on) : fail_forked();
+    if (!on->made_in.is_here()) return fail_forked();
+    return callbacks_inside == 0 ? work(*on) : fail_in_callback();
   });
 }
 
@@ -165,18 +167,6 @@ bool read_streams(suspender_object& on, const vmm_suspend_request& request,
   return true;
 }
 
-bool is_telling(suspender_object& on) {
-  const vmm::sync::lock_guard<vmm::sync::mutex> lock(on.mutex);
-  return std::any_of(on.pools.begin(), on.pools.end(),
-                     [](const pool_object* each) { return each->is_telling(); });
-}
-
-vmm_status fail_telling() noexcept {
-  return fail(
-      VMM_ERROR_NOT_PERMITTED,
-      "a remap callback may free, pin, unpin and query its pool, and make no other call on it");
-}
-
 void report_to(vmm_suspend_report& out, const vmm::suspend_report& report) noexcept {
   vmm_suspend_report numbers{};
   numbers.suspended_bytes = report.suspended_bytes;
@@ -199,7 +189,6 @@ vmm_status suspend(suspender_object& on, const vmm_suspend_request* given,
     if (const vmm_status read = read_struct(*given, request); read != VMM_SUCCESS) return read;
   }
   if (report != nullptr && !is_sized(*report)) return fail_size(*report);
-  if (is_telling(on)) return fail_telling();
   const vmm_status flags =
       check_flags(VMM_ERROR_INVALID_ARGUMENT, {{request.use_contents, "use_contents is 0 or 1"}});
   if (flags != VMM_SUCCESS) return flags;
@@ -324,7 +313,6 @@ vmm_status vmm_suspender_resume(vmm_suspender* suspender, const char* const* tag
   return on_suspender(suspender, [&](suspender_object& on) -> vmm_status {
     std::vector<std::string_view> named;
     if (!read_tags(tags, tag_count, named)) return fail_null();
-    if (is_telling(on)) return fail_telling();
     return answer(on.suspender.resume(named));
   });
 }

@@ -547,6 +547,26 @@ def test_an_allocator_that_is_removed_and_added_at_once(cache, inside):
     block.free()
 
 
+def test_a_callback_uses_no_suspender(cache):
+    """Its thread holds the suspender's lock."""
+    refused, sleeper, block = [], Suspender(), cache.allocate(MIB)
+    sleeper.add(cache, "kv")
+
+    def released(_notice):
+        for call in (sleeper.close, sleeper.return_backups, lambda: sleeper.is_suspended("kv")):
+            with pytest.raises(libvmm.NotPermitted, match="none on a suspender"):
+                call()
+            refused.append(call)
+
+    number = cache.subscribe(released)
+    sleeper.suspend()
+    assert len(refused) >= 3
+    cache.unsubscribe(number)
+    sleeper.resume()
+    sleeper.close()
+    block.free()
+
+
 @pytest.mark.parametrize("driver", ["host"], indirect=True)
 def test_a_child_shows_no_suspended_memory(cache):
     sleeper, block = Suspender(), cache.allocate(MIB)
