@@ -133,9 +133,17 @@ TEST_F(Use, AStreamIsOrderedBehindAnother) {
 }
 
 TEST(Use_Python, NeedsAnInterpreter) {
+  static int notified = 0;
+  const vmm_remap_callback notify = [](void* context, const vmm_remap_notice*) {
+    notified += context == nullptr ? 1 : 100;
+  };
   const vmm_status refused = vmm_python_on_tensor_end([](std::uint64_t, std::uint32_t*) {});
   EXPECT_FAILS(refused, VMM_ERROR_NOT_SUPPORTED);
+  vmm_python_remapped(reinterpret_cast<void*>(notify), nullptr);
+  EXPECT_EQ(notified, 1);
   EXPECT_GOOD(vmm_python_on_tensor_end(nullptr));
+  vmm_python_remapped(reinterpret_cast<void*>(notify), nullptr);
+  EXPECT_EQ(notified, 1) << "Python has ended";
   int tensor = 0;
   vmm_python_end_tensor(&tensor);
   vmm_python_end_capsule(&tensor);

@@ -1335,9 +1335,13 @@ typedef void (*vmm_python_ended)(uint64_t number, uint32_t* is_done);
 /** `ended` is called with the number of each tensor whose deleter is vmm_python_end_tensor(): with
  *  Python's lock, in any thread, without a pending exception; one that was pending is restored. It
  *  sets *is_done to 1; if an exception, such as that of a signal's handler, leaves it before, it is
- *  called again. NULL ends the calls, for the end of the interpreter. Errors: NOT_SUPPORTED (the
+ *  called again. NULL, for the end of the interpreter, ends these calls and those of
+ *  vmm_python_remapped(), and waits up to 5 s for the latter. Errors: NOT_SUPPORTED (the
  *  process has no interpreter). Thread safety: any. */
 VMM_API vmm_status vmm_python_on_tensor_end(vmm_python_ended ended) VMM_NOEXCEPT;
+/** A vmm_remap_callback that calls its context, a function of that type made of Python code, with
+ *  NULL as context. */
+VMM_API void vmm_python_remapped(void* callback, const vmm_remap_notice* notice);
 /* At the interpreter's end Python unwinds threads that wait for its lock: the two functions below
  * let that pass. */
 /** The deleter of a DLManagedTensor or DLManagedTensorVersioned. Requires: the eight bytes before

@@ -1,14 +1,18 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ends of DLPack's tensors in Python. A function that ctypes makes of Python code can be
-// neither a deleter nor a destructor: consumers call them while an exception is pending, which
-// ctypes loses. Python's functions are looked up in the process: the library needs no Python.
+// Calls into Python: the ends of DLPack's tensors, and remap callbacks. A function that ctypes makes
+// of Python code can be neither a deleter nor a destructor: consumers call them while an exception
+// is pending, which ctypes loses. Python's functions are looked up in the process: the library needs
+// no Python.
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <thread>
 
 #include "errors.hpp"
 #include "vmm.h"
@@ -55,6 +59,24 @@ constexpr int tries = 8;
 
 std::atomic<vmm_python_ended> on_tensor_end = nullptr;
 
+// Threads inside remap callbacks. A child has none of the others.
+std::atomic<std::uint32_t> remapping = 0;
+std::atomic<bool> has_ended = false;
+thread_local std::uint32_t remapping_here = 0;
+[[maybe_unused]] const int remapping_in_child =
+    pthread_atfork(nullptr, nullptr, [] { remapping.store(remapping_here); });
+
+// Python unwinds threads that wait for its lock at its end, which ends the process in a function
+// that must not throw. A thread is counted before it reads the mark, which is set before the count
+// is read: of the two one finds the other.
+void end_remap_callbacks() noexcept {
+  constexpr std::chrono::seconds patience{5};
+  has_ended.store(true);
+  const auto begin = std::chrono::steady_clock::now();
+  while (remapping.load() != remapping_here && std::chrono::steady_clock::now() - begin < patience)
+    std::this_thread::yield();
+}
+
 }  // namespace
 }  // namespace vmm_c
 
@@ -66,7 +88,20 @@ vmm_status vmm_python_on_tensor_end(vmm_python_ended ended) VMM_NOEXCEPT {
   if (ended != nullptr && !python().is_there)
     return fail(VMM_ERROR_NOT_SUPPORTED, "the process has no interpreter of Python");
   on_tensor_end.store(ended);
+  if (ended == nullptr) {
+    end_remap_callbacks();
+  } else {
+    has_ended.store(false);
+  }
   return VMM_SUCCESS;
+}
+
+void vmm_python_remapped(void* callback, const vmm_remap_notice* notice) {
+  remapping.fetch_add(1);
+  ++remapping_here;
+  if (!has_ended.load()) reinterpret_cast<vmm_remap_callback>(callback)(nullptr, notice);
+  --remapping_here;
+  remapping.fetch_sub(1);
 }
 
 void vmm_python_end_tensor(void* tensor) {

@@ -544,7 +544,8 @@ def test_suspend_and_resume():
         world.sleeper.resume()
 
     def after(world, _interrupted):
-        if "x" in [tag for _, tag in world.sleeper._regions] and world.sleeper.is_suspended("x"):
+        tags = [each.tag for each in world.sleeper._allocators]
+        if "x" in tags and world.sleeper.is_suspended("x"):
             with pytest.raises(BufferError, match="suspended"):
                 numpy.from_dlpack(world.made)
             world.sleeper.resume("x")
@@ -552,6 +553,37 @@ def test_suspend_and_resume():
         world.sleeper.close()
 
     sweep(prepare, operate, after, step=3)
+
+
+@KNOWN_PLACES
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda world: world.sleeper.suspend(),  # a block is pinned
+        lambda world: world.sleeper.suspend("z"),
+        lambda world: world.sleeper.add(world.pool, "y"),
+        lambda world: world.sleeper.remove(world.manager),
+    ],
+)
+def test_suspensions_that_are_refused(call):
+    def prepare(world):
+        world.made = world.pool.allocate(64 * KIB)
+        world.pool.pin(world.made)
+        world.sleeper = Suspender()
+        world.sleeper.add(world.pool, "x")
+
+    def operate(world):
+        with contextlib.suppress(libvmm.Error):
+            call(world)
+
+    def after(world, _interrupted):
+        assert [each.tag for each in world.pool._life.regions] == ["x"]
+        assert not world.sleeper._life.suspending and len(world.sleeper._allocators) == 1
+        world.made.__dlpack__()
+        world.pool.unpin(world.made)
+        world.sleeper.close()
+
+    sweep(prepare, operate, after, step=2)
 
 
 # ---- shares ----

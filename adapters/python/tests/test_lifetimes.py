@@ -730,6 +730,32 @@ def test_a_close_beside_calls():
             assert troubles == []
 
 
+def test_an_exit_while_threads_are_inside_callbacks():
+    for _ in range(4):
+        child(
+            """
+import libvmm, threading, time
+from libvmm.suspend import Suspender
+driver, notices = libvmm.Driver("host"), []
+class Slow:
+    def __del__(self, sleep=time.sleep): sleep(0.2)
+slow = Slow()
+def work():
+    pool, sleeper = libvmm.Pool(driver, report_live=False), Suspender()
+    block = pool.allocate(512)
+    sleeper.add(pool, "kv", contents="discard")
+    pool.subscribe(lambda notice: notices.append(len([each for each in range(300000)])))
+    while True:
+        sleeper.suspend()
+        sleeper.resume()
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+while len(notices) < 10:
+    time.sleep(0.001)
+"""
+        )
+
+
 def test_an_exit_at_any_point():
     for end in (
         "",

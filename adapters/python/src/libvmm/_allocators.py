@@ -20,15 +20,6 @@ def _shown(address: int) -> InUse:
     return InUse(f"an array shows the block at {address:#x}")
 
 
-def drop_key(table: dict[object, Any], key: object) -> None:
-    """For an except clause that an exception of a signal's handler may leave, too."""
-    try:
-        table.pop(key, None)
-    except BaseException:
-        table.pop(key, None)
-        raise
-
-
 class BlockLife(_lifetime.Life):
     __slots__ = ("at", "owner", "stream")
     hinders_parent = False
@@ -115,7 +106,11 @@ class AllocatorLife(HandleLife):
                 self.raw.pop(into.value, None)  # a user of the handle has freed that one
             del self._coming[key]
         except BaseException:
-            drop_key(self._coming, key)
+            try:
+                self._coming.pop(key, None)
+            except BaseException:  # of a handler, behind an error of the call
+                self._coming.pop(key, None)
+                raise
             raise
 
     def check_mapped(self, address: int) -> None:
@@ -150,7 +145,11 @@ class AllocatorLife(HandleLife):
                 check(free(self.handle, address, *arguments))
             del self._freeing[key]
         except BaseException:
-            drop_key(self._freeing, key)
+            try:
+                self._freeing.pop(key, None)
+            except BaseException:  # of a handler, behind an error of the call
+                self._freeing.pop(key, None)
+                raise
             raise
         if not is_listed:
             self._alone_at(address, None, free, *arguments)

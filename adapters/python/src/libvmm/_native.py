@@ -322,7 +322,7 @@ _CALLS: dict[str, list[Any]] = {
     "vmm_pool_dump": [HANDLE, ctypes.c_char_p, U64, ctypes.POINTER(U64)],
     "vmm_pool_regions": [HANDLE, ctypes.POINTER(PoolRegion), U64, ctypes.POINTER(U64)],
     "vmm_pool_last_shortage": [HANDLE, ctypes.POINTER(Shortage)],
-    "vmm_pool_subscribe": [HANDLE, REMAP_CALLBACK, ctypes.c_void_p, ctypes.POINTER(U64)],
+    "vmm_pool_subscribe": [HANDLE, ctypes.c_void_p, REMAP_CALLBACK, ctypes.POINTER(U64)],
     "vmm_pool_unsubscribe": [HANDLE, U64],
     "vmm_pool_remap_epoch": [HANDLE, ctypes.POINTER(U64)],
     "vmm_pool_validate": [HANDLE],
@@ -379,6 +379,7 @@ _OTHERS: dict[str, tuple[Any, list[Any]]] = {
     "vmm_plugin_memory_fraction": (None, [ctypes.c_double, I32]),
     "vmm_plugin_base": (HANDLE, [HANDLE, ctypes.POINTER(U64)]),
     "vmm_python_end_tensor": (None, [ctypes.c_void_p]),
+    "vmm_python_remapped": (None, [ctypes.c_void_p, ctypes.POINTER(RemapNotice)]),
     "vmm_python_end_capsule": (None, [ctypes.c_void_p]),
 }
 

@@ -28,6 +28,7 @@ from .reports import (
 )
 
 _LIBRARY = _native.LIBRARY
+_REMAPPED = ctypes.cast(_LIBRARY.vmm_python_remapped, ctypes.c_void_p)
 Made = TypeVar("Made", bound="Block")
 
 
@@ -457,7 +458,7 @@ class Pool(Allocator):
             self._subscribers[key] = callback
             thunk = _thunk_of(self._life.subscribers, key)
             thunks[key] = thunk, key  # before the C library has it
-            check(_LIBRARY.vmm_pool_subscribe(self._handle, thunk, None, ctypes.byref(number)))
+            check(_LIBRARY.vmm_pool_subscribe(self._handle, _REMAPPED, thunk, ctypes.byref(number)))
             thunks[number.value] = thunk, key
             del thunks[key]
         except BaseException:

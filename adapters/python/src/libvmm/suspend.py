@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _dlpack, _lifetime, _native, _values
-from ._allocators import drop_key
 from ._owner import HandleLife, Owner
 from .errors import InUse, NotSupported, Status, UnknownAddress, check
 from .managers import Manager
@@ -275,8 +274,11 @@ class Suspender(Owner):
             _native.record(region.outcome, call, self._handle, allocator.handle, name, how)
             check(region.outcome[-1])
         except BaseException:
-            if region.outcome != [0]:
-                self._end(region)
+            try:
+                self._end_unless_added(region)
+            except BaseException:  # of a handler, behind an error of the call
+                self._end_unless_added(region)
+                raise
             raise
 
     def remove(self, allocator: Pool | Manager) -> None:
@@ -296,6 +298,10 @@ class Suspender(Owner):
             if outcome == [0]:
                 self._end(*there)
             raise
+
+    def _end_unless_added(self, region: _Region) -> None:
+        if region.outcome != [0]:
+            self._end(region)
 
     def _end(self, *regions: _Region) -> None:
         for region in regions:
@@ -329,7 +335,11 @@ class Suspender(Owner):
             check(call(self._handle, ctypes.byref(request), ctypes.byref(report)))
             del self._life.suspending[key]
         except BaseException:
-            drop_key(self._life.suspending, key)
+            try:
+                self._life.suspending.pop(key, None)
+            except BaseException:  # of a handler, behind an error of the call
+                self._life.suspending.pop(key, None)
+                raise
             raise
         return SuspendReport(
             report.suspended_bytes,
