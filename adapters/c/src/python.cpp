@@ -1,10 +1,10 @@
 // SPDX-FileCopyrightText: 2026 The vmm authors
 // SPDX-License-Identifier: Apache-2.0
 //
-// Calls into Python: the ends of DLPack's tensors, and remap callbacks. A function that ctypes makes
-// of Python code can be neither a deleter nor a destructor: consumers call them while an exception
-// is pending, which ctypes loses. Python's functions are looked up in the process: the library needs
-// no Python.
+// Calls into Python: the ends of DLPack's tensors, and remap callbacks. A function that ctypes
+// makes of Python code can be neither a deleter nor a destructor: consumers call them while an
+// exception is pending, which ctypes loses. Python's functions are looked up in the process: the
+// library needs no Python.
 #include <dlfcn.h>
 #include <pthread.h>
 
