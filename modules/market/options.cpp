@@ -116,7 +116,9 @@ result<std::optional<tenant_options>> tenant_options_from_environment() {
   if (std::string_view(owner) == "auto") {
     options.directory = default_market_directory();
     const char* const program = environment_text("VMM_OWNER_PROGRAM");
-    options.program = program == nullptr ? "vmm-owner" : program;
+    char beside[4096];
+    const bool is_beside = unix_os::find_beside("vmm-owner", beside, sizeof beside);
+    options.program = program != nullptr ? program : is_beside ? beside : "vmm-owner";
   } else if (owner[0] == '/') {
     options.directory = owner;
   } else {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "process.hpp"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -18,6 +19,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <vector>
@@ -131,6 +133,21 @@ int make_private_folder(const char* path) noexcept {
                           (facts.st_mode & 07777) == 0700;
   (void)::close(folder);
   return is_private ? 0 : EACCES;
+}
+
+bool find_beside(const char* name, char* path, std::size_t size) noexcept {
+  Dl_info facts{};
+  const auto own = reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(&clock_ns));
+  if (::dladdr(own, &facts) == 0 || facts.dli_fname == nullptr || facts.dli_fname[0] != '/')
+    return false;
+  const auto folder = static_cast<int>(std::strrchr(facts.dli_fname, '/') - facts.dli_fname);
+  for (const char* between : {"/", "/../bin/"}) {
+    const int length =
+        std::snprintf(path, size, "%.*s%s%s", folder, facts.dli_fname, between, name);
+    if (length > 0 && static_cast<std::size_t>(length) < size && ::access(path, X_OK) == 0)
+      return true;
+  }
+  return false;
 }
 
 int start_daemon(const char* const* words) noexcept {

@@ -57,6 +57,10 @@ void raise_descriptor_limit() noexcept;
 /// A folder of mode 0700 that is this user's. 0: it is there, or was created.
 [[nodiscard]] int make_private_folder(const char* path) noexcept;
 
+/// The program beside the library or executable that this code is in, or in `../bin` of its folder:
+/// writes its path and a null. False: no such program, or the path is too long.
+[[nodiscard]] bool find_beside(const char* name, char* path, std::size_t size) noexcept;
+
 /// Starts a program that ends at once and leaves a daemon; waits for its end. Its environment is
 /// this process's without LD_PRELOAD and the variables that begin with VMM; its output is
 /// discarded. `words` ends with null.

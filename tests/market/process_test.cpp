@@ -345,6 +345,7 @@ TEST_F(MarketProcesses, Control) {
   for (ssize_t came = 0; (came = ::read(monitor, text.data() + size, text.size() - size)) > 0;)
     size += static_cast<std::size_t>(came);
   ::close(monitor);
+  EXPECT_TRUE(contains(text, "vmm_market_owner_info{version=\""));
   EXPECT_TRUE(contains(text, "vmm_market_capacity_bytes 1073741824\n"));
   EXPECT_TRUE(contains(text,
                        "vmm_market_tenant_guaranteed_bytes{tenant=\"1\",name=\"engine\"} "

@@ -7,6 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "../program/usage.hpp"
 #include "service.hpp"
 
 namespace vmm::tools {
@@ -69,6 +70,8 @@ std::string owner_service::metrics() const {
     text += std::string("# TYPE vmm_market_") + name + " " + kind + "\nvmm_market_" + name + " " +
             std::to_string(value) + "\n";
   };
+  text += std::string("# TYPE vmm_market_owner_info gauge\nvmm_market_owner_info{version=\"") +
+          library_version + "\"} 1\n";
   add("capacity_bytes", "gauge", state.options.capacity_bytes);
   add("free_bytes", "gauge", sums.free_bytes);
   add("lent_bytes", "gauge", sums.granted_bytes);

@@ -18,7 +18,7 @@ import _libvmm_start
 
 import libvmm
 
-from . import _native, _settings
+from . import _market, _native, _settings
 from ._hooks import hooks
 
 _CUDA_LIBRARY = re.compile(r"/(libcuda|libcudart|libnccl|libc10_cuda)[^/]*\.so[^/]*$")
@@ -330,11 +330,13 @@ def report() -> dict[str, Any]:
         "mapped": mapped_libraries(),
         "mapped_vmm": mapped_libraries(_OWN_LIBRARY),
         "one_variable": one_variable(),
+        "market": list(_market.lines(dict(os.environ))),
         "hooks": hooks(),
         "wrong": _settings.wrong(dict(os.environ)),
         "conflicts": [
             *preload_conflicts(dict(os.environ), mapped_libraries(_OWN_LIBRARY)),
             *conflicts(dict(os.environ)),
+            *_market.conflicts(dict(os.environ)),
             *foreign_conflicts(dict(os.environ), hooks()),
         ],
         "checked": ["VMM_*", "VPMM_*", *CHECKED],
@@ -360,6 +362,8 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     yield ("vmm's libraries of this process: " + ", ".join(found["mapped_vmm"]))
     if found["one_variable"]:
         yield (f"VMM=1: {found['one_variable']}")
+    for each in found["market"]:
+        yield (f"market: {each}")
     for name, file in found["hooks"].items():
         yield (f"hook: {name} is {file}")
     torch = found["torch"]

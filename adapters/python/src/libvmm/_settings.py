@@ -58,9 +58,7 @@ FILES = {
 DRIVER_LIBRARIES = {"VMM_CUDA_LIBRARY": "cuda", "VMM_LEVEL_ZERO_LIBRARY": "level_zero"}
 REMEMBER = "VMM_REMEMBER"
 OTHERS = (
-    "VMM_OWNER",
     "VMM_OWNER_PROGRAM",
-    "VMM_TENANT",
     "VMM_BACKEND",
     "VMM_DRIVER_VERSION",
     "VMM_SCHEDULES",
@@ -73,7 +71,9 @@ OTHERS = (
     "VMM_POOL_ROUNDS",
     "VMM_PROVE_COUNT",
 )
+MARKET = ("VMM_OWNER", "VMM_TENANT")
 KNOWN = {
+    *MARKET,
     "VMM_EXCLUDE",
     *POOL,
     *MANAGER,
@@ -213,6 +213,10 @@ def _judge(name: str, value: str) -> str:
         return _ask_driver("", VMM_BACKEND=value)
     if name == "VMM_EXCLUDE":
         return why_not_excluded(value)
+    if name in MARKET:  # each word of VMM_TENANT, then all together
+        parts = [*value.split(","), value] if name == "VMM_TENANT" else [value]
+        wrong_parts = (_ask_driver("fake", **{name: each}) for each in parts)
+        return "; ".join(dict.fromkeys(filter(None, wrong_parts)))
     if name in FILES:
         words, said = FILES[name]
         why = "" if value in words else _why_not_written(value, name == "VMM_TRACE")

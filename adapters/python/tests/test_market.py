@@ -1,0 +1,97 @@
+# SPDX-FileCopyrightText: 2026 The vmm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Goal: VMM_OWNER makes a Python program a tenant; `doctor` shows the market and its mistakes.
+Method: vmm-owner over the host's memory, and processes that take turns in three quarters of it."""
+
+import contextlib
+import os
+import subprocess
+import sys
+
+import libvmm
+import pytest
+from libvmm import _native, _programs
+
+OWNER = _programs.find_program("owner")
+pytestmark = pytest.mark.skipif(OWNER is None, reason="vmm-owner is not built here")
+
+TENANT = """
+import sys, libvmm
+with libvmm.Driver("host") as driver, libvmm.Manager(driver) as blocks:
+    for line in sys.stdin:
+        with blocks.allocate(48 << 20) as block:
+            driver.write(block.address, line.encode())
+            print(driver.read(block.address, len(line)).decode(), end="", flush=True)
+"""
+
+
+@contextlib.contextmanager
+def tenant(**settings):
+    words = [sys.executable, "-c", TENANT]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(words, env={**os.environ, **settings}, **pipes) as process:
+        yield process
+        process.stdin.close()
+
+
+def turn(process, word):
+    process.stdin.write(f"{word}\n")
+    process.stdin.flush()
+    return process.stdout.readline().strip()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """An owner's."""
+    place = tmp_path / "market"
+    serve = [OWNER, "serve", str(place), "host", "--daemon", "--capacity", "64MiB"]
+    subprocess.run([*serve, "--quiet-ms", "50"], check=True)
+    return str(place)
+
+
+def doctor(**settings):
+    done = subprocess.run(
+        [sys.executable, "-m", "libvmm", "doctor"],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout
+
+
+def test_processes_take_turns(folder):
+    settings = {"VMM_OWNER": folder, "VMM_TENANT": "limit=60MiB,name=first"}
+    with tenant(**settings) as first, tenant(VMM_OWNER=folder) as second:
+        for number in range(5):
+            assert turn(first, f"a{number}") == f"a{number}"
+            assert turn(second, f"b{number}") == f"b{number}"
+        said = doctor(**settings)
+        assert f"market: folder {folder}: private\n" in said
+        assert "market: share: limit=60MiB,name=first\n" in said
+        version = ".".join(map(str, libvmm.version()))
+        line = next(each for each in said.splitlines() if each.startswith("market: owner of"))
+        assert line.startswith(f"market: owner of host, {version}: tenant "), line
+        assert " first; " in line
+        first.kill()
+        assert turn(second, "c") == "c"
+
+
+def test_auto_finds_the_program_beside_the_library(tmp_path):
+    for name, target in (("lib/libvmm.so.1", _native.PATH), ("bin/vmm-owner", OWNER)):
+        (tmp_path / name).parent.mkdir()
+        os.symlink(os.path.abspath(target), tmp_path / name)
+    settings = {"VMM_OWNER": "auto", "XDG_RUNTIME_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    with tenant(LIBVMM=str(tmp_path / "lib/libvmm.so.1"), **settings) as only:
+        assert turn(only, "a") == "a"
+        assert "market: owner of host, " in doctor(**settings)
+
+
+def test_the_doctor_names_each_mistake(tmp_path):
+    said = doctor(VMM_OWNER="auto", VMM_TENANT="limit=x,priority=9,guarantee=2GiB")
+    assert "not 'limit=x'; priority in VMM_TENANT is a number from 0 to 7; not 'priority=9'" in said
+    assert "VMM_TENANT has each word once" in doctor(VMM_TENANT="job=1,job=1")
+    said = doctor(VMM_TENANT="job=1", VMM_OWNER="")
+    assert "conflict: VMM_TENANT has no effect without VMM_OWNER" in said
+    assert "wrong: VMM_OWNER is off, auto, or the absolute path" in doctor(VMM_OWNER="relative")
+    os.chmod(tmp_path, 0o755)
+    assert "it must be this user's, with mode 0700" in doctor(VMM_OWNER=str(tmp_path))
