@@ -113,15 +113,10 @@ class short_text {
   std::size_t size_ = 0;
 };
 
-const char* exceeded(const error& failure) noexcept {
-  check(failure.code != errc::none, "a success has a limit");
-  const std::string_view detail = failure.detail;
-  switch (failure.code) {
+const char* exceeded(errc code) noexcept {
+  check(code != errc::none, "a success has a limit");
+  switch (code) {
     case errc::over_budget: return "exceeds the budget";
-    case errc::out_of_memory:
-      return detail.starts_with("the owner of the device's memory refuses")  // by vmm.market
-                 ? "exceeds what the owner lends"
-                 : "exceeds the device's memory";
     case errc::out_of_addresses: return "finds no free addresses";
     case errc::out_of_mappings: return "meets a limit of the system";
     default: return "exceeds the available memory";
@@ -136,7 +131,7 @@ std::size_t write_figures(const error& failure, std::span<char> out) noexcept {
   if (known.requested_bytes == 0) return 0;
   text.add("%s", known.is_growth ? "growth by " : "request of ");
   text.add_size(known.requested_bytes);
-  text.add(" %s: ", exceeded(failure));
+  text.add(" %s: ", exceeded(failure.code));
   if (known.limit_bytes != 0) {
     const bool is_small = known.used_bytes < known.limit_bytes / 256;
     text.add_size(known.used_bytes, is_small ? known.used_bytes : known.limit_bytes, is_small);

@@ -345,7 +345,7 @@ TEST_F(Use, ARequestThatFailsHoldsNothingAndSaysHowMuch) {
   const std::uint64_t made = numbers().created_count;
   void* none = nullptr;
   EXPECT_FAILS(vmm_pool_allocate(pool, total + MiB, nullptr, &none), VMM_ERROR_OUT_OF_MEMORY);
-  EXPECT_NE(std::strstr(vmm_last_error_text(), " exceeds the device's memory: "), nullptr)
+  EXPECT_NE(std::strstr(vmm_last_error_text(), " exceeds the available memory: "), nullptr)
       << vmm_last_error_text();
   EXPECT_FAILS(vmm_pool_allocate(pool, total - MiB, nullptr, &none), VMM_ERROR_OUT_OF_MEMORY);
   ASSERT_GOOD(vmm_driver_memory(driver, &after, nullptr));

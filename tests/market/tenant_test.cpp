@@ -230,7 +230,7 @@ TEST(MarketTenant, SeesItsShareAsTheDevice) {
   EXPECT_TRUE(contains(more.failure, "out of memory")) << "the limit";
   vmm::manager blocks(*tenant);
   EXPECT_TRUE(contains(vmm::describe(blocks.allocate(16 * MiB).error()),
-                       "request of 16 MiB exceeds what the owner lends: "));
+                       "request of 16 MiB exceeds the available memory: "));
   vmm::tenant_options second = options_of(in, "second");
   second.share.guarantee_bytes = 60 * MiB;
   const auto refused = open_host_tenant(second);

@@ -348,7 +348,7 @@ TEST(Figures, AreWrittenInTheUnitOfTheLimit) {
   why.code = errc::out_of_memory;
   why.figures.held_bytes = 64 * MiB;
   EXPECT_EQ(vmm::describe(why),
-            "out of memory: request of 512 MiB exceeds the device's memory: 8.98 of 9 GiB in use, "
+            "out of memory: request of 512 MiB exceeds the available memory: 8.98 of 9 GiB in use, "
             "64 MiB held here, largest free block 12 MiB. Free memory.");
   why.code = errc::out_of_addresses;
   why.figures = {std::uint64_t{2} << 40, 0, 0, 0, 0};

@@ -165,7 +165,7 @@ class Program(CommandTest):
             first = said["first_failure"]
             self.assertEqual((first["error"], first["call"]), ("out of memory", "none"))
             self.assertEqual((said["failures"], said["driver_calls"]["create"]), (1, 0))
-            self.assertIn("request of 256 TiB exceeds the device's memory", got.err)
+            self.assertIn("request of 256 TiB exceeds the available memory", got.err)
 
     def test_a_small_file_of_many_marks_is_refused_in_little_memory(self):
         """64 members of gzip are 67 million lines in 300 KB. A sanitizer takes all of the address

@@ -309,7 +309,7 @@ def test_a_request_that_fails_holds_nothing_and_idle_memory_serves_another_pool(
     ):
         pool.allocate(1 << 20)
         free, total = driver.memory()
-        with pytest.raises(libvmm.OutOfMemory, match="exceeds the device's memory"):
+        with pytest.raises(libvmm.OutOfMemory, match="exceeds the available memory"):
             pool.allocate(total + 1)
         assert driver.memory() == (free, total)
         assert pool.statistics().held_bytes == total - free
