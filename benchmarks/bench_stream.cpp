@@ -33,8 +33,11 @@
 // then queries the driver for a capture. The fake driver's query costs less than a real one's.
 //
 // Live blocks: batches.hpp, in units of 512 bytes. Victims are random among all blocks, or among
-// the 512 that were made last.
+// the 512 that were made last. "Lines alone" is the least that an allocator reaches which looks
+// blocks up by their addresses: an entry and a record for a free, an entry for an allocation, of a
+// cache line each, in huge pages, without a search, a lock or neighbours.
 #include <malloc.h>
+#include <sys/mman.h>
 
 #include <memory_resource>
 #include <unordered_map>
@@ -104,6 +107,64 @@ class pool_subject {
   vmm::fake_driver driver_;
   vmm::stream_handle stream_ = vmm::stream_handle::default_stream;
   vmm::stream_pool pool_{driver_, vmm::pool_options::from_environment({}).value()};
+};
+
+/// See "lines alone" above.
+class lines_subject {
+ public:
+  struct handle {
+    std::uint32_t entry = 0;
+    std::uint32_t record = 0;
+  };
+
+  [[gnu::noinline]] handle take(std::uint32_t size) {
+    handle made{mixed(), used_};
+    if (spare_.empty()) {
+      if (++used_ > count_max) stop("more blocks than lines");
+    } else {
+      made.record = spare_.back();
+      spare_.pop_back();
+    }
+    entries_[made.entry].word = 0;
+    records_[made.record].word = size;
+    live_bytes_ += size;
+    return made;
+  }
+  [[gnu::noinline]] void give(handle gone) {
+    const std::uint32_t found = gone.record + entries_[gone.entry].word;
+    live_bytes_ -= std::exchange(records_[found].word, 0);
+    spare_.push_back(found);
+  }
+
+ private:
+  struct alignas(64) line {
+    std::uint32_t word;
+  };
+  struct free_lines {
+    void operator()(line* lines) const { std::free(lines); }
+  };
+  using lines = std::unique_ptr<line[], free_lines>;
+  static constexpr std::uint32_t count_max = 1 << 20;
+
+  static lines make() {
+    constexpr std::size_t size_bytes = count_max * sizeof(line);
+    void* const at = std::aligned_alloc(2 * mib, size_bytes);
+    if (at == nullptr) stop("no memory for lines");
+    (void)::madvise(at, size_bytes, MADV_HUGEPAGE);
+    return lines(static_cast<line*>(at));
+  }
+  // One of a quarter as many lines as there are blocks.
+  std::uint32_t mixed() {
+    const std::uint64_t mix = ++taken_ * 0x9E3779B97F4A7C15u;
+    return static_cast<std::uint32_t>(mix >> 32) & (std::bit_ceil(used_ + 4) / 4 - 1);
+  }
+
+  lines entries_ = make();
+  lines records_ = make();
+  std::vector<std::uint32_t> spare_;
+  std::uint64_t taken_ = 0;
+  std::uint64_t live_bytes_ = 0;
+  std::uint32_t used_ = 0;
 };
 
 /// Memory is only counted: the addresses are made up.
@@ -487,17 +548,20 @@ void play_for_lines(const trace& input) {
 // ---- live blocks ---------------------------------------------------------------------
 
 /// The allocators take turns. Before each, a part of its round is not counted: the other one has
-/// had the caches. The medians: random and recent victims of the pool, then of caching.
-std::array<double, 4> measure_live(std::size_t live_count) {
+/// had the caches. The medians: random and recent victims of the pool, then of caching, and random
+/// ones of lines alone.
+std::array<double, 5> measure_live(std::size_t live_count) {
   constexpr std::size_t recent_count = 512;
   const int turns = live_count < 1'000'000 ? 9 : 5;
   const std::size_t round = round_of(live_count);
   const std::size_t counted = std::clamp(round, std::size_t{1'000}, std::size_t{4'000});
   batch_churn<pool_subject, block_bytes> pool(live_count);
   batch_churn<caching_subject, block_bytes> caching(is_alone ? 0 : live_count);
+  batch_churn<lines_subject, block_bytes> lines(live_count);
   (void)pool.replace(2 * round);
+  (void)lines.replace(2 * round);
   if (!is_alone) (void)caching.replace(2 * round);
-  std::array<std::vector<double>, 4> ns;
+  std::array<std::vector<double>, 5> ns;
   const auto turn = [&](auto& subject, std::size_t reach, std::vector<double>& into) {
     (void)subject.replace(counted / 4 + 1, reach);
     into.push_back(subject.replace(counted, reach) / 2);
@@ -507,26 +571,28 @@ std::array<double, 4> measure_live(std::size_t live_count) {
     if (!is_alone) turn(caching, among_all, ns[2]);
     turn(pool, recent_count, ns[1]);
     if (!is_alone) turn(caching, recent_count, ns[3]);
+    turn(lines, among_all, ns[4]);
   }
-  return {median(ns[0]), median(ns[1]), median(ns[2]), median(ns[3])};
+  return {median(ns[0]), median(ns[1]), median(ns[2]), median(ns[3]), median(ns[4])};
 }
 
-void add_live(const std::string& name, const std::array<double, 4>& ns, table& into) {
+void add_live(const std::string& name, const std::array<double, 5>& ns, table& into) {
   into.row()
       .text("live blocks", name, "count")
       .figure("vmm.stream, random victim, ns", ns[0], 1, "random_ns")
       .figure("recent victim", ns[1], 1, "recent_ns")
       .figure("caching, random victim", ns[2], 1, "caching_random_ns")
-      .figure("recent victim", ns[3], 1, "caching_recent_ns");
+      .figure("recent victim", ns[3], 1, "caching_recent_ns")
+      .figure("lines alone, random victim", ns[4], 1, "lines_random_ns");
 }
 
 void measure_lives(table& into, table& growth) {
-  std::vector<std::array<double, 4>> all;
+  std::vector<std::array<double, 5>> all;
   for (const std::size_t count : {1'000u, 10'000u, 100'000u, 1'000'000u}) {
     all.push_back(measure_live(count));
     add_live(std::to_string(count), all.back(), into);
   }
-  for (std::size_t i = 0; i < 4; ++i) all.back()[i] /= all.front()[i];
+  for (std::size_t i = 0; i < all.front().size(); ++i) all.back()[i] /= all.front()[i];
   add_live("last / first", all.back(), growth);
 }
 
